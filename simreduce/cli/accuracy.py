@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from importlib import import_module
 
 import click
 
@@ -11,6 +10,7 @@ from simreduce.accuracy import accuracy_document, accuracy_lines, draw_points, p
 from simreduce.accuracy.leave_out import leave_machines_out, left_out_lines
 from simreduce.accuracy.predict import copies_of
 from simreduce.calibrate import load_calibration
+from simreduce.cli.group import LazyGroup, command
 from simreduce.cli.options import (
     as_json,
     calibration_option,
@@ -20,22 +20,28 @@ from simreduce.cli.options import (
 )
 from simreduce.cli.pictures import check_pictures, picture_options, write_plot
 from simreduce.cli.progress import Progress
-from simreduce.errors import InputError, did_you_mean
+from simreduce.errors import InputError
 from simreduce.formats import Faults
 from simreduce.published import PublishedTable, published_tables
 
-NCCL = "nccl"
-CHAPTERS = {
-    "step": "simreduce_validate.step_of_five",
-    "throughput": "simreduce_validate.throughput",
-    "p2p": "simreduce_validate.p2p",
+_CHAPTERS = {
+    "nccl": ("simreduce.cli.accuracy:nccl", "Collectives of NCCL; what stands without a chapter."),
+    "step": ("simreduce_validate.step_of_five:step", "Five all-reduces of ResNet-50, TensorFlow."),
+    "throughput": ("simreduce_validate.throughput:throughput", "Training on a DGX-1, TensorFlow."),
+    "p2p": ("simreduce_validate.p2p:p2p", "Copies between GPUs."),
 }
-"""Comparisons besides NCCL's, each the module whose `report` makes it."""
 PARTS = ("held", "fit", "all")
 
 
-@click.command()
-@click.argument("chapters", nargs=-1, metavar="[CHAPTER]...")
+@click.group(cls=LazyGroup, table=_CHAPTERS, default="nccl")
+def accuracy() -> None:
+    """Compare predictions with published timings, without devices.
+
+    Each chapter has its own options: simreduce accuracy nccl --help.
+    """
+
+
+@command()
 @click.option(
     "--tables",
     type=click.Choice(PARTS),
@@ -64,8 +70,7 @@ PARTS = ("held", "fit", "all")
 @workers_option
 @picture_options("Predicted beside measured busbw over size", ("plot", "plot"))
 @as_json
-def accuracy(
-    chapters: tuple[str, ...],
+def nccl(
     tables: str,
     only: tuple[str, ...],
     most_machines: int,
@@ -76,17 +81,8 @@ def accuracy(
     png: str | None,
     as_json: bool,
 ) -> None:
-    """Compare predictions with published timings, without devices.
-
-    CHAPTER is nccl (the default: collectives of NCCL), step (five all-reduces of ResNet-50),
-    throughput (training on a DGX-1) or p2p (copies between GPUs).
-    """
+    """Compare predicted times of NCCL's collectives with published ones."""
     faults = Faults()
-    for chapter in chapters:
-        if chapter not in (NCCL, *CHAPTERS):
-            known = (NCCL, *CHAPTERS)
-            near = did_you_mean(chapter, known) or f"; known are {', '.join(known)}"
-            faults.add("", f"no chapter {chapter!r}{near}")
     faults.attempt("", check_pictures, svg, png, as_json=as_json, plot=True)
     constants = None if calibration is None else faults.attempt("", load_calibration, calibration)
     chosen = _chosen(tables, only, most_machines)
@@ -98,23 +94,19 @@ def accuracy(
             left_out = list(leave_machines_out())
         click.echo("\n".join(left_out_lines(left_out)))
         return
-    for chapter in chapters or (NCCL,):
-        if chapter != NCCL:
-            click.echo(import_module(CHAPTERS[chapter]).report())
-            continue
-        points = []
-        with Progress("predicted {} of {} tables") as progress:
-            progress(0, len(chosen))
-            for i, found in enumerate(predict(chosen, constants, workers or os.cpu_count() or 1)):
-                points += found
-                progress(i + 1, len(chosen))
-        name = "by generation" if constants is None else constants.name
-        if as_json:
-            echo_json(accuracy_document(points, name, tables))
-        else:
-            echo_beside("\n".join(accuracy_lines(points, name, tables)), svg, png)
-        if svg is not None or png is not None:
-            write_plot(draw_points(points, name), svg, png)
+    points = []
+    with Progress("predicted {} of {} tables") as progress:
+        progress(0, len(chosen))
+        for i, found in enumerate(predict(chosen, constants, workers or os.cpu_count() or 1)):
+            points += found
+            progress(i + 1, len(chosen))
+    name = "by generation" if constants is None else constants.name
+    if as_json:
+        echo_json(accuracy_document(points, name, tables))
+    else:
+        echo_beside("\n".join(accuracy_lines(points, name, tables)), svg, png)
+    if svg is not None or png is not None:
+        write_plot(draw_points(points, name), svg, png)
 
 
 def _chosen(tables: str, only: tuple[str, ...], most_machines: int) -> list[PublishedTable]:

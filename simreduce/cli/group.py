@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from functools import partial
+from importlib import import_module
 from typing import Any
 
 import click
@@ -67,3 +69,44 @@ class CommandGroup(click.Group):
                 f"No such command {name!r}{did_you_mean(name, self.list_commands(ctx)) or '.'}"
             )
         return super().resolve_command(ctx, args)
+
+
+class LazyGroup(CommandGroup):
+    """A group that imports a command only when it is used.
+
+    `table` holds where each command is, and its line in --help. `default` is the command whose
+    options may follow the group's name at once.
+    """
+
+    def __init__(
+        self, *args: Any, table: Mapping[str, tuple[str, str]], default: str = "", **attrs: Any
+    ) -> None:
+        super().__init__(*args, **attrs)
+        self.table = table
+        self.default = default
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """As click does it, after the default command's name is put where no name stands."""
+        if self.default and (
+            not args or (args[0].startswith("-") and args[0] not in ctx.help_option_names)
+        ):
+            args = [self.default, *args]
+        return super().parse_args(ctx, args)
+
+    def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002
+        """Their names, in the order of the table."""
+        return list(self.table)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002
+        """The command of this name."""
+        if cmd_name not in self.table:
+            return None
+        module, attribute = self.table[cmd_name][0].split(":")
+        found = getattr(import_module(module), attribute)
+        assert isinstance(found, click.Command)  # noqa: S101
+        return found
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002
+        """Their lines from the table."""
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, text) for name, (_, text) in self.table.items()])

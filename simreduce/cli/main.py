@@ -5,11 +5,10 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Mapping
-from importlib import import_module
 
 import click
 
-from simreduce.cli.group import CommandGroup
+from simreduce.cli.group import LazyGroup
 from simreduce.cli.progress import interruptible
 from simreduce.compiling import notices
 from simreduce.errors import Deadlock, DeviceError, InputError
@@ -56,24 +55,7 @@ _COMMANDS: Mapping[str, tuple[str, str]] = {
 """Where each command is, and its line in --help, which imports none of them."""
 
 
-class _LazyGroup(CommandGroup):
-    def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002
-        return list(_COMMANDS)
-
-    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002
-        if cmd_name not in _COMMANDS:
-            return None
-        module, attribute = _COMMANDS[cmd_name][0].split(":")
-        command = getattr(import_module(module), attribute)
-        assert isinstance(command, click.Command)  # noqa: S101
-        return command
-
-    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002
-        with formatter.section("Commands"):
-            formatter.write_dl([(name, text) for name, (_, text) in _COMMANDS.items()])
-
-
-@click.group(cls=_LazyGroup)
+@click.group(cls=LazyGroup, table=_COMMANDS)
 @click.version_option(__version__, prog_name="simreduce")
 def cli() -> None:
     """Which gradient reduction is fastest on this machine? Plans that are proved, simulated and

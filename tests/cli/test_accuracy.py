@@ -27,6 +27,14 @@ def test_one_machine(simreduce):
     assert all(point["predicted_s"] for point in document["points"])
 
 
+def test_every_chapter_prints_its_table(simreduce):
+    for chapter, head in (("step", "copy_to_cpu"), ("p2p", "dgx1-p100")):
+        result = simreduce("accuracy", chapter)
+
+        assert result.status == 0
+        assert head in result.out
+
+
 @pytest.mark.parametrize(
     ("options", "fault"),
     [(["nocl"], "did you mean 'nccl'"), (["--only", "nothing"], "no published table")],

@@ -1,4 +1,4 @@
-"""`python -m simreduce_validate.p2p` and its like behave as the main command does."""
+"""The chapters of `simreduce accuracy` about TensorFlow and copies."""
 
 import subprocess
 import sys
@@ -10,7 +10,7 @@ from simreduce_validate import p2p
 from simreduce.cli import main
 
 
-@pytest.mark.parametrize("module", ["p2p", "step_of_five", "throughput"])
+@pytest.mark.parametrize("chapter", ["p2p", "step", "throughput"])
 @pytest.mark.parametrize(
     ("arguments", "status", "error"),
     [
@@ -18,8 +18,8 @@ from simreduce.cli import main
         ("--nothing", 2, "No such option"),
     ],
 )
-def test_a_full_disk_and_an_unknown_option_are_one_line(module, arguments, status, error):
-    command = [sys.executable, "-m", f"simreduce_validate.{module}", arguments]
+def test_a_full_disk_and_an_unknown_option_are_one_line(chapter, arguments, status, error):
+    command = [sys.executable, "-m", "simreduce", "accuracy", chapter, arguments]
     with Path("/dev/full").open("w") as full:
         done = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True, check=False)
 
@@ -34,8 +34,8 @@ def test_ctrl_c_and_a_reader_that_has_gone(monkeypatch, end, status):
         raise end
 
     monkeypatch.setattr(p2p, "report", stop)
-    monkeypatch.setattr(sys, "argv", ["p2p"])
+    monkeypatch.setattr(sys, "argv", ["simreduce", "accuracy", "p2p"])
     with pytest.raises(SystemExit) as exited:
-        main(p2p.p2p)
+        main()
 
     assert status == exited.value.code

@@ -1,6 +1,6 @@
 """Published matrices of p2pBandwidthLatencyTest beside predictions from the machines' files alone.
 
-    python -m simreduce_validate.p2p
+    simreduce accuracy p2p
 
 The bandwidths of a machine, pooled over its matrices, must be off by at most 10 % in the median and
 20 % at the 90th percentile. `EXCEPTIONS` do not count. Latencies are only shown: the published ones
@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 import click
 
 import simreduce as sr
-from simreduce.cli import main
+from simreduce.cli.group import command
 from simreduce.tables import Table, columns
 from simreduce.tune.p2p import Matrix, PeerToPeer, peer_to_peer
 from simreduce_validate.machines import MACHINES
@@ -256,11 +256,7 @@ def _switch(case: Case) -> str:
     return "on" if case.peer_access else "off"
 
 
-@click.command()
+@command()
 def p2p() -> None:
     """Compare published matrices of p2pBandwidthLatencyTest with predictions."""
     click.echo(report())
-
-
-if __name__ == "__main__":
-    main(p2p)

@@ -4,8 +4,8 @@ tensorflow/benchmarks, commit 3777598 (2018-04-24): ResNet-50 gradients, fp32, 8
 of 5 chained all-reduces. The machine is not named: the link rates of a DGX-1 with P100 explain the
 packed step, those of one with V100 do not.
 
-    python -m simreduce_validate.step_of_five          # published beside predicted
-    python -m simreduce_validate.step_of_five --fit    # fits the constants of dgx1p-tf2018
+    simreduce accuracy step          # published beside predicted
+    simreduce accuracy step --fit    # fits the constants of dgx1p-tf2018
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from scipy.optimize import bisect
 
 import simreduce as sr
 from simreduce.arrays import Floats
-from simreduce.cli import main
+from simreduce.cli.group import command
 from simreduce.cli.progress import Progress
 from simreduce.engine import NOMINAL, Calibration, LinkConstants
 from simreduce.plan import Plan
@@ -164,14 +164,10 @@ def fit_report() -> str:
     return "\n".join(Table(head, tuple(rows)).lines())
 
 
-@click.command()
+@command()
 @click.option("--fit", "fitting", is_flag=True, help="Fit the two constants (a minute or two).")
-def step_of_five(fitting: bool) -> None:
+def step(fitting: bool) -> None:
     """Compare a published step of five all-reduces with predictions."""
     with Progress("fitting" if fitting else "predicting"):
         text = fit_report() if fitting else report()
     click.echo(text)
-
-
-if __name__ == "__main__":
-    main(step_of_five)

@@ -4,8 +4,8 @@ tensorflow.org, performance benchmarks (tests of May 2017): images/s on syntheti
 runs of 100 steps. Inception-v3 and ResNet keep their variables on the CPU (`parameter_server`),
 AlexNet and VGG-16 on every GPU (`replicated` with NCCL).
 
-    python -m simreduce_validate.throughput               # the batch sizes of the main table
-    python -m simreduce_validate.throughput --batch-32 --model resnet50
+    simreduce accuracy throughput               # the batch sizes of the main table
+    simreduce accuracy throughput --batch-32 --model resnet50
 
 Two things are fitted. The compute of one GPU makes a 1-GPU step, transfers included, as long as
 published. For AlexNet and VGG-16, a constant cost of a step on several GPUs does so on 2 GPUs. The
@@ -39,7 +39,7 @@ from math import hypot
 
 import click
 
-from simreduce.cli import main
+from simreduce.cli.group import command
 from simreduce.cli.progress import Progress
 from simreduce.engine import Calibration
 from simreduce.setup import Setup
@@ -229,7 +229,7 @@ def _cells(
     )
 
 
-@click.command()
+@command()
 @click.option("--batch-32", is_flag=True, help="Show the table of batch size 32 instead.")
 @click.option(
     "--model",
@@ -242,7 +242,3 @@ def throughput(batch_32: bool, models: tuple[str, ...]) -> None:
     """Compare the published throughput of a DGX-1 with predictions."""
     rows = PUBLISHED_32 if batch_32 else PUBLISHED
     click.echo("\n".join(report([row for row in rows if not models or row.model in models])))
-
-
-if __name__ == "__main__":
-    main(throughput)
