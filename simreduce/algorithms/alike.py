@@ -47,7 +47,9 @@ def _again(
     """What the stretch makes of other values, appended once more; None if it cannot be."""
     shift = int(given.lo[0] - first.lo[0])
     moved = len(b) - begin.ops
-    if (given.device != first.device).any() or not b.repeat(begin, end, first.op, given.op, shift):
+    if (given.device != first.device).any() or not b.repeat(
+        begin, end, first.op, given.op[None], shift=shift
+    ):
         return None
     op = np.where(made.op < begin.ops, _instead(made.op, first.op, given.op), made.op + moved)
     return Values(op, made.device, made.lo + shift, made.hi + shift, made.dtype)

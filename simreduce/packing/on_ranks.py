@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
+from simreduce.arrays import Bools, Ints
 from simreduce.plan import PlanBuilder, Value
 
 
@@ -18,32 +19,48 @@ def on_each(
     intervals, they do the same.
     """
     begin = b.mark()
-    first = make(0, given[0])
+    made = [make(0, given[0])]
     end = b.mark()
-    made = [first]
-    for rank in range(1, len(given)):
-        instead = _instead_of(given[0], given[rank])
-        read = np.array([*instead], dtype=np.int64), np.array([*instead.values()], dtype=np.int64)
+    ops, alike = _compare(given)
+    read, places = np.unique(ops[0], return_index=True)
+    while len(made) < len(given):
+        rank = len(made)
+        last = rank + int(np.argmin(np.append(alike[rank:], np.False_)))
         moved = len(b) - begin.ops
-        if len(instead) < len({v.op for v in given[0]}) or not b.repeat(
-            begin, end, *read, shift=0, device=rank
-        ):
-            made.append(make(rank, given[rank]))
+        ranks = np.arange(rank, last)
+        if last > rank and b.repeat(begin, end, read, ops[rank:last, places], devices=ranks):
+            made += _copies(made[0], begin.ops, end.ops - begin.ops, moved, ops, ranks)
             continue
-        made.append(
-            [
-                v._replace(op=v.op + moved if v.op >= begin.ops else instead[v.op], device=rank)
-                for v in first
-            ]
-        )
+        alike[rank:last] = False  # none of them can be repeated
+        made.append(make(rank, given[rank]))
     return made
 
 
-def _instead_of(first: Sequence[Value], others: Sequence[Value]) -> dict[int, int]:
-    """For each op of the first values that of the others; empty if these are not alike."""
-    instead: dict[int, int] = {}
-    for mine, theirs in zip(first, others, strict=True):
-        same = mine.lo == theirs.lo and mine.hi == theirs.hi and mine.dtype == theirs.dtype
-        if not same or instead.setdefault(mine.op, theirs.op) != theirs.op:
-            return {}
-    return instead
+def _compare(given: Sequence[Sequence[Value]]) -> tuple[Ints, Bools]:
+    """The ops that ranks are given, and which ranks are given values like those of the first: of
+    the same intervals and dtypes, and of one op wherever the first has values of one op.
+    """
+    shape = len(given), len(given[0]), len(Value._fields)
+    values = np.array(given, dtype=np.int64).reshape(shape)
+    op, _, *like = np.moveaxis(values, -1, 0)
+    alike = np.logical_and.reduce([(each == each[0]).all(axis=1) for each in like])
+    _, first, which = np.unique(op[0], return_index=True, return_inverse=True)
+    return op, alike & (op == op[:, first[which]]).all(axis=1)
+
+
+def _copies(
+    made: Sequence[Value], begin: int, size: int, moved: int, ops: Ints, ranks: Ints
+) -> list[list[Value]]:
+    """What ranks make whose ops are copies of the first rank's, `moved` ops further on and then
+    `size` from rank to rank.
+    """
+    op = np.array([value.op for value in made], dtype=np.int64)
+    given = np.array([int(np.argmax(ops[0] == each)) if each < begin else -1 for each in op])
+    own = op + moved + size * np.arange(len(ranks))[:, None]
+    old = given >= 0
+    own[:, old] = ops[np.ix_(ranks, given[old])]
+    rest = [value[2:] for value in made]
+    return [
+        [Value(each, rank, *others) for each, others in zip(row, rest, strict=True)]
+        for rank, row in zip(ranks.tolist(), own.tolist(), strict=True)
+    ]

@@ -8,15 +8,12 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from simreduce.arrays import AnyInts, Ints
-from simreduce.errors import InternalError, PlanError, PlanTooLarge
+from simreduce.arrays import BLOCK, AnyInts, Ints
+from simreduce.errors import InternalError, PlanError
 from simreduce.plan.columns import GrowingColumn, Numbers
 from simreduce.plan.limits import most_ops, too_large
 from simreduce.plan.plan import NO_STREAM, Executor, Kind
 from simreduce.plan.values import Value, Values
-
-MOST_SINGLE_OPS = 5_000_000
-"""More would take minutes to append one by one."""
 
 _HI = 3
 """The place of an interval's end among the numbers of an op."""
@@ -46,6 +43,9 @@ _DTYPES: Mapping[str, type[np.signedinteger[Any]]] = MappingProxyType(
         "controls": np.int32,
     }
 )
+
+_OF_OPS = tuple(_DTYPES)[:-2]
+"""The columns with one number for each op."""
 
 _NONE: Ints = np.zeros(0, dtype=np.int64)
 
@@ -98,10 +98,10 @@ class OpList:
                 f"{kind.name} on {self.devices[device]}: the interval [{lo}, {hi}) is reversed"
             )
         op = self._before + len(self._rows)
-        if len(self._rows) >= MOST_SINGLE_OPS:
-            raise PlanTooLarge(
-                f"the plan would have more than {MOST_SINGLE_OPS} ops; try fewer GPUs or gradients"
-            )
+        if len(self._rows) >= _ROWS:
+            if op >= self._most:
+                raise too_large(op)
+            self._flush()
         self._rows.append(
             (kind, device, lo, hi, dtype, arg, stream, self.executor, len(operands), len(after))
         )
@@ -208,49 +208,72 @@ class OpList:
         end: Mark,
         read: Ints,
         instead: Ints,
-        shift: int,
-        device: int | None = None,
+        *,
+        shift: int = 0,
+        devices: Ints | None = None,
     ) -> bool:
-        """Append the ops between two marks once more, `shift` addresses further on.
+        """Append the ops between two marks again, once for each row of `instead`.
 
         What they read or wait for within the stretch, they do within its copy; of the ops before
-        it, instead[i] for read[i]. With `device`, all of them, and their contributions, are on that
-        device. False, and nothing is appended, if the stretch uses an op before it that `read` does
-        not name.
+        it, instead[c, i] for read[i] in copy c. Addresses are `shift` further on. With `devices`,
+        all ops of copy c, and their contributions, are on devices[c]. False, and nothing is
+        appended, if the stretch uses an op before it that `read` does not name.
         """
         self._flush()
-        first, size, at = begin.ops, end.ops - begin.ops, len(self)
+        size, copies = end.ops - begin.ops, len(instead)
+        if len(self) + size * copies > self._most:
+            raise too_large(len(self) + size * copies)
         order = np.argsort(read)
-        known, instead = read[order], instead[order]
-        stretches = {
-            "operands": slice(begin.operands, end.operands),
-            "controls": slice(begin.controls, end.controls),
+        known, instead = read[order], instead[:, order]
+        used = {
+            "operands": self._columns["operands"].part(begin.operands, end.operands),
+            "controls": self._columns["controls"].part(begin.controls, end.controls),
         }
-        flat: dict[str, Ints] = {}
-        for name, stretch in stretches.items():
-            used = self._columns[name].part(stretch.start, stretch.stop)
-            moved = used.astype(np.int64) + (at - first)
-            before = np.flatnonzero(used < first)
-            if len(before):
-                place = np.searchsorted(known, used[before])
-                if (place >= len(known)).any() or (known[place] != used[before]).any():
-                    return False
-                moved[before] = instead[place]
-            flat[name] = moved
-        names = list(_DTYPES)[: -len(flat)]
-        numbers: dict[str, AnyInts] = {
-            name: self._columns[name].part(first, end.ops) for name in names
-        }
+        places = {}
+        for name, ops in used.items():
+            before = np.flatnonzero(ops < begin.ops)
+            place = np.searchsorted(known, ops[before])
+            if len(before) and ((place >= len(known)).any() or (known[place] != ops[before]).any()):
+                return False
+            places[name] = before, place
+        numbers = {name: self._columns[name].part(begin.ops, end.ops) for name in _OF_OPS}
         for name in ("lo", "hi"):
             numbers[name] = numbers[name].astype(np.int64) + shift
-        if device is not None:
-            inputs = (numbers["kind"] == Kind.INPUT) & (numbers["arg"] >= 0)
-            numbers["arg"] = np.where(inputs, device, numbers["arg"])
-            numbers["device"] = np.full(size, device)
-        if at + size > self._most:
-            raise too_large(at + size)
-        self._write(size, *numbers.values(), operands=flat["operands"], controls=flat["controls"])
+        each = max(BLOCK // max(size, 1), 1)
+        for first in range(0, copies, each):
+            some = slice(first, min(first + each, copies))
+            self._write_copies(
+                begin.ops, numbers, used, places, instead[some],
+                None if devices is None else devices[some],
+            )  # fmt: skip
         return True
+
+    def _write_copies(
+        self,
+        begin: int,
+        numbers: Mapping[str, AnyInts],
+        used: Mapping[str, AnyInts],
+        places: Mapping[str, tuple[Ints, Ints]],
+        instead: Ints,
+        devices: Ints | None,
+    ) -> None:
+        """Append a stretch that begins at op `begin` once for each row of `instead`."""
+        copies, size = len(instead), len(numbers["kind"])
+        moved = len(self) - begin + size * np.arange(copies)[:, None]
+        flat = {}
+        for name, ops in used.items():
+            flat[name] = ops.astype(np.int64) + moved
+            before, place = places[name]
+            flat[name][:, before] = instead[:, place]
+        many: dict[str, Numbers] = {
+            name: np.broadcast_to(part, (copies, size)) for name, part in numbers.items()
+        }
+        if devices is not None:
+            inputs = (numbers["kind"] == Kind.INPUT) & (numbers["arg"] >= 0)
+            many["arg"] = np.where(inputs, devices[:, None], numbers["arg"])
+            many["device"] = np.repeat(devices, size)
+        operands, controls = flat["operands"].reshape(-1), flat["controls"].reshape(-1)
+        self._write(copies * size, *many.values(), operands=operands, controls=controls)
 
     def check(self) -> None:
         """PlanError for an op on a device that is not there, or that reads or waits for one that

@@ -103,7 +103,7 @@ def test_a_plan_too_large_to_hold_is_folded(monkeypatch):
 )
 def test_a_plan_too_large_to_hold_and_to_fold_is_refused(monkeypatch, machine, strategy):
     monkeypatch.setenv("SIMREDUCE_MEMORY", "10kB")
-    monkeypatch.setattr(ops, "MOST_SINGLE_OPS", 50)
+    monkeypatch.setattr(ops, "_ROWS", 50)
     with pytest.raises(StrategyError, match="the plan would have "):
         row(load_topology(machine), strategy)
 
