@@ -1,8 +1,8 @@
 """Trees packed into the graph at hand (Blink, Wang et al. 2020; ForestColl, Zhao et al. 2024).
 
-Every tree carries a share of the tensor in the same number of chunks: one, or as `options.chunk`
-says. Chunks are summed up the tree and handed out down it, pipelined (`pipelined_trees`). Where a
-GPU sends one copy at a time (TensorFlow), a packing may reach half its rate.
+Every tree carries a share of the tensor in as many chunks: one, or as `options.chunk` says. Chunks
+are summed up the tree and handed out down it, pipelined (`pipelined_trees`). Where a GPU sends one
+copy at a time (TensorFlow), a packing may reach half its rate.
 """
 
 from __future__ import annotations
@@ -90,9 +90,9 @@ def _carry(
     b: PlanBuilder, own: Values, parts: Values, shares: Shares, options: Options
 ) -> list[tuple[int, Values]]:
     """By root, what every rank has of its part, in pieces."""
+    roots = list(dict.fromkeys(tree.root for tree, _ in shares))
     loads: list[Load] = []
-    roots = sorted({tree.root for tree, _ in shares})
-    for root, part in zip(roots, parts, strict=True):
+    for root, part in zip(roots, parts[np.argsort(np.argsort(roots))], strict=True):
         loads += divide([each for each in shares if each[0].root == root], part.lo, part.hi)
     made = carry(b, own, loads, chunks(loads, options.chunk, own.dtype))
     root_of = np.array([tree.root for tree, _, _ in loads])

@@ -2,12 +2,13 @@
 
 A device sends in the order of the rounds (`synthesis.timetable`), over the least loaded of a few
 streams. The order keeps trees in step: fair sharing alone would let small shares run ahead and
-leave links idle at the end. While one stream waits for a latency, the others use the link.
+leave links idle at the end. While one stream waits for a latency, the others use the link. What
+only goes up does what a broadcast down the same trees does, reversed in time.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import TypeAlias
 
 import numpy as np
@@ -16,7 +17,7 @@ from simreduce import dtypes
 from simreduce.algorithms.family import check_chunks
 from simreduce.arrays import Ints
 from simreduce.plan import PlanBuilder, Values
-from simreduce.synthesis.timetable import MOST_STREAMS, streams, timetable
+from simreduce.synthesis.timetable import MOST_STREAMS, assign_streams, mirror, timetable
 from simreduce.synthesis.trees import SpanningTree
 
 Load: TypeAlias = tuple[SpanningTree, int, int]
@@ -40,9 +41,14 @@ def carry(b: PlanBuilder, own: Values, loads: Sequence[Load], chunks: int) -> Va
     bounds = np.array([_cut(lo, hi, chunks) for _, lo, hi in loads])
     held = np.broadcast_to(own.op[:, None], (len(loads), n, chunks)).copy()
     came = np.zeros_like(held)  # by child, what it sent its parent on the way up
-    trees = [tree for tree, _, _ in loads]
-    sent = {edge: [0] * width for edge, width in streams(trees).items()}
-    hops, sums = timetable(trees, (bounds[:, -1] - bounds[:, -2]).tolist())
+    sums_only = not any(tree.down for tree, _, _ in loads)
+    trees = [tree.reverse() if sums_only else tree for tree, _, _ in loads]
+    sizes = np.diff(bounds)
+    hops, sums = timetable(trees, sizes[:, -1].tolist())
+    turns = assign_streams(trees, hops, sizes)
+    if sums_only:
+        hops, sums = mirror(hops)
+        turns, bounds = turns[::-1, ::-1], (bounds[:, :1] + bounds[:, -1:] - bounds)[:, ::-1]
     table = np.array(hops, dtype=np.int64).reshape(-1, 5)
     arities = {len(each.children) for each in sums}
     rows_of = [
@@ -56,16 +62,17 @@ def carry(b: PlanBuilder, own: Values, loads: Sequence[Load], chunks: int) -> Va
     last = max((int(rows[:, 0].max()) for rows in (table, *totals) if len(rows)), default=-1)
     for now in range(last + chunks):
         for rows in totals:
-            start, tree, rank, *children = _due(rows, now, chunks)
+            start, tree, rank, *children = rows[_due(rows, now, chunks)].T
             if len(start):
                 chunk = now - start
                 terms = [held[tree, rank, chunk], *(came[tree, child, chunk] for child in children)]
                 held[tree, rank, chunk] = b.adds([values(op, tree, rank, chunk) for op in terms]).op
-        start, tree, source, target, upwards = _due(table, now, chunks)
+        due = _due(table, now, chunks)
+        start, tree, source, target, upwards = table[due].T
         if len(start):
             chunk, up = now - start, upwards == 1
             ready = values(held[tree, source, chunk], tree, source, chunk)
-            channel = target * MOST_STREAMS + _turns(sent, source, target, ready.elements)
+            channel = target * MOST_STREAMS + turns[due, chunk]
             stream = b.streams(own.device[source], channel)
             moved = b.copies(ready, own.device[target], stream=stream).op
             came[tree[up], source[up], chunk[up]] = moved[up]
@@ -75,24 +82,11 @@ def carry(b: PlanBuilder, own: Values, loads: Sequence[Load], chunks: int) -> Va
 
 
 def _due(rows: Ints, now: int, chunks: int) -> Ints:
-    """The columns of those rows, the round of chunk 0 first, that have a chunk in round `now`."""
-    return rows[(rows[:, 0] <= now) & (now < rows[:, 0] + chunks)].T
+    """Those of rows, the round of chunk 0 first, that have a chunk in round `now`."""
+    return np.flatnonzero((rows[:, 0] <= now) & (now < rows[:, 0] + chunks))
 
 
 def _cut(lo: int, hi: int, chunks: int) -> Ints:
     """Edges of equal chunks, the first half as large so that streams never all wait at once."""
     half = np.maximum(2 * np.arange(chunks + 1) - 1, 0)
     return lo + (hi - lo) * half // (2 * chunks - 1)
-
-
-def _turns(
-    sent: Mapping[tuple[int, int], list[int]], source: Ints, target: Ints, elements: Ints
-) -> Ints:
-    """The stream of every transfer: the one of its pair that has `sent` least."""
-    turn = np.empty_like(source)
-    transfers = zip(source.tolist(), target.tolist(), elements.tolist(), strict=True)
-    for i, (u, v, size) in enumerate(transfers):
-        had = sent[u, v]
-        turn[i] = least = had.index(min(had))
-        had[least] += size
-    return turn

@@ -14,8 +14,8 @@ def ring_text(network: Network, ring: Sequence[int]) -> str:
 
 
 def tree_lines(network: Network, tree: SpanningTree) -> list[str]:
-    """The tree indented, its root first; a rank's children stand below it, two columns further
-    right.
+    """The tree indented, its root first; a rank's children stand below it in rank order, two
+    columns further right.
     """
     same = {(b, a) for a, b in tree.up} == set(tree.down)
     if same or not tree.up:
@@ -33,7 +33,7 @@ def _indent(network: Network, root: int, down: Sequence[Edge]) -> list[str]:
 
     def write(rank: int, depth: int) -> None:
         lines.append("  " * depth + network.names[rank])
-        for parent, child in down:
+        for parent, child in sorted(down):
             if parent == rank:
                 write(child, depth + 1)
 

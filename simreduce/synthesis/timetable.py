@@ -4,6 +4,8 @@ One rank sends to another over a few streams at once. A chunk that is a large pa
 sends in a round therefore takes longer than a round, and the timetable gives it that time. If it
 did not, transfers behind it in the same streams would wait for data that cannot be there yet, and
 two trees that wait for each other would stop all.
+
+A reduction is a broadcast reversed in time (`mirror`).
 """
 
 from __future__ import annotations
@@ -13,6 +15,9 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import NamedTuple
 
+import numpy as np
+
+from simreduce.arrays import Ints
 from simreduce.synthesis.network import Edge
 from simreduce.synthesis.trees import SpanningTree
 
@@ -86,3 +91,42 @@ def timetable(
             hops.append(ChunkHop(start, t, parent, child, upwards=False))
             ready[child] = start + rounds((parent, child))
     return hops, sums
+
+
+def assign_streams(trees: Sequence[SpanningTree], hops: Sequence[ChunkHop], sizes: Ints) -> Ints:
+    """By hop and chunk, the stream of its pair: the one that was sent the least before it. `sizes`
+    are those of chunks, by tree.
+    """
+    sent = {edge: [0] * width for edge, width in streams(trees).items()}
+    chunks = sizes.shape[1]
+    by_round: list[list[int]] = [[] for _ in range(max((h.start for h in hops), default=0) + 1)]
+    for i, hop in enumerate(hops):
+        by_round[hop.start].append(i)
+    turns = np.zeros((len(hops), chunks), dtype=np.int64)
+    at_work: list[int] = []
+    for now in range(len(by_round) - 1 + chunks):
+        begun = by_round[now] if now < len(by_round) else []
+        at_work = sorted([i for i in at_work if now - hops[i].start < chunks] + begun)
+        for i in at_work:
+            start, tree, source, target, _ = hops[i]
+            had = sent[source, target]
+            turns[i, now - start] = least = had.index(min(had))
+            had[least] += int(sizes[tree, now - start])
+    return turns
+
+
+def mirror(hops: Sequence[ChunkHop]) -> tuple[list[ChunkHop], list[Sum]]:
+    """The sums up trees that take the hops of a broadcast backwards, the last one first: chunk c
+    goes as chunk -1 - c of the broadcast went.
+    """
+    last = max((hop.start for hop in hops), default=0)
+    back = [ChunkHop(last - h.start, h.tree, h.target, h.source, upwards=True) for h in hops[::-1]]
+    sent = {(hop.tree, hop.source): hop.start for hop in back}
+    children: dict[tuple[int, int], list[int]] = {}
+    for hop in back:
+        children.setdefault((hop.tree, hop.target), []).append(hop.source)
+    sums = [
+        Sum(sent.get((tree, rank), last + 1), tree, rank, tuple(below))
+        for (tree, rank), below in children.items()
+    ]
+    return back, sums

@@ -7,6 +7,8 @@ out-tree of the same share. Shares come from `packing`. The cheapest tree at giv
 spanning tree (Prim) or an arborescence (Edmonds), which proves that the packing is best for
 transfers along the network's paths. Where paths are not symmetric and ranks are more than 16, the
 packing is the best one found, and the narrowest cut is the bound.
+
+Every search works on the network in canonical order, so the trees depend on no names and no order.
 """
 
 from __future__ import annotations
@@ -18,6 +20,7 @@ from dataclasses import dataclass
 
 from simreduce.errors import StrategyError
 from simreduce.synthesis.arborescence import arborescence, in_order, spanning_tree
+from simreduce.synthesis.canonical import canonical
 from simreduce.synthesis.network import Edge, Network
 from simreduce.synthesis.optimum import narrowest_cut
 from simreduce.synthesis.packing import Packing, PackingProblem, pack
@@ -58,6 +61,11 @@ class SpanningTree:
         """Every transfer."""
         return (*self.up, *self.down)
 
+    def relabel(self, ranks: Sequence[int]) -> SpanningTree:
+        """The same tree over other ranks: `ranks[r]` where this has r."""
+        up, down = (tuple((ranks[a], ranks[b]) for a, b in edges) for edges in (self.up, self.down))
+        return SpanningTree(ranks[self.root], up, down)
+
     def reverse(self) -> SpanningTree:
         """A reduction where this is a broadcast."""
         turned = (
@@ -77,9 +85,45 @@ def _depth(down: Sequence[Edge], root: int) -> int:
     return max(depth.values())
 
 
-@functools.lru_cache(maxsize=32)
 def all_reduce_trees(network: Network) -> Trees:
     """Trees that sum at their root and broadcast from there; the rate is the sum of the shares."""
+    return _trees(network, _all_reduce)
+
+
+def broadcast_trees(network: Network, root: int) -> Trees:
+    """Trees from `root`; the rate is the sum of the shares."""
+    return _trees(network, _broadcast, root)
+
+
+def reduce_trees(network: Network, root: int) -> Trees:
+    """Trees to `root`."""
+    return _reverse(broadcast_trees(network.reverse(), root))
+
+
+def all_gather_trees(network: Network) -> Trees:
+    """Trees from every rank; the rate is the sum of the shares of *one* root, the same for all."""
+    return _trees(network, _all_gather)
+
+
+def reduce_scatter_trees(network: Network) -> Trees:
+    """Trees to every rank."""
+    return _reverse(all_gather_trees(network.reverse()))
+
+
+@functools.lru_cache(maxsize=64)
+def _trees(network: Network, search: Callable[[Network], Trees], root: int = -1) -> Trees:
+    """What `search` finds in canonical order, where `root` is the first."""
+    ordered, ranks = canonical(network, root)
+    found = search(ordered)
+    return Packing(
+        tuple((tree.relabel(ranks), share) for tree, share in found.patterns),
+        found.rate,
+        found.bound,
+    )
+
+
+@functools.lru_cache(maxsize=32)
+def _all_reduce(network: Network) -> Trees:
     either_way = network.symmetric or network.ranks > _SEVERAL_ROOTS
     price = _both_ways if either_way else _pairs
     # The cheapest undirected tree proves nothing of asymmetric paths; the narrowest cut still does.
@@ -94,34 +138,26 @@ def all_reduce_trees(network: Network) -> Trees:
     )
 
 
-@functools.lru_cache(maxsize=64)
-def broadcast_trees(network: Network, root: int) -> Trees:
-    """Trees from `root`; the rate is the sum of the shares."""
-    return _pack_trees(network, 1, lambda _: 0, lambda prices: _outward(network, prices, [root]))
+@functools.lru_cache(maxsize=32)
+def _broadcast(network: Network) -> Trees:
+    return _pack_outward(network, 1, lambda _: 0, [0])
 
 
-@functools.lru_cache(maxsize=64)
-def reduce_trees(network: Network, root: int) -> Trees:
-    """Trees to `root`."""
-    return _reverse(broadcast_trees(network.reverse(), root))
+@functools.lru_cache(maxsize=32)
+def _all_gather(network: Network) -> Trees:
+    return _pack_outward(network, network.ranks, lambda tree: tree.root, range(network.ranks))
 
 
-@functools.lru_cache(maxsize=16)
-def all_gather_trees(network: Network) -> Trees:
-    """Trees from every rank; the rate is the sum of the shares of *one* root, the same for all."""
-    everyone = range(network.ranks)
+def _pack_outward(
+    network: Network, groups: int, group: Callable[[SpanningTree], int], roots: Sequence[int]
+) -> Trees:
     return _pack_trees(
         network,
-        network.ranks,
-        lambda tree: tree.root,
-        lambda prices: _outward(network, prices, everyone),
+        groups,
+        group,
+        functools.partial(_outward, network, roots=roots),
+        functools.partial(_outward, network, roots=roots, depths=range(1, 2 * _SHALLOW)),
     )
-
-
-@functools.lru_cache(maxsize=16)
-def reduce_scatter_trees(network: Network) -> Trees:
-    """Trees to every rank."""
-    return _reverse(all_gather_trees(network.reverse()))
 
 
 def _pack_trees(
@@ -225,14 +261,20 @@ def _path(before: Mapping[int, int]) -> list[int]:
 
 
 def _outward(
-    network: Network, prices: Sequence[float], roots: Sequence[int]
+    network: Network,
+    prices: Sequence[float],
+    roots: Sequence[int],
+    depths: Sequence[int] = (),
 ) -> Iterator[SpanningTree]:
-    """A cheapest tree from each of `roots`."""
-    costs = _costs(network, prices)
+    """A cheapest tree from each of `roots`; of at most some `depths`, if there are any, cheap
+    trees.
+    """
+    costs, top = _costs(network, prices), max(prices)
     for root in roots:
-        down = _shallow(costs, root, max(prices))
-        if down is not None:
-            yield SpanningTree(root, (), tuple(down))
+        for search in _searches(root, top, depths):
+            down = search(costs)
+            if down is not None:
+                yield SpanningTree(root, (), tuple(down))
 
 
 def _pairs(
@@ -244,14 +286,20 @@ def _pairs(
     costs, top = _costs(network, prices), max(prices)
     back = [list(column) for column in zip(*costs, strict=True)]
     for root in range(network.ranks):
-        searches: list[Callable[[Sequence[Sequence[float]]], list[Edge] | None]] = [
-            functools.partial(spanning_tree, root=root, close=1e-9 * top, deepest=deepest)
-            for deepest in depths
-        ]
-        for search in searches or [functools.partial(_shallow, root=root, scale=top)]:
+        for search in _searches(root, top, depths):
             down, up = search(costs), search(back)
             if down is not None and up is not None:
                 yield SpanningTree(root, tuple((b, a) for a, b in reversed(up)), tuple(down))
+
+
+def _searches(
+    root: int, top: float, depths: Sequence[float]
+) -> list[Callable[[Sequence[Sequence[float]]], list[Edge] | None]]:
+    """For every depth a search for a cheap tree that is no deeper; else one for the cheapest."""
+    return [
+        functools.partial(spanning_tree, root=root, close=1e-9 * top, deepest=deepest)
+        for deepest in depths
+    ] or [functools.partial(_shallow, root=root, scale=top)]
 
 
 def _shallow(costs: Sequence[Sequence[float]], root: int, scale: float) -> list[Edge] | None:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import replace
 
+import numpy as np
 import pytest
+from hypothesis import given, settings, strategies as st
 
-from simreduce.algorithms import Options, packed_trees
+from simreduce.algorithms import Options, packed_trees, pipelined_trees
 from simreduce.algorithms.multi_ring import best_ring, multi_ring
 from simreduce.engine import IDEAL, simulate
 from simreduce.errors import StrategyError
@@ -14,7 +17,7 @@ from simreduce.layouts import Layout, layout
 from simreduce.plan import Contract, Plan, PlanBuilder, verify
 from simreduce.setup import Setup
 from simreduce.strategy import compile_collective, parse_strategy
-from simreduce.synthesis import optimum
+from simreduce.synthesis import optimum, timetable
 from simreduce.topology import Topology, load_topology
 from simreduce.topology.graph import assemble
 from simreduce.tune.chunks import with_best_chunk
@@ -131,6 +134,96 @@ def test_other_collectives_keep_their_contracts(collective, machine, strategy, e
 def test_broadcasts_come_up_to_the_maximum_flow():
     """Six links of 24 GB/s out of the root of a DGX-1V."""
     assert GIB / tuned("broadcast", layout(DGX1V), DGX1V, root=3) > 0.95 * 144e9
+
+
+def rename(machine: Topology, seed: int) -> tuple[Topology, list[str]]:
+    """The machine with the names of its GPUs dealt anew and its links in another order, and the
+    name that each GPU got.
+    """
+    chance = np.random.default_rng(seed)
+    new = [machine.devices[i] for i in chance.permutation(len(machine.devices))]
+    name = dict(zip(machine.devices, new, strict=True))
+    links = [machine.links[i] for i in chance.permutation(len(machine.links))]
+    renamed = [
+        replace(
+            link,
+            id=i,
+            source=name.get(link.source, link.source),
+            target=name.get(link.target, link.target),
+        )
+        for i, link in enumerate(links)
+    ]
+    back = {mine: old for old, mine in name.items()}
+    nodes = [
+        replace(machine.nodes[back.get(node.name, node.name)], name=node.name)
+        for node in machine.nodes.values()
+    ]
+    return assemble(machine.name, machine.title, machine.source, nodes, renamed, None), new
+
+
+def collective_seconds(
+    collective: str, machine: Topology, root: int, chunk: int = 1 << 20
+) -> float:
+    shape = layout(machine)
+    gradients = Workload("one", (Gradient("a", GIB // 64),))
+    strategy = parse_strategy(f"trees+chunk={chunk}", collective)
+    made = compile_collective(collective, strategy, gradients, shape, root=root)
+    assert [] == verify(made)
+    return simulate(made, machine, runtime="ideal").seconds
+
+
+@pytest.mark.parametrize(
+    "collective", ["all_reduce", "all_gather", "reduce_scatter", "broadcast", "reduce"]
+)
+@settings(max_examples=4, deadline=None)
+@given(seed=st.integers(0, 10**6))
+def test_time_depends_on_no_names_and_no_order(collective, seed):
+    renamed, new = rename(DGX1V, seed)
+    root = renamed.devices.index(new[0]) if collective in ("broadcast", "reduce") else 0
+
+    assert collective_seconds(collective, renamed, root) == pytest.approx(
+        collective_seconds(collective, DGX1V, 0), rel=1e-9
+    )
+
+
+def with_free_sums(name: str) -> Topology:
+    machine = load_topology(name)
+    nodes = [replace(node, memory_bandwidth=float("inf")) for node in machine.nodes.values()]
+    return assemble(machine.name, machine.title, machine.source, nodes, machine.links, None)
+
+
+@pytest.mark.parametrize("machine", ["full:6", "ring:5", "dgx1v", "dgx1p"])
+@pytest.mark.parametrize(
+    ("there", "back"), [("all_gather", "reduce_scatter"), ("broadcast", "reduce")]
+)
+@pytest.mark.parametrize("chunk", [1 << 18, 1 << 21])
+def test_sums_take_the_time_of_a_broadcast_reversed(monkeypatch, machine, there, back, chunk):
+    """Exactly, where sums are free and no two transfers share a link."""
+    free = with_free_sums(machine)
+    for module in (timetable, pipelined_trees):
+        monkeypatch.setattr(
+            module,
+            "streams",
+            lambda trees: Counter({edge: 1 for tree in trees for edge in tree.edges}),
+            raising=False,
+        )
+
+    assert collective_seconds(back, free, 0, chunk) == pytest.approx(
+        collective_seconds(there, free, 0, chunk), rel=1e-9
+    )
+
+
+@pytest.mark.parametrize("machine", ["full:6", "dgx1v", "dgx1p"])
+@pytest.mark.parametrize(
+    ("there", "back", "close"),
+    [("all_gather", "reduce_scatter", 0.01), ("broadcast", "reduce", 0.035)],
+)
+def test_free_sums_take_about_as_long_as_a_broadcast(machine, there, back, close):
+    """Not exactly: the streams of a pair share its link, and shares reversed are other shares."""
+    free = with_free_sums(machine)
+    shape = layout(free)
+
+    assert tuned(back, shape, free) == pytest.approx(tuned(there, shape, free), rel=close)
 
 
 def test_no_ring_can_be_made_of_a_chain():
