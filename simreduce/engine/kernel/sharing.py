@@ -111,6 +111,7 @@ def full_at(resource: int, flows: Flows) -> float:
                 kept += 1
                 nearest = min(nearest, rate)
         if kept == 0:
+            flows.width[resource] = flows.own[resource]
             return INFINITY
         if kept == count:
             break
@@ -118,6 +119,7 @@ def full_at(resource: int, flows: Flows) -> float:
         # The sum as it is rounded, in whatever order; what that leaves out is taken off by itself.
         total = taken + rest
         level = max((flows.capacity[resource] - total) - ((taken - total) + rest), 0.0) / weight
+    flows.width[resource] = weight
     if level <= highest * SAME:
         return highest
     if nearest <= level * SAME:
@@ -130,29 +132,41 @@ def same(a: float, b: float) -> bool:
     return a <= b * SAME and b <= a * SAME
 
 
-def touch(resource: int, change: float, least: float, unbound: bool, flows: Flows) -> None:
-    """A flow on `resource` is faster by `change`, now or before at rate `least`: its level may be
-    wrong. A flow that is `unbound` counts for nothing until a resource that has not been full holds
-    it back.
+def touch(resource: int, weight: float, old: float, rate: float, flows: Flows) -> None:
+    """A flow on `resource` has another rate, so its level may be wrong.
 
-    It need not be looked at before the turn of the lowest level that it could have now: a resource
-    takes its excess from the flows whose bottleneck it is, and perhaps from more.
+    It need not be looked at before the turn of the lowest level that it could have now. With flows
+    of weight `width` able to go as fast as the resource's key, a faster flow pulls it down no
+    further than to where they give up what that flow takes; a slower one only lifts it.
     """
+    solver, level = flows.solver, flows.level[resource]
     flows.known[resource] = NONE
-    flows.load[resource] += change
-    level, excess = flows.level[resource], flows.load[resource] - flows.capacity[resource]
-    if level == INFINITY:
-        at = flows.solver.at[resource]
-        if at != NONE:
-            if least < flows.solver.key[at]:
-                put(flows.solver, resource, least)
-        elif flows.load[resource] > flows.capacity[resource] * NEARLY or unbound:
-            put(flows.solver, resource, least)
+    flows.load[resource] += weight * change_of_rate(old, rate)
+    at = solver.at[resource]
+    if at != NONE:
+        key, width = solver.key[at], flows.width[resource]
+        if rate > old and old < key:
+            least = (width * key + weight * old) / (width + weight)
+            if width > 0.0 and rate < INFINITY:
+                least = max(least, key - weight * (rate - old) / width)
+            put(solver, resource, min(max(least, old), key))
+    elif level == INFINITY:
+        if rate == INFINITY or flows.load[resource] > flows.capacity[resource] * NEARLY:
+            flows.width[resource] = 0.0
+            put(solver, resource, min(rate, old))
     else:
+        excess, own = flows.load[resource] - flows.capacity[resource], flows.own[resource]
+        flows.width[resource] = own
         if excess > 0.0:
-            own = flows.own[resource]
-            level = max(level - excess / own, least) if own > 0.0 else least
-        put(flows.solver, resource, level)
+            level = max(level - excess / own, min(rate, old)) if own > 0.0 else min(rate, old)
+        put(solver, resource, level)
+
+
+def change_of_rate(old: float, rate: float) -> float:
+    """How much more a flow takes; one without a limit takes nothing until something limits it."""
+    if rate == INFINITY:
+        return -old
+    return rate - old if old < INFINITY else rate
 
 
 def change_level(resource: int, level: float, flows: Flows) -> None:
@@ -179,9 +193,6 @@ def change_level(resource: int, level: float, flows: Flows) -> None:
             continue
         if rate == old and to == bottleneck:
             continue
-        gain = rate - old if old < INFINITY else rate
-        if rate == INFINITY:
-            gain = -old
         flows.rate[slot] = rate
         begin = slot << shift
         for each in range(begin, begin + flows.use_count[slot]):
@@ -193,9 +204,9 @@ def change_level(resource: int, level: float, flows: Flows) -> None:
                     flows.own[other] += flows.use_weight[each]
                     flows.known[other] = NONE  # the flow, even at its old rate, could have more
             if other == resource:
-                flows.load[other] += flows.use_weight[each] * gain
+                flows.load[other] += flows.use_weight[each] * change_of_rate(old, rate)
             elif rate != old:
-                touch(other, flows.use_weight[each] * gain, min(rate, old), rate == INFINITY, flows)
+                touch(other, flows.use_weight[each], old, rate, flows)
         if to != bottleneck:
             note_move(slot, bottleneck, flows)
             flows.bottleneck[slot] = to

@@ -34,7 +34,7 @@ from simreduce.engine.lowering.calls import Calls
 
 _KINDS: dict[type, str] = {
     np.float64: "amount overhead latency cap weight ready start begun finish release_time"
-    " lane_freed capacity load own known was level served anchor rate goal use_weight room_rate"
+    " lane_freed capacity load own known was width level served anchor rate goal use_weight room_rate"
     " room_weight"
     " clock key",
     np.int8: "phase is_dirty",
@@ -84,7 +84,7 @@ class Store:
         }
         for name in ("successor_start", "submission_start", "lane_start", "use_start"):
             columns[name] = [0]
-        for name in ("load", "own", "served", "anchor"):
+        for name in ("load", "own", "width", "served", "anchor"):
             columns[name] = [0.0] * count
         for name in ("dirty", "is_dirty", "members", "taken"):
             columns[name] = [0] * count

@@ -83,6 +83,7 @@ class Flows(NamedTuple):
     is_dirty: Array
     known: Array  # the level at which it is full as things stand, or NONE
     was: Array  # its level when sharing began, or NONE
+    width: Array  # weights of the flows that could go as fast as its key in `solver`, or less
     solver: Heap  # resources whose level may be wrong
     # by group: a resource and those flows whose bottleneck it is, then slots: a flow at its own cap
     level: Array  # bytes/s, the rate of every flow in the group; inf if the resource is not full
