@@ -176,7 +176,7 @@ def rank(
         _check_flag(faithful, "faithful")
         changes["faithful"] = faithful
     if strategies is not None:
-        changes["strategies"] = tuple(map(read_strategy, _listed(strategies, "strategies")))
+        changes["strategies"] = tuple(map(read_strategy, _as_list(strategies, "strategies")))
     if workload is None:
         scenario = _scenario(machine)
     else:
@@ -222,10 +222,10 @@ def bench(
     """One collective of one tensor of each size, in bytes or as text, by each strategy."""
     setup = Setup(machine, runtime, calibration, disturbance)
     check_collective(collective)
-    chosen = [read_strategy(each, collective) for each in _listed(strategies, "strategies")]
+    chosen = [read_strategy(each, collective) for each in _as_list(strategies, "strategies")]
     code = dtypes.code(expect(dtype, str, "the name of a dtype, such as 'float'"))
     least = dtypes.SIZES[code] * (setup.layout.n if collective in DIVIDED else 1)
-    nbytes = [_read_size(each, least) for each in _listed(sizes, "sizes")]
+    nbytes = [_read_size(each, least) for each in _as_list(sizes, "sizes")]
     _check_root(root, collective, setup.layout.n)
     _check_flag(faithful, "faithful")
     rows = bench_rows(setup, chosen, nbytes, code, faithful=faithful, root=root)
@@ -242,7 +242,7 @@ def _scenario(scenario: Any, batch: int | None = None) -> Scenario:
     return found
 
 
-def _listed(values: Any, name: str) -> list[Any]:
+def _as_list(values: Any, name: str) -> list[Any]:
     """The values of the argument of that name, a list or a single one."""
     if isinstance(values, str) or not isinstance(values, Iterable):
         return [values]

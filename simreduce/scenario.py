@@ -246,9 +246,9 @@ def _read(path: Path, table: Mapping[str, Any], faults: Faults) -> Values:
     """The values of a scenario, with its machine, runtime and calibration; None where these have
     faults.
     """
-    told = table.get("nccl")
-    if isinstance(told, dict) and isinstance(told.get("tuner"), str):
-        table = {**table, "nccl": {**told, "tuner": _beside(path, told["tuner"])}}
+    settings = table.get("nccl")
+    if isinstance(settings, dict) and isinstance(settings.get("tuner"), str):
+        table = {**table, "nccl": {**settings, "tuner": _beside(path, settings["tuner"])}}
     values = SCENARIO.read(table, faults)
     values["nccl"] = settings_of(values["nccl"]) if values["nccl"] else DEFAULTS
     values["title"] = path.stem if values["title"] is None else values["title"]

@@ -54,7 +54,7 @@ class Setup:
     """A machine, the runtime that executes plans on it, the model's constants and what goes wrong.
 
     `part` is the layout that plans are made for if that is not the whole machine's: some of its
-    GPUs, or rings in another order. `nccl` is what NCCL is told. Machine, runtime and calibration
+    GPUs, or rings in another order. `nccl` holds NCCL's settings. Machine, runtime and calibration
     may be given by name.
     """
 
@@ -113,7 +113,7 @@ class Setup:
         found = self.part or layout_of(self.machine)
         if found.decide and not isinstance(found.decide, Decide):
             return found
-        # A part of another setup's layout may know what that one told NCCL.
+        # A part of another setup's layout may hold that one's settings of NCCL.
         return replace(found, decide=Decide(self.machine, self.nccl))
 
     @cached_property

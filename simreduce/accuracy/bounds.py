@@ -20,7 +20,7 @@ def bound(machine: Topology, shape: Layout, collective: str, nbytes: int) -> flo
     if n < 2 or collective == "send_receive":
         return 0.0
     rates = list(_cuts(machine, shape))
-    seconds = [_leaving(collective, nbytes, n, inside) / rate for inside, rate in rates]
+    seconds = [_bytes_out(collective, nbytes, n, inside) / rate for inside, rate in rates]
     if collective == "all_reduce" and not shape.reducers:
         ports = sum(rate for inside, rate in rates[:n] if inside == 1)
         seconds.append(2 * (n - 1) * nbytes / ports)
@@ -55,7 +55,7 @@ def _rate(machine: Topology, inside: frozenset[str]) -> float:
     return min(out, into)
 
 
-def _leaving(collective: str, nbytes: int, n: int, inside: int) -> float:
+def _bytes_out(collective: str, nbytes: int, n: int, inside: int) -> float:
     """Bytes that must cross a cut with `inside` of `n` ranks on one side, in one direction."""
     part = nbytes / n
     return {

@@ -147,7 +147,7 @@ def fitted_lines(found: FittedLogs, kept: str) -> list[str]:
     names = nccl_names(found.calibration.nccl)
     lines += ["#", "# constants, with standard errors:"]
     for name, error in found.fit.errors.items():
-        lines.append(f"#   {name}: {_shown(name, names[name])} +- {_shown(name, error)}")
+        lines.append(f"#   {name}: {_show(name, names[name])} +- {_show(name, error)}")
     lines += ["# not determined by these logs:"] * bool(found.undetermined)
     reasons: dict[str, list[str]] = {}
     for name, why in found.undetermined.items():
@@ -158,7 +158,7 @@ def fitted_lines(found: FittedLogs, kept: str) -> list[str]:
     return [*lines, f"# kept in {kept}"]
 
 
-def _shown(name: str, value: float) -> str:
+def _show(name: str, value: float) -> str:
     unit = unit_of(name)
     if unit == "time":
         return units.format_duration(value)

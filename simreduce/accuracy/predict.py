@@ -125,7 +125,7 @@ def _points(job: _Job) -> list[Point]:
         point = replace(first, nbytes=nbytes, seconds=seconds, refusal=too_large)
         if not too_large:
             try:
-                point = _predicted(point, setup, job.strategy)
+                point = _predict(point, setup, job.strategy)
             except InputError as error:
                 point = replace(point, refusal=error.problems[0])
                 too_large = point.refusal if isinstance(error, PlanTooLarge | NotFoldable) else ""
@@ -181,7 +181,7 @@ def strategy_for(collective: str, text: str = "nccl") -> Strategy:
     return parse_strategy(name, collective)
 
 
-def _predicted(point: Point, setup: Setup, text: str) -> Point:
+def _predict(point: Point, setup: Setup, text: str) -> Point:
     collective, dtype, shape = point.table.collective, point.table.dtype, setup.layout
     strategy = strategy_for(collective, text)
     workload = tensor(point.nbytes, dtype, shape.n if collective in DIVIDED else 1)

@@ -36,18 +36,18 @@ _LEGEND_OF_MACHINES = (
 
 def accuracy_lines(points: Sequence[Point], calibration: str, tables: str) -> list[str]:
     """The tables, then what contradicts physics, then what has no prediction."""
-    judged = [point for point in points if not point.table.library]
-    count = units.plural(len({point.table.name for point in judged}), "table")
-    about = f"{count} ({tables}), {len(judged):,} points, calibration {calibration}"
+    compared = [point for point in points if not point.table.library]
+    count = units.plural(len({point.table.name for point in compared}), "table")
+    about = f"{count} ({tables}), {len(compared):,} points, calibration {calibration}"
     title = f"simreduce {simreduce.__version__}: published timings of NCCL beside predictions"
     return [
         *comments((title, about, "")),
-        *_cells_table(cells(judged)).lines(),
+        *_cells_table(cells(compared)).lines(),
         _LEGEND,
         "",
-        *_machines_table(judged).lines(),
+        *_machines_table(compared).lines(),
         _LEGEND_OF_MACHINES,
-        *_regret_lines(judged),
+        *_regret_lines(compared),
         *_physics_lines(points),
         *_refusal_lines(points),
     ]
@@ -139,7 +139,7 @@ def _refusal_lines(points: Sequence[Point]) -> list[str]:
 
 def accuracy_document(points: Sequence[Point], calibration: str, tables: str) -> dict[str, Any]:
     """The same with every point, in seconds and parts."""
-    judged = [point for point in points if not point.table.library]
+    compared = [point for point in points if not point.table.library]
     return {
         "version": simreduce.__version__,
         "calibration": calibration,
@@ -155,14 +155,14 @@ def accuracy_document(points: Sequence[Point], calibration: str, tables: str) ->
                 "limit_p90": cell.limits[1],
                 "missed": cell.missed,
             }
-            for cell in cells(judged)
+            for cell in cells(compared)
         ],
         "machines": [
             {"machine": name, **_group_document(group), "off_most": _point_document(worst)}
-            for name, group, worst in machines(judged)
+            for name, group, worst in machines(compared)
         ],
         "regrets": [
-            {**_point_document(point), "regret": regret} for point, regret in regrets(judged)
+            {**_point_document(point), "regret": regret} for point, regret in regrets(compared)
         ],
         "faster_than_wires": [_point_document(point) for point in impossible(points)],
         "published_faster_than_bound": [_point_document(point) for point in too_fast(points)],

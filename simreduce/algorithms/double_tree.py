@@ -40,9 +40,9 @@ def _free(n: int) -> list[Tree]:
     return [Tree(parents(n), place) for place in (np.arange(n), second_tree(n))]
 
 
-def _rooted(n: int, root: int) -> list[Tree]:
+def _reroot(n: int, root: int) -> list[Tree]:
     places = np.arange(n), np.array([0, *(1 + second_tree(n - 1))])
     return [Tree(parents(n), (root + place) % n) for place in places]
 
 
-all_reduce, reduce, broadcast = tree.collectives(_rooted, _free)
+all_reduce, reduce, broadcast = tree.collectives(_reroot, _free)

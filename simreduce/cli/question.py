@@ -136,7 +136,7 @@ def _of_scenario(
     strategy = None if algo is None else faults.attempt("", read_strategy, algo)
     if faults.problems or scenario is None:
         raise InputError(faults.problems)
-    strategy = strategy or _recommended(scenario, workers)
+    strategy = strategy or _recommend(scenario, workers)
     plan = scenario.setup.compile(strategy, scenario.workload, faithful=scenario.faithful)
     return Question(
         name=scenario.name,
@@ -150,7 +150,7 @@ def _of_scenario(
     )
 
 
-def _recommended(scenario: Scenario, workers: int | None) -> Strategy:
+def _recommend(scenario: Scenario, workers: int | None) -> Strategy:
     """What `simreduce run` recommends; says so on stderr."""
     if scenario.strategies and len(scenario.strategies) == 1:
         return scenario.strategies[0]

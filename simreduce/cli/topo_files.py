@@ -165,11 +165,11 @@ def _import_graphs(text: str, name: str, **_: Any) -> str:
 
 def _import_p2p(text: str, name: str, **_: Any) -> str:
     measured = measured_document(read_p2p_test(text, name))
-    return json_text(_measured("p2pBandwidthLatencyTest", measured))
+    return json_text(_measure("p2pBandwidthLatencyTest", measured))
 
 
 def _import_nccl_tests(text: str, name: str, **_: Any) -> str:
-    return json_text(_measured("nccl-tests", measured_document(read_nccl_tests(text, name))))
+    return json_text(_measure("nccl-tests", measured_document(read_nccl_tests(text, name))))
 
 
 def _with_classes(
@@ -221,7 +221,7 @@ def _machine_file(
     return to_toml(machine, notes)
 
 
-def _measured(program: str, document: dict[str, Any]) -> dict[str, Any]:
+def _measure(program: str, document: dict[str, Any]) -> dict[str, Any]:
     head = {"command": "topo import", "version": __version__, "program": program}
     return {**head, **document}
 

@@ -90,14 +90,14 @@ def verify(
         tell = _ignore if as_json else _print_problems
         proofs, whole = _everything(counts, workers or os.cpu_count() or 1, tell)
     else:
-        proofs = _named(algo, counts, faithful=faithful, **given)
+        proofs = _select(algo, counts, faithful=faithful, **given)
     if as_json:
         echo_json(_document(proofs) | ({"complete": whole} if prove_everything else {}))
     else:
         _print(proofs, [] if prove_everything else proofs)
         if not whole:
             click.echo("stopped before all was proved")
-    return 130 if not whole else int(bool(_problems(proofs) or _unproved(proofs)))
+    return 130 if not whole else int(bool(_problems(proofs) or _list_unproved(proofs)))
 
 
 def _check_usage(
@@ -117,7 +117,7 @@ def _check_usage(
         )
 
 
-def _named(
+def _select(
     algo: tuple[str, ...],
     counts: Sequence[int],
     *,
@@ -220,7 +220,7 @@ def _by_title(proofs: Iterable[Proof]) -> list[tuple[str, list[Proof]]]:
     return list(found.items())
 
 
-def _unproved(proofs: Iterable[Proof]) -> dict[str, str]:
+def _list_unproved(proofs: Iterable[Proof]) -> dict[str, str]:
     """By title, why nothing of it could be proved."""
     return {
         title: mine[-1].refused[-1]
@@ -258,7 +258,8 @@ def _document(proofs: list[Proof]) -> dict[str, Any]:
             if p.refused
         ],
         "unproved": [
-            {"strategy": title, "reason": reason} for title, reason in _unproved(proofs).items()
+            {"strategy": title, "reason": reason}
+            for title, reason in _list_unproved(proofs).items()
         ],
         "problems": _problems(proofs),
     }
@@ -266,7 +267,7 @@ def _document(proofs: list[Proof]) -> dict[str, Any]:
 
 def _print(proofs: list[Proof], unprinted: list[Proof]) -> None:
     """Print a line for each strategy, and the problems of those that are `unprinted`."""
-    unproved = _unproved(proofs)
+    unproved = _list_unproved(proofs)
     for title, mine in _by_title(proofs):
         refused = sum(len(p.refused) for p in mine)
         if title in unproved:

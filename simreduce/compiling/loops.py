@@ -42,7 +42,7 @@ def sweep(
     *,
     compiled: bool,
 ) -> Any:
-    """`function(*reads, *writes)`, of whole numbers and one-dimensional arrays, of which it fills
+    """`function(*reads, *writes)`, of whole numbers and one-dimensional arrays; it fills
     `writes`. It allocates nothing, indexes no array by a negative number, and returns a whole
     number, a truth value or None.
     """

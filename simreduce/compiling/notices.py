@@ -1,4 +1,4 @@
-"""What takes a while and happens once, told to whoever listens."""
+"""Notices of slow work that happens once, for those who listen."""
 
 from __future__ import annotations
 

@@ -50,11 +50,11 @@ def _collect(function: Callable[..., Any], found: dict[str, Any]) -> None:
         for each in function.__code__.co_names
         if isinstance(value := function.__globals__.get(each), (int, float, str))
     }
-    found[name] = _described(function.__code__), function.__defaults__, sorted(constants.items())
+    found[name] = _describe(function.__code__), function.__defaults__, sorted(constants.items())
     for _, callee in callees(function):
         _collect(callee, found)
 
 
-def _described(code: CodeType) -> tuple[Any, ...]:
-    constants = tuple(_described(c) if isinstance(c, CodeType) else c for c in code.co_consts)
+def _describe(code: CodeType) -> tuple[Any, ...]:
+    constants = tuple(_describe(c) if isinstance(c, CodeType) else c for c in code.co_consts)
     return code.co_code, constants, code.co_names, code.co_varnames

@@ -1,6 +1,4 @@
-"""What goes wrong on a machine: slow devices, costs that scatter, links that fail. A value; `CALM`
-is nothing of it.
-"""
+"""Disturbances of a machine: slow devices, scattered costs, links that fail. `CALM` has none."""
 
 from __future__ import annotations
 
@@ -55,11 +53,10 @@ SLOWEST = 1e6
 
 @dataclass(frozen=True, slots=True)
 class Disturbance:
-    """`slow[device]` is how many times as long everything takes that the device does: dispatch of
-    its ops (a COPY is its sender's), its memory's work, and bytes on the links from and to it.
-    `jitter` scatters the dispatch cost and the latency of every op by up to that part of it, up or
-    down, each by itself: the same for the same `seed` and op. `faults` come at times after the
-    start.
+    """`slow[device]` multiplies the time of everything that the device does: dispatch of its ops
+    (the sender dispatches a COPY), work of its memory, and bytes on the links from and to it.
+    `jitter` scatters the dispatch cost and the latency of every op independently, by up to that
+    part, up or down; equal `seed` and op give equal jitter. `faults` come at times after the start.
     """
 
     slow: Mapping[str, float] = field(default_factory=dict)
@@ -117,7 +114,7 @@ class Disturbance:
 
     @property
     def text(self) -> str:
-        """What disturbs, in words; "" for nothing."""
+        """The disturbance in words; "" for none."""
         return ", ".join(self._phrases())
 
     def _phrases(self) -> Iterator[str]:

@@ -25,7 +25,7 @@ class Call(NamedTuple):
 
 
 def no_lanes(_: Call) -> tuple[str, ...]:
-    """Nothing queues. A runtime with these is not asked op by op."""
+    """Nothing queues. A runtime with these skips the work of every op."""
     return ()
 
 

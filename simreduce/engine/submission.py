@@ -129,7 +129,7 @@ class Submission:
 
 def _own_ids(ops: AnyInts, first: int, alone: bool) -> npt.NDArray[np.int32]:
     """Ids in the kernel's tables as ids in the submission that begins at `first`; -1 for ops of
-    other submissions, of which there are none if it is `alone`.
+    other submissions; there are none if it is `alone`.
     """
     if alone:
         return ops.astype(np.int32, copy=False)

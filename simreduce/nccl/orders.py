@@ -66,7 +66,7 @@ def _inside(task: Task, most: int) -> list[Order]:
     if len(task.box.gpus) <= _MOST_LISTED - (not task.ring) and len(found) < min(
         most, _bound(task)
     ):
-        listed = _listed(task, most)
+        listed = _list_orders(task, most)
         found = listed if len(listed) > len(found) else found
     return found
 
@@ -98,7 +98,7 @@ def _times(task: Task, order: Order) -> int:
     return int(min(rooms, default=0.0) + SLACK)
 
 
-def _listed(task: Task, most: int) -> list[Order]:
+def _list_orders(task: Task, most: int) -> list[Order]:
     """The largest multiset of all orders that fit, by integer programming."""
     orders = list(_all(task))
     if not orders:

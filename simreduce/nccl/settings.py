@@ -26,7 +26,7 @@ _UNMODELLED = ("collnet", "collnetdirect", "collnetchain")
 
 @dataclass(frozen=True)
 class Settings:
-    """What a user told NCCL. None and "" leave a decision to NCCL."""
+    """NCCL's settings. None and "" leave a decision to NCCL."""
 
     version: Version = CURRENT
     algorithms: Filter = ()
@@ -223,7 +223,7 @@ def read_assignments(lines: Iterable[tuple[str, str]], faults: Faults) -> Mappin
 
 
 def load_conf(path: str) -> Mapping[str, Any]:
-    """The table of an nccl.conf: `NAME=value` lines, of which those of no use here are left out.
+    """The table of an nccl.conf: `NAME=value` lines, without those of no use here.
 
     Raises `InputError` for lines of another form.
     """

@@ -1,7 +1,7 @@
-"""How gradients are put together before they are reduced, one file each; `PACKERS` is the registry.
+"""Packers, one file each, combine gradients before the reduction; `PACKERS` is the registry.
 
-A packer is a frozen value with one verb, `arrange(gradients) -> Arrangement`: a rule, and nothing
-else. `pack` and `unpack` carry any arrangement out.
+A packer is a frozen value with one verb, `arrange(gradients) -> Arrangement`. `pack` and `unpack`
+add the ops of any arrangement to a plan.
 """
 
 from __future__ import annotations

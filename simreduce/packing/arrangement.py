@@ -1,4 +1,4 @@
-"""What a packer decides, and the ops that carry it out on every device."""
+"""Arrangements, which packers return, and the ops that pack and unpack them on every device."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Arrangement:
 
 
 class Packer(Protocol):
-    """What `compile_plan` asks of a packer."""
+    """The interface of packers."""
 
     def arrange(self, gradients: Sequence[Gradient], *, faithful: bool = False) -> Arrangement:
         """The arrangement of the gradients, given in list order; StrategyError if they cannot be

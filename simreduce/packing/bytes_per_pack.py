@@ -2,7 +2,7 @@
 `group_by_size`).
 
 The gradient list is reversed, as the last layer's gradients exist first, and filled into packs in
-that order. A pack is closed once it is larger than asked for: few large packs rather than many
+that order. A pack is closed once it exceeds the size: few large packs rather than many
 small ones. TensorFlow does so inside `tf.function`; in eager mode it ignores the option.
 """
 

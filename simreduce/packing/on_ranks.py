@@ -1,4 +1,4 @@
-"""The same ops on every rank, planned once: packing and unpacking are the same everywhere."""
+"""Adds the same ops on every rank but plans them once, as for packing and unpacking."""
 
 from __future__ import annotations
 

@@ -10,7 +10,7 @@ _DIGITS = 18
 
 
 def required(key: str, text: str | None, example: str) -> str:
-    """The text after `key=`, which may not be left out."""
+    """Returns the text after `key=`; raises StrategyError without one."""
     if not text:
         raise StrategyError(f"{key}: needs a value, for example {key}={example}")
     return text

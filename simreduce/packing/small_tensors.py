@@ -3,7 +3,7 @@ cross_tower_utils.py).
 
 Neighbours in the gradient list that are float32 and small travel as one tensor; all others travel
 alone. Upstream's limit on the members of a pack is off by two: a pack takes up to `max_group + 2`.
-Here it means what it says, unless upstream is asked for (`faithful`).
+Here it is the limit, unless `faithful` reproduces upstream.
 """
 
 from __future__ import annotations

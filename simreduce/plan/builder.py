@@ -28,7 +28,7 @@ from simreduce.plan.values import Value, Values
 
 
 class PlanBuilder(OpList):
-    """The verbs of planners, each of which appends ops.
+    """The verbs of planners. Each appends ops.
 
     With `machines`, so many equal machines do what is appended (see `Plan`).
     """

@@ -14,7 +14,7 @@ from simreduce.plan.plan import Kind, Plan
 
 
 def split_independent(plan: Plan, *, loose: bool = False) -> list[Plan]:
-    """Plans that together hold every op of `plan`, none of which reads an op of another; in the
+    """Plans that together hold every op of `plan`. None reads an op of another; in the
     order of their first ops. They keep devices and addresses, and promise nothing: what is proved
     is the whole.
 

@@ -55,11 +55,11 @@ def _free() -> int:
 def too_large(ops: int, about: str = "at least") -> PlanTooLarge:
     """The error for a plan of so many ops, or `about` so many."""
     return PlanTooLarge(
-        f"the plan would have {about} {ops:,} ops and take {about} {_shown(ops * BYTES)} of "
-        f"memory, more than the {_shown(memory())} there are; try fewer GPUs, fewer tensors or "
+        f"the plan would have {about} {ops:,} ops and take {about} {_show(ops * BYTES)} of "
+        f"memory, more than the {_show(memory())} there are; try fewer GPUs, fewer tensors or "
         f"larger chunks, or set {_VARIABLE}, such as {_VARIABLE}=32G"
     )
 
 
-def _shown(nbytes: int) -> str:
+def _show(nbytes: int) -> str:
     return f"{nbytes / 1e9:,.1f} GB" if nbytes >= 10**8 else f"{nbytes:,} bytes"

@@ -214,7 +214,7 @@ class _Atoms:
         if not worth_compiling(look_up, len(plan)):
             cuts = distinct(np.concatenate(ends))
             return _Atoms(cuts, np.searchsorted(cuts, plan.lo), np.searchsorted(cuts, plan.hi))
-        table = _hashed(ends)
+        table = _hash(ends)
         slots = np.flatnonzero(table != _FREE)
         slots = slots[np.argsort(table[slots])]
         place = np.zeros(len(table), dtype=np.int32)
@@ -240,7 +240,7 @@ class _Atoms:
             begin = end
 
 
-def _hashed(columns: Sequence[AnyInts]) -> Ints:
+def _hash(columns: Sequence[AnyInts]) -> Ints:
     """The distinct numbers of the columns in a hash table at most half full."""
     size = 1 << 12
     while True:

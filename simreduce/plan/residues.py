@@ -199,7 +199,7 @@ def check(
 ) -> int:
     """Compare the results on atoms [begin, end) with the rows of the contract, whose residues are
     `wanted`. Returns how many (row, atom) and unpromised (op, atom) are bad, and writes as many of
-    them as there is room for; the owner is the row, or the op that nobody asked for.
+    them as there is room for; the owner is the row, or the op that is not promised.
 
     `maker` and `times` have a place for every device and atom: what made its result, and how often
     there is one (3 and more: the same as 2), with 4 added once it is promised.

@@ -16,7 +16,7 @@ _ROWS = 4
 """Links and lanes that the text names; the document names all."""
 
 
-def _grouped(
+def _group(
     parts: Iterable[PathPart], key: Callable[[PathPart], tuple[str, ...]]
 ) -> list[tuple[tuple[str, ...], float]]:
     """Keys and their seconds, most first."""
@@ -97,7 +97,7 @@ def _path(recording: Recording) -> Iterator[str]:
         mine = [part for part in parts if part.cause == cause]
         if not mine:
             continue
-        places = _grouped(mine, lambda part: (part.where,))
+        places = _group(mine, lambda part: (part.where,))
         name, most = places[0][0][0], places[0][1]
         where = (
             f"{name} {_share(most, whole)}, and {len(places) - 1} more" if len(places) > 1 else name
@@ -108,7 +108,7 @@ def _path(recording: Recording) -> Iterator[str]:
     if any(part.cause == LANE for part in parts):
         yield ""
         yield "the same, with what the holder of the lane did for the waits"
-        found = [(*names, _us(s), _share(s, whole)) for names, s in _grouped(parts, _spent)]
+        found = [(*names, _us(s), _share(s, whole)) for names, s in _group(parts, _spent)]
         yield from _four("spent on|class", found)
 
 
@@ -204,7 +204,7 @@ def explanation_document(
                     "time_us": seconds * 1e6,
                     "share": seconds / whole,
                 }
-                for (cause, where, meanwhile, at), seconds in _grouped(
+                for (cause, where, meanwhile, at), seconds in _group(
                     parts, lambda part: (part.cause, part.where, part.meanwhile, part.at)
                 )
             ],

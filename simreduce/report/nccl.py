@@ -237,13 +237,13 @@ def _call(at: Plan, collective: str, call: Call) -> dict[str, Any]:
         "protocol": found.protocol,
         "channels": found.channels,
         "threads": found.threads,
-        "estimate_us": _rounded(found.seconds),
-        "simulated_us": _rounded(call.simulated),
+        "estimate_us": _round(found.seconds),
+        "simulated_us": _round(call.simulated),
         "strategy": found.text,
         "why": found.why,
-        "estimates_us": {"+".join(pair): _rounded(t) for pair, t in others.items()},
+        "estimates_us": {"+".join(pair): _round(t) for pair, t in others.items()},
     }
 
 
-def _rounded(seconds: float | None) -> float | None:
+def _round(seconds: float | None) -> float | None:
     return None if seconds is None or math.isnan(seconds) else round(seconds * 1e6, 6)

@@ -58,11 +58,11 @@ def p2p_document(topology: Topology, predicted: PeerToPeer, calibration: str) ->
 
 def _document(matrices: Matrices) -> dict[str, Any]:
     return {
-        "unidirectional_gb_per_s": _scaled(matrices.one_way, 1e-9),
-        "bidirectional_gb_per_s": _scaled(matrices.both_ways, 1e-9),
-        "latency_us": _scaled(matrices.latency, 1e6),
+        "unidirectional_gb_per_s": _scale(matrices.one_way, 1e-9),
+        "bidirectional_gb_per_s": _scale(matrices.both_ways, 1e-9),
+        "latency_us": _scale(matrices.latency, 1e6),
     }
 
 
-def _scaled(rows: Matrix, factor: float) -> list[list[float | None]]:
+def _scale(rows: Matrix, factor: float) -> list[list[float | None]]:
     return [[None if cell is None else round(cell * factor, 6) for cell in row] for row in rows]

@@ -20,7 +20,7 @@ from simreduce.training.stragglers import CONFIDENCE, BackupChoice, Interval, Re
 from simreduce.version import __version__
 
 _MOST = 8
-"""Workers that are not as the others, of which the head tells."""
+"""Workers unlike the others that the head names, at most."""
 
 _COLUMNS = tables.columns(
     "backups|in an update|update||ideal|gradients||dropped|blocked",
@@ -75,10 +75,10 @@ def replicas_text(
     if run and run.updates:
         lines += ["", *replicas_timeline(run, job.names)]
     if not complete:
-        made, asked = len(spread.updates), question.repetitions
+        made, wanted = len(spread.updates), question.repetitions
         before = (
-            f"after {made} of {units.plural(asked, 'repetition')}"
-            if made < asked
+            f"after {made} of {units.plural(wanted, 'repetition')}"
+            if made < wanted
             else "before all backups were tried"
         )
         lines += ["", f"stopped {before}"]

@@ -171,14 +171,14 @@ def bench(
 
 def _refuse(faults: Sequence[tuple[str, InputError]]) -> None:
     """Raise one error with every reason for which strategies were refused, if there is any."""
-    problems = [_named(text, problem) for text, error in faults for problem in error.problems]
+    problems = [_prefix(text, problem) for text, error in faults for problem in error.problems]
     if len(faults) == 1:
         raise type(faults[0][1])(problems)
     if faults:
         raise StrategyError(problems)
 
 
-def _named(text: str, problem: str) -> str:
+def _prefix(text: str, problem: str) -> str:
     """The problem after the name of its strategy, which may have a chunk size already."""
     return problem if problem.startswith((f"{text}: ", f"{text}+")) else f"{text}: {problem}"
 

@@ -59,7 +59,7 @@ def with_best_chunk(
         return strategy
     trials = _Trials(strategy, workload, setup.but(disturbance=CALM), root)
     best = trials.best()
-    return _chunked(strategy, best) if best else strategy
+    return _set_chunks(strategy, best) if best else strategy
 
 
 def rung(i: int) -> int:
@@ -72,7 +72,7 @@ def readable(nbytes: int) -> str:
     return units.exact_size(nbytes).replace(" ", "")
 
 
-def _chunked(strategy: Strategy, nbytes: int) -> Strategy:
+def _set_chunks(strategy: Strategy, nbytes: int) -> Strategy:
     return parse_strategy(f"{strategy.text}+chunk={readable(nbytes)}", strategy.collective)
 
 
@@ -133,7 +133,7 @@ class _Trials:
         some = [i for i in rungs if size / rung(i) <= _PROBED]
         if not some or not self._one_tensor:
             return 1.0
-        plan = self._plan(_chunked(self.strategy, rung(some[0])), self.workload)
+        plan = self._plan(_set_chunks(self.strategy, rung(some[0])), self.workload)
         copies, once = (int(np.count_nonzero(p.kind == Kind.COPY)) for p in (plan, whole))
         return min(copies / max(once, 1) * rung(some[0]) / size, 1.0)
 
@@ -171,7 +171,7 @@ class _Trials:
 
     def _whole(self, chunk: int) -> float:
         return self.setup.simulate(
-            self._plan(_chunked(self.strategy, chunk), self.workload)
+            self._plan(_set_chunks(self.strategy, chunk), self.workload)
         ).seconds
 
     def _rule(self, whole: Plan, result: Result) -> tuple[float, float]:
@@ -193,7 +193,7 @@ class _Trials:
         lengths that fill it, from which time grows evenly.
         """
         if chunk not in self.seconds:
-            strategy = _chunked(self.strategy, chunk)
+            strategy = _set_chunks(self.strategy, chunk)
             self.seconds[chunk] = self._long(strategy, depth)
         return self.seconds[chunk]
 

@@ -59,7 +59,7 @@ def test_inner_ranks_of_one_tree_are_leaves_of_the_other(n):
 @pytest.mark.parametrize("n", range(2, 70))
 def test_below_a_root_too(n):
     root = n // 3
-    one, other = _children(n, [tree.place for tree in double_tree._rooted(n, root)])
+    one, other = _children(n, [tree.place for tree in double_tree._reroot(n, root)])
     both = np.flatnonzero((one > 0) & (other > 0))
 
     assert [root] == both.tolist()

@@ -2,7 +2,7 @@
 
 Candidates of one size were timed in the same rounds, so they are compared round by round. That
 shows which differences are certain (the 95 % interval of the ratio of medians) and which another
-run might not show. Each pair is judged by itself. The bounds of all regrets hold together, since
+run might not show. Each pair is tested by itself. The bounds of all regrets hold together, since
 the fastest candidate is found in the same samples and the worst regret of all sizes counts.
 
 Controls are plans of the calibration, timed again in the same rounds. Their change since then is in

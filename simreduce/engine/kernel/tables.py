@@ -121,7 +121,7 @@ class State(NamedTuple):
     ready: Array  # s
     # s, when the lanes were given; only of ops that have lanes, the others start when ready
     start: Array
-    # s, when the pipes were given, and before that when they were asked for; only of ops that
+    # s, when the pipes were given, and before that when it began to wait for them; only of ops that
     # have pipes
     begun: Array
     finish: Array  # s

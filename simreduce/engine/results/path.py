@@ -1,6 +1,4 @@
-"""The critical path: the chain of ops that the end waited for, and what every moment of it was
-spent on.
-"""
+"""The critical path: the chain of ops that determines the finish, and the cause of every delay."""
 
 from __future__ import annotations
 
@@ -30,7 +28,7 @@ class PathPart:
     """A stretch of the critical path and its cause.
 
     `bandwidth`: bytes at the full rate that `where`, a link or a memory, has for them alone.
-    `bandwidth share`: what was lost because others used `where` too. `latency`, `dispatch` (`where`
+    `bandwidth share`: the time lost because others used `where` too. `latency`, `dispatch` (`where`
     is the kind of op). `release`: the INPUT was not there yet. `lane wait`: an op of the path stood
     ready, but another held its lane `where`; what the holder spent that time on is `meanwhile`, a
     cause, and `at`, its `where` ("" for every other part).

@@ -1,9 +1,9 @@
-"""What rate every flow of a finished run had, and when.
+"""Recomputes the rate of every flow of a finished run over time.
 
-The kernel keeps no history: a plan may have millions of flows. But when each flow began and ended
-is known, rates change at no other time, and max-min fair rates are a function of the flows that are
-there. So they are worked out again here, and held against the run: every flow must have moved its
-last byte just when the kernel says.
+The kernel keeps no history, as a plan may have millions of flows. It does record when each flow
+begins and ends. Rates change at no other time, and max-min fair rates are a function of the active
+flows. The replay therefore recomputes them, and checks that every flow moves its last byte at the
+instant that the kernel recorded.
 """
 
 from __future__ import annotations
@@ -103,7 +103,7 @@ class _Flow:
 
 @dataclass(slots=True)
 class _Replay:
-    """The flows that are there now, and everything that was."""
+    """The active flows, and the rates recorded so far."""
 
     lowered: Lowered
     resources: Resources
@@ -118,7 +118,7 @@ class _Replay:
     def change(
         self, now: float, begins: list[int], ends: list[int], capacity: dict[int, float]
     ) -> None:
-        """Flows begin and end, and resources change, at one instant; the others share anew."""
+        """Begin and end flows and change resources at one instant, then share anew."""
         self.now = now
         self.capacity |= capacity
         touched: dict[int, None] = dict.fromkeys(r for r in capacity if r in self.on)
@@ -167,7 +167,7 @@ class _Replay:
         flow.since = self.now
 
     def _connected(self, touched: dict[int, None]) -> tuple[dict[int, None], list[int]]:
-        """The flows and resources that are joined to one of `touched`."""
+        """The flows and resources connected to one of `touched`."""
         flows: dict[int, None] = {}
         resources, queue = dict(touched), list(touched)
         for resource in queue:

@@ -12,8 +12,8 @@ et al. 2008).
 
 Balanced are a = 2p = 2h: what is not stated follows from what is, and p is the least that holds all
 hosts if nothing is. There are as many groups as hosts fill unless stated. Routes are minimal:
-local, global, local. So what one group sends another shares their own cables, a p hosts on one of
-them in the worst case; adaptive routing, which would go over a third group then, is not modelled.
+local, global, local. Traffic between two groups shares their own cables, in the worst case one
+cable for a p hosts. Adaptive routing over a third group is not modelled.
 With `equal_cost=hashed` or `split` the equal paths are those of fewest hops over the routers of the
 two groups, which cross one global cable as well; they differ only where two groups share several.
 """
@@ -52,13 +52,13 @@ class Dragonfly:
 
     @property
     def cables(self) -> int:
-        """Those of the hosts, the local and the global ones."""
+        """The number of cables of hosts, local ones and global ones."""
         pairs = self.a * (self.a - 1) // 2, self.g * (self.g - 1) // 2
         return self.hosts + self.g * pairs[0] + pairs[1] * self.parallel
 
     @property
     def title(self) -> str:
-        """The words for it."""
+        """Its description."""
         words = f"a dragonfly, {plural(self.g, 'group')} of {plural(self.a, 'router')} "
         words += f"with {plural(self.p, 'host port')}"
         return words + (

@@ -57,22 +57,22 @@ class FatTree:
 
     @property
     def leaves(self) -> int:
-        """As many as it takes; the last may have free ports."""
+        """The number of leaves; the last may have free ports."""
         return -(-self.hosts // self.rails // self.radix) * self.rails
 
     @property
     def pods(self) -> int:
-        """As many as it takes; one where all leaves share their spines."""
+        """The number of pods; one if all leaves share their spines."""
         return self.dealt or (-(-self.leaves // self.pod) if self.pod else 1)
 
     @property
     def cables(self) -> int:
-        """Those of the hosts, from leaf to spine, and from spine to core."""
+        """The number of cables of hosts, from leaf to spine and from spine to core."""
         return self.hosts + self.leaves * self.spines + self.pods * self.spines * self.cores
 
     @property
     def title(self) -> str:
-        """The words for it."""
+        """Its description."""
         leaves = f"{plural(self.leaves, 'leaf', 'leaves')} of {self.radix}"
         spines = f"{plural(self.spines, 'spine')}"
         words = "a fat tree, " if self.rails == 1 else f"{self.rails} rails, "

@@ -23,7 +23,7 @@ DEVICES_LIMIT = 1 << 14
 """
 
 FOLDED_LIMIT = 1 << 20
-"""Equal machines on one switch, of which one is simulated for all."""
+"""Equal machines on one switch; one is simulated for all."""
 
 WHOLE_LIMIT = 1 << 17
 """Devices on one switch for those who ask for nothing but plans that can be held."""
@@ -103,7 +103,7 @@ class InlineSettings:
         return self.read("bandwidth", BANDWIDTH, DEFAULT_BANDWIDTH)
 
     def latency(self, key: str = "latency", default: float = DEFAULT_LATENCY) -> float:
-        """Seconds; nothing needs no unit."""
+        """Seconds of a setting; 0 needs no unit."""
         return 0.0 if self.values.get(key) in ("0", 0) else self.read(key, LATENCY, default)
 
     def size(self, limit: int, what: str = "devices") -> int:

@@ -1,4 +1,4 @@
-"""What a generator makes, and the parts that several of them use."""
+"""Nodes and cables that a generator returns, and helpers that several generators share."""
 
 from __future__ import annotations
 
@@ -42,15 +42,15 @@ class NetworkParts(NamedTuple):
 
 
 class Blueprint(Protocol):
-    """A network over a number of hosts, before anybody has said what these are."""
+    """A network of hosts that are still to be placed: GPUs or NICs."""
 
     @property
     def title(self) -> str:
-        """The words for it, after `on`."""
+        """Its description, after `on`."""
 
     @property
     def cables(self) -> int:
-        """How many it has, those of the hosts included."""
+        """The number of cables, those of hosts included."""
 
     def wire(
         self, nodes: Sequence[Node], hosts: Sequence[int], first: int, join: Join
@@ -84,7 +84,7 @@ def textbook(settings: InlineSettings, read: Read, limit: int = DEVICES_LIMIT) -
 
 
 def check_cables(settings: InlineSettings, network: Blueprint) -> None:
-    """A fault for a network that nobody can hold."""
+    """Note a fault for a network with too many cables to hold."""
     if network.cables > CABLES_LIMIT:
         settings.faults.add(
             "",
@@ -96,7 +96,7 @@ def check_cables(settings: InlineSettings, network: Blueprint) -> None:
 
 
 def ends(count: int) -> list[Node]:
-    """GPUs gpu0, gpu1, ... and the host cpu0, which passes nothing on."""
+    """GPUs gpu0, gpu1, ... and the host cpu0, which forwards nothing."""
     return [
         *(Node(f"gpu{i}", "gpu", transit=False) for i in range(count)),
         Node("cpu0", "cpu", transit=False),
@@ -104,7 +104,7 @@ def ends(count: int) -> list[Node]:
 
 
 def switches(name: str, count: int, *, reduces: bool = False) -> list[Node]:
-    """So many switches that stand in no machine, numbered from 0."""
+    """Switches outside of all machines, numbered from 0."""
     return [Node(f"{name}{i}", "switch", machine="", reduces=reduces) for i in range(count)]
 
 

@@ -20,12 +20,12 @@ class SingleSwitch:
 
     @property
     def title(self) -> str:
-        """The words for it."""
+        """Its description."""
         return "one switch" + (" that reduces" if self.reduces else "")
 
     @property
     def cables(self) -> int:
-        """One for each host."""
+        """The number of cables, one for each host."""
         return self.hosts
 
     def wire(

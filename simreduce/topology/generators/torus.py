@@ -45,14 +45,14 @@ class TorusNetwork:
 
     @property
     def cables(self) -> int:
-        """Those of the hosts and between routers."""
+        """The number of cables of hosts and between routers."""
         return self.routers * self.each + sum(
             self.routers if size > 2 else self.routers // 2 * (size - 1) for size in self.sizes
         )
 
     @property
     def title(self) -> str:
-        """The words for it."""
+        """Its description."""
         return f"a torus of {' x '.join(map(str, self.sizes))}"
 
     def wire(

@@ -1,4 +1,4 @@
-"""Machines that other tools have written down: `nvidia-smi topo -m`, NCCL's XML."""
+"""Reads machines from the files of other tools: `nvidia-smi topo -m` and NCCL's XML."""
 
 from __future__ import annotations
 

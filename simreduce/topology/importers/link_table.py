@@ -1,6 +1,4 @@
-"""Figures of links for what a file of an importer leaves out: `[links.NAME]` tables without pairs,
-as in a machine file.
-"""
+"""Reads figures of link classes, which imported files leave out, from `[links.NAME]` tables."""
 
 from __future__ import annotations
 
@@ -16,11 +14,10 @@ from simreduce.topology.machine import read_link_class
 
 
 def read_link_table(path: str) -> Mapping[str, LinkClass]:
-    """The shipped classes, with those of the file over them and beside them; raises `TopologyError`
-    with every fault.
+    """Returns the shipped classes, replaced and extended by those of the file.
 
-    A class that is shipped may leave out what is as there; another one must give its bandwidth and
-    latency.
+    A table of a shipped class replaces only the keys that it gives. Any other class needs a
+    bandwidth and a latency. Raises `TopologyError` with every fault.
     """
     document = read_document(Path(path), path)
     faults = Faults(path, document.origin)

@@ -1,4 +1,4 @@
-"""What a file of an importer leaves out: the figures of a GPU, by its model."""
+"""Figures of GPUs by model, which imported files leave out."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ with a bridge is an A100.
 """
 
 UNKNOWN = GpuModel("", 0, "nvlink2", 0, "pcie3_x16", math.inf)
-"""Stands in where no model is named: slow NVLinks, of which there may be any number, and unlimited
+"""Stands in where no model is named: any number of slow NVLinks, and unlimited
 memory.
 """
 
@@ -73,9 +73,7 @@ def model_named(name: str) -> GpuModel:
 
 @lru_cache(maxsize=256)
 def model_in(text: str) -> GpuModel | None:
-    """The model that a name as people write it is of ("Tesla V100-SXM2-16GB"), None if none is
-    known.
-    """
+    """The model in a name such as "Tesla V100-SXM2-16GB", None if unknown."""
     plain = _plain(text)
     return max(
         (model for model in MODELS.values() if _plain(model.name) in plain),

@@ -1,5 +1,4 @@
-"""NCCL's graph XML (`NCCL_GRAPH_DUMP_FILE`): the rings and trees that NCCL searched for on a
-machine.
+"""Reads NCCL's graph XML (`NCCL_GRAPH_DUMP_FILE`): the rings and trees that NCCL found.
 
 <graphs> <graph id pattern nchannels speedintra speedinter typeintra typeinter> <channel> <net dev/>
 <gpu dev/> ...

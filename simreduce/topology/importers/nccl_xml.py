@@ -4,9 +4,8 @@
         <gpu> <nvlink target count/> </gpu> <nic> <net name speed/> </nic>
 
 GPUs are numbered by `dev` where all have one, else by bus id, as CUDA orders them. All NVSwitch
-chips become one node, as in NCCL. What stands in the file as a lower speed than that of the wire
-(virtual bridges do) is taken as it stands. The `speed` of a NIC, in Mbit/s, says which class of
-network it has a port for.
+chips become one node, as in NCCL. Speeds are those of the file, even where they are below the
+wire's, as on virtual bridges. The `speed` of a NIC, in Mbit/s, gives the class of its network.
 """
 
 from __future__ import annotations
@@ -38,7 +37,7 @@ _SAME_RATE = 0.15
 
 @dataclass(slots=True)
 class _Device:
-    """A GPU or NIC where it hangs: `above` is a switch or a CPU."""
+    """A GPU or a NIC; `above` is the switch or CPU that it is linked to."""
 
     element: Element
     above: str
@@ -47,7 +46,7 @@ class _Device:
 
 @dataclass(slots=True)
 class _Reading:
-    """What has been found so far."""
+    """The parts of a machine found so far."""
 
     faults: Faults
     parts: MachineBuilder
@@ -119,7 +118,7 @@ def read_nccl_topology(
 
 
 def _pci(reading: _Reading, element: Element, above: str) -> None:
-    """A bridge with what is below it, or a device."""
+    """Read a bridge and everything below it, or a device."""
     bus = element.get("busid").lower()
     if not bus:
         reading.fault(element, "a <pci> without busid")
@@ -166,7 +165,7 @@ def _speed(element: Element) -> float | None:
 
 
 def _sockets(parts: MachineBuilder, cpus: Sequence[Element]) -> None:
-    """Every CPU joined to every other, as in NCCL."""
+    """Link every CPU to every other, as in NCCL."""
     names = [name for name, node in parts.nodes.items() if node.kind == "cpu"]
     host = host_like(cpus[0].get("arch"), cpus[0].get("vendor"), cpus[0].get("modelid"))
     for i, a in enumerate(names):
@@ -179,7 +178,7 @@ def _sockets(parts: MachineBuilder, cpus: Sequence[Element]) -> None:
 
 
 def _devices(reading: _Reading, model: GpuModel | None) -> None:
-    """GPUs and NICs with their links, once all are known."""
+    """Add GPUs and NICs with their links, once all are known."""
     parts = reading.parts
     devs = [_dev(device.element) for device in reading.gpus]
     if all(devs) and len(set(devs)) == len(devs):
@@ -298,7 +297,7 @@ def _nvlinks(reading: _Reading) -> None:
 
 
 def _host(reading: _Reading, device: _Device) -> str:
-    """The CPU on which a device hangs."""
+    """The CPU above a device."""
     host = device.above
     while reading.parts.nodes[host].kind != "cpu":
         host = next(cable.target for cable in reading.parts.cables if cable.source == host)

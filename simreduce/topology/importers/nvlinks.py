@@ -1,4 +1,4 @@
-"""NVLinks for a file that shows none, as the topology files of clouds do."""
+"""Adds NVLinks to machines whose file shows none, such as the topology files of clouds."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Nodes and cables of an imported machine as they are put together."""
+"""Builds an imported machine from its nodes and cables."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ GENERATIONS = {2.5: 1, 5.0: 2, 8.0: 3, 16.0: 4, 32.0: 5, 64.0: 6}
 
 @dataclass(slots=True)
 class MachineBuilder:
-    """Grows as a file is read, with links of these `classes`. `notes` tell what the file does not
-    say and was assumed.
+    """Grows as a file is read, with links of these `classes`. `notes` list what was
+    assumed because the file does not say it.
     """
 
     classes: Mapping[str, LinkClass] = field(default_factory=link_classes)
@@ -100,7 +100,7 @@ models that are not here.
 
 
 def host_like(arch: str, vendor: str, model: str) -> Host:
-    """What stands for a CPU; Intel's where its vendor is unknown, as in NCCL."""
+    """The host that models a CPU; Intel's if its vendor is unknown, as in NCCL."""
     alike = [host for host in HOSTS if host.arch == arch] or [
         host for host in HOSTS if host.arch == "x86_64"
     ]

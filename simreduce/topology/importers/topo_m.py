@@ -1,10 +1,10 @@
-"""The text of `nvidia-smi topo -m`.
+"""Reads the text of `nvidia-smi topo -m`.
 
-A PCIe tree that prints the same is put together from the cells: devices that are PIX to each other
-share a switch, PXB joins switches below another one, PHB and NODE join what hangs on one CPU, SYS
-(SOC in old versions) parts the sockets. A pair with NVLink does not say where its GPUs hang; the
-NICs, the CPU affinities and the other pairs do, and what remains open is put on the first socket
-where nothing contradicts.
+The cells determine a PCIe tree that would print the same table: PIX devices share a switch, PXB
+joins switches below another one, PHB and NODE join the devices of one CPU, and SYS (SOC in old
+versions) separates sockets. A pair with NVLink does not say where its GPUs are attached; the NICs,
+the CPU affinities and the other pairs do. A device that remains open goes to the first socket that
+nothing contradicts.
 """
 
 from __future__ import annotations
@@ -225,7 +225,7 @@ def _groups(members: Sequence[int], joined: Callable[[int, int], bool]) -> list[
 
 
 def _sockets(table: _Table, parts: MachineBuilder) -> list[list[int]]:
-    """Devices by CPU."""
+    """Assign every device to a CPU."""
     everything = range(len(table.names))
 
     def one_cpu(i: int, j: int) -> bool:
@@ -251,7 +251,7 @@ def _sockets(table: _Table, parts: MachineBuilder) -> list[list[int]]:
 
 
 def _tree(table: _Table, parts: MachineBuilder, model: GpuModel, socket: tuple[str, int]) -> None:
-    """CPUs, switches and devices, in the order of what hangs on them."""
+    """Add CPUs, switches and devices, from the CPUs down."""
     names = [name.lower() if name.startswith("GPU") else name for name in table.names]
     sockets = _sockets(table, parts)
     for name in names:

@@ -1,9 +1,7 @@
-"""XML that strangers wrote, read safely: no document type, so no entities and nothing fetched;
-limits on size and depth.
+"""Reads XML of unknown origin safely: no document types, and limits on size and depth.
 
-The parser is the expat of Python's standard library, which is told to refuse a document type before
-it reads what is in it. Without one there are no entities but the five of XML itself, and no
-reference to another file can be made.
+The parser is expat of Python's standard library. It refuses a document type before it reads its
+content. Without one, XML has five entities only and cannot refer to other files.
 """
 
 from __future__ import annotations

@@ -89,9 +89,7 @@ class _XmlWriter:
         self.bus: set[str] = set()
 
     def below(self, name: str, depth: int) -> list[str]:
-        """The elements of everything that hangs on a node over PCIe or C2C and has not been written
-        yet.
-        """
+        """Returns the elements below a node, over PCIe or C2C, that are not written yet."""
         lines: list[str] = []
         for link_id in self._links.get(name, []):
             link = self._topology.links[link_id]

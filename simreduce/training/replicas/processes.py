@@ -204,9 +204,11 @@ class _Training:
     def arrive(self, w: int, step: int, local_step: int, v: int, read: list[Any]) -> None:
         """Add a gradient to its accumulator, unless it is stale."""
         accumulator = self.accumulators[v]
-        asked = GradientRequest(w, step, local_step, v, read[v] if read else _NO_NUMBERS)
+        request = GradientRequest(w, step, local_step, v, read[v] if read else _NO_NUMBERS)
         update = accumulator.step + 1
-        added = accumulator.apply(self.values.gradient(asked) if self.values else None, local_step)
+        added = accumulator.apply(
+            self.values.gradient(request) if self.values else None, local_step
+        )
         self.arrivals.append(Arrival(self.now, w, step, local_step, v, update if added else 0))
         self.give(v)
 
@@ -267,12 +269,12 @@ class _Training:
 
     def give(self, v: int) -> None:
         """Hand the mean to the chief, if it waits and there are enough gradients."""
-        asked, accumulator = self.awaited[v], self.accumulators[v]
+        waiting, accumulator = self.awaited[v], self.accumulators[v]
         required = self.job.settings.replicas_to_aggregate
-        if asked is not None and accumulator.ready(required) and not self.is_dead(_CHIEF):
+        if waiting is not None and accumulator.ready(required) and not self.is_dead(_CHIEF):
             self.awaited[v] = None
             count = accumulator.count
-            asked.succeed((self.now, count, accumulator.take()))
+            waiting.succeed((self.now, count, accumulator.take()))
 
     def record(self, taken: list[tuple[float, int]]) -> None:
         if self.values and self.averages:

@@ -90,7 +90,7 @@ class State(NamedTuple):
     delivered: Floats  # when the queue knows of all of them
     taken: Ints  # means taken from each accumulator
     added: Ints  # gradients in it
-    asked: Bools  # by the chief
+    awaited: Bools  # by the chief
     entered: Ints  # gradients in the last mean
     token_step: Ints
     tokens_left: Ints
@@ -142,7 +142,7 @@ def _state(job: ReplicasJob, updates: int) -> State:
         step=zeros(workers), local_step=zeros(workers),
         until=np.array([job.death(w) for w in range(workers)]), computed=np.zeros(workers),
         sent=zeros(workers), delivered=np.zeros(workers),
-        taken=zeros(variables), added=zeros(variables), asked=np.zeros(variables, np.bool_),
+        taken=zeros(variables), added=zeros(variables), awaited=np.zeros(variables, np.bool_),
         entered=zeros(variables),
         token_step=zeros(updates + 2), tokens_left=zeros(updates + 2), requests=zeros(workers),
         cursor=zeros(6), synced=np.zeros(1),
@@ -180,7 +180,7 @@ def loop(rules: Rules, state: State, out: Outcome) -> int:
                 return int(state.cursor[MADE])
             enough = hand_out(rules, state, out, now)
         elif item < ask:
-            state.asked[item - begin] = True
+            state.awaited[item - begin] = True
             take(rules, state, item - begin, now)
         elif item < back:
             if now < state.until[item - ask]:
@@ -236,10 +236,10 @@ def arrive(rules: Rules, state: State, out: Outcome, w: int, now: float) -> None
 
 
 def take(rules: Rules, state: State, v: int, now: float) -> None:
-    """Hand the mean of variable v to the chief, if it asked and there are enough gradients."""
-    if not (state.asked[v] and state.added[v] >= rules.required and now < state.until[0]):
+    """Hand the mean of variable v to the chief, if it waits and there are enough gradients."""
+    if not (state.awaited[v] and state.added[v] >= rules.required and now < state.until[0]):
         return
-    state.asked[v] = False
+    state.awaited[v] = False
     state.taken[v] += 1
     state.entered[v] = state.added[v]
     state.added[v] = 0
@@ -281,7 +281,7 @@ def come_back(rules: Rules, state: State, out: Outcome, w: int, now: float) -> b
         state.cursor[LEFT], state.synced[0] = variables, 0.0
         schedule(state, workers, inf)
         for v in range(variables):
-            state.taken[v], state.asked[v] = made, False
+            state.taken[v], state.awaited[v] = made, False
             schedule(state, workers + 1 + v, now)
     return True
 

@@ -83,7 +83,7 @@ def median_interval(
     value = float(np.median(samples))
     if len(samples) <= FEW:
         return Interval(value, float(samples.min()), float(samples.max()))
-    drawn = np.median(samples[_drawn(len(samples), resamples, seed)], axis=-1)
+    drawn = np.median(samples[_draw(len(samples), resamples, seed)], axis=-1)
     low, high = np.quantile(drawn, _edges(level))
     return Interval(value, float(low), float(high))
 
@@ -144,7 +144,7 @@ def common_factor(
     if count <= FEW:
         low, high = _mean(each.min(axis=-1)), _mean(each.max(axis=-1))
     else:
-        medians = np.median(each[:, _drawn(count, resamples, seed)], axis=-1)
+        medians = np.median(each[:, _draw(count, resamples, seed)], axis=-1)
         low, high = np.exp(np.quantile(np.log(medians).mean(axis=0), _edges(level))).tolist()
     return Interval(value, low, high)
 
@@ -177,7 +177,7 @@ def _bounds(
     if count <= FEW:
         by_round = each[list(ours)][:, None, :] / each[None, :, :]
         return by_round.min(axis=-1), by_round.max(axis=-1)
-    drawn = _drawn(count, resamples, seed)
+    drawn = _draw(count, resamples, seed)
     medians = np.stack([np.median(candidate[drawn], axis=-1) for candidate in each])
     rows = [np.quantile(medians[one] / medians, _edges(level), axis=-1) for one in ours]
     low, high = np.stack(rows, axis=1)
@@ -223,7 +223,7 @@ def _drift(samples: Floats, level: float, resamples: int, seed: int) -> Interval
     value = float(np.median(second) / np.median(first)) - 1
     if half <= FEW:
         return Interval(value, -np.inf, np.inf)
-    rows_first, rows_second = _drawn(half, 2 * resamples, seed).reshape(2, resamples, half)
+    rows_first, rows_second = _draw(half, 2 * resamples, seed).reshape(2, resamples, half)
     found = np.median(second[rows_second], axis=-1) / np.median(first[rows_first], axis=-1) - 1
     low, high = np.quantile(found, _edges(level))
     return Interval(value, float(low), float(high))
@@ -234,7 +234,7 @@ def _edges(level: float) -> tuple[float, float]:
     return (1 - level) / 2, (1 + level) / 2
 
 
-def _drawn(count: int, resamples: int, seed: int) -> Ints:
+def _draw(count: int, resamples: int, seed: int) -> Ints:
     return np.random.default_rng(seed).integers(0, count, (resamples, count))
 
 

@@ -68,7 +68,7 @@ class _Calls:
 
 
 @contextmanager
-def _noting(calls: _Calls) -> Iterator[None]:
+def _note_calls(calls: _Calls) -> Iterator[None]:
     """Every call of a layer is noted; Keras tells nobody of them otherwise, and names of scopes are
     not those of layers.
     """
@@ -157,7 +157,7 @@ def _step(
 
     def step(given: Any) -> None:
         calls = _Calls(tf.compat.v1.get_default_graph())
-        with _noting(calls):
+        with _note_calls(calls):
             results = keras.tree.flatten(model(given, training=True))
         sums = [
             tf.reduce_sum(tf.cast(each, tf.float32)) for each in results if each.dtype.is_floating
@@ -235,7 +235,7 @@ def specs(model: Any, shapes: Sequence[tuple[tuple[int, ...], str]]) -> Any:
         return given[0] if len(given) == 1 else given
     if shapes and len(shapes) != len(own):
         raise InputError(
-            f"{model.name}: {len(shapes)} --input, and it takes {len(own)}: {_shown(own)}"
+            f"{model.name}: {len(shapes)} --input, and it takes {len(own)}: {_show(own)}"
         )
     found = []
     for tensor, (shape, dtype) in zip(
@@ -246,7 +246,7 @@ def specs(model: Any, shapes: Sequence[tuple[tuple[int, ...], str]]) -> Any:
         )
         if not fits or None in shape:
             raise InputError(
-                f"{model.name}: it takes {_shown(own)}; give the shape of each by --input, such "
+                f"{model.name}: it takes {_show(own)}; give the shape of each by --input, such "
                 f"as 224x224x3"
             )
         found.append(tf.TensorSpec([1, *shape], dtype or tensor.dtype))
@@ -257,7 +257,7 @@ def specs(model: Any, shapes: Sequence[tuple[tuple[int, ...], str]]) -> Any:
     )
 
 
-def _shown(tensors: Sequence[Any]) -> str:
+def _show(tensors: Sequence[Any]) -> str:
     """Names and shapes of a sample, ? for what is open."""
     return ", ".join(
         f"{t.name} ({'x'.join('?' if n is None else str(n) for n in t.shape[1:])})" for t in tensors

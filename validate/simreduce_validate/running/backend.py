@@ -121,7 +121,7 @@ class Backend:
     def _problems(self, work: Plan | Builtin, chained: int, route: str) -> list[str]:
         problems = []
         if route not in ROUTES:
-            problems.append(_unknown("--route", route, ROUTES))
+            problems.append(_name_nearest("--route", route, ROUTES))
         if chained < 1:
             problems.append(f"chained: a step does a plan once or more often, not {chained} times")
         if isinstance(work, Plan):
@@ -309,12 +309,12 @@ def check_names(backend: str, route: str = ROUTES[0]) -> None:
     """InputError for a backend or a route that there is not; names the nearest."""
     problems = []
     if backend not in BACKENDS:
-        problems.append(_unknown("--backend", backend, BACKENDS))
+        problems.append(_name_nearest("--backend", backend, BACKENDS))
     if route not in ROUTES:
-        problems.append(_unknown("--route", route, ROUTES))
+        problems.append(_name_nearest("--route", route, ROUTES))
     if problems:
         raise InputError(problems)
 
 
-def _unknown(option: str, name: str, known: Sequence[str]) -> str:
+def _name_nearest(option: str, name: str, known: Sequence[str]) -> str:
     return f"{option}: unknown {name!r}{did_you_mean(name, known)}; one of {', '.join(known)}"

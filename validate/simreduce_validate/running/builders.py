@@ -1,8 +1,7 @@
-"""The graphs of TensorFlow's own all-reduces.
+"""Builds the graphs of TensorFlow's own all-reduces.
 
-They are built in a graph of their own and then brought into the route's, so that copies between CPU
-devices of one process, which would share the buffer, can be made real on the way, as in plans of
-ours.
+Each is built in a graph of its own, then imported into the route's. The import replaces copies
+between CPU devices of one process, which would share the buffer, by real ones, as in our plans.
 """
 
 from __future__ import annotations
@@ -45,14 +44,14 @@ def builtin_program(
         for op in inputs:
             with tf.device(place[plan.device[op]]):
                 read.append(ops.ReadVariableOp(resource=given[op], dtype=dtype, name=f"op{op}"))
-        results = _brought(lambda own: _BUILDERS[work.name](own, key), read, work, ranks, dtype)
+        results = _bring_in(lambda own: _BUILDERS[work.name](own, key), read, work, ranks, dtype)
         # Every INPUT is followed by the OUTPUT of its rank.
         return Made({op + 1: [tensor] for op, tensor in zip(inputs, results, strict=True)})
 
     return Program(plan, tuple(place), body)
 
 
-def _brought(
+def _bring_in(
     build: Callable[[Tensors], Tensors],
     read: Sequence[Any],
     work: Builtin,

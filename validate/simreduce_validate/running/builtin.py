@@ -46,8 +46,8 @@ class Builtin:
         return parse_strategy(BUILTINS[self.name]).mean
 
     def plan(self, devices: Sequence[str]) -> Plan:
-        """What it is given and what it must make, as a plan of INPUTs, OUTPUTs and a contract. It
-        does nothing between.
+        """Its inputs and results as a plan of INPUTs, OUTPUTs and a contract, without ops
+        between.
         """
         b, intervals, lo = PlanBuilder(devices), [], 0
         for count in self.elements:

@@ -27,7 +27,7 @@ _ACCUMULATED = ("float32", "float16", "float64")
 
 
 def problems(work: Builtin, workers: Sequence[Worker]) -> list[str]:
-    """Why these processes cannot run it."""
+    """The reasons why these processes cannot run it."""
     found = []
     if len(workers) < work.ranks:
         found.append(f"{work.name}: needs a process per rank: a cluster of one machine's devices")
@@ -58,10 +58,10 @@ class Members:
         addresses = [rank.address for rank in ranks]
         try:
             self._children = [
-                self._started(_MODULES[work.name], rank, addresses, index)
+                self._start(_MODULES[work.name], rank, addresses, index)
                 for index, rank in enumerate(ranks)
             ]
-            found = self._all("start", START_SECONDS, work, tuple(devices))
+            found = self._ask_all("start", START_SECONDS, work, tuple(devices))
         except BaseException:
             self.close()
             raise
@@ -71,18 +71,19 @@ class Members:
     def time(self, repetitions: int) -> list[float]:
         """Seconds of each step, of the rank that took longest."""
         return [
-            max(step) for step in zip(*self._all("time", self._patience, repetitions), strict=True)
+            max(step)
+            for step in zip(*self._ask_all("time", self._patience, repetitions), strict=True)
         ]
 
     def check(self) -> list[str]:
         """The faults of the last results."""
-        return [text for texts in self._all("check", self._patience) for text in texts]
+        return [text for texts in self._ask_all("check", self._patience) for text in texts]
 
     def close(self) -> None:
         """Stop the processes."""
         self._stack.close()
 
-    def _started(self, module: str, rank: Worker, addresses: Sequence[str], index: int) -> Child:
+    def _start(self, module: str, rank: Worker, addresses: Sequence[str], index: int) -> Child:
         config = {
             "cluster": {"worker": list(addresses)},
             "task": {"type": "worker", "index": index},
@@ -95,7 +96,7 @@ class Members:
         self._stack.callback(child.close)
         return child
 
-    def _all(self, method: str, seconds: float, *arguments: object) -> list[Any]:
+    def _ask_all(self, method: str, seconds: float, *arguments: object) -> list[Any]:
         for child in self._children:
             child.tell(method, *arguments)
         return [child.answer(method, seconds) for child in self._children]

@@ -114,9 +114,7 @@ class Child:
         raise DeviceError(f"{self.name}: {value}")
 
     def close(self) -> None:
-        """End it: its stdin ends, and if that does not help it is killed, with all that its prefix
-        started.
-        """
+        """Close its stdin; if it does not exit, kill it and everything that its prefix started."""
         for stream in (self._process.stdin, self._process.stdout):
             if stream:
                 with suppress(OSError):  # it has ended, with a request unread

@@ -1,4 +1,4 @@
-"""The computer of a process, as the process sees it: workers' and driver's may differ."""
+"""Identifies the computer of a process; workers and driver may run on different ones."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class Computer(NamedTuple):
 
 
 def this_computer() -> Computer:
-    """The one that this process is on."""
+    """The computer that runs this process."""
     name = platform.node()
     with suppress(OSError):
         name = Path("/proc/sys/kernel/random/boot_id").read_text("ascii").strip()
@@ -30,8 +30,8 @@ def this_computer() -> Computer:
 
 
 def own_cache() -> int:
-    """Bytes that a core of this computer has of its second cache, the largest that it has for
-    itself on most; 0 if the kernel does not say.
+    """Bytes of a core's second-level cache, on most computers its largest private one; 0 if
+    unknown.
     """
     fields = ("level", "type", "size", "shared_cpu_map")
     for about in sorted(_CACHES.glob("index*")):

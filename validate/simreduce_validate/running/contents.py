@@ -1,5 +1,5 @@
-"""What a run is given, and what it must then hold: whole numbers so small that every sum is exact
-in the plan's dtypes.
+"""Inputs of a run and the results that they must give: whole numbers small enough that every sum
+is exact in the plan's dtypes.
 
 Each contributor has a number of its own for every address, a hash of the two (the 32-bit finaliser
 of MurmurHash3, which its author, Austin Appleby, gave to the public). Lost, doubled and misplaced
@@ -69,21 +69,21 @@ class Contents:
         return Contents(plan, unit, top)
 
     def of_contributor(self, rank: int, lo: int, hi: int) -> Floats:
-        """What `rank` contributes to the addresses [lo, hi)."""
+        """The contribution of `rank` to the addresses [lo, hi)."""
         if rank == ZEROS:
             return np.zeros(hi - lo)
         with np.errstate(over="ignore"):
-            seed = _finalised(np.array([rank + 1], np.uint32) * np.uint32(0x9E3779B1))
-            mixed = _finalised(np.arange(lo, hi, dtype=np.int64).astype(np.uint32) + seed)
+            seed = _finalise(np.array([rank + 1], np.uint32) * np.uint32(0x9E3779B1))
+            mixed = _finalise(np.arange(lo, hi, dtype=np.int64).astype(np.uint32) + seed)
         return (mixed % np.uint32(self.top) + np.uint32(1)).astype(np.float64) * self.unit
 
     def given(self, op: int) -> Floats:
-        """What the INPUT `op` holds."""
+        """The values of the INPUT `op`."""
         plan = self.plan
         return self.of_contributor(int(plan.arg[op]), int(plan.lo[op]), int(plan.hi[op]))
 
     def promised(self, op: int) -> Floats:
-        """What the OUTPUT `op` must hold; NaN where nothing is promised."""
+        """The values that the OUTPUT `op` must have; NaN where nothing is promised."""
         plan, contract = self.plan, self.plan.contract
         lo, hi = int(plan.lo[op]), int(plan.hi[op])
         found = np.full(hi - lo, np.nan)
@@ -108,7 +108,7 @@ def unmade(plan: Plan) -> Iterator[str]:
     for op in np.flatnonzero(plan.kind == Kind.OUTPUT).tolist():
         key = int(plan.device[op]), int(plan.dtype[op])
         outputs.setdefault(key, []).append((int(plan.lo[op]), int(plan.hi[op])))
-    merged = {key: list(_merged(sorted(intervals))) for key, intervals in outputs.items()}
+    merged = {key: list(_merge(sorted(intervals))) for key, intervals in outputs.items()}
     for row in range(len(contract)):
         lo, hi = int(contract.lo[row]), int(contract.hi[row])
         made = merged.get((int(contract.device[row]), int(contract.dtype[row])), [])
@@ -134,7 +134,7 @@ def difference(where: str, lo: int, got: Floats, wanted: Floats) -> str:
     return ""
 
 
-def _merged(intervals: Iterable[tuple[int, int]]) -> Iterator[tuple[int, int]]:
+def _merge(intervals: Iterable[tuple[int, int]]) -> Iterator[tuple[int, int]]:
     """Sorted intervals, those that touch as one."""
     start = end = None
     for lo, hi in intervals:
@@ -148,7 +148,7 @@ def _merged(intervals: Iterable[tuple[int, int]]) -> Iterator[tuple[int, int]]:
         yield start, end
 
 
-def _finalised(x: npt.NDArray[np.uint32]) -> npt.NDArray[np.uint32]:
+def _finalise(x: npt.NDArray[np.uint32]) -> npt.NDArray[np.uint32]:
     x = x ^ (x >> np.uint32(16))
     x = x * np.uint32(0x85EBCA6B)
     x = x ^ (x >> np.uint32(13))

@@ -155,12 +155,12 @@ class _Emission:
             return (Piece(lo, hi, self._copy(name, operands[0], device, lo, hi, control)),)
         if kind == Kind.CONCAT and plan.arg[op] == IN_PLACE:
             pieces = tuple(p for v in operands for p in self.made[v])
-            return self._held(name, pieces, device, control)
+            return self._hold_back(name, pieces, device, control)
         if kind == Kind.OUTPUT:
             pieces = self.made[operands[0]]
             if (pieces[0].lo, pieces[-1].hi) != (lo, hi):
                 pieces = (Piece(lo, hi, self._view(operands[0], lo, hi)),)
-            return self._held(name, pieces, device, control)
+            return self._hold_back(name, pieces, device, control)
         read = [self._view(v, *self._part(v, kind, lo, hi)) for v in operands]
         with tf.device(self.place[device]), tf.control_dependencies(control):
             return (Piece(lo, hi, self._local(op, name, kind, device, read)),)
@@ -238,7 +238,7 @@ class _Emission:
                 else ops.Identity(input=tensor, name=name)
             )
 
-    def _held(self, name: str, pieces: Pieces, device: int, control: list[Any]) -> Pieces:
+    def _hold_back(self, name: str, pieces: Pieces, device: int, control: list[Any]) -> Pieces:
         """The same value, not before `control`."""
         if not control:
             return pieces

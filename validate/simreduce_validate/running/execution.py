@@ -1,4 +1,4 @@
-"""What was executed, read from the graphs that the devices got, against what the plan says.
+"""Reads what devices executed from their graphs, and compares it with the plan.
 
 TensorFlow cuts a graph by device just before it is run, after every rewriting; the parts are what
 the executors get. A value that goes to another device is a `_Send` in one part and a `_Recv` in
@@ -37,9 +37,7 @@ class Execution:
 
 
 def read_execution(partitions: Iterable[Any], graph: Any) -> Execution:
-    """What the graphs of the devices do. `graph` is the one they were cut from, which knows the
-    shapes.
-    """
+    """Counts what the graphs of the devices do. `graph`, which they were cut from, knows shapes."""
     found = Execution()
     messages = copied = 0
     for node in (node for part in partitions for node in part.node):
@@ -59,8 +57,8 @@ def read_execution(partitions: Iterable[Any], graph: Any) -> Execution:
 
 
 def expect_execution(plan: Plan, place: Sequence[str], chained: int = 1) -> Execution:
-    """What a step must do to be the plan, `chained` times. How many control edges there are between
-    devices is not said.
+    """The execution of a step that runs the plan `chained` times, without control edges between
+    devices.
     """
     name = dict(zip(plan.devices, place, strict=False))
     transfers: Counter[Transfer] = Counter()
@@ -77,7 +75,7 @@ def expect_execution(plan: Plan, place: Sequence[str], chained: int = 1) -> Exec
 def find_departures(
     plan: Plan, place: Sequence[str], found: Execution, chained: int = 1
 ) -> list[str]:
-    """How what was executed is not the plan, in words; empty if it is."""
+    """The differences between execution and plan, in words; empty if there are none."""
     goal = expect_execution(plan, place, chained)
     return [
         *_differences("transfer", goal.transfers, found.transfers),

@@ -1,11 +1,10 @@
-"""A plan for CPU devices of one process, in which all that TensorFlow does there is an op.
+"""Rewrites plans for CPU devices of one process so that every op of TensorFlow is one of the plan.
 
-What costs nothing on paper is an op of the executor all the same: a view is a `Slice`, a value in
-several pieces is joined before it is read as one, each piece of a result is kept by itself, and a
-copy that must wait has an op beside its source that waits. In one process none of that is small
-beside the rest. So it is written into the plan, which is then run and, the very same, simulated:
-views and waits are SLICEs, joins CONCATs, and an op of another device that is waited for sends a
-COPY of nothing.
+The executor runs ops for work that is free on paper. A view is a `Slice`. A value in several pieces
+is joined before it is read as one. Each piece of a result is kept by itself. A copy that must wait
+has an op beside its source that waits. In one process these costs matter, so the plan states them,
+and the same plan runs and is simulated. Views and waits become SLICEs, joins become CONCATs, and an
+op that another device waits for sends an empty COPY.
 """
 
 from __future__ import annotations
@@ -52,7 +51,7 @@ class _Rewrite:
             value = self._view(read[0], lo, hi)
             after = self._after(before, value.device)
             if after or (value.op, device) in self.sent:  # a value is sent once to a device
-                value = self._held(value, after)
+                value = self._hold_back(value, after)
             self.sent.add((value.op, device))
             return (b.again(plan, op, [value]),)
         after = self._after(before, device)
@@ -60,12 +59,12 @@ class _Rewrite:
             values = self.made[read[0]]
             if (values[0].lo, values[-1].hi) != (lo, hi):
                 values = (self._view(read[0], lo, hi),)
-            for value in (self._held(value, after) for value in values) if after else values:
+            for value in (self._hold_back(value, after) for value in values) if after else values:
                 b.output(value)
             return values
         if kind == Kind.CONCAT and plan.arg[op] == IN_PLACE:
             values = tuple(value for operand in read for value in self.made[operand])
-            return tuple(self._held(value, after) for value in values) if after else values
+            return tuple(self._hold_back(value, after) for value in values) if after else values
         whole = kind in (Kind.SLICE, Kind.CONCAT)
         operands = [
             self._view(v, *((int(plan.lo[v]), int(plan.hi[v])) if whole else (lo, hi)))
@@ -74,7 +73,7 @@ class _Rewrite:
         return (b.again(plan, op, operands, after),)
 
     def _after(self, before: Sequence[int], device: int) -> list[int]:
-        """The ops on `device` that tell it that the ops `before` are done."""
+        """The ops on `device` that signal that the ops `before` are done."""
         found: dict[int, None] = {}
         for value in (value for wait in before for value in self.made[wait]):
             found[value.op if value.device == device else self._signal(value, device)] = None
@@ -86,8 +85,8 @@ class _Rewrite:
             self.nothing[value.op] = self.b.slice(value, value.lo, value.lo)
         return self.b.copy(self.nothing[value.op], device).op
 
-    def _held(self, value: Value, after: Sequence[int]) -> Value:
-        """The same value by an op of its own, not before the ops `after` are done."""
+    def _hold_back(self, value: Value, after: Sequence[int]) -> Value:
+        """The same value by an op of its own, once the ops `after` are done."""
         return self.b.slice(value, value.lo, value.hi, after=after)
 
     def _view(self, op: int, lo: int, hi: int) -> Value:

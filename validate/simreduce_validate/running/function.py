@@ -1,4 +1,4 @@
-"""The second route: the same ops as a function of version 2, which eager code calls.
+"""The second route: the same ops as a TensorFlow 2 function, which eager code calls.
 
 The function is made as `tf.function` makes one, but for the control edges that it adds by itself:
 those put all ops of one stateful kind in one chain, and `DeepCopy` is stateful.

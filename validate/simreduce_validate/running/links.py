@@ -113,7 +113,7 @@ class Links:
 
     @property
     def text(self) -> str:
-        """As it is printed."""
+        """The links in words, for reports."""
         slow = "".join(
             f", port {port} {rate * 8e-6:g} Mbit/s" for port, rate in sorted(self.slow.items())
         )

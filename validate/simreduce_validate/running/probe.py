@@ -1,6 +1,4 @@
-"""Plain TCP between two workers: what the links do when no TensorFlow is on them. Started by
-`shaped`.
-"""
+"""Measures plain TCP between two workers, without TensorFlow. `shaped_links` starts it."""
 
 from __future__ import annotations
 
@@ -24,24 +22,24 @@ def listen(host: str, port: int) -> None:
 
 def trips(host: str, port: int, rounds: int) -> list[float]:
     """Seconds of each of so many round trips of one byte."""
-    link = _connected(host, port)
-    return [_sent(link, 1) for _ in range(rounds)]
+    link = _connect(host, port)
+    return [_send(link, 1) for _ in range(rounds)]
 
 
 def send(host: str, port: int, nbytes: int) -> float:
     """Seconds until so many bytes are confirmed."""
-    return _sent(_connected(host, port), nbytes)
+    return _send(_connect(host, port), nbytes)
 
 
 @functools.cache
-def _connected(host: str, port: int) -> socket.socket:
+def _connect(host: str, port: int) -> socket.socket:
     """One connection to each address, kept: TCP's window opens once."""
     link = socket.create_connection((host, port))
     link.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     return link
 
 
-def _sent(link: socket.socket, nbytes: int) -> float:
+def _send(link: socket.socket, nbytes: int) -> float:
     message = nbytes.to_bytes(_SIZE, "big") + bytes(nbytes)
     began = time.perf_counter()
     link.sendall(message)

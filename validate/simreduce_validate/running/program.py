@@ -1,6 +1,4 @@
-"""What a route builds and runs: variables that stay on devices, and the ops of one step between
-them.
-"""
+"""Programs that a route builds and runs: variables on devices, and the ops of one step."""
 
 from __future__ import annotations
 
@@ -42,9 +40,8 @@ class Event(NamedTuple):
 
 
 class Made(NamedTuple):
-    """What a step comes to. `results` are, by OUTPUT, the tensors that hold it, end to end: one for
-    each of its variables. `loose` are tensors that nothing needs, and that a step makes all the
-    same.
+    """The tensors that a step makes. `results` are those of every OUTPUT, end to end, one for each
+    of its variables. `loose` are tensors that no result needs.
     """
 
     results: Mapping[int, Sequence[Any]]
@@ -68,7 +65,7 @@ class Runner(Protocol):
         """One step; returns when all results are on their devices."""
 
     def read(self, names: Sequence[str]) -> list[Array]:
-        """What variables hold that a step has kept."""
+        """The values of variables that a step wrote."""
 
     def partitions(self) -> list[Any]:
         """A step, and the `GraphDef` that each device executed for it."""
@@ -140,8 +137,8 @@ def load(program: Program, runner: Runner, contents: Contents) -> None:
 
 
 def faults(program: Program, runner: Runner, contents: Contents) -> list[str]:
-    """What the results of the last step are not as the contract says: device, interval and first
-    wrong element.
+    """Results of the last step that break the contract: device, interval and first wrong
+    element.
     """
     plan = program.plan
     found = list(unmade(plan))

@@ -1,5 +1,4 @@
-"""A candidate for which every rank is a process that runs a program of its own: what any such rank
-does.
+"""The process of one rank, for candidates that run a program of their own on every rank.
 
 Started by `by_rank`, which sets TF_CONFIG.
 """

@@ -1,5 +1,4 @@
-"""One task of a cluster with parameter servers, and what it does as a worker of
-SyncReplicasOptimizer.
+"""One task of a cluster with parameter servers, and its work for SyncReplicasOptimizer.
 
 Started by `simreduce_validate.replicas`.
 """
@@ -75,7 +74,7 @@ class Replica:
                 )
                 with v1.device(me):
                     gradient = tf.numpy_function(
-                        self._computed(workers, steps, compute), held, tf.float64
+                        self._make_computation(workers, steps, compute), held, tf.float64
                     )
                     gradient.set_shape([workers * steps])
                 train = optimizer.apply_gradients(
@@ -93,7 +92,7 @@ class Replica:
         hook.after_create_session(session, tf.train.Coordinator())
         self._train, self._held = train, held
 
-    def _computed(self, workers: int, steps: int, seconds: float) -> Any:
+    def _make_computation(self, workers: int, steps: int, seconds: float) -> Any:
         """A computation that takes so long and gives the gradient of this worker's next step."""
         times = self._times
 

@@ -1,6 +1,4 @@
-"""The child's end of `child`: answers requests until stdin ends, then exits at once, whatever it is
-doing.
-"""
+"""The child's end of `child`: answers requests until stdin ends, then exits at once."""
 
 from __future__ import annotations
 
@@ -17,7 +15,7 @@ from simreduce_validate.running.child import HEADER
 
 
 def serve(methods: Mapping[str, Callable[..., Any]]) -> None:
-    """Answer requests by the method they name. What is printed meanwhile goes to stderr."""
+    """Answer requests by the method they name. Anything printed meanwhile goes to stderr."""
     answers = os.fdopen(os.dup(sys.stdout.fileno()), "wb")
     os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
     requests: queue.SimpleQueue[tuple[str, tuple[Any, ...]]] = queue.SimpleQueue()

@@ -17,7 +17,7 @@ _held: list[object] = []
 
 
 def start(addresses: Sequence[str], task: int, cpus: int, threads: int) -> Computer:
-    """Begin to serve; the computer that this is on."""
+    """Begin to serve; returns the computer of this process."""
     config = session_config(cpus, threads)
     config.experimental.collective_group_leader = f"/job:{JOB}/replica:0/task:0"
     server = tf.distribute.Server(

@@ -51,8 +51,10 @@ class SessionRunner:
         self._reads: dict[str, Any] = {}
         self._free: list[Any] = []
         with tf.Graph().as_default() as self.graph:
-            given = {op: self._given(v) for op, v in program.given.items()}
-            kept = {op: [self._kept(v) for v in parts] for op, parts in program.results.items()}
+            given = {op: self._input_handle(v) for op, v in program.given.items()}
+            kept = {
+                op: [self._output_handle(v) for v in parts] for op, parts in program.results.items()
+            }
             self._done = _step(program, given, kept)
         self._session = v1.Session(target, graph=self.graph, config=config)
         self._call = self._session.make_callable(self._done)
@@ -73,12 +75,10 @@ class SessionRunner:
 
     def partitions(self) -> list[Any]:
         options = v1.RunOptions(output_partition_graphs=True)
-        return list(self._observed(options).partition_graphs)
+        return list(self._observe(options).partition_graphs)
 
     def trace(self) -> list[Event]:
-        return events(
-            self._observed(v1.RunOptions(trace_level=v1.RunOptions.FULL_TRACE)).step_stats
-        )
+        return events(self._observe(v1.RunOptions(trace_level=v1.RunOptions.FULL_TRACE)).step_stats)
 
     def close(self) -> None:
         self._session.run(self._free)
@@ -87,29 +87,29 @@ class SessionRunner:
     def _of(self, names: Iterable[str]) -> list[tuple[str, tuple[Any, Any]]]:
         return [(name, self._feeds[name]) for name in names]
 
-    def _observed(self, options: Any) -> Any:
+    def _observe(self, options: Any) -> Any:
         metadata = v1.RunMetadata()
         self._session.run(self._done, options=options, run_metadata=metadata)
         return metadata
 
-    def _given(self, variable: Variable) -> Any:
+    def _input_handle(self, variable: Variable) -> Any:
         """The handle of a variable that a step reads, and the op that loads it."""
-        handle, dtype = self._declared(variable), tf.dtypes.as_dtype(variable.dtype)
+        handle, dtype = self._declare(variable), tf.dtypes.as_dtype(variable.dtype)
         with tf.device(variable.device):
             feed = v1.placeholder(dtype, [variable.elements], name=f"{variable.name}/feed")
             load = ops.AssignVariableOp(resource=handle, value=feed, name=f"{variable.name}/load")
         self._feeds[variable.name] = feed, load
         return handle
 
-    def _kept(self, variable: Variable) -> Any:
+    def _output_handle(self, variable: Variable) -> Any:
         """The handle of a variable that a step writes, and what reads it."""
-        handle, dtype = self._declared(variable), tf.dtypes.as_dtype(variable.dtype)
+        handle, dtype = self._declare(variable), tf.dtypes.as_dtype(variable.dtype)
         with tf.device(variable.device):
             read = ops.ReadVariableOp(resource=handle, dtype=dtype, name=f"{variable.name}/read")
         self._reads[variable.name] = read
         return handle
 
-    def _declared(self, variable: Variable) -> Any:
+    def _declare(self, variable: Variable) -> Any:
         name, dtype = variable.name, tf.dtypes.as_dtype(variable.dtype)
         with tf.device(variable.device):
             handle = ops.VarHandleOp(
@@ -173,9 +173,7 @@ def _step(
 
 
 def keep(made: Made, kept: Mapping[int, Sequence[Any]]) -> dict[str, list[Any]]:
-    """By device, the ops that end a step: they put results into their variables, which take the
-    tensor without a copy.
-    """
+    """By device, the ops that end a step. They put results into variables, without a copy."""
     ends: dict[str, list[Any]] = {}
     for op, handles in kept.items():
         for i, (handle, tensor) in enumerate(zip(handles, made.results[op], strict=True)):

@@ -1,6 +1,4 @@
-"""Workers in network namespaces, with links of known rate and delay between them. Needs root, and
-ip and tc of iproute2.
-"""
+"""Starts workers in network namespaces, linked at known rates and delays. Needs root, iproute2."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The places where a plan will run and the machine that they are, before anything starts."""
+"""The devices that will run a plan, and the machine to simulate, before anything starts."""
 
 from __future__ import annotations
 

@@ -57,8 +57,8 @@ class Switch:
         self._due: list[tuple[float, int, Callable[..., None], tuple[object, ...]]] = []
         self._count = 0
         ports = range(len(rates))
-        self._into = [Line(rates[port], self._arrived(port)) for port in ports]
-        self._out = [Line(rates[port], self._sent(port)) for port in ports]
+        self._into = [Line(rates[port], self._receiver(port)) for port in ports]
+        self._out = [Line(rates[port], self._sender(port)) for port in ports]
 
     def send(self, now: float, source: int, target: int, packet: bytes) -> None:
         """A packet comes from port `source` for port `target`."""
@@ -101,7 +101,7 @@ class Switch:
         line.leave(now, key, packet)
         self._serve(line, now)
 
-    def _sent(self, source: int) -> Callable[[float, int, bytes], None]:
+    def _sender(self, source: int) -> Callable[[float, int, bytes], None]:
         def leave(now: float, target: int, packet: bytes) -> None:
             self._at(now + self._delay, self._come, source, target, packet)
 
@@ -110,7 +110,7 @@ class Switch:
     def _come(self, now: float, source: int, target: int, packet: bytes) -> None:
         self._enqueue(self._into[target], now, source, packet)
 
-    def _arrived(self, target: int) -> Callable[[float, int, bytes], None]:
+    def _receiver(self, target: int) -> Callable[[float, int, bytes], None]:
         return lambda _now, _source, packet: self._deliver(target, packet)
 
     def _small(self, _now: float, target: int, packet: bytes) -> None:

@@ -93,7 +93,7 @@ class SyncReplicas:
             self._session.run(shared)
         self._session.run(mine)
         self._session.run(load, dict(zip(feeds, own, strict=True)))
-        # As soon as the chief has made the variables, of which a rank learns by no other way.
+        # As soon as the chief has made the variables; a rank learns of them in no other way.
         while self._session.run(optimizer.ready_for_local_init_op).size:
             time.sleep(_PAUSE)
         hook.after_create_session(self._session, tf.train.Coordinator())
