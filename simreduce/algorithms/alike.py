@@ -1,4 +1,5 @@
-"""Tensors that are alike are planned once.
+"""Tensors that are alike are planned once, for planners that take one tensor (`together` has the
+others).
 
 What a planner does with a tensor depends on its size and dtype, not on where in the address space
 it is. So for every further tensor of one size and dtype the ops are those of the first, at other

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
 from types import ModuleType
 from typing import Any
@@ -25,11 +25,11 @@ from simreduce.algorithms import (
     scatter_all_gather,
     torus,
 )
-from simreduce.algorithms.alike import plan_each
 from simreduce.algorithms.family import NAMES, Collective, Family, knobs
 from simreduce.algorithms.planner import Options, Planner, Results, Tensors
+from simreduce.algorithms.together import plan_together
 from simreduce.layouts import Layout
-from simreduce.plan import PlanBuilder, Value, Values
+from simreduce.plan import PlanBuilder, Values
 
 
 def _family(name: str, module: ModuleType, summary: str, **facts: Any) -> Family:
@@ -88,12 +88,12 @@ def planner(name: str, collective: Collective) -> Planner:
         rank_at = np.array(order, dtype=np.int64)
         position = np.argsort(rank_at)
 
-        def one(tensor: Sequence[Value], _: int) -> Values:
-            group = Values.of(tensor)[rank_at].reshape(1, -1)
-            set_to = knobs(options, group.dtype, int(position[options.root]))
-            made = collective(b, group, replace(set_to, machines=layout.machines)).reshape(-1)
-            return made[position] if len(made) == len(position) else made
+        def many(b: PlanBuilder, tensors: Values) -> Values:
+            set_to = knobs(options, tensors.dtype, int(position[options.root]))
+            made = collective(b, tensors[:, rank_at], replace(set_to, machines=layout.machines))
+            made = made.reshape(len(tensors), -1)
+            return made[:, position] if made.shape[1] == len(position) else made
 
-        return plan_each(b, tensors, one)
+        return plan_together(b, tensors, many, options.chunk)
 
     return plan

@@ -146,6 +146,12 @@ def everyones(shards: Values, knobs: Knobs) -> Values:
     return shards[:, np.zeros(lo.shape[1], dtype=np.int64)].view(lo, lo + shards.elements[:, :1])
 
 
+def by_row(collective: Collective, b: PlanBuilder, values: Values, knobs: Knobs) -> Values:
+    """A collective of the groups along the last axis."""
+    made = collective(b, values.reshape(-1, values.shape[-1]), knobs)
+    return made.reshape(*values.shape[:-1], made.shape[-1])
+
+
 def pull(
     b: PlanBuilder, values: Values, source: Ints, wanted: Values, *,
     channel: int | None = None, stream: Numbers = NO_STREAM, after: After = (),

@@ -39,7 +39,7 @@ def all_reduce(b: PlanBuilder, layout: Layout, tensors: Tensors, options: Option
         cut = divide(packing.patterns, int(own.lo[0]), int(own.hi[0]))
         k = chunks(cut, options.chunk, own.dtype)
         if layout.n == 1 or (k > 1 and ringed):
-            return own if layout.n == 1 else over_rings(b, circles.patterns, own)
+            return own if layout.n == 1 else over_rings(b, circles.patterns, own[None, :])[0, :]
         return b.joins(carry(b, own, cut, k).swapaxes(0, 1).reshape(layout.n, -1))
 
     return plan_each(b, tensors, one)

@@ -14,18 +14,17 @@ slowest phase. Any number of tasks from 2 of any size.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from itertools import accumulate, groupby
 
 import numpy as np
 
 from simreduce.algorithms import direct
-from simreduce.algorithms.alike import plan_each
-from simreduce.algorithms.family import Collective, Family, Knobs, chunk_count, knobs
+from simreduce.algorithms.family import Collective, Family, Knobs, by_row, chunk_count, knobs
 from simreduce.algorithms.planner import Options, Planner, Results, Tensors
+from simreduce.algorithms.together import plan_together
 from simreduce.errors import StrategyError
 from simreduce.layouts import Layout
-from simreduce.plan import PlanBuilder, Value, Values
+from simreduce.plan import PlanBuilder, Values
 
 
 def fits(inner: Family, outer: Family) -> bool:
@@ -51,35 +50,35 @@ def two_level(inner: Family, outer: Family) -> Planner:
         tasks = [np.array(list(alike), dtype=np.int64) for _, alike in by_size]
         place = np.argsort(np.concatenate([alike.reshape(-1) for alike in tasks]))
 
-        def one(tensor: Sequence[Value], _: int) -> Values:
-            whole = Values.of(tensor)
-            chunk = knobs(options, whole.dtype).chunk
-            count = chunk_count(int(whole.elements[0]), chunk, layout.n)
-            chunks = whole.cut(count)
+        def many(b: PlanBuilder, tensors: Values) -> Values:
+            chunk = knobs(options, tensors.dtype).chunk
+            count = chunk_count(int(tensors.elements[0, 0]), chunk, layout.n)
+            chunks = tensors.cut(count)
             made = [
-                one_chunk(b, [chunks[alike, i] for alike in tasks], layout.machines)
+                one_chunk(b, [chunks[:, alike, i] for alike in tasks], layout.machines)
                 for i in range(count)
             ]
-            return b.joins(Values.stack(made, axis=-1)[place])
+            return b.joins(Values.stack(made, axis=-1)[:, place])
 
-        return plan_each(b, tensors, one)
+        return plan_together(b, tensors, many, options.chunk)
 
     def one_chunk(b: PlanBuilder, tasks: list[Values], machines: int) -> Values:
-        """From shape (tasks, ranks) for each size of a task to all ranks in that order; only those
-        across know of `machines`.
+        """From shape (tensors, tasks, ranks) for each size of a task to (tensors, all ranks) in
+        that order; only those across know of `machines`.
         """
         inwards, back = _inside(inner, alike=len(tasks) == 1)
-        summed = Values.concatenate([inwards(b, values, Knobs(0)) for values in tasks])
-        crossed = across(
-            b, summed.swapaxes(0, 1), Knobs(inner.channels, machines=machines)
-        ).swapaxes(0, 1)
-        channel = inner.channels + outer.channels
+        summed = [by_row(inwards, b, values, Knobs(0)) for values in tasks]
+        lines = Values.concatenate(summed, axis=1).swapaxes(1, 2)
+        crossed = by_row(across, b, lines, Knobs(inner.channels, machines=machines)).swapaxes(1, 2)
+        set_to = Knobs(inner.channels + outer.channels)
         results = []
-        for values, end in zip(tasks, accumulate(len(values) for values in tasks), strict=True):
-            mine = crossed[end - len(values) : end]
+        ends = accumulate(values.shape[1] for values in tasks)
+        for values, end in zip(tasks, ends, strict=True):
+            mine = crossed[:, end - values.shape[1] : end]
             # What the first of a task has is the first's; the others' entries say where they are.
-            results.append(back(b, mine.on(values.device), Knobs(channel)).reshape(-1))
-        return Values.concatenate(results)
+            made = by_row(back, b, mine.on(values.device), set_to)
+            results.append(made.reshape(len(values), -1))
+        return Values.concatenate(results, axis=1)
 
     return plan
 

@@ -1,5 +1,6 @@
 """What moves and adds, and where: an SSA program over device-resident values, with its contract."""
 
+from simreduce.plan.aside import Aside
 from simreduce.plan.builder import PlanBuilder
 from simreduce.plan.contract import Contract, Homes, Promise
 from simreduce.plan.independent import split_independent
@@ -12,6 +13,7 @@ from simreduce.plan.values import Value, Values
 
 __all__ = [
     "ZEROS",
+    "Aside",
     "Contract",
     "Executor",
     "Homes",

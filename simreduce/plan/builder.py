@@ -280,7 +280,8 @@ class PlanBuilder(OpList):
     def finish(self, contract: Contract) -> Plan:
         """The plan, with its promise. The builder must not be used afterwards."""
         columns = self._finish_columns()
-        return Plan(devices=self.devices, **columns, contract=contract, machines=self.machines)
+        devices = tuple(self.devices)
+        return Plan(devices=devices, **columns, contract=contract, machines=self.machines)
 
 
 def _intervals(like: Ints, lo: Numbers, hi: Numbers) -> tuple[Ints, Ints]:

@@ -65,7 +65,7 @@ class OpList:
     """
 
     def __init__(self, devices: Sequence[str]) -> None:
-        self.devices = tuple(devices)
+        self.devices: Sequence[str] = tuple(devices)
         self.executor = Executor.TF
         self._columns = {name: GrowingColumn(dtype) for name, dtype in _DTYPES.items()}
         self._before = 0  # ops in the columns
@@ -193,6 +193,14 @@ class OpList:
         self._columns["operands"].extend(len(operands), operands)
         self._columns["controls"].extend(len(controls), controls)
         self._before += size
+
+    def append(self, columns: Sequence[AnyInts], *, operands: Ints, controls: Ints) -> None:
+        """Append ops given by columns in the order of `_DTYPES`, without operands and controls."""
+        self._flush()
+        size = len(columns[0])
+        if self._before + size > self._most:
+            raise too_large(self._before + size)
+        self._write(size, *columns, operands=operands, controls=controls)
 
     def mark(self) -> Mark:
         """Where the next op will be."""

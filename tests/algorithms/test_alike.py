@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 import simreduce as sr
-from simreduce.algorithms import ALGORITHMS, alike
+from simreduce.algorithms import ALGORITHMS, alike, together
 from simreduce.errors import StrategyError
 from simreduce.plan import PlanBuilder
 from simreduce.strategy import compile_plan, has_quirks, parse_strategy
@@ -46,6 +46,7 @@ def test_planned_once_or_each_the_plan_is_the_same(name, option, sizes, machine,
         return
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(PlanBuilder, "repeat", lambda *_, **__: False)
+        patch.setattr(together, "_AT_ONCE", 1)
         each = compile_plan(f"{name}{option}", gradients, layout, faithful=faithful)
 
     assert each.digest == plan.digest
