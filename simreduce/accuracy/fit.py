@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -103,18 +103,15 @@ class Predictor:
         return found
 
 
-def fit_nccl(
-    cases: Sequence[Case], base: NcclConstants, names: Iterable[str] | None = None
-) -> tuple[NcclConstants, Fit]:
+def fit_nccl(cases: Sequence[Case], base: NcclConstants) -> tuple[NcclConstants, Fit]:
     """The constants for which predictions come nearest to the cases, and the fit.
 
     Constants are known before as those of `base`, more or less surely (`_UNCERTAIN`): what the
     cases do not determine stays as it is.
     """
     predict = Predictor(cases, base)
-    chosen = predict.names if names is None else [n for n in names if n in predict.names]
     start = nccl_names(base)
-    constants = [_constant(name, start[name]) for name in chosen if start[name] > 0]
+    constants = [_constant(name, start[name]) for name in predict.names if start[name] > 0]
     fit = fit_constants(constants, predict, [case.seconds for case in cases])
     return with_values(base, fit.values), fit
 

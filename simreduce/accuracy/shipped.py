@@ -38,13 +38,13 @@ _OLDEST = (2, 5)
 """Versions of NCCL before this have no model of time, and other protocols."""
 
 
-def cases_of(table: PublishedTable, most: int = _SIZES) -> Iterator[Case]:
+def cases_of(table: PublishedTable) -> Iterator[Case]:
     """Some sizes of a table, first and last included."""
     setup = setup_for(replace(table, launcher="gpu")).but(calibration=NOMINAL)
     shape = setup.layout
     gpus = len(shape.tasks[0]) if table.launcher == "process" else 0
     link = setup.slowest_link
-    steps = np.linspace(0, len(table.times) - 1, min(most, len(table.times)))
+    steps = np.linspace(0, len(table.times) - 1, min(_SIZES, len(table.times)))
     for i in sorted(set(steps.round().astype(int).tolist())):
         nbytes, seconds = table.times[i]
         parts = shape.n if table.collective in DIVIDED else 1

@@ -158,7 +158,6 @@ RATE = quantity(units.bandwidth, "a bandwidth", _RATES)
 """A bandwidth of any size, such as a standard error."""
 DURATION = quantity(units.duration, "a time", _TIMES)
 SIZE = quantity(units.size, "a size", ("64 MiB", "64 MB"))
-FLOPS = quantity(units.flops, "a rate of computing", ("6.5 TFLOP/s",))
 WORK = quantity(units.work, "a number of floating-point operations", ("7.7 GFLOP",))
 
 

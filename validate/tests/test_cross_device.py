@@ -5,11 +5,11 @@ from __future__ import annotations
 import pytest
 import tensorflow as tf
 from hypothesis import assume, given, strategies as st
-from simreduce_validate.graphs import graph_traffic, plan_traffic
 from tensorflow.python.distribute import cross_device_ops, values
 
 from simreduce import cross_device
 from simreduce.cross_device import PerDevice, PerDeviceSlices
+from validate.tests.traffic import graph_traffic, plan_traffic
 from validate.tests.upstream import MOVES, PACKING, gradients, machine, traffic_differences
 
 LAYOUT = machine(2, 3)

@@ -1,8 +1,8 @@
 """Small graphs and plans, carried out: TensorFlow on CPU devices in one process, the plan in numpy.
 
 The graph that runs is the one that is compared: only its devices are renamed, and what has none
-gets the one that `placement` says. What TensorFlow's partitioner then sends shows that the graph is
-read as TensorFlow reads it.
+gets the one that `find_devices` returns. What TensorFlow's partitioner then sends shows that the
+graph is read as TensorFlow reads it.
 """
 
 from __future__ import annotations
@@ -12,9 +12,10 @@ from collections import Counter
 import numpy as np
 import pytest
 import tensorflow as tf
-from simreduce_validate.graphs import elements, graph_traffic, placement, running
+from simreduce_validate.running.builders import find_devices
 
 from simreduce.plan import ZEROS, Kind
+from validate.tests.traffic import elements, graph_traffic, running
 from validate.tests.upstream import graph, machine, plan
 
 CASES = [
@@ -43,7 +44,7 @@ def run(results):
     """
     flat = [tensor for tensors in results for tensor in tensors]
     ops = running(flat)
-    place = placement(ops)
+    place = find_devices(ops)
     for op in reversed(ops):
         for tensor in op.inputs:
             place[tensor.op.name] = place[tensor.op.name] or place[op.name]

@@ -7,7 +7,7 @@ restated here.
 from __future__ import annotations
 
 import tensorflow as tf
-from simreduce_validate.graphs import graph_traffic, placement, plan_traffic, running
+from simreduce_validate.running.builders import find_devices
 from tensorflow.python.distribute import cross_device_ops, values
 from tensorflow.python.distribute.v1 import all_reduce
 from tensorflow.python.ops import math_ops
@@ -15,6 +15,7 @@ from tensorflow.python.ops import math_ops
 from simreduce.layouts import Layout
 from simreduce.strategy import compile_plan
 from simreduce.workload import Gradient, Workload
+from validate.tests.traffic import graph_traffic, plan_traffic, running
 
 CROSS_DEVICE_OPS = {
     "nccl": cross_device_ops.NcclAllReduce,
@@ -158,7 +159,7 @@ def differences(algorithm, layout, sizes, *, of=MOVES, **options):
     """
     results = graph(algorithm, layout, sizes, **options)
     flat = [tensor for tensors in results for tensor in tensors]
-    place = placement(running(flat))
+    place = find_devices(running(flat))
     assert [place[tensor.op.name] for tensor in flat] == [*layout.ranks] * len(sizes)
     ours = plan_traffic(plan(algorithm, layout, sizes, **options))
     return traffic_differences(graph_traffic(flat), ours, of)

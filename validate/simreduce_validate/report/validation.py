@@ -171,14 +171,12 @@ def _level(timings: Sequence[Timing]) -> float:
     return 100.0 * (LEVEL if fewest > FEW else range_level(fewest))
 
 
-def transfer_lines(
-    timing: Timing, found: Sequence[Transfer], most: int = _MOST_TRANSFERS
-) -> list[str]:
+def transfer_lines(timing: Timing, found: Sequence[Transfer]) -> list[str]:
     """The transfers of one step in the order of their ends, or the worst of very many."""
     if not found:
         return []
-    worst = sorted(found, key=lambda t: -abs(t.residual))[:most]
-    shown = found if len(found) <= most else sorted(worst, key=lambda t: t.measured)
+    worst = sorted(found, key=lambda t: -abs(t.residual))[:_MOST_TRANSFERS]
+    shown = found if len(found) <= _MOST_TRANSFERS else sorted(worst, key=lambda t: t.measured)
     residuals = np.abs([each.residual for each in found])
     case, count = timing.case, units.plural(len(found), "transfer")
     about = f"# {case.algorithm}, {case.nbytes} bytes: {count} of one step"

@@ -6,7 +6,7 @@ between CPU devices of one process, which would share the buffer, by real ones, 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, TypeAlias
 
 import tensorflow as tf
@@ -15,7 +15,6 @@ from tensorflow.python.distribute import cross_device_ops, values
 from simreduce import dtypes
 from simreduce.errors import InputError
 from simreduce.plan import Kind
-from simreduce_validate.graphs import placement
 from simreduce_validate.running.builtin import Builtin
 from simreduce_validate.running.placement import is_cpu, process
 from simreduce_validate.running.program import Made, Program
@@ -83,11 +82,25 @@ def _bring_in(
     return [given.get(name, tensor) for name, tensor in zip(names, found, strict=True)]
 
 
+def find_devices(ops: Iterable[Any]) -> dict[str, str]:
+    """The device of every op by name, by the rules of TensorFlow's placer; `ops` in the order of
+    their making.
+
+    An op without a device takes that of its first input that has one. Without such an input it is
+    "", beside its readers.
+    """
+    place: dict[str, str] = {}
+    for op in ops:
+        inherited = (place[tensor.op.name] for tensor in op.inputs)
+        place[op.name] = op.device or next((device for device in inherited if device), "")
+    return place
+
+
 def _with_real_copies(graph: Any) -> Any:
     """The `GraphDef` in which a CPU that reads from another of its process has a copy of its own of
     what it reads.
     """
-    place = placement(graph.get_operations())
+    place = find_devices(graph.get_operations())
     definition = graph.as_graph_def()
     copies: dict[tuple[str, str], str] = {}
     for node in list(definition.node):

@@ -1,11 +1,9 @@
-"""Reading a TensorFlow graph, and a plan, as a tracer would: what moves between devices, and what
-is added where.
+"""Reads transfers, sums and packing from a TensorFlow graph and from a plan, to compare the two.
 
 The rules for a graph, those of TensorFlow's placer and partitioner as far as they leave no choice:
 
-* An op that was given no device takes that of its first input that has one; so do its readers in
-  turn. An op without
-  a device and without such an input (a constant) is beside whatever reads it.
+* An op without a device takes that of its first input that has one (`find_devices`). Without such
+  an input (a constant) it is beside whatever reads it.
 * An input on another device than its reader is one transfer, once per output and destination
   however many read it
   there. Control edges carry nothing.
@@ -21,6 +19,8 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
+
+from simreduce_validate.running.builders import find_devices
 
 from simreduce.plan import Executor, Kind, Plan
 from simreduce.plan.plan import IN_PLACE
@@ -81,22 +81,11 @@ def running(results: Iterable[Any]) -> list[Any]:
     return [op for op in graph.get_operations() if op.name in found]
 
 
-def placement(ops: Iterable[Any]) -> dict[str, str]:
-    """The device of every op by name, "" for what is beside its readers; `ops` in the order of
-    their making.
-    """
-    place: dict[str, str] = {}
-    for op in ops:
-        inherited = (place[tensor.op.name] for tensor in op.inputs)
-        place[op.name] = op.device or next((device for device in inherited if device), "")
-    return place
-
-
 def graph_traffic(results: Iterable[Any]) -> Traffic:
     """What a graph does to compute the tensors `results`."""
     found = Traffic()
     ops = running(results)
-    place = placement(ops)
+    place = find_devices(ops)
     sent: set[tuple[str, str]] = set()
     groups: dict[str, tuple[str, set[str], int]] = {}
     for op in ops:
