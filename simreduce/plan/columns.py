@@ -6,7 +6,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from simreduce.arrays import AnyInts, row_starts
+from simreduce.arrays import AnyInts
 
 _FAR = 1 << 24
 """Up to so many numbers a column grows far ahead."""
@@ -47,7 +47,7 @@ class GrowingColumn:
         # Far too large: memory that is never touched costs nothing, and to grow often costs more
         # than to fill.
         have = len(self.array)
-        room = max(end, 64, min(have * 16, _FAR), have + have // 4)
+        room = max(end, 64, min(have * 16, _FAR), have * 4)
         grown = np.empty(room, dtype=self.dtype)
         grown[: self.size] = self.array[: self.size] if self.only is None else self.only
         self.array = grown
@@ -82,7 +82,9 @@ class GrowingColumn:
         """Where rows begin whose lengths are in the column, and where the last ends."""
         if self.only == 0:
             return np.broadcast_to(np.array(0, dtype=np.int32), self.size + 1)
-        return row_starts(self.filled()).astype(np.int32)
+        start = np.zeros(self.size + 1, dtype=np.int32)
+        np.cumsum(self.filled(), out=start[1:])
+        return start
 
 
 def _one(numbers: Numbers) -> int | None:

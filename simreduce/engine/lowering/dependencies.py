@@ -30,7 +30,7 @@ def find_successors(plan: Plan) -> tuple[AnyInts, AnyInts, AnyInts]:
         stream if streams else _NO_IDS,
     )
     _check_order(plan)
-    last, seen = np.empty(streams, dtype=np.int32), np.empty(n, dtype=np.int32)
+    last, seen = np.empty(streams, dtype=np.int32), np.zeros(n, dtype=np.int32)
     waits, start = np.zeros(n, dtype=np.int32), np.zeros(n + 1, dtype=np.int32)
     # Memory that is never touched costs nothing.
     found = np.empty(len(plan.operands) + len(plan.controls) + n * (streams > 0), dtype=np.int32)
@@ -54,28 +54,34 @@ def fill_successors(
     numba may compile it, so it uses only what numba understands.
 
     `start` has a place more than there are ops. `last`, an entry per stream, is room for its latest
-    op, and `seen`, an entry per op, for the latest that was found to wait for it; `control_start`
-    and `stream` are empty if no op has any.
+    op, and `seen`, zeros, an entry per op, for a mark of the latest op of many predecessors that
+    was found to wait for it; `control_start` and `stream` are empty if no op has any.
     """
+    ops = len(seen)
     for filling in (False, True):
-        for op in range(len(seen)):
-            seen[op] = _NONE
         for op in range(len(last)):
             last[op] = _NONE
-        for op in range(len(seen)):
+        for op in range(ops):
             reads = operand_start[op + 1] - operand_start[op]
             obeys = control_start[op + 1] - control_start[op] if len(control_start) > 0 else 0
             on = stream[op] if len(stream) > 0 else _NONE
-            for i in range(reads + obeys + (on != _NONE)):
+            before = reads + obeys + (on != _NONE)
+            mark = op + 1 + ops * filling
+            first = _NONE
+            for i in range(before):
                 if i < reads:
                     used = operands[operand_start[op] + i]
                 elif i < reads + obeys:
                     used = controls[control_start[op] + i - reads]
                 else:
                     used = last[on]
-                if used == _NONE or seen[used] == op:
+                if used in (_NONE, first):
                     continue
-                seen[used] = op
+                if before > 2:  # of two, the first is remembered, which takes no memory
+                    if seen[used] == mark:
+                        continue
+                    seen[used] = mark
+                first = used
                 if filling:
                     successors[start[used]] = op
                     waits[op] += 1

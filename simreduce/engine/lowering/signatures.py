@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from simreduce.arrays import AnyInts, Ints
+from simreduce.arrays import AnyInts, Ints, blocks
 from simreduce.engine.runtime import Runtime
 from simreduce.plan import Executor, Kind, Plan
 from simreduce.plan.plan import IN_PLACE, NO_STREAM
@@ -94,12 +94,15 @@ def _distinct(rows: Signatures) -> tuple[AnyInts, Signatures]:
     """
     low = [int(column.min()) for column in rows]
     size = [int(column.max()) - least + 1 for column, least in zip(rows, low, strict=True)]
-    key = np.zeros(max(len(column) for column in rows), dtype=np.int64)
+    narrow = math.prod(size) <= np.iinfo(np.int32).max
+    length = max(len(column) for column in rows)
+    key: AnyInts = np.zeros(length, dtype=np.int32 if narrow else np.int64)
     for column, least, many in zip(rows, low, size, strict=True):
         if many > 1:
             key *= many
-            key += column
-            key -= least
+            for some in blocks(length):
+                part = column[some] if len(column) == length else column
+                key[some] += (part - least).astype(key.dtype, copy=False)
     which: AnyInts
     if math.prod(size) > 4 * len(key) + (1 << 20):
         distinct, which = np.unique(key, return_inverse=True)
@@ -108,7 +111,9 @@ def _distinct(rows: Signatures) -> tuple[AnyInts, Signatures]:
         which[key] = 1
         distinct = np.flatnonzero(which)
         which[distinct] = np.arange(len(distinct), dtype=np.int32)
-        which = which[key]
+        for some in blocks(length):
+            key[some] = which[key[some]]
+        which = key
     columns = []
     for least, many in zip(low[::-1], size[::-1], strict=True):
         columns.append(distinct % many + least)
