@@ -8,7 +8,8 @@ are alike, and a rank starts the next before the last has come round, so what co
 slices fill the connection. A piece therefore stands for as many slices as it takes to keep a plan
 small. In a ring every connection is busy all the time, and pieces longer than the latency cost
 nothing. In a chain, a tree or a switch the first piece has to arrive before the others count: with
-p pieces for s slices over h hops the time is up to (h - 1)(1/p - 1/s) of the whole too long.
+p pieces for s slices over h hops the time is up to (h - 1)(1/p - 1/s) of the whole too long. Trees
+and switches therefore send NCCL's own chunks, unless these are very many.
 
 NCCL lets 8 steps be under way on a connection. At its own buffer sizes that never binds: even 8
 steps of LL, 256 KiB, are more than a channel moves in the two latencies of a network.
@@ -40,6 +41,9 @@ _LEAST = 1 << 14
 
 _OPS = 6_000
 """Copies of one collective, about; more pieces would change little."""
+
+_COPIES = 1 << 22
+"""Copies of one collective over trees, about."""
 
 
 class Lane(NamedTuple):
@@ -75,6 +79,14 @@ def pieces(values: Values, channels: int, step: int, copies: int, least: int = 1
     """
     share = int(values.elements.max(initial=0)) * dtypes.SIZES[values.dtype] / channels
     return int(max(min(share / step, _OPS / copies), min(least, share / _LEAST), 1))
+
+
+def chunk_count(nbytes: int, chunk: int, copies: int, hops: int) -> int:
+    """How many chunks a channel sends `nbytes` in, if each makes so many copies, the longest way
+    has so many hops. Larger chunks than NCCL's stand for them where copies would be too many.
+    """
+    most = max(_COPIES // copies, 4 * hops)
+    return max(min(-(-nbytes // chunk), most), 1)
 
 
 def join(b: PlanBuilder, made: Sequence[Values]) -> Values:

@@ -6,7 +6,7 @@ once and a part of it besides, each way: t = a + S (1 + 1/g)/B, so the bus bandw
 2B (g-1)/(g+1). Before the sums go back, the heads of all machines reduce them over the double
 binary tree of machines, each over its own NIC.
 
-Pieces follow one another: 16 KiB to 128 KiB on every channel for every head.
+Chunks follow one another: 16 KiB to 128 KiB on every channel for every head.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ import numpy as np
 
 from simreduce import dtypes
 from simreduce.algorithms.double_tree import parents, second_tree
+from simreduce.algorithms.nccl_lanes import chunk_count
 from simreduce.algorithms.tree import down, up
 from simreduce.algorithms.tree_shape import Tree
 from simreduce.errors import StrategyError
@@ -24,12 +25,10 @@ from simreduce.layouts import Decision, Layout
 from simreduce.plan import PlanBuilder, Values
 from simreduce.plan.plan import CHANNELS, merged_channel
 
-_CHUNK = 1 << 17
-_SMALLER = ((64, 1 << 16), (8, 1 << 15), (2, 1 << 14))
-"""Bytes of a chunk of tensors that are less than so many loops of the largest chunks."""
-
-_MOST = 64
-"""Pieces at most; from there on they add less than 2 % to the time."""
+_LOOPS = (64, 1 << 16), (8, 1 << 15), (2, 1 << 14)
+_LOOPS_ACROSS = (4, 1 << 16), (1, 1 << 15)
+"""Bytes of a chunk where fewer loops of longer ones would do; on one machine, and across several.
+"""
 
 Box = tuple[int, list[int]]
 """A device that is a switch, and places of ranks that it links."""
@@ -56,7 +55,7 @@ def all_reduce(
 ) -> Values:
     """The sum on every rank."""
     heads, sums, made = len(found[0][1]), [], []
-    count = _pieces(given, heads * how.channels)
+    count = _chunks(given, len(found), heads * how.channels)
     for switch, places in found:
         own = given[np.array(places)].cut(count)  # by head and piece
         there = np.full(own.shape, switch)
@@ -84,9 +83,18 @@ def _across(b: PlanBuilder, sums: Values) -> Values:
     return b.joins(Values.stack(made, axis=3))
 
 
-def _pieces(given: Values, heads: int) -> int:
+def chunk_bytes(nbytes: int, machines: int, at_once: int) -> int:
+    """Bytes of a chunk of NCCL's, of which `at_once` are sent by all heads on all channels
+    (NVIDIA/nccl src/enqueue.cc).
+    """
+    size = 1 << 16 if machines >= 4 else 1 << 17
+    for loops, shorter in _LOOPS_ACROSS if machines > 1 else _LOOPS:
+        if nbytes < loops * at_once * size:
+            size = min(size, shorter)
+    return size
+
+
+def _chunks(given: Values, machines: int, at_once: int) -> int:
     nbytes = int(given.elements.max(initial=0)) * dtypes.SIZES[given.dtype]
-    chunk = _CHUNK
-    for loops, smaller in _SMALLER:
-        chunk = smaller if nbytes < loops * heads * _CHUNK else chunk
-    return max(min(nbytes // (heads * chunk), _MOST), 1)
+    chunk, hops = chunk_bytes(nbytes, machines, at_once), 4 * machines.bit_length()
+    return chunk_count(-(-nbytes // at_once), chunk, 6 * len(given), hops)

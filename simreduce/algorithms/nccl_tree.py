@@ -12,13 +12,20 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from simreduce import dtypes
 from simreduce.algorithms.double_tree import parents, second_tree
-from simreduce.algorithms.nccl_lanes import STEP, join, lanes, pieces
+from simreduce.algorithms.nccl_lanes import STEP, chunk_count, join, lanes
 from simreduce.algorithms.tree import down, up
 from simreduce.algorithms.tree_shape import Tree
 from simreduce.arrays import Ints
 from simreduce.layouts import Decision
 from simreduce.plan import PlanBuilder, Values
+
+_LOOPS = {
+    "simple": ((8, 1 << 17), (4, 1 << 16), (1, 1 << 15)),
+    "ll128": ((64, 1 << 17), (16, 1 << 15)),
+}
+"""Chunks for each hop, and the bytes of a chunk that is not halved for them."""
 
 
 def all_reduce(
@@ -32,14 +39,35 @@ def all_reduce(
     n, machines = len(given), len(ways[0])
     orders = [np.arange(machines), second_tree(machines)] if machines > 1 else [np.arange(1)]
     trees = [_tree(way, order) for order in orders for way in ways]
+    nbytes = int(given.elements.max(initial=0)) * dtypes.SIZES[given.dtype]
+    chunk, hops = chunk_bytes(how, nbytes, machines, n // machines), 2 * len(trees[0].levels())
+    used = min(len(trees), how.channels)
+    chunks = chunk_count(-(-nbytes // how.channels), chunk, 2 * (n - 1) * used, hops)
     made = []
     for tree, lane in lanes(trees, how.channels):
         share = lane.share(given)
-        count = pieces(given, lane.of, STEP[how.protocol], 3 * n * min(lane.of, 8))
-        own = share[tree.place].cut(count).swapaxes(0, 1)[None]
+        own = share[tree.place].cut(chunks).swapaxes(0, 1)[None]
         sums = up(b, own, tree, lane.channel, after)
         made.append(down(b, sums, tree, lane.channel)[0, :, np.argsort(tree.place), None])
     return join(b, [each.swapaxes(0, 1) for each in made])
+
+
+def chunk_bytes(how: Decision, nbytes: int, machines: int, local: int) -> int:
+    """Bytes of data in a chunk of NCCL's: a step of the buffer, halved while fewer chunks than the
+    hops of a tree ask for would follow one another (NVIDIA/nccl src/enqueue.cc).
+    """
+    across = machines.bit_length() - 1
+    if how.protocol == "ll":
+        return STEP["ll"]
+    if how.protocol == "simple":
+        size, flags, hops = STEP["simple"], 1.0, float(local - 1 + across)
+    else:
+        flags, hops = 16 / 15, (1 + across + 0.1 * local) / local
+        size = round(STEP["ll128"] * flags)
+    for loops, least in _LOOPS[how.protocol]:
+        while size > least and nbytes // (how.channels * size) < loops * hops:
+            size //= 2
+    return int(size / flags)
 
 
 def _tree(way: Sequence[Sequence[int]], order: Ints) -> Tree:

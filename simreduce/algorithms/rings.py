@@ -11,6 +11,7 @@ round: what leaves by one rail arrives on the same rail.
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Sequence
 
 from simreduce.algorithms.ring_search import MOST, ring_search
@@ -37,13 +38,34 @@ def ways(layout: Layout, ranks: Sequence[int]) -> list[list[Way]]:
     found = [_disjoint(layout, task) for task in tasks if task]
     if len(found) == 1 and layout.machines == 1:
         return [[order] for order in found[0]]
+    return [
+        [_cut(layout, each[number % len(each)], nic) for each in found]
+        for number, nic in _choices(layout, found)
+    ]
+
+
+def _choices(layout: Layout, found: Sequence[Sequence[Way]]) -> list[tuple[int, int]]:
+    """By channel, which ring of a task it takes and at which NIC it begins: as many begin at each
+    NIC, as many end at each, and as many take each ring, as can be.
+    """
     nics = sorted({_nic(layout, rank) for rank in found[0][0]})
     count = math.lcm(len(nics), *(len(each) for each in found))
-    count = count if count <= MOST else len(nics)
-    return [
-        [_cut(layout, each[c % len(each)], nics[c % len(nics)]) for each in found]
-        for c in range(count)
-    ]
+    last = {
+        (number, nic): _nic(layout, _cut(layout, ring, nic)[-1])
+        for nic in nics
+        for number, ring in enumerate(found[0])
+    }
+    begun, ended, taken = Counter[int](), Counter[int](), Counter[int]()
+    chosen: list[tuple[int, int]] = []
+    for _ in range(count if count <= MOST else len(nics)):
+        number, nic = min(
+            last, key=lambda c: (begun[c[1]], ended[last[c]], taken[c[0]], c[1], c[0])
+        )
+        chosen.append((number, nic))
+        begun[nic] += 1
+        ended[last[number, nic]] += 1
+        taken[number] += 1
+    return chosen
 
 
 def _nic(layout: Layout, rank: int) -> int:

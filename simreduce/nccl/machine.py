@@ -64,6 +64,7 @@ def facts(
     if isinstance(machine, Facts):
         return machine
     settings = settings or Settings()
+    gpus = () if tuple(gpus) == machine.devices else gpus
     key = (machine.digest, machine.name, tuple(gpus), settings.of_paths)
     if key not in _FOUND:
         if len(_FOUND) >= _MOST_FOUND:

@@ -7,10 +7,11 @@ from collections import Counter
 import numpy as np
 import pytest
 
+from simreduce.algorithms import nccl_nvls, nccl_tree
 from simreduce.algorithms.rings import rings
 from simreduce.engine import TENSORFLOW, Calibration, NcclConstants
 from simreduce.errors import StrategyError
-from simreduce.layouts import layout
+from simreduce.layouts import Decision, layout
 from simreduce.plan import Kind, verify
 from simreduce.setup import Setup
 from simreduce.topology import load_topology
@@ -172,3 +173,64 @@ def test_nvls_needs_a_switch_that_sums():
 def test_what_is_not_nccls_is_refused(text, fault):
     with pytest.raises(StrategyError, match=fault):
         Setup("dgx1v").compile(text, one(8))
+
+
+@pytest.mark.parametrize(
+    ("protocol", "channels", "nbytes", "machines", "local", "chunk"),
+    [
+        # 64 MiB on 8 channels are 13 chunks of 600 KiB each, and a tree of 540 machines of 4 asks
+        # for 166 (10.4 * 64 / 4) down to 128 KiB, then for 41.6 down to 32 KiB.
+        ("ll128", 8, 64 * MIB, 540, 4, 72_000),
+        ("ll128", 8, 16 * MIB, 540, 4, 36_000),
+        ("ll128", 8, 1024 * MIB, 2, 8, 576_000),
+        # Depth 7 + 1 = 8: 64 chunks down to 128 KiB, 32 down to 64 KiB, 8 down to 32 KiB.
+        ("simple", 16, 1024 * MIB, 2, 8, 1 << 19),
+        ("simple", 16, 64 * MIB, 2, 8, 1 << 17),
+        ("simple", 16, 16 * MIB, 2, 8, 1 << 16),
+        ("simple", 16, 1 * MIB, 2, 8, 1 << 15),
+        ("ll", 4, 1 << 14, 2, 8, 1 << 15),
+    ],
+)
+def test_a_chunk_of_a_tree_is_that_of_nccl(protocol, channels, nbytes, machines, local, chunk):
+    """NCCL halves a step of its buffer while a tree is not filled."""
+    how = Decision("tree", protocol, channels)
+    assert chunk == nccl_tree.chunk_bytes(how, nbytes, machines, local)
+
+
+@pytest.mark.parametrize(
+    ("nbytes", "machines", "chunk"),
+    [
+        (1024 * MIB, 1, 1 << 17),
+        (512 * MIB, 1, 1 << 16),
+        (32 * MIB, 1, 1 << 15),
+        (1 * MIB, 1, 1 << 14),
+        (1024 * MIB, 2, 1 << 17),
+        (32 * MIB, 2, 1 << 16),
+        (1024 * MIB, 4, 1 << 16),
+        (1 * MIB, 4, 1 << 15),
+    ],
+)
+def test_a_chunk_of_nvls_is_that_of_nccl(nbytes, machines, chunk):
+    """Of 8 heads on 16 channels."""
+    assert chunk == nccl_nvls.chunk_bytes(nbytes, machines, 8 * 16)
+
+
+def test_a_tree_of_many_machines_takes_little_longer_than_its_fullest_link():
+    """64 machines of 4: over 100 chunks fill the 24 hops, so that the pipeline costs a quarter."""
+    at = Setup("alpsx64")
+    result = at.simulate(at.compile("nccl:tree+ll128+channels=8", one(16 * MIB)))
+    assert result.floors.seconds < result.seconds < 1.3 * result.floors.seconds
+
+
+@pytest.mark.parametrize("machine", ["alpsx3", "dgx1vx2", "dgx-h100x2", "polarisx2"])
+def test_every_nic_sends_and_receives_the_same(machine):
+    """Also where each GPU has its own, and no ring ends where it begins."""
+    shape = layout(load_topology(machine))
+    local = len(shape.tasks[0])
+    sends, receives = Counter[tuple[int, int]](), Counter[tuple[int, int]]()
+    for ring in rings(shape, range(shape.n)):
+        for a, b in zip(ring, ring[1:] + ring[:1], strict=True):
+            if a // local != b // local:
+                sends[a // local, shape.nics[a]] += 1
+                receives[b // local, shape.nics[b]] += 1
+    assert 1 == len({*sends.values(), *receives.values()})
