@@ -27,8 +27,7 @@ from simreduce.plan.plan import CHANNELS, merged_channel
 
 _LOOPS = (64, 1 << 16), (8, 1 << 15), (2, 1 << 14)
 _LOOPS_ACROSS = (4, 1 << 16), (1, 1 << 15)
-"""Bytes of a chunk where fewer loops of longer ones would do; on one machine, and across several.
-"""
+"""Bytes of a chunk where fewer loops of longer ones would do; on one machine or across several."""
 
 Box = tuple[int, list[int]]
 """A device that is a switch, and places of ranks that it links."""
