@@ -79,7 +79,7 @@ def rings(topology: str, as_json: bool, **given: Any) -> None:
     panels = [Panel(f"{x / _GB:.2f} GB/s", hops(ring), x) for ring, x in found.patterns]
     about = f"reduce-scatter and all-gather, {plural(len(panels), 'ring')}"
     result = _Packing("topo rings", machine, network, about, outcome, document, lines, panels)
-    _show(result, given["svg"], given["png"], as_json=as_json)
+    _show(result, as_json, given["svg"], given["png"])
 
 
 def _ring(network: Network, ring: Sequence[int], rate: float) -> dict[str, Any]:
@@ -101,7 +101,10 @@ def _ring(network: Network, ring: Sequence[int], rate: float) -> dict[str, Any]:
     default=None,
     help="Broadcast from this rank, or reduce to it; default 0.",
 )
-def trees(topology: str, as_json: bool, collective: str, root: int | None, **given: Any) -> None:
+@click.option("--bound", is_flag=True, help="Print the best rate alone; pack no trees.")
+def trees(
+    topology: str, as_json: bool, collective: str, root: int | None, bound: bool, **given: Any
+) -> None:
     """Find the trees that share TOPOLOGY best.
 
     Where direct links connect the GPUs, only these are used; otherwise the routes between them.
@@ -115,14 +118,20 @@ def trees(topology: str, as_json: bool, collective: str, root: int | None, **giv
         faults.add(f"--root {root}", f"{collective} has no root; {' and '.join(_ROOTED)} have")
     if shape is not None and root is not None and not 0 <= root < shape.n:
         faults.add(f"--root {root}", f"the ranks are 0 to {shape.n - 1}")
+    if bound and (given["svg"] or given["png"]):
+        faults.add("--bound", "there are no trees to draw; leave out --svg and --png")
     if faults.problems or machine is None or shape is None:
         raise InputError(faults.problems)
     network = shape.network()
     if not is_connected(network.ranks, network.edges):
         raise InputError(f"{topology}: some of these GPUs have no way to others")
     with Progress("packing trees"):
-        found = PACKINGS[collective](network, root or 0)
+        found = None if bound else PACKINGS[collective](network, root or 0)
         outcome = _tree_outcome(network, collective, root or 0, found)
+    if found is None:
+        alone = {"collective": collective}
+        _show(_Packing("topo trees", machine, network, collective, outcome, alone, (), ()), as_json)
+        return
     document = {
         "collective": collective,
         "trees": [_tree(network, tree, x) for tree, x in found.patterns],
@@ -137,7 +146,7 @@ def trees(topology: str, as_json: bool, collective: str, root: int | None, **giv
     ]
     about = f"{collective}, {plural(len(panels), 'tree')}"
     result = _Packing("topo trees", machine, network, about, outcome, document, lines, panels)
-    _show(result, given["svg"], given["png"], as_json=as_json)
+    _show(result, as_json, given["svg"], given["png"])
 
 
 def _tree(network: Network, tree: SpanningTree, rate: float) -> dict[str, Any]:
@@ -149,27 +158,32 @@ def _tree(network: Network, tree: SpanningTree, rate: float) -> dict[str, Any]:
     }
 
 
-def _tree_outcome(network: Network, collective: str, root: int, found: Trees) -> _Outcome:
+def _tree_outcome(network: Network, collective: str, root: int, found: Trees | None) -> _Outcome:
     # The share of one root's trees is 1/n of the tensor.
     times = network.ranks if collective in ("all_gather", "reduce_scatter") else 1
     best = optimum.best_rate(network, collective, root)
     limit = best or min(
         optimum.all_gather(network), optimum.ports(network), key=lambda bound: bound.rate
     )
-    bound = min(found.bound * times, limit.rate) if best is None else best.rate
-    return _Outcome(found.rate * times, bound, limit.bottleneck(network))
+    proved = limit.rate if best or found is None else min(found.bound * times, limit.rate)
+    rate = None if found is None else found.rate * times
+    return _Outcome(rate, proved, limit.bottleneck(network))
 
 
 class _Outcome(NamedTuple):
-    """Bytes/s of the whole tensor: reached, and at best; and what limits it."""
+    """Bytes/s of the whole tensor: reached, if anything was packed, and at best; and what limits
+    it.
+    """
 
-    rate: float
+    rate: float | None
     optimum: float
     bottleneck: str
 
     @property
-    def gap(self) -> float:
+    def gap(self) -> float | None:
         """The part of the optimum that is not reached; rounding is none."""
+        if self.rate is None:
+            return None
         gap = 1 - self.rate / self.optimum
         return gap if gap > 1e-9 else 0.0
 
@@ -195,7 +209,7 @@ def _head(packing: _Packing) -> dict[str, Any]:
         "topology": machine.name,
         "digest": machine.digest,
         "gpus": list(network.names[: network.ranks]),
-        "rate_gb_per_s": outcome.rate / _GB,
+        "rate_gb_per_s": None if outcome.rate is None else outcome.rate / _GB,
         "optimum_gb_per_s": outcome.optimum / _GB,
         "gap": outcome.gap,
         "bottleneck": outcome.bottleneck,
@@ -203,10 +217,13 @@ def _head(packing: _Packing) -> dict[str, Any]:
     }
 
 
-def _show(packing: _Packing, svg: str | None, png: str | None, *, as_json: bool) -> None:
+def _show(packing: _Packing, as_json: bool, svg: str | None = None, png: str | None = None) -> None:
     """Draw and print a packing."""
     outcome, network, machine = packing.outcome, packing.network, packing.machine
-    reached = f"{outcome.rate / _GB:.2f} GB/s of at most {outcome.optimum / _GB:.2f}"
+    reached = f"at most {outcome.optimum / _GB:.2f}"
+    reached = (
+        f"{reached} GB/s" if outcome.rate is None else f"{outcome.rate / _GB:.2f} GB/s of {reached}"
+    )
     reached += " over direct links" if network.direct else ""
     reached += f", {outcome.gap:.2%} short" if outcome.gap else ""
     if svg or png:
@@ -218,8 +235,9 @@ def _show(packing: _Packing, svg: str | None, png: str | None, *, as_json: bool)
         echo_json({**_head(packing), **packing.document})
         return
     about = f"# {machine.name} ({machine.digest}), {plural(network.ranks, 'GPU')}"
-    head = [f"{about}: {packing.about}", f"# {reached}", f"# bottleneck {outcome.bottleneck}", ""]
-    echo_beside("\n".join([*head, *packing.lines]), svg, png)
+    head = [f"{about}: {packing.about}", f"# {reached}", f"# bottleneck {outcome.bottleneck}"]
+    lines = ["", *packing.lines] if packing.lines else []
+    echo_beside("\n".join([*head, *lines]), svg, png)
 
 
 def _read(

@@ -139,7 +139,7 @@ class _Search:
 
     def _sharers(self, pairs: Colours) -> Colours:
         """A colour of every arc, by its rate and the colours of the pairs that cross it."""
-        colours = self.capacity.copy()
+        colours: Colours = self.capacity.copy()
         np.add.at(colours, self.arc, _mix(pairs[self.pair]))
         return _mix(colours)
 

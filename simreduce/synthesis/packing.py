@@ -66,6 +66,12 @@ def pack(problem: PackingProblem[P], seeds: Iterable[P]) -> Packing[P]:
     pool = _Pool(problem)
     pool.extend(seeds)
     bound, anchor = problem.bound, None
+    if problem.exact:
+        # Where all arcs are alike, these prices are best, and the seeds may be.
+        even = 1.0 / np.array(problem.capacity)
+        proved = pool.prove(problem.price([float(p) for p in even]), even)
+        if proved <= pool.solve()[0] * (1 + GAP):
+            return pool.prune(min(bound, proved))
     for _ in range(problem.rounds):
         rate, _, prices = pool.solve()
         if bound <= rate * (1 + GAP):
@@ -127,14 +133,18 @@ class _Pool(Generic[P]):
         whether a pattern is new.
         """
         found = list(self.problem.price([float(p) for p in y]))
+        return self.prove(found, y), self.extend(found)
+
+    def prove(self, cheapest: Iterable[P], y: Floats) -> float:
+        """The bound that prices `y` prove, at which a cheapest pattern of every group is there."""
         least = np.full(self.problem.groups, np.inf)
-        for pattern in found:
+        for pattern in cheapest:
             group = self.problem.group(pattern)
             least[group] = min(least[group], _cost(self.problem.load(pattern), y))
         # Prices that make every pattern dear enough, times this, are dual to the programme: its
         # value is a bound.
         worth, cost = float(np.dot(y, self.problem.capacity)), float(least.sum())
-        return worth / cost if cost > 1e-12 * worth else math.inf, self.extend(found)
+        return worth / cost if cost > 1e-12 * worth else math.inf
 
     def prune(self, bound: float) -> Packing[P]:
         """Few and light patterns at nearly the best rate: the lightest shares, less one by one the

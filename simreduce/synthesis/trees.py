@@ -85,32 +85,36 @@ def _depth(down: Sequence[Edge], root: int) -> int:
     return max(depth.values())
 
 
+@functools.lru_cache(maxsize=32)
 def all_reduce_trees(network: Network) -> Trees:
     """Trees that sum at their root and broadcast from there; the rate is the sum of the shares."""
     return _trees(network, _all_reduce)
 
 
+@functools.lru_cache(maxsize=64)
 def broadcast_trees(network: Network, root: int) -> Trees:
     """Trees from `root`; the rate is the sum of the shares."""
     return _trees(network, _broadcast, root)
 
 
+@functools.lru_cache(maxsize=64)
 def reduce_trees(network: Network, root: int) -> Trees:
     """Trees to `root`."""
     return _reverse(broadcast_trees(network.reverse(), root))
 
 
+@functools.lru_cache(maxsize=16)
 def all_gather_trees(network: Network) -> Trees:
     """Trees from every rank; the rate is the sum of the shares of *one* root, the same for all."""
     return _trees(network, _all_gather)
 
 
+@functools.lru_cache(maxsize=16)
 def reduce_scatter_trees(network: Network) -> Trees:
     """Trees to every rank."""
     return _reverse(all_gather_trees(network.reverse()))
 
 
-@functools.lru_cache(maxsize=64)
 def _trees(network: Network, search: Callable[[Network], Trees], root: int = -1) -> Trees:
     """What `search` finds in canonical order, where `root` is the first."""
     ordered, ranks = canonical(network, root)
@@ -122,7 +126,6 @@ def _trees(network: Network, search: Callable[[Network], Trees], root: int = -1)
     )
 
 
-@functools.lru_cache(maxsize=32)
 def _all_reduce(network: Network) -> Trees:
     either_way = network.symmetric or network.ranks > _SEVERAL_ROOTS
     price = _both_ways if either_way else _pairs
@@ -138,12 +141,10 @@ def _all_reduce(network: Network) -> Trees:
     )
 
 
-@functools.lru_cache(maxsize=32)
 def _broadcast(network: Network) -> Trees:
     return _pack_outward(network, 1, lambda _: 0, [0])
 
 
-@functools.lru_cache(maxsize=32)
 def _all_gather(network: Network) -> Trees:
     return _pack_outward(network, network.ranks, lambda tree: tree.root, range(network.ranks))
 

@@ -54,6 +54,19 @@ def test_trees_of_a_broadcast(simreduce):
     )
 
 
+@pytest.mark.parametrize(("machine", "rate"), [("dgx1v", 576 / 7), ("full:64", 800)])
+def test_a_bound_alone_packs_nothing(simreduce, monkeypatch, machine, rate):
+    monkeypatch.setattr("simreduce.cli.packings.PACKINGS", {"all_reduce": None})
+    status, out, err = simreduce("topo", "trees", machine, "--bound")
+    document = json.loads(simreduce("topo", "trees", machine, "--bound", "--json").out)
+
+    assert (0, "") == (status, err)
+    assert f"# at most {rate:.2f} GB/s over direct links\n# bottleneck partition" in out
+    assert rate == pytest.approx(document["optimum_gb_per_s"])
+    assert document["rate_gb_per_s"] is document["gap"] is None
+    assert "trees" not in document
+
+
 @pytest.mark.parametrize("command", ["rings", "trees"])
 def test_a_drawing_has_a_panel_for_each(simreduce, tmp_path, command):
     file = tmp_path / "picture.svg"
@@ -91,6 +104,7 @@ def test_a_drawing_has_a_panel_for_each(simreduce, tmp_path, command):
         ),
         (["trees", "dgx1v", "--root", "1"], ["--root 1: all_reduce has no root"]),
         (["trees", "switch:65"], ["switch:65: plans are made for the graph at hand up to 64 GPUs"]),
+        (["trees", "dgx1v", "--bound", "--svg", "x.svg"], ["--bound: there are no trees to draw"]),
         (["rings", "ring:5", "-g", "3"], ["no ring over these GPUs was found"]),
     ],
 )
