@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from simreduce.arrays import Floats
-from simreduce.calibrate.fit import INLIER, Constant, Fit, fit_constants
+from simreduce.calibrate.fit import INLIER, Constant, Fit, find_slopes, fit_constants, weights
 from simreduce.calibrate.nccl import nccl_names, with_values
 from simreduce.engine.calibration import LINK_KINDS, PROTOCOLS, NcclConstants
 from simreduce.plan import Plan
@@ -94,8 +94,8 @@ class Predictor:
         for case, names, known in zip(self._cases, self._names, self._known, strict=True):
             # Launches add to the time: they need no simulation.
             own = [name for name in names if name.startswith(_ADDED)]
-            weights = [case.gpus if name == "nccl.launch_each" else 1 for name in own]
-            launch = sum(every[n] * weight for n, weight in zip(own, weights, strict=True))
+            launches = [case.gpus if name == "nccl.launch_each" else 1 for name in own]
+            launch = sum(every[n] * times for n, times in zip(own, launches, strict=True))
             key = tuple(every[name] for name in names if name not in own)
             if key not in known:
                 known[key] = case.predict(replace(constants, **_NOTHING_ADDED))
@@ -143,11 +143,8 @@ def left_out_residuals(
         values = dict(zip(free, np.exp(x).tolist(), strict=True))
         return np.asarray(np.log(predict(values)) - goal)
 
-    here, steps = residuals(logs), 0.02 * np.eye(len(free))
-    slopes = np.stack(
-        [(residuals(logs + step) - residuals(logs - step)) / 0.04 for step in steps], axis=1
-    )
-    weight = 1 / np.sqrt(1 + (here / INLIER) ** 2)
+    here, slopes = residuals(logs), find_slopes(residuals, logs)
+    weight = weights(here)
     found, groups = here.copy(), np.array([case.group for case in cases])
     for group in set(groups.tolist()):
         kept = groups != group

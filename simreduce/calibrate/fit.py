@@ -128,7 +128,7 @@ def _solve(
         max_nfev=_MOST,
     )
     last = residuals(found.x)
-    errors = _standard_errors(_slopes(residuals, found.x), last)
+    errors = _standard_errors(find_slopes(residuals, found.x), last)
     names = [c.name for c in free]
     at_bound = [
         bool(x - a < 1e-3 or b - x < 1e-3) for x, a, b in zip(found.x, low, high, strict=True)
@@ -141,12 +141,18 @@ def _solve(
 
 
 def _soft_l1(z: Floats) -> Floats:
-    """The loss of squared scaled residuals and its two derivatives; the first weighs a residual."""
+    """The loss of squared scaled residuals and its two derivatives."""
     t = 1 + z
     return np.stack([2 * (t**0.5 - 1), t**-0.5, -0.5 * t**-1.5])
 
 
-def _slopes(residuals: Callable[[Floats], Floats], at: Floats) -> Floats:
+def weights(residuals: Floats) -> Floats:
+    """The weight of each measurement in the fit: 1 for small residuals, less beyond `INLIER`."""
+    _, weight, _ = _soft_l1((residuals / INLIER) ** 2)
+    return np.asarray(weight)
+
+
+def find_slopes(residuals: Callable[[Floats], Floats], at: Floats) -> Floats:
     """The slope of every residual by every constant, from both sides."""
     steps = 0.02 * np.eye(len(at))
     columns = [(residuals(at + step) - residuals(at - step)) / 0.04 for step in steps]
@@ -155,7 +161,7 @@ def _slopes(residuals: Callable[[Floats], Floats], at: Floats) -> Floats:
 
 def _standard_errors(slopes: Floats, residuals: Floats) -> Floats:
     """Standard errors, weighted as in the loss; infinite where nothing depends on a constant."""
-    weight = _soft_l1((residuals / INLIER) ** 2)[1]
+    weight = weights(residuals)
     freedom = max(len(residuals) - slopes.shape[1], 1)
     variance = max(float((weight * residuals**2).sum()) / freedom, _EXACT**2)
     normal = slopes.T @ (weight[:, None] * slopes)
