@@ -25,6 +25,7 @@ from simreduce.layouts import Layout
 from simreduce.plan import Plan, Problem
 from simreduce.scenario import Scenario
 from simreduce.setup import (
+    BY_STRATEGY,
     Machine,
     Ready,
     Setup,
@@ -183,7 +184,8 @@ def rank(
         setup = Setup(
             machine
             if is_graph(machine)
-            else expect(machine, _MACHINES, "a Topology or the name of one")
+            else expect(machine, _MACHINES, "a Topology or the name of one"),
+            BY_STRATEGY,
         )
         gradients = read_workload(workload)
         name = f"{gradients.name} on {setup.machine.name}"
@@ -214,12 +216,14 @@ def bench(
     *,
     dtype: str = "float",
     root: int = 0,
-    runtime: Runtime | str = TENSORFLOW,
+    runtime: Runtime | str = BY_STRATEGY,
     calibration: Calibration | Text = NOMINAL,
     disturbance: Disturbance = CALM,
     faithful: bool = False,
 ) -> answers.Bench:
-    """One collective of one tensor of each size, in bytes or as text, by each strategy."""
+    """One collective of one tensor of each size, in bytes or as text, by each strategy, on its own
+    runtime unless one is given.
+    """
     setup = Setup(machine, runtime, calibration, disturbance)
     check_collective(collective)
     chosen = [read_strategy(each, collective) for each in _as_list(strategies, "strategies")]

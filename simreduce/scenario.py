@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from simreduce.calibrate import load_calibration
-from simreduce.engine import CALM, RUNTIMES, Disturbance, runtime_named
+from simreduce.engine import CALM, RUNTIMES, Disturbance
 from simreduce.errors import InputError, ScenarioError, did_you_mean, quote
 from simreduce.formats import (
     ANYTHING,
@@ -37,7 +37,7 @@ from simreduce.layouts import Layout, layout
 from simreduce.nccl import DEFAULTS, SETTINGS
 from simreduce.nccl.settings import settings_of
 from simreduce.packing import Fusion
-from simreduce.setup import Setup
+from simreduce.setup import BY_STRATEGY, Setup, read_runtime
 from simreduce.shipped import data_dir
 from simreduce.strategy import ALL, Strategy, misplaced, parse_strategy
 from simreduce.textfiles import exists, flatten, parse_toml, read_text
@@ -67,8 +67,9 @@ SCENARIO = Format(
     Field("topology", LINE, "A shipped machine, a file, or a machine written inline."),
     Field("workload", LINE, "A shipped model, a file, or one gradient such as `bytes:64MiB`."),
     Field("title", LINE, "The title of reports.", default_words="the file's name"),
-    Field("runtime", Scalar(LINE.words, {"enum": list(RUNTIMES)}, LINE.read),
-          f"The runtime that executes the plans: {' or '.join(RUNTIMES)}.", "tensorflow"),
+    Field("runtime", Scalar(LINE.words, {"enum": [*RUNTIMES, BY_STRATEGY.name]}, LINE.read),
+          f"The runtime of all strategies: {', '.join(RUNTIMES)}; or `{BY_STRATEGY.name}`: of each"
+          " its own.", BY_STRATEGY.name),
     Field("calibration", LINE, "A shipped calibration or a file.", "nominal"),
     Field("strategies",
           ListOf(Scalar('a strategy such as "all"', LINE.schema, lambda value: value), 1),
@@ -254,7 +255,7 @@ def _read(path: Path, table: Mapping[str, Any], faults: Faults) -> Values:
     values["title"] = path.stem if values["title"] is None else values["title"]
     overrides = flatten(values["topology_overrides"] or {}) or None
     _load(path, values, faults, "topology", load_topology, overrides)
-    _load(path, values, faults, "runtime", runtime_named)
+    _load(path, values, faults, "runtime", read_runtime)
     _load(path, values, faults, "calibration", load_calibration)
     return values
 
@@ -329,6 +330,7 @@ def _build_replicas(
     setup = None
     if topology is not None:
         setup = Setup(topology, values["runtime"], values["calibration"], disturbance)
+        setup = setup.running(None)
     question = replicas.parse_replicas(
         table.get("replicas"), faults, setup, workload, faithful=values["faithful"], faulty=faulty
     )

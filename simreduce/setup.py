@@ -16,6 +16,7 @@ from simreduce import units
 from simreduce.calibrate import load_calibration, nccl_constants
 from simreduce.engine import (
     CALM,
+    NCCL,
     NOMINAL,
     RUNTIMES,
     TENSORFLOW,
@@ -48,6 +49,11 @@ Text = str | PathLike[str]
 Machine: TypeAlias = "Topology | Folded | nx.Graph[Any] | Text"
 Ready = float | npt.NDArray[np.float64]
 
+BY_STRATEGY = replace(TENSORFLOW, name="by_strategy")
+"""In the place of a runtime: each strategy's own (see `Setup.running`). A plan by itself, which
+says no strategy, runs on TensorFlow's.
+"""
+
 
 @dataclass(frozen=True, init=False, repr=False)
 class Setup:
@@ -55,7 +61,7 @@ class Setup:
 
     `part` is the layout that plans are made for if that is not the whole machine's: some of its
     GPUs, or rings in another order. `nccl` holds NCCL's settings. Machine, runtime and calibration
-    may be given by name.
+    may be given by name; the runtime may be `BY_STRATEGY`.
     """
 
     machine: Topology | Folded
@@ -125,8 +131,21 @@ class Setup:
         return replace(self.calibration, nccl=nccl)
 
     def constants_of(self, plan: Plan) -> Calibration:
-        """The constants that a plan is simulated with: NCCL's only where it has ops of NCCL."""
-        return self.constants if plan.executor.any() else self.calibration
+        """The constants that a plan is simulated with: NCCL's only where it has a use for them."""
+        by_nccl = self.runtime.kernels or plan.executor.any()
+        return self.constants if by_nccl else self.calibration
+
+    def running(self, strategy: Strategy | None) -> Setup:
+        """The setup with the strategy's own runtime, if it has `BY_STRATEGY`: NCCL's where the
+        strategy is `by_nccl`, else TensorFlow's, which also runs what is no strategy.
+        """
+        if self.runtime != BY_STRATEGY:
+            return self
+        return self._by_runtime[strategy is not None and strategy.by_nccl]
+
+    @cached_property
+    def _by_runtime(self) -> tuple[Setup, Setup]:
+        return self.but(runtime=TENSORFLOW), self.but(runtime=NCCL)
 
     @cached_property
     def slowest_link(self) -> str:
@@ -226,6 +245,8 @@ def read_machine(machine: Machine) -> Topology | Folded:
 
 def read_runtime(runtime: Runtime | str) -> Runtime:
     """The runtime itself, or the one of that name."""
+    if runtime == BY_STRATEGY.name:
+        return BY_STRATEGY
     return _read(runtime, (Runtime,), runtime_named, f"a Runtime or one of {', '.join(RUNTIMES)}")
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import html
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from simreduce.version import __version__
 
@@ -112,6 +112,13 @@ def header(title: str, facts: Iterable[tuple[str, str]]) -> list[str]:
     A fact without a word continues the one above; a fact without text is left out.
     """
     return comments((title, *(f"{word:{_WORD}}  {text}" for word, text in facts if text), ""))
+
+
+def without(column: str, table: Table) -> Table:
+    """The table without the column of that name."""
+    kept = [i for i, each in enumerate(table.columns) if each.name != column]
+    rows = tuple(tuple(row[i] for i in kept) for row in table.rows)
+    return replace(table, columns=tuple(table.columns[i] for i in kept), rows=rows)
 
 
 def setup_lines(

@@ -49,7 +49,7 @@ def test_other_collectives_are_compiled_too():
         (
             "simulate",
             (PLAN, "full:4", 1),
-            "expected a Runtime or one of tensorflow, ideal, got int",
+            "expected a Runtime or one of tensorflow, nccl, ideal, got int",
         ),
         ("record", (PLAN, "full:4", "ideal", 0.5), "expected a Calibration or the name of one"),
         ("compile", (PLAN, "bytes:4", "full:4"), "expected a strategy's text, got Plan"),

@@ -9,10 +9,11 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings, strategies as st
 
 from simreduce.calibrate import load_calibration
-from simreduce.engine import IDEAL, NOMINAL, RUNTIMES, TENSORFLOW
+from simreduce.engine import IDEAL, NOMINAL, RUNTIMES
 from simreduce.errors import InputError, ScenarioError
 from simreduce.layouts import layout
 from simreduce.scenario import load_scenario
+from simreduce.setup import BY_STRATEGY
 from simreduce.shipped import data_dir
 from simreduce.strategy import parse_strategy
 
@@ -78,10 +79,12 @@ repeat = 5
 
 
 def test_a_topology_and_a_workload_are_enough(write):
-    """TensorFlow, no fitted constant, every strategy, one all-reduce; titled like the file."""
+    """Runtimes by strategy, no fitted constant, every strategy, one all-reduce; titled like the
+    file.
+    """
     scenario = load_scenario(write(SMALL))
 
-    assert ("mine", TENSORFLOW, NOMINAL, None, 1) == (
+    assert ("mine", BY_STRATEGY, NOMINAL, None, 1) == (
         scenario.title,
         scenario.setup.runtime,
         scenario.setup.calibration,
@@ -165,7 +168,7 @@ topology_overrides = 3
         ),
         (
             "mine.toml: runtime: unknown runtime 'tensrflow' (did you mean 'tensorflow'?); one of "
-            "tensorflow, ideal"
+            "tensorflow, nccl, ideal"
         ),
         "mine.toml: calibration: missing.toml: there is no such file",
         (

@@ -8,11 +8,11 @@ from dataclasses import FrozenInstanceError, replace
 import pytest
 
 from simreduce.calibrate import load_calibration
-from simreduce.engine import IDEAL, NOMINAL, TENSORFLOW, Disturbance, simulate
+from simreduce.engine import IDEAL, NCCL, NOMINAL, TENSORFLOW, Disturbance, simulate
 from simreduce.errors import InputError, TopologyError
 from simreduce.layouts import Decision, layout
 from simreduce.nccl import Settings
-from simreduce.setup import Setup
+from simreduce.setup import BY_STRATEGY, Setup
 from simreduce.strategy import compile_collective, compile_plan, parse_strategy
 from simreduce.topology import fold, load_topology
 from simreduce.workload import load_workload
@@ -102,7 +102,10 @@ def test_folded_machines_have_no_topology_of_their_own():
     [
         ({"machine": 8}, "expected a Topology or the name of one, got int 8"),
         ({"machine": MIB}, "expected a Topology or the name of one, got Workload <Workload"),
-        ({"runtime": None}, "expected a Runtime or one of tensorflow, ideal, got NoneType None"),
+        (
+            {"runtime": None},
+            "expected a Runtime or one of tensorflow, nccl, ideal, got NoneType None",
+        ),
         ({"calibration": 0.5}, "expected a Calibration or the name of one, got float 0.5"),
         ({"disturbance": "slow"}, "expected a Disturbance, got str 'slow'"),
         ({"part": MACHINE}, "expected a Layout, got Topology Topology"),
@@ -139,3 +142,38 @@ def test_what_nccl_is_told_holds_for_parts_too():
         found = each.layout.decide(each.layout.ranks, "all_reduce", 1 << 26, Decision())
         assert found.algorithm == "tree"
     assert pickle.loads(pickle.dumps(setup.but(part=part))) == setup.but(part=part)  # noqa: S301
+
+
+@pytest.mark.parametrize(
+    ("text", "runtime"),
+    [
+        ("nccl", NCCL),
+        ("nccl:ring+ll128", NCCL),
+        ("nccl+ddp", NCCL),
+        ("nccl+fusion", NCCL),
+        ("ring+ddp=50", NCCL),
+        ("multi_ring+fusion=64M", NCCL),
+        ("nccl+packs=1", TENSORFLOW),
+        ("nccl+bucket=25M", TENSORFLOW),
+        ("nccl/xring", TENSORFLOW),
+        ("ring", TENSORFLOW),
+        ("collective+merge=32", TENSORFLOW),
+        ("mirrored_strategy", TENSORFLOW),
+        ("nccl:32k:xring", TENSORFLOW),
+    ],
+)
+def test_a_strategy_says_which_runtime_it_has(text, runtime):
+    """NCCL's for what NCCL, DDP and Horovod move, TensorFlow's for what it copies or packs."""
+    setup = Setup("dgx1vx2", BY_STRATEGY)
+    strategy = parse_strategy(text)
+
+    assert runtime == setup.running(strategy).runtime
+    assert TENSORFLOW == setup.running(None).runtime
+    for given in (IDEAL, TENSORFLOW, NCCL):
+        assert given == setup.but(runtime=given).running(strategy).runtime
+
+
+def test_runtimes_by_strategy_reach_other_processes():
+    setup = pickle.loads(pickle.dumps(Setup("full:4", "by_strategy")))  # noqa: S301 - made here
+
+    assert NCCL == setup.running(parse_strategy("ring+ddp")).runtime

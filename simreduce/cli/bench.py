@@ -28,6 +28,7 @@ from simreduce.engine import check_routes
 from simreduce.errors import InputError
 from simreduce.formats import Faults
 from simreduce.report.bench import bench_document, bench_table, folded_lines, nccl_tests_document
+from simreduce.report.heads import runtimes_text
 from simreduce.strategy import Strategy
 from simreduce.tune.bench import BenchRow, Stuck, bench as measure
 
@@ -137,7 +138,7 @@ def _about(question: Collective[Named], rows: Sequence[BenchRow | Stuck]) -> lis
     return tables.setup_lines(
         f"simulated {question.name.replace('_', '-')}, {units.plural(setup.layout.n, 'rank')}",
         (setup.machine.name, setup.machine.digest),
-        setup.runtime.name,
+        runtimes_text(row.runtime for row in rows),
         setup.calibration.name,
         *folded_lines(rows),
         f"disturbed: {disturbance}" if disturbance else "",

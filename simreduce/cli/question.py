@@ -81,7 +81,7 @@ question_options = options(
         help="Reduce a tensor of this size; default 32M.",
     ),
     collective_options,
-    setup_options("tensorflow, or the scenario's", "nominal, or the scenario's"),
+    setup_options("the scenario's, or the strategy's", "nominal, or the scenario's"),
     workers_option,
 )
 """The argument and the options that say which plan on which machine."""
@@ -104,7 +104,8 @@ def read_question(text: str, *, algo: str | None, workers: int | None, **given: 
     if found is None:
         raise InputError(faults.problems)
     [workload] = found.workloads
-    setup, strategy = found.setup, found.strategies
+    strategy = found.strategies
+    setup = found.setup.running(strategy)
     plan = setup.compile(strategy, workload, root=found.root, faithful=found.faithful)
     return Question(
         name=setup.machine.name,
@@ -137,7 +138,8 @@ def _of_scenario(
     if faults.problems or scenario is None:
         raise InputError(faults.problems)
     strategy = strategy or _recommend(scenario, workers)
-    plan = scenario.setup.compile(strategy, scenario.workload, faithful=scenario.faithful)
+    setup = scenario.setup.running(strategy)
+    plan = setup.compile(strategy, scenario.workload, faithful=scenario.faithful)
     return Question(
         name=scenario.name,
         strategy=strategy.text,
@@ -146,7 +148,7 @@ def _of_scenario(
         size_bytes=scenario.workload.nbytes,
         times=scenario.repeat,
         plan=repeat(plan, scenario.repeat) if scenario.repeat > 1 else plan,
-        setup=scenario.setup,
+        setup=setup,
     )
 
 

@@ -22,14 +22,14 @@ from simreduce.cli.options import (
     shape_of,
 )
 from simreduce.cli.sizes import read_sizes
-from simreduce.engine import Disturbance, Fault, runtime_named
+from simreduce.engine import RUNTIMES, Disturbance, Fault
 from simreduce.engine.disturbance import SLOWEST
 from simreduce.errors import InputError, did_you_mean
 from simreduce.formats import Faults
 from simreduce.layouts import layout
 from simreduce.nccl import DEFAULTS, Settings, read_settings
 from simreduce.nccl.settings import read_assignments
-from simreduce.setup import Setup
+from simreduce.setup import BY_STRATEGY, Setup, read_runtime
 from simreduce.topology import Topology, load_machine
 from simreduce.tune.bench import DIVIDED, ROOTED, tensor
 from simreduce.workload import Workload
@@ -77,14 +77,16 @@ collective_options = options(
 )
 
 
-def setup_options(runtime: str = "tensorflow", calibration: str = "nominal") -> Callable[[F], F]:
+def setup_options(
+    runtime: str = "the strategy's", calibration: str = "nominal"
+) -> Callable[[F], F]:
     """How a machine is simulated; the arguments say what the defaults are."""
     return options(
         click.option(
             "--runtime",
             default=None,
             metavar="NAME",
-            help=f"Simulate this runtime: tensorflow or ideal; default {runtime}.",
+            help=f"Simulate this runtime: {', '.join(RUNTIMES)}; default {runtime}.",
         ),
         calibration_option(None, calibration),
         click.option(
@@ -179,7 +181,7 @@ def read_collective(
     known = attempt("--collective", check_collective, name)
     check_used(faults, name, faithful, gpu_indices)
     strategies = attempt("", read_algo, name) if known else None
-    chosen = attempt("--runtime", runtime_named, "tensorflow" if runtime is None else runtime)
+    chosen = BY_STRATEGY if runtime is None else attempt("--runtime", read_runtime, runtime)
     constants = attempt(
         "--calibration", load_calibration, "nominal" if calibration is None else calibration
     )

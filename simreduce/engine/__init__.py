@@ -14,7 +14,7 @@ from simreduce.engine.lowering.lower import check_routes
 from simreduce.engine.results.path import CAUSES, LANE, PathOp, PathPart
 from simreduce.engine.results.recording import Curve, Recording, record
 from simreduce.engine.results.result import Floors, Result, Use
-from simreduce.engine.runtime import IDEAL, RUNTIMES, TENSORFLOW, Runtime, runtime_named
+from simreduce.engine.runtime import IDEAL, NCCL, RUNTIMES, TENSORFLOW, Runtime, runtime_named
 from simreduce.engine.simulation import simulate
 from simreduce.engine.standing import Standing
 from simreduce.engine.submission import Timeline
@@ -24,6 +24,7 @@ __all__ = [
     "CAUSES",
     "IDEAL",
     "LANE",
+    "NCCL",
     "NOMINAL",
     "RUNTIMES",
     "TENSORFLOW",

@@ -34,8 +34,9 @@ class Runtime:
     """`lanes(call)` names the lanes of an op, and `pipes(call)` those that it takes only for its
     flow, after its latency; `dispatch` says whether ops pay their dispatch cost; `local` whether
     ADD, SLICE, CONCAT, SCALE and CAST move bytes through their device's memory; `staged` whether
-    copies between machines go through the memory of both hosts. What NCCL executes
-    has NCCL's queues and costs under every runtime.
+    copies between machines go through the memory of both hosts; `kernels` whether the copies of
+    GPUs and their sums are steps of kernels like NCCL's, with the queues and costs of its Simple
+    protocol. What NCCL executes has NCCL's under every runtime.
     """
 
     name: str
@@ -44,11 +45,12 @@ class Runtime:
     local: bool
     staged: bool = False
     pipes: Callable[[Call], tuple[str, ...]] = no_lanes
+    kernels: bool = False
 
     @property
     def queues(self) -> bool:
         """Whether any op may have to queue."""
-        return self.lanes is not no_lanes or self.pipes is not no_lanes
+        return self.lanes is not no_lanes or self.pipes is not no_lanes or self.kernels
 
 
 _FREE = (Kind.INPUT, Kind.OUTPUT)
@@ -103,7 +105,12 @@ TENSORFLOW = Runtime(
 )
 """TensorFlow's own copies and kernels."""
 
-RUNTIMES: Mapping[str, Runtime] = {r.name: r for r in (TENSORFLOW, IDEAL)}
+NCCL = Runtime("nccl", no_lanes, dispatch=False, local=True, kernels=True)
+"""NCCL's transports, whatever the algorithm: PyTorch's DDP and Horovod give it their buckets. To
+pack and unpack moves bytes through a GPU's memory.
+"""
+
+RUNTIMES: Mapping[str, Runtime] = {r.name: r for r in (TENSORFLOW, NCCL, IDEAL)}
 
 
 def runtime_named(name: str) -> Runtime:

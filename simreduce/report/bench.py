@@ -7,6 +7,7 @@ from typing import Any
 
 from simreduce import dtypes, tables
 from simreduce.report.busbw import algbw, busbw
+from simreduce.report.heads import with_runtimes
 from simreduce.tables import Column, Table
 from simreduce.tune.bench import DIVIDED, BenchRow, Entry, Stuck
 from simreduce.version import __version__
@@ -24,6 +25,7 @@ _COLUMNS = (
     Column("#wrong"),
     Column("floor", "(us)", width=6),
     Column("transfers"),
+    Column("runtime", left=True),
     Column("algorithm, busiest link", left=True),
 )
 
@@ -60,7 +62,8 @@ def bench_table(
 
 def bench_rows(rows: Sequence[BenchRow | Stuck], ranks: int) -> Table:
     """A row per size and algorithm."""
-    return Table(_COLUMNS, tuple(_cells(r, ranks) for r in rows))
+    table = Table(_COLUMNS, tuple(_cells(r, ranks) for r in rows))
+    return with_runtimes(table, (r.runtime for r in rows))
 
 
 def _split(rows: Sequence[BenchRow | Stuck]) -> tuple[list[BenchRow], list[Stuck]]:
@@ -71,7 +74,7 @@ def _split(rows: Sequence[BenchRow | Stuck]) -> tuple[list[BenchRow], list[Stuck
 def _cells(r: BenchRow | Stuck, ranks: int) -> tuple[str, ...]:
     question = (str(r.nbytes), str(_count(r, ranks)), _type(r), r.redop, str(r.root))
     if isinstance(r, Stuck):
-        return (*question, *"------", f"{r.algorithm} failed: {r.reason}")
+        return (*question, *"------", r.runtime, f"{r.algorithm} failed: {r.reason}")
     return (
         *question,
         _cell(r.seconds * 1e6),
@@ -80,6 +83,7 @@ def _cells(r: BenchRow | Stuck, ranks: int) -> tuple[str, ...]:
         str(r.wrong),
         _cell(r.floor_seconds * 1e6),
         str(r.transfers),
+        r.runtime,
         r.algorithm + (f", {r.link} {r.link_share:.0%}" if r.link else "") + _interval(r),
     )
 
@@ -160,6 +164,7 @@ def bench_document(
                 "type": _type(r),
                 "redop": r.redop,
                 "algorithm": r.algorithm,
+                "runtime": r.runtime,
                 "time_us": r.seconds * 1e6,
                 "algbw_gb_per_s": algbw(r.nbytes, r.seconds) / 1e9,
                 "busbw_gb_per_s": busbw(r.nbytes, r.seconds, ranks, r.collective) / 1e9,

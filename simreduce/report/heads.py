@@ -9,16 +9,34 @@ from textwrap import wrap
 from typing import TYPE_CHECKING, Any
 
 from simreduce import tables, units
+from simreduce.tables import Table
 from simreduce.version import __version__
 
 if TYPE_CHECKING:
     from simreduce.scenario import Scenario
 
 
+def runtimes_text(runtimes: Iterable[str]) -> str:
+    """The runtime of all rows, or where to look for that of each."""
+    names = sorted(set(runtimes))
+    return names[0] if len(names) == 1 else f"by strategy ({' or '.join(names)})"
+
+
+def with_runtimes(table: Table, runtimes: Iterable[str]) -> Table:
+    """The table, with its column of runtimes only if rows have several."""
+    return table if len(set(runtimes)) > 1 else tables.without("runtime", table)
+
+
 def header(
-    scenario: Scenario, facts: Iterable[tuple[str, str]], runtime: str, warning: str
+    scenario: Scenario,
+    facts: Iterable[tuple[str, str]],
+    runtimes: Iterable[str],
+    what: str,
+    warning: str,
 ) -> list[str]:
-    """The header of a report: `facts` about the question, `runtime` about what it predicts."""
+    """The header of a report: `facts` about the question, and `what` it predicts on which
+    `runtimes`.
+    """
     at = scenario.setup
     ranks = units.plural(len(at.layout), "rank")
     faithful = ", faithful to upstream" * scenario.faithful
@@ -27,7 +45,7 @@ def header(
         [
             ("topology", f"{at.topology.name}: {at.topology.title}, {ranks}, {at.topology.digest}"),
             *facts,
-            ("runtime", f"{at.runtime.name}, {runtime}{faithful}"),
+            ("runtime", f"{runtimes_text(runtimes)}, {what}{faithful}"),
             ("calibration", tables.label(at.calibration.name, at.calibration.title)),
             ("", warning),
             ("disturbed", at.disturbance.text),

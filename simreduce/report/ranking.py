@@ -15,15 +15,16 @@ from simreduce.report.heads import (
     refused_lines,
     same_plan_lines,
     untried_lines,
+    with_runtimes,
 )
 from simreduce.report.sure import nccl_sureness
 from simreduce.tables import Table
 from simreduce.tune.rank import Candidate, Ranking
 
 _COLUMNS = tables.columns(
-    "#|strategy|time|algbw|busbw|transfers|busiest link|busiest lane|#wrong|chosen by",
-    units="||(ms)|(GB/s)|(GB/s)||(share of the time)|(share of the time)||",
-    left="strategy|busiest link|busiest lane|chosen by",
+    "#|strategy|runtime|time|algbw|busbw|transfers|busiest link|busiest lane|#wrong|chosen by",
+    units="|||(ms)|(GB/s)|(GB/s)||(share of the time)|(share of the time)||",
+    left="strategy|runtime|busiest link|busiest lane|chosen by",
 )
 
 
@@ -47,9 +48,12 @@ def ranking_table(ranking: Ranking) -> str:
 
 def ranking_rows(ranking: Ranking) -> Table:
     """A row per strategy, best first."""
-    return Table(
-        _COLUMNS, tuple(_row(place, c, ranking) for place, c in enumerate(ranking.candidates, 1))
-    )
+    rows = (_row(place, c, ranking) for place, c in enumerate(ranking.candidates, 1))
+    return with_runtimes(Table(_COLUMNS, tuple(rows)), _runtimes(ranking))
+
+
+def _runtimes(ranking: Ranking) -> list[str]:
+    return [c.runtime for c in ranking.candidates]
 
 
 def _row(place: int, c: Candidate, ranking: Ranking) -> tuple[str, ...]:
@@ -57,6 +61,7 @@ def _row(place: int, c: Candidate, ranking: Ranking) -> tuple[str, ...]:
     return (
         str(place),
         c.strategy.text,
+        c.runtime,
         f"{c.seconds * 1e3:.3f}",
         f"{algbw(nbytes, c.seconds) / 1e9:.2f}",
         f"{busbw(nbytes, c.seconds, n) / 1e9:.2f}",
@@ -78,7 +83,8 @@ def _header(ranking: Ranking) -> list[str]:
     size = f"{units.plural(w.elements, 'element')}, {units.format_size(w.nbytes)}"
     gradients = units.plural(len(w.gradients), "gradient")
     facts = [("workload", f"{w.name}: {gradients}, {size}")]
-    return header(s, facts, f"time of one all-reduce{chained}", _sureness(ranking))
+    what = f"time of one all-reduce{chained}"
+    return header(s, facts, _runtimes(ranking), what, _sureness(ranking))
 
 
 def _sureness(ranking: Ranking) -> str:
@@ -95,10 +101,16 @@ def _recommendation(ranking: Ranking) -> list[str]:
         return ["No strategy has a plan that is proven right."]
     fastest = next(c for c in ranking.candidates if not c.wrong)
     lines = [f"Recommended: {best.strategy.text}, {units.format_duration(best.seconds)}"]
-    if fastest is not best:
+    if fastest is not best and not fastest.runnable:
         lines.append(
             f"  ({fastest.strategy.text} is faster, {units.format_duration(fastest.seconds)}, "
             "but no setting of TensorFlow runs it)"
+        )
+    bound = next(c for c in ranking.candidates if not c.wrong and (c.runnable or c is best))
+    if bound is not best:
+        lines.append(
+            f"  ({bound.strategy.text} takes {units.format_duration(bound.seconds)} and the "
+            "dispatch of its copies, which this calibration does not know)"
         )
 
     def instead(target: str) -> tuple[Candidate, str] | None:
@@ -161,6 +173,7 @@ def ranking_document(ranking: Ranking) -> dict[str, Any]:
             {
                 "place": place,
                 **_strategy_keys(c),
+                "runtime": c.runtime,
                 "time_us": c.seconds * 1e6,
                 "floor_us": c.floor_seconds * 1e6,
                 "algbw_gb_per_s": algbw(nbytes, c.seconds) / 1e9,

@@ -14,6 +14,7 @@ from simreduce.report.heads import (
     refused_lines,
     same_plan_lines,
     untried_lines,
+    with_runtimes,
 )
 from simreduce.report.sure import nccl_sureness
 from simreduce.tables import Table
@@ -38,9 +39,9 @@ _LEGEND = (
 )
 
 _COLUMNS = tables.columns(
-    "#|strategy|step|exposed|samples/s|efficiency|buckets|alone|# alone|#wrong",
-    units="||(ms)|(ms)||||(ms)||",
-    left="strategy",
+    "#|strategy|runtime|step|exposed|samples/s|efficiency|buckets|alone|# alone|#wrong",
+    units="|||(ms)|(ms)||||(ms)||",
+    left="strategy|runtime",
 )
 _BUCKET_COLUMNS = tables.columns(
     "bucket|gradients|of|size|ready|start|finish|after compute",
@@ -78,7 +79,12 @@ def _header(ranking: StepRanking) -> list[str]:
         ("compute", f"{job.batch} a GPU: {passes}{update} ({job.profile.source})"),
         ("", ", ".join(slow)),
     ]
-    return header(s, facts, f"consistency {job.consistency}{after}", _sureness(ranking))
+    what = f"consistency {job.consistency}{after}"
+    return header(s, facts, _runtimes(ranking), what, _sureness(ranking))
+
+
+def _runtimes(ranking: StepRanking) -> list[str]:
+    return [c.runtime for c in ranking.candidates]
 
 
 def _sureness(ranking: StepRanking) -> str:
@@ -102,7 +108,7 @@ def step_rows(ranking: StepRanking) -> Table:
     by_itself = sorted(candidates, key=lambda c: (c.alone, c.step.seconds, c.step.method))
     place = {id(c): i for i, c in enumerate(by_itself, 1)}
     rows = (_row(i, c, place[id(c)]) for i, c in enumerate(candidates, 1))
-    return Table(_COLUMNS, tuple(rows))
+    return with_runtimes(Table(_COLUMNS, tuple(rows)), _runtimes(ranking))
 
 
 def _row(place: int, c: StepCandidate, place_alone: int) -> tuple[str, ...]:
@@ -110,6 +116,7 @@ def _row(place: int, c: StepCandidate, place_alone: int) -> tuple[str, ...]:
     return (
         str(place),
         s.method,
+        c.runtime,
         f"{s.seconds * 1e3:.3f}",
         f"{s.exposed * 1e3:.3f}",
         f"{s.images_per_second:.1f}",
@@ -315,6 +322,7 @@ def _figures(c: StepCandidate) -> dict[str, Any]:
     s = c.step
     return {
         "strategy": s.method,
+        "runtime": c.runtime,
         "step_time_us": s.seconds * 1e6,
         "compute_us": s.compute * 1e6,
         "update_us": s.update * 1e6,

@@ -16,7 +16,7 @@ from simreduce.algorithms import COLLECTIVES
 from simreduce.errors import StrategyError, did_you_mean, quote
 from simreduce.formats import Faults
 from simreduce.layouts import OPEN, Decision, Layout
-from simreduce.packing import LISTS, PACKERS, NoPacking, Packer
+from simreduce.packing import LISTS, PACKERS, DdpBuckets, Fusion, NoPacking, Packer
 from simreduce.strategy.automatic import AUTOMATIC
 from simreduce.strategy.spec import Range, parse_spec
 
@@ -59,6 +59,19 @@ class Strategy:
 
     def __str__(self) -> str:
         return self.text
+
+    @property
+    def by_nccl(self) -> bool:
+        """Whether NCCL moves every byte: that of DDP or Horovod, which give it their buckets, or by
+        itself. NCCL within tasks only, or called by TensorFlow's packers, is not.
+        """
+        library = isinstance(self.packer, (DdpBuckets, Fusion))
+        return library or (isinstance(self.packer, NoPacking) and self.reduced_by_nccl)
+
+    @property
+    def reduced_by_nccl(self) -> bool:
+        """Whether all its collectives are NCCL's own, whoever packs."""
+        return {r.algorithm.partition(":")[0] for r in self.ranges} == {"nccl"}
 
     @property
     def pipelined(self) -> bool:

@@ -16,7 +16,15 @@ import numpy as np
 from hypothesis import strategies as st
 
 from simreduce.arrays import Floats
-from simreduce.engine import IDEAL, TENSORFLOW, Calibration, LinkConstants, Processor, Runtime
+from simreduce.engine import (
+    IDEAL,
+    NCCL,
+    TENSORFLOW,
+    Calibration,
+    LinkConstants,
+    Processor,
+    Runtime,
+)
 from simreduce.engine.calibration import LINK_KINDS, PROTOCOLS, NcclConstants
 from simreduce.engine.runtime import Call
 from simreduce.plan import Executor, Kind, Plan, PlanBuilder, Value
@@ -85,7 +93,7 @@ def _one_wire(call: Call) -> tuple[str, ...]:
 ONE_WIRE = Runtime("one wire", _posts, dispatch=True, local=True, pipes=_one_wire)
 """Everything goes through one pipe, where ops arrive in another order than they were ready."""
 
-runtimes = st.sampled_from([IDEAL, TENSORFLOW, TWO_ENDED, PIPED, ONE_WIRE])
+runtimes = st.sampled_from([IDEAL, TENSORFLOW, NCCL, TWO_ENDED, PIPED, ONE_WIRE])
 
 
 class Scene(NamedTuple):

@@ -56,6 +56,7 @@ class Entry:
     strategy: str = field(default="", kw_only=True)
     collective: str = field(default="all_reduce", kw_only=True)
     root: int = field(default=-1, kw_only=True)
+    runtime: str = field(default="tensorflow", kw_only=True)
 
     @property
     def nbytes(self) -> int:
@@ -283,19 +284,20 @@ def seconds_per_call(plan: Plan, result: Result) -> float:
 
 
 def _row(at: _Setting, strategy: Strategy, size: int) -> BenchRow | Stuck:
-    collective, layout = strategy.collective, at.setup.layout
+    collective, setup = strategy.collective, at.setup.running(strategy)
+    layout = at.setup.layout
     workload, best = _workload(at, strategy, size), strategy
-    if isinstance(at.setup.machine, Topology):
-        best = with_best_chunk(strategy, workload, at.setup, root=at.root)
+    if isinstance(setup.machine, Topology):
+        best = with_best_chunk(strategy, workload, setup, root=at.root)
     plan = at.compile(best, workload)
     redop = ("avg" if best.mean else "sum") if collective in SUMMING else "none"
     root = at.root if collective in ROOTED else -1
     try:
-        result = at.setup.simulate(plan)
+        result = setup.simulate(plan)
     except Deadlock as error:
         return Stuck(
             best.text, workload.elements, at.dtype, redop, first_words(error),
-            strategy=strategy.text, collective=collective, root=root,
+            strategy=strategy.text, collective=collective, root=root, runtime=setup.runtime.name,
         )  # fmt: skip
     seconds = seconds_per_call(plan, result)
     proved_on, wrong = 1, 0
@@ -319,5 +321,6 @@ def _row(at: _Setting, strategy: Strategy, size: int) -> BenchRow | Stuck:
         root=root,
         machines=layout.machines,
         proved_on=proved_on,
-        interval=at.setup.interval(size, seconds) if plan.executor.any() else None,
+        interval=setup.interval(size, seconds) if plan.executor.any() else None,
+        runtime=setup.runtime.name,
     )

@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
 from functools import partial
+from math import inf
 from typing import TypeVar
 
 from simreduce import units
@@ -30,7 +31,9 @@ class Candidate:
 
     `chosen_by` names the rules of TensorFlow that would choose its plan here. `upstream` says what
     upstream does instead under the same name (`faithful` reproduces that), "" for the same. `also`
-    are the other strategies that make the plan named by `digest`.
+    are the other strategies that make the plan named by `digest`. `shortest` is the lower end of
+    the 80 % interval of NCCL's time. `undispatched` says that the time lacks the dispatch of
+    TensorFlow's copies, which the calibration does not know, so that it is a lower bound.
     """
 
     strategy: Strategy
@@ -43,6 +46,9 @@ class Candidate:
     lane: str
     lane_share: float
     settings: Settings
+    runtime: str = "tensorflow"
+    shortest: float = inf
+    undispatched: bool = False
     chosen_by: tuple[str, ...] = ()
     upstream: str = ""
     digest: str = ""
@@ -68,16 +74,26 @@ class Ranking:
     @property
     def recommended(self) -> Candidate | None:
         """The fastest proven candidate that tf_cnn_benchmarks or TensorFlow can run; if there is
-        none, the fastest proven one; None if no plan is proven.
+        none, the fastest proven one; None if no plan is proven. A lower bound is not recommended
+        before a time of NCCL that may be as short.
         """
         proven = [c for c in self.candidates if not c.wrong]
         runnable = [c for c in proven if c.runnable]
-        return next(iter(runnable or proven), None)
+        return _first_sure(runnable or proven)
 
     def fastest_by(self, target: str) -> Candidate | None:
-        """The fastest proven strategy that `target`, a field of `Settings`, can run."""
+        """The fastest proven strategy that `target`, a field of `Settings`, can run, in the same
+        sense.
+        """
         names = (name for c in self.candidates if not c.wrong for name in (c, *c.also))
-        return next((name for name in names if getattr(name.settings, target)), None)
+        return _first_sure([name for name in names if getattr(name.settings, target)])
+
+
+def _first_sure(rows: Sequence[Candidate]) -> Candidate | None:
+    """The first row. If its time is only a lower bound, the first of NCCL that may be as fast."""
+    if not rows or not rows[0].undispatched:
+        return next(iter(rows), None)
+    return next((c for c in rows if c.shortest <= rows[0].seconds), rows[0])
 
 
 def rank(
@@ -144,12 +160,12 @@ def attempt(name: str, simulate: Callable[[], C]) -> C | Deadlock | str:
 
 
 def _one_for_each_plan(found: Sequence[Candidate]) -> list[Candidate]:
-    """Candidates in order. Of those with the same plan, the first that can be run has the others
-    in `also`.
+    """Candidates in order. Of those with the same plan and runtime, the first that can be run has
+    the others in `also`.
     """
-    by_plan: dict[str, list[Candidate]] = {}
+    by_plan: dict[tuple[str, str], list[Candidate]] = {}
     for candidate in sorted(found, key=lambda c: (not c.runnable, c.strategy.text)):
-        by_plan.setdefault(candidate.digest, []).append(candidate)
+        by_plan.setdefault((candidate.digest, candidate.runtime), []).append(candidate)
     rows = [
         replace(
             first,
@@ -169,15 +185,22 @@ def evaluate(scenario: Scenario, strategy: Strategy) -> Candidate | Deadlock | s
 
 
 def _predict(scenario: Scenario, strategy: Strategy) -> Candidate:
-    setup, times = scenario.setup, scenario.repeat
+    setup, times = scenario.setup.running(strategy), scenario.repeat
     strategy = with_best_chunk(strategy, scenario.workload, setup)
     plan = setup.compile(strategy, scenario.workload, faithful=scenario.faithful)
     result = setup.simulate(repeat(plan, times) if times > 1 else plan)
     same = scenario.faithful or not has_quirks(strategy)
     theirs = plan if same else _upstream(scenario, strategy)
     link, lane = _first(result.links), _first(result.lanes)
+    largest = max((gradient.nbytes for gradient in scenario.workload.gradients), default=0)
+    interval = setup.interval(largest, result.seconds / times) if strategy.reduced_by_nccl else None
     return Candidate(
         strategy=strategy,
+        runtime=setup.runtime.name,
+        shortest=interval[0] if interval else inf,
+        undispatched=setup.runtime.dispatch
+        and not setup.calibration.dispatch
+        and not strategy.reduced_by_nccl,
         seconds=result.seconds / times,
         floor_seconds=result.floors.seconds / times,
         transfers=plan.transfers,

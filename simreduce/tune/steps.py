@@ -40,6 +40,7 @@ class StepCandidate:
     wrong: int
     singly: float
     digest: str = ""
+    runtime: str = "tensorflow"
     also: tuple[str, ...] = ()
 
     @property
@@ -103,7 +104,8 @@ def _one_for_each_step(found: Sequence[StepCandidate]) -> list[StepCandidate]:
     for c in sorted(found, key=lambda c: (len(c.step.method), c.step.method)):
         step = replace(c.step, method="")
         for row in rows:
-            if row[0].digest == c.digest and replace(row[0].step, method="") == step:
+            same = row[0].digest == c.digest and row[0].runtime == c.runtime
+            if same and replace(row[0].step, method="") == step:
                 row.append(c)
                 break
         else:
@@ -124,7 +126,7 @@ def step_of(scenario: Scenario, strategy: Strategy | None) -> StepCandidate | De
 def _predict(
     scenario: Scenario, question: StepQuestion, strategy: Strategy | None
 ) -> StepCandidate:
-    setup = scenario.setup
+    setup = scenario.setup.running(strategy)
     if strategy is not None:
         strategy = with_best_chunk(strategy, scenario.workload, setup)
     method = question.method(strategy, setup.layout, faithful=scenario.faithful)
@@ -132,6 +134,7 @@ def _predict(
         step=simulate_step(question.job, method, setup),
         alone=setup.simulate(method.plan).seconds,
         wrong=wrong_elements(verify(method.plan)),
+        runtime=setup.runtime.name,
         singly=_singly(question, setup),
         digest=method.plan.digest,
     )

@@ -290,7 +290,8 @@ class Oracle:
         plan = submission.plan
         releases = iter(submission.ready)
         last_on_stream: dict[int, int] = {}
-        jobs = []
+        jobs, steps = [], self._steps(plan)
+        starts = self._starts(plan, steps)
         for op in range(len(plan)):
             kind, operands = Kind(plan.kind[op]), plan.operands_of(op)
             before = (
@@ -307,6 +308,8 @@ class Oracle:
             )
             channel = stream // len(plan.devices) if stream >= 0 else -1
             executor = Executor(plan.executor[op])
+            if op in steps:
+                executor, channel = Executor.NCCL, -1
             call = Call(executor, kind, source, target, channel)
             dispatch = (
                 self.calibration.dispatch.get(kind.name.lower(), 0.0)
@@ -375,6 +378,9 @@ class Oracle:
                 if kind != Kind.COPY:  # sums are part of what receives
                     weights = {}
                 latency, weights, cap = self._nccl(call, weights)
+            if op in starts:
+                nccl = self.calibration.nccl
+                latency += Fraction(nccl.launch + nccl.start["simple"])
             if kind == Kind.CONCAT and plan.arg[op] == 1:  # in place: nothing happens
                 overhead, latency, weights, lanes, pipes = (
                     Fraction(0),
@@ -400,6 +406,33 @@ class Oracle:
                 )
             )
         return jobs
+
+    def _steps(self, plan: Plan) -> set[int]:
+        """The ops of TensorFlow that kernels do instead, under a runtime with `kernels`."""
+        found = set()
+        for op in range(len(plan)):
+            kind, ends = Kind(plan.kind[op]), [op, *plan.operands_of(op)]
+            at = {self.topology.nodes[plan.devices[plan.device[end]]].kind for end in ends}
+            mine = plan.executor[op] == Executor.TF and kind in (Kind.COPY, Kind.ADD)
+            if self.runtime.kernels and mine and "cpu" not in at:
+                found.add(op)
+        return found
+
+    def _starts(self, plan: Plan, steps: set[int]) -> set[int]:
+        """The ops after which a kernel starts: no kernel made what they are made of."""
+
+        def in_place(op: int) -> bool:
+            return plan.kind[op] == Kind.CONCAT and plan.arg[op] == 1
+
+        found = {read for op in steps for read in plan.operands_of(op)}
+        found |= {read for op in found if in_place(op) for read in plan.operands_of(op)}
+        return {
+            op
+            for op in found - steps
+            if plan.executor[op] == Executor.TF
+            and not in_place(op)
+            and not steps.intersection(plan.operands_of(op))
+        }
 
     def _nccl(
         self, call: Call, weights: Mapping[str, Fraction]

@@ -10,7 +10,7 @@ import simpy
 from hypothesis import assume, given, settings, strategies as st
 
 import simreduce as sr
-from simreduce.engine import IDEAL, NOMINAL, TENSORFLOW, Calibration, Fabric, Runtime
+from simreduce.engine import IDEAL, NCCL, NOMINAL, TENSORFLOW, Calibration, Fabric, Runtime
 from simreduce.plan import Kind
 from simreduce.testing.strategies import (
     ANY,
@@ -176,7 +176,7 @@ def check_strategy(
     assert check(topology, runtime, calibration, [Submission(plan, ready)])
 
 
-@pytest.mark.parametrize("runtime", [IDEAL, TENSORFLOW], ids=lambda r: r.name)
+@pytest.mark.parametrize("runtime", [IDEAL, TENSORFLOW, NCCL], ids=lambda r: r.name)
 @pytest.mark.parametrize("calibration", [NOMINAL, _DISPATCH], ids=lambda c: c.name)
 @pytest.mark.parametrize(
     ("machine", "spec"),

@@ -13,6 +13,7 @@ from hypothesis import given, settings, strategies as st
 import simreduce as sr
 from simreduce.engine import (
     IDEAL,
+    NCCL,
     NOMINAL,
     TENSORFLOW,
     Calibration,
@@ -54,6 +55,19 @@ def test_a_copy_takes_alpha_plus_bytes_over_bandwidth(runtime):
     topology = pair(B, A)
 
     assert close_to(A + S / B) == simulate(copy_plan(topology, (0, 1)), topology, runtime).seconds
+
+
+@pytest.mark.parametrize(("text", "steps", "part"), [("ring", 6, 1 / 4), ("direct", 2, 3 / 4)])
+def test_kernels_start_once_and_have_the_steps_of_nccl(text, steps, part):
+    """l + steps a + 2 (n-1)/n S/(e B): sums are part of what receives, whatever the algorithm."""
+    machine = sr.load_topology("switch:4,bandwidth=10GB/s,latency=2us")
+    nccl, nbytes = NOMINAL.nccl, 4_000_000
+    plan = sr.compile(text, f"bytes:{nbytes}", sr.layout(machine))
+    link, flags = ("net", "simple"), nccl.efficiency["net", "simple"]
+    step = nccl.latency[link] + 2e-6 + nbytes * part / (flags * 10e9)
+
+    expected = nccl.launch + nccl.start["simple"] + steps * step
+    assert close_to(expected) == simulate(plan, machine, NCCL).seconds
 
 
 def test_a_route_adds_its_latencies_and_is_as_fast_as_its_narrowest_link():

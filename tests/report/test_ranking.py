@@ -104,6 +104,35 @@ def test_other_names_of_a_plan_stand_below_the_table():
     assert {"tf_cnn_benchmarks": None, "tensorflow": None} == others[0]["settings"]
 
 
+def test_rows_of_several_runtimes_say_which():
+    """In a column; of one runtime, the header says it."""
+    row = _candidate("ring", 1e-3)
+    table = ranking_table(_ranking(replace(_candidate("ring+ddp", 5e-4), runtime="nccl"), row))
+    of_one = ranking_table(_ranking(replace(_candidate("ring+ddp", 5e-4), runtime="nccl")))
+
+    assert "# runtime      by strategy (nccl or tensorflow), time of one all-reduce" in table
+    assert "1  ring+ddp  nccl        0.500" in table
+    assert "2  ring      tensorflow  1.000" in table
+    assert "# runtime      nccl, time of one all-reduce" in of_one
+    assert "1  ring+ddp  0.500" in of_one
+
+
+def test_a_lower_bound_is_not_recommended_before_nccl_that_may_be_as_fast():
+    """A time without dispatch comes first only where it is faster for certain."""
+    bound = replace(_candidate("collective", 1e-3), undispatched=True)
+    nccl = replace(_candidate("nccl+packs=1", 1.1e-3), shortest=0.9e-3)
+    table = ranking_table(_ranking(bound, nccl))
+    unsure = (
+        "  (collective takes 1 ms and the dispatch of its copies, which this calibration does not"
+    )
+
+    assert f"Recommended: nccl+packs=1, 1.1 ms\n{unsure} know)\n" in table
+    for other in (replace(nccl, shortest=1.05e-3), replace(bound, strategy=nccl.strategy)):
+        assert "Recommended: collective, 1 ms\n  tf_cnn" in ranking_table(_ranking(bound, other))
+    dispatched = replace(bound, undispatched=False)
+    assert "Recommended: collective, 1 ms\n  tf_cnn" in ranking_table(_ranking(dispatched, nccl))
+
+
 def test_a_chained_step_is_said_to_be_one():
     """The time is still that of one all-reduce."""
     table = ranking_table(_ranking(_candidate("ring", 1e-3), repeat=5))
@@ -222,6 +251,7 @@ def test_the_document_has_the_keys_that_others_rely_on():
                 "strategy": "psgpu#4+mean",
                 "spec": "psgpu#4",
                 "packing": "none",
+                "runtime": "tensorflow",
                 "time_us": pytest.approx(500),
                 "floor_us": pytest.approx(250),
                 "algbw_gb_per_s": pytest.approx(2),
@@ -242,6 +272,7 @@ def test_the_document_has_the_keys_that_others_rely_on():
                 "strategy": "ring+packs=8",
                 "spec": "ring",
                 "packing": "packs=8",
+                "runtime": "tensorflow",
                 "time_us": pytest.approx(1250),
                 "floor_us": pytest.approx(625),
                 "algbw_gb_per_s": pytest.approx(0.8),
@@ -284,6 +315,7 @@ def test_the_document_has_the_keys_that_others_rely_on():
         "strategy",
         "spec",
         "packing",
+        "runtime",
         "time_us",
         "floor_us",
         "transfers",

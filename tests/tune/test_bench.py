@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given, strategies as st
 
 from simreduce import dtypes
-from simreduce.engine import IDEAL, simulate
+from simreduce.engine import IDEAL, NCCL, TENSORFLOW, simulate
 from simreduce.errors import InputError
 from simreduce.layouts import layout
-from simreduce.setup import Setup
+from simreduce.setup import BY_STRATEGY, Setup
 from simreduce.strategy import compile_plan, parse_strategy
 from simreduce.topology import load_machine, load_topology
 from simreduce.tune.bench import MOST_SIZES, bench, sizes
@@ -145,3 +145,20 @@ def test_a_single_rank_takes_no_time_and_no_link():
     (row,) = bench(Setup(machine, IDEAL), [parse_strategy("ring")], [64])
 
     assert (0.0, 0, "", 0.0) == (row.seconds, row.transfers, row.link, row.link_share)
+
+
+@pytest.mark.parametrize("runtime", [IDEAL, TENSORFLOW, NCCL], ids=lambda r: r.name)
+def test_a_runtime_that_is_given_is_that_of_every_row(runtime):
+    """Each row is what its plan takes on it; by strategy, each is on its own."""
+    texts = ["ring", "ring+ddp", "nccl", "nccl+fusion", "nccl+packs=1"]
+    strategies, setup = [parse_strategy(text) for text in texts], Setup("dgx1vx2", runtime)
+    rows = list(bench(setup, strategies, [1 << 20]))
+    own = list(bench(setup.but(runtime=BY_STRATEGY), strategies, [1 << 20]))
+    workload = Workload("1 MiB", (Gradient("tensor", 1 << 18),))
+
+    plans = [setup.compile(strategy, workload) for strategy in strategies]
+    assert [setup.simulate(plan).seconds for plan in plans] == [row.seconds for row in rows]
+    assert {runtime.name} == {row.runtime for row in rows}
+    assert ["tensorflow", *["nccl"] * 3, "tensorflow"] == [row.runtime for row in own]
+    for row, expected in zip(own, rows, strict=True):
+        assert row.runtime != runtime.name or row.seconds == expected.seconds

@@ -52,7 +52,7 @@ def lower(
     """
     numbers = {} if lanes is None else lanes
     site = find_site(plan, topology)
-    call, signatures = group_ops(plan, runtime)
+    call, signatures = group_ops(plan, runtime, site.nodes[: len(plan.devices)])
     cores = _core_work(plan, signatures, site, runtime, calibration, disturbance, working_set)
     uses = find_uses(signatures, site, runtime, resources, cores)
     rows = number_lanes(signatures, site, runtime, cores, numbers)
@@ -97,7 +97,7 @@ def _amount(plan: Plan, call: AnyInts, moves: Bools) -> Floats:
 def check_routes(plan: Plan, topology: Topology | Folded) -> None:
     """Raises TopologyError if a transfer of the plan has no route through the topology."""
     site = find_site(plan, topology)
-    _, signatures = group_ops(plan, IDEAL)
+    _, signatures = group_ops(plan, IDEAL, site.nodes[: len(plan.devices)])
     copies = signatures.kind == Kind.COPY
     site.topology.router.routes(
         site.place[signatures.source[copies]], site.place[signatures.target[copies]]

@@ -85,6 +85,7 @@ def add_costs(
     protocol = np.array(signatures.executor)
     if not protocol.any():
         return calls
+    latency[signatures.starts > 0] += constants.launch + constants.start["simple"]
     for number, name in enumerate(_PROTOCOL):
         launches = (protocol == number) & (signatures.kind == Kind.INPUT) & (number > 0)
         if launches.any():

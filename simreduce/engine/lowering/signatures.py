@@ -5,14 +5,16 @@ kept once.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
 
-from simreduce.arrays import AnyInts, Ints, blocks
+from simreduce.arrays import AnyInts, Bools, Ints, blocks
 from simreduce.engine.runtime import Runtime
 from simreduce.plan import Executor, Kind, Plan
 from simreduce.plan.plan import IN_PLACE, NO_STREAM
+from simreduce.topology import Node
 
 
 class Signatures(NamedTuple):
@@ -23,7 +25,7 @@ class Signatures(NamedTuple):
     is -1 without a stream. `passes` is how many times its own size an op moves: a sum of n values
     reads n and writes one, a join reads and writes every byte once. `away` is the number of
     machines from the source to the target, if the machines are folded and something may queue for
-    it.
+    it. `starts` is 1 where a kernel starts once the op is done (see `Runtime.kernels`).
     """
 
     executor: AnyInts
@@ -33,17 +35,20 @@ class Signatures(NamedTuple):
     channel: AnyInts
     passes: AnyInts
     away: AnyInts
+    starts: AnyInts
 
 
 _ONE: Ints = np.array([-1], dtype=np.int64)
 """A column that is the same for all ops."""
 _FREE = Signatures(
-    *np.array([[Executor.TF], [Kind.INPUT], [0], [0], [-1], [0], [0]], dtype=np.int64)
+    *np.array([[Executor.TF], [Kind.INPUT], [0], [0], [-1], [0], [0], [0]], dtype=np.int64)
 )
 
 
-def group_ops(plan: Plan, runtime: Runtime) -> tuple[AnyInts, Signatures]:
-    """The call of every op, and the signatures of the calls in ascending order."""
+def group_ops(plan: Plan, runtime: Runtime, nodes: Sequence[Node]) -> tuple[AnyInts, Signatures]:
+    """The call of every op, and the signatures of the calls in ascending order. `nodes` are those
+    of the plan's devices.
+    """
     queues = runtime.queues or bool(plan.executor.any())
     call = np.zeros(len(plan), dtype=np.int32)
     if queues or runtime.local or runtime.dispatch:
@@ -55,20 +60,52 @@ def group_ops(plan: Plan, runtime: Runtime) -> tuple[AnyInts, Signatures]:
     if not len(ops):
         return call, _FREE
     away = _away(plan, ops)
+    executor, starts = plan.executor[ops], _ONE
+    channel: AnyInts = _ONE
+    if queues:
+        channel = np.where(plan.stream == NO_STREAM, -1, plan.stream // len(plan.devices))[ops]
+    if runtime.kernels:
+        steps = _steps_of_kernels(plan, nodes)
+        starts = _starts(plan, steps)[ops].astype(np.int64)
+        executor = np.where(steps[ops], np.int8(Executor.NCCL), executor)
+        channel[steps[ops]] = -1
     heads = Signatures(
-        executor=plan.executor[ops],
+        executor=executor,
         kind=plan.kind[ops],
         source=source,
         target=plan.device[ops] + len(plan.devices) * (away > 0).astype(np.int32),
-        channel=np.where(plan.stream == NO_STREAM, -1, plan.stream // len(plan.devices))[ops]
-        if queues
-        else _ONE,
+        channel=channel,
         passes=_passes(plan)[ops] if runtime.local else _ONE,
         away=away if queues else _ONE,
+        starts=starts,
     )
     which, distinct = _distinct(heads)
     call[ops] = which + 1
     return call, Signatures(*(np.concatenate(pair) for pair in zip(_FREE, distinct, strict=True)))
+
+
+def _steps_of_kernels(plan: Plan, nodes: Sequence[Node]) -> Bools:
+    """Copies between GPUs and switches that sum, and their sums, unless they are NCCL's own."""
+    joins = np.array([node.kind != "cpu" for node in nodes], dtype=np.bool_)
+    copies = (plan.kind == Kind.COPY) & joins[plan.source]
+    copies |= plan.kind == Kind.ADD
+    steps: Bools = copies & joins[plan.device] & (plan.executor == Executor.TF)
+    return steps
+
+
+def _starts(plan: Plan, steps: Bools) -> Bools:
+    """What steps of kernels read that no kernel has made; of a buffer that was never copied, what
+    was written into it.
+    """
+    reader = np.repeat(np.arange(len(plan)), np.diff(plan.operand_start))
+    after = np.zeros(len(plan), dtype=np.bool_)
+    after[reader[steps[plan.operands]]] = True
+    found: Bools = np.zeros(len(plan), dtype=np.bool_)
+    found[plan.operands[steps[reader]]] = True
+    in_place = (plan.kind == Kind.CONCAT) & (plan.arg == IN_PLACE)
+    found[plan.operands[(found & in_place)[reader]]] = True
+    found &= ~in_place & ~steps & ~after & (plan.executor == Executor.TF)
+    return found
 
 
 def _away(plan: Plan, ops: AnyInts) -> AnyInts:
