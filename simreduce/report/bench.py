@@ -7,7 +7,7 @@ from typing import Any
 
 from simreduce import dtypes, tables
 from simreduce.report.busbw import algbw, busbw
-from simreduce.report.heads import with_runtimes
+from simreduce.report.heads import one_runtime, with_runtimes
 from simreduce.tables import Column, Table
 from simreduce.tune.bench import DIVIDED, BenchRow, Entry, Stuck
 from simreduce.version import __version__
@@ -153,7 +153,7 @@ def bench_document(
         "version": __version__,
         "topology": topology,
         "ranks": ranks,
-        "runtime": runtime,
+        "runtime": one_runtime((r.runtime for r in rows), runtime),
         "calibration": calibration,
         "collective": collective,
         "disturbance": disturbance,

@@ -19,7 +19,13 @@ if TYPE_CHECKING:
 def runtimes_text(runtimes: Iterable[str]) -> str:
     """The runtime of all rows, or where to look for that of each."""
     names = sorted(set(runtimes))
-    return names[0] if len(names) == 1 else f"by strategy ({' or '.join(names)})"
+    return one_runtime(names, f"by strategy ({' or '.join(names)})")
+
+
+def one_runtime(runtimes: Iterable[str], several: str) -> str:
+    """The runtime of all rows, or what stands for `several`."""
+    names = set(runtimes)
+    return names.pop() if len(names) == 1 else several
 
 
 def with_runtimes(table: Table, runtimes: Iterable[str]) -> Table:
@@ -76,7 +82,7 @@ def untried_lines(untried: int) -> list[str]:
     return ["", f"stopped with {units.plural(untried, 'other')} untried"] if untried else []
 
 
-def document_head(command: str, scenario: Scenario) -> dict[str, Any]:
+def document_head(command: str, scenario: Scenario, runtimes: Iterable[str]) -> dict[str, Any]:
     """The first keys of a document, in a fixed order."""
     at, workload = scenario.setup, scenario.workload
     return {
@@ -88,7 +94,7 @@ def document_head(command: str, scenario: Scenario) -> dict[str, Any]:
         "workload": workload.name,
         "size_bytes": workload.nbytes,
         "ranks": len(at.layout),
-        "runtime": at.runtime.name,
+        "runtime": one_runtime(runtimes, at.runtime.name),
         "calibration": at.calibration.name,
     }
 

@@ -166,7 +166,7 @@ def ranking_document(ranking: Ranking) -> dict[str, Any]:
     s = ranking.scenario
     nbytes, n = s.workload.nbytes, len(s.setup.layout)
     return {
-        **document_head("run", s),
+        **document_head("run", s, _runtimes(ranking)),
         "faithful": s.faithful,
         "disturbance": s.setup.disturbance.text,
         "candidates": [

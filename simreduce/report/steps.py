@@ -297,7 +297,7 @@ def step_document(ranking: StepRanking) -> dict[str, Any]:
     s, job, best = ranking.scenario, ranking.question.job, ranking.recommended
     at, names = s.setup, [g.name for g in s.workload.gradients]
     return {
-        **document_head("step", s),
+        **document_head("step", s, _runtimes(ranking)),
         "disturbance": at.disturbance.text,
         "batch": job.batch,
         "compute_source": job.profile.source,

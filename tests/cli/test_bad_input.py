@@ -158,12 +158,12 @@ BAD = {
         ["bench", "full:2", "--runtime", "tensorflw"],
         (
             "--runtime: unknown runtime 'tensorflw' (did you mean 'tensorflow'?); one of "
-            "tensorflow, ideal"
+            "tensorflow, nccl, ideal"
         ),
     ),
     "an unknown runtime of a scenario": (
         ["run", "good.toml", "--runtime", "idal"],
-        "--runtime: unknown runtime 'idal' (did you mean 'ideal'?); one of tensorflow, ideal",
+        "--runtime: unknown runtime 'idal' (did you mean 'ideal'?); one of tensorflow, nccl, ideal",
     ),
     "an unknown calibration": (
         ["bench", "full:2", "--calibration", "nomnal"],

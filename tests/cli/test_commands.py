@@ -83,7 +83,7 @@ def test_the_same_question_prints_the_same_bytes():
 
 def test_every_runtime_runs_in_several_processes(simreduce, small):
     """With the bytes of one process."""
-    for runtime in ("ideal", "tensorflow"):
+    for runtime in ("ideal", "tensorflow", "nccl"):
         question = ("run", small, "--runtime", runtime, "--json", "--workers")
         one, two = simreduce(*question, "1"), simreduce(*question, "2")
 
@@ -119,7 +119,7 @@ def test_run_prints_one_document_with_json(simreduce, small):
         "ring:4",
         "bytes:64K",
         4,
-        "tensorflow",
+        "by_strategy",
         "nominal",
         False,
     ) == tuple(
