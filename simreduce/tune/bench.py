@@ -239,6 +239,8 @@ class _Machines:
         elements = size // dtypes.SIZES[self.setting.dtype]
         if elements % self.setting.setup.layout.n or strategy.spec in AUTOMATIC:
             return False
+        if self.setting.setup.running(strategy).runtime.kernels:
+            return False  # its links carry more than the bytes, so that sums round differently
         return bool(strategy.chunk) or not strategy.pipelined
 
     def refusal(self, strategy: Strategy, size: int) -> tuple[str, InputError] | None:
