@@ -10,13 +10,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import numpy as np
+
 from simreduce import dtypes
-from simreduce.algorithms.alike import plan_each
 from simreduce.algorithms.planner import Options, Results, Tensors
 from simreduce.algorithms.ring_subdivisions import subdivision_order
+from simreduce.algorithms.together import plan_together
+from simreduce.algorithms.walks import paths, walks
 from simreduce.errors import OptionNotTaken, StrategyError
 from simreduce.layouts import Layout
-from simreduce.plan import PlanBuilder, Value
+from simreduce.plan import PlanBuilder, Values
 
 ALIGNMENT = 64
 """Bytes; EIGEN_MAX_ALIGN_BYTES of the released binaries."""
@@ -34,7 +37,15 @@ def collective(b: PlanBuilder, layout: Layout, tensors: Tensors, options: Option
     offsets = [0] if options.shards == 1 or local == 1 else [0, -(local // 2)]
     tasks = rank_order(layout)
     rings = [subdivision_order(tasks, offset) for offset in offsets]
-    return plan_each(b, tensors, lambda tensor, _: runtime_ring(b, tensor, rings))
+
+    def many(b: PlanBuilder, tensors: Values) -> Values:
+        return runtime_ring(b, tensors, rings)
+
+    def full_fields(tensor: Values) -> int:
+        width, fields = dtypes.SIZES[tensor.dtype], layout.n * len(rings)
+        return int(np.count_nonzero(field_sizes(int(tensor.elements[0]), fields, width)))
+
+    return plan_together(b, tensors, many, shape=full_fields)
 
 
 def rank_order(layout: Layout) -> list[list[int]]:
@@ -66,28 +77,17 @@ def field_sizes(elements: int, fields: int, element_bytes: int) -> list[int]:
     return [max(0, min(step, elements - f * step)) for f in range(fields)]
 
 
-def runtime_ring(
-    b: PlanBuilder, values: Sequence[Value], rings: Sequence[Sequence[int]]
-) -> list[Value]:
-    """The sum of `values` on the device of each. Field f is segment f // K of subdivision f % K.
+def runtime_ring(b: PlanBuilder, values: Values, rings: Sequence[Sequence[int]]) -> Values:
+    """The sum by tensor and rank, of tensors with as many fields that are not empty. Field f is
+    segment f // K of subdivision f % K.
 
     Pass 0: segment c starts at ring rank c and every next rank adds what arrives to its own; pass
     1: the sum goes on from rank c-1 to the others.
     """
-    own = {value.device: value for value in values}
-    done: dict[int, list[Value]] = {device: [] for device in own}
-    n, lo = len(values), values[0].lo
-    sizes = field_sizes(values[0].hi - lo, n * len(rings), dtypes.SIZES[values[0].dtype])
-    for f, size in enumerate(sizes):
-        if not size and f:
-            continue
-        segment, order = f // len(rings), rings[f % len(rings)]
-        path = [order[(segment + hop) % n] for hop in range(2 * n - 1)]
-        value = own[path[0]]._replace(lo=lo, hi=lo + size)  # a view
-        for device in path[1:n]:
-            arrived = b.copy(value, device, value.lo, value.hi)
-            value = b.add([own[device]._replace(lo=value.lo, hi=value.hi), arrived])
-        for arrived in (value, *b.walk(value, path[n:])):
-            done[arrived.device].append(arrived)
-        lo += size
-    return [b.concat(done[value.device], in_place=True) for value in values]
+    fields, width = values.shape[1] * len(rings), dtypes.SIZES[values.dtype]
+    sizes = [field_sizes(size, fields, width) for size in values.elements[:, 0].tolist()]
+    edges = np.cumsum([[0, *each] for each in sizes], axis=1)
+    some = np.arange(max(int(np.count_nonzero(sizes[0])), 1))
+    lo, hi = (values.lo[:, :1, None] + edges[:, None, at] for at in (some, some + 1))
+    path = paths(np.array(rings)[some % len(rings)], some // len(rings))
+    return b.joins(walks(b, values[..., None].view(lo, hi), path, own_first=True))

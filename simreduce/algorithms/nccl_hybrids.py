@@ -28,11 +28,10 @@ def nccl_xring(b: PlanBuilder, layout: Layout, tensors: Tensors, options: Option
         raise StrategyError("the ring across has one GPU per task, so it takes 1 sub-chunk only")
 
     def upper(b: PlanBuilder, firsts: Sequence[Value]) -> list[Value]:
-        return (
-            ring_all_reduce(b, firsts, [[v.device for v in firsts]])
-            if len(firsts) > 1
-            else list(firsts)
-        )
+        if len(firsts) == 1:
+            return list(firsts)
+        made = ring_all_reduce(b, Values.of(firsts)[None, :], [range(len(firsts))])
+        return list(made[0, :])
 
     return _hybrid(b, layout, tensors, options, upper)
 

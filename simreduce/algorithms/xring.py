@@ -10,11 +10,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from simreduce.algorithms.alike import plan_each
+import numpy as np
+
 from simreduce.algorithms.planner import Options, Results, Tensors
+from simreduce.algorithms.together import plan_together
+from simreduce.algorithms.walks import paths, walks
 from simreduce.errors import StrategyError
 from simreduce.layouts import Layout
-from simreduce.plan import PlanBuilder, Value
+from simreduce.plan import Aside, PlanBuilder, Values
 
 
 def ring_orders(tasks: Sequence[Sequence[int]], shards: int) -> list[list[int]]:
@@ -48,39 +51,48 @@ def xring(b: PlanBuilder, layout: Layout, tensors: Tensors, options: Options) ->
     if n < 2:
         raise StrategyError("needs 2 GPUs or more")
     orders = ring_orders(layout.ring_tasks, options.shards)
-    return plan_each(b, tensors, lambda tensor, _: ring_all_reduce(b, tensor, orders))
+
+    def many(b: PlanBuilder, tensors: Values) -> Values:
+        return ring_all_reduce(b, tensors, orders)
+
+    def is_padded(tensor: Values) -> bool:
+        return padded_split(int(tensor.elements[0]), n * len(orders))[1] > 0
+
+    return plan_together(b, tensors, many, shape=is_padded)
 
 
-def ring_all_reduce(
-    b: PlanBuilder, values: Sequence[Value], orders: Sequence[Sequence[int]]
-) -> list[Value]:
-    """The sum of `values`, on the device of each; `orders` are devices in ring order, one ring per
-    sub-chunk.
+def ring_all_reduce(b: PlanBuilder, values: Values, orders: Sequence[Sequence[int]]) -> Values:
+    """The sum by tensor and rank, of tensors that are all padded or none; `orders` are ranks in
+    ring order, one ring per sub-chunk.
     """
-    n, shards = len(values), len(orders)
-    piece, pad = padded_split(values[0].hi - values[0].lo, n * shards)
-    parts = {value.device: b.split(_pad(b, value, pad), [piece] * (n * shards)) for value in values}
-    done: dict[int, list[Value]] = {value.device: [] for value in values}
-    for segment in range(n):
-        for s, order in enumerate(orders):
-            index = segment * shards + s
-            # Segment g starts at rank g+1, is summed on its way to rank g, then goes round once
-            # more as it is.
-            path = [order[(segment + 1 + hop) % n] for hop in range(2 * n - 1)]
-            start, reduce, gather = path[0], path[1:n], path[n:]
-            own = {device: pieces[index] for device, pieces in parts.items()}
-            total = b.walk(parts[start][index], reduce, own=own.__getitem__)[-1]
-            for value in (total, *b.walk(total, gather)):
-                done[value.device].append(value)
-    return [_strip(b, done[value.device], value) for value in values]
+    n, shards = values.shape[1], len(orders)
+    piece = np.arange(n * shards)
+    own = _split(b, values, len(piece))
+    # Segment g starts at rank g+1, is summed on its way to rank g, then goes round once more.
+    path = paths(np.array(orders)[piece % shards], piece // shards + 1)
+    return _strip(b, walks(b, own, path), values)
 
 
-def _pad(b: PlanBuilder, value: Value, pad: int) -> Value:
-    if not pad:
-        return value
-    return b.concat([value, b.zeros(value.device, value.hi, value.hi + pad, value.dtype)])
+def _split(b: PlanBuilder, values: Values, count: int) -> Values:
+    """By tensor, rank and piece; rank by rank in program order."""
+    aside = Aside(b, values.shape[1])
+    whole = aside.lift(values, np.arange(values.shape[1]))
+    size = -(-values.elements // count)
+    end = values.lo + size * count
+    if (end > values.hi).all():
+        pads = aside.paddings(whole.device, values.hi, end, values.dtype)
+        whole = aside.joins(Values.stack([whole, pads], axis=2), in_place=False)
+    lo = values.lo[..., None] + size[..., None] * np.arange(count)
+    pieces = aside.slices(whole[..., None].view(lo, lo + size[..., None]))
+    aside.settle()
+    return aside.settled(pieces)
 
 
-def _strip(b: PlanBuilder, pieces: list[Value], like: Value) -> Value:
-    whole = b.concat(pieces)
-    return b.slice(whole, like.lo, like.hi) if whole.hi > like.hi else whole
+def _strip(b: PlanBuilder, pieces: Values, like: Values) -> Values:
+    """What is left of the pieces without the padding, rank by rank in program order."""
+    aside = Aside(b, like.shape[1])
+    whole = aside.joins(aside.lift(pieces, np.arange(like.shape[1])[:, None]), in_place=False)
+    if (whole.hi > like.hi).all():
+        whole = aside.slices(whole.view(like.lo, like.hi))
+    aside.settle()
+    return aside.settled(whole)

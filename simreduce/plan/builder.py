@@ -211,6 +211,10 @@ class PlanBuilder(OpList):
             Kind.INPUT, Values(device, device, *_intervals(device, lo, hi), dtype), arg=device
         )
 
+    def paddings(self, device: Ints, lo: Ints, hi: Ints, dtype: int = 0) -> Values:
+        """Zeros for the addresses [lo, hi) on the devices."""
+        return self._extend(Kind.INPUT, Values(device, device, lo, hi, dtype), arg=ZEROS)
+
     def copies(
         self,
         values: Values,
@@ -257,9 +261,9 @@ class PlanBuilder(OpList):
         """Every value by an op of its own: what `joins` needs of views."""
         return self._extend(Kind.SLICE, values, [values.op])
 
-    def joins(self, values: Values) -> Values:
-        """Join the adjacent intervals along the last axis, which lie in one buffer already (a
-        CONCAT in place, free).
+    def joins(self, values: Values, *, in_place: bool = True) -> Values:
+        """Join the adjacent intervals along the last axis, which with `in_place` lie in one buffer
+        already (a CONCAT in place, free).
 
         An axis of one entry is only dropped.
         """
@@ -267,7 +271,7 @@ class PlanBuilder(OpList):
         if values.shape[-1] == 1:
             return first
         whole = Values(first.op, first.device, first.lo, last.hi, values.dtype)
-        return self._extend(Kind.CONCAT, whole, values.op, arg=IN_PLACE)
+        return self._extend(Kind.CONCAT, whole, values.op, arg=IN_PLACE if in_place else 0)
 
     def scales(self, values: Values, divisor: int) -> Values:
         """Divide every value by a count."""
