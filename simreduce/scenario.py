@@ -80,12 +80,12 @@ SCENARIO = Format(
     Field("faithful", FLAG, "Upstream's quirks instead of what a user intends.", default=False),
     Field("topology_overrides", MapOf(ANYTHING, key="KEY"),
           'Keys of the machine\'s file, dotted or nested: `"links.qpi.bandwidth" = "9.6 GB/s"`.'),
-    Field("nccl", TableOf(SETTINGS), "What NCCL is told.", default_words="nothing"),
+    Field("nccl", TableOf(SETTINGS), "NCCL's settings.", default_words="none"),
     Field("step", _LaterTable(STEP), "What a training step computes, for `simreduce step`."),
     Field("replicas", _LaterTable(replicas.REPLICAS), "Synchronous replicas, instead of `step`."),
 )  # fmt: skip
 _UNUSED = {
-    "step": "a step is asked about, and so are [replicas]; give one of the two",
+    "step": "a scenario has a step or [replicas], not both",
     "strategies": "[replicas] sends gradients to their servers, by no strategy",
     "repeat": "replicas.repetitions says how often",
     "gpu_indices": "replicas.workers says which GPUs, in which order",

@@ -147,7 +147,7 @@ def _check(values: Values, faults: Faults, path: str) -> None:
 
 SETTINGS = Format(
     "nccl",
-    "What NCCL is told by its environment variables. They have the names and words of NCCL.",
+    "NCCL's environment variables, with NCCL's names and words.",
     Field("version", _VERSION, "The version of NCCL.", default_words=".".join(map(str, CURRENT))),
     Field(
         "NCCL_ALGO",

@@ -1,4 +1,4 @@
-"""Reading files that say how many of which machine stand on which network, and no more."""
+"""Reads files of clusters: machines of one kind on a network."""
 
 from __future__ import annotations
 

@@ -182,7 +182,7 @@ LINK_FIGURES = Format(
 _SIZE = whole(1)
 CLUSTER = Format(
     "machines on a network",
-    "How many of which machine stand on which network, and no more.",
+    "A cluster: machines of one kind on a network.",
     *_HEAD,
     Field("nodes", whole(1), "How many machines.", required=True),
     Field("machine", LINE, "A file beside this one, or a shipped machine.", required=True),

@@ -50,7 +50,7 @@ GRADIENT = Format(
 _LAYER = Format(
     "layers",
     "A layer, whose gradients are complete when its backward pass is done, after those of all"
-    " layers below it. What a model calls twice is two layers, the first of which has the"
+    " layers below it. A layer that a model calls twice is two layers; the first has the"
     " gradients.",
     Field("name", LINE, "Its name, different from all others.", required=True),
     Field("forward", WORK, "Work of one sample's forward pass, two operations for a multiplication"

@@ -201,7 +201,7 @@ def test_of_what_repetitions_times_are(simreduce, asking):
         (
             SMALL + '[step]\nbatch = 1\ntime = "1 s"\n',
             (),
-            "mine.toml: step: a step is asked about, and so are [replicas]; give one of the two",
+            "mine.toml: step: a scenario has a step or [replicas], not both",
         ),
         (SMALL, ("--slow", "gpu9=2"), "switch:4: no device 'gpu9'"),
         (
