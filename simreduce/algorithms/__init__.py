@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 
 from simreduce import workers
-from simreduce.algorithms import nccl, packed_trees
+from simreduce.algorithms import nccl, packed_trees, relay
 from simreduce.algorithms.blueconnect import blueconnect
 from simreduce.algorithms.collective import collective
 from simreduce.algorithms.copy_to_device import copy_to_cpu, copy_to_gpus, reduce_to_one
@@ -44,6 +44,10 @@ PACKS = (0, 2, 4, 8, 16)
 
 LIBRARY_PACKS = (0, 1, 8)
 """The same for what libraries run: on whole buffers, as Horovod fuses them and DDP buckets them."""
+
+
+_MOST_RELAYED = 16
+"""GPUs up to which rankings try all-to-alls with relays, whose plans have paths for each pair."""
 
 
 def _one(_: Layout) -> Sequence[int]:
@@ -78,6 +82,10 @@ def _across_alike(layout: Layout) -> Sequence[int]:
 
 def _searched(layout: Layout) -> Sequence[int]:
     return (1,) if layout.n <= MOST_RANKS else ()
+
+
+def _relayed(layout: Layout) -> Sequence[int]:
+    return (1,) if 1 < layout.n <= _MOST_RELAYED else ()
 
 
 def _eight_only(layout: Layout) -> Sequence[int]:
@@ -202,7 +210,11 @@ _OWN: Mapping[str, Sequence[Algorithm]] = {
     "all_gather": (*_nccl("all_gather", ring="rings"), _trees(packed_trees.all_gather)),
     "reduce": (*_nccl("reduce", ring="rings"), _trees(packed_trees.reduce)),
     "broadcast": (*_nccl("broadcast", ring="rings"), _trees(packed_trees.broadcast)),
-    "all_to_all": _nccl("all_to_all"),
+    "all_to_all": (
+        *_nccl("all_to_all"),
+        Algorithm("relay", relay.all_to_all, "parts go over other GPUs where that is faster",
+                  choices=_relayed, pipelined=True, packs=LIBRARY_PACKS),
+    ),
     "send_receive": _nccl("send_receive"),
 }
 # fmt: on

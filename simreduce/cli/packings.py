@@ -4,7 +4,7 @@ good it is.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import click
@@ -26,15 +26,23 @@ from simreduce.layouts import Layout, layout
 from simreduce.pictures import Panel, patterns_picture
 from simreduce.synthesis import optimum
 from simreduce.synthesis.network import Network, is_connected
+from simreduce.synthesis.relays import all_to_all, all_to_all_paths
 from simreduce.synthesis.rings import all_reduce_rate, best_order, hops, ring_packing
 from simreduce.synthesis.text import ring_text, tree_lines
-from simreduce.synthesis.trees import PACKINGS, SpanningTree, Trees
+from simreduce.synthesis.trees import PACKINGS as TREES, SpanningTree, Trees
 from simreduce.topology import Topology, load_topology
 from simreduce.units import plural
 from simreduce.version import __version__
 
 _GB = 1e9
 _ROOTED = ("broadcast", "reduce")
+_IN_PARTS = ("all_gather", "reduce_scatter", "all_to_all")
+"""Collectives whose trees carry a part of the tensor, one of as many as there are ranks."""
+
+PACKINGS: Mapping[str, Callable[[Network, int], Trees]] = {
+    **TREES,
+    "all_to_all": lambda network, _: all_to_all_paths(network),
+}
 
 
 _common = options(
@@ -105,7 +113,7 @@ def _ring(network: Network, ring: Sequence[int], rate: float) -> dict[str, Any]:
 def trees(
     topology: str, as_json: bool, collective: str, root: int | None, bound: bool, **given: Any
 ) -> None:
-    """Find the trees that share TOPOLOGY best.
+    """Find the trees that share TOPOLOGY best; for all_to_all, paths over other GPUs.
 
     Where direct links connect the GPUs, only these are used; otherwise the routes between them.
     """
@@ -144,7 +152,8 @@ def trees(
         Panel(f"{x / _GB:.2f} GB/s", tree.down or tree.up, x, tree.root)
         for tree, x in found.patterns
     ]
-    about = f"{collective}, {plural(len(panels), 'tree')}"
+    word = "path" if collective == "all_to_all" else "tree"
+    about = f"{collective}, {plural(len(panels), word)}"
     result = _Packing("topo trees", machine, network, about, outcome, document, lines, panels)
     _show(result, as_json, given["svg"], given["png"])
 
@@ -160,8 +169,11 @@ def _tree(network: Network, tree: SpanningTree, rate: float) -> dict[str, Any]:
 
 def _tree_outcome(network: Network, collective: str, root: int, found: Trees | None) -> _Outcome:
     # The share of one root's trees is 1/n of the tensor.
-    times = network.ranks if collective in ("all_gather", "reduce_scatter") else 1
-    best = optimum.best_rate(network, collective, root)
+    times = network.ranks if collective in _IN_PARTS else 1
+    if collective == "all_to_all":
+        best: optimum.Optimum | None = all_to_all(network)
+    else:
+        best = optimum.best_rate(network, collective, root)
     limit = best or min(
         optimum.all_gather(network), optimum.ports(network), key=lambda bound: bound.rate
     )

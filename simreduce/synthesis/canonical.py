@@ -146,7 +146,8 @@ class _Search:
     def _tell_apart(self, colours: Colours, *ranks: np.int64) -> Colours:
         """The colours once each of `ranks` has one of its own."""
         made, several = colours.copy(), list(ranks)
-        made[several] = _mix(made[several] + np.arange(1, len(several) + 1, dtype=np.uint64))
+        turns: Colours = np.arange(1, len(several) + 1, dtype=np.uint64)
+        made[several] = _mix(made[several] + turns)
         return self._refine(made)
 
     def _refine(self, colours: Colours) -> Colours:

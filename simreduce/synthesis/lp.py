@@ -4,15 +4,17 @@ here.
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
 from simreduce.arrays import Floats
 from simreduce.errors import InternalError
 
 
-def maximise(goal: Floats, table: Floats, limit: Floats) -> tuple[float, Floats, Floats]:
+def maximise(goal: Floats, table: Any, limit: Floats) -> tuple[float, Floats, Floats]:
     """Find max goal.x over x >= 0 with table x <= limit: the value, x at a vertex, and the price of
-    every row.
+    every row. `table` is an array or one of scipy's sparse arrays.
 
     Equal inputs give equal answers: the solver is single-threaded and is given no clock.
     """

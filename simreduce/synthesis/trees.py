@@ -88,13 +88,13 @@ def _depth(down: Sequence[Edge], root: int) -> int:
 @functools.lru_cache(maxsize=32)
 def all_reduce_trees(network: Network) -> Trees:
     """Trees that sum at their root and broadcast from there; the rate is the sum of the shares."""
-    return _trees(network, _all_reduce)
+    return search_in_order(network, _all_reduce)
 
 
 @functools.lru_cache(maxsize=64)
 def broadcast_trees(network: Network, root: int) -> Trees:
     """Trees from `root`; the rate is the sum of the shares."""
-    return _trees(network, _broadcast, root)
+    return search_in_order(network, _broadcast, root)
 
 
 @functools.lru_cache(maxsize=64)
@@ -106,7 +106,7 @@ def reduce_trees(network: Network, root: int) -> Trees:
 @functools.lru_cache(maxsize=16)
 def all_gather_trees(network: Network) -> Trees:
     """Trees from every rank; the rate is the sum of the shares of *one* root, the same for all."""
-    return _trees(network, _all_gather)
+    return search_in_order(network, _all_gather)
 
 
 @functools.lru_cache(maxsize=16)
@@ -115,7 +115,7 @@ def reduce_scatter_trees(network: Network) -> Trees:
     return _reverse(all_gather_trees(network.reverse()))
 
 
-def _trees(network: Network, search: Callable[[Network], Trees], root: int = -1) -> Trees:
+def search_in_order(network: Network, search: Callable[[Network], Trees], root: int = -1) -> Trees:
     """What `search` finds in canonical order, where `root` is the first."""
     ordered, ranks = canonical(network, root)
     found = search(ordered)

@@ -54,6 +54,18 @@ def test_trees_of_a_broadcast(simreduce):
     )
 
 
+def test_paths_of_an_all_to_all(simreduce):
+    """Every pair of a DGX-1V has 3/8 of a link of 24 GB/s."""
+    out = simreduce("topo", "trees", "dgx1v", "--collective", "all_to_all").out
+    document = json.loads(
+        simreduce("topo", "trees", "dgx1v", "--collective", "all_to_all", "--json").out
+    )
+
+    assert "8 GPUs: all_to_all, 61 paths\n# 72.00 GB/s of at most 72.00 over direct links" in out
+    assert "# bottleneck links gpu" in out
+    assert 56 * 9 == pytest.approx(sum(tree["share_gb_per_s"] for tree in document["trees"]))
+
+
 @pytest.mark.parametrize(("machine", "rate"), [("dgx1v", 576 / 7), ("full:64", 800)])
 def test_a_bound_alone_packs_nothing(simreduce, monkeypatch, machine, rate):
     monkeypatch.setattr("simreduce.cli.packings.PACKINGS", {"all_reduce": None})
