@@ -27,7 +27,7 @@ from simreduce.formats import (
 )
 from simreduce.textfiles import parse_toml, read_text
 from simreduce.workload.model import Layer, Model
-from simreduce.workload.workload import Gradient, Workload
+from simreduce.workload.workload import MOST_GRADIENTS, Gradient, Workload, too_many
 
 _COUNT = whole(0)
 
@@ -81,6 +81,10 @@ def read_file(text: str) -> Model | Workload:
     content = read_text(Path(text), WorkloadError)
     faults = Faults(text)
     if Path(text).suffix != ".toml":
+        if content.count("\n") > MOST_GRADIENTS:  # reading them all would take long
+            rest = sum(bool(line.strip()) and line[0] != "#" for line in content.split("\n"))
+            if rest - 1 > MOST_GRADIENTS:
+                raise too_many(text, rest - 1)
         rows = read_csv(content, GRADIENT.keys, _EXAMPLE, faults, WorkloadError)
         tables = [(place, GRADIENT.read(_cells(row), faults, place)) for place, row in rows]
         return _list("", text, tables, faults)
