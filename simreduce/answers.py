@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, fields
 from importlib import import_module
 from typing import Any, TypeVar
@@ -12,6 +12,7 @@ from simreduce import engine, plots, units
 from simreduce.plan import Kind
 from simreduce.report.bench import bench_document, bench_rows
 from simreduce.report.busbw import busbw
+from simreduce.report.heads import runtimes_text
 from simreduce.report.ranking import ranking_document, ranking_rows
 from simreduce.report.steps import step_document, step_rows, step_tracks
 from simreduce.setup import Setup
@@ -153,7 +154,7 @@ class Ranking(Answer, rank.Ranking):
     @property
     def subtitle(self) -> str:
         """The runtime and the calibration."""
-        return _name_models(self.scenario.setup)
+        return _name_models((c.runtime for c in self.candidates), self.scenario.setup)
 
     def table(self) -> Table:
         """A row per plan, fastest first."""
@@ -189,7 +190,7 @@ class StepRanking(Answer, steps.StepRanking):
     @property
     def subtitle(self) -> str:
         """The runtime and the calibration."""
-        return _name_models(self.scenario.setup)
+        return _name_models((c.runtime for c in self.candidates), self.scenario.setup)
 
     def table(self) -> Table:
         """A row per method, shortest step first."""
@@ -232,7 +233,7 @@ class Bench(Answer):
     @property
     def subtitle(self) -> str:
         """The runtime and the calibration."""
-        return _name_models(self.setup)
+        return _name_models((row.runtime for row in self.rows), self.setup)
 
     def table(self) -> Table:
         """A row per size and strategy."""
@@ -261,8 +262,8 @@ class Bench(Answer):
         return plots.draw_curves(curves, self.headline, self.subtitle)
 
 
-def _name_models(setup: Setup) -> str:
-    return f"runtime {setup.runtime.name}, calibration {setup.calibration.name}"
+def _name_models(runtimes: Iterable[str], setup: Setup) -> str:
+    return f"runtime {runtimes_text(runtimes)}, calibration {setup.calibration.name}"
 
 
 def present(kind: type[A], value: Any) -> A:
