@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
 from typing import Any, TypeVar
@@ -24,7 +25,6 @@ from simreduce.cli.progress import Progress
 from simreduce.cli.setups import Collective, collective_options, read_collective, setup_options
 from simreduce.cli.sizes import sizes_options
 from simreduce.cli.strategies import algo_option, read_strategies
-from simreduce.engine import check_routes
 from simreduce.errors import InputError
 from simreduce.formats import Faults
 from simreduce.report.bench import bench_document, bench_table, folded_lines, nccl_tests_document
@@ -88,7 +88,8 @@ def bench(
     if faults.problems or question is None:
         raise InputError(faults.problems)
     began = _now()
-    strategies = [s for s, by_name in question.strategies if by_name or _can_run(question, s)]
+    strategies = [strategy for strategy, _ in question.strategies]
+    by_name = all(by_name for _, by_name in question.strategies)
     rows, complete = _until_stopped(
         measure(
             question.setup,
@@ -98,9 +99,12 @@ def bench(
             faithful=question.faithful,
             root=question.root,
             fold=fold,
+            leave_out=None if by_name else _leave_out,
         ),
         len(strategies) * len(question.nbytes),
     )
+    if not by_name:
+        rows = _by_size(rows)
     ranks, name = question.setup.layout.n, question.setup.machine.name
     ended = _now()
     if as_json:
@@ -176,19 +180,18 @@ def _strategies(texts: tuple[str, ...], collective: str) -> Named:
     return read_strategies(texts or ("ring" if "ring" in known else names[0],), names, collective)
 
 
-def _can_run(question: Collective[Named], strategy: Strategy) -> bool:
-    """Whether the machine can run a strategy at every size; says why not on stderr."""
-    try:
-        plans = [
-            question.setup.compile(
-                strategy, workload, root=question.root, faithful=question.faithful
-            )
-            for workload in question.workloads
-        ]
-        check_routes(plans[0], question.setup.machine)
-    except InputError as error:
-        for problem in error.problems:
-            reason = problem.removeprefix(f"{strategy.text}: ")
-            click.echo(f"{strategy.text} left out: {reason}", err=True)
-        return False
-    return True
+def _leave_out(strategy: Strategy, error: InputError) -> None:
+    """Say on stderr why the machine cannot run a strategy at every size."""
+    for problem in error.problems:
+        reason = problem.removeprefix(f"{strategy.text}: ")
+        click.echo(f"{strategy.text} left out: {reason}", err=True)
+
+
+def _by_size(rows: Sequence[BenchRow | Stuck]) -> list[BenchRow | Stuck]:
+    """Rows size by size that came strategy by strategy."""
+    seen: Counter[str] = Counter()
+    places = []
+    for row in rows:
+        places.append(seen[row.strategy])
+        seen[row.strategy] += 1
+    return [rows[i] for i in sorted(range(len(rows)), key=places.__getitem__)]

@@ -134,8 +134,12 @@ def bench(
     faithful: bool = False,
     root: int = 0,
     fold: bool | None = None,
+    leave_out: Callable[[Strategy, InputError], None] | None = None,
 ) -> Iterator[BenchRow | Stuck]:
     """Rows size by size, in the order of `strategies` within a size.
+
+    With `leave_out`, rows come strategy by strategy, and strategies that are refused at some size
+    go to it instead.
 
     InputError names every strategy that is refused: before the first size is simulated, or after
     the first size at which one is. Sizes are rounded down to whole elements, and to equal parts
@@ -154,6 +158,15 @@ def bench(
     if fold is False and isinstance(setup.machine, Folded):
         setup = unfolded(setup, NotFoldable(f"{setup.machine.name}: too large to hold unfolded"))
     at = _Machines(_Setting(setup, dtype, faithful, root), fold=fold is not False)
+    if leave_out is not None:
+        for strategy in strategies:
+            try:
+                rows = [at.do(_row, strategy, size) for size in nbytes]
+            except InputError as error:
+                leave_out(strategy, error)
+            else:
+                yield from rows
+        return
     if len(strategies) > 1:  # one by itself is refused as soon anyway
         _refuse(
             [each for each in (at.refusal(strategy, nbytes[0]) for strategy in strategies) if each]

@@ -162,3 +162,27 @@ def test_a_runtime_that_is_given_is_that_of_every_row(runtime):
     assert ["tensorflow", *["nccl"] * 3, "tensorflow"] == [row.runtime for row in own]
     for row, expected in zip(own, rows, strict=True):
         assert row.runtime != runtime.name or row.seconds == expected.seconds
+
+
+def test_of_all_strategies_each_plan_is_compiled_once_and_the_refused_are_left_out(monkeypatch):
+    """Rows are those of the strategies by name; the refused are named once, with the reason."""
+    compiled, left = [], []
+    real = Setup.compile
+
+    def compile_and_count(setup, strategy, workload, *args, **kwargs):
+        compiled.append((str(strategy), workload.elements))
+        return real(setup, strategy, workload, *args, **kwargs)
+
+    monkeypatch.setattr(Setup, "compile", compile_and_count)
+    setup = Setup("full:4")
+    named = [parse_strategy(text) for text in ("direct", "ring")]
+    wanted = list(bench(setup, named, [4096, 8192]))
+    compiled.clear()
+    refused = parse_strategy("hierarchical_copy_gcp_v100")
+    every = [named[0], refused, named[1]]
+    rows = list(bench(setup, every, [4096, 8192], leave_out=lambda *each: left.append(each)))
+
+    assert sorted(wanted, key=lambda row: row.strategy) == rows
+    assert [refused] == [strategy for strategy, _ in left]
+    assert "needs exactly 8 devices" in str(left[0][1])
+    assert len(set(compiled)) == len(compiled) == 5
