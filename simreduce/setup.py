@@ -36,7 +36,7 @@ from simreduce.nccl import DEFAULTS, Settings, facts
 from simreduce.nccl.decide import Decide
 from simreduce.plan import Plan
 from simreduce.strategy import Strategy, compile_collective, parse_strategy
-from simreduce.strategy.size import check_size
+from simreduce.strategy.size import Compile, check_size, takes_long
 from simreduce.topology import Folded, Topology, load_topology
 from simreduce.topology.from_networkx import is_graph
 from simreduce.workload import Workload, load_workload
@@ -208,11 +208,11 @@ class Setup:
 
     def check_size(self, strategy: Strategy, workload: Workload, *, faithful: bool = False) -> None:
         """PlanTooLarge if the plan of all ranks, unfolded, would surely not fit into memory."""
+        check_size(strategy, workload, self.layout, _build(faithful=faithful))
 
-        def build(one: Strategy, some: Workload, few: Layout) -> Plan:
-            return compile_collective(one.collective, one, some, few, faithful=faithful)
-
-        check_size(strategy, workload, self.layout, build)
+    def takes_long(self, strategy: Strategy, workload: Workload) -> bool:
+        """Whether the plan of all ranks, unfolded, would take several seconds."""
+        return takes_long(strategy, workload, self.layout, _build(faithful=False))
 
     def simulate(self, plan: Plan, ready: Ready = 0.0) -> Result:
         """The prediction for a plan whose inputs exist from `ready` on, in seconds."""
@@ -284,3 +284,10 @@ def expect(value: Any, kinds: type[T] | tuple[type, ...], meant: str) -> T:
     if isinstance(value, kinds):
         return value  # type: ignore[return-value]
     raise TypeError(f"expected {meant}, got {type(value).__name__} {quote(value)}")
+
+
+def _build(*, faithful: bool) -> Compile:
+    def build(one: Strategy, some: Workload, few: Layout) -> Plan:
+        return compile_collective(one.collective, one, some, few, faithful=faithful)
+
+    return build

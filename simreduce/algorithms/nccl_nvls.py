@@ -20,7 +20,7 @@ from simreduce.algorithms.double_tree import parents, second_tree
 from simreduce.algorithms.nccl_lanes import chunk_count
 from simreduce.algorithms.tree import down, up
 from simreduce.algorithms.tree_shape import Tree
-from simreduce.errors import StrategyError
+from simreduce.errors import NotFoldable, StrategyError
 from simreduce.layouts import Decision, Layout
 from simreduce.plan import PlanBuilder, Values
 from simreduce.plan.plan import CHANNELS, merged_channel
@@ -41,7 +41,9 @@ def boxes(layout: Layout, ranks: Sequence[int]) -> list[Box]:
     tasks = [ranks] if whole else [[r for r in task if r in place] for task in layout.tasks]
     for task in filter(None, tasks):
         near = [each for each in layout.reducers if {*task} <= {*each.ranks}]
-        if not near or layout.machines > 1:
+        if layout.machines > 1:
+            raise NotFoldable("machines have different places in NCCL's tree")
+        if not near:
             raise StrategyError("needs switches that sum and link all GPUs of a machine (NVSwitch)")
         found.append((names.index(near[0].name), [place[rank] for rank in task]))
     if len({len(box[1]) for box in found}) > 1:

@@ -20,6 +20,9 @@ _SURE = 2
 _SMALL = 1 << 24
 """Plans that seem to have fewer ops are built at once."""
 
+LONG = 1 << 22
+"""A plan of so many ops takes several seconds to build, prove and simulate."""
+
 _TRIED = 100_000
 """A plan of so many ops is enough to go by."""
 
@@ -50,6 +53,13 @@ def check_size(strategy: Strategy, workload: Workload, layout: Layout, build: Co
     ops = int(times * expected_ops(strategy, workload, layout, build))
     if ops > _SURE * most_ops():
         raise too_large(ops, "about")
+
+
+def takes_long(strategy: Strategy, workload: Workload, layout: Layout, build: Compile) -> bool:
+    """Whether the plan of all ranks has about `LONG` ops or more."""
+    if _rough(strategy, workload, layout) * 16 < LONG:
+        return False
+    return expected_ops(strategy, workload, layout, build) > LONG
 
 
 def _rough(strategy: Strategy, workload: Workload, layout: Layout) -> int:

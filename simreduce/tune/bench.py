@@ -145,9 +145,10 @@ def bench(
     the first size at which one is. Sizes are rounded down to whole elements, and to equal parts
     where every rank has one. Pipelined strategies without a chunk size get the best one for an
     undisturbed run. Many equal GPUs are folded where that gives the same bits. Equal machines are
-    folded where a plan is too large to hold; sizes are then rounded down to equal parts too, and
-    only strategies with a chunk size are pipelined. Machines that are folded because they are many
-    are unfolded for strategies that cannot be folded. With `fold` False, nothing is folded.
+    folded where a plan takes long or is too large to hold; sizes are then rounded down to equal
+    parts too, and only strategies with a chunk size are pipelined. Machines that are folded because
+    they are many are unfolded for strategies that cannot be folded. With `fold` False, nothing is
+    folded.
     """
     if isinstance(setup.machine, Folded) and setup.disturbance != CALM:
         # Loaded whole instead, they would not fit.
@@ -217,6 +218,7 @@ class _Machines:
     def __init__(self, setting: _Setting, *, fold: bool) -> None:
         self.setting, self.fold = setting, fold
         self._whole: _Setting | None = None
+        self._one: _Setting | None = None
         one = folded_alike(setting.setup) if fold and not setting.faithful else None
         self._alike = one and replace(setting, setup=one)
 
@@ -226,14 +228,16 @@ class _Machines:
         if self._alike and self._folds(strategy, size):
             with suppress(NotFoldable):
                 return what(self._alike, strategy, size)
+        if self._takes_long(strategy, size):
+            with suppress(NotFoldable, PlanTooLarge):
+                return what(self._one_for(PlanTooLarge("it takes long")), strategy, size)
         try:
             return what(setting, strategy, size)
         except PlanTooLarge as why:
             if not self.fold:
                 raise
-            one = replace(setting, setup=folded(setting.setup, why))
             try:
-                return what(one, strategy, size)
+                return what(self._one_for(why), strategy, size)
             except NotFoldable as either:
                 raise PlanTooLarge([*why.problems, *either.problems]) from None
         except NotFoldable as why:
@@ -247,14 +251,28 @@ class _Machines:
         at = self.setting
         at.setup.check_size(strategy, _workload(at, strategy, size), faithful=at.faithful)
 
+    def _one_for(self, why: PlanTooLarge) -> _Setting:
+        """One machine for all; raises `why` if they cannot be folded."""
+        if self._one is None:
+            self._one = replace(self.setting, setup=folded(self.setting.setup, why))
+        return self._one
+
+    def _takes_long(self, strategy: Strategy, size: int) -> bool:
+        """Whether the plan of all machines would take long, and that of one says the same."""
+        at = self.setting
+        if not self.fold or at.faithful or at.setup.disturbance != CALM:
+            return False
+        if not isinstance(at.setup.machine, Topology) or not _cuts_alike(strategy):
+            return False
+        return at.setup.takes_long(strategy, _workload(at, strategy, size))
+
     def _folds(self, strategy: Strategy, size: int) -> bool:
         """Whether the folded machines reduce all elements, and in the same pieces."""
         elements = size // dtypes.SIZES[self.setting.dtype]
-        if elements % self.setting.setup.layout.n or strategy.spec in AUTOMATIC:
+        if elements % self.setting.setup.layout.n or not _cuts_alike(strategy):
             return False
-        if self.setting.setup.running(strategy).runtime.kernels:
-            return False  # its links carry more than the bytes, so that sums round differently
-        return bool(strategy.chunk) or not strategy.pipelined
+        # Links of NCCL's runtime carry more than the bytes, so that sums round differently.
+        return not self.setting.setup.running(strategy).runtime.kernels
 
     def refusal(self, strategy: Strategy, size: int) -> tuple[str, InputError] | None:
         """Why there is no such plan, or no way for what it sends; nothing is simulated."""
@@ -263,6 +281,11 @@ class _Machines:
         except InputError as error:
             return strategy.text, error
         return None
+
+
+def _cuts_alike(strategy: Strategy) -> bool:
+    """Whether folded machines reduce in the same pieces."""
+    return strategy.spec not in AUTOMATIC and (bool(strategy.chunk) or not strategy.pipelined)
 
 
 def _workload(at: _Setting, strategy: Strategy, size: int) -> Workload:

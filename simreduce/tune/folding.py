@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from simreduce.engine import CALM
 from simreduce.errors import NotFoldable, PlanTooLarge, StrategyError, TopologyError
-from simreduce.layouts import Layout, layout
+from simreduce.layouts import Decide, Decision, Layout, layout
 from simreduce.plan import verify, wrong_elements
 from simreduce.setup import Setup
 from simreduce.strategy import Strategy, compile_plan
@@ -16,6 +16,9 @@ from simreduce.workload import Workload
 PROVED_ON = (4, 3, 2)
 """Numbers of machines to prove a folded plan's strategy on; the first that it accepts counts."""
 
+
+MOST_UNFOLDED = 1 << 15
+"""GPUs in machines of several, each of which takes 60 kB and 2 ms of a core."""
 
 FOLDED_FROM = 64
 """Of so many equal GPUs on one switch, one is simulated for all."""
@@ -63,6 +66,9 @@ def unfolded(setup: Setup, why: NotFoldable) -> Setup:
     """
     if not isinstance(setup.machine, Folded) or setup.machine.whole is None:
         raise why
+    if len(setup.machine.devices) > 1 and setup.layout.n > MOST_UNFOLDED:
+        many = f"and {setup.layout.n} GPUs are too many to simulate one by one"
+        raise NotFoldable([*why.problems, f"{many}; try {MOST_UNFOLDED} or fewer"])
     return _on(setup, setup.machine.whole())
 
 
@@ -85,11 +91,24 @@ def proved_on_few(strategy: Strategy, workload: Workload, shape: Layout) -> tupl
             replace(g, elements=g.elements // shape.machines * machines) for g in workload.gradients
         ]
         few = replace(workload, gradients=tuple(parts))
+        small = replace(shape.few(machines), decide=_of_all(shape, machines))
         try:
-            plan = compile_plan(strategy, few, shape.few(machines))
+            plan = compile_plan(strategy, few, small)
         except StrategyError as error:
             refused = error
             continue
         return machines, wrong_elements(verify(plan))
     assert refused is not None  # noqa: S101 - two machines at least are folded
     raise refused
+
+
+def _of_all(shape: Layout, few: int) -> Decide | None:
+    """What NCCL chooses on all machines of `shape`, for a few of them."""
+    decide = shape.decide
+    if decide is None:
+        return None
+
+    def of_all(_: tuple[str, ...], collective: str, nbytes: int, wanted: Decision) -> Decision:
+        return decide(shape.ranks, collective, nbytes // few * shape.machines, wanted)
+
+    return of_all

@@ -140,3 +140,48 @@ def test_sizes_are_rounded_down_to_equal_parts():
     assert row(fold(load_topology("switch:7")), "ring", 1000).count == 245
     with pytest.raises(StrategyError, match="less than an element for each of 7 ranks"):
         row(fold(load_topology("switch:7")), "ring", 24)
+
+
+@pytest.mark.parametrize(
+    ("machine", "same"),
+    # GPUs of a DGX-1V share NICs, so that every second machine, crossed the other way round, loads
+    # its PCIe switches in another order.
+    [("gh200x7", 1e-12), ("p4dx3", 1e-12), ("alpsx4", 1e-12), ("dgx-h100x3", 1e-12),
+     ("dgx1vx4", 1e-2)],
+)  # fmt: skip
+@pytest.mark.parametrize("protocol", ["simple", "ll128"])
+def test_nccls_rings_of_equal_machines_take_as_long_folded(machine, same, protocol):
+    """Of equal parts."""
+    n, text = layout(load_topology(machine)).n, f"nccl:ring+{protocol}+channels=8"
+    whole, one = (row(load_machine(machine, folded=f), text, n * 8 << 15) for f in (False, True))
+    assert (whole.machines, one.machines) == (1, len(layout(load_topology(machine)).tasks))
+    assert whole.seconds == pytest.approx(one.seconds, rel=same)
+    assert (whole.count, whole.transfers, whole.wrong) == (one.count, one.transfers, one.wrong)
+
+
+def test_a_plan_that_takes_long_is_folded(monkeypatch):
+    monkeypatch.setattr("simreduce.strategy.size.LONG", 1 << 18)
+    asked, nbytes = [parse_strategy("nccl:ring+simple+channels=16")], [1 << 20]
+    (whole,) = bench(Setup("dgx-h100x16"), asked, nbytes, fold=False)
+    (found,) = bench(Setup("dgx-h100x16"), asked, nbytes)
+    assert (found.machines, found.proved_on, found.wrong) == (16, 4, 0)
+    assert found.seconds == pytest.approx(whole.seconds, rel=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("strategy", "settings"),
+    [
+        ("nccl:tree+ll", {}),
+        ("nccl:ring", {"disturbance": Disturbance(jitter=0.1)}),
+        ("nccl:ring", {"part": layout(load_topology("dgx-h100x4")).subset(24)}),
+    ],
+)
+def test_a_plan_that_takes_long_is_whole_where_it_cannot_be_folded(strategy, settings, monkeypatch):
+    monkeypatch.setattr(Setup, "takes_long", lambda *_: True)
+    (found,) = bench(Setup("dgx-h100x4", **settings), [parse_strategy(strategy)], [1 << 12])
+    assert found.machines == 1
+
+
+def test_trees_of_too_many_machines_are_refused_at_once():
+    with pytest.raises(NotFoldable, match="131072 GPUs are too many to simulate one by one"):
+        row(load_machine("dgx-h100x16384"), "nccl:nvlstree")
