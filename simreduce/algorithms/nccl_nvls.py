@@ -35,14 +35,14 @@ Box = tuple[int, list[int]]
 
 def boxes(layout: Layout, ranks: Sequence[int]) -> list[Box]:
     """A switch that sums for each machine, or one for all of them."""
+    if layout.machines > 1:
+        raise NotFoldable("machines have different places in NCCL's tree")
     place = {rank: i for i, rank in enumerate(ranks)}
     names, found = layout.devices, []
     whole = [each for each in layout.reducers if {*ranks} <= {*each.ranks}]
     tasks = [ranks] if whole else [[r for r in task if r in place] for task in layout.tasks]
     for task in filter(None, tasks):
         near = [each for each in layout.reducers if {*task} <= {*each.ranks}]
-        if layout.machines > 1:
-            raise NotFoldable("machines have different places in NCCL's tree")
         if not near:
             raise StrategyError("needs switches that sum and link all GPUs of a machine (NVSwitch)")
         found.append((names.index(near[0].name), [place[rank] for rank in task]))
@@ -85,13 +85,10 @@ def _across(b: PlanBuilder, sums: Values) -> Values:
 
 
 def chunk_bytes(nbytes: int, machines: int, at_once: int) -> int:
-    """Bytes of a chunk of NCCL's, of which `at_once` are sent by all heads on all channels
-    (NVIDIA/nccl src/enqueue.cc).
-    """
-    size = 1 << 16 if machines >= 4 else 1 << 17
+    """Bytes of NCCL's chunks, `at_once` on all channels of all heads (src/enqueue.cc)."""
+    size = 1 << (16 if machines >= 4 else 17)
     for loops, shorter in _LOOPS_ACROSS if machines > 1 else _LOOPS:
-        if nbytes < loops * at_once * size:
-            size = min(size, shorter)
+        size = min(size, shorter) if nbytes < loops * at_once * size else size
     return size
 
 
