@@ -36,7 +36,8 @@ class Runtime:
     ADD, SLICE, CONCAT, SCALE and CAST move bytes through their device's memory; `staged` whether
     copies between machines go through the memory of both hosts; `kernels` whether the copies of
     GPUs and their sums are steps of kernels like NCCL's, with the queues and costs of its Simple
-    protocol. What NCCL executes has NCCL's under every runtime.
+    protocol, and in no order but that of their connections. What NCCL executes has NCCL's under
+    every runtime.
     """
 
     name: str

@@ -130,6 +130,7 @@ def layout(topology: Topology | Folded) -> Layout:
                 name,
                 tuple(sorted(index[t] for t in ends if t in index)),
                 tuple(t for t in ends if t in near),
+                topology.nodes[name].kind == "nvswitch",
             )
             for name, ends in near.items()
         ),

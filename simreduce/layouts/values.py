@@ -48,12 +48,14 @@ it open.
 @dataclass(frozen=True, slots=True)
 class Reducer:
     """A switch that can sum what passes through it, with the ranks and the other such switches that
-    it is linked to.
+    it is linked to. One with `heads` gives a sum to the rank that asks for it, which sends it back
+    to be multicast (NVSwitch); others multicast it themselves (SHARP).
     """
 
     name: str
     ranks: tuple[int, ...]
     switches: tuple[str, ...]
+    heads: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -63,10 +63,13 @@ class Strategy:
     @property
     def by_nccl(self) -> bool:
         """Whether NCCL moves every byte: that of DDP or Horovod, which give it their buckets, or by
-        itself. NCCL within tasks only, or called by TensorFlow's packers, is not.
+        itself. Only kernels have switches sum, no copy of TensorFlow does. NCCL within tasks only,
+        or called by TensorFlow's packers, is not.
         """
         library = isinstance(self.packer, (DdpBuckets, Fusion))
-        return library or (isinstance(self.packer, NoPacking) and self.reduced_by_nccl)
+        summed = any(r.algorithm == "in_switch" for r in self.ranges)
+        alone = isinstance(self.packer, NoPacking) and self.reduced_by_nccl
+        return library or summed or alone
 
     @property
     def reduced_by_nccl(self) -> bool:

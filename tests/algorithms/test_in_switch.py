@@ -60,6 +60,50 @@ def test_every_rank_sends_once_and_receives_once():
     assert {**{f"gpu{i}": 1000 for i in range(8)}, "switch0": 8000} == sent == received
 
 
+@pytest.mark.parametrize("n", [2, 3, 8])
+def test_a_port_of_an_nvswitch_carries_the_parts_of_its_head_besides(n):
+    """S (1 + 1/n) each way, as NVLink SHARP moves it; a network's switch needs no heads."""
+    shape = Layout(
+        ranks=tuple(f"gpu{i}" for i in range(n)), tasks=(tuple(range(n)),), hosts=("",),
+        links=((0,) * n,) * n, reducers=(Reducer("s", tuple(range(n)), (), heads=True),),
+    )  # fmt: skip
+    plan = sr.compile("in_switch+chunk=3360", tensor(4 * 840 * 8, 0), shape)
+    sent, received = Counter(), Counter()
+    for source, target, elements in plan.copies():
+        sent[source] += elements
+        received[target] += elements
+
+    assert [] == sr.verify(plan)
+    assert dict.fromkeys(shape.ranks, 840 * 8 * (n + 1) // n) == {r: sent[r] for r in shape.ranks}
+    assert {r: received[r] for r in shape.ranks} == {r: sent[r] for r in shape.ranks}
+
+
+@pytest.mark.parametrize("gpus", [2, 4, 8])
+def test_an_nvswitch_takes_the_tensor_and_an_nth_of_it_over_a_port(gpus):
+    """S (1 + 1/n)/B from below, and little more with small chunks: algbw is not B for any n."""
+    machine = sr.load_topology("dgx-h100")
+    nbytes, bandwidth = 1 << 30, machine.links[0].bandwidth
+    shape = sr.layout(machine).subset(gpus)
+    plan = sr.compile("in_switch+chunk=1MiB", f"bytes:{nbytes}", shape)
+    wires = nbytes * (1 + 1 / gpus) / bandwidth
+
+    assert {link.bandwidth for link in machine.links if link.link_class == "nvlink4"} == {bandwidth}
+    assert wires <= sr.simulate(plan, machine, "ideal").seconds <= 1.3 * wires
+
+
+@pytest.mark.parametrize(
+    ("machine", "published", "off"),
+    [("dgx-h100", 479e9, 0.03), ("hgx-h200", 482e9, 0.05), ("hgx-b200", 846e9, 0.20)],
+)
+def test_large_tensors_have_the_bus_bandwidth_of_published_runs(machine, published, off):
+    """With the efficiency of NVLS that is fitted on Hopper: Blackwell's, never fitted, is lower."""
+    [row] = sr.bench(machine, "in_switch+chunk=4MiB", "8GiB").rows
+    found = 2 * 7 / 8 * row.nbytes / row.seconds
+
+    assert "nccl" == row.runtime
+    assert pytest.approx(published, rel=off) == found
+
+
 def test_the_spines_of_a_fat_tree_take_equal_shares():
     """Leaves of 4 ports with 2 spines: a leaf sums its ranks, a spine sums the leaves."""
     topology, plan = _planned(

@@ -299,7 +299,7 @@ class Oracle:
                 + plan.controls[plan.control_start[op] : plan.control_start[op + 1]].tolist()
             )
             stream = int(plan.stream[op])
-            if stream >= 0 and not Executor(plan.executor[op]).is_nccl:
+            if stream >= 0 and op not in steps and not Executor(plan.executor[op]).is_nccl:
                 before += [last_on_stream[stream]] if stream in last_on_stream else []
                 last_on_stream[stream] = op
             target = self.topology.nodes[plan.devices[plan.device[op]]]
@@ -309,7 +309,7 @@ class Oracle:
             channel = stream // len(plan.devices) if stream >= 0 else -1
             executor = Executor(plan.executor[op])
             if op in steps:
-                executor, channel = Executor.NCCL, -1
+                executor, channel = Executor.NCCL, -2 - channel
             call = Call(executor, kind, source, target, channel)
             dispatch = (
                 self.calibration.dispatch.get(kind.name.lower(), 0.0)

@@ -18,9 +18,10 @@ _NONE = -1
 _NO_IDS: AnyInts = np.zeros(0, dtype=np.int32)
 
 
-def find_successors(plan: Plan) -> tuple[AnyInts, AnyInts, AnyInts]:
-    """How many ops each one waits for, and the CSR rows of the ops that wait for it."""
-    stream = plan.ordered_streams
+def find_successors(plan: Plan, stream: AnyInts) -> tuple[AnyInts, AnyInts, AnyInts]:
+    """How many ops each one waits for, and the CSR rows of the ops that wait for it. `stream` has
+    the stream of each op that is in order, else `NO_STREAM`.
+    """
     n, streams = len(plan), int(stream.max(initial=NO_STREAM)) + 1
     reads = (
         plan.operand_start,

@@ -25,11 +25,12 @@ from simreduce.engine.lowering.lanes import number_lanes
 from simreduce.engine.lowering.lowered import Lowered
 from simreduce.engine.lowering.nccl import add_costs
 from simreduce.engine.lowering.resources import Resources
-from simreduce.engine.lowering.signatures import Signatures, group_ops
+from simreduce.engine.lowering.signatures import Signatures, group_ops, steps_of_kernels
 from simreduce.engine.lowering.sites import Site, find_site
 from simreduce.engine.lowering.uses import find_uses
 from simreduce.engine.runtime import IDEAL, Runtime
 from simreduce.plan import Executor, Kind, Plan
+from simreduce.plan.plan import NO_STREAM
 from simreduce.topology import Folded, Topology
 
 
@@ -75,7 +76,8 @@ def lower(
         weight=uses.weight,
     )
     calls = add_costs(calls, signatures, uses.sends, calibration.nccl)
-    dependencies = find_successors(plan)
+    stream = _ordered_streams(plan, runtime, site)
+    dependencies = find_successors(plan, stream)
     amount = _amount(plan, call, np.diff(uses.start) > 0)
     if processor:
         speed = core_speed(processor, resources.capacity)
@@ -83,7 +85,7 @@ def lower(
         call, calls, amount = add_core_flows(call, amount, calls, cores, moving, speed, disturbance)
     if disturbance.jitter:
         call, calls = scatter_costs(call, calls, disturbance)
-    return Lowered(call, calls, amount, *dependencies, tuple(numbers))
+    return Lowered(call, calls, amount, *dependencies, tuple(numbers), stream)
 
 
 def _amount(plan: Plan, call: AnyInts, moves: Bools) -> Floats:
@@ -92,6 +94,14 @@ def _amount(plan: Plan, call: AnyInts, moves: Bools) -> Floats:
     for some in blocks(len(plan)):
         np.multiply(plan.sizes(some), moves[call[some]], out=amount[some])
     return amount
+
+
+def _ordered_streams(plan: Plan, runtime: Runtime, site: Site) -> AnyInts:
+    """The streams that order ops. Steps of kernels wait for their connections only."""
+    if not runtime.kernels:
+        return plan.ordered_streams
+    steps = steps_of_kernels(plan, site.nodes[: len(plan.devices)])
+    return np.where(steps, NO_STREAM, plan.ordered_streams)
 
 
 def check_routes(plan: Plan, topology: Topology | Folded) -> None:

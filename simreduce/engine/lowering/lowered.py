@@ -29,6 +29,7 @@ class Lowered:
     successor_start: AnyInts
     successors: AnyInts  # ascending in every row
     lane_names: tuple[str, ...]
+    stream: AnyInts  # that orders each op, or NO_STREAM
 
     def part(self, plan: Plan, first: int) -> Lowered:
         """The lowering of `plan`, whose ops are those of this plan from `first` on, with the
@@ -43,14 +44,15 @@ class Lowered:
             self.amount[mine],
             *dependencies,
             self.lane_names,
+            self.stream[mine],
         )
 
     def _dependencies(self, plan: Plan, first: int) -> tuple[AnyInts, AnyInts, AnyInts]:
         """The waits and successors of a part. A stream may run through several parts, so a part
         that has streams is searched anew.
         """
-        if (plan.ordered_streams != NO_STREAM).any():
-            return find_successors(plan)
+        if (stream := self.stream[first : first + len(plan)]).max(initial=NO_STREAM) > NO_STREAM:
+            return find_successors(plan, stream)
         start = self.successor_start[first : first + len(plan) + 1]
         successors = self.successors[start[0] : start[-1]] - np.int32(first)
         return self.waits[first : first + len(plan)], start - start[0], successors
@@ -136,4 +138,6 @@ def hold_lanes(
         uses=none,
         weight=np.zeros(0),
     )
-    return Lowered(np.arange(n), calls, np.zeros(n), nothing, row_starts(nothing), none, lane_names)
+    return Lowered(
+        np.arange(n), calls, np.zeros(n), nothing, row_starts(nothing), none, lane_names, none
+    )

@@ -22,7 +22,8 @@ class Signatures(NamedTuple):
     ops that cost nothing.
 
     `source` and `target` are devices of the plan, or past them those of another machine. `channel`
-    is -1 without a stream. `passes` is how many times its own size an op moves: a sum of n values
+    is -1 without a stream, and -2 - it for steps of kernels, whose channels have no rate of their
+    own. `passes` is how many times its own size an op moves: a sum of n values
     reads n and writes one, a join reads and writes every byte once. `away` is the number of
     machines from the source to the target, if the machines are folded and something may queue for
     it. `starts` is 1 where a kernel starts once the op is done (see `Runtime.kernels`).
@@ -65,10 +66,10 @@ def group_ops(plan: Plan, runtime: Runtime, nodes: Sequence[Node]) -> tuple[AnyI
     if queues:
         channel = np.where(plan.stream == NO_STREAM, -1, plan.stream // len(plan.devices))[ops]
     if runtime.kernels:
-        steps = _steps_of_kernels(plan, nodes)
+        steps = steps_of_kernels(plan, nodes)
         starts = _starts(plan, steps)[ops].astype(np.int64)
         executor = np.where(steps[ops], np.int8(Executor.NCCL), executor)
-        channel[steps[ops]] = -1
+        channel = np.where(steps[ops], -2 - channel, channel)
     heads = Signatures(
         executor=executor,
         kind=plan.kind[ops],
@@ -84,7 +85,7 @@ def group_ops(plan: Plan, runtime: Runtime, nodes: Sequence[Node]) -> tuple[AnyI
     return call, Signatures(*(np.concatenate(pair) for pair in zip(_FREE, distinct, strict=True)))
 
 
-def _steps_of_kernels(plan: Plan, nodes: Sequence[Node]) -> Bools:
+def steps_of_kernels(plan: Plan, nodes: Sequence[Node]) -> Bools:
     """Copies between GPUs and switches that sum, and their sums, unless they are NCCL's own."""
     joins = np.array([node.kind != "cpu" for node in nodes], dtype=np.bool_)
     copies = (plan.kind == Kind.COPY) & joins[plan.source]
