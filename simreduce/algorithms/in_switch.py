@@ -4,12 +4,10 @@ them.
 A switch of a network multicasts what it has summed: every rank sends its data up once and gets the
 sum back once. One that links all ranks by ports of B: a + S/B when the chunks are small, whatever
 n, where a is that of two ports (a ring needs 2(n-1)/n S/B). An NVSwitch gives the sum to the rank
-that asks for it, the head of an n-th, which sends it back to be multicast. A port carries an n-th
-more each way: 2a + S (1 + 1/n)/B, a bus bandwidth of 2B (n-1)/(n+1).
+that asks for it, the head of an n-th (`switch_heads`). A port carries an n-th more each way: 2a + S (1 + 1/n)/B, a bus bandwidth of 2B (n-1)/(n+1).
 
-Where several switches link all ranks (the NVSwitches of a box), or several tops link all leaves
-(the spines of a fat tree), each takes an equal share. The switches stand in the device list like
-any other device.
+Where several switches link all ranks, or several tops link all leaves (the spines of a fat tree),
+each takes an equal share. The switches stand in the device list like any other device.
 """
 
 from __future__ import annotations
@@ -20,6 +18,7 @@ import numpy as np
 
 from simreduce.algorithms.family import chunk_count, knobs
 from simreduce.algorithms.planner import Options, Results, Tensors
+from simreduce.algorithms.switch_heads import through_heads
 from simreduce.arrays import Ints
 from simreduce.errors import StrategyError
 from simreduce.layouts import Layout, Reducer
@@ -74,7 +73,7 @@ def _through(
     """By rank and chunk, the sum that one tree makes of the `chunks` of every rank."""
     place = {name: np.full((1, chunks.shape[1]), i) for i, name in enumerate(layout.devices)}
     if top.heads and top.ranks:
-        return _by_heads(b, chunks[np.array(top.ranks)], place[top.name], channel)
+        return through_heads(b, chunks[np.array(top.ranks)], place[top.name], channel)
 
     def climb(values: Values, switch: Reducer) -> Values:
         """The sum on `switch`, by chunk, of values by sender and chunk."""
@@ -83,11 +82,8 @@ def _through(
 
     def descend(values: Values, to: Ints) -> Values:
         """The values by chunk, on every device of `to`, whose port takes them one after another."""
-        return b.copies(
-            values,
-            to,
-            stream=b.streams(np.broadcast_to(to, (len(to), chunks.shape[1])), channel + 1),
-        )
+        wide = np.broadcast_to(to, (len(to), chunks.shape[1]))
+        return b.copies(values, to, stream=b.streams(wide, channel + 1))
 
     sums = [climb(chunks[np.array(leaf.ranks)], leaf) for leaf in leaves]
     ranks = [np.array(leaf.ranks)[:, None] for leaf in leaves]
@@ -100,15 +96,3 @@ def _through(
             [descend(values, to) for values, to in zip(back, ranks, strict=True)]
         )
     return made[np.argsort(np.concatenate(ranks)[:, 0])]
-
-
-def _by_heads(b: PlanBuilder, chunks: Values, switch: Ints, channel: int) -> Values:
-    """By rank and chunk, the sum of which every rank has an equal part sent back by the switch."""
-    ranks = chunks.device
-    there = np.broadcast_to(switch, ranks.shape)
-    rose = b.copies(chunks, there, stream=b.streams(ranks, channel))
-    parts = b.adds([rose[i, ...] for i in range(len(rose))]).cut(len(rose)).swapaxes(0, 1)
-    held = b.copies(parts, ranks, stream=b.streams(ranks, channel + 1))
-    back = b.copies(held, there, stream=b.streams(ranks, channel + 2))
-    whole = b.joins(back.swapaxes(0, 1))[None]
-    return b.copies(whole, ranks, stream=b.streams(ranks, channel + 3))
