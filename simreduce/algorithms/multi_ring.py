@@ -2,14 +2,15 @@
 
 The tensor is shared out over the rings as they share the links; on every ring, with a channel of
 its own, a share is reduce-scattered and all-gathered as in `ring`. If the direct links hold no ring
-at all, the rings go along the routes between all pairs.
+at all, the rings go along the routes between all pairs. More than `MOST_RANKS` GPUs of equal
+machines take the rings of a few machines, continued (`synthesis.clusters`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import TypeVar
+from typing import TypeAlias
 
 import numpy as np
 
@@ -20,10 +21,11 @@ from simreduce.algorithms.together import plan_together
 from simreduce.errors import StrategyError
 from simreduce.layouts import Layout
 from simreduce.plan import PlanBuilder, Values
-from simreduce.synthesis.network import Network
+from simreduce.synthesis.clusters import continue_ring, sample_size
+from simreduce.synthesis.network import MOST_RANKS, Network
 from simreduce.synthesis.rings import Ring, best_order, ring_packing
 
-T = TypeVar("T")
+Shares: TypeAlias = Sequence[tuple[Ring, float]]
 
 
 def multi_ring(b: PlanBuilder, layout: Layout, tensors: Tensors, options: Options) -> Results:
@@ -34,28 +36,56 @@ def multi_ring(b: PlanBuilder, layout: Layout, tensors: Tensors, options: Option
 
 def best_ring(b: PlanBuilder, layout: Layout, tensors: Tensors, options: Options) -> Results:
     """The textbook ring, in the order in which its slowest hop is fastest."""
-    ring = search_rings(layout, best_order)
-    return _over(b, tensors, [(ring, 1.0)])
+    rings = search_rings(layout, lambda network: _alone(best_order(network)))
+    return _over(b, tensors, rings)
 
 
-def _over(b: PlanBuilder, tensors: Tensors, rings: Sequence[tuple[Ring, float]]) -> Results:
+def _alone(ring: Ring | None) -> Shares:
+    return [] if ring is None else [(ring, 1.0)]
+
+
+def _over(b: PlanBuilder, tensors: Tensors, rings: Shares) -> Results:
     def many(b: PlanBuilder, tensors: Values) -> Values:
         return over_rings(b, rings, tensors)
 
     return plan_together(b, tensors, many, shape=partial(takers, rings))
 
 
-def search_rings(layout: Layout, search: Callable[[Network], T | None]) -> T:
+def search_rings(layout: Layout, search: Callable[[Network], Shares]) -> Shares:
     """What `search` finds on the links, else on the routes between all pairs; StrategyError if
     there is no ring.
     """
+    few = sample(layout)
     for routed in (False, True):
-        if rings := search(layout.network(routed=routed)):
-            return rings
+        found = search(few.network(routed=routed))
+        if few is not layout:
+            longer = [(continue_ring(ring, layout.tasks, few.task_count), x) for ring, x in found]
+            found = [(ring, share) for ring, share in longer if ring is not None]
+        if found:
+            return found
     raise StrategyError("no ring over these GPUs was found on the links and routes between them")
 
 
-def over_rings(b: PlanBuilder, rings: Sequence[tuple[Ring, float]], tensors: Values) -> Values:
+def sample(layout: Layout) -> Layout:
+    """The layout to search: where GPUs are too many, that of a few of the machines, if they are
+    equal.
+    """
+    each = len(layout.tasks[0])
+    few = sample_size(each)
+    if layout.n <= MOST_RANKS or layout.machines > 1 or few >= len(layout.tasks):
+        return layout
+    if few * each > MOST_RANKS or len({_inside(layout, task) for task in layout.tasks}) > 1:
+        return layout
+    return layout.only([rank for task in layout.tasks[:few] for rank in task])
+
+
+def _inside(layout: Layout, task: Sequence[int]) -> tuple[tuple[int, ...], ...]:
+    """The lanes in a machine, and the NICs of its GPUs."""
+    lanes = tuple(tuple(layout.links[a][b] for b in task) for a in task)
+    return (*lanes, tuple(layout.nics[a] for a in task) if layout.nics else ())
+
+
+def over_rings(b: PlanBuilder, rings: Shares, tensors: Values) -> Values:
     """The sum by tensor and rank, of tensors with the same takers; every ring carries its share."""
     pieces = []
     for channel, (ring, lo, hi) in enumerate(divide_all(rings, tensors)):

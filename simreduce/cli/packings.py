@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 import click
 
+from simreduce.algorithms.multi_ring import sample
 from simreduce.cli.group import command
 from simreduce.cli.options import (
     as_json,
@@ -58,23 +59,24 @@ _common = options(
 def rings(topology: str, as_json: bool, **given: Any) -> None:
     """Find the rings that share TOPOLOGY best, and the best order for a single one.
 
-    Where direct links connect the GPUs, only these are used; otherwise the routes between them.
+    Where direct links connect the GPUs, only these are used; otherwise the routes between them. Of
+    more than 64 GPUs in equal machines, a few machines are searched: rings through all go on alike.
     """
     faults = Faults()
-    machine, shape = _read(faults, topology, as_json=as_json, **given)
+    machine, shape = _read(faults, topology, sample, as_json=as_json, **given)
     if faults.problems or machine is None or shape is None:
         raise InputError(faults.problems)
-    network = shape.network()
+    few = sample(shape)
+    network = few.network()
     with Progress("packing rings"):
         if not ring_packing(network).patterns:
-            network = shape.network(routed=True)
+            network = few.network(routed=True)
         found, best = ring_packing(network), best_order(network)
     if best is None:
         raise InputError(
             f"{topology}: no ring over these GPUs was found on the links and routes between them"
         )
-    whole, part = optimum.scatter_then_gather(network), optimum.all_gather(network)
-    outcome = _Outcome(all_reduce_rate(network.ranks, found.rate), whole, part.bottleneck(network))
+    outcome = _ring_outcome(network, found.rate, shape.n)
     alone = network.rate(hops(best))
     document = {
         "link_rate_gb_per_s": found.rate / _GB,
@@ -86,8 +88,22 @@ def rings(topology: str, as_json: bool, **given: Any) -> None:
     lines += ["", "The best order of one ring:", best_line]
     panels = [Panel(f"{x / _GB:.2f} GB/s", hops(ring), x) for ring, x in found.patterns]
     about = f"reduce-scatter and all-gather, {plural(len(panels), 'ring')}"
-    result = _Packing("topo rings", machine, network, about, outcome, document, lines, panels)
+    if few is not shape:
+        about += f" through {shape.task_count} equal machines as through these {few.task_count}"
+    result = _Packing(
+        "topo rings", machine, network, about, outcome, document, lines, panels, shape.n
+    )
     _show(result, as_json, given["svg"], given["png"])
+
+
+def _ring_outcome(network: Network, rate: float, n: int) -> _Outcome:
+    """Of `n` ranks, of which `network` has some if not all."""
+    if n > network.ranks:
+        cut = optimum.narrowest_cut(network)
+        text = f"the narrowest cut of {plural(len(network.tasks), 'machine')}, a bound"
+        return _Outcome(all_reduce_rate(n, rate), all_reduce_rate(n, cut), text)
+    whole, part = optimum.scatter_then_gather(network), optimum.all_gather(network)
+    return _Outcome(all_reduce_rate(n, rate), whole, part.bottleneck(network))
 
 
 def _ring(network: Network, ring: Sequence[int], rate: float) -> dict[str, Any]:
@@ -118,7 +134,7 @@ def trees(
     Where direct links connect the GPUs, only these are used; otherwise the routes between them.
     """
     faults = Faults()
-    machine, shape = _read(faults, topology, as_json=as_json, **given)
+    machine, shape = _read(faults, topology, lambda whole: whole, as_json=as_json, **given)
     if collective not in PACKINGS:
         near = did_you_mean(collective, PACKINGS) or f"; known are {', '.join(PACKINGS)}"
         faults.add(f"--collective {collective}", f"no trees are packed for it{near}")
@@ -211,6 +227,7 @@ class _Packing(NamedTuple):
     document: dict[str, Any]
     lines: Sequence[str]
     panels: Sequence[Panel]
+    gpus: int = 0  # 0: those of the network
 
 
 def _head(packing: _Packing) -> dict[str, Any]:
@@ -246,7 +263,7 @@ def _show(packing: _Packing, as_json: bool, svg: str | None = None, png: str | N
     if as_json:
         echo_json({**_head(packing), **packing.document})
         return
-    about = f"# {machine.name} ({machine.digest}), {plural(network.ranks, 'GPU')}"
+    about = f"# {machine.name} ({machine.digest}), {plural(packing.gpus or network.ranks, 'GPU')}"
     head = [f"{about}: {packing.about}", f"# {reached}", f"# bottleneck {outcome.bottleneck}"]
     lines = ["", *packing.lines] if packing.lines else []
     echo_beside("\n".join([*head, *lines]), svg, png)
@@ -255,6 +272,7 @@ def _show(packing: _Packing, as_json: bool, svg: str | None = None, png: str | N
 def _read(
     faults: Faults,
     topology: str,
+    searched: Callable[[Layout], Layout],
     *,
     ngpus: int | None,
     gpus: str | None,
@@ -263,17 +281,25 @@ def _read(
     as_json: bool,
 ) -> tuple[Topology | None, Layout | None]:
     machine = faults.attempt("", load_topology, topology)
-    shape = None if machine is None else faults.attempt("", _shape, topology, machine, ngpus, gpus)
+    shape = None
+    if machine is not None:
+        shape = faults.attempt("", _shape, topology, machine, searched, ngpus, gpus)
     faults.attempt("", check_pictures, svg, png, as_json=as_json)
     return machine, shape
 
 
-def _shape(topology: str, machine: Topology, ngpus: int | None, gpus: str | None) -> Layout:
+def _shape(
+    topology: str,
+    machine: Topology,
+    searched: Callable[[Layout], Layout],
+    ngpus: int | None,
+    gpus: str | None,
+) -> Layout:
     shape = shape_of(layout(machine), ngpus, gpus)
     try:
         if shape.n < 2:
             raise InputError(f"{shape.n} GPU has nobody to share with; take 2 at least")
-        shape.network()
+        searched(shape).network()
     except ValueError as error:
         source = (
             f"--gpus {gpus}" if gpus is not None else topology if ngpus is None else f"-g {ngpus}"

@@ -21,6 +21,19 @@ def test_rings_of_a_dgx1v(simreduce):
     assert 48 == document["best_order"]["share_gb_per_s"]
 
 
+def test_rings_through_many_equal_machines(simreduce):
+    """8 NICs of 48.5 GB/s limit every machine of 8 GPUs: rings of 388 GB/s."""
+    out = simreduce("topo", "rings", "dgx-h100x16").out
+    document = json.loads(simreduce("topo", "rings", "dgx-h100x16", "--json").out)
+
+    assert "128 GPUs: " in out
+    assert "8 rings through 16 equal machines as through these 3\n" in out
+    assert "# bottleneck the narrowest cut of 3 machines, a bound\n" in out
+    assert 388 == pytest.approx(sum(ring["share_gb_per_s"] for ring in document["rings"]))
+    assert 388 * 128 / 254 == pytest.approx(document["rate_gb_per_s"])
+    assert 0 == document["gap"]
+
+
 def test_trees_of_three_gpus(simreduce):
     status, out, _ = simreduce("topo", "trees", "dgx1v", "--gpus", "0,2,3")
 
