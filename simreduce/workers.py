@@ -8,7 +8,7 @@ import threading
 from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import contextmanager
 from importlib import import_module
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 if TYPE_CHECKING:
     from concurrent.futures import ProcessPoolExecutor
@@ -21,13 +21,18 @@ R = TypeVar("R")
 
 
 @contextmanager
-def pool(workers: int) -> Iterator[ProcessPoolExecutor]:
-    """A pool of processes. An exception, or the end of this process, ends them at once."""
+def pool(
+    workers: int, work: Callable[[Any], object] | None = None
+) -> Iterator[ProcessPoolExecutor]:
+    """A pool of processes, each of which has `work` for `_work_on` from the start. An exception, or
+    the end of this process, ends them at once.
+    """
     import multiprocessing  # noqa: PLC0415 - most commands need no other process
     from concurrent.futures import ProcessPoolExecutor  # noqa: PLC0415
 
     before = multiprocessing.active_children()
-    with ProcessPoolExecutor(workers, initializer=_start, initargs=(tuple(modules),)) as processes:
+    given = tuple(modules), work
+    with ProcessPoolExecutor(workers, initializer=_start, initargs=given) as processes:
         try:
             yield processes
         except BaseException:
@@ -45,20 +50,27 @@ def in_processes(
     if workers <= 1:
         yield from map(work, items)
         return
-    with pool(workers) as processes:
+    with pool(workers, work) as processes:
         # Not by `map`, which cancels what is left when nobody listens, and then cannot stand that
         # its workers are ended.
         parts = [items[i : i + chunk] for i in range(0, len(items), chunk)]
-        for part in [processes.submit(_all_of, work, part) for part in parts]:
+        for part in [processes.submit(_work_on, part) for part in parts]:
             yield from part.result()
 
 
-def _all_of(work: Callable[[T], R], items: Sequence[T]) -> list[R]:
-    return [work(item) for item in items]
+_given: list[Callable[[Any], Any]] = []
+"""The work of this worker. Sent with every item instead, what it finds out about a machine would be
+found out again for each.
+"""
 
 
-def _start(needed: tuple[str, ...]) -> None:
+def _work_on(items: Sequence[Any]) -> list[Any]:
+    return [_given[0](item) for item in items]
+
+
+def _start(needed: tuple[str, ...], work: Callable[[Any], Any] | None) -> None:
     """Prepare a worker, which leaves Ctrl-C to the process that started it."""
+    _given[:] = [work] if work else []
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     threading.Thread(target=_end_with_parent, daemon=True).start()

@@ -31,6 +31,25 @@ def test_results_come_in_the_order_of_the_items():
     assert list(in_processes(abs, items, 2, chunk=3)) == [abs(item) for item in items]
 
 
+class _Counter:
+    """Counts its calls."""
+
+    def __init__(self) -> None:
+        self.calls = 0
+
+    def __call__(self, _: int) -> int:
+        self.calls += 1
+        return self.calls
+
+
+def test_a_worker_keeps_what_its_work_found_out():
+    """The work is handed to a worker once, not with every item."""
+    calls = list(in_processes(_Counter(), range(12), 2))
+
+    assert max(calls) >= 6
+    assert 12 == sum(calls.count(i) for i in range(1, max(calls) + 1))
+
+
 def test_an_exception_does_not_wait_for_what_is_in_work():
     before = multiprocessing.active_children()
     begin = time.monotonic()
