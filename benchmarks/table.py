@@ -16,8 +16,13 @@ _CASES = (
     "switch:1024 --algo direct -b 64M --no-fold",
     "switch:4096 --algo halving_doubling -b 64M --no-fold",
     "switch:8 --algo ring -b 64M",
+    "switch:8 --algo direct -b 64M",
+    "switch:1024 --algo halving_doubling -b 64M --no-fold",
     "switch:4096 --algo ring -b 64M",
+    "switch:4096 --algo ring -b 64M --no-fold",
     "switch:131072 --algo ring -b 64M",
+    "switch:131072 --algo double_tree -b 64M",
+    "fat_tree:131072,shuffle=1,radix=128 --algo halving_doubling -b 64M",
 )
 _PEERS = ("smpirun", "AstraSim_Analytical_Congestion_Aware")
 

@@ -6,7 +6,7 @@ from simreduce.plan.contract import Contract, Homes, Promise
 from simreduce.plan.independent import split_independent
 from simreduce.plan.plan import ZEROS, Executor, Kind, Plan
 from simreduce.plan.processes import across_processes
-from simreduce.plan.proof import Problem, verify, wrong_elements
+from simreduce.plan.proof import Problem, verify, verify_part, wrong_elements
 from simreduce.plan.repeat import repeat
 from simreduce.plan.side_by_side import results_last, side_by_side
 from simreduce.plan.values import Value, Values
@@ -30,5 +30,6 @@ __all__ = [
     "side_by_side",
     "split_independent",
     "verify",
+    "verify_part",
     "wrong_elements",
 ]

@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from typing import NamedTuple
 
 import numpy as np
@@ -40,6 +41,10 @@ from simreduce.plan.residues import (
 _SEED = np.uint64(0x5EED)
 _CELLS = 1 << 23
 """Residues that are held at once, at least."""
+_MOST, _PART = 1 << 32, 1 << 29
+"""With more residues than the first the proof would take over half a minute; so many are enough for
+`verify_part`.
+"""
 _FREE = np.iinfo(np.int64).min  # as in `residues`
 _EXPLAINED = 20
 """Failing intervals explained in words; the rest are counted."""
@@ -65,12 +70,35 @@ def verify(plan: Plan) -> list[Problem]:
 
     PlanError for a folded plan: what it stands for is proved on few machines, each by itself.
     """
+    _check_unfolded(plan)
+    return _faults_of_ops(plan) or list(_broken_promises(plan, _Atoms.of(plan)))
+
+
+def verify_part(plan: Plan) -> tuple[list[Problem], float]:
+    """As `verify`, and the share of the address space that was looked at.
+
+    That is all of it, unless the proof would take long: then some stretches, evenly spread. What
+    happens to an address depends on no other, so of these the proof is as good as `verify`.
+    """
+    _check_unfolded(plan)
+    problems = _faults_of_ops(plan)
+    if problems:
+        return problems, 1.0
+    atoms = _Atoms.of(plan)
+    every = atoms.every(len(plan.devices))
+    return list(_broken_promises(plan, atoms, every)), atoms.share(len(plan.devices), every)
+
+
+def _faults_of_ops(plan: Plan) -> list[Problem]:
+    return list(find_faults(plan)) if _is_malformed(plan) else []
+
+
+def _check_unfolded(plan: Plan) -> None:
     if plan.machines > 1:
         raise PlanError(
             f"the plan is that of one of {plan.machines} equal machines; prove what the "
             "strategy compiles to for a few of them"
         )
-    return (_is_malformed(plan) and list(find_faults(plan))) or list(_broken_promises(plan))
 
 
 def wrong_elements(problems: list[Problem]) -> int:
@@ -224,6 +252,18 @@ class _Atoms:
             sweep(look_up, (column, table, place), [places], compiled=True)
         return _Atoms(table[slots], *found)
 
+    def every(self, devices: int) -> int:
+        """1, or k if only every k-th stretch of atoms is to be looked at."""
+        cells = sum(many for _, _, many in self.blocks(devices))
+        return -(-cells // _PART) if cells > _MOST else 1
+
+    def share(self, devices: int, every: int) -> float:
+        """The share of the address space in every `every`-th stretch of atoms."""
+        if every == 1:
+            return 1.0
+        size = [int(self.cuts[end] - self.cuts[begin]) for begin, end, _ in self.blocks(devices)]
+        return sum(size[::every]) / sum(size)
+
     def blocks(self, devices: int) -> Iterator[tuple[int, int, int]]:
         """Stretches of atoms, whose values and results take bounded memory; and how many values of
         an atom the ops have there.
@@ -284,8 +324,10 @@ class _Bad(NamedTuple):
     maker: Ints
 
 
-def _bad_results(plan: Plan, atoms: _Atoms) -> _Bad:
-    """The plan run in residues, and its results compared with the contract, row by row."""
+def _bad_results(plan: Plan, atoms: _Atoms, every: int) -> _Bad:
+    """The plan run in residues, and its results compared with the contract, row by row; of
+    stretches of atoms only every `every`-th.
+    """
     contract, n = plan.contract, len(plan)
     is_input, is_scale = plan.kind == Kind.INPUT, plan.kind == Kind.SCALE
     given, inverse = _residues_of(plan.arg[is_input]), _inverse(plan.arg[is_scale])
@@ -301,7 +343,7 @@ def _bad_results(plan: Plan, atoms: _Atoms) -> _Bad:
     made = plan.device, atoms.first, atoms.last, *_step(plan.dtype), outputs
     base = np.zeros(n, dtype=np.int32)
     found = []
-    for begin, end, cells in atoms.blocks(len(plan.devices)):
+    for begin, end, cells in islice(atoms.blocks(len(plan.devices)), 0, None, every):
         value = np.zeros(cells, dtype=np.int32)
         compiled = worth_compiling(run, n + cells)
         sweep(run, (*columns, begin, end), (base, value), compiled=compiled)
@@ -321,10 +363,10 @@ def _bad_results(plan: Plan, atoms: _Atoms) -> _Bad:
     return _Bad(*(column[order] for column in bad_results))
 
 
-def _broken_promises(plan: Plan) -> Iterator[Problem]:
+def _broken_promises(plan: Plan, atoms: _Atoms, every: int = 1) -> Iterator[Problem]:
     """Results that are missing, doubled, not promised, of a wrong dtype, or hold the wrong sum."""
-    contract, atoms = plan.contract, _Atoms.of(plan)
-    bad = _bad_results(plan, atoms)
+    contract = plan.contract
+    bad = _bad_results(plan, atoms, every)
     if not len(bad.rule):
         return
     cuts, width = atoms.cuts, len(atoms.cuts)

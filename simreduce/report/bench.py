@@ -31,11 +31,17 @@ _COLUMNS = (
 
 
 def folded_lines(rows: Sequence[BenchRow | Stuck]) -> list[str]:
-    """Says for which rows one of many equal machines was simulated."""
+    """Says for which rows one of many equal machines was simulated, or a part was proved."""
     done, _ = _split(rows)
     found = dict.fromkeys((r.machines, r.proved_on) for r in done if r.machines > 1)
     some = "" if all(r.machines > 1 for r in done) else " (where machines do the same)"
-    return [
+    parts = [
+        f"#wrong of {r.algorithm} at {r.nbytes} B is found in {r.proved:.2%} of the elements: "
+        "stretches of them, evenly spread"
+        for r in done
+        if r.proved < 1.0
+    ]
+    return parts + [
         f"folded{some}: one of {machines} equal machines is simulated; "
         f"#wrong is proved on {proved_on} of them"
         for machines, proved_on in found

@@ -20,7 +20,7 @@ from simreduce.errors import (
     StrategyError,
     first_words,
 )
-from simreduce.plan import Kind, Plan, verify, wrong_elements
+from simreduce.plan import Kind, Plan, verify_part, wrong_elements
 from simreduce.setup import Setup
 from simreduce.strategy import SUMMING, Strategy
 from simreduce.strategy.automatic import AUTOMATIC
@@ -75,7 +75,8 @@ class Stuck(Entry):
 class BenchRow(Entry):
     """The prediction for one size, in seconds. Where `machines` is above 1, one of that many equal
     machines was simulated for all, and `wrong` was found on `proved_on` of them. `interval` has the
-    time with 80 %; None where nothing is known of errors.
+    time with 80 %; None where nothing is known of errors. `proved` is the share of
+    the elements among which `wrong` was looked for.
     """
 
     seconds: float
@@ -87,6 +88,7 @@ class BenchRow(Entry):
     machines: int = 1
     proved_on: int = 1
     interval: tuple[float, float] | None = None
+    proved: float = 1.0
 
 
 def sizes(minimum: int, maximum: int, step: int, factor: float) -> list[int]:
@@ -338,11 +340,12 @@ def _row(at: _Setting, strategy: Strategy, size: int) -> BenchRow | Stuck:
             strategy=strategy.text, collective=collective, root=root, runtime=setup.runtime.name,
         )  # fmt: skip
     seconds = seconds_per_call(plan, result)
-    proved_on, wrong = 1, 0
+    proved_on, wrong, proved = 1, 0, 1.0
     if layout.machines > 1:
         proved_on, wrong = proved_on_few(best, workload, layout)
     else:
-        wrong = wrong_elements(verify(plan))
+        problems, proved = verify_part(plan)
+        wrong = wrong_elements(problems)
     return BenchRow(
         algorithm=best.text,
         strategy=strategy.text,
@@ -361,4 +364,5 @@ def _row(at: _Setting, strategy: Strategy, size: int) -> BenchRow | Stuck:
         proved_on=proved_on,
         interval=setup.interval(size, seconds) if plan.executor.any() else None,
         runtime=setup.runtime.name,
+        proved=proved,
     )

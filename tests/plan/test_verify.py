@@ -25,6 +25,7 @@ from simreduce.plan import (
     Value,
     proof,
     verify,
+    verify_part,
     wrong_elements,
 )
 from simreduce.testing.strategies import with_controls
@@ -764,3 +765,33 @@ def test_a_short_part_hides_no_contribution_that_is_elsewhere():
     assert ["contributor: op 2 INPUT b [3, 4) has a contribution that is not there"] == [
         str(problem) for problem in problems
     ]
+
+
+@given(damaged_plans(), st.integers(1, 50))
+@settings(max_examples=100, deadline=None)
+def test_the_proof_of_a_part_is_that_of_the_whole_in_these_stretches(plan, cells):
+    """It finds nothing that `verify` does not, and all of it where it looks everywhere."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(proof, "_CELLS", cells)
+        assert verify_part(plan) == (verify(plan), 1.0)
+        patch.setattr(proof, "_MOST", 1)
+        patch.setattr(proof, "_PART", 2 * cells)
+        found, share = verify_part(plan)
+
+    assert 0.0 <= share <= 1.0
+    assert sum(p.elements for p in found) <= sum(p.elements for p in verify(plan))
+
+
+def test_a_part_of_a_plan_is_proved_evenly(monkeypatch):
+    """Every k-th of equal stretches; damage there is found."""
+    plan = sr.compile("ring", "bytes:4K", "switch:16")
+    monkeypatch.setattr(proof, "_CELLS", 1)
+    monkeypatch.setattr(proof, "_MOST", 1)
+    monkeypatch.setattr(proof, "_PART", len(plan) // 2)
+    problems, share = verify_part(plan)
+
+    assert problems == []
+    assert 0.0 < share < 0.6
+    inputs = np.flatnonzero(plan.kind == Kind.INPUT)
+    wrong = poked(plan, "arg", int(inputs[0]), 3)
+    assert wrong_elements(verify_part(wrong)[0]) > 0

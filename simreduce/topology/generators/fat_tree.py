@@ -27,7 +27,7 @@ from fractions import Fraction
 import numpy as np
 
 from simreduce.topology.elements import Node
-from simreduce.topology.generators.inline import DEVICES_LIMIT, InlineSettings
+from simreduce.topology.generators.inline import DEVICES_LIMIT, WHOLE_LIMIT, InlineSettings
 from simreduce.topology.generators.shape import Join, NetworkParts, Shape, switches, textbook
 from simreduce.topology.routing.fat_tree import FatTreeRule
 from simreduce.units import plural
@@ -122,7 +122,7 @@ class FatTree:
 
 def fat_tree(settings: InlineSettings) -> Shape:
     """GPUs as the hosts."""
-    return textbook(settings, read_tree)
+    return textbook(settings, read_tree, WHOLE_LIMIT)
 
 
 def read_tree(settings: InlineSettings, machines: int, nics: int) -> FatTree:

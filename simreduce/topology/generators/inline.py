@@ -26,7 +26,9 @@ FOLDED_LIMIT = 1 << 20
 """Equal machines on one switch; one is simulated for all."""
 
 WHOLE_LIMIT = 1 << 17
-"""Devices on one switch for those who ask for nothing but plans that can be held."""
+"""Devices on one switch, for those who ask for nothing but plans that can be held, or on a fat
+tree, whose routes are arithmetic.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,10 +67,10 @@ def split_inline(text: str, separator: str) -> Inline | None:
 _YES_NO = choice(("yes", "no"), "answer")
 
 
-def too_many(count: int, what: str) -> str:
+def too_many(count: int, what: str, limit: int = DEVICES_LIMIT) -> str:
     """The fault of a machine that is larger than the limits, with both of these."""
     return (
-        f"{count} {what} are more than can be simulated: at most {DEVICES_LIMIT} devices one by "
+        f"{count} {what} are more than can be simulated: at most {limit} devices one by "
         f"one, or {FOLDED_LIMIT} equal machines on one switch with `bench`"
     )
 
@@ -119,7 +121,7 @@ class InlineSettings:
             self.faults.add(key, f"0 {what}; at least 1 is needed")
         elif count > limit:
             words = f"{count} {what} are more than the {limit} of this shape"
-            self.faults.add(key, words if limit < DEVICES_LIMIT else too_many(count, what))
+            self.faults.add(key, words if limit < DEVICES_LIMIT else too_many(count, what, limit))
         return min(max(count, 1), limit)
 
     def sizes(self, limit: int, fewest: int, most: int, key: str = "") -> tuple[int, ...]:
