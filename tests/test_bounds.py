@@ -17,7 +17,10 @@ from hypothesis import given, reject, settings, strategies as st
 
 import simreduce as sr
 from simreduce.algorithms import ALGORITHMS, COLLECTIVES, FAMILIES, TWO_LEVEL
+from simreduce.setup import Setup
+from simreduce.engine.calibration import LINK_KINDS, PROTOCOLS, NcclConstants
 from simreduce.errors import InputError
+from simreduce.plan import Kind, Plan
 from simreduce.strategy import compile_collective, parse_strategy
 from simreduce.testing.strategies import ANY, ROUND, topologies
 from simreduce.topology import Cable, Node, Topology, build
@@ -117,6 +120,25 @@ def _farthest(machine: Topology, collective: str, home: str, *, by_nccl: bool) -
     )
 
 
+def _constants(machine: Topology) -> NcclConstants:
+    """NCCL's constants as `simulate` takes them."""
+    return Setup(machine, "ideal").constants.nccl
+
+
+def _launch_and_sends(plan: Plan, constants: NcclConstants) -> float:
+    """Seconds of NCCL's launch and of the longest chain of its sends, each at the least latency of
+    its protocol over any kind of link.
+    """
+    depth = [0.0] * len(plan)
+    for op in range(len(plan)):
+        operands = plan.operands[plan.operand_start[op] : plan.operand_start[op + 1]].tolist()
+        depth[op] = max((depth[each] for each in operands), default=0.0)
+        if plan.kind[op] == Kind.COPY and plan.executor[op]:
+            protocol = PROTOCOLS[plan.executor[op] - 1]
+            depth[op] += min(constants.latency[link, protocol] for link in LINK_KINDS)
+    return constants.launch + max(depth)
+
+
 @st.composite
 def reducing(draw, figures):
     """GPUs on one or two switches that sum, or on two leaves under one or two such spines."""
@@ -208,9 +230,37 @@ def check(data: st.DataObject, collective: str, name: str) -> None:
     assert not sr.verify(plan)
     by_nccl = bool(plan.executor.any())
     assert bound(machine, collective, size, root, by_nccl=by_nccl) <= seconds * (1 + 1e-9)
+    if by_nccl:
+        assert _launch_and_sends(plan, _constants(machine)) <= seconds * (1 + 1e-9)
     alone = name in FAMILIES or name in ALGORITHMS.pairs()
     if collective == "all_reduce" and alone:  # the ranks alone add and pass on
         assert _ports(machine, size) <= seconds * (1 + 1e-9)
+
+
+@pytest.mark.parametrize(
+    ("machine", "link", "protocol"),
+    [
+        ("dgx-a100", "nvlink", "ll"),
+        ("dgx-a100", "nvlink", "simple"),
+        ("v100-pcie-4", "pci", "ll128"),
+        ("pcie-no-p2p-8", "shm", "ll"),
+    ],
+)
+def test_a_ring_inside_a_machine_pays_each_of_its_sends(machine, link, protocol):
+    """Of 8 bytes for each rank nothing but the launch and 2 (n - 1) latencies counts."""
+    machine = sr.load_topology(machine)
+    plan = compile_collective(
+        "all_reduce",
+        parse_strategy(f"nccl:ring+{protocol}+channels=1", "all_reduce"),
+        tensor(8 * len(machine.devices), 0),
+        sr.layout(machine),
+    )
+    constants, sends = _constants(machine), 2 * (len(machine.devices) - 1)
+    least = constants.launch + constants.start[protocol]
+    least += sends * constants.latency[link, protocol]
+
+    assert least == pytest.approx(sr.simulate(plan, machine, "ideal").seconds, rel=2e-3)
+    assert least >= _launch_and_sends(plan, constants)
 
 
 def test_the_bounds_are_those_worked_by_hand():

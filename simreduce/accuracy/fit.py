@@ -22,8 +22,10 @@ _NOISE = 0.08
 """What a measurement is off by itself, as a logarithm."""
 _FARTHEST = 6.0
 """Factor from the start to the bounds of a constant."""
-_ADDED = ("nccl.launch", "nccl.start.")
-_NOTHING_ADDED: dict[str, Any] = {
+_EACH = "nccl.launch_each"
+_LAUNCH = ("nccl.launch", *(f"nccl.start.{protocol}" for protocol in PROTOCOLS))
+"""Constants that add to the time: they need no simulation."""
+_NO_LAUNCH: dict[str, Any] = {
     "launch": 0.0,
     "launch_each": 0.0,
     "start": dict.fromkeys(PROTOCOLS, 0.0),
@@ -53,10 +55,9 @@ class Case:
 
     def predict(self, constants: NcclConstants) -> float:
         """Seconds with these constants."""
-        mine = constants.for_one_process(self.gpus) if self.gpus else constants
-        calibration = replace(self.setup.calibration, nccl=mine)
+        calibration = replace(self.setup.calibration, nccl=constants)
         result = self.setup.but(calibration=calibration).simulate(self.plan)
-        return seconds_per_call(self.plan, result)
+        return constants.per_call(seconds_per_call(self.plan, result), self.gpus)
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -92,14 +93,11 @@ class Predictor:
         every = nccl_names(constants)
         found = []
         for case, names, known in zip(self._cases, self._names, self._known, strict=True):
-            # Launches add to the time: they need no simulation.
-            own = [name for name in names if name.startswith(_ADDED)]
-            launches = [case.gpus if name == "nccl.launch_each" else 1 for name in own]
-            launch = sum(every[n] * times for n, times in zip(own, launches, strict=True))
-            key = tuple(every[name] for name in names if name not in own)
+            launch = sum(every[name] for name in names if name in _LAUNCH)
+            key = tuple(every[name] for name in names if name not in (*_LAUNCH, _EACH))
             if key not in known:
-                known[key] = case.predict(replace(constants, **_NOTHING_ADDED))
-            found.append(launch + known[key])
+                known[key] = case.predict(replace(constants, **_NO_LAUNCH))
+            found.append(constants.per_call(launch + known[key], case.gpus))
         return found
 
 

@@ -134,15 +134,15 @@ def _points(job: _Job) -> list[Point]:
 
 
 def setup_for(table: PublishedTable, calibration: Calibration | None = None) -> Setup:
-    """The machine, NCCL's version and settings, and the launcher of a table."""
+    """The machine, NCCL's version and settings of a table."""
     machine = load_topology(table.topology)
     shape = part_of(machine, table.gpus)
-    setup = Setup(machine, "tensorflow", calibration or NOMINAL, part=shape, nccl=_settings(table))
-    if table.launcher != "process":
-        return setup
-    constants = setup.constants
-    nccl = constants.nccl.for_one_process(len(shape.tasks[0]))
-    return setup.but(calibration=replace(constants, nccl=nccl))
+    return Setup(machine, "tensorflow", calibration or NOMINAL, part=shape, nccl=_settings(table))
+
+
+def gpus_of_a_process(table: PublishedTable, shape: Layout) -> int:
+    """GPUs that one process drives, 0 where each has its own."""
+    return len(shape.tasks[0]) if table.launcher == "process" else 0
 
 
 def _settings(table: PublishedTable) -> Settings:
@@ -186,7 +186,8 @@ def _predict(point: Point, setup: Setup, text: str) -> Point:
     strategy = strategy_for(collective, text)
     workload = tensor(point.nbytes, dtype, shape.n if collective in DIVIDED else 1)
     plan, result = _simulate(setup, strategy, workload)
-    seconds = seconds_per_call(plan, result)
+    gpus = gpus_of_a_process(point.table, shape)
+    seconds = setup.constants.nccl.per_call(seconds_per_call(plan, result), gpus)
     low, high = setup.interval(point.nbytes, seconds) or (0.0, 0.0)
     return replace(
         point,

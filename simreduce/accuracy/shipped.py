@@ -16,7 +16,13 @@ import numpy as np
 
 from simreduce import units
 from simreduce.accuracy.fit import Case, fit_nccl, left_out_residuals, spread_of
-from simreduce.accuracy.predict import is_bracketed, machine_of, setup_for, strategy_for
+from simreduce.accuracy.predict import (
+    gpus_of_a_process,
+    is_bracketed,
+    machine_of,
+    setup_for,
+    strategy_for,
+)
 from simreduce.calibrate import GENERATIONS, to_toml
 from simreduce.calibrate.files import unit_of
 from simreduce.calibrate.nccl import nccl_names, with_values
@@ -30,7 +36,7 @@ from simreduce.tune.bench import DIVIDED, tensor
 FOLDER = Path(__file__).parents[1] / "calibrations"
 _SIZES = 5
 """Sizes of a table that are fitted, spread over all it has."""
-_MOST_OPS = 4_000
+_MOST_OPS = 8_000
 """Ops of a plan that is fitted: larger ones take too long."""
 _AFTER = {"nccl-blackwell": "nccl-hopper"}
 """Generations with too few tables begin with the constants of another one."""
@@ -40,9 +46,9 @@ _OLDEST = (2, 5)
 
 def cases_of(table: PublishedTable) -> Iterator[Case]:
     """Some sizes of a table, first and last included."""
-    setup = setup_for(replace(table, launcher="gpu")).but(calibration=NOMINAL)
+    setup = setup_for(table, NOMINAL).but(calibration=NOMINAL)
     shape = setup.layout
-    gpus = len(shape.tasks[0]) if table.launcher == "process" else 0
+    gpus = gpus_of_a_process(table, shape)
     link = setup.slowest_link
     steps = np.linspace(0, len(table.times) - 1, min(_SIZES, len(table.times)))
     for i in sorted(set(steps.round().astype(int).tolist())):

@@ -1,6 +1,7 @@
 """NCCL's broadcast and reduce: pieces follow one another along each ring, from the root or to it.
 
-A piece is one step, 512 KiB of Simple.
+A piece is what a block passes on before it looks for more: a step of Simple, 512 KiB. With LL and
+LL128 flags travel with the data, so a block passes on parts of a step.
 """
 
 from __future__ import annotations
@@ -9,9 +10,18 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from simreduce.algorithms.nccl_lanes import STEP, Lane, join, lanes, pieces
+from simreduce.algorithms.nccl_lanes import Lane, join, lanes, pieces, step_bytes
 from simreduce.layouts import Decision
 from simreduce.plan import PlanBuilder, Values
+
+
+_PIECES = {"simple": 1, "ll": 4, "ll128": 4}
+"""Of a step. Threads of a block hold 1/8 of a step of LL and 1/16 of LL128 at once; a NIC waits for
+the step. Published broadcasts and reduces through 7 and 14 hops lie between.
+"""
+
+_OPS = 12_000
+"""Copies of one collective, about: a chain is filled piece by piece, so few would be too slow."""
 
 
 def broadcast(
@@ -64,5 +74,6 @@ def _from(way: Sequence[int], root: int) -> Sequence[int]:
 
 def _share(lane: Lane, given: Values, how: Decision) -> Values:
     """The lane's share of every rank's value, by piece and rank."""
-    count = pieces(given, lane.of, STEP[how.protocol], len(given) * min(lane.of, 8))
+    copies = len(given) * min(lane.of, 8)
+    count = pieces(given, lane.of, step_bytes(how) // _PIECES[how.protocol], copies, most=_OPS)
     return lane.share(given).cut(count).swapaxes(0, 1)

@@ -20,10 +20,10 @@ def decided(
     layout: Layout, ranks: Sequence[int], collective: str, nbytes: int, wanted: Decision
 ) -> Decision:
     """What `wanted` leaves open filled in: by the machine's own choice, or else by a plain rule."""
-    if all(wanted):
-        return wanted
     if layout.decide:
         return layout.decide(tuple(layout.ranks[r] for r in ranks), collective, nbytes, wanted)
+    if not wanted.is_open:
+        return wanted
     algorithm = wanted.algorithm or ("p2p" if collective in _SENDS else "ring")
     small = "ll" if nbytes <= _LL else "ll128" if nbytes <= _LL128 else "simple"
     protocol = wanted.protocol or ("simple" if algorithm in ("nvls", "nvlstree", "p2p") else small)

@@ -23,6 +23,7 @@ from typing import NamedTuple, TypeVar
 import numpy as np
 
 from simreduce import dtypes
+from simreduce.layouts import Decision
 from simreduce.plan import Executor, PlanBuilder, Values
 from simreduce.plan.plan import merged_channel
 
@@ -33,8 +34,8 @@ EXECUTORS = {
 }  # fmt: skip
 """By protocol."""
 
-STEP = {"simple": 1 << 19, "ll": 1 << 15, "ll128": 600 * 1024 * 15 // 16}
-"""Bytes of data in a step of NCCL's default buffer."""
+_STEP = {"ll": 1 << 15, "ll128": 600 * 1024 * 15 // 16}
+"""Bytes of data in a step of the protocols whose buffers have their own size."""
 
 _LEAST = 1 << 14
 """Bytes of the smallest slice of Simple."""
@@ -73,12 +74,19 @@ def lanes(ways: Sequence[T], channels: int) -> list[tuple[T, Lane]]:
     ]
 
 
-def pieces(values: Values, channels: int, step: int, copies: int, least: int = 1) -> int:
+def step_bytes(how: Decision) -> int:
+    """Bytes of data in a step."""
+    return _STEP.get(how.protocol, how.step)
+
+
+def pieces(
+    values: Values, channels: int, step: int, copies: int, least: int = 1, most: int = _OPS
+) -> int:
     """How many pieces of about `step` bytes a channel's share of every value is cut into, if one
-    piece makes so many copies.
+    piece makes so many copies, of `most` in all.
     """
     share = int(values.elements.max(initial=0)) * dtypes.SIZES[values.dtype] / channels
-    return int(max(min(share / step, _OPS / copies), min(least, share / _LEAST), 1))
+    return int(max(min(share / step, most / copies), min(least, share / _LEAST), 1))
 
 
 def chunk_count(nbytes: int, chunk: int, copies: int, hops: int) -> int:

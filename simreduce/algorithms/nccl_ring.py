@@ -7,10 +7,11 @@ from collections.abc import Sequence
 import numpy as np
 
 from simreduce.algorithms.family import Knobs, parts
-from simreduce.algorithms.nccl_lanes import STEP, Lane, join, lanes, pieces
+from simreduce.algorithms.nccl_lanes import Lane, join, lanes, pieces, step_bytes
 from simreduce.algorithms.ring import all_gather_pieces, reduce_scatter_pieces
 from simreduce.layouts import Decision
 from simreduce.plan import PlanBuilder, Values
+from simreduce.plan.plan import LAST
 
 
 def all_reduce(
@@ -27,7 +28,10 @@ def all_reduce(
         order = np.array(way)
         own = _cut(lane, whole, how, 3)[:, order]
         sums = reduce_scatter_pieces(b, own, lane.channel, after)
-        made.append(all_gather_pieces(b, sums, own[:, 0], lane.channel)[:, np.argsort(order)])
+        found = all_gather_pieces(
+            b, sums, own[:, 0], lane.channel, last=lane.channel + LAST
+        )
+        made.append(found[:, np.argsort(order)])
     return join(b, made)
 
 
@@ -43,7 +47,7 @@ def reduce_scatter(
     for way, lane in lanes(ways, how.channels):
         order = np.array(way)
         own = _cut(lane, whole, how, 2)[:, order][:, :, order]
-        sums = reduce_scatter_pieces(b, own, lane.channel, after)
+        sums = reduce_scatter_pieces(b, own, lane.channel, after, last=lane.channel + LAST)
         made.append(sums[:, np.argsort(order), None])
     return join(b, made)
 
@@ -60,7 +64,8 @@ def all_gather(
     for way, lane in lanes(ways, how.channels):
         order = np.array(way)
         own = b.slices(_cut(lane, given[:, None], how, len(given))[:, order, 0])
-        found, back = all_gather_pieces(b, own, own, lane.channel, after), np.argsort(order)
+        found = all_gather_pieces(b, own, own, lane.channel, after, last=lane.channel + LAST)
+        back = np.argsort(order)
         made.append(found[:, back][:, :, back])
     return join(b, made)
 
@@ -69,5 +74,5 @@ def _cut(lane: Lane, whole: Values, how: Decision, copies: int) -> Values:
     """The lane's share of every chunk, by piece, rank and chunk; a chunk makes so many copies."""
     ops = copies * whole.lo.size * min(lane.of, 8)
     slices = 2 if how.protocol == "simple" else 1
-    count = pieces(whole, lane.of, 2 * STEP[how.protocol], ops, slices)
+    count = pieces(whole, lane.of, 2 * step_bytes(how), ops, slices)
     return lane.share(whole).cut(count).swapaxes(1, 2).swapaxes(0, 1)

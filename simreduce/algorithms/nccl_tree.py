@@ -14,12 +14,13 @@ import numpy as np
 
 from simreduce import dtypes
 from simreduce.algorithms.double_tree import parents, second_tree
-from simreduce.algorithms.nccl_lanes import STEP, chunk_count, join, lanes
+from simreduce.algorithms.nccl_lanes import chunk_count, join, lanes, step_bytes
 from simreduce.algorithms.tree import down, up
 from simreduce.algorithms.tree_shape import Tree
 from simreduce.arrays import Ints
 from simreduce.layouts import Decision
 from simreduce.plan import PlanBuilder, Values
+from simreduce.plan.plan import JOINED
 
 _LOOPS = {
     "simple": ((8, 1 << 17), (4, 1 << 16), (1, 1 << 15)),
@@ -47,8 +48,9 @@ def all_reduce(
     for tree, lane in lanes(trees, how.channels):
         share = lane.share(given)
         own = share[tree.place].cut(chunks).swapaxes(0, 1)[None]
-        sums = up(b, own, tree, lane.channel, after)
-        made.append(down(b, sums, tree, lane.channel)[0, :, np.argsort(tree.place), None])
+        channel = lane.channel + JOINED
+        sums = up(b, own, tree, channel, after)
+        made.append(down(b, sums, tree, channel)[0, :, np.argsort(tree.place), None])
     return join(b, [each.swapaxes(0, 1) for each in made])
 
 
@@ -57,13 +59,14 @@ def chunk_bytes(how: Decision, nbytes: int, machines: int, local: int) -> int:
     hops of a tree ask for would follow one another (NVIDIA/nccl src/enqueue.cc).
     """
     across = machines.bit_length() - 1
+    size = step_bytes(how)
     if how.protocol == "ll":
-        return STEP["ll"]
+        return size
     if how.protocol == "simple":
-        size, flags, hops = STEP["simple"], 1.0, float(local - 1 + across)
+        flags, hops = 1.0, float(local - 1 + across)
     else:
         flags, hops = 16 / 15, (1 + across + 0.1 * local) / local
-        size = round(STEP["ll128"] * flags)
+        size = round(size * flags)
     for loops, least in _LOOPS[how.protocol]:
         while size > least and nbytes // (how.channels * size) < loops * hops:
             size //= 2

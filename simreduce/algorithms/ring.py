@@ -43,11 +43,16 @@ def _all_reduce(b: PlanBuilder, own: Values, channel: int, after: Sequence[int] 
 
 
 def reduce_scatter_pieces(
-    b: PlanBuilder, own: Values, channel: int, after: Sequence[int] = (), way: int = 1
+    b: PlanBuilder,
+    own: Values,
+    channel: int,
+    after: Sequence[int] = (),
+    way: int = 1,
+    last: int | None = None,
 ) -> Values:
     """By group and position, the sum of the chunk of that number; `own` is by group, position and
     chunk, of which a position has one value and a group one set of intervals. It goes round
-    upwards, or with `way` -1 downwards.
+    upwards, or with `way` -1 downwards. The last step may have a channel of its own.
     """
     n, position = own.shape[2], np.arange(own.shape[1])
     neighbour = (position - way) % n
@@ -58,6 +63,8 @@ def reduce_scatter_pieces(
     for step in range(1, n):
         place = (position - way * (1 + step)) % n
         target = whole.view(chunks.lo[:, place], chunks.hi[:, place])
+        if step == n - 1 and last is not None:
+            send = puller(b, whole.device, neighbour, channel=last)
         arrived = send(held, target, after if step == 1 else ())
         held = b.adds([arrived, target])
     return held
@@ -70,16 +77,20 @@ def all_gather_pieces(
     channel: int,
     after: Sequence[int] = (),
     way: int = 1,
+    last: int | None = None,
 ) -> Values:
     """By group, position and chunk, the shards of all positions, which have the intervals of
-    `chunks`. The first sends wait for the ops `after`.
+    `chunks`. The first sends wait for the ops `after`. The last step may have a channel of its own.
     """
     n, position = chunks.shape[1], np.arange(shards.shape[1])
-    send = puller(b, shards.device, (position - way) % n, channel=channel)
+    neighbour = (position - way) % n
+    send = puller(b, shards.device, neighbour, channel=channel)
     held, made = shards, [shards.op]
     for step in range(1, n):
         place = (position - way * step) % n
         target = shards.view(chunks.lo[:, place], chunks.hi[:, place])
+        if step == n - 1 and last is not None:
+            send = puller(b, shards.device, neighbour, channel=last)
         held = send(held, target, after if step == 1 else ())
         made.append(held.op)
     # Chunk c gets to position p in step p - c.

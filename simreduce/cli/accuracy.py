@@ -19,7 +19,7 @@ from simreduce.cli.options import (
     workers_option,
 )
 from simreduce.cli.pictures import check_pictures, picture_options, write_plot
-from simreduce.cli.progress import Progress
+from simreduce.cli.progress import Progress, until_stopped
 from simreduce.errors import InputError
 from simreduce.formats import Faults
 from simreduce.published import PublishedTable, published_tables
@@ -80,8 +80,11 @@ def nccl(
     svg: str | None,
     png: str | None,
     as_json: bool,
-) -> None:
-    """Compare predicted times of NCCL's collectives with published ones."""
+) -> int:
+    """Compare predicted times of NCCL's collectives with published ones.
+
+    On Ctrl-C or SIGTERM, prints the tables so far and exits with status 130.
+    """
     faults = Faults()
     faults.attempt("", check_pictures, svg, png, as_json=as_json, plot=True)
     constants = None if calibration is None else faults.attempt("", load_calibration, calibration)
@@ -93,20 +96,21 @@ def nccl(
         with Progress("fitting without each machine"):
             left_out = list(leave_machines_out())
         click.echo("\n".join(left_out_lines(left_out)))
-        return
-    points = []
-    with Progress("predicted {} of {} tables") as progress:
-        progress(0, len(chosen))
-        for i, found in enumerate(predict(chosen, constants, workers or os.cpu_count() or 1)):
-            points += found
-            progress(i + 1, len(chosen))
+        return 0
+    coming = predict(chosen, constants, workers or os.cpu_count() or 1)
+    found, complete = until_stopped(coming, len(chosen), "predicted {} of {} tables")
+    points = [point for of_one in found for point in of_one]
     name = "by generation" if constants is None else constants.name
     if as_json:
-        echo_json(accuracy_document(points, name, tables))
+        echo_json({**accuracy_document(points, name, tables), "complete": complete})
     else:
-        echo_beside("\n".join(accuracy_lines(points, name, tables)), svg, png)
+        lines = accuracy_lines(points, name, tables)
+        if not complete:
+            lines.append(f"# stopped after {len(found)} of {len(chosen)} tables")
+        echo_beside("\n".join(lines), svg, png)
     if svg is not None or png is not None:
         write_plot(draw_points(points, name), svg, png)
+    return 0 if complete else 130
 
 
 def _chosen(tables: str, only: tuple[str, ...], most_machines: int) -> list[PublishedTable]:

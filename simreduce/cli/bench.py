@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import sys
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from datetime import UTC, datetime
-from typing import Any, TypeVar
+from typing import Any
 
 import click
 
@@ -21,7 +21,7 @@ from simreduce.cli.options import (
     json_text,
     write_output,
 )
-from simreduce.cli.progress import Progress
+from simreduce.cli.progress import until_stopped
 from simreduce.cli.setups import Collective, collective_options, read_collective, setup_options
 from simreduce.cli.sizes import sizes_options
 from simreduce.cli.strategies import algo_option, read_strategies
@@ -32,7 +32,6 @@ from simreduce.report.heads import runtimes_text
 from simreduce.strategy import Strategy
 from simreduce.tune.bench import BenchRow, Stuck, bench as measure
 
-T = TypeVar("T")
 Named = list[tuple[Strategy, bool]]
 
 
@@ -90,7 +89,7 @@ def bench(
     began = _now()
     strategies = [strategy for strategy, _ in question.strategies]
     by_name = all(by_name for _, by_name in question.strategies)
-    rows, complete = _until_stopped(
+    rows, complete = until_stopped(
         measure(
             question.setup,
             strategies,
@@ -102,6 +101,7 @@ def bench(
             leave_out=None if by_name else _leave_out,
         ),
         len(strategies) * len(question.nbytes),
+        "simulated {} of {} rows",
     )
     if not by_name:
         rows = _by_size(rows)
@@ -147,24 +147,6 @@ def _about(question: Collective[Named], rows: Sequence[BenchRow | Stuck]) -> lis
         *folded_lines(rows),
         f"disturbed: {disturbance}" if disturbance else "",
     )
-
-
-def _until_stopped(coming: Iterable[T], total: int) -> tuple[list[T], bool]:
-    """The rows until an interrupt, and whether these are all. Before the first row an interrupt is
-    the caller's.
-    """
-    rows: list[T] = []
-    try:
-        with Progress("simulated {} of {} rows") as progress:
-            progress(0, total)
-            for row in coming:
-                rows.append(row)
-                progress(len(rows), total)
-    except KeyboardInterrupt:
-        if not rows:
-            raise
-        return rows, False
-    return rows, True
 
 
 def _now() -> str:

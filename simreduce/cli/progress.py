@@ -8,10 +8,12 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Iterator
-from typing import Self
+from collections.abc import Iterable, Iterator
+from typing import Self, TypeVar
 
 import click
+
+T = TypeVar("T")
 
 QUIET = 10.0
 """Seconds between two lines where stderr is no terminal."""
@@ -96,3 +98,21 @@ class Progress:
         self._drawn = time.monotonic()
         line = f"{self._text.format(*self._counts)}, {self._drawn - self._began:.0f} s"
         click.echo(f"\r\033[K{line}" if self._terminal else line, nl=not self._terminal, err=True)
+
+
+def until_stopped(coming: Iterable[T], total: int, text: str) -> tuple[list[T], bool]:
+    """The results until an interrupt, and whether these are all; says how far it is as `Progress`.
+    Before the first result an interrupt is the caller's.
+    """
+    found: list[T] = []
+    try:
+        with Progress(text) as progress:
+            progress(0, total)
+            for each in coming:
+                found.append(each)
+                progress(len(found), total)
+    except KeyboardInterrupt:
+        if not found:
+            raise
+        return found, False
+    return found, True

@@ -76,6 +76,17 @@ _EFFICIENCY = {
 }
 
 
+_JOIN = {"simple": 0.0, "ll": 2.3e-6, "ll128": 4.5e-6}
+"""By NCCL's own table a hop of a tree over a network takes 5.0 us by LL and 8.5 us by LL128, one of
+a ring 2.7 and 4.0; NVIDIA/nccl src/graph/tuning.cc.
+"""
+
+_COPY_OUT = {"nvlink": 0.35, "pci": 0.35, "shm": 0.5, "net": 0.0, "nvls": 0.0}
+"""Two A100 by NCCL 2.18 reach 2/(2 + 0.35) of the rate of eight. What arrives through a host's
+memory is read over PCIe, which takes as long as the send. The NIC sends on meanwhile.
+"""
+
+
 def _by_link(table: Mapping[str, Mapping[str, float]], unit: float) -> dict[tuple[str, str], float]:
     return {(link, p): row[link] * unit for p, row in table.items() for link in LINK_KINDS}
 
@@ -88,10 +99,12 @@ class NcclConstants:
     still. A step takes `latency[link, protocol]` seconds before its bytes move, and on a network
     those of the wires and switches besides. Bytes move at
     `efficiency[link, protocol]` of the achievable rate of every link on the way, flags included,
-    and at most at `channel_rate[protocol]` bytes/s of data on one channel.
+    and at most at `channel_rate[protocol]` bytes/s of data on one channel. A block that receives
+    what it does not send on copies it out, and its next send waits for `copy_out[link]` of the time
+    that the send to it took. In a tree, a send over a network takes `join[protocol]` seconds more.
 
-    `launch` is that of one process for each GPU. A process that drives all GPUs of a machine takes
-    `launch_each` seconds more for each. `spread[link, bytes]` says how sure a prediction is whose
+    A process that drives all GPUs of a machine needs `launch` and `launch_each` seconds for each of
+    them to issue a call, while they still work on the one before (`per_call`). `spread[link, bytes]` says how sure a prediction is whose
     slowest link is of that kind, from that many bytes on: with 80 % the time is within a factor of
     exp(+-spread).
 
@@ -113,11 +126,15 @@ class NcclConstants:
         default_factory=lambda: {"simple": 24e9, "ll": 5e9, "ll128": 16e9}
     )
     launch_each: float = 3e-6
+    copy_out: Mapping[str, float] = field(default_factory=lambda: dict(_COPY_OUT))
+    join: Mapping[str, float] = field(default_factory=lambda: dict(_JOIN))
     spread: Mapping[tuple[str, int], float] = field(default_factory=dict)
 
-    def for_one_process(self, gpus: int) -> NcclConstants:
-        """The constants where one process drives so many GPUs of a machine."""
-        return replace(self, launch=self.launch + self.launch_each * gpus, launch_each=0.0)
+    def per_call(self, seconds: float, gpus: int) -> float:
+        """Seconds of one of many calls in a row that take the GPUs so long, where one process
+        drives `gpus` of them on each machine (0: one process for each GPU).
+        """
+        return max(seconds, self.launch + self.launch_each * gpus) if gpus else seconds
 
     def interval(self, link: str, nbytes: int, seconds: float) -> tuple[float, float] | None:
         """The ends of the 80 % interval of a prediction; None if nothing is known of its errors."""

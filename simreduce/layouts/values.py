@@ -29,11 +29,19 @@ class Wiring(Protocol):
 
 
 class Decision(NamedTuple):
-    """How NCCL does one collective; "" and 0 leave it open."""
+    """How NCCL does one collective; "" and 0 leave it open. `step` is an eighth of the buffer of
+    Simple, in bytes.
+    """
 
     algorithm: str = ""  # ring, tree, nvls or nvlstree; of an all-to-all, p2p
     protocol: str = ""  # simple, ll or ll128
     channels: int = 0
+    step: int = 1 << 19
+
+    @property
+    def is_open(self) -> bool:
+        """Whether something is left open."""
+        return not all(self)
 
 
 OPEN = Decision()

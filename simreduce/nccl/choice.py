@@ -21,6 +21,8 @@ from simreduce.topology import Folded, Topology
 
 _P2P_LL = 16 << 10
 """Bytes up to which send and receive use LL."""
+_P2P_PART = 2 << 20
+"""Bytes that 2.18 and before send to one GPU of the machine before they take another channel."""
 _THRESHOLDS = {"ll": 8, "ll128": 8, "simple": 64}
 """Bytes for each thread below which channels are dropped, then threads. Logs of 2.28 and later show
 no other limit, although the scheduler has a least amount of traffic for a channel.
@@ -259,14 +261,17 @@ def _power(count: int) -> int:
 
 
 def _sends(at: Plan, collective: str, nbytes: int) -> Choice:
-    """All sends of one rank share the channels; to one peer there are at most four times fewer."""
+    """All sends of one rank share the channels; to one peer there are at most four times fewer. All
+    ranks count as peers, also where there is one.
+    """
     found = p2p(at.facts, at.settings)
     each = nbytes // at.facts.n if collective == "all_to_all" else nbytes
     pair = found.channels_per_peer
-    peers = at.facts.n if collective == "all_to_all" else 1
-    while pair * peers > 4 * found.channels and pair > 1:
+    while pair * at.facts.n > 4 * found.channels and pair > 1:
         pair //= 2
-    pair = max(min(pair, -(-each // max(found.chunk // 8, 1))), 1)
+    older = at.settings.version < (2, 19) and at.facts.nodes == 1
+    part = _P2P_PART if older else max(found.chunk // 8, 1)
+    pair = max(min(pair, -(-each // part)), 1)
     protocol = "ll" if each <= _P2P_LL else "simple"
     why = f"sends of {units.format_size(each)} over {units.plural(pair, 'channel')} each"
     return Choice("p2p", protocol, pair, 640, math.nan, why)

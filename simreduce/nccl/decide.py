@@ -14,6 +14,10 @@ if TYPE_CHECKING:
     from simreduce.topology import Folded, Topology
 
 
+STEPS = 8
+"""Parts of a buffer."""
+
+
 @dataclass(frozen=True)
 class Decide:
     """Fills in what a decision leaves open on one machine."""
@@ -27,6 +31,9 @@ class Decide:
         """The decision of NCCL for a collective among these GPUs. What has no plan, PAT and NVLS of
         a gather, is decided as a ring.
         """
+        wanted = wanted._replace(step=self.settings.buffer // STEPS)
+        if not wanted.is_open:
+            return wanted
         known = facts(self.machine, gpus, self.settings)
         algorithm, protocol = wanted.algorithm, wanted.protocol
         found = choose(

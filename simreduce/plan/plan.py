@@ -45,6 +45,15 @@ def merged_channel(number: int, blocks: int) -> int:
     return number + CHANNELS * (blocks - 1)
 
 
+LAST = CHANNELS * CHANNELS
+"""Added to the channel of a send whose receiver does not send it on: the block there copies it to
+the user's buffer, and its own next send waits.
+"""
+
+JOINED = 2 * LAST
+"""Added to the channel of a send in a tree, whose blocks hear from several others or serve them."""
+
+
 class Kind(IntEnum):
     """What an op does. The comment gives its operands."""
 

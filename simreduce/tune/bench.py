@@ -309,16 +309,20 @@ def _check(at: _Setting, strategy: Strategy, size: int) -> None:
 def seconds_per_call(plan: Plan, result: Result) -> float:
     """Seconds of one of many equal calls in a row, as nccl-tests takes them.
 
-    In a broadcast or reduce of NCCL a GPU goes on to the next call as soon as its own part is done.
-    So a call takes its launch and the longest time that any GPU is busy with it.
+    In a broadcast or reduce of NCCL a GPU goes on to the next call as soon as its own part is done,
+    and the GPUs before it have filled its buffer by then. So a call takes its launch and the
+    longest time that any GPU is busy with it: from its first send, or the arrival of its first
+    piece, to its last. Rings of different orders do not overlap so: a GPU that is first on one
+    ring and last on another is busy for all of the call.
     """
     copies = np.flatnonzero(result.kind == Kind.COPY)
     if plan.contract.collective not in ROOTED or not plan.executor.any() or not len(copies):
         return result.seconds
     first, last = np.full(len(result.devices), np.inf), np.zeros(len(result.devices))
-    for ends in (result.source[copies], result.device[copies]):
-        np.minimum.at(first, ends, result.start[copies])
-        np.maximum.at(last, ends, result.finish[copies])
+    ends = (result.source[copies], result.start[copies]), (result.device[copies], result.finish[copies])
+    for device, begun in ends:
+        np.minimum.at(first, device, begun)
+        np.maximum.at(last, device, result.finish[copies])
     busy = np.where(np.isfinite(first), last - first, 0.0)
     return float(result.start[copies].min() + busy.max())
 

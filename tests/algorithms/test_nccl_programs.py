@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -12,9 +13,11 @@ from simreduce.algorithms.rings import rings
 from simreduce.engine import TENSORFLOW, Calibration, NcclConstants
 from simreduce.errors import StrategyError
 from simreduce.layouts import Decision, layout
+from simreduce.nccl import Settings
 from simreduce.plan import Kind, verify
 from simreduce.setup import Setup
 from simreduce.topology import load_topology
+from simreduce.tune.bench import seconds_per_call
 from simreduce.workload import Gradient, Workload
 
 MIB = 1 << 20
@@ -136,9 +139,11 @@ def test_a_small_ring_takes_its_launch_and_the_latency_of_every_step(protocol, s
 
 
 def test_a_large_ring_hides_its_latency():
-    """Two slices are under way: what is left are the bytes at the rate of the links."""
+    """Two slices are under way: what is left are the bytes at the rate of the links, and the time
+    in which a block copies out what it received last.
+    """
     rate = 12 * 22.5e9 * CONSTANTS.efficiency["nvlink", "simple"]
-    bytes_each = 2 * 7 / 8 * 256 * MIB
+    bytes_each = (14 + CONSTANTS.copy_out["nvlink"]) / 8 * 256 * MIB
     assert bytes_each / rate == pytest.approx(seconds("nccl:ring+simple", 256 * MIB), rel=0.02)
 
 
@@ -146,6 +151,44 @@ def test_ll_moves_flags_besides_and_a_channel_has_a_rate_of_its_own():
     """2 channels at 1 GB/s of data each."""
     found = seconds("nccl:ring+ll+channels=2", 64 * MIB)
     assert 2 * 7 / 8 * 64 * MIB / 2e9 == pytest.approx(found, rel=0.02)
+
+
+def test_a_pair_of_gpus_waits_for_its_last_receives():
+    """2 of 2.5 steps send, where a host's memory is between."""
+    rate = 24e9 * CONSTANTS.efficiency["shm", "simple"]
+    found = seconds("nccl:ring+simple+channels=4", 64 * MIB, "rtx4090-2")
+    assert (2 + CONSTANTS.copy_out["shm"]) * 32 * MIB / rate == pytest.approx(found, rel=0.1)
+
+
+def test_a_tree_pays_more_for_a_hop_over_a_network():
+    """Two machines of one GPU: one hop up and one down, as in a ring."""
+    machine = "switch:2,bandwidth=1GB/s,latency=4us"
+    ring, tree = (seconds(f"nccl:{how}+ll+channels=1", 8, machine) for how in ("ring", "tree"))
+    assert 2 * CONSTANTS.join["ll"] == pytest.approx(tree - ring, rel=0.01)
+
+
+def test_a_small_buffer_costs_more_slices():
+    """32 KiB instead of 4 MiB: a slice is 8 KiB, and every GPU of a chain passes 4 KiB on."""
+    setup = Setup("dgx-a100", TENSORFLOW, Calibration("test", nccl=CONSTANTS))
+    small = replace(setup, nccl=Settings(buffer=1 << 15))
+    for collective in ("all_reduce", "broadcast"):
+        plans = [
+            each.compile("nccl:ring+simple+channels=1", one(MIB), collective)
+            for each in (setup, small)
+        ]
+        few, many = (each.transfers for each in plans)
+        assert few < many / 4
+
+
+def test_a_broadcast_fills_its_chain_once_for_many_calls():
+    """On an NVSwitch all rings have one order: a GPU goes on when it has passed its last piece."""
+    setup = Setup("dgx-a100", TENSORFLOW, Calibration("test", nccl=CONSTANTS))
+    plan = setup.compile("nccl:ring+simple+channels=1", one(MIB), "broadcast")
+    result = setup.simulate(plan)
+    step = CONSTANTS.latency["nvlink", "simple"]
+    step += 2**19 / (270e9 * CONSTANTS.efficiency["nvlink", "simple"])
+    fill = result.seconds - seconds_per_call(plan, result)
+    assert 6 * step == pytest.approx(fill, rel=0.02)
 
 
 def test_sums_cost_nothing_besides_the_transfers():

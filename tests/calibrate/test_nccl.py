@@ -83,10 +83,12 @@ def test_an_interval_is_by_size():
     assert nccl.interval("shm", 8, 1.0) is None
 
 
-def test_one_process_takes_longer_for_each_gpu():
+def test_one_process_issues_a_call_while_the_gpus_do_the_one_before():
     nccl = replace(NOMINAL.nccl, launch=5e-6, launch_each=2e-6)
 
-    assert nccl.for_one_process(8).launch == pytest.approx(21e-6)
+    assert nccl.per_call(15e-6, 8) == pytest.approx(21e-6)
+    assert nccl.per_call(30e-6, 8) == 30e-6
+    assert nccl.per_call(15e-6, 0) == 15e-6
 
 
 def test_a_log_amid_noise():

@@ -3,8 +3,13 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
+from importlib import import_module
 
 import pytest
+
+from simreduce.accuracy import predict
 
 LOG = """# Collective test starting: all_reduce_perf
 #  Rank  0 Group  0 Pid  1 on  a device  0 [0x07] V100
@@ -44,6 +49,20 @@ def test_faults(simreduce, options, fault):
 
     assert result.status == 2
     assert fault in result.err
+
+
+def test_what_is_stopped_prints_the_tables_so_far(simreduce, monkeypatch):
+    def stopped(tables, *_):
+        yield from predict(tables[:1])
+        os.kill(os.getpid(), signal.SIGTERM)
+        yield from predict(tables[1:2])
+
+    monkeypatch.setattr(import_module("simreduce.cli.accuracy"), "predict", stopped)
+    status, out, _ = simreduce("accuracy", "--only", "tartan_nccl-v2_all_reduce", "--tables", "all")
+
+    assert status == 130
+    assert out.splitlines()[-1] == "# stopped after 1 of 3 tables"
+    assert "1 table" in out
 
 
 def test_constants_from_a_log(simreduce, tmp_path):

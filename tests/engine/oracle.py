@@ -463,12 +463,18 @@ class Oracle:
         kept = {link.name for link in path if not link.link_class.startswith("staged")}
         weights = {name: weight * factor for name, weight in weights.items() if name in kept}
         cap = None
-        if call.channel >= 0 and link != "nvls":
-            cap = Fraction(constants.channel_rate[protocol]) * (call.channel // 64 + 1)
         latency = Fraction(constants.latency[link, protocol])
+        if call.channel >= 0 and link != "nvls":
+            role, channel = divmod(call.channel, 64 * 64)
+            cap = Fraction(constants.channel_rate[protocol]) * (channel // 64 + 1)
+            if role == 1:  # the last to receive
+                copies = Fraction(1 + constants.copy_out[link])
+                weights = {name: weight * copies for name, weight in weights.items()}
+            if role == 2 and link == "net":  # in a tree
+                latency += Fraction(constants.join[protocol])
         if link == "net":
             for each, share in zip(path, found.shares, strict=True):
-                latency += self._latency(each.id) * Fraction(share) if each.name in kept else 0
+                latency += Fraction(each.latency) * Fraction(share) if not each.holds_lane else 0
         return latency, weights, cap
 
     def _memory(self, kind: Kind, operands: int, node: Node) -> dict[str, Fraction]:

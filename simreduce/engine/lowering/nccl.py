@@ -13,7 +13,7 @@ from simreduce.engine.lowering.calls import Calls
 from simreduce.engine.lowering.signatures import Signatures
 from simreduce.engine.lowering.sites import Site
 from simreduce.plan import Executor, Kind
-from simreduce.plan.plan import CHANNELS
+from simreduce.plan.plan import CHANNELS, JOINED, LAST
 from simreduce.topology import STAGED, Routes
 
 _PROTOCOL = ("", "simple", "ll", "ll128")
@@ -26,10 +26,13 @@ _NVLINK, _PCI, _SHM, _NET, _NVLS = range(len(LINK_KINDS))
 
 
 class Sends(NamedTuple):
-    """The rows of calls that are sends of NCCL, and the kind of link of each."""
+    """The rows of calls that are sends of NCCL, the kind of link of each, and the latency of the
+    network's wires and switches on its way.
+    """
 
     calls: AnyInts
     kind: Ints
+    wires: Floats
 
 
 def drop_tolls(routes: Routes, mine: Bools, site: Site) -> Routes:
@@ -54,7 +57,7 @@ def find_sends(signatures: Signatures, routes: Routes, site: Site) -> Sends:
     copies = np.flatnonzero(signatures.kind == Kind.COPY)
     mine = signatures.executor[copies] != Executor.TF
     if not mine.any():
-        return Sends(copies[:0], copies[:0])
+        return Sends(copies[:0], copies[:0], np.zeros(0))
     links = site.topology.links
     nvlink = np.array([link.link_class.startswith("nvlink") for link in links], dtype=np.bool_)
     network = np.array([not link.holds_lane for link in links], dtype=np.bool_)
@@ -63,7 +66,11 @@ def find_sends(signatures: Signatures, routes: Routes, site: Site) -> Sends:
     kind = np.where(
         np.bincount(row, nvlink[routes.links], minlength=len(copies)) == count, _NVLINK, _PCI
     )
-    kind[np.bincount(row, network[routes.links], minlength=len(copies)) > 0] = _NET
+    far = network[routes.links]
+    kind[np.bincount(row, far, minlength=len(copies)) > 0] = _NET
+    shares = 1.0 if routes.shares is None else routes.shares
+    latency = np.array([link.latency for link in links])[routes.links]
+    wires = np.bincount(row, far * latency * shares, minlength=len(copies))
     names, router = tuple(site.topology.nodes), site.topology.router
     for i in np.flatnonzero(mine & (kind != _NET)).tolist():
         ends = [
@@ -74,7 +81,7 @@ def find_sends(signatures: Signatures, routes: Routes, site: Site) -> Sends:
             kind[i] = _NVLS
         elif kind[i] == _PCI and not router.is_peer(*(node.name for node in ends)):
             kind[i] = _SHM
-    return Sends(copies[mine], kind[mine])
+    return Sends(copies[mine], kind[mine], wires[mine])
 
 
 def add_costs(
@@ -92,14 +99,20 @@ def add_costs(
             latency[launches] = constants.launch + constants.start[name]
     uses = np.diff(calls.use_start)
     factor: Floats = np.ones(len(uses))
-    for call, kind in zip(sends.calls.tolist(), sends.kind.tolist(), strict=True):
+    columns = zip(*(column.tolist() for column in sends), strict=True)
+    for call, kind, wires in columns:
         name = _PROTOCOL[protocol[call]]
         key = LINK_KINDS[kind], name
         # Of a network, the wires' and switches' own latency comes on top: EFA's is ten times that
         # of InfiniBand.
-        latency[call] = constants.latency[key] + (latency[call] if kind == _NET else 0.0)
+        latency[call] = constants.latency[key] + wires
         factor[call] = _BYTES[name] / constants.efficiency[key]
         channel = int(signatures.channel[call])
         if channel >= 0 and kind != _NVLS:  # switches move what all channels ask for
+            role, channel = divmod(channel, LAST)
             cap[call] = constants.channel_rate[name] * (channel // CHANNELS + 1)
+            if role * LAST == LAST:
+                factor[call] *= 1 + constants.copy_out[LINK_KINDS[kind]]
+            elif role * LAST == JOINED and kind == _NET:
+                latency[call] += constants.join[name]
     return replace(calls, latency=latency, cap=cap, weight=weight * np.repeat(factor, uses))
