@@ -34,7 +34,7 @@ from simreduce.published import PublishedTable, published_tables
 from simreduce.tune.bench import DIVIDED, tensor
 
 FOLDER = Path(__file__).parents[1] / "calibrations"
-_SIZES = 5
+_SIZES = 9
 """Sizes of a table that are fitted, spread over all it has."""
 _MOST_OPS = 8_000
 """Ops of a plan that is fitted: larger ones take too long."""

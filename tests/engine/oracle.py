@@ -395,7 +395,7 @@ class Oracle:
                     overhead=overhead,
                     latency=latency,
                     holds=holds,
-                    amount=nbytes if weights else Fraction(0),
+                    amount=nbytes + self._first_pass(call, nbytes) if weights else Fraction(0),
                     lanes=lanes,
                     pipes=pipes,
                     weights=weights,
@@ -433,6 +433,13 @@ class Oracle:
             and not in_place(op)
             and not steps.intersection(plan.operands_of(op))
         }
+
+    def _first_pass(self, call: Call, nbytes: Fraction) -> Fraction:
+        """What the first 4 KiB of every block by LL count besides."""
+        if call.executor != Executor.NCCL_LL or call.kind != Kind.COPY or call.channel < 0:
+            return Fraction(0)
+        first = 4096 * (call.channel % 4096 // 64 + 1)
+        return Fraction(self.calibration.nccl.first_pass) * min(nbytes, first)
 
     def _nccl(
         self, call: Call, weights: Mapping[str, Fraction]

@@ -23,7 +23,7 @@ from simreduce.engine.lowering.cores import (
 from simreduce.engine.lowering.dependencies import find_successors
 from simreduce.engine.lowering.lanes import number_lanes
 from simreduce.engine.lowering.lowered import Lowered
-from simreduce.engine.lowering.nccl import add_costs
+from simreduce.engine.lowering.nccl import add_costs, add_first_passes
 from simreduce.engine.lowering.resources import Resources
 from simreduce.engine.lowering.signatures import Signatures, group_ops, steps_of_kernels
 from simreduce.engine.lowering.sites import Site, find_site
@@ -79,6 +79,7 @@ def lower(
     stream = _ordered_streams(plan, runtime, site)
     dependencies = find_successors(plan, stream)
     amount = _amount(plan, call, np.diff(uses.start) > 0)
+    add_first_passes(amount, call, signatures, calibration.nccl)
     if processor:
         speed = core_speed(processor, resources.capacity)
         moving = resources.moving.values()

@@ -22,6 +22,9 @@ _PROTOCOL = ("", "simple", "ll", "ll128")
 _BYTES = {"simple": 1.0, "ll": 2.0, "ll128": 16 / 15}
 """Bytes on the wire for each byte of data, flags included."""
 
+_PASS = 512 * 8
+"""Bytes of data that the threads of a block move at once by LL."""
+
 _NVLINK, _PCI, _SHM, _NET, _NVLS = range(len(LINK_KINDS))
 
 
@@ -116,3 +119,14 @@ def add_costs(
             elif role * LAST == JOINED and kind == _NET:
                 latency[call] += constants.join[name]
     return replace(calls, latency=latency, cap=cap, weight=weight * np.repeat(factor, uses))
+
+
+def add_first_passes(
+    amount: Floats, call: AnyInts, signatures: Signatures, constants: NcclConstants
+) -> None:
+    """Add to the bytes of every op what the first pass of a block takes longer by LL."""
+    mine = (signatures.executor == Executor.NCCL_LL) & (signatures.kind == Kind.COPY)
+    mine &= signatures.channel >= 0
+    if mine.any():
+        blocks = np.where(mine, signatures.channel % LAST // CHANNELS + 1, 0)
+        amount += constants.first_pass * np.minimum(amount, _PASS * blocks[call])
