@@ -17,10 +17,10 @@ from hypothesis import given, reject, settings, strategies as st
 
 import simreduce as sr
 from simreduce.algorithms import ALGORITHMS, COLLECTIVES, FAMILIES, TWO_LEVEL
-from simreduce.setup import Setup
 from simreduce.engine.calibration import LINK_KINDS, PROTOCOLS, NcclConstants
 from simreduce.errors import InputError
 from simreduce.plan import Kind, Plan
+from simreduce.setup import Setup
 from simreduce.strategy import compile_collective, parse_strategy
 from simreduce.testing.strategies import ANY, ROUND, topologies
 from simreduce.topology import Cable, Node, Topology, build

@@ -14,7 +14,6 @@ from simreduce.algorithms.nccl_lanes import Lane, join, lanes, pieces, step_byte
 from simreduce.layouts import Decision
 from simreduce.plan import PlanBuilder, Values
 
-
 _PIECES = {"simple": 1, "ll": 4, "ll128": 4}
 """Of a step. Threads of a block hold 1/8 of a step of LL and 1/16 of LL128 at once; a NIC waits for
 the step. Published broadcasts and reduces through 7 and 14 hops lie between.

@@ -28,9 +28,7 @@ def all_reduce(
         order = np.array(way)
         own = _cut(lane, whole, how, 3)[:, order]
         sums = reduce_scatter_pieces(b, own, lane.channel, after)
-        found = all_gather_pieces(
-            b, sums, own[:, 0], lane.channel, last=lane.channel + LAST
-        )
+        found = all_gather_pieces(b, sums, own[:, 0], lane.channel, last=lane.channel + LAST)
         made.append(found[:, np.argsort(order)])
     return join(b, made)
 

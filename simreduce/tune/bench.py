@@ -319,7 +319,10 @@ def seconds_per_call(plan: Plan, result: Result) -> float:
     if plan.contract.collective not in ROOTED or not plan.executor.any() or not len(copies):
         return result.seconds
     first, last = np.full(len(result.devices), np.inf), np.zeros(len(result.devices))
-    ends = (result.source[copies], result.start[copies]), (result.device[copies], result.finish[copies])
+    ends = (
+        (result.source[copies], result.start[copies]),
+        (result.device[copies], result.finish[copies]),
+    )
     for device, begun in ends:
         np.minimum.at(first, device, begun)
         np.maximum.at(last, device, result.finish[copies])
