@@ -36,6 +36,8 @@ _SURE = 0.8
 """Share of times that lie within an interval."""
 _ENOUGH = 12
 """Cases from which a quantile is taken."""
+_DIVERSE = 4
+"""Groups that these belong to, if there are as many."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,16 +159,19 @@ def left_out_residuals(
 def spread_of(cases: Sequence[Case], residuals: Floats) -> dict[tuple[str, int], float]:
     """Half widths of the 80 % intervals, by slowest link and from each size on.
 
-    A cell with few cases takes those of its neighbours, and then those of all links, as well.
+    A cell with few cases or few groups takes those of its neighbours as well: errors of one machine
+    say little of another.
     """
     links = np.array([case.link for case in cases])
+    groups = np.array([case.group for case in cases])
+    diverse = min(_DIVERSE, len(set(groups.tolist())))
     bands = np.searchsorted(SIZES, [case.nbytes for case in cases], "right") - 1
     found = {}
     for link in sorted(set(links.tolist())):
         for band, size in enumerate(SIZES):
             for wider in range(len(SIZES)):
                 mine = (links == link) & (abs(bands - band) <= wider)
-                if mine.sum() >= _ENOUGH:
+                if mine.sum() >= _ENOUGH and len(set(groups[mine].tolist())) >= diverse:
                     break
             off = abs(residuals[mine])
             found[link, size] = round(float(np.quantile(off, _SURE)), 3)

@@ -107,9 +107,9 @@ class NcclConstants:
     8 bytes, at 5 GB/s.)
 
     A process that drives all GPUs of a machine needs `launch` and `launch_each` seconds for each of
-    them to issue a call, while they still work on the one before (`per_call`). `spread[link, bytes]`
-    says how sure a prediction is whose slowest link is of that kind, from that many bytes on: with
-    80 % the time is within a factor of exp(+-spread).
+    them to issue a call, while they still work on the one before (`per_call`).
+    `spread[link, bytes]` says how sure a prediction is whose slowest link is of that kind, from
+    that many bytes on: with 80 % the time is within a factor of exp(+-spread).
 
     The defaults are those of NCCL's own tuning model where a machine of every generation bears
     them out, else rounded means of public timings; a calibration replaces them.
