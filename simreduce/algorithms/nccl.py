@@ -14,13 +14,13 @@ from contextlib import contextmanager
 from simreduce import dtypes
 from simreduce.algorithms import nccl_chain, nccl_nvls, nccl_p2p, nccl_ring, nccl_tree
 from simreduce.algorithms.nccl_choice import decided
-from simreduce.algorithms.nccl_lanes import EXECUTORS
 from simreduce.algorithms.planner import Options, Planner, Results, Tensors
 from simreduce.algorithms.rings import rings, ways
 from simreduce.errors import NotFoldable
 from simreduce.layouts import OPEN, Decision, Layout
-from simreduce.plan import PlanBuilder, Value, Values
+from simreduce.plan import Executor, PlanBuilder, Value, Values
 
+_EXECUTORS = {"simple": Executor.NCCL, "ll": Executor.NCCL_LL, "ll128": Executor.NCCL_LL128}
 _BY_RINGS: dict[str, Callable[..., Values]] = {
     "all_reduce": nccl_ring.all_reduce,
     "all_gather": nccl_ring.all_gather,
@@ -88,7 +88,7 @@ def executed_by_nccl(
     """Ops appended inside are NCCL's. What it gives is done when all `values` are there and the
     kernels run.
     """
-    before, b.executor = b.executor, EXECUTORS[protocol]
+    before, b.executor = b.executor, _EXECUTORS[protocol]
     try:
         yield (b.barrier(values[0].device, [value.op for value in values]),)
     finally:

@@ -24,15 +24,10 @@ import numpy as np
 
 from simreduce import dtypes
 from simreduce.layouts import Decision
-from simreduce.plan import Executor, PlanBuilder, Values
+from simreduce.plan import PlanBuilder, Values
 from simreduce.plan.plan import merged_channel
 
 T = TypeVar("T")
-
-EXECUTORS = {
-    "simple": Executor.NCCL, "ll": Executor.NCCL_LL, "ll128": Executor.NCCL_LL128,
-}  # fmt: skip
-"""By protocol."""
 
 _STEP = {"ll": 1 << 15, "ll128": 600 * 1024 * 15 // 16}
 """Bytes of data in a step of the protocols whose buffers have their own size."""
