@@ -107,7 +107,7 @@ def test_staged_copies_of_the_exceptions_gain_nothing_from_going_both_ways(machi
         return statistics.median(
             rate
             for matrix in p2p.load_matrices()
-            if matrix.case == (machine, kind, peer_access)
+            if matrix.case == p2p.Case(machine, kind, peer_access)
             for i, row in enumerate(matrix.rows)
             for j, rate in enumerate(row)
             if rate is not None and not (peer_access and peers[i][j])
@@ -119,3 +119,14 @@ def test_staged_copies_of_the_exceptions_gain_nothing_from_going_both_ways(machi
     assert 0.95 < gain(machine, peer_access) < 1.1
     assert gain("dgx1-p100", False) > 1.3
     assert gain("abci-v-4xV100-16g-nv2mesh", False) > 1.3
+
+
+def test_latencies_of_writes_over_nvlink_agree():
+    """Reads stand apart; the sample of 2017 on the DGX-1 with P100 counts launches."""
+    cases = {row.case: row.median for row in p2p.compare_cases() if row.case.kind == "latency"}
+    peers = {case: median for case, median in cases.items() if case.peer_access}
+    reads = {case.machine for case in peers if case.reads}
+
+    assert {"4xA100-SXM4-nv4mesh", "4xP100-PCIe-16g"} == reads
+    for machine in ("4xA100-SXM4-nv4mesh", "abci-a-8xA100-40g-nvswitch"):
+        assert peers[p2p.Case(machine, "latency", peer_access=True)] < 0.2
