@@ -236,10 +236,8 @@ def report() -> str:
         "i inferred:",
         *(f"  {machine}: {what}" for machine, what in INFERRED.items()),
         "",
-        "latency: of copies that the sending GPU writes; reads wait for an answer, which no file "
-        "has.",
-        "The sample of 2017 (dgx1-p100, peers on) counts the launch of a copy; a later log of P100 "
-        "has 1.8 us.",
+        "latency: of copies that the sending GPU writes; reads wait for an answer, too",
+        "dgx1-p100, peers on: that sample counts the launch of a copy; a later log has 1.8 us",
         "",
         "measured, predicted: the median pair, in GB/s or us",
         "median, 90 %: |predicted / measured - 1| over the pairs",
