@@ -13,6 +13,7 @@ from contextlib import contextmanager
 
 from simreduce import dtypes
 from simreduce.algorithms import nccl_chain, nccl_nvls, nccl_p2p, nccl_ring, nccl_tree
+from simreduce.algorithms.alike import plan_chain
 from simreduce.algorithms.nccl_choice import decided
 from simreduce.algorithms.planner import Options, Planner, Results, Tensors
 from simreduce.algorithms.rings import rings, ways
@@ -36,13 +37,13 @@ def planner(collective: str, algorithm: str = "") -> Planner:
     """The planner of a collective by one of NCCL's algorithms, or by the one that NCCL chooses."""
 
     def plan(b: PlanBuilder, layout: Layout, tensors: Tensors, options: Options) -> Results:
-        results: Results = []
         wanted = options.nccl._replace(algorithm=algorithm)
         root = [options.root] if collective in ("broadcast", "reduce") else []
-        for tensor in tensors:
-            before = results[-1] if results else ()
-            results.append(run(b, layout, collective, tensor, before, wanted, *root))
-        return results
+
+        def plan_next(tensor: Sequence[Value], before: Sequence[Value]) -> Sequence[Value]:
+            return run(b, layout, collective, tensor, before, wanted, *root)
+
+        return plan_chain(b, tensors, plan_next)
 
     return plan
 
