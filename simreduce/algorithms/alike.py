@@ -96,5 +96,4 @@ def _again(b: PlanBuilder, given: Values, used: Ints, first: _Stretch) -> Values
 def _instead(op: Ints, known: Ints, instead: Ints) -> Ints:
     order = np.argsort(known)
     place = np.searchsorted(known[order], op).clip(0, len(known) - 1)
-    found: Ints = instead[order][place]
-    return found
+    return np.asarray(instead[order][place])
