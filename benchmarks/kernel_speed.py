@@ -150,19 +150,27 @@ def jittered(
     return table(calls.uses[where], start, latency), new
 
 
-def permutations(count: int) -> Load:
-    """Every host sends one flow per random permutation at once; sizes 64 KiB +-50 %."""
+def permutations(count: int, hosts: int = HOSTS) -> Load:
+    """Each of the first `hosts` hosts sends one flow per random permutation at once; sizes 64 KiB
+    +-50 %.
+    """
     random = np.random.default_rng(7)
-    source = np.tile(np.arange(HOSTS), count)
-    target = np.concatenate([random.permutation(HOSTS) for _ in range(count)])
-    uses, start, cables = tree_paths(source, target)
+    source = np.tile(np.arange(hosts), count)
+    target = np.concatenate([random.permutation(hosts) for _ in range(count)])
+    return at_once(source, target, random)
+
+
+def at_once(source: np.ndarray, target: np.ndarray, random: np.random.Generator) -> Load:
+    """A flow of 64 KiB +-50 % for each pair, all at once; flows of one pair are of one call."""
     n = len(source)
+    pairs, call = np.unique(source * HOSTS + target, return_inverse=True)
+    uses, start, cables = tree_paths(pairs // HOSTS, pairs % HOSTS)
     amount = SIZE / HOSTS * random.uniform(0.5, 1.5, n)
     ids = np.arange(n)
     return Load(
         tree_capacity(),
         table(uses, start, cables * CABLE),
-        ids,
+        call,
         amount,
         np.ones(n, dtype=np.int32),
         np.zeros(n + 1, dtype=np.int32),
@@ -191,6 +199,7 @@ ROWS = {
     "permutations-1": ("1 permutation", lambda: permutations(1)),
     "permutations-4": ("4 permutations at once", lambda: permutations(4)),
     "permutations-16": ("16 permutations at once", lambda: permutations(16)),
+    "permutations-256": ("256 permutations of 64 hosts", lambda: permutations(256, 64)),
 }
 
 

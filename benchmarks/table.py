@@ -14,6 +14,8 @@ _CASES = (
     "switch:1024 --algo ring -b 64M",
     "switch:1024 --algo ring -b 64M --no-fold",
     "switch:1024 --algo direct -b 64M --no-fold",
+    "fat_tree:1024,oversubscription=2 --algo direct -b 64M --no-fold",
+    "torus:16x16 --algo direct -b 64M --no-fold",
     "switch:4096 --algo halving_doubling -b 64M --no-fold",
     "switch:8 --algo ring -b 64M",
     "switch:8 --algo direct -b 64M",

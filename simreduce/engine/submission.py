@@ -114,14 +114,14 @@ class Submission:
 
     def can_move(self, store: Store, capacity: Sequence[float]) -> bool:
         """Whether an op is on its way to an end, as things stand."""
-        state, ops = store.state, store.ops
+        state, ops, flows = store.state, store.ops, store.state.flows
         for op in range(self.first, self.first + len(self.plan)):
             phase = state.phase[op]
             if phase in (tables.OVERHEAD, tables.LATENCY):
                 return True
             if phase == tables.FLOW:
                 call = ops.call[op]
-                uses = ops.uses[ops.use_start[call] : ops.use_start[call + 1]]
+                uses = flows.uses[flows.use_start[call] : flows.use_start[call + 1]]
                 if all(capacity[r] > 0.0 for r in uses):
                     return True
         return False
@@ -148,7 +148,7 @@ def explain_deadlock(
 
     `names` are those of resources, and `lanes` those of lanes.
     """
-    state, ops, count = store.state, store.ops, 0
+    state, ops, flows, count = store.state, store.ops, store.state.flows, 0
     lines: list[str] = []
     for submission in submissions:
         plan, first = submission.plan, submission.first
@@ -159,7 +159,7 @@ def explain_deadlock(
             count += 1
             text = plan.describe(op)
             if phase == tables.FLOW:
-                uses = ops.uses[ops.use_start[call] : ops.use_start[call + 1]]
+                uses = flows.uses[flows.use_start[call] : flows.use_start[call + 1]]
                 dead = [names[r] for r in uses if capacity[r] == 0.0]
                 lines.insert(0, f"{text}: no bandwidth on {', '.join(dead)}")
             elif phase in (tables.QUEUED, tables.AT_PIPE):

@@ -72,12 +72,12 @@ class System:
     def open(self, *flows: int, now: float = 0.0) -> System:
         for flow in flows:
             slot = kernel.slot_for(flow, self.state)
-            open_flow(slot, self.ops.amount[flow], flow, now, self.ops, self.state.flows)
+            open_flow(slot, flow, self.ops.amount[flow], self.ops.cap[flow], now, self.state.flows)
         return self
 
     def close(self, *flows: int, now: float = 0.0) -> System:
         for flow in flows:
-            close_flow(self.state.slot[flow], now, self.state.flows)
+            close_flow(self.state.slot[flow], flow, now, self.state.flows)
             kernel.free_slot(flow, self.state)
         return self
 
@@ -90,21 +90,21 @@ class System:
         sharing.share(now, self.state.flows)
         for flow, slot in enumerate(self.state.slot):
             if slot != sharing.NONE:
-                self.last[flow] = self.state.flows.rate[slot]
+                self.last[flow] = self.state.flows.rate[flow]
         return list(self.last)
 
     def moved(self, flow: int, now: float) -> float:
         """Bytes that are through."""
         slot, flows = self.state.slot[flow], self.state.flows
-        left = flows.goal[slot] - served_at(flows.bottleneck[slot], now, flows)
+        left = flows.goal[slot] - served_at(flows.bottleneck[flow], now, flows)
         return self.ops.amount[flow] - left
 
     def count(self, flow: int) -> tuple[float, float, float]:
         """Bytes that are left, since when that is, and when they are through."""
         slot, flows = self.state.slot[flow], self.state.flows
-        group = flows.bottleneck[slot]
+        group = flows.bottleneck[flow]
         left = flows.goal[slot] - flows.served[group]
-        return left, flows.anchor[group], due_of(slot, flows)
+        return left, flows.anchor[group], due_of(slot, flow, flows)
 
 
 def rates(capacity: Sequence[float], flows: Sequence[Flow]) -> list[float]:
@@ -557,3 +557,85 @@ def test_a_chain_of_bottlenecks_is_followed_as_far_as_rates_change():
 
     assert [1.0, 1.0, 2.0, 2.0, 1.5, 98.5] == system.share()
     assert [1.0, 1.5, 1.5, 2.5, 1.5, 98.5] == system.close(0).share()
+
+
+# Flows of one call.
+
+
+def finishes(
+    capacity: Sequence[float], flows: Sequence[Flow], call: Sequence[int], release: Sequence[float]
+) -> list[float]:
+    """When flows end that begin when they are released. `call` numbers calls in the order of the
+    first flow of each.
+    """
+    first = [call.index(c) for c in range(max(call) + 1)]
+    of = [flows[i] for i in first]
+    n, nothing, zeros = len(flows), np.zeros(0, dtype=np.int64), np.zeros(len(of))
+    calls = Calls(
+        overhead=zeros,
+        work=zeros,
+        latency=zeros,
+        holds=zeros > 0,
+        cap=np.array([f.cap for f in of]),
+        lane_start=np.zeros(len(of) + 1, dtype=np.int64),
+        early=np.zeros(len(of), dtype=np.int64),
+        lanes=nothing,
+        use_start=np.cumsum([0, *(len(f.weights) for f in of)]),
+        uses=np.array([r for f in of for r in f.weights], dtype=np.int64),
+        weight=np.array([w for f in of for w in f.weights.values()]),
+    )
+    store = Store([float(each) for each in capacity])
+    store.append(
+        calls,
+        np.array(call),
+        np.array([f.amount for f in flows]),
+        np.ones(n, dtype=np.int32),
+        np.zeros(n + 1, dtype=np.int64),
+        nothing,
+        np.arange(n),
+        np.array(release),
+        0,
+    )
+    assert store.advance(0.0, inf)[0]
+    return list(store.state.finish)
+
+
+@st.composite
+def crowds(draw: st.DrawFn):
+    """(capacities, flows, the call of each, when each begins): several flows of every call."""
+    capacity = draw(st.lists(st.sampled_from([1.0, 2.0, 3.0, 6.0]), min_size=1, max_size=5))
+    weights = st.dictionaries(
+        st.integers(0, len(capacity) - 1), st.sampled_from([1.0, 2.0, 3.0]), min_size=1
+    )
+    cap = st.sampled_from([inf, inf, 0.5, 1.0])
+    of = draw(st.lists(st.tuples(weights, cap), min_size=1, max_size=5))
+    more = draw(st.lists(st.integers(0, len(of) - 1), max_size=12))
+    call = [*range(len(of)), *more]
+    amount = st.one_of(st.integers(1, 6).map(float), st.floats(0.1, 10.0))
+    flows = [Flow(*of[c], amount=draw(amount)) for c in call]
+    release = [draw(st.sampled_from([0.0, 0.0, 0.0, 1.0, 2.5])) for _ in call]
+    return capacity, flows, call, release
+
+
+@given(crowds())
+@settings(max_examples=200)
+def test_flows_of_one_call_end_as_they_do_with_a_call_each(crowd):
+    """Flows of one call are shared as one; nothing but rounding may tell."""
+    capacity, flows, call, release = crowd
+    apart = finishes(capacity, flows, list(range(len(flows))), release)
+
+    assert close_to(apart, rel=1e-12) == finishes(capacity, flows, call, release)
+
+
+def test_work_for_many_flows_of_one_call_is_that_for_one():
+    """A thousand flows on a path that another crosses: it is looked at once for all of them."""
+    flows = [on(0, 1)] * 1000 + [on(1)]
+    looked: list[int] = []
+    elsewhere = sharing.elsewhere
+    with mock.patch.object(
+        sharing, "elsewhere", lambda c, r, state: looked.append(c) or elsewhere(c, r, state)
+    ):
+        ends = finishes([1e9, 1e9], flows, [0] * 1000 + [1], [0.0] * 1001)
+
+    assert ends == close_to([1001.0] * 1001)
+    assert len(looked) < 20

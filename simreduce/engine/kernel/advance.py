@@ -48,10 +48,8 @@ from simreduce.engine.kernel.tables import (
     PIPE,
     QUEUED,
     RESOURCES,
-    SHIFT,
     SLOTS,
     SUBMISSIONS,
-    UNMOVED,
     WAITING,
     Array,
     Ops,
@@ -77,7 +75,7 @@ def advance(ops: Ops, state: State, now: float, horizon: float) -> tuple[bool, f
         if time == INFINITY or (time > now and time >= horizon):
             return False, time
         state.clock[0] = time
-        due = take_due(time + 4.0 * ULP * abs(time), state)
+        due = take_due(time + 4.0 * ULP * abs(time), ops.call, state)
         completed = happen(due, time, ops, state)
         share(time, state.flows)
         if completed:
@@ -92,26 +90,36 @@ def next_due(state: State) -> float:
     return time
 
 
-def take_due(late: float, state: State) -> int:
+def take_due(late: float, call_of: Array, state: State) -> int:
     """Fill `turn` with the ops whose phase ends, or that are released, until `late`, lowest id
     first; how many.
     """
     flows, turn = state.flows, state.turn
-    resources, shift = flows.scalar[RESOURCES], flows.scalar[SHIFT]
+    resources = flows.scalar[RESOURCES]
     count = 0
     for i in range(take_until(flows.calendar, late, state.taken)):
         item = state.taken[i]
         if item >= resources:
-            turn[count] = state.slot_op[item - resources]
-            count += 1
-            continue
-        use = flows.first_use[item]  # a group of flows
-        while use != NONE:
-            slot = use >> shift
-            if flows.bottleneck[slot] == item and due_of(slot, flows) <= late:
+            op = state.slot_op[item - resources]
+            if state.phase[op] != FLOW:
+                turn[count] = op
+                count += 1
+                continue
+            slot = item - resources  # the first flow of its call, which is at its own cap
+            while slot != NONE and due_of(slot, call_of[op], flows) <= late:
                 turn[count] = state.slot_op[slot]
                 count += 1
-            use = flows.use_next[use]
+                slot = flows.after[slot]
+            continue
+        begin = flows.on_start[item]
+        for at in range(begin, begin + flows.on_count[item]):
+            call = flows.on_call[at]
+            if flows.bottleneck[call] == item:
+                slot = flows.head[call]
+                while slot != NONE and due_of(slot, call, flows) <= late:
+                    turn[count] = state.slot_op[slot]
+                    count += 1
+                    slot = flows.after[slot]
     at = state.released[0]
     while state.release_time[at] <= late:
         op = state.release_op[at]
@@ -141,7 +149,6 @@ def slot_for(op: int, state: State) -> int:
             slot = flows.scalar[SLOTS]
             flows.scalar[SLOTS] = slot + 1
             flows.calendar.at[flows.scalar[RESOURCES] + slot] = NONE
-            flows.moved_from[slot] = UNMOVED
         else:
             flows.scalar[FREE_SLOT] = state.next_slot[slot]
         state.slot[op] = slot
@@ -255,10 +262,12 @@ def happen(due: int, time: float, ops: Ops, state: State) -> bool:
                     continue
                 if phase != FLOW and ops.amount[op] > 0.0:
                     state.phase[op] = FLOW
-                    open_flow(slot_for(op, state), ops.amount[op], call, time, ops, state.flows)
+                    open_flow(
+                        slot_for(op, state), call, ops.amount[op], ops.cap[call], time, state.flows
+                    )
                     continue
                 if phase == FLOW:
-                    close_flow(state.slot[op], time, state.flows)
+                    close_flow(state.slot[op], call, time, state.flows)
                 free_slot(op, state)
                 held = lanes if ops.holds[call] else pipes
                 waiting = free_lanes(op, held, rest, time, ops.lanes, queues, candidates, waiting)

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from simreduce.engine.kernel.calendar import NONE, remove
+from simreduce.engine.kernel.calendar import NONE, put, remove
 from simreduce.engine.kernel.tables import (
     DIRTY_COUNT,
     INFINITY,
     MOVED_COUNT,
+    OPENED_COUNT,
     RESOURCES,
-    SHIFT,
     UNMOVED,
     Flows,
-    Ops,
 )
 
 RIGHT, MUST, MAY = 3, 2, 1
@@ -36,92 +35,138 @@ def served_at(group: int, now: float, flows: Flows) -> float:
     return served
 
 
-def due_of(slot: int, flows: Flows) -> float:
-    """When the flow in `slot` is done if its rate stays."""
-    group = flows.bottleneck[slot]
+def due_of(slot: int, call: int, flows: Flows) -> float:
+    """When the flow of `call` in `slot` is done if its rate stays."""
+    group = flows.bottleneck[call]
     level = flows.level[group]
     left = flows.goal[slot] - flows.served[group]
     return flows.anchor[group] + max(left, 0.0) / level if level > 0.0 else INFINITY
 
 
-def open_flow(slot: int, amount: float, call: int, now: float, ops: Ops, flows: Flows) -> None:
+def open_flow(slot: int, call: int, amount: float, cap: float, now: float, flows: Flows) -> None:
     """Let the bytes of the op in `slot` compete; its rate is computed when the instant is over."""
-    level, first_use, shift = flows.level, flows.first_use, flows.scalar[SHIFT]
-    group = flows.scalar[RESOURCES] + slot
-    level[group] = ops.cap[call]
-    flows.served[group] = 0.0
-    flows.anchor[group] = now
-    flows.members[group] = 0
-    begin, end = ops.use_start[call], ops.use_start[call + 1]
-    bottleneck = group
-    for i in range(begin, end):
-        if level[ops.uses[i]] < level[bottleneck]:
-            bottleneck = ops.uses[i]
-    rate = level[bottleneck]
+    begin, end, level = flows.use_start[call], flows.use_start[call + 1], flows.level
+    if flows.flying[call] == 0:
+        bottleneck = flows.scalar[RESOURCES] + call
+        level[bottleneck] = cap
+        if cap < INFINITY:
+            flows.served[bottleneck] = 0.0
+            flows.anchor[bottleneck] = now
+            flows.members[bottleneck] = 0
+        flows.head[call] = NONE
+        for use in range(begin, end):
+            resource = flows.uses[use]
+            if level[resource] < level[bottleneck]:
+                bottleneck = resource
+            place = flows.on_start[resource] + flows.on_count[resource]
+            flows.on_count[resource] += 1
+            flows.on_call[place] = call
+            flows.on_use[place] = use
+            flows.on_weight[place] = flows.weight[use]
+            flows.place[use] = place
+        flows.bottleneck[call] = bottleneck
+        flows.rate[call] = level[bottleneck]
+        note_move(call, NONE, flows)
+    flows.flying[call] += 1
+    flows.goal[slot] = amount
+    flows.opened[flows.scalar[OPENED_COUNT]] = slot
+    flows.opened_call[flows.scalar[OPENED_COUNT]] = call
+    flows.scalar[OPENED_COUNT] += 1
+    rate, bottleneck = flows.rate[call], flows.bottleneck[call]
     how = MUST if rate == INFINITY else MAY
-    use = slot << shift
-    for i in range(begin, end):
-        resource, weight = ops.uses[i], ops.weight[i]
-        head = first_use[resource]
-        flows.use_resource[use] = resource
-        flows.use_weight[use] = weight
-        flows.use_next[use] = head
-        flows.use_prev[use] = NONE
-        if head != NONE:
-            flows.use_prev[head] = use
-        first_use[resource] = use
+    for use in range(begin, end):
+        resource, weight = flows.uses[use], flows.weight[use]
         if how == MAY:
             flows.load[resource] += weight * rate
             if resource == bottleneck:
                 flows.own[resource] += weight
         if flows.is_dirty[resource] < how:
             mark_dirty(resource, flows, how)
-        use += 1
-    flows.use_count[slot] = end - begin
-    flows.bottleneck[slot] = bottleneck
-    flows.rate[slot] = rate
-    flows.goal[slot] = amount
-    note_move(slot, NONE, flows)
 
 
-def close_flow(slot: int, now: float, flows: Flows) -> None:
-    """Take the flow in `slot` off its resources."""
-    rate, bottleneck, begin = flows.rate[slot], flows.bottleneck[slot], slot << flows.scalar[SHIFT]
-    for use in range(begin, begin + flows.use_count[slot]):
-        resource = flows.use_resource[use]
-        after, before = flows.use_next[use], flows.use_prev[use]
-        if before == NONE:
-            flows.first_use[resource] = after
-        else:
-            flows.use_next[before] = after
-        if after != NONE:
-            flows.use_prev[after] = before
-        if flows.first_use[resource] == NONE:
+def close_flow(slot: int, call: int, now: float, flows: Flows) -> None:
+    """Take the flow of `call` in `slot` off its resources."""
+    rate, bottleneck, first = flows.rate[call], flows.bottleneck[call], flows.head[call] == slot
+    flows.flying[call] -= 1
+    before, after = flows.before[slot], flows.after[slot]
+    if before == NONE:
+        flows.head[call] = after
+    else:
+        flows.after[before] = after
+    if after == NONE:
+        flows.tail[call] = before
+    else:
+        flows.before[after] = before
+    for use in range(flows.use_start[call], flows.use_start[call + 1]):
+        resource = flows.uses[use]
+        if flows.flying[call] == 0:
+            last = flows.on_start[resource] + flows.on_count[resource] - 1
+            at, moved = flows.place[use], flows.on_use[last]
+            flows.on_call[at] = flows.on_call[last]
+            flows.on_use[at] = moved
+            flows.on_weight[at] = flows.on_weight[last]
+            flows.place[moved] = at
+            flows.on_count[resource] -= 1
+        if flows.on_count[resource] == 0:
             flows.load[resource] = 0.0
             flows.own[resource] = 0.0
             flows.level[resource] = INFINITY
         else:
-            flows.load[resource] -= flows.use_weight[use] * rate
+            flows.load[resource] -= flows.weight[use] * rate
             if resource == bottleneck:
-                flows.own[resource] -= flows.use_weight[use]
+                flows.own[resource] -= flows.weight[use]
         if flows.is_dirty[resource] == 0:
             mark_dirty(resource, flows, MAY)
-    leave(bottleneck, now, flows)
-    if bottleneck >= flows.scalar[RESOURCES]:
-        remove(flows.calendar, bottleneck)
+    if bottleneck < flows.scalar[RESOURCES]:
+        if first:
+            flows.soonest[bottleneck] = NONE
+    elif first:
+        remove(flows.calendar, flows.scalar[RESOURCES] + slot)
+        await_first(call, flows)
+    if flows.flying[call] == 0:
+        leave(bottleneck, now, flows)
+
+
+def await_first(call: int, flows: Flows) -> None:
+    """Let the first flow of `call`, which is at its own cap, come up when it is done."""
+    slot = flows.head[call]
+    if slot != NONE:
+        due = due_of(slot, call, flows)
+        if due < INFINITY:
+            put(flows.calendar, flows.scalar[RESOURCES] + slot, due)
+        else:
+            remove(flows.calendar, flows.scalar[RESOURCES] + slot)
+
+
+def link(slot: int, call: int, flows: Flows) -> None:
+    """Put the flow in `slot` among those of `call`, if any, in the order of their goals."""
+    before, after = NONE if flows.head[call] == NONE else flows.tail[call], NONE
+    while before != NONE and flows.goal[before] > flows.goal[slot]:
+        after = before
+        before = flows.before[before]
+    flows.before[slot] = before
+    flows.after[slot] = after
+    if before == NONE:
+        flows.head[call] = slot
+    else:
+        flows.after[before] = slot
+    if after == NONE:
+        flows.tail[call] = slot
+    else:
+        flows.before[after] = slot
 
 
 def leave(group: int, now: float, flows: Flows) -> None:
-    """One flow less in `group`; when it was the last, the count begins anew."""
+    """One call less in `group`; when it was the last, the count begins anew."""
     flows.members[group] -= 1
     if flows.members[group] == 0:
         flows.served[group] = 0.0
         flows.anchor[group] = now
 
 
-def note_move(slot: int, before: int, flows: Flows) -> None:
-    """Remember which bottleneck the flow in `slot` had when sharing began."""
-    if flows.moved_from[slot] == UNMOVED:
-        flows.moved_from[slot] = before
-        flows.moved[flows.scalar[MOVED_COUNT]] = slot
+def note_move(call: int, before: int, flows: Flows) -> None:
+    """Remember which bottleneck `call` had when sharing began."""
+    if flows.moved_from[call] == UNMOVED:
+        flows.moved_from[call] = before
+        flows.moved[flows.scalar[MOVED_COUNT]] = call
         flows.scalar[MOVED_COUNT] += 1

@@ -26,6 +26,9 @@ them is raised, and yet could now have more but for the other.
 Levels closer than `SAME` are one level, the one found first: the rates of equal flows must not
 differ by rounding.
 
+The flows of one call use the same resources, so they have one rate: what is said of a flow here
+holds for all flows of its call at once, and a call weighs as much as they do.
+
 Flows with one bottleneck form a *group*. They have one rate, so the group counts what each of them
 has been served, and a flow keeps the count at which it is done. A group's count is brought up to
 date only when its level changes, and then it is due anew when the first of its flows is; nothing is
@@ -38,8 +41,9 @@ from simreduce.engine.kernel.calendar import NONE, Heap, put, remove
 from simreduce.engine.kernel.flows import (
     MAY,
     RIGHT,
-    due_of,
+    await_first,
     leave,
+    link,
     mark_dirty,
     note_move,
     served_at,
@@ -48,8 +52,8 @@ from simreduce.engine.kernel.tables import (
     DIRTY_COUNT,
     INFINITY,
     MOVED_COUNT,
+    OPENED_COUNT,
     RESOURCES,
-    SHIFT,
     UNMOVED,
     Flows,
 )
@@ -59,12 +63,11 @@ NEARLY = 1.0 - 1e-9
 """A resource that is loaded less is not full, whatever has been rounded in adding up its load."""
 
 
-def elsewhere(slot: int, resource: int, flows: Flows) -> int:
-    """The group that holds the flow back most, but for `resource`."""
-    least: int = flows.scalar[RESOURCES] + slot
-    begin = slot << flows.scalar[SHIFT]
-    for use in range(begin, begin + flows.use_count[slot]):
-        other = flows.use_resource[use]
+def elsewhere(call: int, resource: int, flows: Flows) -> int:
+    """The group that holds the flows of `call` back most, but for `resource`."""
+    least: int = flows.scalar[RESOURCES] + call
+    for use in range(flows.use_start[call], flows.use_start[call + 1]):
+        other = flows.uses[use]
         if other != resource and flows.level[other] < flows.level[least]:
             least = other
     return least
@@ -74,19 +77,16 @@ def full_at(resource: int, flows: Flows) -> float:
     """The level at which `resource` is full, given what its flows may have elsewhere; inf if it
     never is.
     """
-    shift, rates, weights = flows.scalar[SHIFT], flows.room_rate, flows.room_weight
-    count, weight = 0, 0.0
-    use = flows.first_use[resource]
-    while use != NONE:
-        slot = use >> shift
-        rate = flows.rate[slot]
-        if flows.bottleneck[slot] == resource:
-            rate = flows.level[elsewhere(slot, resource, flows)]
-        rates[count] = rate
-        weights[count] = flows.use_weight[use]
-        weight += weights[count]
-        count += 1
-        use = flows.use_next[use]
+    rates, weights = flows.room_rate, flows.room_weight
+    begin, count, weight = flows.on_start[resource], flows.on_count[resource], 0.0
+    for i in range(count):
+        call = flows.on_call[begin + i]
+        rate = flows.rate[call]
+        if flows.bottleneck[call] == resource:
+            rate = flows.level[elsewhere(call, resource, flows)]
+        rates[i] = rate
+        weights[i] = flows.on_weight[begin + i] * flows.flying[call]
+        weight += weights[i]
     if count == 0:
         return INFINITY
     level: float = flows.capacity[resource] / weight
@@ -171,20 +171,19 @@ def change_of_rate(old: float, rate: float) -> float:
 
 def change_level(resource: int, level: float, flows: Flows) -> None:
     """Give `resource` another level, and its flows their rates and bottlenecks."""
-    shift, before = flows.scalar[SHIFT], flows.level[resource]
+    before = flows.level[resource]
     if flows.was[resource] == NONE:
         flows.was[resource] = before
         mark_dirty(resource, flows)
     flows.level[resource] = level
-    use = flows.first_use[resource]
-    while use != NONE:
-        slot = use >> shift
-        use = flows.use_next[use]
-        old, bottleneck, to = flows.rate[slot], flows.bottleneck[slot], resource
+    begin = flows.on_start[resource]
+    for i in range(begin, begin + flows.on_count[resource]):
+        call = flows.on_call[i]
+        old, bottleneck, to = flows.rate[call], flows.bottleneck[call], resource
         rate = level
         if bottleneck == resource:
             if level > before:
-                other = elsewhere(slot, resource, flows)
+                other = elsewhere(call, resource, flows)
                 if flows.level[other] < level:
                     to, rate = other, flows.level[other]
         elif level >= old:
@@ -193,23 +192,22 @@ def change_level(resource: int, level: float, flows: Flows) -> None:
             continue
         if rate == old and to == bottleneck:
             continue
-        flows.rate[slot] = rate
-        begin = slot << shift
-        for each in range(begin, begin + flows.use_count[slot]):
-            other = flows.use_resource[each]
+        flows.rate[call] = rate
+        for use in range(flows.use_start[call], flows.use_start[call + 1]):
+            other, weight = flows.uses[use], flows.weight[use] * flows.flying[call]
             if to != bottleneck:
                 if other == bottleneck:
-                    flows.own[other] -= flows.use_weight[each]
+                    flows.own[other] -= weight
                 if other == to:
-                    flows.own[other] += flows.use_weight[each]
+                    flows.own[other] += weight
                     flows.known[other] = NONE  # the flow, even at its old rate, could have more
             if other == resource:
-                flows.load[other] += flows.use_weight[each] * change_of_rate(old, rate)
+                flows.load[other] += weight * change_of_rate(old, rate)
             elif rate != old:
-                touch(other, flows.use_weight[each], old, rate, flows)
+                touch(other, weight, old, rate, flows)
         if to != bottleneck:
-            note_move(slot, bottleneck, flows)
-            flows.bottleneck[slot] = to
+            note_move(call, bottleneck, flows)
+            flows.bottleneck[call] = to
     flows.known[resource] = level
 
 
@@ -217,15 +215,19 @@ def find_broken(flows: Flows) -> None:
     """Queue the dirty resources whose level is wrong."""
     for i in range(flows.scalar[DIRTY_COUNT]):
         resource = flows.dirty[i]
-        how, level, use = flows.is_dirty[resource], flows.level[resource], flows.first_use[resource]
+        how, level, count = (
+            flows.is_dirty[resource],
+            flows.level[resource],
+            flows.on_count[resource],
+        )
         flows.known[resource] = NONE
-        if use == NONE or how == RIGHT:
+        if count == 0 or how == RIGHT:
             continue
         if level == INFINITY:
             if how == MAY:
                 if flows.load[resource] < flows.capacity[resource] * NEARLY:
                     continue
-            elif flows.use_next[use] == NONE and alone(use >> flows.scalar[SHIFT], flows):
+            elif count == 1 and alone(flows.on_call[flows.on_start[resource]], flows):
                 continue
         full = full_at(resource, flows)
         if not same(full, level):
@@ -233,30 +235,29 @@ def find_broken(flows: Flows) -> None:
             put(flows.solver, resource, min(full, level))
 
 
-def alone(slot: int, flows: Flows) -> bool:
-    """Whether the new flow in `slot` meets no other; it is given its rate then."""
-    begin = slot << flows.scalar[SHIFT]
-    end = begin + flows.use_count[slot]
-    bottleneck = flows.scalar[RESOURCES] + slot
+def alone(call: int, flows: Flows) -> bool:
+    """Whether the new flow of `call` meets no other; it is given its rate then."""
+    begin, end = flows.use_start[call], flows.use_start[call + 1]
+    bottleneck = flows.scalar[RESOURCES] + call
     rate = flows.level[bottleneck]
-    if flows.rate[slot] < INFINITY:
+    if flows.rate[call] < INFINITY or flows.flying[call] > 1:
         return False
     for use in range(begin, end):
-        resource = flows.use_resource[use]
-        if flows.first_use[resource] != use or flows.use_next[use] != NONE:
+        resource = flows.uses[use]
+        if flows.on_count[resource] > 1:
             return False
-        most = flows.capacity[resource] / flows.use_weight[use]
+        most = flows.capacity[resource] / flows.weight[use]
         if most < rate:
             bottleneck, rate = resource, most
     for use in range(begin, end):
-        resource = flows.use_resource[use]
+        resource = flows.uses[use]
         flows.is_dirty[resource] = RIGHT
-        flows.load[resource] = flows.use_weight[use] * rate
+        flows.load[resource] = flows.weight[use] * rate
         if resource == bottleneck:
-            flows.own[resource] = flows.use_weight[use]
+            flows.own[resource] = flows.weight[use]
     flows.level[bottleneck] = rate
-    flows.bottleneck[slot] = bottleneck
-    flows.rate[slot] = rate
+    flows.bottleneck[call] = bottleneck
+    flows.rate[call] = rate
     return True
 
 
@@ -301,47 +302,89 @@ def settle(now: float, flows: Flows) -> None:
                 if now > flows.anchor[resource]:
                     flows.served[resource] += before * (now - flows.anchor[resource])
                 flows.anchor[resource] = now
-    count, left = flows.scalar[MOVED_COUNT], 0
-    for i in range(count):
-        slot = flows.moved[i]
-        before = flows.moved_from[slot]
-        if before != NONE and before != flows.bottleneck[slot]:
-            flows.goal[slot] = max(flows.goal[slot] - served_at(before, now, flows), 0.0)
-            left += 1
-    if left > 0:  # when all is counted
-        for i in range(count):
-            slot = flows.moved[i]
-            before = flows.moved_from[slot]
-            if before != NONE and before != flows.bottleneck[slot]:
-                leave(before, now, flows)
-                if before < resources:
-                    mark_dirty(before, flows)
-                else:
-                    remove(flows.calendar, before)
-    for i in range(count):
-        slot = flows.moved[i]
-        before, group = flows.moved_from[slot], flows.bottleneck[slot]
-        flows.moved_from[slot] = UNMOVED
-        if before != group:
-            if members[group] == 0:
-                flows.served[group] = 0.0
-                flows.anchor[group] = now
-            else:
-                flows.goal[slot] += served_at(group, now, flows)
-            members[group] += 1
-            if group >= resources:
-                appoint(group, due_of(slot, flows), flows.calendar)
-            elif flows.is_dirty[group] == 0:
+    if flows.scalar[MOVED_COUNT] > 0:
+        regroup(now, flows)
+    for i in range(flows.scalar[OPENED_COUNT]):
+        slot, call = flows.opened[i], flows.opened_call[i]
+        group = flows.bottleneck[call]
+        if now > flows.anchor[group]:
+            flows.goal[slot] += served_at(group, now, flows)
+        else:
+            flows.goal[slot] += flows.served[group]
+        if flows.head[call] == NONE:  # the only one
+            flows.head[call] = slot
+            flows.tail[call] = slot
+            flows.before[slot] = NONE
+            flows.after[slot] = NONE
+        else:
+            link(slot, call, flows)
+        if group < resources:
+            if flows.soonest[group] != NONE:
+                flows.soonest[group] = min(flows.soonest[group], flows.goal[slot])
+            if flows.is_dirty[group] == 0:
                 mark_dirty(group, flows)
-    flows.scalar[MOVED_COUNT] = 0
+        elif flows.head[call] == slot:
+            if flows.after[slot] != NONE:
+                remove(flows.calendar, resources + flows.after[slot])
+            await_first(call, flows)
+    flows.scalar[OPENED_COUNT] = 0
     for i in range(flows.scalar[DIRTY_COUNT]):
         resource = flows.dirty[i]
         flows.is_dirty[resource] = 0
-        if flows.members[resource] > 0:
+        if members[resource] > 0:
             appoint(resource, first_due(resource, flows), flows.calendar)
         elif flows.calendar.at[resource] != NONE:
             remove(flows.calendar, resource)
     flows.scalar[DIRTY_COUNT] = 0
+
+
+def regroup(now: float, flows: Flows) -> None:
+    """Take calls to their new groups, with the bytes that their flows have still to be served."""
+    resources, members = flows.scalar[RESOURCES], flows.members
+    count, left = flows.scalar[MOVED_COUNT], 0
+    for i in range(count):
+        call = flows.moved[i]
+        before = flows.moved_from[call]
+        if before != NONE and before != flows.bottleneck[call]:
+            served = served_at(before, now, flows)
+            slot = flows.head[call]
+            while slot != NONE:
+                flows.goal[slot] = max(flows.goal[slot] - served, 0.0)
+                slot = flows.after[slot]
+            left += 1
+    if left > 0:  # when all is counted
+        for i in range(count):
+            call = flows.moved[i]
+            before = flows.moved_from[call]
+            if before != NONE and before != flows.bottleneck[call]:
+                leave(before, now, flows)
+                if before < resources:
+                    flows.soonest[before] = NONE
+                    mark_dirty(before, flows)
+                elif flows.head[call] != NONE:
+                    remove(flows.calendar, resources + flows.head[call])
+    for i in range(count):
+        call = flows.moved[i]
+        before, group = flows.moved_from[call], flows.bottleneck[call]
+        flows.moved_from[call] = UNMOVED
+        if before != group:
+            if members[group] == 0:
+                flows.served[group] = 0.0
+                flows.anchor[group] = now
+            elif flows.head[call] != NONE:
+                served = served_at(group, now, flows)
+                slot = flows.head[call]
+                while slot != NONE:
+                    flows.goal[slot] += served
+                    slot = flows.after[slot]
+            members[group] += 1
+            if group >= resources:
+                await_first(call, flows)
+            else:
+                flows.soonest[group] = NONE
+                if flows.is_dirty[group] == 0:
+                    mark_dirty(group, flows)
+    flows.scalar[MOVED_COUNT] = 0
 
 
 def appoint(group: int, due: float, calendar: Heap) -> None:
@@ -356,13 +399,14 @@ def first_due(resource: int, flows: Flows) -> float:
     """When the first flow of the group of `resource` is done."""
     if flows.level[resource] == 0.0:
         return INFINITY
-    shift, goal = flows.scalar[SHIFT], INFINITY
-    use = flows.first_use[resource]
-    while use != NONE:
-        slot = use >> shift
-        if flows.bottleneck[slot] == resource:
-            goal = min(goal, flows.goal[slot])
-        use = flows.use_next[use]
+    goal = flows.soonest[resource]
+    if goal == NONE:
+        goal, begin = INFINITY, flows.on_start[resource]
+        for i in range(begin, begin + flows.on_count[resource]):
+            call = flows.on_call[i]
+            if flows.bottleneck[call] == resource:
+                goal = min(goal, flows.goal[flows.head[call]])
+        flows.soonest[resource] = goal
     due: float = (
         flows.anchor[resource] + max(goal - flows.served[resource], 0.0) / flows.level[resource]
     )

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from simreduce.arrays import AnyInts, Bools, Floats
+from simreduce.arrays import AnyInts, Bools, Floats, row_starts
 from simreduce.compiling.code import Known
 from simreduce.engine.kernel import compiled
 from simreduce.engine.kernel.advance import advance
@@ -20,9 +20,9 @@ from simreduce.engine.kernel.tables import (
     INFINITY,
     RESOURCES,
     SCALARS,
-    SHIFT,
     SLOTS,
     SUBMISSIONS,
+    UNMOVED,
     USED,
     WAITING,
     Flows,
@@ -34,8 +34,8 @@ from simreduce.engine.lowering.calls import Calls
 
 _KINDS: dict[type, str] = {
     np.float64: "amount overhead latency cap weight ready start begun finish release_time"
-    " lane_freed capacity load own known was width level served anchor rate goal use_weight room_rate"
-    " room_weight"
+    " lane_freed capacity load own known was width soonest level served anchor rate goal on_weight"
+    " room_rate room_weight"
     " clock key",
     np.int8: "phase is_dirty",
     np.bool_: "holds free lane_busy",
@@ -88,11 +88,12 @@ class Store:
             columns[name] = [0.0] * count
         for name in ("dirty", "is_dirty", "members", "taken"):
             columns[name] = [0] * count
-        for name in ("known", "was"):
+        for name in ("known", "was", "soonest"):
             columns[name] = [float(NONE)] * count
         columns["capacity"] = list(capacity)
         columns["level"] = [INFINITY] * count
-        columns["first_use"] = [NONE] * count
+        columns["on_start"] = [0] * (count + 1)
+        columns["on_count"] = [0] * count
         columns["scalar"] = [0] * SCALARS
         columns["scalar"][FREE_SLOT], columns["scalar"][RESOURCES] = NONE, count
         columns["release_time"] = [INFINITY]
@@ -143,15 +144,15 @@ class Store:
         first, number = len(self.ops.call), len(self.state.pending)
         if compiled.pays(first + len(call)):
             self.compile()
-        uses = np.diff(calls.use_start)
-        free = (calls.overhead == 0.0) & (calls.latency == 0.0) & (uses == 0)
+        free = (calls.overhead == 0.0) & (calls.latency == 0.0) & (np.diff(calls.use_start) == 0)
         free &= np.diff(calls.lane_start) == 0
         size = len(call) // submissions
         ends = first + size * np.arange(1, submissions + 1)
         self._append_ops(calls, call, amount, successor_start, successors, ends, free)
         old = self._append_state(calls, call, waits, lanes)
         old["pending"] = self._joined("pending", old["pending"], _full(submissions, size))
-        self._grow_slots(old, int(np.count_nonzero(~free[call])), int(uses.max(initial=0)))
+        self._grow_slots(old, int(np.count_nonzero(~free[call])))
+        self._grow_calls(old, calls)
         old["scalar"][SUBMISSIONS] = number + submissions
         self._release(old, release_op + first, release_time)
         self.state = _state(old)
@@ -182,9 +183,6 @@ class Store:
             "lane_start": calls.lane_start[1:] + ops.lane_start[-1],
             "pipe_start": calls.lane_start[:-1] + calls.early + ops.lane_start[-1],
             "lanes": calls.lanes,
-            "use_start": calls.use_start[1:] + ops.use_start[-1],
-            "uses": calls.uses,
-            "weight": calls.weight,
             "free": free,
         }
         self.ops = Ops(
@@ -291,24 +289,19 @@ class Store:
             self._spare[name][:used] = old[:used]
         return self._spare[name][:count]
 
-    def _grow_slots(self, old: dict[str, Any], more: int, uses: int) -> None:
-        """Room for more ops in flight, of so many uses each."""
+    def _grow_slots(self, old: dict[str, Any], more: int) -> None:
+        """Room for more ops in flight."""
         resources, used = len(old["capacity"]), int(old["scalar"][SLOTS])
         for name in (
             "slot_op",
             "next_slot",
-            "bottleneck",
-            "rate",
             "goal",
-            "use_count",
-            "moved",
-            "moved_from",
-            "room_rate",
-            "room_weight",
+            "after",
+            "before",
+            "opened",
+            "opened_call",
         ):
             old[name] = self._longer(name, old[name], used, more)
-        for name in ("level", "served", "anchor", "members"):
-            old[name] = self._longer(name, old[name], resources + used, more)
         old["taken"] = self._longer("taken", old["taken"], 0, more)
         calendar = old["calendar"]
         columns = {
@@ -316,32 +309,51 @@ class Store:
             for n in ("key", "item", "at")
         }
         old["calendar"] = Heap(**columns, size=calendar.size)
-        shift = int(old["scalar"][SHIFT])
-        wider = max(shift, (uses - 1).bit_length() if uses else 0)
-        if wider > shift:
-            self._widen(old, used, shift, wider)
-        slots = len(old["slot_op"])
-        for name in ("use_resource", "use_weight", "use_next", "use_prev"):
-            have = len(old[name])
-            old[name] = self._longer(name, old[name], used << wider, (slots << wider) - have)
 
-    def _widen(self, old: dict[str, Any], used: int, shift: int, wider: int) -> None:
-        """Move every use to its place among more per slot."""
-        place = [
-            ((use >> shift) << wider) + (use & ((1 << shift) - 1)) for use in range(used << shift)
-        ]
-        for name in ("use_resource", "use_weight", "use_next", "use_prev"):
-            column = self._longer(name, [] if not self.compiled else np.zeros(0), 0, used << wider)
-            for use, to in enumerate(place):
-                value = old[name][use]
-                column[to] = (
-                    place[value] if name in ("use_next", "use_prev") and value != NONE else value
-                )
-            old[name] = column
-        for resource, use in enumerate(old["first_use"]):
-            if use != NONE:
-                old["first_use"][resource] = place[use]
-        old["scalar"][SHIFT] = wider
+    def _grow_calls(self, old: dict[str, Any], calls: Calls) -> None:
+        """Room for the flows of more calls."""
+        resources, count, more = len(old["capacity"]), len(old["rate"]), len(calls.cap)
+        for name in ("bottleneck", "rate", "head", "tail", "moved"):
+            old[name] = self._longer(name, old[name], count, more)
+        for name in ("level", "served", "anchor", "members"):
+            old[name] = self._longer(name, old[name], resources + count, more)
+        old["flying"] = self._joined("flying", old["flying"], _full(more, 0))
+        old["moved_from"] = self._joined("moved_from", old["moved_from"], _full(more, UNMOVED))
+        starts = calls.use_start[1:] + old["use_start"][-1]
+        old["use_start"] = self._joined("use_start", old["use_start"], starts)
+        used = len(old["uses"])
+        old["uses"] = self._joined("uses", old["uses"], calls.uses)
+        old["weight"] = self._joined("weight", old["weight"], calls.weight)
+        old["place"] = self._longer("place", old["place"], used, len(calls.uses))
+        if len(calls.uses):
+            self._spread(old)
+
+    def _spread(self, old: dict[str, Any]) -> None:
+        """Room in `on_call` for every use of every resource, should it have too little."""
+        start = np.asarray(old["on_start"], dtype=np.int64)
+        need = np.bincount(np.asarray(old["uses"]), minlength=len(start) - 1)
+        if (need <= np.diff(start)).all():
+            return
+        wide = start[-1] > 0  # not the first time: there may be more to come
+        new = row_starts(need + need // _SPARE + 1 if wide else need)
+        count = np.asarray(old["on_count"])
+        rows = np.repeat(np.arange(len(count)), count)
+        within = np.arange(len(rows)) - row_starts(count)[rows]
+        source, target = start[rows] + within, new[rows] + within
+        for name in ("on_call", "on_use", "on_weight"):
+            column = np.zeros(new[-1], dtype=_DTYPE.get(name, np.int32))
+            column[target] = np.asarray(old[name])[source]
+            old[name] = column if self.compiled else column.tolist()
+        uses = np.asarray(old["on_use"])[target]
+        if self.compiled:
+            old["place"][uses] = target
+        else:
+            for use, at in zip(uses.tolist(), target.tolist(), strict=True):
+                old["place"][use] = at
+        old["on_start"] = new.astype(np.int32) if self.compiled else new.tolist()
+        for name in ("room_rate", "room_weight"):
+            most = int(np.diff(new).max())
+            old[name] = self._longer(name, old[name], 0, max(most - len(old[name]), 0))
 
     def _release(self, old: dict[str, Any], op: AnyInts, time: Floats) -> None:
         """Sort the releases that are still to come, by time and op."""

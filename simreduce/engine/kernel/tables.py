@@ -18,14 +18,22 @@ INFINITY = float("inf")
 WAITING, QUEUED, OVERHEAD, LATENCY, AT_PIPE, PIPE, FLOW, DONE = 0, 1, 2, 3, 4, 5, 6, 7
 
 # Indices into Flows.scalar.
-SLOTS, FREE_SLOT, DIRTY_COUNT, MOVED_COUNT, SHIFT, RESOURCES, SUBMISSIONS = 0, 1, 2, 3, 4, 5, 6
+SLOTS, FREE_SLOT, DIRTY_COUNT, MOVED_COUNT, OPENED_COUNT, RESOURCES, SUBMISSIONS = (
+    0,
+    1,
+    2,
+    3,
+    4,
+    5,
+    6,
+)
 SCALARS = 7
 
 # Indices into Queues.entries.
 USED, FREE = 0, 1
 
 UNMOVED = -2
-"""In Flows.moved_from: the flow has the bottleneck that it had."""
+"""In Flows.moved_from: the call has the bottleneck that it had."""
 
 Array = Any  # a list when interpreted, a numpy array when compiled
 
@@ -50,9 +58,6 @@ class Ops(NamedTuple):
     lane_start: Array
     pipe_start: Array  # where the pipes begin, after the other lanes of a call
     lanes: Array
-    use_start: Array
-    uses: Array  # resources
-    weight: Array  # capacity a flow takes per byte of its rate
     free: Array  # neither costs nor lanes nor resources
 
 
@@ -71,38 +76,51 @@ class Queues(NamedTuple):
 
 
 class Flows(NamedTuple):
-    """Who shares what, and what is due when; see `sharing`."""
+    """Who shares what, and what is due when; see `sharing`. The flows of one call have one rate."""
 
     calendar: Heap  # what is due: R groups of flows, by resource, then slots
     # by resource
     capacity: Array  # bytes/s
     load: Array  # bytes/s that its flows take
     own: Array  # weights of the flows whose bottleneck it is
-    first_use: Array  # the flows on it: a doubly linked list of uses
+    soonest: Array  # bytes, the least goal of those flows, or NONE if it is not known
+    on_start: Array  # where its calls that have flows begin in `on_call`
+    on_count: Array
     dirty: Array  # resources whose flows must be shared anew, each once
     is_dirty: Array
     known: Array  # the level at which it is full as things stand, or NONE
     was: Array  # its level when sharing began, or NONE
     width: Array  # weights of the flows that could go as fast as its key in `solver`, or less
     solver: Heap  # resources whose level may be wrong
-    # by group: a resource and those flows whose bottleneck it is, then slots: a flow at its own cap
+    # by group: a resource and the calls whose bottleneck it is, then calls at their own cap
     level: Array  # bytes/s, the rate of every flow in the group; inf if the resource is not full
     served: Array  # bytes that each flow of the group has moved since it is in use
     anchor: Array  # s, when `served` was counted last
-    members: Array
+    members: Array  # calls that have flows
+    # by call
+    use_start: Array
+    flying: Array  # flows
+    bottleneck: Array  # the group of its flows
+    rate: Array  # bytes/s of each of them
+    head: Array  # the slots of its flows, a doubly linked list in the order of their goals
+    tail: Array
+    moved: Array  # calls whose bottleneck has changed since sharing began
+    moved_from: Array  # by call: the bottleneck before, or UNMOVED
     # by slot
-    bottleneck: Array  # the group of its flow
-    rate: Array  # bytes/s
     goal: Array  # the flow is done when its group has served that much
-    use_count: Array
-    moved: Array  # slots whose bottleneck has changed since sharing began
-    moved_from: Array  # by slot: the bottleneck before, or UNMOVED
-    # by use: slot << SHIFT and up
-    use_resource: Array
-    use_weight: Array
-    use_next: Array
-    use_prev: Array
-    # room for the flows of one resource
+    after: Array
+    before: Array
+    opened: Array  # slots of flows that are not among those of their call yet
+    opened_call: Array  # their calls
+    # by use of a call
+    uses: Array  # resources
+    weight: Array  # capacity a flow takes per byte of its rate
+    place: Array  # its index in `on_call`, while the call has flows
+    # by use of a call that has flows, resource by resource
+    on_call: Array
+    on_use: Array
+    on_weight: Array
+    # room for the calls of one resource
     room_rate: Array
     room_weight: Array
 
