@@ -8,6 +8,7 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
+from unittest import mock
 
 import numpy as np
 import pytest
@@ -164,6 +165,15 @@ def test_a_broken_file_is_replaced(folder):
 
     in_another_process(builds=True)
     in_another_process(builds=False)
+
+
+def test_a_user_without_a_home_has_no_folder_of_his_own(monkeypatch):
+    monkeypatch.delenv("SIMREDUCE_CACHE_DIR", raising=False)
+    monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
+    assert len(kept._folders()) == 2
+    monkeypatch.setattr(Path, "home", mock.Mock(side_effect=RuntimeError("no home")))
+
+    assert ["__pycache__"] == [folder.name for folder in kept._folders()]
 
 
 def test_the_digest_depends_on_all_that_is_called(monkeypatch):

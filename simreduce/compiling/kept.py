@@ -131,8 +131,11 @@ def _folders() -> list[Path]:
     """Where files may be."""
     if given := os.environ.get(_FOLDER):
         return [Path(given)]
-    user = os.environ.get("XDG_CACHE_HOME") or Path("~/.cache").expanduser()
-    return [Path(__file__).parent / "__pycache__", Path(user, "simreduce")]
+    folders = [Path(__file__).parent / "__pycache__"]
+    with contextlib.suppress(RuntimeError):  # a user without a home
+        user = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+        folders.append(Path(user, "simreduce"))
+    return folders
 
 
 def _writable() -> Path | None:

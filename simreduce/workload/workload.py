@@ -27,9 +27,6 @@ MOST_BYTES = 2**50
 types.
 """
 
-MOST_GRADIENTS = 100_000
-"""Ten times those of the largest models; every one is an op or more on each GPU."""
-
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Workload:
@@ -41,8 +38,6 @@ class Workload:
     def __post_init__(self) -> None:
         if not self.gradients:
             raise WorkloadError(f"{self.name}: there is no gradient to reduce")
-        if len(self.gradients) > MOST_GRADIENTS:
-            raise too_many(self.name, len(self.gradients))
         if self.nbytes > MOST_BYTES:
             raise WorkloadError(f"{self.name}: more than 1 PiB of gradients")
 
@@ -59,11 +54,3 @@ class Workload:
     def nbytes(self) -> int:
         """Bytes of all gradients of one device: the S of algbw = S / time."""
         return sum(g.nbytes for g in self.gradients)
-
-
-def too_many(name: str, count: int) -> WorkloadError:
-    """The error for a workload of so many gradients."""
-    return WorkloadError(
-        f"{name}: {count:,} gradients, where at most {MOST_GRADIENTS:,} are planned; let one "
-        "gradient stand for those that are packed together"
-    )
