@@ -66,7 +66,7 @@ def cli() -> None:
 def main(command: click.Command = cli) -> None:
     """Run a command line. Exit status 0 done, 1 a check failed, 2 bad input, 130 stopped."""
     stdout = sys.stdout
-    notices.listeners.append(lambda text: click.echo(f"simreduce: {text}", err=True))
+    notices.listeners[:] = [lambda text: click.echo(f"simreduce: {text}", err=True)]
     try:
         with interruptible():
             status = command.main(standalone_mode=False, help_option_names=["-h", "--help"])
