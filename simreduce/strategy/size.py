@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from simreduce.errors import InputError, PlanTooLarge
-from simreduce.layouts import Layout
+from simreduce.layouts import Decide, Layout
 from simreduce.packing.concat_and_split import ConcatAndSplit
 from simreduce.plan import Plan
 from simreduce.plan.limits import most_ops, too_large
@@ -85,11 +85,8 @@ def expected_ops(strategy: Strategy, workload: Workload, layout: Layout, build: 
         each, count, units = 1, layout.n, 2
     found: list[int] = []
     while units < count and not (len(found) > 1 and found[-1] > _TRIED):
-        few = (
-            replace(layout.few(units), decide=None)
-            if layout.machines > 1
-            else layout.subset(each * units)
-        )
+        few = layout.few(units) if layout.machines > 1 else layout.subset(each * units)
+        few = replace(few, decide=_as_of_all(layout))
         try:
             found.append(len(build(strategy, some, few)))
             more = (
@@ -105,3 +102,11 @@ def expected_ops(strategy: Strategy, workload: Workload, layout: Layout, build: 
     ops = found[-1] + more * max(len(gradients) - _GRADIENTS, 0) / (_GRADIENTS // 2)
     growth = math.log2(found[-1] / found[-2])
     return int(ops * (count / (units // 2)) ** min(max(growth, 0), 3))
+
+
+def _as_of_all(layout: Layout) -> Decide | None:
+    """What NCCL chooses among all ranks, for a few of them."""
+    decide = layout.decide
+    if decide is None:
+        return None
+    return lambda _, collective, nbytes, wanted: decide(layout.ranks, collective, nbytes, wanted)
