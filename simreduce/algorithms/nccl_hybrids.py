@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
+from simreduce.algorithms.alike import plan_chain
 from simreduce.algorithms.nccl import run
 from simreduce.algorithms.planner import Options, Results, Tensors
 from simreduce.algorithms.recursive_halving_doubling import halving_doubling
@@ -66,24 +67,28 @@ def _hybrid(
     b: PlanBuilder, layout: Layout, tensors: Tensors, options: Options, upper: Upper
 ) -> Results:
     needs_task_names(layout, options)
-    before: list[list[Value]] = [
-        [] for _ in layout.tasks
-    ]  # by task, the results of its last all-reduce
-    return [_one(b, layout, tensor, upper, before) for tensor in tensors]
+
+    def plan_next(tensor: Sequence[Value], before: Sequence[Value]) -> Values:
+        return _one(b, layout, Values.of(tensor), before[layout.n :], upper)
+
+    return [Values.of(made)[: layout.n] for made in plan_chain(b, tensors, plan_next)]
 
 
 def _one(
-    b: PlanBuilder,
-    layout: Layout,
-    tensor: Sequence[Value],
-    upper: Upper,
-    before: list[list[Value]],
-) -> list[Value]:
-    firsts = []
-    for t, task in enumerate(layout.tasks):
-        given = Values.of(tensor)[np.array(task)]
-        before[t] = list(run(b, layout, "all_reduce", given, before[t]))
-        first, *others = before[t]
+    b: PlanBuilder, layout: Layout, tensor: Values, before: Sequence[Value], upper: Upper
+) -> Values:
+    """By rank, what holds the result; then the results of the tasks' all-reduces, which come after
+    those of the tensor before.
+    """
+    firsts: list[Value] = []
+    sums: list[Values] = []
+    for task in layout.tasks:
+        begin = sum(map(len, sums))
+        summed = run(
+            b, layout, "all_reduce", tensor[np.array(task)], before[begin : begin + len(task)]
+        )
+        first, *others = summed
+        sums.append(summed)
         firsts.append(b.hold(first, [value.op for value in others]))
     totals = upper(b, firsts)
     results: list[Value] = []
@@ -91,4 +96,4 @@ def _one(
         place = task.index(total.device)
         there = Values.of([total] * len(task)).on(np.array(task))
         results += run(b, layout, "broadcast", there, (), OPEN, place)
-    return results
+    return Values.concatenate([Values.of(results), *sums])

@@ -223,9 +223,10 @@ class OpList:
         """Append the ops between two marks again, once for each row of `instead`.
 
         What they read or wait for within the stretch, they do within its copy; of the ops before
-        it, instead[c, i] for read[i] in copy c. Addresses are `shift` further on. With `devices`,
-        all ops of copy c, and their contributions, are on devices[c]. False, and nothing is
-        appended, if the stretch uses an op before it that `read` does not name.
+        it, instead[c, i] for read[i] in copy c. Addresses are `shift` further on, but for those of
+        barriers, which have none. With `devices`, all ops of copy c, and their contributions, are
+        on devices[c]. False, and nothing is appended, if the stretch uses an op before it that
+        `read` does not name.
         """
         self._flush()
         size, copies = end.ops - begin.ops, len(instead)
@@ -245,8 +246,9 @@ class OpList:
                 return False
             places[name] = before, place
         numbers = {name: self._columns[name].part(begin.ops, end.ops) for name in _OF_OPS}
+        has_place = (numbers["kind"] != Kind.INPUT) | (numbers["hi"] > 0)
         for name in ("lo", "hi"):
-            numbers[name] = numbers[name].astype(np.int64) + shift
+            numbers[name] = numbers[name].astype(np.int64) + shift * has_place
         each = max(BLOCK // max(size, 1), 1)
         for first in range(0, copies, each):
             some = slice(first, min(first + each, copies))
