@@ -4,7 +4,8 @@ them.
 A switch of a network multicasts what it has summed: every rank sends its data up once and gets the
 sum back once. One that links all ranks by ports of B: a + S/B when the chunks are small, whatever
 n, where a is that of two ports (a ring needs 2(n-1)/n S/B). An NVSwitch gives the sum to the rank
-that asks for it, the head of an n-th (`switch_heads`). A port carries an n-th more each way: 2a + S (1 + 1/n)/B, a bus bandwidth of 2B (n-1)/(n+1).
+that asks for it, the head of an n-th (`switch_heads`). A port carries an n-th more each way:
+2a + S (1 + 1/n)/B, a bus bandwidth of 2B (n-1)/(n+1).
 
 Where several switches link all ranks, or several tops link all leaves (the spines of a fat tree),
 each takes an equal share. The switches stand in the device list like any other device.
