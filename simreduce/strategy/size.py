@@ -41,6 +41,13 @@ def check_size(strategy: Strategy, workload: Workload, layout: Layout, build: Co
     """
     if _rough(strategy, workload, layout) < _SMALL:
         return
+    ops = _expected(strategy, workload, layout, build)
+    if ops > _SURE * most_ops():
+        raise too_large(ops, "about")
+
+
+def _expected(strategy: Strategy, workload: Workload, layout: Layout, build: Compile) -> int:
+    """`expected_ops`, of many packs by a few of them."""
     packer, times = strategy.packer, 1.0
     packs = packer.packs if isinstance(packer, ConcatAndSplit) else 1
     if packs > _PACKS and len(workload.gradients) == 1:
@@ -50,16 +57,14 @@ def check_size(strategy: Strategy, workload: Workload, layout: Layout, build: Co
         (one,) = workload.gradients
         part = replace(one, elements=max(one.elements * _PACKS // packs, 1))
         workload = replace(workload, gradients=(part,))
-    ops = int(times * expected_ops(strategy, workload, layout, build))
-    if ops > _SURE * most_ops():
-        raise too_large(ops, "about")
+    return int(times * expected_ops(strategy, workload, layout, build))
 
 
 def takes_long(strategy: Strategy, workload: Workload, layout: Layout, build: Compile) -> bool:
     """Whether the plan of all ranks has about `LONG` ops or more."""
     if _rough(strategy, workload, layout) * 16 < LONG:
         return False
-    return expected_ops(strategy, workload, layout, build) > LONG
+    return _expected(strategy, workload, layout, build) > LONG
 
 
 def _rough(strategy: Strategy, workload: Workload, layout: Layout) -> int:
@@ -80,7 +85,8 @@ def expected_ops(strategy: Strategy, workload: Workload, layout: Layout, build: 
         replace(workload, gradients=gradients[:count]) for count in (_GRADIENTS, _GRADIENTS // 2)
     )
     count = layout.machines if layout.machines > 1 else len(layout.tasks)
-    each, units = layout.n // count, 1
+    # One machine by itself is no measure: there is nothing to send to others.
+    each, units = layout.n // count, 2 if count > 4 else 1
     if count == 1:
         each, count, units = 1, layout.n, 2
     found: list[int] = []

@@ -35,6 +35,18 @@ def test_the_ops_of_many_ranks_are_known_by_few(name, n):
     assert made / 2 <= expected <= made * 2
 
 
+@pytest.mark.parametrize("elements", [256, 1 << 16, 1 << 20])
+@pytest.mark.parametrize("strategy", ["nccl", "nccl:ring", "nccl:nvlstree"])
+def test_the_ops_of_nccl_on_many_machines_are_known_by_few(strategy, elements):
+    """With the algorithm that all of them choose, which is not that of one machine."""
+    setup, tensors = Setup("dgx-h100x16"), workload(elements, 3)
+    made = len(setup.compile(strategy, tensors))
+    asked = parse_strategy(strategy)
+    expected = size.expected_ops(asked, tensors, setup.layout, build(setup))
+
+    assert made / 1.5 <= expected <= made * 1.5
+
+
 @pytest.mark.parametrize("options", ["", "+packs=3", "+bucket=64KiB"])
 def test_the_ops_of_many_gradients_are_known_by_few(options):
     setup, tensors = Setup("switch:8"), workload(256, 3000)
