@@ -311,3 +311,22 @@ def test_rings_take_the_order_of_the_scenario():
     assert rank(scenario.but(part=ring.with_order((3, 2, 1, 0)))).candidates
     with pytest.raises(StrategyError, match="xring: no route from"):
         rank(scenario.but(part=ring.with_order((0, 2, 1, 3))))
+
+
+def test_strategies_that_pack_are_evaluated_first_and_the_refused_stay_in_order(monkeypatch):
+    """A first answer comes early; what is printed does not depend on it."""
+    seen = []
+
+    def evaluate(_scenario, strategy):
+        seen.append(strategy)
+        return f"{strategy.text}: refused"
+
+    monkeypatch.setattr("simreduce.tune.rank.evaluate", evaluate)
+    scenario = replace(_scenario(), strategies=None)
+    every = candidates(scenario.setup.layout)
+    ranking = rank(scenario)
+
+    packed = [s.packing != "none" for s in seen]
+    assert sorted(packed, reverse=True) == packed
+    assert {True, False} == set(packed)
+    assert [s.text for s in every] == [text for text, _ in ranking.refused]
