@@ -22,7 +22,7 @@ from simreduce.errors import StrategyError
 from simreduce.synthesis.arborescence import arborescence, in_order, spanning_tree
 from simreduce.synthesis.canonical import canonical
 from simreduce.synthesis.network import Edge, Network
-from simreduce.synthesis.optimum import narrowest_cut
+from simreduce.synthesis.optimum import broadcast, narrowest_cut
 from simreduce.synthesis.packing import Packing, PackingProblem, pack
 
 _SEVERAL_ROOTS = 16
@@ -137,20 +137,39 @@ def _all_reduce(network: Network) -> Trees:
         lambda _: 0,
         functools.partial(price, network),
         functools.partial(price, network, depths=range(1, _SHALLOW + 1)),
-        bound=None if proved else narrowest_cut(network),
+        bound=math.inf if proved else narrowest_cut(network),
+        exact=proved,
     )
 
 
 def _broadcast(network: Network) -> Trees:
-    return _pack_outward(network, 1, lambda _: 0, [0])
+    bound = broadcast(network, 0).rate if network.ranks > 1 else math.inf
+    seeds = list(_by_first_edges(network))
+    return _pack_outward(network, 1, lambda _: 0, [0], seeds, bound)
 
 
 def _all_gather(network: Network) -> Trees:
     return _pack_outward(network, network.ranks, lambda tree: tree.root, range(network.ranks))
 
 
+def _by_first_edges(network: Network) -> Iterator[SpanningTree]:
+    """Trees that leave rank 0 by one edge each: of a complete graph they are the best packing."""
+    edges = [edge for edge in network.edges if edge[0] == 0]
+    for edge in edges:
+        dear = len(network.arcs) * max(network.capacity) / min(network.capacity)
+        prices = [1.0 / c for c in network.capacity]
+        for arc in network.load([other for other in edges if other != edge]):
+            prices[arc] *= dear
+        yield from _outward(network, prices, [0], depths=[math.inf])
+
+
 def _pack_outward(
-    network: Network, groups: int, group: Callable[[SpanningTree], int], roots: Sequence[int]
+    network: Network,
+    groups: int,
+    group: Callable[[SpanningTree], int],
+    roots: Sequence[int],
+    seeds: Sequence[SpanningTree] = (),
+    bound: float = math.inf,
 ) -> Trees:
     return _pack_trees(
         network,
@@ -158,6 +177,8 @@ def _pack_outward(
         group,
         functools.partial(_outward, network, roots=roots),
         functools.partial(_outward, network, roots=roots, depths=range(1, 2 * _SHALLOW)),
+        bound=bound,
+        more=seeds,
     )
 
 
@@ -167,9 +188,14 @@ def _pack_trees(
     group: Callable[[SpanningTree], int],
     price: Callable[[Sequence[float]], Iterator[SpanningTree]],
     light: Callable[[Sequence[float]], Iterator[SpanningTree]] | None = None,
-    bound: float | None = None,
+    bound: float = math.inf,
+    *,
+    exact: bool = True,
+    more: Sequence[SpanningTree] = (),
 ) -> Trees:
-    """`bound` is that of the rate where `price` gives trees that need not be the cheapest."""
+    """`bound` is one of the rate that is known before; without `exact`, trees that `price` gives
+    need not be the cheapest. `more` are trees to begin with.
+    """
     if network.ranks == 1:
         return Packing(((SpanningTree(0, (), ()), 1.0),), math.inf, math.inf)
     seeds = list(price([1.0 / c for c in network.capacity]))
@@ -186,12 +212,12 @@ def _pack_trees(
             lambda tree: tree.hops**2 + 1e-3 * sum(network.load(tree.edges).values())
         ),
         price=price,
-        exact=bound is None,
-        bound=math.inf if bound is None else bound,
-        rounds=_ROUNDS if bound is None else _ROUNDS_UNPROVED,
+        exact=exact,
+        bound=bound,
+        rounds=_ROUNDS if exact else _ROUNDS_UNPROVED,
         light=light or (lambda _: ()),
     )
-    return pack(problem, seeds)
+    return pack(problem, [*seeds, *more])
 
 
 def _reverse(packing: Trees) -> Trees:
@@ -265,7 +291,7 @@ def _outward(
     network: Network,
     prices: Sequence[float],
     roots: Sequence[int],
-    depths: Sequence[int] = (),
+    depths: Sequence[float] = (),
 ) -> Iterator[SpanningTree]:
     """A cheapest tree from each of `roots`; of at most some `depths`, if there are any, cheap
     trees.

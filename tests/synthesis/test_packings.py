@@ -134,6 +134,16 @@ def test_rings_share_links_at_half_rate_where_no_set_of_whole_ones_uses_all(n):
     assert ring_packing(network).rate == pytest.approx(n - 1, rel=1e-3)
 
 
+@pytest.mark.parametrize("n", [4, 8, 12])
+def test_broadcasts_of_a_complete_graph_take_a_tree_for_each_other_rank(n):
+    lanes = {(u, v): 1.0 for u in range(n) for v in range(n) if u != v}
+    packing = broadcast_trees(direct_network([f"gpu{i}" for i in range(n)], lanes), 2)
+
+    assert packing.rate == pytest.approx(n - 1)
+    assert {2} == {tree.hops for tree, _ in packing.patterns}
+    assert len(packing.patterns) == n - 1
+
+
 def test_there_may_be_no_ring():
     network = dgx1((0, 1, 4))
 
