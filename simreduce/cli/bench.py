@@ -44,7 +44,7 @@ Named = list[tuple[Strategy, bool]]
     "--fold/--no-fold",
     default=None,
     help="Simulate one of equal machines for all; default: where that gives the same bits for 64 "
-    "GPUs or more, and where machines are too many.",
+    "GPUs or more, where a plan takes long, and where machines are too many.",
 )
 @setup_options()
 @click.option(
