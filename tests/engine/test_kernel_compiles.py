@@ -222,6 +222,30 @@ def test_a_fabric_goes_on_compiled_in_the_middle_of_a_plan():
     assert day(pays=False) == day(pays=True)
 
 
+def test_few_flows_that_share_much_are_interpreted_until_that_took_too_long():
+    """Patience ends in the middle of a run, which goes on compiled; no bit differs."""
+    topology = sr.load_topology("fat_tree:16,oversubscription=2")
+    plan = sr.compile("direct", sr.load_workload("bytes:1M"), sr.layout(topology))
+    stores: list[Store] = []
+
+    def finishes(patience: float) -> bytes:
+        init = Store.__init__
+
+        def keep(store, *arguments):
+            init(store, *arguments)
+            stores.append(store)
+
+        with (
+            mock.patch.object(compiled, "PATIENCE", patience),
+            mock.patch.object(compiled, "pays", return_value=False),
+            mock.patch.object(Store, "__init__", keep),
+        ):
+            return simulate(plan, topology, "ideal").finish.tobytes()
+
+    assert finishes(inf) == finishes(1000)
+    assert [store.compiled for store in stores].count(True) == 1
+
+
 @pytest.mark.parametrize("kept", [True, False])
 def test_few_ops_are_interpreted_and_many_are_not(kept):
     """Where there is no machine code yet, once a process has had many ops in all."""

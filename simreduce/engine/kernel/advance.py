@@ -45,12 +45,14 @@ from simreduce.engine.kernel.tables import (
     INFINITY,
     LATENCY,
     OVERHEAD,
+    PATIENCE,
     PIPE,
     QUEUED,
     RESOURCES,
     SLOTS,
     SUBMISSIONS,
     WAITING,
+    WORK,
     Array,
     Ops,
     State,
@@ -63,7 +65,7 @@ def advance(ops: Ops, state: State, now: float, horizon: float) -> tuple[bool, f
 
     Returns (whether a submission completed, the time of that instant) or (False, the time of the
     next instant, which is inf when nothing is due). The result does not depend on how a run is cut
-    into calls.
+    into calls. It also returns, before the next instant, when its `PATIENCE` is at an end.
     """
     while True:
         time = next_due(state)
@@ -73,6 +75,8 @@ def advance(ops: Ops, state: State, now: float, horizon: float) -> tuple[bool, f
             )  # a capacity has changed; what ends at this very instant still ends
             continue
         if time == INFINITY or (time > now and time >= horizon):
+            return False, time
+        if state.flows.scalar[WORK] >= state.flows.scalar[PATIENCE]:
             return False, time
         state.clock[0] = time
         due = take_due(time + 4.0 * ULP * abs(time), ops.call, state)

@@ -16,6 +16,11 @@ WORTH = 60_000
 SMALL = 500
 """Fewer ops are quicker interpreted although the compiled kernel is there."""
 
+PATIENCE = 2_000_000
+"""Calls to look at, to share resources, that take about as long interpreted as it takes to compile
+the kernel.
+"""
+
 _seen = [0]
 
 

@@ -55,6 +55,7 @@ from simreduce.engine.kernel.tables import (
     OPENED_COUNT,
     RESOURCES,
     UNMOVED,
+    WORK,
     Flows,
 )
 
@@ -79,6 +80,7 @@ def full_at(resource: int, flows: Flows) -> float:
     """
     rates, weights = flows.room_rate, flows.room_weight
     begin, count, weight = flows.on_start[resource], flows.on_count[resource], 0.0
+    flows.scalar[WORK] += count
     for i in range(count):
         call = flows.on_call[begin + i]
         rate = flows.rate[call]
@@ -133,40 +135,29 @@ def same(a: float, b: float) -> bool:
 
 
 def touch(resource: int, weight: float, old: float, rate: float, flows: Flows) -> None:
-    """A flow on `resource` has another rate, so its level may be wrong.
+    """Queue `resource`, or pull its key down: a flow on it has another rate.
 
     It need not be looked at before the turn of the lowest level that it could have now. With flows
     of weight `width` able to go as fast as the resource's key, a faster flow pulls it down no
     further than to where they give up what that flow takes; a slower one only lifts it.
     """
     solver, level = flows.solver, flows.level[resource]
-    flows.known[resource] = NONE
-    flows.load[resource] += weight * change_of_rate(old, rate)
     at = solver.at[resource]
     if at != NONE:
         key, width = solver.key[at], flows.width[resource]
-        if rate > old and old < key:
-            least = (width * key + weight * old) / (width + weight)
-            if width > 0.0 and rate < INFINITY:
-                least = max(least, key - weight * (rate - old) / width)
-            put(solver, resource, min(max(least, old), key))
+        least = (width * key + weight * old) / (width + weight)
+        if width > 0.0 and rate < INFINITY:
+            least = max(least, key - weight * (rate - old) / width)
+        put(solver, resource, min(max(least, old), key))
     elif level == INFINITY:
-        if rate == INFINITY or flows.load[resource] > flows.capacity[resource] * NEARLY:
-            flows.width[resource] = 0.0
-            put(solver, resource, min(rate, old))
+        flows.width[resource] = 0.0
+        put(solver, resource, min(rate, old))
     else:
         excess, own = flows.load[resource] - flows.capacity[resource], flows.own[resource]
         flows.width[resource] = own
         if excess > 0.0:
             level = max(level - excess / own, min(rate, old)) if own > 0.0 else min(rate, old)
         put(solver, resource, level)
-
-
-def change_of_rate(old: float, rate: float) -> float:
-    """How much more a flow takes; one without a limit takes nothing until something limits it."""
-    if rate == INFINITY:
-        return -old
-    return rate - old if old < INFINITY else rate
 
 
 def change_level(resource: int, level: float, flows: Flows) -> None:
@@ -193,8 +184,12 @@ def change_level(resource: int, level: float, flows: Flows) -> None:
         if rate == old and to == bottleneck:
             continue
         flows.rate[call] = rate
+        gain = rate - old if old < INFINITY else rate
+        if rate == INFINITY:  # it takes nothing until something limits it
+            gain = -old
+        flying = flows.flying[call]
         for use in range(flows.use_start[call], flows.use_start[call + 1]):
-            other, weight = flows.uses[use], flows.weight[use] * flows.flying[call]
+            other, weight = flows.uses[use], flows.weight[use] * flying
             if to != bottleneck:
                 if other == bottleneck:
                     flows.own[other] -= weight
@@ -202,9 +197,20 @@ def change_level(resource: int, level: float, flows: Flows) -> None:
                     flows.own[other] += weight
                     flows.known[other] = NONE  # the flow, even at its old rate, could have more
             if other == resource:
-                flows.load[other] += weight * change_of_rate(old, rate)
+                flows.load[other] += weight * gain
             elif rate != old:
-                touch(other, weight, old, rate, flows)
+                flows.known[other] = NONE
+                flows.load[other] += weight * gain
+                at = flows.solver.at[other]
+                if at != NONE:
+                    if rate > old and old < flows.solver.key[at]:
+                        touch(other, weight, old, rate, flows)
+                elif (
+                    flows.level[other] < INFINITY
+                    or rate == INFINITY
+                    or flows.load[other] > flows.capacity[other] * NEARLY
+                ):
+                    touch(other, weight, old, rate, flows)
         if to != bottleneck:
             note_move(call, bottleneck, flows)
             flows.bottleneck[call] = to

@@ -4,6 +4,7 @@ kernel once it pays.
 
 from __future__ import annotations
 
+import sys
 from typing import Any
 
 import numpy as np
@@ -18,6 +19,7 @@ from simreduce.engine.kernel.flows import mark_dirty
 from simreduce.engine.kernel.tables import (
     FREE_SLOT,
     INFINITY,
+    PATIENCE,
     RESOURCES,
     SCALARS,
     SLOTS,
@@ -25,6 +27,7 @@ from simreduce.engine.kernel.tables import (
     UNMOVED,
     USED,
     WAITING,
+    WORK,
     Flows,
     Ops,
     Queues,
@@ -96,6 +99,7 @@ class Store:
         columns["on_count"] = [0] * count
         columns["scalar"] = [0] * SCALARS
         columns["scalar"][FREE_SLOT], columns["scalar"][RESOURCES] = NONE, count
+        columns["scalar"][PATIENCE] = compiled.PATIENCE
         columns["release_time"] = [INFINITY]
         columns["entries"], columns["released"] = [0, NONE], [0]
         columns["clock"] = [clock]
@@ -104,13 +108,16 @@ class Store:
         self.state = _state(columns)
 
     def advance(self, now: float, horizon: float) -> tuple[bool, float]:
-        """See the function `advance`."""
+        """See the function `advance`. Compiles the kernel when its patience is at an end."""
+        if not self.compiled:
+            done, time = advance(self.ops, self.state, float(now), float(horizon))
+            scalar = self.state.flows.scalar
+            if done or scalar[WORK] < scalar[PATIENCE]:
+                return bool(done), float(time)
+            self.compile()
         arguments = self.ops, self.state, float(now), float(horizon)
-        if self.compiled:
-            completed = compiled.kernel()(*arguments, self._time, known=self._known)
-            return bool(completed), float(self._time[0])
-        done, time = advance(*arguments)
-        return bool(done), float(time)
+        completed = compiled.kernel()(*arguments, self._time, known=self._known)
+        return bool(completed), float(self._time[0])
 
     def set_capacity(self, resource: int, capacity: float) -> None:
         """A resource gives as much from now on."""
@@ -121,6 +128,7 @@ class Store:
         """Go on with arrays, and the compiled kernel."""
         if not self.compiled:
             self.compiled = True
+            self.state.flows.scalar[PATIENCE] = sys.maxsize
             self.ops, self.state = as_arrays(self.ops), as_arrays(self.state)
 
     def append(

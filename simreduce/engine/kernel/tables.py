@@ -27,7 +27,8 @@ SLOTS, FREE_SLOT, DIRTY_COUNT, MOVED_COUNT, OPENED_COUNT, RESOURCES, SUBMISSIONS
     5,
     6,
 )
-SCALARS = 7
+WORK, PATIENCE = 7, 8  # calls that were looked at to share resources, and how many may be
+SCALARS = 9
 
 # Indices into Queues.entries.
 USED, FREE = 0, 1
