@@ -37,24 +37,13 @@ done per flow. A flow at its own cap is a group.
 
 from __future__ import annotations
 
-from simreduce.engine.kernel.calendar import NONE, Heap, put, remove
-from simreduce.engine.kernel.flows import (
-    MAY,
-    RIGHT,
-    await_first,
-    leave,
-    link,
-    mark_dirty,
-    note_move,
-    served_at,
-)
+from simreduce.engine.kernel.calendar import NONE, put, remove
+from simreduce.engine.kernel.flows import MAY, RIGHT, mark_dirty, note_move
+from simreduce.engine.kernel.groups import settle
 from simreduce.engine.kernel.tables import (
     DIRTY_COUNT,
     INFINITY,
-    MOVED_COUNT,
-    OPENED_COUNT,
     RESOURCES,
-    UNMOVED,
     WORK,
     Flows,
 )
@@ -292,128 +281,3 @@ def share(now: float, flows: Flows) -> None:
             final = full
         change_level(resource, full, flows)
     settle(now, flows)
-
-
-def settle(now: float, flows: Flows) -> None:
-    """Count what groups with a new level have served, take flows to their new groups, and find what
-    is due when.
-    """
-    resources, members, was = flows.scalar[RESOURCES], flows.members, flows.was
-    for i in range(flows.scalar[DIRTY_COUNT]):
-        resource = flows.dirty[i]
-        before = was[resource]
-        if before != NONE:
-            was[resource] = NONE
-            if before != flows.level[resource] and members[resource] > 0:
-                if now > flows.anchor[resource]:
-                    flows.served[resource] += before * (now - flows.anchor[resource])
-                flows.anchor[resource] = now
-    if flows.scalar[MOVED_COUNT] > 0:
-        regroup(now, flows)
-    for i in range(flows.scalar[OPENED_COUNT]):
-        slot, call = flows.opened[i], flows.opened_call[i]
-        group = flows.bottleneck[call]
-        if now > flows.anchor[group]:
-            flows.goal[slot] += served_at(group, now, flows)
-        else:
-            flows.goal[slot] += flows.served[group]
-        if flows.head[call] == NONE:  # the only one
-            flows.head[call] = slot
-            flows.tail[call] = slot
-            flows.before[slot] = NONE
-            flows.after[slot] = NONE
-        else:
-            link(slot, call, flows)
-        if group < resources:
-            if flows.soonest[group] != NONE:
-                flows.soonest[group] = min(flows.soonest[group], flows.goal[slot])
-            if flows.is_dirty[group] == 0:
-                mark_dirty(group, flows)
-        elif flows.head[call] == slot:
-            if flows.after[slot] != NONE:
-                remove(flows.calendar, resources + flows.after[slot])
-            await_first(call, flows)
-    flows.scalar[OPENED_COUNT] = 0
-    for i in range(flows.scalar[DIRTY_COUNT]):
-        resource = flows.dirty[i]
-        flows.is_dirty[resource] = 0
-        if members[resource] > 0:
-            appoint(resource, first_due(resource, flows), flows.calendar)
-        elif flows.calendar.at[resource] != NONE:
-            remove(flows.calendar, resource)
-    flows.scalar[DIRTY_COUNT] = 0
-
-
-def regroup(now: float, flows: Flows) -> None:
-    """Take calls to their new groups, with the bytes that their flows have still to be served."""
-    resources, members = flows.scalar[RESOURCES], flows.members
-    count, left = flows.scalar[MOVED_COUNT], 0
-    for i in range(count):
-        call = flows.moved[i]
-        before = flows.moved_from[call]
-        if before != NONE and before != flows.bottleneck[call]:
-            served = served_at(before, now, flows)
-            slot = flows.head[call]
-            while slot != NONE:
-                flows.goal[slot] = max(flows.goal[slot] - served, 0.0)
-                slot = flows.after[slot]
-            left += 1
-    if left > 0:  # when all is counted
-        for i in range(count):
-            call = flows.moved[i]
-            before = flows.moved_from[call]
-            if before != NONE and before != flows.bottleneck[call]:
-                leave(before, now, flows)
-                if before < resources:
-                    flows.soonest[before] = NONE
-                    mark_dirty(before, flows)
-                elif flows.head[call] != NONE:
-                    remove(flows.calendar, resources + flows.head[call])
-    for i in range(count):
-        call = flows.moved[i]
-        before, group = flows.moved_from[call], flows.bottleneck[call]
-        flows.moved_from[call] = UNMOVED
-        if before != group:
-            if members[group] == 0:
-                flows.served[group] = 0.0
-                flows.anchor[group] = now
-            elif flows.head[call] != NONE:
-                served = served_at(group, now, flows)
-                slot = flows.head[call]
-                while slot != NONE:
-                    flows.goal[slot] += served
-                    slot = flows.after[slot]
-            members[group] += 1
-            if group >= resources:
-                await_first(call, flows)
-            else:
-                flows.soonest[group] = NONE
-                if flows.is_dirty[group] == 0:
-                    mark_dirty(group, flows)
-    flows.scalar[MOVED_COUNT] = 0
-
-
-def appoint(group: int, due: float, calendar: Heap) -> None:
-    """Let `group` come up when it is due."""
-    if due == INFINITY:
-        remove(calendar, group)
-    else:
-        put(calendar, group, due)
-
-
-def first_due(resource: int, flows: Flows) -> float:
-    """When the first flow of the group of `resource` is done."""
-    if flows.level[resource] == 0.0:
-        return INFINITY
-    goal = flows.soonest[resource]
-    if goal == NONE:
-        goal, begin = INFINITY, flows.on_start[resource]
-        for i in range(begin, begin + flows.on_count[resource]):
-            call = flows.on_call[i]
-            if flows.bottleneck[call] == resource:
-                goal = min(goal, flows.goal[flows.head[call]])
-        flows.soonest[resource] = goal
-    due: float = (
-        flows.anchor[resource] + max(goal - flows.served[resource], 0.0) / flows.level[resource]
-    )
-    return due
