@@ -4,7 +4,6 @@ kernel once it pays.
 
 from __future__ import annotations
 
-import sys
 from typing import Any
 
 import numpy as np
@@ -128,7 +127,7 @@ class Store:
         """Go on with arrays, and the compiled kernel."""
         if not self.compiled:
             self.compiled = True
-            self.state.flows.scalar[PATIENCE] = sys.maxsize
+            self.state.flows.scalar[PATIENCE] = int(np.iinfo(np.int64).max)
             self.ops, self.state = as_arrays(self.ops), as_arrays(self.state)
 
     def append(
