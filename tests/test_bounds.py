@@ -259,7 +259,7 @@ def test_a_ring_inside_a_machine_pays_each_of_its_sends(machine, link, protocol)
     least = constants.launch + constants.start[protocol]
     least += sends * constants.latency[link, protocol]
 
-    assert least == pytest.approx(sr.simulate(plan, machine, "ideal").seconds, rel=2e-3)
+    assert least == pytest.approx(sr.simulate(plan, machine, "ideal").seconds, rel=1e-2)
     assert least >= _launch_and_sends(plan, constants)
 
 

@@ -29,6 +29,7 @@ from simreduce.engine.lowering.resources import Resources
 from simreduce.engine.results.floors import narrowest_cut
 from simreduce.engine.results.result import Floors
 from simreduce.plan import Contract, Executor, Kind, PlanBuilder
+from simreduce.plan.plan import CHANNELS, LAST, NO_STREAM
 from simreduce.testing.small import cable, copy_plan, machine, node, pair, plan_of
 from simreduce.testing.strategies import ANY, ROUND, Scene, scenes
 from simreduce.topology import Node, Topology, route
@@ -651,7 +652,11 @@ def test_bytes_that_leave_a_device_arrive_at_another(scene):
     result = run(scene)
     expected: dict[str, float] = {}
     for op in np.flatnonzero(scene.plan.kind == Kind.COPY).tolist():
-        nbytes = float(scene.plan.nbytes[op]) * nccl_factor(scene, op)
+        nbytes = float(scene.plan.nbytes[op])
+        if scene.plan.executor[op] == Executor.NCCL_LL and scene.plan.stream[op] != NO_STREAM:
+            blocks = scene.plan.stream[op] // len(scene.plan.devices) % LAST // CHANNELS + 1
+            nbytes += scene.calibration.nccl.first_pass * min(nbytes, 4096 * blocks)
+        nbytes *= nccl_factor(scene, op)
         for link_id in route_of(scene, op):
             link = scene.topology.links[link_id]
             name = f"{link.name} {link.link_class}"
