@@ -10,6 +10,7 @@ from typing import TypeAlias
 import numpy as np
 
 from simreduce import dtypes
+from simreduce.algorithms.alike import plan_each
 from simreduce.algorithms.planner import Results, Tensors
 from simreduce.plan import Aside, PlanBuilder, Values
 
@@ -21,6 +22,11 @@ Shape: TypeAlias = Callable[[Values], Hashable]
 
 _AT_ONCE = 1 << 20
 """Upper limit of tensors planned at once, times about as many as the ops of each."""
+
+_LARGE = 512
+"""Tensors of about more ops are planned one by one: there the ops take the time, not the calls, and
+those of equal tensors need only be copied.
+"""
 
 
 def plan_together(
@@ -39,7 +45,10 @@ def plan_together(
     ranks = max(map(len, given), default=1)
     most = max((int(tensor.elements.max(initial=0)) for tensor in given), default=0)
     pieces = most * max(dtypes.SIZES) // chunk if chunk else 1
-    step = max(_AT_ONCE // (ranks * max(ranks, pieces)), 1)
+    ops = ranks * max(ranks, pieces)
+    if ops > _LARGE:
+        return plan_each(b, given, lambda tensor, _: plan(b, Values.of(tensor)[None, :])[0, :])
+    step = max(_AT_ONCE // ops, 1)
     if chunk:
         shape = _sizes
     results: Results = []
