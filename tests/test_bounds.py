@@ -260,7 +260,7 @@ def test_a_ring_inside_a_machine_pays_each_of_its_sends(machine, link, protocol)
     least += sends * constants.latency[link, protocol]
 
     assert least == pytest.approx(sr.simulate(plan, machine, "ideal").seconds, rel=1e-2)
-    assert least >= _launch_and_sends(plan, constants)
+    assert least * (1 + 1e-9) >= _launch_and_sends(plan, constants)
 
 
 def test_the_bounds_are_those_worked_by_hand():
