@@ -63,7 +63,7 @@ _TABLE = Format(
           default_words="`float`"),
     Field("nccl", LINE, "Version of NCCL.", "", default_words="unknown"),
     Field("settings", ListOf(LINE), "Environment variables of NCCL, as `NAME=VALUE`."),
-    Field("library", LINE, "What reduced, if not NCCL: such tables are shown but not compared.", ""),
+    Field("library", LINE, "What reduced, if not NCCL: shown but not compared.", ""),
     Field("launcher", choice(LAUNCHERS, "launcher"), "What each process drives: one `gpu`, or all"
           " of a machine in one `process`.", "gpu"),
     Field("held", FLAG, "Keep the table out of every fit.", default=False),

@@ -94,7 +94,10 @@ def test_a_command_without_partial_results_ends_with_status_130(tmp_path, argume
         os.close(its)
         told = os.read(terminal, 1000)
         child.send_signal(blow)
-        out = child.communicate(timeout=60)[0]
+        try:
+            out = child.communicate(timeout=60)[0]
+        finally:
+            child.kill()
         told += os.read(terminal, 1000)
     os.close(terminal)
 

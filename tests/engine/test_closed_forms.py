@@ -23,7 +23,6 @@ from simreduce.engine import (
     simulate,
 )
 from simreduce.engine.kernel import advance as kernel
-from simreduce.engine.kernel.tables import SHIFT
 from simreduce.engine.lowering.lower import lower
 from simreduce.engine.lowering.resources import Resources
 from simreduce.engine.results.floors import narrowest_cut
@@ -577,27 +576,27 @@ class Meter:
 
     def __init__(self) -> None:
         self.happen, self.share, self.now = kernel.happen, kernel.share, 0.0
+        self.ops: Any = None
         self.state: Any = None
         self.rates: dict[int, float] = {}
         self.moved: dict[int, float] = {}
         self.loads: list[tuple[float, float]] = []
 
     def at_instant(self, due, time, ops, state) -> bool:
-        self.state = state
+        self.ops, self.state = ops, state
         return self.happen(due, time, ops, state)
 
     def shared(self, now, flows) -> None:
         for op, rate in self.rates.items():
             self.moved[op] = self.moved.get(op, 0.0) + rate * (now - self.now)
         self.share(now, flows)
-        self.now, slot_of = now, self.state.slot
+        self.now, call_of = now, self.ops.call
         flowing = [op for op, phase in enumerate(self.state.phase) if phase == kernel.FLOW]
-        self.rates = {op: flows.rate[slot_of[op]] for op in flowing}
+        self.rates = {op: flows.rate[call_of[op]] for op in flowing}
         load = [0.0] * len(flows.capacity)
         for op, rate in self.rates.items():
-            first = slot_of[op] << flows.scalar[SHIFT]
-            for use in range(first, first + flows.use_count[slot_of[op]]):
-                load[flows.use_resource[use]] += rate * flows.use_weight[use]
+            for use in range(*flows.use_start[call_of[op] : call_of[op] + 2]):
+                load[flows.uses[use]] += rate * flows.weight[use]
         self.loads += zip(load, flows.capacity, strict=True)
 
 
@@ -628,6 +627,10 @@ def route_of(scene: Scene, op: int) -> tuple[int, ...]:
 def nccl_factor(scene: Scene, op: int) -> float:
     """What a byte of a copy counts for on a link: NCCL's flags, and what its protocol loses."""
     executor, topology = Executor(scene.plan.executor[op]), scene.topology
+    ends = [scene.plan.devices[each[op]] for each in (scene.plan.source, scene.plan.device)]
+    is_cpu = any(topology.nodes[end].kind == "cpu" for end in ends)
+    if scene.runtime.kernels and executor == Executor.TF and not is_cpu:
+        executor = Executor.NCCL  # as NCCL's Simple sends
     if not executor.is_nccl:
         return 1.0
     protocol, flags = {
@@ -635,7 +638,6 @@ def nccl_factor(scene: Scene, op: int) -> float:
         Executor.NCCL_LL: ("ll", 2.0),
         Executor.NCCL_LL128: ("ll128", 16 / 15),
     }[executor]
-    ends = [scene.plan.devices[each[op]] for each in (scene.plan.source, scene.plan.device)]
     if not all(topology.links[link].holds_lane for link in route_of(scene, op)):
         kind = "net"
     else:
