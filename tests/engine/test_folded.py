@@ -285,7 +285,7 @@ def test_a_slower_device_is_refused() -> None:
 @pytest.mark.parametrize(
     "text",
     [
-        "fat_tree:131072",
+        "fat_tree:262144",
         "torus:512x256",
         "ring:131072",
         "dgx1vx16384,fabric=fat_tree",
