@@ -5,8 +5,8 @@ proving.
 
 Each case runs in a process of its own, from the start of Python to the end. Where equal machines
 are folded, one of them is simulated for all; a tree across them is not symmetric, so its machines
-are loaded and simulated one by one. Compiling is excluded: a small case is run before, which fills
-numba's cache.
+are loaded and simulated one by one. Compiling is excluded: a small case is run before, which keeps
+the machine code.
 """
 
 from __future__ import annotations

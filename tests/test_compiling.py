@@ -24,6 +24,14 @@ class Table(NamedTuple):
     second: np.ndarray
 
 
+class Swapped:
+    """A table of the same name."""
+
+    class Table(NamedTuple):
+        second: np.ndarray
+        first: np.ndarray
+
+
 def scaled_sum(values, factor, out):
     total = 0
     for i in range(len(values)):
@@ -195,3 +203,42 @@ def test_who_compiles_long_says_so(monkeypatch):
 
     assert len(said) == 1
     assert said[0].startswith("compiling sums (once, about ")
+
+
+@pytest.mark.usefixtures("folder")
+def test_columns_in_another_order_have_other_code():
+    """Machine code knows columns by their place."""
+    for make in (Table, Swapped.Table):
+        first, second = np.zeros(2), np.ones(2)
+        Native(of_table, "tables", bare=True)(make(first=first, second=second), 2)
+
+        assert first.tolist() == [1.0, 1.0]
+
+
+def test_a_file_that_everybody_may_write_is_not_loaded(folder):
+    check(Native(scaled_sum, "sums", bare=False))
+    (path,) = folder.glob("scaled_sum-*.so")
+    path.chmod(0o666)
+
+    in_another_process(builds=True)
+
+
+def test_a_library_without_the_function_is_replaced(folder):
+    """One that is whole, but another's."""
+    check(Native(scaled_sum, "sums", bare=False))
+    (path,) = folder.glob("scaled_sum-*.so")
+    Native(by_rows, "rows", bare=False)(np.arange(6).reshape(2, 3))
+    (other,) = folder.glob("by_rows-*.so")
+    path.unlink()
+    path.write_bytes(other.read_bytes())
+    path.chmod(0o755)
+
+    in_another_process(builds=True)
+    in_another_process(builds=False)
+
+
+def test_a_folder_that_cannot_lock_is_used_all_the_same(folder):
+    (folder / "lock").mkdir()
+    check(Native(scaled_sum, "sums", bare=False))
+
+    assert [".so"] == files(folder)

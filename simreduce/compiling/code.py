@@ -18,9 +18,7 @@ Known = dict[tuple[int, ...], tuple[Any, list[int], str]]
 """Tables by their place among the arguments, with what `Native` has made of them."""
 
 _SECONDS = 5e-4
-"""Seconds that a byte of Python's code takes to compile: the kernel's 20 kB take 10 s on a Xeon of
-2.1 GHz.
-"""
+"""Seconds that a byte of Python's code takes to compile, about: the kernel's 20 kB take 10 s."""
 
 
 class Native:
@@ -74,7 +72,8 @@ class Native:
         found = known.get(place)
         if found is None or found[0] is not value:
             words, types = self._read_all(value, place, known)
-            found = known[place] = value, words, f"{type(value).__name__}({types})"
+            fields = ",".join(getattr(value, "_fields", ()))
+            found = known[place] = value, words, f"{type(value).__name__}[{fields}]({types})"
         return found[1], found[2]
 
     def _read_all(

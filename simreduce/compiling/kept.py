@@ -24,8 +24,10 @@ from typing import Any
 _FOLDER = "SIMREDUCE_CACHE_DIR"
 _LINKERS = ("cc", "gcc", "clang", "ld")
 _SHARED, _OBJECT = ".so", ".o"
+_DAMAGED = OSError, AttributeError, RuntimeError, ValueError
+"""What loading a file raises that is not whole."""
 
-_MAKERS = ("build.py", "code.py")
+_MAKERS = ("build.py", "code.py", "source.py")
 """Modules on which machine code depends."""
 
 Build = Callable[[str], bytes]
@@ -65,12 +67,15 @@ def _write(folder: Path, name: str, content: bytes) -> None:
     """Write the object file, or a shared object if there is a linker; whole, or not at all."""
     with tempfile.TemporaryDirectory(dir=folder) as scratch:
         made, shared = Path(scratch, f"{name}{_OBJECT}"), Path(scratch, f"{name}{_SHARED}")
-        made.write_bytes(content)
+        with made.open("wb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())  # half a file would be loaded by every later process
         linker = next(filter(None, map(shutil.which, _LINKERS)), None)
         if linker is not None:
             command = [linker, "-shared", "-o", str(shared), str(made)]
-            done = subprocess.run(command, capture_output=True, check=False)  # noqa: S603
             with contextlib.suppress(OSError):
+                done = subprocess.run(command, capture_output=True, check=False)  # noqa: S603
                 if done.returncode == 0 and ctypes.CDLL(str(shared)):
                     made = shared
         made.replace(folder / made.name)
@@ -78,11 +83,20 @@ def _write(folder: Path, name: str, content: bytes) -> None:
 
 def _from_file(name: str, symbol: str) -> Any:
     for folder in _folders():
-        with contextlib.suppress(OSError):
-            return ctypes.CDLL(str(folder / f"{name}{_SHARED}"))[symbol]
-        with contextlib.suppress(OSError):
-            return _from_object((folder / f"{name}{_OBJECT}").read_bytes(), symbol)
+        shared, made = folder / f"{name}{_SHARED}", folder / f"{name}{_OBJECT}"
+        with contextlib.suppress(*_DAMAGED):
+            if _is_ours(shared):
+                return ctypes.CDLL(str(shared))[symbol]
+        with contextlib.suppress(*_DAMAGED):
+            if _is_ours(made):
+                return _from_object(made.read_bytes(), symbol)
     return None
+
+
+def _is_ours(path: Path) -> bool:
+    """Whether nobody else could have written the file. OSError if there is none."""
+    found = path.stat()
+    return os.name != "posix" or (found.st_uid in (0, os.getuid()) and not found.st_mode & 0o002)
 
 
 def _from_object(content: bytes, symbol: str) -> Any:
@@ -92,7 +106,10 @@ def _from_object(content: bytes, symbol: str) -> Any:
     engine.add_object_file(llvm.ObjectFileRef.from_data(content))
     engine.finalize_object()
     signature = ctypes.CFUNCTYPE(ctypes.c_int32, *[ctypes.c_void_p] * 3)
-    return signature(engine.get_function_address(symbol))
+    address = engine.get_function_address(symbol)
+    if not address:
+        raise OSError(f"no {symbol} in the machine code")
+    return signature(address)
 
 
 @cache
@@ -107,14 +124,12 @@ def _engine() -> Any:
 
 @contextlib.contextmanager
 def _alone(lock: Path) -> Iterator[None]:
-    """No other process compiles meanwhile."""
-    try:
-        import fcntl  # noqa: PLC0415 - not on Windows
-    except ImportError:
-        yield
-        return
-    with lock.open("w") as file:
-        fcntl.flock(file, fcntl.LOCK_EX)
+    """No other process compiles meanwhile, where the system and the folder can lock."""
+    with contextlib.ExitStack() as stack:
+        with contextlib.suppress(ImportError, OSError):
+            import fcntl  # noqa: PLC0415 - not on Windows
+
+            fcntl.flock(stack.enter_context(lock.open("w")), fcntl.LOCK_EX)
         yield
 
 
@@ -130,11 +145,12 @@ def _names() -> list[str]:
 def _folders() -> list[Path]:
     """Where files may be."""
     if given := os.environ.get(_FOLDER):
-        return [Path(given)]
+        return [Path(given).absolute()]  # a bare name would be looked for in the system's folders
     folders = [Path(__file__).parent / "__pycache__"]
     with contextlib.suppress(RuntimeError):  # a user without a home
-        user = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
-        folders.append(Path(user, "simreduce"))
+        user = Path(os.environ.get("XDG_CACHE_HOME", ""))
+        home = user if user.is_absolute() else Path.home() / ".cache"
+        folders.append(home / "simreduce")
     return folders
 
 
@@ -153,17 +169,26 @@ def _processor() -> str:
     parts = [platform.system(), platform.machine(), *_cpu_facts()]
     numba = find_spec("numba")
     if numba is not None and numba.origin is not None:
-        parts.append((Path(numba.origin).parent / "_version.py").read_text("utf-8"))
-    parts += [Path(__file__).with_name(name).read_text("utf-8") for name in _MAKERS]
+        parts.append(_text(Path(numba.origin).with_name("_version.py")))
+    parts += [_text(Path(__file__).with_name(name)) for name in _MAKERS]
     return hashlib.sha256("\n".join(parts).encode()).hexdigest()[:8]
 
 
+def _text(path: Path) -> str:
+    """Its text; none where packages are not kept as files of source."""
+    with contextlib.suppress(OSError):
+        return path.read_text("utf-8")
+    return ""
+
+
 def _cpu_facts() -> list[str]:
-    """What Linux says of its first processor: model and instructions."""
+    """What Linux says of its first processor: model and instructions. Elsewhere, which computer
+    this is.
+    """
     facts = "model name", "flags", "Features", "CPU implementer", "CPU part"
     try:
         with Path("/proc/cpuinfo").open("rb") as file:
             lines = file.read(1 << 14).decode("utf-8", "replace").split("\n\n")[0].splitlines()
     except OSError:
-        return []
+        return [platform.processor(), platform.node()]
     return [line for line in lines if line.startswith(facts)]

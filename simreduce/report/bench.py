@@ -181,6 +181,7 @@ def bench_document(
                 "bottleneck": r.link,
                 "transfers": r.transfers,
                 "folded_machines": r.machines,
+                "proved": r.proved,
             }
             for r in done
         ],

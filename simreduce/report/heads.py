@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 def runtimes_text(runtimes: Iterable[str]) -> str:
     """The runtime of all rows, or where to look for that of each."""
     names = sorted(set(runtimes))
-    return one_runtime(names, f"by strategy ({' or '.join(names)})")
+    return one_runtime(names, f"by strategy ({' or '.join(names)})" if names else "by strategy")
 
 
 def one_runtime(runtimes: Iterable[str], several: str) -> str:

@@ -229,6 +229,7 @@ def test_our_document_has_the_keys_that_others_rely_on():
                 "bottleneck": "gpu0>gpu1 nvlink2",
                 "transfers": 240,
                 "folded_machines": 1,
+                "proved": 1.0,
             }
         ],
         "failed": [],
@@ -264,6 +265,7 @@ def test_our_document_has_the_keys_that_others_rely_on():
         "bottleneck",
         "transfers",
         "folded_machines",
+        "proved",
     ] == list(document["rows"][0])
 
 

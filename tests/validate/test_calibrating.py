@@ -595,6 +595,17 @@ def test_validate_takes_a_scenario_or_strategies(command):
     told(lines, "nosuch", "--algo: the --scenario", "-e: the --scenario")
 
 
+def test_devices_run_a_scenario_that_names_no_runtime(command, tmp_path):
+    """Theirs is TensorFlow's. A scenario for another one is refused."""
+    path = tmp_path / "mine.toml"
+    text = 'topology = "full:2"\nworkload = "bytes:64K"\nstrategies = ["ring"]\n'
+    for runtime, refused in (("", False), ('runtime = "ideal"\n', True)):
+        path.write_text(text + runtime, "utf-8")
+        _, _, lines = command(validate, "--scenario", str(path), "--route", "nowhere")
+
+        assert refused == any("devices have tensorflow's only" in line for line in lines)
+
+
 def test_the_design_is_the_same_each_time():
     """Records of two calibrations of one machine can be compared."""
     first, again = (

@@ -20,6 +20,7 @@ from simreduce.engine import NOMINAL
 from simreduce.errors import InputError
 from simreduce.formats import Faults
 from simreduce.scenario import Scenario, load_scenario
+from simreduce.setup import BY_STRATEGY
 from simreduce.strategy import Strategy
 from simreduce.tune.bench import tensor
 from simreduce.tune.candidates import candidates
@@ -157,7 +158,7 @@ def _read_scenario(faults: Faults, topology: str | None, scenario: str | None) -
     for option, name in _OF_THE_SCENARIO.items():
         if typed(name):
             faults.add(option, "the --scenario says what is reduced and how")
-    if found and found.setup.runtime.name != RUNTIME:
+    if found and found.setup.runtime.name not in (RUNTIME, BY_STRATEGY.name):
         runtime = found.setup.runtime.name
         faults.add(f"--scenario {scenario}", f"runtime {runtime!r}; devices have {RUNTIME}'s only")
     return found
