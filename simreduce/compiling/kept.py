@@ -78,6 +78,7 @@ def _write(folder: Path, name: str, content: bytes) -> None:
                 done = subprocess.run(command, capture_output=True, check=False)  # noqa: S603
                 if done.returncode == 0 and ctypes.CDLL(str(shared)):
                     made = shared
+        made.chmod(0o644)
         made.replace(folder / made.name)
 
 
@@ -94,9 +95,13 @@ def _from_file(name: str, symbol: str) -> Any:
 
 
 def _is_ours(path: Path) -> bool:
-    """Whether nobody else could have written the file. OSError if there is none."""
+    """Whether nobody else can have written the file, if it is in a folder that the user has named
+    and may share. The others hold code of Python's anyway. OSError if there is no such file.
+    """
     found = path.stat()
-    return os.name != "posix" or (found.st_uid in (0, os.getuid()) and not found.st_mode & 0o002)
+    if os.name != "posix" or _FOLDER not in os.environ:
+        return True
+    return found.st_uid in (0, os.getuid()) and not found.st_mode & 0o002
 
 
 def _from_object(content: bytes, symbol: str) -> Any:
