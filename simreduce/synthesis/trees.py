@@ -16,7 +16,7 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from simreduce.errors import StrategyError
 from simreduce.synthesis.arborescence import arborescence, in_order, spanning_tree
@@ -87,8 +87,15 @@ def _depth(down: Sequence[Edge], root: int) -> int:
 
 @functools.lru_cache(maxsize=32)
 def all_reduce_trees(network: Network) -> Trees:
-    """Trees that sum at their root and broadcast from there; the rate is the sum of the shares."""
-    return search_in_order(network, _all_reduce)
+    """Trees that sum at their root and broadcast from there; the rate is the sum of the shares.
+
+    Of what is found in canonical order and in the reverse order, that with fewer hops for a byte
+    counts if it has the same rate: the shallower trees are, the sooner their links are busy.
+    """
+    return min(
+        (search_in_order(network, _all_reduce), search_in_order(network, _all_reduce, back=True)),
+        key=lambda found: (-float(f"{found.rate:.9g}"), _hops(found)),
+    )
 
 
 @functools.lru_cache(maxsize=64)
@@ -115,15 +122,27 @@ def reduce_scatter_trees(network: Network) -> Trees:
     return _reverse(all_gather_trees(network.reverse()))
 
 
-def search_in_order(network: Network, search: Callable[[Network], Trees], root: int = -1) -> Trees:
-    """What `search` finds in canonical order, where `root` is the first."""
+def search_in_order(
+    network: Network, search: Callable[[Network], Trees], root: int = -1, *, back: bool = False
+) -> Trees:
+    """What `search` finds in canonical order, where `root` is the first; `back`: in the reverse
+    order.
+    """
     ordered, ranks = canonical(network, root)
+    if back:
+        paths = tuple(row[::-1] for row in ordered.paths[::-1])
+        ordered, ranks = replace(ordered, paths=paths), ranks[::-1]
     found = search(ordered)
     return Packing(
         tuple((tree.relabel(ranks), share) for tree, share in found.patterns),
         found.rate,
         found.bound,
     )
+
+
+def _hops(found: Trees) -> float:
+    """Transfers one after another, in the mean over the bytes; rounded, as shares are."""
+    return round(sum(share * tree.hops for tree, share in found.patterns) / found.rate, 6)
 
 
 def _all_reduce(network: Network) -> Trees:
