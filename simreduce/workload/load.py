@@ -16,7 +16,7 @@ from simreduce import dtypes, units
 from simreduce.errors import WorkloadError, did_you_mean, quote
 from simreduce.formats import Faults
 from simreduce.textfiles import exists
-from simreduce.workload import convolutional, transformers
+from simreduce.workload import architectures, convolutional
 from simreduce.workload.files import read_file
 from simreduce.workload.model import Model, of_list
 from simreduce.workload.workload import Gradient, Workload
@@ -24,7 +24,7 @@ from simreduce.workload.workload import Gradient, Workload
 
 def shipped() -> list[str]:
     """Names of the models that come with simreduce."""
-    return sorted((*convolutional.NAMES, *transformers.NAMES))
+    return sorted((*convolutional.NAMES, *architectures.NAMES))
 
 
 def load_model(text: str) -> Model:
@@ -60,9 +60,12 @@ def _model(text: str) -> Model | None:
     if text in convolutional.NAMES:
         return convolutional.convolutional(text)
     name, *options = text.split(",")
-    if name not in transformers.NAMES:
+    if name not in architectures.NAMES:
         return None
-    faults, sequence, most = Faults(text), None, transformers.longest(name)
+    faults, sequence, most = Faults(text), None, architectures.longest(name)
+    if options and not architectures.of_sequences(name):
+        faults.add("", f"{name} reads images, and takes no options")
+        faults.raise_any(WorkloadError)
     for value in _values(options, "sequence", faults):
         if not value.isdecimal() or len(value) > 9 or not 1 <= int(value) <= most:
             words = f"must be a whole number of tokens from 1 to {most}"
@@ -70,7 +73,7 @@ def _model(text: str) -> Model | None:
         else:
             sequence = int(value)
     faults.raise_any(WorkloadError)
-    return transformers.transformer(name, sequence)
+    return architectures.transformer(name, sequence)
 
 
 def _values(options: list[str], key: str, faults: Faults) -> list[str]:

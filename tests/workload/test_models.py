@@ -1,5 +1,6 @@
 """The shipped models: gradient lists against the totals of tf_cnn_benchmarks' own models (1001
-classes, master 8fb7907) and of PyTorch's BERT and GPT-2, work against published counts.
+classes, master 8fb7907) and of transformers as
+PyTorch and Hugging Face have them, work against published counts.
 """
 
 from __future__ import annotations
@@ -23,6 +24,17 @@ MODELS = {
     "bert-base": (199, 109_482_240, 30522 * 768),
     "bert-large": (391, 335_141_888, 30522 * 1024),
     "gpt2": (148, 124_439_808, 50257 * 768),
+    "gpt2-medium": (292, 354_823_168, 50257 * 1024),
+    "gpt2-large": (436, 774_030_080, 50257 * 1280),
+    "gpt2-xl": (580, 1_557_611_200, 50257 * 1600),
+    "llama-3-8b": (291, 8_030_261_248, 128256 * 4096),
+    "llama-3-70b": (723, 70_553_706_496, 128256 * 8192),
+    "mixtral-8x7b": (995, 46_702_792_704, 32000 * 4096),
+    "t5-base": (257, 222_903_552, 32128 * 768),
+    "t5-large": (509, 737_668_096, 32128 * 1024),
+    "t5-3b": (509, 2_851_598_336, 32128 * 1024),
+    "vit-b-16": (152, 86_567_656, None),
+    "vit-l-16": (296, 304_326_632, None),
 }
 DIGESTS = {
     "alexnet": "ca0076f534f9",
@@ -102,11 +114,11 @@ def test_the_lists_are_those_of_upstream_to_the_name():
         ("vgg16", 15.3e9, 0.02),  # the same, section 3.3
         ("googlenet", 1.5e9, 0.06),  # Szegedy et al. 2014, abstract
         ("inception3", 5.72e9, 0.01),  # torchvision's 5.71 GFLOPS, without the auxiliary head
-        (
-            "bert-base",
-            22.5e9 / 2,
-            0.01,
-        ),  # Sun et al. 2020 (MobileBERT), table 1: 128 tokens, in FLOPs
+        # Sun et al. 2020 (MobileBERT), table 1: 128 tokens, in FLOPs
+        ("bert-base", 22.5e9 / 2, 0.01),
+        ("vit-b-16", 17.56e9, 0.01),  # torchvision's GFLOPS, which are multiply-adds
+        ("vit-l-16", 61.55e9, 0.01),
+        ("mixtral-8x7b,sequence=1", 12.9e9, 0.02),  # Jiang et al. 2024: active parameters
     ],
 )
 def test_work_is_that_of_the_literature(model, multiply_adds, within):
@@ -144,6 +156,33 @@ def test_work_of_gpt2_grows_as_theory_says():
 
     assert 2 * weights + 4 * 12 * 768 == few
     assert 512 * (2 * weights + 4 * 12 * 512 * 768) == many
+
+
+def test_work_of_a_llama_is_two_operations_per_weight_and_token():
+    """Without the look-up of words, and four per pair of tokens and unit of width of a block."""
+    few, many = (load_model(f"llama-3-8b,sequence={s}").forward for s in (1, 512))
+    weights = 8_030_261_248 - 128256 * 4096 - 65 * 4096  # but the embedding and the 65 norms
+
+    assert 2 * weights + 4 * 32 * 4096 == few
+    assert 512 * (2 * weights + 4 * 32 * 512 * 4096) == many
+
+
+def test_work_of_t5_by_hand():
+    """512 tokens read, 114 written: projections, feed-forward parts, attention, words."""
+    h, f, read, written = 768, 3072, 512, 114
+    encoder = 2 * read * (4 * h * h + 2 * h * f) + 4 * read * read * h
+    own = 2 * written * (4 * h * h + 2 * h * f) + 4 * written * written * h
+    cross = 2 * written * 2 * h * h + 2 * read * 2 * h * h + 4 * written * read * h
+
+    assert 12 * (encoder + own + cross) + 2 * 32128 * h * written == pytest.approx(
+        load_model("t5-base").forward
+    )
+
+
+def test_a_model_of_images_has_no_sequence():
+    """One line, which says why."""
+    with pytest.raises(WorkloadError, match="vit-b-16 reads images, and takes no options"):
+        load_model("vit-b-16,sequence=100")
 
 
 def test_a_sequence_changes_the_work_and_not_the_gradients():

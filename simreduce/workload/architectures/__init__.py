@@ -1,0 +1,65 @@
+"""Transformers by their architecture: parameters in the order in which PyTorch registers them, work
+by the length of a sequence.
+
+One file per family: `bert`, `gpt2`, `llama` (and Mixtral, whose blocks have experts), `t5`, `vit`.
+Work: two FLOPs per weight and token in matrix products, and those of attention, four per pair of
+tokens and unit of width; twice that backward. A causal mask saves nothing, as in the counts that
+are published. Look-ups, norms and activations are not counted.
+
+Gradients are float32, as masters of mixed precision are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import NamedTuple
+
+from simreduce.workload.architectures import bert, gpt2, llama, t5, vit
+from simreduce.workload.model import Layer, Model
+
+
+class _Architecture(NamedTuple):
+    """`layers` for sequences of so many tokens; `usual` tokens in training, `longest` possible."""
+
+    layers: Callable[[int], list[Layer]]
+    usual: int
+    longest: int
+
+
+_TABLE: Mapping[str, _Architecture] = {
+    "bert-base": _Architecture(bert.Bert(12, 768).layers, 128, bert.POSITIONS),
+    "bert-large": _Architecture(bert.Bert(24, 1024).layers, 128, bert.POSITIONS),
+    "gpt2": _Architecture(gpt2.Gpt2(12, 768).layers, 1024, gpt2.POSITIONS),
+    "gpt2-medium": _Architecture(gpt2.Gpt2(24, 1024).layers, 1024, gpt2.POSITIONS),
+    "gpt2-large": _Architecture(gpt2.Gpt2(36, 1280).layers, 1024, gpt2.POSITIONS),
+    "gpt2-xl": _Architecture(gpt2.Gpt2(48, 1600).layers, 1024, gpt2.POSITIONS),
+    "llama-3-8b": _Architecture(llama.Llama(32, 4096, 1024, 14336, 128256).layers, 8192, 8192),
+    "llama-3-70b": _Architecture(llama.Llama(80, 8192, 1024, 28672, 128256).layers, 8192, 8192),
+    "mixtral-8x7b": _Architecture(
+        llama.Llama(32, 4096, 1024, 14336, 32000, experts=8, active=2).layers, 8192, 32768
+    ),
+    "t5-base": _Architecture(t5.T5(12, 768, 768, 3072, 12).layers, 512, 512),
+    "t5-large": _Architecture(t5.T5(24, 1024, 1024, 4096, 16).layers, 512, 512),
+    "t5-3b": _Architecture(t5.T5(24, 1024, 4096, 16384, 32).layers, 512, 512),
+    "vit-b-16": _Architecture(vit.Vit(12, 768).layers, vit.TOKENS, vit.TOKENS),
+    "vit-l-16": _Architecture(vit.Vit(24, 1024).layers, vit.TOKENS, vit.TOKENS),
+}
+
+NAMES = tuple(_TABLE)
+
+
+def longest(name: str) -> int:
+    """Tokens of the longest sequence that the model takes."""
+    return _TABLE[name].longest
+
+
+def of_sequences(name: str) -> bool:
+    """Whether the length of a sample can be chosen; that of an image's patches cannot."""
+    return not name.startswith("vit")
+
+
+def transformer(name: str, sequence: int | None = None) -> Model:
+    """One of `NAMES`; a sample is a sequence of so many tokens, or an image."""
+    found = _TABLE[name]
+    layers = tuple(found.layers(sequence or found.usual))
+    return Model(name if sequence is None else f"{name},sequence={sequence}", layers)

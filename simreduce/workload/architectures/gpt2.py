@@ -1,0 +1,45 @@
+"""GPT-2 (Radford et al. 2019). Its output is tied to the word embedding, whose gradient is complete
+only when back-propagation is at the input again.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from simreduce.workload.architectures.shapes import attention, gradients, layer, linear, norm
+from simreduce.workload.model import Layer
+
+WORDS = 50257
+POSITIONS = 1024
+
+
+class Gpt2(NamedTuple):
+    """Of `blocks` blocks and that width."""
+
+    blocks: int
+    width: int
+
+    def layers(self, tokens: int) -> list[Layer]:
+        """For sequences of so many tokens."""
+        h = self.width
+        found = [
+            Layer(
+                "embeddings",
+                (
+                    *gradients("wte", [("weight", (WORDS, h))]),
+                    *gradients("wpe", [("weight", (POSITIONS, h))]),
+                ),
+            )
+        ]
+        for i in range(self.blocks):
+            heads = [*norm("ln", h), *linear("c_attn", h, 3 * h), *linear("c_proj", h, h)]
+            mlp = [*norm("ln", h), *linear("c_fc", h, 4 * h), *linear("c_proj", 4 * h, h)]
+            found += [
+                layer(f"h.{i}.attention", heads, tokens, attention(tokens, tokens, h)),
+                layer(f"h.{i}.mlp", mlp, tokens),
+            ]
+        head = 2.0 * WORDS * h * tokens
+        return [
+            *found,
+            Layer("head", gradients("ln_f", [("weight", (h,)), ("bias", (h,))]), head, 2 * head),
+        ]

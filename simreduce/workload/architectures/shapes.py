@@ -1,0 +1,49 @@
+"""What every transformer is made of: named shapes of parameters, and a layer of them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import prod
+
+from simreduce.workload.model import Layer
+from simreduce.workload.workload import Gradient
+
+Shapes = list[tuple[str, tuple[int, ...]]]
+"""Parameters by name, in the order of their registration."""
+
+
+def linear(path: str, inputs: int, outputs: int, *, bias: bool = True) -> Shapes:
+    """A fully connected part."""
+    weight = (f"{path}.weight", (inputs, outputs))
+    return [weight, (f"{path}.bias", (outputs,))] if bias else [weight]
+
+
+def norm(path: str, width: int) -> Shapes:
+    """A norm with scale and shift."""
+    return [(f"{path}.weight", (width,)), (f"{path}.bias", (width,))]
+
+
+def scale(path: str, width: int) -> Shapes:
+    """A norm with nothing but a scale."""
+    return [(f"{path}.weight", (width,))]
+
+
+def gradients(name: str, shapes: Sequence[tuple[str, tuple[int, ...]]]) -> tuple[Gradient, ...]:
+    """Of parameters of `name`."""
+    return tuple(Gradient(f"{name}.{path}", prod(shape)) for path, shape in shapes)
+
+
+def products(shapes: Sequence[tuple[str, tuple[int, ...]]], tokens: float) -> float:
+    """FLOPs of what has two dimensions, multiplied with so many vectors."""
+    return sum(2.0 * prod(shape) * tokens for _, shape in shapes if len(shape) == 2)
+
+
+def attention(queries: float, keys: float, width: int) -> float:
+    """FLOPs of the two products of attention over vectors of that width, all heads together."""
+    return 4.0 * queries * keys * width
+
+
+def layer(name: str, shapes: Shapes, tokens: float, more: float = 0.0) -> Layer:
+    """`shapes`, those of two dimensions multiplied with `tokens` vectors. `more` FLOPs."""
+    forward = more + products(shapes, tokens)
+    return Layer(name, gradients(name, shapes), forward, 2 * forward)

@@ -1,0 +1,46 @@
+"""Vision transformers (Dosovitskiy et al. 2020) as torchvision has them: images of 224 x 224 in
+patches of 16 x 16, 1000 classes. A sample is an image: 196 patches and the token of the class.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from simreduce.workload.architectures.shapes import (
+    attention,
+    gradients,
+    layer,
+    linear,
+    norm,
+    products,
+)
+from simreduce.workload.model import Layer
+
+CLASSES = 1000
+_PATCHES = (224 // 16) ** 2
+TOKENS = _PATCHES + 1
+
+
+class Vit(NamedTuple):
+    """Of `blocks` blocks and that width."""
+
+    blocks: int
+    width: int
+
+    def layers(self, tokens: int) -> list[Layer]:
+        """Of an image, which has that many `tokens`."""
+        h = self.width
+        patches = linear("conv_proj", 3 * 16 * 16, h)
+        shapes = [("class_token", (h,)), *patches, ("encoder.pos_embedding", (tokens * h,))]
+        # Nobody needs the gradient of an image, so that backward is no more than forward.
+        once = products(patches, _PATCHES)
+        found = [Layer("embeddings", gradients("embeddings", shapes), once, once)]
+        for i in range(self.blocks):
+            heads = [*norm("ln_1", h), *linear("in_proj", h, 3 * h), *linear("out_proj", h, h)]
+            mlp = [*norm("ln_2", h), *linear("mlp.0", h, 4 * h), *linear("mlp.3", 4 * h, h)]
+            found += [
+                layer(f"encoder.{i}.self_attention", heads, tokens, attention(tokens, tokens, h)),
+                layer(f"encoder.{i}.mlp", mlp, tokens),
+            ]
+        head = [*norm("ln", h), *linear("head", h, CLASSES)]
+        return [*found, layer("heads", head, 1)]
