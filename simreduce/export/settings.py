@@ -119,7 +119,12 @@ def _call(strategy: Strategy, layout: Layout) -> str | None:
     part, packer = strategy.ranges[0], strategy.packer
     if len(strategy.ranges) > 1:
         return None
-    if part.algorithm in _IMPLEMENTATION and part.shards == 1 and isinstance(packer, BytesPerPack):
+    if (
+        part.algorithm in _IMPLEMENTATION
+        and part.shards == 1
+        and isinstance(packer, BytesPerPack)
+        and not packer.fp16
+    ):
         experimental = "tf.distribute.experimental"
         how = f"{experimental}.CommunicationImplementation.{_IMPLEMENTATION[part.algorithm]}"
         size = f"bytes_per_pack={packer.size}"

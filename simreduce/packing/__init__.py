@@ -31,8 +31,8 @@ PACKERS: Mapping[str, Callable[[str | None], Packer]] = {
 no `=`.
 """
 
-LISTS = ("small", "repack")
-"""Those whose value may have a comma in it."""
+LISTS: Mapping[str, int] = {"small": 1, "repack": 1, "ddp": 3, "fusion": 1, "bucket": 1}
+"""Those whose value may have commas in it, and how many."""
 
 __all__ = [
     "LISTS",

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from simreduce.packing.arrangement import Arrangement
-from simreduce.packing.options import nbytes
+from simreduce.packing.options import half, nbytes, wire_of
 from simreduce.workload import Gradient
 
 
@@ -38,17 +38,22 @@ def group_by_size(sizes: Sequence[int], bytes_per_pack: int) -> list[list[int]]:
 
 @dataclass(frozen=True, slots=True)
 class BytesPerPack:
-    """Packs of a little more than `size` bytes, in reverse list order; 0 is one pack."""
+    """Packs of a little more than `size` bytes, in reverse list order; 0 is one pack. With `fp16`
+    they travel in half precision.
+    """
 
     size: int
+    fp16: bool = False
 
     @staticmethod
     def parse(text: str | None) -> BytesPerPack:
-        """Of the BYTES in `+bucket=25M`."""
-        return BytesPerPack(nbytes("bucket", text, 0, "25M"))
+        """Of the `BYTES[,fp16]` in `+bucket=25M`."""
+        number, fp16 = half("bucket", text, "25M")
+        return BytesPerPack(nbytes("bucket", number, 0, "25M"), fp16)
 
     def arrange(self, gradients: Sequence[Gradient], *, faithful: bool = False) -> Arrangement:
         """The packs from the last gradient to the first. Dtypes are not kept apart."""
         last = len(gradients) - 1
         packs = group_by_size([g.nbytes for g in reversed(gradients)], self.size)
-        return Arrangement(tuple(tuple(last - i for i in pack) for pack in packs))
+        groups = tuple(tuple(last - i for i in pack) for pack in packs)
+        return Arrangement(groups, wire=wire_of("bucket", gradients, fp16=self.fp16))

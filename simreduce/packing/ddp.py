@@ -6,7 +6,11 @@ model; this is the assignment that DDP uses from its second iteration on. Every 
 its own. A gradient is put in first and the bucket closes once it has reached its cap, so buckets
 overshoot. With `bucket_cap_mb` unset the cap is 25 MiB, but 1 MiB for the first bucket, which makes
 the first all-reduce start early; set, it is the cap of all (distributed.py; in older releases the
-first bucket kept 1 MiB).
+first bucket kept 1 MiB). Other first caps are for code that sets
+`torch.distributed._DEFAULT_FIRST_BUCKET_BYTES`.
+
+With `gradient_as_bucket_view` gradients are parts of their bucket, so nothing is copied into it or
+back. The communication hook `fp16_compress_hook` sends buckets in half precision.
 """
 
 from __future__ import annotations
@@ -16,35 +20,51 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from simreduce.errors import StrategyError
+from simreduce.formats import Faults
 from simreduce.packing.arrangement import Arrangement
-from simreduce.packing.options import required
+from simreduce.packing.options import FP16, required, wire_of
 from simreduce.workload import Gradient
 
 MIB = 2**20
 
+_WORDS = ("view", FP16)
+_CAPS = 2
+"""Caps that may be given: of all buckets, and of the first."""
+
 
 @dataclass(frozen=True, slots=True)
 class DdpBuckets:
-    """Buckets of `cap` bytes or a little more, of each dtype the first of `first_cap`."""
+    """Buckets of `cap` bytes or a little more, of each dtype the first of `first_cap`. With `view`
+    gradients are parts of their bucket; with `fp16` buckets travel in half precision.
+    """
 
     cap: int = 25 * MIB
     first_cap: int = 1 * MIB
+    view: bool = False
+    fp16: bool = False
 
     @staticmethod
     def parse(text: str | None) -> DdpBuckets:
-        """Of `+ddp`, or of the MiB in `+ddp=50`."""
+        """Of `+ddp`, or of the `MIB[,FIRST][,view][,fp16]` in `+ddp=50`."""
         if text is None:
             return DdpBuckets()
-        try:
-            cap = float(required("ddp", text, "25")) * MIB
-        except ValueError:
-            cap = math.nan
-        if not 1 <= cap < math.inf:
-            raise StrategyError(
-                f"ddp: {text!r}: bucket_cap_mb is a number of MiB above 0, for example ddp=25; ddp "
-                "alone is unset"
+        caps: list[int] = []
+        words, faults = set[str](), Faults()
+        for part in required("ddp", text, "25").split(","):
+            if part in _WORDS and caps and part not in words:
+                words.add(part)
+            elif len(caps) < _CAPS and not words:
+                caps.append(faults.attempt("", _cap, part) or 0)
+            else:
+                faults.add(
+                    "", f"ddp: {part!r}: after the caps come view and fp16, as in ddp=25,fp16"
+                )
+        if words >= set(_WORDS):
+            faults.add(
+                "", "ddp: fp16 copies every bucket, so it cannot be a view; give one of the two"
             )
-        return DdpBuckets(int(cap), int(cap))
+        faults.raise_any(StrategyError)
+        return DdpBuckets(caps[0], caps[-1], "view" in words, FP16 in words)
 
     def arrange(self, gradients: Sequence[Gradient], *, faithful: bool = False) -> Arrangement:
         """The buckets in the order in which they close; those that never fill come last, in the
@@ -61,4 +81,21 @@ class DdpBuckets:
             if held[dtype] >= caps.get(dtype, self.first_cap):
                 closed.append(tuple(filling.pop(dtype)))
                 held[dtype], caps[dtype] = 0, self.cap
-        return Arrangement((*closed, *map(tuple, filling.values())))
+        groups = (*closed, *map(tuple, filling.values()))
+        return Arrangement(
+            groups, wire=wire_of("ddp", gradients, fp16=self.fp16), align=int(self.view)
+        )
+
+
+def _cap(text: str) -> int:
+    """Bytes of a cap in MiB."""
+    try:
+        cap = float(text) * MIB
+    except ValueError:
+        cap = math.nan
+    if not 1 <= cap < math.inf:
+        raise StrategyError(
+            f"ddp: {text!r}: bucket_cap_mb is a number of MiB above 0, for example ddp=25; ddp "
+            "alone is unset"
+        )
+    return int(cap)

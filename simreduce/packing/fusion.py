@@ -16,8 +16,9 @@ from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from simreduce import dtypes
 from simreduce.packing.arrangement import Arrangement
-from simreduce.packing.options import nbytes
+from simreduce.packing.options import half, nbytes, wire_of
 from simreduce.workload import Gradient
 
 DEFAULT_THRESHOLD = 128 * 2**20
@@ -26,36 +27,43 @@ DEFAULT_THRESHOLD = 128 * 2**20
 
 @dataclass(frozen=True, slots=True)
 class Fusion:
-    """Buffers of up to `threshold` bytes; with 0 nothing is fused."""
+    """Buffers of up to `threshold` bytes; with 0 nothing is fused. With `fp16`, as by
+    `Compression.fp16`, gradients are half as large when they are fused.
+    """
 
     threshold: int = DEFAULT_THRESHOLD
+    fp16: bool = False
 
     @staticmethod
     def parse(text: str | None) -> Fusion:
-        """Of `+fusion`, or of the BYTES in `+fusion=64M`."""
-        if text is None:
+        """Of `+fusion`, or of the `BYTES[,fp16]` in `+fusion=64M`."""
+        number, fp16 = half("fusion", text, "128M")
+        if number is None:
             return Fusion()
-        return Fusion(nbytes("fusion", text, 0, "128M"))
+        return Fusion(nbytes("fusion", number, 0, "128M"), fp16)
 
     def arrange(self, gradients: Sequence[Gradient], *, faithful: bool = False) -> Arrangement:
         """The buffers in the order in which they are sent."""
+        wire = wire_of("fusion", gradients, fp16=self.fp16)
+        sizes = [g.nbytes if wire is None else g.elements * dtypes.SIZES[wire] for g in gradients]
         waiting = deque(reversed(range(len(gradients))))
         buffers: list[tuple[int, ...]] = []
         while waiting:
             buffer = [waiting.popleft()]
             first = gradients[buffer[0]]
-            held, passed = first.nbytes, 0
+            held, passed = sizes[buffer[0]], 0
             skipped: list[int] = []
             while waiting:
-                gradient = gradients[waiting[0]]
-                if gradient.dtype == first.dtype and held + gradient.nbytes <= self.threshold:
+                size = sizes[waiting[0]]
+                same = gradients[waiting[0]].dtype == first.dtype
+                if same and held + size <= self.threshold:
                     buffer.append(waiting.popleft())
-                    held += gradient.nbytes
+                    held += size
                     continue
-                passed += gradient.nbytes
+                passed += size
                 if held + passed > self.threshold:
                     break
                 skipped.append(waiting.popleft())
             waiting.extendleft(reversed(skipped))
             buffers.append(tuple(buffer))
-        return Arrangement(tuple(buffers))
+        return Arrangement(tuple(buffers), wire=wire)

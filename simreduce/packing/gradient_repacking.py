@@ -12,14 +12,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from simreduce import dtypes
 from simreduce.errors import StrategyError
 from simreduce.packing.arrangement import Arrangement
-from simreduce.packing.options import required, whole
+from simreduce.packing.options import FLOAT16, FP16, required, whole, wire_of
 from simreduce.workload import Gradient
-
-_FLOAT16 = dtypes.code("float16")
-_FLOATS = tuple(dtypes.code(name) for name in ("float32", "float16", "float64", "bfloat16"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +29,7 @@ class GradientRepacking:
     def parse(text: str | None) -> GradientRepacking:
         """Of the `K[,fp16]` in `+repack=K,fp16`."""
         number, comma, option = required("repack", text, "8,fp16").partition(",")
-        if comma and option != "fp16":
+        if comma and option != FP16:
             raise StrategyError(
                 f"repack: unknown {option!r} after the number of packs; only fp16 is known"
             )
@@ -47,17 +43,12 @@ class GradientRepacking:
 
     def arrange(self, gradients: Sequence[Gradient], *, faithful: bool = False) -> Arrangement:
         """One group of everything, or one per gradient if there is nothing but the cast."""
-        if self.packs and any(g.dtype == _FLOAT16 for g in gradients):
+        if self.packs and any(g.dtype == FLOAT16 for g in gradients):
             raise StrategyError(
                 "repack: tf_cnn_benchmarks does not repack float16 variables; use packs=K, "
                 "or gradients of another dtype"
             )
-        wire = _FLOAT16 if self.fp16 else None
-        if self.fp16 and (other := sorted({g.dtype for g in gradients} - set(_FLOATS))):
-            raise StrategyError(
-                f"repack: fp16 is for floating-point gradients, not for {dtypes.NAMES[other[0]]}; "
-                "leave it out"
-            )
+        wire = wire_of("repack", gradients, fp16=self.fp16)
         if not self.packs:
             return Arrangement(tuple((i,) for i in range(len(gradients))), wire=wire)
         return Arrangement((tuple(range(len(gradients))),), pieces=self.packs, wire=wire)

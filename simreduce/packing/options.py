@@ -2,8 +2,17 @@
 
 from __future__ import annotations
 
-from simreduce import units
+from collections.abc import Sequence
+
+from simreduce import dtypes, units
 from simreduce.errors import StrategyError
+from simreduce.workload import Gradient
+
+FP16 = "fp16"
+"""The word for half precision on the wire."""
+
+FLOAT16 = dtypes.code("float16")
+_FLOATS = tuple(dtypes.code(name) for name in ("float32", "float16", "float64", "bfloat16"))
 
 _DIGITS = 18
 """Digits of the largest number read; Python refuses thousands of them with an error of its own."""
@@ -48,3 +57,28 @@ def nbytes(key: str, text: str | None, least: int, example: str) -> int:
             f"{key}: {text!r}: the size must be {least} bytes or more, as in {key}={example}"
         )
     return size
+
+
+def half(key: str, text: str | None, example: str) -> tuple[str | None, bool]:
+    """The value before `,fp16`, and whether that is there; without a value, None."""
+    if text is None:
+        return None, False
+    number, comma, word = text.partition(",")
+    if comma and word != FP16:
+        raise StrategyError(
+            f"{key}: unknown {word!r} after {number}; only fp16 is known, "
+            f"as in {key}={example},fp16"
+        )
+    return number, bool(comma)
+
+
+def wire_of(key: str, gradients: Sequence[Gradient], *, fp16: bool) -> int | None:
+    """The dtype on the wire: float16 if asked for, which only floating-point gradients take."""
+    if not fp16:
+        return None
+    if other := sorted({g.dtype for g in gradients} - set(_FLOATS)):
+        raise StrategyError(
+            f"{key}: fp16 is for floating-point gradients, not for {dtypes.NAMES[other[0]]}; "
+            "leave it out"
+        )
+    return FLOAT16

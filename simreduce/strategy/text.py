@@ -31,7 +31,9 @@ _PROTOCOLS = ("simple", "ll", "ll128")
 _MOST_CHANNELS = 64
 """NCCL's MAXCHANNELS."""
 
-_OPEN = re.compile(rf"\+({'|'.join(LISTS)})=[^,+]*$")
+_OPEN = re.compile(
+    "|".join(rf"\+{key}=[^,+]*(,[^,+]*){{0,{commas - 1}}}$" for key, commas in LISTS.items())
+)
 """The end of a strategy with a packer in whose value a comma may follow."""
 
 SUMMING = ("all_reduce", "reduce_scatter", "reduce")

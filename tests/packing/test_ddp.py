@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 from hypothesis import given, strategies as st
 
 from simreduce import dtypes
+from simreduce.dtypes import NAMES
+from simreduce.errors import StrategyError
+from simreduce.layouts import layout
 from simreduce.packing import DdpBuckets
+from simreduce.plan import IN_PLACE, Kind, verify, wrong_elements
+from simreduce.strategy import compile_plan, parse_strategy, split_strategies
+from simreduce.topology import load_topology
 from simreduce.workload import load_workload
 from tests.packing.lists import gradients, of_dtypes
 
@@ -89,3 +96,42 @@ def test_buckets_are_of_one_dtype_in_ready_order_and_full_but_the_last(pairs, ca
 def test_the_cap_is_a_number_of_mib(text):
     with pytest.raises(ValueError, match="for example ddp=25"):
         DdpBuckets.parse(text)
+
+
+def test_the_first_bucket_may_have_a_cap_of_its_own():
+    assert groups("4,1", 2, 2, 2, 0.5, 0.5) == ((4, 3), (2, 1), (0,))
+    assert DdpBuckets.parse("25,1") == DdpBuckets()
+
+
+def test_half_precision_travels_and_results_are_as_before():
+    plan = compile_plan(
+        "nccl+ddp=25,fp16", load_workload("resnet50"), layout(load_topology("dgx1v"))
+    )
+    moved = {NAMES[code] for code in plan.dtype[plan.kind == Kind.COPY].tolist()}
+
+    assert moved == {"float16"}
+    assert not wrong_elements(verify(plan))
+
+
+def test_views_of_buckets_copy_nothing():
+    copying = []
+    for word in ("", ",view"):
+        plan = compile_plan(
+            f"nccl+ddp=25{word}", load_workload("resnet50"), layout(load_topology("dgx1v"))
+        )
+        copying.append(int(np.sum((plan.kind == Kind.CONCAT) & (plan.arg != IN_PLACE))))
+
+    assert copying == [4 * 8, 0]  # buckets of several gradients, and GPUs
+
+
+@pytest.mark.parametrize("text", ["25,1,2", "25,fp8", "fp16", "25,fp16,fp16", "25,view,fp16", ""])
+def test_what_no_bucket_is_made_of_is_refused(text):
+    with pytest.raises(StrategyError):
+        DdpBuckets.parse(text)
+
+
+def test_commas_in_buckets_part_no_strategies():
+    texts = ["nccl+ddp=25,1,view", "nccl+fusion=1M,fp16", "ring+bucket=1M,fp16+mean", "ring"]
+
+    assert split_strategies(",".join(texts)) == texts
+    assert [parse_strategy(text).text for text in texts] == texts
