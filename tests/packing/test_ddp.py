@@ -11,7 +11,8 @@ from simreduce.dtypes import NAMES
 from simreduce.errors import StrategyError
 from simreduce.layouts import layout
 from simreduce.packing import DdpBuckets
-from simreduce.plan import IN_PLACE, Kind, verify, wrong_elements
+from simreduce.plan import Kind, verify, wrong_elements
+from simreduce.plan.plan import IN_PLACE
 from simreduce.strategy import compile_plan, parse_strategy, split_strategies
 from simreduce.topology import load_topology
 from simreduce.workload import load_workload
