@@ -30,7 +30,7 @@ RUNGS = (
     ("engine", "strategy"),
     ("algorithms", "nccl", "packing"),
     ("layouts",),
-    ("plan", "published", "synthesis", "topology", "workload"),
+    ("executions", "plan", "published", "synthesis", "topology", "workload"),
     ("formats", "plots"),
     (
         "arrays",

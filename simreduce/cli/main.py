@@ -29,6 +29,10 @@ _COMMANDS: Mapping[str, tuple[str, str]] = {
         "A training step, or synchronous replicas with stragglers.",
     ),
     "trace": ("simreduce.cli.trace:trace", "A timeline for Perfetto and chrome://tracing."),
+    "replay": (
+        "simreduce.cli.replay:replay",
+        "A recorded run (Chakra, PyTorch, NCCL) on a machine.",
+    ),
     "calibrate": (
         "simreduce_validate.calibrate:calibrate",
         "Learn the constants of real devices, through TensorFlow.",

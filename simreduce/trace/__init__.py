@@ -1,10 +1,12 @@
 """What happened when, for trace viewers: pure functions of recordings, of steps and of runs."""
 
 from simreduce.trace.chrome import trace_events, trace_text
+from simreduce.trace.replay import replay_trace_text
 from simreduce.trace.replicas import replicas_trace_events, replicas_trace_text
 from simreduce.trace.steps import step_trace_events, step_trace_text
 
 __all__ = [
+    "replay_trace_text",
     "replicas_trace_events",
     "replicas_trace_text",
     "step_trace_events",

@@ -1,0 +1,335 @@
+"""Runs again what another program recorded: its compute as long as it took, its collectives as
+plans on a machine's fabric.
+
+A collective begins when all recorded ranks of its group are there, as NCCL's does; the k-th of one
+rank of a group is the k-th of every other. A rank's nodes of one lane run one at a time, those that
+are ready in their order. Ranks that were not recorded keep nobody waiting, but take part: their
+links carry what they send.
+
+Not modelled: kernels of NCCL slow no other kernels down.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from heapq import heappop, heappush
+
+import numpy as np
+import simpy
+
+from simreduce import dtypes
+from simreduce.engine import Fabric
+from simreduce.errors import Deadlock, InputError
+from simreduce.executions import COLLECTIVE, COMPUTE, SEND, Execution, Node
+from simreduce.formats import Faults
+from simreduce.plan import Kind, Plan, only
+from simreduce.setup import Setup
+from simreduce.strategy import parse_strategy
+from simreduce.workload import Gradient, Workload
+
+_UNIT = dtypes.SIZES[0]
+_SHOWN = 5
+Meeting = tuple[object, ...]
+"""What tells a collective from all others: its group or pair, and its number there."""
+
+
+@dataclass(frozen=True, slots=True)
+class Moved:
+    """A collective, or a send with its receive. `arrived` and `met` are when its first and its last
+    recorded rank were there, `end` when its last rank was done, in seconds; `recorded` is the
+    shortest time that a rank recorded for it, as others also waited.
+    """
+
+    collective: str
+    nbytes: int
+    group: tuple[int, ...]
+    arrived: float
+    met: float
+    end: float
+    recorded: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class Ran:
+    """A node of a rank, from `begin` to `end` in seconds. A collective begins when its rank is
+    there.
+    """
+
+    rank: int
+    node: Node
+    begin: float
+    end: float
+
+
+@dataclass(frozen=True, slots=True)
+class Replay:
+    """`seconds` from begin to end. `exposed` is how long the slowest recorded rank computed nothing
+    while something of its own was under way.
+    """
+
+    execution: Execution
+    seconds: float
+    exposed: float
+    computed: float
+    moved: tuple[Moved, ...]
+    ran: tuple[Ran, ...]
+
+
+def replay_execution(
+    execution: Execution, setup: Setup, algorithm: str, progress: Callable[[int, int], None]
+) -> Replay:
+    """The run on `setup`, rank i on its i-th device. InputError with all that the machine or the
+    algorithm cannot do, or in which ranks disagree.
+    """
+    chosen = setup.running(parse_strategy(algorithm))
+    plans = _Plans(chosen, algorithm)
+    _check(execution, plans)
+    env = simpy.Environment()
+    fabric = Fabric(env, chosen.topology, chosen.constants, chosen.runtime, chosen.disturbance)
+    run = _Run(execution, fabric, plans, progress)
+    run.begin()
+    env.run()
+    run.check_done()
+    ran = tuple(sorted(run.ran, key=lambda each: (each.begin, each.rank)))
+    worst = max(execution.nodes, key=lambda rank: _exposed(ran, rank)[0])
+    exposed, computed = _exposed(ran, worst)
+    seconds = max((each.end for each in ran), default=0.0)
+    return Replay(execution, seconds, exposed, computed, tuple(run.moved), ran)
+
+
+@dataclass
+class _Plans:
+    """A plan for each collective, group and size, made once."""
+
+    setup: Setup
+    algorithm: str
+    made: dict[tuple[str, int, tuple[int, ...], int], Plan] = field(default_factory=dict)
+
+    def plan(self, node: Node, group: tuple[int, ...]) -> Plan:
+        """Of a collective."""
+        key = node.collective, node.nbytes, group, node.root
+        if key not in self.made:
+            self.made[key] = self._compile(*key)
+        return self.made[key]
+
+    def transfer(self, nbytes: int, source: int, target: int) -> Plan:
+        """Of a send: one way of an exchange of two ranks."""
+        key = "send_receive", nbytes, (source, target), 0
+        if key not in self.made:
+            exchange = self._compile(*key)
+            self.made[key] = _one_way(exchange, self.setup.layout.ranks[source])
+        return self.made[key]
+
+    def _compile(self, collective: str, nbytes: int, group: tuple[int, ...], root: int) -> Plan:
+        n = len(group)
+        whole = nbytes * n if collective == "all_gather" else nbytes
+        unit = _UNIT * (1 if collective in ("all_reduce", "broadcast", "reduce") else n)
+        elements = -(-whole // unit) * unit // _UNIT  # each rank has a part, of whole elements
+        layout = self.setup.layout.only(sorted(group))  # which has its ranks in that order
+        root = sorted(group).index(group[root])
+        tensor = Workload("recorded", (Gradient("tensor", elements),))
+        return self.setup.but(part=layout).compile(self.algorithm, tensor, collective, root=root)
+
+
+def _one_way(exchange: Plan, source: str) -> Plan:
+    """What `source` sends, after both have arrived."""
+    home = exchange.devices.index(source)
+    sends = (exchange.kind == Kind.COPY) & (exchange.device != home)
+    read = np.zeros(len(exchange), dtype=np.int64)
+    read[exchange.operand_count > 0] = exchange.operands  # a copy or an output reads one
+    results = (exchange.kind == Kind.OUTPUT) & sends[read]
+    return only(exchange, np.flatnonzero((exchange.kind == Kind.INPUT) | sends | results))
+
+
+def _check(execution: Execution, plans: _Plans) -> None:
+    """Compile all that the run needs."""
+    faults = Faults(execution.source)
+    n = plans.setup.layout.n
+    if execution.world > n:
+        faults.add(
+            "", f"has {execution.world} ranks, and {plans.setup.topology.name} has {n} devices"
+        )
+        faults.raise_any()
+    for rank, nodes in execution.nodes.items():
+        for node in nodes:
+            if node.kind == COLLECTIVE:
+                group = execution.members(node)
+                if not all(member < n for member in group):
+                    faults.add(node.name, f"rank {max(group)} of its group: there are {n} devices")
+                elif rank not in group:
+                    faults.add(node.name, f"rank {rank} is not in its group {group}")
+                elif not 0 <= node.root < len(group):
+                    faults.add(node.name, f"root {node.root}: its group has {len(group)} ranks")
+                elif len(group) > 1 and node.nbytes:
+                    faults.attempt(node.name, plans.plan, node, group)
+            elif node.kind != COMPUTE and node.peer >= n:
+                faults.add(node.name, f"rank {node.peer} is its peer: there are {n} devices")
+            if len(faults.problems) > _SHOWN:
+                faults.raise_any()
+    faults.raise_any()
+
+
+class _Rank:
+    """What is left for a rank to do."""
+
+    def __init__(self, rank: int, nodes: Sequence[Node]) -> None:
+        self.rank, self.nodes = rank, nodes
+        self.waits = [len(node.after) for node in nodes]
+        self.followers: list[list[int]] = [[] for _ in nodes]
+        for index, node in enumerate(nodes):
+            for before in node.after:
+                self.followers[before].append(index)
+        self.busy: set[str] = set()
+        self.queues: dict[str, list[int]] = defaultdict(list)
+        self.met: dict[Meeting, int] = defaultdict(int)
+        self.begun: dict[int, float] = {}
+        self.left = len(nodes)
+
+
+class _Run:
+    """All ranks on one fabric."""
+
+    def __init__(
+        self,
+        execution: Execution,
+        fabric: Fabric,
+        plans: _Plans,
+        progress: Callable[[int, int], None],
+    ) -> None:
+        self.execution, self.fabric, self.plans = execution, fabric, plans
+        self.env, self.progress = fabric.env, progress
+        self.ranks = {rank: _Rank(rank, nodes) for rank, nodes in execution.nodes.items()}
+        self.meetings: dict[Meeting, list[tuple[_Rank, int]]] = defaultdict(list)
+        self.moved: list[Moved] = []
+        self.ran: list[Ran] = []
+        self.total = sum(len(nodes) for nodes in execution.nodes.values())
+
+    def begin(self) -> None:
+        """Start what waits for nothing."""
+        for rank in self.ranks.values():
+            for index, waits in enumerate(rank.waits):
+                if not waits:
+                    self._ready(rank, index)
+        for rank in self.ranks.values():
+            self._serve(rank)
+
+    def _ready(self, rank: _Rank, index: int) -> None:
+        heappush(rank.queues[rank.nodes[index].lane], index)
+
+    def _serve(self, rank: _Rank) -> None:
+        """Start the first that is ready of every lane that is free."""
+        for lane, queue in list(rank.queues.items()):
+            while queue and (lane == "" or lane not in rank.busy):
+                rank.busy.add(lane)
+                self._start(rank, heappop(queue))
+
+    def _start(self, rank: _Rank, index: int) -> None:
+        node = rank.nodes[index]
+        rank.begun[index] = float(self.env.now)
+        if node.kind != COMPUTE:
+            self._meet(rank, index)
+            return
+        slow = self.fabric.disturbance.slow.get(self.plans.setup.layout.ranks[rank.rank], 1.0)
+        event = self.env.timeout((node.seconds or 0.0) * slow)
+        event.callbacks.append(partial(self._finish, [(rank, index)]))
+
+    def _meet(self, rank: _Rank, index: int) -> None:
+        """Note that a rank is there; start when all are."""
+        node = rank.nodes[index]
+        if node.kind == COLLECTIVE:
+            group = self.execution.members(node)
+            place: Meeting = ("group", *group)
+            needed = sum(member in self.ranks for member in group)
+        else:
+            pair = (rank.rank, node.peer) if node.kind == SEND else (node.peer, rank.rank)
+            group, place = pair, (*pair, node.tag)
+            needed = sum(member in self.ranks for member in pair)
+            place = (*place, "transfer")
+        number = rank.met[place]
+        rank.met[place] += 1
+        there = self.meetings[*place, number]
+        there.append((rank, index))
+        if len(there) == needed:
+            del self.meetings[*place, number]
+            self._move(there, group)
+
+    def _move(self, there: list[tuple[_Rank, int]], group: tuple[int, ...]) -> None:
+        nodes = [rank.nodes[index] for rank, index in there]
+        facts = {(node.collective, node.nbytes, node.root) for node in nodes}
+        if len(facts) > 1:
+            whose = ", ".join(
+                f"rank {rank.rank}: {rank.nodes[index].collective or 'transfer'} of "
+                f"{rank.nodes[index].nbytes} bytes"
+                for rank, index in there[:_SHOWN]
+            )
+            raise InputError(f"{self.execution.source}: ranks that meet disagree: {whose}")
+        node = nodes[0]
+        done: simpy.Event
+        if len(group) < 2 or not node.nbytes:  # nobody to talk to
+            done = self.env.timeout(0.0)
+        elif node.kind == COLLECTIVE:
+            done = self.fabric.submit(self.plans.plan(node, group))
+        else:
+            done = self.fabric.submit(self.plans.transfer(node.nbytes, *group))
+        known = [each.seconds for each in nodes if each.seconds is not None]
+        arrived = min(rank.begun[index] for rank, index in there)
+        found = node.collective or "send_receive", node.nbytes, group, arrived, float(self.env.now)
+        done.callbacks.append(
+            lambda _: self.moved.append(
+                Moved(*found, float(self.env.now), min(known) if known else None)
+            )
+        )
+        done.callbacks.append(partial(self._finish, there))
+
+    def _finish(self, done: Sequence[tuple[_Rank, int]], _: simpy.Event) -> None:
+        for rank, index in done:
+            node = rank.nodes[index]
+            self.ran.append(Ran(rank.rank, node, rank.begun[index], float(self.env.now)))
+            rank.busy.discard(node.lane)
+            rank.left -= 1
+            for follower in rank.followers[index]:
+                rank.waits[follower] -= 1
+                if not rank.waits[follower]:
+                    self._ready(rank, follower)
+            self._serve(rank)
+        if len(self.ran) % 1000 < len(done):
+            self.progress(len(self.ran), self.total)
+
+    def check_done(self) -> None:
+        """Deadlock that says who waits for whom, if something is left."""
+        if not any(rank.left for rank in self.ranks.values()):
+            return
+        words = []
+        for place, there in list(self.meetings.items())[:_SHOWN]:
+            rank, index = there[0]
+            members = [each for each in place[1:-1] if isinstance(each, int)]
+            missing = [
+                m for m in members if m in self.ranks and m not in {r.rank for r, _ in there}
+            ]
+            words.append(f"rank {rank.rank} waits in {rank.nodes[index].name!r} for {missing}")
+        raise Deadlock(
+            f"{self.execution.source}: the recorded ranks wait for each other for ever: "
+            + ("; ".join(words) or "nodes wait for each other in a circle")
+        )
+
+
+def _exposed(ran: Sequence[Ran], rank: int) -> tuple[float, float]:
+    """Seconds in which a rank has something under way and computes nothing, and in which it
+    computes.
+    """
+    mine = [each for each in ran if each.rank == rank and each.end > each.begin]
+    computes = _union([(e.begin, e.end) for e in mine if e.node.kind == COMPUTE])
+    everything = _union([(e.begin, e.end) for e in mine])
+    return everything - computes, computes
+
+
+def _union(spans: Sequence[tuple[float, float]]) -> float:
+    """The length of what spans cover together."""
+    total, until = 0.0, 0.0
+    for begin, end in sorted(spans):
+        total += max(end - max(begin, until), 0.0)
+        until = max(until, end)
+    return total
