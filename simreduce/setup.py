@@ -20,14 +20,17 @@ from simreduce.engine import (
     NOMINAL,
     RUNTIMES,
     TENSORFLOW,
+    AtLeast,
     Calibration,
     Disturbance,
     Recording,
     Result,
     Runtime,
+    find_floor,
     record,
     runtime_named,
     simulate,
+    simulate_within,
 )
 from simreduce.engine.calibration import NcclConstants
 from simreduce.errors import TopologyError, quote
@@ -219,6 +222,22 @@ class Setup:
         expect(plan, Plan, "a Plan, as compile makes it")
         return simulate(
             plan, self.machine, self.runtime, self.constants_of(plan), ready, self.disturbance
+        )
+
+    def simulate_within(self, plan: Plan, limit: float) -> Result | AtLeast:
+        """The prediction, if it is at most `limit` seconds; else what the plan takes at least."""
+        constants = self.constants_of(plan)
+        return simulate_within(
+            plan, self.machine, self.runtime, constants, 0.0, self.disturbance, limit
+        )
+
+    def find_floor(self, plan: Plan, *, in_chunks: bool = False) -> AtLeast:
+        """What the plan takes at least, which is not simulated; with `in_chunks`, what it takes in
+        chunks of any size.
+        """
+        constants = self.constants_of(plan)
+        return find_floor(
+            plan, self.machine, self.runtime, constants, self.disturbance, in_chunks=in_chunks
         )
 
     def record(self, plan: Plan, ready: Ready = 0.0) -> Recording:

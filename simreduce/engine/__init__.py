@@ -15,7 +15,7 @@ from simreduce.engine.results.path import CAUSES, LANE, PathOp, PathPart
 from simreduce.engine.results.recording import Curve, Recording, record
 from simreduce.engine.results.result import Floors, Result, Use
 from simreduce.engine.runtime import IDEAL, NCCL, RUNTIMES, TENSORFLOW, Runtime, runtime_named
-from simreduce.engine.simulation import simulate
+from simreduce.engine.simulation import AtLeast, find_floor, simulate, simulate_within
 from simreduce.engine.standing import Standing
 from simreduce.engine.submission import Timeline
 
@@ -28,6 +28,7 @@ __all__ = [
     "NOMINAL",
     "RUNTIMES",
     "TENSORFLOW",
+    "AtLeast",
     "Calibration",
     "Curve",
     "Disturbance",
@@ -46,9 +47,11 @@ __all__ = [
     "Timeline",
     "Use",
     "check_routes",
+    "find_floor",
     "find_links",
     "record",
     "runtime_named",
     "simulate",
+    "simulate_within",
     "traffic",
 ]

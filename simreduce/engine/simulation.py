@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass, replace
+from math import inf
+
 import numpy as np
 import simpy
 
@@ -14,13 +17,25 @@ from simreduce.engine.lowering.resources import Resources
 from simreduce.engine.results import floors
 from simreduce.engine.results.path import critical
 from simreduce.engine.results.replay import flow_starts
-from simreduce.engine.results.result import Floors, Result, Use
+from simreduce.engine.results.result import ROUNDED, Floors, Result, Use
 from simreduce.engine.runtime import Runtime, runtime_named
 from simreduce.engine.submission import Timeline, read_ready
 from simreduce.plan import Kind, Plan
+from simreduce.plan.part import part_for
 from simreduce.topology import Folded, Topology
 
 _NONE: Floats = np.zeros(0)
+
+_LARGE = 1 << 19
+"""Of a plan of more ops, the floors of a part are looked at first: what its last transfer needs."""
+
+
+@dataclass(frozen=True, slots=True)
+class AtLeast:
+    """A lower limit of what a plan takes, in seconds, and what sets it."""
+
+    seconds: float
+    reason: str
 
 
 def simulate(
@@ -38,17 +53,44 @@ def simulate(
     not there.
     """
     runtime = runtime_named(runtime) if isinstance(runtime, str) else runtime
+    result = simulate_within(plan, topology, runtime, calibration, ready, disturbance)
+    assert isinstance(result, Result)  # noqa: S101 - without a limit there is no other
+    return result
+
+
+def simulate_within(
+    plan: Plan,
+    topology: Topology | Folded,
+    runtime: Runtime,
+    calibration: Calibration = NOMINAL,
+    ready: float | Floats = 0.0,
+    disturbance: Disturbance = CALM,
+    limit: float = inf,
+) -> Result | AtLeast:
+    """As `simulate`, but only up to `limit` seconds. A plan that takes longer is not simulated if
+    one of its floors says so, and else until then. Plans within the limit have the same bits.
+    """
     times = read_ready(ready)
     env = simpy.Environment()
     fabric = Fabric(env, topology, calibration, runtime, disturbance)
+    begin = times + step_cost(plan, topology, runtime, calibration)
+    if limit < inf and not disturbance.jitter and len(plan) > _LARGE:
+        part = part_for(plan, np.flatnonzero(plan.kind == Kind.COPY)[-1:])
+        found = _at_least(_floors_of(part, fabric), begin)
+        if found.seconds > limit:
+            return found
     lowered = fabric.lower(plan)
     best = fabric.resources.best
     needed = floors.resource_seconds(lowered, best)
-    bounds = _floors(
-        plan, topology, lowered, best, needed
-    )  # before what happens to all ops needs room
-    done = fabric.submit(plan, times + step_cost(plan, topology, runtime, calibration), lowered)
-    timeline = env.run(until=done)
+    # Before what happens to all ops needs room.
+    bounds = _floors(plan, topology, lowered, best, needed)
+    if limit < inf and (found := _at_least(bounds, begin)).seconds > limit:
+        return found
+    done = fabric.submit(plan, begin, lowered)
+    env.run(until=done if limit == inf else done | env.timeout(limit))
+    if not done.triggered:
+        return AtLeast(limit, "simulated so far")
+    timeline = done.value
     assert isinstance(timeline, Timeline)  # noqa: S101 - SimPy knows no type of an event's value
     seconds = float(timeline.finish.max(initial=0.0))
     lanes = _lane_use(lowered, timeline, seconds)
@@ -78,6 +120,50 @@ def simulate(
         path=path,
         disturbance=disturbance.text,
     )
+
+
+def find_floor(
+    plan: Plan,
+    topology: Topology | Folded,
+    runtime: Runtime,
+    calibration: Calibration = NOMINAL,
+    disturbance: Disturbance = CALM,
+    *,
+    in_chunks: bool = False,
+) -> AtLeast:
+    """The highest floor of a plan, which is not simulated. With `in_chunks`, that of the same plan
+    in chunks of any size: chunks move as many bytes, and each goes all the way.
+    """
+    if in_chunks:  # other ops would be scattered
+        disturbance = replace(disturbance, jitter=0.0)
+    fabric = Fabric(simpy.Environment(), topology, calibration, runtime, disturbance)
+    begin = np.asarray(step_cost(plan, topology, runtime, calibration))
+    return _at_least(_floors_of(plan, fabric, in_chunks=in_chunks), begin)
+
+
+def _at_least(bounds: Floors, begin: Floats) -> AtLeast:
+    """The highest floor of a plan that begins then. A floor may be higher than the time by
+    rounding.
+    """
+    reasons = {
+        "critical path": bounds.critical_path,
+        "busiest link": bounds.resource,
+        "busiest lane": bounds.lane,
+        "narrowest cut": bounds.cut,
+    }
+    reason = max(reasons, key=reasons.__getitem__)
+    earliest = float(begin.min()) if begin.size else 0.0
+    return AtLeast(earliest + reasons[reason] * (1.0 - ROUNDED), reason)
+
+
+def _floors_of(plan: Plan, fabric: Fabric, *, in_chunks: bool = False) -> Floors:
+    lowered, best = fabric.lower(plan), fabric.resources.best
+    needed = floors.resource_seconds(lowered, best)
+    found = _floors(plan, fabric.topology, lowered, best, needed)
+    if not in_chunks:
+        return found
+    empty = replace(lowered, amount=np.zeros_like(lowered.amount))
+    return replace(found, critical_path=floors.critical_path(empty, best))
 
 
 def step_cost(
