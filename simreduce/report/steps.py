@@ -16,9 +16,10 @@ from simreduce.report.heads import (
     untried_lines,
     with_runtimes,
 )
+from simreduce.report.sharing import sharing_keys, sharing_lines
 from simreduce.report.sure import nccl_sureness
 from simreduce.tables import Table
-from simreduce.training import Bucket, Span, StepPrediction, device_label
+from simreduce.training import Bucket, Span, StepPrediction, device_label, lane, lanes
 from simreduce.tune.steps import StepCandidate, StepRanking
 
 WIDTH = 64
@@ -39,14 +40,14 @@ _LEGEND = (
 )
 
 _COLUMNS = tables.columns(
-    "#|strategy|runtime|step|exposed|samples/s|efficiency|buckets|alone|# alone|#wrong",
-    units="|||(ms)|(ms)||||(ms)||",
+    "#|strategy|runtime|step|exposed|samples/s|efficiency|memory|buckets|alone|# alone|#wrong",
+    units="|||(ms)|(ms)|||(GB)||(ms)||",
     left="strategy|runtime",
 )
 _BUCKET_COLUMNS = tables.columns(
-    "bucket|gradients|of|size|ready|start|finish|after compute",
-    units="||||(ms)|(ms)|(ms)|(ms)",
-    left="bucket|gradients|of",
+    "bucket|collective|gradients|of|size|ready|start|finish|after compute",
+    units="|||||(ms)|(ms)|(ms)|(ms)",
+    left="bucket|collective|gradients|of",
 )
 
 
@@ -67,6 +68,7 @@ def step_table(ranking: StepRanking) -> str:
 def _header(ranking: StepRanking) -> list[str]:
     s, w, job = ranking.scenario, ranking.scenario.workload, ranking.question.job
     passes = f"{_ms(fsum(job.profile.forward))} forward, {_ms(fsum(job.profile.backward))} backward"
+    passes += f", {job.accumulate} times" if job.accumulate > 1 else ""
     slow = [
         f"{name} {factor:.4g} times as slow" for name, factor in job.slow.items() if factor != 1
     ]
@@ -108,7 +110,9 @@ def step_rows(ranking: StepRanking) -> Table:
     by_itself = sorted(candidates, key=lambda c: (c.alone, c.step.seconds, c.step.method))
     place = {id(c): i for i, c in enumerate(by_itself, 1)}
     rows = (_row(i, c, place[id(c)]) for i, c in enumerate(candidates, 1))
-    return with_runtimes(Table(_COLUMNS, tuple(rows)), _runtimes(ranking))
+    table = with_runtimes(Table(_COLUMNS, tuple(rows)), _runtimes(ranking))
+    known = any(c.step.memory for c in candidates)
+    return table if known else tables.without("memory", table)
 
 
 def _row(place: int, c: StepCandidate, place_alone: int) -> tuple[str, ...]:
@@ -121,6 +125,7 @@ def _row(place: int, c: StepCandidate, place_alone: int) -> tuple[str, ...]:
         f"{s.exposed * 1e3:.3f}",
         f"{s.images_per_second:.1f}",
         f"{c.efficiency:.1%}",
+        f"{s.memory.peak / 1e9:.2f}" if s.memory else "",
         str(len(s.buckets)),
         f"{c.alone * 1e3:.3f}",
         str(place_alone),
@@ -142,6 +147,7 @@ def _best_step(ranking: StepRanking) -> list[str]:
             f"{best.efficiency:.1%} of what {_gpus(s)} do singly"
         ),
         f"  compute {_ms(s.compute)}{update}, {exposed}",
+        *sharing_lines(s),
     ]
     if s.waiting:
         lines.append(
@@ -207,9 +213,8 @@ def step_tracks(step: StepPrediction) -> list[tuple[str, list[plots.TimelineBar]
     for span in step.spans:
         kind = "backward" if span.backward else "forward"
         tracks.setdefault(span.device, []).append(plots.TimelineBar(span.begin, span.end, kind))
-    for name, buckets in (("reads", step.reads), ("reductions", step.buckets)):
-        if buckets:
-            tracks[name] = [plots.TimelineBar(b.start, b.finish, name) for b in buckets]
+    for name, buckets in lanes(step):
+        tracks[name] = [plots.TimelineBar(b.start, b.finish, name) for b in buckets]
     return list(tracks.items())
 
 
@@ -223,9 +228,7 @@ def timeline(step: StepPrediction, width: int = WIDTH) -> list[str]:
     names = list(tracks)
     shown = names if len(names) <= _FIRST else [*names[:2], names[-1]]
     rows = [(name, _compute_bar(tracks[name], step.seconds, width)) for name in shown]
-    for what, buckets in (("reads", step.reads), ("reductions", step.buckets)):
-        if buckets:
-            rows.append((what, _moving_bar(buckets, step.seconds, width)))
+    rows += [(what, _moving_bar(buckets, step.seconds, width)) for what, buckets in lanes(step)]
     left = max((len(name) for name, _ in rows), default=0)
     scale = f"0{_ms(step.seconds):>{width - 1}}"
     more = [f"  ({units.plural(len(names) - 3, 'GPU')} more)"] if len(names) > len(shown) else []
@@ -278,7 +281,7 @@ def _buckets(step: StepPrediction, names: Sequence[str], devices: Sequence[str])
     for i, b in enumerate(step.buckets, 1):
         if left_out > 0 and _FIRST < i <= len(step.buckets) - _LAST:
             if i == _FIRST + 1:
-                rows.append((f"... {left_out} more", *[""] * 7))
+                rows.append((f"... {left_out} more", *[""] * 8))
             continue
         late = max(b.finish - ended, 0.0)
         what = names[b.gradients[0]]
@@ -286,8 +289,11 @@ def _buckets(step: StepPrediction, names: Sequence[str], devices: Sequence[str])
             what = f"{len(b.gradients)}: {names[b.gradients[-1]]} to {what}"
         times = tuple(f"{t * 1e3:.3f}" for t in (b.ready, b.start, b.finish, late))
         of = device_label([devices[rank] for rank in b.ranks], len(devices))
-        rows.append((str(i), what, of, units.format_size(b.nbytes), *times))
-    return Table(_BUCKET_COLUMNS, tuple(rows)).lines(indent=2)
+        rows.append((str(i), lane(b), what, of, units.format_size(b.nbytes), *times))
+    table = Table(_BUCKET_COLUMNS, tuple(rows))
+    if not any(b.collective for b in step.buckets):
+        table = tables.without("collective", table)
+    return table.lines(indent=2)
 
 
 def step_document(ranking: StepRanking) -> dict[str, Any]:
@@ -300,6 +306,7 @@ def step_document(ranking: StepRanking) -> dict[str, Any]:
         **document_head("step", s, _runtimes(ranking)),
         "disturbance": at.disturbance.text,
         "batch": job.batch,
+        "accumulate": job.accumulate,
         "compute_source": job.profile.source,
         "consistency": job.consistency,
         "barrier": job.barrier,
@@ -334,11 +341,13 @@ def _figures(c: StepCandidate) -> dict[str, Any]:
         "scaling_efficiency": c.efficiency,
         "alone_us": c.alone * 1e6,
         "wrong": c.wrong,
+        **sharing_keys(s),
     }
 
 
 def _bucket(b: Bucket, names: Sequence[str], devices: Sequence[str]) -> dict[str, Any]:
     return {
+        **({"collective": b.collective} if b.collective else {}),
         "gradients": [names[i] for i in b.gradients],
         "devices": [devices[rank] for rank in b.ranks],
         "size_bytes": b.nbytes,

@@ -12,7 +12,7 @@ import numpy as np
 from simreduce.trace.chrome import US, document
 from simreduce.trace.rows import rows
 from simreduce.trace.threads import Slice, Thread, thread_events
-from simreduce.training import Bucket, StepPrediction
+from simreduce.training import Bucket, StepPrediction, lanes
 
 
 def step_trace_text(
@@ -42,7 +42,7 @@ def _threads(step: StepPrediction, names: Sequence[str]) -> Iterator[Thread]:
             for s in mine
         ]
         yield from _rows("compute", device, slices)
-    for process, buckets in (("reads", step.reads), ("reductions", step.buckets)):
+    for process, buckets in lanes(step):
         yield from _rows(process, process, [_slice(b, names) for b in buckets])
 
 

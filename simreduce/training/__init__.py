@@ -13,10 +13,13 @@ from simreduce.training.simulation import simulate_step
 from simreduce.training.step import (
     CONSISTENCIES,
     Bucket,
+    Memory,
     Span,
     StepJob,
     StepPrediction,
     device_label,
+    lane,
+    lanes,
 )
 
 __all__ = [
@@ -24,6 +27,7 @@ __all__ = [
     "PROFILE",
     "STEP",
     "Bucket",
+    "Memory",
     "Method",
     "Profile",
     "Reduction",
@@ -32,6 +36,8 @@ __all__ = [
     "StepPrediction",
     "StepQuestion",
     "device_label",
+    "lane",
+    "lanes",
     "load_profile",
     "method_for_mode",
     "method_for_strategy",

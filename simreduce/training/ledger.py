@@ -61,6 +61,13 @@ class Ledger:
                 ledger.updated[layer].succeed()
         return ledger
 
+    def add(self, earlier: Sequence[Ledger]) -> None:
+        """Add what earlier passes of the same step recorded."""
+        for other in earlier:
+            self.buckets += other.buckets
+            self.reads += other.reads
+            self.spans += other.spans
+
     def gradients_of(
         self, layer: int, ranks: Collection[int]
     ) -> list[tuple[DeviceGroup, simpy.Event]]:

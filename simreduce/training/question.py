@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from simreduce import units
@@ -33,12 +33,15 @@ from simreduce.training.profile import (
     profile_from_seconds,
 )
 from simreduce.training.reductions import CYCLE, Method, method_for_mode, method_for_strategy
+from simreduce.training.sharded import SHARDING, Sharding, read_sharding, wrap
+from simreduce.training.sharded.question import DDP, METHODS_KIND, check_methods
 from simreduce.training.step import CONSISTENCIES, RELAXED, STAGED, STRONG, StepJob
 from simreduce.variable_update import MODES, Flags
 from simreduce.workload import Model
 
 MOST_SAMPLES = 10**9
 MOST_STREAMS = 10**6
+MOST_PASSES = 10**4
 SHORTEST, LONGEST = 1e-9, 3.6e6
 """Limits in seconds of a cycle, and of a step."""
 
@@ -106,6 +109,7 @@ def _check(values: Values, faults: Faults, path: str) -> None:
             inside(path, "update"), "needs a barrier, a time at which all variables are updated"
         )
     mode, consistency = values["variable_update"], values["consistency"]
+    check_methods(values, faults, path)
     place = inside(path, "consistency")
     if consistency == STAGED and mode != "parameter_server":
         faults.add(place, '"staged" delays reads, which need variable_update = "parameter_server"')
@@ -144,6 +148,15 @@ STEP = Format(
     Field("variable_update", choice(MODES, "mode"),
           "A mode of tf_cnn_benchmarks instead of strategies, with those flags below that it"
           " reads."),
+    Field("method", METHODS_KIND, "`ddp`: every GPU has all parameters, and strategies reduce the"
+          " gradients. Sharded: `zero1`, `zero2`, `zero3`, `fsdp`, `hsdp`; strategies say how to"
+          " gather and reduce. Or a list of them, to rank.", default_words="`ddp`"),
+    Field("sharding", TableOf(SHARDING), "How sharded methods share what.",
+          default_words="PyTorch's defaults"),
+    Field("accumulate", whole(1, MOST_PASSES), "Forward and backward passes in a step, of `batch`"
+          " samples each, whose gradients add up.", 1),
+    Field("no_sync", FLAG, "Whether only the last of these passes reduces gradients (PyTorch's"
+          " `no_sync()`); otherwise every pass does.", True),
     Field("consistency", choice(CONSISTENCIES, "consistency"), "`relaxed` reduces the gradients of"
           " the step before; `staged` computes with variables read a step earlier.", STRONG),
     *_FLAGS,
@@ -153,13 +166,29 @@ STEP = Format(
 
 @dataclass(frozen=True, slots=True)
 class StepQuestion:
-    """What `[step]` asks. Without a `mode`, strategies reduce the gradients."""
+    """What `[step]` asks. Without a `mode`, strategies reduce the gradients by each of `methods`;
+    `sharding` is None where nobody asked for a method.
+    """
 
     job: StepJob
     mode: str = ""
     flags: Flags = field(default_factory=Flags)
     streams: int | None = None
     cycle: float = CYCLE
+    methods: tuple[str, ...] = (DDP,)
+    sharding: Sharding | None = None
+
+    @property
+    def replicated(self) -> StepQuestion:
+        """The question for `ddp`, whose gradients have the dtype in which `sharding` reduces."""
+        if self.sharding is None or self.sharding.wire(-1)[1] < 0:
+            return self
+        dtype, model = self.sharding.wire(-1)[1], self.job.model
+        layers = tuple(
+            replace(layer, gradients=tuple(replace(g, dtype=dtype) for g in layer.gradients))
+            for layer in model.layers
+        )
+        return replace(self, job=replace(self.job, model=replace(model, layers=layers)))
 
     def method(
         self, strategy: Strategy | None, layout: Layout, *, faithful: bool = False
@@ -208,13 +237,18 @@ def parse_step(
         for key in (*_FLAG_KEYS, "cycle", "streams"):
             if key in values.given and key not in used:
                 faults.add(f"step.{key}", f"{mode}{when} does not use it")
+    methods: tuple[str, ...] = values["method"] or (DDP,)
+    sharding = read_sharding(values["sharding"]) if "method" in values.given else None
+    if sharding and methods != (DDP,) and model is not None:
+        faults.attempt("step.sharding.units", wrap, model, sharding.units)
     if len(faults.problems) > before or profile is None or model is None:
         return None
     job = StepJob(
-        model, profile, batch, values["update"], values["consistency"], values["barrier"], slow
-    )
+        model, profile, batch, values["update"], values["consistency"], values["barrier"], slow,
+        values["accumulate"], values["no_sync"],
+    )  # fmt: skip
     cycle = CYCLE if values["cycle"] is None else values["cycle"]
-    return StepQuestion(job, mode, Flags(**flags), values["streams"], cycle)
+    return StepQuestion(job, mode, Flags(**flags), values["streams"], cycle, methods, sharding)
 
 
 _FLAG_KEYS = tuple(each.key for each in _FLAGS)

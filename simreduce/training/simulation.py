@@ -10,6 +10,9 @@ pass waits for that layer's variables only. Then
 where launch is the calibrated cost of a step (`step_cost`; hidden without a barrier), compute is
 that of the slowest device, and exposed is its wait for communication and for other devices.
 
+With several passes to accumulate gradients, those before the last only compute, or with `no_sync`
+off end like steps without an update.
+
 Steps with a barrier are equal, so one is simulated. Without one, with Horovod's cycles or with
 faults, steps are simulated until some in a row take equal times (`steady`) after the last fault, up
 to `MOST_STEPS`; the last is the result. Long before a fault, equal steps are skipped.
@@ -21,8 +24,9 @@ their two ends.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Generator, Sequence
 from dataclasses import replace
+from typing import Any
 
 import simpy
 
@@ -113,12 +117,14 @@ class _StepSimulation:
             begin, to_come = self.env.now, len(self.faults.left)
             if self.launch > 0.0:
                 yield self.env.timeout(self.launch)
+            earlier = yield from self._earlier_passes(begin)
             ledger = self._begin(begin, before if not self.job.barrier else None)
             yield self.env.all_of(ledger.passes)
             if self.job.barrier:
                 yield self.env.all_of(ledger.transfers)
                 if self.update > 0.0:
                     yield self.env.timeout(self.update)
+            ledger.add(earlier)
             ledger.end = self.env.now
             self.done.append(ledger)
             times = [*times, ledger.end - begin] if len(self.faults.left) == to_come else []
@@ -130,6 +136,23 @@ class _StepSimulation:
                 " which do not come to take the same time"
             )
         yield self.env.all_of(ledger.transfers)
+
+    def _earlier_passes(self, begin: float) -> Generator[simpy.Event, Any, list[Ledger]]:
+        """The passes of a step that began at `begin`, but for the last. Those that reduce gradients
+        end when that is done: DDP's backward pass does, and Horovod's optimizer waits for them.
+        """
+        ledgers = []
+        for _ in range(self.job.accumulate - 1):
+            if self.job.no_sync:
+                layers = len(self.job.model.layers)
+                ledger = Ledger.open(self.env, begin, self.groups, layers, Counter())
+                for number in range(len(self.groups)):
+                    ledger.passes.append(self.env.process(self.passes.run(number, ledger, {})))
+            else:
+                ledger = self._begin(begin, None)
+            yield self.env.all_of([*ledger.passes, *ledger.transfers])
+            ledgers.append(ledger)
+        return ledgers
 
     def _begin(self, begin: float, before: Ledger | None) -> Ledger:
         """Start the processes of a step; the step `before` may still be in flight."""

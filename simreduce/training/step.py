@@ -18,8 +18,11 @@ variables read one step earlier (`--staged_vars`).
 
 @dataclass(frozen=True, slots=True)
 class StepJob:
-    """The compute of every device in a step: `batch` samples, then `update` seconds on the
-    variables. A device takes `slow[device]` times as long.
+    """The compute of every device in a step: `accumulate` passes of `batch` samples, then `update`
+    seconds on the variables. A device takes `slow[device]` times as long.
+
+    With `no_sync` only the last pass reduces gradients, which are sums over the passes; else every
+    pass does.
     """
 
     model: Model
@@ -29,6 +32,8 @@ class StepJob:
     consistency: str = STRONG
     barrier: bool = True
     slow: Mapping[str, float] = field(default_factory=dict)
+    accumulate: int = 1
+    no_sync: bool = True
 
     def __post_init__(self) -> None:
         if self.consistency not in CONSISTENCIES:
@@ -38,13 +43,21 @@ class StepJob:
             raise InputError(
                 "update: without a barrier there is no time at which all variables are updated"
             )
+        if self.accumulate > 1 and self.consistency != STRONG:
+            raise InputError("accumulate: needs strong consistency")
+
+    @property
+    def compute(self) -> float:
+        """Seconds of all passes on a device of the profile's speed."""
+        return self.accumulate * self.profile.seconds
 
 
 @dataclass(frozen=True, slots=True)
 class Bucket:
     """Gradients of `ranks`, by index, reduced together; or variables that they read. Times in
     seconds from the start of the step. Where devices do not wait for each other, a bucket is
-    `ready` when the first device is.
+    `ready` when the first device is. Of sharded methods, `collective` moves them, and `nbytes` are
+    those of the unit's flat parameter, or of a rank's shard that replicas all-reduce.
     """
 
     gradients: tuple[int, ...]
@@ -53,6 +66,23 @@ class Bucket:
     ready: float
     start: float
     finish: float
+    collective: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Memory:
+    """Bytes that a device holds for parameters: what it holds all the time, by what it is, and at
+    most for a while: `gathered` parameters, never more than `gathered_limit`, and gradients of its
+    own passes that are not reduced yet (`unreduced`). `peak` is the most of all at once.
+    """
+
+    parameters: int
+    gradients: int
+    optimizer: int
+    gathered: int = 0
+    gathered_limit: int = 0
+    unreduced: int = 0
+    peak: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,6 +105,9 @@ class StepPrediction:
 
     Where steps differ, this is the last. If they never become equal (`settled`), `seconds` is the
     mean of the later half. With faults, `slowest` is the longest step, if it took longer.
+
+    A sharded step says how much of the exposed time is due to each collective (`exposed_by`), and
+    its `memory`.
     """
 
     method: str
@@ -92,6 +125,9 @@ class StepPrediction:
     launch: float = 0.0
     waiting: float = 0.0
     slowest: StepPrediction | None = None
+    accumulate: int = 1
+    exposed_by: tuple[tuple[str, float], ...] = ()
+    memory: Memory | None = None
 
     @property
     def exposed(self) -> float:
@@ -101,7 +137,8 @@ class StepPrediction:
     @property
     def images_per_second(self) -> float:
         """Samples of all devices a second."""
-        return self.devices * self.batch / self.seconds if self.seconds else float("inf")
+        samples = self.devices * self.batch * self.accumulate
+        return samples / self.seconds if self.seconds else float("inf")
 
     @property
     def later(self) -> tuple[float, ...]:
@@ -114,3 +151,18 @@ def device_label(devices: Sequence[str], of: int) -> str:
     if len(devices) == 1:
         return devices[0]
     return f"{of} GPUs" if len(devices) == of else f"{devices[0]} and {len(devices) - 1} more"
+
+
+def lane(bucket: Bucket) -> str:
+    """The lane of a timeline on which a bucket stands: `all-gather`, or `reductions` where nobody
+    shards.
+    """
+    return bucket.collective.replace("_", "-") or "reductions"
+
+
+def lanes(step: StepPrediction) -> list[tuple[str, list[Bucket]]]:
+    """What moves in a step, by lane."""
+    found: dict[str, list[Bucket]] = {"reads": list(step.reads)} if step.reads else {}
+    for bucket in step.buckets:
+        found.setdefault(lane(bucket), []).append(bucket)
+    return list(found.items())

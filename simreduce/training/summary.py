@@ -48,16 +48,17 @@ def summarize(
             devices=len(factors),
             batch=job.batch,
             seconds=seconds,
-            compute=job.profile.seconds * max(factors),
+            compute=job.compute * max(factors),
             update=update,
             launch=launch,
-            communication=_time_in_flight([*ledger.buckets, *ledger.reads]),
+            communication=time_in_flight([*ledger.buckets, *ledger.reads]),
             buckets=tuple(sorted(ledger.buckets, key=lambda b: (b.start, b.finish))),
             reads=tuple(sorted(ledger.reads, key=lambda b: (b.start, b.finish))),
             spans=tuple(sorted(ledger.spans, key=lambda span: (place[span.device], span.begin))),
             simulated=times,
             settled=settled,
-            waiting=job.profile.seconds * (max(factors) - fmean(factors)),
+            waiting=job.compute * (max(factors) - fmean(factors)),
+            accumulate=job.accumulate,
         )
 
     last = step(done[-1], times[-1])
@@ -69,7 +70,7 @@ def summarize(
     return last
 
 
-def _time_in_flight(buckets: Sequence[Bucket]) -> float:
+def time_in_flight(buckets: Sequence[Bucket]) -> float:
     """Seconds with at least one bucket in flight."""
     total, until = 0.0, -inf
     for start, finish in sorted((b.start, b.finish) for b in buckets):

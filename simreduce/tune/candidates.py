@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from simreduce.algorithms import ALGORITHMS, TWO_LEVEL, warn_of_unloaded
+from simreduce.algorithms import ALGORITHMS, COLLECTIVES, TWO_LEVEL, warn_of_unloaded
 from simreduce.layouts import Layout
 from simreduce.strategy import Strategy, parse_strategy
 from simreduce.strategy.automatic import tensorflow_choice
@@ -33,3 +33,14 @@ def candidates(layout: Layout) -> list[Strategy]:
             texts += [f"{spec}+packs={packs}" if packs else spec for packs in algorithm.packs]
     texts += [*COMMON, *tensorflow_choice(layout).values()]
     return [parse_strategy(text) for text in dict.fromkeys(texts)]
+
+
+def sharing_candidates(layout: Layout) -> list[Strategy]:
+    """Every algorithm that all-gathers, reduce-scatters and all-reduces."""
+    warn_of_unloaded()
+    shared = [name for name in COLLECTIVES["all_gather"] if name in COLLECTIVES["reduce_scatter"]]
+    return [
+        parse_strategy(name)
+        for name in shared
+        if name in ALGORITHMS and COLLECTIVES["all_gather"][name].choices(layout)
+    ]

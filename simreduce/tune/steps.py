@@ -19,7 +19,15 @@ from simreduce.scenario import Scenario
 from simreduce.setup import Setup
 from simreduce.strategy import Strategy
 from simreduce.training import StepPrediction, StepQuestion, simulate_step
-from simreduce.tune.candidates import candidates
+from simreduce.training.sharded import (
+    DDP,
+    Sharding,
+    replicated_memory,
+    running_sharded,
+    sharded_method,
+    simulate_sharded_step,
+)
+from simreduce.tune.candidates import candidates, sharing_candidates
 from simreduce.tune.chunks import with_best_chunk
 from simreduce.tune.rank import attempt, evaluate_all
 from simreduce.variable_update import STRATEGIES
@@ -72,7 +80,8 @@ def rank_steps(
     workers: int = 1,
     progress: Callable[[int, int], None] = lambda _done, _all: None,
 ) -> StepRanking:
-    """The step of every strategy, or of the mode that the scenario's `[step]` names.
+    """The step of every strategy by every method, or of the mode that the scenario's `[step]`
+    names.
 
     As in `rank`: what is named and not accepted raises StrategyError, and so does a scenario
     without a `[step]`.
@@ -80,20 +89,42 @@ def rank_steps(
     question = scenario.step
     if question is None:
         raise ScenarioError(f"{scenario.name}: {NO_STEP}")
-    methods: tuple[Strategy | None, ...] = (None,)
-    if not question.mode:
-        methods = scenario.strategies or tuple(candidates(scenario.setup.layout))
+    pairs = _pairs(scenario, question)
     found, refused, untried = evaluate_all(
-        partial(step_of, scenario),
-        methods,
-        [m.text if m else question.mode for m in methods],
+        partial(_step_of_pair, scenario),
+        pairs,
+        [_name(question, *pair) for pair in pairs],
         workers,
         progress,
-        by_name=bool(scenario.strategies or question.mode),
+        by_name=bool((scenario.strategies and len(question.methods) == 1) or question.mode),
     )
     if not found:
         raise StrategyError([reason for _, reason in refused])
     return StepRanking(scenario, question, tuple(_one_for_each_step(found)), refused, untried)
+
+
+Pair = tuple[str, Strategy | None]
+"""A method and its strategy; the scenario's mode if there is none."""
+
+
+def _pairs(scenario: Scenario, question: StepQuestion) -> list[Pair]:
+    """What to rank: every method with the scenario's strategies, or with all that suit it."""
+    if question.mode:
+        return [(DDP, None)]
+    shape, pairs = scenario.setup.layout, list[Pair]()
+    for method in question.methods:
+        suited = scenario.strategies
+        if suited is None:
+            suited = tuple(candidates(shape) if method == DDP else sharing_candidates(shape))
+        pairs += [(method, strategy) for strategy in suited]
+    return pairs
+
+
+def _name(question: StepQuestion, method: str, strategy: Strategy | None) -> str:
+    """What a row is called."""
+    if strategy is None:
+        return question.mode
+    return strategy.text if question.sharding is None else f"{method}, {strategy.text}"
 
 
 def _one_for_each_step(found: Sequence[StepCandidate]) -> list[StepCandidate]:
@@ -114,29 +145,58 @@ def _one_for_each_step(found: Sequence[StepCandidate]) -> list[StepCandidate]:
     return sorted(merged, key=lambda c: (c.step.seconds, c.alone, c.step.method))
 
 
-def step_of(scenario: Scenario, strategy: Strategy | None) -> StepCandidate | Deadlock | str:
-    """The step of one strategy, of the scenario's mode if it is None; or why it is not accepted or
-    never ends.
+def step_of(
+    scenario: Scenario, strategy: Strategy | None, method: str = DDP
+) -> StepCandidate | Deadlock | str:
+    """The step of one method and strategy, of the scenario's mode if that is None; or why it is not
+    accepted or never ends.
     """
     assert scenario.step is not None  # noqa: S101 - `rank_steps` has looked
-    name = strategy.text if strategy else scenario.step.mode
-    return attempt(name, partial(_predict, scenario, scenario.step, strategy))
+    name = _name(scenario.step, method, strategy)
+    return attempt(name, partial(_predict, scenario, scenario.step, strategy, method))
+
+
+def _step_of_pair(scenario: Scenario, pair: Pair) -> StepCandidate | Deadlock | str:
+    return step_of(scenario, pair[1], pair[0])
 
 
 def _predict(
-    scenario: Scenario, question: StepQuestion, strategy: Strategy | None
+    scenario: Scenario, question: StepQuestion, strategy: Strategy | None, method: str
 ) -> StepCandidate:
-    setup = scenario.setup.running(strategy)
+    if method != DDP and strategy is not None:
+        return _predict_sharded(scenario, question, strategy, method)
+    question, setup = question.replicated, scenario.setup.running(strategy)
+    workload = question.job.model.workload
     if strategy is not None:
-        strategy = with_best_chunk(strategy, scenario.workload, setup)
-    method = question.method(strategy, setup.layout, faithful=scenario.faithful)
+        strategy = with_best_chunk(strategy, workload, setup)
+    how = question.method(strategy, setup.layout, faithful=scenario.faithful)
+    step = simulate_step(question.job, how, setup)
+    if question.sharding is not None:
+        memory = replicated_memory(scenario.workload, question.sharding)
+        step = replace(step, method=_name(question, method, strategy), memory=memory)
     return StepCandidate(
-        step=simulate_step(question.job, method, setup),
-        alone=setup.simulate(method.plan).seconds,
-        wrong=wrong_elements(verify(method.plan)),
+        step=step,
+        alone=setup.simulate(how.plan).seconds,
+        wrong=wrong_elements(verify(how.plan)),
         runtime=setup.runtime.name,
         singly=_singly(question, setup),
-        digest=method.plan.digest,
+        digest=how.plan.digest,
+    )
+
+
+def _predict_sharded(
+    scenario: Scenario, question: StepQuestion, strategy: Strategy, method: str
+) -> StepCandidate:
+    setup, sharding = running_sharded(scenario.setup), question.sharding or Sharding()
+    how = sharded_method(method, strategy, question.job, setup.layout, sharding)
+    found = simulate_sharded_step(question.job, how, setup)
+    return StepCandidate(
+        step=found.step,
+        alone=found.alone,
+        wrong=found.wrong,
+        runtime=setup.runtime.name,
+        singly=_singly(question, setup),
+        digest=found.digest,
     )
 
 
@@ -153,12 +213,12 @@ def _singly(question: StepQuestion, setup: Setup) -> float:
     for (factor, _), ranks in kinds.items():
         if question.mode in STRATEGIES or not question.mode:
             launch = setup.calibration.step if job.barrier and setup.runtime.dispatch else 0.0
-            seconds = launch + factor * (job.profile.seconds + job.update)
+            seconds = launch + factor * (job.compute + job.update)
         else:
             one = shape.only(ranks[:1])
             flags = replace(question.flags, ps_tasks=())  # there is one machine
             method = replace(question, flags=flags).method(None, one)
             alone = setup.but(part=one, disturbance=replace(disturbance, faults=()))
             seconds = simulate_step(job, method, alone).seconds
-        total += len(ranks) * job.batch / seconds if seconds else inf
+        total += len(ranks) * job.batch * job.accumulate / seconds if seconds else inf
     return total

@@ -1,0 +1,37 @@
+"""Sharded data parallelism: ZeRO's stages, PyTorch's FSDP, and FSDP with replicas."""
+
+from simreduce.training.sharded.collectives import Key, ShardedMethod, sharded_method
+from simreduce.training.sharded.memory import replicated_memory
+from simreduce.training.sharded.question import DDP
+from simreduce.training.sharded.schedule import Do, Instruction, most_gathered, schedule
+from simreduce.training.sharded.settings import METHODS, Sharding
+from simreduce.training.sharded.simulation import (
+    ShardedStep,
+    running_sharded,
+    simulate_sharded_step,
+)
+from simreduce.training.sharded.table import SHARDING, read_sharding
+from simreduce.training.sharded.units import Segment, Unit, segments, wrap
+
+__all__ = [
+    "DDP",
+    "METHODS",
+    "SHARDING",
+    "Do",
+    "Instruction",
+    "Key",
+    "Segment",
+    "ShardedMethod",
+    "ShardedStep",
+    "Sharding",
+    "Unit",
+    "most_gathered",
+    "read_sharding",
+    "replicated_memory",
+    "running_sharded",
+    "schedule",
+    "segments",
+    "sharded_method",
+    "simulate_sharded_step",
+    "wrap",
+]

@@ -1,0 +1,164 @@
+"""The collectives of a sharded step as plans, each with the contract of its collective.
+
+All shard groups run a collective at once, each among its own ranks; so do all groups of replicas,
+which are the ranks with the same shard. Groups stand side by side in one plan and share the fabric.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from simreduce.errors import StrategyError
+from simreduce.layouts import Layout
+from simreduce.plan import Plan, side_by_side
+from simreduce.strategy import Strategy, compile_collective, parse_strategy
+from simreduce.training.sharded.schedule import Do, Instruction, schedule
+from simreduce.training.sharded.settings import HSDP, METHODS, Sharding
+from simreduce.training.sharded.units import Unit, wrap
+from simreduce.training.step import StepJob
+from simreduce.workload import Gradient, Workload
+
+ALL_GATHER, REDUCE_SCATTER, ALL_REDUCE = COLLECTIVES = (
+    "all_gather",
+    "reduce_scatter",
+    "all_reduce",
+)
+
+
+class Key(NamedTuple):
+    """What a plan is compiled for: units of equal size share one."""
+
+    collective: str
+    elements: int
+    dtype: int
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ShardedMethod:
+    """A sharded method with the strategy of its collectives, on the ranks of a layout.
+
+    `group` ranks hold one copy of the shards. `instructions` are a step's, and refer to `units`.
+    `param_dtype` is that of all-gathers, `reduce_dtype` that of reductions.
+    """
+
+    method: str
+    name: str
+    layout: Layout
+    strategies: dict[str, Strategy]
+    sharding: Sharding
+    units: tuple[Unit, ...]
+    instructions: tuple[Instruction, ...]
+    group: int
+    param_dtype: int
+    reduce_dtype: int
+    _known: dict[Key, Plan] = field(default_factory=dict)
+
+    @property
+    def replicas(self) -> int:
+        """How many copies of the shards there are."""
+        return self.layout.n // self.group
+
+    def key(self, collective: str, unit: int) -> Key:
+        """What the plan of a unit's collective is compiled for: the flat parameter, padded, or for
+        an all-reduce one rank's shard of it.
+        """
+        elements = self.units[unit].padded(self.group)
+        if collective == ALL_REDUCE:
+            elements //= self.group
+        gather = collective == ALL_GATHER
+        return Key(collective, elements, self.param_dtype if gather else self.reduce_dtype)
+
+    def keys(self, instruction: Instruction) -> tuple[Key, ...]:
+        """The collectives of an instruction, one after another."""
+        if instruction.do == Do.GATHER:
+            return (self.key(ALL_GATHER, instruction.unit),)
+        if instruction.do != Do.REDUCE:
+            return ()
+        scatter = self.key(REDUCE_SCATTER, instruction.unit)
+        across = self.key(ALL_REDUCE, instruction.unit)
+        return (scatter, across) if self.replicas > 1 else (scatter,)
+
+    @property
+    def distinct(self) -> tuple[Key, ...]:
+        """Every key of a step, once, in the order of the first."""
+        return tuple(dict.fromkeys(key for each in self.instructions for key in self.keys(each)))
+
+    @property
+    def alone_in_line(self) -> bool:
+        """Whether no two collectives are ever in flight at once."""
+        return self.replicas == 1 and self.sharding.streams == 1
+
+    def plan(self, key: Key, *, keep: bool = False) -> Plan:
+        """The plan of a collective. StrategyError for what its algorithm does not accept."""
+        if key in self._known:
+            return self._known[key]
+        workload = Workload(key.collective, (Gradient("shards", key.elements, key.dtype),))
+        strategy = self.strategies[key.collective]
+        plans = [
+            compile_collective(key.collective, strategy, workload, part)
+            for part in self._parts(key.collective)
+        ]
+        plan = plans[0] if len(plans) == 1 else side_by_side(plans, self.layout.devices)
+        if keep:
+            self._known[key] = plan
+        return plan
+
+    def _parts(self, collective: str) -> Iterator[Layout]:
+        """The layouts of the groups that run a collective among themselves."""
+        n, size = self.layout.n, self.group
+        if size == n:
+            yield self.layout
+        elif collective == ALL_REDUCE:
+            yield from (self.layout.only(range(first, n, size)) for first in range(size))
+        else:
+            yield from (self.layout.only(range(first, first + size)) for first in range(0, n, size))
+
+
+def sharded_method(
+    method: str, strategy: Strategy, job: StepJob, layout: Layout, sharding: Sharding
+) -> ShardedMethod:
+    """A method of `METHODS`. StrategyError for a strategy without an all-gather, a reduce-scatter
+    or, of replicas, an all-reduce; and for groups that the ranks do not divide into.
+    """
+    name = f"{method}, {strategy.text}"
+    if method not in METHODS:
+        raise StrategyError(f"{method}: no sharded method; one of {', '.join(METHODS)}")
+    if layout.machines > 1:
+        raise StrategyError(f"{name}: equal machines are not folded for sharded methods")
+    group = _group(method, name, layout, sharding)
+    kinds = COLLECTIVES if group < layout.n else COLLECTIVES[:2]
+    strategies, problems = {}, []
+    for kind in kinds:
+        try:
+            strategies[kind] = parse_strategy(strategy.text, kind)
+        except StrategyError as error:
+            problems += [f"{name}: {problem}" for problem in error.problems]
+    if problems:
+        raise StrategyError(problems)
+    units = wrap(job.model, sharding.units)
+    listed = {g.dtype for layer in job.model.layers for g in layer.gradients}
+    param, reduce = sharding.wire(min(listed, default=0))
+    instructions = schedule(
+        method, units, sharding, job.accumulate, no_sync=job.no_sync, barrier=job.barrier
+    )
+    return ShardedMethod(
+        method, name, layout, strategies, sharding, units, instructions, group, param, reduce
+    )
+
+
+def _group(method: str, name: str, layout: Layout, sharding: Sharding) -> int:
+    """Ranks of a shard group."""
+    if layout.n == 1:
+        raise StrategyError(f"{name}: one GPU has nobody to share with")
+    if method != HSDP:
+        return layout.n
+    sizes = {len(task) for task in layout.tasks}
+    group = sharding.group or min(sizes)
+    if not sharding.group and len(sizes) > 1:
+        raise StrategyError(f"{name}: machines differ in their GPUs; give step.sharding.group")
+    if group < 2 or layout.n % group:
+        words = f"shard groups of {group} do not share {layout.n} GPUs evenly"
+        raise StrategyError(f"{name}: {words}; give step.sharding.group, 2 GPUs or more")
+    return group

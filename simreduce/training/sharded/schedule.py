@@ -1,0 +1,179 @@
+"""What the CPU issues in a sharded step, in order, as PyTorch's FullyShardedDataParallel does.
+
+The order of issue decides the order on each stream (torch/distributed/fsdp/_runtime_utils.py, the
+hooks around a unit's passes). All-gathers and reduce-scatters of one process group share one NCCL
+stream, so a reduce-scatter that is issued before an all-gather delays it (Zhao et al. 2023, section
+3.3.2). That is why `backward_prefetch` issues the next all-gather first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import Enum
+
+from simreduce.training.sharded.settings import POST, PRE, ZERO1, ZERO2, ZERO3, Sharding
+from simreduce.training.sharded.units import Segment, Unit, segments
+
+
+class Do(Enum):
+    """What is issued. A unit is freed when the computing that was issued before has ended; its
+    gradients are reduced then too.
+    """
+
+    GATHER = "all-gather"
+    FORWARD = "forward"
+    BACKWARD = "backward"
+    FREE = "free"
+    REDUCE = "reduce"
+    UPDATE = "update"
+
+
+@dataclass(frozen=True, slots=True)
+class Instruction:
+    """One line of a schedule: `layers` compute in this order; `unit` is -1 for the update."""
+
+    do: Do
+    unit: int
+    layers: tuple[int, ...] = ()
+
+
+def schedule(
+    method: str,
+    units: Sequence[Unit],
+    sharding: Sharding,
+    accumulate: int = 1,
+    *,
+    no_sync: bool = True,
+    barrier: bool = True,
+) -> tuple[Instruction, ...]:
+    """The instructions of one step of `accumulate` passes.
+
+    `zero1` and `zero2` keep all parameters: each unit is gathered after the update, or without a
+    `barrier` during the next forward pass. `zero1` reduces in the last pass, `zero2` and `zero3` in
+    every one, as they hold no whole gradients; others in the last, or in every one without
+    `no_sync`.
+    """
+    writer = _Writer(tuple(units), segments(units), sharding)
+    sharded = method not in (ZERO1, ZERO2)
+    late = {ZERO1: True, ZERO2: False, ZERO3: False}.get(method, no_sync)
+    if not sharded and not barrier:
+        writer.gather_all()
+    for number in range(accumulate):
+        last = number == accumulate - 1
+        if sharded:
+            writer.forward()
+            writer.backward(sync=last or not late)
+        else:
+            writer.whole_pass(sync=last or not late)
+    writer.out.append(Instruction(Do.UPDATE, -1))
+    if not sharded and barrier:
+        writer.gather_all()
+    return tuple(writer.out)
+
+
+class _Writer:
+    """Writes instructions, and knows which units are gathered."""
+
+    def __init__(
+        self, units: tuple[Unit, ...], stretches: tuple[Segment, ...], sharding: Sharding
+    ) -> None:
+        self._units, self._segments, self._sharding = units, stretches, sharding
+        self._here: set[int] = set()
+        self.out: list[Instruction] = []
+
+    def forward(self) -> None:
+        """Every unit is gathered before it computes, and freed after, but for the root."""
+        ahead = self._sharding.forward_prefetch
+        order = list(dict.fromkeys(s.unit for s in self._segments))
+        for unit in (u for u in order if self._units[u].root):
+            self._gather(unit)
+        for segment in self._segments:
+            self._gather(segment.unit)
+            place = order.index(segment.unit) + 1
+            for unit in order[place : place + ahead]:
+                self._gather(unit)
+            self._compute(Do.FORWARD, segment)
+            if self._sharding.reshard_after_forward and not self._units[segment.unit].root:
+                self._free(segment.unit)
+
+    def backward(self, *, sync: bool) -> None:
+        """In reverse; with `sync` each unit's gradients are reduced after its last pass. Without
+        it, parameters stay where they stay after a forward pass.
+        """
+        prefetch, reshard = self._sharding.backward_prefetch, self._sharding.reshard_after_forward
+        turned = self._segments[::-1]
+        for i, segment in enumerate(turned):
+            unit = segment.unit
+            following = [s.unit for s in turned[i + 1 :] if s.unit != unit][:1]
+            done = all(s.unit != unit for s in turned[i + 1 :])
+            self._gather(unit)
+            if prefetch == PRE:
+                self._gather(*following)
+            self._compute(Do.BACKWARD, segment)
+            if (done and (sync or reshard)) or (reshard and not self._units[unit].root):
+                self._free(unit)
+            if prefetch == POST:
+                self._gather(*following)
+            if done and sync:
+                self._reduce(unit)
+
+    def whole_pass(self, *, sync: bool) -> None:
+        """Both passes where every parameter is there."""
+        for segment in self._segments:
+            self._compute(Do.FORWARD, segment)
+        for i, segment in enumerate(turned := self._segments[::-1]):
+            self._compute(Do.BACKWARD, segment)
+            if sync and all(s.unit != segment.unit for s in turned[i + 1 :]):
+                self._reduce(segment.unit)
+
+    def gather_all(self) -> None:
+        """Every unit, in the order of the forward pass."""
+        self._gather(*dict.fromkeys(s.unit for s in self._segments))
+
+    def _gather(self, *units: int) -> None:
+        for unit in units:
+            if unit not in self._here and self._units[unit].elements:
+                self.out.append(Instruction(Do.GATHER, unit))
+                self._here.add(unit)
+
+    def _free(self, unit: int) -> None:
+        if unit in self._here:
+            self.out.append(Instruction(Do.FREE, unit))
+            self._here.remove(unit)
+
+    def _compute(self, do: Do, segment: Segment) -> None:
+        layers = segment.layers if do == Do.FORWARD else segment.layers[::-1]
+        self.out.append(Instruction(do, segment.unit, layers))
+
+    def _reduce(self, unit: int) -> None:
+        if self._units[unit].elements:
+            self.out.append(Instruction(Do.REDUCE, unit))
+
+
+def most_gathered(
+    instructions: Sequence[Instruction],
+    units: Sequence[Unit],
+    sizes: Sequence[int],
+    sharding: Sharding,
+) -> int:
+    """Upper limit of the bytes that gathered units hold, where unit i has `sizes[i]`.
+
+    While an all-gather is issued, at most `limit_all_gathers` - 1 freed units are still in use, and
+    besides the new one those that were prefetched. Units are freed in the order in which they were
+    gathered, so they are the latest few; the root comes on top, and again where a further pass
+    gathers it while it is in use. Where units stay after the forward pass, these are all units of a
+    pass; without a limit, all that the step gathers.
+    """
+    gathers = [i.unit for i in instructions if i.do == Do.GATHER]
+    blocks = [sizes[unit] for unit in gathers if not units[unit].root]
+    roots = [sizes[unit] for unit in gathers if units[unit].root]
+    most = len(blocks)
+    if sharding.limit_all_gathers and sharding.reshard_after_forward:
+        ahead = max(sharding.forward_prefetch, int(sharding.backward_prefetch == PRE))
+        most = min(sharding.limit_all_gathers + ahead, most)
+    elif sharding.limit_all_gathers:
+        kept = len({unit for unit in gathers if not units[unit].root})
+        most = min(sharding.limit_all_gathers - 1 + kept, most)
+    held = [sum(blocks[i : i + most]) for i in range(max(len(blocks) - most + 1, 1))]
+    return sum(roots[:2]) + max(held, default=0)

@@ -1,0 +1,523 @@
+"""Sharded steps whose timelines are worked out by hand, and what must hold for all of them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from itertools import pairwise
+
+import numpy as np
+import pytest
+from hypothesis import given, settings, strategies as st
+
+from simreduce.engine import CALM, IDEAL, Disturbance
+from simreduce.errors import InputError, StrategyError
+from simreduce.plan import verify, wrong_elements
+from simreduce.setup import BY_STRATEGY, Setup
+from simreduce.strategy import parse_strategy
+from simreduce.testing.small import cable, machine, node
+from simreduce.topology import Topology
+from simreduce.training import Profile, StepJob, StepPrediction
+from simreduce.training.sharded import (
+    METHODS,
+    Do,
+    ShardedMethod,
+    ShardedStep,
+    Sharding,
+    running_sharded,
+    schedule,
+    sharded_method,
+    simulate_sharded_step,
+    wrap,
+)
+from simreduce.training.sharded.simulation import _Run
+from simreduce.workload import Gradient, Layer, Model, load_model
+
+RATE = 1e6
+"""Bytes/s of every cable."""
+
+CLOSE = 1e-9
+
+DEFAULTS = Sharding()
+
+
+def nodes(count: int, gpus: int, rails: float = 0.0, rate: float = RATE) -> Topology:
+    """So many nodes of so many GPUs on a switch. A cable of the same rate joins each switch to the
+    network; with `rails`, cables of that rate also join the GPUs of equal number.
+    """
+    parts = []
+    for i in range(count):
+        for j in range(gpus):
+            gpu = f"gpu{i * gpus + j}"
+            parts += [node(gpu, machine=str(i)), cable(gpu, f"switch{i}", rate)]
+            parts += [cable(gpu, f"rail{j}", rails)] if rails else []
+        parts += [node(f"switch{i}", machine=str(i)), cable(f"switch{i}", "spine", rate)]
+    return machine(*parts)
+
+
+def transformer(blocks: int, elements: int, root: int = 0) -> Model:
+    """An embedding, blocks of two layers, and a head that has no parameters."""
+    layers = [Layer("embeddings", (Gradient("e", root),) if root else ())]
+    for i in range(blocks):
+        half = elements // 2
+        layers.append(Layer(f"h.{i}.attention", (Gradient(f"a{i}", half),)))
+        layers.append(Layer(f"h.{i}.mlp", (Gradient(f"m{i}", elements - half),)))
+    return Model("test", (*layers, Layer("head", ())))
+
+
+def work(
+    model: Model, forward: Sequence[float], backward: Sequence[float], **more: object
+) -> StepJob:
+    """Seconds by layer."""
+    return StepJob(model, Profile(tuple(forward), tuple(backward), "by hand"), 1, **more)
+
+
+def run(
+    job: StepJob,
+    where: Topology,
+    method: str = "fsdp",
+    sharding: Sharding = DEFAULTS,
+    disturbance: Disturbance = CALM,
+) -> ShardedStep:
+    setup = Setup(where, IDEAL, disturbance=disturbance)
+    how = sharded_method(method, parse_strategy("ring"), job, setup.layout, sharding)
+    return simulate_sharded_step(job, how, setup)
+
+
+def ring(ranks: int, nbytes: float, rate: float = RATE) -> float:
+    """Seconds of a ring's all-gather or reduce-scatter: n-1 of n parts pass every cable."""
+    return (ranks - 1) / ranks * nbytes / rate
+
+
+def by_recurrence(
+    gather: float, scatter: float, f: float, b: float, root: tuple[float, ...], blocks: int
+) -> tuple[float, list[float]]:
+    """The end of an FSDP step with PyTorch's defaults, and the ends of backward passes.
+
+    `root` has the seconds of its all-gather and reduce-scatter, of the embedding's two passes and
+    of the head's. Blocks are 1 to n. One link carries, in the order of issue,
+
+        G(root) G(1) ... G(n)  G'(n) G'(n-1) S(n) G'(n-2) S(n-1) ... G'(1) S(3) S(2) S(1) S(root),
+
+    G an all-gather for the forward pass, G' one for the backward pass. With e(k) the end of block
+    k's forward pass and d(k) that of its backward pass, d(n+1) that of the head,
+
+        G(k)  begins no earlier than e(k-2): two freed blocks are in use until then
+        G'(k) begins no earlier than d(k+2), where d(n+1), d(n+2) stand for e(n), e(n-1)
+        S(k)  begins no earlier than d(k)
+        e(k) = max(e(k-1), G(k)) + f        d(k) = max(d(k+1), G'(k)) + b
+    """
+    gather_root, scatter_root, f_in, b_in, f_out, b_out = root
+    link = gather_root
+    e = [link + f_in]
+    for k in range(1, blocks + 1):
+        link = max(link, e[k - 2] if k > 2 else 0.0) + gather
+        e.append(max(e[k - 1], link) + f)
+    d = {blocks + 1: e[blocks] + f_out + b_out}
+    freed = {**d, blocks + 1: e[blocks], blocks + 2: e[blocks - 1]}
+    there = {}
+    for k in range(blocks, 0, -1):
+        link = there[k] = max(link, freed[k + 2]) + gather
+        if k < blocks:
+            d[k + 1] = freed[k + 1] = max(d[k + 2], there[k + 1]) + b
+            link = max(link, d[k + 1]) + scatter
+    d[1] = max(d[2], there[1]) + b
+    link = max(link, d[1]) + scatter
+    end = max(link, d[1] + b_in) + scatter_root
+    return end, [d[k] for k in range(1, blocks + 1)]
+
+
+@pytest.mark.parametrize("count", [1, 2, 8])
+@pytest.mark.parametrize(
+    ("f", "b"), [(1.0, 2.0), (0.3, 0.7), (0.05, 0.1), (0.0, 0.0), (3.0, 0.01), (0.01, 4.0)]
+)
+def test_twelve_blocks_by_recurrence(count, f, b):
+    """From steps that only compute to steps that only communicate; blocks take 0.05 to 1 s on the
+    wire.
+    """
+    n, block, rest = 8 * count, 64 * 4000, 64 * 9000
+    times = [0.11, *[f / 4, f * 3 / 4] * 12, 0.21]
+    back = [0.13, *[b / 4, b * 3 / 4] * 12, 0.31]
+    step = run(work(transformer(12, block // 4, rest // 4), times, back), nodes(count, 8)).step
+    whole, expected = ring(n, rest), ring(n, block)
+    root = (whole, whole, 0.11, 0.13, 0.21, 0.31)
+    end, ends = by_recurrence(expected, expected, f, b, root, 12)
+
+    assert step.seconds == pytest.approx(end, rel=CLOSE)
+    if b:
+        spans = [s for s in step.spans if s.backward and s.layer.endswith("attention")]
+        assert [s.end for s in spans] == pytest.approx(ends[::-1], rel=CLOSE)
+    assert step.exposed == pytest.approx(sum(s for _, s in step.exposed_by), rel=CLOSE)
+
+
+@pytest.mark.parametrize("count", [1, 2, 8])
+def test_closed_forms(count):
+    """Where blocks compute longer than two collectives take, only the first all-gathers and the
+    last reduce-scatters show; where nothing computes, a step is the sum of all collectives.
+    """
+    n, block, rest = 8 * count, 64 * 4000, 64 * 9000
+    g, r = ring(n, block), ring(n, rest)
+    f, b = g, 2 * g
+    model = transformer(12, block // 4, rest // 4)
+    step = run(work(model, [0, *[f / 2] * 24, 0.5], [0, *[b / 2] * 24, 0.5]), nodes(count, 8)).step
+    idle = run(work(model, [0] * 26, [0] * 26), nodes(count, 8)).step
+
+    assert step.seconds == pytest.approx(r + g + 12 * f + 1.0 + 12 * b + g + r, rel=CLOSE)
+    assert idle.seconds == pytest.approx(2 * r + 36 * g, rel=CLOSE)
+    exposed = dict(step.exposed_by)
+    assert exposed == pytest.approx({"all_gather": r + g, "reduce_scatter": g + r}, rel=CLOSE)
+
+
+def test_replicas_on_rails():
+    """Shard groups in nodes, all-reduces on rails of their own, which overlap all else: they show
+    only after the last reduce-scatter. On a rail a ring of 4 takes 2 * 3/4 of a shard.
+    """
+    block, f, b = 64 * 4000, 1.0, 2.0
+    model = transformer(12, block // 4)
+    job = work(model, [0, *[f / 2] * 24, 0], [0, *[b / 2] * 24, 0], update=0.8)
+    step = run(job, nodes(4, 8, RATE / 2), "hsdp").step
+    g, across = ring(8, block), 2 * ring(4, block / 8, RATE / 2)
+    found = dict(step.exposed_by)
+
+    assert step.seconds == pytest.approx(g + 12 * f + 12 * b + g + across + 0.8 / 8, rel=CLOSE)
+    assert found == pytest.approx(
+        {"all_gather": g, "reduce_scatter": g, "all_reduce": across}, rel=CLOSE
+    )
+
+
+@pytest.mark.parametrize(
+    ("method", "passes", "gathers", "scatters"),
+    [("zero1", 3, 12, 12), ("zero2", 3, 12, 36), ("zero3", 3, 72, 36), ("fsdp", 3, 72, 12)],
+)
+def test_stages_and_passes(method, passes, gathers, scatters):
+    """ZeRO-1 reduces once, ZeRO-2 in every pass; both gather after the update, where nothing hides
+    it. Parameters that are sharded are gathered twice a pass. Between passes of ZeRO-3, the last
+    reduce-scatter delays the first all-gather.
+    """
+    block, f, b = 64 * 4000, 1.0, 2.0
+    model, g = transformer(12, block // 4), ring(8, block)
+    job = work(model, [0, *[f / 2] * 24, 0], [0, *[b / 2] * 24, 0], update=0.8, accumulate=passes)
+    step = run(job, nodes(1, 8), method).step
+    kinds = [bucket.collective for bucket in step.buckets]
+    compute = passes * 12 * (f + b) + 0.1
+
+    assert (gathers, scatters) == (kinds.count("all_gather"), kinds.count("reduce_scatter"))
+    more = {"zero1": 13, "zero2": 13, "zero3": 6, "fsdp": 2}[method]
+    assert step.seconds == pytest.approx(compute + more * g, rel=CLOSE)
+
+
+def test_without_a_barrier_gathers_overlap_the_next_forward_pass():
+    """ZeRO-1 then shows one all-gather and one reduce-scatter."""
+    block = 64 * 4000
+    job = work(transformer(12, block // 4), [0, *[0.5] * 24, 0], [0, *[1.0] * 24, 0], barrier=False)
+    step = run(job, nodes(1, 8), "zero1").step
+
+    assert step.seconds == pytest.approx(36.0 + 2 * ring(8, block), rel=CLOSE)
+
+
+def test_passes_that_reduce_every_time():
+    """FSDP without no_sync: two passes reduce each block twice, hold no whole gradients, and take
+    no less.
+    """
+    job = work(transformer(4, 64_000), [0, *[0.1] * 8, 0], [0, *[0.2] * 8, 0], accumulate=2)
+    late, every = (
+        run(replace(job, no_sync=no_sync), nodes(1, 4)).step for no_sync in (True, False)
+    )
+
+    assert (4, 8) == tuple(
+        sum(b.collective == "reduce_scatter" for b in s.buckets) for s in (late, every)
+    )
+    assert late.seconds <= every.seconds
+    assert late.memory.unreduced == 4 * 256_000 > every.memory.unreduced
+
+
+TIMES = st.integers(0, 40).map(lambda n: n / 20)
+JOBS = st.integers(1, 6).flatmap(
+    lambda n: st.builds(
+        lambda sizes, root, f, b, accumulate: work(
+            Model(
+                "test",
+                (
+                    Layer("in", (Gradient("in", root),) if root else ()),
+                    *(Layer(f"h.{i}", (Gradient(f"g{i}", s),)) for i, s in enumerate(sizes)),
+                    Layer("out", ()),
+                ),
+            ),
+            f,
+            b,
+            accumulate=accumulate,
+        ),
+        st.lists(st.integers(1, 400).map(lambda k: 1000 * k), min_size=n, max_size=n),
+        st.sampled_from([0, 100_000]),
+        st.lists(TIMES, min_size=n + 2, max_size=n + 2),
+        st.lists(TIMES, min_size=n + 2, max_size=n + 2),
+        st.integers(1, 2),
+    )
+)
+SETTINGS = st.builds(
+    Sharding,
+    forward_prefetch=st.integers(0, 3),
+    backward_prefetch=st.sampled_from(["pre", "post", "none"]),
+    limit_all_gathers=st.integers(0, 3),
+    reshard_after_forward=st.booleans(),
+    streams=st.integers(1, 2),
+)
+PAIR = nodes(1, 2)
+
+
+@settings(max_examples=40, deadline=None)
+@given(JOBS, SETTINGS)
+def test_gathered_parameters_stay_within_the_limit(job, sharding):
+    """What the settings imply, and never more than what is ever gathered."""
+    memory = run(job, PAIR, sharding=sharding).step.memory
+
+    assert 0 < memory.gathered <= memory.gathered_limit
+    kept = memory.parameters + memory.gradients + memory.optimizer
+    assert kept + memory.gathered <= memory.peak
+    assert memory.peak <= kept + memory.gathered + memory.unreduced
+
+
+@settings(max_examples=40, deadline=None)
+@given(JOBS, SETTINGS)
+def test_more_prefetch_is_never_longer(job, sharding):
+    """One more unit ahead, a higher limit, and an all-gather that is issued before; and units that
+    stay need fewer all-gathers.
+    """
+    sharding = replace(sharding, streams=1)
+    earlier = {"none": "post", "post": "pre"}.get(sharding.backward_prefetch)
+    more = [
+        replace(sharding, forward_prefetch=sharding.forward_prefetch + 1),
+        replace(sharding, limit_all_gathers=0),
+    ]
+    if sharding.limit_all_gathers:
+        more.append(replace(sharding, limit_all_gathers=sharding.limit_all_gathers + 1))
+    if earlier:
+        more.append(replace(sharding, backward_prefetch=earlier))
+    step = run(job, PAIR, sharding=sharding).step
+
+    for each in more:
+        assert run(job, PAIR, sharding=each).step.seconds <= step.seconds * (1 + CLOSE), each
+
+
+@settings(max_examples=25, deadline=None)
+@given(JOBS, SETTINGS, st.sampled_from(METHODS), st.floats(1.0, 8.0))
+def test_a_faster_link_is_never_longer(job, sharding, method, factor):
+    """For any method, with contention too; and a step is no shorter than its compute, and no
+    longer than everything one after another.
+    """
+    slow, fast = (
+        run(job, nodes(2, 2, rails=rate / 4, rate=rate), method, sharding)
+        for rate in (RATE, RATE * factor)
+    )
+
+    assert fast.step.seconds <= slow.step.seconds * (1 + 1e-6)
+    assert slow.step.compute <= slow.step.seconds * (1 + CLOSE)
+    assert slow.step.seconds <= (slow.step.compute + slow.alone) * (1 + CLOSE)
+
+
+def test_overlapping_all_reduces_share_cables():
+    """Where replicas' all-reduces pass the cables of the shard groups, both are slower: the step is
+    between that with free sharing and that with everything one after another.
+    """
+    job = work(transformer(6, 64_000), [0, *[0.05] * 12, 0], [0, *[0.1] * 12, 0])
+    found = run(job, nodes(2, 4), "hsdp")
+    alone = _alone(job, nodes(2, 4), "hsdp")
+
+    assert alone.seconds * 1.01 < found.step.seconds < found.step.compute + found.alone
+
+
+def _alone(job: StepJob, where: Topology, method: str) -> StepPrediction:
+    """The step if collectives did not slow each other down."""
+    from simreduce.training.sharded.costs import measure_costs
+
+    setup = Setup(where, IDEAL)
+    how = sharded_method(method, parse_strategy("ring"), job, setup.layout, Sharding())
+    attempt = _Run(job, how, setup)
+    attempt.alone(measure_costs(how, setup, keep=False))
+    return attempt.prediction()
+
+
+@pytest.mark.parametrize("method", ["fsdp", "zero2"])
+def test_both_ways_to_simulate_agree(method):
+    """Plans that run alone take the same on a fabric with all others."""
+    job = work(transformer(3, 64_000, 8000), [0.1, *[0.05] * 6, 0], [0, *[0.1] * 6, 0.2])
+    setup = Setup(nodes(2, 2), IDEAL)
+    how = sharded_method(method, parse_strategy("ring"), job, setup.layout, Sharding())
+    together = _Run(job, how, setup)
+    together.together()
+    alone = simulate_sharded_step(job, how, setup).step
+
+    assert together.prediction().seconds == pytest.approx(alone.seconds, rel=CLOSE)
+
+
+def test_a_slow_device_holds_up_all():
+    """Every collective waits for it."""
+    job = work(transformer(3, 64_000), [0, *[0.5] * 6, 0], [0, *[1.0] * 6, 0])
+    calm = run(job, PAIR).step
+    slow = run(job, PAIR, disturbance=Disturbance(slow={"gpu1": 1.5})).step
+
+    assert slow.compute == pytest.approx(1.5 * calm.compute)
+    assert slow.waiting == pytest.approx(0.25 * calm.compute)
+    assert {"gpu0", "gpu1"} == {span.device for span in slow.spans}
+    assert slow.seconds > calm.seconds
+
+
+def test_jitter_scatters_collectives():
+    """Each has its own, so they are simulated one by one; the same seed gives the same step."""
+    job = work(transformer(3, 64_000), [0] * 8, [0] * 8)
+    where = machine(cable("gpu0", "gpu1", RATE, 0.01))
+    steps = [
+        run(job, where, disturbance=Disturbance(jitter=jitter, seed=1)).step
+        for jitter in (0.0, 0.2, 0.2)
+    ]
+
+    assert steps[0].seconds != steps[1].seconds == steps[2].seconds
+
+
+def methods(layout_of: Topology, method: str, group: int = 0) -> ShardedMethod:
+    setup = Setup(layout_of, IDEAL)
+    job = work(transformer(2, 1001, 77), [0] * 6, [0] * 6)
+    return sharded_method(
+        method, parse_strategy("ring"), job, setup.layout, Sharding(group=group, param_dtype=3)
+    )
+
+
+@pytest.mark.parametrize(("method", "group"), [("fsdp", 0), ("hsdp", 0), ("hsdp", 2)])
+def test_what_runs_is_proved_and_adds_up(method, group):
+    """Every plan keeps its contract; and what all-reduces of replicas are given is what their
+    reduce-scatters made: every shard ends as the sum of all ranks.
+    """
+    how = methods(nodes(3, 4), method, group)
+    assert [0] * len(how.distinct) == [
+        wrong_elements(verify(how.plan(key))) for key in how.distinct
+    ]
+    for unit, gathered in enumerate(how.units):
+        scatter = how.plan(how.key("reduce_scatter", unit)).contract
+        made = {
+            int(device): (int(hi - lo), scatter.sets[members])
+            for device, lo, hi, members in zip(
+                scatter.device, scatter.lo, scatter.hi, scatter.members, strict=True
+            )
+        }
+        sums = {device: members for device, (_, members) in made.items()}
+        if how.replicas > 1:
+            across = how.plan(how.key("all_reduce", unit)).contract
+            for device, lo, hi, row in zip(
+                across.device, across.lo, across.hi, across.members, strict=True
+            ):
+                others = [_global(how, int(device), member) for member in across.sets[row]]
+                assert made[int(device)][0] == hi - lo
+                sums[int(device)] = frozenset().union(*(_of(how, made, o) for o in others))
+        else:
+            sums = {d: frozenset(range(how.layout.n)) for d in sums}
+        assert {frozenset(range(how.layout.n))} == set(sums.values())
+        assert how.group * made[0][0] == gathered.padded(how.group) >= gathered.elements
+
+
+def _global(how: ShardedMethod, device: int, member: int) -> int:
+    """The rank of a member of the replicas' group of a device."""
+    return device % how.group + member * how.group
+
+
+def _of(how: ShardedMethod, made: dict[int, tuple[int, frozenset[int]]], rank: int) -> set[int]:
+    """The ranks whose sum a rank's shard is."""
+    first = rank // how.group * how.group
+    return {first + member for member in made[rank][1]}
+
+
+@pytest.mark.parametrize(
+    ("stage", "gigabytes"), [("ddp", 120.0), ("zero1", 31.4), ("zero2", 16.6), ("zero3", 1.9)]
+)
+def test_memory_as_published(stage, gigabytes):
+    """7.5 billion parameters on 64 GPUs, Adam in mixed precision: figure 1 of the ZeRO paper."""
+    from simreduce.training.sharded import replicated_memory
+    from simreduce.training.sharded.memory import kept
+
+    model = Model("7.5B", (Layer("all", (Gradient("all", 7_500_000_000),)),))
+    sharding = Sharding(param_dtype=1, units="model")
+    if stage == "ddp":
+        found = replicated_memory(model.workload, sharding).peak
+    else:
+        layout = Setup(nodes(8, 8), IDEAL).layout
+        job = StepJob(model, Profile((0.0,), (0.0,), "none"), 1)
+        found = sum(kept(sharded_method(stage, parse_strategy("ring"), job, layout, sharding)))
+
+    assert round(found / 1e9, 1) == gigabytes
+
+
+def test_units():
+    """By blocks, layers and bytes; a layer without parameters belongs to the one before it."""
+    model = transformer(2, 100, 7)
+    names = {rule: [u.name for u in wrap(model, rule)] for rule in ("blocks", "layers", 240)}
+
+    assert names == {
+        "blocks": ["root", "h.0", "h.1"],
+        "layers": [
+            "embeddings",
+            *(f"h.{i}.{part}" for i in (0, 1) for part in ("attention", "mlp")),
+        ],
+        240: ["embeddings", "h.0.mlp"],
+    } or names[240] == ["embeddings", "h.1.attention"]
+    assert [u.name for u in wrap(load_model("gpt2"), "")] == [
+        "root",
+        *(f"h.{i}" for i in range(12)),
+    ]
+    for rule in ("blocks", "layers", "model", 240):
+        units = wrap(model, rule)
+        assert sorted(i for u in units for i in u.layers) == [*range(6)]
+        assert sum(u.elements for u in units) == model.workload.elements
+    with pytest.raises(InputError, match="no name of a layer has a number"):
+        wrap(load_model("alexnet"), "blocks")
+
+
+def test_the_order_of_issue():
+    """Two blocks and a root, PyTorch's defaults: the next all-gather of a backward pass comes
+    before the reduce-scatter, or after it without prefetch.
+    """
+    units = wrap(transformer(2, 100, 7), "blocks")
+
+    def order(prefetch: str) -> str:
+        done = schedule("fsdp", units, Sharding(backward_prefetch=prefetch))
+        letters = {Do.GATHER: "g", Do.REDUCE: "r", Do.FORWARD: "F", Do.BACKWARD: "B", Do.FREE: "f"}
+        return " ".join(letters[i.do] + str(i.unit) for i in done if i.do in letters)
+
+    begin = "g0 F0 g1 F1 f1 g2 F2 f2 F0 "
+    assert order("pre") == begin + "g2 B0 g1 B2 f2 r2 B1 f1 r1 B0 f0 r0"
+    assert order("post") == begin + "B0 g2 B2 f2 g1 r2 B1 f1 r1 B0 f0 r0"
+    assert order("none") == begin + "B0 g2 B2 f2 r2 g1 B1 f1 r1 B0 f0 r0"
+
+
+def test_the_runtime():
+    """Libraries that shard use NCCL; TensorFlow has nothing of the kind, and links do not fail."""
+    setup = Setup(nodes(1, 2), BY_STRATEGY)
+
+    assert running_sharded(setup).runtime.name == "nccl"
+    with pytest.raises(StrategyError, match="runtime tensorflow: has no sharded methods"):
+        running_sharded(setup.but(runtime="tensorflow"))
+
+
+@pytest.mark.parametrize(
+    ("method", "strategy", "group", "says"),
+    [
+        ("hsdp", "ring", 3, "shard groups of 3 do not share 4 GPUs evenly"),
+        ("fsdp", "nccl:tree", 0, "nccl:tree"),
+        ("fsdp", "ring+packs=2", 0, r"\+packs=2 packs gradients for an all-reduce"),
+    ],
+)
+def test_what_is_refused(method, strategy, group, says):
+    """With the method's name."""
+    job = work(transformer(2, 100), [0] * 6, [0] * 6)
+    layout = Setup(nodes(1, 4), IDEAL).layout
+    with pytest.raises(StrategyError, match=says) as error:
+        sharded_method(method, parse_strategy(strategy), job, layout, Sharding(group=group))
+    assert all(p.startswith(f"{method}, {strategy}: ") for p in error.value.problems)
+
+
+def test_buckets_on_a_stream_follow_each_other():
+    """In the order of issue, none before the one ahead of it has ended."""
+    job = work(transformer(5, 64_000, 999), [0.1] * 12, [0.2] * 12)
+    step = run(job, nodes(1, 4)).step
+    times = [(b.start, b.finish) for b in step.buckets]
+
+    assert all(a[1] <= b[0] + CLOSE for a, b in pairwise(times))
+    assert np.isclose(sum(end - begin for begin, end in times), step.communication)
