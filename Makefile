@@ -5,9 +5,10 @@ BIN    := $(VENV)/bin
 TF     := .venv-tensorflow
 DEVICES := $(patsubst %,validate/tests/test_%.py,backends calibrate_links replicas shaped)
 TF_GPU := .venv-tensorflow-gpu
+TORCH  := .venv-pytorch
 
 .PHONY: run docs test lint types tests test-slow fuzz \
-  test-tensorflow test-devices test-tensorflow-slow validate-gpu bench bench-table clean
+  test-tensorflow test-pytorch test-devices test-tensorflow-slow validate-gpu bench bench-table clean
 
 run: $(VENV)/.installed
 	$(BIN)/simreduce run scenarios/dgx1v-resnet50.toml
@@ -40,6 +41,11 @@ test-tensorflow: $(TF)/.tested
 	$(TF)/bin/pytest -m "not slow" validate/tests --ignore validate/tests/test_emitter.py \
 	  $(DEVICES:%=--ignore %)
 	$(TF)/bin/pytest -m "not slow" validate/tests/test_emitter.py
+
+# Models, buckets and exports against PyTorch itself, on the CPU; it has an environment of its own,
+# too.
+test-pytorch: $(TORCH)/.tested
+	$(TORCH)/bin/pytest validate/pytorch
 
 # Clusters of processes, and links of known rate between network namespaces (needs root). Run them
 # on an idle machine.
@@ -82,7 +88,7 @@ bench: $(VENV)/.benched
 bench-table: $(VENV)/.installed
 	$(BIN)/python benchmarks/table.py
 
-$(VENV)/bin/python $(TF)/bin/python $(TF_GPU)/bin/python:
+$(VENV)/bin/python $(TF)/bin/python $(TF_GPU)/bin/python $(TORCH)/bin/python:
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and \
 	  "simreduce needs Python 3.11 or newer; run: make PYTHON=python3.11 ...")'
 	$(PYTHON) -m venv $(@:/bin/python=)
@@ -107,9 +113,13 @@ $(TF)/.tested: pyproject.toml | $(TF)/bin/python
 	$(TF)/bin/pip install --quiet --disable-pip-version-check --editable '.[test-tensorflow]'
 	touch $@
 
+$(TORCH)/.tested: pyproject.toml | $(TORCH)/bin/python
+	$(TORCH)/bin/pip install --quiet --disable-pip-version-check --editable '.[test-pytorch]'
+	touch $@
+
 $(TF_GPU)/.installed: pyproject.toml | $(TF_GPU)/bin/python
 	$(TF_GPU)/bin/pip install --quiet --disable-pip-version-check --editable '.[plot,tensorflow-gpu]'
 	touch $@
 
 clean:
-	rm -rf $(VENV) $(TF) $(TF_GPU) .mypy_cache .ruff_cache .pytest_cache .hypothesis build dist
+	rm -rf $(VENV) $(TF) $(TF_GPU) $(TORCH) .mypy_cache .ruff_cache .pytest_cache .hypothesis build dist

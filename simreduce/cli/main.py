@@ -43,7 +43,7 @@ _COMMANDS: Mapping[str, tuple[str, str]] = {
     ),
     "model": (
         "simreduce_validate.model:model",
-        "The layers of a Keras model, as a workload.",
+        "The layers of a Keras or PyTorch model, as a workload.",
     ),
     "accuracy": (
         "simreduce.cli.accuracy:accuracy",

@@ -1,29 +1,41 @@
-"""`simreduce model`: a Keras model as a workload file of layers, gradients and FLOPs.
+"""`simreduce model`: a Keras or PyTorch model as a workload file of layers, gradients and FLOPs.
 
 simreduce model ResNet50 > resnet50.toml
 simreduce model package.module:function --input 128:int32 > mine.toml
+simreduce model package.module:function --framework pytorch --input 3x224x224 > mine.toml
 """
 
 from __future__ import annotations
 
+import importlib.util
 import re
 
 import click
 
 from simreduce import dtypes, units
 from simreduce.cli.group import command
-from simreduce.errors import InputError
+from simreduce.errors import InputError, did_you_mean, quote
 from simreduce.formats import Faults
 from simreduce.workload import model_text
 from simreduce_validate.running.backend import check_tensorflow
 from simreduce_validate.running.child import Child
 
-TRACING = "simreduce_validate.models.tracing"
+TRACING = {
+    "keras": "simreduce_validate.models.tracing",
+    "pytorch": "simreduce_validate.models.torch_tracing",
+}
+"""By framework the module of the child that follows a model."""
 _SETTINGS = (("CUDA_VISIBLE_DEVICES", ""), ("KERAS_BACKEND", "tensorflow"))
 
 
 @command()
 @click.argument("model", metavar="MODEL")
+@click.option(
+    "--framework",
+    default="keras",
+    metavar="NAME",
+    help=f"Read a model of this framework: {', '.join(TRACING)}; default keras.",
+)
 @click.option(
     "--input", "inputs", multiple=True, metavar="SHAPE[:DTYPE]",
     help="Shape of a sample, such as 224x224x3, if the model leaves it open; once per input.",
@@ -32,19 +44,25 @@ _SETTINGS = (("CUDA_VISIBLE_DEVICES", ""), ("KERAS_BACKEND", "tensorflow"))
     "--timeout",
     type=click.FloatRange(0, min_open=True),
     default=600.0,
-    help="Wait this many seconds for TensorFlow to build the model; default 600.",
+    help="Wait this many seconds for the framework to build the model; default 600.",
 )
-def model(model: str, inputs: tuple[str, ...], timeout: float) -> None:
-    """Print the layers of a Keras model, with gradients and FLOPs, as a workload file.
+def model(model: str, framework: str, inputs: tuple[str, ...], timeout: float) -> None:
+    """Print the layers of a Keras or PyTorch model, with gradients and FLOPs, as a workload file.
 
-    MODEL is a name of keras.applications (ResNet50), PACKAGE.MODULE:FUNCTION that returns a model,
-    or a saved .keras file.
+    MODEL is PACKAGE.MODULE:FUNCTION that returns a model; of Keras also a name of
+    keras.applications (ResNet50) or a saved .keras file.
     """
     faults = Faults()
     shapes = [faults.attempt("", read_input, text) for text in inputs]
+    if framework not in TRACING:
+        near = did_you_mean(framework, TRACING)
+        faults.add("--framework", f"unknown {quote(framework)}{near}; one of {', '.join(TRACING)}")
     faults.raise_any()
-    check_tensorflow()
-    child = Child(TRACING, f"model {model}", (), _SETTINGS)
+    if framework == "keras":
+        check_tensorflow()
+    elif importlib.util.find_spec("torch") is None:
+        raise InputError("PyTorch is not installed here; pip install 'simreduce[pytorch]'")
+    child = Child(TRACING[framework], f"model {model}", (), _SETTINGS)
     try:
         found, notes, about = child.ask("read", model, shapes, seconds=timeout)
     finally:
@@ -59,8 +77,10 @@ def model(model: str, inputs: tuple[str, ...], timeout: float) -> None:
         units.format_size(workload.nbytes),
     )
     forward, backward = map(units.exact_work, (found.forward, found.flops - found.forward))
+    options = [f"--framework {framework}"] * (framework != "keras")
+    options += [f"--input {text}" for text in inputs]
     head = [
-        f"simreduce model {' '.join([model, *(f'--input {text}' for text in inputs)])}",
+        f"simreduce model {' '.join([model, *options])}",
         ", ".join(counts),
         f"{forward} forward, {backward} backward; {about}",
         *notes,

@@ -23,7 +23,8 @@ from simreduce import dtypes
 from simreduce.errors import InputError
 from simreduce.workload import Gradient, Layer, Model
 from simreduce_validate.models.products import Work, needed, work_of
-from simreduce_validate.models.source import load, theirs
+from simreduce_validate.models.source import load
+from simreduce_validate.models.users import theirs
 from simreduce_validate.running.serve import serve
 
 _GRADIENTS = "simreduce_backward"
