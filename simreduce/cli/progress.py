@@ -13,6 +13,8 @@ from typing import Self, TypeVar
 
 import click
 
+from simreduce.compiling import notices
+
 T = TypeVar("T")
 
 QUIET = 10.0
@@ -63,7 +65,7 @@ class Progress:
     """
 
     def __init__(self, text: str) -> None:
-        self._text, self._counts = text, (0, 0)
+        self._text, self._counts, self._share = text, (0, 0), 0.0
         self._terminal = sys.stderr.isatty()
         self._began, self._drawn = time.monotonic(), 0.0
         self._over = threading.Event()
@@ -71,7 +73,7 @@ class Progress:
 
     def __call__(self, done: int, total: int) -> None:
         """So many of all are done."""
-        self._counts = done, total
+        self._counts, self._share = (done, total), 0.0
         if done and self._terminal and time.monotonic() - self._drawn >= _BLINK:
             self._draw()
 
@@ -80,11 +82,17 @@ class Progress:
         """Whether all are done."""
         return self._counts[0] == self._counts[1]
 
+    def part(self, share: float) -> None:
+        """So much of the next one is done."""
+        self._share = share
+
     def __enter__(self) -> Self:
+        notices.working.append(self.part)
         self._ticker.start()
         return self
 
     def __exit__(self, *_: object) -> None:
+        notices.working.remove(self.part)
         self._over.set()
         self._ticker.join()
         if self._drawn and self._terminal:
@@ -96,7 +104,9 @@ class Progress:
 
     def _draw(self) -> None:
         self._drawn = time.monotonic()
-        line = f"{self._text.format(*self._counts)}, {self._drawn - self._began:.0f} s"
+        text, seconds = self._text.format(*self._counts), self._drawn - self._began
+        part = f" ({self._share:.0%} of the next)" if self._share else ""
+        line = f"{text}{part}, {seconds:.0f} s"
         click.echo(f"\r\033[K{line}" if self._terminal else line, nl=not self._terminal, err=True)
 
 

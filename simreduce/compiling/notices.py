@@ -1,8 +1,11 @@
-"""Notices of slow work that happens once, for those who listen."""
+"""Notices of slow work, for those who listen."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
 listeners: list[Callable[[str], None]] = []
-"""Each is called with a sentence; the command line prints it."""
+"""Each is called with a sentence about work that happens once; the command line prints it."""
+
+working: list[Callable[[float], None]] = []
+"""Each is called now and then during one long simulation, with the share that is done."""

@@ -592,7 +592,7 @@ class Meter:
         self.share(now, flows)
         self.now, call_of = now, self.ops.call
         flowing = [op for op, phase in enumerate(self.state.phase) if phase == kernel.FLOW]
-        self.rates = {op: flows.rate[call_of[op]] for op in flowing}
+        self.rates = {op: flows.rate[flows.crowd[self.state.slot[op]]] for op in flowing}
         load = [0.0] * len(flows.capacity)
         for op, rate in self.rates.items():
             for use in range(*flows.use_start[call_of[op] : call_of[op] + 2]):

@@ -90,21 +90,22 @@ class System:
         sharing.share(now, self.state.flows)
         for flow, slot in enumerate(self.state.slot):
             if slot != sharing.NONE:
-                self.last[flow] = self.state.flows.rate[flow]
+                flows = self.state.flows
+                self.last[flow] = flows.rate[flows.crowd[slot]]
         return list(self.last)
 
     def moved(self, flow: int, now: float) -> float:
         """Bytes that are through."""
         slot, flows = self.state.slot[flow], self.state.flows
-        left = flows.goal[slot] - served_at(flows.bottleneck[flow], now, flows)
+        left = flows.goal[slot] - served_at(flows.bottleneck[flows.crowd[slot]], now, flows)
         return self.ops.amount[flow] - left
 
     def count(self, flow: int) -> tuple[float, float, float]:
         """Bytes that are left, since when that is, and when they are through."""
         slot, flows = self.state.slot[flow], self.state.flows
-        group = flows.bottleneck[flow]
+        group = flows.bottleneck[flows.crowd[slot]]
         left = flows.goal[slot] - flows.served[group]
-        return left, flows.anchor[group], due_of(slot, flow, flows)
+        return left, flows.anchor[group], due_of(slot, flows)
 
 
 def rates(capacity: Sequence[float], flows: Sequence[Flow]) -> list[float]:

@@ -20,6 +20,7 @@ import simpy
 from hypothesis import HealthCheck, given, settings
 
 import simreduce as sr
+from simreduce.compiling import notices
 from simreduce.compiling.code import Native
 from simreduce.engine import NOMINAL, TENSORFLOW, Calibration, Fabric, simulate
 from simreduce.engine.kernel import advance as kernel, compiled, flows
@@ -244,6 +245,30 @@ def test_few_flows_that_share_much_are_interpreted_until_that_took_too_long():
 
     assert finishes(inf) == finishes(1000)
     assert [store.compiled for store in stores].count(True) == 1
+
+
+@pytest.mark.usefixtures("always_compiled")
+def test_a_long_run_goes_slice_by_slice_and_says_how_far_it_is():
+    """No bit tells how long a slice is, and in between an interrupt ends the run."""
+    topology = sr.load_topology("fat_tree:16,oversubscription=2")
+    plan = sr.compile("ring", sr.load_workload("bytes:1M"), sr.layout(topology))
+    whole, shares = simulate(plan, topology), list[float]()
+
+    def interrupt(_: float) -> None:
+        raise KeyboardInterrupt
+
+    with mock.patch.object(compiled, "SLICE", 50):
+        with mock.patch.object(notices, "working", [shares.append]):
+            assert whole.to_json() == simulate(plan, topology).to_json()
+        with (
+            mock.patch.object(notices, "working", [interrupt]),
+            pytest.raises(KeyboardInterrupt),
+        ):
+            simulate(plan, topology)
+
+    assert len(shares) > 10
+    assert sorted(shares) == shares
+    assert 0.0 < shares[0] < shares[-1] < 1.0
 
 
 @pytest.mark.parametrize("kept", [True, False])

@@ -79,7 +79,8 @@ def advance(ops: Ops, state: State, now: float, horizon: float) -> tuple[bool, f
         if state.flows.scalar[WORK] >= state.flows.scalar[PATIENCE]:
             return False, time
         state.clock[0] = time
-        due = take_due(time + 4.0 * ULP * abs(time), ops.call, state)
+        due = take_due(time + 4.0 * ULP * abs(time), state)
+        state.flows.scalar[WORK] += due
         completed = happen(due, time, ops, state)
         share(time, state.flows)
         if completed:
@@ -94,7 +95,7 @@ def next_due(state: State) -> float:
     return time
 
 
-def take_due(late: float, call_of: Array, state: State) -> int:
+def take_due(late: float, state: State) -> int:
     """Fill `turn` with the ops whose phase ends, or that are released, until `late`, lowest id
     first; how many.
     """
@@ -109,18 +110,18 @@ def take_due(late: float, call_of: Array, state: State) -> int:
                 turn[count] = op
                 count += 1
                 continue
-            slot = item - resources  # the first flow of its call, which is at its own cap
-            while slot != NONE and due_of(slot, call_of[op], flows) <= late:
+            slot = item - resources  # the first flow of its crowd, which is at its own cap
+            while slot != NONE and due_of(slot, flows) <= late:
                 turn[count] = state.slot_op[slot]
                 count += 1
                 slot = flows.after[slot]
             continue
         begin = flows.on_start[item]
         for at in range(begin, begin + flows.on_count[item]):
-            call = flows.on_call[at]
-            if flows.bottleneck[call] == item:
-                slot = flows.head[call]
-                while slot != NONE and due_of(slot, call, flows) <= late:
+            crowd = flows.on_crowd[at]
+            if flows.bottleneck[crowd] == item:
+                slot = flows.head[crowd]
+                while slot != NONE and due_of(slot, flows) <= late:
                     turn[count] = state.slot_op[slot]
                     count += 1
                     slot = flows.after[slot]

@@ -17,9 +17,12 @@ SMALL = 500
 """Fewer ops are quicker interpreted although the compiled kernel is there."""
 
 PATIENCE = 2_000_000
-"""Calls to look at, to share resources, that take about as long interpreted as it takes to compile
+"""Crowds to look at, to share resources, that take about as long interpreted as it takes to compile
 the kernel.
 """
+
+SLICE = 4_000_000
+"""Ops and crowds that machine code works on before Python has a turn: some tenths of a second."""
 
 _seen = [0]
 

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from simreduce.engine.kernel.calendar import NONE, put, remove
 from simreduce.engine.kernel.tables import (
+    CROWDS,
     DIRTY_COUNT,
+    FREE_CROWD,
     INFINITY,
     MOVED_COUNT,
     OPENED_COUNT,
@@ -35,9 +37,9 @@ def served_at(group: int, now: float, flows: Flows) -> float:
     return served
 
 
-def due_of(slot: int, call: int, flows: Flows) -> float:
-    """When the flow of `call` in `slot` is done if its rate stays."""
-    group = flows.bottleneck[call]
+def due_of(slot: int, flows: Flows) -> float:
+    """When the flow in `slot` is done if its rate stays."""
+    group = flows.bottleneck[flows.crowd[slot]]
     level = flows.level[group]
     left = flows.goal[slot] - flows.served[group]
     return flows.anchor[group] + max(left, 0.0) / level if level > 0.0 else INFINITY
@@ -45,36 +47,18 @@ def due_of(slot: int, call: int, flows: Flows) -> float:
 
 def open_flow(slot: int, call: int, amount: float, cap: float, now: float, flows: Flows) -> None:
     """Let the bytes of the op in `slot` compete; its rate is computed when the instant is over."""
-    begin, end, level = flows.use_start[call], flows.use_start[call + 1], flows.level
-    if flows.flying[call] == 0:
-        bottleneck = flows.scalar[RESOURCES] + call
-        level[bottleneck] = cap
-        if cap < INFINITY:
-            flows.served[bottleneck] = 0.0
-            flows.anchor[bottleneck] = now
-            flows.members[bottleneck] = 0
-        flows.head[call] = NONE
-        for use in range(begin, end):
-            resource = flows.uses[use]
-            if level[resource] < level[bottleneck]:
-                bottleneck = resource
-            place = flows.on_start[resource] + flows.on_count[resource]
-            flows.on_count[resource] += 1
-            flows.on_call[place] = call
-            flows.on_use[place] = use
-            flows.on_weight[place] = flows.weight[use]
-            flows.place[use] = place
-        flows.bottleneck[call] = bottleneck
-        flows.rate[call] = level[bottleneck]
-        note_move(call, NONE, flows)
-    flows.flying[call] += 1
+    crowd = flows.crowd_of[call]
     flows.goal[slot] = amount
-    flows.opened[flows.scalar[OPENED_COUNT]] = slot
-    flows.opened_call[flows.scalar[OPENED_COUNT]] = call
-    flows.scalar[OPENED_COUNT] += 1
-    rate, bottleneck = flows.rate[call], flows.bottleneck[call]
+    if crowd == NONE:
+        crowd = open_crowd(slot, call, cap, now, flows)
+    else:
+        flows.opened[flows.scalar[OPENED_COUNT]] = slot
+        flows.scalar[OPENED_COUNT] += 1
+    flows.crowd[slot] = crowd
+    flows.flying[crowd] += 1
+    rate, bottleneck = flows.rate[crowd], flows.bottleneck[crowd]
     how = MUST if rate == INFINITY else MAY
-    for use in range(begin, end):
+    for use in range(flows.begin[crowd], flows.end[crowd]):
         resource, weight = flows.uses[use], flows.weight[use]
         if how == MAY:
             flows.load[resource] += weight * rate
@@ -84,28 +68,63 @@ def open_flow(slot: int, call: int, amount: float, cap: float, now: float, flows
             mark_dirty(resource, flows, how)
 
 
+def open_crowd(slot: int, call: int, cap: float, now: float, flows: Flows) -> int:
+    """A crowd of the one flow in `slot`, at its resources."""
+    crowd: int = flows.scalar[FREE_CROWD]
+    if crowd == NONE:
+        crowd = flows.scalar[CROWDS]
+        flows.scalar[CROWDS] = crowd + 1
+        flows.moved_from[crowd] = UNMOVED
+    else:
+        flows.scalar[FREE_CROWD] = flows.next_crowd[crowd]
+    flows.crowd_of[call] = crowd
+    begin, end, level = flows.use_start[call], flows.use_start[call + 1], flows.level
+    flows.begin[crowd] = begin
+    flows.end[crowd] = end
+    flows.flying[crowd] = 0
+    bottleneck = flows.scalar[RESOURCES] + crowd
+    level[bottleneck] = cap
+    if cap < INFINITY:
+        flows.served[bottleneck] = 0.0
+        flows.anchor[bottleneck] = now
+        flows.members[bottleneck] = 0
+    for use in range(begin, end):
+        resource = flows.uses[use]
+        if level[resource] < level[bottleneck]:
+            bottleneck = resource
+        place = flows.on_start[resource] + flows.on_count[resource]
+        flows.on_count[resource] += 1
+        flows.on_crowd[place] = crowd
+        flows.on_use[place] = use
+        flows.on_weight[place] = flows.weight[use]
+        flows.place[use] = place
+    flows.bottleneck[crowd] = bottleneck
+    flows.rate[crowd] = level[bottleneck]
+    flows.head[crowd] = slot
+    flows.tail[crowd] = slot
+    flows.before[slot] = NONE
+    flows.after[slot] = NONE
+    note_move(crowd, NONE, flows)
+    return crowd
+
+
 def close_flow(slot: int, call: int, now: float, flows: Flows) -> None:
     """Take the flow of `call` in `slot` off its resources."""
-    rate, bottleneck, first = flows.rate[call], flows.bottleneck[call], flows.head[call] == slot
-    flows.flying[call] -= 1
-    before, after = flows.before[slot], flows.after[slot]
-    if before == NONE:
-        flows.head[call] = after
-    else:
-        flows.after[before] = after
-    if after == NONE:
-        flows.tail[call] = before
-    else:
-        flows.before[after] = before
-    for use in range(flows.use_start[call], flows.use_start[call + 1]):
+    crowd = flows.crowd[slot]
+    rate, bottleneck, first = flows.rate[crowd], flows.bottleneck[crowd], flows.head[crowd] == slot
+    flying = flows.flying[crowd] - 1
+    flows.flying[crowd] = flying
+    for use in range(flows.begin[crowd], flows.end[crowd]):
         resource = flows.uses[use]
-        if flows.flying[call] == 0:
+        if flying == 0:
             last = flows.on_start[resource] + flows.on_count[resource] - 1
-            at, moved = flows.place[use], flows.on_use[last]
-            flows.on_call[at] = flows.on_call[last]
-            flows.on_use[at] = moved
-            flows.on_weight[at] = flows.on_weight[last]
-            flows.place[moved] = at
+            at = flows.place[use]
+            if at != last:
+                moved = flows.on_use[last]
+                flows.on_crowd[at] = flows.on_crowd[last]
+                flows.on_use[at] = moved
+                flows.on_weight[at] = flows.on_weight[last]
+                flows.place[moved] = at
             flows.on_count[resource] -= 1
         if flows.on_count[resource] == 0:
             flows.load[resource] = 0.0
@@ -117,56 +136,75 @@ def close_flow(slot: int, call: int, now: float, flows: Flows) -> None:
                 flows.own[resource] -= flows.weight[use]
         if flows.is_dirty[resource] == 0:
             mark_dirty(resource, flows, MAY)
-    if bottleneck < flows.scalar[RESOURCES]:
-        if first:
-            flows.soonest[bottleneck] = NONE
-    elif first:
-        remove(flows.calendar, flows.scalar[RESOURCES] + slot)
-        await_first(call, flows)
-    if flows.flying[call] == 0:
+    if first and bottleneck < flows.scalar[RESOURCES]:
+        flows.soonest[bottleneck] = NONE
+    if flying == 0:
+        if bottleneck >= flows.scalar[RESOURCES]:
+            remove(flows.calendar, flows.scalar[RESOURCES] + slot)
         leave(bottleneck, now, flows)
+        flows.crowd_of[call] = NONE
+        flows.next_crowd[crowd] = flows.scalar[FREE_CROWD]
+        flows.scalar[FREE_CROWD] = crowd
+        return
+    unlink(slot, crowd, flows)
+    if first and bottleneck >= flows.scalar[RESOURCES]:
+        remove(flows.calendar, flows.scalar[RESOURCES] + slot)
+        await_first(crowd, flows)
 
 
-def await_first(call: int, flows: Flows) -> None:
-    """Let the first flow of `call`, which is at its own cap, come up when it is done."""
-    slot = flows.head[call]
+def await_first(crowd: int, flows: Flows) -> None:
+    """Let the first flow of `crowd`, which is at its own cap, come up when it is done."""
+    slot = flows.head[crowd]
     if slot != NONE:
-        due = due_of(slot, call, flows)
+        due = due_of(slot, flows)
         if due < INFINITY:
             put(flows.calendar, flows.scalar[RESOURCES] + slot, due)
         else:
             remove(flows.calendar, flows.scalar[RESOURCES] + slot)
 
 
-def link(slot: int, call: int, flows: Flows) -> None:
-    """Put the flow in `slot` among those of `call`, if any, in the order of their goals."""
-    before, after = NONE if flows.head[call] == NONE else flows.tail[call], NONE
+def link(slot: int, crowd: int, flows: Flows) -> None:
+    """Put the flow in `slot` among those of `crowd`, if any, in the order of their goals."""
+    before, after = NONE if flows.head[crowd] == NONE else flows.tail[crowd], NONE
     while before != NONE and flows.goal[before] > flows.goal[slot]:
         after = before
         before = flows.before[before]
     flows.before[slot] = before
     flows.after[slot] = after
     if before == NONE:
-        flows.head[call] = slot
+        flows.head[crowd] = slot
     else:
         flows.after[before] = slot
     if after == NONE:
-        flows.tail[call] = slot
+        flows.tail[crowd] = slot
     else:
         flows.before[after] = slot
 
 
+def unlink(slot: int, crowd: int, flows: Flows) -> None:
+    """Take the flow in `slot` out of the list of `crowd`."""
+    before, after = flows.before[slot], flows.after[slot]
+    if before == NONE:
+        flows.head[crowd] = after
+    else:
+        flows.after[before] = after
+    if after == NONE:
+        flows.tail[crowd] = before
+    else:
+        flows.before[after] = before
+
+
 def leave(group: int, now: float, flows: Flows) -> None:
-    """One call less in `group`; when it was the last, the count begins anew."""
+    """One crowd less in `group`; when it was the last, the count begins anew."""
     flows.members[group] -= 1
     if flows.members[group] == 0:
         flows.served[group] = 0.0
         flows.anchor[group] = now
 
 
-def note_move(call: int, before: int, flows: Flows) -> None:
-    """Remember which bottleneck `call` had when sharing began."""
-    if flows.moved_from[call] == UNMOVED:
-        flows.moved_from[call] = before
-        flows.moved[flows.scalar[MOVED_COUNT]] = call
+def note_move(crowd: int, before: int, flows: Flows) -> None:
+    """Remember which bottleneck `crowd` had when sharing began."""
+    if flows.moved_from[crowd] == UNMOVED:
+        flows.moved_from[crowd] = before
+        flows.moved[flows.scalar[MOVED_COUNT]] = crowd
         flows.scalar[MOVED_COUNT] += 1

@@ -40,28 +40,29 @@ def settle(now: float, flows: Flows) -> None:
     if flows.scalar[MOVED_COUNT] > 0:
         regroup(now, flows)
     for i in range(flows.scalar[OPENED_COUNT]):
-        slot, call = flows.opened[i], flows.opened_call[i]
-        group = flows.bottleneck[call]
+        slot = flows.opened[i]
+        crowd = flows.crowd[slot]
+        group = flows.bottleneck[crowd]
         if now > flows.anchor[group]:
             flows.goal[slot] += served_at(group, now, flows)
         else:
             flows.goal[slot] += flows.served[group]
-        if flows.head[call] == NONE:  # the only one
-            flows.head[call] = slot
-            flows.tail[call] = slot
+        if flows.head[crowd] == NONE:  # the only one
+            flows.head[crowd] = slot
+            flows.tail[crowd] = slot
             flows.before[slot] = NONE
             flows.after[slot] = NONE
         else:
-            link(slot, call, flows)
+            link(slot, crowd, flows)
         if group < resources:
             if flows.soonest[group] != NONE:
                 flows.soonest[group] = min(flows.soonest[group], flows.goal[slot])
             if flows.is_dirty[group] == 0:
                 mark_dirty(group, flows)
-        elif flows.head[call] == slot:
+        elif flows.head[crowd] == slot:
             if flows.after[slot] != NONE:
                 remove(flows.calendar, resources + flows.after[slot])
-            await_first(call, flows)
+            await_first(crowd, flows)
     flows.scalar[OPENED_COUNT] = 0
     for i in range(flows.scalar[DIRTY_COUNT]):
         resource = flows.dirty[i]
@@ -74,51 +75,57 @@ def settle(now: float, flows: Flows) -> None:
 
 
 def regroup(now: float, flows: Flows) -> None:
-    """Take calls to their new groups, with the bytes that their flows have still to be served."""
+    """Take crowds to their new groups, with the bytes that their flows have still to be served."""
     resources, members = flows.scalar[RESOURCES], flows.members
     count, left = flows.scalar[MOVED_COUNT], 0
     for i in range(count):
-        call = flows.moved[i]
-        before = flows.moved_from[call]
-        if before != NONE and before != flows.bottleneck[call]:
+        crowd = flows.moved[i]
+        before = flows.moved_from[crowd]
+        if before != NONE and before != flows.bottleneck[crowd]:
             served = served_at(before, now, flows)
-            slot = flows.head[call]
+            slot = flows.head[crowd]
+            if before < resources and slot != NONE and flows.goal[slot] <= flows.soonest[before]:
+                flows.soonest[before] = NONE
             while slot != NONE:
                 flows.goal[slot] = max(flows.goal[slot] - served, 0.0)
                 slot = flows.after[slot]
             left += 1
     if left > 0:  # when all is counted
         for i in range(count):
-            call = flows.moved[i]
-            before = flows.moved_from[call]
-            if before != NONE and before != flows.bottleneck[call]:
+            crowd = flows.moved[i]
+            before = flows.moved_from[crowd]
+            if before != NONE and before != flows.bottleneck[crowd]:
                 leave(before, now, flows)
                 if before < resources:
-                    flows.soonest[before] = NONE
                     mark_dirty(before, flows)
-                elif flows.head[call] != NONE:
-                    remove(flows.calendar, resources + flows.head[call])
+                elif flows.head[crowd] != NONE:
+                    remove(flows.calendar, resources + flows.head[crowd])
     for i in range(count):
-        call = flows.moved[i]
-        before, group = flows.moved_from[call], flows.bottleneck[call]
-        flows.moved_from[call] = UNMOVED
-        if before != group:
-            if members[group] == 0:
-                flows.served[group] = 0.0
-                flows.anchor[group] = now
-            elif flows.head[call] != NONE:
-                served = served_at(group, now, flows)
-                slot = flows.head[call]
-                while slot != NONE:
-                    flows.goal[slot] += served
-                    slot = flows.after[slot]
-            members[group] += 1
-            if group >= resources:
-                await_first(call, flows)
-            else:
-                flows.soonest[group] = NONE
-                if flows.is_dirty[group] == 0:
-                    mark_dirty(group, flows)
+        crowd = flows.moved[i]
+        before, group = flows.moved_from[crowd], flows.bottleneck[crowd]
+        flows.moved_from[crowd] = UNMOVED
+        if before == group:
+            continue
+        first = flows.head[crowd]
+        soonest = flows.soonest[group] if group < resources else NONE
+        if members[group] == 0:
+            flows.served[group] = 0.0
+            flows.anchor[group] = now
+            soonest = INFINITY
+        else:
+            served, slot = served_at(group, now, flows), first
+            while slot != NONE:
+                flows.goal[slot] += served
+                slot = flows.after[slot]
+        members[group] += 1
+        if group >= resources:
+            await_first(crowd, flows)
+            continue
+        if soonest != NONE and first != NONE:  # noqa: PLR1714 - no sets in compiled code
+            soonest = min(soonest, flows.goal[first])
+        flows.soonest[group] = soonest
+        if flows.is_dirty[group] == 0:
+            mark_dirty(group, flows)
     flows.scalar[MOVED_COUNT] = 0
 
 
@@ -138,9 +145,9 @@ def first_due(resource: int, flows: Flows) -> float:
     if goal == NONE:
         goal, begin = INFINITY, flows.on_start[resource]
         for i in range(begin, begin + flows.on_count[resource]):
-            call = flows.on_call[i]
-            if flows.bottleneck[call] == resource:
-                goal = min(goal, flows.goal[flows.head[call]])
+            crowd = flows.on_crowd[i]
+            if flows.bottleneck[crowd] == resource:
+                goal = min(goal, flows.goal[flows.head[crowd]])
         flows.soonest[resource] = goal
     due: float = (
         flows.anchor[resource] + max(goal - flows.served[resource], 0.0) / flows.level[resource]

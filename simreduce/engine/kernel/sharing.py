@@ -26,8 +26,8 @@ them is raised, and yet could now have more but for the other.
 Levels closer than `SAME` are one level, the one found first: the rates of equal flows must not
 differ by rounding.
 
-The flows of one call use the same resources, so they have one rate: what is said of a flow here
-holds for all flows of its call at once, and a call weighs as much as they do.
+The flows of one call, a *crowd*, use the same resources, so they have one rate: what is said of a
+flow here holds for all flows of its crowd at once, and a crowd weighs as much as they do.
 
 Flows with one bottleneck form a *group*. They have one rate, so the group counts what each of them
 has been served, and a flow keeps the count at which it is done. A group's count is brought up to
@@ -53,10 +53,10 @@ NEARLY = 1.0 - 1e-9
 """A resource that is loaded less is not full, whatever has been rounded in adding up its load."""
 
 
-def elsewhere(call: int, resource: int, flows: Flows) -> int:
-    """The group that holds the flows of `call` back most, but for `resource`."""
-    least: int = flows.scalar[RESOURCES] + call
-    for use in range(flows.use_start[call], flows.use_start[call + 1]):
+def elsewhere(crowd: int, resource: int, flows: Flows) -> int:
+    """The group that holds the flows of `crowd` back most, but for `resource`."""
+    least: int = flows.scalar[RESOURCES] + crowd
+    for use in range(flows.begin[crowd], flows.end[crowd]):
         other = flows.uses[use]
         if other != resource and flows.level[other] < flows.level[least]:
             least = other
@@ -71,12 +71,12 @@ def full_at(resource: int, flows: Flows) -> float:
     begin, count, weight = flows.on_start[resource], flows.on_count[resource], 0.0
     flows.scalar[WORK] += count
     for i in range(count):
-        call = flows.on_call[begin + i]
-        rate = flows.rate[call]
-        if flows.bottleneck[call] == resource:
-            rate = flows.level[elsewhere(call, resource, flows)]
+        crowd = flows.on_crowd[begin + i]
+        rate = flows.rate[crowd]
+        if flows.bottleneck[crowd] == resource:
+            rate = flows.level[elsewhere(crowd, resource, flows)]
         rates[i] = rate
-        weights[i] = flows.on_weight[begin + i] * flows.flying[call]
+        weights[i] = flows.on_weight[begin + i] * flows.flying[crowd]
         weight += weights[i]
     if count == 0:
         return INFINITY
@@ -158,12 +158,12 @@ def change_level(resource: int, level: float, flows: Flows) -> None:
     flows.level[resource] = level
     begin = flows.on_start[resource]
     for i in range(begin, begin + flows.on_count[resource]):
-        call = flows.on_call[i]
-        old, bottleneck, to = flows.rate[call], flows.bottleneck[call], resource
+        crowd = flows.on_crowd[i]
+        old, bottleneck, to = flows.rate[crowd], flows.bottleneck[crowd], resource
         rate = level
         if bottleneck == resource:
             if level > before:
-                other = elsewhere(call, resource, flows)
+                other = elsewhere(crowd, resource, flows)
                 if flows.level[other] < level:
                     to, rate = other, flows.level[other]
         elif level >= old:
@@ -172,12 +172,12 @@ def change_level(resource: int, level: float, flows: Flows) -> None:
             continue
         if rate == old and to == bottleneck:
             continue
-        flows.rate[call] = rate
+        flows.rate[crowd] = rate
         gain = rate - old if old < INFINITY else rate
         if rate == INFINITY:  # it takes nothing until something limits it
             gain = -old
-        flying = flows.flying[call]
-        for use in range(flows.use_start[call], flows.use_start[call + 1]):
+        flying = flows.flying[crowd]
+        for use in range(flows.begin[crowd], flows.end[crowd]):
             other, weight = flows.uses[use], flows.weight[use] * flying
             if to != bottleneck:
                 if other == bottleneck:
@@ -201,8 +201,8 @@ def change_level(resource: int, level: float, flows: Flows) -> None:
                 ):
                     touch(other, weight, old, rate, flows)
         if to != bottleneck:
-            note_move(call, bottleneck, flows)
-            flows.bottleneck[call] = to
+            note_move(crowd, bottleneck, flows)
+            flows.bottleneck[crowd] = to
     flows.known[resource] = level
 
 
@@ -222,7 +222,7 @@ def find_broken(flows: Flows) -> None:
             if how == MAY:
                 if flows.load[resource] < flows.capacity[resource] * NEARLY:
                     continue
-            elif count == 1 and alone(flows.on_call[flows.on_start[resource]], flows):
+            elif count == 1 and alone(flows.on_crowd[flows.on_start[resource]], flows):
                 continue
         full = full_at(resource, flows)
         if not same(full, level):
@@ -230,12 +230,12 @@ def find_broken(flows: Flows) -> None:
             put(flows.solver, resource, min(full, level))
 
 
-def alone(call: int, flows: Flows) -> bool:
-    """Whether the new flow of `call` meets no other; it is given its rate then."""
-    begin, end = flows.use_start[call], flows.use_start[call + 1]
-    bottleneck = flows.scalar[RESOURCES] + call
+def alone(crowd: int, flows: Flows) -> bool:
+    """Whether the new flow of `crowd` meets no other; it is given its rate then."""
+    begin, end = flows.begin[crowd], flows.end[crowd]
+    bottleneck = flows.scalar[RESOURCES] + crowd
     rate = flows.level[bottleneck]
-    if flows.rate[call] < INFINITY or flows.flying[call] > 1:
+    if flows.rate[crowd] < INFINITY or flows.flying[crowd] > 1:
         return False
     for use in range(begin, end):
         resource = flows.uses[use]
@@ -251,8 +251,8 @@ def alone(call: int, flows: Flows) -> bool:
         if resource == bottleneck:
             flows.own[resource] = flows.weight[use]
     flows.level[bottleneck] = rate
-    flows.bottleneck[call] = bottleneck
-    flows.rate[call] = rate
+    flows.bottleneck[crowd] = bottleneck
+    flows.rate[crowd] = rate
     return True
 
 

@@ -10,12 +10,15 @@ import numpy as np
 import numpy.typing as npt
 
 from simreduce.arrays import AnyInts, Bools, Floats, row_starts
+from simreduce.compiling import notices
 from simreduce.compiling.code import Known
 from simreduce.engine.kernel import compiled
 from simreduce.engine.kernel.advance import advance
 from simreduce.engine.kernel.calendar import NONE, Heap
 from simreduce.engine.kernel.flows import mark_dirty
 from simreduce.engine.kernel.tables import (
+    CROWDS,
+    FREE_CROWD,
     FREE_SLOT,
     INFINITY,
     PATIENCE,
@@ -23,7 +26,6 @@ from simreduce.engine.kernel.tables import (
     SCALARS,
     SLOTS,
     SUBMISSIONS,
-    UNMOVED,
     USED,
     WAITING,
     WORK,
@@ -45,6 +47,11 @@ _KINDS: dict[type, str] = {
 }
 _DTYPE: dict[str, type] = {name: kind for kind, names in _KINDS.items() for name in names.split()}
 """Of the columns that are not int32."""
+
+_BY_CROWD = (
+    "begin", "end", "flying", "bottleneck", "rate", "head", "tail", "next_crowd", "moved",
+    "moved_from",
+)  # fmt: skip
 
 _SPARE = 4
 """What has grown may grow by a fourth before it is copied."""
@@ -97,7 +104,8 @@ class Store:
         columns["on_start"] = [0] * (count + 1)
         columns["on_count"] = [0] * count
         columns["scalar"] = [0] * SCALARS
-        columns["scalar"][FREE_SLOT], columns["scalar"][RESOURCES] = NONE, count
+        columns["scalar"][FREE_SLOT] = columns["scalar"][FREE_CROWD] = NONE
+        columns["scalar"][RESOURCES] = count
         columns["scalar"][PATIENCE] = compiled.PATIENCE
         columns["release_time"] = [INFINITY]
         columns["entries"], columns["released"] = [0, NONE], [0]
@@ -107,16 +115,26 @@ class Store:
         self.state = _state(columns)
 
     def advance(self, now: float, horizon: float) -> tuple[bool, float]:
-        """See the function `advance`. Compiles the kernel when its patience is at an end."""
+        """See the function `advance`. Compiles the kernel when its patience is at an end; compiled,
+        it works slice by slice, and says in between how much is done.
+        """
         if not self.compiled:
             done, time = advance(self.ops, self.state, float(now), float(horizon))
             scalar = self.state.flows.scalar
             if done or scalar[WORK] < scalar[PATIENCE]:
                 return bool(done), float(time)
             self.compile()
+        scalar = self.state.flows.scalar
         arguments = self.ops, self.state, float(now), float(horizon)
-        completed = compiled.kernel()(*arguments, self._time, known=self._known)
-        return bool(completed), float(self._time[0])
+        while True:
+            scalar[PATIENCE] = scalar[WORK] + compiled.SLICE
+            completed = compiled.kernel()(*arguments, self._time, known=self._known)
+            if completed or scalar[WORK] < scalar[PATIENCE]:
+                return bool(completed), float(self._time[0])
+            # Here an interrupt ends the work.
+            share = 1.0 - float(self.state.pending.sum()) / len(self.ops.call)
+            for listener in notices.working:
+                listener(share)
 
     def set_capacity(self, resource: int, capacity: float) -> None:
         """A resource gives as much from now on."""
@@ -127,7 +145,6 @@ class Store:
         """Go on with arrays, and the compiled kernel."""
         if not self.compiled:
             self.compiled = True
-            self.state.flows.scalar[PATIENCE] = int(np.iinfo(np.int64).max)
             self.ops, self.state = as_arrays(self.ops), as_arrays(self.state)
 
     def append(
@@ -297,18 +314,15 @@ class Store:
         return self._spare[name][:count]
 
     def _grow_slots(self, old: dict[str, Any], more: int) -> None:
-        """Room for more ops in flight."""
+        """Room for more ops in flight, and as many crowds."""
         resources, used = len(old["capacity"]), int(old["scalar"][SLOTS])
-        for name in (
-            "slot_op",
-            "next_slot",
-            "goal",
-            "after",
-            "before",
-            "opened",
-            "opened_call",
-        ):
+        for name in ("slot_op", "next_slot", "crowd", "goal", "after", "before", "opened"):
             old[name] = self._longer(name, old[name], used, more)
+        crowds = int(old["scalar"][CROWDS])
+        for name in _BY_CROWD:
+            old[name] = self._longer(name, old[name], crowds, more)
+        for name in ("level", "served", "anchor", "members"):
+            old[name] = self._longer(name, old[name], resources + crowds, more)
         old["taken"] = self._longer("taken", old["taken"], 0, more)
         calendar = old["calendar"]
         columns = {
@@ -319,13 +333,8 @@ class Store:
 
     def _grow_calls(self, old: dict[str, Any], calls: Calls) -> None:
         """Room for the flows of more calls."""
-        resources, count, more = len(old["capacity"]), len(old["rate"]), len(calls.cap)
-        for name in ("bottleneck", "rate", "head", "tail", "moved"):
-            old[name] = self._longer(name, old[name], count, more)
-        for name in ("level", "served", "anchor", "members"):
-            old[name] = self._longer(name, old[name], resources + count, more)
-        old["flying"] = self._joined("flying", old["flying"], _full(more, 0))
-        old["moved_from"] = self._joined("moved_from", old["moved_from"], _full(more, UNMOVED))
+        crowds = _full(len(calls.cap), NONE)
+        old["crowd_of"] = self._joined("crowd_of", old["crowd_of"], crowds)
         starts = calls.use_start[1:] + old["use_start"][-1]
         old["use_start"] = self._joined("use_start", old["use_start"], starts)
         used = len(old["uses"])
@@ -336,7 +345,7 @@ class Store:
             self._spread(old)
 
     def _spread(self, old: dict[str, Any]) -> None:
-        """Room in `on_call` for every use of every resource, should it have too little."""
+        """Room in `on_crowd` for every use of every resource, should it have too little."""
         start = np.asarray(old["on_start"], dtype=np.int64)
         need = np.bincount(np.asarray(old["uses"]), minlength=len(start) - 1)
         if (need <= np.diff(start)).all():
@@ -347,7 +356,7 @@ class Store:
         rows = np.repeat(np.arange(len(count)), count)
         within = np.arange(len(rows)) - row_starts(count)[rows]
         source, target = start[rows] + within, new[rows] + within
-        for name in ("on_call", "on_use", "on_weight"):
+        for name in ("on_crowd", "on_use", "on_weight"):
             column = np.zeros(new[-1], dtype=_DTYPE.get(name, np.int32))
             column[target] = np.asarray(old[name])[source]
             old[name] = column if self.compiled else column.tolist()

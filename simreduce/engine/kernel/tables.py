@@ -27,14 +27,15 @@ SLOTS, FREE_SLOT, DIRTY_COUNT, MOVED_COUNT, OPENED_COUNT, RESOURCES, SUBMISSIONS
     5,
     6,
 )
-WORK, PATIENCE = 7, 8  # calls that were looked at to share resources, and how many may be
-SCALARS = 9
+WORK, PATIENCE = 7, 8  # ops due and crowds looked at so far, and how many may be
+CROWDS, FREE_CROWD = 9, 10
+SCALARS = 11
 
 # Indices into Queues.entries.
 USED, FREE = 0, 1
 
 UNMOVED = -2
-"""In Flows.moved_from: the call has the bottleneck that it had."""
+"""In Flows.moved_from: the crowd has the bottleneck that it had."""
 
 Array = Any  # a list when interpreted, a numpy array when compiled
 
@@ -77,7 +78,9 @@ class Queues(NamedTuple):
 
 
 class Flows(NamedTuple):
-    """Who shares what, and what is due when; see `sharing`. The flows of one call have one rate."""
+    """Who shares what, and what is due when; see `sharing`. The flows of one call, a *crowd*, share as
+    one.
+    """
 
     calendar: Heap  # what is due: R groups of flows, by resource, then slots
     # by resource
@@ -85,7 +88,7 @@ class Flows(NamedTuple):
     load: Array  # bytes/s that its flows take
     own: Array  # weights of the flows whose bottleneck it is
     soonest: Array  # bytes, the least goal of those flows, or NONE if it is not known
-    on_start: Array  # where its calls that have flows begin in `on_call`
+    on_start: Array  # where its crowds begin in `on_crowd`
     on_count: Array
     dirty: Array  # resources whose flows must be shared anew, each once
     is_dirty: Array
@@ -93,35 +96,40 @@ class Flows(NamedTuple):
     was: Array  # its level when sharing began, or NONE
     width: Array  # weights of the flows that could go as fast as its key in `solver`, or less
     solver: Heap  # resources whose level may be wrong
-    # by group: a resource and the calls whose bottleneck it is, then calls at their own cap
+    # by group: a resource and the crowds whose bottleneck it is, then crowds at their own cap
     level: Array  # bytes/s, the rate of every flow in the group; inf if the resource is not full
     served: Array  # bytes that each flow of the group has moved since it is in use
     anchor: Array  # s, when `served` was counted last
-    members: Array  # calls that have flows
+    members: Array  # crowds
     # by call
     use_start: Array
+    crowd_of: Array  # the crowd of its flows, or NONE if it has none
+    # by crowd, the flows of one call; numbers are used again, so that columns stay small
+    begin: Array  # where its uses begin and end
+    end: Array
     flying: Array  # flows
     bottleneck: Array  # the group of its flows
     rate: Array  # bytes/s of each of them
     head: Array  # the slots of its flows, a doubly linked list in the order of their goals
     tail: Array
-    moved: Array  # calls whose bottleneck has changed since sharing began
-    moved_from: Array  # by call: the bottleneck before, or UNMOVED
+    next_crowd: Array  # the crowds that are free: a linked list
+    moved: Array  # crowds whose bottleneck has changed since sharing began
+    moved_from: Array  # by crowd: the bottleneck before, or UNMOVED
     # by slot
+    crowd: Array  # what the flow belongs to
     goal: Array  # the flow is done when its group has served that much
     after: Array
     before: Array
-    opened: Array  # slots of flows that are not among those of their call yet
-    opened_call: Array  # their calls
+    opened: Array  # slots of flows that have joined a crowd, but are not in its list yet
     # by use of a call
     uses: Array  # resources
     weight: Array  # capacity a flow takes per byte of its rate
-    place: Array  # its index in `on_call`, while the call has flows
-    # by use of a call that has flows, resource by resource
-    on_call: Array
+    place: Array  # its index in `on_crowd`, while the call has flows
+    # by use of a crowd, resource by resource
+    on_crowd: Array
     on_use: Array
     on_weight: Array
-    # room for the calls of one resource
+    # room for the crowds of one resource
     room_rate: Array
     room_weight: Array
 
