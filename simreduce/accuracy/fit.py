@@ -8,27 +8,37 @@ from typing import Any
 
 import numpy as np
 
-from simreduce.arrays import Floats
+from simreduce.arrays import AnyInts, Floats
 from simreduce.calibrate.fit import INLIER, Constant, Fit, find_slopes, fit_constants, weights
 from simreduce.calibrate.nccl import nccl_names, with_values
-from simreduce.engine.calibration import LINK_KINDS, PROTOCOLS, NcclConstants
-from simreduce.plan import Plan
+from simreduce.engine.calibration import NVLS, PROTOCOLS, NcclConstants
+from simreduce.plan import Executor, Kind, Plan
+from simreduce.plan.plan import CHANNELS, LAST, SWITCHED
 from simreduce.setup import Setup
-from simreduce.tune.bench import seconds_per_call
+from simreduce.tune.bench import posts, seconds_per_call
 
-_UNCERTAIN = {"launch": 0.5, "start": 0.5, "latency": 0.4, "efficiency": 0.2, "channel_rate": 0.3}
+_UNCERTAIN = {
+    "launch": 0.5,
+    "post": 0.5,
+    "start": 0.5,
+    "latency": 0.4,
+    "efficiency": 0.2,
+    "channel_rate": 0.3,
+}
 """How well a constant is known before, by the first word of its name, as a logarithm."""
 _NOISE = 0.08
 """What a measurement is off by itself, as a logarithm."""
 _FARTHEST = 6.0
 """Factor from the start to the bounds of a constant."""
-_EACH = "nccl.launch_each"
-_LAUNCH = ("nccl.launch", *(f"nccl.start.{protocol}" for protocol in PROTOCOLS))
+_CHANNEL = "nccl.launch_channel"
+_LAUNCH = ("nccl.launch", *(f"nccl.start.{protocol}" for protocol in (*PROTOCOLS, NVLS)))
 """Constants that add to the time: they need no simulation."""
+_ADDED = (*_LAUNCH, _CHANNEL, "nccl.launch_each", "nccl.post")
 _NO_LAUNCH: dict[str, Any] = {
     "launch": 0.0,
     "launch_each": 0.0,
-    "start": dict.fromkeys(PROTOCOLS, 0.0),
+    "launch_channel": 0.0,
+    "start": dict.fromkeys((*PROTOCOLS, NVLS), 0.0),
 }
 SIZES = (0, 64 << 10, 1 << 20, 8 << 20, 64 << 20)
 """Bytes at which another spread begins."""
@@ -59,25 +69,46 @@ class Case:
         """Seconds with these constants."""
         calibration = replace(self.setup.calibration, nccl=constants)
         result = self.setup.but(calibration=calibration).simulate(self.plan)
-        return constants.per_call(seconds_per_call(self.plan, result), self.gpus)
+        return constants.per_call(seconds_per_call(self.plan, result), self.gpus, self.posts)
+
+    @property
+    def channels(self) -> int:
+        """Channels of the kernels that the plan launches, one after another."""
+        return int((self._launches % LAST // CHANNELS + 1).sum())
+
+    @property
+    def posts(self) -> int:
+        """Sends and receives that each GPU posts."""
+        return posts(self.plan)
+
+    @property
+    def _launches(self) -> AnyInts:
+        launches = (self.plan.kind == Kind.INPUT) & (self.plan.executor != Executor.TF)
+        channels: AnyInts = self.plan.stream[launches] // len(self.plan.devices)
+        return channels
 
     @property
     def names(self) -> tuple[str, ...]:
         """The constants that may matter."""
-        executors = {int(e) for e in self.plan.executor if e}
-        protocols = {PROTOCOLS[e - 1] for e in executors}
-        machine, shape = self.setup.topology, self.setup.layout
-        kinds = {self.link, *(["nvls"] if shape.reducers else [])}
-        if any(link.link_class.startswith("nvlink") for link in machine.links):
+        protocols = {PROTOCOLS[e - 1] for e in self.plan.executor.tolist() if e}
+        switched = bool((self._launches >= SWITCHED).any())
+        kinds = {self.link, *([NVLS] if switched else [])}
+        if any(link.link_class.startswith("nvlink") for link in self.setup.topology.links):
             kinds.add("nvlink")
         elif self.link == "net":
             kinds |= {"pci", "shm"}
-        return tuple(
-            name
-            for name in nccl_names()
-            if not (parts := set(name.split(".")[2:]))
-            or (parts & protocols and (not parts & set(LINK_KINDS) or parts & kinds))
-        )
+        known = {
+            "start": {NVLS} if switched else protocols,
+            "channel_rate": {NVLS, *protocols} if switched else protocols,
+        }
+
+        def matters(name: str) -> bool:
+            _, key, *parts = name.split(".")
+            if len(parts) == 2:
+                return parts[0] in kinds and parts[1] in protocols
+            return parts[0] in known[key] if parts else key != "post" or self.posts > 0
+
+        return tuple(name for name in nccl_names() if matters(name))
 
 
 class Predictor:
@@ -96,10 +127,11 @@ class Predictor:
         found = []
         for case, names, known in zip(self._cases, self._names, self._known, strict=True):
             launch = sum(every[name] for name in names if name in _LAUNCH)
-            key = tuple(every[name] for name in names if name not in (*_LAUNCH, _EACH))
+            launch += every[_CHANNEL] * case.channels
+            key = tuple(every[name] for name in names if name not in _ADDED)
             if key not in known:
                 known[key] = case.predict(replace(constants, **_NO_LAUNCH))
-            found.append(constants.per_call(launch + known[key], case.gpus))
+            found.append(constants.per_call(launch + known[key], case.gpus, case.posts))
         return found
 
 

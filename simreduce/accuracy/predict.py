@@ -21,7 +21,7 @@ from simreduce.published import PublishedTable
 from simreduce.setup import Setup
 from simreduce.strategy import Strategy, parse_strategy
 from simreduce.topology import Topology, load_topology, shipped
-from simreduce.tune.bench import DIVIDED, seconds_per_call, tensor
+from simreduce.tune.bench import DIVIDED, posts, seconds_per_call, tensor
 from simreduce.tune.folding import folded
 from simreduce.workers import in_processes
 from simreduce.workload import Workload
@@ -187,7 +187,7 @@ def _predict(point: Point, setup: Setup, text: str) -> Point:
     workload = tensor(point.nbytes, dtype, shape.n if collective in DIVIDED else 1)
     plan, result = _simulate(setup, strategy, workload)
     gpus = gpus_of_a_process(point.table, shape)
-    seconds = setup.constants.nccl.per_call(seconds_per_call(plan, result), gpus)
+    seconds = setup.constants.nccl.per_call(seconds_per_call(plan, result), gpus, posts(plan))
     low, high = setup.interval(point.nbytes, seconds) or (0.0, 0.0)
     return replace(
         point,

@@ -68,7 +68,8 @@ def run(
     each = len(given) if collective == "all_gather" else 1
     nbytes = int(given.elements.max(initial=0)) * each * dtypes.SIZES[given.dtype]
     how = decided(layout, ranks, collective, nbytes, wanted)
-    with executed_by_nccl(b, how.protocol, [*given, *before]) as launch:
+    channel = nccl_p2p.launched(how, collective, len(given) * layout.machines)
+    with executed_by_nccl(b, how.protocol, [*given, *before], channel) as launch:
         if how.algorithm in ("nvls", "nvlstree"):
             return nccl_nvls.all_reduce(b, given, nccl_nvls.boxes(layout, ranks), how, launch)
         if how.algorithm == "tree":
@@ -84,13 +85,14 @@ def run(
 
 @contextmanager
 def executed_by_nccl(
-    b: PlanBuilder, protocol: str, values: Sequence[Value]
+    b: PlanBuilder, protocol: str, values: Sequence[Value], channel: int = 0
 ) -> Iterator[tuple[int, ...]]:
     """Ops appended inside are NCCL's. What it gives is done when all `values` are there and the
-    kernels run.
+    kernels run, on the channels that `channel` stands for (`merged_channel`).
     """
     before, b.executor = b.executor, _EXECUTORS[protocol]
+    first = values[0].device
     try:
-        yield (b.barrier(values[0].device, [value.op for value in values]),)
+        yield (b.barrier(first, [value.op for value in values], b.stream(first, channel)),)
     finally:
         b.executor = before

@@ -56,20 +56,21 @@ def all_reduce(
 ) -> Values:
     """The sum on every rank."""
     heads, sums, made = len(found[0][1]), [], []
+    stages = [merged_channel(stage, how.channels) for stage in range(4)]
     count = _chunks(given, len(found), heads * how.channels)
     for switch, places in found:
         own = given[np.array(places)].cut(count)  # by head and piece
         there = np.full(own.shape, switch)
-        rose = b.copies(own, there, stream=b.streams(own.device, 0), after=after)
+        rose = b.copies(own, there, stream=b.streams(own.device, stages[0]), after=after)
         part = b.adds([rose[head, ...] for head in range(heads)]).cut(heads).swapaxes(0, 1)
-        sums.append(b.copies(part, own.device, stream=b.streams(own.device, 1)))
+        sums.append(b.copies(part, own.device, stream=b.streams(own.device, stages[1])))
     across = _across(b, Values.stack(sums, axis=2)) if len(found) > 1 else sums[0][..., None]
     for node, (switch, _) in enumerate(found):
         held = across[..., node]
         there = np.full(held.shape, switch)
-        back = b.copies(held, there, stream=b.streams(held.device, 2))
+        back = b.copies(held, there, stream=b.streams(held.device, stages[2]))
         whole = b.joins(back.swapaxes(0, 1))[None]
-        made.append(b.copies(whole, held.device, stream=b.streams(held.device, 3)))
+        made.append(b.copies(whole, held.device, stream=b.streams(held.device, stages[3])))
     order = np.argsort([place for _, places in found for place in places])
     return b.joins(Values.concatenate(made)[order])
 

@@ -10,12 +10,55 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from simreduce import dtypes
+from simreduce.arrays import Ints
 from simreduce.layouts import Decision
 from simreduce.plan import PlanBuilder, Values
-from simreduce.plan.plan import merged_channel
+from simreduce.plan.plan import SWITCHED, merged_channel
 
 _AT_ONCE = 8
 """Peers that a rank sends to at the same time, at most."""
+
+_MOST = 32
+"""Channels that the sends of one rank share, at most, unless one alone has more."""
+
+
+def launched(how: Decision, collective: str, ranks: int) -> int:
+    """The channel that stands for all channels of a collective's kernels. Those of an all-to-all
+    have as many for each peer, itself included.
+    """
+    blocks = how.channels
+    if collective == "all_to_all":
+        blocks = min(blocks * ranks, max(blocks, _MOST))
+    switched = how.algorithm in ("nvls", "nvlstree")
+    return merged_channel(0, blocks) + (SWITCHED if switched else 0)
+
+
+def _send(
+    b: PlanBuilder,
+    values: Values,
+    to: Ints,
+    how: Decision,
+    number: Ints | int,
+    after: Sequence[int],
+) -> Values:
+    """The values on the devices `to`, over connections of these numbers. A last channel that is not
+    filled is done before the others.
+    """
+    part = how.part // dtypes.SIZES[values.dtype]
+    full = int(values.elements.max(initial=0)) // part if part else 0
+    if not 0 < full < how.channels:
+        stream = b.streams(values.device, merged_channel(0, how.channels) + number)
+        return b.copies(values, to, stream=stream, after=after)
+    middle = np.minimum(values.lo + full * part, values.hi)
+    made = []
+    for lo, hi, channel in (
+        (values.lo, middle, merged_channel(0, full)),
+        (middle, values.hi, merged_channel(_AT_ONCE, how.channels - full)),
+    ):
+        stream = b.streams(values.device, channel + number)
+        made.append(b.copies(values.view(lo, hi), to, stream=stream, after=after))
+    return b.joins(Values.stack(made, axis=-1))
 
 
 def all_to_all(
@@ -29,13 +72,10 @@ def all_to_all(
     n = len(given)
     ranks, peers = np.arange(n), np.arange(1, n)
     rounds = min(n - 1, _AT_ONCE)
-    blocks = how.channels  # of each pair
     part = given.cut(n)
     target = (ranks[:, None] + peers) % n
-    channel = merged_channel(0, blocks) + peers % rounds
     sent = part[ranks[:, None], target]
-    stream = b.streams(sent.device, channel)
-    moved = b.copies(sent, given.device[target], stream=stream, after=after)
+    moved = _send(b, sent, given.device[target], how, peers % rounds, after)
     own = b.slices(part[ranks, ranks])
     # Rank r hears from r - k in round k.
     source = (ranks[:, None] - peers) % n
@@ -53,6 +93,5 @@ def send_receive(
 ) -> Values:
     """By rank, what the rank before it gave; the first hears from the last."""
     n = len(given)
-    stream = b.streams(given.device, merged_channel(0, how.channels))
-    moved = b.copies(given, np.roll(given.device, -1), stream=stream, after=after)
+    moved = _send(b, given, np.roll(given.device, -1), how, 0, after)
     return moved[(np.arange(n) - 1) % n]

@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 from simreduce import units
-from simreduce.engine.calibration import LINK_KINDS, PROTOCOLS, NcclConstants
+from simreduce.engine.calibration import LINK_KINDS, NVLS, PROTOCOLS, NcclConstants
 from simreduce.formats import (
     BANDWIDTH,
     LATENCY,
@@ -29,24 +29,28 @@ NCCL = Format(
     Field("launch", LATENCY, "From the last GPU's arrival to the first step, with a process for"
           " each GPU."),
     Field("launch_each", LATENCY, "More of it for each GPU of a machine that one process drives."),
-    Field("start", MapOf(LATENCY, PROTOCOLS, "PROTOCOL"), f"More of it{_BY_PROTOCOL}."),
+    Field("launch_channel", LATENCY, "More of it for each channel of a collective."),
+    Field("post", LATENCY, "What a process takes to issue a send or a receive."),
+    Field("start", MapOf(LATENCY, (*PROTOCOLS, NVLS), "PROTOCOL"),
+          f"More of it{_BY_PROTOCOL}, nvls."),
     Field("latency", MapOf(MapOf(LATENCY, PROTOCOLS, "PROTOCOL"), LINK_KINDS, "LINK"),
           f"Of a step, by link{_BY_PROTOCOL}."),
     Field("efficiency", MapOf(MapOf(_SHARE, PROTOCOLS, "PROTOCOL"), LINK_KINDS, "LINK"),
           f"Part of a link's achievable rate, flags of the protocol included{_BY_PROTOCOL}."),
-    Field("channel_rate", MapOf(BANDWIDTH, PROTOCOLS, "PROTOCOL"),
-          f"Bytes of data a second that one channel moves at most{_BY_PROTOCOL}."),
+    Field("channel_rate", MapOf(BANDWIDTH, (*PROTOCOLS, NVLS), "PROTOCOL"),
+          f"Bytes of data a second that one channel moves at most{_BY_PROTOCOL}, nvls."),
     Field("spread", MapOf(MapOf(number(0, 10), key="SIZE"), LINK_KINDS, "LINK"),
           "Half width of a prediction's 80 % interval, as a logarithm, from a size on and by the"
           ' slowest link: `"64 KiB" = 0.2`.'),
 )  # fmt: skip
+_PLAIN = ("launch", "launch_each", "launch_channel", "post")
 _PAIRED = ("latency", "efficiency")
 
 
 def read_nccl(table: Values, faults: Faults) -> NcclConstants:
     """The constants of a table that `NCCL` has read."""
     found = NcclConstants()
-    plain = {key: table[key] for key in ("launch", "launch_each") if table[key] is not None}
+    plain = {key: table[key] for key in _PLAIN if table[key] is not None}
     for key in ("start", "channel_rate"):
         plain[key] = {**getattr(found, key), **(table[key] or {})}
     for key in _PAIRED:
@@ -72,7 +76,7 @@ def write_nccl(constants: NcclConstants) -> dict[str, Any]:
         return {}
     table: dict[str, Any] = {
         key: units.exact_duration(getattr(constants, key))
-        for key in ("launch", "launch_each")
+        for key in _PLAIN
         if getattr(constants, key) != getattr(before, key)
     }
     for key in ("start", "latency", "efficiency", "channel_rate"):
@@ -95,7 +99,7 @@ def _exact(key: str) -> Callable[[float], object]:
 def nccl_names(constants: NcclConstants | None = None) -> dict[str, float]:
     """Every constant by its dotted name in the file, in SI units."""
     found = constants or NcclConstants()
-    names = {"nccl.launch": found.launch, "nccl.launch_each": found.launch_each}
+    names = {f"nccl.{key}": getattr(found, key) for key in _PLAIN}
     for key in ("start", "latency", "efficiency", "channel_rate"):
         for parts, value in getattr(found, key).items():
             path = (parts,) if isinstance(parts, str) else parts

@@ -60,6 +60,7 @@ LINK_KINDS = ("nvlink", "pci", "shm", "net", "nvls")
 and NVSwitches that sum and multicast.
 """
 
+NVLS = "nvls"
 PROTOCOLS = ("simple", "ll", "ll128")
 """NCCL's protocols. LL moves a flag of 4 bytes with every 4 bytes, LL128 one of 8 with every 120.
 """
@@ -95,19 +96,28 @@ def _by_link(table: Mapping[str, Mapping[str, float]], unit: float) -> dict[tupl
 class NcclConstants:
     """What NCCL's collectives cost besides the wires, by link kind and protocol.
 
-    A collective begins `launch` seconds after its last GPU has arrived, and `start[protocol]` later
-    still. A step takes `latency[link, protocol]` seconds before its bytes move, and on a network
-    those of the wires and switches besides. Bytes move at
-    `efficiency[link, protocol]` of the achievable rate of every link on the way, flags included,
-    and at most at `channel_rate[protocol]` bytes/s of data on one channel. A block that receives
-    what it does not send on copies it out, and its next send waits for `copy_out[link]` of the time
-    that the send to it took. In a tree, a send over a network takes `join[protocol]` seconds more.
-    The first 4 KiB that a block sends by LL count `first_pass` times more: its threads wait for all
-    of their lines, and later passes overlap. (V100 and A100: 4 KiB take 1.4 to 1.6 us longer than
-    8 bytes, at 5 GB/s.)
+    A collective begins `launch` seconds after its last GPU has arrived, `launch_channel` later for
+    each of its channels, and `start[protocol]` later still. A step takes `latency[link, protocol]`
+    seconds before its bytes move, and on a network those of the wires and switches besides. Bytes
+    move at `efficiency[link, protocol]` of the achievable rate of every link on the way, flags
+    included, and at most at `channel_rate[protocol]` bytes/s of data on one channel. A block that
+    receives what it does not send on copies it out, and its next send waits for `copy_out[link]` of
+    the time that the send to it took. In a tree, a send over a network takes `join[protocol]`
+    seconds more. The first 4 KiB that a block sends by LL count `first_pass` times more: its
+    threads wait for all of their lines, and later passes overlap. (V100 and A100: 4 KiB take 1.4 to
+    1.6 us longer than 8 bytes, at 5 GB/s.)
+
+    Kernels that have switches sum begin `start["nvls"]` later, and move at most
+    `channel_rate["nvls"]` on a channel. Their latencies do not overlap: the warps of a stage wait
+    for each other before every chunk.
+
+    On V100 and A100 a call takes 1.0 to 1.4 us longer for each channel, whatever the collective,
+    the protocol and the number of GPUs: all-reduces of 2 and 8 GPUs, all-gathers and broadcasts on
+    1 to 24 channels. On H100 channels cost nothing that shows.
 
     A process that drives all GPUs of a machine needs `launch` and `launch_each` seconds for each of
-    them to issue a call, while they still work on the one before (`per_call`).
+    them to issue a call, and `post` for each send or receive, while they still work on the call
+    before (`per_call`).
     `spread[link, bytes]` says how sure a prediction is whose slowest link is of that kind, from
     that many bytes on: with 80 % the time is within a factor of exp(+-spread).
 
@@ -117,7 +127,7 @@ class NcclConstants:
 
     launch: float = 8e-6
     start: Mapping[str, float] = field(
-        default_factory=lambda: {"simple": 5e-6, "ll": 0.0, "ll128": 5e-6}
+        default_factory=lambda: {"simple": 5e-6, "ll": 0.0, "ll128": 5e-6, NVLS: 10e-6}
     )
     latency: Mapping[tuple[str, str], float] = field(
         default_factory=lambda: _by_link(_LATENCY, 1e-6)
@@ -126,19 +136,25 @@ class NcclConstants:
         default_factory=lambda: _by_link(_EFFICIENCY, 1.0)
     )
     channel_rate: Mapping[str, float] = field(
-        default_factory=lambda: {"simple": 24e9, "ll": 5e9, "ll128": 16e9}
+        default_factory=lambda: {"simple": 24e9, "ll": 5e9, "ll128": 16e9, NVLS: 20e9}
     )
     launch_each: float = 3e-6
+    launch_channel: float = 0.5e-6
+    post: float = 0.15e-6
     copy_out: Mapping[str, float] = field(default_factory=lambda: dict(_COPY_OUT))
     join: Mapping[str, float] = field(default_factory=lambda: dict(_JOIN))
     first_pass: float = 0.8
     spread: Mapping[tuple[str, int], float] = field(default_factory=dict)
 
-    def per_call(self, seconds: float, gpus: int) -> float:
+    def per_call(self, seconds: float, gpus: int, posts: int = 0) -> float:
         """Seconds of one of many calls in a row that take the GPUs so long, where one process
-        drives `gpus` of them on each machine (0: one process for each GPU).
+        drives `gpus` of them on each machine (0: one process for each GPU) and posts so many sends
+        and receives for each.
         """
-        return max(seconds, self.launch + self.launch_each * gpus) if gpus else seconds
+        if not (gpus or posts):
+            return seconds
+        each = self.launch_each if gpus else 0.0
+        return max(seconds, self.launch + (each + self.post * posts) * max(gpus, 1))
 
     def interval(self, link: str, nbytes: int, seconds: float) -> tuple[float, float] | None:
         """The ends of the 80 % interval of a prediction; None if nothing is known of its errors."""

@@ -30,18 +30,20 @@ class Wiring(Protocol):
 
 class Decision(NamedTuple):
     """How NCCL does one collective; "" and 0 leave it open. `step` is an eighth of the buffer of
-    Simple, in bytes.
+    Simple, in bytes; `part` what a send gives to each channel before it takes another (0: all
+    channels carry as much).
     """
 
     algorithm: str = ""  # ring, tree, nvls or nvlstree; of an all-to-all, p2p
     protocol: str = ""  # simple, ll or ll128
     channels: int = 0
     step: int = 1 << 19
+    part: int = 0
 
     @property
     def is_open(self) -> bool:
         """Whether something is left open."""
-        return not all(self)
+        return not (self.algorithm and self.protocol and self.channels)
 
 
 OPEN = Decision()

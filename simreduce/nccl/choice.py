@@ -36,7 +36,8 @@ SENDS = ("all_to_all", "send_receive")
 @dataclass(frozen=True, slots=True)
 class Choice:
     """What runs. `channels` are those that run, `seconds` is the planner's own estimate (nan where
-    it makes none), and `why` says in words how it was decided.
+    it makes none), and `why` says in words how it was decided. A send fills a channel with `part`
+    bytes before it takes another; 0 if all of its channels carry as much.
     """
 
     algorithm: str
@@ -45,6 +46,7 @@ class Choice:
     threads: int = 512
     seconds: float = math.nan
     why: str = ""
+    part: int = 0
 
     @property
     def text(self) -> str:
@@ -271,7 +273,8 @@ def _sends(at: Plan, collective: str, nbytes: int) -> Choice:
         pair //= 2
     older = at.settings.version < (2, 19) and at.facts.nodes == 1
     part = _P2P_PART if older else max(found.chunk // 8, 1)
-    pair = max(min(pair, -(-each // part)), 1)
+    filled = -(-each // part)
+    pair, part = (max(filled, 1), part) if filled <= pair else (pair, 0)
     protocol = "ll" if each <= _P2P_LL else "simple"
     why = f"sends of {units.format_size(each)} over {units.plural(pair, 'channel')} each"
-    return Choice("p2p", protocol, pair, 640, math.nan, why)
+    return Choice("p2p", protocol, pair, 640, math.nan, why, part)

@@ -47,4 +47,5 @@ class Decide:
             algorithm=algorithm or found.algorithm,
             protocol=protocol or found.protocol,
             channels=wanted.channels or found.channels,
+            part=0 if wanted.channels else found.part,
         )

@@ -65,11 +65,13 @@ class PlanBuilder(OpList):
         """Zero padding for the addresses [lo, hi)."""
         return self.input(device, lo, hi, dtype, contributor=ZEROS)
 
-    def barrier(self, device: int, after: Sequence[int]) -> int:
+    def barrier(self, device: int, after: Sequence[int], stream: int = NO_STREAM) -> int:
         """An empty INPUT that exists once all the ops `after` are done; its id, for the `after` of
         others.
         """
-        return self.input(device, 0, 0, contributor=ZEROS, after=after).op
+        return self._append(
+            Kind.INPUT, device, 0, 0, 0, (), arg=ZEROS, after=after, stream=stream
+        ).op
 
     def slice(self, value: Value, lo: int, hi: int, *, after: Sequence[int] = ()) -> Value:
         """Narrow `value` to [lo, hi) by an op of its own (a view in an operand needs none), after

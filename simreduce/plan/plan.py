@@ -41,7 +41,9 @@ CHANNELS = 64
 
 
 def merged_channel(number: int, blocks: int) -> int:
-    """The channel that stands for `blocks` channels of NCCL that do the same."""
+    """The channel that stands for `blocks` channels of NCCL that do the same; of what launches
+    kernels, all of their channels.
+    """
     return number + CHANNELS * (blocks - 1)
 
 
@@ -49,6 +51,9 @@ LAST = CHANNELS * CHANNELS
 """Added to the channel of a send whose receiver does not send it on: the block there copies it to
 the user's buffer, and its own next send waits.
 """
+
+SWITCHED = LAST
+"""Added to the channel of a launch of kernels that have switches sum."""
 
 JOINED = 2 * LAST
 """Added to the channel of a send in a tree, whose blocks hear from several others or serve them."""

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from math import inf
 
-from simreduce.engine.calibration import LINK_KINDS, PROTOCOLS, NcclConstants
+from simreduce.engine.calibration import LINK_KINDS, NVLS, PROTOCOLS, NcclConstants
 from simreduce.plan import Contract, Plan, PlanBuilder
 from simreduce.topology import Cable, Node, NodeKind, Topology, build
 
@@ -77,9 +77,10 @@ def copy_plan(topology: Topology, *hops: tuple[int, int], elements: int = ELEMEN
 
 FREE_NCCL = NcclConstants(
     launch=0.0,
-    start=dict.fromkeys(PROTOCOLS, 0.0),
+    launch_channel=0.0,
+    start=dict.fromkeys((*PROTOCOLS, NVLS), 0.0),
     latency={(link, p): 0.0 for link in LINK_KINDS for p in PROTOCOLS},
     efficiency={(link, p): 1.0 for link in LINK_KINDS for p in PROTOCOLS},
-    channel_rate=dict.fromkeys(PROTOCOLS, inf),
+    channel_rate=dict.fromkeys((*PROTOCOLS, NVLS), inf),
 )
 """NCCL costs nothing besides the wires."""

@@ -25,7 +25,7 @@ from simreduce.engine import (
     Processor,
     Runtime,
 )
-from simreduce.engine.calibration import LINK_KINDS, PROTOCOLS, NcclConstants
+from simreduce.engine.calibration import LINK_KINDS, NVLS, PROTOCOLS, NcclConstants
 from simreduce.engine.runtime import Call
 from simreduce.plan import Executor, Kind, Plan, PlanBuilder, Value
 from simreduce.testing.small import NO_CONTRACT
@@ -189,10 +189,11 @@ def nccl_constants(draw: st.DrawFn, figures: Figures) -> NcclConstants:
 
     return NcclConstants(
         launch=draw(figures.delay),
-        start=each(PROTOCOLS, figures.delay),
+        launch_channel=draw(figures.delay),
+        start=each((*PROTOCOLS, NVLS), figures.delay),
         latency=each(keys, figures.delay),
         efficiency=each(keys, st.sampled_from([0.25, 0.5, 1.0])),
-        channel_rate=each(PROTOCOLS, figures.bandwidth),
+        channel_rate=each((*PROTOCOLS, NVLS), figures.bandwidth),
     )
 
 

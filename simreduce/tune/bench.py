@@ -330,6 +330,12 @@ def seconds_per_call(plan: Plan, result: Result) -> float:
     return float(result.start[copies].min() + busy.max())
 
 
+def posts(plan: Plan) -> int:
+    """Sends and receives that each GPU posts in a call, itself among its peers."""
+    ranks = len(np.unique(plan.contract.device)) * plan.machines
+    return {"all_to_all": 2 * ranks, "send_receive": 2}.get(plan.contract.collective, 0)
+
+
 def _row(at: _Setting, strategy: Strategy, size: int) -> BenchRow | Stuck:
     collective, setup = strategy.collective, at.setup.running(strategy)
     layout = at.setup.layout

@@ -24,10 +24,13 @@ class Ring:
     gpus: int = 0
     link: str = "nvlink"
     group: str = "a"
+    channels: int = 1
+    posts: int = 0
 
     names = (
         "nccl.launch",
         "nccl.launch_each",
+        "nccl.launch_channel",
         "nccl.start.simple",
         "nccl.latency.nvlink.simple",
         "nccl.efficiency.nvlink.simple",
@@ -37,7 +40,8 @@ class Ring:
     def predict(self, constants: NcclConstants) -> float:
         rate = 100e9 * constants.efficiency["nvlink", "simple"]
         steps = 14 * constants.latency["nvlink", "simple"]
-        return constants.launch + constants.start["simple"] + steps + self.nbytes / rate
+        launch = constants.launch + constants.launch_channel
+        return launch + constants.start["simple"] + steps + self.nbytes / rate
 
 
 def measured(factor: float = 1.0, **changes: object) -> list[Ring]:

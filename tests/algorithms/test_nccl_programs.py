@@ -120,6 +120,7 @@ def test_half_of_a_tensor_climbs_each_tree():
 
 CONSTANTS = NcclConstants(
     launch=10 * US,
+    launch_channel=0.0,
     start={"simple": 1 * US, "ll": 2 * US, "ll128": 3 * US},
     channel_rate={"simple": np.inf, "ll": 1e9, "ll128": np.inf},
 )
@@ -136,6 +137,50 @@ def test_a_small_ring_takes_its_launch_and_the_latency_of_every_step(protocol, s
     steps = 14 * CONSTANTS.latency["nvlink", protocol]
     found = seconds(f"nccl:ring+{protocol}+channels=1", 32)
     assert (10 + start) * US + steps == pytest.approx(found, rel=0.01)
+
+
+def test_every_channel_adds_to_the_launch():
+    """7 channels, of one shape or of several; of an all-to-all, 4 for each of 8 peers."""
+    more = replace(CONSTANTS, launch_channel=100 * US)
+    for strategy, collective, channels in (
+        ("nccl:ring+simple+channels=7", "all_reduce", 7),
+        ("nccl:tree+simple+channels=7", "all_reduce", 7),
+        ("nccl+simple+channels=4", "all_to_all", 32),
+    ):
+        plan = Setup("dgx-a100").compile(strategy, one(8), collective)
+        few, many = (
+            Setup("dgx-a100", calibration=Calibration("test", nccl=each)).simulate(plan).seconds
+            for each in (CONSTANTS, more)
+        )
+        assert channels * 100 * US == pytest.approx(many - few)
+
+
+def test_a_send_fills_a_channel_before_it_takes_another():
+    """3 MiB: by NCCL 2.18 2 MiB on one channel and 1 MiB on another, later as much on all 16."""
+    rates = replace(CONSTANTS, channel_rate={**CONSTANTS.channel_rate, "simple": 1e9})
+    setup = Setup("dgx-a100", calibration=Calibration("test", nccl=rates))
+    for version, longest in (((2, 18), 2 * MIB), ((2, 19), 3 * MIB / 16)):
+        at = replace(setup, nccl=Settings(version=version))
+        plan = at.compile("nccl", one(3 * MIB // 4), "send_receive")
+        assert [] == verify(plan)
+        assert longest / 1e9 == pytest.approx(at.simulate(plan).seconds, rel=0.1)
+
+
+def test_chunks_of_nvls_wait_for_each_other():
+    """4 loops of 32 KiB on 16 channels for 8 heads: each pays the latency before its bytes, and the
+    last one the other three stages.
+    """
+    slow = {**CONSTANTS.latency, ("nvls", "simple"): 1000 * US}
+    rates = {**CONSTANTS.channel_rate, "nvls": 10e9}
+    known = replace(
+        CONSTANTS, latency=slow, channel_rate=rates, start={**CONSTANTS.start, "nvls": 50 * US}
+    )
+    at = Setup("dgx-h100", calibration=Calibration("test", nccl=known))
+    found = at.simulate(at.compile("nccl:nvls+channels=16", one(4 * MIB))).seconds
+    assert 60 * US + (4 + 3) * 1000 * US < found
+    assert found == pytest.approx(
+        60 * US + 7 * 1000 * US + (4 + 1 + 2 / 8) * 4 * MIB / 160e9, rel=0.02
+    )
 
 
 def test_a_large_ring_hides_its_latency():

@@ -352,6 +352,8 @@ class Oracle:
                 if kind == Kind.COPY:
                     connection = source.name, target.name, channel % 64
                     pipes = frozenset({f"{connection}"})
+                    if channel >= 0 and {source.kind, target.kind} - {"gpu", "cpu"}:
+                        lanes, pipes, holds = pipes, lanes, True
             overhead, cap = Fraction(0 if kind in (Kind.INPUT, Kind.OUTPUT) else dispatch), None
             passes = 1 if kind == Kind.COPY else 2 if kind == Kind.CONCAT else len(operands) + 1
             seconds, per_byte = self._work(call, passes)
@@ -448,8 +450,10 @@ class Oracle:
         constants = self.calibration.nccl
         protocol = {1: "simple", 2: "ll", 3: "ll128"}[int(call.executor)]
         if call.kind == Kind.INPUT:
-            seconds = Fraction(constants.launch + constants.start[protocol])
-            return seconds, weights, None
+            switched, channel = divmod(call.channel, 64 * 64)
+            begun = constants.start["nvls" if switched else protocol]
+            seconds = Fraction(constants.launch) + Fraction(begun)
+            return seconds + Fraction(constants.launch_channel) * (channel // 64 + 1), weights, None
         if call.kind != Kind.COPY:
             return Fraction(0), weights, None
         found = route(self.topology, call.source.name, call.target.name)
@@ -479,6 +483,8 @@ class Oracle:
                 weights = {name: weight * copies for name, weight in weights.items()}
             if role == 2 and link == "net":  # in a tree
                 latency += Fraction(constants.join[protocol])
+        if call.channel >= 0 and link == "nvls":
+            cap = Fraction(constants.channel_rate["nvls"]) * (call.channel // 64 + 1)
         if link == "net":
             for each, share in zip(path, found.shares, strict=True):
                 latency += Fraction(each.latency) * Fraction(share) if not each.holds_lane else 0

@@ -51,9 +51,12 @@ def number_lanes(
         if away > 1 and here.machine != there.machine:
             there = replace(there, machine=f"{here.machine}+{away}")
         call = Call(Executor(executor), Kind(kind), here, there, channel)
-        lanes, pipes = (), nccl_pipes(call)
+        lanes: tuple[str, ...] = ()
+        pipes = nccl_pipes(call)
         if call.executor == Executor.TF:
             lanes, pipes = (*runtime.lanes(call), *owner.get(number, ())), runtime.pipes(call)
+        elif channel >= 0 and not {here.kind, there.kind} <= {"gpu", "cpu"}:
+            lanes, pipes = pipes, lanes  # of switches that sum: latencies do not overlap
         rows.append([numbers.setdefault(name, len(numbers)) for name in (*lanes, *pipes)])
         early.append(len(lanes))
     return Lanes(

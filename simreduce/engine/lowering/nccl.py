@@ -8,12 +8,12 @@ from typing import NamedTuple
 import numpy as np
 
 from simreduce.arrays import AnyInts, Bools, Floats, Ints, row_starts
-from simreduce.engine.calibration import LINK_KINDS, NcclConstants
+from simreduce.engine.calibration import LINK_KINDS, NVLS, NcclConstants
 from simreduce.engine.lowering.calls import Calls
 from simreduce.engine.lowering.signatures import Signatures
 from simreduce.engine.lowering.sites import Site
 from simreduce.plan import Executor, Kind
-from simreduce.plan.plan import CHANNELS, JOINED, LAST
+from simreduce.plan.plan import CHANNELS, JOINED, LAST, SWITCHED
 from simreduce.topology import STAGED, Routes
 
 _PROTOCOL = ("", "simple", "ll", "ll128")
@@ -92,6 +92,7 @@ def add_costs(
 ) -> Calls:
     """The calls with NCCL's latencies, launches, protocols and limits of channels."""
     latency, cap, weight = calls.latency.copy(), calls.cap.copy(), calls.weight.copy()
+    holds = calls.holds.copy()
     protocol = np.array(signatures.executor)
     if not protocol.any():
         return calls
@@ -99,7 +100,11 @@ def add_costs(
     for number, name in enumerate(_PROTOCOL):
         launches = (protocol == number) & (signatures.kind == Kind.INPUT) & (number > 0)
         if launches.any():
+            switched, channel = np.divmod(signatures.channel[launches], SWITCHED)
             latency[launches] = constants.launch + constants.start[name]
+            if switched.any():
+                latency[launches] += switched * (constants.start[NVLS] - constants.start[name])
+            latency[launches] += constants.launch_channel * (channel // CHANNELS + 1)
     uses = np.diff(calls.use_start)
     factor: Floats = np.ones(len(uses))
     columns = zip(*(column.tolist() for column in sends), strict=True)
@@ -111,14 +116,19 @@ def add_costs(
         latency[call] = constants.latency[key] + wires
         factor[call] = _BYTES[name] / constants.efficiency[key]
         channel = int(signatures.channel[call])
-        if channel >= 0 and kind != _NVLS:  # switches move what all channels ask for
+        if channel >= 0 and kind == _NVLS:
+            # The warps of a stage wait for each other before every chunk.
+            holds[call] = True
+            cap[call] = constants.channel_rate[NVLS] * (channel // CHANNELS + 1)
+        elif channel >= 0:
             role, channel = divmod(channel, LAST)
             cap[call] = constants.channel_rate[name] * (channel // CHANNELS + 1)
             if role * LAST == LAST:
                 factor[call] *= 1 + constants.copy_out[LINK_KINDS[kind]]
             elif role * LAST == JOINED and kind == _NET:
                 latency[call] += constants.join[name]
-    return replace(calls, latency=latency, cap=cap, weight=weight * np.repeat(factor, uses))
+    weight *= np.repeat(factor, uses)
+    return replace(calls, latency=latency, holds=holds, cap=cap, weight=weight)
 
 
 def add_first_passes(
