@@ -3,7 +3,8 @@
     python benchmarks/building_speed.py [RANKS ...]
 
 Each case runs in a process of its own, as a first plan does. A ring, and direct exchanges, have
-about n^2 ops per collective: where that is more than a plan may hold, the builder says so.
+about n^2 ops per collective: where that is more than a plan may hold, the builder says so. Then
+come many small gradients among 8 GPUs.
 """
 
 from __future__ import annotations
@@ -28,10 +29,17 @@ CASES = (
     ("all_reduce", "halving_doubling"),
 )
 
+MANY = 99_000
+"""Gradients of 1 KiB."""
+OF_MANY = ("psgpu", "nccl", "ring", "collective", "hierarchical_copy")
 
-def measure(collective: str, algorithm: str, ranks: int) -> str:
+
+def measure(collective: str, algorithm: str, ranks: int, gradients: int = 1) -> str:
     machine = layout(load_topology(f"switch:{ranks}"))
-    workload = Workload("benchmark", (Gradient("gradient", 1024 * ranks),))
+    elements = 1024 * ranks if gradients == 1 else 256
+    workload = Workload(
+        "benchmark", tuple(Gradient(f"gradient{i}", elements) for i in range(gradients))
+    )
     start = time.process_time()
     try:
         plan = compile_collective(collective, algorithm, workload, machine)
@@ -59,6 +67,11 @@ def main() -> None:
             with multiprocessing.get_context("spawn").Pool(1) as process:
                 line = process.apply(measure, (collective, algorithm, ranks))
             print(f"{collective:<11} {algorithm:<17} {ranks:>5} {line}", flush=True)
+    print(f"{MANY:,} gradients:")
+    for algorithm in OF_MANY:
+        with multiprocessing.get_context("spawn").Pool(1) as process:
+            line = process.apply(measure, ("all_reduce", algorithm, 8, MANY))
+        print(f"{'all_reduce':<11} {algorithm:<17} {8:>5} {line}", flush=True)
 
 
 if __name__ == "__main__":

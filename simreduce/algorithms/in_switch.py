@@ -23,13 +23,13 @@ from simreduce.algorithms.switch_heads import through_heads
 from simreduce.arrays import Ints
 from simreduce.errors import StrategyError
 from simreduce.layouts import Layout, Reducer
-from simreduce.plan import PlanBuilder, Values
+from simreduce.plan import PlanBuilder, Value, Values
 
 
 def in_switch(b: PlanBuilder, layout: Layout, tensors: Tensors, options: Options) -> Results:
     """Every tree of switches sums its share of the tensor, chunk by chunk."""
     trees = summing_trees(layout)
-    results: Results = []
+    results: list[Sequence[Value]] = []
     for tensor in tensors:
         whole = Values.of(tensor)
         chunk = knobs(options, whole.dtype).chunk

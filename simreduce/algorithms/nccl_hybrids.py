@@ -18,7 +18,7 @@ from simreduce.algorithms.shuffle import gather_groups, shuffle
 from simreduce.algorithms.xring import ring_all_reduce
 from simreduce.errors import StrategyError
 from simreduce.layouts import OPEN, Layout
-from simreduce.plan import PlanBuilder, Value, Values
+from simreduce.plan import PlanBuilder, Table, Value, Values
 
 Upper = Callable[[PlanBuilder, Sequence[Value]], list[Value]]
 
@@ -71,7 +71,7 @@ def _hybrid(
     def plan_next(tensor: Sequence[Value], before: Sequence[Value]) -> Values:
         return _one(b, layout, Values.of(tensor), before[layout.n :], upper)
 
-    return [Values.of(made)[: layout.n] for made in plan_chain(b, tensors, plan_next)]
+    return Table.of(plan_chain(b, tensors, plan_next)).columns(0, layout.n)
 
 
 def _one(

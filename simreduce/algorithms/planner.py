@@ -14,7 +14,7 @@ Tensors: TypeAlias = Sequence[Sequence[Value]]
 builder.
 """
 
-Results: TypeAlias = list[Sequence[Value]]
+Results: TypeAlias = Sequence[Sequence[Value]]
 """`results[i][r]` is the value on rank r that holds the sum of tensor i; of other collectives, the
 values that hold the results of tensor i in any order.
 """

@@ -25,7 +25,7 @@ def guard(planner: Planner, collective: str) -> Planner:
     @functools.wraps(planner)
     def plan(b: PlanBuilder, layout: Layout, tensors: Tensors, options: Options) -> Results:
         try:
-            results = planner(b, layout, tensors, options)
+            results = planner(b, layout, [tuple(tensor) for tensor in tensors], options)
         except (InputError, KeyboardInterrupt):
             raise
         except BaseException as error:

@@ -4,7 +4,7 @@ call for each, op by op.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable
 from typing import TypeAlias
 
 import numpy as np
@@ -12,7 +12,7 @@ import numpy as np
 from simreduce import dtypes
 from simreduce.algorithms.alike import plan_each
 from simreduce.algorithms.planner import Results, Tensors
-from simreduce.plan import Aside, PlanBuilder, Values
+from simreduce.plan import Aside, PlanBuilder, Table, Values
 
 PlanMany: TypeAlias = Callable[[PlanBuilder, Values], Values]
 """From shape (tensors, ranks) to shape (tensors, results)."""
@@ -28,6 +28,9 @@ _LARGE = 512
 those of equal tensors need only be copied.
 """
 
+_REPEATED = 16
+"""So are tensors of which so many are equal, on average."""
+
 
 def plan_together(
     b: PlanBuilder,
@@ -41,42 +44,42 @@ def plan_together(
     It must do the same ops for tensors of one dtype that are equal in `shape`, or in all sizes if
     they are sent in chunks of `chunk` bytes.
     """
-    given = [Values.of(tensor) for tensor in tensors]
-    ranks = max(map(len, given), default=1)
-    most = max((int(tensor.elements.max(initial=0)) for tensor in given), default=0)
+    given = Table.of(tensors)
+    ranks, most = max(given.shape[1], 1), int((given.hi - given.lo).max(initial=0))
     pieces = most * max(dtypes.SIZES) // chunk if chunk else 1
     ops = ranks * max(ranks, pieces)
-    if ops > _LARGE:
+    if ops > _LARGE or _REPEATED * _kinds(given) <= len(given):
         return plan_each(b, given, lambda tensor, _: plan(b, Values.of(tensor)[None, :])[0, :])
     step = max(_AT_ONCE // ops, 1)
     if chunk:
         shape = _sizes
-    results: Results = []
-    for first in range(0, len(given), step):
-        results += _plan_some(b, given[first : first + step], plan, shape)
-    return results
+    parts = [given[first : first + step] for first in range(0, len(given), step)]
+    made = [_plan_some(b, part, plan, shape) for part in parts]
+    return Table.concatenate(made) if made else given
+
+
+def _kinds(given: Table) -> int:
+    """How many different sizes and dtypes there are."""
+    size = given.hi[:, 0] - given.lo[:, 0] if given.shape[1] else given.dtype
+    return len(np.unique(size * len(dtypes.SIZES) + given.dtype))
 
 
 def _sizes(tensor: Values) -> Hashable:
     return tensor.elements.tobytes()
 
 
-def _plan_some(
-    b: PlanBuilder, given: Sequence[Values], plan: PlanMany, shape: Shape
-) -> Sequence[Values]:
+def _plan_some(b: PlanBuilder, given: Table, plan: PlanMany, shape: Shape) -> Table:
     if len(given) == 1:
-        return [plan(b, given[0][None, :])[0, :]]
+        return Table.of([plan(b, given[0][None, :])[0, :]])
     places: dict[tuple[int, Hashable], list[int]] = {}
     for i, tensor in enumerate(given):
         places.setdefault((tensor.dtype, shape(tensor)), []).append(i)
     aside, made = Aside(b, len(given)), []
     for those in places.values():
-        stacked = Values.stack([given[i] for i in those])
-        made.append(plan(aside, aside.lift(stacked, np.array(those)[:, None])))
+        at = np.array(those)
+        (stacked,) = given[at].by_dtype()
+        made.append(plan(aside, aside.lift(stacked, at[:, None])))
     aside.settle()
-    results = {
-        i: values[k, :]
-        for those, values in zip(places.values(), map(aside.settled, made), strict=True)
-        for k, i in enumerate(those)
-    }
-    return [results[i] for i in range(len(given))]
+    settled = [Table.stacked(aside.settled(values)) for values in made]
+    order = np.argsort(np.concatenate(list(places.values())))
+    return Table.concatenate(settled)[order]

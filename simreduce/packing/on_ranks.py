@@ -7,60 +7,53 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from simreduce.arrays import Bools, Ints
-from simreduce.plan import PlanBuilder, Value
+from simreduce.plan import PlanBuilder, Table, Value
+from simreduce.plan.stretches import Stretch
 
 
 def on_each(
-    b: PlanBuilder,
-    given: Sequence[Sequence[Value]],
-    make: Callable[[int, Sequence[Value]], list[Value]],
-) -> list[list[Value]]:
-    """By rank r, `make(r, given[r])`, whose ops are all on rank r: where ranks are given the same
-    intervals, they do the same.
+    b: PlanBuilder, given: Table, make: Callable[[int, Sequence[Value]], list[Value]]
+) -> Table:
+    """What `make(r, column r)` makes, rank by rank, as column r of a table. All its ops are on rank
+    r, and where ranks are given the same intervals, they do the same.
     """
-    begin = b.mark()
-    made = [make(0, given[0])]
-    end = b.mark()
-    ops, alike = _compare(given)
-    read, places = np.unique(ops[0], return_index=True)
-    while len(made) < len(given):
-        rank = len(made)
+    begin, ranks = b.mark(), given.shape[1]
+    first = Table.of_columns([make(0, given.column(0))])
+    stretch = Stretch(begin, b.mark(), given.op[:, 0])
+    op, closed = stretch.relative(first.op[:, 0]), b.is_closed(stretch)
+    alike = _compare(given) if op is not None and closed else np.zeros(ranks, dtype=np.bool_)
+    made, rank = [first], 1
+    while rank < ranks:
         last = rank + int(np.argmin(np.append(alike[rank:], np.False_)))
-        moved = len(b) - begin.ops
-        ranks = np.arange(rank, last)
-        if last > rank and b.repeat(begin, end, read, ops[rank:last, places], devices=ranks):
-            made += _copies(made[0], begin.ops, end.ops - begin.ops, moved, ops, ranks)
-            continue
-        alike[rank:last] = False  # none of them can be repeated
-        made.append(make(rank, given[rank]))
-    return made
+        if op is not None and last > rank:
+            some = np.arange(rank, last)
+            made.append(_copies(first, op, given.op[:, some], len(b), len(stretch), some))
+            which = np.zeros(len(some), dtype=np.int64)
+            b.repeat([stretch], which, given.op[:, some].T, devices=some)
+        else:
+            last = rank + 1
+            made.append(Table.of_columns([make(rank, given.column(rank))]))
+        rank = last
+    return Table.concatenate(made, axis=1)
 
 
-def _compare(given: Sequence[Sequence[Value]]) -> tuple[Ints, Bools]:
-    """The ops that ranks are given, and which ranks are given values like those of the first: of
-    the same intervals and dtypes, and of one op wherever the first has values of one op.
+def _compare(given: Table) -> Bools:
+    """Which ranks are given values like those of the first: of the same intervals, and of one op
+    wherever the first has values of one op.
     """
-    shape = len(given), len(given[0]), len(Value._fields)
-    values = np.array(given, dtype=np.int64).reshape(shape)
-    op, _, *like = np.moveaxis(values, -1, 0)
-    alike = np.logical_and.reduce([(each == each[0]).all(axis=1) for each in like])
-    _, first, which = np.unique(op[0], return_index=True, return_inverse=True)
-    return op, alike & (op == op[:, first[which]]).all(axis=1)
+    _, first, which = np.unique(given.op[:, 0], return_index=True, return_inverse=True)
+    same = given.op == given.op[first[which]]
+    for each in (given.lo, given.hi):
+        same &= each == each[:, :1]
+    return np.asarray(same.all(axis=0))
 
 
-def _copies(
-    made: Sequence[Value], begin: int, size: int, moved: int, ops: Ints, ranks: Ints
-) -> list[list[Value]]:
-    """What ranks make whose ops are copies of the first rank's, `moved` ops further on and then
-    `size` from rank to rank.
+def _copies(first: Table, op: Ints, given: Ints, moved: int, size: int, ranks: Ints) -> Table:
+    """What ranks make whose ops are copies of the first rank's, `size` for each from op `moved`
+    on; `op` as `Stretch.relative` gives those of the first.
     """
-    op = np.array([value.op for value in made], dtype=np.int64)
-    given = np.array([int(np.argmax(ops[0] == each)) if each < begin else -1 for each in op])
-    own = op + moved + size * np.arange(len(ranks))[:, None]
-    old = given >= 0
-    own[:, old] = ops[np.ix_(ranks, given[old])]
-    rest = [value[2:] for value in made]
-    return [
-        [Value(each, rank, *others) for each, others in zip(row, rest, strict=True)]
-        for rank, row in zip(ranks.tolist(), own.tolist(), strict=True)
-    ]
+    own = op[:, None] + moved + size * np.arange(len(ranks))
+    old = np.flatnonzero(op < 0)
+    own[old] = given[-1 - op[old]]
+    device, lo, hi = (np.broadcast_to(each, own.shape) for each in (ranks, first.lo, first.hi))
+    return Table(own, device, lo, hi, first.dtype)

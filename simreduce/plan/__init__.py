@@ -9,6 +9,7 @@ from simreduce.plan.processes import across_processes
 from simreduce.plan.proof import Problem, verify, verify_part, wrong_elements
 from simreduce.plan.repeat import repeat
 from simreduce.plan.side_by_side import results_last, side_by_side
+from simreduce.plan.table import Table
 from simreduce.plan.values import Value, Values
 
 __all__ = [
@@ -22,6 +23,7 @@ __all__ = [
     "PlanBuilder",
     "Problem",
     "Promise",
+    "Table",
     "Value",
     "Values",
     "across_processes",

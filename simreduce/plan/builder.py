@@ -22,12 +22,12 @@ import numpy as np
 from simreduce.arrays import Ints
 from simreduce.plan.columns import Numbers
 from simreduce.plan.contract import Contract
-from simreduce.plan.ops import OpList
 from simreduce.plan.plan import IN_PLACE, NO_STREAM, ZEROS, Kind, Plan
+from simreduce.plan.stretches import StretchList
 from simreduce.plan.values import Value, Values
 
 
-class PlanBuilder(OpList):
+class PlanBuilder(StretchList):
     """The verbs of planners. Each appends ops.
 
     With `machines`, so many equal machines do what is appended (see `Plan`).

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
-from simreduce.arrays import BLOCK, AnyInts, Ints
+from simreduce.arrays import AnyInts, Ints
 from simreduce.errors import InternalError, PlanError
 from simreduce.plan.columns import GrowingColumn, Numbers
 from simreduce.plan.limits import most_ops, too_large
@@ -27,7 +27,7 @@ _ROWS = 1 << 16
 _NARROW = np.iinfo(np.int32).max
 """The highest address of columns of 32 bits, which get 64 once there is a higher one."""
 
-_DTYPES: Mapping[str, type[np.signedinteger[Any]]] = MappingProxyType(
+COLUMNS: Mapping[str, type[np.signedinteger[Any]]] = MappingProxyType(
     {
         "kind": np.int8,
         "device": np.int32,
@@ -44,18 +44,7 @@ _DTYPES: Mapping[str, type[np.signedinteger[Any]]] = MappingProxyType(
     }
 )
 
-_OF_OPS = tuple(_DTYPES)[:-2]
-"""The columns with one number for each op."""
-
 _NONE: Ints = np.zeros(0, dtype=np.int64)
-
-
-class Mark(NamedTuple):
-    """How many ops, operands and controls there are at some time."""
-
-    ops: int
-    operands: int
-    controls: int
 
 
 class OpList:
@@ -67,7 +56,7 @@ class OpList:
     def __init__(self, devices: Sequence[str]) -> None:
         self.devices: Sequence[str] = tuple(devices)
         self.executor = Executor.TF
-        self._columns = {name: GrowingColumn(dtype) for name, dtype in _DTYPES.items()}
+        self._columns = {name: GrowingColumn(dtype) for name, dtype in COLUMNS.items()}
         self._before = 0  # ops in the columns
         self._finished = False
         self._most = most_ops()
@@ -181,7 +170,7 @@ class OpList:
             self._flush()
 
     def _write(self, size: int, *numbers: Numbers, operands: Ints, controls: Ints) -> None:
-        """Append `size` ops, whose numbers are in the order of `_DTYPES`."""
+        """Append `size` ops, whose numbers are in the order of `COLUMNS`."""
         if self._finished:
             raise InternalError("the plan is finished")
         high = numbers[_HI]
@@ -195,95 +184,12 @@ class OpList:
         self._before += size
 
     def append(self, columns: Sequence[AnyInts], *, operands: Ints, controls: Ints) -> None:
-        """Append ops given by columns in the order of `_DTYPES`, without operands and controls."""
+        """Append ops given by columns in the order of `COLUMNS`, without operands and controls."""
         self._flush()
         size = len(columns[0])
         if self._before + size > self._most:
             raise too_large(self._before + size)
         self._write(size, *columns, operands=operands, controls=controls)
-
-    def mark(self) -> Mark:
-        """Where the next op will be."""
-        return Mark(
-            len(self),
-            self._columns["operands"].size + len(self._operands),
-            self._columns["controls"].size + len(self._controls),
-        )
-
-    def repeat(
-        self,
-        begin: Mark,
-        end: Mark,
-        read: Ints,
-        instead: Ints,
-        *,
-        shift: int = 0,
-        devices: Ints | None = None,
-    ) -> bool:
-        """Append the ops between two marks again, once for each row of `instead`.
-
-        What they read or wait for within the stretch, they do within its copy; of the ops before
-        it, instead[c, i] for read[i] in copy c. Addresses are `shift` further on, but for those of
-        barriers, which have none. With `devices`, all ops of copy c, and their contributions, are
-        on devices[c]. False, and nothing is appended, if the stretch uses an op before it that
-        `read` does not name.
-        """
-        self._flush()
-        size, copies = end.ops - begin.ops, len(instead)
-        if len(self) + size * copies > self._most:
-            raise too_large(len(self) + size * copies)
-        order = np.argsort(read)
-        known, instead = read[order], instead[:, order]
-        used = {
-            "operands": self._columns["operands"].part(begin.operands, end.operands),
-            "controls": self._columns["controls"].part(begin.controls, end.controls),
-        }
-        places = {}
-        for name, ops in used.items():
-            before = np.flatnonzero(ops < begin.ops)
-            place = np.searchsorted(known, ops[before])
-            if len(before) and ((place >= len(known)).any() or (known[place] != ops[before]).any()):
-                return False
-            places[name] = before, place
-        numbers = {name: self._columns[name].part(begin.ops, end.ops) for name in _OF_OPS}
-        has_place = (numbers["kind"] != Kind.INPUT) | (numbers["hi"] > 0)
-        for name in ("lo", "hi"):
-            numbers[name] = numbers[name].astype(np.int64) + shift * has_place
-        each = max(BLOCK // max(size, 1), 1)
-        for first in range(0, copies, each):
-            some = slice(first, min(first + each, copies))
-            self._write_copies(
-                begin.ops, numbers, used, places, instead[some],
-                None if devices is None else devices[some],
-            )  # fmt: skip
-        return True
-
-    def _write_copies(
-        self,
-        begin: int,
-        numbers: Mapping[str, AnyInts],
-        used: Mapping[str, AnyInts],
-        places: Mapping[str, tuple[Ints, Ints]],
-        instead: Ints,
-        devices: Ints | None,
-    ) -> None:
-        """Append a stretch that begins at op `begin` once for each row of `instead`."""
-        copies, size = len(instead), len(numbers["kind"])
-        moved = len(self) - begin + size * np.arange(copies)[:, None]
-        flat = {}
-        for name, ops in used.items():
-            flat[name] = ops.astype(np.int64) + moved
-            before, place = places[name]
-            flat[name][:, before] = instead[:, place]
-        many: dict[str, Numbers] = {
-            name: np.broadcast_to(part, (copies, size)) for name, part in numbers.items()
-        }
-        if devices is not None:
-            inputs = (numbers["kind"] == Kind.INPUT) & (numbers["arg"] >= 0)
-            many["arg"] = np.where(inputs, devices[:, None], numbers["arg"])
-            many["device"] = np.repeat(devices, size)
-        operands, controls = flat["operands"].reshape(-1), flat["controls"].reshape(-1)
-        self._write(copies * size, *many.values(), operands=operands, controls=controls)
 
     def check(self) -> None:
         """PlanError for an op on a device that is not there, or that reads or waits for one that

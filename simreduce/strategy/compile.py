@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from itertools import groupby
-from operator import attrgetter
+
+import numpy as np
 
 from simreduce.algorithms import ALGORITHMS, Options
+from simreduce.arrays import blocks
 from simreduce.errors import InternalError, OptionNotTaken, StrategyError
 from simreduce.layouts import Layout
 from simreduce.packing import (
@@ -20,7 +21,7 @@ from simreduce.packing import (
     unpack,
 )
 from simreduce.packing.on_ranks import on_each
-from simreduce.plan import Contract, Plan, PlanBuilder, Value, Values
+from simreduce.plan import Aside, Contract, Plan, PlanBuilder, Table
 from simreduce.strategy.automatic import AUTOMATIC, INTENDED
 from simreduce.strategy.spec import Range, assign
 from simreduce.strategy.text import Strategy, parse_strategy, resolve
@@ -52,7 +53,8 @@ def compile_plan(
     ranks = range(len(layout.ranks))
     b = PlanBuilder(layout.devices, layout.machines)
     fields: dict[int, Field] = {}
-    results: dict[int, list[Value]] = {}
+    made: list[Table] = []
+    places: list[int] = []
     taken = assign(list(strategy.ranges), [g.elements for g in workload.gradients])
     base = 0
     for part, indices in zip(strategy.ranges, taken, strict=True):
@@ -66,15 +68,11 @@ def compile_plan(
         except StrategyError as error:
             raise type(error)([f"{strategy.text}: {p}" for p in error.problems]) from None
         fields.update({indices[i]: f for i, f in zip(order, placed, strict=True)})
-        results.update({indices[i]: r for i, r in zip(order, reduced, strict=True)})
+        made.append(reduced)
+        places += [indices[i] for i in order]
         base = max(f.end for f in placed)
-    declared = (value for i in sorted(results) for value in results[i])
-    if strategy.mean:
-        for value in declared:
-            b.output(b.scale(value, layout.n))
-    else:
-        for _, alike in groupby(declared, key=attrgetter("dtype")):
-            b.outputs(Values.of(list(alike)))
+    if made:
+        _declare(b, Table.concatenate(made)[np.argsort(places)], layout.n if strategy.mean else 1)
     intervals = [fields[i][:3] for i in sorted(fields)]
     return b.finish(Contract.all_reduce(ranks, intervals, layout.n if strategy.mean else 1))
 
@@ -88,29 +86,38 @@ def _reduce(
     base: int,
     *,
     faithful: bool,
-) -> tuple[list[int], list[Field], list[list[Value]]]:
+) -> tuple[list[int], list[Field], Table]:
     """Pack, reduce and unpack one range. Per gradient in address order: its index, its field, and
     by rank the values that hold its result.
     """
-    ranks = range(len(layout.ranks))
+    ranks = len(layout.ranks)
     packer = _packer(strategy.packer, part.algorithm, faithful=faithful)
     arrangement = packer.arrange(gradients, faithful=faithful)
     groups = place(arrangement, gradients, base)
-    packed = on_each(b, [()] * len(ranks), lambda r, _: pack(b, r, arrangement, groups))
-    tensors: list[Sequence[Value]] = list(zip(*packed, strict=True))
+    tensors = on_each(b, Table.empty(ranks), lambda r, _: pack(b, r, arrangement, groups))
     # Ranges whose algorithm sends no chunks have no use for the size of one.
     chunk = strategy.chunk if ALGORITHMS[part.algorithm].pipelined else 0
     reduced = ALGORITHMS[part.algorithm].reduce(
         b, layout, tensors, Options(part.shards, faithful, chunk, nccl=strategy.nccl)
     )
-    results = [[result[r] for result in reduced] for r in ranks]
+    results = Table.of(reduced).columns(0, ranks)
     unpacked = on_each(b, results, lambda _, own: unpack(b, arrangement, own, groups))
     order = [i for group in arrangement.groups for i in group]
-    return (
-        order,
-        [f for group in groups for f in group],
-        [list(by_rank) for by_rank in zip(*unpacked, strict=True)],
-    )
+    return order, [f for group in groups for f in group], unpacked
+
+
+def _declare(b: PlanBuilder, results: Table, divisor: int) -> None:
+    """Declare values results, row by row, each divided by `divisor`."""
+    for values in results.by_dtype():
+        if divisor == 1:
+            b.outputs(values)
+            continue
+        for some in blocks(len(values)):
+            # One after another, each with what divides it.
+            group = np.arange(values[some].lo.size).reshape(values[some].shape)
+            aside = Aside(b, group.size)
+            aside.outputs(aside.scales(aside.lift(values[some], group), divisor))
+            aside.settle()
 
 
 def has_quirks(strategy: Strategy) -> bool:

@@ -33,19 +33,23 @@ def workload(sizes: list[tuple[int, int]]) -> Workload:
     st.lists(st.tuples(st.sampled_from((0, 1, 7, 64)), st.integers(0, 1)), min_size=2, max_size=9),
     st.sampled_from(("full:3", "full:4", "dgx1v", "dgx-a100x2")),
     st.booleans(),
+    st.sampled_from((1, 16)),
 )
 @settings(max_examples=150, deadline=None)
-def test_planned_once_or_each_the_plan_is_the_same(name, option, sizes, machine, faithful):
+def test_planned_once_or_each_the_plan_is_the_same(
+    name, option, sizes, machine, faithful, repeated
+):
     """Every algorithm, with tensors of few sizes in any order."""
     if machine == "dgx-a100x2" and name in {"trees", "multi_ring", "best_ring"}:
         machine = "dgx1v"
     layout, gradients = sr.layout(sr.load_topology(machine)), workload(sizes)
-    try:
-        plan = compile_plan(f"{name}{option}", gradients, layout, faithful=faithful)
-    except StrategyError:
-        return
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(PlanBuilder, "repeat", lambda *_, **__: False)
+        patch.setattr(together, "_REPEATED", repeated)
+        try:
+            plan = compile_plan(f"{name}{option}", gradients, layout, faithful=faithful)
+        except StrategyError:
+            return
+        patch.setattr(PlanBuilder, "is_closed", lambda *_: False)
         patch.setattr(together, "_AT_ONCE", 1)
         each = compile_plan(f"{name}{option}", gradients, layout, faithful=faithful)
 
@@ -98,7 +102,7 @@ def test_the_barriers_of_tensors_planned_again_have_no_address(name):
     layout, gradients = sr.layout(sr.load_topology("dgx-a100x2")), workload([(64, 0)] * 3)
     plan = compile_plan(name, gradients, layout)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(PlanBuilder, "repeat", lambda *_, **__: False)
+        patch.setattr(PlanBuilder, "is_closed", lambda *_: False)
         each = compile_plan(name, gradients, layout)
 
     assert each.digest == plan.digest

@@ -8,14 +8,14 @@ import numpy as np
 from hypothesis import given, strategies as st
 
 from simreduce.packing.on_ranks import on_each
-from simreduce.plan import Contract, Kind, PlanBuilder, Value, ops
+from simreduce.plan import Contract, Kind, PlanBuilder, Table, stretches
 
 RANKS = 5
 
 
-def tensors(b: PlanBuilder, odd: list[tuple[int, int, int]]) -> list[list[Value]]:
-    """By rank, values of the same intervals, but for those of `odd`: (rank, which, more elements)
-    of which 0 more means that the rank is given one value twice.
+def tensors(b: PlanBuilder, odd: list[tuple[int, int, int]]) -> Table:
+    """By rank, in columns, values of the same intervals, but for those of `odd`: (rank, which, more
+    elements) of which 0 more means that the rank is given one value twice.
     """
     found = []
     for rank in range(RANKS):
@@ -25,7 +25,7 @@ def tensors(b: PlanBuilder, odd: list[tuple[int, int, int]]) -> list[list[Value]
             if other == rank:
                 mine[which] = b.input(rank, 8 * which, 8 * which + 8 + more) if more else mine[0]
         found.append(mine)
-    return found
+    return Table.of_columns(found)
 
 
 @given(
@@ -47,11 +47,13 @@ def test_it_makes_what_each_rank_by_itself_makes(odd, at_once, stranger):
             return [mine[2], joined, narrow, mine[3], mine[0]]
 
         made = (
-            on_each(b, values, make) if once else [make(r, mine) for r, mine in enumerate(values)]
+            on_each(b, values, make)
+            if once
+            else Table.of_columns([make(r, values.column(r)) for r in range(RANKS)])
         )
-        return b.finish(Contract.of("nothing", [])).digest, made
+        return b.finish(Contract.of("nothing", [])).digest, list(map(list, made))
 
-    with mock.patch.object(ops, "BLOCK", at_once):
+    with mock.patch.object(stretches, "BLOCK", at_once):
         digest, made = plan(once=True)
     assert (digest, made) == plan(once=False)
 
@@ -59,7 +61,7 @@ def test_it_makes_what_each_rank_by_itself_makes(odd, at_once, stranger):
 def test_contributions_of_a_rank_are_its_own():
     """Without anything given: every rank makes its INPUT."""
     b = PlanBuilder(["a", "b", "c"])
-    on_each(b, [()] * 3, lambda rank, _: [b.input(rank, 0, 4)])
+    on_each(b, Table.empty(3), lambda rank, _: [b.input(rank, 0, 4)])
     plan = b.finish(Contract.of("nothing", []))
 
     assert plan.kind.tolist() == [Kind.INPUT] * 3

@@ -1,0 +1,136 @@
+"""Rows of values that are alike are planned once.
+
+What a planner does with a tensor depends on its size and dtype, not on where in the address space
+it is. So for every further tensor of one size and dtype the ops are those of the first, at other
+addresses, and are appended by array arithmetic, those of many tensors at once. The plan is the
+same, op by op.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+from simreduce.arrays import Ints
+from simreduce.plan.builder import PlanBuilder
+from simreduce.plan.stretches import Stretch
+from simreduce.plan.table import Table
+from simreduce.plan.values import Value, Values
+
+
+@dataclass(frozen=True, eq=False)
+class _Kind:
+    """The first of some tensors that are alike: its ops in `b`, which use those of its own values
+    and of the results before, and its results.
+    """
+
+    b: PlanBuilder
+    given: Values
+    stretch: Stretch
+    made: Values
+
+    @cached_property
+    def op(self) -> Ints | None:
+        """The ops of the results as `Stretch.relative` gives them; None if the ops cannot be
+        repeated.
+        """
+        op, before = self.stretch.relative(self.made.op), len(self.stretch.used) - len(self.given)
+        if op is None or (op < -len(self.given)).any() or before not in {0, len(op)}:
+            return None
+        return op if self.b.is_closed(self.stretch) else None
+
+    @cached_property
+    def same(self) -> bytes:
+        """Which of the results are of one op."""
+        return _first_of_op(self.made.op).tobytes()
+
+
+class Alike:
+    """Plans the rows of `given` in order. `plan` gets a row's place and, if `chained`, the results
+    of the row before; rows like an earlier one are appended many at once.
+    """
+
+    def __init__(
+        self,
+        b: PlanBuilder,
+        given: Table,
+        plan: Callable[[int, Sequence[Value]], Sequence[Value]],
+        *,
+        chained: bool = False,
+    ) -> None:
+        self._b, self._given, self._plan, self._chained = b, given, plan, chained
+        self._made: list[Table] = []
+        self._waiting: list[_Kind] = []  # the tensors that are next, by what they are like
+
+    def plan_all(self, turns: int) -> Sequence[Values]:
+        """The results of all rows. Row i has the turn i mod `turns`; only rows of one turn are alike."""
+        kinds: dict[tuple[bytes, bytes], _Kind] = {}
+        same = b""
+        for i, likeness in enumerate(_likeness(self._given, turns)):
+            kind = kinds.get((likeness, same))
+            if kind is None or kind.op is None:
+                kind = kinds[likeness, same] = self._plan_one(i)
+            else:
+                if self._waiting and len(self._waiting[-1].made) != len(kind.made):
+                    self._append_waiting(i)
+                self._waiting.append(kind)
+            same = kind.same if self._chained else b""
+        self._append_waiting(len(self._given))
+        if len({table.shape[1] for table in self._made}) == 1:
+            return Table.concatenate(self._made)
+        return [row for table in self._made for row in table]
+
+    def _plan_one(self, i: int) -> _Kind:
+        """Plan tensor i by itself."""
+        self._append_waiting(i)
+        given, before = self._given[i], self._before()
+        begin, made = self._b.mark(), Values.of(self._plan(i, before or ()))
+        used = np.concatenate([given.op, before.op]) if before else given.op
+        self._made.append(Table.of([made]))
+        return _Kind(self._b, given, Stretch(begin, self._b.mark(), used), made)
+
+    def _before(self) -> Values | None:
+        return self._made[-1][-1] if self._chained and self._made else None
+
+    def _append_waiting(self, end: int) -> None:
+        """Append the ops of the tensors that wait, which end before tensor `end`."""
+        if not self._waiting:
+            return
+        given, before = self._given[end - len(self._waiting) : end], self._before()
+        kinds = list(dict.fromkeys(self._waiting))
+        number = {kind: i for i, kind in enumerate(kinds)}
+        which = np.array([number[kind] for kind in self._waiting])
+        size = np.array([len(kind.stretch) for kind in kinds])[which]
+        first = len(self._b) + np.cumsum(size) - size
+        op = np.stack([kind.op for kind in kinds if kind.op is not None])[which]
+        row, place = np.nonzero(op < 0)
+        old = given.op[row, -1 - op[row, place]]
+        op += first[:, None]
+        op[row, place] = old
+        shift = given.lo[:, 0] - np.array([kind.given.lo[0] for kind in kinds])[which]
+        made = Table.of([kind.made for kind in kinds])[which].moved(op, shift[:, None])
+        used = given.op
+        if before:
+            used = np.concatenate([used, np.concatenate([before.op[None], op[:-1]])], axis=1)
+        self._b.repeat([kind.stretch for kind in kinds], which, used, shift=shift)
+        self._made.append(made)
+        self._waiting = []
+
+
+def _likeness(given: Table, turns: int) -> list[bytes]:
+    """By tensor, what tensors must have in common to be alike, besides the results before."""
+    lo, op = given.lo[:, :1], np.sort(given.op, axis=1)
+    turn = np.arange(len(given))[:, None] % turns
+    columns = [given.lo - lo, given.hi - lo, given.device, given.dtype[:, None], turn]
+    if (op[:, 1:] == op[:, :-1]).any():
+        columns.append(np.stack([_first_of_op(each) for each in given.op]))
+    return [row.tobytes() for row in np.concatenate(columns, axis=1)]
+
+
+def _first_of_op(op: Ints) -> Ints:
+    """By value, the first place of its op."""
+    _, first, place = np.unique(op, return_index=True, return_inverse=True)
+    return first[place]
