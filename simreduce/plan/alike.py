@@ -66,7 +66,7 @@ class Alike:
         self._waiting: list[_Kind] = []  # the tensors that are next, by what they are like
 
     def plan_all(self, turns: int) -> Sequence[Values]:
-        """The results of all rows. Row i has the turn i mod `turns`; only rows of one turn are alike."""
+        """The results of all rows. Row i has the turn i mod `turns`, as rows alike have."""
         kinds: dict[tuple[bytes, bytes], _Kind] = {}
         same = b""
         for i, likeness in enumerate(_likeness(self._given, turns)):
