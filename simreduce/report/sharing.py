@@ -18,11 +18,11 @@ def sharing_lines(step: StepPrediction) -> list[str]:
         ]
         lines.append(f"  exposed by {', '.join(parts)}")
     if step.memory:
-        lines.append(f"  {_memory(step.memory)}")
+        lines += [f"  {line}" for line in _memory(step.memory)]
     return lines
 
 
-def _memory(memory: Memory) -> str:
+def _memory(memory: Memory) -> list[str]:
     size = units.format_size
     kept = (
         f"parameters {size(memory.parameters)}, gradients {size(memory.gradients)}, "
@@ -36,8 +36,8 @@ def _memory(memory: Memory) -> str:
         )
         if nbytes
     ]
-    ahead = f"; at most {' and '.join(more)}" if more else ""
-    return f"a GPU holds {size(memory.peak)} at most: {kept}{ahead}"
+    lines = [f"a GPU holds {size(memory.peak)} at most: {kept}"]
+    return [*lines, f"  and for a while {' and '.join(more)}"] if more else lines
 
 
 def sharing_keys(step: StepPrediction) -> dict[str, Any]:

@@ -108,7 +108,9 @@ Pair = tuple[str, Strategy | None]
 
 
 def _pairs(scenario: Scenario, question: StepQuestion) -> list[Pair]:
-    """What to rank: every method with the scenario's strategies, or with all that suit it."""
+    """What to rank: every method with the scenario's strategies, or with all that suit it. Where
+    `ddp` is among several methods, strategies that pack are for it alone.
+    """
     if question.mode:
         return [(DDP, None)]
     shape, pairs = scenario.setup.layout, list[Pair]()
@@ -116,6 +118,8 @@ def _pairs(scenario: Scenario, question: StepQuestion) -> list[Pair]:
         suited = scenario.strategies
         if suited is None:
             suited = tuple(candidates(shape) if method == DDP else sharing_candidates(shape))
+        elif method != DDP and DDP in question.methods:
+            suited = tuple(s for s in suited if s.packing == "none")
         pairs += [(method, strategy) for strategy in suited]
     return pairs
 

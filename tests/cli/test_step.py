@@ -165,3 +165,58 @@ def test_a_deadlock_is_told(simreduce, small):
 
     assert (1, "") == (status, out)
     assert "can never finish" in err
+
+
+SHARDED = """
+topology = "switch:4"
+workload = "gpt2"
+runtime = "ideal"
+strategies = ["ring", "ring+ddp"]
+[step]
+method = ["ddp", "zero1", "fsdp"]
+batch = 1
+time = "20 ms"
+accumulate = 2
+[step.sharding]
+param_dtype = "bfloat16"
+"""
+
+
+def test_methods_are_ranked_together(simreduce, tmp_path):
+    """With every strategy, those that pack for ddp alone; what a GPU holds, and the lanes."""
+    path, trace = tmp_path / "sharded.toml", tmp_path / "trace.json"
+    path.write_text(SHARDED, "utf-8")
+    document = json.loads(simreduce("step", path, "--json", "--workers", "1").out)
+    status, out, _ = simreduce("step", path, "--workers", "1", "--trace", trace)
+    rows = {row["strategy"]: row for row in document["candidates"]}
+    memory = {name: row["memory_bytes"]["peak"] for name, row in rows.items()}
+
+    assert {"ddp, ring", "ddp, ring+ddp", "zero1, ring", "fsdp, ring"} == set(rows)
+    assert [] == document["refused"]
+    assert max(memory["fsdp, ring"], memory["zero1, ring"]) < memory["ddp, ring"]
+    assert 0 == status
+    assert "a GPU holds" in out
+    for name in ("zero1, ring", "fsdp, ring"):
+        exposed = rows[name]["exposed_by_us"].values()
+        assert sum(exposed) == pytest.approx(rows[name]["exposed_us"])
+    path.write_text(
+        SHARDED.replace('["ddp", "zero1", "fsdp"]', '"fsdp"').replace(', "ring+ddp"', "")
+    )
+    status, out, _ = simreduce("step", path, "--workers", "1", "--trace", trace)
+    lanes = {
+        e["args"]["name"]
+        for e in json.loads(trace.read_bytes())["traceEvents"]
+        if e.get("name") == "process_name"
+    }
+    assert {"compute", "all-gather", "reduce-scatter"} == lanes
+    assert "exposed by all-gather" in out
+
+
+def test_a_strategy_that_no_method_accepts(simreduce, tmp_path):
+    """The reason, and nothing else."""
+    path = tmp_path / "sharded.toml"
+    path.write_text(SHARDED.replace('["ddp", "zero1", "fsdp"]', '"fsdp"'), "utf-8")
+    status, out, err = simreduce("step", path, "--workers", "1")
+
+    assert (2, "") == (status, out)
+    assert "fsdp, ring+ddp: ring+ddp: +ddp packs gradients for an all-reduce" in err

@@ -413,3 +413,74 @@ def test_what_depends_on_strategies_is_told_with_other_faults_and_not_if_they_ar
 
     assert ["step.time", "strategies"] == [p.split(": ")[1] for p in both.value.problems]
     assert ["strategies[0]"] == [p.split(": ")[1] for p in misspelt.value.problems]
+
+
+def test_methods_and_how_they_share():
+    """One or several; sizes, dtypes and passes as the program takes them."""
+    asked = read(
+        batch=1, time="1 s", method="hsdp", accumulate=4, no_sync=False,
+        sharding={"group": 4, "units": "64 MB", "param_dtype": "bfloat16", "limit_all_gathers": 3},
+    )  # fmt: skip
+    shared = asked.sharding
+
+    assert (("hsdp",), 4, False) == (asked.methods, asked.job.accumulate, asked.job.no_sync)
+    assert shared is not None
+    assert (4, 64_000_000, (3, 3), 3) == (
+        shared.group, shared.units, shared.wire(0), shared.limit_all_gathers,
+    )  # fmt: skip
+    several = read(batch=1, time="1 s", method=["ddp", "zero2"])
+    assert ("ddp", "zero2") == several.methods
+    assert None is read(batch=1, time="1 s").sharding
+    halved = read(batch=1, time="1 s", method="ddp", sharding={"reduce_dtype": "float16"})
+    assert {1} == {g.dtype for g in halved.replicated.job.model.workload.gradients}
+    assert MODEL.workload == several.replicated.job.model.workload
+
+
+ONE_OF = "must be one of ddp, zero1, zero2, zero3, fsdp, hsdp"
+A_UNIT = "must be blocks, layers, model or a size such as '64 MB'"
+
+
+@pytest.mark.parametrize(
+    ("table", "says"),
+    [
+        ({"method": "fsp"}, f"step.method: {ONE_OF}, got 'fsp' (did you mean 'fsdp'?)"),
+        ({"method": ["fsdp", "fsdp"]}, "step.method[1]: fsdp stands there twice"),
+        ({"method": []}, f"step.method: {ONE_OF}, got []"),
+        ({"sharding": {}}, 'step.sharding: is for a method; give one, such as method = "fsdp"'),
+        ({"method": "fsdp", "sharding": {"group": 4}},
+         "step.sharding.group: is for hsdp; the others share among all GPUs"),
+        ({"method": "hsdp", "sharding": {"group": 1}},
+         "step.sharding.group: must be a whole number from 2 to 1000000, got 1"),
+        ({"method": "fsdp", "sharding": {"units": "block"}},
+         f"step.sharding.units: {A_UNIT}, got 'block' (did you mean 'blocks'?)"),
+        ({"method": "fsdp", "streams": 2},
+         "step.streams: fsdp does not use it; step.sharding.streams says how many"),
+        ({"method": "fsdp", "cycle": "1 ms"}, "step.cycle: fsdp does not use it"),
+        ({"method": "zero2", "consistency": "relaxed"},
+         "step.consistency: zero2 reduces the gradients of its own step"),
+        ({"method": "fsdp", "barrier": False},
+         "step.barrier: fsdp gathers updated parameters in the next step"),
+        ({"accumulate": 2, "barrier": False}, "step.accumulate: needs a barrier"),
+        ({"accumulate": 2, "consistency": "relaxed"},
+         'step.accumulate: needs consistency = "strong"'),
+        ({"no_sync": True}, "step.no_sync: is for a step of several passes; give accumulate"),
+        ({"method": "zero2", "accumulate": 2, "no_sync": True},
+         "step.no_sync: zero2 has a rule of its own"),
+        ({"method": "fsdp", "variable_update": "replicated"},
+         "step.method: tf_cnn_benchmarks has none; leave out variable_update"),
+        ({"method": "fsdp", "sharding": {"backward_prefetch": "before"}},
+         "step.sharding.backward_prefetch: unknown prefetch 'before'; known are pre, post, none"),
+    ],
+)  # fmt: skip
+def test_faults_of_methods(table, says):
+    """With the key, and the nearest spelling."""
+    assert says in refused(batch=1, time="1 s", **table)
+
+
+def test_blocks_need_numbered_layers():
+    """A list of gradients without them says so at the key."""
+    with pytest.raises(InputError, match=r"step.sharding.units: units = .blocks.: no name"):
+        read_step(
+            {"batch": 1, "time": "1 s", "method": "fsdp", "sharding": {"units": "blocks"}},
+            load_model("alexnet"), MACHINE,
+        )  # fmt: skip

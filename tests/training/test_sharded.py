@@ -470,21 +470,52 @@ def test_units():
         wrap(load_model("alexnet"), "blocks")
 
 
-def test_the_order_of_issue():
-    """Two blocks and a root, PyTorch's defaults: the next all-gather of a backward pass comes
-    before the reduce-scatter, or after it without prefetch.
+LETTERS = {Do.GATHER: "g", Do.REDUCE: "r", Do.FORWARD: "F", Do.BACKWARD: "B"}
+
+ISSUED = {
+    "pre": "g0 g1 F1 g2 F2 g3 F3 g3 g2 B3 r3 g1 B2 r2 B1 r1 r0",
+    "post": "g0 g1 F1 g2 F2 g3 F3 g3 B3 g2 r3 B2 g1 r2 B1 r1 r0",
+    "none": "g0 g1 F1 g2 F2 g3 F3 g3 B3 r3 g2 B2 r2 g1 B1 r1 r0",
+    "pre, no_sync": "g0 g1 F1 g2 F2 g3 F3 g3 g2 B3 g1 B2 B1",
+    "post, no_sync": "g0 g1 F1 g2 F2 g3 F3 g3 B3 g2 B2 g1 B1",
+    "none, no_sync": "g0 g1 F1 g2 F2 g3 F3 g3 B3 g2 B2 g1 B1",
+    "stay": "g0 g1 F1 g2 F2 g3 F3 B3 r3 B2 r2 B1 r1 r0",
+    "stay, no_sync": "g0 g1 F1 g2 F2 g3 F3 B3 B2 B1",
+}
+"""What FullyShardedDataParallel of PyTorch 2.13 issued with two CPU processes in its second step:
+all-gathers, forward and backward passes and reduce-scatters, the root's unit being 0. Three blocks
+between two linear layers, each block wrapped; recorded by wrapping the functions of
+torch.distributed and by hooks of the blocks.
+"""
+
+
+@pytest.mark.parametrize("case", ISSUED)
+def test_the_order_of_issue_is_pytorchs(case):
+    """By backward_prefetch, SHARD_GRAD_OP (`stay`) and no_sync, whose last pass is as usual unless
+    units stayed.
     """
-    units = wrap(transformer(2, 100, 7), "blocks")
+    name, _, no_sync = case.partition(", ")
+    units = wrap(transformer(3, 100, 7), "blocks")
+    how = {"reshard_after_forward": False} if name == "stay" else {"backward_prefetch": name}
+    issued = [
+        LETTERS[each.do] + str(each.unit)
+        for each in schedule("fsdp", units, Sharding(**how), 2 if no_sync else 1)
+        if each.do in LETTERS and (each.unit or each.do in (Do.GATHER, Do.REDUCE))
+    ]
+    last = ISSUED[name].split() if no_sync else []
+    if name == "stay" and no_sync:
+        last = [each for each in last if each[0] != "g"]
 
-    def order(prefetch: str) -> str:
-        done = schedule("fsdp", units, Sharding(backward_prefetch=prefetch))
-        letters = {Do.GATHER: "g", Do.REDUCE: "r", Do.FORWARD: "F", Do.BACKWARD: "B", Do.FREE: "f"}
-        return " ".join(letters[i.do] + str(i.unit) for i in done if i.do in letters)
+    assert issued == ISSUED[case].split() + last
 
-    begin = "g0 F0 g1 F1 f1 g2 F2 f2 F0 "
-    assert order("pre") == begin + "g2 B0 g1 B2 f2 r2 B1 f1 r1 B0 f0 r0"
-    assert order("post") == begin + "B0 g2 B2 f2 g1 r2 B1 f1 r1 B0 f0 r0"
-    assert order("none") == begin + "B0 g2 B2 f2 r2 g1 B1 f1 r1 B0 f0 r0"
+
+def test_forward_prefetch_changes_the_order_of_issue():
+    """A block's all-gather comes before the forward pass of the block before it."""
+    units = wrap(transformer(3, 100, 7), "blocks")
+    issued = schedule("fsdp", units, Sharding(forward_prefetch=1))
+    order = [LETTERS[each.do] + str(each.unit) for each in issued if each.do in LETTERS]
+
+    assert order[:9] == ["g0", "g1", "F0", "g2", "F1", "g3", "F2", "F3", "F0"]
 
 
 def test_the_runtime():

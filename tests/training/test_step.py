@@ -104,6 +104,27 @@ def test_an_exposure_by_hand():
     assert (11 * TICK, 5 * TICK) == (step.seconds, step.exposed)
 
 
+@given(JOBS, st.integers(2, 4))
+def test_passes_that_add_up(parts, passes):
+    """With no_sync those before the last only compute; without it each is a step but for the
+    update.
+    """
+    once = run(job(*parts), "ring", streams=1)
+    late, every = (
+        run(job(*parts, accumulate=passes, no_sync=how, update=TICK), "ring", streams=1)
+        for how in (True, False)
+    )
+
+    assert late.seconds == (passes - 1) * once.compute + once.seconds + TICK
+    assert every.seconds == passes * once.seconds + TICK
+    assert late.compute == every.compute == passes * once.compute
+    assert (len(once.buckets), passes * len(once.buckets)) == (
+        len(late.buckets),
+        len(every.buckets),
+    )
+    assert late.images_per_second == pytest.approx(2 * passes / late.seconds)
+
+
 def test_without_a_queue_reductions_share_the_links():
     """Two of 4 ticks that begin at once take 8 ticks both; with two streams as well."""
     work = job([4, 4], [0, 0], [0, 1])

@@ -85,14 +85,13 @@ class _Writer:
     def forward(self) -> None:
         """Every unit is gathered before it computes, and freed after, but for the root."""
         ahead = self._sharding.forward_prefetch
-        order = list(dict.fromkeys(s.unit for s in self._segments))
-        for unit in (u for u in order if self._units[u].root):
-            self._gather(unit)
-        for segment in self._segments:
-            self._gather(segment.unit)
-            place = order.index(segment.unit) + 1
-            for unit in order[place : place + ahead]:
+        for unit in dict.fromkeys(s.unit for s in self._segments):
+            if self._units[unit].root:
                 self._gather(unit)
+        for i, segment in enumerate(self._segments):
+            self._gather(segment.unit)
+            following = dict.fromkeys(s.unit for s in self._segments[i + 1 :])
+            self._gather(*[u for u in following if u != segment.unit][:ahead])
             self._compute(Do.FORWARD, segment)
             if self._sharding.reshard_after_forward and not self._units[segment.unit].root:
                 self._free(segment.unit)
