@@ -6,11 +6,12 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from simreduce.algorithms import ALGORITHMS, Options
+from simreduce.algorithms import ALGORITHMS, Options, Results, Tensors
 from simreduce.arrays import blocks
 from simreduce.errors import InternalError, OptionNotTaken, StrategyError
 from simreduce.layouts import Layout
 from simreduce.packing import (
+    DdpBuckets,
     Field,
     NoPacking,
     Packer,
@@ -97,9 +98,9 @@ def _reduce(
     tensors = on_each(b, Table.empty(ranks), lambda r, _: pack(b, r, arrangement, groups))
     # Ranges whose algorithm sends no chunks have no use for the size of one.
     chunk = strategy.chunk if ALGORITHMS[part.algorithm].pipelined else 0
-    reduced = ALGORITHMS[part.algorithm].reduce(
-        b, layout, tensors, Options(part.shards, faithful, chunk, nccl=strategy.nccl)
-    )
+    options = Options(part.shards, faithful, chunk, nccl=strategy.nccl)
+    serial = isinstance(packer, DdpBuckets)
+    reduced = _reduce_tensors(b, layout, part.algorithm, tensors, options, serial=serial)
     results = Table.of(reduced).columns(0, ranks)
     unpacked = on_each(b, results, lambda _, own: unpack(b, arrangement, own, groups))
     order = [i for group in arrangement.groups for i in group]
@@ -118,6 +119,31 @@ def _declare(b: PlanBuilder, results: Table, divisor: int) -> None:
             aside = Aside(b, group.size)
             aside.outputs(aside.scales(aside.lift(values[some], group), divisor))
             aside.settle()
+
+
+def _reduce_tensors(
+    b: PlanBuilder,
+    layout: Layout,
+    algorithm: str,
+    tensors: Tensors,
+    options: Options,
+    *,
+    serial: bool,
+) -> Results:
+    """The sums of all tensors. `serial`: on every rank each waits for the one before, as on one
+    stream.
+    """
+    reduce = ALGORITHMS[algorithm].reduce
+    if not serial or algorithm.partition(":")[0] == "nccl":  # whose tensors wait anyway
+        return reduce(b, layout, tensors, options)
+    results: list[Sequence[Value]] = []
+    for tensor in tensors:
+        held = list(tensor)
+        if results:
+            before = {value.device: value.op for value in results[-1]}
+            held = [b.hold(value, [before[value.device]]) for value in held]
+        results += reduce(b, layout, [held], options)
+    return results
 
 
 def has_quirks(strategy: Strategy) -> bool:

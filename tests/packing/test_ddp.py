@@ -13,9 +13,10 @@ from simreduce.layouts import layout
 from simreduce.packing import DdpBuckets
 from simreduce.plan import Kind, verify, wrong_elements
 from simreduce.plan.plan import IN_PLACE
+from simreduce.setup import Setup
 from simreduce.strategy import compile_plan, parse_strategy, split_strategies
 from simreduce.topology import load_topology
-from simreduce.workload import load_workload
+from simreduce.workload import Workload, load_workload
 from tests.packing.lists import gradients, of_dtypes
 
 MIB = 2**20
@@ -136,3 +137,13 @@ def test_commas_in_buckets_part_no_strategies():
 
     assert split_strategies(",".join(texts)) == texts
     assert [parse_strategy(text).text for text in texts] == texts
+
+
+def test_buckets_are_reduced_one_after_another():
+    """On one stream, although their latencies could overlap."""
+    setup = Setup("switch:4,bandwidth=1GB/s,latency=1ms", "ideal")
+    once, twice = (
+        setup.simulate(setup.compile("ring+ddp=1", Workload("w", given))).seconds
+        for given in (gradients(QUARTER), gradients(QUARTER, QUARTER))
+    )
+    assert twice == pytest.approx(2 * once)
