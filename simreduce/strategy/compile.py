@@ -22,7 +22,7 @@ from simreduce.packing import (
     unpack,
 )
 from simreduce.packing.on_ranks import on_each
-from simreduce.plan import Aside, Contract, Plan, PlanBuilder, Table
+from simreduce.plan import Aside, Contract, Plan, PlanBuilder, Table, Value
 from simreduce.strategy.automatic import AUTOMATIC, INTENDED
 from simreduce.strategy.spec import Range, assign
 from simreduce.strategy.text import Strategy, parse_strategy, resolve
