@@ -33,6 +33,10 @@ _COMMANDS: Mapping[str, tuple[str, str]] = {
         "simreduce.cli.replay:replay",
         "A recorded run (Chakra, PyTorch, NCCL) on a machine.",
     ),
+    "export": (
+        "simreduce.cli.export:export",
+        "Settings for NCCL, PyTorch, Horovod and others.",
+    ),
     "calibrate": (
         "simreduce_validate.calibrate:calibrate",
         "Learn the constants of real devices, through TensorFlow.",

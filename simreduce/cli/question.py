@@ -25,6 +25,7 @@ from simreduce.setup import Setup
 from simreduce.strategy import Strategy, parse_strategy
 from simreduce.topology import shipped as machines
 from simreduce.tune.rank import rank
+from simreduce.workload import Workload
 
 _ONLY_TOPOLOGY = {
     "collective": "--collective",
@@ -34,6 +35,35 @@ _ONLY_TOPOLOGY = {
     "gpus": "--gpus",
     "datatype": "-d",
 }
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """A strategy for a workload on one machine, `times` times in a row, before there is a plan."""
+
+    name: str
+    strategy: Strategy
+    workload: Workload
+    setup: Setup
+    times: int = 1
+    root: int = 0
+    faithful: bool = False
+
+    def compile(self) -> Question:
+        """With its plan; StrategyError if the machine does not accept the strategy."""
+        plan = self.setup.compile(
+            self.strategy, self.workload, root=self.root, faithful=self.faithful
+        )
+        return Question(
+            name=self.name,
+            strategy=self.strategy.text,
+            collective=self.strategy.collective,
+            workload=self.workload.name,
+            size_bytes=self.workload.nbytes,
+            times=self.times,
+            plan=repeat(plan, self.times) if self.times > 1 else plan,
+            setup=self.setup,
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,34 +119,32 @@ question_options = options(
 
 def read_question(text: str, *, algo: str | None, workers: int | None, **given: Any) -> Question:
     """The plan that the options name. InputError lists the faults of all of them."""
-    faults = Faults()
     if is_scenario(text):
-        return _of_scenario(faults, text, algo, workers, **given)
+        scenario, strategy = read_question_scenario(text, algo, **given)
+        return ask(scenario, strategy or _recommend(scenario, workers)).compile()
+    return read_topology_question(text, "ring" if algo is None else algo, **given).compile()
+
+
+def read_topology_question(text: str, algo: str, **given: Any) -> Asked:
+    """The tensor and the strategy that the options name on a topology."""
+    faults = Faults()
     _check_name(text)
     size = given.pop("minbytes")
     found = read_collective(
         faults,
         text,
-        lambda collective: read_strategy("ring" if algo is None else algo, collective),
+        lambda collective: read_strategy(algo, collective),
         (size, None, None, None),
         **given,
     )
     if found is None:
         raise InputError(faults.problems)
     [workload] = found.workloads
-    strategy = found.strategies
-    setup = found.setup.running(strategy)
-    plan = setup.compile(strategy, workload, root=found.root, faithful=found.faithful)
-    return Question(
-        name=setup.machine.name,
-        strategy=strategy.text,
-        collective=found.name,
-        workload=workload.name,
-        size_bytes=workload.nbytes,
-        times=1,
-        plan=plan,
-        setup=setup,
-    )
+    setup = found.setup.running(found.strategies)
+    return Asked(
+        setup.machine.name, found.strategies, workload, setup,
+        root=found.root, faithful=found.faithful,
+    )  # fmt: skip
 
 
 def _check_name(text: str) -> None:
@@ -127,9 +155,11 @@ def _check_name(text: str) -> None:
         raise InputError(f"no scenario or topology {quote(text)}{near}")
 
 
-def _of_scenario(
-    faults: Faults, text: str, algo: str | None, workers: int | None, **given: Any
-) -> Question:
+def read_question_scenario(
+    text: str, algo: str | None, **given: Any
+) -> tuple[Scenario, Strategy | None]:
+    """The scenario, and the strategy if one is given."""
+    faults = Faults()
     for key, option in _ONLY_TOPOLOGY.items():
         if given.pop(key) is not None:
             faults.add(option, f"{text} is a scenario, which says it itself")
@@ -137,19 +167,16 @@ def _of_scenario(
     strategy = None if algo is None else faults.attempt("", read_strategy, algo)
     if faults.problems or scenario is None:
         raise InputError(faults.problems)
-    strategy = strategy or _recommend(scenario, workers)
+    return scenario, strategy
+
+
+def ask(scenario: Scenario, strategy: Strategy) -> Asked:
+    """A strategy of a scenario."""
     setup = scenario.setup.running(strategy)
-    plan = setup.compile(strategy, scenario.workload, faithful=scenario.faithful)
-    return Question(
-        name=scenario.name,
-        strategy=strategy.text,
-        collective="all_reduce",
-        workload=scenario.workload.name,
-        size_bytes=scenario.workload.nbytes,
-        times=scenario.repeat,
-        plan=repeat(plan, scenario.repeat) if scenario.repeat > 1 else plan,
-        setup=setup,
-    )
+    return Asked(
+        scenario.name, strategy, scenario.workload, setup, scenario.repeat,
+        faithful=scenario.faithful,
+    )  # fmt: skip
 
 
 def _recommend(scenario: Scenario, workers: int | None) -> Strategy:

@@ -25,6 +25,7 @@ from simreduce.cli.setups import (
     root_option,
 )
 from simreduce.cli.strategies import algo_option, strategy_texts
+from simreduce.cli.verify_files import verify_files
 from simreduce.formats import Faults
 from simreduce.strategy import ALL, misplaced, parse_strategy
 from simreduce.tune.prove import COUNTS, MOST_RANKS, RANKS, Proof, everything, prove, prove_all
@@ -34,6 +35,7 @@ _ONLY_ALGO = {"collective": "--collective", "root": "-r", "ngpus": "-g", "tasks"
 
 
 @command()
+@click.argument("files", nargs=-1, metavar="[FILE]...")
 @algo_option("Prove these.")
 @click.option(
     "--all",
@@ -70,6 +72,7 @@ _ONLY_ALGO = {"collective": "--collective", "root": "-r", "ngpus": "-g", "tasks"
 @faithful_option
 @as_json
 def verify(
+    files: tuple[str, ...],
     algo: tuple[str, ...],
     prove_everything: bool,
     count: tuple[int, ...],
@@ -80,10 +83,23 @@ def verify(
 ) -> int:
     """Prove that plans sum right: every contribution once, at every place, nothing else.
 
+    FILE is an algorithm of MSCCL, such as `simreduce export msccl` writes: its XML is run step by
+    step, and must leave the right sums, without races or deadlock.
+
     Exit status 1 if one does not, or if nothing of an algorithm could be proved because it takes
     none of the cases. With --all, problems are printed as they are found. On Ctrl-C or SIGTERM,
     prints the proofs so far and exits with status 130.
     """
+    if files:
+        if (
+            algo
+            or prove_everything
+            or workers
+            or count
+            or any(each is not None for each in (*given.values(), faithful))
+        ):
+            raise click.UsageError("files are proved by themselves; leave out the options")
+        return verify_files(files, as_json=as_json)
     _check_usage(algo, workers, given, prove_everything=prove_everything)
     counts, whole = count or COUNTS, True
     if prove_everything:
@@ -105,7 +121,7 @@ def _check_usage(
 ) -> None:
     """Raises UsageError for options that do not go together."""
     if not algo and not prove_everything:
-        raise click.UsageError("say what to prove: --algo STRATEGY, or --all")
+        raise click.UsageError("say what to prove: --algo STRATEGY, --all, or a file of MSCCL")
     if workers and not prove_everything:
         raise click.UsageError("--workers: for --all only")
     if algo and prove_everything:

@@ -1,5 +1,19 @@
-"""What to type elsewhere to get a strategy: pure functions of strategies."""
+"""What to give to other systems to get a strategy: files for each target, or why there are none."""
 
+from simreduce.export.choice import Choice, Shards
 from simreduce.export.settings import Settings, as_typed, settings
+from simreduce.export.targets import TARGETS, Target, export, find_target, nearest, why_not
 
-__all__ = ["Settings", "as_typed", "settings"]
+__all__ = [
+    "TARGETS",
+    "Choice",
+    "Settings",
+    "Shards",
+    "Target",
+    "as_typed",
+    "export",
+    "find_target",
+    "nearest",
+    "settings",
+    "why_not",
+]

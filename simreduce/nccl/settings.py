@@ -222,6 +222,25 @@ def read_assignments(lines: Iterable[tuple[str, str]], faults: Faults) -> Mappin
     return found
 
 
+def assignments(settings: Settings) -> dict[str, str]:
+    """The variables that say how settings differ from NCCL's defaults; without the tuner's file."""
+    found = {}
+    for variable, name in _FIELDS.items():
+        value = getattr(settings, name)
+        if variable in ("version", "tuner") or value == getattr(DEFAULTS, name):
+            continue
+        if name in ("algorithms", "protocols"):
+            found[variable] = ";".join(_filter_text(each) for each in value)
+        else:
+            found[variable] = str(int(value) if isinstance(value, bool) else value)
+    return found
+
+
+def _filter_text(part: tuple[str, frozenset[str]]) -> str:
+    collective, words = part
+    return f"{collective.replace('_', '')}:" * bool(collective) + ",".join(sorted(words))
+
+
 def load_conf(path: str) -> Mapping[str, Any]:
     """The table of an nccl.conf: `NAME=value` lines, without those of no use here.
 

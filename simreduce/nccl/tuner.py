@@ -4,11 +4,15 @@
 
 The first rule that matches wins; -1 matches everything, or leaves the channels to NCCL. Lines that
 begin with # do not count. The plugin's largest size, 4294967295, stands for any.
+
+So its README (NVIDIA/nccl, plugins/tuner/example) has it. Its code gives a call one channel if no
+rule matches or a rule has -1 channels: whoever writes a file covers every call and says how many.
 """
 
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -48,6 +52,26 @@ class Rule:
             and self.nodes in (-1, nodes)
             and self.ranks in (-1, ranks)
         )
+
+
+HEADER = "collective_type,min_bytes,max_bytes,algorithm,protocol,channels,nNodes,nRanks"
+
+
+def tuner_text(rules: Iterable[Rule], title: str = "") -> str:
+    """The file that has these rules, under a comment; `numPipeOps` and `regBuff` match anything."""
+    algorithms = {ours: theirs for theirs, ours in _ALGORITHMS.items()}
+    collectives = {ours: theirs for theirs, ours in _COLLECTIVES.items()}
+    rows = (
+        (
+            collectives[rule.collective], rule.least, _ANY_SIZE if rule.most is None else rule.most,
+            algorithms[rule.algorithm], rule.protocol, rule.channels, rule.nodes, rule.ranks,
+            -1, -1,
+        )
+        for rule in rules
+    )  # fmt: skip
+    lines = (",".join(map(str, row)) for row in rows)
+    heads = [f"# {line}" for line in (title, f"{HEADER},numPipeOps,regBuff") if line]
+    return "\n".join([*heads, *lines, ""])
 
 
 def load_tuner(path: str) -> tuple[Rule, ...]:

@@ -2,11 +2,11 @@
 `compute_bucket_assignment_by_size`).
 
 Gradients are filled in as they become ready, which is about the reverse of their order in the
-model; this is the assignment that DDP uses from its second iteration on. Every dtype has buckets of
-its own. A gradient is put in first and the bucket closes once it has reached its cap, so buckets
-overshoot. With `bucket_cap_mb` unset the cap is 25 MiB, but 1 MiB for the first bucket, which makes
-the first all-reduce start early; set, it is the cap of all (distributed.py; in older releases the
-first bucket kept 1 MiB). Other first caps are for code that sets
+model (`ready`); this is the assignment that DDP uses from its second iteration on. Every dtype has
+buckets of its own. A gradient is put in first and the bucket closes once it has reached its cap, so
+buckets overshoot. With `bucket_cap_mb` unset the cap is 25 MiB, but 1 MiB for the first bucket,
+which makes the first all-reduce start early; set, it is the cap of all (distributed.py; in older
+releases the first bucket kept 1 MiB). Other first caps are for code that sets
 `torch.distributed._DEFAULT_FIRST_BUCKET_BYTES`.
 
 With `gradient_as_bucket_view` gradients are parts of their bucket, so nothing is copied into it or
@@ -23,6 +23,7 @@ from simreduce.errors import StrategyError
 from simreduce.formats import Faults
 from simreduce.packing.arrangement import Arrangement
 from simreduce.packing.options import FP16, required, wire_of
+from simreduce.packing.ready import ready_order
 from simreduce.workload import Gradient
 
 MIB = 2**20
@@ -74,7 +75,7 @@ class DdpBuckets:
         filling: dict[int, list[int]] = {}
         held: dict[int, int] = {}
         caps: dict[int, int] = {}
-        for i in reversed(range(len(gradients))):
+        for i in ready_order(gradients):
             dtype = gradients[i].dtype
             filling.setdefault(dtype, []).append(i)
             held[dtype] = held.get(dtype, 0) + gradients[i].nbytes

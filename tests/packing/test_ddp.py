@@ -11,12 +11,13 @@ from simreduce.dtypes import NAMES
 from simreduce.errors import StrategyError
 from simreduce.layouts import layout
 from simreduce.packing import DdpBuckets
+from simreduce.packing.ready import ready_order
 from simreduce.plan import Kind, verify, wrong_elements
 from simreduce.plan.plan import IN_PLACE
 from simreduce.setup import Setup
 from simreduce.strategy import compile_plan, parse_strategy, split_strategies
 from simreduce.topology import load_topology
-from simreduce.workload import Workload, load_workload
+from simreduce.workload import Gradient, Workload, load_workload
 from tests.packing.lists import gradients, of_dtypes
 
 MIB = 2**20
@@ -58,6 +59,48 @@ def test_every_dtype_has_its_own_buckets_and_its_own_first_cap():
     )
 
     assert DdpBuckets().arrange(listed).groups == ((2,), (3, 1), (4,), (0,))
+
+
+def test_vgg16_as_pytorchs_log_has_it():
+    """A convolution's weight is ready before its bias, a linear layer's after (PyTorch 2.13)."""
+    widths = [64, 64, 128, 128, 256, 256, 256, 512, 512, 512, 512, 512, 512]
+    listed = []
+    for i, (inputs, width) in enumerate(zip([3, *widths], widths, strict=False)):
+        listed += [
+            Gradient(f"features.{i}.weight", inputs * width * 9),
+            Gradient(f"features.{i}.bias", width),
+        ]
+    for i, (inputs, width) in enumerate([(25088, 4096), (4096, 4096), (4096, 1000)]):
+        listed += [
+            Gradient(f"classifier.{i}.weight", inputs * width),
+            Gradient(f"classifier.{i}.bias", width),
+        ]
+    buckets = DdpBuckets().arrange(listed).groups
+
+    assert [sum(listed[i].nbytes for i in bucket) for bucket in buckets] == [
+        16388000, 67125248, 411058176, 28315648, 28320768, 2222336,
+    ]  # fmt: skip
+    assert buckets[:3] == ((31, 30), (29, 28), (27, 26))
+    assert buckets[3] == (24, 25, 22, 23, 20)
+
+
+@pytest.mark.parametrize(
+    ("names", "order"),
+    [
+        (["conv1.weight", "conv1.bias"], [0, 1]),
+        (["fc.weight", "fc.bias"], [1, 0]),
+        (["cg/conv0/conv2d/kernel", "cg/conv0/biases"], [0, 1]),
+        (["h.0.conv.weight", "h.1.conv.bias"], [1, 0]),
+        (["features.0.weight", "features.1.weight"], [1, 0]),
+    ],
+)
+def test_names_say_whose_bias_comes_last(names, order):
+    sizes = [(2**10, 8)[i] for i in range(2)]
+    assert ready_order([Gradient(*each) for each in zip(names, sizes, strict=True)]) == order
+
+
+def test_a_norms_scale_comes_before_its_shift():
+    assert ready_order([Gradient("a/gamma", 8), Gradient("a/beta", 8)]) == [0, 1]
 
 
 def test_resnet50():

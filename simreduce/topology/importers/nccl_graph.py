@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from simreduce.errors import TopologyError, quote
 from simreduce.formats import Faults
-from simreduce.topology.importers.xml_reader import Element, read_xml
+from simreduce.formats.xml import Element, read_xml
 
 PATTERNS: Mapping[str, str] = {
     "1": "balanced_tree",
@@ -49,7 +49,7 @@ class NcclGraph:
 
 def read_nccl_graphs(text: str, name: str) -> tuple[NcclGraph, ...]:
     """The graphs of a file; raises `TopologyError` with every fault."""
-    root = read_xml(text, name)
+    root = read_xml(text, name, TopologyError)
     if root.tag != "graphs":
         raise TopologyError(
             f"{name}: line {root.line}: graphs begin with <graphs>, not <{root.tag}>"

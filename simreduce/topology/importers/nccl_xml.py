@@ -18,12 +18,12 @@ from dataclasses import dataclass, field, replace
 from simreduce import units
 from simreduce.errors import TopologyError, quote
 from simreduce.formats import Faults
+from simreduce.formats.xml import Element, read_xml
 from simreduce.topology.classes import LinkClass, link_classes, networks
 from simreduce.topology.elements import OFF, STAGED
 from simreduce.topology.graph import Topology, build
 from simreduce.topology.importers.models import MODELS, UNKNOWN, GpuModel, model_of_sm
 from simreduce.topology.importers.parts import GENERATIONS, MachineBuilder, host_like
-from simreduce.topology.importers.xml_reader import Element, read_xml
 from simreduce.topology.naming import NAME, natural
 
 _SPEED = re.compile(r"\s*([0-9]{1,2}(\.[0-9])?)\s*GT/s.*")
@@ -74,7 +74,7 @@ def read_nccl_topology(
     ids of devices that are NICs although the file does not say what they are; other devices without
     a class are taken to be GPUs. `classes` are those of the links, the shipped ones unless given.
     """
-    root = read_xml(text, name)
+    root = read_xml(text, name, TopologyError)
     reading = _Reading(Faults(name), MachineBuilder(classes or link_classes()), tuple(nics))
     if root.tag != "system":
         raise TopologyError(

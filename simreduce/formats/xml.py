@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from xml.parsers import expat
 
-from simreduce.errors import TopologyError, quote
+from simreduce.errors import InputError, quote
 
 MOST_CHARACTERS = 4 << 20
 MOST_ELEMENTS = 50_000
@@ -37,19 +37,19 @@ class Element:
         return [child for child in self.children if child.tag == tag]
 
 
-def read_xml(text: str, name: str) -> Element:
-    """The root of a document; raises `TopologyError` with the line of what is wrong."""
+def read_xml(text: str, name: str, error_type: type[InputError] = InputError) -> Element:
+    """The root of a document; raises an `error_type` with the line of what is wrong."""
     if len(text) > MOST_CHARACTERS:
-        raise TopologyError(f"{name}: more than {MOST_CHARACTERS >> 20} MiB of XML")
+        raise error_type(f"{name}: more than {MOST_CHARACTERS >> 20} MiB of XML")
     if "\0" in text:
-        raise TopologyError(f"{name}: not XML: it holds a zero byte")
+        raise error_type(f"{name}: not XML: it holds a zero byte")
     parser = expat.ParserCreate("utf-8")
     root = Element("", {}, 0)
     open_tags = [root]
     count = 0
 
     def refuse(*_: object) -> None:
-        raise TopologyError(
+        raise error_type(
             f"{name}: line {parser.CurrentLineNumber}: a document type or an entity is declared; "
             "remove it: such files are not read"
         )
@@ -63,7 +63,7 @@ def read_xml(text: str, name: str) -> Element:
             or len(open_tags) > MOST_DEPTH
             or len(attributes) > MOST_ATTRIBUTES
         ):
-            raise TopologyError(
+            raise error_type(
                 f"{name}: line {line}: more than {MOST_ELEMENTS} elements, {MOST_DEPTH} one "
                 "inside the other or "
                 f"{MOST_ATTRIBUTES} attributes"
@@ -85,7 +85,7 @@ def read_xml(text: str, name: str) -> Element:
         parser.Parse(text.encode("utf-8", "surrogatepass"), True)
     except expat.ExpatError as error:
         reason = expat.ErrorString(error.code)
-        raise TopologyError(
+        raise error_type(
             f"{name}: line {error.lineno}: not well-formed XML: {reason}; begins with "
             f"{quote(text[:40])}"
         ) from None

@@ -1,0 +1,119 @@
+"""MSCCL's XML of a strategy: one file for each range of sizes, proved before it is written."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from math import lcm
+
+import numpy as np
+
+from simreduce import dtypes
+from simreduce.errors import InternalError, StrategyError
+from simreduce.export.choice import REPLICATED, Choice
+from simreduce.msccl import MOST_BYTES, Algorithm, algorithm_of, problems_of, xml_text
+from simreduce.packing import NoPacking
+from simreduce.plan import Plan
+from simreduce.strategy import Range, Strategy
+from simreduce.strategy.spec import NO_LIMIT
+from simreduce.workload import Gradient, Workload
+
+_MOST_RANKS = 128
+_MOST_CHUNKS = 4096
+_LIKE = {"nccl": "ring", "nccl:ring": "ring", "nccl:tree": "double_tree", "nccl:nvls": "direct",
+         "in_switch": "direct", "copy_to_cpu": "reduce_to_one", "pscpu": "psgpu"}  # fmt: skip
+
+
+def refusals(choice: Choice) -> list[str]:
+    """Why MSCCL cannot run a choice."""
+    strategy = choice.resolved
+    found = [f"MSCCL runs one collective, and this is {choice.method}"]
+    found *= choice.method != REPLICATED
+    if choice.setup.layout.n > _MOST_RANKS:
+        found.append(f"MSCCL's thread blocks are too few for {choice.setup.layout.n} ranks")
+    if choice.rules or any(r.algorithm.partition(":")[0] == "nccl" for r in strategy.ranges):
+        found.append("NCCL carries its own algorithms out; MSCCL takes others")
+    if strategy.chunk:
+        found.append("MSCCL cuts messages itself; leave out +chunk")
+    if strategy.mean:
+        found.append("MSCCL divides nothing; leave out +mean")
+    if len(strategy.ranges) > 1 and not isinstance(strategy.packer, NoPacking):
+        found.append("MSCCL sees packs and chooses by their size, not by that of gradients")
+    if found:
+        return found
+    try:
+        _algorithms(choice)
+    except StrategyError as error:
+        return [problem.removeprefix(f"{strategy.text}: ") for problem in error.problems]
+    return []
+
+
+def nearest(choice: Choice) -> list[str]:
+    """Strategies that MSCCL has settings for, the nearest first."""
+    spec = choice.resolved.spec
+    return [*dict.fromkeys((spec, _LIKE.get(spec, spec), "ring", "direct"))]
+
+
+def files(choice: Choice) -> dict[str, str]:
+    """An XML file for each range of sizes."""
+    made = _algorithms(choice)
+    for algorithm in made:
+        if problems := problems_of(algorithm):
+            raise InternalError(f"{algorithm.name}: the XML is wrong: {problems[0]}")
+    names = ["msccl.xml"] if len(made) == 1 else [f"msccl-{i}.xml" for i in range(len(made))]
+    return {name: xml_text(each) for name, each in zip(names, made, strict=True)}
+
+
+def _algorithms(choice: Choice) -> list[Algorithm]:
+    """The algorithm of each range, with the bytes of calls that it is for."""
+    strategy = choice.resolved
+    width = dtypes.SIZES[choice.workload.gradients[0].dtype]
+    found, least = [], 0
+    for part in strategy.ranges:
+        most = MOST_BYTES if part.limit == NO_LIMIT else part.limit * width
+        alone = _alone(strategy, part)
+        name = f"{part} on {choice.setup.machine.name}"
+        made = algorithm_of(_plan(choice, alone), name)
+        found.append(replace(made, least=least, most=most))
+        least = most + 1
+    return found
+
+
+def _alone(strategy: Strategy, part: Range) -> Strategy:
+    """A strategy that does with one tensor what a range of another does with each of its packs."""
+    one = part._replace(limit=NO_LIMIT)
+    return replace(
+        strategy, text=str(part), spec=str(part), packing="none", ranges=(one,), packer=NoPacking()
+    )
+
+
+def _plan(choice: Choice, strategy: Strategy) -> Plan:
+    """The plan for a tensor that it cuts without remainders: of twice as large a tensor, every
+    piece is twice as large.
+    """
+
+    def compile_for(elements: int) -> Plan:
+        tensor = Workload("chunks", (Gradient("chunks", elements),))
+        return choice.setup.compile(strategy, tensor)
+
+    for elements in _sizes(choice.setup.layout.n):
+        plan = compile_for(elements)
+        if _chunks(plan) <= _MOST_CHUNKS and _scales(plan, compile_for(2 * elements)):
+            return plan
+    raise StrategyError("its pieces are not the same shares of every tensor")
+
+
+def _sizes(n: int) -> Iterator[int]:
+    """Sizes that may be cut evenly: multiples of the number of ranks."""
+    tried = [n * k for k in (1, 2, 3, 4, 6, 8, 12, 16)]
+    yield from dict.fromkeys([*tried, lcm(*range(1, min(n, 12) + 1)) * n, n * (n - 1) * 24])
+
+
+def _chunks(plan: Plan) -> int:
+    edges = np.concatenate([plan.lo, plan.hi])
+    return int(edges.max()) // max(int(np.gcd.reduce(edges)), 1)
+
+
+def _scales(plan: Plan, larger: Plan) -> bool:
+    same = len(plan) == len(larger)
+    return same and bool((2 * plan.lo == larger.lo).all() and (2 * plan.hi == larger.hi).all())

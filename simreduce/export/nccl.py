@@ -1,0 +1,180 @@
+"""NCCL's environment, and the CSV of its example tuner plugin.
+
+The environment says one algorithm, protocol and number of channels for a collective
+(`NCCL_ALGO=allreduce:tree`, since 2.24; before, for all). The plugin says them by size. Names:
+NCCL's user guide, environment variables, 2.30; NVIDIA/nccl, plugins/tuner/example/README.md.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from functools import cache
+from itertools import pairwise
+
+from simreduce import dtypes
+from simreduce.export.choice import Choice, not_by_nccl
+from simreduce.layouts import OPEN
+from simreduce.nccl import Settings, choose
+from simreduce.nccl.settings import assignments
+from simreduce.nccl.tables import COLLECTIVES
+from simreduce.nccl.tuner import Rule, tuner_text
+from simreduce.packing import NoPacking
+from simreduce.strategy import Range, Strategy
+from simreduce.strategy.spec import NO_LIMIT
+
+ENVIRONMENT = "nccl.env"
+TUNER = "nccl_tuner.csv"
+_PLUGIN = "libnccl-tuner-example.so"
+_BY_COLLECTIVE = (2, 24)
+"""The first version whose NCCL_ALGO names collectives."""
+
+_MOST = 4294967295
+_LARGEST = 10**18 - 1
+_LIKE = {
+    "ring": "ring", "bidirectional_ring": "ring", "multi_ring": "ring", "best_ring": "ring",
+    "xring": "ring", "collective": "ring", "chain": "tree", "binary_tree": "tree",
+    "double_tree": "tree", "binomial_tree": "tree", "trees": "tree", "in_switch": "nvls",
+}  # fmt: skip
+"""NCCL's algorithm that is nearest to one of ours."""
+
+Decided = tuple[str, str, int]
+"""Algorithm, protocol and channels."""
+
+
+def refusals(choice: Choice) -> list[str]:
+    """Why NCCL has no setting for a choice."""
+    found = not_by_nccl(choice.resolved)
+    if choice.strategy.collective not in COLLECTIVES:
+        found.append(f"NCCL has no settings of algorithms for {choice.strategy.collective}")
+    if len(choice.resolved.ranges) > 1 and not found:
+        if not isinstance(choice.resolved.packer, NoPacking):
+            found.append("NCCL sees packs and chooses by their size, not by that of gradients")
+        if not choice.is_uniform:
+            found.append("limits in elements are different sizes for gradients of several dtypes")
+    return found
+
+
+def nearest(choice: Choice) -> list[str]:
+    """Strategies that NCCL has settings for, the nearest first."""
+    strategy = choice.resolved
+    packing = "" if isinstance(strategy.packer, NoPacking) else f"+{strategy.packing}"
+    like = _LIKE.get(strategy.ranges[0].algorithm.partition("/")[0])
+    return [f"nccl:{like}{packing}"] * bool(like) + [f"nccl{packing}", "nccl"]
+
+
+def files(choice: Choice) -> dict[str, str]:
+    """The environment, and the rules of the tuner plugin."""
+    return {ENVIRONMENT: environment(choice), TUNER: tuner_text(rules_of(choice), choice.title)}
+
+
+def environment(choice: Choice) -> str:
+    """Lines `NAME=value`. Where the choice depends on the size, they load the plugin."""
+    strategy, settings = choice.resolved, choice.setup.nccl
+    version = ".".join(map(str, settings.version))
+    lines = [f"# {choice.title}, NCCL {version}"]
+    by_size = bool(choice.rules) or len(strategy.ranges) > 1
+    if by_size:
+        lines.append("# The choice depends on the size: build NCCL's example tuner plugin.")
+        lines += _plugin("")
+    else:
+        lines += _pinned(strategy, settings)
+    given = {**assignments(settings), "NCCL_BUFFSIZE": str(settings.buffer)}
+    pinned = {line.partition("=")[0] for line in lines}
+    lines += [f"{name}={value}" for name, value in given.items() if name not in pinned]
+    if not by_size:
+        lines.append(f"# Or by the rules in {TUNER}, with NCCL's example tuner plugin:")
+        lines += _plugin("# ")
+    return "\n".join([*lines, ""])
+
+
+def _plugin(comment: str) -> list[str]:
+    return [f"{comment}NCCL_TUNER_PLUGIN={_PLUGIN}", f"{comment}NCCL_TUNER_CONFIG_FILE={TUNER}"]
+
+
+def _pinned(strategy: Strategy, settings: Settings) -> list[str]:
+    """The variables of an algorithm, a protocol and channels, where the strategy states them."""
+    of = f"{strategy.collective.replace('_', '')}:"
+    prefix = of if settings.version >= _BY_COLLECTIVE else ""
+    algorithm = strategy.ranges[0].algorithm.partition(":")[2]
+    _, protocol, channels, *_ = strategy.nccl
+    lines = []
+    if algorithm:
+        lines.append(f"NCCL_ALGO={prefix}{algorithm}")
+    if protocol:
+        lines.append(f"NCCL_PROTO={prefix}{protocol}")
+    if channels:
+        lines += [f"NCCL_MIN_NCHANNELS={channels}", f"NCCL_MAX_NCHANNELS={channels}"]
+    return lines or ["# NCCL chooses algorithm, protocol and channels itself, as predicted."]
+
+
+def rules_of(choice: Choice) -> list[Rule]:
+    """The rules by collective and size for the machine's nodes and ranks. Collectives that the
+    strategy does not say have what NCCL chooses itself, because the plugin leaves one channel to
+    calls without a rule.
+    """
+    known = choice.facts
+    found = []
+    for collective in COLLECTIVES:
+        pick = _picks(choice, collective)
+        spans = [*_spans(pick, 1, _MOST)]
+        for i, (least, most, decided) in enumerate(spans):
+            first, last = 0 if i == 0 else least, None if i == len(spans) - 1 else most
+            found.append(Rule(collective, first, last, *decided, known.nodes, known.n))
+        if choice.workload.nbytes > _MOST:
+            decided = pick(_MOST + 1)
+            found.append(Rule(collective, _MOST + 1, _LARGEST, *decided, known.nodes, known.n))
+    return found
+
+
+def _picks(choice: Choice, collective: str) -> Callable[[int], Decided]:
+    """What runs for a call of so many bytes."""
+    settings, strategy = choice.setup.nccl, choice.resolved
+    own = collective == strategy.collective
+    _, protocol, channels, *_ = strategy.nccl if own else OPEN
+    if choice.rules and own:
+        settings = replace(settings, tuner=choice.rules)
+
+    @cache
+    def pick(nbytes: int) -> Decided:
+        algorithm = ""
+        if own and not choice.rules:
+            algorithm = _range(choice, nbytes).algorithm.partition(":")[2]
+        made = choose(
+            choice.facts, collective, nbytes, settings, algorithm=algorithm, protocol=protocol
+        )
+        return made.algorithm, made.protocol, channels or made.channels
+
+    return pick
+
+
+def _range(choice: Choice, nbytes: int) -> Range:
+    """The range of a gradient of so many bytes."""
+    width = dtypes.SIZES[choice.workload.gradients[0].dtype]
+    ranges = choice.resolved.ranges
+    fitting = (r for r in ranges if r.limit == NO_LIMIT or nbytes <= r.limit * width)
+    return next(fitting, ranges[-1])
+
+
+def _spans(
+    pick: Callable[[int], Decided], least: int, most: int
+) -> Iterator[tuple[int, int, Decided]]:
+    """Maximal stretches of sizes with one decision: searched for between 8 sizes in each octave."""
+    grid = sorted({min(least * (8 + i) << octave >> 3, most) for octave in range(32)
+                   for i in range(8)} | {most})  # fmt: skip
+    edges = [grid[0]]
+    for low, high in pairwise(grid):
+        edges += _edges(pick, low, high)
+    for i, first in enumerate(edges):
+        last = edges[i + 1] - 1 if i + 1 < len(edges) else most
+        yield first, last, pick(first)
+
+
+def _edges(pick: Callable[[int], Decided], low: int, high: int) -> list[int]:
+    """The sizes above `low`, to `high`, at which the decision is another than below."""
+    if pick(low) == pick(high):
+        return []
+    if high - low == 1:
+        return [high]
+    middle = (low + high) // 2
+    return _edges(pick, low, middle) + _edges(pick, middle, high)

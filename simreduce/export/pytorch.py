@@ -1,0 +1,207 @@
+"""PyTorch: arguments of DistributedDataParallel and FullyShardedDataParallel, as a module.
+
+Names and meaning: torch 2.13, `torch/nn/parallel/distributed.py` (`BucketCapacityConfig`),
+`torch/distributed/algorithms/ddp_comm_hooks/default_hooks.py` and
+`torch/distributed/fsdp/fully_sharded_data_parallel.py`. `bucket_cap_mb` may be a fraction; the cap
+of the first bucket is `torch.distributed._DEFAULT_FIRST_BUCKET_BYTES`, read while `bucket_cap_mb`
+is unset, and `bucket_cap_mb_list` has both since 2.13.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from simreduce import dtypes
+from simreduce.export.choice import REPLICATED, Choice, Shards, not_by_nccl, not_gradients
+from simreduce.packing import (
+    BytesPerPack,
+    ConcatAndSplit,
+    DdpBuckets,
+    Fusion,
+    GradientRepacking,
+    NoPacking,
+    Packer,
+)
+from simreduce.packing.ddp import MIB
+
+DDP, FSDP = "simreduce_ddp.py", "simreduce_fsdp.py"
+_ONE_BUCKET = 1 << 50
+_STRATEGIES = {
+    "zero2": "SHARD_GRAD_OP", "zero3": "FULL_SHARD", "fsdp": "FULL_SHARD", "hsdp": "HYBRID_SHARD",
+}  # fmt: skip
+_PREFETCH = {"pre": "BACKWARD_PRE", "post": "BACKWARD_POST"}
+_FAR = 1
+"""Units that `forward_prefetch` gathers ahead."""
+
+
+def refusals(choice: Choice) -> list[str]:
+    """Why PyTorch has no setting for a choice."""
+    found = not_by_nccl(choice.resolved)
+    if choice.method != REPLICATED:
+        return found + _not_sharded(choice)
+    found += not_gradients(choice, "DDP")
+    if len(choice.resolved.ranges) > 1:
+        found.append("DDP reduces every bucket alike, whatever the sizes of its gradients")
+    if buckets_of(choice) is None:
+        text = f"+{choice.resolved.packing}".replace("+none", "a tensor each")
+        found.append(f"DDP's buckets are never those of {text} for {choice.workload.name}")
+    return found
+
+
+def _not_sharded(choice: Choice) -> list[str]:
+    found = []
+    if choice.method not in _STRATEGIES:
+        found.append(f"FSDP has no {choice.method}; DeepSpeed has, and FSDP has zero2 and zero3")
+    shards = choice.shards
+    if shards and shards.forward_prefetch > _FAR:
+        ahead = shards.forward_prefetch
+        found.append(f"FSDP gathers at most {_FAR} unit ahead in a forward pass, not {ahead}")
+    if shards and shards.limit_all_gathers not in (0, 2):
+        found.append(f"limit_all_gathers is 2 units or no limit, not {shards.limit_all_gathers}")
+    if shards and choice.method in ("fsdp", "zero3") and not shards.reshard_after_forward:
+        found.append(f"{choice.method} frees parameters after the forward pass; zero2 keeps them")
+    return found
+
+
+def nearest(choice: Choice) -> list[str]:
+    """Strategies that DDP has settings for, the nearest first."""
+    packer = choice.resolved.packer
+    size = 0.0
+    match packer:
+        case Fusion(nbytes) | BytesPerPack(nbytes):
+            size = nbytes / MIB
+    own = choice.resolved.spec if not not_by_nccl(choice.resolved) else "nccl"
+    likes = [f"+ddp={size:g}"] * bool(size) + ["+ddp"]
+    return [f"{spec}{packing}" for spec in dict.fromkeys((own, "nccl")) for packing in likes]
+
+
+def buckets_of(choice: Choice) -> DdpBuckets | None:
+    """DDP's buckets that pack the workload as the strategy does, if there are any."""
+    packer = choice.resolved.packer
+    if isinstance(packer, DdpBuckets):
+        return packer
+    found = _alike(packer)
+    return found if found is not None and choice.packs_alike(found) else None
+
+
+def _alike(packer: Packer) -> DdpBuckets | None:
+    match packer:
+        case NoPacking():
+            return DdpBuckets(1, 1)
+        case BytesPerPack(size, fp16):
+            cap = size + 1 if size else _ONE_BUCKET
+            return DdpBuckets(cap, cap, fp16=fp16)
+        case ConcatAndSplit(1):
+            return DdpBuckets(_ONE_BUCKET, _ONE_BUCKET)
+        case GradientRepacking(packs, fp16) if packs <= 1:
+            cap = _ONE_BUCKET if packs else 1
+            return DdpBuckets(cap, cap, fp16=fp16)
+        case Fusion(threshold, fp16):
+            return DdpBuckets(max(threshold, 1), max(threshold, 1), fp16=fp16)
+    return None
+
+
+def files(choice: Choice) -> dict[str, str]:
+    """A module with a function that wraps a model."""
+    if choice.method != REPLICATED:
+        return {FSDP: _fsdp(choice)}
+    return {DDP: _ddp(choice)}
+
+
+def _ddp(choice: Choice) -> str:
+    buckets = buckets_of(choice) or DdpBuckets()
+    arguments, before = _caps(buckets)
+    arguments["gradient_as_bucket_view"] = str(buckets.view)
+    hook = "wrapped.register_comm_hook(None, default_hooks.fp16_compress_hook)"
+    hooks = "from torch.distributed.algorithms.ddp_comm_hooks import default_hooks"
+    return _module([
+        f'"""{choice.title}."""', "",
+        *["import torch.distributed as dist"] * any("dist." in line for line in before),
+        *[hooks] * buckets.fp16,
+        "from torch.nn.parallel import DistributedDataParallel", "",
+        *_table(arguments), "", "",
+        "def wrap(model, **more):",
+        '    """The model, with gradients that DDP averages in these buckets."""',
+        *[f"    {line}" for line in before],
+        "    wrapped = DistributedDataParallel(model, **ARGUMENTS, **more)",
+        *[f"    {hook}"] * buckets.fp16,
+        "    return wrapped", *_passes(choice),
+    ])  # fmt: skip
+
+
+def _caps(buckets: DdpBuckets) -> tuple[dict[str, str], list[str]]:
+    """The arguments for the caps, and what to do before."""
+    cap, first = (f"{size / MIB:.17g}" for size in (buckets.cap, buckets.first_cap))
+    if cap == first:
+        return {"bucket_cap_mb": cap}, []
+    unset = DdpBuckets()
+    if buckets.cap == unset.cap:
+        size = f"dist._DEFAULT_FIRST_BUCKET_BYTES = {buckets.first_cap}"
+        return {"bucket_cap_mb": "None"}, [size] * (buckets.first_cap != unset.first_cap)
+    return {"bucket_cap_mb_list": f"[{first}, {cap}]"}, ["# The list needs PyTorch 2.13 or newer."]
+
+
+def _module(lines: Sequence[str]) -> str:
+    return "\n".join([*lines, ""])
+
+
+def _table(arguments: Mapping[str, str]) -> list[str]:
+    return ["ARGUMENTS = {", *(f'    "{key}": {value},' for key, value in arguments.items()), "}"]
+
+
+def _passes(choice: Choice) -> list[str]:
+    """A function that runs several passes and reduces in the last, for a step of several."""
+    if choice.accumulate == 1:
+        return []
+    return [
+        "", "",
+        "def backward(wrapped, losses):",
+        f'    """Add up the gradients of {choice.accumulate} losses, which functions return, and',
+        "    reduce them with the last.", '    """',
+        "    *others, last = losses",
+        "    with wrapped.no_sync():",
+        "        for loss in others:",
+        "            loss().backward()",
+        "    last().backward()",
+    ]  # fmt: skip
+
+
+def _fsdp(choice: Choice) -> str:
+    shards, kind = choice.shards, _STRATEGIES[choice.method]
+    if choice.method == "hsdp" and shards and not shards.reshard_after_forward:
+        kind = "_HYBRID_SHARD_ZERO2"
+    prefetch = _PREFETCH.get(shards.backward_prefetch if shards else "pre")
+    precision = _precision(shards)
+    mixed = precision != "None"
+    arguments = {
+        "sharding_strategy": f"ShardingStrategy.{kind}",
+        "backward_prefetch": f"BackwardPrefetch.{prefetch}" if prefetch else "None",
+        "forward_prefetch": str(bool(shards and shards.forward_prefetch)),
+        "limit_all_gathers": str(not shards or shards.limit_all_gathers > 0),
+        "mixed_precision": precision,
+        "use_orig_params": "True",
+    }
+    imported = ["BackwardPrefetch", "FullyShardedDataParallel", *["MixedPrecision"] * mixed,
+                "ShardingStrategy"]  # fmt: skip
+    return _module([
+        f'"""{choice.title}."""', "",
+        "from functools import partial", "", *["import torch"] * mixed,
+        f"from torch.distributed.fsdp import {', '.join(imported)}",
+        "from torch.distributed.fsdp.wrap import ModuleWrapPolicy, size_based_auto_wrap_policy",
+        "", *_table(arguments), f"LARGEST_UNIT = {choice.unit}  # parameters", "", "",
+        "def wrap(model, blocks=(), **more):",
+        '    """The model in units: modules of the classes `blocks`, or without those, modules of',
+        "    at least LARGEST_UNIT parameters.", '    """',
+        "    by_size = partial(size_based_auto_wrap_policy, min_num_params=LARGEST_UNIT)",
+        "    policy = ModuleWrapPolicy(blocks) if blocks else by_size",
+        "    return FullyShardedDataParallel(model, auto_wrap_policy=policy, **ARGUMENTS, **more)",
+        *_passes(choice),
+    ])  # fmt: skip
+
+
+def _precision(shards: Shards | None) -> str:
+    if shards is None or (shards.param_dtype is None and shards.reduce_dtype is None):
+        return "None"
+    given = {"param_dtype": shards.param_dtype, "reduce_dtype": shards.reduce_dtype}
+    known = (f"{key}=torch.{dtypes.NAMES[code]}" for key, code in given.items() if code is not None)
+    return f"MixedPrecision({', '.join(known)})"

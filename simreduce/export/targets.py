@@ -1,0 +1,93 @@
+"""The systems that settings are exported to: their files, and why one has no setting."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+
+from simreduce.errors import StrategyError, did_you_mean
+from simreduce.export import frameworks, msccl, nccl, pytorch, tensorflow
+from simreduce.export.choice import Choice
+from simreduce.strategy import parse_strategy
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """A system: its name in sentences, why it has no setting for a choice, the strategies near to
+    one that it may have settings for, and its files.
+    """
+
+    title: str
+    refusals: Callable[[Choice], list[str]]
+    nearest: Callable[[Choice], list[str]]
+    files: Callable[[Choice], Mapping[str, str]]
+
+
+TARGETS: Mapping[str, Target] = {
+    "nccl": Target("NCCL", nccl.refusals, nccl.nearest, nccl.files),
+    "pytorch": Target("PyTorch", pytorch.refusals, pytorch.nearest, pytorch.files),
+    "horovod": Target(
+        "Horovod", frameworks.horovod_refusals, frameworks.horovod_nearest, frameworks.horovod
+    ),
+    "deepspeed": Target(
+        "DeepSpeed",
+        frameworks.deepspeed_refusals,
+        frameworks.deepspeed_nearest,
+        frameworks.deepspeed,
+    ),
+    "jax": Target("JAX", frameworks.jax_refusals, frameworks.jax_nearest, frameworks.jax),
+    "tensorflow": Target(
+        "TensorFlow",
+        tensorflow.refusals_of("tensorflow"),
+        tensorflow.nearest,
+        tensorflow.files_of("tensorflow"),
+    ),
+    "tf_cnn_benchmarks": Target(
+        "tf_cnn_benchmarks",
+        tensorflow.refusals_of("tf_cnn_benchmarks"),
+        tensorflow.nearest,
+        tensorflow.files_of("tf_cnn_benchmarks"),
+    ),
+    "msccl": Target("MSCCL", msccl.refusals, msccl.nearest, msccl.files),
+}
+
+
+def find_target(name: str) -> Target:
+    """The target of this name; StrategyError names the nearest."""
+    if name not in TARGETS:
+        near = did_you_mean(name, TARGETS) or f"; one of {', '.join(TARGETS)}"
+        raise StrategyError(f"unknown target {name!r}{near}")
+    return TARGETS[name]
+
+
+def why_not(name: str, choice: Choice) -> tuple[str, ...]:
+    """Why a target has no setting for a choice; empty if it has."""
+    return tuple(find_target(name).refusals(choice))
+
+
+def export(name: str, choice: Choice) -> Mapping[str, str]:
+    """The files for a target, by name. Raises `StrategyError` if it has no setting for the choice,
+    with the reasons and the nearest strategy that it has one for.
+    """
+    target = find_target(name)
+    if problems := target.refusals(choice):
+        text = choice.strategy.text
+        reasons = [f"{text}: no setting of {target.title} gives this: {each}" for each in problems]
+        near = nearest(name, choice)
+        raise StrategyError(
+            [*reasons, *[f"{text}: the nearest setting is that of {near}"] * bool(near)]
+        )
+    return target.files(choice)
+
+
+def nearest(name: str, choice: Choice) -> str:
+    """The nearest strategy that a target has a setting for, "" if none is known."""
+    target = find_target(name)
+    for text in target.nearest(choice):
+        try:
+            other = replace(choice, strategy=parse_strategy(text))
+            if not target.refusals(other):
+                return text
+        except StrategyError:
+            continue
+    return ""

@@ -1,0 +1,334 @@
+"""What each target gets, read back by a reader of what its documentation says."""
+
+from __future__ import annotations
+
+import ast
+import json
+import re
+import shlex
+from dataclasses import dataclass, replace
+from functools import cache
+from itertools import pairwise
+
+import pytest
+from hypothesis import given, settings, strategies as st
+
+from simreduce.errors import StrategyError
+from simreduce.export import TARGETS, Choice, export, nearest, why_not
+from simreduce.formats import Faults
+from simreduce.msccl import problems_of, read_algorithm
+from simreduce.nccl import DEFAULTS, Settings, choose, read_settings
+from simreduce.nccl.settings import read_assignments
+from simreduce.nccl.tables import COLLECTIVES
+from simreduce.nccl.tuner import Rule, read_tuner
+from simreduce.packing import DdpBuckets
+from simreduce.setup import Setup
+from simreduce.strategy import parse_strategy
+from simreduce.workload import Gradient, Workload, load_workload
+
+MIB = 1 << 20
+
+
+@dataclass(frozen=True)
+class Sharded:
+    """Settings of a sharded method."""
+
+    forward_prefetch: int = 1
+    backward_prefetch: str = "post"
+    limit_all_gathers: int = 0
+    reshard_after_forward: bool = True
+    param_dtype: int | None = 3
+    reduce_dtype: int | None = 0
+
+
+@cache
+def setup(machine: str) -> Setup:
+    return Setup(machine)
+
+
+def choice(strategy: str, machine: str = "dgx1v", workload: str = "resnet50", **more) -> Choice:
+    return Choice(setup(machine), load_workload(workload), parse_strategy(strategy), **more)
+
+
+def plugin(text: str) -> list[dict]:
+    """The rows of the tuner's file, read strictly by the columns of the plugin's README, and by
+    what its code does: lines of less than 256 characters, fields without blanks or empty ones.
+    """
+    columns = [
+        "collective_type", "min_bytes", "max_bytes", "algorithm", "protocol", "channels", "nNodes",
+        "nRanks", "numPipeOps", "regBuff",
+    ]  # fmt: skip
+    words = {
+        "collective_type": {"broadcast", "reduce", "allgather", "reducescatter", "allreduce"},
+        "algorithm": {"tree", "ring", "collnet_direct", "collnet_chain", "nvls", "nvls_tree",
+                      "pat"},
+        "protocol": {"ll", "ll128", "simple"},
+    }  # fmt: skip
+    rows = []
+    for line in text.splitlines():
+        assert len(line) < 255
+        if not line or line.startswith("#"):
+            continue
+        cells = line.split(",")
+        assert 8 <= len(cells) <= 10
+        row = dict(zip(columns, cells, strict=False))
+        for column, cell in row.items():
+            if column in words:
+                assert cell in words[column]
+            else:
+                assert re.fullmatch(r"-1|\d+", cell)
+                row[column] = int(cell)
+        assert 0 <= row["min_bytes"] <= row["max_bytes"] <= 4294967295
+        assert row["channels"] != -1  # the plugin's code makes one channel of it
+        rows.append(row)
+    return rows
+
+
+def environment(text: str) -> dict[str, str]:
+    """The lines `NAME=value`, as a shell reads them."""
+    found = dict(word.split("=", 1) for line in text.splitlines()
+                 for word in shlex.split(line, comments=True))  # fmt: skip
+    assert all(re.fullmatch(r"[A-Z_0-9]+", name) for name in found)
+    return found
+
+
+@pytest.mark.parametrize("machine", ["dgx1v", "dgx-a100x2", "dgx-h100x4"])
+def test_the_tuners_file_says_what_nccl_would_choose_itself(machine):
+    """At every size of every collective, so that nothing changes but what is meant to."""
+    made = choice("nccl", machine)
+    text = export("nccl", made)["nccl_tuner.csv"]
+    rows, rules = plugin(text), read_tuner(text, "nccl_tuner.csv")
+
+    assert len(rows) == len(rules)
+    assert {(row["nNodes"], row["nRanks"]) for row in rows} == {(made.facts.nodes, made.facts.n)}
+    for collective in COLLECTIVES:
+        name = collective.replace("_", "")
+        own = [row for row in rows if row["collective_type"] == name]
+        assert (own[0]["min_bytes"], own[-1]["max_bytes"]) == (0, 4294967295)
+        for row, following in pairwise(own):
+            assert following["min_bytes"] == row["max_bytes"] + 1
+        for row in own:
+            for nbytes in {max(row["min_bytes"], 1), row["max_bytes"]}:
+                alone = choose(made.facts, collective, nbytes)
+                ruled = choose(made.facts, collective, nbytes, Settings(tuner=rules))
+                assert (ruled.algorithm, ruled.protocol, ruled.channels) == (
+                    alone.algorithm, alone.protocol, alone.channels,
+                )  # fmt: skip
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.integers(1, 1 << 32))
+def test_the_tuners_file_has_no_stretch_between_its_edges_that_differs(nbytes):
+    made = choice("nccl", "dgx-a100x2")
+    rules = _tuner_rules()
+    alone, ruled = (choose(made.facts, "all_reduce", min(nbytes, (1 << 32) - 1), given)
+                    for given in (DEFAULTS, Settings(tuner=rules)))  # fmt: skip
+    assert (ruled.algorithm, ruled.protocol, ruled.channels) == (
+        alone.algorithm, alone.protocol, alone.channels,
+    )  # fmt: skip
+
+
+@cache
+def _tuner_rules():
+    return read_tuner(export("nccl", choice("nccl", "dgx-a100x2"))["nccl_tuner.csv"], "")
+
+
+def test_a_pinned_choice_stands_in_the_environment_and_in_the_rules():
+    files = export("nccl", choice("nccl:tree+ll128+channels=8"))
+    found = environment(files["nccl.env"])
+
+    assert found == {
+        "NCCL_ALGO": "allreduce:tree", "NCCL_PROTO": "allreduce:ll128",
+        "NCCL_MIN_NCHANNELS": "8", "NCCL_MAX_NCHANNELS": "8", "NCCL_BUFFSIZE": str(4 * MIB),
+    }  # fmt: skip
+    [row] = [row for row in plugin(files["nccl_tuner.csv"])
+             if row["collective_type"] == "allreduce"]  # fmt: skip
+    assert (row["algorithm"], row["protocol"], row["channels"]) == ("tree", "ll128", 8)
+    assert (row["min_bytes"], row["max_bytes"]) == (0, 4294967295)
+
+
+def test_the_environment_of_a_scenarios_settings_reads_back_as_them():
+    table = dict(read_assignments(
+        [("", "NCCL_ALGO=Ring;allreduce:^NVLS"), ("", "NCCL_PROTO=^LL"), ("", "version=2.20"),
+         ("", "NCCL_NVLS_ENABLE=0"), ("", "NCCL_BUFFSIZE=8388608"), ("", "NCCL_P2P_LEVEL=SYS")],
+        Faults(),
+    ))  # fmt: skip
+    given = read_settings(table, Faults(), "")
+    made = replace(choice("nccl"), setup=setup("dgx1v").but(nccl=given))
+    found = environment(export("nccl", made)["nccl.env"])
+
+    again = read_settings({**found, "version": "2.20"}, Faults(), "")
+    assert again == given
+
+
+def test_ranges_of_sizes_and_rules_are_told_by_the_plugin():
+    made = choice("nccl:tree+simple:64k:nccl:ring+simple".replace("+simple:", ":"), "dgx-a100x2")
+    files = export("nccl", made)
+    rows = [row for row in plugin(files["nccl_tuner.csv"]) if row["collective_type"] == "allreduce"]
+
+    assert {row["algorithm"] for row in rows if row["max_bytes"] <= 4 * 65536} == {"tree"}
+    assert {row["algorithm"] for row in rows if row["min_bytes"] > 4 * 65536} == {"ring"}
+    assert environment(files["nccl.env"])["NCCL_TUNER_CONFIG_FILE"] == "nccl_tuner.csv"
+
+    rule = Rule("all_reduce", 0, MIB, "tree", "ll", 3, -1, -1)
+    ruled = export("nccl", choice("nccl+ddp", "dgx-a100x2", rules=(rule,)))["nccl_tuner.csv"]
+    [row] = [row for row in plugin(ruled) if row["max_bytes"] == MIB]
+    assert (row["algorithm"], row["protocol"], row["channels"]) == ("tree", "ll", 3)
+
+
+@pytest.mark.parametrize(
+    ("strategy", "arguments", "hook"),
+    [
+        ("nccl+ddp", {"bucket_cap_mb": None, "gradient_as_bucket_view": False}, False),
+        ("nccl+ddp=50,view", {"bucket_cap_mb": 50, "gradient_as_bucket_view": True}, False),
+        ("nccl:ring+ddp=5,fp16", {"bucket_cap_mb": 5, "gradient_as_bucket_view": False}, True),
+        ("nccl+ddp=40,2",
+         {"bucket_cap_mb_list": [2, 40], "gradient_as_bucket_view": False}, False),
+        ("nccl+bucket=0",
+         {"bucket_cap_mb": 2**30, "gradient_as_bucket_view": False}, False),
+        ("nccl", {"bucket_cap_mb": 2**-20, "gradient_as_bucket_view": False}, False),
+    ],
+)  # fmt: skip
+def test_ddp_gets_the_arguments_of_its_buckets(strategy, arguments, hook):
+    [text] = export("pytorch", choice(strategy)).values()
+    tree = ast.parse(text)
+    [table] = [node for node in tree.body if isinstance(node, ast.Assign)]
+
+    assert ast.literal_eval(table.value) == arguments
+    assert ("fp16_compress_hook" in text) is hook
+    assert ("_DEFAULT_FIRST_BUCKET_BYTES" in text) is False
+
+
+def test_the_first_cap_beside_the_default_one_is_set_by_its_own_name():
+    [text] = export("pytorch", choice("nccl+ddp=25,4")).values()
+    assert f"dist._DEFAULT_FIRST_BUCKET_BYTES = {4 * MIB}" in text
+    assert "'bucket_cap_mb': None" in text.replace('"', "'")
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.lists(st.integers(1, 500_000), min_size=1, max_size=30), st.integers(1, 2_000_000))
+def test_packs_of_bytes_are_told_to_ddp_as_buckets_of_the_same_gradients(elements, size):
+    workload = Workload("w", tuple(Gradient(f"g{i}", n) for i, n in enumerate(elements)))
+    made = replace(choice(f"nccl+bucket={size}"), workload=workload)
+    [text] = export("pytorch", made).values()
+    [table] = [node for node in ast.parse(text).body if isinstance(node, ast.Assign)]
+    cap = int(ast.literal_eval(table.value)["bucket_cap_mb"] * 1024 * 1024)  # as DDP reads it
+
+    own = made.strategy.packer.arrange(workload.gradients).groups
+    assert DdpBuckets(cap, cap).arrange(workload.gradients).groups == own
+
+
+def test_horovod_gets_its_threshold_cycle_and_hierarchy():
+    [text] = export("horovod", choice("nccl+fusion=64M", cycle=2.5e-3)).values()
+    assert environment(text) == {
+        "HOROVOD_FUSION_THRESHOLD": str(64 * MIB), "HOROVOD_CYCLE_TIME": "2.5",
+        "HOROVOD_HIERARCHICAL_ALLREDUCE": "0", "HOROVOD_HIERARCHICAL_ALLGATHER": "0",
+    }  # fmt: skip
+    [text] = export("horovod", choice("nccl/pscpu+fusion=0,fp16")).values()
+    assert environment(text)["HOROVOD_HIERARCHICAL_ALLREDUCE"] == "1"
+    assert environment(text)["HOROVOD_FUSION_THRESHOLD"] == "0"
+    assert "Compression.fp16" in text
+
+
+def test_deepspeed_gets_its_stage_buckets_and_precision():
+    [text] = export("deepspeed", choice("nccl+bucket=0", accumulate=4, batch=16)).values()
+    assert json.loads(text) == {
+        "train_micro_batch_size_per_gpu": 16, "gradient_accumulation_steps": 4,
+        "zero_optimization": {"stage": 0},
+    }  # fmt: skip
+    made = choice("nccl", method="zero2", shards=Sharded(), unit=7_000_000)
+    [text] = export("deepspeed", made).values()
+    assert json.loads(text)["zero_optimization"] == {
+        "stage": 2, "reduce_scatter": True, "reduce_bucket_size": 7_000_000,
+        "allgather_partitions": True, "allgather_bucket_size": 7_000_000, "overlap_comm": True,
+        "contiguous_gradients": True,
+    }  # fmt: skip
+    assert json.loads(text)["bf16"] == {"enabled": True}
+    made = replace(made, method="zero3")
+    zero = json.loads(export("deepspeed", made)["ds_config.json"])["zero_optimization"]
+    assert (zero["stage"], zero["stage3_prefetch_bucket_size"]) == (3, 7_000_000)
+
+
+def test_jax_gets_thresholds_of_what_its_program_reduces():
+    [text] = export("jax", choice("nccl+fusion=30M")).values()
+    flags = environment(text)["XLA_FLAGS"].split()
+    assert f"--xla_gpu_all_reduce_combine_threshold_bytes={30 * MIB}" in flags
+    made = choice("nccl", method="fsdp", shards=Sharded(), unit=MIB)
+    flags = environment(export("jax", made)["xla.env"])["XLA_FLAGS"].split()
+    for what in ("all_gather", "reduce_scatter"):
+        assert f"--xla_gpu_{what}_combine_threshold_bytes={4 * MIB}" in flags
+
+
+def test_fsdp_gets_its_arguments():
+    made = choice("nccl", method="hsdp", shards=Sharded(), unit=1000)
+    [text] = export("pytorch", made).values()
+    ast.parse(text)
+    for line in (
+        '"sharding_strategy": ShardingStrategy.HYBRID_SHARD,',
+        '"backward_prefetch": BackwardPrefetch.BACKWARD_POST,',
+        '"forward_prefetch": True,', '"limit_all_gathers": False,',
+        "MixedPrecision(param_dtype=torch.bfloat16, reduce_dtype=torch.float32),",
+        "LARGEST_UNIT = 1000  # parameters",
+    ):  # fmt: skip
+        assert line in text
+
+
+def test_tensorflow_gets_a_call_and_tf_cnn_benchmarks_its_flags():
+    [text] = export("tensorflow", choice("hierarchical_copy+packs=8")).values()
+    ast.parse(text)
+    assert "HierarchicalCopyAllReduce(num_packs=8)" in text
+    [text] = export("tf_cnn_benchmarks", choice("xring#2")).values()
+    assert text.splitlines() == [
+        "--num_gpus=8", "--variable_update=replicated", "--all_reduce_spec=xring#2",
+    ]  # fmt: skip
+
+
+def test_msccl_gets_a_file_for_each_range_of_sizes():
+    files = export("msccl", choice("direct:16k:ring"))
+    small, large = (read_algorithm(text, name) for name, text in files.items())
+
+    assert [problems_of(each) for each in (small, large)] == [[], []]
+    assert (small.least, small.most, large.least) == (0, 65536, 65537)
+    assert (small.name, large.name) == ("direct on dgx1v", "ring on dgx1v")
+
+
+@pytest.mark.parametrize(
+    ("target", "strategy", "near"),
+    [
+        ("nccl", "ring", "nccl:ring"), ("nccl", "double_tree+ddp", "nccl:tree+ddp"),
+        ("pytorch", "nccl+fusion=64M", "nccl+ddp=64"), ("pytorch", "ring+packs=8", "nccl+ddp"),
+        ("horovod", "nccl:ring+ddp=50", "nccl:ring+fusion=50MiB"),
+        ("deepspeed", "nccl+ddp", "nccl+bucket=0"), ("jax", "nccl+ddp", "nccl+fusion=25MiB"),
+        ("tf_cnn_benchmarks", "ring", "collective"), ("msccl", "nccl:tree", "double_tree"),
+        ("msccl", "ring+mean", "ring"),
+    ],
+)  # fmt: skip
+def test_a_refusal_names_the_nearest_that_is_not_refused(target, strategy, near):
+    made = choice(strategy)
+
+    assert nearest(target, made) == near
+    assert not why_not(target, replace(made, strategy=parse_strategy(near)))
+    with pytest.raises(StrategyError) as caught:
+        export(target, made)
+    assert caught.value.problems[-1] == f"{strategy}: the nearest setting is that of {near}"
+    assert len(caught.value.problems) == len(why_not(target, made)) + 1
+
+
+def test_every_target_has_a_setting_or_a_reason_for_every_kind_of_strategy():
+    for strategy in ("nccl+ddp", "nccl+fusion", "ring", "nccl:tree", "hierarchical_copy+packs=2"):
+        for target in TARGETS:
+            made = choice(strategy, "switch:4", "trivial")
+            reasons = why_not(target, made)
+            assert reasons or export(target, made)
+            assert not reasons or nearest(target, made)
+
+
+def test_other_collectives_have_settings_of_nccl_and_msccl_only():
+    made = Choice(
+        setup("dgx1v"), load_workload("trivial"), parse_strategy("nccl:ring", "all_gather")
+    )
+    files = export("nccl", made)
+    assert environment(files["nccl.env"])["NCCL_ALGO"] == "allgather:ring"
+    assert not why_not("msccl", replace(made, strategy=parse_strategy("ring", "all_gather")))
+    for target in set(TARGETS) - {"nccl", "msccl"}:
+        assert why_not(target, made)
