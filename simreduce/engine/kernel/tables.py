@@ -78,8 +78,8 @@ class Queues(NamedTuple):
 
 
 class Flows(NamedTuple):
-    """Who shares what, and what is due when; see `sharing`. The flows of one call, a *crowd*, share as
-    one.
+    """Who shares what, and what is due when; see `sharing`. The flows of one call, a *crowd*, share
+    as one.
     """
 
     calendar: Heap  # what is due: R groups of flows, by resource, then slots
