@@ -191,7 +191,8 @@ def _predict(
 def _predict_sharded(
     scenario: Scenario, question: StepQuestion, strategy: Strategy, method: str
 ) -> StepCandidate:
-    setup, sharding = running_sharded(scenario.setup), question.sharding or Sharding()
+    setup = running_sharded(scenario.setup, _name(question, method, strategy))
+    sharding = question.sharding or Sharding()
     how = sharded_method(method, strategy, question.job, setup.layout, sharding)
     found = simulate_sharded_step(question.job, how, setup)
     return StepCandidate(

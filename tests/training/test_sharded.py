@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from simreduce.engine import CALM, IDEAL, Disturbance
+from simreduce.engine import CALM, IDEAL, Disturbance, Fault
 from simreduce.errors import InputError, StrategyError
 from simreduce.plan import verify, wrong_elements
 from simreduce.setup import BY_STRATEGY, Setup
@@ -91,8 +91,9 @@ def ring(ranks: int, nbytes: float, rate: float = RATE) -> float:
 
 def by_recurrence(
     gather: float, scatter: float, f: float, b: float, root: tuple[float, ...], blocks: int
-) -> tuple[float, list[float]]:
-    """The end of an FSDP step with PyTorch's defaults, and the ends of backward passes.
+) -> tuple[float, list[float], list[float]]:
+    """The end of an FSDP step with PyTorch's defaults, the ends of backward passes, and the starts
+    of all-gathers in their order.
 
     `root` has the seconds of its all-gather and reduce-scatter, of the embedding's two passes and
     of the head's. Blocks are 1 to n. One link carries, in the order of issue,
@@ -108,23 +109,25 @@ def by_recurrence(
         e(k) = max(e(k-1), G(k)) + f        d(k) = max(d(k+1), G'(k)) + b
     """
     gather_root, scatter_root, f_in, b_in, f_out, b_out = root
-    link = gather_root
+    link, starts = gather_root, [0.0]
     e = [link + f_in]
     for k in range(1, blocks + 1):
-        link = max(link, e[k - 2] if k > 2 else 0.0) + gather
+        starts.append(max(link, e[k - 2] if k > 2 else 0.0))
+        link = starts[-1] + gather
         e.append(max(e[k - 1], link) + f)
     d = {blocks + 1: e[blocks] + f_out + b_out}
     freed = {**d, blocks + 1: e[blocks], blocks + 2: e[blocks - 1]}
     there = {}
     for k in range(blocks, 0, -1):
-        link = there[k] = max(link, freed[k + 2]) + gather
+        starts.append(max(link, freed[k + 2]))
+        link = there[k] = starts[-1] + gather
         if k < blocks:
             d[k + 1] = freed[k + 1] = max(d[k + 2], there[k + 1]) + b
             link = max(link, d[k + 1]) + scatter
     d[1] = max(d[2], there[1]) + b
     link = max(link, d[1]) + scatter
     end = max(link, d[1] + b_in) + scatter_root
-    return end, [d[k] for k in range(1, blocks + 1)]
+    return end, [d[k] for k in range(1, blocks + 1)], starts
 
 
 @pytest.mark.parametrize("count", [1, 2, 8])
@@ -141,9 +144,11 @@ def test_twelve_blocks_by_recurrence(count, f, b):
     step = run(work(transformer(12, block // 4, rest // 4), times, back), nodes(count, 8)).step
     whole, expected = ring(n, rest), ring(n, block)
     root = (whole, whole, 0.11, 0.13, 0.21, 0.31)
-    end, ends = by_recurrence(expected, expected, f, b, root, 12)
+    end, ends, starts = by_recurrence(expected, expected, f, b, root, 12)
+    gathers = [bucket.start for bucket in step.buckets if bucket.collective == "all_gather"]
 
     assert step.seconds == pytest.approx(end, rel=CLOSE)
+    assert gathers == pytest.approx(starts, rel=CLOSE)
     if b:
         spans = [s for s in step.spans if s.backward and s.layer.endswith("attention")]
         assert [s.end for s in spans] == pytest.approx(ends[::-1], rel=CLOSE)
@@ -521,10 +526,13 @@ def test_forward_prefetch_changes_the_order_of_issue():
 def test_the_runtime():
     """Libraries that shard use NCCL; TensorFlow has nothing of the kind, and links do not fail."""
     setup = Setup(nodes(1, 2), BY_STRATEGY)
+    failing = Disturbance(faults=(Fault(0.0, "gpu0>switch0", 0.0),))
 
-    assert running_sharded(setup).runtime.name == "nccl"
-    with pytest.raises(StrategyError, match="runtime tensorflow: has no sharded methods"):
-        running_sharded(setup.but(runtime="tensorflow"))
+    assert running_sharded(setup, "fsdp, ring").runtime.name == "nccl"
+    with pytest.raises(StrategyError, match="fsdp, ring: the runtime tensorflow has no sharded"):
+        running_sharded(setup.but(runtime="tensorflow"), "fsdp, ring")
+    with pytest.raises(StrategyError, match="fsdp, ring: sharded .* without faults of links"):
+        running_sharded(setup.but(disturbance=failing), "fsdp, ring")
 
 
 @pytest.mark.parametrize(

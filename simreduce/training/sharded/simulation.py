@@ -61,17 +61,17 @@ class ShardedStep:
     digest: str
 
 
-def running_sharded(setup: Setup) -> Setup:
-    """The setup in which a sharded step runs: libraries that shard use NCCL. StrategyError where
-    something else is asked for that they do not have.
+def running_sharded(setup: Setup, name: str) -> Setup:
+    """The setup in which a sharded step runs: libraries that shard use NCCL. StrategyError, with
+    the `name` of method and strategy, for a runtime without such libraries and for faults.
     """
     if setup.runtime == BY_STRATEGY:
         setup = setup.but(runtime=NCCL)
     if setup.runtime.dispatch:
-        words = "has no sharded methods; use nccl, ideal or by_strategy"
-        raise StrategyError(f"runtime {setup.runtime.name}: {words}")
+        words = f"the runtime {setup.runtime.name} has no sharded methods"
+        raise StrategyError(f"{name}: {words}; use nccl, ideal or by_strategy")
     if setup.disturbance.faults:
-        raise StrategyError("sharded methods are simulated without faults of links")
+        raise StrategyError(f"{name}: sharded methods are simulated without faults of links")
     return setup
 
 
