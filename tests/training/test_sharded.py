@@ -103,8 +103,9 @@ def by_recurrence(
     G an all-gather for the forward pass, G' one for the backward pass. With e(k) the end of block
     k's forward pass and d(k) that of its backward pass, d(n+1) that of the head,
 
-        G(k)  begins no earlier than e(k-2): two freed blocks are in use until then
-        G'(k) begins no earlier than d(k+2), where d(n+1), d(n+2) stand for e(n), e(n-1)
+        G(k)  begins no earlier than e(k-2): with it two blocks are there, at most
+        G'(k) begins no earlier than d(k+3), as three are there with the one that is prefetched:
+              the CPU waits for e(n-1), nothing, e(n), d(n), d(n-1), ...
         S(k)  begins no earlier than d(k)
         e(k) = max(e(k-1), G(k)) + f        d(k) = max(d(k+1), G'(k)) + b
     """
@@ -116,10 +117,10 @@ def by_recurrence(
         link = starts[-1] + gather
         e.append(max(e[k - 1], link) + f)
     d = {blocks + 1: e[blocks] + f_out + b_out}
-    freed = {**d, blocks + 1: e[blocks], blocks + 2: e[blocks - 1]}
+    freed = {blocks + 1: e[blocks], blocks + 2: 0.0, blocks + 3: e[blocks - 1]}
     there = {}
     for k in range(blocks, 0, -1):
-        starts.append(max(link, freed[k + 2]))
+        starts.append(max(link, freed[k + 3]))
         link = there[k] = starts[-1] + gather
         if k < blocks:
             d[k + 1] = freed[k + 1] = max(d[k + 2], there[k + 1]) + b
@@ -529,9 +530,9 @@ def test_the_runtime():
     failing = Disturbance(faults=(Fault(0.0, "gpu0>switch0", 0.0),))
 
     assert running_sharded(setup, "fsdp, ring").runtime.name == "nccl"
-    with pytest.raises(StrategyError, match="fsdp, ring: the runtime tensorflow has no sharded"):
+    with pytest.raises(StrategyError, match=r"fsdp, ring: the runtime tensorflow has no sharded"):
         running_sharded(setup.but(runtime="tensorflow"), "fsdp, ring")
-    with pytest.raises(StrategyError, match="fsdp, ring: sharded .* without faults of links"):
+    with pytest.raises(StrategyError, match=r"fsdp, ring: sharded .* without faults of links"):
         running_sharded(setup.but(disturbance=failing), "fsdp, ring")
 
 
