@@ -37,7 +37,8 @@ class Runtime:
     copies between machines go through the memory of both hosts; `kernels` whether the copies of
     GPUs and their sums are steps of kernels like NCCL's, with the queues and costs of its Simple
     protocol, and in no order but that of their connections. What NCCL executes has NCCL's under
-    every runtime.
+    every runtime. `plain` says that lanes depend on no name, except that they hold the names of
+    nodes and machines as they are, and on whether two are equal.
     """
 
     name: str
@@ -47,6 +48,7 @@ class Runtime:
     staged: bool = False
     pipes: Callable[[Call], tuple[str, ...]] = no_lanes
     kernels: bool = False
+    plain: bool = False
 
     @property
     def queues(self) -> bool:
@@ -98,11 +100,27 @@ def nccl_pipes(call: Call) -> tuple[str, ...]:
     return (f"{source.name}>{there} nccl {call.channel % CHANNELS}",)
 
 
+def named_lanes(call: Call, runtime: Runtime) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """The lanes and the pipes of a call."""
+    if call.executor == Executor.TF:
+        return runtime.lanes(call), runtime.pipes(call)
+    pipes = nccl_pipes(call)
+    if call.channel >= 0 and not {call.source.kind, call.target.kind} <= {"gpu", "cpu"}:
+        return pipes, ()  # of switches that sum: latencies do not overlap
+    return (), pipes
+
+
 IDEAL = Runtime("ideal", no_lanes, dispatch=False, local=False)
 """Pure alpha-beta: no lanes, no overheads, local ops are free."""
 
 TENSORFLOW = Runtime(
-    "tensorflow", _tensorflow_lanes, dispatch=True, local=True, staged=True, pipes=_tensorflow_pipes
+    "tensorflow",
+    _tensorflow_lanes,
+    dispatch=True,
+    local=True,
+    staged=True,
+    pipes=_tensorflow_pipes,
+    plain=True,
 )
 """TensorFlow's own copies and kernels."""
 

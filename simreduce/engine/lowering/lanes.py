@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -9,10 +10,15 @@ import numpy as np
 
 from simreduce.arrays import Ints, row_starts
 from simreduce.engine.lowering.cores import CPU, CoreWork
+from simreduce.engine.lowering.lane_names import number_alike
 from simreduce.engine.lowering.signatures import Signatures
 from simreduce.engine.lowering.sites import Site
-from simreduce.engine.runtime import Call, Runtime, nccl_pipes
+from simreduce.engine.runtime import Call, Runtime, named_lanes
 from simreduce.plan import Executor, Kind
+from simreduce.topology import Node
+
+_FEW = 256
+"""Up to so many calls it takes less time to look at one after another."""
 
 
 class Lanes(NamedTuple):
@@ -30,17 +36,26 @@ def number_lanes(
 
     `numbers` gives lanes their numbers by name. New names get the next numbers.
     """
-    owner = {
-        call: (f"{name} {CPU}",)
-        for call, name, s in zip(
-            cores.calls.tolist(), cores.owner, cores.in_turn.tolist(), strict=True
-        )
-        if s
-    }
     if not runtime.queues and not signatures.executor.any():
         none = np.zeros(len(signatures.kind) + 1, dtype=np.int64)
         return Lanes(none, none[1:], none[:0])
-    nodes = site.nodes
+    turns = zip(cores.calls.tolist(), cores.owner, cores.in_turn.tolist(), strict=True)
+    owner = {call: f"{name} {CPU}" for call, name, in_turn in turns if in_turn}
+    if len(signatures.kind) <= _FEW or owner:
+        return _number_each(signatures, site.nodes, runtime, owner, numbers)
+    none = np.zeros(1, dtype=np.int64)
+    start, early, lane = number_alike(signatures, site.nodes, runtime, numbers)
+    return Lanes(np.concatenate([none, start]), np.concatenate([none, early]), lane)
+
+
+def _number_each(
+    signatures: Signatures,
+    nodes: Sequence[Node],
+    runtime: Runtime,
+    owner: dict[int, str],
+    numbers: dict[str, int],
+) -> Lanes:
+    """`number_lanes`, one call after another; `owner` has the lanes of cores, by call."""
     rows: list[list[int]] = [[]]
     early = [0]
     rows_of_signatures = np.stack(signatures, axis=1)[1:].tolist()
@@ -51,12 +66,9 @@ def number_lanes(
         if away > 1 and here.machine != there.machine:
             there = replace(there, machine=f"{here.machine}+{away}")
         call = Call(Executor(executor), Kind(kind), here, there, channel)
-        lanes: tuple[str, ...] = ()
-        pipes = nccl_pipes(call)
-        if call.executor == Executor.TF:
-            lanes, pipes = (*runtime.lanes(call), *owner.get(number, ())), runtime.pipes(call)
-        elif channel >= 0 and not {here.kind, there.kind} <= {"gpu", "cpu"}:
-            lanes, pipes = pipes, lanes  # of switches that sum: latencies do not overlap
+        lanes, pipes = named_lanes(call, runtime)
+        if executor == Executor.TF and number in owner:
+            lanes = (*lanes, owner[number])
         rows.append([numbers.setdefault(name, len(numbers)) for name in (*lanes, *pipes)])
         early.append(len(lanes))
     return Lanes(

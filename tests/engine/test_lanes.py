@@ -1,0 +1,59 @@
+"""The lanes of many calls at once are those of one call after another."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given, settings, strategies as st
+
+from simreduce.engine import simulate
+from simreduce.engine.lowering import lanes, lower as lowering
+from simreduce.engine.lowering.lanes import number_lanes
+from simreduce.engine.runtime import RUNTIMES
+from simreduce.layouts import layout
+from simreduce.strategy import compile_plan
+from simreduce.testing.strategies import ONE_WIRE, PIPED, ROUND, TWO_ENDED, scenes
+from simreduce.topology import fold, load_topology
+from simreduce.workload import Gradient, Workload
+
+BOTH = st.sampled_from([*RUNTIMES.values(), TWO_ENDED, PIPED, ONE_WIRE])
+
+
+def both(plan, topology, runtime):
+    """The rows of lanes, and their names, if calls are looked at one after another, and if all at
+    once.
+    """
+    seen = []
+
+    def keep(*given):
+        made = number_lanes(*given)
+        seen.append([each.tolist() for each in made] + [list(given[-1].items())])
+        return made
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(lowering, "number_lanes", keep)
+        for few in (1 << 30, -1):
+            patch.setattr(lanes, "_FEW", few)
+            simulate(plan, topology, runtime)
+    return seen
+
+
+@given(scenes(ROUND), BOTH)
+@settings(max_examples=100, deadline=None)
+def test_random_plans(scene, runtime):
+    """Under every runtime, those that look at names included."""
+    each, alike = both(scene.plan, scene.topology, runtime)
+    assert each == alike
+
+
+@pytest.mark.parametrize("runtime", RUNTIMES.values(), ids=RUNTIMES)
+@pytest.mark.parametrize("strategy", ["psgpu", "nccl:tree", "ring", "direct", "xring#2"])
+@pytest.mark.parametrize("machine", ["dgx1v", "dgx-a100x2", "switch:5", "p3-16xlargex2"])
+def test_machines(machine, strategy, runtime):
+    """Of one and of several machines, folded ones too."""
+    topology = load_topology(machine)
+    workload = Workload("test", (Gradient("tensor", 5 * 1024),))
+    folds = machine == "switch:5" and strategy in {"ring", "direct"}
+    for graph in (topology, fold(topology)) if folds else (topology,):
+        each, alike = both(compile_plan(strategy, workload, layout(graph)), graph, runtime)
+        assert each == alike
+        assert each[2] or runtime.name == "ideal"
