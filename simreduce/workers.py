@@ -6,7 +6,7 @@ import os
 import signal
 import threading
 from collections.abc import Callable, Generator, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -56,6 +56,25 @@ def in_processes(
         parts = [items[i : i + chunk] for i in range(0, len(items), chunk)]
         for part in [processes.submit(_work_on, part) for part in parts]:
             yield from part.result()
+
+
+@contextmanager
+def rounds(work: Callable[[T], R], workers: int) -> Iterator[Callable[[Sequence[T]], list[R]]]:
+    """A function that does `work` for some items and returns the results in order, again and again
+    with the same `workers` processes, which start when a round first has several items.
+    """
+    with ExitStack() as stack:
+        processes: list[ProcessPoolExecutor] = []
+
+        def do(items: Sequence[T]) -> list[R]:
+            if workers <= 1 or (len(items) <= 1 and not processes):
+                return [work(item) for item in items]
+            if not processes:
+                processes.append(stack.enter_context(pool(workers, work)))
+            parts = [processes[0].submit(_work_on, [item]) for item in items]
+            return [part.result()[0] for part in parts]
+
+        yield do
 
 
 _given: list[Callable[[Any], Any]] = []

@@ -19,6 +19,7 @@ _COMMANDS: Mapping[str, tuple[str, str]] = {
         "simreduce.cli.run:run",
         "Rank every strategy for a workload on a topology, recommend one.",
     ),
+    "tune": ("simreduce.cli.tune:tune", "The best setting for PyTorch, Horovod, NCCL and others."),
     "bench": ("simreduce.cli.bench:bench", "A table over sizes, as nccl-tests prints it."),
     "explain": (
         "simreduce.cli.explain:explain",

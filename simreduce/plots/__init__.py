@@ -5,7 +5,13 @@ display.
 """
 
 from simreduce.plots.accuracy import AccuracyPoint, draw_accuracy
-from simreduce.plots.charts import TimelineBar, draw_bars, draw_curves, draw_timeline
+from simreduce.plots.charts import (
+    TimelineBar,
+    draw_bars,
+    draw_curves,
+    draw_sensitivity,
+    draw_timeline,
+)
 from simreduce.plots.figure import Plot, check_plot
 from simreduce.plots.multiples import Compared, draw_multiples
 
@@ -19,5 +25,6 @@ __all__ = [
     "draw_bars",
     "draw_curves",
     "draw_multiples",
+    "draw_sensitivity",
     "draw_timeline",
 ]

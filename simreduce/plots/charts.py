@@ -47,6 +47,30 @@ def draw_curves(
 
 
 @with_style
+def draw_sensitivity(
+    points: Sequence[tuple[int, float]],
+    levels: Sequence[tuple[str, float]],
+    title: str,
+    subtitle: str = "",
+) -> Figure:
+    """The time in seconds at each size of buckets, and a line across for each of `levels`."""
+    drawn = figure(8.0, 5.0, title, subtitle)
+    axes = drawn.add_subplot()
+    axes.plot(
+        [size for size, _ in points], [seconds * 1e3 for _, seconds in points], marker="o",
+        color=COLOURS[0], label="simulated",
+    )  # fmt: skip
+    for (name, seconds), colour in zip(levels, COLOURS[1:], strict=False):
+        axes.axhline(seconds * 1e3, color=colour, linestyle="--", label=short(name))
+    size_axis(axes, [size for size, _ in points])
+    axes.set_xlabel("bytes of a bucket")
+    axes.set_ylabel("time (ms)")
+    axes.set_ylim(bottom=0)
+    drawn.legend(loc="outside lower left", ncols=3, frameon=False)
+    return drawn
+
+
+@with_style
 def draw_bars(
     bars: Sequence[tuple[str, float]],
     title: str,

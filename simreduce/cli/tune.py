@@ -1,0 +1,107 @@
+"""`simreduce tune SCENARIO`: the best setting for what a target can be told."""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+import click
+
+from simreduce.cli.group import command
+from simreduce.cli.options import (
+    as_json,
+    calibration_option,
+    echo_beside,
+    echo_json,
+    gpus_options,
+    workers_option,
+)
+from simreduce.cli.pictures import check_pictures, picture_options, write_plot
+from simreduce.cli.progress import Progress
+from simreduce.cli.setups import read_scenario
+from simreduce.errors import InputError
+from simreduce.formats import Faults
+from simreduce.report.tuned import sensitivity_plot, tuned_document, tuned_text
+from simreduce.tune.search.spaces import OBJECTIVES, TARGETS, check_target
+from simreduce.tune.search.tune import read_objective, tune as find_best
+
+_DEFAULT = "pytorch"
+
+
+@command()
+@click.argument("scenario")
+@click.option(
+    "--target",
+    default=_DEFAULT,
+    metavar="NAME",
+    help=f"Try what this can be told: {', '.join(TARGETS)}; default {_DEFAULT}.",
+)
+@click.option(
+    "--objective",
+    default=None,
+    metavar="WHAT",
+    help=f"Shorten this: {' or '.join(OBJECTIVES)}; default: the step, if SCENARIO has one.",
+)
+@click.option(
+    "--fp16", is_flag=True, help="Also try half precision on the wire, which changes numerics."
+)
+@gpus_options
+@calibration_option(None, "the scenario's")
+@click.option(
+    "--nccl",
+    multiple=True,
+    metavar="NAME=VALUE",
+    help="Tell NCCL this whatever is found, such as version=2.18. Repeatable.",
+)
+@click.option(
+    "--slow",
+    multiple=True,
+    metavar="DEVICE=FACTOR",
+    help="Slow DEVICE down by FACTOR, its links included. Repeatable.",
+)
+@workers_option
+@picture_options("Also draw the time over the size of buckets", ("plot", "plot"))
+@as_json
+def tune(
+    scenario: str,
+    target: str,
+    objective: str | None,
+    fp16: bool,
+    workers: int | None,
+    svg: str | None,
+    png: str | None,
+    as_json: bool,
+    **given: Any,
+) -> int:
+    """Find the best setting of SCENARIO (a file, or a shipped name) for what a target can be told:
+    packing, algorithms, protocols and channels by size. Says how much it is worth, how sure that
+    is, and how near the bound.
+
+    On Ctrl-C or SIGTERM, prints the best so far and exits with status 130.
+    """
+    faults = Faults()
+    faults.attempt("", check_pictures, svg, png, as_json=as_json, plot=True)
+    faults.attempt("", check_target, target)
+    calm: dict[str, Any] = {"jitter": None, "seed": None, "fault": ()}
+    own: dict[str, Any] = {"runtime": None, "gpu_indices": None, "faithful": None}
+    question = read_scenario(faults, scenario, **own, **calm, **given)
+    if question is not None:
+        faults.attempt("--objective", read_objective, question, objective or "")
+    if faults.problems or question is None:
+        raise InputError(faults.problems)
+    with Progress("simulated or excluded {} of {} settings") as progress:
+        found = find_best(
+            question,
+            target,
+            objective or "",
+            half=fp16,
+            workers=workers or os.cpu_count() or 1,
+            progress=progress,
+        )
+    if as_json:
+        echo_json(tuned_document(found, {}))
+    else:
+        echo_beside(tuned_text(found, {}), svg, png)
+    if (svg or png) and found.curve:
+        write_plot(sensitivity_plot(found), svg, png)
+    return 130 if found.stopped else 0

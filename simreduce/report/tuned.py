@@ -1,0 +1,219 @@
+"""`simreduce tune`: the best setting as text for people and as a document for programs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from simreduce import tables, units
+from simreduce.nccl.tuner import Rule
+from simreduce.plots import Plot, draw_sensitivity
+from simreduce.report.heads import document_head, header
+from simreduce.strategy import parse_strategy
+from simreduce.tables import Table
+from simreduce.tune.search.setting import Setting
+from simreduce.tune.search.tuned import NEAR, Row, Tuned
+
+_SHOWN = 10
+"""Rows of the table."""
+
+_WHAT = {"time": "time of one all-reduce", "step": "time of a training step"}
+
+
+def tuned_text(found: Tuned, files: Mapping[str, str]) -> str:
+    """The best setting, how good and how sure it is, the next ones, and `files` to paste."""
+    lines = [*_header(found), *_verdict(found), "", *_table(found).lines()]
+    for name, content in files.items():
+        lines += ["", f"# {name}", *content.rstrip("\n").split("\n")]
+    return "\n".join(lines)
+
+
+def _header(found: Tuned) -> list[str]:
+    scenario, w = found.scenario, found.scenario.workload
+    gradients = units.plural(len(w.gradients), "gradient")
+    facts = [("workload", f"{w.name}: {gradients}, {units.format_size(w.nbytes)}")]
+    runtimes = [scenario.setup.running(parse_strategy(found.best.setting.strategy)).runtime.name]
+    return header(scenario, facts, runtimes, _WHAT[found.objective], "")
+
+
+def _verdict(found: Tuned) -> list[str]:
+    best, default = found.best, found.default
+    lines = [
+        f"Best for {found.target}: {best.setting.label}, {units.format_duration(best.seconds)}"
+    ]
+    if default.setting == best.setting:
+        lines.append("  default    it is the default")
+    else:
+        words = f"{default.setting.label}, {units.format_duration(default.seconds)}"
+        lines.append(f"  default    {words}: the best is {found.speedup:.2f} times as fast")
+    lines += [f"  {word:9}  {text}" for word, text in _facts(found) if text]
+    return lines
+
+
+def _facts(found: Tuned) -> list[tuple[str, str]]:
+    return [
+        ("how sure", _sure(found)),
+        ("searched", _searched(found)),
+        ("bound", _bound(found)),
+        ("sensitive", _sensitive(found)),
+        ("measure", _measure(found)),
+    ]
+
+
+def _sure(found: Tuned) -> str:
+    if found.default.setting == found.best.setting:
+        return ""
+    if found.sureness is None:
+        return "nothing is known of the errors of these predictions"
+    factor = found.sureness.factor
+    ratio = found.sureness.ratio_factor
+    apart = "told apart" if found.apart(found.default) else "not told apart"
+    part = " without the compute" if found.base else ""
+    return (
+        f"{apart} from the default: times are within a factor of {factor:.2f} with 80 %, "
+        f"ratios{part} within {ratio:.2f}"
+    )
+
+
+def _searched(found: Tuned) -> str:
+    plans, what = len(found.rows), "step" if found.objective == "step" else "plan"
+    simulated = units.plural(plans, what)
+    if found.calls:
+        simulated += f" and {units.plural(found.calls, 'single call')}"
+    points = f"{found.points:,} settings: {simulated} simulated"
+    if found.stopped:
+        return f"{points}, then stopped"
+    if not found.complete:
+        return f"{points}, then the effort was spent"
+    return f"{points}, all others excluded by bounds"
+
+
+def _bound(found: Tuned) -> str:
+    floor = f"no all-reduce here takes less than {units.format_duration(found.floor)}"
+    if found.objective == "step":
+        floor = f"no step here takes less than {units.format_duration(found.floor)}"
+    if found.complete:
+        return f"no other setting is faster; {floor}"
+    less = 1 - found.bound / found.best.seconds
+    return f"no setting is more than {less:.1%} faster; {floor}"
+
+
+def _sensitive(found: Tuned) -> str:
+    if (flat := found.flat) is None:
+        return ""
+    low, high = (units.format_size(nbytes) for nbytes in flat)
+    within = f"within {NEAR - 1:.0%} of the best"
+    if flat[0] == flat[1]:
+        return f"sharp: only buckets of {low} are {within}"
+    word = "flat" if flat[1] >= 2 * flat[0] else "sharp"
+    return f"{word}: buckets from {low} to {high} are {within}"
+
+
+def _measure(found: Tuned) -> str:
+    rows = found.worth_measuring()
+    if not rows:
+        return "nothing: all else that was simulated is told apart, or differs in bucket size only"
+    return "not told apart: " + "; ".join(
+        f"{row.setting.label} ({units.format_duration(row.seconds)})" for row in rows
+    )
+
+
+def _table(found: Tuned) -> Table:
+    columns = tables.columns(
+        "#|setting|time|slower|told apart", units="||(ms)||", left="setting|told apart"
+    )
+    rows = tuple(_row(place, row, found) for place, row in enumerate(_top(found), 1))
+    return Table(columns, rows)
+
+
+def _top(found: Tuned) -> list[Row]:
+    """The best, the next, and the default in any case."""
+    rows = [found.best, *(row for row in found.rows if row != found.best)]
+    top = rows[:_SHOWN]
+    return top if found.default in top else [*top, found.default]
+
+
+def _row(place: int, row: Row, found: Tuned) -> tuple[str, ...]:
+    more = row.seconds / found.best.seconds - 1
+    apart = {True: "yes", False: "no", None: "?"}[found.apart(row)]
+    default = " (default)" * (row == found.default)
+    return (
+        str(place),
+        f"{row.setting.label}{default}",
+        f"{row.seconds * 1e3:.3f}",
+        f"{more:.1%}",
+        "" if row == found.best else apart,
+    )
+
+
+def sensitivity_plot(found: Tuned) -> Plot:
+    """The time over the size of buckets, near the best and with its bound."""
+    points = [(place.nbytes, place.seconds) for place in found.curve]
+    scenario = found.scenario
+    return draw_sensitivity(
+        points,
+        [("bound", found.bound), ("default", found.default.seconds)],
+        f"{scenario.workload.name} on {scenario.setup.machine.name}: {found.best.setting.label}",
+        f"{_WHAT[found.objective]}, calibration {scenario.setup.calibration.name}",
+    )
+
+
+def tuned_document(found: Tuned, files: Mapping[str, str]) -> dict[str, Any]:
+    """The document of `--json`, times in microseconds; `docs/schemas/tuned.json` describes it."""
+    scenario = found.scenario
+    runtimes = [scenario.setup.running(parse_strategy(found.best.setting.strategy)).runtime.name]
+    flat = found.flat
+    return {
+        **document_head("tune", scenario, runtimes),
+        "target": found.target,
+        "objective": found.objective,
+        "best": _row_keys(found.best, found),
+        "default": _row_keys(found.default, found),
+        "speedup": found.speedup,
+        "told_apart": found.apart(found.default),
+        "factor": found.sureness.factor if found.sureness else None,
+        "ratio_factor": found.sureness.ratio_factor if found.sureness else None,
+        "points": found.points,
+        "simulated": len(found.rows),
+        "calls": found.calls,
+        "complete": found.complete,
+        "stopped": found.stopped,
+        "bound_us": found.bound * 1e6,
+        "floor_us": found.floor * 1e6,
+        "flat": None if flat is None else {"from_bytes": flat[0], "to_bytes": flat[1]},
+        "curve": [
+            {"bucket_bytes": p.nbytes, "time_us": p.seconds * 1e6, "exact": p.exact}
+            for p in found.curve
+        ],
+        "rows": [_row_keys(row, found) for row in found.rows],
+        "worth_measuring": [row.setting.label for row in found.worth_measuring()],
+        "files": dict(files),
+    }
+
+
+def _row_keys(row: Row, found: Tuned) -> dict[str, Any]:
+    return {
+        **_setting_keys(row.setting),
+        "time_us": row.seconds * 1e6,
+        "told_apart": None if row == found.best else found.apart(row),
+    }
+
+
+def _setting_keys(setting: Setting) -> dict[str, Any]:
+    return {
+        "setting": setting.label,
+        "strategy": setting.strategy,
+        "rules": [_rule_keys(rule) for rule in setting.rules],
+        "gpu_indices": list(setting.order),
+        "cycle_us": None if setting.cycle is None else setting.cycle * 1e6,
+    }
+
+
+def _rule_keys(rule: Rule) -> dict[str, Any]:
+    return {
+        "from_bytes": rule.least,
+        "to_bytes": rule.most,
+        "algorithm": rule.algorithm,
+        "protocol": rule.protocol,
+        "channels": rule.channels,
+    }

@@ -1,0 +1,208 @@
+"""The best packing and choice of NCCL by size, where NCCL carries every byte."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from math import inf
+from typing import Any
+
+import numpy as np
+
+from simreduce.nccl import facts
+from simreduce.nccl.tuner import Rule
+from simreduce.scenario import Scenario
+from simreduce.tune.search.best_first import Outcome, Tried, search
+from simreduce.tune.search.calls import Asked, Calls, Known, Size, decisions, simulate_call
+from simreduce.tune.search.packings import Packing
+from simreduce.tune.search.ranges import boundaries, partition
+from simreduce.tune.search.setting import Setting, evaluate
+from simreduce.tune.search.timeline import Clock, read_clock
+from simreduce.workers import rounds
+
+Do = Callable[[Sequence[Any]], list[Any]]
+"""Simulates calls or settings, several at a time."""
+
+_WIDTH = 4
+"""Settings that are simulated at a time, however many processes there are: so that the answer is
+the same everywhere.
+"""
+
+_KNOT = 4
+"""From one size to the next whose fastest decision is found before any packing is looked at."""
+
+EFFORT = 40_000_000
+"""Ops of whole plans that are simulated before the search settles for what it has."""
+
+
+@dataclass(frozen=True, slots=True)
+class Point:
+    """A packing, with the fastest decisions for its sizes (`told`), or with NCCL's own."""
+
+    packing: Packing
+    told: bool
+    cycle: float | None = None
+
+
+@dataclass(slots=True)
+class NcclSearch:
+    """The state of a search: what is known, and the outcome so far.
+
+    `points` counts the points of the space: each packing with NCCL's own choice, with every
+    decision for all sizes, and with the fastest ranges.
+    """
+
+    scenario: Scenario
+    objective: str
+    packings: Sequence[Packing]
+    cycles: Sequence[float | None] = (None,)
+    told: bool = True
+    effort: int = EFFORT
+    calls: Calls = field(init=False)
+    clock: Clock = field(init=False)
+    outcome: Outcome[Point] = field(default_factory=Outcome)
+    settings: dict[Point, Setting] = field(default_factory=dict)
+    spent: int = 0
+    tried: int = 0
+
+    def __post_init__(self) -> None:
+        setup = self.scenario.setup
+        self.calls = Calls(setup, decisions(setup) if self.told else [], self.effort / 2)
+        self.clock = read_clock(self.scenario, self.objective)
+
+    @property
+    def points(self) -> int:
+        """How many points the space has, ranges of sizes counted as one for each packing."""
+        choices = len(self.calls.choices)
+        return len(self.packings) * len(self.cycles) * (1 + choices + bool(choices))
+
+    @property
+    def simulated(self) -> int:
+        """How many simulations were made, of calls and of settings."""
+        return self.calls.counted + self.tried
+
+    def run(
+        self, workers: int, progress: Callable[[int, int], None] = lambda _done, _all: None
+    ) -> None:
+        """Search until every point is simulated or excluded, or the effort is spent."""
+        work = partial(_work, self.scenario, self.objective)
+        with rounds(work, workers) as do:
+            if self.calls.choices:
+                self._look(do)
+            points = [
+                (self.clock.bound(packing, self._price(told=told)), Point(packing, told, cycle))
+                for packing in self.packings
+                for told in ((False, True) if self.calls.choices else (False,))
+                for cycle in self.cycles
+            ]
+            search(
+                points,
+                partial(self._sharpen, do),
+                partial(self._simulate, do),
+                self.outcome,
+                _WIDTH,
+                lambda: self.spent > self.effort,
+                progress,
+            )
+
+    def _price(self, *, told: bool) -> Callable[[Size], float]:
+        calls = self.calls
+        if told:
+            return calls.least
+        return lambda size: calls.bound(calls.own(size), size)
+
+    def _look(self, do: Do) -> None:
+        """Learn enough of calls of all sizes for good bounds."""
+        sizes = sorted({s for p in self.packings for s in p.calls}, key=lambda s: s.nbytes)
+        self.calls.first(sizes, do)
+        knots, last = [], 0
+        for size in sizes:
+            if size.nbytes >= _KNOT * last:
+                knots.append(size)
+                last = size.nbytes
+        self.calls.settle([*knots, sizes[-1]], do)
+
+    def _sharpen(self, do: Do, point: Point) -> float | None:
+        """The bound from the fastest decisions for the sizes of a point."""
+        if not point.told:
+            return None
+        sizes = set(point.packing.calls)
+        self.calls.settle(sizes, do)
+        return self.clock.bound(point.packing, lambda size: self.calls.best(size)[0])
+
+    def _simulate(self, do: Do, points: Sequence[Point]) -> list[Tried]:
+        """Simulate the settings of points, each once: where NCCL chooses as it would be told, the
+        settings are the same.
+        """
+        for point in points:
+            self.settings[point] = self._setting(point, do)
+        known = {self.settings[p]: Tried(seconds) for p, seconds in self.outcome.seconds.items()}
+        asked = [setting for p in points if (setting := self.settings[p]) not in known]
+        asked = list(dict.fromkeys(asked))
+        found: list[Tried] = do([(setting, self.outcome.best) for setting in asked])
+        self.spent += sum(each.ops for each in found)
+        self.tried += len(asked)
+        known |= dict(zip(asked, found, strict=True))
+        return [known[self.settings[point]] for point in points]
+
+    def _setting(self, point: Point, do: Do) -> Setting:
+        rules = self.rules(point.packing, do) if point.told else ()
+        return Setting(f"nccl{point.packing.text}", rules, cycle=point.cycle)
+
+    def rules(self, packing: Packing, do: Do) -> tuple[Rule, ...]:
+        """The fastest choice by ranges of sizes for one packing, whose sizes are settled; none if
+        it is what NCCL chooses by itself.
+        """
+        times = Counter(packing.calls)
+        sizes = sorted(times, key=lambda size: (size.nbytes, size))
+        winners = list(dict.fromkeys(self.calls.best(size)[1] for size in sizes))
+        cost, segments = partition(self._costs(sizes, times))
+        if cost == inf:  # more ranges than there may be
+            self.calls.ask([Asked(how, size) for how in winners for size in sizes], do)
+            _, segments = partition(self._costs(sizes, times))
+        ends = boundaries([size.nbytes for size in sizes], segments)
+        known = facts(
+            self.scenario.setup.machine, self.scenario.setup.layout.ranks, self.scenario.setup.nccl
+        )
+        chosen = [self.calls.choices[s.choice] for s in segments for _ in range(s.begin, s.end)]
+        if all(how == self.calls.own(size) for how, size in zip(chosen, sizes, strict=True)):
+            return ()
+        found = []
+        for segment, least, most in zip(
+            segments, [0, *(e + 1 for e in ends)], [*ends, None], strict=True
+        ):
+            how = self.calls.choices[segment.choice]
+            found.append(
+                Rule(
+                    "all_reduce",
+                    least,
+                    most,
+                    how.algorithm,
+                    how.protocol,
+                    how.channels,
+                    known.nodes,
+                    known.n,
+                )
+            )
+        return tuple(found)
+
+    def _costs(self, sizes: Sequence[Size], times: Counter[Size]) -> np.ndarray:
+        known, choices = self.calls.known, self.calls.choices
+        costs = np.full((len(sizes), len(choices)), inf)
+        for row, size in enumerate(sizes):
+            for column, how in enumerate(choices):
+                if (found := known.get((how, size))) is not None:
+                    costs[row, column] = times[size] * found
+            if not np.isfinite(costs[row]).any():  # the effort was spent before
+                costs[row] = [times[size] * self.calls.bound(how, size) for how in choices]
+        return costs
+
+
+def _work(scenario: Scenario, objective: str, item: Asked | tuple[Setting, float]) -> Known | Tried:
+    """One simulation: of a setting, or of a call."""
+    if isinstance(item, Asked):
+        return simulate_call(scenario.setup, item)
+    setting, limit = item
+    return evaluate(scenario, objective, setting, limit)

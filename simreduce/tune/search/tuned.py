@@ -1,0 +1,158 @@
+"""The answer of a search: the best setting, how sure and how near the bound it is, and what else is
+as good.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from math import exp, inf, log, sqrt
+
+from simreduce.scenario import Scenario
+from simreduce.strategy import parse_strategy
+from simreduce.tune.search.setting import Setting
+
+NEAR = 1.05
+"""Times within this factor of the best count as flat."""
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """A setting that was simulated, and its seconds."""
+
+    setting: Setting
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """A size of buckets in bytes and the seconds with it, everything else as in the best setting;
+    not `exact` is a lower bound.
+    """
+
+    nbytes: int
+    seconds: float
+    exact: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Sureness:
+    """How far off predictions of calls of these sizes are. One is within `factor` of the truth with
+    80 %; the ratio of two whose errors know nothing of each other is within `ratio_factor`.
+    """
+
+    factor: float
+
+    @property
+    def ratio_factor(self) -> float:
+        """The factor of a ratio of two predictions."""
+        return exp(sqrt(2) * log(self.factor))
+
+    def apart(self, fast: float, slow: float) -> bool:
+        """Whether a prediction is faster than another by more than the error of their ratio."""
+        return slow > fast * self.ratio_factor
+
+
+@dataclass(frozen=True, slots=True)
+class Tuned:
+    """What a search found. Times are seconds of one all-reduce, or of a step.
+
+    `rows` are the settings that were simulated, fastest first. `points` is the size of the space;
+    `calls` how many single calls were simulated for bounds. No point of the space takes less than
+    `bound`; no all-reduce of the machine less than `floor`. `base` is what no setting changes: the
+    compute of a step. `stopped` says that Ctrl-C ended it.
+    """
+
+    scenario: Scenario
+    target: str
+    objective: str
+    rows: tuple[Row, ...]
+    default: Row
+    points: int
+    calls: int
+    bound: float
+    floor: float
+    base: float = 0.0
+    sureness: Sureness | None = None
+    curve: tuple[Place, ...] = ()
+    stopped: bool = False
+
+    @property
+    def best(self) -> Row:
+        """The fastest setting; of those as fast, the one with the least to say."""
+        fastest = self.rows[0].seconds * (1 + 1e-6)
+        return min(
+            (row for row in self.rows if row.seconds <= fastest),
+            key=lambda row: row.setting.simplicity,
+        )
+
+    @property
+    def complete(self) -> bool:
+        """Whether the best is proven to be the best of the space."""
+        return self.bound >= self.best.seconds * (1 - 1e-6)
+
+    @property
+    def speedup(self) -> float:
+        """How many times as fast as the default the best is."""
+        return self.default.seconds / self.best.seconds if self.best.seconds else 1.0
+
+    def apart(self, row: Row) -> bool | None:
+        """Whether the best is told apart from another setting: False where errors may well turn
+        them round; None if nothing is known of the errors.
+        """
+        if self.sureness is None:
+            return None
+        return self.sureness.apart(self.best.seconds - self.base, row.seconds - self.base)
+
+    def worth_measuring(self, most: int = 3) -> tuple[Row, ...]:
+        """Settings that are not told apart from the best, fastest first: of those that differ in
+        bucket size only, the fastest. The default is always among them if it is not.
+        """
+        seen = {_kind(self.best.setting)}
+        found = []
+        for row in self.rows:
+            kind = _kind(row.setting)
+            if kind not in seen and not self.apart(row):
+                seen.add(kind)
+                found.append(row)
+        rest = [row for row in found if row.setting != self.default.setting][: most - 1]
+        same = self.default.setting == self.best.setting
+        return (*rest, *(() if same or self.apart(self.default) else (self.default,)))
+
+    @property
+    def flat(self) -> tuple[int, int] | None:
+        """The smallest and the largest bucket, in bytes, around the best whose times are within
+        `NEAR` of it; None without a curve.
+        """
+        if not self.curve:
+            return None
+        limit = self.best.seconds * NEAR
+        at = min(range(len(self.curve)), key=lambda i: self.curve[i].seconds)
+        low = high = at
+        while low > 0 and self.curve[low - 1].exact and self.curve[low - 1].seconds <= limit:
+            low -= 1
+        last = len(self.curve) - 1
+        while high < last and self.curve[high + 1].exact and self.curve[high + 1].seconds <= limit:
+            high += 1
+        return self.curve[low].nbytes, self.curve[high].nbytes
+
+
+def _kind(setting: Setting) -> tuple[object, ...]:
+    """What settings of one kind share: all but the number of bytes."""
+    strategy = parse_strategy(setting.strategy)
+    words = tuple(word for word in strategy.packing.split(",") if word in ("view", "fp16"))
+    return strategy.spec, type(strategy.packer), words, setting.rules, setting.cycle, setting.order
+
+
+def sureness_of(scenario: Scenario, sizes: Sequence[int]) -> Sureness | None:
+    """How sure predictions of NCCL are where calls have these bytes: of the band with the largest
+    call, where most time is spent; None if nothing is known.
+    """
+    ends = scenario.setup.interval(max(sizes, default=0), 1.0)
+    return Sureness(ends[1]) if ends and ends[1] < inf else None
+
+
+def merge(seconds: Mapping[Setting, float]) -> tuple[Row, ...]:
+    """Rows, fastest first."""
+    rows = [Row(setting, time) for setting, time in seconds.items() if time < inf]
+    return tuple(sorted(rows, key=lambda row: (row.seconds, row.setting.simplicity)))
