@@ -15,7 +15,7 @@ from simreduce.tune.whatif import savings
 
 
 @command()
-@question_options
+@question_options()
 @as_json
 def explain(question: str, as_json: bool, **given: Any) -> int:
     """Show what bounds the time of one reduction, and simulate what a little more of each resource

@@ -35,7 +35,7 @@ _DEFAULTS = ("nccl", "nccl+ddp", "nccl+fusion", "ring", "collective", "hierarchi
 
 @command()
 @click.argument("target", metavar="TARGET")
-@question_options
+@question_options("Export this strategy; default: the fastest that TARGET has a setting for.")
 @click.option(
     "--out",
     default=None,

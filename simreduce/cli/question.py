@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 import click
 
-from simreduce.cli.options import options, workers_option
+from simreduce.cli.options import F, options, workers_option
 from simreduce.cli.progress import Progress
 from simreduce.cli.setups import (
     collective_options,
@@ -94,27 +95,27 @@ class Question:
         }
 
 
-question_options = options(
-    click.argument("question", metavar="SCENARIO|TOPOLOGY"),
-    click.option(
-        "--algo",
-        default=None,
-        metavar="STRATEGY",
-        help="Look at this strategy; default: ring, or what `simreduce run` recommends for "
-        "SCENARIO.",
-    ),
-    click.option(
-        "-b",
-        "--minbytes",
-        default=None,
-        metavar="SIZE",
-        help="Reduce a tensor of this size; default 32M.",
-    ),
-    collective_options,
-    setup_options("the scenario's, or the strategy's", "nominal, or the scenario's"),
-    workers_option,
-)
-"""The argument and the options that say which plan on which machine."""
+def question_options(
+    algo: str = "Look at this strategy; default: ring, or what `simreduce run` recommends for "
+    "SCENARIO.",
+) -> Callable[[F], F]:
+    """The argument and the options that say which plan on which machine; `algo` is the help of
+    `--algo`.
+    """
+    return options(
+        click.argument("question", metavar="SCENARIO|TOPOLOGY"),
+        click.option("--algo", default=None, metavar="STRATEGY", help=algo),
+        click.option(
+            "-b",
+            "--minbytes",
+            default=None,
+            metavar="SIZE",
+            help="Reduce a tensor of this size; default 32M.",
+        ),
+        collective_options,
+        setup_options("the scenario's, or the strategy's", "nominal, or the scenario's"),
+        workers_option,
+    )
 
 
 def read_question(text: str, *, algo: str | None, workers: int | None, **given: Any) -> Question:

@@ -20,7 +20,7 @@ _DEFAULT = "trace.json"
 
 
 @command()
-@question_options
+@question_options()
 @click.option(
     "-o",
     "--output",

@@ -3,9 +3,9 @@
 Horovod (docs/tensor-fusion.rst, docs/autotune.rst; 0.28): `HOROVOD_FUSION_THRESHOLD` in bytes,
 `HOROVOD_CYCLE_TIME` in milliseconds, `HOROVOD_HIERARCHICAL_ALLREDUCE` and `..._ALLGATHER`.
 DeepSpeed (deepspeed/runtime/zero/config.py; 0.18): sizes of buckets count elements. XLA
-(xla/debug_options_flags.cc; jaxlib 0.7): an all-reduce is combined with others while they stay
-within `--xla_gpu_all_reduce_combine_threshold_bytes` and are at most 256; likewise all-gather and
-reduce-scatter.
+(xla/debug_options_flags.cc; jaxlib 0.10 takes the flags): an all-reduce is combined with others
+while they stay within `--xla_gpu_all_reduce_combine_threshold_bytes` and are at most 256; likewise
+all-gather and reduce-scatter.
 """
 
 from __future__ import annotations

@@ -10,7 +10,17 @@ from hypothesis import given, settings, strategies as st
 
 from simreduce.algorithms import COLLECTIVES
 from simreduce.errors import InputError, StrategyError
-from simreduce.msccl import Algorithm, Place, algorithm_of, problems_of, read_algorithm, xml_text
+from simreduce.msccl import (
+    Algorithm,
+    Block,
+    Gpu,
+    Place,
+    Step,
+    algorithm_of,
+    problems_of,
+    read_algorithm,
+    xml_text,
+)
 from simreduce.msccl.algorithm import KINDS, MOST_STEPS
 from simreduce.setup import Setup
 from simreduce.workload import Gradient, Workload
@@ -71,6 +81,45 @@ def test_a_ring_is_mscclangs():
             kinds = [step.kind for step in block.steps]
             assert kinds == ["s", *["rrcs"] * (n - 1), *["rcs"] * (n - 2), "r"]
             assert gpu.scratch == 0
+
+
+def test_the_one_pass_algorithm_that_rccl_ships_is_proved():
+    """Built by the rule of allreduce-1step-4n-ll-1pass.xml (ROCm/rccl, tools/msccl-algorithms):
+    each GPU sends two parts to the three others, on a channel each; then thread blocks add up a
+    chunk each, once all of the part is sent and received.
+    """
+    ranks, part = 4, 4
+    gpus = []
+    for rank in range(ranks):
+        peers = [peer for peer in range(ranks) if peer != rank]
+        block_of = {(peer, c): 2 + 2 * i + c for i, peer in enumerate(peers) for c in range(2)}
+        blocks: list[Block] = []
+        for peer in (rank, *peers):
+            for c in range(2):
+                first = part * c
+                slots = [3 * first + part * i for i in range(ranks - 1)]
+                steps = []
+                if peer != rank:
+                    theirs = [other for other in range(ranks) if other != peer].index(rank)
+                    there = Place("s", 3 * first + part * theirs)
+                    here = Place("s", slots[peers.index(peer)])
+                    steps.append(Step("s", Place("i", first), there, part, tells=True))
+                    steps.append(Step("r", Place("i", first), here, part, tells=True))
+                waits = [(block_of[other, c], at) for other in peers if other != peer
+                         for at in range(2)]  # fmt: skip
+                nowhere = Place("i", -1), Place("o", -1)
+                steps += [Step("nop", *nowhere, 0, wait) for wait in waits[:-1]]
+                total = Place("i", first + peer)
+                for i, slot in enumerate(slots):
+                    source = Place("s", slot + peer)
+                    steps.append(Step("re", source, total, 1, None if i else waits[-1]))
+                send = -1 if peer == rank else peer
+                blocks.append(Block(send, send, c, tuple(steps)))
+        gpus.append(Gpu(2 * part, 0, 6 * part, tuple(blocks)))
+    algorithm = Algorithm("allpairs", "all_reduce", "LL", 2, 2 * part, tuple(gpus))
+
+    assert problems_of(algorithm) == []
+    assert all(oracle.is_all_reduce(algorithm, seed) for seed in range(5))
 
 
 def test_halving_doubling_sends_as_many_chunks_as_it_must():
