@@ -60,9 +60,9 @@ def export(
     """Print the settings of another system that give a strategy: environment, arguments, flags, a
     configuration or a program.
 
-    TARGET is nccl, pytorch, horovod, deepspeed, jax, tensorflow, tf_cnn_benchmarks or msccl.
-    SCENARIO|TOPOLOGY is what `simreduce run` or `simreduce bench` takes. Without --algo, it is the
-    fastest strategy that TARGET has a setting for.
+    TARGET is nccl, pytorch, horovod, deepspeed, jax, tensorflow, tf_cnn_benchmarks, msccl or
+    mscclpp. SCENARIO|TOPOLOGY is what `simreduce run` or `simreduce bench` takes. Without --algo,
+    it is the fastest strategy that TARGET has a setting for.
     """
     faults = Faults()
     faults.attempt("", find_target, target)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from math import lcm
 
@@ -11,7 +11,7 @@ import numpy as np
 from simreduce import dtypes
 from simreduce.errors import InternalError, StrategyError
 from simreduce.export.choice import REPLICATED, Choice
-from simreduce.msccl import MOST_BYTES, Algorithm, algorithm_of, problems_of, xml_text
+from simreduce.msccl import MOST_BYTES, Algorithm, algorithm_of, plan_text, problems_of, xml_text
 from simreduce.packing import NoPacking
 from simreduce.plan import Plan
 from simreduce.strategy import Range, Strategy
@@ -56,12 +56,27 @@ def nearest(choice: Choice) -> list[str]:
 
 def files(choice: Choice) -> dict[str, str]:
     """An XML file for each range of sizes."""
+    return _named(choice, "msccl", "xml", xml_text)
+
+
+def plus_plus_files(choice: Choice) -> dict[str, str]:
+    """MSCCL++'s JSON for each range of sizes."""
+    layout = choice.setup.layout
+    machines = [next(i for i, task in enumerate(layout.tasks) if rank in task)
+                for rank in range(layout.n)]  # fmt: skip
+    return _named(choice, "mscclpp", "json", lambda each: plan_text(each, machines))
+
+
+def _named(
+    choice: Choice, stem: str, suffix: str, text: Callable[[Algorithm], str]
+) -> dict[str, str]:
+    """The text of each range's algorithm, once it is proved."""
     made = _algorithms(choice)
     for algorithm in made:
         if problems := problems_of(algorithm):
-            raise InternalError(f"{algorithm.name}: the XML is wrong: {problems[0]}")
-    names = ["msccl.xml"] if len(made) == 1 else [f"msccl-{i}.xml" for i in range(len(made))]
-    return {name: xml_text(each) for name, each in zip(names, made, strict=True)}
+            raise InternalError(f"{algorithm.name}: the algorithm is wrong: {problems[0]}")
+    numbers = [""] if len(made) == 1 else [f"-{i}" for i in range(len(made))]
+    return {f"{stem}{n}.{suffix}": text(each) for n, each in zip(numbers, made, strict=True)}
 
 
 def _algorithms(choice: Choice) -> list[Algorithm]:

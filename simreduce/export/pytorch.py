@@ -112,19 +112,21 @@ def _ddp(choice: Choice) -> str:
     buckets = buckets_of(choice) or DdpBuckets()
     arguments, before = _caps(buckets)
     arguments["gradient_as_bucket_view"] = str(buckets.view)
-    hook = "wrapped.register_comm_hook(None, default_hooks.fp16_compress_hook)"
+    casts = buckets.fp16 or buckets.bf16
+    name = "fp16_compress_hook" if buckets.fp16 else "bf16_compress_hook"
+    hook = f"wrapped.register_comm_hook(None, default_hooks.{name})"
     hooks = "from torch.distributed.algorithms.ddp_comm_hooks import default_hooks"
     return _module([
         f'"""{choice.title}."""', "",
         *["import torch.distributed as dist"] * any("dist." in line for line in before),
-        *[hooks] * buckets.fp16,
+        *[hooks] * casts,
         "from torch.nn.parallel import DistributedDataParallel", "",
         *_table(arguments), "", "",
         "def wrap(model, **more):",
         '    """The model, with gradients that DDP averages in these buckets."""',
         *[f"    {line}" for line in before],
         "    wrapped = DistributedDataParallel(model, **ARGUMENTS, **more)",
-        *[f"    {hook}"] * buckets.fp16,
+        *[f"    {hook}"] * casts,
         "    return wrapped", *_passes(choice),
     ])  # fmt: skip
 

@@ -49,6 +49,7 @@ TARGETS: Mapping[str, Target] = {
         tensorflow.files_of("tf_cnn_benchmarks"),
     ),
     "msccl": Target("MSCCL", msccl.refusals, msccl.nearest, msccl.files),
+    "mscclpp": Target("MSCCL++", msccl.refusals, msccl.nearest, msccl.plus_plus_files),
 }
 
 

@@ -10,7 +10,7 @@ releases the first bucket kept 1 MiB). Other first caps are for code that sets
 `torch.distributed._DEFAULT_FIRST_BUCKET_BYTES`.
 
 With `gradient_as_bucket_view` gradients are parts of their bucket, so nothing is copied into it or
-back. The communication hook `fp16_compress_hook` sends buckets in half precision.
+back. The communication hooks `fp16_compress_hook` and `bf16_compress_hook` send buckets in 16 bits.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ from dataclasses import dataclass
 from simreduce.errors import StrategyError
 from simreduce.formats import Faults
 from simreduce.packing.arrangement import Arrangement
-from simreduce.packing.options import FP16, required, wire_of
+from simreduce.packing.options import BF16, FP16, required, wire_of
 from simreduce.packing.ready import ready_order
 from simreduce.workload import Gradient
 
 MIB = 2**20
 
-_WORDS = ("view", FP16)
+_WORDS = ("view", FP16, BF16)
 _CAPS = 2
 """Caps that may be given: of all buckets, and of the first."""
 
@@ -36,17 +36,18 @@ _CAPS = 2
 @dataclass(frozen=True, slots=True)
 class DdpBuckets:
     """Buckets of `cap` bytes or a little more, of each dtype the first of `first_cap`. With `view`
-    gradients are parts of their bucket; with `fp16` buckets travel in half precision.
+    gradients are parts of their bucket; with `fp16` or `bf16` buckets travel in 16 bits.
     """
 
     cap: int = 25 * MIB
     first_cap: int = 1 * MIB
     view: bool = False
     fp16: bool = False
+    bf16: bool = False
 
     @staticmethod
     def parse(text: str | None) -> DdpBuckets:
-        """Of `+ddp`, or of the `MIB[,FIRST][,view][,fp16]` in `+ddp=50`."""
+        """Of `+ddp`, or of the `MIB[,FIRST][,view][,fp16|bf16]` in `+ddp=50`."""
         if text is None:
             return DdpBuckets()
         caps: list[int] = []
@@ -58,14 +59,16 @@ class DdpBuckets:
                 caps.append(faults.attempt("", _cap, part) or 0)
             else:
                 faults.add(
-                    "", f"ddp: {part!r}: after the caps come view and fp16, as in ddp=25,fp16"
+                    "", f"ddp: {part!r}: after the caps come view, fp16 or bf16, as in ddp=25,fp16"
                 )
-        if words >= set(_WORDS):
-            faults.add(
-                "", "ddp: fp16 copies every bucket, so it cannot be a view; give one of the two"
+        if len(words) > 1:
+            first, last = sorted(words)
+            why = (
+                "copies every bucket, so it cannot be a view" if last == "view" else "is one dtype"
             )
+            faults.add("", f"ddp: {first} {why}; give one of {first} and {last}")
         faults.raise_any(StrategyError)
-        return DdpBuckets(caps[0], caps[-1], "view" in words, FP16 in words)
+        return DdpBuckets(caps[0], caps[-1], "view" in words, FP16 in words, BF16 in words)
 
     def arrange(self, gradients: Sequence[Gradient], *, faithful: bool = False) -> Arrangement:
         """The buckets in the order in which they close; those that never fill come last, in the
@@ -84,7 +87,9 @@ class DdpBuckets:
                 held[dtype], caps[dtype] = 0, self.cap
         groups = (*closed, *map(tuple, filling.values()))
         return Arrangement(
-            groups, wire=wire_of("ddp", gradients, fp16=self.fp16), align=int(self.view)
+            groups,
+            wire=wire_of("ddp", gradients, fp16=self.fp16, bf16=self.bf16),
+            align=int(self.view),
         )
 
 

@@ -8,10 +8,10 @@ from simreduce import dtypes, units
 from simreduce.errors import StrategyError
 from simreduce.workload import Gradient
 
-FP16 = "fp16"
-"""The word for half precision on the wire."""
+FP16, BF16 = "fp16", "bf16"
+"""The words for 16 bits on the wire."""
 
-FLOAT16 = dtypes.code("float16")
+FLOAT16, BFLOAT16 = dtypes.code("float16"), dtypes.code("bfloat16")
 _FLOATS = tuple(dtypes.code(name) for name in ("float32", "float16", "float64", "bfloat16"))
 
 _DIGITS = 18
@@ -72,13 +72,17 @@ def half(key: str, text: str | None, example: str) -> tuple[str | None, bool]:
     return number, bool(comma)
 
 
-def wire_of(key: str, gradients: Sequence[Gradient], *, fp16: bool) -> int | None:
-    """The dtype on the wire: float16 if asked for, which only floating-point gradients take."""
-    if not fp16:
+def wire_of(
+    key: str, gradients: Sequence[Gradient], *, fp16: bool, bf16: bool = False
+) -> int | None:
+    """The dtype on the wire: one of 16 bits if asked for, which only floating-point gradients
+    take.
+    """
+    if not (fp16 or bf16):
         return None
     if other := sorted({g.dtype for g in gradients} - set(_FLOATS)):
         raise StrategyError(
-            f"{key}: fp16 is for floating-point gradients, not for {dtypes.NAMES[other[0]]}; "
-            "leave it out"
+            f"{key}: {FP16 if fp16 else BF16} is for floating-point gradients, not for "
+            f"{dtypes.NAMES[other[0]]}; leave it out"
         )
-    return FLOAT16
+    return FLOAT16 if fp16 else BFLOAT16

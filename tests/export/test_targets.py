@@ -202,6 +202,8 @@ def test_ddp_gets_the_arguments_of_its_buckets(strategy, arguments, hook):
 def test_the_first_cap_beside_the_default_one_is_set_by_its_own_name():
     [text] = export("pytorch", choice("nccl+ddp=25,4")).values()
     assert f"dist._DEFAULT_FIRST_BUCKET_BYTES = {4 * MIB}" in text
+    [text] = export("pytorch", choice("nccl+ddp=25,4,bf16")).values()
+    assert "default_hooks.bf16_compress_hook" in text
     assert "'bucket_cap_mb': None" in text.replace('"', "'")
 
 
@@ -330,5 +332,5 @@ def test_other_collectives_have_settings_of_nccl_and_msccl_only():
     files = export("nccl", made)
     assert environment(files["nccl.env"])["NCCL_ALGO"] == "allgather:ring"
     assert not why_not("msccl", replace(made, strategy=parse_strategy("ring", "all_gather")))
-    for target in set(TARGETS) - {"nccl", "msccl"}:
+    for target in set(TARGETS) - {"nccl", "msccl", "mscclpp"}:
         assert why_not(target, made)
