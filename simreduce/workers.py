@@ -8,6 +8,7 @@ import threading
 from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from importlib import import_module
+from operator import itemgetter
 from typing import TYPE_CHECKING, Any, TypeVar
 
 if TYPE_CHECKING:
@@ -58,23 +59,38 @@ def in_processes(
             yield from part.result()
 
 
+Working = Callable[[Sequence[T]], Iterator[tuple[int, R]]]
+"""Yields the place and the result of each item, in the order in which they are done."""
+
+
 @contextmanager
-def rounds(work: Callable[[T], R], workers: int) -> Iterator[Callable[[Sequence[T]], list[R]]]:
-    """A function that does `work` for some items and returns the results in order, again and again
-    with the same `workers` processes, which start when a round first has several items.
+def working(work: Callable[[T], R], workers: int) -> Iterator[Working[T, R]]:
+    """A function that works on items, again and again with the same `workers` processes, which
+    start when it first gets several items.
     """
     with ExitStack() as stack:
         processes: list[ProcessPoolExecutor] = []
 
-        def do(items: Sequence[T]) -> list[R]:
+        def work_on(items: Sequence[T]) -> Iterator[tuple[int, R]]:
             if workers <= 1 or (len(items) <= 1 and not processes):
-                return [work(item) for item in items]
+                yield from ((place, work(item)) for place, item in enumerate(items))
+                return
+            from concurrent.futures import as_completed  # noqa: PLC0415 - as above
+
             if not processes:
                 processes.append(stack.enter_context(pool(workers, work)))
-            parts = [processes[0].submit(_work_on, [item]) for item in items]
-            return [part.result()[0] for part in parts]
+            places = {processes[0].submit(_work_on, [each]): i for i, each in enumerate(items)}
+            for done in as_completed(places):
+                yield places[done], done.result()[0]
 
-        yield do
+        yield work_on
+
+
+@contextmanager
+def rounds(work: Callable[[T], R], workers: int) -> Iterator[Callable[[Sequence[T]], list[R]]]:
+    """As `working`, with the results in order."""
+    with working(work, workers) as work_on:
+        yield lambda items: [each for _, each in sorted(work_on(items), key=itemgetter(0))]
 
 
 _given: list[Callable[[Any], Any]] = []

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import os
 import sys
-from collections import Counter
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Any
@@ -14,11 +14,13 @@ from simreduce import tables, units
 from simreduce.algorithms import COLLECTIVES, TWO_LEVEL
 from simreduce.cli.group import command
 from simreduce.cli.options import (
+    all_option,
     as_json,
     check_outputs,
     echo_beside,
     echo_json,
     json_text,
+    workers_option,
     write_output,
 )
 from simreduce.cli.progress import until_stopped
@@ -27,10 +29,18 @@ from simreduce.cli.sizes import sizes_options
 from simreduce.cli.strategies import algo_option, read_strategies
 from simreduce.errors import InputError
 from simreduce.formats import Faults
-from simreduce.report.bench import bench_document, bench_table, folded_lines, nccl_tests_document
+from simreduce.report.bench import (
+    Row,
+    bench_document,
+    bench_table,
+    folded_lines,
+    nccl_tests_document,
+    preview_lines,
+)
 from simreduce.report.heads import runtimes_text
 from simreduce.strategy import Strategy
 from simreduce.tune.bench import BenchRow, Stuck, bench as measure
+from simreduce.tune.bench_all import Line, bench_all
 
 Named = list[tuple[Strategy, bool]]
 
@@ -47,6 +57,8 @@ Named = list[tuple[Strategy, bool]]
     "GPUs or more, where a plan takes long, and where machines are too many.",
 )
 @setup_options()
+@all_option
+@workers_option
 @click.option(
     "-J",
     "--output_file",
@@ -64,12 +76,17 @@ def bench(
     stepbytes: str,
     stepfactor: float | None,
     fold: bool | None,
+    simulate_all: bool,
+    workers: int | None,
     output_file: str | None,
     as_json: bool,
     **given: Any,
 ) -> int:
     """Simulate one collective of one tensor of each size on TOPOLOGY (a shipped name, a file, or
     e.g. switch:8,bandwidth=10GB/s).
+
+    With --algo all, what takes long is simulated only as far as it may be the fastest of its size;
+    its row then says what it takes at least.
 
     Exit status 1 if a strategy can never finish. On Ctrl-C or SIGTERM, prints the rows so far and
     exits with status 130.
@@ -89,22 +106,25 @@ def bench(
     began = _now()
     strategies = [strategy for strategy, _ in question.strategies]
     by_name = all(by_name for _, by_name in question.strategies)
-    rows, complete = until_stopped(
-        measure(
-            question.setup,
-            strategies,
-            question.nbytes,
-            question.dtype,
-            faithful=question.faithful,
-            root=question.root,
-            fold=fold,
-            leave_out=None if by_name else _leave_out,
-        ),
-        len(strategies) * len(question.nbytes),
-        "simulated {} of {} rows",
-    )
-    if not by_name:
-        rows = _by_size(rows)
+    asked = question.setup, strategies, question.nbytes, question.dtype
+    options: dict[str, Any] = {
+        "faithful": question.faithful,
+        "root": question.root,
+        "fold": fold,
+    }
+    total, text = len(strategies) * len(question.nbytes), "simulated {} of {} rows"
+    rows: Sequence[Row]
+    if by_name:
+        rows, complete = until_stopped(measure(*asked, **options), total, text, preview_lines)
+    else:
+        options |= {"workers": workers or os.cpu_count() or 1, "simulate_all": simulate_all}
+        lines, complete = until_stopped(
+            bench_all(*asked, **options),
+            total,
+            text,
+            _preview,
+        )
+        rows = _take(lines, strategies, question.nbytes)
     ranks, name = question.setup.layout.n, question.setup.machine.name
     ended = _now()
     if as_json:
@@ -116,11 +136,12 @@ def bench(
     if output_file is not None:
         document = nccl_tests_document(rows, ranks, sys.argv[1:], name, began, ended)
         write_output(output_file, [json_text(document)])
-    return int(any(isinstance(r, Stuck) or r.wrong for r in rows)) if complete else 130
+    failed = any(isinstance(r, Stuck) or (isinstance(r, BenchRow) and r.wrong) for r in rows)
+    return int(failed) if complete else 130
 
 
 def _document(
-    question: Collective[Named], rows: Sequence[BenchRow | Stuck], *, complete: bool
+    question: Collective[Named], rows: Sequence[Row], *, complete: bool
 ) -> dict[str, Any]:
     setup = question.setup
     return bench_document(
@@ -135,7 +156,7 @@ def _document(
     )
 
 
-def _about(question: Collective[Named], rows: Sequence[BenchRow | Stuck]) -> list[str]:
+def _about(question: Collective[Named], rows: Sequence[Row]) -> list[str]:
     """The lines above the table."""
     setup = question.setup
     disturbance = setup.disturbance.text
@@ -162,18 +183,27 @@ def _strategies(texts: tuple[str, ...], collective: str) -> Named:
     return read_strategies(texts or ("ring" if "ring" in known else names[0],), names, collective)
 
 
-def _leave_out(strategy: Strategy, error: InputError) -> None:
-    """Say on stderr why the machine cannot run a strategy at every size."""
-    for problem in error.problems:
-        reason = problem.removeprefix(f"{strategy.text}: ")
-        click.echo(f"{strategy.text} left out: {reason}", err=True)
+def _preview(lines: Sequence[Line]) -> list[str]:
+    return preview_lines([r for _, r in lines if not isinstance(r, InputError)])
 
 
-def _by_size(rows: Sequence[BenchRow | Stuck]) -> list[BenchRow | Stuck]:
-    """Rows size by size that came strategy by strategy."""
-    seen: Counter[str] = Counter()
-    places = []
-    for row in rows:
-        places.append(seen[row.strategy])
-        seen[row.strategy] += 1
-    return [rows[i] for i in sorted(range(len(rows)), key=places.__getitem__)]
+def _take(
+    lines: Sequence[Line], strategies: Sequence[Strategy], nbytes: Sequence[int]
+) -> list[Row]:
+    """The rows, size by size. What the machine cannot run is said on stderr."""
+    rows: list[Row] = []
+    refused: dict[int, list[tuple[int, InputError]]] = {}
+    for place, row in sorted(lines, key=lambda line: line.place):
+        size, strategy = divmod(place, len(strategies))
+        if isinstance(row, InputError):
+            refused.setdefault(strategy, []).append((size, row))
+        else:
+            rows.append(row)
+    for number, faults in sorted(refused.items()):
+        name = strategies[number].text
+        where = ""
+        if len(faults) < len(nbytes):
+            where = " at " + ", ".join(f"{nbytes[size]} B" for size, _ in faults)
+        for problem in faults[0][1].problems:
+            click.echo(f"{name} left out{where}: {problem.removeprefix(f'{name}: ')}", err=True)
+    return rows

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 import click
 
 from simreduce.cli.group import LazyGroup
-from simreduce.cli.progress import interruptible
+from simreduce.cli.progress import interruptible, say
 from simreduce.compiling import notices
 from simreduce.errors import Deadlock, DeviceError, InputError
 from simreduce.version import __version__
@@ -75,7 +75,7 @@ def cli() -> None:
 def main(command: click.Command = cli) -> None:
     """Run a command line. Exit status 0 done, 1 a check failed, 2 bad input, 130 stopped."""
     stdout = sys.stdout
-    notices.listeners[:] = [lambda text: click.echo(f"simreduce: {text}", err=True)]
+    notices.listeners[:] = [lambda text: say(f"simreduce: {text}")]
     try:
         with interruptible():
             status = command.main(standalone_mode=False, help_option_names=["-h", "--help"])

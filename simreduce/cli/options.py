@@ -29,6 +29,12 @@ def options(*decorators: Callable[[Any], Any]) -> Callable[[F], F]:
 as_json = click.option(
     "--json", "as_json", is_flag=True, help="Print one JSON document instead of the table."
 )
+all_option = click.option(
+    "--all",
+    "simulate_all",
+    is_flag=True,
+    help="Simulate all strategies to the end, also those that cannot win.",
+)
 workers_option = click.option(
     "--workers",
     type=click.IntRange(1),

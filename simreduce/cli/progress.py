@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import _thread
 import contextlib
+import os
+import shutil
 import signal
 import sys
 import threading
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Self, TypeVar
 
 import click
@@ -61,13 +63,17 @@ class Progress:
     """Says on stderr how far some work is: on a terminal in a line that is drawn again and again
     and disappears at the end, elsewhere in a new line every 10 s.
 
-    `text` may have two places for numbers, `simulated {} of {} plans`; a call fills them.
+    `text` may have two places for numbers, `simulated {} of {} plans`; a call fills them. On a
+    terminal, the lines of `preview` stand above: what is known so far.
     """
 
-    def __init__(self, text: str) -> None:
-        self._text, self._counts, self._share = text, (0, 0), 0.0
+    def __init__(self, text: str, preview: Callable[[], Sequence[str]] = tuple) -> None:
+        self._text, self._counts, self._preview = text, (0, 0), preview
+        self._share = 0.0
         self._terminal = sys.stderr.isatty()
         self._began, self._drawn = time.monotonic(), 0.0
+        self._above = 0  # lines that stand above the one that is drawn
+        self._lock, self._process = threading.Lock(), os.getpid()
         self._over = threading.Event()
         self._ticker = threading.Thread(target=self._tick, daemon=True)
 
@@ -88,6 +94,7 @@ class Progress:
 
     def __enter__(self) -> Self:
         notices.working.append(self.part)
+        _drawn.append(self)
         self._ticker.start()
         return self
 
@@ -95,28 +102,66 @@ class Progress:
         notices.working.remove(self.part)
         self._over.set()
         self._ticker.join()
-        if self._drawn and self._terminal:
-            click.echo("\r\033[K", nl=False, err=True)
+        _drawn.remove(self)
+        self.erase()
+
+    def erase(self) -> None:
+        """Remove what is drawn; it may be drawn again."""
+        if os.getpid() != self._process:  # which alone knows what is drawn
+            if self._terminal:
+                click.echo("\r\033[K", nl=False, err=True)
+            return
+        with self._lock:
+            if self._drawn and self._terminal:
+                click.echo(self._back(), nl=False, err=True)
+                self._above = 0
 
     def _tick(self) -> None:
         while not self._over.wait(_REDRAW if self._terminal else QUIET):
             self._draw()
 
     def _draw(self) -> None:
-        self._drawn = time.monotonic()
-        text, seconds = self._text.format(*self._counts), self._drawn - self._began
-        part = f" ({self._share:.0%} of the next)" if self._share else ""
-        line = f"{text}{part}, {seconds:.0f} s"
-        click.echo(f"\r\033[K{line}" if self._terminal else line, nl=not self._terminal, err=True)
+        with self._lock:
+            self._drawn = time.monotonic()
+            text, seconds = self._text.format(*self._counts), self._drawn - self._began
+            part = f" ({self._share:.0%} of the next)" if self._share else ""
+            line = f"{text}{part}, {seconds:.0f} s"
+            if not self._terminal:
+                click.echo(line, err=True)
+                return
+            width, height = shutil.get_terminal_size()
+            above = [text[: width - 1] for text in self._preview()][: max(height - 2, 0)]
+            begin, self._above = self._back(), len(above)
+            click.echo(begin + "".join(f"{each}\n" for each in above) + line, nl=False, err=True)
+
+    def _back(self) -> str:
+        """What moves to where drawing began, and clears all from there."""
+        return f"\r\033[{self._above}A\033[J" if self._above else "\r\033[K"
 
 
-def until_stopped(coming: Iterable[T], total: int, text: str) -> tuple[list[T], bool]:
-    """The results until an interrupt, and whether these are all; says how far it is as `Progress`.
-    Before the first result an interrupt is the caller's.
+_drawn: list[Progress] = []
+"""Those that may be drawn now."""
+
+
+def say(text: str) -> None:
+    """A line on stderr, above the progress of the work at hand."""
+    for progress in _drawn:
+        progress.erase()
+    click.echo(text, err=True)
+
+
+def until_stopped(
+    coming: Iterable[T],
+    total: int,
+    text: str,
+    preview: Callable[[Sequence[T]], Sequence[str]] = lambda _: (),
+) -> tuple[list[T], bool]:
+    """The results until an interrupt, and whether these are all; says how far it is as `Progress`,
+    with a `preview` of the results so far. Before the first result an interrupt is the caller's.
     """
     found: list[T] = []
     try:
-        with Progress(text) as progress:
+        with Progress(text, lambda: preview(found)) as progress:
             progress(0, total)
             for each in coming:
                 found.append(each)

@@ -10,14 +10,14 @@ import click
 
 from simreduce.cli.devices import DEVICES, device_options, given as typed_of
 from simreduce.cli.group import command
-from simreduce.cli.options import as_json, echo_json, workers_option
+from simreduce.cli.options import all_option, as_json, echo_json, workers_option
 from simreduce.cli.progress import Progress
 from simreduce.cli.setups import read_scenario, setup_options
 from simreduce.cli.strategies import algo_option, strategy_texts
 from simreduce.errors import InputError
 from simreduce.formats import Faults
-from simreduce.report.ranking import ranking_document, ranking_table
-from simreduce.tune.rank import rank
+from simreduce.report.ranking import preview_lines, ranking_document, ranking_table
+from simreduce.tune.rank import Row, rank
 
 
 @command()
@@ -25,6 +25,7 @@ from simreduce.tune.rank import rank
 @algo_option("Rank these instead of the scenario's.")
 @setup_options("the scenario's", "the scenario's")
 @workers_option
+@all_option
 @click.option(
     "--measure",
     type=click.IntRange(1),
@@ -45,12 +46,16 @@ def run(
     scenario: str,
     algo: tuple[str, ...],
     workers: int | None,
+    simulate_all: bool,
     measure: int | None,
     iters: int | None,
     as_json: bool,
     **given: Any,
 ) -> int:
     """Rank every strategy of SCENARIO (a file, or a shipped name) and recommend one.
+
+    Strategies that take long to simulate are simulated only as far as they may be among the first
+    ten, or recommended; their rows then say what they take at least.
 
     On Ctrl-C or SIGTERM, prints the strategies so far and exits with status 130.
     """
@@ -71,8 +76,15 @@ def run(
             faults.add("--measure", why)
     if faults.problems or question is None:
         raise InputError(faults.problems)
-    with Progress("simulated {} of {} strategies") as progress:
-        ranking = rank(question, workers or os.cpu_count() or 1, progress)
+    known: list[Row] = []
+    with Progress("simulated {} of {} strategies", lambda: preview_lines(known)) as progress:
+        ranking = rank(
+            question,
+            workers or os.cpu_count() or 1,
+            progress,
+            simulate_all=simulate_all,
+            seen=known.append,
+        )
     wrong = any(c.wrong for c in ranking.candidates)
     document: dict[str, Any] = {}
     if as_json:

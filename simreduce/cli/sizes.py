@@ -10,7 +10,7 @@ from simreduce import units
 from simreduce.cli.options import F, options
 from simreduce.errors import InputError
 from simreduce.formats import Faults
-from simreduce.tune.bench import sizes
+from simreduce.tune.sizes import sizes
 
 STEP = "1M"
 MANY = 100

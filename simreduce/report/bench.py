@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from simreduce import dtypes, tables
+from simreduce import dtypes, tables, units
 from simreduce.report.busbw import algbw, busbw
 from simreduce.report.heads import one_runtime, with_runtimes
 from simreduce.tables import Column, Table
-from simreduce.tune.bench import DIVIDED, BenchRow, Entry, Stuck
+from simreduce.tune.bench import DIVIDED, BenchRow, Bounded, Entry, Stuck
 from simreduce.version import __version__
+
+Row = BenchRow | Stuck | Bounded
 
 _TYPES = {"float32": "float", "float16": "half", "float64": "double", "bfloat16": "bfloat16"}
 _COLUMNS = (
@@ -30,7 +32,7 @@ _COLUMNS = (
 )
 
 
-def folded_lines(rows: Sequence[BenchRow | Stuck]) -> list[str]:
+def folded_lines(rows: Sequence[Row]) -> list[str]:
     """Says for which rows one of many equal machines was simulated, or a part was proved."""
     done, _ = _split(rows)
     found = dict.fromkeys((r.machines, r.proved_on) for r in done if r.machines > 1)
@@ -49,7 +51,7 @@ def folded_lines(rows: Sequence[BenchRow | Stuck]) -> list[str]:
 
 
 def bench_table(
-    rows: Sequence[BenchRow | Stuck], ranks: int, about: Sequence[str], *, complete: bool = True
+    rows: Sequence[Row], ranks: int, about: Sequence[str], *, complete: bool = True
 ) -> str:
     """nccl-tests' columns in its places, ours to the right; the last line says if the run is not
     `complete`.
@@ -61,24 +63,45 @@ def bench_table(
     if stuck:
         lines.append(f"# Can never finish     : {len(stuck)} FAILED")
     lines.append(f"# Avg bus bandwidth    : {_best_average(done, ranks)}")
+    bounded = sum(isinstance(r, Bounded) for r in rows)
+    if bounded:
+        lines.append(
+            f"# {units.plural(bounded, 'row')} with >= may take longer, and another is faster at "
+            "that size (--all simulates them to the end)"
+        )
     if not complete:
         lines.append("# stopped before all sizes were simulated")
     return "\n".join(lines)
 
 
-def bench_rows(rows: Sequence[BenchRow | Stuck], ranks: int) -> Table:
+def bench_rows(rows: Sequence[Row], ranks: int) -> Table:
     """A row per size and algorithm."""
     table = Table(_COLUMNS, tuple(_cells(r, ranks) for r in rows))
     return with_runtimes(table, (r.runtime for r in rows))
 
 
-def _split(rows: Sequence[BenchRow | Stuck]) -> tuple[list[BenchRow], list[Stuck]]:
+def _split(rows: Sequence[Row]) -> tuple[list[BenchRow], list[Stuck]]:
     """Rows that end, and rows that never do."""
     return [r for r in rows if isinstance(r, BenchRow)], [r for r in rows if isinstance(r, Stuck)]
 
 
-def _cells(r: BenchRow | Stuck, ranks: int) -> tuple[str, ...]:
+def preview_lines(rows: Sequence[Row]) -> list[str]:
+    """The fastest row of each size so far."""
+    best: dict[int, BenchRow] = {}
+    for r in rows:
+        if isinstance(r, BenchRow) and (r.nbytes not in best or r.seconds < best[r.nbytes].seconds):
+            best[r.nbytes] = r
+    return [
+        f"{size:12} B {_cell(r.seconds * 1e6)} us  {r.algorithm}"
+        for size, r in sorted(best.items())
+    ]
+
+
+def _cells(r: Row, ranks: int) -> tuple[str, ...]:
     question = (str(r.nbytes), str(_count(r, ranks)), _type(r), r.redop, str(r.root))
+    if isinstance(r, Bounded):
+        known = f">={_cell(r.seconds * 1e6)}"
+        return (*question, known, *"-----", r.runtime, f"{r.algorithm}, {r.reason}")
     if isinstance(r, Stuck):
         return (*question, *"------", r.runtime, f"{r.algorithm} failed: {r.reason}")
     return (
@@ -146,12 +169,13 @@ def _average(rows: Sequence[BenchRow], ranks: int) -> float:
 
 
 def bench_document(
-    rows: Sequence[BenchRow | Stuck], ranks: int, topology: str, runtime: str, calibration: str,
+    rows: Sequence[Row], ranks: int, topology: str, runtime: str, calibration: str,
     collective: str = "all_reduce", disturbance: str = "", *, complete: bool = True,
 ) -> dict[str, Any]:  # fmt: skip
     """The document of `--json`. Its keys and their order are stable.
 
-    A plan that never finishes has no time, so it stands under `failed`.
+    A plan that never finishes has no time, so it stands under `failed`; one that was not simulated
+    to its end stands under `bounded`.
     """
     done, stuck = _split(rows)
     return {
@@ -188,12 +212,23 @@ def bench_document(
         "failed": [
             {"size_bytes": r.nbytes, "algorithm": r.algorithm, "reason": r.reason} for r in stuck
         ],
+        "bounded": [
+            {
+                "size_bytes": r.nbytes,
+                "algorithm": r.algorithm,
+                "runtime": r.runtime,
+                "at_least_us": r.seconds * 1e6,
+                "reason": r.reason,
+            }
+            for r in rows
+            if isinstance(r, Bounded)
+        ],
         "complete": complete,
     }
 
 
 def nccl_tests_document(
-    rows: Sequence[BenchRow | Stuck],
+    rows: Sequence[Row],
     ranks: int,
     args: Sequence[str],
     topology: str,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import asdict
 from typing import Any
 
@@ -19,7 +19,7 @@ from simreduce.report.heads import (
 )
 from simreduce.report.sure import nccl_sureness
 from simreduce.tables import Table
-from simreduce.tune.rank import Candidate, Ranking
+from simreduce.tune.rank import FIRST, Bounded, Candidate, Ranking, Row
 
 _COLUMNS = tables.columns(
     "#|strategy|runtime|time|algbw|busbw|transfers|busiest link|busiest lane|#wrong|chosen by",
@@ -38,6 +38,7 @@ def ranking_table(ranking: Ranking) -> str:
         *ranking_rows(ranking).lines(),
         "",
         *_recommendation(ranking),
+        *_bounded_lines(ranking),
         *same_plan_lines(names),
         *_upstream(ranking),
         *refused_lines(ranking.refused),
@@ -47,13 +48,37 @@ def ranking_table(ranking: Ranking) -> str:
 
 
 def ranking_rows(ranking: Ranking) -> Table:
-    """A row per strategy, best first."""
-    rows = (_row(place, c, ranking) for place, c in enumerate(ranking.candidates, 1))
+    """A row per strategy, best first; then those that were not simulated to their end."""
+    rows = [_row(place, c, ranking) for place, c in enumerate(ranking.candidates, 1)]
+    rows += [_bounded_row(c) for c in ranking.bounded]
     return with_runtimes(Table(_COLUMNS, tuple(rows)), _runtimes(ranking))
 
 
+def preview_lines(found: Iterable[Row]) -> list[str]:
+    """The first rows of a ranking that is not complete."""
+    rows = sorted((c for c in found if isinstance(c, Candidate)), key=lambda c: c.seconds)
+    return [f"{c.seconds * 1e3:12.3f} ms  {c.strategy.text}" for c in rows[:FIRST]]
+
+
 def _runtimes(ranking: Ranking) -> list[str]:
-    return [c.runtime for c in ranking.candidates]
+    return [*(c.runtime for c in ranking.candidates), *(c.runtime for c in ranking.bounded)]
+
+
+def _bounded_row(c: Bounded) -> tuple[str, ...]:
+    known = "-", c.strategy.text, c.runtime, f">={c.seconds * 1e3:.3f}"
+    return (*known, *("-",) * (len(_COLUMNS) - len(known) - 1), "")
+
+
+def _bounded_lines(ranking: Ranking) -> list[str]:
+    """Says what a time behind >= is."""
+    if not ranking.bounded:
+        return []
+    count = units.plural(len(ranking.bounded), "strategy", "strategies")
+    return [
+        "",
+        f"Rows with >= say what a strategy takes at least: none of these {count} is among the",
+        f"first {FIRST} or recommended (--all simulates them to the end).",
+    ]
 
 
 def _row(place: int, c: Candidate, ranking: Ranking) -> tuple[str, ...]:
@@ -101,12 +126,13 @@ def _recommendation(ranking: Ranking) -> list[str]:
         return ["No strategy has a plan that is proven right."]
     fastest = next(c for c in ranking.candidates if not c.wrong)
     lines = [f"Recommended: {best.strategy.text}, {units.format_duration(best.seconds)}"]
-    if fastest is not best and not fastest.runnable:
+    if best.runnable and not fastest.runnable:
         lines.append(
             f"  ({fastest.strategy.text} is faster, {units.format_duration(fastest.seconds)}, "
             "but no setting of TensorFlow runs it)"
         )
-    bound = next(c for c in ranking.candidates if not c.wrong and (c.runnable or c is best))
+    proven = [c for c in ranking.candidates if not c.wrong]
+    bound = next(iter([c for c in proven if c.runnable] or proven))
     if bound is not best:
         lines.append(
             f"  ({bound.strategy.text} takes {units.format_duration(bound.seconds)} and the "
@@ -189,6 +215,15 @@ def ranking_document(ranking: Ranking) -> dict[str, Any]:
             }
             for place, c in enumerate(ranking.candidates, 1)
         ],
+        "bounded": [
+            {
+                **_strategy_keys(c),
+                "runtime": c.runtime,
+                "at_least_us": c.seconds * 1e6,
+                "reason": c.reason,
+            }
+            for c in ranking.bounded
+        ],
         "refused": refused_keys(ranking.refused),
         "recommended_by_target": {
             target: fastest.strategy.text if (fastest := ranking.fastest_by(target)) else None
@@ -198,7 +233,7 @@ def ranking_document(ranking: Ranking) -> dict[str, Any]:
     }
 
 
-def _strategy_keys(c: Candidate) -> dict[str, Any]:
+def _strategy_keys(c: Row) -> dict[str, Any]:
     return {"strategy": c.strategy.text, "spec": c.strategy.spec, "packing": c.strategy.packing}
 
 

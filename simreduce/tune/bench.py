@@ -6,12 +6,12 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 
 from simreduce import dtypes, units
-from simreduce.engine import CALM, Result, check_routes
+from simreduce.engine import CALM, AtLeast, Result, check_routes
 from simreduce.errors import (
     Deadlock,
     InputError,
@@ -25,14 +25,11 @@ from simreduce.setup import Setup
 from simreduce.strategy import SUMMING, Strategy
 from simreduce.strategy.automatic import AUTOMATIC
 from simreduce.topology import Folded, Topology
-from simreduce.tune.chunks import with_best_chunk
+from simreduce.tune.bounds import Run, simulate_quick, simulate_up_to
 from simreduce.tune.folding import folded, folded_alike, proved_on_few, unfolded
-from simreduce.workload import MOST_BYTES, Gradient, Workload
+from simreduce.workload import Gradient, Workload
 
 T = TypeVar("T")
-
-MOST_SIZES = 10_000
-"""Rows of the longest table."""
 
 DIVIDED = ("reduce_scatter", "all_gather", "all_to_all")
 """Collectives in which every rank has a part of the tensor, all of one size as in nccl-tests."""
@@ -72,6 +69,16 @@ class Stuck(Entry):
 
 
 @dataclass(frozen=True, slots=True)
+class Bounded(Entry):
+    """A size of a strategy that was not simulated to its end, as another one is faster: it takes
+    at least `seconds`, for `reason`.
+    """
+
+    seconds: float
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
 class BenchRow(Entry):
     """The prediction for one size, in seconds. Where `machines` is above 1, one of that many equal
     machines was simulated for all, and `wrong` was found on `proved_on` of them. `interval` has the
@@ -91,36 +98,6 @@ class BenchRow(Entry):
     proved: float = 1.0
 
 
-def sizes(minimum: int, maximum: int, step: int, factor: float) -> list[int]:
-    """nccl-tests' sizes in bytes: times `factor` if it is above 1, else plus `step`."""
-    problems = []
-    if minimum < 1 or maximum < minimum:
-        problems.append(
-            f"the sizes go from -b {minimum} to -e {maximum}: needs 1 <= minbytes <= maxbytes"
-        )
-    if maximum > MOST_BYTES:
-        name = "-b" if maximum == minimum else "-e"
-        problems.append(f"{name} {maximum}: more than 1 PiB")
-    if factor and not 1 <= factor < math.inf:
-        problems.append(f"-f {factor}: the factor must be above 1 (or give -i, a step)")
-    elif factor <= 1 and step < 1:
-        problems.append(
-            f"-i {step}: the step must be at least 1 byte (or give -f, a factor above 1)"
-        )
-    if problems:
-        raise InputError(problems)
-    found = [minimum]
-    while (
-        following := max(int(found[-1] * factor), found[-1] + 1) if factor > 1 else found[-1] + step
-    ) <= maximum:
-        if len(found) == MOST_SIZES:
-            raise InputError(
-                f"more than {MOST_SIZES} sizes; raise the step (-i) or the factor (-f)"
-            )
-        found.append(following)
-    return found
-
-
 def tensor(nbytes: int, dtype: int, parts: int = 1) -> Workload:
     """One tensor of at most `nbytes` that `parts` divides."""
     count = nbytes // dtypes.SIZES[dtype] // parts * parts
@@ -136,12 +113,8 @@ def bench(
     faithful: bool = False,
     root: int = 0,
     fold: bool | None = None,
-    leave_out: Callable[[Strategy, InputError], None] | None = None,
 ) -> Iterator[BenchRow | Stuck]:
     """Rows size by size, in the order of `strategies` within a size.
-
-    With `leave_out`, rows come strategy by strategy, and strategies that are refused at some size
-    go to it instead.
 
     InputError names every strategy that is refused: before the first size is simulated, or after
     the first size at which one is. Sizes are rounded down to whole elements, and to equal parts
@@ -152,24 +125,7 @@ def bench(
     they are many are unfolded for strategies that cannot be folded. With `fold` False, nothing is
     folded.
     """
-    if isinstance(setup.machine, Folded) and setup.disturbance != CALM:
-        # Loaded whole instead, they would not fit.
-        raise InputError(
-            f"{setup.machine.name}: {setup.disturbance.text}: its equal machines are folded, and "
-            "nothing may disturb one of them; leave out --fold, or take fewer machines"
-        )
-    if fold is False and isinstance(setup.machine, Folded):
-        setup = unfolded(setup, NotFoldable(f"{setup.machine.name}: too large to hold unfolded"))
-    at = _Machines(_Setting(setup, dtype, faithful, root), fold=fold is not False)
-    if leave_out is not None:
-        for strategy in strategies:
-            try:
-                rows = [at.do(_row, strategy, size) for size in nbytes]
-            except InputError as error:
-                leave_out(strategy, error)
-            else:
-                yield from rows
-        return
+    at = machines_of(setup, dtype, faithful=faithful, root=root, fold=fold)
     if len(strategies) > 1:  # one by itself is refused as soon anyway
         _refuse(
             [each for each in (at.refusal(strategy, nbytes[0]) for strategy in strategies) if each]
@@ -178,12 +134,27 @@ def bench(
         faults: list[tuple[str, InputError]] = []
         for strategy in strategies:
             try:
-                row = at.do(_row, strategy, size)
+                row = at.do(predict_row, strategy, size)
             except InputError as error:
                 faults.append((strategy.text, error))
             else:
                 yield row
         _refuse(faults)
+
+
+def machines_of(
+    setup: Setup, dtype: int, *, faithful: bool, root: int, fold: bool | None
+) -> Machines:
+    """The machines of `setup` for rows of a table. InputError if they cannot be as asked for."""
+    if isinstance(setup.machine, Folded) and setup.disturbance != CALM:
+        # Loaded whole instead, they would not fit.
+        raise InputError(
+            f"{setup.machine.name}: {setup.disturbance.text}: its equal machines are folded, and "
+            "nothing may disturb one of them; leave out --fold, or take fewer machines"
+        )
+    if fold is False and isinstance(setup.machine, Folded):
+        setup = unfolded(setup, NotFoldable(f"{setup.machine.name}: too large to hold unfolded"))
+    return Machines(Setting(setup, dtype, faithful, root), fold=fold is not False)
 
 
 def _refuse(faults: Sequence[tuple[str, InputError]]) -> None:
@@ -201,30 +172,33 @@ def _prefix(text: str, problem: str) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class _Setting:
-    """All that the rows of a table have in common."""
+class Setting:
+    """All that the rows of a table have in common; and whether a row's plan takes long, though
+    whatever can be folded is.
+    """
 
     setup: Setup
     dtype: int
     faithful: bool
     root: int
+    long: bool = False
 
     def compile(self, strategy: Strategy, workload: Workload) -> Plan:
         """The plan on these machines."""
         return self.setup.compile(strategy, workload, root=self.root, faithful=self.faithful)
 
 
-class _Machines:
+class Machines:
     """The machines of a setting: all of them, or one for all, whichever a plan allows."""
 
-    def __init__(self, setting: _Setting, *, fold: bool) -> None:
+    def __init__(self, setting: Setting, *, fold: bool) -> None:
         self.setting, self.fold = setting, fold
-        self._whole: _Setting | None = None
-        self._one: _Setting | None = None
+        self._whole: Setting | None = None
+        self._one: Setting | None = None
         one = folded_alike(setting.setup) if fold and not setting.faithful else None
         self._alike = one and replace(setting, setup=one)
 
-    def do(self, what: Callable[[_Setting, Strategy, int], T], strategy: Strategy, size: int) -> T:
+    def do(self, what: Callable[[Setting, Strategy, int], T], strategy: Strategy, size: int) -> T:
         """Call `what` with these machines."""
         setting = self.setting
         if self._alike and self._folds(strategy, size):
@@ -233,6 +207,7 @@ class _Machines:
         if self._takes_long(strategy, size):
             with suppress(NotFoldable, PlanTooLarge):
                 return what(self._one_for(PlanTooLarge("it takes long")), strategy, size)
+            setting = replace(setting, long=True)
         try:
             return what(setting, strategy, size)
         except PlanTooLarge as why:
@@ -253,7 +228,7 @@ class _Machines:
         at = self.setting
         at.setup.check_size(strategy, _workload(at, strategy, size), faithful=at.faithful)
 
-    def _one_for(self, why: PlanTooLarge) -> _Setting:
+    def _one_for(self, why: PlanTooLarge) -> Setting:
         """One machine for all; raises `why` if they cannot be folded."""
         if self._one is None:
             self._one = replace(self.setting, setup=folded(self.setting.setup, why))
@@ -290,7 +265,7 @@ def _cuts_alike(strategy: Strategy) -> bool:
     return strategy.spec not in AUTOMATIC and (bool(strategy.chunk) or not strategy.pipelined)
 
 
-def _workload(at: _Setting, strategy: Strategy, size: int) -> Workload:
+def _workload(at: Setting, strategy: Strategy, size: int) -> Workload:
     layout = at.setup.layout
     divided = strategy.collective in DIVIDED or layout.machines > 1
     workload = tensor(size, at.dtype, layout.n if divided else 1)
@@ -301,7 +276,7 @@ def _workload(at: _Setting, strategy: Strategy, size: int) -> Workload:
     return workload
 
 
-def _check(at: _Setting, strategy: Strategy, size: int) -> None:
+def _check(at: Setting, strategy: Strategy, size: int) -> None:
     """InputError if there is no such plan on these machines, or no way for what it sends."""
     check_routes(at.compile(strategy, _workload(at, strategy, size)), at.setup.machine)
 
@@ -336,46 +311,62 @@ def posts(plan: Plan) -> int:
     return {"all_to_all": 2 * ranks, "send_receive": 2}.get(plan.contract.collective, 0)
 
 
-def _row(at: _Setting, strategy: Strategy, size: int) -> BenchRow | Stuck:
-    collective, setup = strategy.collective, at.setup.running(strategy)
-    layout = at.setup.layout
-    workload, best = _workload(at, strategy, size), strategy
-    if isinstance(setup.machine, Topology):
-        best = with_best_chunk(strategy, workload, setup, root=at.root)
-    plan = at.compile(best, workload)
-    redop = ("avg" if best.mean else "sum") if collective in SUMMING else "none"
+def predict_row(at: Setting, strategy: Strategy, size: int) -> BenchRow | Stuck:
+    """The row of one size."""
+    row = predict_up_to(math.inf, at, strategy, size)
+    assert isinstance(row, BenchRow | Stuck)  # noqa: S101 - without a limit there is no other
+    return row
+
+
+def predict_up_to(
+    limit: float, at: Setting, strategy: Strategy, size: int, *, quick: bool = False
+) -> BenchRow | Stuck | Bounded | None:
+    """The row of one size, if its time is at most `limit` seconds. None for what takes long, if
+    `quick` is asked for.
+    """
+    setup, workload = at.setup.running(strategy), _workload(at, strategy, size)
+    collective = strategy.collective
+    redop = ("avg" if strategy.mean else "sum") if collective in SUMMING else "none"
     root = at.root if collective in ROOTED else -1
+    entry: dict[str, Any] = {
+        "count": workload.elements, "dtype": at.dtype, "redop": redop, "strategy": strategy.text,
+        "collective": collective, "root": root, "runtime": setup.runtime.name,
+    }  # fmt: skip
+    if quick and at.long:
+        return None
+    asked = setup, strategy, workload
+    run: Run | AtLeast | None
     try:
-        result = setup.simulate(plan)
+        if quick and isinstance(setup.machine, Topology):
+            run = simulate_quick(*asked, root=at.root, faithful=at.faithful)
+        else:
+            run = simulate_up_to(limit, *asked, root=at.root, faithful=at.faithful)
     except Deadlock as error:
-        return Stuck(
-            best.text, workload.elements, at.dtype, redop, first_words(error),
-            strategy=strategy.text, collective=collective, root=root, runtime=setup.runtime.name,
-        )  # fmt: skip
+        return Stuck(strategy.text, reason=first_words(error), **entry)
+    if run is None:
+        return None
+    if isinstance(run, AtLeast):
+        return Bounded(strategy.text, seconds=run.seconds, reason=run.reason, **entry)
+    best, plan, result = run
     seconds = seconds_per_call(plan, result)
     proved_on, wrong, proved = 1, 0, 1.0
+    layout = at.setup.layout
     if layout.machines > 1:
         proved_on, wrong = proved_on_few(best, workload, layout)
     else:
         problems, proved = verify_part(plan)
         wrong = wrong_elements(problems)
     return BenchRow(
-        algorithm=best.text,
-        strategy=strategy.text,
-        count=workload.elements,
-        dtype=at.dtype,
-        redop=redop,
+        best.text,
         seconds=seconds,
         floor_seconds=min(result.floors.seconds, seconds),
         transfers=result.transfers,
         wrong=wrong,
         link=result.bottleneck,
         link_share=result.links[0].share if result.links else 0.0,
-        collective=collective,
-        root=root,
         machines=layout.machines,
         proved_on=proved_on,
         interval=setup.interval(size, seconds) if plan.executor.any() else None,
-        runtime=setup.runtime.name,
         proved=proved,
+        **entry,
     )

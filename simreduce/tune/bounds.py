@@ -9,8 +9,24 @@ from simreduce.engine import AtLeast, Result
 from simreduce.plan import Plan, repeat
 from simreduce.setup import Setup
 from simreduce.strategy import Strategy
+from simreduce.topology import Topology
 from simreduce.tune.chunks import with_best_chunk
 from simreduce.workload import Workload
+
+LONG = 1 << 18
+"""A plan of more ops takes a second and more: it is simulated only as far as it may win."""
+
+_SEARCHES = 64
+"""Plans of one tensor that a search for a chunk size is worth."""
+
+_QUICK = 1 << 16
+"""So few transfers between all pairs of ranks, for each tensor, never take long."""
+
+_HUGE = 1 << 22
+"""So many may take long to plan already."""
+
+TIED = 1.001
+"""What is within this factor of a limit is simulated: it may be as fast."""
 
 
 class Run(NamedTuple):
@@ -37,7 +53,7 @@ def lower_bound(
     The prediction of `setup` is never below it. Raises as `Setup.compile` does.
     """
     plan = setup.compile(strategy, workload, root=root, faithful=faithful)
-    return setup.find_floor(plan, in_chunks=_searched(strategy))
+    return setup.find_floor(plan, in_chunks=_is_searched(strategy))
 
 
 def simulate_up_to(
@@ -55,20 +71,58 @@ def simulate_up_to(
     Pipelined strategies without a chunk size get the best one for an undisturbed run, and none is
     looked for if no chunks would be fast enough. Within the limit, all is the same as without one.
     """
-    searched = _searched(strategy)
-    if searched and limit < inf:
-        floor = lower_bound(setup, strategy, workload, root=root, faithful=faithful)
-        if floor.seconds > limit:
-            return floor
-    if searched:
+    if _is_searched(strategy) and isinstance(setup.machine, Topology):
+        if limit < inf:
+            floor = lower_bound(setup, strategy, workload, root=root, faithful=faithful)
+            if floor.seconds > limit:
+                return floor
         strategy = with_best_chunk(strategy, workload, setup, root=root)
     plan = setup.compile(strategy, workload, root=root, faithful=faithful)
-    result = setup.simulate_within(repeat(plan, times) if times > 1 else plan, limit * times)
+    if limit == inf:
+        return Run(strategy, plan, setup.simulate(_repeated(plan, times)))
+    result = setup.simulate_within(_repeated(plan, times), limit * times)
     if isinstance(result, AtLeast):
         return AtLeast(result.seconds / times, result.reason)
     return Run(strategy, plan, result)
 
 
-def _searched(strategy: Strategy) -> bool:
+def simulate_quick(
+    setup: Setup,
+    strategy: Strategy,
+    workload: Workload,
+    *,
+    root: int = 0,
+    faithful: bool = False,
+    times: int = 1,
+) -> Run | None:
+    """As `simulate_up_to` without a limit, but None for what takes long."""
+    pairs = setup.layout.n**2 * _tensors(strategy, workload)
+    if pairs >= _HUGE and setup.takes_long(strategy, workload):
+        return None
+    searched = _is_searched(strategy) and isinstance(setup.machine, Topology)
+    if searched and pairs >= _QUICK and len(workload.gradients) == 1:
+        whole = setup.compile(strategy, workload, root=root, faithful=faithful)
+        if len(whole) * _SEARCHES > LONG:
+            return None
+    if searched:
+        strategy = with_best_chunk(strategy, workload, setup, root=root)
+    plan = setup.compile(strategy, workload, root=root, faithful=faithful)
+    if len(plan) > LONG:
+        return None
+    return Run(strategy, plan, setup.simulate(_repeated(plan, times)))
+
+
+def _repeated(plan: Plan, times: int) -> Plan:
+    return repeat(plan, times) if times > 1 else plan
+
+
+def _tensors(strategy: Strategy, workload: Workload) -> int:
+    """How many tensors are reduced, about."""
+    if strategy.packing == "none":
+        return len(workload.gradients)
+    return int(getattr(strategy.packer, "packs", 1))
+
+
+def _is_searched(strategy: Strategy) -> bool:
     """Whether a chunk size is looked for."""
     return strategy.pipelined and not strategy.chunk

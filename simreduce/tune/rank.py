@@ -2,31 +2,39 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from contextlib import closing
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from math import inf
-from typing import TypeVar
+from typing import NamedTuple
 
 from simreduce import units
-from simreduce.engine import Use
-from simreduce.errors import Deadlock, InputError, StrategyError, first_words
+from simreduce.engine import AtLeast, Use
+from simreduce.errors import Deadlock, StrategyError
 from simreduce.export import Settings, as_typed, settings
-from simreduce.plan import Plan, repeat, verify, wrong_elements
+from simreduce.plan import Plan, verify, wrong_elements
 from simreduce.scenario import Scenario
+from simreduce.setup import Setup
 from simreduce.strategy import Strategy, has_quirks
 from simreduce.strategy.automatic import tensorflow_choice
+from simreduce.tune.bounds import TIED, Run, simulate_quick, simulate_up_to
 from simreduce.tune.candidates import candidates
-from simreduce.tune.chunks import with_best_chunk
-from simreduce.workers import in_processes
+from simreduce.tune.evaluating import attempt, evaluate_all
 
-C = TypeVar("C")
-T = TypeVar("T")
+FIRST = 10
+"""Rows of a ranking that are always simulated."""
 
 
 @dataclass(frozen=True, slots=True)
-class Candidate:
+class Row:
+    """A strategy, and the seconds of one all-reduce of the whole workload."""
+
+    strategy: Strategy
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate(Row):
     """One strategy's prediction. Times are seconds of one all-reduce of the whole workload.
 
     `chosen_by` names the rules of TensorFlow that would choose its plan here. `upstream` says what
@@ -36,8 +44,6 @@ class Candidate:
     TensorFlow's copies, which the calibration does not know, so that it is a lower bound.
     """
 
-    strategy: Strategy
-    seconds: float
     floor_seconds: float
     transfers: int
     wrong: int
@@ -61,15 +67,25 @@ class Candidate:
 
 
 @dataclass(frozen=True, slots=True)
+class Bounded(Row):
+    """A strategy that was not simulated to its end: it takes at least `seconds`, for `reason`."""
+
+    reason: str
+    runtime: str = "tensorflow"
+
+
+@dataclass(frozen=True, slots=True)
 class Ranking:
     """Candidates, one for each plan, fastest first; and the strategies that the machine refuses,
-    with the reason. `untried` counts those that Ctrl-C left out.
+    with the reason. `untried` counts those that Ctrl-C left out. `bounded` are those that cannot be
+    among the first and were not simulated to their end, by what they take at least.
     """
 
     scenario: Scenario
     candidates: tuple[Candidate, ...]
     refused: tuple[tuple[str, str], ...]
     untried: int = 0
+    bounded: tuple[Bounded, ...] = ()
 
     @property
     def recommended(self) -> Candidate | None:
@@ -96,77 +112,87 @@ def _first_sure(rows: Sequence[Candidate]) -> Candidate | None:
     return next((c for c in rows if c.shortest <= rows[0].seconds), rows[0])
 
 
+class Task(NamedTuple):
+    """What `evaluate` is asked: a strategy, the seconds up to which it is simulated, and whether
+    strategies that take long are left for later.
+    """
+
+    strategy: Strategy
+    limit: float = inf
+    quick: bool = False
+
+
 def rank(
     scenario: Scenario,
     workers: int = 1,
     progress: Callable[[int, int], None] = lambda _done, _all: None,
+    *,
+    simulate_all: bool = False,
+    seen: Callable[[Row], None] = lambda _: None,
 ) -> Ranking:
     """Evaluate every strategy, on `workers` processes, as `evaluate_all` does. Those that pack
     gradients come first: they have fewer tensors and take less time.
+
+    Strategies that take long are last, and simulated only as far as they may be among the first
+    `FIRST`, or the fastest that a target can run; the others are `bounded`. With `simulate_all`,
+    and where the scenario names its strategies, every strategy is simulated.
     """
     strategies = scenario.strategies or candidates(scenario.setup.layout)
     texts = [s.text for s in strategies]
     quick_first: Sequence[Strategy] = strategies
     if not scenario.strategies:
         quick_first = sorted(strategies, key=lambda s: s.packing == "none")
+    quick = not (simulate_all or scenario.strategies)
+
+    def again(done: Mapping[int, Row], left: Sequence[int]) -> Mapping[int, Task]:
+        limits = Limits(scenario, [c for c in done.values() if isinstance(c, Candidate)])
+        return {i: Task(quick_first[i], limits.of(quick_first[i])) for i in left}
+
+    found: list[Row]
     found, refused, untried = evaluate_all(
-        partial(evaluate, scenario), quick_first, [s.text for s in quick_first], workers, progress,
-        by_name=bool(scenario.strategies),
+        partial(_evaluate, scenario), [Task(s, quick=quick) for s in quick_first],
+        [s.text for s in quick_first], workers, progress,
+        by_name=bool(scenario.strategies), again=again, seen=seen,
     )  # fmt: skip
     refused = tuple(sorted(refused, key=lambda each: texts.index(each[0])))
-    return Ranking(scenario, tuple(_one_for_each_plan(found)), refused, untried)
+    rows = one_for_each_plan([c for c in found if isinstance(c, Candidate)])
+    bounded = [c for c in found if isinstance(c, Bounded)]
+    bounded.sort(key=lambda c: (c.seconds, c.strategy.text))
+    return Ranking(scenario, tuple(rows), refused, untried, tuple(bounded))
 
 
-def evaluate_all(
-    evaluate: Callable[[T], C | Deadlock | str],
-    items: Sequence[T],
-    names: Sequence[str],
-    workers: int,
-    progress: Callable[[int, int], None],
-    *,
-    by_name: bool,
-) -> tuple[list[C], tuple[tuple[str, str], ...], int]:
-    """Candidates, the names of refused items with the reasons, and how many items are untried.
+class Limits:
+    """Up to how many seconds a strategy may matter, by candidates that are known."""
 
-    Items given by name that the machine refuses raise one StrategyError; those that "all" stands
-    for are refused. So are those that a fault cuts off for ever, unless it cuts off all of them,
-    which raises Deadlock. Ctrl-C leaves out what is not simulated yet, if there is a candidate.
-    """
-    outcomes: list[C | Deadlock | str] = []
-    progress(0, len(items))
-    try:
-        with closing(in_processes(evaluate, items, workers)) as coming:
-            for outcome in coming:
-                outcomes.append(outcome)
-                progress(len(outcomes), len(items))
-    except KeyboardInterrupt:
-        if all(isinstance(o, Deadlock | str) for o in outcomes):
-            raise
-    pairs = list(zip(names, outcomes, strict=False))
-    refused = [(name, o) for name, o in pairs if isinstance(o, str)]
-    if refused and by_name:
-        raise StrategyError([reason for _, reason in refused])
-    stuck = [(name, o) for name, o in pairs if isinstance(o, Deadlock)]
-    if stuck and len(stuck) + len(refused) == len(pairs):
-        raise Deadlock(f"{stuck[0][0]}: {stuck[0][1]}")
-    refused += [(name, f"{name}: {first_words(o)}") for name, o in stuck]
-    found = [o for o in outcomes if not isinstance(o, Deadlock | str)]
-    return found, tuple(refused), len(items) - len(outcomes)
+    def __init__(self, scenario: Scenario, found: Sequence[Candidate]) -> None:
+        self.scenario = scenario
+        rows = [c for c in one_for_each_plan(found) if not c.wrong]
+        self.last = rows[FIRST - 1].seconds if len(rows) >= FIRST else inf
+        names = [name for c in rows for name in (c, *c.also)]
+        self.by_target = {
+            target: min((c.seconds for c in names if getattr(c.settings, target)), default=inf)
+            for target in ("tf_cnn_benchmarks", "tensorflow")
+        }
+
+    def of(self, strategy: Strategy) -> float:
+        """Seconds beyond which `strategy` is neither among the first rows nor recommended."""
+        setup, limit = self.scenario.setup, self.last
+        typed = settings(strategy, setup.layout, faithful=self.scenario.faithful)
+        for target, seconds in self.by_target.items():
+            if getattr(typed, target):  # where upstream runs the same plan
+                limit = max(limit, seconds)
+        if strategy.reduced_by_nccl:  # the lower end of its interval counts
+            interval = setup.running(strategy).interval(_largest(self.scenario), 1.0)
+            limit /= min(interval[0], 1.0) if interval else 1.0
+        return limit * TIED
 
 
-def attempt(name: str, simulate: Callable[[], C]) -> C | Deadlock | str:
-    """What `simulate` returns, or why the machine refuses it or never finishes it."""
-    try:
-        return simulate()
-    except Deadlock as error:
-        return error
-    except StrategyError as error:
-        return "; ".join(error.problems)
-    except InputError as error:  # GPUs that the plan joins and nothing else does
-        return "; ".join(f"{name}: {problem}" for problem in error.problems)
+def _largest(scenario: Scenario) -> int:
+    """Bytes of the largest gradient."""
+    return max((gradient.nbytes for gradient in scenario.workload.gradients), default=0)
 
 
-def _one_for_each_plan(found: Sequence[Candidate]) -> list[Candidate]:
+def one_for_each_plan(found: Sequence[Candidate]) -> list[Candidate]:
     """Candidates in order. Of those with the same plan and runtime, the first that can be run has
     the others in `also`.
     """
@@ -184,23 +210,41 @@ def _one_for_each_plan(found: Sequence[Candidate]) -> list[Candidate]:
     return sorted(rows, key=lambda c: (c.seconds, c.strategy.text))
 
 
-def evaluate(scenario: Scenario, strategy: Strategy) -> Candidate | Deadlock | str:
-    """One strategy's prediction, or why the machine refuses it or never finishes it. Pipelined
-    strategies without a chunk size get the best one for an undisturbed run.
+def _evaluate(scenario: Scenario, task: Task) -> Row | Deadlock | str | None:
+    return evaluate(scenario, *task)
+
+
+def evaluate(
+    scenario: Scenario, strategy: Strategy, limit: float = inf, quick: bool = False
+) -> Row | Deadlock | str | None:
+    """One strategy's prediction, or why the machine refuses it or never finishes it; what it takes
+    at least, if that is more than `limit` seconds; None if it takes long and `quick` is asked for.
+
+    Pipelined strategies without a chunk size get the best one for an undisturbed run.
     """
-    return attempt(strategy.text, partial(_predict, scenario, strategy))
+    return attempt(strategy.text, partial(_predict, scenario, strategy, limit, quick=quick))
 
 
-def _predict(scenario: Scenario, strategy: Strategy) -> Candidate:
+def _predict(scenario: Scenario, strategy: Strategy, limit: float, *, quick: bool) -> Row | None:
     setup, times = scenario.setup.running(strategy), scenario.repeat
-    strategy = with_best_chunk(strategy, scenario.workload, setup)
-    plan = setup.compile(strategy, scenario.workload, faithful=scenario.faithful)
-    result = setup.simulate(repeat(plan, times) if times > 1 else plan)
+    asked = setup, strategy, scenario.workload
+    if quick:
+        done = simulate_quick(*asked, faithful=scenario.faithful, times=times)
+        return done and _candidate(scenario, setup, done)
+    run = simulate_up_to(limit, *asked, faithful=scenario.faithful, times=times)
+    if isinstance(run, AtLeast):
+        return Bounded(strategy, run.seconds, run.reason, setup.runtime.name)
+    return _candidate(scenario, setup, run)
+
+
+def _candidate(scenario: Scenario, setup: Setup, run: Run) -> Candidate:
+    (strategy, plan, result), times = run, scenario.repeat
     same = scenario.faithful or not has_quirks(strategy)
     theirs = plan if same else _upstream(scenario, strategy)
     link, lane = _first(result.links), _first(result.lanes)
-    largest = max((gradient.nbytes for gradient in scenario.workload.gradients), default=0)
-    interval = setup.interval(largest, result.seconds / times) if strategy.reduced_by_nccl else None
+    interval = None
+    if strategy.reduced_by_nccl:
+        interval = setup.interval(_largest(scenario), result.seconds / times)
     return Candidate(
         strategy=strategy,
         runtime=setup.runtime.name,

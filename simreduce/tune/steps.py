@@ -29,7 +29,7 @@ from simreduce.training.sharded import (
 )
 from simreduce.tune.candidates import candidates, sharing_candidates
 from simreduce.tune.chunks import with_best_chunk
-from simreduce.tune.rank import attempt, evaluate_all
+from simreduce.tune.evaluating import attempt, evaluate_all
 from simreduce.variable_update import STRATEGIES
 
 NO_STEP = "it has no [step], which says what a step computes"

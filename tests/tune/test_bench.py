@@ -14,7 +14,8 @@ from simreduce.layouts import layout
 from simreduce.setup import BY_STRATEGY, Setup
 from simreduce.strategy import compile_plan, parse_strategy
 from simreduce.topology import load_machine, load_topology
-from simreduce.tune.bench import MOST_SIZES, bench, sizes
+from simreduce.tune.bench import bench
+from simreduce.tune.sizes import MOST_SIZES, sizes
 from simreduce.workload import MOST_BYTES, Gradient, Workload
 
 

@@ -1,0 +1,84 @@
+"""Evaluating many items on several processes: in any order, in rounds, until Ctrl-C."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import TypeVar
+
+from simreduce.errors import Deadlock, InputError, StrategyError, first_words
+from simreduce.workers import working
+
+C = TypeVar("C")
+T = TypeVar("T")
+
+
+def evaluate_all(
+    evaluate: Callable[[T], C | Deadlock | str | None],
+    items: Sequence[T],
+    names: Sequence[str],
+    workers: int,
+    progress: Callable[[int, int], None],
+    *,
+    by_name: bool,
+    again: Callable[[Mapping[int, C], Sequence[int]], Mapping[int, T]] | None = None,
+    seen: Callable[[C], None] = lambda _: None,
+) -> tuple[list[C], tuple[tuple[str, str], ...], int]:
+    """Candidates, the names of refused items with the reasons, and how many items are untried.
+
+    Items given by name that the machine refuses raise one StrategyError; those that "all" stands
+    for are refused. So are those that a fault cuts off for ever, unless it cuts off all of them,
+    which raises Deadlock. Ctrl-C leaves out what is not simulated yet, if there is a candidate.
+
+    Items whose outcome is None are evaluated in a second round, which begins when the first is
+    done: `again` gives its items by place, from the candidates and the places that are left. So
+    what comes out does not depend on how many processes there are. `seen` gets each candidate as
+    it comes.
+    """
+    outcomes: dict[int, C | Deadlock | str] = {}
+    left: list[int] = []
+
+    def take(place: int, outcome: C | Deadlock | str | None) -> None:
+        if outcome is None:
+            left.append(place)
+            return
+        outcomes[place] = outcome
+        if not isinstance(outcome, Deadlock | str):
+            seen(outcome)
+        progress(len(outcomes), len(items))
+
+    progress(0, len(items))
+    try:
+        with working(evaluate, min(workers, len(items))) as work_on:
+            for place, outcome in work_on(items):
+                take(place, outcome)
+            if left and again:
+                found = {i: o for i, o in outcomes.items() if not isinstance(o, Deadlock | str)}
+                more = again(found, sorted(left))
+                places = list(more)
+                for number, outcome in work_on(list(more.values())):
+                    take(places[number], outcome)
+    except KeyboardInterrupt:
+        if all(isinstance(o, Deadlock | str) for o in outcomes.values()):
+            raise
+    pairs = [(names[place], outcomes[place]) for place in sorted(outcomes)]
+    refused = [(name, o) for name, o in pairs if isinstance(o, str)]
+    if refused and by_name:
+        raise StrategyError([reason for _, reason in refused])
+    stuck = [(name, o) for name, o in pairs if isinstance(o, Deadlock)]
+    if stuck and len(stuck) + len(refused) == len(pairs):
+        raise Deadlock(f"{stuck[0][0]}: {stuck[0][1]}")
+    refused += [(name, f"{name}: {first_words(o)}") for name, o in stuck]
+    candidates = [o for _, o in pairs if not isinstance(o, Deadlock | str)]
+    return candidates, tuple(refused), len(items) - len(outcomes)
+
+
+def attempt(name: str, simulate: Callable[[], C]) -> C | Deadlock | str:
+    """What `simulate` returns, or why the machine refuses it or never finishes it."""
+    try:
+        return simulate()
+    except Deadlock as error:
+        return error
+    except StrategyError as error:
+        return "; ".join(error.problems)
+    except InputError as error:  # GPUs that the plan joins and nothing else does
+        return "; ".join(f"{name}: {problem}" for problem in error.problems)
