@@ -73,11 +73,11 @@ def _bounded_lines(ranking: Ranking) -> list[str]:
     """Says what a time behind >= is."""
     if not ranking.bounded:
         return []
-    count = units.plural(len(ranking.bounded), "strategy", "strategies")
     return [
         "",
-        f"Rows with >= say what a strategy takes at least: none of these {count} is among the",
-        f"first {FIRST} or recommended (--all simulates them to the end).",
+        f"Rows with >= ({len(ranking.bounded)}) say what a strategy takes at least: none is among "
+        f"the first {FIRST} or",
+        "recommended (--all simulates them to the end).",
     ]
 
 

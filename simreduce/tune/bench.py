@@ -25,7 +25,7 @@ from simreduce.setup import Setup
 from simreduce.strategy import SUMMING, Strategy
 from simreduce.strategy.automatic import AUTOMATIC
 from simreduce.topology import Folded, Topology
-from simreduce.tune.bounds import Run, simulate_quick, simulate_up_to
+from simreduce.tune.bounds import HUGE, Later, Run, simulate_quick, simulate_up_to
 from simreduce.tune.folding import folded, folded_alike, proved_on_few, unfolded
 from simreduce.workload import Gradient, Workload
 
@@ -320,8 +320,8 @@ def predict_row(at: Setting, strategy: Strategy, size: int) -> BenchRow | Stuck:
 
 def predict_up_to(
     limit: float, at: Setting, strategy: Strategy, size: int, *, quick: bool = False
-) -> BenchRow | Stuck | Bounded | None:
-    """The row of one size, if its time is at most `limit` seconds. None for what takes long, if
+) -> BenchRow | Stuck | Bounded | Later:
+    """The row of one size, if its time is at most `limit` seconds. `Later` for what takes long, if
     `quick` is asked for.
     """
     setup, workload = at.setup.running(strategy), _workload(at, strategy, size)
@@ -333,9 +333,9 @@ def predict_up_to(
         "collective": collective, "root": root, "runtime": setup.runtime.name,
     }  # fmt: skip
     if quick and at.long:
-        return None
+        return HUGE
     asked = setup, strategy, workload
-    run: Run | AtLeast | None
+    run: Run | AtLeast | Later
     try:
         if quick and isinstance(setup.machine, Topology):
             run = simulate_quick(*asked, root=at.root, faithful=at.faithful)
@@ -343,8 +343,8 @@ def predict_up_to(
             run = simulate_up_to(limit, *asked, root=at.root, faithful=at.faithful)
     except Deadlock as error:
         return Stuck(strategy.text, reason=first_words(error), **entry)
-    if run is None:
-        return None
+    if isinstance(run, Later):
+        return run
     if isinstance(run, AtLeast):
         return Bounded(strategy.text, seconds=run.seconds, reason=run.reason, **entry)
     best, plan, result = run

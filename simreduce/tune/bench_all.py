@@ -4,7 +4,7 @@ as far as they may win.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
 from math import inf
 from typing import NamedTuple
@@ -22,7 +22,7 @@ from simreduce.tune.bench import (
     machines_of,
     predict_up_to,
 )
-from simreduce.tune.bounds import TIED
+from simreduce.tune.bounds import TIED, Later, batches
 from simreduce.workers import working
 
 
@@ -35,10 +35,12 @@ class Line(NamedTuple):
     row: BenchRow | Stuck | Bounded | InputError
 
 
+Outcome = BenchRow | Stuck | Bounded | InputError | Later
+
+
 class _Task(NamedTuple):
     """A row, the seconds up to which it is simulated, and whether what takes long is left."""
 
-    place: int
     strategy: Strategy
     size: int
     limit: float = inf
@@ -65,32 +67,32 @@ def bench_all(
     at = machines_of(setup, dtype, faithful=faithful, root=root, fold=fold)
     # One call of many with a root may take less time than one by itself.
     quick = not simulate_all and strategies[0].collective not in ROOTED
-    tasks = [
-        _Task(place, strategy, size, quick=quick)
-        for place, (size, strategy) in enumerate(
-            (size, strategy) for size in nbytes for strategy in strategies
-        )
-    ]
-    best, left = dict.fromkeys(nbytes, inf), []
-    with working(partial(_work, at), min(workers, len(tasks))) as work_on:
-        for place, row in work_on(tasks):
-            if row is None:
-                left.append(place)
+    tasks = [_Task(strategy, size, quick=quick) for size in nbytes for strategy in strategies]
+    best = dict.fromkeys(nbytes, inf)
+    left: dict[int, Later] = {}
+
+    def take(lines: Iterable[tuple[int, Outcome]], places: Sequence[int]) -> Iterator[Line]:
+        for number, row in lines:
+            place = places[number]
+            if isinstance(row, Later):
+                left[place] = row
                 continue
             if isinstance(row, BenchRow) and not row.wrong:
-                size = tasks[place].size
-                best[size] = min(best[size], row.seconds)
+                best[tasks[place].size] = min(best[tasks[place].size], row.seconds)
             yield Line(place, row)
-        again = [
-            tasks[place]._replace(limit=best[tasks[place].size] * TIED, quick=False)
-            for place in sorted(left)
-        ]
-        for number, row in work_on(again):
-            assert row is not None  # noqa: S101 - nothing is left for a third round
-            yield Line(again[number].place, row)
+
+    with working(partial(_work, at), min(workers, len(tasks))) as work_on:
+        yield from take(work_on(tasks), range(len(tasks)))
+        for places in batches(left):
+            limits = {size: seconds * TIED for size, seconds in best.items()}
+            again = [
+                tasks[place]._replace(limit=limits[tasks[place].size], quick=False)
+                for place in places
+            ]
+            yield from take(work_on(again), places)
 
 
-def _work(at: Machines, task: _Task) -> BenchRow | Stuck | Bounded | InputError | None:
+def _work(at: Machines, task: _Task) -> Outcome:
     row = partial(_predict, limit=task.limit, quick=task.quick)
     try:
         return at.do(row, task.strategy, task.size)
@@ -100,5 +102,5 @@ def _work(at: Machines, task: _Task) -> BenchRow | Stuck | Bounded | InputError 
 
 def _predict(
     at: Setting, strategy: Strategy, size: int, *, limit: float, quick: bool
-) -> BenchRow | Stuck | Bounded | None:
+) -> BenchRow | Stuck | Bounded | Later:
     return predict_up_to(limit, at, strategy, size, quick=quick)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
 from math import inf
 from typing import NamedTuple
 
@@ -37,6 +38,28 @@ class Run(NamedTuple):
     strategy: Strategy
     plan: Plan
     result: Result
+
+
+class Later(NamedTuple):
+    """What takes long, with the ops of its plan, or more."""
+
+    ops: int
+
+
+HUGE = Later(1 << 62)
+"""What takes long to plan already."""
+
+BATCH = 12
+"""What takes long is simulated so many at a time, those of few ops first. Each time, the limits are
+those of all before, and so do not depend on how many processes there are.
+"""
+
+
+def batches(left: Mapping[int, Later]) -> Iterator[list[int]]:
+    """The places of what is left, in batches."""
+    order = sorted(left, key=lambda place: (left[place].ops, place))
+    for first in range(0, len(order), BATCH):
+        yield order[first : first + BATCH]
 
 
 def lower_bound(
@@ -94,21 +117,21 @@ def simulate_quick(
     root: int = 0,
     faithful: bool = False,
     times: int = 1,
-) -> Run | None:
-    """As `simulate_up_to` without a limit, but None for what takes long."""
+) -> Run | Later:
+    """As `simulate_up_to` without a limit, but nothing that takes long."""
     pairs = setup.layout.n**2 * _tensors(strategy, workload)
     if pairs >= _HUGE and setup.takes_long(strategy, workload):
-        return None
+        return HUGE
     searched = _is_searched(strategy) and isinstance(setup.machine, Topology)
     if searched and pairs >= _QUICK and len(workload.gradients) == 1:
         whole = setup.compile(strategy, workload, root=root, faithful=faithful)
         if len(whole) * _SEARCHES > LONG:
-            return None
+            return Later(len(whole) * _SEARCHES)
     if searched:
         strategy = with_best_chunk(strategy, workload, setup, root=root)
     plan = setup.compile(strategy, workload, root=root, faithful=faithful)
     if len(plan) > LONG:
-        return None
+        return Later(len(plan))
     return Run(strategy, plan, setup.simulate(_repeated(plan, times)))
 
 

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import TypeVar
 
 from simreduce.errors import Deadlock, InputError, StrategyError, first_words
+from simreduce.tune.bounds import Later, batches
 from simreduce.workers import working
 
 C = TypeVar("C")
@@ -13,14 +14,14 @@ T = TypeVar("T")
 
 
 def evaluate_all(
-    evaluate: Callable[[T], C | Deadlock | str | None],
+    evaluate: Callable[[T], C | Deadlock | str | Later],
     items: Sequence[T],
     names: Sequence[str],
     workers: int,
     progress: Callable[[int, int], None],
     *,
     by_name: bool,
-    again: Callable[[Mapping[int, C], Sequence[int]], Mapping[int, T]] | None = None,
+    again: Callable[[Sequence[C]], Callable[[int], T]] | None = None,
     seen: Callable[[C], None] = lambda _: None,
 ) -> tuple[list[C], tuple[tuple[str, str], ...], int]:
     """Candidates, the names of refused items with the reasons, and how many items are untried.
@@ -29,17 +30,16 @@ def evaluate_all(
     for are refused. So are those that a fault cuts off for ever, unless it cuts off all of them,
     which raises Deadlock. Ctrl-C leaves out what is not simulated yet, if there is a candidate.
 
-    Items whose outcome is None are evaluated in a second round, which begins when the first is
-    done: `again` gives its items by place, from the candidates and the places that are left. So
-    what comes out does not depend on how many processes there are. `seen` gets each candidate as
-    it comes.
+    Items whose outcome is `Later` are evaluated again in `batches` once all others are done:
+    `again` gives, from the candidates until then, what makes the item of a place. `seen` gets
+    each candidate as it comes.
     """
     outcomes: dict[int, C | Deadlock | str] = {}
-    left: list[int] = []
+    left: dict[int, Later] = {}
 
-    def take(place: int, outcome: C | Deadlock | str | None) -> None:
-        if outcome is None:
-            left.append(place)
+    def take(place: int, outcome: C | Deadlock | str | Later) -> None:
+        if isinstance(outcome, Later):
+            left[place] = outcome
             return
         outcomes[place] = outcome
         if not isinstance(outcome, Deadlock | str):
@@ -51,11 +51,10 @@ def evaluate_all(
         with working(evaluate, min(workers, len(items))) as work_on:
             for place, outcome in work_on(items):
                 take(place, outcome)
-            if left and again:
-                found = {i: o for i, o in outcomes.items() if not isinstance(o, Deadlock | str)}
-                more = again(found, sorted(left))
-                places = list(more)
-                for number, outcome in work_on(list(more.values())):
+            for places in batches(left):
+                assert again is not None  # noqa: S101 - else nothing is left for later
+                found = [o for o in outcomes.values() if not isinstance(o, Deadlock | str)]
+                for number, outcome in work_on(list(map(again(found), places))):
                     take(places[number], outcome)
     except KeyboardInterrupt:
         if all(isinstance(o, Deadlock | str) for o in outcomes.values()):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from math import inf
@@ -17,7 +17,7 @@ from simreduce.scenario import Scenario
 from simreduce.setup import Setup
 from simreduce.strategy import Strategy, has_quirks
 from simreduce.strategy.automatic import tensorflow_choice
-from simreduce.tune.bounds import TIED, Run, simulate_quick, simulate_up_to
+from simreduce.tune.bounds import TIED, Later, Run, simulate_quick, simulate_up_to
 from simreduce.tune.candidates import candidates
 from simreduce.tune.evaluating import attempt, evaluate_all
 
@@ -144,9 +144,9 @@ def rank(
         quick_first = sorted(strategies, key=lambda s: s.packing == "none")
     quick = not (simulate_all or scenario.strategies)
 
-    def again(done: Mapping[int, Row], left: Sequence[int]) -> Mapping[int, Task]:
-        limits = Limits(scenario, [c for c in done.values() if isinstance(c, Candidate)])
-        return {i: Task(quick_first[i], limits.of(quick_first[i])) for i in left}
+    def again(done: Sequence[Row]) -> Callable[[int], Task]:
+        limits = Limits(scenario, [c for c in done if isinstance(c, Candidate)])
+        return lambda place: Task(quick_first[place], limits.of(quick_first[place]))
 
     found: list[Row]
     found, refused, untried = evaluate_all(
@@ -210,27 +210,28 @@ def one_for_each_plan(found: Sequence[Candidate]) -> list[Candidate]:
     return sorted(rows, key=lambda c: (c.seconds, c.strategy.text))
 
 
-def _evaluate(scenario: Scenario, task: Task) -> Row | Deadlock | str | None:
+def _evaluate(scenario: Scenario, task: Task) -> Row | Deadlock | str | Later:
     return evaluate(scenario, *task)
 
 
 def evaluate(
     scenario: Scenario, strategy: Strategy, limit: float = inf, quick: bool = False
-) -> Row | Deadlock | str | None:
+) -> Row | Deadlock | str | Later:
     """One strategy's prediction, or why the machine refuses it or never finishes it; what it takes
-    at least, if that is more than `limit` seconds; None if it takes long and `quick` is asked for.
+    at least, if that is more than `limit` seconds; `Later` if it takes long and `quick` is asked
+    for.
 
     Pipelined strategies without a chunk size get the best one for an undisturbed run.
     """
     return attempt(strategy.text, partial(_predict, scenario, strategy, limit, quick=quick))
 
 
-def _predict(scenario: Scenario, strategy: Strategy, limit: float, *, quick: bool) -> Row | None:
+def _predict(scenario: Scenario, strategy: Strategy, limit: float, *, quick: bool) -> Row | Later:
     setup, times = scenario.setup.running(strategy), scenario.repeat
     asked = setup, strategy, scenario.workload
     if quick:
         done = simulate_quick(*asked, faithful=scenario.faithful, times=times)
-        return done and _candidate(scenario, setup, done)
+        return done if isinstance(done, Later) else _candidate(scenario, setup, done)
     run = simulate_up_to(limit, *asked, faithful=scenario.faithful, times=times)
     if isinstance(run, AtLeast):
         return Bounded(strategy, run.seconds, run.reason, setup.runtime.name)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
-import sys
+from contextlib import contextmanager
 
 import pytest
 
@@ -142,11 +142,15 @@ def test_what_is_refused(simreduce, arguments, says):
 def test_what_is_stopped_tells_what_it_has(simreduce, small, monkeypatch):
     """With the status of Ctrl-C."""
 
-    def interrupted(work, methods, _workers):
-        yield work(methods[0])
-        raise KeyboardInterrupt
+    @contextmanager
+    def interrupted(work, _workers):
+        def work_on(methods):
+            yield 0, work(methods[0])
+            raise KeyboardInterrupt
 
-    monkeypatch.setattr(sys.modules["simreduce.tune.rank"], "in_processes", interrupted)
+        yield work_on
+
+    monkeypatch.setattr("simreduce.tune.evaluating.working", interrupted)
     status, out, _ = simreduce("step", small, "--algo", "ring", "--algo", "xring", "--json")
     text = simreduce("step", small, "--algo", "ring", "--algo", "xring").out
 

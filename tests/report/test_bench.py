@@ -233,6 +233,7 @@ def test_our_document_has_the_keys_that_others_rely_on():
             }
         ],
         "failed": [],
+        "bounded": [],
         "complete": True,
     } == document
     assert [
@@ -246,6 +247,7 @@ def test_our_document_has_the_keys_that_others_rely_on():
         "disturbance",
         "rows",
         "failed",
+        "bounded",
         "complete",
     ] == list(document)
     assert [

@@ -14,7 +14,7 @@ from simreduce.report.ranking import ranking_document, ranking_table
 from simreduce.scenario import Scenario
 from simreduce.setup import Setup
 from simreduce.strategy import parse_strategy
-from simreduce.tune.rank import Candidate, Ranking
+from simreduce.tune.rank import Bounded, Candidate, Ranking
 from simreduce.workload import load_workload
 
 NONE = Settings(None, None)
@@ -289,6 +289,7 @@ def test_the_document_has_the_keys_that_others_rely_on():
                 "also": [],
             },
         ],
+        "bounded": [],
         "refused": [{"strategy": "xring#9", "reason": "xring#9: too many"}],
         "recommended_by_target": {
             "tf_cnn_benchmarks": "psgpu#4+mean",
@@ -333,3 +334,40 @@ def test_the_calibration_is_named_with_what_it_is():
     scenario = Scenario("n", "t", setup, load_workload("bytes:4"), None)
 
     assert "# calibration  mine" in ranking_table(Ranking(scenario, (), ())).splitlines()
+
+
+def test_rows_that_are_bounds_stand_below_and_say_so():
+    ranking = replace(
+        _ranking(_candidate("psgpu", 1e-3), _candidate("ring", 2e-3)),
+        bounded=(Bounded(parse_strategy("xring"), 1.5e-3, "busiest link"),),
+    )
+    lines = ranking_table(ranking).splitlines()
+    document = ranking_document(ranking)
+    at = next(i for i, line in enumerate(lines) if " xring " in line)
+
+    assert lines[at - 1].split()[1] == "ring"
+    assert ["-", "xring", ">=1.500", *"------"] == lines[at].split()
+    assert (
+        "Rows with >= (1) say what a strategy takes at least: none is among the first 10 or"
+        in lines
+    )
+    assert ["psgpu", "ring"] == [row["strategy"] for row in document["candidates"]]
+    assert [
+        {
+            "strategy": "xring", "spec": "xring", "packing": "none", "runtime": "tensorflow",
+            "at_least_us": pytest.approx(1500), "reason": "busiest link",
+        }
+    ] == document["bounded"]  # fmt: skip
+
+
+def test_where_no_setting_runs_any_none_is_said_to_be_the_reason():
+    """NCCL may be as fast as a copy whose dispatch is unknown: that alone is why it is first."""
+    copies = replace(_candidate("ring", 1e-3, settings=NONE), undispatched=True)
+    nccl = replace(_candidate("nccl", 1.1e-3, settings=NONE), shortest=0.9e-3)
+
+    assert [
+        "Recommended: nccl, 1.1 ms",
+        "  (ring takes 1 ms and the dispatch of its copies, which this calibration does not know)",
+        "  tf_cnn_benchmarks  has no flags for any of them",
+        "  TensorFlow         has no call for any of them",
+    ] == _foot(_ranking(copies, nccl))

@@ -14,7 +14,8 @@ from simreduce.layouts import layout
 from simreduce.setup import BY_STRATEGY, Setup
 from simreduce.strategy import compile_plan, parse_strategy
 from simreduce.topology import load_machine, load_topology
-from simreduce.tune.bench import bench
+from simreduce.tune.bench import Bounded, bench
+from simreduce.tune.bench_all import bench_all
 from simreduce.tune.sizes import MOST_SIZES, sizes
 from simreduce.workload import MOST_BYTES, Gradient, Workload
 
@@ -165,9 +166,9 @@ def test_a_runtime_that_is_given_is_that_of_every_row(runtime):
         assert row.runtime != runtime.name or row.seconds == expected.seconds
 
 
-def test_of_all_strategies_each_plan_is_compiled_once_and_the_refused_are_left_out(monkeypatch):
-    """Rows are those of the strategies by name; the refused are named once, with the reason."""
-    compiled, left = [], []
+def test_of_all_strategies_each_plan_is_compiled_once_and_the_refused_are_named(monkeypatch):
+    """Lines come size by size, with the reason in the place of a row that is refused."""
+    compiled = []
     real = Setup.compile
 
     def compile_and_count(setup, strategy, workload, *args, **kwargs):
@@ -179,11 +180,43 @@ def test_of_all_strategies_each_plan_is_compiled_once_and_the_refused_are_left_o
     named = [parse_strategy(text) for text in ("direct", "ring")]
     wanted = list(bench(setup, named, [4096, 8192]))
     compiled.clear()
-    refused = parse_strategy("hierarchical_copy_gcp_v100")
-    every = [named[0], refused, named[1]]
-    rows = list(bench(setup, every, [4096, 8192], leave_out=lambda *each: left.append(each)))
+    every = [named[0], parse_strategy("hierarchical_copy_gcp_v100"), named[1]]
+    lines = list(bench_all(setup, every, [4096, 8192]))
 
-    assert sorted(wanted, key=lambda row: row.strategy) == rows
-    assert [refused] == [strategy for strategy, _ in left]
-    assert "needs exactly 8 devices" in str(left[0][1])
-    assert len(set(compiled)) == len(compiled) == 5
+    assert [*range(6)] == [line.place for line in lines]
+    refused = [line.row for line in lines if line.place % 3 == 1]
+    assert wanted == [line.row for line in lines if line.row not in refused]
+    assert all("needs exactly 8 devices" in str(row) for row in refused)
+    assert len(set(compiled)) == len(compiled) == 6
+
+
+def _bounded_and_whole(monkeypatch, machine, size):
+    """Rows by strategy: cut where they cannot win, on two processes too, and all simulated."""
+    monkeypatch.setattr("simreduce.tune.bounds.LONG", 100)
+    monkeypatch.setattr("simreduce.tune.bounds._QUICK", 1)
+    monkeypatch.setattr("simreduce.tune.bounds.BATCH", 2)
+    setup = Setup(machine, BY_STRATEGY)
+    texts = ("nccl", "ring", "chain", "double_tree", "direct", "psgpu", "halving_doubling")
+    strategies = [parse_strategy(text) for text in texts]
+    cut, twice, whole = (
+        {row.strategy: row for _, row in bench_all(setup, strategies, [size], **options)}
+        for options in ({}, {"workers": 2}, {"simulate_all": True})
+    )
+    assert cut == twice
+    return cut, whole
+
+
+@pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
+@pytest.mark.parametrize(("machine", "size"), [("dgx1vx2", 1 << 22), ("switch:16", 1 << 12)])
+def test_a_row_is_the_same_or_a_bound_above_the_fastest(monkeypatch, machine, size):
+    cut, whole = _bounded_and_whole(monkeypatch, machine, size)
+    fastest = min(row.seconds for row in whole.values())
+    bounded = [name for name, row in cut.items() if isinstance(row, Bounded)]
+
+    assert bounded
+    assert len(bounded) < len(whole)
+    for name, row in whole.items():
+        if name in bounded:
+            assert fastest < cut[name].seconds <= row.seconds
+        else:
+            assert cut[name] == row

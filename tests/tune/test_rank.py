@@ -11,12 +11,12 @@ from simreduce.engine import IDEAL, simulate
 from simreduce.errors import StrategyError
 from simreduce.layouts import layout
 from simreduce.scenario import Scenario
-from simreduce.setup import Setup
+from simreduce.setup import BY_STRATEGY, Setup
 from simreduce.strategy import compile_plan, parse_strategy
 from simreduce.topology import load_topology
 from simreduce.tune.candidates import candidates
 from simreduce.tune.rank import Candidate, Ranking, evaluate, rank
-from simreduce.workload import load_workload
+from simreduce.workload import Gradient, Workload, load_workload
 
 
 def _scenario(
@@ -317,7 +317,7 @@ def test_strategies_that_pack_are_evaluated_first_and_the_refused_stay_in_order(
     """A first answer comes early; what is printed does not depend on it."""
     seen = []
 
-    def evaluate(_scenario, strategy):
+    def evaluate(_scenario, strategy, *_):
         seen.append(strategy)
         return f"{strategy.text}: refused"
 
@@ -330,3 +330,53 @@ def test_strategies_that_pack_are_evaluated_first_and_the_refused_stay_in_order(
     assert sorted(packed, reverse=True) == packed
     assert {True, False} == set(packed)
     assert [s.text for s in every] == [text for text, _ in ranking.refused]
+
+
+def _plain(ranking: Ranking) -> dict[str, Candidate]:
+    """Simulated strategies by name, without what depends on the others."""
+    return {c.strategy.text: replace(c, also=(), chosen_by=()) for c in names(ranking)}
+
+
+@pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
+@pytest.mark.parametrize(
+    ("machine", "calibration", "sizes", "repeat"),
+    [
+        ("dgx1v", "nominal", (1 << 16, 1 << 12), 1),
+        ("dgx1v", "dgx1p-tf2018", (1 << 16,), 3),
+    ],
+)
+def test_cutting_off_changes_no_row_that_is_simulated(
+    monkeypatch, machine, calibration, sizes, repeat
+):
+    """The first rows and all that is recommended are the same; the others are bounds below their
+    times, whatever the number of processes.
+    """
+    monkeypatch.setattr("simreduce.tune.bounds.LONG", 300)
+    monkeypatch.setattr("simreduce.tune.bounds._QUICK", 1)
+    monkeypatch.setattr("simreduce.tune.rank.FIRST", 3)
+    workload = Workload("some", tuple(Gradient(f"g{i}", n) for i, n in enumerate(sizes)))
+    setup = Setup(machine, BY_STRATEGY, calibration)
+    scenario = Scenario("test", "a test", setup, workload, None, repeat)
+    whole = rank(scenario, simulate_all=True)
+    cut, twice = rank(scenario), rank(scenario, 2)
+    times = {c.strategy.text.partition("+chunk=")[0]: c.seconds for c in names(whole)}
+
+    assert cut == twice
+    assert not whole.bounded
+    assert cut.bounded
+    assert whole.candidates[:3] == cut.candidates[:3]
+    assert whole.refused == cut.refused
+    assert whole.recommended == cut.recommended
+    for target in ("tf_cnn_benchmarks", "tensorflow"):
+        assert whole.fastest_by(target) == cut.fastest_by(target)
+    assert _plain(cut).items() <= _plain(whole).items()
+    assert len(names(cut)) + len(cut.bounded) == len(names(whole))
+    for each in cut.bounded:
+        assert cut.candidates[2].seconds < each.seconds <= times[each.strategy.text]
+    assert [c.seconds for c in cut.bounded] == sorted(c.seconds for c in cut.bounded)
+
+
+def test_what_is_named_is_simulated_to_its_end(monkeypatch):
+    monkeypatch.setattr("simreduce.tune.bounds.LONG", 1)
+
+    assert not rank(_scenario("psgpu", "ring", "reduce_to_one", "xring")).bounded
