@@ -163,8 +163,12 @@ def rank(
     repeat: int | None = None,
     faithful: bool | None = None,
     workers: int = 1,
+    simulate_all: bool = False,
 ) -> answers.Ranking:
     """Strategies for a workload on a machine, fastest first: all that it accepts unless given.
+
+    Unless they are given or `simulate_all` is set, those of large plans that cannot be among the
+    first ten are in `bounded`, with what they take at least.
 
     Without a workload, the first argument is a scenario, or the name of one; what is given besides
     replaces what the scenario says.
@@ -192,7 +196,9 @@ def rank(
         scenario = Scenario(name, name, setup, gradients, None)
     scenario = replace(scenario, **changes)
     scenario = scenario.but(runtime=runtime, calibration=calibration, disturbance=disturbance)
-    return answers.present(answers.Ranking, rank_strategies(scenario, workers))
+    return answers.present(
+        answers.Ranking, rank_strategies(scenario, workers, simulate_all=simulate_all)
+    )
 
 
 def step(

@@ -73,10 +73,10 @@ def _bounded_lines(ranking: Ranking) -> list[str]:
     """Says what a time behind >= is."""
     if not ranking.bounded:
         return []
+    what = f"Rows with >= ({len(ranking.bounded)}) say what a strategy takes at least"
     return [
         "",
-        f"Rows with >= ({len(ranking.bounded)}) say what a strategy takes at least: none is among "
-        f"the first {FIRST} or",
+        f"{what}: none is among the first {FIRST} or",
         "recommended (--all simulates them to the end).",
     ]
 
