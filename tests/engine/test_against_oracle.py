@@ -191,6 +191,18 @@ def test_every_shape_of_reduction(machine, spec, runtime, calibration):
     check_strategy(machine, "bytes:300K", spec, runtime, calibration)
 
 
+@pytest.mark.parametrize(
+    ("machine", "spec"),
+    [
+        ("dgx-h100", "nccl:nvls+channels=16"),
+        ("dgx1v", "nccl:ring+ll+channels=7"),
+        ("dgx1v", "nccl:tree+simple+channels=2"),
+    ],
+)
+def test_every_program_of_nccl(machine, spec):
+    check_strategy(machine, "bytes:300K", spec, TENSORFLOW, NOMINAL)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("spec", ["hierarchical_copy", "xring#2+packs=2"])
 def test_a_whole_model(spec):
