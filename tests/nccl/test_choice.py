@@ -287,3 +287,17 @@ def test_choices_that_a_log_of_64_nodes_has():
         "nccl:tree+ll128+channels=16",
         "nccl:nvlstree+simple+channels=16",
     )
+
+
+@pytest.mark.parametrize(
+    ("version", "nbytes", "channels", "part"),
+    [
+        ((2, 18), 3 << 20, 2, 2 << 20),
+        ((2, 18), 64 << 20, 16, 0),
+        ((2, 19), 100 << 10, 2, 64 << 10),
+        ((2, 19), 3 << 20, 16, 0),
+    ],
+)
+def test_a_send_fills_channels_until_it_has_all(version, nbytes, channels, part):
+    found = choose(load_topology("dgx-a100"), "send_receive", nbytes, Settings(version=version))
+    assert (channels, part) == (found.channels, found.part)
