@@ -11,6 +11,7 @@ import numpy as np
 from simreduce.arrays import AnyInts, Floats
 from simreduce.calibrate.fit import INLIER, Constant, Fit, find_slopes, fit_constants, weights
 from simreduce.calibrate.nccl import nccl_names, with_values
+from simreduce.engine import Rerun
 from simreduce.engine.calibration import NVLS, PROTOCOLS, NcclConstants
 from simreduce.plan import Executor, Kind, Plan
 from simreduce.plan.plan import CHANNELS, LAST, SWITCHED
@@ -24,6 +25,7 @@ _UNCERTAIN = {
     "latency": 0.4,
     "efficiency": 0.2,
     "channel_rate": 0.3,
+    "message": 0.5,
 }
 """How well a constant is known before, by the first word of its name, as a logarithm."""
 _NOISE = 0.08
@@ -65,11 +67,16 @@ class Case:
     link: str
     group: str
 
-    def predict(self, constants: NcclConstants) -> float:
+    @property
+    def rerun(self) -> Rerun:
+        """The plan, to be simulated often."""
+        setup = self.setup
+        return Rerun(self.plan, setup.machine, setup.runtime, setup.calibration)
+
+    def predict(self, constants: NcclConstants, rerun: Rerun | None = None) -> float:
         """Seconds with these constants."""
-        calibration = replace(self.setup.calibration, nccl=constants)
-        result = self.setup.but(calibration=calibration).simulate(self.plan)
-        return constants.per_call(seconds_per_call(self.plan, result), self.gpus, self.posts)
+        seconds = seconds_per_call(self.plan, (rerun or self.rerun)(constants))
+        return constants.per_call(seconds, self.gpus, self.posts)
 
     @property
     def channels(self) -> int:
@@ -106,6 +113,8 @@ class Case:
             _, key, *parts = name.split(".")
             if len(parts) == 2:
                 return parts[0] in kinds and parts[1] in protocols
+            if key == "message":
+                return self.link == "net"
             return parts[0] in known[key] if parts else key != "post" or self.posts > 0
 
         return tuple(name for name in nccl_names() if matters(name))
@@ -117,6 +126,7 @@ class Predictor:
     def __init__(self, cases: Sequence[Case], base: NcclConstants) -> None:
         self._cases, self._base = cases, base
         self._names = [case.names for case in cases]
+        self._reruns = [case.rerun for case in cases]
         self._known: list[dict[tuple[float, ...], float]] = [{} for _ in cases]
         self.names = tuple(dict.fromkeys(name for names in self._names for name in names))
 
@@ -125,12 +135,13 @@ class Predictor:
         constants = with_values(self._base, values)
         every = nccl_names(constants)
         found = []
-        for case, names, known in zip(self._cases, self._names, self._known, strict=True):
+        each = zip(self._cases, self._reruns, self._names, self._known, strict=True)
+        for case, rerun, names, known in each:
             launch = sum(every[name] for name in names if name in _LAUNCH)
             launch += every[_CHANNEL] * case.channels
             key = tuple(every[name] for name in names if name not in _ADDED)
             if key not in known:
-                known[key] = case.predict(replace(constants, **_NO_LAUNCH))
+                known[key] = case.predict(replace(constants, **_NO_LAUNCH), rerun)
             found.append(constants.per_call(launch + known[key], case.gpus, case.posts))
         return found
 

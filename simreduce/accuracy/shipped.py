@@ -36,7 +36,7 @@ from simreduce.tune.bench import DIVIDED, tensor
 FOLDER = Path(__file__).parents[1] / "calibrations"
 _SIZES = 9
 """Sizes of a table that are fitted, spread over all it has."""
-_MOST_OPS = 8_000
+_MOST_OPS = 24_000
 """Ops of a plan that is fitted: larger ones take too long."""
 _AFTER = {"nccl-blackwell": "nccl-hopper"}
 """Generations with too few tables begin with the constants of another one."""

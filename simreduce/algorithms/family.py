@@ -43,6 +43,10 @@ NAMES = (
 After: TypeAlias = "Sequence[int] | Ints"
 """Ops to wait for."""
 
+Pull: TypeAlias = Callable[[Values, Values, After], Values]
+Connect: TypeAlias = Callable[..., Pull]
+"""`puller`, or what takes its place."""
+
 
 @dataclass(frozen=True, slots=True)
 class Knobs:
@@ -170,7 +174,7 @@ def puller(
     *,
     channel: int | None = None,
     stream: Numbers = NO_STREAM,
-) -> Callable[[Values, Values, After], Values]:
+) -> Pull:
     """`pull` of any values on `device`, as a function of them, of `wanted` and of `after`: for
     families that pull from the same positions step by step.
     """

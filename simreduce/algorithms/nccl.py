@@ -15,6 +15,7 @@ from simreduce import dtypes
 from simreduce.algorithms import nccl_chain, nccl_nvls, nccl_p2p, nccl_ring, nccl_tree
 from simreduce.algorithms.alike import plan_chain
 from simreduce.algorithms.nccl_choice import decided
+from simreduce.algorithms.nccl_stream import machine_of
 from simreduce.algorithms.planner import Options, Planner, Results, Tensors
 from simreduce.algorithms.rings import rings, ways
 from simreduce.errors import NotFoldable
@@ -63,10 +64,10 @@ def run(
     given = Values.of(values)
     if len(given) * layout.machines == 1:
         return given
-    ranks = given.device.tolist()
+    ranks, machine = given.device.tolist(), machine_of(layout, given)
     place = {rank: i for i, rank in enumerate(ranks)}
-    each = len(given) if collective == "all_gather" else 1
-    nbytes = int(given.elements.max(initial=0)) * each * dtypes.SIZES[given.dtype]
+    shares = len(given) if collective == "all_gather" else 1
+    nbytes = int(given.elements.max(initial=0)) * shares * dtypes.SIZES[given.dtype]
     how = decided(layout, ranks, collective, nbytes, wanted)
     channel = nccl_p2p.launched(how, collective, len(given) * layout.machines)
     with executed_by_nccl(b, how.protocol, [*given, *before], channel) as launch:
@@ -78,9 +79,9 @@ def run(
             paths = [
                 [[place[rank] for rank in part] for part in way] for way in ways(layout, ranks)
             ]
-            return nccl_tree.all_reduce(b, given, paths, how, launch)
+            return nccl_tree.all_reduce(b, given, paths, how, launch, machine)
         orders = [[place[rank] for rank in order] for order in rings(layout, ranks)]
-        return _BY_RINGS[collective](b, given, orders, how, launch, *root)
+        return _BY_RINGS[collective](b, given, orders, how, launch, machine, *root)
 
 
 @contextmanager

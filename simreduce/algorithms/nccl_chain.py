@@ -7,17 +7,18 @@ LL128 flags travel with the data, so a block passes on parts of a step.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import pairwise
 
 import numpy as np
 
 from simreduce.algorithms.nccl_lanes import Lane, join, lanes, pieces, step_bytes
+from simreduce.algorithms.nccl_stream import part_count, send
+from simreduce.arrays import Ints
 from simreduce.layouts import Decision
 from simreduce.plan import PlanBuilder, Values
 
-_PIECES = {"simple": 1, "ll": 4, "ll128": 4}
-"""Of a step. Threads of a block hold 1/8 of a step of LL and 1/16 of LL128 at once; a NIC waits for
-the step. Published broadcasts and reduces through 7 and 14 hops lie between.
-"""
+_PARTS = 16
+"""Of a chunk, at most, that follow one another between GPUs."""
 
 _OPS = 12_000
 """Copies of one collective, about: a chain is filled piece by piece, so few would be too slow."""
@@ -29,18 +30,20 @@ def broadcast(
     ways: Sequence[Sequence[int]],
     how: Decision,
     after: Sequence[int],
+    machine: Ints,
     root: int,
 ) -> Values:
     """The root's value on every rank."""
     made = []
     for way, lane in lanes(ways, how.channels):
         held, chain = _share(lane, given, how), _from(way, root)
-        seen = [b.slices(held[:, root])]
-        for rank in chain[1:]:
-            stream = b.streams(seen[-1].device, lane.channel)
-            waits = after if len(seen) == 1 else ()
-            seen.append(b.copies(seen[-1], held.device[:, rank], stream=stream, after=waits))
-        made.append(Values.stack(seen, axis=1)[:, np.argsort(chain), None])
+        seen = [b.slices(held[:, :, root, None])]
+        for before, rank in pairwise(chain):
+            far, waits = machine[[before]] != machine[rank], after if len(seen) == 1 else ()
+            to = held.device[:, :, rank, None]
+            seen.append(send(b, seen[-1], to, lane.channel, far, waits))
+        whole = Values.concatenate(seen, axis=2)[:, :, np.argsort(chain), None]
+        made.append(whole.reshape(-1, *whole.shape[2:]))
     return join(b, made)
 
 
@@ -50,18 +53,19 @@ def reduce(
     ways: Sequence[Sequence[int]],
     how: Decision,
     after: Sequence[int],
+    machine: Ints,
     root: int,
 ) -> Values:
     """The sum on the root."""
     made = []
     for way, lane in lanes(ways, how.channels):
         held, chain = _share(lane, given, how), _from(way, root)
-        total, waits = held[:, chain[1]], after
-        for rank in (*chain[2:], root):
-            stream = b.streams(total.device, lane.channel)
-            arrived = b.copies(total, held.device[:, rank], stream=stream, after=waits)
-            total, waits = b.adds([arrived, held[:, rank]]), ()
-        made.append(total[:, None, None])
+        total, waits = held[:, :, chain[1], None], after
+        for before, rank in pairwise((*chain[1:], root)):
+            far, own = machine[[before]] != machine[rank], held[:, :, rank, None]
+            arrived = send(b, total, own.device, lane.channel, far, waits)
+            total, waits = b.adds([arrived, own]), ()
+        made.append(total.reshape(-1, 1, 1))
     return join(b, made)
 
 
@@ -72,7 +76,8 @@ def _from(way: Sequence[int], root: int) -> Sequence[int]:
 
 
 def _share(lane: Lane, given: Values, how: Decision) -> Values:
-    """The lane's share of every rank's value, by piece and rank."""
+    """The lane's share of every rank's value, by chunk, part and rank."""
     copies = len(given) * min(lane.of, 8)
-    count = pieces(given, lane.of, step_bytes(how) // _PIECES[how.protocol], copies, most=_OPS)
-    return lane.share(given).cut(count).swapaxes(0, 1)
+    count = pieces(given, lane.of, step_bytes(how), copies, most=_OPS)
+    parts = part_count(given, how, count, max(min(_PARTS, _OPS // (copies * count)), 1))
+    return lane.share(given).cut(count).cut(parts).swapaxes(0, 1).swapaxes(1, 2)

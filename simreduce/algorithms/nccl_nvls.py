@@ -16,9 +16,9 @@ from collections.abc import Sequence
 import numpy as np
 
 from simreduce import dtypes
+from simreduce.algorithms.climb import down, up
 from simreduce.algorithms.double_tree import parents, second_tree
 from simreduce.algorithms.nccl_lanes import chunk_count
-from simreduce.algorithms.tree import down, up
 from simreduce.algorithms.tree_shape import Tree
 from simreduce.errors import NotFoldable, StrategyError
 from simreduce.layouts import Decision, Layout

@@ -67,6 +67,7 @@ def all_to_all(
     ways: Sequence[Sequence[int]],
     how: Decision,
     after: Sequence[int],
+    machine: Ints,
 ) -> Values:
     """By rank and sender, the part that the sender gave for it."""
     n = len(given)
@@ -90,6 +91,7 @@ def send_receive(
     ways: Sequence[Sequence[int]],
     how: Decision,
     after: Sequence[int],
+    machine: Ints,
 ) -> Values:
     """By rank, what the rank before it gave; the first hears from the last."""
     n = len(given)

@@ -6,12 +6,17 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from simreduce.algorithms.family import Knobs, parts
+from simreduce.algorithms.family import Connect, Knobs, parts
 from simreduce.algorithms.nccl_lanes import Lane, join, lanes, pieces, step_bytes
+from simreduce.algorithms.nccl_stream import connect, part_count
 from simreduce.algorithms.ring import all_gather_pieces, reduce_scatter_pieces
+from simreduce.arrays import Ints
 from simreduce.layouts import Decision
 from simreduce.plan import PlanBuilder, Values
 from simreduce.plan.plan import LAST
+
+_PARTS, _OPS = 4, 24_000
+"""Parts of a chunk that follow one another, and copies of one collective, about."""
 
 
 def all_reduce(
@@ -20,15 +25,17 @@ def all_reduce(
     ways: Sequence[Sequence[int]],
     how: Decision,
     after: Sequence[int],
+    machine: Ints,
 ) -> Values:
     """The sum on every rank; `given` by rank, of one of equal machines."""
     whole: Values = parts(given[None], Knobs(machines=b.machines))[0, ...]
     made = []
     for way, lane in lanes(ways, how.channels):
         order = np.array(way)
-        own = _cut(lane, whole, how, 3)[:, order]
-        sums = reduce_scatter_pieces(b, own, lane.channel, after)
-        found = all_gather_pieces(b, sums, own[:, 0], lane.channel, last=lane.channel + LAST)
+        own, pull = _cut(lane, whole, how, 3, machine[order])
+        own, last = own[:, order], lane.channel + LAST
+        sums = reduce_scatter_pieces(b, own, lane.channel, after, connect=pull)
+        found = all_gather_pieces(b, sums, own[:, 0], lane.channel, last=last, connect=pull)
         made.append(found[:, np.argsort(order)])
     return join(b, made)
 
@@ -39,13 +46,15 @@ def reduce_scatter(
     ways: Sequence[Sequence[int]],
     how: Decision,
     after: Sequence[int],
+    machine: Ints,
 ) -> Values:
     """Part r of the sum on rank r."""
     whole, made = given.cut(len(given)), []
     for way, lane in lanes(ways, how.channels):
         order = np.array(way)
-        own = _cut(lane, whole, how, 2)[:, order][:, :, order]
-        sums = reduce_scatter_pieces(b, own, lane.channel, after, last=lane.channel + LAST)
+        own, pull = _cut(lane, whole, how, 2, machine[order])
+        own, last = own[:, order][:, :, order], lane.channel + LAST
+        sums = reduce_scatter_pieces(b, own, lane.channel, after, last=last, connect=pull)
         made.append(sums[:, np.argsort(order), None])
     return join(b, made)
 
@@ -56,21 +65,29 @@ def all_gather(
     ways: Sequence[Sequence[int]],
     how: Decision,
     after: Sequence[int],
+    machine: Ints,
 ) -> Values:
     """The whole on every rank, which gave its part."""
     made = []
     for way, lane in lanes(ways, how.channels):
         order = np.array(way)
-        own = b.slices(_cut(lane, given[:, None], how, len(given))[:, order, 0])
-        found = all_gather_pieces(b, own, own, lane.channel, after, last=lane.channel + LAST)
+        own, pull = _cut(lane, given[:, None], how, len(given), machine[order])
+        own, last = b.slices(own[:, order, 0]), lane.channel + LAST
+        found = all_gather_pieces(b, own, own, lane.channel, after, last=last, connect=pull)
         back = np.argsort(order)
         made.append(found[:, back][:, :, back])
     return join(b, made)
 
 
-def _cut(lane: Lane, whole: Values, how: Decision, copies: int) -> Values:
-    """The lane's share of every chunk, by piece, rank and chunk; a chunk makes so many copies."""
+def _cut(
+    lane: Lane, whole: Values, how: Decision, copies: int, machine: Ints
+) -> tuple[Values, Connect]:
+    """The lane's share of every chunk, by part, rank and chunk; a chunk makes so many copies. And
+    how parts go from rank to rank, which are on these machines in the order of the ring.
+    """
     ops = copies * whole.lo.size * min(lane.of, 8)
     slices = 2 if how.protocol == "simple" else 1
-    count = pieces(whole, lane.of, 2 * step_bytes(how), ops, slices)
-    return lane.share(whole).cut(count).swapaxes(1, 2).swapaxes(0, 1)
+    chunks = pieces(whole, lane.of, 2 * step_bytes(how), ops, slices)
+    count = part_count(whole, how, chunks, max(min(_PARTS, _OPS // (ops * chunks)), 1))
+    own = lane.share(whole).cut(chunks).cut(count).reshape(*whole.shape, -1)
+    return own.swapaxes(1, 2).swapaxes(0, 1), connect(count, machine != np.roll(machine, 1))

@@ -13,14 +13,18 @@ from collections.abc import Sequence
 import numpy as np
 
 from simreduce import dtypes
+from simreduce.algorithms.climb import down, up
 from simreduce.algorithms.double_tree import parents, second_tree
 from simreduce.algorithms.nccl_lanes import chunk_count, join, lanes, step_bytes
-from simreduce.algorithms.tree import down, up
+from simreduce.algorithms.nccl_stream import edges, part_count
 from simreduce.algorithms.tree_shape import Tree
 from simreduce.arrays import Ints
 from simreduce.layouts import Decision
 from simreduce.plan import PlanBuilder, Values
 from simreduce.plan.plan import JOINED
+
+_PARTS, _OPS = 8, 12_000
+"""Parts of a chunk that follow one another, and copies of one collective, about."""
 
 _LOOPS = {
     "simple": ((8, 1 << 17), (4, 1 << 16), (1, 1 << 15)),
@@ -35,6 +39,7 @@ def all_reduce(
     ways: Sequence[Sequence[Sequence[int]]],
     how: Decision,
     after: Sequence[int],
+    machine: Ints,
 ) -> Values:
     """The sum on every rank; `ways` by channel and machine."""
     n, machines = len(given), len(ways[0])
@@ -44,13 +49,15 @@ def all_reduce(
     chunk, hops = chunk_bytes(how, nbytes, machines, n // machines), 2 * len(trees[0].levels())
     used = min(len(trees), how.channels)
     chunks = chunk_count(-(-nbytes // how.channels), chunk, 2 * (n - 1) * used, hops)
-    made = []
+    most = max(min(_PARTS, _OPS // (2 * n * used * chunks)), 1)
+    parts, made = part_count(given, how, chunks, most), []
     for tree, lane in lanes(trees, how.channels):
         share = lane.share(given)
-        own = share[tree.place].cut(chunks).swapaxes(0, 1)[None]
-        channel = lane.channel + JOINED
-        sums = up(b, own, tree, channel, after)
-        made.append(down(b, sums, tree, channel)[0, :, np.argsort(tree.place), None])
+        own = share[tree.place].cut(chunks).cut(parts).swapaxes(0, 1).swapaxes(1, 2)
+        send = edges(b, lane.channel + JOINED, machine[tree.place], tree.parent)
+        sums = up(b, own, tree, 0, after, send)
+        found = down(b, sums, tree, 0, send)[..., np.argsort(tree.place)]
+        made.append(found.reshape(-1, n).swapaxes(0, 1)[..., None])
     return join(b, [each.swapaxes(0, 1) for each in made])
 
 

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from simreduce.algorithms.family import Knobs, everyones, parts, puller
+from simreduce.algorithms.family import Connect, Knobs, everyones, parts, puller
 from simreduce.plan import PlanBuilder, Values
 
 
@@ -43,13 +43,9 @@ def _all_reduce(b: PlanBuilder, own: Values, channel: int, after: Sequence[int] 
 
 
 def reduce_scatter_pieces(
-    b: PlanBuilder,
-    own: Values,
-    channel: int,
-    after: Sequence[int] = (),
-    way: int = 1,
-    last: int | None = None,
-) -> Values:
+    b: PlanBuilder, own: Values, channel: int, after: Sequence[int] = (),
+    way: int = 1, last: int | None = None, connect: Connect = puller,
+) -> Values:  # fmt: skip
     """By group and position, the sum of the chunk of that number; `own` is by group, position and
     chunk, of which a position has one value and a group one set of intervals. It goes round
     upwards, or with `way` -1 downwards. The last step may have a channel of its own.
@@ -57,40 +53,35 @@ def reduce_scatter_pieces(
     n, position = own.shape[2], np.arange(own.shape[1])
     neighbour = (position - way) % n
     whole, chunks = own[:, :, 0], own[:, 0]
-    send = puller(b, whole.device, neighbour, channel=channel)
+    send = connect(b, whole.device, neighbour, channel=channel)
     held = own[:, position, neighbour]
     # Step by step, as each rank's port sends one chunk after another in program order.
     for step in range(1, n):
         place = (position - way * (1 + step)) % n
         target = whole.view(chunks.lo[:, place], chunks.hi[:, place])
         if step == n - 1 and last is not None:
-            send = puller(b, whole.device, neighbour, channel=last)
+            send = connect(b, whole.device, neighbour, channel=last)
         arrived = send(held, target, after if step == 1 else ())
         held = b.adds([arrived, target])
     return held
 
 
 def all_gather_pieces(
-    b: PlanBuilder,
-    shards: Values,
-    chunks: Values,
-    channel: int,
-    after: Sequence[int] = (),
-    way: int = 1,
-    last: int | None = None,
-) -> Values:
+    b: PlanBuilder, shards: Values, chunks: Values, channel: int, after: Sequence[int] = (),
+    way: int = 1, last: int | None = None, connect: Connect = puller,
+) -> Values:  # fmt: skip
     """By group, position and chunk, the shards of all positions, which have the intervals of
     `chunks`. The first sends wait for the ops `after`. The last step may have a channel of its own.
     """
     n, position = chunks.shape[1], np.arange(shards.shape[1])
     neighbour = (position - way) % n
-    send = puller(b, shards.device, neighbour, channel=channel)
+    send = connect(b, shards.device, neighbour, channel=channel)
     held, made = shards, [shards.op]
     for step in range(1, n):
         place = (position - way * step) % n
         target = shards.view(chunks.lo[:, place], chunks.hi[:, place])
         if step == n - 1 and last is not None:
-            send = puller(b, shards.device, neighbour, channel=last)
+            send = connect(b, shards.device, neighbour, channel=last)
         held = send(held, target, after if step == 1 else ())
         made.append(held.op)
     # Chunk c gets to position p in step p - c.

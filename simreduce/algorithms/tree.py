@@ -13,6 +13,7 @@ from typing import TypeAlias
 
 import numpy as np
 
+from simreduce.algorithms.climb import down, up
 from simreduce.algorithms.family import Collective, Knobs, chunk_count
 from simreduce.algorithms.tree_shape import Tree
 from simreduce.plan import PlanBuilder, Values
@@ -58,32 +59,6 @@ def collectives(
         return Values.concatenate([root, made], axis=1)[:, np.argsort([knobs.root, *others])]
 
     return all_reduce, reduce, broadcast
-
-
-def up(
-    b: PlanBuilder, given: Values, tree: Tree, channel: int, after: Sequence[int] = ()
-) -> Values:
-    """By group, chunk and node: the sum over it and all below it, sent after the ops `after`."""
-    held = given.with_ops(given.op.copy())
-    for node in reversed(tree.levels()):
-        parent = tree.parent[node]
-        stream = b.streams(held.device[..., parent if tree.turns else node], channel)
-        to = held.device[..., parent]
-        come = b.copies(held[..., node], to, stream=stream, after=after)
-        for adder, terms in tree.sums(parent):
-            held.op[..., adder] = b.adds([held[..., adder], *(come[..., t] for t in terms)]).op
-    return held
-
-
-def down(b: PlanBuilder, given: Values, tree: Tree, channel: int) -> Values:
-    """By group, chunk and node: what the root gave."""
-    held = given.with_ops(given.op.copy())
-    for level in tree.levels():
-        node = level[::-1]
-        parent = tree.parent[node]
-        stream = b.streams(held.device[..., parent if tree.turns else node], channel)
-        held.op[..., node] = b.copies(held[..., parent], held.device[..., node], stream=stream).op
-    return held
 
 
 def _shares(

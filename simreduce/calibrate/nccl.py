@@ -31,6 +31,7 @@ NCCL = Format(
     Field("launch_each", LATENCY, "More of it for each GPU of a machine that one process drives."),
     Field("launch_channel", LATENCY, "More of it for each channel of a collective."),
     Field("post", LATENCY, "What a process takes to issue a send or a receive."),
+    Field("message", LATENCY, "Of a GPU's proxy thread, for each message over a network."),
     Field("start", MapOf(LATENCY, (*PROTOCOLS, NVLS), "PROTOCOL"),
           f"More of it{_BY_PROTOCOL}, nvls."),
     Field("latency", MapOf(MapOf(LATENCY, PROTOCOLS, "PROTOCOL"), LINK_KINDS, "LINK"),
@@ -43,7 +44,7 @@ NCCL = Format(
           "Half width of a prediction's 80 % interval, as a logarithm, from a size on and by the"
           ' slowest link: `"64 KiB" = 0.2`.'),
 )  # fmt: skip
-_PLAIN = ("launch", "launch_each", "launch_channel", "post")
+_PLAIN = ("launch", "launch_each", "launch_channel", "post", "message")
 _PAIRED = ("latency", "efficiency")
 
 

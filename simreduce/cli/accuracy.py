@@ -9,6 +9,7 @@ import click
 from simreduce.accuracy import accuracy_document, accuracy_lines, draw_points, predict
 from simreduce.accuracy.leave_out import leave_machines_out, left_out_lines
 from simreduce.accuracy.predict import copies_of
+from simreduce.accuracy.three_sizes import calibrate_on_three, three_sizes_lines
 from simreduce.calibrate import load_calibration
 from simreduce.cli.group import LazyGroup, command
 from simreduce.cli.options import (
@@ -66,6 +67,12 @@ def accuracy() -> None:
     is_flag=True,
     help="Print the errors on each machine by constants that were fitted without it; takes long.",
 )
+@click.option(
+    "--three-sizes",
+    is_flag=True,
+    help="Print the errors on each table with constants fitted to three of its sizes; takes"
+    " minutes.",
+)
 @calibration_option(None, "that of each machine's generation")
 @workers_option
 @picture_options("Predicted beside measured busbw over size", ("plot", "plot"))
@@ -75,6 +82,7 @@ def nccl(
     only: tuple[str, ...],
     most_machines: int,
     leave_one_out: bool,
+    three_sizes: bool,
     calibration: str | None,
     workers: int | None,
     svg: str | None,
@@ -97,7 +105,13 @@ def nccl(
             left_out = list(leave_machines_out())
         click.echo("\n".join(left_out_lines(left_out)))
         return 0
-    coming = predict(chosen, constants, workers or os.cpu_count() or 1)
+    workers = workers or os.cpu_count() or 1
+    if three_sizes:
+        calibrated = calibrate_on_three(chosen, workers)
+        fitted, complete = until_stopped(calibrated, len(chosen), "calibrated on {} of {} tables")
+        click.echo("\n".join(three_sizes_lines(each for one in fitted for each in one)))
+        return 0 if complete else 130
+    coming = predict(chosen, constants, workers)
     found, complete = until_stopped(coming, len(chosen), "predicted {} of {} tables")
     points = [point for of_one in found for point in of_one]
     name = "by generation" if constants is None else constants.name

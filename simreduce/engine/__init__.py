@@ -11,6 +11,7 @@ from simreduce.engine.calibration import (
 from simreduce.engine.disturbance import CALM, Disturbance, Fault, find_links
 from simreduce.engine.fabric import Fabric
 from simreduce.engine.lowering.lower import check_routes
+from simreduce.engine.rerun import Rerun
 from simreduce.engine.results.path import CAUSES, LANE, PathOp, PathPart
 from simreduce.engine.results.recording import Curve, Recording, record
 from simreduce.engine.results.result import Floors, Result, Use
@@ -41,6 +42,7 @@ __all__ = [
     "PathPart",
     "Processor",
     "Recording",
+    "Rerun",
     "Result",
     "Runtime",
     "Standing",

@@ -115,6 +115,9 @@ class NcclConstants:
     the protocol and the number of GPUs: all-reduces of 2 and 8 GPUs, all-gathers and broadcasts on
     1 to 24 channels. On H100 channels cost nothing that shows.
 
+    What a GPU sends over a network passes through one thread of its host, which takes `message`
+    seconds for each chunk and channel, one after another.
+
     A process that drives all GPUs of a machine needs `launch` and `launch_each` seconds for each of
     them to issue a call, and `post` for each send or receive, while they still work on the call
     before (`per_call`).
@@ -141,6 +144,7 @@ class NcclConstants:
     launch_each: float = 3e-6
     launch_channel: float = 0.5e-6
     post: float = 0.15e-6
+    message: float = 1e-6
     copy_out: Mapping[str, float] = field(default_factory=lambda: dict(_COPY_OUT))
     join: Mapping[str, float] = field(default_factory=lambda: dict(_JOIN))
     first_pass: float = 0.8

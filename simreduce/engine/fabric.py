@@ -56,7 +56,8 @@ class _Wake(Moment):
 
 class Fabric:
     """The links, memories and queues of one machine. One per SimPy environment. `lanes` are the
-    numbers of queues by name, where plans are submitted that were lowered with these before.
+    numbers of queues by name, where plans are submitted that were lowered with these before, and
+    `resources` those of another fabric of the same machine, calibration and disturbance.
     """
 
     def __init__(
@@ -67,6 +68,7 @@ class Fabric:
         runtime: Runtime = TENSORFLOW,
         disturbance: Disturbance = CALM,
         lanes: dict[str, int] | None = None,
+        resources: Resources | None = None,
     ) -> None:
         if getattr(env, "_simreduce_fabric", None) is not None:
             raise InternalError(
@@ -80,7 +82,7 @@ class Fabric:
             runtime,
         )
         self.disturbance = disturbance
-        self.resources = Resources.of(topology, calibration, disturbance)
+        self.resources = resources or Resources.of(topology, calibration, disturbance)
         self._lanes: dict[str, int] = {} if lanes is None else lanes
         self._submissions: list[Submission] = []
         self._held: dict[simpy.Event, AnyInts] = {}  # the INPUTs of what waits for some of its own

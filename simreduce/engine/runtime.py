@@ -10,18 +10,21 @@ from typing import NamedTuple
 
 from simreduce.errors import InputError, did_you_mean
 from simreduce.plan import Kind
-from simreduce.plan.plan import CHANNELS, Executor
+from simreduce.plan.plan import CHANNELS, FOLLOWING, Executor
 from simreduce.topology import Node
 
 
 class Call(NamedTuple):
-    """What decides the lanes of an op. `channel` is the op's stream channel, or -1."""
+    """What decides the lanes of an op. `channel` is the op's stream channel, or -1; `far` says
+    whether it is a send of NCCL's over a network.
+    """
 
     executor: Executor
     kind: Kind
     source: Node
     target: Node
     channel: int
+    far: bool = False
 
 
 def no_lanes(_: Call) -> tuple[str, ...]:
@@ -107,6 +110,10 @@ def named_lanes(call: Call, runtime: Runtime) -> tuple[tuple[str, ...], tuple[st
     pipes = nccl_pipes(call)
     if call.channel >= 0 and not {call.source.kind, call.target.kind} <= {"gpu", "cpu"}:
         return pipes, ()  # of switches that sum: latencies do not overlap
+    if call.far and call.channel >= 0 and not call.channel & FOLLOWING:
+        # The thread that hands a GPU's messages to the NICs, one after another. It has seen that of
+        # a chunk when the parts after its first come.
+        return (f"{call.source.name} proxy",), pipes
     return (), pipes
 
 

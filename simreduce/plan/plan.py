@@ -58,6 +58,9 @@ SWITCHED = LAST
 JOINED = 2 * LAST
 """Added to the channel of a send in a tree, whose blocks hear from several others or serve them."""
 
+FOLLOWING = 4 * LAST
+"""Added to the channel of a send of a chunk's parts after the first."""
+
 
 class Kind(IntEnum):
     """What an op does. The comment gives its operands."""

@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from simreduce import dtypes, units
-from simreduce.engine import CALM, AtLeast, Result, check_routes
+from simreduce.engine import CALM, AtLeast, Result, Timeline, check_routes
 from simreduce.errors import (
     Deadlock,
     InputError,
@@ -281,7 +281,7 @@ def _check(at: Setting, strategy: Strategy, size: int) -> None:
     check_routes(at.compile(strategy, _workload(at, strategy, size)), at.setup.machine)
 
 
-def seconds_per_call(plan: Plan, result: Result) -> float:
+def seconds_per_call(plan: Plan, times: Result | Timeline) -> float:
     """Seconds of one of many equal calls in a row, as nccl-tests takes them.
 
     In a broadcast or reduce of NCCL a GPU goes on to the next call as soon as its own part is done,
@@ -290,19 +290,16 @@ def seconds_per_call(plan: Plan, result: Result) -> float:
     piece, to its last. Rings of different orders do not overlap so: a GPU that is first on one
     ring and last on another is busy for all of the call.
     """
-    copies = np.flatnonzero(result.kind == Kind.COPY)
+    copies = np.flatnonzero(plan.kind == Kind.COPY)
+    start, finish = times.start[copies], times.finish[copies]
     if plan.contract.collective not in ROOTED or not plan.executor.any() or not len(copies):
-        return result.seconds
-    first, last = np.full(len(result.devices), np.inf), np.zeros(len(result.devices))
-    ends = (
-        (result.source[copies], result.start[copies]),
-        (result.device[copies], result.finish[copies]),
-    )
-    for device, begun in ends:
+        return float(times.finish.max(initial=0.0))
+    first, last = np.full(len(plan.devices), np.inf), np.zeros(len(plan.devices))
+    for device, begun in ((plan.source[copies], start), (plan.device[copies], finish)):
         np.minimum.at(first, device, begun)
-        np.maximum.at(last, device, result.finish[copies])
+        np.maximum.at(last, device, finish)
     busy = np.where(np.isfinite(first), last - first, 0.0)
-    return float(result.start[copies].min() + busy.max())
+    return float(start.min() + busy.max())
 
 
 def posts(plan: Plan) -> int:

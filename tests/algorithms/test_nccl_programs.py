@@ -237,10 +237,50 @@ def test_a_broadcast_fills_its_chain_once_for_many_calls():
 
 
 def test_the_first_pass_of_ll_takes_longer():
-    """4 KiB of 16 KiB in each step of one channel."""
+    """4 KiB of 16 KiB in each step of one channel, whose latencies pass while bytes move."""
     data = 14 * (16384 + CONSTANTS.first_pass * 4096) / 1e9
     found = seconds("nccl:ring+ll+channels=1", 8 * 16384)
-    assert 12 * US + 14 * CONSTANTS.latency["nvlink", "ll"] + data == pytest.approx(found, rel=0.01)
+    assert 12 * US + CONSTANTS.latency["nvlink", "ll"] + data == pytest.approx(found, rel=0.01)
+
+
+PART = 38_400 / 1e9
+"""Seconds of what a block holds at once by LL128."""
+
+
+def chain(nbytes: int, machine: str) -> float:
+    """Seconds of a broadcast by LL128 on one channel, at 1 GB/s, without its launch."""
+    rates, starts = {**CONSTANTS.channel_rate, "ll128": 1e9}, dict.fromkeys(CONSTANTS.start, 0.0)
+    constants = replace(CONSTANTS, launch=0.0, start=starts, channel_rate=rates)
+    setup = Setup(machine, TENSORFLOW, Calibration("test", nccl=constants))
+    plan = setup.compile("nccl:ring+ll128+channels=1", one(nbytes // 4), "broadcast")
+    assert [] == verify(plan)
+    return setup.simulate(plan).seconds
+
+
+def test_a_chunk_of_ll128_passes_from_gpu_to_gpu_in_parts():
+    """14 parts of 38 KiB need 20 turns to come through 7 hops, not 7 times 14."""
+    hops = 7 * CONSTANTS.latency["nvlink", "ll128"]
+    assert hops + 20 * PART == pytest.approx(chain(14 * 38_400, "dgx-a100"), rel=0.02)
+
+
+def test_a_network_takes_a_whole_chunk():
+    """The NIC waits for the 14th part, and the next machine begins with the first that arrives."""
+    hops = 14 * CONSTANTS.latency["nvlink", "ll128"]
+    turns = (7 + 13) + (14 + 7)
+    assert hops + turns * PART == pytest.approx(chain(14 * 38_400, "dgx-a100x2"), rel=0.02)
+
+
+def test_messages_of_a_gpu_pass_its_proxy_one_after_another():
+    """All four channels of a pair of GPUs: four messages each way for each slice of 16 KiB."""
+    machine = "switch:2,bandwidth=1000GB/s,latency=1us"
+    slow = replace(CONSTANTS, message=50 * US)
+    times = []
+    for constants in (CONSTANTS, slow):
+        setup = Setup(machine, TENSORFLOW, Calibration("test", nccl=constants))
+        times.append(setup.simulate(setup.compile("nccl:ring+ll+channels=4", one(64))).seconds)
+    assert 2 * 4 * (slow.message - CONSTANTS.message) == pytest.approx(
+        times[1] - times[0], rel=0.01
+    )
 
 
 def test_sums_cost_nothing_besides_the_transfers():

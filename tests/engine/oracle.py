@@ -376,7 +376,12 @@ class Oracle:
                 moved = nbytes * per_byte + self._past_its_own(call, per_byte, passes, nbytes)
                 nbytes, weights, cap = self._core_flow(owner, seconds, moved, nbytes, weights)
             if executor.is_nccl:  # the steps of one kernel: nothing is dispatched
+                far = self._is_message(call)
                 overhead = Fraction(0)
+                if far:
+                    blocks = channel % 4096 // 64 + 1
+                    overhead = Fraction(self.calibration.nccl.message) * blocks
+                lanes = frozenset({f"proxy of {source.name}"} if far else ())
                 if kind != Kind.COPY:  # sums are part of what receives
                     weights = {}
                 latency, weights, cap = self._nccl(call, weights)
@@ -440,8 +445,17 @@ class Oracle:
         """What the first 4 KiB of every block by LL count besides."""
         if call.executor != Executor.NCCL_LL or call.kind != Kind.COPY or call.channel < 0:
             return Fraction(0)
+        if call.channel // 4096 & 4:  # a part of a chunk that is under way
+            return Fraction(0)
         first = 4096 * (call.channel % 4096 // 64 + 1)
         return Fraction(self.calibration.nccl.first_pass) * min(nbytes, first)
+
+    def _is_message(self, call: Call) -> bool:
+        """Whether a thread hands the copy to a NIC; it has seen the parts of a chunk before."""
+        if call.kind != Kind.COPY or call.channel < 0 or call.channel // 4096 & 4:
+            return False
+        path = route(self.topology, call.source.name, call.target.name).links
+        return not all(self.topology.links[link].holds_lane for link in path)
 
     def _nccl(
         self, call: Call, weights: Mapping[str, Fraction]
@@ -478,10 +492,10 @@ class Oracle:
         if call.channel >= 0 and link != "nvls":
             role, channel = divmod(call.channel, 64 * 64)
             cap = Fraction(constants.channel_rate[protocol]) * (channel // 64 + 1)
-            if role == 1:  # the last to receive
+            if role & 1:  # the last to receive
                 copies = Fraction(1 + constants.copy_out[link])
                 weights = {name: weight * copies for name, weight in weights.items()}
-            if role == 2 and link == "net":  # in a tree
+            if role & 2 and link == "net":  # in a tree
                 latency += Fraction(constants.join[protocol])
         if call.channel >= 0 and link == "nvls":
             cap = Fraction(constants.channel_rate["nvls"]) * (call.channel // 64 + 1)

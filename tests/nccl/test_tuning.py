@@ -42,6 +42,8 @@ PICKS = [
     ("v100-mesh-4", 32 * MIB, "ring", "simple", 448.2),
     ("dgx1v", 256 * MIB, "ring", "simple", 3971),
     ("dgx-a100", 384, "ring", "ll", 15.0),
+    ("dgx-a100", 3 * MIB // 2, "ring", "ll", 46.4),
+    ("dgx-a100", 12 * MIB, "ring", "ll128", 140.3),
     ("dgx-a100", 25_200_000, "ring", "simple", 239.5),
     ("dgx-a100", 100_700_000, "ring", "simple", 790.0),
     ("dgx-a100", 402_700_000, "ring", "simple", 2992),

@@ -11,7 +11,7 @@ from itertools import repeat
 
 import numpy as np
 
-from simreduce.arrays import AnyInts, Ints, row_starts
+from simreduce.arrays import AnyInts, Bools, Ints, row_starts
 from simreduce.engine.lowering.signatures import Signatures
 from simreduce.engine.runtime import Call, Runtime, named_lanes
 from simreduce.plan import Executor, Kind
@@ -24,14 +24,18 @@ _NAMED = re.compile("(\0[abmn])")
 
 
 def number_alike(
-    signatures: Signatures, nodes: Sequence[Node], runtime: Runtime, numbers: dict[str, int]
+    signatures: Signatures,
+    far: Bools,
+    nodes: Sequence[Node],
+    runtime: Runtime,
+    numbers: dict[str, int],
 ) -> tuple[Ints, Ints, Ints]:
     """By call but the first: where its lanes begin, and where they end; how many of them are no
     pipes; and the number of each lane, by its name in `numbers`, which is given the new ones in
     order.
     """
     names, ends = _ends(signatures, nodes)
-    which, calls = _classes(signatures, nodes, runtime, ends)
+    which, calls = _classes(signatures, far[1:], nodes, runtime, ends)
     found = [named_lanes(call, runtime) for call in calls]
     early, late = (np.array([len(each[i]) for each in found])[which] for i in (0, 1))
     start = row_starts(early + late)
@@ -71,7 +75,11 @@ def _ends(signatures: Signatures, nodes: Sequence[Node]) -> tuple[list[str], tup
 
 
 def _classes(
-    signatures: Signatures, nodes: Sequence[Node], runtime: Runtime, ends: tuple[Ints, ...]
+    signatures: Signatures,
+    far: Bools,
+    nodes: Sequence[Node],
+    runtime: Runtime,
+    ends: tuple[Ints, ...],
 ) -> tuple[Ints, list[Call]]:
     """The class of every call but the first; and a call of each class, whose nodes have `_ends`
     for names where the class is of several nodes.
@@ -84,7 +92,7 @@ def _classes(
     )
     near, joined = ends[0] == ends[1], ends[2] == ends[3]
     sides = (np.where(plain, like[end], len(nodes) + end) for end in (source, target))
-    key = _key([executor, kind, channel, near, joined, *sides])
+    key = _key([executor, kind, channel, far, near, joined, *sides])
     _, first, which = np.unique(key, return_index=True, return_inverse=True)
     calls = []
     for i in first.tolist():
@@ -93,7 +101,8 @@ def _classes(
             a, b, m, n = _ENDS
             here = replace(here, name=a, machine=m)
             there = replace(there, name=a if near[i] else b, machine=m if joined[i] else n)
-        calls.append(Call(Executor(executor[i]), Kind(kind[i]), here, there, int(channel[i])))
+        role = Executor(executor[i]), Kind(kind[i])
+        calls.append(Call(*role, here, there, int(channel[i]), bool(far[i])))
     return which, calls
 
 

@@ -8,9 +8,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from simreduce.arrays import Ints, row_starts
+from simreduce.arrays import Bools, Ints, row_starts
 from simreduce.engine.lowering.cores import CPU, CoreWork
 from simreduce.engine.lowering.lane_names import number_alike
+from simreduce.engine.lowering.nccl import NET, Sends
 from simreduce.engine.lowering.signatures import Signatures
 from simreduce.engine.lowering.sites import Site
 from simreduce.engine.runtime import Call, Runtime, named_lanes
@@ -30,7 +31,12 @@ class Lanes(NamedTuple):
 
 
 def number_lanes(
-    signatures: Signatures, site: Site, runtime: Runtime, cores: CoreWork, numbers: dict[str, int]
+    signatures: Signatures,
+    site: Site,
+    runtime: Runtime,
+    cores: CoreWork,
+    sends: Sends,
+    numbers: dict[str, int],
 ) -> Lanes:
     """The lanes of every call, followed by its pipes, as CSR rows; and how many of a row are lanes.
 
@@ -41,15 +47,18 @@ def number_lanes(
         return Lanes(none, none[1:], none[:0])
     turns = zip(cores.calls.tolist(), cores.owner, cores.in_turn.tolist(), strict=True)
     owner = {call: f"{name} {CPU}" for call, name, in_turn in turns if in_turn}
+    far = np.zeros(len(signatures.kind), dtype=np.bool_)
+    far[sends.calls[sends.kind == NET]] = True
     if len(signatures.kind) <= _FEW or owner:
-        return _number_each(signatures, site.nodes, runtime, owner, numbers)
+        return _number_each(signatures, far, site.nodes, runtime, owner, numbers)
     none = np.zeros(1, dtype=np.int64)
-    start, early, lane = number_alike(signatures, site.nodes, runtime, numbers)
+    start, early, lane = number_alike(signatures, far, site.nodes, runtime, numbers)
     return Lanes(np.concatenate([none, start]), np.concatenate([none, early]), lane)
 
 
 def _number_each(
     signatures: Signatures,
+    far: Bools,
     nodes: Sequence[Node],
     runtime: Runtime,
     owner: dict[int, str],
@@ -65,7 +74,7 @@ def _number_each(
         here, there = nodes[source], nodes[target]
         if away > 1 and here.machine != there.machine:
             there = replace(there, machine=f"{here.machine}+{away}")
-        call = Call(Executor(executor), Kind(kind), here, there, channel)
+        call = Call(Executor(executor), Kind(kind), here, there, channel, bool(far[number]))
         lanes, pipes = named_lanes(call, runtime)
         if executor == Executor.TF and number in owner:
             lanes = (*lanes, owner[number])

@@ -5,11 +5,12 @@ kernel runs.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from simreduce.arrays import AnyInts, Bools, Floats, blocks
-from simreduce.engine.calibration import Calibration
+from simreduce.engine.calibration import Calibration, NcclConstants
 from simreduce.engine.disturbance import CALM, Disturbance
 from simreduce.engine.lowering.calls import Calls, scatter_costs
 from simreduce.engine.lowering.cores import (
@@ -23,7 +24,7 @@ from simreduce.engine.lowering.cores import (
 from simreduce.engine.lowering.dependencies import find_successors
 from simreduce.engine.lowering.lanes import number_lanes
 from simreduce.engine.lowering.lowered import Lowered
-from simreduce.engine.lowering.nccl import add_costs, add_first_passes
+from simreduce.engine.lowering.nccl import Sends, add_costs, with_first_passes
 from simreduce.engine.lowering.resources import Resources
 from simreduce.engine.lowering.signatures import Signatures, group_ops, steps_of_kernels
 from simreduce.engine.lowering.sites import Site, find_site
@@ -52,11 +53,52 @@ def lower(
     None if the plan is the whole step.
     """
     numbers = {} if lanes is None else lanes
+    found, cores = lower_unpriced(
+        plan, topology, runtime, calibration, resources, numbers, disturbance, working_set
+    )
+    lowered = found.priced(calibration.nccl)
+    call, calls, amount = lowered.call, lowered.calls, lowered.amount
+    if processor := calibration.cpu:
+        speed = core_speed(processor, resources.capacity)
+        moving = resources.moving.values()
+        call, calls, amount = add_core_flows(call, amount, calls, cores, moving, speed, disturbance)
+    if disturbance.jitter:
+        call, calls = scatter_costs(call, calls, disturbance)
+    return replace(lowered, call=call, calls=calls, amount=amount)
+
+
+@dataclass(frozen=True, slots=True)
+class Unpriced:
+    """A plan without what NCCL's constants add to it."""
+
+    lowered: Lowered
+    signatures: Signatures
+    sends: Sends
+
+    def priced(self, constants: NcclConstants) -> Lowered:
+        """With what these constants add."""
+        found = self.lowered
+        calls = add_costs(found.calls, self.signatures, self.sends, constants)
+        amount = with_first_passes(found.amount, found.call, self.signatures, constants)
+        return replace(found, calls=calls, amount=amount)
+
+
+def lower_unpriced(
+    plan: Plan,
+    topology: Topology | Folded,
+    runtime: Runtime,
+    calibration: Calibration,
+    resources: Resources,
+    numbers: dict[str, int],
+    disturbance: Disturbance = CALM,
+    working_set: Mapping[str, float] | None = None,
+) -> tuple[Unpriced, CoreWork]:
+    """The first part of `lower`, which no constant of NCCL matters to, and the work of cores."""
     site = find_site(plan, topology)
     call, signatures = group_ops(plan, runtime, site.nodes[: len(plan.devices)])
     cores = _core_work(plan, signatures, site, runtime, calibration, disturbance, working_set)
     uses = find_uses(signatures, site, runtime, resources, cores)
-    rows = number_lanes(signatures, site, runtime, cores, numbers)
+    rows = number_lanes(signatures, site, runtime, cores, uses.sends, numbers)
     overhead = _overhead(signatures, plan.devices, runtime, calibration, disturbance)
     if processor := calibration.cpu:
         overhead[cores.calls] = cores.turns(processor)
@@ -75,18 +117,11 @@ def lower(
         uses=uses.resource,
         weight=uses.weight,
     )
-    calls = add_costs(calls, signatures, uses.sends, calibration.nccl)
     stream = _ordered_streams(plan, runtime, site)
     dependencies = find_successors(plan, stream)
     amount = _amount(plan, call, np.diff(uses.start) > 0)
-    add_first_passes(amount, call, signatures, calibration.nccl)
-    if processor:
-        speed = core_speed(processor, resources.capacity)
-        moving = resources.moving.values()
-        call, calls, amount = add_core_flows(call, amount, calls, cores, moving, speed, disturbance)
-    if disturbance.jitter:
-        call, calls = scatter_costs(call, calls, disturbance)
-    return Lowered(call, calls, amount, *dependencies, tuple(numbers), stream)
+    lowered = Lowered(call, calls, amount, *dependencies, tuple(numbers), stream)
+    return Unpriced(lowered, signatures, uses.sends), cores
 
 
 def _amount(plan: Plan, call: AnyInts, moves: Bools) -> Floats:

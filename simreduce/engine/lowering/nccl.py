@@ -13,7 +13,7 @@ from simreduce.engine.lowering.calls import Calls
 from simreduce.engine.lowering.signatures import Signatures
 from simreduce.engine.lowering.sites import Site
 from simreduce.plan import Executor, Kind
-from simreduce.plan.plan import CHANNELS, JOINED, LAST, SWITCHED
+from simreduce.plan.plan import CHANNELS, FOLLOWING, JOINED, LAST, SWITCHED
 from simreduce.topology import STAGED, Routes
 
 _PROTOCOL = ("", "simple", "ll", "ll128")
@@ -25,7 +25,7 @@ _BYTES = {"simple": 1.0, "ll": 2.0, "ll128": 16 / 15}
 _PASS = 512 * 8
 """Bytes of data that the threads of a block move at once by LL."""
 
-_NVLINK, _PCI, _SHM, _NET, _NVLS = range(len(LINK_KINDS))
+_NVLINK, _PCI, _SHM, NET, _NVLS = range(len(LINK_KINDS))
 
 
 class Sends(NamedTuple):
@@ -70,12 +70,12 @@ def find_sends(signatures: Signatures, routes: Routes, site: Site) -> Sends:
         np.bincount(row, nvlink[routes.links], minlength=len(copies)) == count, _NVLINK, _PCI
     )
     far = network[routes.links]
-    kind[np.bincount(row, far, minlength=len(copies)) > 0] = _NET
+    kind[np.bincount(row, far, minlength=len(copies)) > 0] = NET
     shares = 1.0 if routes.shares is None else routes.shares
     latency = np.array([link.latency for link in links])[routes.links]
     wires = np.bincount(row, far * latency * shares, minlength=len(copies))
     names, router = tuple(site.topology.nodes), site.topology.router
-    for i in np.flatnonzero(mine & (kind != _NET)).tolist():
+    for i in np.flatnonzero(mine & (kind != NET)).tolist():
         ends = [
             site.topology.nodes[names[site.place[column[copies[i]]]]]
             for column in (signatures.source, signatures.target)
@@ -92,7 +92,7 @@ def add_costs(
 ) -> Calls:
     """The calls with NCCL's latencies, launches, protocols and limits of channels."""
     latency, cap, weight = calls.latency.copy(), calls.cap.copy(), calls.weight.copy()
-    holds = calls.holds.copy()
+    overhead, holds = calls.overhead.copy(), calls.holds.copy()
     protocol = np.array(signatures.executor)
     if not protocol.any():
         return calls
@@ -123,20 +123,24 @@ def add_costs(
         elif channel >= 0:
             role, channel = divmod(channel, LAST)
             cap[call] = constants.channel_rate[name] * (channel // CHANNELS + 1)
-            if role * LAST == LAST:
+            if role * LAST & LAST:
                 factor[call] *= 1 + constants.copy_out[LINK_KINDS[kind]]
-            elif role * LAST == JOINED and kind == _NET:
+            elif role * LAST & JOINED and kind == NET:
                 latency[call] += constants.join[name]
+            if kind == NET and not role * LAST & FOLLOWING:
+                overhead[call] = constants.message * (channel // CHANNELS + 1)
     weight *= np.repeat(factor, uses)
-    return replace(calls, latency=latency, holds=holds, cap=cap, weight=weight)
+    return replace(calls, overhead=overhead, latency=latency, holds=holds, cap=cap, weight=weight)
 
 
-def add_first_passes(
+def with_first_passes(
     amount: Floats, call: AnyInts, signatures: Signatures, constants: NcclConstants
-) -> None:
-    """Add to the bytes of every op what the first pass of a block takes longer by LL."""
+) -> Floats:
+    """The bytes of every op with what the first pass of a block takes longer by LL."""
     mine = (signatures.executor == Executor.NCCL_LL) & (signatures.kind == Kind.COPY)
-    mine &= signatures.channel >= 0
-    if mine.any():
-        blocks = np.where(mine, signatures.channel % LAST // CHANNELS + 1, 0)
-        amount += constants.first_pass * np.minimum(amount, _PASS * blocks[call])
+    mine &= (signatures.channel >= 0) & (signatures.channel & FOLLOWING == 0)
+    if not mine.any():
+        return amount
+    blocks = np.where(mine, signatures.channel % LAST // CHANNELS + 1, 0)
+    longer: Floats = amount + constants.first_pass * np.minimum(amount, _PASS * blocks[call])
+    return longer
