@@ -14,7 +14,7 @@ from simreduce import dtypes
 from simreduce.arrays import Ints
 from simreduce.layouts import Decision
 from simreduce.plan import PlanBuilder, Values
-from simreduce.plan.plan import SWITCHED, merged_channel
+from simreduce.plan.plan import PEER, SWITCHED, merged_channel
 
 _AT_ONCE = 8
 """Peers that a rank sends to at the same time, at most."""
@@ -48,7 +48,7 @@ def _send(
     part = how.part // dtypes.SIZES[values.dtype]
     full = int(values.elements.max(initial=0)) // part if part else 0
     if not 0 < full < how.channels:
-        stream = b.streams(values.device, merged_channel(0, how.channels) + number)
+        stream = b.streams(values.device, merged_channel(0, how.channels) + number + PEER)
         return b.copies(values, to, stream=stream, after=after)
     middle = np.minimum(values.lo + full * part, values.hi)
     made = []
@@ -56,7 +56,7 @@ def _send(
         (values.lo, middle, merged_channel(0, full)),
         (middle, values.hi, merged_channel(_AT_ONCE, how.channels - full)),
     ):
-        stream = b.streams(values.device, channel + number)
+        stream = b.streams(values.device, channel + number + PEER)
         made.append(b.copies(values.view(lo, hi), to, stream=stream, after=after))
     return b.joins(Values.stack(made, axis=-1))
 

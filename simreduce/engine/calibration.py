@@ -116,7 +116,8 @@ class NcclConstants:
     1 to 24 channels. On H100 channels cost nothing that shows.
 
     What a GPU sends over a network passes through one thread of its host, which takes `message`
-    seconds for each chunk and channel, one after another.
+    seconds for each chunk and channel, one after another; `peer_message` for each send that a user
+    posts over Slingshot, where a peer costs 10 to 22 us (NCCL 2.21 on Polaris, 8 machines).
 
     A process that drives all GPUs of a machine needs `launch` and `launch_each` seconds for each of
     them to issue a call, and `post` for each send or receive, while they still work on the call
@@ -145,6 +146,7 @@ class NcclConstants:
     launch_channel: float = 0.5e-6
     post: float = 0.15e-6
     message: float = 1e-6
+    peer_message: float = 15e-6
     copy_out: Mapping[str, float] = field(default_factory=lambda: dict(_COPY_OUT))
     join: Mapping[str, float] = field(default_factory=lambda: dict(_JOIN))
     first_pass: float = 0.8

@@ -61,6 +61,9 @@ JOINED = 2 * LAST
 FOLLOWING = 4 * LAST
 """Added to the channel of a send of a chunk's parts after the first."""
 
+PEER = 8 * LAST
+"""Added to the channel of a send that a user has posted, to a peer with a connection of its own."""
+
 
 class Kind(IntEnum):
     """What an op does. The comment gives its operands."""

@@ -381,6 +381,10 @@ class Oracle:
                 if far:
                     blocks = channel % 4096 // 64 + 1
                     overhead = Fraction(self.calibration.nccl.message) * blocks
+                    links = route(self.topology, source.name, target.name).links
+                    classes = {self.topology.links[each].link_class for each in links}
+                    if channel // 4096 & 8 and "slingshot11" in classes:
+                        overhead = Fraction(self.calibration.nccl.peer_message)
                 lanes = frozenset({f"proxy of {source.name}"} if far else ())
                 if kind != Kind.COPY:  # sums are part of what receives
                     weights = {}

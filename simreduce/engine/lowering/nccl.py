@@ -13,7 +13,7 @@ from simreduce.engine.lowering.calls import Calls
 from simreduce.engine.lowering.signatures import Signatures
 from simreduce.engine.lowering.sites import Site
 from simreduce.plan import Executor, Kind
-from simreduce.plan.plan import CHANNELS, FOLLOWING, JOINED, LAST, SWITCHED
+from simreduce.plan.plan import CHANNELS, FOLLOWING, JOINED, LAST, PEER, SWITCHED
 from simreduce.topology import STAGED, Routes
 
 _PROTOCOL = ("", "simple", "ll", "ll128")
@@ -29,13 +29,14 @@ _NVLINK, _PCI, _SHM, NET, _NVLS = range(len(LINK_KINDS))
 
 
 class Sends(NamedTuple):
-    """The rows of calls that are sends of NCCL, the kind of link of each, and the latency of the
-    network's wires and switches on its way.
+    """The rows of calls that are sends of NCCL, the kind of link of each, the latency of the
+    network's wires and switches on its way, and whether the network is Slingshot.
     """
 
     calls: AnyInts
     kind: Ints
     wires: Floats
+    slingshot: Bools
 
 
 def drop_tolls(routes: Routes, mine: Bools, site: Site) -> Routes:
@@ -60,7 +61,7 @@ def find_sends(signatures: Signatures, routes: Routes, site: Site) -> Sends:
     copies = np.flatnonzero(signatures.kind == Kind.COPY)
     mine = signatures.executor[copies] != Executor.TF
     if not mine.any():
-        return Sends(copies[:0], copies[:0], np.zeros(0))
+        return Sends(copies[:0], copies[:0], np.zeros(0), mine[:0])
     links = site.topology.links
     nvlink = np.array([link.link_class.startswith("nvlink") for link in links], dtype=np.bool_)
     network = np.array([not link.holds_lane for link in links], dtype=np.bool_)
@@ -74,6 +75,8 @@ def find_sends(signatures: Signatures, routes: Routes, site: Site) -> Sends:
     shares = 1.0 if routes.shares is None else routes.shares
     latency = np.array([link.latency for link in links])[routes.links]
     wires = np.bincount(row, far * latency * shares, minlength=len(copies))
+    named = np.array([link.link_class.startswith("slingshot") for link in links], dtype=np.bool_)
+    slingshot = np.bincount(row, named[routes.links], minlength=len(copies)) > 0
     names, router = tuple(site.topology.nodes), site.topology.router
     for i in np.flatnonzero(mine & (kind != NET)).tolist():
         ends = [
@@ -84,7 +87,7 @@ def find_sends(signatures: Signatures, routes: Routes, site: Site) -> Sends:
             kind[i] = _NVLS
         elif kind[i] == _PCI and not router.is_peer(*(node.name for node in ends)):
             kind[i] = _SHM
-    return Sends(copies[mine], kind[mine], wires[mine])
+    return Sends(copies[mine], kind[mine], wires[mine], slingshot[mine])
 
 
 def add_costs(
@@ -108,7 +111,7 @@ def add_costs(
     uses = np.diff(calls.use_start)
     factor: Floats = np.ones(len(uses))
     columns = zip(*(column.tolist() for column in sends), strict=True)
-    for call, kind, wires in columns:
+    for call, kind, wires, slingshot in columns:
         name = _PROTOCOL[protocol[call]]
         key = LINK_KINDS[kind], name
         # Of a network, the wires' and switches' own latency comes on top: EFA's is ten times that
@@ -127,7 +130,9 @@ def add_costs(
                 factor[call] *= 1 + constants.copy_out[LINK_KINDS[kind]]
             elif role * LAST & JOINED and kind == NET:
                 latency[call] += constants.join[name]
-            if kind == NET and not role * LAST & FOLLOWING:
+            if kind == NET and slingshot and role * LAST & PEER:
+                overhead[call] = constants.peer_message
+            elif kind == NET and not role * LAST & FOLLOWING:
                 overhead[call] = constants.message * (channel // CHANNELS + 1)
     weight *= np.repeat(factor, uses)
     return replace(calls, overhead=overhead, latency=latency, holds=holds, cap=cap, weight=weight)
