@@ -26,6 +26,7 @@ class Ring:
     group: str = "a"
     channels: int = 1
     posts: int = 0
+    rerun: None = None
 
     names = (
         "nccl.launch",
@@ -37,7 +38,7 @@ class Ring:
         "nccl.latency.net.simple",
     )
 
-    def predict(self, constants: NcclConstants) -> float:
+    def predict(self, constants: NcclConstants, rerun: None = None) -> float:
         rate = 100e9 * constants.efficiency["nvlink", "simple"]
         steps = 14 * constants.latency["nvlink", "simple"]
         launch = constants.launch + constants.launch_channel
