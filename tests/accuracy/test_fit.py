@@ -38,7 +38,7 @@ class Ring:
         "nccl.latency.net.simple",
     )
 
-    def predict(self, constants: NcclConstants, rerun: None = None) -> float:
+    def predict(self, constants: NcclConstants, _rerun: None = None) -> float:
         rate = 100e9 * constants.efficiency["nvlink", "simple"]
         steps = 14 * constants.latency["nvlink", "simple"]
         launch = constants.launch + constants.launch_channel
