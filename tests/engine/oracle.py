@@ -385,7 +385,8 @@ class Oracle:
                     classes = {self.topology.links[each].link_class for each in links}
                     if channel // 4096 & 8 and "slingshot11" in classes:
                         overhead = Fraction(self.calibration.nccl.peer_message)
-                lanes = frozenset({f"proxy of {source.name}"} if far else ())
+                if far and not {source.kind, target.kind} - {"gpu", "cpu"}:
+                    lanes = frozenset({f"proxy of {source.name}"})
                 if kind != Kind.COPY:  # sums are part of what receives
                     weights = {}
                 latency, weights, cap = self._nccl(call, weights)
