@@ -92,7 +92,7 @@ def _classes(
     )
     near, joined = ends[0] == ends[1], ends[2] == ends[3]
     sides = (np.where(plain, like[end], len(nodes) + end) for end in (source, target))
-    key = _key([executor, kind, channel, far, near, joined, *sides])
+    key = _key([executor, kind, channel, far.astype(np.int8), near, joined, *sides])
     _, first, which = np.unique(key, return_index=True, return_inverse=True)
     calls = []
     for i in first.tolist():
