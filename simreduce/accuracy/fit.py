@@ -14,7 +14,7 @@ from simreduce.calibrate.nccl import nccl_names, with_values
 from simreduce.engine import Rerun
 from simreduce.engine.calibration import NVLS, PROTOCOLS, NcclConstants
 from simreduce.plan import Executor, Kind, Plan
-from simreduce.plan.plan import CHANNELS, LAST, SWITCHED
+from simreduce.plan.plan import CHANNELS, JOINED, LAST, SWITCHED
 from simreduce.setup import Setup
 from simreduce.tune.bench import posts, seconds_per_call
 
@@ -26,6 +26,7 @@ _UNCERTAIN = {
     "efficiency": 0.2,
     "channel_rate": 0.3,
     "message": 0.5,
+    "join": 0.5,
 }
 """How well a constant is known before, by the first word of its name, as a logarithm."""
 _NOISE = 0.08
@@ -95,6 +96,12 @@ class Case:
         return channels
 
     @property
+    def _joins(self) -> bool:
+        """Whether it is a tree of several machines."""
+        stream = self.plan.stream[self.plan.stream >= 0]
+        return self.link == "net" and bool((stream // len(self.plan.devices) & JOINED).any())
+
+    @property
     def names(self) -> tuple[str, ...]:
         """The constants that may matter."""
         protocols = {PROTOCOLS[e - 1] for e in self.plan.executor.tolist() if e}
@@ -107,6 +114,7 @@ class Case:
         known = {
             "start": {NVLS} if switched else protocols,
             "channel_rate": {NVLS, *protocols} if switched else protocols,
+            "join": protocols if self._joins else set(),
         }
 
         def matters(name: str) -> bool:

@@ -23,7 +23,7 @@ from simreduce.algorithms.tree_shape import Tree
 from simreduce.errors import NotFoldable, StrategyError
 from simreduce.layouts import Decision, Layout
 from simreduce.plan import PlanBuilder, Values
-from simreduce.plan.plan import CHANNELS, merged_channel
+from simreduce.plan.plan import merged_channel
 
 _LOOPS = (64, 1 << 16), (8, 1 << 15), (2, 1 << 14)
 _LOOPS_ACROSS = (4, 1 << 16), (1, 1 << 15)
@@ -64,22 +64,22 @@ def all_reduce(
         rose = b.copies(own, there, stream=b.streams(own.device, stages[0]), after=after)
         part = b.adds([rose[head, ...] for head in range(heads)]).cut(heads).swapaxes(0, 1)
         sums.append(b.copies(part, own.device, stream=b.streams(own.device, stages[1])))
-    across = _across(b, Values.stack(sums, axis=2)) if len(found) > 1 else sums[0][..., None]
+    across = Values.stack(sums, axis=2)
+    across = _across(b, across, max(how.channels // 2, 1)) if len(found) > 1 else across
     for node, (switch, _) in enumerate(found):
         held = across[..., node]
-        there = np.full(held.shape, switch)
-        back = b.copies(held, there, stream=b.streams(held.device, stages[2]))
+        back = b.copies(held, np.full(held.shape, switch), stream=b.streams(held.device, stages[2]))
         whole = b.joins(back.swapaxes(0, 1))[None]
         made.append(b.copies(whole, held.device, stream=b.streams(held.device, stages[3])))
     order = np.argsort([place for _, places in found for place in places])
     return b.joins(Values.concatenate(made)[order])
 
 
-def _across(b: PlanBuilder, sums: Values) -> Values:
-    """By head, piece and machine: the sum over all machines, half of it by each tree."""
+def _across(b: PlanBuilder, sums: Values, channels: int) -> Values:
+    """By head, piece and machine: the sum over all machines, half by each tree of `channels`."""
     machines, made = sums.shape[2], []
     for i, order in enumerate((np.arange(machines), second_tree(machines))):
-        tree, channel = Tree(parents(machines), order), merged_channel(4 + i, CHANNELS)
+        tree, channel = Tree(parents(machines), order), merged_channel(4 + i, channels)
         total = up(b, sums.cut(2)[:, :, order, i], tree, channel)
         made.append(down(b, total, tree, channel)[:, :, np.argsort(order)])
     return b.joins(Values.stack(made, axis=3))

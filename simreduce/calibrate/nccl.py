@@ -38,6 +38,8 @@ NCCL = Format(
           f"Of a step, by link{_BY_PROTOCOL}."),
     Field("efficiency", MapOf(MapOf(_SHARE, PROTOCOLS, "PROTOCOL"), LINK_KINDS, "LINK"),
           f"Part of a link's achievable rate, flags of the protocol included{_BY_PROTOCOL}."),
+    Field("join", MapOf(LATENCY, PROTOCOLS, "PROTOCOL"),
+          f"More of a step over a network in a tree{_BY_PROTOCOL}."),
     Field("channel_rate", MapOf(BANDWIDTH, (*PROTOCOLS, NVLS), "PROTOCOL"),
           f"Bytes of data a second that one channel moves at most{_BY_PROTOCOL}, nvls."),
     Field("spread", MapOf(MapOf(number(0, 10), key="SIZE"), LINK_KINDS, "LINK"),
@@ -45,6 +47,7 @@ NCCL = Format(
           ' slowest link: `"64 KiB" = 0.2`.'),
 )  # fmt: skip
 _PLAIN = ("launch", "launch_each", "launch_channel", "post", "message")
+_BY_NAME = ("start", "join", "channel_rate")
 _PAIRED = ("latency", "efficiency")
 
 
@@ -52,7 +55,7 @@ def read_nccl(table: Values, faults: Faults) -> NcclConstants:
     """The constants of a table that `NCCL` has read."""
     found = NcclConstants()
     plain = {key: table[key] for key in _PLAIN if table[key] is not None}
-    for key in ("start", "channel_rate"):
+    for key in _BY_NAME:
         plain[key] = {**getattr(found, key), **(table[key] or {})}
     for key in _PAIRED:
         given = {
@@ -80,7 +83,7 @@ def write_nccl(constants: NcclConstants) -> dict[str, Any]:
         for key in _PLAIN
         if getattr(constants, key) != getattr(before, key)
     }
-    for key in ("start", "latency", "efficiency", "channel_rate"):
+    for key in (*_BY_NAME, *_PAIRED):
         for parts, value in getattr(constants, key).items():
             if getattr(before, key).get(parts) != value:
                 *path, last = (key, parts) if isinstance(parts, str) else (key, *parts)
@@ -92,7 +95,7 @@ def write_nccl(constants: NcclConstants) -> dict[str, Any]:
 
 
 def _exact(key: str) -> Callable[[float], object]:
-    if key in ("start", "latency"):
+    if key in ("start", "join", "latency"):
         return units.exact_duration
     return units.exact_bandwidth if key == "channel_rate" else float
 
@@ -101,7 +104,7 @@ def nccl_names(constants: NcclConstants | None = None) -> dict[str, float]:
     """Every constant by its dotted name in the file, in SI units."""
     found = constants or NcclConstants()
     names = {f"nccl.{key}": getattr(found, key) for key in _PLAIN}
-    for key in ("start", "latency", "efficiency", "channel_rate"):
+    for key in (*_BY_NAME, *_PAIRED):
         for parts, value in getattr(found, key).items():
             path = (parts,) if isinstance(parts, str) else parts
             names[".".join(("nccl", key, *path))] = value

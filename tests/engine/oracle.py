@@ -469,8 +469,8 @@ class Oracle:
         constants = self.calibration.nccl
         protocol = {1: "simple", 2: "ll", 3: "ll128"}[int(call.executor)]
         if call.kind == Kind.INPUT:
-            switched, channel = divmod(call.channel, 64 * 64)
-            begun = constants.start["nvls" if switched else protocol]
+            role, channel = divmod(max(call.channel, 0), 64 * 64)
+            begun = constants.start["nvls" if role & 1 else protocol]
             seconds = Fraction(constants.launch) + Fraction(begun)
             return seconds + Fraction(constants.launch_channel) * (channel // 64 + 1), weights, None
         if call.kind != Kind.COPY:

@@ -103,11 +103,11 @@ def add_costs(
     for number, name in enumerate(_PROTOCOL):
         launches = (protocol == number) & (signatures.kind == Kind.INPUT) & (number > 0)
         if launches.any():
-            switched, channel = np.divmod(signatures.channel[launches], SWITCHED)
+            channel = np.maximum(signatures.channel[launches], 0)
             latency[launches] = constants.launch + constants.start[name]
-            if switched.any():
+            if (switched := channel & SWITCHED > 0).any():
                 latency[launches] += switched * (constants.start[NVLS] - constants.start[name])
-            latency[launches] += constants.launch_channel * (channel // CHANNELS + 1)
+            latency[launches] += constants.launch_channel * (channel % LAST // CHANNELS + 1)
     uses = np.diff(calls.use_start)
     factor: Floats = np.ones(len(uses))
     columns = zip(*(column.tolist() for column in sends), strict=True)
