@@ -10,7 +10,7 @@ is 2^-31. `residues` has the loops, which say only what is wrong; the words are 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import islice
 from typing import NamedTuple
@@ -22,6 +22,7 @@ from simreduce.arrays import AnyInts, Ints, distinct, ranges, row_starts, splitm
 from simreduce.compiling.loops import sweep, worth_compiling
 from simreduce.errors import PlanError, quote
 from simreduce.plan.contract import Contract, Homes
+from simreduce.plan.distinct import number_distinct
 from simreduce.plan.plan import ZEROS, Kind, Plan
 from simreduce.plan.residues import (
     DOUBLED,
@@ -31,10 +32,8 @@ from simreduce.plan.residues import (
     PRIME,
     WRONG,
     check,
-    collect,
     cover,
     is_malformed,
-    look_up,
     run,
 )
 
@@ -45,7 +44,6 @@ _MOST, _PART = 1 << 32, 1 << 29
 """With more residues than the first the proof would take over half a minute; so many are enough for
 `verify_part`.
 """
-_FREE = np.iinfo(np.int64).min  # as in `residues`
 _EXPLAINED = 20
 """Failing intervals explained in words; the rest are counted."""
 
@@ -239,18 +237,8 @@ class _Atoms:
     @staticmethod
     def of(plan: Plan) -> _Atoms:
         ends = plan.lo, plan.hi, plan.contract.lo, plan.contract.hi
-        if not worth_compiling(look_up, len(plan)):
-            cuts = distinct(np.concatenate(ends))
-            return _Atoms(cuts, np.searchsorted(cuts, plan.lo), np.searchsorted(cuts, plan.hi))
-        table = _hash(ends)
-        slots = np.flatnonzero(table != _FREE)
-        slots = slots[np.argsort(table[slots])]
-        place = np.zeros(len(table), dtype=np.int32)
-        place[slots] = np.arange(len(slots), dtype=np.int32)
-        found = [np.empty(len(plan), dtype=np.int32) for _ in range(2)]
-        for column, places in zip(ends, found, strict=False):
-            sweep(look_up, (column, table, place), [places], compiled=True)
-        return _Atoms(table[slots], *found)
+        cuts, (first, last) = number_distinct(ends[:2], ends[2:])
+        return _Atoms(cuts, first, last)
 
     def every(self, devices: int) -> int:
         """1, or k if only every k-th stretch of atoms is to be looked at."""
@@ -278,19 +266,6 @@ class _Atoms:
             end = max(min(end, begin + most // max(devices, 1)), begin + 1)
             yield begin, end, int(ends[end] - ends[begin])
             begin = end
-
-
-def _hash(columns: Sequence[AnyInts]) -> Ints:
-    """The distinct numbers of the columns in a hash table at most half full."""
-    size = 1 << 12
-    while True:
-        table, count = np.full(size, _FREE, dtype=np.int64), 0
-        for column in columns:
-            if count >= 0:
-                count = sweep(collect, (column, table, count), compiled=True)
-        if count >= 0:
-            return table
-        size *= 4
 
 
 def _residues_of(contributors: AnyInts) -> Ints:

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
+import simpy
 from hypothesis import given, settings, strategies as st
 
+from simreduce import arrays
 from simreduce.engine import simulate
+from simreduce.engine.fabric import Fabric
 from simreduce.engine.lowering import lanes, lower as lowering
 from simreduce.engine.lowering.lanes import number_lanes
+from simreduce.engine.results import floors
 from simreduce.engine.runtime import RUNTIMES
 from simreduce.layouts import layout
 from simreduce.strategy import compile_plan
@@ -57,3 +62,18 @@ def test_machines(machine, strategy, runtime):
         each, alike = both(compile_plan(strategy, workload, layout(graph)), graph, runtime)
         assert each == alike
         assert each[2] or runtime.name == "ideal"
+
+
+@given(scenes(ROUND), st.integers(1, 7))
+@settings(max_examples=30, deadline=None)
+def test_seconds_of_lanes_do_not_depend_on_blocks(scene, block):
+    """Ops are added in order, however many at a time."""
+    fabric = Fabric(simpy.Environment(), scene.topology, runtime=PIPED)
+    lowered = fabric.lower(scene.plan)
+    seconds = np.sqrt(np.arange(len(scene.plan)) + 2.0)
+    whole = floors.lane_seconds(lowered, seconds, 1 / seconds)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(arrays, "BLOCK", block)
+        parts = floors.lane_seconds(lowered, seconds, 1 / seconds)
+
+    assert whole.tolist() == parts.tolist()

@@ -31,6 +31,13 @@ class Calls:
         """Whether a call has pipes."""
         return np.diff(self.lane_start) > self.early
 
+    @property
+    def is_pipe(self) -> Bools:
+        """Whether it is a pipe, for each entry of `lanes`."""
+        count = np.diff(self.lane_start)
+        within = np.arange(len(self.lanes)) - np.repeat(self.lane_start[:-1], count)
+        return np.asarray(within >= np.repeat(self.early, count))
+
     def select(self, which: AnyInts) -> Calls:
         """These calls, in that order."""
         lanes, uses = np.diff(self.lane_start)[which], np.diff(self.use_start)[which]

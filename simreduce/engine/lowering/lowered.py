@@ -95,10 +95,7 @@ class Lowered:
     @property
     def is_pipe(self) -> Bools:
         """Whether it is a pipe, for each entry of `lanes`."""
-        calls = self.calls
-        count = np.diff(calls.lane_start)
-        within = np.arange(len(calls.lanes)) - np.repeat(calls.lane_start[:-1], count)
-        return (within >= np.repeat(calls.early, count))[self._rows(calls.lane_start)]
+        return self.calls.is_pipe[self._rows(self.calls.lane_start)]
 
     @property
     def use_start(self) -> Ints:

@@ -13,6 +13,7 @@ import numpy as np
 from simreduce.arrays import AnyInts, Bools, Ints, blocks
 from simreduce.engine.runtime import Runtime
 from simreduce.plan import Executor, Kind, Plan
+from simreduce.plan.distinct import number_distinct
 from simreduce.plan.plan import IN_PLACE, NO_STREAM
 from simreduce.topology import Node
 
@@ -143,7 +144,7 @@ def _distinct(rows: Signatures) -> tuple[AnyInts, Signatures]:
                 key[some] += (part - least).astype(key.dtype, copy=False)
     which: AnyInts
     if math.prod(size) > 4 * len(key) + (1 << 20):
-        distinct, which = np.unique(key, return_inverse=True)
+        distinct, (which,) = number_distinct([key])
     else:
         which = np.zeros(math.prod(size), dtype=np.int32)
         which[key] = 1

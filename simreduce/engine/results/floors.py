@@ -8,7 +8,7 @@ from functools import lru_cache
 
 import numpy as np
 
-from simreduce.arrays import Floats, blocks
+from simreduce.arrays import Floats, blocks, ranges
 from simreduce.compiling.loops import sweep, worth_compiling
 from simreduce.dtypes import SIZES
 from simreduce.engine.kernel.tables import Array
@@ -100,10 +100,18 @@ def lane_seconds(lowered: Lowered, duration: Floats, transfer: Floats) -> Floats
     calls, number = lowered.calls, len(lowered.lane_names)
     if not len(calls.lanes):
         return np.zeros(number)
-    held = np.where(calls.holds[lowered.call], duration, calls.overhead[lowered.call])
-    count = np.diff(calls.lane_start)[lowered.call]
-    busy = np.where(lowered.is_pipe, np.repeat(transfer, count), np.repeat(held, count))
-    return np.bincount(lowered.lanes, busy, minlength=number).astype(np.float64)
+    counts, is_pipe = np.diff(calls.lane_start), calls.is_pipe
+    every, total = np.arange(number), np.zeros(number, dtype=np.float64)
+    for some in blocks(len(lowered.call)):
+        call = lowered.call[some]
+        held = np.where(calls.holds[call], duration[some], calls.overhead[call])
+        count = counts[call]
+        rows = ranges(calls.lane_start[call], count)
+        busy = np.where(is_pipe[rows], np.repeat(transfer[some], count), np.repeat(held, count))
+        # After the total so far, so that seconds are added in the order of the ops.
+        lanes = np.concatenate([every, calls.lanes[rows]])
+        total = np.bincount(lanes, np.concatenate([total, busy]), minlength=number).astype(float)
+    return total
 
 
 def all_reduce_cut(topology: Topology | Folded, resources: Resources, plan: Plan) -> float:

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from simreduce.arrays import ULP, Floats, Ints
+from simreduce.arrays import ULP, Floats, Ints, blocks
 from simreduce.engine.lowering.lowered import Lowered
 from simreduce.engine.lowering.resources import Resources
 from simreduce.engine.submission import Timeline
@@ -50,10 +50,15 @@ class Rates:
 
 def flow_starts(lowered: Lowered, timeline: Timeline) -> Floats:
     """When the bytes of each op begin to move (for an op without bytes: when it is done)."""
-    begun = timeline.start + lowered.overhead + lowered.latency
-    if timeline.begun is not None:
-        begun = np.where(np.isnan(timeline.begun), begun, timeline.begun)
-    return np.where(lowered.amount > 0, np.minimum(begun, timeline.finish), timeline.finish)
+    calls, starts = lowered.calls, timeline.finish.copy()
+    for some in blocks(len(starts)):
+        call = lowered.call[some]
+        begun = timeline.start[some] + calls.overhead[call] + calls.latency[call]
+        if timeline.begun is not None:
+            known = timeline.begun[some]
+            begun = np.where(np.isnan(known), begun, known)
+        np.minimum(starts[some], begun, out=starts[some], where=lowered.amount[some] > 0)
+    return starts
 
 
 def replay(lowered: Lowered, resources: Resources, timeline: Timeline) -> Rates:
