@@ -14,10 +14,10 @@ from simreduce.topology import Topology
 from simreduce.tune.chunks import with_best_chunk
 from simreduce.workload import Workload
 
-LONG = 1 << 18
-"""A plan of more ops takes a second and more: it is simulated only as far as it may win."""
+LONG = 1 << 17
+"""A plan of more transfers takes long: it is simulated only as far as it may win."""
 
-_SEARCHES = 64
+_SEARCHES = 128
 """Plans of one tensor that a search for a chunk size is worth."""
 
 _QUICK = 1 << 16
@@ -41,23 +41,23 @@ class Run(NamedTuple):
 
 
 class Later(NamedTuple):
-    """What takes long, with the ops of its plan, or more."""
+    """What takes long, with the transfers of its plan, or more."""
 
-    ops: int
+    transfers: int
 
 
 HUGE = Later(1 << 62)
 """What takes long to plan already."""
 
 BATCH = 12
-"""What takes long is simulated so many at a time, those of few ops first. Each time, the limits are
+"""What takes long is simulated so many at a time, those of few transfers first. Each time, the limits are
 those of all before, and so do not depend on how many processes there are.
 """
 
 
 def batches(left: Mapping[int, Later]) -> Iterator[list[int]]:
     """The places of what is left, in batches."""
-    order = sorted(left, key=lambda place: (left[place].ops, place))
+    order = sorted(left, key=lambda place: (left[place].transfers, place))
     for first in range(0, len(order), BATCH):
         yield order[first : first + BATCH]
 
@@ -125,13 +125,13 @@ def simulate_quick(
     searched = _is_searched(strategy) and isinstance(setup.machine, Topology)
     if searched and pairs >= _QUICK and len(workload.gradients) == 1:
         whole = setup.compile(strategy, workload, root=root, faithful=faithful)
-        if len(whole) * _SEARCHES > LONG:
-            return Later(len(whole) * _SEARCHES)
+        if whole.transfers * _SEARCHES > LONG:
+            return Later(whole.transfers * _SEARCHES)
     if searched:
         strategy = with_best_chunk(strategy, workload, setup, root=root)
     plan = setup.compile(strategy, workload, root=root, faithful=faithful)
-    if len(plan) > LONG:
-        return Later(len(plan))
+    if plan.transfers > LONG:
+        return Later(plan.transfers)
     return Run(strategy, plan, setup.simulate(_repeated(plan, times)))
 
 

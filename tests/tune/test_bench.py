@@ -192,7 +192,7 @@ def test_of_all_strategies_each_plan_is_compiled_once_and_the_refused_are_named(
 
 def _bounded_and_whole(monkeypatch, machine, size):
     """Rows by strategy: cut where they cannot win, on two processes too, and all simulated."""
-    monkeypatch.setattr("simreduce.tune.bounds.LONG", 100)
+    monkeypatch.setattr("simreduce.tune.bounds.LONG", 60)
     monkeypatch.setattr("simreduce.tune.bounds._QUICK", 1)
     monkeypatch.setattr("simreduce.tune.bounds.BATCH", 2)
     setup = Setup(machine, BY_STRATEGY)
