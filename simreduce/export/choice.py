@@ -7,7 +7,9 @@ from typing import Protocol
 
 from simreduce import dtypes, units
 from simreduce.errors import StrategyError
-from simreduce.nccl import Facts, facts
+from simreduce.formats import Faults
+from simreduce.nccl import Facts, choose, facts
+from simreduce.nccl.tables import COLLECTIVES
 from simreduce.nccl.tuner import Rule
 from simreduce.packing import Arrangement, Packer
 from simreduce.setup import Setup
@@ -76,7 +78,9 @@ class Choice:
     @property
     def facts(self) -> Facts:
         """The communicator in NCCL's terms."""
-        return facts(self.setup.machine, self.setup.layout.ranks, self.setup.nccl)
+        part = self.setup.part
+        gpus = part.ranks if part is not None and part.machines == 1 else ()
+        return facts(self.setup.machine, gpus, self.setup.nccl)
 
     @property
     def title(self) -> str:
@@ -116,12 +120,24 @@ def _packs(arrangement: Arrangement) -> tuple[object, int, int | None]:
     return set(groups) if alone else groups, arrangement.pieces, arrangement.wire
 
 
-def not_by_nccl(strategy: Strategy) -> list[str]:
-    """Why NCCL alone does not carry a strategy out; empty if it does."""
-    foreign = [r.algorithm for r in strategy.ranges if r.algorithm.partition(":")[0] != "nccl"]
-    if not foreign:
+def not_by_nccl(choice: Choice) -> list[str]:
+    """Why NCCL alone does not carry a choice out on its machine; empty if it does."""
+    strategy = choice.resolved
+    names = [r.algorithm.partition(":") for r in strategy.ranges]
+    foreign = ["".join(name) for name in names if name[0] != "nccl"]
+    if foreign:
+        return [
+            f"NCCL has no {' and no '.join(dict.fromkeys(foreign))}; it has ring, tree and NVLS"
+        ]
+    if strategy.collective not in COLLECTIVES:
         return []
-    return [f"NCCL has no {' and no '.join(dict.fromkeys(foreign))}; it has ring, tree and NVLS"]
+    faults = Faults()
+    for _, _, algorithm in names:
+        faults.attempt(
+            "", choose, choice.facts, strategy.collective, 1 << 20, choice.setup.nccl,
+            algorithm=algorithm, protocol=strategy.nccl.protocol,
+        )  # fmt: skip
+    return faults.problems
 
 
 def not_gradients(choice: Choice, what: str) -> list[str]:

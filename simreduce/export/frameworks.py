@@ -31,7 +31,7 @@ def horovod_refusals(choice: Choice) -> list[str]:
     found = not_gradients(choice, "Horovod")
     algorithms = {r.algorithm for r in strategy.ranges}
     if algorithms != {"nccl/pscpu"}:
-        found += not_by_nccl(strategy)
+        found += not_by_nccl(choice)
     if len(strategy.ranges) > 1:
         found.append("Horovod reduces every buffer alike, whatever the sizes of its gradients")
     if not isinstance(strategy.packer, Fusion | NoPacking):
@@ -42,7 +42,7 @@ def horovod_refusals(choice: Choice) -> list[str]:
 def horovod_nearest(choice: Choice) -> list[str]:
     """Strategies that Horovod has settings for, the nearest first."""
     strategy = choice.resolved
-    own = strategy.spec if not not_by_nccl(strategy) else "nccl"
+    own = strategy.spec if not not_by_nccl(choice) else "nccl"
     size = _bytes(strategy.packer)
     likes = [f"+fusion={size_text(size)}"] * bool(size) + ["+fusion"]
     return [f"{spec}{packing}" for spec in dict.fromkeys((own, "nccl")) for packing in likes]
@@ -70,7 +70,7 @@ def horovod(choice: Choice) -> dict[str, str]:
 def deepspeed_refusals(choice: Choice) -> list[str]:
     """Why DeepSpeed has no setting for a choice."""
     strategy = choice.resolved
-    found = [*_not_reducing(choice), *not_by_nccl(strategy)]
+    found = [*_not_reducing(choice), *not_by_nccl(choice)]
     if len(strategy.ranges) > 1:
         found.append("DeepSpeed reduces every bucket alike, whatever the sizes of its gradients")
     if choice.method not in (REPLICATED, *_STAGES):
@@ -84,7 +84,7 @@ def deepspeed_refusals(choice: Choice) -> list[str]:
 def deepspeed_nearest(choice: Choice) -> list[str]:
     """Strategies that DeepSpeed has settings for, the nearest first."""
     strategy = choice.resolved
-    own = strategy.spec if not not_by_nccl(strategy) else "nccl"
+    own = strategy.spec if not not_by_nccl(choice) else "nccl"
     pack = "+bucket=0" if choice.method == REPLICATED else ""
     return [f"{spec}{pack}" for spec in dict.fromkeys((own, "nccl"))]
 
@@ -116,7 +116,7 @@ def deepspeed(choice: Choice) -> dict[str, str]:
 def jax_refusals(choice: Choice) -> list[str]:
     """Why XLA has no setting for a choice."""
     strategy = choice.resolved
-    found = [*_not_reducing(choice), *not_by_nccl(strategy)]
+    found = [*_not_reducing(choice), *not_by_nccl(choice)]
     if choice.method not in (REPLICATED, "fsdp", "zero3"):
         found.append(f"JAX shards as its program says; {choice.method} is no flag of XLA")
     if len(strategy.ranges) > 1:
@@ -133,7 +133,7 @@ def jax_refusals(choice: Choice) -> list[str]:
 
 def jax_nearest(choice: Choice) -> list[str]:
     """Strategies that XLA has flags for, the nearest first."""
-    own = choice.resolved.spec if not not_by_nccl(choice.resolved) else "nccl"
+    own = choice.resolved.spec if not not_by_nccl(choice) else "nccl"
     size = _bytes(choice.resolved.packer)
     likes = [f"+fusion={size_text(size)}"] * bool(size) + ["+fusion", ""]
     return [f"{spec}{packing}" for spec in dict.fromkeys((own, "nccl")) for packing in likes]

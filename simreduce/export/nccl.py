@@ -44,7 +44,7 @@ Decided = tuple[str, str, int]
 
 def refusals(choice: Choice) -> list[str]:
     """Why NCCL has no setting for a choice."""
-    found = not_by_nccl(choice.resolved)
+    found = not_by_nccl(choice)
     if choice.strategy.collective not in COLLECTIVES:
         found.append(f"NCCL has no settings of algorithms for {choice.strategy.collective}")
     if len(choice.resolved.ranges) > 1 and not found:

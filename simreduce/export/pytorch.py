@@ -36,7 +36,7 @@ _FAR = 1
 
 def refusals(choice: Choice) -> list[str]:
     """Why PyTorch has no setting for a choice."""
-    found = not_by_nccl(choice.resolved)
+    found = not_by_nccl(choice)
     if choice.method != REPLICATED:
         return found + _not_sharded(choice)
     found += not_gradients(choice, "DDP")
@@ -70,7 +70,7 @@ def nearest(choice: Choice) -> list[str]:
     match packer:
         case Fusion(nbytes) | BytesPerPack(nbytes):
             size = nbytes / MIB
-    own = choice.resolved.spec if not not_by_nccl(choice.resolved) else "nccl"
+    own = choice.resolved.spec if not not_by_nccl(choice) else "nccl"
     likes = [f"+ddp={size:g}"] * bool(size) + ["+ddp"]
     return [f"{spec}{packing}" for spec in dict.fromkeys((own, "nccl")) for packing in likes]
 

@@ -24,6 +24,7 @@ from simreduce.nccl.tuner import Rule, read_tuner
 from simreduce.packing import DdpBuckets
 from simreduce.setup import Setup
 from simreduce.strategy import parse_strategy
+from simreduce.topology import Folded, load_machine
 from simreduce.workload import Gradient, Workload, load_workload
 
 MIB = 1 << 20
@@ -302,7 +303,9 @@ def test_msccl_gets_a_file_for_each_range_of_sizes():
         ("horovod", "nccl:ring+ddp=50", "nccl:ring+fusion=50MiB"),
         ("deepspeed", "nccl+ddp", "nccl+bucket=0"), ("jax", "nccl+ddp", "nccl+fusion=25MiB"),
         ("tf_cnn_benchmarks", "ring", "collective"), ("msccl", "nccl:tree", "double_tree"),
-        ("msccl", "ring+mean", "ring"),
+        ("msccl", "ring+mean", "ring"), ("nccl", "nccl:nvls", "nccl"),
+        ("nccl", "in_switch", "nccl"),
+        ("pytorch", "nccl:nvls+ddp", "nccl+ddp"), ("horovod", "nccl:nvls", "nccl+fusion"),
     ],
 )  # fmt: skip
 def test_a_refusal_names_the_nearest_that_is_not_refused(target, strategy, near):
@@ -314,6 +317,14 @@ def test_a_refusal_names_the_nearest_that_is_not_refused(target, strategy, near)
         export(target, made)
     assert caught.value.problems[-1] == f"{strategy}: the nearest setting is that of {near}"
     assert len(caught.value.problems) == len(why_not(target, made)) + 1
+
+
+def test_folded_machines_have_rules_for_all_their_nodes():
+    folded = Setup(load_machine("dgx-a100x64", folded=True))
+    assert isinstance(folded.machine, Folded)
+    made = Choice(folded, load_workload("trivial"), parse_strategy("nccl"))
+    rows = plugin(export("nccl", made)["nccl_tuner.csv"])
+    assert {(row["nNodes"], row["nRanks"]) for row in rows} == {(64, 512)}
 
 
 def test_every_target_has_a_setting_or_a_reason_for_every_kind_of_strategy():

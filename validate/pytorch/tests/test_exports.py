@@ -8,7 +8,6 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
-import pytest
 from torch import multiprocessing
 
 sys.path.insert(0, str(Path(__file__).parent))  # for the processes that torch starts, too
@@ -103,16 +102,19 @@ def test_ddp_has_the_predicted_buckets_of_a_model_whose_convolutions_have_biases
     assert len(found["buckets"]) == 6
 
 
-@pytest.mark.filterwarnings("ignore")
-@pytest.mark.parametrize("method", ["zero2", "fsdp"])
-def test_fsdp_takes_the_arguments_and_updates_parameters_right(tmp_path, method):
+def test_fsdp_takes_the_arguments_and_updates_parameters_right(tmp_path):
     workload = _workload("transformer")
-    shards = Settings(reshard_after_forward=method != "zero2")
-    choice = Choice(
-        Setup("switch:4"), workload, parse_strategy("nccl"), method=method, shards=shards,
-        unit=workload.elements // 4,
-    )  # fmt: skip
+    cases = [
+        (
+            "transformer",
+            Choice(
+                Setup("switch:4"), workload, parse_strategy("nccl"), method=method,
+                shards=Settings(reshard_after_forward=method != "zero2"),
+                unit=workload.elements // 4,
+            ),
+        )
+        for method in ("zero2", "fsdp")
+    ]  # fmt: skip
 
-    [found] = _trained(tmp_path, 4, [("transformer", choice)])
-
-    assert found["error"] < 1e-3
+    for each in _trained(tmp_path, 4, cases):
+        assert each["error"] < 1e-3
