@@ -137,10 +137,17 @@ def _trees(plan: Planner) -> Algorithm:
     return Algorithm("trees", plan, summary, choices=_searched, pipelined=True, packs=LIBRARY_PACKS)
 
 
+_IN_PARTS: Mapping[str, Sequence[str]] = {
+    "reduce_scatter": ("ring", "direct"),
+    "all_gather": ("ring", "direct"),
+}
+"""Families that are symmetric in collectives besides all-reduces; NCCL's rings are too."""
+
+
 def _nccl(collective: str, **algorithms: str) -> tuple[Algorithm, ...]:
     """NCCL as it chooses by itself, then by each of its algorithms, which rankings do not try."""
     ignored = "ignored" if collective == "all_reduce" else ""
-    folds = collective == "all_reduce"
+    folds = collective == "all_reduce" or collective in _IN_PARTS
     plan = nccl.planner(collective)
     bare = Algorithm("nccl", plan, "NCCL, as it chooses by itself", ignored, symmetric=folds)
     return bare, *(
@@ -228,7 +235,8 @@ def _of_family(family: Family, collective: str) -> Algorithm | None:
         family.summary,
         pipelined=family.pipelined,
         packs=LIBRARY_PACKS,
-        symmetric=family.symmetric and collective == "all_reduce",
+        symmetric=family.symmetric
+        and (collective == "all_reduce" or family.name in _IN_PARTS.get(collective, ())),
     )
 
 

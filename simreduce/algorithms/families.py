@@ -84,7 +84,7 @@ def planner(name: str, collective: Collective) -> Planner:
 
     def plan(b: PlanBuilder, layout: Layout, tensors: Tensors, options: Options) -> Results:
         in_rings = [r for task in layout.ring_tasks for r in task]
-        order = range(layout.n) if name in IN_RANK_ORDER else in_rings
+        order = range(len(layout.ranks)) if name in IN_RANK_ORDER else in_rings
         rank_at = np.array(order, dtype=np.int64)
         position = np.argsort(rank_at)
 

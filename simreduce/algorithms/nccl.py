@@ -66,7 +66,7 @@ def run(
         return given
     ranks, machine = given.device.tolist(), machine_of(layout, given)
     place = {rank: i for i, rank in enumerate(ranks)}
-    shares = len(given) if collective == "all_gather" else 1
+    shares = len(given) * layout.machines if collective == "all_gather" else 1
     nbytes = int(given.elements.max(initial=0)) * shares * dtypes.SIZES[given.dtype]
     how = decided(layout, ranks, collective, nbytes, wanted)
     channel = nccl_p2p.launched(how, collective, len(given) * layout.machines)

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from simreduce.algorithms.family import Connect, Knobs, parts
+from simreduce.algorithms.family import Connect, Knobs, everyones, parts
 from simreduce.algorithms.nccl_lanes import Lane, join, lanes, pieces, step_bytes
 from simreduce.algorithms.nccl_stream import connect, part_count
 from simreduce.algorithms.ring import all_gather_pieces, reduce_scatter_pieces
@@ -48,12 +48,13 @@ def reduce_scatter(
     after: Sequence[int],
     machine: Ints,
 ) -> Values:
-    """Part r of the sum on rank r."""
-    whole, made = given.cut(len(given)), []
+    """Part r of the sum on rank r; `given` by rank, of one of equal machines."""
+    whole: Values = parts(given[None], Knobs(machines=b.machines))[0, ...]
+    made = []
     for way, lane in lanes(ways, how.channels):
         order = np.array(way)
-        own, pull = _cut(lane, whole, how, 2, machine[order])
-        own, last = own[:, order][:, :, order], lane.channel + LAST
+        own, pull = _cut(lane, whole, how, 2 * b.machines, machine[order])
+        own, last = own[:, order][:, :, _everywhere(order, b.machines)], lane.channel + LAST
         sums = reduce_scatter_pieces(b, own, lane.channel, after, last=last, connect=pull)
         made.append(sums[:, np.argsort(order), None])
     return join(b, made)
@@ -67,16 +68,24 @@ def all_gather(
     after: Sequence[int],
     machine: Ints,
 ) -> Values:
-    """The whole on every rank, which gave its part."""
-    made = []
+    """The whole on every rank, which gave its part; `given` by rank, of one of equal machines."""
+    n, made = len(given) * b.machines, []
+    every = everyones(given[None], Knobs(machines=b.machines))[0, :, None]
     for way, lane in lanes(ways, how.channels):
         order = np.array(way)
-        own, pull = _cut(lane, given[:, None], how, len(given), machine[order])
-        own, last = b.slices(own[:, order, 0]), lane.channel + LAST
-        found = all_gather_pieces(b, own, own, lane.channel, after, last=last, connect=pull)
-        back = np.argsort(order)
-        made.append(found[:, back][:, :, back])
+        everywhere, last = _everywhere(order, b.machines), lane.channel + LAST
+        own, pull = _cut(lane, given[:, None], how, n * b.machines, machine[order])
+        # As many copies as there, so that it is cut into as many parts.
+        chunks, _ = _cut(lane, every, how, n, machine[order])
+        own, chunks = b.slices(own[:, order, 0]), chunks[:, everywhere, 0]
+        found = all_gather_pieces(b, own, chunks, lane.channel, after, last=last, connect=pull)
+        made.append(found[:, np.argsort(order)][:, :, np.argsort(everywhere)])
     return join(b, made)
+
+
+def _everywhere(order: Ints, machines: int) -> Ints:
+    """An order of the ranks of one machine, machine by machine."""
+    return (np.arange(machines)[:, None] * len(order) + order).ravel()
 
 
 def _cut(

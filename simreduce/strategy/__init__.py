@@ -3,6 +3,7 @@
 from simreduce.strategy.automatic import AUTOMATIC, tensorflow_choice
 from simreduce.strategy.collectives import compile_collective
 from simreduce.strategy.compile import compile_plan, has_quirks
+from simreduce.strategy.few import proved_on_few
 from simreduce.strategy.multi_worker_spec import parse_multi_worker_spec
 from simreduce.strategy.spec import Range, parse_all_reduce_spec, parse_spec
 from simreduce.strategy.text import (
@@ -31,6 +32,7 @@ __all__ = [
     "parse_multi_worker_spec",
     "parse_spec",
     "parse_strategy",
+    "proved_on_few",
     "resolve",
     "split_strategies",
     "tensorflow_choice",

@@ -17,6 +17,9 @@ from simreduce.strategy.compile import compile_plan
 from simreduce.strategy.text import Strategy, parse_strategy
 from simreduce.workload import Workload
 
+FOLDED = ("all_gather", "reduce_scatter")
+"""Collectives besides all-reduces that equal machines may be folded for, by some algorithms."""
+
 
 def compile_collective(
     collective: str,
@@ -38,12 +41,15 @@ def compile_collective(
         strategy = parse_strategy(strategy, collective)
     if collective == "all_reduce":
         return compile_plan(strategy, workload, layout, faithful=faithful)
-    if layout.machines > 1:
-        raise NotFoldable(f"{strategy.text}: only all-reduces are folded, and this is {collective}")
+    if layout.machines > 1 and collective not in FOLDED:
+        kinds = " and ".join(name.replace("_", "-") for name in FOLDED)
+        raise NotFoldable(
+            f"{strategy.text}: all-reduce, {kinds} are folded, and this is {collective}"
+        )
     if not 0 <= root < layout.n:
         raise StrategyError(f"root {root}: the ranks are 0 to {layout.n - 1}")
     (part,) = strategy.ranges
-    b = PlanBuilder(layout.devices)
+    b = PlanBuilder(layout.devices, layout.machines)
     rows = (
         layout.n if collective in ("all_to_all", "send_receive") else 1
     )  # every rank's own tensor has addresses of its own
@@ -52,7 +58,7 @@ def compile_collective(
         (lo, hi, g.dtype) for (lo, hi), g in zip(pairwise(edges), workload.gradients, strict=True)
     ]
     tensors: list[Sequence[Value]] = [
-        _inputs(b, collective, layout.n, *interval, root) for interval in intervals
+        _inputs(b, collective, layout, *interval, root) for interval in intervals
     ]
     options = Options(part.shards, chunk=strategy.chunk, root=root, nccl=strategy.nccl)
     try:
@@ -63,18 +69,18 @@ def compile_collective(
         made = Values.of(result)
         b.outputs(b.scales(made, layout.n) if strategy.mean else made)
     return b.finish(
-        _contract(collective, layout.n, intervals, root, layout.n if strategy.mean else 1)
+        _contract(collective, layout, intervals, root, layout.n if strategy.mean else 1)
     )
 
 
 def _inputs(
-    b: PlanBuilder, collective: str, n: int, lo: int, hi: int, dtype: int, root: int
+    b: PlanBuilder, collective: str, layout: Layout, lo: int, hi: int, dtype: int, root: int
 ) -> Values:
-    """The inputs of every rank."""
-    ranks = np.arange(n)
+    """The inputs of every rank, or of those of the first of equal machines."""
+    n, ranks = layout.n, np.arange(len(layout.ranks))
     if collective in ("all_gather", "all_to_all", "send_receive"):
         edges = lo + (hi - lo) * np.arange(n + 1) // n
-        return b.inputs(ranks, edges[:-1], edges[1:], dtype)
+        return b.inputs(ranks, edges[ranks], edges[ranks + 1], dtype)
     if collective == "broadcast":
         there = b.input(root, lo, hi, dtype)
         return Values(np.full(n, there.op), ranks, np.full(n, lo), np.full(n, hi), dtype)
@@ -82,9 +88,14 @@ def _inputs(
 
 
 def _contract(
-    collective: str, n: int, intervals: Sequence[tuple[int, int, int]], root: int, divisor: int
+    collective: str,
+    layout: Layout,
+    intervals: Sequence[tuple[int, int, int]],
+    root: int,
+    divisor: int,
 ) -> Contract:
-    ranks = range(n)
+    """The contract; of equal machines that are folded, as if there were no others."""
+    ranks = range(len(layout.ranks))
     if collective == "reduce":
         return Contract.reduce(ranks, intervals, root, divisor)
     if collective == "reduce_scatter":

@@ -22,11 +22,11 @@ from simreduce.errors import (
 )
 from simreduce.plan import Kind, Plan, verify_part, wrong_elements
 from simreduce.setup import Setup
-from simreduce.strategy import SUMMING, Strategy
+from simreduce.strategy import SUMMING, Strategy, proved_on_few
 from simreduce.strategy.automatic import AUTOMATIC
 from simreduce.topology import Folded, Topology
 from simreduce.tune.bounds import HUGE, Later, Run, simulate_quick, simulate_up_to
-from simreduce.tune.folding import folded, folded_alike, proved_on_few, unfolded
+from simreduce.tune.folding import folded, folded_alike, unfolded
 from simreduce.workload import Gradient, Workload
 
 T = TypeVar("T")

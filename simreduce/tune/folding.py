@@ -5,17 +5,10 @@ from __future__ import annotations
 from dataclasses import replace
 
 from simreduce.engine import CALM
-from simreduce.errors import NotFoldable, PlanTooLarge, StrategyError, TopologyError
-from simreduce.layouts import Decide, Decision, Layout, layout
-from simreduce.plan import verify, wrong_elements
+from simreduce.errors import NotFoldable, PlanTooLarge, TopologyError
+from simreduce.layouts import layout
 from simreduce.setup import Setup
-from simreduce.strategy import Strategy, compile_plan
 from simreduce.topology import Folded, Topology, fold
-from simreduce.workload import Workload
-
-PROVED_ON = (4, 3, 2)
-"""Numbers of machines to prove a folded plan's strategy on; the first that it accepts counts."""
-
 
 MOST_UNFOLDED = 1 << 15
 """GPUs in machines of several, each of which takes 60 kB and 2 ms of a core."""
@@ -76,39 +69,3 @@ def _on(setup: Setup, machine: Topology | Folded) -> Setup:
     """The setup on the same machine, folded or whole, with rings in the same order."""
     shape = replace(layout(machine), order=setup.layout.order)
     return setup.but(machine=machine, part=shape)
-
-
-def proved_on_few(strategy: Strategy, workload: Workload, shape: Layout) -> tuple[int, int]:
-    """The number of unfolded machines that `strategy` was proved on, and the wrong elements there.
-
-    Every rank has as large a part of the workload there as on the folded machines of `shape`.
-    """
-    refused: StrategyError | None = None
-    for machines in PROVED_ON:
-        if machines > shape.machines:
-            continue
-        parts = [
-            replace(g, elements=g.elements // shape.machines * machines) for g in workload.gradients
-        ]
-        few = replace(workload, gradients=tuple(parts))
-        small = replace(shape.few(machines), decide=_of_all(shape, machines))
-        try:
-            plan = compile_plan(strategy, few, small)
-        except StrategyError as error:
-            refused = error
-            continue
-        return machines, wrong_elements(verify(plan))
-    assert refused is not None  # noqa: S101 - two machines at least are folded
-    raise refused
-
-
-def _of_all(shape: Layout, few: int) -> Decide | None:
-    """What NCCL chooses on all machines of `shape`, for a few of them."""
-    decide = shape.decide
-    if decide is None:
-        return None
-
-    def of_all(_: tuple[str, ...], collective: str, nbytes: int, wanted: Decision) -> Decision:
-        return decide(shape.ranks, collective, nbytes // few * shape.machines, wanted)
-
-    return of_all

@@ -90,14 +90,17 @@ class ShardedMethod:
         """Whether no two collectives are ever in flight at once."""
         return self.replicas == 1 and self.sharding.streams == 1
 
+    def workload(self, key: Key) -> Workload:
+        """The tensor that a plan moves."""
+        return Workload(key.collective, (Gradient("shards", key.elements, key.dtype),))
+
     def plan(self, key: Key, *, keep: bool = False) -> Plan:
         """The plan of a collective. StrategyError for what its algorithm does not accept."""
         if key in self._known:
             return self._known[key]
-        workload = Workload(key.collective, (Gradient("shards", key.elements, key.dtype),))
         strategy = self.strategies[key.collective]
         plans = [
-            compile_collective(key.collective, strategy, workload, part)
+            compile_collective(key.collective, strategy, self.workload(key), part)
             for part in self._parts(key.collective)
         ]
         plan = plans[0] if len(plans) == 1 else side_by_side(plans, self.layout.devices)

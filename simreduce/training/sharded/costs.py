@@ -7,16 +7,22 @@ from dataclasses import dataclass
 
 import simpy
 
-from simreduce.engine import Fabric
+from simreduce.engine import CALM, Fabric
+from simreduce.errors import NotFoldable, TopologyError
 from simreduce.plan import verify, wrong_elements
 from simreduce.setup import Setup
+from simreduce.strategy import compile_collective, proved_on_few
+from simreduce.topology import fold
 from simreduce.training.sharded.collectives import Key, ShardedMethod
+
+FOLDED_FROM = 64
+"""Of so many ranks, one of equal machines stands for all."""
 
 
 @dataclass(frozen=True, slots=True)
 class Cost:
     """One plan: its time alone on the machine, wrong elements, digest, and the links and queues
-    that it uses, by number.
+    that it uses, by number, unless it is alone anyway.
     """
 
     seconds: float
@@ -32,10 +38,45 @@ class Cost:
 
 def measure_costs(method: ShardedMethod, setup: Setup, *, keep: bool) -> dict[Key, Cost]:
     """The cost of every plan of a step. Plans are large: unless it is to `keep` them, there is one
-    at a time.
+    at a time, and where many machines are equal one of them stands for all.
     """
     numbers: dict[str, int] = {}
-    return {key: _cost(method, key, setup, numbers, keep=keep) for key in method.distinct}
+    one = None if keep else _fold(method, setup)
+    costs = {}
+    for key in method.distinct:
+        found = _folded_cost(method, key, one) if one is not None else None
+        costs[key] = found or _cost(method, key, setup, numbers, keep=keep)
+    return costs
+
+
+def _fold(method: ShardedMethod, setup: Setup) -> Setup | None:
+    """The setup with its equal machines as one, if there are many ranks, all in one group; None if
+    one cannot stand for all.
+    """
+    shape = setup.layout
+    whole = method.group == shape.n == len(setup.topology.devices) and not shape.order
+    if not whole or shape.n < FOLDED_FROM or setup.disturbance != CALM:
+        return None
+    try:
+        return setup.but(machine=fold(setup.topology), part=None)
+    except TopologyError:
+        return None
+
+
+def _folded_cost(method: ShardedMethod, key: Key, one: Setup) -> Cost | None:
+    """The cost of a plan of equal machines, proved on few of them; None if its algorithm does not
+    do the same on each.
+    """
+    strategy, workload = method.strategies[key.collective], method.workload(key)
+    try:
+        plan = compile_collective(key.collective, strategy, workload, one.layout)
+    except NotFoldable:
+        return None
+    env = simpy.Environment()
+    fabric = Fabric(env, one.machine, one.constants_of(plan), one.runtime)
+    env.run(until=fabric.submit(plan))
+    _, wrong = proved_on_few(strategy, workload, one.layout)
+    return Cost(float(env.now), wrong, plan.digest, frozenset(), frozenset())
 
 
 def _cost(
