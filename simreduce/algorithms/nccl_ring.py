@@ -8,7 +8,7 @@ import numpy as np
 
 from simreduce.algorithms.family import Connect, Knobs, everyones, parts
 from simreduce.algorithms.nccl_lanes import Lane, join, lanes, pieces, step_bytes
-from simreduce.algorithms.nccl_stream import connect, part_count
+from simreduce.algorithms.nccl_stream import connect, on_all_machines, part_count
 from simreduce.algorithms.ring import all_gather_pieces, reduce_scatter_pieces
 from simreduce.arrays import Ints
 from simreduce.layouts import Decision
@@ -54,7 +54,7 @@ def reduce_scatter(
     for way, lane in lanes(ways, how.channels):
         order = np.array(way)
         own, pull = _cut(lane, whole, how, 2 * b.machines, machine[order])
-        own, last = own[:, order][:, :, _everywhere(order, b.machines)], lane.channel + LAST
+        own, last = own[:, order][:, :, on_all_machines(order, b.machines)], lane.channel + LAST
         sums = reduce_scatter_pieces(b, own, lane.channel, after, last=last, connect=pull)
         made.append(sums[:, np.argsort(order), None])
     return join(b, made)
@@ -73,19 +73,14 @@ def all_gather(
     every = everyones(given[None], Knobs(machines=b.machines))[0, :, None]
     for way, lane in lanes(ways, how.channels):
         order = np.array(way)
-        everywhere, last = _everywhere(order, b.machines), lane.channel + LAST
+        everyone, last = on_all_machines(order, b.machines), lane.channel + LAST
         own, pull = _cut(lane, given[:, None], how, n * b.machines, machine[order])
         # As many copies as there, so that it is cut into as many parts.
         chunks, _ = _cut(lane, every, how, n, machine[order])
-        own, chunks = b.slices(own[:, order, 0]), chunks[:, everywhere, 0]
+        own, chunks = b.slices(own[:, order, 0]), chunks[:, everyone, 0]
         found = all_gather_pieces(b, own, chunks, lane.channel, after, last=last, connect=pull)
-        made.append(found[:, np.argsort(order)][:, :, np.argsort(everywhere)])
+        made.append(found[:, np.argsort(order)][:, :, np.argsort(everyone)])
     return join(b, made)
-
-
-def _everywhere(order: Ints, machines: int) -> Ints:
-    """An order of the ranks of one machine, machine by machine."""
-    return (np.arange(machines)[:, None] * len(order) + order).ravel()
 
 
 def _cut(

@@ -33,6 +33,11 @@ def machine_of(layout: Layout, values: Values) -> Ints:
     return np.array([task[rank] for rank in values.device.tolist()])
 
 
+def on_all_machines(order: Ints, machines: int) -> Ints:
+    """An order of the ranks of one of equal machines, machine after machine."""
+    return (np.arange(machines)[:, None] * len(order) + order).ravel()
+
+
 def part_count(values: Values, how: Decision, chunks: int, most: int) -> int:
     """In how many parts, `most` or fewer, each of a channel's `chunks` moves on between GPUs."""
     if how.protocol == "simple":

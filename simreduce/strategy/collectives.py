@@ -78,6 +78,8 @@ def _inputs(
 ) -> Values:
     """The inputs of every rank, or of those of the first of equal machines."""
     n, ranks = layout.n, np.arange(len(layout.ranks))
+    if layout.machines > 1 and (hi - lo) % n:
+        raise NotFoldable(f"{hi - lo} elements are no {n} equal parts; try a size that {n} divides")
     if collective in ("all_gather", "all_to_all", "send_receive"):
         edges = lo + (hi - lo) * np.arange(n + 1) // n
         return b.inputs(ranks, edges[ranks], edges[ranks + 1], dtype)

@@ -47,5 +47,7 @@ def test_what_is_not_the_same_on_every_machine_is_not_folded(collective, name):
     work = Workload("w", (Gradient("w", 800),))
     with pytest.raises(NotFoldable, match=name):
         compile_collective(collective, parse_strategy(name, collective), work, one.layout)
+    with pytest.raises(NotFoldable, match="801 elements are no 8 equal parts"):
+        compile_collective(collective, "ring", Workload("w", (Gradient("w", 801),)), one.layout)
     with pytest.raises(NotFoldable, match="all_to_all"):
         compile_collective("all_to_all", "pairwise", work, one.layout)
