@@ -719,3 +719,23 @@ def test_a_closed_stdout_is_no_traceback(command):
     )
 
     assert "" == done.stderr
+
+
+def test_all_simulates_what_cannot_win(simreduce, small, monkeypatch):
+    """Without it, rows below say what such strategies take at least, in tables and documents."""
+    monkeypatch.setattr("simreduce.tune.bounds.LONG", 20)
+    monkeypatch.setattr("simreduce.tune.bounds.BATCH", 2)
+    monkeypatch.setattr("simreduce.tune.rank.FIRST", 2)
+    scenario = ("run", small, "--workers", "1")
+    bench = ("bench", "full:8", "--algo", "all", "-b", "1M", "--workers", "1")
+    for command, column in ((scenario, "#"), (bench, "size")):
+        cut, whole = simreduce(*command), simreduce(*command, "--all")
+        document = json.loads(simreduce(*command, "--json").out)
+
+        assert (0, 0) == (cut.status, whole.status)
+        assert column in cut.out
+        assert len(document["bounded"]) == sum(" >=" in line for line in cut.out.splitlines()) - (
+            "Rows with >=" in cut.out or "rows with >=" in cut.out
+        )
+        assert document["bounded"]
+        assert not json.loads(simreduce(*command, "--all", "--json").out)["bounded"]

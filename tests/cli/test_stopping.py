@@ -199,3 +199,31 @@ def test_a_command_that_is_stopped_before_its_first_result_says_so(simreduce, sc
 
     assert (130, "") == (status, out)
     assert "simreduce: stopped before there was a result" == err.strip()
+
+
+def test_on_a_terminal_what_is_known_stands_above_the_line_and_disappears(monkeypatch, capsys):
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
+    monkeypatch.setattr(progress, "_BLINK", 0.0)
+    rows: list[str] = []
+    with progress.Progress("made {} of {} things", lambda: rows) as told:
+        rows += ["one", "x" * 500]
+        told(1, 3)
+        told(2, 3)
+    said = capsys.readouterr().err
+    first, second, end = said.split("\r\033[2A\033[J")
+
+    lines = first.removeprefix("\r\033[K").splitlines()
+    assert ["one", "made 1 of 3 things, 0 s"] == [lines[0], lines[2]]
+    assert len(lines[1]) < 200
+    assert second.endswith("made 2 of 3 things, 0 s")
+    assert "" == end
+
+
+def test_a_notice_removes_the_line_of_progress_first(monkeypatch, capsys):
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
+    with progress.Progress("made {} of {} things") as told:
+        told(1, 3)
+        progress.say("a notice")
+    said = capsys.readouterr().err
+
+    assert "made 1 of 3 things, 0 s\r\033[Ka notice\n" in said
