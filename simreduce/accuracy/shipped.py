@@ -126,8 +126,10 @@ def _rounded(values: Mapping[str, float]) -> dict[str, float]:
     """Three digits: more would say what the data cannot."""
 
     def rounded(name: str, value: float) -> float:
-        if unit_of(name) == "time":  # as it is written, in us
+        if unit_of(name) == "time":  # as they are written
             return units.duration(f"{value * 1e6:.3g} us")
+        if unit_of(name) == "rate":
+            return units.bandwidth(f"{value / 1e9:.3g} GB/s")
         return float(f"{value:.3g}")
 
     return {name: rounded(name, value) for name, value in values.items() if np.isfinite(value)}

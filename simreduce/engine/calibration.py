@@ -78,7 +78,7 @@ _EFFICIENCY = {
 }
 
 
-_JOIN = {"simple": 0.0, "ll": 2.3e-6, "ll128": 2.3e-6}
+_JOIN = {"simple": 0.0, "ll": 2.3 * 1e-6, "ll128": 2.3 * 1e-6}
 """By NCCL's own table a hop of a tree over a network takes 5.0 us by LL, one of a ring 2.7;
 NVIDIA/nccl src/graph/tuning.cc. The same work is done by LL128.
 """
