@@ -67,22 +67,28 @@ def export(
     faults = Faults()
     faults.attempt("", find_target, target)
     if out is not None:
-        faults.attempt("--out", _check_folder, out)
+        faults.attempt("--out", check_folder, out)
     faults.raise_any()
     files = files_for(target, _choice(target, question, algo, method, workers, given))
     if out is None:
         _print(files)
         return
-    folder = Path(out)
+    for place in write_folder(out, files):
+        click.echo(place)
+
+
+def write_folder(path: str, files: Mapping[str, str]) -> list[Path]:
+    """Write files to a folder, which is made if it is not there. Returns their paths."""
+    folder = Path(path)
     folder.mkdir(exist_ok=True)
     for name in files:
         check_place(str(folder / name))
     for name, text in files.items():
         write_file(str(folder / name), [text])
-        click.echo(folder / name)
+    return [folder / name for name in files]
 
 
-def _check_folder(path: str) -> None:
+def check_folder(path: str) -> None:
     """Raises InputError unless the folder is there, or could be made."""
     folder = Path(path)
     try:

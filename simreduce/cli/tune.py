@@ -7,6 +7,7 @@ from typing import Any
 
 import click
 
+from simreduce.cli.export import check_folder, write_folder
 from simreduce.cli.group import command
 from simreduce.cli.options import (
     as_json,
@@ -22,6 +23,7 @@ from simreduce.cli.setups import read_scenario
 from simreduce.errors import InputError
 from simreduce.formats import Faults
 from simreduce.report.tuned import sensitivity_plot, tuned_document, tuned_text
+from simreduce.tune.search.hand_over import files_of
 from simreduce.tune.search.spaces import OBJECTIVES, TARGETS, check_target
 from simreduce.tune.search.tune import read_objective, tune as find_best
 
@@ -59,6 +61,9 @@ _DEFAULT = "pytorch"
     metavar="DEVICE=FACTOR",
     help="Slow DEVICE down by FACTOR, its links included. Repeatable.",
 )
+@click.option(
+    "--out", default=None, metavar="DIR", help="Write what to paste to this folder; default: print."
+)
 @workers_option
 @picture_options("Also draw the time over the size of buckets", ("plot", "plot"))
 @as_json
@@ -67,6 +72,7 @@ def tune(
     target: str,
     objective: str | None,
     fp16: bool,
+    out: str | None,
     workers: int | None,
     svg: str | None,
     png: str | None,
@@ -82,6 +88,8 @@ def tune(
     faults = Faults()
     faults.attempt("", check_pictures, svg, png, as_json=as_json, plot=True)
     faults.attempt("", check_target, target)
+    if out is not None:
+        faults.attempt("--out", check_folder, out)
     calm: dict[str, Any] = {"jitter": None, "seed": None, "fault": ()}
     own: dict[str, Any] = {"runtime": None, "gpu_indices": None, "faithful": None}
     question = read_scenario(faults, scenario, **own, **calm, **given)
@@ -98,10 +106,13 @@ def tune(
             workers=workers or os.cpu_count() or 1,
             progress=progress,
         )
+    files = files_of(found)
+    places = [] if out is None else write_folder(out, files)
     if as_json:
-        echo_json(tuned_document(found, {}))
+        echo_json(tuned_document(found, files))
     else:
-        echo_beside(tuned_text(found, {}), svg, png)
+        shown = tuned_text(found, files if out is None else {})
+        echo_beside("\n".join([shown, *map(str, places)]), svg, png)
     if (svg or png) and found.curve:
         write_plot(sensitivity_plot(found), svg, png)
     return 130 if found.stopped else 0

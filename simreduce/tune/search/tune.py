@@ -5,13 +5,18 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
+from math import inf
 
 from simreduce.engine import NCCL
-from simreduce.errors import InputError
+from simreduce.errors import InputError, StrategyError
 from simreduce.scenario import Scenario
+from simreduce.strategy.automatic import select_cross_device_ops
+from simreduce.tune.search.best_first import Tried
 from simreduce.tune.search.by_nccl import EFFORT, NcclSearch, Point
+from simreduce.tune.search.by_plans import PlanSearch, can_be_told, is_right, settings_of
 from simreduce.tune.search.setting import Setting, evaluate
-from simreduce.tune.search.spaces import OBJECTIVES, STEP, nccl_space
+from simreduce.tune.search.spaces import BY_NCCL, BY_PLANS, OBJECTIVES, STEP, nccl_space
+from simreduce.tune.search.timeline import read_clock
 from simreduce.tune.search.tuned import Place, Tuned, merge, sureness_of
 from simreduce.tune.steps import NO_STEP
 from simreduce.workers import in_processes
@@ -40,36 +45,13 @@ def tune(
     Raises InputError where the question makes no sense.
     """
     objective = read_objective(scenario, objective)
-    scenario = scenario.but(runtime=NCCL)
-    space = nccl_space(target, scenario, objective, half=half)
-    first = Setting(f"nccl{space.default.text}")
-    search = NcclSearch(scenario, objective, space.packings, space.cycles, effort=effort)
-    outcome, stopped = search.outcome, False
-    default = evaluate(scenario, objective, first)
-    outcome.seconds[Point(space.default, told=False)] = default.seconds
-    search.settings[Point(space.default, told=False)] = first
-    try:
-        search.run(workers, progress)
-    except KeyboardInterrupt:
-        stopped = True
-    rows = merge({search.settings[point]: time for point, time in outcome.seconds.items()})
-    best = min(rows, key=lambda row: (row.seconds, row.setting.simplicity))
-    calls = [size.nbytes for size in space.default.calls]
-    found = Tuned(
-        scenario=scenario,
-        target=target,
-        objective=objective,
-        rows=rows,
-        default=next(row for row in rows if row.setting == first),
-        points=search.points,
-        calls=search.calls.counted,
-        bound=min(outcome.bound, best.seconds),
-        floor=max(_floor(scenario, half=half), search.clock.compute) + search.clock.update,
-        base=search.clock.compute + search.clock.update,
-        sureness=sureness_of(scenario, calls),
-        stopped=stopped,
-    )
-    return found if stopped else replace(found, curve=_curve(search, found, workers))
+    found = None
+    if target in BY_NCCL:
+        found = _by_nccl(scenario, target, objective, half, workers, effort, progress)
+    if target in BY_PLANS and not (found and found.stopped):
+        found = _by_plans(scenario, target, objective, half, workers, progress, found)
+    assert found is not None  # noqa: S101 - a target has one of the two
+    return found
 
 
 def read_objective(scenario: Scenario, objective: str) -> str:
@@ -78,7 +60,123 @@ def read_objective(scenario: Scenario, objective: str) -> str:
         raise InputError(f"objective: must be one of {', '.join(OBJECTIVES)}, got {objective!r}")
     if objective == STEP and scenario.step is None:
         raise InputError(f"{scenario.name}: {NO_STEP}")
+    if scenario.step is not None and scenario.step.mode and objective != OBJECTIVES[0]:
+        raise InputError(f"{scenario.name}: step.variable_update says how to reduce; leave it out")
     return objective or (STEP if scenario.step else OBJECTIVES[0])
+
+
+def _by_nccl(
+    scenario: Scenario,
+    target: str,
+    objective: str,
+    half: bool,
+    workers: int,
+    effort: int,
+    progress: Progress,
+) -> Tuned:
+    """The best of packings and choices of NCCL, on NCCL's own runtime."""
+    scenario = scenario.but(runtime=NCCL)
+    space = nccl_space(target, scenario, objective, half=half)
+    first, told = Setting(f"nccl{space.default.text}"), Point(space.default, told=False)
+    search = NcclSearch(scenario, objective, space.packings, space.cycles, effort=effort)
+    search.outcome.seconds[told] = _default(scenario, objective, first).seconds
+    search.settings[told] = first
+    stopped = False
+    try:
+        search.run(workers, progress)
+    except KeyboardInterrupt:
+        stopped = True
+    outcome = search.outcome
+    rows = merge({search.settings[point]: time for point, time in outcome.seconds.items()})
+    found = Tuned(
+        scenario=scenario,
+        target=target,
+        objective=objective,
+        rows=rows,
+        default=next(row for row in rows if row.setting == first),
+        points=search.points,
+        calls=search.calls.counted,
+        bound=outcome.bound,
+        floor=max(_floor(scenario, half=half), search.clock.compute) + search.clock.update,
+        base=search.clock.compute + search.clock.update,
+        sureness=sureness_of(scenario, [size.nbytes for size in space.default.calls]),
+        stopped=stopped,
+    )
+    return found if stopped else replace(found, curve=_curve(search, found, workers))
+
+
+def _by_plans(
+    scenario: Scenario,
+    target: str,
+    objective: str,
+    half: bool,
+    workers: int,
+    progress: Progress,
+    before: Tuned | None,
+) -> Tuned:
+    """The best of all algorithms that the target knows, after what NCCL's search has found."""
+    settings = settings_of(scenario, target, half=half)
+    if not settings and before is None:
+        raise InputError(
+            f"{target} has no setting for any strategy on {scenario.setup.machine.name}"
+        )
+    limit = before.best.seconds if before else inf
+    search = PlanSearch(scenario, objective, target, settings, limit)
+    outcome, stopped = search.outcome, False
+    first = None if before else _first(scenario, target, settings)
+    if first is not None:
+        outcome.seconds[first] = _default(scenario, objective, first).seconds
+    try:
+        search.run(workers, progress)
+    except KeyboardInterrupt:
+        stopped = True
+    right = {s: t for s, t in outcome.seconds.items() if t < inf}
+    while right and not is_right(scenario, best := min(right, key=right.__getitem__)):
+        del right[best]
+    own = merge(right)
+    bound = min([outcome.bound, *(row.seconds for row in own[:1])])
+    if before is not None:
+        rows = tuple(sorted((*before.rows, *own), key=lambda row: row.seconds))
+        return replace(
+            before,
+            scenario=scenario,
+            rows=rows,
+            points=before.points + len(search.settings),
+            bound=min(before.bound, max(bound, 0.0)),
+            curve=before.curve if rows[0] in before.rows else (),
+            stopped=stopped,
+        )
+    clock = read_clock(scenario.but(runtime=NCCL), objective)
+    return Tuned(
+        scenario=scenario,
+        target=target,
+        objective=objective,
+        rows=own,
+        default=next((row for row in own if row.setting == first), own[-1]),
+        points=len(search.settings),
+        calls=0,
+        bound=bound,
+        floor=max(_floor(scenario, half=half), clock.compute) + clock.update,
+        base=clock.compute + clock.update,
+        stopped=stopped,
+    )
+
+
+def _default(scenario: Scenario, objective: str, setting: Setting) -> Tried:
+    """What the default takes; StrategyError if the machine refuses it."""
+    found = evaluate(scenario, objective, setting)
+    if found.seconds == inf:
+        raise StrategyError(f"{setting.strategy}: the default has no plan on this machine")
+    return found
+
+
+def _first(scenario: Scenario, target: str, settings: list[Setting]) -> Setting | None:
+    """What TensorFlow does unless told: its own choice, or the copies of tf_cnn_benchmarks."""
+    own = (
+        "copy_to_gpus" if target != "tensorflow" else select_cross_device_ops(scenario.setup.layout)
+    )
+    found = Setting(own)
+    return found if can_be_told(target, scenario, found) else next(iter(settings), None)
 
 
 def _floor(scenario: Scenario, *, half: bool) -> float:
@@ -93,15 +191,13 @@ def _floor(scenario: Scenario, *, half: bool) -> float:
 
 
 def _curve(search: NcclSearch, found: Tuned, workers: int) -> tuple[Place, ...]:
-    """Times of other sizes of buckets, all else as in the best setting."""
+    """Times of other sizes of buckets, all else as in the best setting. Where plans are so large
+    that the effort is spent, they are bounds.
+    """
     own = next(p for p, s in search.settings.items() if s == found.best.setting)
     words = own.packing.text.partition(",")[2]
     alike = sorted(
-        (
-            packing
-            for packing in search.packings
-            if packing.knob and packing.text.partition(",")[2] == words
-        ),
+        (p for p in search.packings if p.knob and p.text.partition(",")[2] == words),
         key=lambda packing: packing.knob,
     )
     if own.packing not in alike:
@@ -109,11 +205,17 @@ def _curve(search: NcclSearch, found: Tuned, workers: int) -> tuple[Place, ...]:
     at = alike.index(own.packing)
     some = alike[max(at - _CURVE // 2, 0) : at + _CURVE // 2 + 1]
     known = {row.setting: row.seconds for row in found.rows}
-    settings = [replace(found.best.setting, strategy=f"nccl{packing.text}") for packing in some]
+    settings = [replace(found.best.setting, strategy=f"nccl{p.text}") for p in some]
     unknown = [setting for setting in settings if setting not in known]
-    work = partial(evaluate, search.scenario, search.objective)
-    times = zip(unknown, in_processes(work, unknown, workers), strict=True)
-    known |= {setting: tried.seconds for setting, tried in times}
+    if search.spent <= search.effort / 2:
+        work = partial(evaluate, search.scenario, search.objective)
+        times = zip(unknown, in_processes(work, unknown, workers), strict=True)
+        known |= {setting: tried.seconds for setting, tried in times}
     return tuple(
-        Place(packing.knob, known[setting]) for packing, setting in zip(some, settings, strict=True)
+        Place(
+            p.knob,
+            known.get(setting, search.clock.bound(p, search.calls.least)),
+            exact=setting in known,
+        )
+        for p, setting in zip(some, settings, strict=True)
     )
