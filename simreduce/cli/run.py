@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import os
-from importlib import import_module
 from typing import Any
 
 import click
 
-from simreduce.cli.devices import DEVICES, device_options, given as typed_of
+from simreduce.cli.devices import DEVICES
 from simreduce.cli.group import command
+from simreduce.cli.measuring import measure_options, read_devices
 from simreduce.cli.options import all_option, as_json, echo_json, workers_option
 from simreduce.cli.progress import Progress
 from simreduce.cli.setups import read_scenario, setup_options
@@ -26,21 +26,7 @@ from simreduce.tune.rank import Row, rank
 @setup_options("the scenario's", "the scenario's")
 @workers_option
 @all_option
-@click.option(
-    "--measure",
-    type=click.IntRange(1),
-    default=None,
-    metavar="K",
-    help="Then time the best K on real devices, which settles what is nearly equal.",
-)
-@click.option(
-    "-n",
-    "--iters",
-    type=click.IntRange(1),
-    default=None,
-    help="With --measure: time so many steps of each; default: what some seconds have room for.",
-)
-@device_options
+@measure_options
 @as_json
 def run(
     scenario: str,
@@ -59,21 +45,11 @@ def run(
 
     On Ctrl-C or SIGTERM, prints the strategies so far and exits with status 130.
     """
-    options = {name: given.pop(name) for name in DEVICES}
     faults = Faults()
     texts = strategy_texts(faults, algo)
+    chosen = {name: given.pop(name) for name in DEVICES}
     question = read_scenario(faults, scenario, strategies=texts, **given)
-    devices = None
-    if measure is None:
-        for option in typed_of([*options, "iters"]):
-            faults.add(option, "only --measure needs devices")
-    else:
-        # Only now, as it knows TensorFlow's side of everything, which ranking does not need.
-        real = import_module("simreduce_validate.remeasure")
-        devices = faults.attempt("", real.read, question, **options)
-        if given["slow"] or given["fault"] or given["jitter"] not in (None, "0"):
-            why = "devices are as they are; leave out --jitter, --slow and --fault"
-            faults.add("--measure", why)
+    real, devices = read_devices(faults, question, measure, {**given, **chosen})
     if faults.problems or question is None:
         raise InputError(faults.problems)
     known: list[Row] = []
@@ -93,7 +69,7 @@ def run(
         click.echo(ranking_table(ranking))
     # What was simulated is shown even if measuring fails.
     try:
-        if measure is not None and not ranking.untried:
+        if real is not None and not ranking.untried:
             document["measured"] = None
             found = real.remeasure(ranking, measure, devices, iters)
             wrong |= any(row.faults for row in found.rows)

@@ -7,8 +7,10 @@ from typing import Any
 
 import click
 
+from simreduce.cli.devices import DEVICES
 from simreduce.cli.export import check_folder, write_folder
 from simreduce.cli.group import command
+from simreduce.cli.measuring import measure_options, read_devices
 from simreduce.cli.options import (
     as_json,
     calibration_option,
@@ -23,8 +25,8 @@ from simreduce.cli.setups import read_scenario
 from simreduce.errors import InputError
 from simreduce.formats import Faults
 from simreduce.report.tuned import sensitivity_plot, tuned_document, tuned_text
-from simreduce.tune.search.hand_over import files_of
-from simreduce.tune.search.spaces import OBJECTIVES, TARGETS, check_target
+from simreduce.tune.search.hand_over import files_of, ranking_of
+from simreduce.tune.search.spaces import OBJECTIVES, STEP, TARGETS, check_target
 from simreduce.tune.search.tune import read_objective, tune as find_best
 
 _DEFAULT = "pytorch"
@@ -65,6 +67,7 @@ _DEFAULT = "pytorch"
     "--out", default=None, metavar="DIR", help="Write what to paste to this folder; default: print."
 )
 @workers_option
+@measure_options
 @picture_options("Also draw the time over the size of buckets", ("plot", "plot"))
 @as_json
 def tune(
@@ -73,6 +76,8 @@ def tune(
     objective: str | None,
     fp16: bool,
     out: str | None,
+    measure: int | None,
+    iters: int | None,
     workers: int | None,
     svg: str | None,
     png: str | None,
@@ -92,9 +97,13 @@ def tune(
         faults.attempt("--out", check_folder, out)
     calm: dict[str, Any] = {"jitter": None, "seed": None, "fault": ()}
     own: dict[str, Any] = {"runtime": None, "gpu_indices": None, "faithful": None}
+    chosen = {name: given.pop(name) for name in DEVICES}
     question = read_scenario(faults, scenario, **own, **calm, **given)
+    real, devices = read_devices(faults, question, measure, {**given, **chosen})
     if question is not None:
-        faults.attempt("--objective", read_objective, question, objective or "")
+        shortened = faults.attempt("--objective", read_objective, question, objective or "")
+        if measure is not None and shortened == STEP:
+            faults.add("--measure", "devices time an all-reduce; give --objective time")
     if faults.problems or question is None:
         raise InputError(faults.problems)
     with Progress("simulated or excluded {} of {} settings") as progress:
@@ -108,11 +117,22 @@ def tune(
         )
     files = files_of(found)
     places = [] if out is None else write_folder(out, files)
-    if as_json:
-        echo_json(tuned_document(found, files))
-    else:
+    document = tuned_document(found, files) if as_json else {}
+    if not as_json:
         shown = tuned_text(found, files if out is None else {})
         echo_beside("\n".join([shown, *map(str, places)]), svg, png)
+    faulty = False
+    # What was found is shown even if measuring fails.
+    try:
+        if real is not None and not found.stopped:
+            measured = real.remeasure(ranking_of(found, measure or 1), measure, devices, iters)
+            faulty = any(row.faults for row in measured.rows)
+            document["measured"] = real.document(measured)["measured"]
+            if not as_json:
+                echo_beside(real.table(measured), svg, png)
+    finally:
+        if as_json:
+            echo_json(document)
     if (svg or png) and found.curve:
         write_plot(sensitivity_plot(found), svg, png)
-    return 130 if found.stopped else 0
+    return 130 if found.stopped else int(faulty)

@@ -81,6 +81,9 @@ def _searched(found: Tuned) -> str:
     if found.calls:
         simulated += f" and {units.plural(found.calls, 'single call')}"
     points = f"{found.points:,} settings: {simulated} simulated"
+    if found.composed:
+        calls = units.plural(found.calls, "simulated call")
+        points = f"{found.points:,} settings: {units.plural(plans, what)} composed of {calls}"
     if found.stopped:
         return f"{points}, then stopped"
     if not found.complete:
@@ -178,6 +181,7 @@ def tuned_document(found: Tuned, files: Mapping[str, str]) -> dict[str, Any]:
         "calls": found.calls,
         "complete": found.complete,
         "stopped": found.stopped,
+        "composed": found.composed,
         "bound_us": found.bound * 1e6,
         "floor_us": found.floor * 1e6,
         "flat": None if flat is None else {"from_bytes": flat[0], "to_bytes": flat[1]},

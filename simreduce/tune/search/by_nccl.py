@@ -11,11 +11,21 @@ from typing import Any
 
 import numpy as np
 
+from simreduce.layouts import Decision
 from simreduce.nccl import facts
 from simreduce.nccl.tuner import Rule
 from simreduce.scenario import Scenario
 from simreduce.tune.search.best_first import Outcome, Tried, search
-from simreduce.tune.search.calls import Asked, Calls, Known, Size, decisions, simulate_call
+from simreduce.tune.search.calls import (
+    MANY,
+    Asked,
+    Calls,
+    Known,
+    Size,
+    decisions,
+    machines,
+    simulate_call,
+)
 from simreduce.tune.search.packings import Packing
 from simreduce.tune.search.ranges import boundaries, partition
 from simreduce.tune.search.setting import Setting, evaluate
@@ -138,6 +148,8 @@ class NcclSearch:
         """
         for point in points:
             self.settings[point] = self._setting(point, do)
+        if self.composed:
+            return [self._compose(point, do) for point in points]
         known = {self.settings[p]: Tried(seconds) for p, seconds in self.outcome.seconds.items()}
         asked = [setting for p in points if (setting := self.settings[p]) not in known]
         asked = list(dict.fromkeys(asked))
@@ -146,6 +158,37 @@ class NcclSearch:
         self.tried += len(asked)
         known |= dict(zip(asked, found, strict=True))
         return [known[self.settings[point]] for point in points]
+
+    @property
+    def composed(self) -> bool:
+        """Whether plans are so large that their times are composed of those of their calls. That is
+        exact but for copies into and out of buckets, which take longer where they meet.
+        """
+        return machines(self.scenario.setup) >= MANY
+
+    def _compose(self, point: Point, do: Do) -> Tried:
+        """The time of a point by the times of its calls."""
+        chosen = {size: self._chosen(point, size) for size in point.packing.calls}
+        self.calls.ask([Asked(how, size) for size, how in chosen.items()], do)
+        self.tried += 1
+        known = self.calls.known
+        return Tried(self.clock.bound(point.packing, lambda size: known[chosen[size], size]))
+
+    def _chosen(self, point: Point, size: Size) -> Decision:
+        """What NCCL does with a call: what it is told by rules, or what it chooses."""
+        rules = self.settings[point].rules
+        rule = next((r for r in rules if r.most is None or size.nbytes <= r.most), None)
+        own = self.calls.own(size)
+        if rule is None:
+            return own
+        return Decision(rule.algorithm, rule.protocol, rule.channels, own.step)
+
+    def first(self, workers: int, point: Point) -> Setting:
+        """Simulate a point before the search."""
+        with rounds(partial(_work, self.scenario, self.objective), workers) as do:
+            [tried] = self._simulate(do, [point])
+        self.outcome.seconds[point] = tried.seconds
+        return self.settings[point]
 
     def _setting(self, point: Point, do: Do) -> Setting:
         rules = self.rules(point.packing, do) if point.told else ()

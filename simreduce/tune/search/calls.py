@@ -37,6 +37,9 @@ from simreduce.workload import Gradient, Workload
 SLACK = {"ring": 0.97, "tree": 0.8, "nvls": 0.97, "nvlstree": 0.97}
 """The factor of bounds from other sizes, by algorithm."""
 
+_NEAR = 4
+"""Times `REFERENCE` that the first call may have."""
+
 _WHOLE = 1 << 14
 """Bytes for each rank from which chunks are so many that resources carry bytes in proportion."""
 
@@ -217,8 +220,10 @@ class Calls:
         return seconds[at], self.choices[at]
 
     def first(self, sizes: Iterable[Size], do: Do) -> None:
-        """Simulate every decision once, at a small size."""
+        """Simulate every decision once, at a small size: one of these, if one is small."""
         some = min(sizes, key=lambda size: abs(size.nbytes - REFERENCE))
+        if some.nbytes > _NEAR * REFERENCE:
+            some = Size(REFERENCE // dtypes.SIZES[some.dtype], some.dtype)
         self.ask([Asked(how, some) for how in self.choices], do)
 
     def settle(self, sizes: Iterable[Size], do: Do) -> None:
@@ -251,6 +256,7 @@ class Calls:
             self.spent += found.ops
             if not found.exact:
                 least = found.seconds * (SLACK[each.how.algorithm] if each.coarse else 1.0)
+                insort(self._near.setdefault(each.how, []), (each.size.nbytes, least))
                 self._least[key] = max(self._least.get(key, 0.0), least)
                 self._coarse.add(key)
                 continue

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 
 from simreduce.export import TARGETS, Choice, export, why_not
 from simreduce.strategy import parse_strategy
+from simreduce.tune.rank import Candidate, Ranking, evaluate
 from simreduce.tune.search.setting import Setting
 from simreduce.tune.search.tuned import Tuned
 
@@ -27,6 +28,27 @@ def files_of(found: Tuned) -> Mapping[str, str]:
     if setting.rules and name != _NCCL:
         files |= export(_NCCL, _choice(found, Setting(_NCCL, setting.rules)))
     return files
+
+
+def ranking_of(found: Tuned, most: int) -> Ranking:
+    """The best setting, what is worth measuring and the next, up to `most`, as a ranking for real
+    devices. Devices run strategies: of rules, only one for all sizes is one.
+    """
+    rows = dict.fromkeys((found.best, *found.worth_measuring(most), *found.rows))
+    texts = dict.fromkeys(text for row in rows if (text := _as_strategy(row.setting)))
+    tried = [evaluate(found.scenario, parse_strategy(text)) for text in [*texts][:most]]
+    candidates = [each for each in tried if isinstance(each, Candidate)]
+    return Ranking(found.scenario, tuple(sorted(candidates, key=lambda c: c.seconds)), ())
+
+
+def _as_strategy(setting: Setting) -> str:
+    """The strategy that says all of a setting; "" if none does."""
+    if setting.order or len(setting.rules) > 1:
+        return ""
+    for rule in setting.rules:
+        told = f"nccl:{rule.algorithm}+{rule.protocol}+channels={rule.channels}"
+        return told + setting.strategy.removeprefix("nccl")
+    return setting.strategy
 
 
 def _choice(found: Tuned, setting: Setting) -> Choice:

@@ -79,8 +79,9 @@ def _by_nccl(
     space = nccl_space(target, scenario, objective, half=half)
     first, told = Setting(f"nccl{space.default.text}"), Point(space.default, told=False)
     search = NcclSearch(scenario, objective, space.packings, space.cycles, effort=effort)
-    search.outcome.seconds[told] = _default(scenario, objective, first).seconds
-    search.settings[told] = first
+    search.first(workers, told)
+    if search.outcome.best == inf:
+        raise StrategyError(f"{first.strategy}: the default has no plan on this machine")
     stopped = False
     try:
         search.run(workers, progress)
@@ -89,6 +90,7 @@ def _by_nccl(
     outcome = search.outcome
     rows = merge({search.settings[point]: time for point, time in outcome.seconds.items()})
     found = Tuned(
+        composed=search.composed,
         scenario=scenario,
         target=target,
         objective=objective,
@@ -207,7 +209,7 @@ def _curve(search: NcclSearch, found: Tuned, workers: int) -> tuple[Place, ...]:
     known = {row.setting: row.seconds for row in found.rows}
     settings = [replace(found.best.setting, strategy=f"nccl{p.text}") for p in some]
     unknown = [setting for setting in settings if setting not in known]
-    if search.spent <= search.effort / 2:
+    if not search.composed and search.spent <= search.effort / 2:
         work = partial(evaluate, search.scenario, search.objective)
         times = zip(unknown, in_processes(work, unknown, workers), strict=True)
         known |= {setting: tried.seconds for setting, tried in times}

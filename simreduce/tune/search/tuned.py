@@ -15,6 +15,9 @@ from simreduce.tune.search.setting import Setting
 NEAR = 1.05
 """Times within this factor of the best count as flat."""
 
+_UNKNOWN = 1.5
+"""The factor of predictions of whose errors nothing is known."""
+
 
 @dataclass(frozen=True, slots=True)
 class Row:
@@ -60,7 +63,8 @@ class Tuned:
     `rows` are the settings that were simulated, fastest first. `points` is the size of the space;
     `calls` how many single calls were simulated for bounds. No point of the space takes less than
     `bound`; no all-reduce of the machine less than `floor`. `base` is what no setting changes: the
-    compute of a step. `stopped` says that Ctrl-C ended it.
+    compute of a step. `stopped` says that Ctrl-C ended it, `composed` that times are those of
+    single calls put together, as plans are huge.
     """
 
     scenario: Scenario
@@ -76,6 +80,7 @@ class Tuned:
     sureness: Sureness | None = None
     curve: tuple[Place, ...] = ()
     stopped: bool = False
+    composed: bool = False
 
     @property
     def best(self) -> Row:
@@ -112,12 +117,17 @@ class Tuned:
         found = []
         for row in self.rows:
             kind = _kind(row.setting)
-            if kind not in seen and not self.apart(row):
+            if kind not in seen and self._near(row):
                 seen.add(kind)
                 found.append(row)
         rest = [row for row in found if row.setting != self.default.setting][: most - 1]
         same = self.default.setting == self.best.setting
-        return (*rest, *(() if same or self.apart(self.default) else (self.default,)))
+        return (*rest, *(() if same or not self._near(self.default) else (self.default,)))
+
+    def _near(self, row: Row) -> bool:
+        """Whether a measurement may put a setting before the best."""
+        apart = self.apart(row)
+        return row.seconds < _UNKNOWN * self.best.seconds if apart is None else not apart
 
     @property
     def flat(self) -> tuple[int, int] | None:

@@ -10,11 +10,13 @@ import pytest
 
 from simreduce.errors import InputError
 from simreduce.nccl import Settings
-from simreduce.nccl.tuner import Rule
+from simreduce.nccl.tuner import Rule, read_tuner
 from simreduce.scenario import Scenario, load_scenario
 from simreduce.setup import Setup
+from simreduce.tune.rank import rank
 from simreduce.tune.search.by_nccl import NcclSearch
 from simreduce.tune.search.calls import Asked, Calls, Size, decisions, simulate_call, text_of
+from simreduce.tune.search.hand_over import files_of, ranking_of
 from simreduce.tune.search.packings import MIB, distinct
 from simreduce.tune.search.setting import Setting, evaluate
 from simreduce.tune.search.spaces import nccl_space
@@ -216,3 +218,73 @@ def test_a_spent_effort_leaves_a_bound():
 def test_a_step_needs_one():
     with pytest.raises(InputError, match="no \\[step\\]"):
         tune(problem(1), objective="step")
+
+
+def test_times_of_huge_machines_are_composed_of_calls(monkeypatch):
+    """Without copies, exactly what a simulation of the whole plan says."""
+    scenario = problem(6, machines=("dgx-a100x2",))
+    monkeypatch.setattr("simreduce.tune.search.by_nccl.MANY", 2)
+    found = tune(scenario, "pytorch")
+    rows = [row for row in found.rows if "view" in row.setting.strategy]
+
+    assert found.composed
+    assert rows
+    for row in rows:
+        took = evaluate(scenario, "time", row.setting).seconds
+        assert row.seconds == pytest.approx(took, rel=1e-9)
+
+
+def small_scenario(tmp_path, runtime="tensorflow"):
+    """A scenario of a few gradients."""
+    gradients = tmp_path / "gradients.csv"
+    gradients.write_text("name,elements\n" + "".join(f"g{i},{50 * 7**i}\n" for i in range(6)))
+    path = tmp_path / "small.toml"
+    path.write_text(
+        f'topology = "v100-mesh-4"\nworkload = "gradients.csv"\nruntime = "{runtime}"\n'
+    )
+    return load_scenario(str(path))
+
+
+@pytest.mark.parametrize("target", ["tensorflow", "tf_cnn_benchmarks"])
+def test_nothing_that_run_ranks_for_a_target_is_faster(tmp_path, target):
+    scenario = small_scenario(tmp_path)
+    ranked = rank(scenario).fastest_by(target)
+    found = tune(scenario, target)
+
+    assert found.complete
+    assert found.best.seconds <= ranked.seconds
+    assert len(found.rows) < found.points / 4
+    assert found.default.seconds >= found.best.seconds
+
+
+def test_any_algorithm_competes_for_any_target(tmp_path):
+    scenario = small_scenario(tmp_path)
+    found = tune(scenario, "any")
+    best = min(rank(scenario).candidates, key=lambda c: c.seconds)
+
+    assert found.best.seconds <= best.seconds * (1 + 1e-9)
+    assert found.points > tune(scenario, "tensorflow").points
+
+
+def test_what_is_pasted_says_the_best_setting(tmp_path):
+    scenario = small_scenario(tmp_path, "nccl")
+    gradients = tuple(Gradient(f"g{i}", n, _FLOAT) for i, n in enumerate([256] * 5 + [1 << 22]))
+    scenario = replace(
+        scenario, setup=machine("dgx-a100x2"), workload=Workload("two kinds", gradients)
+    )
+    found = tune(scenario, "nccl")
+    (table,) = [text for name, text in files_of(found).items() if name.endswith(".csv")]
+    rules = [rule for rule in read_tuner(table, "export") if rule.collective == "all_reduce"]
+    told = scenario.setup.but(nccl=replace(Settings(), tuner=tuple(rules)))
+
+    assert found.best.setting.rules
+    took = told.simulate(told.compile("nccl", scenario.workload)).seconds
+    assert took == pytest.approx(found.best.seconds, rel=1e-9)
+
+
+def test_devices_get_the_best_and_what_is_not_told_apart(tmp_path):
+    found = tune(small_scenario(tmp_path), "tensorflow")
+    ranking = ranking_of(found, 3)
+
+    assert found.best.setting.strategy in [c.strategy.text for c in ranking.candidates]
+    assert len(ranking.candidates) <= 3
