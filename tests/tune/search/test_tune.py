@@ -245,7 +245,9 @@ def small_scenario(tmp_path, runtime="tensorflow"):
     return load_scenario(str(path))
 
 
-@pytest.mark.parametrize("target", ["tensorflow", "tf_cnn_benchmarks"])
+@pytest.mark.parametrize(
+    "target", [pytest.param("tensorflow", marks=pytest.mark.slow), "tf_cnn_benchmarks"]
+)
 def test_nothing_that_run_ranks_for_a_target_is_faster(tmp_path, target):
     scenario = small_scenario(tmp_path)
     ranked = rank(scenario).fastest_by(target)
@@ -257,6 +259,7 @@ def test_nothing_that_run_ranks_for_a_target_is_faster(tmp_path, target):
     assert found.default.seconds >= found.best.seconds
 
 
+@pytest.mark.slow
 def test_any_algorithm_competes_for_any_target(tmp_path):
     scenario = small_scenario(tmp_path)
     found = tune(scenario, "any")
