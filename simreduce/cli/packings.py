@@ -61,6 +61,7 @@ def rings(topology: str, as_json: bool, **given: Any) -> None:
 
     Where direct links connect the GPUs, only these are used; otherwise the routes between them. Of
     more than 64 GPUs in equal machines, a few machines are searched: rings through all go on alike.
+    The JSON document then has the GPUs and rings of these few, and says how many there are.
     """
     faults = Faults()
     machine, shape = _read(faults, topology, sample, as_json=as_json, **given)
@@ -78,7 +79,7 @@ def rings(topology: str, as_json: bool, **given: Any) -> None:
         )
     outcome = _ring_outcome(network, found.rate, shape.n)
     alone = network.rate(hops(best))
-    document = {
+    document: dict[str, Any] = {
         "link_rate_gb_per_s": found.rate / _GB,
         "rings": [_ring(network, ring, x) for ring, x in found.patterns],
         "best_order": _ring(network, best, alone),
@@ -90,6 +91,7 @@ def rings(topology: str, as_json: bool, **given: Any) -> None:
     about = f"reduce-scatter and all-gather, {plural(len(panels), 'ring')}"
     if few is not shape:
         about += f" through {shape.task_count} equal machines as through these {few.task_count}"
+        document |= {"machines": shape.task_count, "searched_machines": few.task_count}
     result = _Packing(
         "topo rings", machine, network, about, outcome, document, lines, panels, shape.n
     )

@@ -30,6 +30,8 @@ def test_rings_through_many_equal_machines(simreduce):
     assert "8 rings through 16 equal machines as through these 3\n" in out
     assert "# bottleneck the narrowest cut of 3 machines, a bound\n" in out
     assert 388 == pytest.approx(sum(ring["share_gb_per_s"] for ring in document["rings"]))
+    assert (16, 3) == (document["machines"], document["searched_machines"])
+    assert 3 * 8 == len(document["gpus"])
     assert 388 * 128 / 254 == pytest.approx(document["rate_gb_per_s"])
     assert 0 == document["gap"]
 
