@@ -256,7 +256,7 @@ def test_a_ring_inside_a_machine_pays_each_of_its_sends(machine, link, protocol)
         sr.layout(machine),
     )
     constants, sends = _constants(machine), 2 * (len(machine.devices) - 1)
-    least = constants.launch + constants.start[protocol]
+    least = constants.launch + constants.launch_channel + constants.start[protocol]
     least += sends * constants.latency[link, protocol]
 
     assert least == pytest.approx(sr.simulate(plan, machine, "ideal").seconds, rel=1e-2)

@@ -71,7 +71,7 @@ def test_the_report_prints_predicted_beside_published_exposure():
     assert 2 + 4 + 1 == len(lines)
     assert " 58.42 " in lines[5]
     assert "(fitted)" in lines[3]
-    assert "compute 171.41 ms, a step on several 9.48 ms" in lines[6]
+    assert "compute 171.41 ms, a step on several 9.53 ms" in lines[6]
 
 
 def test_the_bracket_is_between_layer_by_layer_and_all_variables_first():

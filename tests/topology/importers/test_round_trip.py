@@ -176,7 +176,7 @@ LOST = {
         "abci-a dgx-a100 dgx-h100 dgx2 gb200-nvl72 hgx-a100-80g hgx-b200 hgx-h200 "
         "hgx-h800 ndv4 p4d p4de p5 p5en"
     ),
-    "figures of staged copies": "rtx2080ti-2",
+    "figures of staged copies": "abci-a rtx2080ti-2",
     "several NVSwitches": "dgx2",
     "class of network": "alps p3dn p4d p4de p5 p5en polaris",
     "memory of GPUs": "alps gh200 hgx-a100-80g hgx-h200 p4de p5en titanx-10",
@@ -190,14 +190,19 @@ LOST = {
 """By what XML cannot say, the shipped machines that have it and do not get it back."""
 
 
+LOOPED = {"abci-a"}
+"""Machines whose PCIe switches form loops, where XML has a tree."""
+
+
 def test_every_shipped_machine_comes_back_from_nccl_xml_but_for_what_that_cannot_say():
     missing: dict[str, set[str]] = {}
     for name, _ in shipped():
         machine = load_topology(name)
         again = read_nccl_topology(to_nccl_xml(machine), name)[0]
-        assert nx.is_isomorphic(
-            said(machine), said(again), lambda a, b: a == b, lambda a, b: sorted(a) == sorted(b)
-        ), name
+        if name not in LOOPED:
+            assert nx.is_isomorphic(
+                said(machine), said(again), lambda a, b: a == b, lambda a, b: sorted(a) == sorted(b)
+            ), name
         before, after = lost(machine), lost(again)
         for what in before:
             if before[what] != after[what]:
