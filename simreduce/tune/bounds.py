@@ -50,8 +50,8 @@ HUGE = Later(1 << 62)
 """What takes long to plan already."""
 
 BATCH = 12
-"""What takes long is simulated so many at a time, those of few transfers first. Each time, the limits are
-those of all before, and so do not depend on how many processes there are.
+"""What takes long is simulated so many at a time, those of few transfers first. Each time, the
+limits are those of all before, and so do not depend on how many processes there are.
 """
 
 
