@@ -78,6 +78,7 @@ def copy_plan(topology: Topology, *hops: tuple[int, int], elements: int = ELEMEN
 FREE_NCCL = NcclConstants(
     launch=0.0,
     launch_channel=0.0,
+    message=0.0,
     start=dict.fromkeys((*PROTOCOLS, NVLS), 0.0),
     latency={(link, p): 0.0 for link in LINK_KINDS for p in PROTOCOLS},
     efficiency={(link, p): 1.0 for link in LINK_KINDS for p in PROTOCOLS},

@@ -170,7 +170,9 @@ def test_what_is_stopped_keeps_what_it_has(ranked, workers):
     ranking = ranked(text, workers=workers, progress=stop_after(2))
 
     assert 1 == ranking.untried
-    assert {"ring", "ring+packs=1"} == {c.step.method for c in ranking.candidates}
+    kept = {c.step.method for c in ranking.candidates}
+    assert 2 == len(kept)
+    assert workers == 2 or {"ring", "ring+packs=1"} == kept  # two processes may end in any order
     assert 0 == ranked(text).untried
 
 
