@@ -23,7 +23,7 @@ from simreduce.cli.options import (
 )
 from simreduce.cli.sizes import read_sizes
 from simreduce.engine import RUNTIMES, Disturbance, Fault
-from simreduce.engine.disturbance import SLOWEST
+from simreduce.engine.disturbance import MOST_TOLERANCE, SLOWEST
 from simreduce.errors import InputError, did_you_mean
 from simreduce.formats import Faults
 from simreduce.layouts import layout
@@ -111,6 +111,13 @@ def setup_options(
         ),
         click.option(
             "--seed", type=int, default=None, help="Draw the jitter from this seed; default 0."
+        ),
+        click.option(
+            "--tolerance",
+            default=None,
+            metavar="PART",
+            help="Let ops end early by up to this part of their own time where that saves work, "
+            "such as 0.1%; the total may be off by several times that; default 0: exact.",
         ),
         click.option(
             "--slow",
@@ -292,7 +299,12 @@ def check_root(faults: Faults, root: int | None, collective: str, ranks: int | N
 
 
 def read_disturbance(
-    machine: object, jitter: str | None, seed: int | None, slow: Sequence[str], fault: Sequence[str]
+    machine: object,
+    jitter: str | None,
+    seed: int | None,
+    slow: Sequence[str],
+    fault: Sequence[str],
+    tolerance: str | None = None,
 ) -> Disturbance:
     """What goes wrong on a machine. InputError lists every fault, with what a topology lacks."""
     faults = Faults()
@@ -309,11 +321,23 @@ def read_disturbance(
         part = 0.0
     if seed is not None and jitter is None:
         faults.add(f"--seed {seed}", "only --jitter draws from it; give --jitter PART too")
-    disturbance = Disturbance(slower, part, seed or 0, cuts)
+    early = 0.0 if tolerance is None else _part(tolerance)
+    if early is None or not 0.0 <= early <= MOST_TOLERANCE:
+        faults.add(
+            f"--tolerance {tolerance}", f"needs a part between 0 and {MOST_TOLERANCE:.0%}, as 0.1%"
+        )
+        early = 0.0
+    disturbance = Disturbance(slower, part, seed or 0, cuts, early)
     if isinstance(machine, Topology):
         faults.attempt("", disturbance.check, machine)
     faults.raise_any()
     return disturbance
+
+
+def _part(text: str) -> float | None:
+    """`0.1%` or `0.001`; None if it is neither."""
+    number = _number(text.removesuffix("%"))
+    return number / 100.0 if number is not None and text.endswith("%") else number
 
 
 def _slow(text: str) -> tuple[str, float]:

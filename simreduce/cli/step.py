@@ -44,6 +44,7 @@ _ONLY_STEP = {
     "gpus": "--gpus",
     "gpu_indices": "--gpu-indices",
     "nccl": "--nccl",
+    "tolerance": "--tolerance",
 }
 
 

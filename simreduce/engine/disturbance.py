@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from math import inf
 from numbers import Real
 
@@ -47,6 +47,9 @@ class Fault:
         return f"{self.link} at {rate} from {units.format_duration(self.time)} on"
 
 
+MOST_TOLERANCE = 0.1
+"""The largest tolerance: beyond, what is simulated is another plan."""
+
 SLOWEST = 1e6
 """How many times as slow a device may be: what is beyond is a slip."""
 
@@ -57,12 +60,17 @@ class Disturbance:
     (the sender dispatches a COPY), work of its memory, and bytes on the links from and to it.
     `jitter` scatters the dispatch cost and the latency of every op independently, by up to that
     part, up or down; equal `seed` and op give equal jitter. `faults` come at times after the start.
+
+    `tolerance` above 0 makes a simulation approximate: an op may end early by that part of its own
+    time where that saves work. There is no bound for the whole, as rates do not only fall when an
+    op ends later.
     """
 
     slow: Mapping[str, float] = field(default_factory=dict)
     jitter: float = 0.0
     seed: int = 0
     faults: tuple[Fault, ...] = ()
+    tolerance: float = 0.0
 
     def __post_init__(self) -> None:
         if not isinstance(self.slow, Mapping):
@@ -71,6 +79,7 @@ class Disturbance:
         for name, factor in self.slow.items():
             _expect_number(f"slow {name}", factor)
         _expect_number("jitter", self.jitter)
+        _expect_number("tolerance", self.tolerance)
         if isinstance(self.seed, bool) or not isinstance(self.seed, (int, np.integer)):
             raise TypeError(f"seed: expected a whole number, got {_show_typed(self.seed)}")
         if not isinstance(self.faults, Sequence) or not all(
@@ -84,6 +93,10 @@ class Disturbance:
         ]
         if not 0.0 <= self.jitter <= 1.0:
             problems.append(f"jitter must be between 0 and 1, not {self.jitter}")
+        if not 0.0 <= self.tolerance <= MOST_TOLERANCE:
+            problems.append(
+                f"tolerance must be between 0 and {MOST_TOLERANCE:g}, not {self.tolerance}"
+            )
         for fault in self.faults:
             if not 0.0 <= fault.time < inf:
                 problems.append(f"{fault.link}: the time must be 0 s or more, not {fault.time}")
@@ -113,6 +126,11 @@ class Disturbance:
             raise InputError(list(dict.fromkeys(problems)))
 
     @property
+    def calm(self) -> bool:
+        """Whether nothing goes wrong, be it simulated exactly or not."""
+        return replace(self, tolerance=0.0) == CALM
+
+    @property
     def text(self) -> str:
         """The disturbance in words; "" for none."""
         return ", ".join(self._phrases())
@@ -125,6 +143,9 @@ class Disturbance:
             yield f"jitter {self.jitter:.4g} (seed {self.seed})"
         for fault in self.faults:
             yield fault.text
+        if self.tolerance:
+            early = f"ops may end {self.tolerance * 100:.4g}% of their time early"
+            yield f"{early} (the whole may be off by several times that)"
 
 
 def _expect_number(name: str, value: object) -> None:

@@ -374,4 +374,4 @@ class Fabric:
 
     def _clear(self) -> None:
         """Empty tables: no op is alive."""
-        self._store = Store(self._capacity, self._clock)
+        self._store = Store(self._capacity, self._clock, self.disturbance.tolerance)

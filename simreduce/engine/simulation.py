@@ -104,7 +104,7 @@ def simulate_within(
         calibration=calibration.name,
         digested=plan,
         transfers=plan.transfers,
-        floors=bounds.under(seconds),
+        floors=bounds.under(seconds, exact=not disturbance.tolerance),
         links=_link_use(best, needed, seconds),
         lanes=lanes,
         devices=plan.devices,

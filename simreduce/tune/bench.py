@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from simreduce import dtypes, units
-from simreduce.engine import CALM, AtLeast, Result, Timeline, check_routes
+from simreduce.engine import AtLeast, Result, Timeline, check_routes
 from simreduce.errors import (
     Deadlock,
     InputError,
@@ -146,7 +146,7 @@ def machines_of(
     setup: Setup, dtype: int, *, faithful: bool, root: int, fold: bool | None
 ) -> Machines:
     """The machines of `setup` for rows of a table. InputError if they cannot be as asked for."""
-    if isinstance(setup.machine, Folded) and setup.disturbance != CALM:
+    if isinstance(setup.machine, Folded) and not setup.disturbance.calm:
         # Loaded whole instead, they would not fit.
         raise InputError(
             f"{setup.machine.name}: {setup.disturbance.text}: its equal machines are folded, and "
@@ -237,7 +237,7 @@ class Machines:
     def _takes_long(self, strategy: Strategy, size: int) -> bool:
         """Whether the plan of all machines would take long, and that of one says the same."""
         at = self.setting
-        if not self.fold or at.faithful or at.setup.disturbance != CALM:
+        if not self.fold or at.faithful or not at.setup.disturbance.calm:
             return False
         if not isinstance(at.setup.machine, Topology) or not _cuts_alike(strategy):
             return False

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from simreduce.engine import CALM
 from simreduce.errors import NotFoldable, PlanTooLarge, TopologyError
 from simreduce.layouts import layout
 from simreduce.setup import Setup
@@ -24,7 +23,7 @@ def folded_alike(setup: Setup) -> Setup | None:
     """
     machine = setup.machine
     ranks = setup.layout.n
-    if not isinstance(machine, Topology) or ranks < FOLDED_FROM or setup.disturbance != CALM:
+    if not isinstance(machine, Topology) or ranks < FOLDED_FROM or not setup.disturbance.calm:
         return None
     if ranks < len(machine.devices):
         return None

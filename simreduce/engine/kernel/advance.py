@@ -27,12 +27,15 @@ happens at that instant, lowest op id first. At one instant, first everything th
 happens; then free lanes are given to waiting ops in the order (time of readiness, op id); and so on
 until nothing is left to happen at that instant. Only then are rates computed. Ops of an earlier
 submission have smaller ids.
+
+Tolerance. Above 0, a flow that would end within that part of its op's own time, at the rate that it
+has, ends at the instant that happens already, and its last bytes are dropped.
 """
 
 from __future__ import annotations
 
 from simreduce.arrays import ULP
-from simreduce.engine.kernel.calendar import NONE, put, take_until
+from simreduce.engine.kernel.calendar import NONE, list_until, put, take_until
 from simreduce.engine.kernel.flows import close_flow, due_of, open_flow
 from simreduce.engine.kernel.queues import free_lanes, join_queues, may_take, sort, take_lanes
 from simreduce.engine.kernel.sharing import share
@@ -79,7 +82,7 @@ def advance(ops: Ops, state: State, now: float, horizon: float) -> tuple[bool, f
         if state.flows.scalar[WORK] >= state.flows.scalar[PATIENCE]:
             return False, time
         state.clock[0] = time
-        due = take_due(time + 4.0 * ULP * abs(time), state)
+        due = take_due(time, time + 4.0 * ULP * abs(time), ops, state)
         state.flows.scalar[WORK] += due
         completed = happen(due, time, ops, state)
         share(time, state.flows)
@@ -95,36 +98,26 @@ def next_due(state: State) -> float:
     return time
 
 
-def take_due(late: float, state: State) -> int:
+def take_due(time: float, late: float, ops: Ops, state: State) -> int:
     """Fill `turn` with the ops whose phase ends, or that are released, until `late`, lowest id
     first; how many.
     """
     flows, turn = state.flows, state.turn
     resources = flows.scalar[RESOURCES]
-    count = 0
-    for i in range(take_until(flows.calendar, late, state.taken)):
-        item = state.taken[i]
-        if item >= resources:
-            op = state.slot_op[item - resources]
-            if state.phase[op] != FLOW:
-                turn[count] = op
+    count, nearly = 0, False
+    found = take_until(flows.calendar, late, state.taken)
+    while True:
+        for i in range(found):
+            item = state.taken[i]
+            if item < resources or state.phase[state.slot_op[item - resources]] == FLOW:
+                count = take_flows(item, time, late, count, ops, state)
+            elif not nearly:
+                turn[count] = state.slot_op[item - resources]
                 count += 1
-                continue
-            slot = item - resources  # the first flow of its crowd, which is at its own cap
-            while slot != NONE and due_of(slot, flows) <= late:
-                turn[count] = state.slot_op[slot]
-                count += 1
-                slot = flows.after[slot]
-            continue
-        begin = flows.on_start[item]
-        for at in range(begin, begin + flows.on_count[item]):
-            crowd = flows.on_crowd[at]
-            if flows.bottleneck[crowd] == item:
-                slot = flows.head[crowd]
-                while slot != NONE and due_of(slot, flows) <= late:
-                    turn[count] = state.slot_op[slot]
-                    count += 1
-                    slot = flows.after[slot]
+        if nearly or state.tolerance[0] == 0.0:
+            break
+        nearly = True
+        found = list_nearly_due(time, count, ops, state)
     at = state.released[0]
     while state.release_time[at] <= late:
         op = state.release_op[at]
@@ -137,6 +130,60 @@ def take_due(late: float, state: State) -> int:
     state.released[0] = at
     sort(turn, count, state.spare, state.ready, False)
     return count
+
+
+def take_flows(item: int, time: float, late: float, count: int, ops: Ops, state: State) -> int:
+    """Add to the first `count` of `turn` those whose flows end by `late`: flows of the group of a
+    resource, or of the crowd of a flow at its own cap; how many there are now.
+    """
+    flows, turn, part = state.flows, state.turn, state.tolerance[0]
+    resources = flows.scalar[RESOURCES]
+    begin, end = 0, 1
+    if item < resources:
+        begin = flows.on_start[item]
+        end = begin + flows.on_count[item]
+    for at in range(begin, end):
+        if item >= resources:
+            slot = item - resources
+        else:
+            crowd = flows.on_crowd[at]
+            if flows.bottleneck[crowd] != item:
+                continue
+            slot = flows.head[crowd]
+        while slot != NONE:
+            op, due = state.slot_op[slot], due_of(slot, flows)
+            if due > late and (
+                part == 0.0 or due - time > part * (time - begun_at(op, ops, state))
+            ):
+                break
+            turn[count] = op
+            count += 1
+            slot = flows.after[slot]
+    return count
+
+
+def list_nearly_due(time: float, count: int, ops: Ops, state: State) -> int:
+    """Fill `taken` with what is due soon enough that a flow may end early, now that the first
+    `count` ops of `turn` end; how much that is.
+    """
+    part = state.tolerance[0]
+    for i in range(count):
+        op = state.turn[i]
+        if state.phase[op] == FLOW:
+            state.tolerance[1] = max(state.tolerance[1], time - begun_at(op, ops, state))
+    # What takes longer than anything before it does not end as early as it may.
+    return list_until(state.flows.calendar, time + part * state.tolerance[1], state.taken)
+
+
+def begun_at(op: int, ops: Ops, state: State) -> float:
+    """When the op was given its pipes, or its lanes, or was ready if it has none."""
+    call = ops.call[op]
+    began: float = state.ready[op]
+    if ops.pipe_start[call] < ops.lane_start[call + 1]:
+        began = state.begun[op]
+    elif ops.lane_start[call] < ops.pipe_start[call]:
+        began = state.start[op]
+    return began
 
 
 def wait_until(due: float, op: int, state: State) -> None:

@@ -86,12 +86,9 @@ def remove(heap: Heap, item: int) -> None:
             sink(heap, i, other, key)
 
 
-def take_until(heap: Heap, late: float, taken: Array) -> int:
-    """Take out every item whose key is `late` or less, write them to `taken`, and return how many
-    they are.
-    """
-    keys, items, at = heap.key, heap.item, heap.at
-    size = heap.size[0]
+def list_until(heap: Heap, late: float, taken: Array) -> int:
+    """Write every item whose key is `late` or less to `taken`; how many they are."""
+    keys, size = heap.key, heap.size[0]
     if size == 0 or keys[0] > late:
         return 0
     taken[0] = 0  # places first, in the order of levels
@@ -106,7 +103,18 @@ def take_until(heap: Heap, late: float, taken: Array) -> int:
             taken[count] = child + 1
             count += 1
     for i in range(count):
-        taken[i] = items[taken[i]]
+        taken[i] = heap.item[taken[i]]
+    return count
+
+
+def take_until(heap: Heap, late: float, taken: Array) -> int:
+    """Take out every item whose key is `late` or less, write them to `taken`, and return how many
+    they are.
+    """
+    keys, items, at = heap.key, heap.item, heap.at
+    size, count = heap.size[0], list_until(heap, late, taken)
+    if count == 0:
+        return 0
     if 4 * count < size:
         for _ in range(count):  # the least are on top
             size -= 1

@@ -40,7 +40,7 @@ _KINDS: dict[type, str] = {
     np.float64: "amount overhead latency cap weight ready start begun finish release_time"
     " lane_freed capacity load own known was width soonest level served anchor rate goal on_weight"
     " room_rate room_weight"
-    " clock key",
+    " clock tolerance key",
     np.int8: "phase is_dirty",
     np.bool_: "holds free lane_busy",
     np.int64: "scalar entries released size",
@@ -79,7 +79,7 @@ def _state(columns: dict[str, Any]) -> State:
 class Store:
     """The tables, and which kernel runs them."""
 
-    def __init__(self, capacity: list[float], clock: float = 0.0) -> None:
+    def __init__(self, capacity: list[float], clock: float = 0.0, tolerance: float = 0.0) -> None:
         self.compiled = False
         self._known: Known = {}
         self._time = np.zeros(1)
@@ -109,7 +109,7 @@ class Store:
         columns["scalar"][PATIENCE] = compiled.PATIENCE
         columns["release_time"] = [INFINITY]
         columns["entries"], columns["released"] = [0, NONE], [0]
-        columns["clock"] = [clock]
+        columns["clock"], columns["tolerance"] = [clock], [tolerance, 0.0]
         columns["calendar"], columns["solver"] = calendar, solver
         self.ops = Ops(**{name: columns[name] for name in Ops._fields})
         self.state = _state(columns)

@@ -172,3 +172,6 @@ class State(NamedTuple):
     spare: Array
 
     clock: Array  # s, one entry: the last instant that has happened
+    # by what part of its own time an op may end early, and the longest time (s) of one that moved
+    # bytes, of which only a `part` above 0 takes note
+    tolerance: Array

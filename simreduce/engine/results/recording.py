@@ -21,6 +21,7 @@ from simreduce.engine.results.replay import Rates, flow_starts, replay
 from simreduce.engine.results.result import Result
 from simreduce.engine.runtime import Runtime, runtime_named
 from simreduce.engine.simulation import simulate
+from simreduce.errors import InputError
 from simreduce.plan import Plan
 from simreduce.topology import Topology
 
@@ -163,6 +164,8 @@ def record(
     disturbance: Disturbance = CALM,
 ) -> Recording:
     """`simulate`, for those who look closer."""
+    if disturbance.tolerance:
+        raise InputError("tolerance: a recording has every byte; leave the tolerance out")
     runtime = runtime_named(runtime) if isinstance(runtime, str) else runtime
     resources = Resources.of(topology, calibration, disturbance)
     lowered = lower(plan, topology, runtime, calibration, resources, disturbance=disturbance)

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass, fields, replace
-from math import isnan
+from math import inf, isnan
 from typing import Any
 
 import numpy as np
@@ -56,15 +56,15 @@ class Floors:
         """The highest of them."""
         return max(self.critical_path, self.resource, self.lane, self.cut)
 
-    def under(self, seconds: float) -> Floors:
+    def under(self, seconds: float, *, exact: bool = True) -> Floors:
         """The floors of a run of so many seconds. A floor that is higher by rounding alone becomes
         `seconds`.
 
         A run adds up the same times as a floor does, but rounds elsewhere: what is due within 4 ulp
         happens at one instant, and levels within 1e-12 are one level. `ROUNDED` has room for a
-        million such instants in a row.
+        million such instants in a row. Where ops may end early, so may the run.
         """
-        near = seconds * (1.0 + ROUNDED)
+        near = seconds * (1.0 + ROUNDED) if exact else inf
         met = {f.name: seconds for f in fields(self) if seconds < getattr(self, f.name) <= near}
         return replace(self, **met)
 

@@ -1,0 +1,122 @@
+"""`Disturbance.tolerance`: ops end early by a part of their own time at most, and nothing else."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from math import inf
+from unittest import mock
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings, strategies as st
+
+import simreduce as sr
+from simreduce.engine import NOMINAL, simulate
+from simreduce.engine.disturbance import CALM, MOST_TOLERANCE, Disturbance
+from simreduce.engine.kernel import compiled
+from simreduce.engine.kernel.store import Store
+from simreduce.engine.lowering.calls import Calls
+from simreduce.engine.lowering.lower import lower
+from simreduce.engine.lowering.resources import Resources
+from simreduce.engine.results import floors
+from simreduce.engine.results.recording import record
+from simreduce.errors import InputError
+from simreduce.testing.strategies import ANY, ROUND, scenes
+
+any_scene = st.one_of(scenes(ROUND), scenes(ANY))
+
+
+def ends(amounts: list[float], tolerance: float) -> list[float]:
+    """When flows of so many bytes end that share one link of 1 byte/s from 0 s on."""
+    n = len(amounts)
+    nothing, zeros = np.zeros(0, dtype=np.int64), np.zeros(n)
+    calls = Calls(
+        overhead=zeros,
+        work=zeros,
+        latency=zeros,
+        holds=zeros > 0,
+        cap=np.full(n, inf),
+        lane_start=np.zeros(n + 1, dtype=np.int64),
+        early=np.zeros(n, dtype=np.int64),
+        lanes=nothing,
+        use_start=np.arange(n + 1),
+        uses=np.zeros(n, dtype=np.int64),
+        weight=np.ones(n),
+    )
+    store = Store([1.0], tolerance=tolerance)
+    ids = np.arange(n)
+    starts = np.zeros(n + 1, dtype=np.int64)
+    waits = np.ones(n, dtype=np.int32)
+    store.append(calls, ids, np.array(amounts), waits, starts, nothing, ids, zeros, 0)
+    assert store.advance(0.0, inf)[0]
+    return list(store.state.finish)
+
+
+def test_flows_that_would_end_within_the_tolerance_end_together():
+    """Three share 1 byte/s. The first ends after 3 x 1,000 s; what the second has left takes 30 s
+    at the rate that it has, 1 % of its time until then, and the third 300 s.
+    """
+    assert ends([1000.0, 1010.0, 1100.0], 0.0) == [3000.0, 3020.0, 3110.0]
+    assert ends([1000.0, 1010.0, 1100.0], 0.009) == [3000.0, 3020.0, 3110.0]
+    assert ends([1000.0, 1010.0, 1100.0], 0.01) == [3000.0, 3000.0, 3100.0]
+    assert ends([1000.0, 1010.0, 1100.0], 0.1) == [3000.0] * 3
+
+
+@given(scene=any_scene, tolerance=st.sampled_from([1e-4, 1e-2, MOST_TOLERANCE]))
+@settings(max_examples=60)
+def test_no_op_ends_earlier_than_alone_but_for_the_tolerance(scene, tolerance):
+    """At no rate that it can have: what is dropped would take that part of its time at the last
+    one.
+    """
+    found = simulate(
+        scene.plan, scene.topology, scene.runtime, scene.calibration, scene.ready,
+        Disturbance(tolerance=tolerance),
+    )  # fmt: skip
+    resources = Resources.of(scene.topology, scene.calibration)
+    lowered = lower(scene.plan, scene.topology, scene.runtime, scene.calibration, resources)
+    alone, _ = floors.alone(lowered, resources)
+    took = found.finish - found.ready
+
+    assert (took * (1.0 + tolerance) >= alone * (1.0 - 1e-9)).all()
+    assert found.floors.critical_path <= found.seconds
+    assert found.disturbance.startswith(f"ops may end {tolerance * 100:.4g}% of their time early")
+
+
+@pytest.mark.slow
+@given(scene=any_scene)
+@settings(max_examples=30, suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_interpreted_and_compiled_end_the_same_ops_early(scene):
+    """To the bit."""
+    arguments = scene.plan, scene.topology, scene.runtime, scene.calibration, scene.ready
+    disturbance = Disturbance(tolerance=1e-2)
+    with mock.patch.object(compiled, "pays", return_value=False):
+        interpreted = simulate(*arguments, disturbance)
+    with mock.patch.object(compiled, "pays", return_value=True):
+        assert interpreted.to_json() == simulate(*arguments, disturbance).to_json()
+
+
+def test_parts_that_differ_by_an_element_take_less_work_and_nearly_the_same_time():
+    """Direct exchange on a torus: 49 does not divide 16 Mi, and each end changes many rates."""
+    topology = sr.load_topology("torus:7x7")
+    plan = sr.compile("direct", sr.load_workload("bytes:64M"), sr.layout(topology))
+    exact = simulate(plan, topology, "ideal")
+    near = simulate(plan, topology, "ideal", NOMINAL, 0.0, Disturbance(tolerance=1e-3))
+
+    assert near.seconds == pytest.approx(exact.seconds, rel=5e-3)
+    assert near.seconds != exact.seconds
+    assert len(np.unique(near.finish)) < len(np.unique(exact.finish)) / 5
+
+
+def test_a_tolerance_is_a_small_part_and_recordings_are_exact():
+    """Both say what is wrong."""
+    topology = sr.load_topology("switch:3")
+    plan = sr.compile("ring", sr.load_workload("bytes:3M"), sr.layout(topology))
+    near = Disturbance(tolerance=1e-3)
+
+    assert near.calm
+    assert not replace(near, jitter=0.1).calm
+    assert CALM.calm
+    with pytest.raises(InputError, match=r"tolerance must be between 0 and 0\.1, not 0\.5"):
+        Disturbance(tolerance=0.5)
+    with pytest.raises(InputError, match="leave the tolerance out"):
+        record(plan, topology, disturbance=near)
