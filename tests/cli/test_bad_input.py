@@ -231,6 +231,10 @@ BAD = {
         ["bench", "full:2", "--seed", "3"],
         "--seed 3: only --jitter draws from it; give --jitter PART too",
     ),
+    "a tolerance that is most of the work": (
+        ["bench", "full:2", "--tolerance", "50%"],
+        "--tolerance 50%: needs a part between 0 and 10%, as 0.1%",
+    ),
     "a root that an all-reduce does not have": (
         ["bench", "full:2", "-r", "0"],
         "-r 0: all_reduce has no root; reduce and broadcast have",
