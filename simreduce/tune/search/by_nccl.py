@@ -140,7 +140,7 @@ class NcclSearch:
             return None
         sizes = set(point.packing.calls)
         self.calls.settle(sizes, do)
-        return self.clock.bound(point.packing, lambda size: self.calls.best(size)[0])
+        return self.clock.bound(point.packing, self.calls.least)
 
     def _simulate(self, do: Do, points: Sequence[Point]) -> list[Tried]:
         """Simulate the settings of points, each once: where NCCL chooses as it would be told, the

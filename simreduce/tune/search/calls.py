@@ -209,15 +209,21 @@ class Calls:
         """Seconds that the call takes at least, whatever NCCL is told."""
         return min((self.bound(how, size) for how in self.choices), default=0.0)
 
+    def near_own(self, size: Size) -> Decision:
+        """The choice nearest to NCCL's own."""
+        own = self.own(size)
+        alike = [how for how in self.choices if how[:2] == own[:2]]
+        return min(alike or self.choices, key=lambda how: abs(how.channels - own.channels))
+
     def best(self, size: Size) -> tuple[float, Decision]:
-        """The fastest decision for a size among those that were simulated, or else the one with the
-        lowest bound; and these seconds.
+        """The fastest decision for a size among those that were simulated, or else the one nearest
+        to NCCL's own; and its seconds, or bound.
         """
-        seconds = [self.known.get((how, size), inf) for how in self.choices]
-        if min(seconds) == inf:
-            seconds = [self.bound(how, size) for how in self.choices]
-        at = min(range(len(seconds)), key=seconds.__getitem__)
-        return seconds[at], self.choices[at]
+        known = [(self.known[how, size], how) for how in self.choices if (how, size) in self.known]
+        if not known:
+            how = self.near_own(size)
+            return self.bound(how, size), how
+        return min(known, key=lambda each: each[0])
 
     def first(self, sizes: Iterable[Size], do: Do) -> None:
         """Simulate every decision once, at a small size: one of these, if one is small."""
@@ -231,6 +237,8 @@ class Calls:
         is spent.
         """
         pending = list(dict.fromkeys(sizes))
+        if self.spent < self.effort:
+            self.ask([Asked(self.near_own(size), size) for size in pending], do)
         while pending and self.spent < self.effort:
             asked = {size: each for size in pending if (each := self._next(size))}
             self.ask(list(asked.values()), do)
@@ -245,7 +253,7 @@ class Calls:
         how = self.choices[at]
         best = min((self.known.get((each, size), inf) for each in self.choices), default=inf)
         coarse = machines(self.setup) >= MANY and (how, size) not in self._coarse
-        return Asked(how, size, coarse, inf if coarse else best)
+        return Asked(how, size, coarse, best / SLACK[how.algorithm] if coarse else best)
 
     def ask(self, asked: Sequence[Asked], do: Do) -> None:
         """Simulate those that are not known."""
