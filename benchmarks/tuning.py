@@ -1,4 +1,4 @@
-"""How many simulations find the best size of DDP's buckets: by bounds, golden section, or at random.
+"""How many simulations find the best size of DDP's buckets: by bounds, golden section, by chance.
 
 Each looks for the size with the fastest all-reduce of a model. The search by bounds looks at NCCL's
 choices too. It simulates single calls for that, which are counted, though each is far smaller than
