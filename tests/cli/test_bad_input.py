@@ -319,7 +319,7 @@ def test_bad_input_is_told_in_one_message(simreduce, arguments, message):
         (["topo", "lst"], "Error: No such command 'lst' (did you mean 'list'?)"),
         (
             ["bench", "full:2", "--colective", "reduce"],
-            "No such option '--colective'. Did you mean '--collective'?",
+            "No such option '--colective'. (Did you mean one of: '--collective', '--tolerance'?)",
         ),
         (["bench", "full:2", "--nope"], "No such option '--nope'"),
         (["bench"], "Missing argument 'TOPOLOGY'."),
@@ -329,7 +329,7 @@ def test_bad_input_is_told_in_one_message(simreduce, arguments, message):
             ["verify", "--all", "-g", "2", "-r", "1"],
             "-r, -g: for --algo only; --all proves everything",
         ),
-        (["verify"], "say what to prove: --algo STRATEGY, or --all"),
+        (["verify"], "say what to prove: --algo STRATEGY, --all, or a file of MSCCL"),
         (["verify", "--algo", "ring", "--workers", "2"], "--workers: for --all only"),
         (["verify", "--algo", "ring", "--all"], "--algo and --all: give one of the two"),
     ],
