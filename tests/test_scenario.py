@@ -257,9 +257,8 @@ def test_a_scenario_that_cannot_be_run(write, content, messages):
             "",
             (
                 "no scenario ''; shipped: dgx-h100-gpt2-ddp, dgx1p-step-of-five, dgx1v-resnet50, "
-                "step-dgx1p-resnet50, step-p3x4-parameter-servers, step-p3x6-stragglers; a file "
-                "ends "
-                "in .toml"
+                "step-dgx-h100x4-gpt2-xl-fsdp, step-dgx1p-resnet50, step-p3x4-parameter-servers, "
+                "step-p3x6-stragglers; a file ends in .toml"
             ),
         ),
         ("missing.toml", "missing.toml: there is no such file"),

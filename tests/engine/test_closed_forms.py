@@ -436,6 +436,12 @@ def test_a_machine_that_is_k_times_as_fast_takes_a_kth_of_the_time(scene, power)
         nccl=replace(
             nccl,
             launch=nccl.launch / k,
+            launch_each=nccl.launch_each / k,
+            launch_channel=nccl.launch_channel / k,
+            post=nccl.post / k,
+            message=nccl.message / k,
+            peer_message=nccl.peer_message / k,
+            join={key: seconds / k for key, seconds in nccl.join.items()},
             start={key: seconds / k for key, seconds in nccl.start.items()},
             latency={key: seconds / k for key, seconds in nccl.latency.items()},
             channel_rate={key: rate * k for key, rate in nccl.channel_rate.items()},
