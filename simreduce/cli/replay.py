@@ -22,7 +22,7 @@ from simreduce.cli.options import (
     write_output,
 )
 from simreduce.cli.progress import Progress
-from simreduce.cli.setups import read_disturbance, read_nccl
+from simreduce.cli.setups import nccl_option, read_disturbance, read_nccl, slow_option
 from simreduce.errors import InputError
 from simreduce.executions import read_executions
 from simreduce.formats import Faults
@@ -50,18 +50,8 @@ from simreduce.training.replay import replay_execution
 )
 @gpus_options
 @calibration_option(None, "nominal")
-@click.option(
-    "--nccl",
-    multiple=True,
-    metavar="NAME=VALUE",
-    help="Tell NCCL this, such as NCCL_ALGO=Ring or version=2.18. Repeatable.",
-)
-@click.option(
-    "--slow",
-    multiple=True,
-    metavar="DEVICE=FACTOR",
-    help="Slow DEVICE down by FACTOR, its links included. Repeatable.",
-)
+@nccl_option()
+@slow_option
 @click.option(
     "--trace",
     default=None,
@@ -87,13 +77,13 @@ def replay(traces: Sequence[str], trace: str | None, as_json: bool, **given: Any
         raise InputError(faults.problems)
     with Progress("replayed {} of {} nodes") as progress:
         found = replay_execution(execution, setup, given["algo"], progress)
+    document = replay_document(found, setup, given["algo"]) if as_json or trace else {}
     if as_json:
-        echo_json(replay_document(found, setup, given["algo"]))
+        echo_json(document)
     else:
         echo_beside(replay_text(found, setup, given["algo"]), trace)
     if trace:
-        about = replay_document(found, setup, given["algo"])
-        write_output(trace, replay_trace_text(found, about))
+        write_output(trace, replay_trace_text(found, document))
     return 0
 
 

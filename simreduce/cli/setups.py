@@ -50,6 +50,21 @@ faithful_option = click.option(
     default=None,
     help="Reproduce upstream's quirks; default: what a user intends.",
 )
+slow_option = click.option(
+    "--slow",
+    multiple=True,
+    metavar="DEVICE=FACTOR",
+    help="Slow DEVICE down by FACTOR, its links included. Repeatable.",
+)
+
+
+def nccl_option(about: str = "this, such as NCCL_ALGO=Ring or version=2.18") -> Callable[[F], F]:
+    """`--nccl`; `about` says what NCCL is told."""
+    return click.option(
+        "--nccl", multiple=True, metavar="NAME=VALUE", help=f"Tell NCCL {about}. Repeatable."
+    )
+
+
 collective_option = click.option(
     "--collective",
     default=None,
@@ -97,12 +112,7 @@ def setup_options(
             help="Order the GPUs of each machine in the rings of xring, ring and collective.",
         ),
         faithful_option,
-        click.option(
-            "--nccl",
-            multiple=True,
-            metavar="NAME=VALUE",
-            help="Tell NCCL this, such as NCCL_ALGO=Ring or version=2.18. Repeatable.",
-        ),
+        nccl_option(),
         click.option(
             "--jitter",
             default=None,
@@ -119,12 +129,7 @@ def setup_options(
             help="Let ops end early by up to this part of their own time where that saves work, "
             "such as 0.1%; the total may be off by several times that; default 0: exact.",
         ),
-        click.option(
-            "--slow",
-            multiple=True,
-            metavar="DEVICE=FACTOR",
-            help="Slow DEVICE down by FACTOR, its links included. Repeatable.",
-        ),
+        slow_option,
         click.option(
             "--fault",
             multiple=True,

@@ -21,7 +21,7 @@ from simreduce.cli.options import (
 )
 from simreduce.cli.pictures import check_pictures, picture_options, write_plot
 from simreduce.cli.progress import Progress
-from simreduce.cli.setups import read_scenario
+from simreduce.cli.setups import nccl_option, read_scenario, slow_option
 from simreduce.errors import InputError
 from simreduce.formats import Faults
 from simreduce.report.tuned import sensitivity_plot, tuned_document, tuned_text
@@ -51,18 +51,8 @@ _DEFAULT = "pytorch"
 )
 @gpus_options
 @calibration_option(None, "the scenario's")
-@click.option(
-    "--nccl",
-    multiple=True,
-    metavar="NAME=VALUE",
-    help="Tell NCCL this whatever is found, such as version=2.18. Repeatable.",
-)
-@click.option(
-    "--slow",
-    multiple=True,
-    metavar="DEVICE=FACTOR",
-    help="Slow DEVICE down by FACTOR, its links included. Repeatable.",
-)
+@nccl_option("this whatever is found, such as version=2.18")
+@slow_option
 @click.option(
     "--out", default=None, metavar="DIR", help="Write what to paste to this folder; default: print."
 )

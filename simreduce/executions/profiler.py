@@ -70,7 +70,7 @@ class _Kernel:
 
     @property
     def by_nccl(self) -> bool:
-        return self.name.startswith(("nccl", "ncclDevKernel", "ncclKernel"))
+        return self.name.startswith("nccl")
 
 
 def read(path: str, document: Mapping[str, Any]) -> Execution:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gzip
 import json
 import zlib
 from collections.abc import Mapping, Sequence
@@ -72,7 +71,7 @@ def _content(path: str) -> bytes:
         try:
             unpack = zlib.decompressobj(16 + zlib.MAX_WBITS)
             content = unpack.decompress(content, MOST_BYTES + 1)
-        except (OSError, EOFError, zlib.error, gzip.BadGzipFile) as error:
+        except zlib.error as error:
             raise ExecutionError(f"{path}: the compressed file is damaged: {error}") from None
     if len(content) > MOST_BYTES:
         raise ExecutionError(f"{path}: more than 2 GiB; record fewer steps")

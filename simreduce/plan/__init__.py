@@ -3,7 +3,8 @@
 from simreduce.plan.aside import Aside
 from simreduce.plan.builder import PlanBuilder
 from simreduce.plan.contract import Contract, Homes, Promise
-from simreduce.plan.independent import only, split_independent
+from simreduce.plan.independent import split_independent
+from simreduce.plan.part import part_for
 from simreduce.plan.plan import ZEROS, Executor, Kind, Plan
 from simreduce.plan.processes import across_processes
 from simreduce.plan.proof import Problem, verify, verify_part, wrong_elements
@@ -27,7 +28,7 @@ __all__ = [
     "Value",
     "Values",
     "across_processes",
-    "only",
+    "part_for",
     "repeat",
     "results_last",
     "side_by_side",

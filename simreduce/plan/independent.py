@@ -56,18 +56,6 @@ def split_independent(plan: Plan, *, loose: bool = False) -> list[Plan]:
     return list(_cut(plan, member[order], op[order], count, row_starts(kept), awaited[inside]))
 
 
-def only(plan: Plan, ops: Ints) -> Plan:
-    """The plan of these ops alone, in ascending order; they read and await none but each other. It
-    promises nothing.
-    """
-    waits = np.diff(plan.control_start)
-    awaited = plan.controls[ranges(plan.control_start[:-1][ops], waits[ops])]
-    kept = np.zeros(len(plan), dtype=np.int64)
-    kept[ops] = waits[ops]
-    (found,) = _cut(plan, np.zeros(len(ops), dtype=np.int64), ops, 1, row_starts(kept), awaited)
-    return found
-
-
 def _cut(
     plan: Plan, member: Ints, op: Ints, count: int, waits: Ints, awaited: AnyInts
 ) -> Iterator[Plan]:

@@ -25,7 +25,7 @@ from simreduce.engine import Fabric
 from simreduce.errors import Deadlock, InputError
 from simreduce.executions import COLLECTIVE, COMPUTE, SEND, Execution, Node
 from simreduce.formats import Faults
-from simreduce.plan import Kind, Plan, only
+from simreduce.plan import Kind, Plan, part_for
 from simreduce.setup import Setup
 from simreduce.strategy import parse_strategy
 from simreduce.workload import Gradient, Workload
@@ -94,8 +94,10 @@ def replay_execution(
     env.run()
     run.check_done()
     ran = tuple(sorted(run.ran, key=lambda each: (each.begin, each.rank)))
-    worst = max(execution.nodes, key=lambda rank: _exposed(ran, rank)[0])
-    exposed, computed = _exposed(ran, worst)
+    mine: dict[int, list[Ran]] = {rank: [] for rank in execution.nodes}
+    for each in ran:
+        mine[each.rank].append(each)
+    exposed, computed = max(map(_exposed, mine.values()), key=lambda found: found[0])
     seconds = max((each.end for each in ran), default=0.0)
     return Replay(execution, seconds, exposed, computed, tuple(run.moved), ran)
 
@@ -135,13 +137,10 @@ class _Plans:
 
 
 def _one_way(exchange: Plan, source: str) -> Plan:
-    """What `source` sends, after both have arrived."""
+    """What `source` sends, after both have arrived: all that the other's result needs."""
     home = exchange.devices.index(source)
-    sends = (exchange.kind == Kind.COPY) & (exchange.device != home)
-    read = np.zeros(len(exchange), dtype=np.int64)
-    read[exchange.operand_count > 0] = exchange.operands  # a copy or an output reads one
-    results = (exchange.kind == Kind.OUTPUT) & sends[read]
-    return only(exchange, np.flatnonzero((exchange.kind == Kind.INPUT) | sends | results))
+    results = (exchange.kind == Kind.OUTPUT) & (exchange.device != home)
+    return part_for(exchange, np.flatnonzero(results))
 
 
 def _check(execution: Execution, plans: _Plans) -> None:
@@ -316,11 +315,10 @@ class _Run:
         )
 
 
-def _exposed(ran: Sequence[Ran], rank: int) -> tuple[float, float]:
+def _exposed(mine: Sequence[Ran]) -> tuple[float, float]:
     """Seconds in which a rank has something under way and computes nothing, and in which it
     computes.
     """
-    mine = [each for each in ran if each.rank == rank and each.end > each.begin]
     computes = _union([(e.begin, e.end) for e in mine if e.node.kind == COMPUTE])
     everything = _union([(e.begin, e.end) for e in mine])
     return everything - computes, computes

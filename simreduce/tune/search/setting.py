@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from itertools import pairwise
 from math import inf
 
 from simreduce.engine import AtLeast
@@ -75,13 +74,6 @@ def rules_text(rules: Sequence[Rule]) -> str:
     ]
     limits = [f"to {r.most} B " if r.most is not None else "" for r in rules]
     return ", ".join(limit + word for limit, word in zip(limits, words, strict=True))
-
-
-def without_gaps(rules: Sequence[Rule]) -> bool:
-    """Whether every size has exactly one of the rules."""
-    ends = [r.most for r in rules]
-    meet = all(a.most is not None and b.least == a.most + 1 for a, b in pairwise(rules))
-    return bool(rules) and rules[0].least == 0 and ends[-1] is None and meet
 
 
 def evaluate(scenario: Scenario, objective: str, setting: Setting, limit: float = inf) -> Tried:
