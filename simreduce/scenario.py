@@ -31,6 +31,7 @@ from simreduce.formats import (
     Scalar,
     TableOf,
     Values,
+    number,
     whole,
 )
 from simreduce.layouts import Layout, layout
@@ -80,6 +81,9 @@ SCENARIO = Format(
     Field("faithful", FLAG, "Upstream's quirks instead of what a user intends.", default=False),
     Field("topology_overrides", MapOf(ANYTHING, key="KEY"),
           'Keys of the machine\'s file, dotted or nested: `"links.qpi.bandwidth" = "9.6 GB/s"`.'),
+    Field("link_factors", MapOf(number(1e-3, 1e3), key="CLASS"),
+          "Bandwidth of all links of a class over that of the machine, networks included:"
+          " `efa_100 = 0.8`.", default_words="1 for each"),
     Field("nccl", TableOf(SETTINGS), "NCCL's settings.", default_words="none"),
     Field("step", _LaterTable(STEP), "What a training step computes, for `simreduce step`."),
     Field("replicas", _LaterTable(replicas.REPLICAS), "Synchronous replicas, instead of `step`."),
@@ -92,7 +96,7 @@ _UNUSED = {
     "nccl": "[replicas] sends gradients to their servers, not through NCCL",
 }
 """Keys of other scenarios, and why `[replicas]` does not take them."""
-_OF_TOPOLOGIES = ("runtime", "calibration", "topology_overrides")
+_OF_TOPOLOGIES = ("runtime", "calibration", "topology_overrides", "link_factors")
 _OPTIONS = {
     "runtime": "--runtime",
     "calibration": "--calibration",
@@ -255,6 +259,9 @@ def _read(path: Path, table: Mapping[str, Any], faults: Faults) -> Values:
     values["title"] = path.stem if values["title"] is None else values["title"]
     overrides = flatten(values["topology_overrides"] or {}) or None
     _load(path, values, faults, "topology", load_topology, overrides)
+    if values["topology"] and values["link_factors"]:
+        scale = values["topology"].scale_links
+        values["topology"] = faults.attempt("link_factors", scale, values["link_factors"])
     _load(path, values, faults, "runtime", read_runtime)
     _load(path, values, faults, "calibration", load_calibration)
     return values

@@ -16,6 +16,7 @@ from simreduce.scenario import load_scenario
 from simreduce.setup import BY_STRATEGY
 from simreduce.shipped import data_dir
 from simreduce.strategy import parse_strategy
+from simreduce.topology import load_topology
 
 SHIPPED = [
     path
@@ -43,6 +44,22 @@ def _refused(text: str, *options: str | None) -> tuple[str, ...]:
     with pytest.raises(ScenarioError) as caught:
         load_scenario(text, **dict(zip(("runtime", "calibration"), options, strict=False)))
     return caught.value.problems
+
+
+def test_factors_of_links_reach_the_network(write):
+    """Links of the class have so much of their bandwidth, the others all of it."""
+    text = 'topology = "dgx1vx2"\nworkload = "bytes:4M"\n[link_factors]\nib_edr = 0.5'
+    slow, usual = (
+        {(link.source, link.target): link for link in topology.links}
+        for topology in (load_scenario(write(text)).setup.topology, load_topology("dgx1vx2"))
+    )
+
+    assert {name: link.link_class for name, link in usual.items()} == {
+        name: link.link_class for name, link in slow.items()
+    }
+    assert {(0.5 if link.link_class == "ib_edr" else 1.0) for link in usual.values()} == {
+        slow[name].bandwidth / link.bandwidth for name, link in usual.items()
+    }
 
 
 def test_a_scenario_says_what_to_rank(write):
@@ -232,6 +249,19 @@ topology_overrides = 3
             SMALL + '[topology_overrides]\nbandwith = "1 GB/s"',
             ["topology: full:2: bandwith: unknown key (did you mean 'bandwidth'?)"],
         ),
+        (
+            SMALL + "[link_factors]\ncabel = 0.8",
+            [
+                (
+                    "link_factors: full:2: no link is of class 'cabel' (did you mean 'cable'?); "
+                    "there are cable"
+                )
+            ],
+        ),
+        (
+            SMALL + "[link_factors]\ncable = 0",
+            ["link_factors.cable: must be a number from 0.001 to 1000, got 0"],
+        ),
         (SMALL + "title = 0x" + "f" * 5000, ["title: must be text, got this whole number"]),
         ("x = " + "[" * 9999, ["line 1: nested too deeply, more than 64 levels"]),
         (b"\xff", ["line 1 is not UTF-8 text"]),
@@ -323,6 +353,7 @@ keys = st.sampled_from(
         "strategies",
         "repeat",
         "topology_overrides",
+        "link_factors",
         "x",
         '"links.qpi.bandwidth"',
         "bandwidth",

@@ -10,6 +10,7 @@ from dataclasses import astuple, dataclass, field, replace
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
+from simreduce.errors import TopologyError, did_you_mean
 from simreduce.topology.elements import (
     DEFAULT_NIC_REACH,
     DEFAULT_REACH,
@@ -130,6 +131,31 @@ class Topology:
         ]
         source = f"{self.source}, bandwidth x {bandwidth:g}, latency x {latency:g}"
         return self._with(source, nodes, links)
+
+    def scale_links(self, factors: Mapping[str, float]) -> Topology:
+        """The same machine with the bandwidth of every link of some classes times a factor, those
+        of a network included. TopologyError names the classes that it does not have.
+        """
+        known = dict.fromkeys(link.link_class for link in self.links)
+        wrong = [name for name in factors if name not in known]
+        if wrong:
+            raise TopologyError(
+                [
+                    f"{self.name}: no link is of class {name!r}{did_you_mean(name, known)}; "
+                    f"there are {', '.join(known)}"
+                    for name in wrong
+                ]
+            )
+        links = [
+            replace(
+                link,
+                nominal=link.nominal * factors.get(link.link_class, 1.0),
+                bandwidth=link.bandwidth * factors.get(link.link_class, 1.0),
+            )
+            for link in self.links
+        ]
+        words = ", ".join(f"{name} x {factor:g}" for name, factor in factors.items())
+        return self._with(f"{self.source}, bandwidth of {words}", self.nodes.values(), links)
 
     def without_peers(self) -> Topology:
         """The same machine with peer access switched off: its GPUs copy to each other through the
