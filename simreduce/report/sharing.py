@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import asdict
 from typing import Any
 
 from simreduce import units
 from simreduce.training import Memory, StepPrediction
+from simreduce.training.memory import Fit
 
 
-def sharing_lines(step: StepPrediction) -> list[str]:
+def sharing_lines(step: StepPrediction, fit: Fit | None) -> list[str]:
     """How much of the exposed time is due to each collective, and the memory of a device."""
     lines = []
     if step.exposed_by:
@@ -18,16 +20,29 @@ def sharing_lines(step: StepPrediction) -> list[str]:
         ]
         lines.append(f"  exposed by {', '.join(parts)}")
     if step.memory:
-        lines += [f"  {line}" for line in _memory(step.memory)]
+        has = f" of {units.format_size(fit.available)}" if fit and fit.available else ""
+        lines += [f"  {line}" for line in _memory(step.memory, has)]
+    if fit and fit.fits is False:
+        lines.append(f"  this does not fit: it {fit.words}")
+    elif step.memory and not has:
+        lines.append("  whether that fits is not known: no `memory` of its GPUs is given")
     return lines
 
 
-def _memory(memory: Memory) -> list[str]:
+def misfit_lines(fits: Iterable[tuple[str, Fit | None]]) -> list[str]:
+    """Which methods do not fit, by name, with the numbers."""
+    lines = [f"  {name} {fit.words}" for name, fit in fits if fit and fit.fits is False]
+    return ["", f"Does not fit ({len(lines)}):", *lines] if lines else []
+
+
+def _memory(memory: Memory, has: str) -> list[str]:
     size = units.format_size
     kept = (
         f"parameters {size(memory.parameters)}, gradients {size(memory.gradients)}, "
         f"optimizer {size(memory.optimizer)}"
     )
+    if memory.activations:
+        kept += f", activations {size(memory.activations)}"
     more = [
         f"{size(nbytes)} {words}"
         for nbytes, words in (
@@ -36,11 +51,15 @@ def _memory(memory: Memory) -> list[str]:
         )
         if nbytes
     ]
-    lines = [f"a GPU holds {size(memory.peak)} at most: {kept}"]
-    return [*lines, f"  and for a while {' and '.join(more)}"] if more else lines
+    lines = [f"a GPU holds {size(memory.peak)}{has} at most: {kept}"]
+    if more:
+        lines.append(f"  and for a while {' and '.join(more)}")
+    if not memory.activations:
+        lines[-1] += "; activations not counted"
+    return lines
 
 
-def sharing_keys(step: StepPrediction) -> dict[str, Any]:
+def sharing_keys(step: StepPrediction, fit: Fit | None) -> dict[str, Any]:
     """The same for programs: exposed microseconds by collective, and bytes. Empty for a step of
     which nothing is known.
     """
@@ -49,4 +68,7 @@ def sharing_keys(step: StepPrediction) -> dict[str, Any]:
         document["exposed_by_us"] = {name: seconds * 1e6 for name, seconds in step.exposed_by}
     if step.memory:
         document["memory_bytes"] = asdict(step.memory)
+    if fit:
+        document["gpu_memory_bytes"] = fit.available or None
+        document["fits"] = fit.fits
     return document

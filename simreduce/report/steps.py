@@ -16,7 +16,7 @@ from simreduce.report.heads import (
     untried_lines,
     with_runtimes,
 )
-from simreduce.report.sharing import sharing_keys, sharing_lines
+from simreduce.report.sharing import misfit_lines, sharing_keys, sharing_lines
 from simreduce.report.sure import nccl_sureness
 from simreduce.tables import Table
 from simreduce.training import Bucket, Span, StepPrediction, device_label, lane, lanes
@@ -59,6 +59,7 @@ def step_table(ranking: StepRanking) -> str:
     lines += [
         *_best_step(ranking),
         *same_plan_lines((c.step.method, c.also) for c in ranking.candidates),
+        *misfit_lines((c.step.method, c.fit) for c in ranking.candidates),
         *refused_lines(ranking.refused),
         *untried_lines(ranking.untried),
     ]
@@ -125,7 +126,7 @@ def _row(place: int, c: StepCandidate, place_alone: int) -> tuple[str, ...]:
         f"{s.exposed * 1e3:.3f}",
         f"{s.images_per_second:.1f}",
         f"{c.efficiency:.1%}",
-        f"{s.memory.peak / 1e9:.2f}" if s.memory else "",
+        f"{s.memory.peak / 1e9:.2f}{' *' * (c.fits is False)}" if s.memory else "",
         str(len(s.buckets)),
         f"{c.alone * 1e3:.3f}",
         str(place_alone),
@@ -147,7 +148,7 @@ def _best_step(ranking: StepRanking) -> list[str]:
             f"{best.efficiency:.1%} of what {_gpus(s)} do singly"
         ),
         f"  compute {_ms(s.compute)}{update}, {exposed}",
-        *sharing_lines(s),
+        *sharing_lines(s, best.fit),
     ]
     if s.waiting:
         lines.append(
@@ -341,7 +342,7 @@ def _figures(c: StepCandidate) -> dict[str, Any]:
         "scaling_efficiency": c.efficiency,
         "alone_us": c.alone * 1e6,
         "wrong": c.wrong,
-        **sharing_keys(s),
+        **sharing_keys(s, c.fit),
     }
 
 

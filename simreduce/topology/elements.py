@@ -51,7 +51,8 @@ class Node:
     `peer` is the farthest path over which a GPU copies to others of its machine directly, one of
     `REACHES`; `gpudirect` is the farthest path to a NIC that accesses its memory, one of
     `NIC_REACHES`. `network` is the class of link that a NIC has a port for, "" when unstated: it
-    matters only when the machine joins a network, and the digest leaves it out.
+    matters only when the machine joins a network. `memory` is a GPU's in bytes, 0 when unstated; no
+    time depends on it. The digest leaves out both.
     """
 
     name: str
@@ -64,6 +65,7 @@ class Node:
     peer: str = DEFAULT_REACH
     gpudirect: str = DEFAULT_NIC_REACH
     network: str = ""
+    memory: int = 0
 
     @property
     def forwards(self) -> bool:

@@ -6,6 +6,7 @@ import math
 from dataclasses import fields
 from typing import Any
 
+from simreduce import units
 from simreduce.formats import (
     ANYTHING,
     BANDWIDTH,
@@ -23,6 +24,7 @@ from simreduce.formats import (
     Values,
     choice,
     number,
+    quantity,
     text_of,
     whole,
 )
@@ -39,6 +41,9 @@ from simreduce.topology.naming import NAME
 from simreduce.topology.routing.spread import CHOICES, FIRST, HASHED
 
 LANES = whole(1, 1024, "lanes")
+MEMORY = quantity(
+    units.size, "a size", ("80 GB", "16 GiB"), (1e6, 1e15, "between 1 MB and 1000 TB")
+)
 
 
 def _machine_name(text: str) -> str:
@@ -58,7 +63,12 @@ def check_forwarding(node: Values, faults: Faults, path: str) -> None:
 def _check_node(node: Values, faults: Faults, path: str) -> None:
     """Note keys that nodes of this kind do not have."""
     check_forwarding(node, faults, path)
-    for key, owner in (("peer", "gpu"), ("gpudirect", "gpu"), ("network", "nic")):
+    for key, owner in (
+        ("peer", "gpu"),
+        ("gpudirect", "gpu"),
+        ("network", "nic"),
+        ("memory", "gpu"),
+    ):
         if node["kind"] and node["kind"] != owner and key in node.given:
             faults.add(f"{path}.{key}", f"is for {owner.upper()}s: {_ABOUT[key]}")
 
@@ -67,6 +77,7 @@ def node_values(node: Values) -> tuple[Any, ...]:
     """The fields of `Node` after its name."""
     own = {
         "memory_bandwidth": math.inf,
+        "memory": 0,
         "machine": "" if node["kind"] == "switch" else "0",
         "transit": node["kind"] != "gpu",
     }
@@ -78,6 +89,7 @@ _ABOUT = {
     "peer": "the farthest path over which they copy to each other directly",
     "gpudirect": "the farthest NIC that reads and writes their memory",
     "network": "the class of the link to a network that they have a port for",
+    "memory": "how much memory each has for a training step",
 }
 NODE = Format(
     "nodes.GROUP",
@@ -90,6 +102,8 @@ NODE = Format(
           required=True),
     Field("kind", choice(KINDS, "kind"), "What they are.", required=True),
     Field("model", LINE, "The product's name."),
+    Field("memory", MEMORY, "Of GPUs: the size of the memory of each, as its data sheet says. What"
+          " a training step holds is compared with it.", default_words="unknown"),
     Field("memory_bandwidth", BANDWIDTH, "Rate of the memory.", default_words="unlimited"),
     Field("machine", text_of(_machine_name, "a name"), "The machine that they stand in.",
           default_words='`"0"`; a switch stands in none'),

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
-_NODE_OVERRIDES = ("model", "memory_bandwidth", "peer", "gpudirect")
+_NODE_OVERRIDES = ("model", "memory", "memory_bandwidth", "peer", "gpudirect")
 _LINK_OVERRIDES = ("bandwidth", "achievable", "latency", "lanes", "both_ways")
 _ROUTE_OVERRIDES = ("bandwidth", "latency")
 _ROUTING_OVERRIDES = ("equal_cost", "seed")

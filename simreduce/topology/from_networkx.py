@@ -31,6 +31,7 @@ from simreduce.topology.elements import (
 from simreduce.topology.file_formats import (
     EQUAL_COST,
     LINK,
+    MEMORY,
     NODE,
     SEED,
     check_forwarding,
@@ -60,6 +61,15 @@ def _number_or(kind: Scalar[float], least: float, most: float) -> Scalar[float]:
     return Scalar(kind.words, {}, read)
 
 
+def _memory(value: object) -> int:
+    """Bytes, 0 for unknown, or text with a unit."""
+    if not isinstance(value, Real) or isinstance(value, bool):
+        return MEMORY.read(value)
+    if value and not 1e6 <= float(value) <= 1e15:
+        raise ValueError(f"must be {MEMORY.words}, got {quote(value)}")
+    return int(float(value))
+
+
 def _equal_cost(value: object) -> EqualCost:
     rule, seed = value if isinstance(value, tuple | list) and len(value) == 2 else (value, 0)
     return EqualCost(EQUAL_COST.read(rule), SEED.read(seed))
@@ -80,7 +90,8 @@ _NODE = Format(
     "Attributes of a node of a graph.",
     replace(NODE["kind"], required=False, default="gpu"),
     replace(NODE["memory_bandwidth"], kind=_number_or(BANDWIDTH, 1e3, math.inf)),
-    *(NODE[key] for key in NODE.keys if key not in ("names", "kind", "memory_bandwidth")),
+    replace(NODE["memory"], kind=Scalar(MEMORY.words, {}, _memory)),
+    *(NODE[key] for key in NODE.keys if key not in ("names", "kind", "memory", "memory_bandwidth")),
     check=check_forwarding,
 )
 _EDGE = Format(

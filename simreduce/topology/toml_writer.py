@@ -22,7 +22,7 @@ from simreduce.topology.elements import (
 from simreduce.topology.graph import Topology
 from simreduce.topology.naming import MOST_NAMES
 from simreduce.topology.routing.spread import EqualCost
-from simreduce.units import exact_bandwidth, exact_duration
+from simreduce.units import exact_bandwidth, exact_duration, exact_size
 
 _NUMBER = re.compile(r"(.*?)(0|[1-9][0-9]{0,4})")
 """A name that ends in a number."""
@@ -101,12 +101,14 @@ def _node_fields(node: Node) -> dict[str, object]:
 
 
 def _node_values(fields: dict[str, Any]) -> Iterator[tuple[str, object]]:
-    kind, memory = fields["kind"], fields["memory_bandwidth"]
+    kind, rate = fields["kind"], fields["memory_bandwidth"]
     yield "kind", kind
     if fields["model"]:
         yield "model", fields["model"]
-    if math.isfinite(memory):
-        yield "memory_bandwidth", exact_bandwidth(memory)
+    if fields["memory"]:
+        yield "memory", _memory_text(fields["memory"])
+    if math.isfinite(rate):
+        yield "memory_bandwidth", exact_bandwidth(rate)
     if fields["machine"] != ("" if kind == "switch" else "0"):
         yield "machine", fields["machine"]
     if kind != "gpu" and not fields["transit"]:
@@ -119,6 +121,11 @@ def _node_values(fields: dict[str, Any]) -> Iterator[tuple[str, object]]:
         yield "gpudirect", fields["gpudirect"]
     if fields["network"]:
         yield "network", fields["network"]
+
+
+def _memory_text(nbytes: int) -> str:
+    """As data sheets have it, if that is exact."""
+    return f"{nbytes // 10**9} GB" if nbytes % 10**9 == 0 else exact_size(nbytes)
 
 
 def _wire_values(wire: LinkClass, taken: dict[str, int]) -> dict[str, Any]:

@@ -11,6 +11,7 @@ from simreduce.errors import did_you_mean
 from simreduce.formats import (
     FLAG,
     LINE,
+    SIZE,
     Faults,
     Field,
     Format,
@@ -157,6 +158,9 @@ STEP = Format(
           " samples each, whose gradients add up.", 1),
     Field("no_sync", FLAG, "Whether only the last of these passes reduces gradients (PyTorch's"
           " `no_sync()`); otherwise every pass does.", True),
+    Field("activations", SIZE, "Memory of a GPU for the activations of one batch; counted"
+          " with what else it holds. With `--batch`, it changes in proportion.",
+          default_words="not counted"),
     Field("consistency", choice(CONSISTENCIES, "consistency"), "`relaxed` reduces the gradients of"
           " the step before; `staged` computes with variables read a step earlier.", STRONG),
     *_FLAGS,
@@ -167,7 +171,7 @@ STEP = Format(
 @dataclass(frozen=True, slots=True)
 class StepQuestion:
     """What `[step]` asks. Without a `mode`, strategies reduce the gradients by each of `methods`;
-    `sharding` is None where nobody asked for a method.
+    `sharding` is None where nobody asked for a method; `activations` are bytes, 0 if nobody says.
     """
 
     job: StepJob
@@ -177,6 +181,7 @@ class StepQuestion:
     cycle: float = CYCLE
     methods: tuple[str, ...] = (DDP,)
     sharding: Sharding | None = None
+    activations: int = 0
 
     @property
     def replicated(self) -> StepQuestion:
@@ -248,7 +253,10 @@ def parse_step(
         values["accumulate"], values["no_sync"],
     )  # fmt: skip
     cycle = CYCLE if values["cycle"] is None else values["cycle"]
-    return StepQuestion(job, mode, Flags(**flags), values["streams"], cycle, methods, sharding)
+    activations = (values["activations"] or 0) * batch // measured
+    return StepQuestion(
+        job, mode, Flags(**flags), values["streams"], cycle, methods, sharding, activations
+    )
 
 
 _FLAG_KEYS = tuple(each.key for each in _FLAGS)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from simreduce.errors import InputError, did_you_mean
 from simreduce.training.profile import Profile
@@ -73,7 +73,8 @@ class Bucket:
 class Memory:
     """Bytes that a device holds for parameters: what it holds all the time, by what it is, and at
     most for a while: `gathered` parameters, never more than `gathered_limit`, and gradients of its
-    own passes that are not reduced yet (`unreduced`). `peak` is the most of all at once.
+    own passes that are not reduced yet (`unreduced`). `peak` is the most of all at once. It has
+    `activations` if somebody says how many there are.
     """
 
     parameters: int
@@ -83,6 +84,11 @@ class Memory:
     gathered_limit: int = 0
     unreduced: int = 0
     peak: int = 0
+    activations: int = 0
+
+    def plus(self, activations: int) -> Memory:
+        """The same with so many bytes of activations."""
+        return replace(self, activations=activations, peak=self.peak + activations)
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,11 +18,11 @@ from simreduce.plan import verify, wrong_elements
 from simreduce.scenario import Scenario
 from simreduce.setup import Setup
 from simreduce.strategy import Strategy
-from simreduce.training import StepPrediction, StepQuestion, simulate_step
+from simreduce.training import Memory, StepPrediction, StepQuestion, simulate_step
+from simreduce.training.memory import Fit, device_memory, least_memory
 from simreduce.training.sharded import (
     DDP,
     Sharding,
-    replicated_memory,
     running_sharded,
     sharded_method,
     simulate_sharded_step,
@@ -40,7 +40,8 @@ class StepCandidate:
     """One method's step. `alone` is the time of all its transfers with every gradient there from
     the start, in seconds; `singly` samples a second of all devices if each trained by itself, with
     its own reads and updates. `also` are the other methods with the same step and the same plan,
-    which `digest` names.
+    which `digest` names. `fit` compares what a GPU holds with its memory, None for modes whose
+    servers hold variables.
     """
 
     step: StepPrediction
@@ -50,17 +51,24 @@ class StepCandidate:
     digest: str = ""
     runtime: str = "tensorflow"
     also: tuple[str, ...] = ()
+    fit: Fit | None = None
 
     @property
     def efficiency(self) -> float:
         """What the devices do together, as a part of what they would do singly."""
         return self.step.images_per_second / self.singly if self.step.seconds else 1.0
 
+    @property
+    def fits(self) -> bool | None:
+        """Whether a GPU has enough memory; None if that is not known."""
+        return self.fit.fits if self.fit else None
+
 
 @dataclass(frozen=True, slots=True)
 class StepRanking:
-    """Candidates, one for each plan and step, fastest first; and the methods that the machine
-    refuses, with the reason. `untried` counts those that Ctrl-C left out.
+    """Candidates, one for each plan and step, fastest first, those that do not fit the memory of a
+    GPU behind all others; and the methods that the machine refuses, with the reason. `untried`
+    counts those that Ctrl-C left out.
     """
 
     scenario: Scenario
@@ -71,8 +79,11 @@ class StepRanking:
 
     @property
     def recommended(self) -> StepCandidate:
-        """The fastest that is proven right; if none is, the fastest."""
-        return next((c for c in self.candidates if not c.wrong), self.candidates[0])
+        """The fastest that is proven right and fits; if none does, the fastest that is right, and
+        if none is, the fastest.
+        """
+        right = [c for c in self.candidates if not c.wrong] or list(self.candidates)
+        return next((c for c in right if c.fits is not False), right[0])
 
 
 def rank_steps(
@@ -146,7 +157,7 @@ def _one_for_each_step(found: Sequence[StepCandidate]) -> list[StepCandidate]:
         else:
             rows.append([c])
     merged = [replace(c, also=tuple(other.step.method for other in more)) for c, *more in rows]
-    return sorted(merged, key=lambda c: (c.step.seconds, c.alone, c.step.method))
+    return sorted(merged, key=lambda c: (c.fits is False, c.step.seconds, c.alone, c.step.method))
 
 
 def step_of(
@@ -169,14 +180,17 @@ def _predict(
 ) -> StepCandidate:
     if method != DDP and strategy is not None:
         return _predict_sharded(scenario, question, strategy, method)
-    question, setup = question.replicated, scenario.setup.running(strategy)
+    asked, question = question, question.replicated
+    setup = scenario.setup.running(strategy)
     workload = question.job.model.workload
     if strategy is not None:
         strategy = with_best_chunk(strategy, workload, setup)
     how = question.method(strategy, setup.layout, faithful=scenario.faithful)
     step = simulate_step(question.job, how, setup)
+    memory = least_memory(
+        DDP, asked.job.model, asked.sharding or Sharding(), setup.layout.n, asked.activations
+    )
     if question.sharding is not None:
-        memory = replicated_memory(scenario.workload, question.sharding)
         step = replace(step, method=_name(question, method, strategy), memory=memory)
     return StepCandidate(
         step=step,
@@ -185,7 +199,13 @@ def _predict(
         runtime=setup.runtime.name,
         singly=_singly(question, setup),
         digest=how.plan.digest,
+        fit=None if question.mode else fit_of(memory, setup),
     )
+
+
+def fit_of(memory: Memory, setup: Setup) -> Fit:
+    """What a GPU of the setup holds, and has."""
+    return Fit(memory.peak, device_memory(setup.topology, setup.layout.ranks))
 
 
 def _predict_sharded(
@@ -195,13 +215,16 @@ def _predict_sharded(
     sharding = question.sharding or Sharding()
     how = sharded_method(method, strategy, question.job, setup.layout, sharding)
     found = simulate_sharded_step(question.job, how, setup)
+    assert found.step.memory is not None  # noqa: S101 - sharded steps say it
+    memory = found.step.memory.plus(question.activations)
     return StepCandidate(
-        step=found.step,
+        step=replace(found.step, memory=memory),
         alone=found.alone,
         wrong=found.wrong,
         runtime=setup.runtime.name,
         singly=_singly(question, setup),
         digest=found.digest,
+        fit=fit_of(memory, setup),
     )
 
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
 
 from simreduce.errors import TopologyError
 from simreduce.topology import Topology, link_classes, load_topology
+from simreduce.topology.load import shipped
 
 GOOD = """
 title = "two GPUs"
@@ -337,3 +339,18 @@ def test_a_file_of_that_name_is_pointed_out(tmp_path, monkeypatch):
     assert "no topology 'mine'; there is a file of that name: write ./mine;" in str(
         problems(load_topology, "mine")
     )
+
+
+def test_every_shipped_machine_says_how_much_memory_its_gpus_have():
+    """As its model's name does, where that has a size; the digest does not depend on it."""
+    for name, _ in shipped():
+        gpus = [n for n in load_topology(name).nodes.values() if n.kind == "gpu"]
+        for gpu in gpus:
+            stated = re.search(r"(\d+)GB", gpu.model)
+            expected = int(stated.group(1)) * 10**9 if stated else gpu.memory
+            assert gpu.memory == expected > 0, name
+    more = load_topology("dgx1v", {"nodes.gpu.memory": "32 GB"})
+    assert more.nodes["gpu0"].memory == 32_000_000_000
+    assert more.digest == load_topology("dgx1v").digest
+    with pytest.raises(TopologyError, match="memory: must be between 1 MB and 1000 TB"):
+        load_topology("dgx1v", {"nodes.gpu.memory": "32 B"})

@@ -88,6 +88,7 @@ TOML_VALUES = st.recursive(
                 "names",
                 "kind",
                 "model",
+                "memory",
                 "memory_bandwidth",
                 "machine",
                 "transit",

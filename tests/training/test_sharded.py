@@ -18,6 +18,7 @@ from simreduce.strategy import parse_strategy
 from simreduce.testing.small import cable, machine, node
 from simreduce.topology import Topology
 from simreduce.training import Profile, StepJob, StepPrediction
+from simreduce.training.memory import least_memory
 from simreduce.training.sharded import (
     METHODS,
     Do,
@@ -284,6 +285,20 @@ def test_gathered_parameters_stay_within_the_limit(job, sharding):
 
 
 @settings(max_examples=40, deadline=None)
+@given(JOBS, SETTINGS, st.sampled_from(METHODS), st.sampled_from([None, 1]))
+def test_a_step_holds_no_less_than_what_is_said_without_it(job, sharding, method, dtype):
+    """And exactly that for what it keeps."""
+    sharding = replace(sharding, param_dtype=dtype, group=2 if method == "hsdp" else 0)
+    memory = run(job, nodes(2, 2), method, sharding).step.memory
+    least = least_memory(method, job.model, sharding, 2 if method == "hsdp" else 4)
+
+    assert least.peak <= memory.peak
+    assert (least.gathered, least.unreduced) <= (memory.gathered, memory.unreduced)
+    for part in ("parameters", "gradients", "optimizer"):
+        assert getattr(least, part) == getattr(memory, part)
+
+
+@settings(max_examples=40, deadline=None)
 @given(JOBS, SETTINGS)
 def test_more_prefetch_is_never_longer(job, sharding):
     """One more unit ahead, a higher limit, and an all-gather that is issued before; and units that
@@ -436,17 +451,17 @@ def _of(how: ShardedMethod, made: dict[int, tuple[int, frozenset[int]]], rank: i
 )
 def test_memory_as_published(stage, gigabytes):
     """7.5 billion parameters on 64 GPUs, Adam in mixed precision: figure 1 of the ZeRO paper."""
-    from simreduce.training.sharded import replicated_memory
-    from simreduce.training.sharded.memory import kept
+    from simreduce.training.sharded.memory import shares_of
 
     model = Model("7.5B", (Layer("all", (Gradient("all", 7_500_000_000),)),))
     sharding = Sharding(param_dtype=1, units="model")
     if stage == "ddp":
-        found = replicated_memory(model.workload, sharding).peak
+        found = least_memory("ddp", model, sharding, 64).peak
     else:
         layout = Setup(nodes(8, 8), IDEAL).layout
         job = StepJob(model, Profile((0.0,), (0.0,), "none"), 1)
-        found = sum(kept(sharded_method(stage, parse_strategy("ring"), job, layout, sharding)))
+        how = sharded_method(stage, parse_strategy("ring"), job, layout, sharding)
+        found = sum(shares_of(how).kept)
 
     assert round(found / 1e9, 1) == gigabytes
 

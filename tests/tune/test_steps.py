@@ -189,3 +189,55 @@ def test_a_gpu_by_itself_reads_from_its_own_server(ranked):
     assert 1.0 == pytest.approx(one.efficiency)
     assert four.singly == pytest.approx(4 * one.step.images_per_second)
     assert four.efficiency < 0.9
+
+
+MEMORY = """
+topology = "{topology}"
+workload = "alexnet"
+strategies = ["ring"]
+runtime = "ideal"
+{overrides}
+[step]
+method = ["ddp", "fsdp"]
+batch = 4
+time = "300 ms"
+activations = "{activations}"
+"""
+
+
+@pytest.mark.parametrize(
+    ("size", "activations", "fits", "best"),
+    [
+        ("2 GB", "1 MB", (True, True), "ddp"),
+        ("900 MB", "1 MB", (True, False), "fsdp"),
+        ("100 MB", "1 MB", (False, False), "ddp"),
+        ("2 GB", "1900 MB", (False, False), "ddp"),
+    ],
+)
+def test_what_does_not_fit_is_not_recommended(ranked, size, activations, fits, best):
+    """AlexNet has 247 MB of parameters: DDP holds 989 MB with Adam, whose step is the fastest;
+    FSDP on 4 GPUs a quarter of that, and what it gathers.
+    """
+    override = f'[topology_overrides]\n"nodes.gpu.memory" = "{size}"'
+    ranking = ranked(
+        MEMORY.format(topology="v100-mesh-4", overrides=override, activations=activations)
+    )
+    rows = {c.step.method.partition(",")[0]: c for c in ranking.candidates}
+    text = step_table(ranking)
+    document = step_document(ranking)
+
+    assert fits == (rows["fsdp"].fits, rows["ddp"].fits)
+    assert ranking.recommended is rows[best]
+    assert rows["ddp"].fit.needed == 4 * 247_369_380 + rows["ddp"].step.memory.activations
+    assert ("Does not fit" in text) is (False in fits)
+    assert ("ddp, ring needs" in text) is (not fits[1])
+    assert {c["fits"] for c in document["candidates"]} == set(fits)
+    assert document["gpu_memory_bytes"] == rows["ddp"].fit.available
+
+
+def test_whether_it_fits_is_not_known_of_machines_of_no_product(ranked):
+    """Nothing is refused for it."""
+    ranking = ranked(MEMORY.format(topology="switch:4", overrides="", activations="4 GB"))
+
+    assert [c.fits for c in ranking.candidates] == [None, None]
+    assert "whether that fits is not known" in step_table(ranking)

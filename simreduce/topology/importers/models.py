@@ -15,7 +15,7 @@ from simreduce.topology.elements import DEFAULT_NIC_REACH, OFF
 @dataclass(frozen=True, slots=True)
 class GpuModel:
     """`nvlink` is the class of its NVLinks, "" if it has none, and `nvlinks` how many it has;
-    `memory` in bytes/s.
+    `memory` in bytes/s and its `size` in bytes, 0 where there are several.
 
     `sm` is NCCL's name of its compute capability. `peer` and `gpudirect` are the farthest ways of
     peer copies and of GPUDirect RDMA (`topology.routing.staging`).
@@ -27,29 +27,32 @@ class GpuModel:
     nvlinks: int
     pcie: str
     memory: float
+    size: int = 0
     peer: str = "PHB"
     gpudirect: str = DEFAULT_NIC_REACH
 
 
+GB = 10**9
+
 MODELS: Mapping[str, GpuModel] = {
     model.name: model
     for model in (
-        GpuModel("K80", 37, "", 0, "pcie3_x16", 240e9),
-        GpuModel("P100", 60, "nvlink1", 4, "pcie3_x16", 732e9),
+        GpuModel("K80", 37, "", 0, "pcie3_x16", 240e9, 12 * GB),
+        GpuModel("P100", 60, "nvlink1", 4, "pcie3_x16", 732e9, 16 * GB),
         GpuModel("P100-PCIE", 60, "", 0, "pcie3_x16", 732e9),
         GpuModel("V100", 70, "nvlink2", 6, "pcie3_x16", 900e9),
         GpuModel("V100-PCIE", 70, "", 0, "pcie3_x16", 900e9),
-        GpuModel("A100", 80, "nvlink3", 12, "pcie4_x16", 1555e9),
-        GpuModel("A100-80GB", 80, "nvlink3", 12, "pcie4_x16", 2039e9),
-        GpuModel("A10G", 86, "", 0, "pcie4_x16", 600e9),
-        GpuModel("RTX2080Ti", 75, "", 0, "pcie3_x16", 616e9, peer=OFF, gpudirect=OFF),
-        GpuModel("RTX4090", 89, "", 0, "pcie4_x16", 1008e9, peer=OFF, gpudirect=OFF),
-        GpuModel("H100", 90, "nvlink4", 18, "pcie5_x16", 3350e9),
-        GpuModel("H200", 90, "nvlink4", 18, "pcie5_x16", 4800e9),
-        GpuModel("H800", 90, "nvlink4", 8, "pcie5_x16", 3350e9),
+        GpuModel("A100", 80, "nvlink3", 12, "pcie4_x16", 1555e9, 40 * GB),
+        GpuModel("A100-80GB", 80, "nvlink3", 12, "pcie4_x16", 2039e9, 80 * GB),
+        GpuModel("A10G", 86, "", 0, "pcie4_x16", 600e9, 24 * GB),
+        GpuModel("RTX2080Ti", 75, "", 0, "pcie3_x16", 616e9, 11 * GB, peer=OFF, gpudirect=OFF),
+        GpuModel("RTX4090", 89, "", 0, "pcie4_x16", 1008e9, 24 * GB, peer=OFF, gpudirect=OFF),
+        GpuModel("H100", 90, "nvlink4", 18, "pcie5_x16", 3350e9, 80 * GB),
+        GpuModel("H200", 90, "nvlink4", 18, "pcie5_x16", 4800e9, 141 * GB),
+        GpuModel("H800", 90, "nvlink4", 8, "pcie5_x16", 3350e9, 80 * GB),
         GpuModel("GH200", 90, "nvlink4", 18, "pcie5_x16", 4000e9, peer="SYS"),
-        GpuModel("B200", 100, "nvlink5", 18, "pcie5_x16", 8000e9),
-        GpuModel("GB200", 100, "nvlink5", 18, "pcie5_x16", 8000e9, peer="SYS"),
+        GpuModel("B200", 100, "nvlink5", 18, "pcie5_x16", 8000e9, 180 * GB),
+        GpuModel("GB200", 100, "nvlink5", 18, "pcie5_x16", 8000e9, 186 * GB, peer="SYS"),
     )
 }
 """Data sheets of NVIDIA; models without a suffix are those with NVLink sockets (SXM), an A100-PCIE

@@ -40,6 +40,7 @@ class MachineBuilder:
                 transit=False,
                 peer=model.peer,
                 gpudirect=model.gpudirect,
+                memory=model.size,
             )
         return name
 

@@ -1,7 +1,6 @@
 """Sharded data parallelism: ZeRO's stages, PyTorch's FSDP, and FSDP with replicas."""
 
 from simreduce.training.sharded.collectives import Key, ShardedMethod, sharded_method
-from simreduce.training.sharded.memory import replicated_memory
 from simreduce.training.sharded.question import DDP
 from simreduce.training.sharded.schedule import Do, Instruction, most_gathered, schedule
 from simreduce.training.sharded.settings import METHODS, Sharding
@@ -27,7 +26,6 @@ __all__ = [
     "Unit",
     "most_gathered",
     "read_sharding",
-    "replicated_memory",
     "running_sharded",
     "schedule",
     "segments",

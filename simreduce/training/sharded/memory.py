@@ -18,6 +18,7 @@ gathers, and gradients that it has not reduced yet, come on top, for as long as 
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import NamedTuple
 
 from simreduce import dtypes
 from simreduce.training.sharded.collectives import ShardedMethod
@@ -32,6 +33,7 @@ from simreduce.training.sharded.settings import (
     Sharding,
     state_bytes,
 )
+from simreduce.training.sharded.units import Unit
 from simreduce.training.step import Memory
 from simreduce.workload import Workload
 
@@ -47,38 +49,95 @@ def replicated_memory(workload: Workload, sharding: Sharding) -> Memory:
     return Memory(params, grads, states, peak=params + grads + states)
 
 
-def kept(method: ShardedMethod) -> tuple[int, int, int]:
-    """Bytes of parameters, gradients and optimizer states that a device holds all the time."""
-    whole = sum(unit.elements for unit in method.units)
-    shard = sum(unit.padded(method.group) // method.group for unit in method.units)
-    param, reduce = dtypes.SIZES[method.param_dtype], dtypes.SIZES[method.reduce_dtype]
-    optimizer = method.sharding.optimizer
-    if method.method in (FSDP, HSDP):
-        return MASTER * shard, MASTER * shard, OPTIMIZERS[optimizer] * shard
-    states = state_bytes(optimizer, method.param_dtype) * shard
-    if method.method == ZERO1:
-        return param * whole, reduce * whole, states
-    if method.method == ZERO2:
-        return param * whole, reduce * shard, states
-    return param * shard, reduce * shard, states
+class Shares(NamedTuple):
+    """Units that `group` ranks share by a method, with the dtypes of all-gathers and reductions."""
+
+    method: str
+    units: tuple[Unit, ...]
+    group: int
+    param_dtype: int
+    reduce_dtype: int
+    optimizer: str
+
+    @property
+    def kept(self) -> tuple[int, int, int]:
+        """Bytes of parameters, gradients and optimizer states that a device holds all the time."""
+        whole = sum(unit.elements for unit in self.units)
+        shard = sum(unit.padded(self.group) // self.group for unit in self.units)
+        param, reduce = dtypes.SIZES[self.param_dtype], dtypes.SIZES[self.reduce_dtype]
+        if self.method in (FSDP, HSDP):
+            return MASTER * shard, MASTER * shard, OPTIMIZERS[self.optimizer] * shard
+        states = state_bytes(self.optimizer, self.param_dtype) * shard
+        if self.method == ZERO1:
+            return param * whole, reduce * whole, states
+        if self.method == ZERO2:
+            return param * whole, reduce * shard, states
+        return param * shard, reduce * shard, states
+
+    @property
+    def gathered(self) -> list[int]:
+        """Bytes that each unit takes while it is gathered; 0 where parameters are never freed."""
+        return self._of_units(ZERO1, ZERO2)
+
+    @property
+    def gradients(self) -> list[int]:
+        """Bytes of each unit's gradients from its backward pass to its reduction; 0 where there is
+        always room for them.
+        """
+        return self._of_units(ZERO1)
+
+    def _of_units(self, *without: str) -> list[int]:
+        if self.method in without:
+            return [0] * len(self.units)
+        size = dtypes.SIZES[self.param_dtype]
+        return [unit.padded(self.group) * size for unit in self.units]
+
+    @property
+    def least(self) -> Memory:
+        """What a device holds at least: with what it keeps, the root, and of another unit the
+        gathered parameters and the gradients that its backward pass makes of them.
+        """
+        gathered, gradients = self.gathered, self.gradients
+        roots = sum(size for size, unit in zip(gathered, self.units, strict=True) if unit.root)
+        passing = max(
+            (
+                (0 if unit.root else gathered[i]) + gradients[i]
+                for i, unit in enumerate(self.units)
+                if unit.elements
+            ),
+            default=0,
+        )
+        blocks = [n for n, unit in zip(gathered, self.units, strict=True) if not unit.root]
+        return Memory(
+            *self.kept,
+            gathered=roots + max(blocks, default=0),
+            unreduced=max(gradients, default=0),
+            peak=sum(self.kept) + roots + passing,
+        )
+
+
+def shares_of(method: ShardedMethod) -> Shares:
+    """What the ranks of a method share."""
+    return Shares(
+        method.method,
+        method.units,
+        method.group,
+        method.param_dtype,
+        method.reduce_dtype,
+        method.sharding.optimizer,
+    )
 
 
 def gathered_sizes(method: ShardedMethod) -> list[int]:
     """Bytes that each unit takes while it is gathered; 0 where parameters are never freed."""
-    if method.method in (ZERO1, ZERO2):
-        return [0] * len(method.units)
-    size = dtypes.SIZES[method.param_dtype]
-    return [unit.padded(method.group) * size for unit in method.units]
+    return shares_of(method).gathered
 
 
 def gradient_sizes(method: ShardedMethod) -> list[int]:
     """Bytes of each unit's gradients from its backward pass to its reduction; 0 where there is
     always room for them.
     """
-    if method.method == ZERO1:
-        return [0] * len(method.units)
-    size = dtypes.SIZES[method.param_dtype]
-    return [unit.padded(method.group) * size for unit in method.units]
+    return shares_of(method).gradients
 
 
 def measure_memory(
@@ -88,7 +147,7 @@ def measure_memory(
 ) -> Memory:
     """`gathered` and `unreduced` are changes in bytes, with their times."""
     gathered, unreduced = list(gathered), list(unreduced)
-    always = kept(method)
+    always = shares_of(method).kept
     return Memory(
         *always,
         gathered=_most(gathered),

@@ -116,6 +116,7 @@ class _Run:
         self.factors = factors
         self.groups: list[DeviceGroup] = group_ranks(ranks, factors, apart=False)
         self.update = job.update * max(factors) / method.group
+        self._gathered_sizes, self._gradient_sizes = gathered_sizes(method), gradient_sizes(method)
         self.moved: list[tuple[Key, float, float]] = []
         self._buckets: list[Bucket] = []
         self._spans: list[Span] = []
@@ -172,7 +173,7 @@ class _Run:
         yield self.env.all_of([self._computed, *self._tails.values()])
 
     def _gather(self, each: Instruction) -> None:
-        size = gathered_sizes(self.method)[each.unit]
+        size = self._gathered_sizes[each.unit]
         self._gathered_bytes.append((self.env.now, size))
         (key,) = self.method.keys(each)
         self._there[each.unit] = self._queue("shards", key, each.unit, ())
@@ -180,7 +181,7 @@ class _Run:
     def _free(self, unit: int) -> None:
         self._freed.append(self._computed)
         del self._there[unit]
-        size = gathered_sizes(self.method)[unit]
+        size = self._gathered_sizes[unit]
         self._then(self._computed, lambda: self._gathered_bytes.append((self.env.now, -size)))
 
     def _reduce(self, each: Instruction) -> None:
@@ -191,7 +192,7 @@ class _Run:
             if apart and key.collective == REDUCE_SCATTER:
                 stream = "gradients"
             done = self._queue(stream, key, each.unit, (done,))
-        size = gradient_sizes(self.method)[each.unit]
+        size = self._gradient_sizes[each.unit]
         self._owed.discard(each.unit)
         self._then(done, lambda: self._unreduced_bytes.append((self.env.now, -size)))
 
@@ -235,7 +236,7 @@ class _Run:
         before, there = self._computed, self._there.get(each.unit)
         waits = [before] if there is None else [before, there]
         backward = each.do == Do.BACKWARD
-        owes = backward and each.unit not in self._owed and bool(gradient_sizes(self.method))
+        owes = backward and each.unit not in self._owed and bool(self._gradient_sizes)
         if owes:
             self._owed.add(each.unit)
         passes = [
@@ -250,7 +251,7 @@ class _Run:
         yield self.env.all_of(waits)
         begin = self.env.now
         if owes:
-            self._unreduced_bytes.append((begin, gradient_sizes(self.method)[each.unit]))
+            self._unreduced_bytes.append((begin, self._gradient_sizes[each.unit]))
         backward, profile = each.do == Do.BACKWARD, self.job.profile
         for layer in each.layers:
             seconds = (profile.backward if backward else profile.forward)[layer] * group.factor

@@ -1,0 +1,55 @@
+"""Whether what a training step holds fits the memory of a GPU."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from simreduce import units
+from simreduce.topology import Topology
+from simreduce.training.sharded.memory import Shares, replicated_memory
+from simreduce.training.sharded.question import DDP
+from simreduce.training.sharded.settings import Sharding
+from simreduce.training.sharded.units import wrap
+from simreduce.training.step import Memory
+from simreduce.workload import Model
+
+
+class Fit(NamedTuple):
+    """Bytes that a GPU needs and has; 0 where nobody says how many it has."""
+
+    needed: int
+    available: int
+
+    @property
+    def fits(self) -> bool | None:
+        """Whether they fit; None where that is not known."""
+        return self.needed <= self.available if self.available else None
+
+    @property
+    def words(self) -> str:
+        """Both as text: `needs 128 GB, and a GPU has 80 GB`."""
+        has = units.format_size(self.available) if self.available else "nobody says how much"
+        return f"needs {units.format_size(self.needed)}, and a GPU has {has}"
+
+
+def device_memory(topology: Topology, names: Iterable[str]) -> int:
+    """Bytes of the smallest memory of these GPUs; 0 if that of one is not known."""
+    return min((topology.nodes[name].memory for name in names), default=0)
+
+
+def least_memory(
+    method: str, model: Model, sharding: Sharding, ranks: int, activations: int = 0
+) -> Memory:
+    """What a GPU holds at least by a method, without a simulation: parameters, gradients and
+    optimizer states, of which `ranks` GPUs have one copy; what a pass gathers and has to reduce at
+    least; and `activations` in bytes. A simulated step holds no less.
+    """
+    if method == DDP:
+        found = replicated_memory(model.workload, sharding)
+    else:
+        listed = {g.dtype for layer in model.layers for g in layer.gradients}
+        param, reduce = sharding.wire(min(listed, default=0))
+        shared = wrap(model, sharding.units)
+        found = Shares(method, shared, ranks, param, reduce, sharding.optimizer).least
+    return found.plus(activations)
