@@ -32,6 +32,7 @@ from simreduce.engine.lowering.cores import measure_working_set
 from simreduce.engine.lowering.lower import lower
 from simreduce.engine.lowering.lowered import Lowered, hold_lanes
 from simreduce.engine.lowering.resources import Resources, capacity_changes
+from simreduce.engine.results.floors import resource_seconds
 from simreduce.engine.runtime import TENSORFLOW, Call, Runtime
 from simreduce.engine.standing import Standing
 from simreduce.engine.submission import (
@@ -112,6 +113,15 @@ class Fabric:
             disturbance,
             working_set,
         )
+
+    def busiest(self, lowered: Lowered) -> tuple[str, float]:
+        """The link or memory that a lowered plan needs for the longest, and the seconds that its
+        bytes take there at full rate; "" and 0 if nothing moves.
+        """
+        best = self.resources.best
+        needed = resource_seconds(lowered, best)
+        place = int(needed.argmax()) if needed.any() else -1
+        return (best.names[place], float(needed[place])) if place >= 0 else ("", 0.0)
 
     def measure_working_set(self, plan: Plan) -> Mapping[str, float]:
         """The bytes of a plan that is a whole step, as all its parts are lowered with."""

@@ -341,6 +341,7 @@ def _figures(c: StepCandidate) -> dict[str, Any]:
         "images_per_second": s.images_per_second,
         "scaling_efficiency": c.efficiency,
         "alone_us": c.alone * 1e6,
+        "bottleneck": c.bottleneck,
         "wrong": c.wrong,
         **sharing_keys(s, c.fit),
     }

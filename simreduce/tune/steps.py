@@ -41,7 +41,8 @@ class StepCandidate:
     the start, in seconds; `singly` samples a second of all devices if each trained by itself, with
     its own reads and updates. `also` are the other methods with the same step and the same plan,
     which `digest` names. `fit` compares what a GPU holds with its memory, None for modes whose
-    servers hold variables.
+    servers hold variables. `bottleneck` is the link or memory that the transfers need for the
+    longest, "" if nothing moves.
     """
 
     step: StepPrediction
@@ -52,6 +53,7 @@ class StepCandidate:
     runtime: str = "tensorflow"
     also: tuple[str, ...] = ()
     fit: Fit | None = None
+    bottleneck: str = ""
 
     @property
     def efficiency(self) -> float:
@@ -192,14 +194,16 @@ def _predict(
     )
     if question.sharding is not None:
         step = replace(step, method=_name(question, method, strategy), memory=memory)
+    alone = setup.simulate(how.plan)
     return StepCandidate(
         step=step,
-        alone=setup.simulate(how.plan).seconds,
+        alone=alone.seconds,
         wrong=wrong_elements(verify(how.plan)),
         runtime=setup.runtime.name,
         singly=_singly(question, setup),
         digest=how.plan.digest,
         fit=None if question.mode else fit_of(memory, setup),
+        bottleneck=alone.bottleneck,
     )
 
 
@@ -225,6 +229,7 @@ def _predict_sharded(
         singly=_singly(question, setup),
         digest=found.digest,
         fit=fit_of(memory, setup),
+        bottleneck=found.bottleneck,
     )
 
 

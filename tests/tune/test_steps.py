@@ -241,3 +241,14 @@ def test_whether_it_fits_is_not_known_of_machines_of_no_product(ranked):
 
     assert [c.fits for c in ranking.candidates] == [None, None]
     assert "whether that fits is not known" in step_table(ranking)
+
+
+def test_the_bottleneck_is_the_link_that_is_slow(ranked):
+    """Of reductions and of sharded methods alike: the network, at a hundredth of its rate."""
+    text = (
+        'topology = "dgx-h100x2"\nworkload = "alexnet"\nstrategies = ["nccl"]\n'
+        "[link_factors]\nib_ndr = 0.01\n"
+        '[step]\nbatch = 4\ntime = "30 ms"\nmethod = ["ddp", "fsdp"]\n'
+    )
+
+    assert {"ib_ndr"} == {c.bottleneck.split()[-1] for c in ranked(text).candidates}

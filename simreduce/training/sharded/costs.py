@@ -22,7 +22,8 @@ FOLDED_FROM = 64
 @dataclass(frozen=True, slots=True)
 class Cost:
     """One plan: its time alone on the machine, wrong elements, digest, and the links and queues
-    that it uses, by number, unless it is alone anyway.
+    that it uses, by number, unless it is alone anyway. `busiest` is the link or memory that it
+    needs for the longest, with the seconds.
     """
 
     seconds: float
@@ -30,6 +31,7 @@ class Cost:
     digest: str
     links: frozenset[int]
     queues: frozenset[int]
+    busiest: tuple[str, float] = ("", 0.0)
 
     def meets(self, other: Cost) -> bool:
         """Whether the two would share a link or a queue."""
@@ -74,9 +76,11 @@ def _folded_cost(method: ShardedMethod, key: Key, one: Setup) -> Cost | None:
         return None
     env = simpy.Environment()
     fabric = Fabric(env, one.machine, one.constants_of(plan), one.runtime)
-    env.run(until=fabric.submit(plan))
+    lowered = fabric.lower(plan)
+    busiest = fabric.busiest(lowered)
+    env.run(until=fabric.submit(plan, lowered=lowered))
     _, wrong = proved_on_few(strategy, workload, one.layout)
-    return Cost(float(env.now), wrong, plan.digest, frozenset(), frozenset())
+    return Cost(float(env.now), wrong, plan.digest, frozenset(), frozenset(), busiest)
 
 
 def _cost(
@@ -90,8 +94,10 @@ def _cost(
     links, queues = (
         frozenset(set(each.tolist())) for each in (lowered.calls.uses, lowered.calls.lanes)
     )
+    busiest = fabric.busiest(lowered)
     env.run(until=fabric.submit(plan, lowered=lowered))
-    return Cost(float(env.now), wrong_elements(verify(plan)), plan.digest, links, queues)
+    wrong = wrong_elements(verify(plan))
+    return Cost(float(env.now), wrong, plan.digest, links, queues, busiest)
 
 
 def digest_of(costs: dict[Key, Cost]) -> str:

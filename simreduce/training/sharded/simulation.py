@@ -51,14 +51,15 @@ Move = Callable[[Key], simpy.Event]
 
 @dataclass(frozen=True, slots=True)
 class ShardedStep:
-    """A step; the time of all its collectives one after another, alone; and the wrong elements and
-    the digest of their plans.
+    """A step; the time of all its collectives one after another, alone; the wrong elements and the
+    digest of their plans; and the link or memory that they need for the longest.
     """
 
     step: StepPrediction
     alone: float
     wrong: int
     digest: str
+    bottleneck: str = ""
 
 
 def running_sharded(setup: Setup, name: str) -> Setup:
@@ -92,7 +93,16 @@ def simulate_sharded_step(job: StepJob, method: ShardedMethod, setup: Setup) -> 
         sum(costs[key].seconds for key in count),
         sum(cost.wrong for cost in costs.values()),
         digest_of(costs),
+        _busiest([costs[key] for key in count]),
     )
+
+
+def _busiest(costs: Sequence[Cost]) -> str:
+    """The link or memory that is the busiest for the longest; "" if nothing moves."""
+    seconds: dict[str, float] = {}
+    for name, busy in (cost.busiest for cost in costs):
+        seconds[name] = seconds.get(name, 0.0) + busy
+    return max(seconds, key=seconds.__getitem__, default="")
 
 
 def _meet(moved: Sequence[tuple[Key, float, float]], costs: dict[Key, Cost]) -> bool:
