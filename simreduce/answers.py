@@ -11,7 +11,6 @@ from typing import Any, TypeVar
 from simreduce import engine, plots, units
 from simreduce.plan import Kind
 from simreduce.report.bench import bench_document, bench_rows
-from simreduce.report.busbw import busbw
 from simreduce.report.heads import runtimes_text
 from simreduce.report.ranking import ranking_document, ranking_rows
 from simreduce.report.steps import step_document, step_rows, step_tracks
@@ -19,6 +18,7 @@ from simreduce.setup import Setup
 from simreduce.tables import Table, columns
 from simreduce.tune import rank, steps
 from simreduce.tune.bench import BenchRow, Stuck
+from simreduce.tune.busbw import busbw
 
 A = TypeVar("A")
 

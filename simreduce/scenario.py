@@ -43,7 +43,7 @@ from simreduce.shipped import data_dir
 from simreduce.strategy import ALL, Strategy, misplaced, parse_strategy
 from simreduce.textfiles import exists, flatten, parse_toml, read_text
 from simreduce.topology import Topology, load_topology
-from simreduce.topology.load import find
+from simreduce.topology.load import Overrides, find
 from simreduce.training import STEP, StepQuestion, parse_step, replicas
 from simreduce.training.question import MOST_SAMPLES
 from simreduce.workload import Workload, load_model, load_workload
@@ -51,6 +51,7 @@ from simreduce.workload import Workload, load_model, load_workload
 _REQUIRED = ("topology", "workload")
 MOST_REPEATS = 1000
 T = TypeVar("T")
+LoadMachine = Callable[[str, Overrides | None], Topology]
 
 
 class _LaterTable(TableOf):
@@ -159,9 +160,7 @@ def load_scenario(text: str, batch: object = None, **overrides: object) -> Scena
 def look_at_scenario(
     text: str, batch: object = None, **overrides: object
 ) -> tuple[Scenario | None, Topology | None, list[str]]:
-    """As `load_scenario` for commands: the scenario, if there is no fault; its machine, if that has
-    none; all faults, which name the options of commands.
-    """
+    """As `load_scenario` for commands, whose options faults name: scenario, machine, all faults."""
     return _look(text, batch, overrides, _OPTIONS)
 
 
@@ -169,7 +168,7 @@ def _look(
     text: str, batch: object, overrides: Mapping[str, object], options: Mapping[str, str]
 ) -> tuple[Scenario | None, Topology | None, list[str]]:
     try:
-        path, document = _document(text)
+        path, document = read_scenario_file(text)
     except ScenarioError as error:
         return None, None, [*error.problems]
     if "replicas" in document:
@@ -177,14 +176,15 @@ def _look(
         return None, None, [f"{path}: {why}"]
     faults, given = _faults(path, {**overrides, "batch": batch}, options)
     batch = given.pop("batch", None)
-    return _build(path, {**document, **given}, faults, batch, alone="strategies" not in given)
+    alone = "strategies" not in given
+    return _build(path, {**document, **given}, faults, batch, load_topology, alone=alone)
 
 
 def load_replicas(text: str, disturbance: Disturbance = CALM, **overrides: object) -> Replicas:
     """The scenario with `[replicas]`. InputError names options of commands, and what of the
     disturbance the machine lacks.
     """
-    path, document = _document(text)
+    path, document = read_scenario_file(text)
     faults, given = _faults(path, overrides, _OPTIONS)
     return _build_replicas(path, {**document, **given}, faults, disturbance)
 
@@ -197,8 +197,8 @@ def _faults(
     return Faults(str(path), options={key: options.get(key, key) for key in given}), given
 
 
-def _document(text: str) -> tuple[Path, dict[str, Any]]:
-    """The file that is meant, and what is in it."""
+def read_scenario_file(text: str) -> tuple[Path, dict[str, Any]]:
+    """The file that `text` means, and its tables as they stand. ScenarioError if there is none."""
     path = Path(text)
     if path.suffix != ".toml" and not exists(text):
         known = shipped()
@@ -226,11 +226,9 @@ def is_scenario(text: str) -> bool:
 
 
 def keys_of(text: str) -> frozenset[str]:
-    """The keys of the scenario that `text` means, before it is known whether they make sense; none
-    if it cannot be read.
-    """
+    """The keys of the scenario that `text` means, sensible or not; none if it cannot be read."""
     try:
-        return frozenset(_document(text)[1])
+        return frozenset(read_scenario_file(text)[1])
     except ScenarioError:
         return frozenset()
 
@@ -240,25 +238,25 @@ def shipped() -> list[str]:
     return sorted(p.stem for p in data_dir("scenarios").glob("*.toml"))
 
 
-def _beside(path: Path, name: str) -> str:
+def beside(path: Path, name: str) -> str:
     """The path of a file that the scenario at `path` names, which is looked for beside it first."""
     near = str(path.parent / name)
     is_file = Path(name).suffix in (".toml", ".csv") and os.path.isfile(near)  # noqa: PTH113 - Path.is_file raises for names that no file can have
     return near if is_file else name
 
 
-def _read(path: Path, table: Mapping[str, Any], faults: Faults) -> Values:
+def _read(path: Path, table: Mapping[str, Any], faults: Faults, load: LoadMachine) -> Values:
     """The values of a scenario, with its machine, runtime and calibration; None where these have
     faults.
     """
     settings = table.get("nccl")
     if isinstance(settings, dict) and isinstance(settings.get("tuner"), str):
-        table = {**table, "nccl": {**settings, "tuner": _beside(path, settings["tuner"])}}
+        table = {**table, "nccl": {**settings, "tuner": beside(path, settings["tuner"])}}
     values = SCENARIO.read(table, faults)
     values["nccl"] = settings_of(values["nccl"]) if values["nccl"] else DEFAULTS
     values["title"] = path.stem if values["title"] is None else values["title"]
     overrides = flatten(values["topology_overrides"] or {}) or None
-    _load(path, values, faults, "topology", load_topology, overrides)
+    _load(path, values, faults, "topology", load, overrides)
     if values["topology"] and values["link_factors"]:
         scale = values["topology"].scale_links
         values["topology"] = faults.attempt("link_factors", scale, values["link_factors"])
@@ -272,16 +270,30 @@ def _load(
 ) -> None:
     """Put what `load` reads in the place of its name."""
     if values[key] is not None:
-        values[key] = faults.attempt(key, load, _beside(path, values[key]), *more)
+        values[key] = faults.attempt(key, load, beside(path, values[key]), *more)
+
+
+def build_scenario(
+    path: Path, table: Mapping[str, Any], batch: object = None, load: LoadMachine = load_topology
+) -> Scenario:
+    """The scenario of tables that were read from the file at `path`, and perhaps changed since.
+    `load` loads its machine. ScenarioError lists every fault.
+    """
+    faults = Faults(str(path))
+    found, _, problems = _build(path, table, faults, batch, load, alone=True)
+    if found is None:
+        raise ScenarioError(problems)
+    return found
 
 
 def _build(
-    path: Path, table: Mapping[str, Any], faults: Faults, batch: object, *, alone: bool
-) -> tuple[Scenario | None, Topology | None, list[str]]:
+    path: Path, table: Mapping[str, Any], faults: Faults, batch: object, load: LoadMachine, *,
+    alone: bool,
+) -> tuple[Scenario | None, Topology | None, list[str]]:  # fmt: skip
     """What `_look` returns. Strategies that replace the file's (not `alone`) may do without a
     `cycle`.
     """
-    values = _read(path, table, faults)
+    values = _read(path, table, faults, load)
     topology = values["topology"]
     for key in _REQUIRED:
         if key not in values.given:
@@ -315,7 +327,7 @@ def _build_replicas(
     unused = dict(_UNUSED)
     if "topology" not in table:
         unused |= dict.fromkeys(_OF_TOPOLOGIES, "only a topology has use for it")
-    values = _read(path, {k: v for k, v in table.items() if k not in unused}, faults)
+    values = _read(path, {k: v for k, v in table.items() if k not in unused}, faults, load_topology)
     topology = values["topology"]
     for key, why in unused.items():
         if key in table:
@@ -355,7 +367,7 @@ def _step(
         return None
     if batch is not None:
         batch = whole(1, MOST_SAMPLES).take(batch, faults, "batch") or 1
-    found = parse_step(table, model, topology, faults, partial(_beside, path), batch)
+    found = parse_step(table, model, topology, faults, partial(beside, path), batch)
     if isinstance(table, dict) and "variable_update" in table and "strategies" in values.given:
         words = "step.variable_update says how to reduce; give one of the two"
         faults.add("strategies", words)

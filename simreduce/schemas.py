@@ -15,6 +15,7 @@ from simreduce.formats import Format, json_schema, reference
 from simreduce.nccl import SETTINGS
 from simreduce.published import PUBLISHED
 from simreduce.scenario import SCENARIO
+from simreduce.sweep import SWEEP
 from simreduce.topology.file_formats import CLUSTER, LINK_FIGURES, MACHINE
 from simreduce.training import PROFILE
 from simreduce.workload import GRADIENTS, MODEL
@@ -30,6 +31,7 @@ FORMATS: Mapping[str, Format] = {
     "profile": PROFILE,
     "published": PUBLISHED,
     "scenario": SCENARIO,
+    "sweep": SWEEP,
 }
 """Every format, by the name of its schema."""
 FOLDER = Path(__file__).parents[1] / "docs" / "schemas"

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 import click
 
-from simreduce import dtypes, units
+from simreduce import dtypes
 from simreduce.algorithms import NAMES
 from simreduce.algorithms.families import IN_RANK_ORDER
 from simreduce.calibrate import load_calibration
@@ -22,8 +21,8 @@ from simreduce.cli.options import (
     shape_of,
 )
 from simreduce.cli.sizes import read_sizes
-from simreduce.engine import RUNTIMES, Disturbance, Fault
-from simreduce.engine.disturbance import MOST_TOLERANCE, SLOWEST
+from simreduce.engine import RUNTIMES, Disturbance
+from simreduce.engine.disturbance_text import parse_disturbance
 from simreduce.errors import InputError, did_you_mean
 from simreduce.formats import Faults
 from simreduce.layouts import layout
@@ -38,11 +37,6 @@ if TYPE_CHECKING:
     from simreduce.scenario import Scenario
 
 S = TypeVar("S")
-
-LEAST_RATE, MOST_RATE = 1.0, 1e18
-"""Bytes/s of a link that carries anything: what is beyond is a slip."""
-LEAST_SHARE = 1e-4
-"""Percent of its bandwidth that a link has at least, if any."""
 
 faithful_option = click.option(
     "--faithful",
@@ -313,91 +307,8 @@ def read_disturbance(
 ) -> Disturbance:
     """What goes wrong on a machine. InputError lists every fault, with what a topology lacks."""
     faults = Faults()
-    slower: dict[str, float] = {}
-    for text in slow:
-        name, factor = faults.attempt("", _slow, text) or ("", 1.0)
-        if name in slower:
-            faults.add(f"--slow {text}", f"another --slow slows {name} down; give one factor")
-        slower |= {name: factor} if name else {}
-    cuts = tuple(found for text in fault if (found := faults.attempt("", _fault, text)))
-    part = 0.0 if jitter is None else _number(jitter)
-    if part is None or not 0.0 <= part <= 1.0:
-        faults.add(f"--jitter {jitter}", "needs a part between 0 and 1")
-        part = 0.0
-    if seed is not None and jitter is None:
-        faults.add(f"--seed {seed}", "only --jitter draws from it; give --jitter PART too")
-    early = 0.0 if tolerance is None else _part(tolerance)
-    if early is None or not 0.0 <= early <= MOST_TOLERANCE:
-        faults.add(
-            f"--tolerance {tolerance}", f"needs a part between 0 and {MOST_TOLERANCE:.0%}, as 0.1%"
-        )
-        early = 0.0
-    disturbance = Disturbance(slower, part, seed or 0, cuts, early)
+    disturbance = parse_disturbance(faults, "--", jitter, seed, slow, fault, tolerance)
     if isinstance(machine, Topology):
         faults.attempt("", disturbance.check, machine)
     faults.raise_any()
     return disturbance
-
-
-def _part(text: str) -> float | None:
-    """`0.1%` or `0.001`; None if it is neither."""
-    number = _number(text.removesuffix("%"))
-    return number / 100.0 if number is not None and text.endswith("%") else number
-
-
-def _slow(text: str) -> tuple[str, float]:
-    """`gpu3=1.5`."""
-    name, _, number = text.rpartition("=")
-    factor = _number(number)
-    if not name or factor is None or factor <= 0.0:
-        raise InputError(f"--slow {text}: a device and a factor above 0, such as gpu3=1.5")
-    if not 1 / SLOWEST <= factor <= SLOWEST:
-        raise InputError(
-            f"--slow {text}: the factor must be between {1 / SLOWEST:g} and {SLOWEST:g}"
-        )
-    return name, factor
-
-
-def _fault(text: str) -> Fault:
-    """`gpu0>gpu3@1ms=0`, `nvlink2@0=5GB/s`, `gpu3@2ms=50%`."""
-    place, _, rate = text.rpartition("=")
-    link, _, when = place.rpartition("@")
-    try:
-        if not link or not when or not rate:
-            raise ValueError(  # noqa: TRY301
-                "needs LINK@TIME=BANDWIDTH, such as gpu0>gpu3@1ms=0 or gpu3@2ms=50%"
-            )
-        time = 0.0 if when == "0" else units.duration(when)
-        if rate.endswith("%"):
-            return Fault(time, link, factor=_share(rate))
-        return Fault(time, link, 0.0 if rate == "0" else _rate(rate))
-    except ValueError as error:
-        raise InputError(f"--fault {text}: {error}") from None
-
-
-def _share(rate: str) -> float:
-    """`50%` as 0.5."""
-    percent = _number(rate[:-1])
-    if percent != 0 and (percent is None or not LEAST_SHARE <= percent <= 100):
-        raise ValueError(
-            f"{rate!r} is not a share of a bandwidth, 0% or {LEAST_SHARE:g}% to 100%; "
-            "write for example 50%"
-        )
-    return percent / 100
-
-
-def _rate(rate: str) -> float:
-    """Bytes/s of `5GB/s`."""
-    value = units.bandwidth(rate)
-    if value and not LEAST_RATE <= value <= MOST_RATE:
-        raise ValueError(f"{rate!r} is no rate of a link: 0, or 1 B/s to 1e9 GB/s")
-    return value
-
-
-def _number(text: str) -> float | None:
-    """None for what is no finite number."""
-    try:
-        number = float(text)
-    except ValueError:
-        return None
-    return number if math.isfinite(number) else None

@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from typing import Any
 
 from simreduce import dtypes, tables, units
-from simreduce.report.busbw import algbw, busbw
 from simreduce.report.heads import one_runtime, with_runtimes
 from simreduce.tables import Column, Table
 from simreduce.tune.bench import DIVIDED, BenchRow, Bounded, Entry, Stuck
+from simreduce.tune.busbw import algbw, busbw
 from simreduce.version import __version__
 
 Row = BenchRow | Stuck | Bounded

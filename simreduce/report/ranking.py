@@ -7,7 +7,6 @@ from dataclasses import asdict
 from typing import Any
 
 from simreduce import tables, units
-from simreduce.report.busbw import algbw, busbw
 from simreduce.report.heads import (
     document_head,
     header,
@@ -19,6 +18,7 @@ from simreduce.report.heads import (
 )
 from simreduce.report.sure import nccl_sureness
 from simreduce.tables import Table
+from simreduce.tune.busbw import algbw, busbw
 from simreduce.tune.rank import FIRST, Bounded, Candidate, Ranking, Row
 
 _COLUMNS = tables.columns(

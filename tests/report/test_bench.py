@@ -12,8 +12,8 @@ from hypothesis import given, strategies as st
 import simreduce
 from simreduce import dtypes
 from simreduce.report.bench import bench_document, bench_table, nccl_tests_document
-from simreduce.report.busbw import algbw, busbw
 from simreduce.tune.bench import BenchRow, Stuck
+from simreduce.tune.busbw import algbw, busbw
 
 ROW = BenchRow(
     algorithm="psgpu#8",

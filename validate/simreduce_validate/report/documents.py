@@ -8,7 +8,7 @@ from typing import Any
 
 import simreduce as sr
 from simreduce import dtypes
-from simreduce.report.busbw import algbw, busbw
+from simreduce.tune.busbw import algbw, busbw
 from simreduce_validate.cases import Timing
 from simreduce_validate.measuring import noise
 from simreduce_validate.report.accuracy import accuracy_document

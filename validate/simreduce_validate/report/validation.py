@@ -9,8 +9,8 @@ import numpy as np
 
 import simreduce as sr
 from simreduce import dtypes, units
-from simreduce.report.busbw import algbw, busbw
 from simreduce.tables import Column, Table, comments
+from simreduce.tune.busbw import algbw, busbw
 from simreduce_validate.campaign import Campaign
 from simreduce_validate.cases import Timing
 from simreduce_validate.measuring import noise

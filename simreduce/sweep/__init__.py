@@ -1,0 +1,29 @@
+"""Many questions that differ in a few keys: planned, computed anywhere, and kept in a database."""
+
+from simreduce.sweep.cells import BENCH, KINDS, RUN, STEP, Cell, Kind, make_cell
+from simreduce.sweep.evaluate import evaluate
+from simreduce.sweep.files import SWEEP, Specification, read_specification
+from simreduce.sweep.question import Question, read_question
+from simreduce.sweep.rows import NAMES, UNITS, Row
+from simreduce.sweep.store import Store, Sweep
+
+__all__ = [
+    "BENCH",
+    "KINDS",
+    "NAMES",
+    "RUN",
+    "STEP",
+    "SWEEP",
+    "UNITS",
+    "Cell",
+    "Kind",
+    "Question",
+    "Row",
+    "Specification",
+    "Store",
+    "Sweep",
+    "evaluate",
+    "make_cell",
+    "read_question",
+    "read_specification",
+]

@@ -1,0 +1,259 @@
+"""What a sweep varies: a scenario, or one collective on a machine, with keys set one by one."""
+
+from __future__ import annotations
+
+import copy
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from simreduce import dtypes, units
+from simreduce.algorithms import NAMES
+from simreduce.calibrate import load_calibration
+from simreduce.engine import RUNTIMES
+from simreduce.errors import InputError, did_you_mean
+from simreduce.formats import (
+    ANYTHING,
+    FLAG,
+    LINE,
+    Faults,
+    Field,
+    Format,
+    ListOf,
+    MapOf,
+    Scalar,
+    TableOf,
+    choice,
+    text_of,
+    whole,
+)
+from simreduce.nccl import SETTINGS
+from simreduce.scenario import beside, is_scenario, read_scenario_file
+from simreduce.setup import BY_STRATEGY
+from simreduce.strategy import ALL, parse_strategy
+from simreduce.sweep.cells import BENCH, RUN, STEP, Cell, Kind, make_cell
+from simreduce.sweep.machines import SHORT, set_machine
+from simreduce.topology import load_topology
+from simreduce.topology.classes import networks
+from simreduce.topology.generators.machines import FABRICS
+from simreduce.training import STEP as STEP_TABLE
+from simreduce.workload import MOST_BYTES, load_model
+
+DISTURB = Format(
+    "disturb",
+    "What goes wrong on the machine.",
+    Field("slow", ListOf(LINE), "Devices and how many times as slow they are: `gpu3=1.5`."),
+    Field("fault", ListOf(LINE), "Links, and what they carry from a time on: `gpu0>gpu3@1ms=0`."),
+    Field("jitter", LINE, "Scatter of latencies and fixed costs, such as `0.1`."),
+    Field("seed", whole(0), "The seed of the jitter."),
+    Field("tolerance", LINE, "The part of its time by which an op may end early, as `0.1%`."),
+)
+BENCH_DOCUMENT = Format(
+    "bench",
+    "One collective of one tensor on a machine.",
+    Field("topology", LINE, "The machine.", required=True),
+    Field("topology_overrides", MapOf(ANYTHING), "Keys of its file."),
+    Field("strategy", LINE, "The strategy.", "ring"),
+    Field("collective", choice(NAMES, "collective"), "The collective.", "all_reduce"),
+    Field("size", whole(1, MOST_BYTES), "Bytes of the tensor.", 32 << 20),
+    Field("dtype", text_of(dtypes.code, "a type"), "The type of its elements.", 0),
+    Field("root", whole(0), "The root of a broadcast or reduce.", 0),
+    Field("runtime", LINE, "The runtime.", BY_STRATEGY.name),
+    Field("calibration", LINE, "The calibration.", "nominal"),
+    Field("faithful", FLAG, "Upstream's quirks.", default=False),
+    Field("nccl", TableOf(SETTINGS), "NCCL's settings."),
+    Field("gpus", ANYTHING, "So many of the GPUs, or a list of them."),
+    Field("gpu_indices", ListOf(whole(0)), "The order of each machine's GPUs in rings."),
+    Field("disturb", TableOf(DISTURB), "What goes wrong."),
+)
+_CASE = ("workload", "runtime", "calibration", "repeat", "faithful", "gpu_indices")
+"""Keys of a scenario that may be set; `strategy` stands for its `strategies`."""
+_STEP = tuple(field.key for field in STEP_TABLE.fields if field.key not in ("batch", "sharding"))
+"""Keys of `[step]`, which need no `step.` before them."""
+_ALIASES = {"model": "workload", "bytes": "size", "algo": "strategy"}
+NONE = "none"
+"""No slow device, no fault."""
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """A question with every key at its first value; `cell` gives it with others.
+
+    `name` is that of reports, `folder` where files are looked for first.
+    """
+
+    kind: Kind
+    document: Mapping[str, Any]
+    name: str
+    folder: str = ""
+
+    @property
+    def keys(self) -> tuple[str, ...]:
+        """Keys that may be set, besides dotted ones."""
+        of_kind = [f.key for f in BENCH_DOCUMENT.fields] if self.kind == BENCH else [*_CASE, "size"]
+        more = ("strategy", "gpus", "batch", *_STEP) if self.kind != BENCH else ()
+        named = dict.fromkeys([*of_kind, *more, *SHORT, *DISTURB.keys, *_ALIASES, "topology"])
+        return tuple(key for key in named if key not in ("topology_overrides", "disturb", "nccl"))
+
+    @property
+    def sections(self) -> tuple[str, ...]:
+        """Tables whose keys may be set, as `nccl.KEY`."""
+        return ("topology", "nccl") if self.kind == BENCH else ("topology", "nccl", "step")
+
+    def cell(self, settings: Mapping[str, Any]) -> Cell:
+        """The question with these keys set. InputError lists every key and value that cannot be;
+        what only the machine can refuse, the cell's row says.
+        """
+        faults = Faults()
+        document = copy.deepcopy(dict(self.document))
+        machine: dict[str, str | int] = {}
+        for name, value in settings.items():
+            key = faults.attempt("", self._key, name)
+            if key is None:
+                continue
+            if key in SHORT or key.startswith("topology."):
+                machine[key.removeprefix("topology.")] = value
+            else:
+                self._set(document, key, faults.attempt(name, _read, key, value), faults)
+        if machine:
+            table = document if self.kind == BENCH else document["scenario"]
+            faults.attempt("", _set_machine, table, machine)
+        faults.raise_any()
+        return make_cell(self.kind, document, self.folder)
+
+    def check(self, name: str, value: Any) -> None:
+        """InputError if there is no such key, or if no cell could have this value of it: also if it
+        names what is not there.
+        """
+        faults = Faults()
+        key = faults.attempt("", self._key, name)
+        if key is not None:
+            value = faults.attempt(name, _read, key, value)
+        for each in value if isinstance(value, list) else [value]:
+            if isinstance(each, str) and not faults.problems:
+                faults.attempt(name, self._load, key or "", each)
+        faults.raise_any()
+
+    def _key(self, name: str) -> str:
+        """The key of a name. InputError if there is none."""
+        key = _ALIASES.get(name, name)
+        section, _, rest = key.partition(".")
+        if key in self.keys or (rest and section in self.sections):
+            return key
+        known = [*self.keys, *(f"{section}.KEY" for section in self.sections)]
+        near = did_you_mean(key, known) or f"; known: {', '.join(known)}"
+        raise InputError(f"{name}: unknown key{near}")
+
+    def _load(self, key: str, value: str) -> None:
+        """Read what a value names. InputError or ValueError if it cannot be."""
+        if key == "strategy":
+            collective = self.document.get("collective", "all_reduce")
+            if self.kind == BENCH or value != ALL:
+                parse_strategy(value, collective)
+        elif key in ("calibration", "workload"):
+            load = load_calibration if key == "calibration" else load_model
+            load(beside(Path(self.folder, "it"), value))
+        elif key == "machine":
+            load_topology(value)
+        elif key in ("fabric", "nic"):
+            known = tuple(FABRICS) if key == "fabric" else networks()
+            choice(known, "class of network link" if key == "nic" else key).read(value)
+
+    def _set(self, document: dict[str, Any], key: str, value: Any, faults: Faults) -> None:
+        """Set a key that is none of the machine's."""
+        if value is None:  # which has a fault
+            return
+        table = document if self.kind == BENCH else document["scenario"]
+        section, _, rest = key.partition(".")
+        if key in DISTURB.keys:
+            texts = value if isinstance(value, list) else [value]
+            listed = [text for text in texts if text != NONE]
+            found = listed if key in ("slow", "fault") else value
+            document["disturb"] = {**document.get("disturb", {}), key: found}
+        elif rest:
+            _set_inside(table.setdefault(section, {}), rest.split("."), value)
+        elif self.kind != BENCH and key in ("batch", "gpus"):
+            document[key] = value
+        elif self.kind != BENCH and key in _STEP:
+            if not isinstance(table.get("step"), dict):
+                faults.add(key, "the scenario has no [step]")
+            else:
+                table["step"] = {k: v for k, v in table["step"].items() if not _clash(key, k)}
+                table["step"][key] = value
+        elif self.kind != BENCH and key == "strategy":
+            table["strategies"] = value if isinstance(value, list) else [value]
+        elif self.kind != BENCH and key == "size":
+            table["workload"] = f"bytes:{value}B"
+        else:
+            table[key] = value
+
+
+_TIMES = ("time", "rate", "profile")
+
+
+def _clash(key: str, other: str) -> bool:
+    """Whether `[step]` takes only one of two keys."""
+    return key in _TIMES and other in _TIMES
+
+
+def _set_inside(table: dict[str, Any], path: list[str], value: Any) -> None:
+    for part in path[:-1]:
+        table = table.setdefault(part, {})
+    table[path[-1]] = value
+
+
+def _set_machine(table: dict[str, Any], settings: Mapping[str, str | int]) -> None:
+    """Set the machine's keys. InputError if it cannot have them."""
+    text, overrides = set_machine(table["topology"], settings)
+    table["topology"] = text
+    if overrides:
+        table["topology_overrides"] = {**(table.get("topology_overrides") or {}), **overrides}
+
+
+def _read(key: str, value: Any) -> Any:
+    """The value as documents have it. InputError or ValueError for one that is none."""
+    if key in ("slow", "fault", "strategy"):
+        for each in value if isinstance(value, list) else [value]:
+            LINE.read(each)
+    elif key in ("jitter", "tolerance"):
+        return str(value)
+    elif key == "size":
+        nbytes = value if isinstance(value, int) else units.cli_size(str(value))
+        return whole(1, MOST_BYTES, "bytes").read(nbytes)
+    elif key in _KINDS:
+        _KINDS[key].read(value)
+    return value
+
+
+_KINDS: Mapping[str, Scalar[Any]] = {
+    "runtime": choice((*RUNTIMES, BY_STRATEGY.name), "runtime"),
+    "collective": choice(NAMES, "collective"),
+    "dtype": text_of(dtypes.code, "a type"),
+    "batch": whole(1, 10**9, "samples"),
+    "seed": whole(0),
+    "repeat": whole(1, 1000),
+    "root": whole(0),
+    "faithful": FLAG,
+}
+
+
+def read_question(text: str, kind: str | None = None) -> Question:
+    """The question that `text` means: a scenario, or a machine for `bench`. `kind` is `step` for
+    scenarios with `[step]` unless it is given.
+    """
+    if not is_scenario(text):
+        if kind not in (None, BENCH):
+            raise InputError(f"{text}: is a machine; only a scenario can be asked for a {kind}")
+        return Question(BENCH, {"topology": text}, text)
+    path, table = read_scenario_file(text)
+    if "replicas" in table:
+        raise InputError(f"{path}: [replicas] is for `simreduce step`; a sweep cannot vary it")
+    if kind == BENCH:
+        raise InputError(f"{path}: is a scenario; a machine can be asked for a bench")
+    if kind == STEP and "step" not in table:
+        raise InputError(f"{path}: has no [step]")
+    document = {"scenario": json.loads(json.dumps(table, default=str))}
+    found: Kind = STEP if "step" in table and kind != RUN else RUN
+    return Question(found, document, path.stem, str(path.parent))

@@ -1,0 +1,382 @@
+"""The database of rows: one SQLite file, which survives `kill -9`, full disks and other readers.
+
+`rows` has an answer for each digest, written as soon as it is there, with the whole question beside
+it. `sweeps` says what was asked, `cells` which digest stands at which place of a sweep, with the
+values of its keys as columns.
+
+SQLite in WAL mode comes with Python, lets others read while a sweep writes, and keeps a row of a
+commit through SIGKILL. `benchmarks/test_sweep_store.py` has it beside DuckDB.
+"""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, NamedTuple, Self
+
+from simreduce.errors import InputError, quote
+from simreduce.sweep.cells import BENCH, Cell
+from simreduce.sweep.contents import code, digest_of
+from simreduce.sweep.locking import Lock
+from simreduce.sweep.rows import NAMES, TOO_LARGE, TYPES, Row
+
+_OURS, _FORMAT = 0x53725377, 1
+"""SQLite's `application_id` and `user_version` of our files."""
+_BUSY = 30.0
+"""Seconds for which a write waits for another one."""
+MOST_KEYS = 500
+"""Different keys of all sweeps of a file; SQLite takes 2,000 columns."""
+
+_OF_ROWS = {
+    "digest": "TEXT PRIMARY KEY",
+    "kind": "TEXT",
+    "input": "TEXT",
+    "version": "TEXT",
+    "calibration": "TEXT",
+    "calibration_digest": "TEXT",
+    **TYPES,
+    "memory_limit": "INTEGER",
+    "taken": "REAL",
+    "finished": "TEXT",
+}
+_COLUMNS = ", ".join(f'"{name}"' for name in _OF_ROWS)
+_INTO = f"INTO rows ({_COLUMNS}) VALUES ({', '.join('?' * len(_OF_ROWS))})"
+_UPSERT = (
+    f"INSERT {_INTO} ON CONFLICT (digest) DO UPDATE SET "
+    + ", ".join(f'"{name}" = excluded."{name}"' for name in _OF_ROWS)
+    + " WHERE state IN ('too_large', 'killed', 'failed')"
+)
+_SCHEMA = f"""
+CREATE TABLE rows ({", ".join(f'"{name}" {kind}' for name, kind in _OF_ROWS.items())})
+  WITHOUT ROWID;
+CREATE TABLE sweeps (
+  id INTEGER PRIMARY KEY, name TEXT, kind TEXT, keys TEXT, specification TEXT, version TEXT,
+  cells INTEGER, digest TEXT UNIQUE, started TEXT);
+CREATE TABLE cells (
+  sweep INTEGER, place INTEGER, digest TEXT, reason TEXT, PRIMARY KEY (sweep, place)) WITHOUT ROWID;
+CREATE INDEX cells_by_digest ON cells (digest);
+PRAGMA application_id = {_OURS};
+PRAGMA user_version = {_FORMAT};
+"""
+_LAST = ("version", "calibration", "calibration_digest", "digest", "taken", "finished")
+"""Columns of the table behind those of the row."""
+_RESERVED = ("sweep", "place", "digest", "reason")
+
+
+class Planned(NamedTuple):
+    """A place of a sweep: its keys with their values, and its cell; or why there can be none."""
+
+    settings: Mapping[str, Any]
+    cell: Cell | None
+    reason: str = ""
+
+
+class Answer(NamedTuple):
+    """A cell, its row, and the seconds that it took; `memory_limit` is what its worker had."""
+
+    cell: Cell
+    row: Row
+    taken: float
+    memory_limit: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Sweep:
+    """What was asked once: `keys` that vary, and the `specification` they came from."""
+
+    id: int
+    name: str
+    kind: str
+    keys: tuple[str, ...]
+    specification: Mapping[str, Any]
+    version: str
+    cells: int
+    started: str
+
+
+class StoreFull(Exception):  # noqa: N818 - what it is about
+    """The disk took nothing: nothing of the transaction is in the file."""
+
+
+class Store:
+    """An open file. Use `Store.open` as a context manager."""
+
+    def __init__(self, path: str, connection: sqlite3.Connection, lock: Lock | None) -> None:
+        self.path = path
+        self._db = connection
+        self._lock = lock
+
+    @classmethod
+    def open(cls, path: str, *, write: bool = False) -> Self:
+        """The file at `path`; with `write`, made if it is not there, and locked against another
+        sweep. InputError if it is something else, or in use.
+        """
+        lock = Lock(path) if write else None
+        try:
+            return cls(path, _connect(path, write=write), lock)
+        except BaseException:
+            if lock:
+                lock.release()
+            raise
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close the file and let others write it."""
+        self._db.close()
+        if self._lock:
+            self._lock.release()
+            self._lock = None
+
+    def begin(self, name: str, specification: Mapping[str, Any], plan: Sequence[Planned]) -> Sweep:
+        """The sweep with this plan, which may be there already. StoreFull if it is not written."""
+        keys = tuple(dict.fromkeys(key for planned in plan for key in planned.settings))
+        listed = [
+            [p.cell.digest if p.cell else p.reason, [_plain(p.settings.get(k)) for k in keys]]
+            for p in plan
+        ]
+        digest = digest_of([keys, listed])
+        if known := self._sweeps("WHERE digest = ?", digest):
+            return known[0]
+        kind = next((p.cell.kind for p in plan if p.cell), BENCH)
+        values = (
+            name, kind, json.dumps(keys), json.dumps(specification, default=str), code(), len(plan),
+            digest, _now(),
+        )  # fmt: skip
+        with self._transaction() as db:
+            self._add_columns(keys)
+            cursor = db.execute(
+                "INSERT INTO sweeps (name, kind, keys, specification, version, cells, digest,"
+                " started) VALUES (?, ?, ?, ?, ?, ?, ?, ?)", values,
+            )  # fmt: skip
+            columns = ", ".join(("sweep", "place", "digest", "reason", *map(_column, keys)))
+            marks = ", ".join("?" * (4 + len(keys)))
+            db.executemany(
+                f"INSERT INTO cells ({columns}) VALUES ({marks})",
+                (
+                    (cursor.lastrowid, place, p.cell.digest if p.cell else None, p.reason, *found)
+                    for place, (p, (_, found)) in enumerate(zip(plan, listed, strict=True))
+                ),
+            )
+        return self._sweeps("WHERE digest = ?", digest)[0]
+
+    def _add_columns(self, keys: Iterable[str]) -> None:
+        """A column of `cells` for each new key."""
+        there = {row[1].casefold() for row in self._db.execute("PRAGMA table_info(cells)")}
+        for key in keys:
+            if _name(key).casefold() not in there:
+                if len(there) >= MOST_KEYS:
+                    raise InputError(f"{self.path}: more than {MOST_KEYS} keys; use another file")
+                self._db.execute(f"ALTER TABLE cells ADD COLUMN {_column(key)}")
+                there.add(_name(key).casefold())
+
+    def put(self, answers: Iterable[Answer]) -> None:
+        """Write rows, all or none. A digest that has a row keeps it, unless that was too large for
+        less memory, or of a worker that ended. StoreFull if the disk takes none.
+        """
+        with self._transaction() as db:
+            db.executemany(_UPSERT, map(_values, answers))
+
+    def get(self, digest: str) -> Row | None:
+        """The row of a digest, if there is one."""
+        found = self._db.execute(
+            f"SELECT {', '.join(map(_quoted, NAMES))} FROM rows WHERE digest = ?",
+            (digest,),
+        ).fetchone()
+        return Row.of(dict(zip(NAMES, found, strict=True))) if found else None
+
+    def finished(self, *, memory: int = 0, retry: bool = False) -> set[str]:
+        """Digests that need no work: with `retry`, not those that killed workers or failed; with
+        more `memory` than a row was too large for, not that one.
+        """
+        again = "state IN ('killed', 'failed')" if retry else "0"
+        found = self._db.execute(
+            f"SELECT digest FROM rows WHERE NOT ({again}) AND NOT (state = ? AND memory_limit < ?)",
+            (TOO_LARGE, memory),
+        )
+        return {digest for (digest,) in found}
+
+    def copy_from(self, path: str, digests: Sequence[str]) -> int:
+        """Copy the rows of another file that answer these digests, and return how many."""
+        with Store.open(path) as other:
+            count = 0
+            for first in range(0, len(digests), 500):
+                some = digests[first : first + 500]
+                found = other._db.execute(  # noqa: SLF001 - another file of this class
+                    f"SELECT {_COLUMNS} FROM rows WHERE state = 'done' AND digest IN"
+                    f" ({', '.join('?' * len(some))})",
+                    some,
+                ).fetchall()
+                with self._transaction() as db:
+                    db.executemany(f"INSERT OR IGNORE {_INTO}", found)
+                count += len(found)
+        return count
+
+    def sweeps(self) -> list[Sweep]:
+        """All sweeps, in the order in which they began."""
+        return self._sweeps("")
+
+    def _sweeps(self, where: str, *values: object) -> list[Sweep]:
+        found = self._db.execute(
+            "SELECT id, name, kind, keys, specification, version, cells, started FROM sweeps "
+            f"{where} ORDER BY id",
+            values,
+        )
+        return [
+            Sweep(i, name, kind, tuple(json.loads(keys)), json.loads(text), *rest)
+            for i, name, kind, keys, text, *rest in found
+        ]
+
+    def sweep(self, number: int | None = None) -> Sweep:
+        """The sweep of that number, else the last. InputError if there is none."""
+        known = self.sweeps()
+        found = [s for s in known if number in (None, s.id)]
+        if not found:
+            numbers = ", ".join(str(s.id) for s in known) or "none"
+            raise InputError(f"{self.path}: no sweep {number}; there are {numbers}")
+        return found[-1]
+
+    def show(self, sweep: int | None = None) -> tuple[Sweep, tuple[str, ...]]:
+        """Make the temporary view `sweep` of all cells of a sweep, the last unless given, and
+        return the sweep with the columns: keys, then values, then where they come from.
+        """
+        chosen = self.sweep(sweep)
+        keys = [_name(key) for key in chosen.keys]
+        taken = {key.casefold() for key in keys}
+        values = [name for name in NAMES if name not in taken]
+        last = [name for name in _LAST if name not in taken]
+        shown = [f"c.{_column(key)} AS {_quoted(_name(key))}" for key in chosen.keys]
+        special = {
+            "state": "CASE WHEN c.digest IS NULL THEN 'refused' ELSE"
+            " coalesce(r.state, 'waiting') END AS state",
+            "reason": "coalesce(nullif(c.reason, ''), r.reason, '') AS reason",
+            "digest": "c.digest AS digest",
+        }
+        shown += [special.get(name, f'r."{name}" AS "{name}"') for name in (*values, *last)]
+        self._db.execute("DROP VIEW IF EXISTS temp.sweep")
+        self._db.execute(
+            f"CREATE TEMP VIEW sweep AS SELECT {', '.join(shown)} FROM main.cells c"
+            f" LEFT JOIN main.rows r ON r.digest = c.digest WHERE c.sweep = {chosen.id}"
+            " ORDER BY c.place"
+        )
+        return chosen, (*keys, *values, *last)
+
+    def select(self, query: str) -> tuple[list[str], list[tuple[Any, ...]]]:
+        """Columns and rows of a query. InputError says what SQLite does not understand of it."""
+        try:
+            found = self._db.execute(query)
+            return [each[0] for each in found.description], found.fetchall()
+        except sqlite3.Error as error:
+            raise InputError(str(error)) from None
+
+    def table(self, sweep: int | None = None) -> list[dict[str, Any]]:
+        """A dictionary for each cell of a sweep, the last unless given, in its order."""
+        _, columns = self.show(sweep)
+        names = ", ".join(map(_quoted, columns))
+        _, rows = self.select(f"SELECT {names} FROM sweep")
+        return [dict(zip(columns, row, strict=True)) for row in rows]
+
+    def check(self) -> list[str]:
+        """What SQLite finds wrong with the file; nothing if it is whole."""
+        found = [text for (text,) in self._db.execute("PRAGMA integrity_check")]
+        return [] if found == ["ok"] else found
+
+    @contextmanager
+    def _transaction(self) -> Iterator[sqlite3.Connection]:
+        try:
+            self._db.execute("BEGIN IMMEDIATE")
+            try:
+                yield self._db
+                self._db.execute("COMMIT")
+            except BaseException:
+                if self._db.in_transaction:
+                    self._db.execute("ROLLBACK")
+                raise
+        except sqlite3.OperationalError as error:
+            if _is_full(error):
+                raise StoreFull(f"{self.path}: {error}") from None
+            raise InputError(f"{self.path}: cannot be written: {error}") from None
+
+
+def _is_full(error: sqlite3.Error) -> bool:
+    code = getattr(error, "sqlite_errorcode", 0) & 0xFF
+    return code in (sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR)
+
+
+def _connect(path: str, *, write: bool) -> sqlite3.Connection:
+    place = Path(path)
+    if not write and not place.is_file():
+        raise InputError(f"{path}: there is no such file")
+    try:
+        if write:
+            db = sqlite3.connect(path, timeout=_BUSY, isolation_level=None)
+            if not db.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]:
+                db.execute("PRAGMA journal_mode = WAL")
+                db.executescript(f"BEGIN IMMEDIATE; {_SCHEMA} COMMIT;")
+            db.execute("PRAGMA journal_mode = WAL")
+            db.execute("PRAGMA synchronous = FULL")
+        else:
+            name = place.absolute().as_uri()
+            db = sqlite3.connect(f"{name}?mode=ro", timeout=_BUSY, isolation_level=None, uri=True)
+        ours = db.execute("PRAGMA application_id").fetchone()[0]
+        made = db.execute("PRAGMA user_version").fetchone()[0]
+    except sqlite3.Error as error:
+        raise InputError(f"{path}: is no database of sweeps: {error}") from None
+    except ValueError as error:  # a NUL
+        raise InputError(f"{quote(path)}: {error}") from None
+    if ours != _OURS:
+        raise InputError(f"{path}: is a database of something else")
+    if made != _FORMAT:
+        raise InputError(f"{path}: was written by another version of simreduce (format {made})")
+    return db
+
+
+def _values(answer: Answer) -> tuple[Any, ...]:
+    cell, row = answer.cell, answer.row
+    given = cell.to_json()
+    values = row.values | {
+        "digest": cell.digest,
+        "kind": cell.kind,
+        "input": json.dumps({k: given[k] for k in ("document", "folder", "contents")}),
+        "version": cell.code,
+        "calibration": cell.table.get("calibration", "nominal"),
+        "calibration_digest": cell.contents.get("calibration", ""),
+        "memory_limit": answer.memory_limit,
+        "taken": answer.taken,
+        "finished": _now(),
+    }
+    return tuple(values[name] for name in _OF_ROWS)
+
+
+def _now() -> str:
+    return datetime.now(UTC).isoformat(timespec="milliseconds")
+
+
+def _name(key: str) -> str:
+    """The column of a key: its own name, unless that is one of ours."""
+    return f"{key}_" if key.casefold() in _RESERVED else key
+
+
+def _column(key: str) -> str:
+    return _quoted(_name(key))
+
+
+def _quoted(name: str) -> str:
+    doubled = name.replace('"', '""')
+    return f'"{doubled}"'
+
+
+def _plain(value: object) -> object:
+    """A value as SQLite takes it."""
+    if isinstance(value, bool):
+        return int(value)
+    return value if isinstance(value, int | float | str | None) else json.dumps(value)
