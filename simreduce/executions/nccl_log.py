@@ -1,13 +1,14 @@
 """NCCL's log: `NCCL_DEBUG=INFO NCCL_DEBUG_SUBSYS=INIT,COLL`.
 
-A line of a collective has counts and no times, so that a replay runs each stream's collectives one
-after another as fast as they go.
+A line of a collective has counts and no times, so that a replay runs the collectives of a stream
+and those of a communicator one after another as fast as they go.
 """
 
 from __future__ import annotations
 
 import re
 from collections import defaultdict
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from simreduce.executions.execution import (
@@ -41,7 +42,8 @@ _LINE = re.compile(
 )
 _INIT = re.compile(
     r"(?P<gpu>\S+:\d+:\d+ \[\d+\]) NCCL INFO .*?comm (?P<comm>\S+) rank (?P<rank>\d+) "
-    r"n[rR]anks (?P<n>\d+) .*?(commId (?P<id>\S+) )?- Init "
+    r"n[rR]anks (?P<n>\d+) .*?(parent (?P<parent>\S+) splitCount (?P<split>\d+) color "
+    r"(?P<color>-?\d+) .*?)?(commId (?P<id>\S+) ?)?- Init "
 )
 
 
@@ -70,10 +72,7 @@ def read(path: str, text: str) -> Execution:
             "NCCL_DEBUG_SUBSYS=INIT,COLL"
         )
     world = max(int(call["n"]) for gpu in called.values() for call in gpu.calls)
-    members: dict[str, dict[int, int]] = defaultdict(dict)
-    for gpu in gpus.values():
-        for rank, _, number in gpu.ranks.values():
-            members[number][rank] = gpu.world[0]
+    members = _members(gpus)
     nodes: dict[int, tuple[Node, ...]] = {}
     for name, gpu in called.items():
         said = gpu.calls[0]["global"]  # RCCL says it
@@ -82,8 +81,23 @@ def read(path: str, text: str) -> Execution:
             faults.add("", f"{name}: another GPU of the log is rank {rank}, too; one job at a time")
         nodes[rank] = _nodes(gpu, world, members, faults, name)
     faults.raise_any(ExecutionError)
-    note = "NCCL's log has no times: each stream's collectives run one after another"
+    note = (
+        "NCCL's log has no times: collectives of a stream or a communicator run one after another"
+    )
     return Execution(path, dict(sorted(nodes.items())), world, (note,))
+
+
+def _members(gpus: Mapping[str, _Gpu]) -> dict[str, dict[int, int]]:
+    """The ranks of each communicator, by their rank in it; none where two GPUs have one place, as
+    happens if the log does not tell communicators of a size from each other.
+    """
+    members: dict[str, dict[int, int]] = defaultdict(dict)
+    unclear = set()
+    for gpu in gpus.values():
+        for rank, _, number in gpu.ranks.values():
+            if members[number].setdefault(rank, gpu.world[0]) != gpu.world[0]:
+                unclear.add(number)
+    return {number: known for number, known in members.items() if number not in unclear}
 
 
 def _gpus(text: str) -> dict[str, _Gpu]:
@@ -93,8 +107,12 @@ def _gpus(text: str) -> dict[str, _Gpu]:
         if found := _LINE.search(line):
             gpus[_name(found["gpu"])].calls.append(found)
         elif found := _INIT.search(line):
-            rank = int(found["rank"]), int(found["n"]), found["id"] or found["n"]
-            gpus[_name(found["gpu"])].ranks[found["comm"]] = rank
+            ranks = gpus[_name(found["gpu"])].ranks
+            number = found["id"] or found["n"]
+            if found["parent"] and not found["id"]:  # ncclCommSplit: ranks of a color come together
+                _, _, parent = ranks.get(found["parent"], (0, 0, ""))
+                number = f"{parent} split {found['split']} color {found['color']}"
+            ranks[found["comm"]] = int(found["rank"]), int(found["n"]), number
     return gpus
 
 
@@ -108,10 +126,11 @@ def _nodes(
     gpu: _Gpu, world: int, members: dict[str, dict[int, int]], faults: Faults, name: str
 ) -> tuple[Node, ...]:
     nodes: list[Node] = []
-    last: dict[str, tuple[int, ...]] = defaultdict(tuple)
+    last: dict[str, tuple[int, ...]] = defaultdict(tuple)  # by stream and by communicator
     grouped: dict[str, list[int]] = defaultdict(list)  # sends and receives since, which run at once
     for call in gpu.calls:
-        n, kind, stream = int(call["n"]), int(call["type"]), call["stream"]
+        n, kind = int(call["n"]), int(call["type"])
+        queues = f"stream {call['stream']}", f"comm {call['comm']}"
         if kind >= len(_SIZES):
             faults.add("", f"{name}: {call['name']} of datatype {kind}, which is not known")
             continue
@@ -120,17 +139,19 @@ def _nodes(
             _, _, number = gpu.ranks.get(call["comm"], (0, 0, ""))
             known = members.get(number, {})
             if sorted(known) != list(range(n)):
-                words = f"{n} ranks whose lines '- Init COMPLETE' are not all in the log"
+                words = f"{n} ranks whose lines '- Init COMPLETE' do not say which these are"
                 faults.add("", f"{name}: {call['name']} on comm {call['comm']}, of {words}")
                 continue
             group = tuple(known[i] for i in range(n))
         if call["name"] in ("Send", "Recv"):
-            grouped[stream].append(len(nodes))
-            nodes.append(_transfer(call, _SIZES[kind], group, last[stream]))
+            before = {node for queue in queues for node in last[queue]}
+            for queue in queues:
+                grouped[queue].append(len(nodes))
+            nodes.append(_transfer(call, _SIZES[kind], group, tuple(sorted(before))))
         elif call["name"] in _COLLECTIVES:
-            after = tuple(grouped.pop(stream, ())) or last[stream]
-            last[stream] = (len(nodes),)
-            nodes.append(_collective(call, n, _SIZES[kind], group, after))
+            before = {node for queue in queues for node in grouped.pop(queue, ()) or last[queue]}
+            last |= dict.fromkeys(queues, (len(nodes),))
+            nodes.append(_collective(call, n, _SIZES[kind], group, tuple(sorted(before))))
         else:
             faults.add("", f"{name}: {call['name']} is no collective that is known")
     return tuple(nodes)

@@ -35,8 +35,9 @@ _NAMES = {
     "allreduce": "all_reduce",
     "allreduce_coalesced": "all_reduce",
     "all_reduce_barrier": "all_reduce",
+    "barrier": "all_reduce",
     "_allgather_base": "all_gather",
-    "allgather": "all_gather",
+    "all_gather": "all_gather",
     "allgather_into_tensor_coalesced": "all_gather",
     "_reduce_scatter_base": "reduce_scatter",
     "reduce_scatter": "reduce_scatter",
@@ -49,6 +50,8 @@ _NAMES = {
     "all_to_allv": "all_to_all",
 }
 _TRANSFERS = {"send": SEND, "recv": RECEIVE}
+_BARRIER = 4
+"""Bytes of the all-reduce that a barrier is; the timeline says none."""
 _BYTES = {
     "float": 4, "double": 8, "half": 2, "bfloat16": 2, "int": 4, "long": 8, "short": 2, "char": 1,
     "byte": 1, "bool": 1, "float8_e4m3fn": 1, "float8_e5m2": 1,
@@ -195,7 +198,7 @@ def _node(kernel: _Kernel, rank: int, after: tuple[int, ...], first: float, faul
             f"{quote(args.get('dtype'))}",
         )
         elements = width = 0
-    nbytes = elements * width
+    nbytes = max(elements * width, _BARRIER if "barrier" in name else 0)
     if name in _TRANSFERS:
         peer = args.get("Dst Rank" if name == "send" else "Src Rank")
         if type(peer) is not int or peer < 0 or peer == rank:

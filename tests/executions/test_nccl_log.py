@@ -74,6 +74,39 @@ def test_a_group_is_found_by_the_lines_of_its_members(tmp_path):
     assert [(0, 2), (1, 3), (0, 2), (1, 3)] == [found.nodes[r][0].group for r in range(4)]
 
 
+def test_a_split_communicator_is_found_by_its_color(tmp_path):
+    """ncclCommSplit says parent and color, and no commId: tensor parallel pairs of four ranks."""
+    inits = [_init(r, f"0xa{r}", r, 4, "0x1") for r in range(4)]
+    inits += [
+        f"h:{r}:{r} [{r}] NCCL INFO ncclCommSplit comm 0xb{r} rank {r % 2} nranks 2 cudaDev {r} "
+        f"nvmlDev {r} busId 1000 parent 0xa{r} splitCount 1 color {r // 2} key {r}- Init COMPLETE\n"
+        for r in range(4)
+    ]
+    calls = [_call(r, "AllReduce", 8, f"0xb{r}", 2) for r in range(4)]
+    found = _read(tmp_path, "".join([*inits, *calls, _call(0, "AllReduce", 8, "0xa0")]))
+
+    assert [(0, 1), (0, 1), (2, 3), (2, 3)] == [found.nodes[r][0].group for r in range(4)]
+
+
+def test_communicators_that_the_log_does_not_tell_apart_are_refused(tmp_path):
+    """Two pairs whose lines have no commId, as before NCCL 2.18: no group is made up of both."""
+    inits = [_init(r, f"0xa{r}", r, 4, "0x1") for r in range(4)]
+    inits += [_init(r, f"0xb{r}", r % 2, 2, "0x2").replace("commId 0x2 ", "") for r in range(4)]
+    calls = [_call(r, "AllReduce", 8, f"0xb{r}", 2) for r in range(4)]
+    with pytest.raises(ExecutionError, match="of 2 ranks whose lines") as caught:
+        _read(tmp_path, "".join([*inits, *calls, _call(0, "AllReduce", 8, "0xa0")]))
+    assert 4 == len(caught.value.problems)
+
+
+def test_a_communicators_calls_keep_their_order_on_several_streams(tmp_path):
+    """NCCL launches them in turn whatever the stream; another communicator's run beside them."""
+    calls = [("0xa", "0x5"), ("0xa", "0x6"), ("0xb", "0x7"), ("0xa", "0x5"), ("0xb", "0x6")]
+    text = "".join(_call(0, "AllReduce", 8, comm, stream=stream) for comm, stream in calls)
+    (nodes,) = _read(tmp_path, text).nodes.values()
+
+    assert [(), (0,), (), (0, 1), (1, 2)] == [node.after for node in nodes]
+
+
 def test_sends_and_receives_of_a_group_run_at_once(tmp_path):
     """After what came before, and before what comes then."""
     calls = [("AllReduce", 0), ("Send", 1), ("Recv", 3), ("AllReduce", 0)]

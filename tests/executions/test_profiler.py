@@ -62,6 +62,24 @@ def test_other_gaps_are_the_cpus(tmp_path):
     assert ("CPU", pytest.approx(30e-6)) == names[1]
 
 
+@pytest.mark.parametrize(
+    ("name", "collective", "nbytes"),
+    [
+        ("all_gather", "all_gather", 2000),  # dist.all_gather; FSDP's is _allgather_base
+        ("_allgather_base", "all_gather", 2000),
+        ("_reduce_scatter_base", "reduce_scatter", 2000),
+        ("barrier", "all_reduce", 4),
+    ],
+)
+def test_names_of_collectives_are_those_of_process_group_nccl(tmp_path, name, collective, nbytes):
+    """Which records 0 bytes for a barrier; over NCCL it is an all-reduce."""
+    empty = {"In msg nelems": 0, "dtype": "Byte"} if name == "barrier" else {}
+    args = SUM | {"Collective name": name} | empty
+    (node,) = _read(tmp_path, kernel("ncclDevKernel_X", 20, 0, 5, **args)).nodes[2]
+
+    assert (collective, nbytes) == (node.collective, node.nbytes)
+
+
 def test_a_send_has_its_peer(tmp_path):
     """As `Dst Rank`."""
     args = {"Collective name": "send", "In msg nelems": 8, "dtype": "Float", "Dst Rank": 3}
