@@ -101,3 +101,12 @@ def faulty():
 
 def no_module():
     return 3
+
+
+def encoder():
+    layer = nn.TransformerEncoderLayer(64, 4, 128, batch_first=True, dtype=torch.bfloat16)
+    return nn.TransformerEncoder(layer, 2)
+
+
+def frozen():
+    return nn.Linear(4, 4).requires_grad_(False)

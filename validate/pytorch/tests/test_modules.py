@@ -50,13 +50,27 @@ def test_the_first_layer_derives_no_image():
     ] == [(e.name, e.forward, e.backward, [g.elements for g in e.gradients]) for e in found.layers]
 
 
+def test_parameters_of_a_module_that_is_never_called_are_its_callers():
+    """As `out_proj` of nn.MultiheadAttention: a layer of its own attention, not of the root, whose
+    gradients would be ready last. Its input has the dtype of its parameters.
+    """
+    found, _, _ = read("modules:encoder", [((16, 64), "")])
+    attention = "layers.0.self_attn"
+
+    assert attention == found.layers[0].name
+    assert [f"{attention}.{name}" for name in (
+        "in_proj_weight", "in_proj_bias", "out_proj.weight", "out_proj.bias",
+    )] == [gradient.name for gradient in found.layers[0].gradients]  # fmt: skip
+
+
 @pytest.mark.parametrize(
     ("function", "shapes", "fault"),
     [
         ("gpt2", [], "give --input SHAPE"),
         ("gpt3", [((4,), "int64")], "modules has no 'gpt3' .did you mean 'gpt2'"),
         ("faulty", [((4,), "int64")], r"modules.py:\d+, in faulty: ZeroDivisionError: of the user"),
-        ("no_module", [((4,), "int64")], "gives 3, which is no torch.nn.Module"),
+        ("no_module", [], "gives 3, which is no torch.nn.Module"),
+        ("frozen", [((4,), "")], "without parameters to train"),
         ("gpt2", [((4,), "")], "modules.py:\\d+, in forward: RuntimeError"),
     ],
 )

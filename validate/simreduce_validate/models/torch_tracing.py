@@ -26,20 +26,21 @@ def read(text: str, shapes: Sequence[tuple[tuple[int, ...], str]]) -> tuple[Mode
     """The layers of the module that the function `text` returns, for samples of these shapes, what
     is to be said of it, and what counted.
     """
-    if not shapes:
-        raise InputError(f"{text}: a PyTorch module does not say what it reads: give --input SHAPE")
     with _META:
         module = made(text, torch.nn.Module, "torch.nn.Module")
     module = module.to(_META).train()
+    trained = [each for each in module.parameters() if each.requires_grad]
+    if not trained:
+        raise InputError(f"{text}: gives a module without parameters to train")
+    if not shapes:
+        raise InputError(f"{text}: a PyTorch module does not say what it reads: give --input SHAPE")
+    usual = trained[0].dtype
     inputs = [
-        torch.empty((1, *shape), dtype=_dtype(dtype), device=_META) for shape, dtype in shapes
+        torch.empty((1, *shape), dtype=getattr(torch, dtype) if dtype else usual, device=_META)
+        for shape, dtype in shapes
     ]
     model, notes = traced(module, inputs, text)
     return model, notes, f"PyTorch {torch.__version__}, one sample"
-
-
-def _dtype(name: str) -> torch.dtype:
-    return getattr(torch, name) if name else torch.get_default_dtype()
 
 
 def traced(module: Any, inputs: Sequence[Any], text: str) -> tuple[Model, list[str]]:
@@ -104,11 +105,16 @@ def _own(counter: Any, module: Any, called: Sequence[str]) -> dict[str, int]:
 
 
 def _gradients(module: Any, called: Sequence[str]) -> tuple[dict[str, list[Gradient]], list[str]]:
-    """By the first module called that has the parameter, and what has none."""
+    """By the first module called that has the parameter, or else the nearest that has it inside,
+    and what has none. nn.MultiheadAttention, for one, never calls its `out_proj`.
+    """
     holders: dict[int, str] = {}
     modules = dict(module.named_modules())
     for name in called:
         for parameter in modules[name].parameters(recurse=False):
+            holders.setdefault(id(parameter), name)
+    for name in sorted(called, key=lambda each: each.count(".") + bool(each), reverse=True):
+        for parameter in modules[name].parameters():
             holders.setdefault(id(parameter), name)
     found: dict[str, list[Gradient]] = {}
     notes = []
@@ -120,10 +126,8 @@ def _gradients(module: Any, called: Sequence[str]) -> tuple[dict[str, list[Gradi
         kind = str(parameter.dtype).removeprefix("torch.")
         if kind not in dtypes.NAMES:
             raise InputError(f"{name}: gradients of {quote(kind)} cannot be reduced")
-        # A parameter that a module uses without calling its holder is the caller's.
-        holder = holders.get(id(parameter), called[0])
         gradient = Gradient(name, parameter.numel(), dtypes.code(kind))
-        found.setdefault(holder, []).append(gradient)
+        found.setdefault(holders[id(parameter)], []).append(gradient)
     return found, notes
 
 
