@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -23,14 +23,19 @@ from simreduce.errors import InputError, StrategyError, did_you_mean
 from simreduce.export import TARGETS, Choice, export as files_for, find_target, why_not
 from simreduce.formats import Faults
 from simreduce.outputs import check_place, write_file
+from simreduce.packing import NoPacking
 from simreduce.scenario import Scenario, is_scenario
 from simreduce.strategy import Strategy, parse_strategy
 from simreduce.training import StepQuestion
 from simreduce.training.sharded import DDP, wrap
 from simreduce.tune.rank import rank
+from simreduce.tune.steps import rank_steps
 
 _DEFAULTS = ("nccl", "nccl+ddp", "nccl+fusion", "ring", "collective", "hierarchical_copy")
 """Strategies for a topology, of which the first that the target has a setting for is taken."""
+
+_REASONS = 3
+"""Why strategies have no setting, shown at most."""
 
 
 @command()
@@ -80,7 +85,10 @@ def export(
 def write_folder(path: str, files: Mapping[str, str]) -> list[Path]:
     """Write files to a folder, which is made if it is not there. Returns their paths."""
     folder = Path(path)
-    folder.mkdir(exist_ok=True)
+    try:
+        folder.mkdir(exist_ok=True)
+    except OSError as error:
+        raise InputError(f"--out: {path}: {error.strerror or error}") from None
     for name in files:
         check_place(str(folder / name))
     for name, text in files.items():
@@ -118,10 +126,12 @@ def _choice(
     """What the options name; of a scenario without a strategy, the fastest with a setting."""
     if is_scenario(question):
         scenario, strategy = read_question_scenario(question, algo, **given)
+        method = _method(scenario.step, method)
         strategy = strategy or _fastest(target, scenario, method, workers)
         return _with_step(ask(scenario, strategy), scenario.step, method)
+    _method(None, method)
     asked = read_topology_question(question, algo or _DEFAULTS[0], **given)
-    choice = _with_step(asked, None, method)
+    choice = _with_step(asked, None, DDP)
     if algo is None and asked.strategy.collective == "all_reduce":
         for text in _DEFAULTS:
             other = Choice(choice.setup, choice.workload, parse_strategy(text))
@@ -130,35 +140,79 @@ def _choice(
     return choice
 
 
-def _with_step(asked: Asked, step: StepQuestion | None, method: str | None) -> Choice:
-    """The choice, with what a training step adds; StrategyError for a method that it has not."""
-    choice = Choice(asked.setup, asked.workload, asked.strategy)
+def _method(step: StepQuestion | None, method: str | None) -> str:
+    """The method of a step that is meant; StrategyError for one that it has not."""
+    if method is not None and step is None:
+        raise StrategyError(f"--method {method}: only a scenario with a [step] has methods")
     methods = step.methods if step else (DDP,)
     if method is not None and method not in methods:
         words = f"the step has {', '.join(methods)}"
         raise StrategyError(f"--method {method}: {words}{did_you_mean(method, methods)}")
+    return method or methods[0]
+
+
+def _with_step(asked: Asked, step: StepQuestion | None, method: str) -> Choice:
+    """The choice, with what a training step adds; StrategyError for packs of a sharded step."""
+    choice = Choice(asked.setup, asked.workload, asked.strategy)
     if step is None:
         return choice
-    method, sharding, job = method or methods[0], step.sharding, step.job
+    sharding, job = step.sharding, step.job
     choice = replace(choice, cycle=step.cycle, batch=job.batch, accumulate=job.accumulate)
     if method == DDP or sharding is None:
         return choice
+    if not isinstance(asked.strategy.packer, NoPacking):
+        packing = asked.strategy.packing
+        raise StrategyError(f"{method} reduces a unit at a time; leave out +{packing}")
     units = wrap(job.model, sharding.units)
     unit = max(each.elements for each in units)
     return replace(choice, method=method, shards=sharding, unit=unit)
 
 
-def _fastest(target: str, scenario: Scenario, method: str | None, workers: int | None) -> Strategy:
-    """The fastest strategy of a scenario that a target has a setting for; says so on stderr."""
+def _fastest(target: str, scenario: Scenario, method: str, workers: int | None) -> Strategy:
+    """The strategy of a scenario with the fastest step, or the fastest all-reduce where there is no
+    step, of those that a target has a setting for; says so on stderr.
+    """
+    title, reasons = TARGETS[target].title, []
+    named = scenario.strategies
+    if named:
+        refused = {each: _refusals(target, scenario, method, each) for each in named}
+        named = tuple(each for each, why in refused.items() if not why)
+        reasons = [f"{each.text}: {why}" for each, whys in refused.items() for why in whys]
+    for strategy in _ranked(replace(scenario, strategies=named), method, workers):
+        if scenario.strategies or not _refusals(target, scenario, method, strategy):
+            what = "fastest step" if scenario.step else "fastest"
+            click.echo(f"{strategy.text}: the {what} of {scenario.name} for {title}", err=True)
+            return strategy
+    fault = f"{scenario.name}: {title} has no setting for any of its strategies"
+    raise InputError([fault, *reasons[:_REASONS]])
+
+
+def _refusals(target: str, scenario: Scenario, method: str, strategy: Strategy) -> tuple[str, ...]:
+    """Why a target has no setting for a strategy of a scenario."""
+    try:
+        return why_not(target, _with_step(ask(scenario, strategy), scenario.step, method))
+    except StrategyError as error:
+        return error.problems
+
+
+def _ranked(scenario: Scenario, method: str, workers: int | None) -> Iterator[Strategy]:
+    """The strategies of a scenario that sum right, by the time of the step, or of the all-reduce if
+    there is none. One that is alone is not simulated.
+    """
+    if scenario.strategies is not None and len(scenario.strategies) < 2:
+        yield from scenario.strategies
+        return
+    step, processes = scenario.step, workers or os.cpu_count() or 1
     with Progress("simulated {} of {} strategies") as progress:
-        ranking = rank(scenario, workers or os.cpu_count() or 1, progress)
-    if ranking.untried:
+        if step is None or step.mode:
+            ranking = rank(scenario, processes, progress)
+            untried, rows = ranking.untried, [c for c in ranking.candidates if not c.wrong]
+            names = [each.strategy.text for c in rows for each in (c, *c.also)]
+        else:
+            one = replace(scenario, step=replace(step, methods=(method,)))
+            steps = rank_steps(one, processes, progress)
+            untried, right = steps.untried, [c for c in steps.candidates if not c.wrong]
+            names = [name for c in right for name in (c.step.method, *c.also)]
+    if untried:
         raise KeyboardInterrupt
-    for row in ranking.candidates:
-        for each in (row, *row.also):
-            asked = ask(scenario, each.strategy)
-            if not each.wrong and not why_not(target, _with_step(asked, scenario.step, method)):
-                click.echo(f"{each.strategy.text}: the fastest for {scenario.name}", err=True)
-                return each.strategy
-    title = TARGETS[target].title
-    raise InputError(f"{scenario.name}: {title} has no setting for any of its strategies")
+    yield from (parse_strategy(name.removeprefix(f"{method}, ")) for name in names)

@@ -38,7 +38,7 @@ def test_files_are_printed_or_written(simreduce, tmp_path):
 
 def test_without_a_strategy_it_is_the_fastest_that_the_target_takes(simreduce, scenario):
     found = simreduce("export", "horovod", scenario)
-    assert found.err.endswith("nccl+fusion=1M: the fastest for a\n")
+    assert found.err.endswith("nccl+fusion=1M: the fastest of a for Horovod\n")
     assert "HOROVOD_FUSION_THRESHOLD=1048576" in found.out
     assert "HOROVOD_CYCLE_TIME" not in found.out
     assert "ring on switch:4" in simreduce("export", "msccl", scenario).out
@@ -82,6 +82,53 @@ forward_prefetch = 1
     wrong = simreduce("export", "deepspeed", path, "--algo", "nccl", "--method", "zero3")
     assert wrong.status == 2
     assert "--method zero3: the step has fsdp, zero2" in wrong.err
+
+
+def test_of_a_step_it_is_the_strategy_with_the_fastest_step(simreduce, tmp_path):
+    """Which overlaps: one bucket is the fastest all-reduce, and waits for the whole pass."""
+    path = tmp_path / "step.toml"
+    path.write_text(
+        """
+topology = "switch:4"
+workload = "resnet50"
+strategies = ["nccl+ddp=1000", "nccl+ddp=5"]
+[step]
+batch = 4
+time = "200 ms"
+""",
+        "utf-8",
+    )
+    ranked = json.loads(simreduce("run", path, "--json").out)["candidates"]
+    assert ranked[0]["strategy"] == "nccl+ddp=1000"
+    found = simreduce("export", "pytorch", path)
+    assert found.err.endswith("nccl+ddp=5: the fastest step of step for PyTorch\n")
+    assert '"bucket_cap_mb": 5,' in found.out
+
+
+def test_a_method_that_a_target_lacks_is_refused_with_the_reason(simreduce, tmp_path):
+    path = tmp_path / "step.toml"
+    path.write_text(
+        """
+topology = "switch:4"
+workload = "gpt2"
+strategies = ["nccl+ddp", "nccl"]
+[step]
+batch = 4
+time = "10 ms"
+method = ["ddp", "fsdp"]
+""",
+        "utf-8",
+    )
+    refused = simreduce("export", "deepspeed", path, "--method", "fsdp")
+    assert refused.status == 2
+    assert refused.err.splitlines() == [
+        "simreduce: step: DeepSpeed has no setting for any of its strategies",
+        "simreduce: nccl+ddp: fsdp reduces a unit at a time; leave out +ddp",
+        "simreduce: nccl: DeepSpeed's ZeRO has no fsdp; it has zero1, zero2 and zero3",
+    ]
+    assert "fsdp, nccl for gpt2" in simreduce("export", "pytorch", path, "--method", "fsdp").out
+    refused = simreduce("export", "pytorch", "switch:4", "--method", "fsdp")
+    assert refused.err == ("simreduce: --method fsdp: only a scenario with a [step] has methods\n")
 
 
 def test_faults_name_what_is_meant(simreduce, scenario, tmp_path):
