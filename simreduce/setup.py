@@ -24,10 +24,12 @@ from simreduce.engine import (
     AtLeast,
     Calibration,
     Disturbance,
+    Rates,
     Recording,
     Result,
     Runtime,
     find_floor,
+    find_rates,
     record,
     runtime_named,
     simulate,
@@ -258,6 +260,11 @@ class Setup:
         return find_floor(
             plan, self.machine, self.runtime, constants, self.disturbance, in_chunks=in_chunks
         )
+
+    def find_rates(self, plan: Plan) -> Rates:
+        """The floors of a plan apart for its latencies and for its bytes."""
+        constants = self.constants_of(plan)
+        return find_rates(plan, self.machine, self.runtime, constants, self.disturbance)
 
     def record(self, plan: Plan, ready: Ready = 0.0) -> Recording:
         """The prediction with the rate of every flow over time."""

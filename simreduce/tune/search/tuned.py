@@ -70,8 +70,8 @@ class Tuned:
     `rows` are the settings that were simulated, fastest first. `points` is the size of the space;
     `calls` how many single calls were simulated for bounds. No point of the space takes less than
     `bound`; no all-reduce of the machine less than `floor`. `base` is what no setting changes: the
-    compute of a step. `stopped` says that Ctrl-C ended it, `composed` that times are those of
-    single calls put together, as plans are huge.
+    compute of a step. `stopped` says that Ctrl-C ended it, `spent` that its effort did, `composed`
+    that times are those of single calls put together, as plans are huge.
     """
 
     scenario: Scenario
@@ -88,6 +88,7 @@ class Tuned:
     curve: tuple[Place, ...] = ()
     stopped: bool = False
     composed: bool = False
+    spent: bool = False
 
     @property
     def best(self) -> Row:
