@@ -11,6 +11,8 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from simreduce.calibrate import CALIBRATION
+from simreduce.capacity.prices import PRICES
+from simreduce.capacity.question import CAPACITY
 from simreduce.formats import Format, json_schema, reference
 from simreduce.nccl import SETTINGS
 from simreduce.published import PUBLISHED
@@ -22,12 +24,14 @@ from simreduce.workload import GRADIENTS, MODEL
 
 FORMATS: Mapping[str, Format] = {
     "calibration": CALIBRATION,
+    "capacity": CAPACITY,
     "cluster": CLUSTER,
     "gradients": GRADIENTS,
     "link_figures": LINK_FIGURES,
     "machine": MACHINE,
     "model": MODEL,
     "nccl": SETTINGS,
+    "prices": PRICES,
     "profile": PROFILE,
     "published": PUBLISHED,
     "scenario": SCENARIO,

@@ -22,6 +22,7 @@ RUNGS = (
     ("api", "cli", "testing"),
     ("answers",),
     ("accuracy", "pictures", "report", "schemas", "trace"),
+    ("capacity",),
     ("sweep",),
     ("tune",),
     ("scenario",),

@@ -29,6 +29,10 @@ _COMMANDS: Mapping[str, tuple[str, str]] = {
         "simreduce.cli.step:step",
         "A training step, or synchronous replicas with stragglers.",
     ),
+    "capacity": (
+        "simreduce.cli.capacity:capacity",
+        "The cheapest machines and network that meet a target.",
+    ),
     "trace": ("simreduce.cli.trace:trace", "A timeline for Perfetto and chrome://tracing."),
     "replay": (
         "simreduce.cli.replay:replay",

@@ -13,17 +13,20 @@ from simreduce.plots.charts import (
     draw_timeline,
 )
 from simreduce.plots.figure import Plot, check_plot
+from simreduce.plots.frontier import CostPoint, draw_frontier
 from simreduce.plots.multiples import Compared, draw_multiples
 
 __all__ = [
     "AccuracyPoint",
     "Compared",
+    "CostPoint",
     "Plot",
     "TimelineBar",
     "check_plot",
     "draw_accuracy",
     "draw_bars",
     "draw_curves",
+    "draw_frontier",
     "draw_multiples",
     "draw_sensitivity",
     "draw_timeline",

@@ -55,7 +55,6 @@ def _facts(found: Tuned) -> list[tuple[str, str]]:
         ("how sure", _sure(found)),
         ("searched", _searched(found)),
         ("bound", _bound(found)),
-        ("proven", _proven(found)),
         ("sensitive", _sensitive(found)),
         ("measure", _measure(found)),
     ]
@@ -87,7 +86,7 @@ def _searched(found: Tuned) -> str:
         points = f"{found.points:,} settings: {units.plural(plans, what)} composed of {calls}"
     if found.stopped:
         return f"{points}, then stopped"
-    if found.spent:
+    if not found.complete:
         return f"{points}, then the effort was spent"
     return f"{points}, all others excluded by bounds"
 
@@ -100,14 +99,6 @@ def _bound(found: Tuned) -> str:
         return f"no other setting is faster; {floor}"
     less = 1 - found.bound / found.best.seconds
     return f"no setting is more than {less:.1%} faster; {floor}"
-
-
-def _proven(found: Tuned) -> str:
-    """What bounds rest on; nothing to say where each is a floor of a whole plan."""
-    if not found.calls:
-        return ""
-    tested = "bounds from calls of nearby sizes are tested, not proven"
-    return f"floors of links, channels and latencies; {tested}"
 
 
 def _sensitive(found: Tuned) -> str:

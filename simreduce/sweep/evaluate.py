@@ -245,6 +245,7 @@ def _step(cell: Cell) -> Row:
         nbytes=scenario.workload.nbytes,
         bound="exposed communication" if step.exposed > step.compute else "compute",
         bound_share=max(step.exposed, step.compute) / step.seconds if step.seconds else 0.0,
+        link=best.bottleneck or None,
         compute=step.compute,
         exposed=step.exposed,
         communication=step.communication,

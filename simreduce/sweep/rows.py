@@ -25,7 +25,8 @@ class Row:
     `seconds` is the time of the reduction, or of the training step; `low` and `high` are the ends
     of the calibration's 80 % interval. For a step, the interval is that of its exposed
     communication. `chosen` is the strategy with its chunk size, `bound` the busiest link or lane,
-    or what a step waits for. `floor` is the least time that any schedule of the plan takes.
+    or what a step waits for; `link` is the link or memory that a step's transfers need for the
+    longest. `floor` is the least time that any schedule of the plan takes.
     `efficiency` compares with what the devices do singly, from 0 to 1.
     """
 
@@ -44,6 +45,7 @@ class Row:
     floor: float | None = None
     bound: str | None = None
     bound_share: float | None = None
+    link: str | None = None
     compute: float | None = None
     exposed: float | None = None
     communication: float | None = None
@@ -91,7 +93,17 @@ UNITS = {
 TYPES = {
     name: "TEXT"
     if name
-    in ("state", "reason", "chosen", "method", "runtime", "bound", "topology", "topology_digest")
+    in (
+        "state",
+        "reason",
+        "chosen",
+        "method",
+        "runtime",
+        "bound",
+        "link",
+        "topology",
+        "topology_digest",
+    )
     else "INTEGER"
     if name in ("ranks", "nbytes", "memory", "transfers", "wrong", "machines")
     else "REAL"

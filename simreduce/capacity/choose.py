@@ -1,0 +1,186 @@
+"""Candidates, the choice among them, the frontier of cost against time, and where targets end."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from simreduce.capacity.prices import PriceList
+from simreduce.capacity.quantities import HOUR
+
+COST, HOURLY, TIME = OBJECTIVES = ("cost", "hourly", "time")
+"""What a choice minimises: the cost of the run, the price per hour, the time of the run."""
+
+Key = tuple[str, ...]
+"""What a configuration is, in the order of `Candidate.NAMES`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """What a configuration must meet; None where it need not. `samples` are those of the run, whose
+    cost and time count; `budget` is money for the run, `hourly` money per hour.
+    """
+
+    samples: float = 1e6
+    step_time: float | None = None
+    efficiency: float | None = None
+    samples_per_second: float | None = None
+    time: float | None = None
+    budget: float | None = None
+    hourly: float | None = None
+    minimise: str = COST
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """A configuration that was evaluated.
+
+    `step` is the seconds of a step with its stragglers, of which `compute`, `exposed` and the rest
+    are parts; `simulated` those without, within `low` and `high` with 80 %. Something moves for
+    `communication` seconds, hidden or not. `singly` is the seconds that the samples of a step take
+    where devices train by themselves. `goodput` is the part of the time that makes progress, and
+    `quantities` are those of the price list's items. `bound` is the link or memory that the
+    transfers need for the longest.
+    """
+
+    key: Key
+    machine: str
+    nodes: int
+    devices: int
+    samples: int
+    step: float
+    simulated: float
+    compute: float
+    exposed: float
+    communication: float
+    singly: float
+    goodput: float
+    quantities: Mapping[str, float]
+    bound: str = ""
+    low: float | None = None
+    high: float | None = None
+    topology: str = ""
+    digest: str = ""
+
+    @property
+    def rate(self) -> float:
+        """Samples a second, failures included."""
+        return self.samples / self.step * self.goodput if self.step else math.inf
+
+    @property
+    def efficiency(self) -> float:
+        """What the devices do together over what they do singly, stragglers and failures
+        included.
+        """
+        return self.singly / self.step * self.goodput if self.step else 1.0
+
+    def time(self, samples: float) -> float:
+        """Seconds of a run of so many samples; infinite where there is no progress."""
+        return samples / self.rate if self.rate else math.inf
+
+    def slower(self, factor: float) -> Candidate:
+        """The candidate with steps that take `factor` times as long as predicted."""
+        extra = (factor - 1.0) * self.step
+        return replace(self, step=self.step + extra, exposed=self.exposed + extra)
+
+
+@dataclass(frozen=True, slots=True)
+class Offer:
+    """A candidate at prices: money per hour, seconds and money of the run."""
+
+    candidate: Candidate
+    hourly: float
+    time: float
+    cost: float
+    misses: tuple[str, ...]
+
+    @property
+    def meets(self) -> bool:
+        """Whether it meets the target."""
+        return not self.misses
+
+
+def offer(candidate: Candidate, prices: PriceList, target: Target) -> Offer:
+    """A candidate at these prices, with the names of the targets that it misses."""
+    hourly = prices.per_hour(candidate.quantities)
+    time = candidate.time(target.samples)
+    cost = hourly * time / HOUR
+    wanted = (
+        ("step_time", target.step_time is not None and candidate.step > target.step_time),
+        ("efficiency", target.efficiency is not None and candidate.efficiency < target.efficiency),
+        (
+            "samples_per_second",
+            target.samples_per_second is not None and candidate.rate < target.samples_per_second,
+        ),
+        ("time", target.time is not None and time > target.time),
+        ("budget", target.budget is not None and cost > target.budget),
+        ("hourly", target.hourly is not None and hourly > target.hourly),
+        ("progress", math.isinf(time)),
+    )
+    return Offer(candidate, hourly, time, cost, tuple(name for name, missed in wanted if missed))
+
+
+def rank_offers(offers: Sequence[Offer], minimise: str) -> list[Offer]:
+    """Offers that meet the target, best first. Ties go to the cheaper, then the faster, then the
+    smaller one, then the one that the file names first.
+    """
+    place = {id(each): i for i, each in enumerate(offers)}
+
+    def order(o: Offer) -> tuple[float, ...]:
+        first = {
+            COST: (o.cost, o.time, o.hourly),
+            HOURLY: (o.hourly, o.time, o.cost),
+            TIME: (o.time, o.cost, o.hourly),
+        }[minimise]
+        return (*first, o.candidate.nodes, place[id(o)])
+
+    return sorted((each for each in offers if each.meets), key=order)
+
+
+def choose(candidates: Sequence[Candidate], prices: PriceList, target: Target) -> Offer | None:
+    """The best offer that meets the target; None if none does."""
+    ranked = rank_offers([offer(c, prices, target) for c in candidates], target.minimise)
+    return ranked[0] if ranked else None
+
+
+def frontier(offers: Sequence[Offer]) -> list[Offer]:
+    """Offers that no other beats in both cost and time, fastest first. Of equal ones the first
+    counts.
+    """
+    found: list[Offer] = []
+    for each in sorted(offers, key=lambda o: (o.time, o.cost)):
+        if math.isfinite(each.time) and (not found or each.cost < found[-1].cost):
+            found.append(each)
+    return found
+
+
+@dataclass(frozen=True, slots=True)
+class Reach:
+    """How far a series of configurations that differ in their number of nodes holds an efficiency:
+    up to `last`, and no longer at `first_below`; None where there is none. Numbers between these
+    two were not evaluated.
+    """
+
+    series: Key
+    last: Candidate | None
+    first_below: Candidate | None
+
+
+def reaches(
+    candidates: Sequence[Candidate], names: Sequence[str], efficiency: float
+) -> list[Reach]:
+    """For each series, the largest number of nodes up to which all have at least that efficiency.
+    `names` are those of the parts of a key.
+    """
+    at = names.index("nodes")
+    series: dict[Key, list[Candidate]] = {}
+    for each in candidates:
+        series.setdefault((*each.key[:at], *each.key[at + 1 :]), []).append(each)
+    found = []
+    for key, members in series.items():
+        ordered = sorted(members, key=lambda c: c.nodes)
+        below = next((c for c in ordered if c.efficiency < efficiency), None)
+        above = [c for c in ordered if below is None or c.nodes < below.nodes]
+        found.append(Reach(key, above[-1] if above else None, below))
+    return found

@@ -1,0 +1,215 @@
+"""At which value of an assumption the answer changes.
+
+A choice changes only where two candidates tie or one meets or misses a target. For whatever enters
+cost and time linearly (prices, errors of predictions) these values have closed forms: all of them
+are collected, and the answer between two neighbours is constant. Walking outwards from today's
+value finds the first one at which the answer is another. For figures that enter by a formula
+(failures) or by a simulation (rates) the same walk goes over a grid, and bisection narrows the step
+in which the answer changed.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+
+from simreduce.capacity.choose import Candidate, Key, Offer, Target, choose, offer
+from simreduce.capacity.prices import PriceList
+from simreduce.capacity.quantities import HOUR
+
+Answer = Callable[[float], Key | None]
+"""The choice where an assumption has some value; None where no candidate meets the target."""
+
+EXACT = 1e-12
+"""Relative width of the interval to which bisection narrows a formula."""
+GRID = (1.01, 1.02, 1.05, 1.1, 1.2, 1.35, 1.5, 1.75, 2.0, 2.5, 3.0, 4.0, 6.0, 10.0)
+"""Factors by which formulas are tried, up and down."""
+
+
+@dataclass(frozen=True, slots=True)
+class Flip:
+    """The answer is `becomes` beyond the value `at`; None if then nothing meets the target."""
+
+    at: float
+    becomes: Key | None
+
+
+@dataclass(frozen=True, slots=True)
+class Assumption:
+    """An assumption, its `value` in `unit`, and the nearest values below and above at which the
+    answer changes; None where it does not change `within` a factor, or at all if that is None.
+    `tolerance` is the relative width of the interval that holds a flip, 0 where it is exact.
+    """
+
+    name: str
+    value: float
+    unit: str
+    down: Flip | None
+    up: Flip | None
+    within: float | None = None
+    tolerance: float = 0.0
+
+
+Flips = tuple[Flip | None, Flip | None]
+"""The nearest below and above."""
+
+
+def walk(value: float, answer: Answer, breakpoints: Iterable[float]) -> Flips:
+    """The nearest flips below and above `value`, of an answer that changes at `breakpoints` only
+    and is defined from 0 on.
+    """
+    now = answer(value)
+    points = sorted({each for each in breakpoints if 0.0 <= each < math.inf})
+    above = [value, *(each for each in points if each > value)]
+    below = [value, *[each for each in points if each < value][::-1]]
+    up = next(
+        (
+            Flip(at, becomes)
+            for at, beyond in zip(above, [*above[1:], 2.0 * above[-1] + 1.0], strict=True)
+            if (becomes := answer((at + beyond) / 2.0)) != now
+        ),
+        None,
+    )
+    down = next(
+        (
+            Flip(at, becomes)
+            for at, beyond in zip(below, [*below[1:], 0.0], strict=True)
+            if at > 0.0 and (becomes := answer((at + beyond) / 2.0)) != now
+        ),
+        None,
+    )
+    return down, up
+
+
+def search(value: float, answer: Answer, factors: Sequence[float], tolerance: float) -> Flips:
+    """The nearest flips below and above `value` that a walk over `factors` finds, each narrowed to
+    a relative width of `tolerance` by bisection. An answer that changes and changes back between
+    two neighbours of the walk is not seen.
+    """
+    now = answer(value)
+
+    def one(sign: int) -> Flip | None:
+        inner = 1.0
+        for outer in sorted(factors):
+            if answer(value * outer**sign) != now:
+                return narrow(inner, outer, sign)
+            inner = outer
+        return None
+
+    def narrow(inner: float, outer: float, sign: int) -> Flip:
+        becomes = answer(value * outer**sign)
+        while outer > inner * (1.0 + tolerance):
+            middle = math.sqrt(inner * outer)
+            if not inner < middle < outer:
+                break
+            found = answer(value * middle**sign)
+            if found == now:
+                inner = middle
+            else:
+                outer, becomes = middle, found
+        return Flip(value * outer**sign, becomes)
+
+    return one(-1), one(1)
+
+
+def _key(found: Offer | None) -> Key | None:
+    return None if found is None else found.candidate.key
+
+
+def price_flips(
+    candidates: Sequence[Candidate], prices: PriceList, target: Target
+) -> list[Assumption]:
+    """Every price that a candidate pays, with the exact values at which the answer changes."""
+    used = [name for name in prices.items if any(name in c.quantities for c in candidates)]
+    return [_price_flip(name, candidates, prices, target) for name in used]
+
+
+def _price_flip(
+    name: str, candidates: Sequence[Candidate], prices: PriceList, target: Target
+) -> Assumption:
+    item, free = prices.items[name], prices.but(name, 0.0)
+
+    def answer(value: float) -> Key | None:
+        return _key(choose(candidates, prices.but(name, value), target))
+
+    def lines(each: Candidate) -> tuple[Line, Line]:
+        """Money of the run and money per hour: base and slope over the price."""
+        base, slope = free.per_hour(each.quantities), each.quantities.get(name, 0.0) * item.hourly
+        hours = each.time(target.samples) / HOUR
+        return (base * hours, slope * hours), (base, slope)
+
+    able = [c for c in candidates if c.time(target.samples) < math.inf]
+    now = choose(able, prices, target)
+    points = []
+    for each in able:
+        run, hour = lines(each)
+        points += [*_meets(run, (target.budget, 0.0)), *_meets(hour, (target.hourly, 0.0))]
+        if now is not None:
+            points += [a for mine, its in zip(lines(now.candidate), (run, hour), strict=True)
+                       for a in _meets(mine, its)]  # fmt: skip
+    down, up = walk(item.value, answer, points)
+    return Assumption(name, item.value, item.unit, down, up)
+
+
+Line = tuple[float, float]
+"""Base and slope."""
+
+
+def _meets(line: Line, other: tuple[float | None, float]) -> list[float]:
+    """Where two lines meet, if above 0; nowhere if the other has no base."""
+    (a, m), (b, n) = line, other
+    return [] if b is None or m == n or (b - a) / (m - n) <= 0.0 else [(b - a) / (m - n)]
+
+
+def error_flips(
+    candidates: Sequence[Candidate], prices: PriceList, target: Target, chosen: Offer
+) -> list[Assumption]:
+    """Errors of the predicted step: of the chosen candidate alone, and common to all. The value is
+    the true time of a step over the predicted one.
+    """
+    own = chosen.candidate
+
+    def alone(factor: float) -> Key | None:
+        changed = [c.slower(factor) if c is own else c for c in candidates]
+        return _key(choose(changed, prices, target))
+
+    def common(factor: float) -> Key | None:
+        return _key(choose([c.slower(factor) for c in candidates], prices, target))
+
+    offers = [offer(c, prices, target) for c in candidates]
+    now = next(each for each in offers if each.candidate is own)
+    limits = [_limits(each, target) for each in offers]
+    ties = [
+        each / mine
+        for other in offers
+        for each, mine in ((other.cost, now.cost), (other.time, now.time))
+        if other is not now and mine > 0.0 and each < math.inf
+    ]
+    found = []
+    for name, answer, points in (
+        ("step time of this choice", alone, [*ties, *_limits(now, target)]),
+        ("step time of all", common, [point for each in limits for point in each]),
+    ):
+        down, up = walk(1.0, answer, points)
+        found.append(Assumption(name, 1.0, "times the prediction", down, up))
+    return found
+
+
+def _limits(each: Offer, target: Target) -> list[float]:
+    """Factors of the step at which a candidate meets a target exactly."""
+    c = each.candidate
+    pairs = (
+        (target.step_time, c.step),
+        (target.time, each.time),
+        (target.budget, each.cost),
+        (c.efficiency, target.efficiency),
+        (c.rate, target.samples_per_second),
+    )
+    return [high / low for high, low in pairs if high is not None and low and low < math.inf]
+
+
+def formula_flip(name: str, value: float, unit: str, answer: Answer) -> Assumption:
+    """An assumption that enters by a formula, tried up to the last factor of `GRID`."""
+    down, up = search(value, answer, GRID, EXACT)
+    return Assumption(name, value, unit, down, up, GRID[-1])

@@ -1,0 +1,145 @@
+"""At which rates of computing and of links the choice changes: bisection over simulations.
+
+Of a step that computes for C seconds and moves something for M seconds, a rate times x changes C or
+M by a factor of 1/x, and the step by no more than that: what is overlapped can only hide a
+difference, not add to it. So most values of x need no simulation. One is done only where the choice
+is open, of the candidate that would win at best.
+
+These bounds leave `SLACK`, as a faster link can make a step a little longer: transfers then queue
+in another order, or NCCL chooses another algorithm.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+
+from simreduce.capacity.choose import Candidate, Key, choose
+from simreduce.capacity.flips import Assumption, search
+from simreduce.capacity.options import Option, with_rates
+from simreduce.capacity.question import Question
+
+SLACK = 0.02
+"""Part of a step by which a change of rates may make it shorter than bounds say."""
+_STEPS = 4
+"""Factors of the walk, up to the largest and as many down."""
+
+Simulate = Callable[[Option], Candidate | None]
+"""The candidate of an option; None where its step cannot be simulated."""
+
+
+@dataclass(frozen=True, slots=True)
+class Rate:
+    """A rate that options have in common: of `machine`'s GPUs, or of links of a class."""
+
+    name: str
+    options: tuple[Option, ...]
+    link: str = ""
+
+    def changed(self, option: Option, factor: float) -> Option | None:
+        """An option with the rate times a factor."""
+        return (
+            with_rates(option, 1.0, {self.link: factor})
+            if self.link
+            else with_rates(option, factor)
+        )
+
+
+def rate_flips(
+    question: Question,
+    candidates: Sequence[Candidate],
+    rates: Sequence[Rate],
+    simulate: Simulate,
+) -> list[Assumption]:
+    """For each rate, the nearest factors below and above 1 at which the choice changes."""
+    factors = [question.within ** (i / _STEPS) for i in range(1, _STEPS + 1)]
+    found = []
+    for rate in rates:
+        look = _Look(question, candidates, rate, simulate)
+        down, up = search(1.0, look, factors, question.tolerance)
+        found.append(
+            Assumption(
+                rate.name, 1.0, "times the assumed", down, up, question.within, question.tolerance
+            )
+        )
+    return found
+
+
+class _Look:
+    """The choice with a rate times a factor; what was simulated is kept."""
+
+    def __init__(
+        self,
+        question: Question,
+        candidates: Sequence[Candidate],
+        rate: Rate,
+        simulate: Simulate,
+    ) -> None:
+        self.question, self.candidates, self.rate, self.simulate = (
+            question, candidates, rate, simulate,
+        )  # fmt: skip
+        self.options = {option.key: option for option in rate.options}
+        self.known: dict[float, Key | None] = {}
+
+    def __call__(self, factor: float) -> Key | None:
+        if factor not in self.known:
+            self.known[factor] = self._choice(factor)
+        return self.known[factor]
+
+    def _choice(self, factor: float) -> Key | None:
+        pool, exact = dict[Key, Candidate](), set[Key]()
+        for each in self.candidates:
+            touched = factor != 1.0 and each.key in self.options
+            pool[each.key] = self._bound(each, factor, best=True) if touched else each
+            if not touched:
+                exact.add(each.key)
+        worst = {
+            each.key: self._bound(each, factor, best=False)
+            for each in self.candidates
+            if each.key not in exact
+        }
+        while True:
+            found = self._choose(pool.values())
+            if found is None or found in exact:
+                return found
+            if self._choose((pool | {found: worst[found]}).values()) == found:
+                return found
+            option = self.rate.changed(self.options[found], factor)
+            simulated = None if option is None else self.simulate(option)
+            exact.add(found)
+            if simulated is None:
+                del pool[found]
+            else:
+                pool[found] = simulated
+
+    def _choose(self, candidates: Iterable[Candidate]) -> Key | None:
+        found = choose([*candidates], self.question.prices, self.question.target)
+        return None if found is None else found.candidate.key
+
+    def _bound(self, candidate: Candidate, factor: float, *, best: bool) -> Candidate:
+        if self.rate.link:
+            return bound_links(candidate, factor, best=best)
+        return bound_compute(candidate, factor, best=best)
+
+
+def bound_links(candidate: Candidate, factor: float, *, best: bool) -> Candidate:
+    """The shortest or the longest step that links `factor` times as fast could give."""
+    c, change = candidate, candidate.communication * (1.0 / factor - 1.0)
+    shortest = c.step + min(change, 0.0)
+    # Of communication, no more than what is exposed can go.
+    shortest = max(shortest, c.step - c.exposed) * (1.0 - SLACK)
+    return replace(c, step=shortest if best else (c.step + max(change, 0.0)) * (1.0 + SLACK))
+
+
+def bound_compute(candidate: Candidate, factor: float, *, best: bool) -> Candidate:
+    """The shortest or the longest step that computing `factor` times as fast could give, with the
+    highest or the lowest efficiency.
+    """
+    c, change = candidate, candidate.compute * (1.0 / factor - 1.0)
+    slow = c.step - c.simulated  # stragglers, in proportion to compute
+    change += slow * (1.0 / factor - 1.0)
+    step = c.step + (min(change, 0.0) if best else max(change, 0.0))
+    # What compute needs by itself, and what devices take that are alone.
+    step = max(step, (c.compute + slow) / factor) if best else step
+    singly = max(c.singly + candidate.compute * (1.0 / factor - 1.0), 0.0)
+    return replace(c, step=step * (1.0 - SLACK if best else 1.0 + SLACK), singly=singly)

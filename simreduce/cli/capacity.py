@@ -1,0 +1,77 @@
+"""`simreduce capacity FILE`: the cheapest configuration that meets a target."""
+
+from __future__ import annotations
+
+import os
+
+import click
+
+from simreduce.capacity.answer import answer
+from simreduce.capacity.evaluating import evaluating
+from simreduce.capacity.prices import shipped
+from simreduce.capacity.question import load_question
+from simreduce.cli.group import command
+from simreduce.cli.options import as_json, echo_beside, echo_json, workers_option
+from simreduce.cli.pictures import check_pictures, picture_options, write_plot
+from simreduce.cli.progress import Progress
+from simreduce.errors import InputError
+from simreduce.formats import Faults
+from simreduce.report.capacity import capacity_document, capacity_plot, capacity_text
+
+
+@command()
+@click.argument("file")
+@click.option(
+    "--db",
+    default=None,
+    metavar="FILE",
+    help="Keep what is simulated in this database of sweeps, and take what it has.",
+)
+@click.option(
+    "--prices",
+    default=None,
+    metavar="NAME|FILE",
+    help=f"Take this price list instead of the file's; shipped: {', '.join(shipped())}.",
+)
+@click.option(
+    "--sensitivity/--no-sensitivity",
+    default=True,
+    help="Also say at which prices, rates and errors the choice changes; default: do.",
+)
+@workers_option
+@picture_options("Also draw cost against time", ("plot", "plot"))
+@as_json
+def capacity(
+    file: str,
+    db: str | None,
+    prices: str | None,
+    sensitivity: bool,
+    workers: int | None,
+    svg: str | None,
+    png: str | None,
+    as_json: bool,
+) -> int:
+    """Choose the cheapest of the machines, networks and methods in FILE that meets its target, and
+    say what binds it, the frontier of cost against time, and at which value of each assumption the
+    choice changes. Exits with status 1 if none meets the target.
+
+    With --db, a command that is stopped goes on where it was, and other prices need no simulation.
+    """
+    faults = Faults()
+    faults.attempt("", check_pictures, svg, png, as_json=as_json, plot=True)
+    question = faults.attempt("", load_question, file, prices)
+    if faults.problems or question is None:
+        raise InputError(faults.problems)
+    processes = workers or os.cpu_count() or 1
+    with (
+        Progress("simulated {} of {} configurations") as progress,
+        evaluating(db, processes, progress) as evaluate,
+    ):
+        found = answer(question, evaluate, sensitivity=sensitivity)
+    if as_json:
+        echo_json(capacity_document(found))
+    else:
+        echo_beside(capacity_text(found), svg, png)
+    if svg or png:
+        write_plot(capacity_plot(found), svg, png)
+    return 0 if found.chosen else 1
