@@ -31,6 +31,8 @@ from simreduce.training.sharded import (
     simulate_sharded_step,
     wrap,
 )
+from simreduce.training.sharded.costs import key_seconds, measure_costs
+from simreduce.training.sharded.recurrence import compose, slowest
 from simreduce.training.sharded.simulation import _Run
 from simreduce.workload import Gradient, Layer, Model, load_model
 
@@ -349,8 +351,6 @@ def test_overlapping_all_reduces_share_cables():
 
 def _alone(job: StepJob, where: Topology, method: str) -> StepPrediction:
     """The step if collectives did not slow each other down."""
-    from simreduce.training.sharded.costs import measure_costs
-
     setup = Setup(where, IDEAL)
     how = sharded_method(method, parse_strategy("ring"), job, setup.layout, Sharding())
     attempt = _Run(job, how, setup)
@@ -369,6 +369,22 @@ def test_both_ways_to_simulate_agree(method):
     alone = simulate_sharded_step(job, how, setup).step
 
     assert together.prediction().seconds == pytest.approx(alone.seconds, rel=CLOSE)
+
+
+@settings(max_examples=60, deadline=None)
+@given(JOBS, SETTINGS, st.sampled_from(METHODS), st.sampled_from([1.0, 1.5]), st.booleans())
+def test_the_recurrence_gives_the_bits_of_the_simulation(job, sharding, method, slow, no_sync):
+    """Of collectives that take what they take alone; and no step is shorter."""
+    job = replace(job, update=0.3, no_sync=no_sync)
+    setup = Setup(nodes(2, 2), IDEAL, disturbance=Disturbance(slow={"gpu1": slow}))
+    how = sharded_method(method, parse_strategy("ring"), job, setup.layout, sharding)
+    costs = measure_costs(how, setup, keep=False)
+    alone = _Run(job, how, setup)
+    alone.alone(costs)
+    found = compose(job, how, slowest(job, setup), lambda key: key_seconds(how, key, setup))
+
+    assert found == alone.prediction().seconds
+    assert found <= simulate_sharded_step(job, how, setup).step.seconds * (1 + CLOSE)
 
 
 def test_a_slow_device_holds_up_all():

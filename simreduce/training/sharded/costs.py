@@ -43,7 +43,7 @@ def measure_costs(method: ShardedMethod, setup: Setup, *, keep: bool) -> dict[Ke
     at a time, and where many machines are equal one of them stands for all.
     """
     numbers: dict[str, int] = {}
-    one = None if keep else _fold(method, setup)
+    one = None if keep else fold_setup(method, setup)
     costs = {}
     for key in method.distinct:
         found = _folded_cost(method, key, one) if one is not None else None
@@ -51,7 +51,24 @@ def measure_costs(method: ShardedMethod, setup: Setup, *, keep: bool) -> dict[Ke
     return costs
 
 
-def _fold(method: ShardedMethod, setup: Setup) -> Setup | None:
+def key_seconds(method: ShardedMethod, key: Key, setup: Setup) -> float:
+    """Seconds of one collective of a step alone on the machine, without its proof."""
+    env, one = simpy.Environment(), fold_setup(method, setup)
+    if one is not None:
+        strategy, workload = method.strategies[key.collective], method.workload(key)
+        try:
+            plan = compile_collective(key.collective, strategy, workload, one.layout)
+        except NotFoldable:
+            one = None
+    if one is None:
+        plan = method.plan(key)
+    at = one or setup
+    fabric = Fabric(env, at.machine, at.constants_of(plan), at.runtime, at.disturbance)
+    env.run(until=fabric.submit(plan))
+    return float(env.now)
+
+
+def fold_setup(method: ShardedMethod, setup: Setup) -> Setup | None:
     """The setup with its equal machines as one, if there are many ranks, all in one group; None if
     one cannot stand for all.
     """
