@@ -27,7 +27,7 @@ from simreduce.packing import NoPacking
 from simreduce.scenario import Scenario, is_scenario
 from simreduce.strategy import Strategy, parse_strategy
 from simreduce.training import StepQuestion
-from simreduce.training.sharded import DDP, wrap
+from simreduce.training.sharded import DDP, largest_unit
 from simreduce.tune.rank import rank
 from simreduce.tune.steps import rank_steps
 
@@ -163,8 +163,7 @@ def _with_step(asked: Asked, step: StepQuestion | None, method: str) -> Choice:
     if not isinstance(asked.strategy.packer, NoPacking):
         packing = asked.strategy.packing
         raise StrategyError(f"{method} reduces a unit at a time; leave out +{packing}")
-    units = wrap(job.model, sharding.units)
-    unit = max(each.elements for each in units)
+    unit = largest_unit(job.model, sharding.units)
     return replace(choice, method=method, shards=sharding, unit=unit)
 
 

@@ -25,7 +25,7 @@ from simreduce.cli.setups import nccl_option, read_scenario, slow_option
 from simreduce.errors import InputError
 from simreduce.formats import Faults
 from simreduce.report.tuned import sensitivity_plot, tuned_document, tuned_text
-from simreduce.tune.search.hand_over import files_of, ranking_of
+from simreduce.tune.search.hand_over import files_of, ranking_of, why_nothing
 from simreduce.tune.search.spaces import OBJECTIVES, STEP, TARGETS, check_target
 from simreduce.tune.search.tune import read_objective, tune as find_best
 
@@ -109,7 +109,7 @@ def tune(
     places = [] if out is None else write_folder(out, files)
     document = tuned_document(found, files) if as_json else {}
     if not as_json:
-        shown = tuned_text(found, files if out is None else {})
+        shown = tuned_text(found, files if out is None else {}, why_nothing(found))
         echo_beside("\n".join([shown, *map(str, places)]), svg, png)
     faulty = False
     # What was found is shown even if measuring fails.

@@ -3,6 +3,7 @@
 from simreduce.export.choice import Choice, Shards
 from simreduce.export.settings import Settings, as_typed, settings
 from simreduce.export.targets import TARGETS, Target, export, find_target, nearest, why_not
+from simreduce.export.tensorflow import mode_files
 
 __all__ = [
     "TARGETS",
@@ -13,6 +14,7 @@ __all__ = [
     "as_typed",
     "export",
     "find_target",
+    "mode_files",
     "nearest",
     "settings",
     "why_not",

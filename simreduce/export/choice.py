@@ -25,6 +25,14 @@ class Shards(Protocol):
     """The settings of a sharded method, by PyTorch's names; dtypes by code, None for the listed."""
 
     @property
+    def group(self) -> int:
+        """Ranks that hold one copy of the shards; 0 for those of a machine."""
+
+    @property
+    def units(self) -> str | int:
+        """The rule by which layers are put together, "" for blocks or else layers."""
+
+    @property
     def forward_prefetch(self) -> int:
         """Units that are gathered ahead besides the next."""
 

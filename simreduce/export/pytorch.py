@@ -58,8 +58,6 @@ def _not_sharded(choice: Choice) -> list[str]:
         found.append(f"FSDP gathers at most {_FAR} unit ahead in a forward pass, not {ahead}")
     if shards and shards.limit_all_gathers not in (0, 2):
         found.append(f"limit_all_gathers is 2 units or no limit, not {shards.limit_all_gathers}")
-    if shards and choice.method in ("fsdp", "zero3") and not shards.reshard_after_forward:
-        found.append(f"{choice.method} frees parameters after the forward pass; zero2 keeps them")
     return found
 
 
@@ -170,8 +168,9 @@ def _passes(choice: Choice) -> list[str]:
 
 def _fsdp(choice: Choice) -> str:
     shards, kind = choice.shards, _STRATEGIES[choice.method]
-    if choice.method == "hsdp" and shards and not shards.reshard_after_forward:
-        kind = "_HYBRID_SHARD_ZERO2"
+    if shards and not shards.reshard_after_forward:
+        kind = "_HYBRID_SHARD_ZERO2" if choice.method == "hsdp" else "SHARD_GRAD_OP"
+    mesh = _mesh(choice)
     prefetch = _PREFETCH.get(shards.backward_prefetch if shards else "pre")
     precision = _precision(shards)
     mixed = precision != "None"
@@ -188,17 +187,37 @@ def _fsdp(choice: Choice) -> str:
     return _module([
         f'"""{choice.title}."""', "",
         "from functools import partial", "", *["import torch"] * mixed,
+        *["from torch.distributed.device_mesh import init_device_mesh"] * bool(mesh),
         f"from torch.distributed.fsdp import {', '.join(imported)}",
         "from torch.distributed.fsdp.wrap import ModuleWrapPolicy, size_based_auto_wrap_policy",
-        "", *_table(arguments), f"LARGEST_UNIT = {choice.unit}  # parameters", "", "",
+        "", *_table(arguments), f"LARGEST_UNIT = {choice.unit}  # parameters", *_units(shards),
+        "", "",
         "def wrap(model, blocks=(), **more):",
         '    """The model in units: modules of the classes `blocks`, or without those, modules of',
         "    at least LARGEST_UNIT parameters.", '    """',
         "    by_size = partial(size_based_auto_wrap_policy, min_num_params=LARGEST_UNIT)",
         "    policy = ModuleWrapPolicy(blocks) if blocks else by_size",
+        *mesh,
         "    return FullyShardedDataParallel(model, auto_wrap_policy=policy, **ARGUMENTS, **more)",
         *_passes(choice),
     ])  # fmt: skip
+
+
+def _units(shards: Shards | None) -> list[str]:
+    """What to give `wrap`, where that is not plain."""
+    return {
+        "layers": ["# Units are layers: give `blocks` their classes."],
+        "model": ["# The whole model is one unit: give `blocks` its class."],
+    }.get(str(shards.units) if shards else "", [])
+
+
+def _mesh(choice: Choice) -> list[str]:
+    """A mesh of replicas and shards, for shard groups other than the GPUs of a machine."""
+    group, layout = choice.shards.group if choice.shards else 0, choice.setup.layout
+    if choice.method != "hsdp" or not group or {group} == {len(task) for task in layout.tasks}:
+        return []
+    shape = f"({layout.n // group}, {group})"
+    return [f'    more.setdefault("device_mesh", init_device_mesh("cuda", {shape}))']
 
 
 def _precision(shards: Shards | None) -> str:

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from simreduce.errors import StrategyError
 from simreduce.export.choice import Choice, not_gradients
 from simreduce.export.settings import as_typed, settings
+from simreduce.layouts import Layout
 
 _FILES = {"tensorflow": "simreduce_strategy.py", "tf_cnn_benchmarks": "tf_cnn_benchmarks.args"}
 
@@ -45,6 +46,16 @@ def files_of(system: str) -> Callable[[Choice], Mapping[str, str]]:
                                            f"strategy = {call}", ""])}  # fmt: skip
 
     return files
+
+
+def mode_files(layout: Layout, mode: str, device: str) -> dict[str, str]:
+    """The flags of a mode of tf_cnn_benchmarks whose variables are on servers."""
+    flags = [
+        f"--num_gpus={len(layout.tasks[0])}",
+        f"--variable_update={mode}",
+        f"--local_parameter_device={device}",
+    ]
+    return {_FILES["tf_cnn_benchmarks"]: "\n".join([*flags, ""])}
 
 
 def _text(system: str, choice: Choice) -> str | None:

@@ -2,27 +2,35 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from simreduce import tables, units
 from simreduce.nccl.tuner import Rule
 from simreduce.plots import Plot, draw_sensitivity
 from simreduce.report.heads import document_head, header
-from simreduce.strategy import parse_strategy
+from simreduce.scenario import Scenario
 from simreduce.tables import Table
-from simreduce.tune.search.setting import Setting
+from simreduce.training.sharded import running_sharded
+from simreduce.tune.search.setting import Setting, rules_text
 from simreduce.tune.search.tuned import NEAR, Row, Tuned
 
 _SHOWN = 10
 """Rows of the table."""
 
+_FEW = 2
+"""Rules that are shown in a line."""
+
 _WHAT = {"time": "time of one all-reduce", "step": "time of a training step"}
 
 
-def tuned_text(found: Tuned, files: Mapping[str, str]) -> str:
-    """The best setting, how good and how sure it is, the next ones, and `files` to paste."""
-    lines = [*_header(found), *_verdict(found), "", *_table(found).lines()]
+def tuned_text(found: Tuned, files: Mapping[str, str], why: Iterable[str] = ()) -> str:
+    """The best setting, how good and how sure it is, the next ones, and `files` to paste, or `why`
+    there are none.
+    """
+    lines = [*_header(found), *_verdict(found)]
+    lines += [f"  paste      nothing: {reason}" for reason in why]
+    lines += ["", *_table(found).lines()]
     for name, content in files.items():
         lines += ["", f"# {name}", *content.rstrip("\n").split("\n")]
     return "\n".join(lines)
@@ -32,32 +40,80 @@ def _header(found: Tuned) -> list[str]:
     scenario, w = found.scenario, found.scenario.workload
     gradients = units.plural(len(w.gradients), "gradient")
     facts = [("workload", f"{w.name}: {gradients}, {units.format_size(w.nbytes)}")]
-    runtimes = [scenario.setup.running(parse_strategy(found.best.setting.strategy)).runtime.name]
+    runtimes = [runtime_of(scenario, found.best.setting)]
     return header(scenario, facts, runtimes, _WHAT[found.objective], "")
+
+
+def runtime_of(scenario: Scenario, setting: Setting) -> str:
+    """The runtime that a setting runs in."""
+    if setting.sharding is not None:
+        return running_sharded(scenario.setup, setting.method).runtime.name
+    return scenario.setup.running(setting.parsed).runtime.name
 
 
 def _verdict(found: Tuned) -> list[str]:
     best, default = found.best, found.default
-    lines = [
-        f"Best for {found.target}: {best.setting.label}, {units.format_duration(best.seconds)}"
-    ]
+    words = f"{short(found, best.setting)}, {units.format_duration(best.seconds)}"
+    lines = [f"Best for {found.target}: {words}"]
     if default.setting == best.setting:
         lines.append("  default    it is the default")
     else:
-        words = f"{default.setting.label}, {units.format_duration(default.seconds)}"
+        words = f"{short(found, default.setting)}, {units.format_duration(default.seconds)}"
         lines.append(f"  default    {words}: the best is {found.speedup:.2f} times as fast")
+        if default.misfit and not best.misfit:
+            lines[-1] += ", and fits"
     lines += [f"  {word:9}  {text}" for word, text in _facts(found) if text]
     return lines
 
 
 def _facts(found: Tuned) -> list[tuple[str, str]]:
     return [
+        ("memory", _memory(found)),
+        ("methods", _methods(found)),
         ("how sure", _sure(found)),
         ("searched", _searched(found)),
         ("bound", _bound(found)),
         ("sensitive", _sensitive(found)),
         ("measure", _measure(found)),
     ]
+
+
+def short(found: Tuned, setting: Setting) -> str:
+    """The setting in one line: many rules as their number, and without what the scenario says."""
+    text, step = setting.label, found.scenario.step
+    if len(setting.rules) > _FEW:
+        ranges = f"[{units.plural(len(setting.rules), 'range')}]"
+        text = text.replace(f"[{rules_text(setting.rules)}]", ranges)
+    given = Setting("", sharding=step.sharding if step else None).knobs
+    for key in ("param_dtype", "reduce_dtype", "optimizer"):
+        if key in given and setting.knobs.get(key) == given[key]:
+            text = text.replace(f" {key}={given[key]}", "")
+    return text
+
+
+def _memory(found: Tuned) -> str:
+    """What a GPU holds, where something does not fit or it shards."""
+    fit, default = found.best.fit, found.default.fit
+    if fit is None or (found.best.setting.sharding is None and not found.unfit and fit.fits):
+        return ""
+    held = found.scenario.step.activations if found.scenario.step else 0
+    words = f"this {fit.words}" + ("" if held else "; activations not counted")
+    if fit.fits is False:
+        words = f"does not fit: {words}"
+    if found.default.misfit and default and fit.fits is not False:
+        words += f"; the default {default.words.partition(',')[0]}"
+    return words
+
+
+def _methods(found: Tuned) -> str:
+    """The best of each method, where there are several."""
+    rows = found.by_method
+    if len(rows) < 2:
+        return ""
+    return ", ".join(
+        f"{name} {units.format_duration(row.seconds)}{' (does not fit)' * row.misfit}"
+        for name, row in rows.items()
+    )
 
 
 def _sure(found: Tuned) -> str:
@@ -84,6 +140,8 @@ def _searched(found: Tuned) -> str:
     if found.composed:
         calls = units.plural(found.calls, "simulated call")
         points = f"{found.points:,} settings: {units.plural(plans, what)} composed of {calls}"
+    if found.unfit:
+        points += f", {found.unfit:,} do not fit"
     if found.stopped:
         return f"{points}, then stopped"
     if not found.complete:
@@ -117,7 +175,7 @@ def _measure(found: Tuned) -> str:
     if not rows:
         return "nothing: all else that was simulated is told apart, or differs in bucket size only"
     return "not told apart: " + "; ".join(
-        f"{row.setting.label} ({units.format_duration(row.seconds)})" for row in rows
+        f"{short(found, row.setting)} ({units.format_duration(row.seconds)})" for row in rows
     )
 
 
@@ -137,14 +195,14 @@ def _top(found: Tuned) -> list[Row]:
 
 
 def _row(place: int, row: Row, found: Tuned) -> tuple[str, ...]:
-    more = row.seconds / found.best.seconds - 1
+    more = row.seconds / found.best.seconds - 1 if found.best.seconds else 0.0
     apart = {True: "yes", False: "no", None: "?"}[found.apart(row)]
-    default = " (default)" * (row == found.default)
+    note = " (default)" * (row == found.default) + " (does not fit)" * row.misfit
     return (
         str(place),
-        f"{row.setting.label}{default}",
+        f"{short(found, row.setting)}{note}",
         f"{row.seconds * 1e3:.3f}",
-        f"{more:.1%}",
+        f"{max(more, 0.0) if not row.misfit else more:.1%}",
         "" if row == found.best else apart,
     )
 
@@ -152,11 +210,11 @@ def _row(place: int, row: Row, found: Tuned) -> tuple[str, ...]:
 def sensitivity_plot(found: Tuned) -> Plot:
     """The time over the size of buckets, near the best and with its bound."""
     points = [(place.nbytes, place.seconds) for place in found.curve]
-    scenario = found.scenario
+    scenario, best = found.scenario, short(found, found.best.setting)
     return draw_sensitivity(
         points,
         [("bound", found.bound), ("default", found.default.seconds)],
-        f"{scenario.workload.name} on {scenario.setup.machine.name}: {found.best.setting.label}",
+        f"{scenario.workload.name} on {scenario.setup.machine.name}: {best}",
         f"{_WHAT[found.objective]}, calibration {scenario.setup.calibration.name}",
     )
 
@@ -164,7 +222,7 @@ def sensitivity_plot(found: Tuned) -> Plot:
 def tuned_document(found: Tuned, files: Mapping[str, str]) -> dict[str, Any]:
     """The document of `--json`, times in microseconds; `docs/schemas/tuned.json` describes it."""
     scenario = found.scenario
-    runtimes = [scenario.setup.running(parse_strategy(found.best.setting.strategy)).runtime.name]
+    runtimes = [runtime_of(scenario, found.best.setting)]
     flat = found.flat
     return {
         **document_head("tune", scenario, runtimes),
@@ -191,6 +249,7 @@ def tuned_document(found: Tuned, files: Mapping[str, str]) -> dict[str, Any]:
         ],
         "rows": [_row_keys(row, found) for row in found.rows],
         "worth_measuring": [row.setting.label for row in found.worth_measuring()],
+        "unfit": found.unfit,
         "files": dict(files),
     }
 
@@ -200,6 +259,8 @@ def _row_keys(row: Row, found: Tuned) -> dict[str, Any]:
         **_setting_keys(row.setting),
         "time_us": row.seconds * 1e6,
         "told_apart": None if row == found.best else found.apart(row),
+        "needed_bytes": row.fit.needed if row.fit else None,
+        "fits": row.fit.fits if row.fit else None,
     }
 
 
@@ -209,6 +270,8 @@ def _setting_keys(setting: Setting) -> dict[str, Any]:
         "strategy": setting.strategy,
         "rules": [_rule_keys(rule) for rule in setting.rules],
         "gpu_indices": list(setting.order),
+        "method": setting.mode or setting.method,
+        "knobs": setting.knobs,
         "cycle_us": None if setting.cycle is None else setting.cycle * 1e6,
     }
 

@@ -40,7 +40,10 @@ def test_the_document_has_the_keys_that_the_page_describes(simreduce, scenario):
     assert document["objective"] == "step"
     assert document["bound_us"] <= document["best"]["time_us"] <= document["default"]["time_us"]
     assert document["floor_us"] <= document["best"]["time_us"]
-    keys = ("setting", "strategy", "rules", "gpu_indices", "cycle_us", "time_us", "told_apart")
+    keys = (
+        "setting", "strategy", "rules", "gpu_indices", "method", "knobs", "cycle_us", "time_us",
+        "told_apart", "needed_bytes", "fits",
+    )  # fmt: skip
     assert tuple(document["best"]) == keys
     assert all(f"`{key}`" in rows for key in keys)
 

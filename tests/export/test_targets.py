@@ -40,6 +40,8 @@ class Sharded:
     reshard_after_forward: bool = True
     param_dtype: int | None = 3
     reduce_dtype: int | None = 0
+    group: int = 0
+    units: str | int = ""
 
 
 @cache
@@ -274,6 +276,24 @@ def test_fsdp_gets_its_arguments():
         "LARGEST_UNIT = 1000  # parameters",
     ):  # fmt: skip
         assert line in text
+    assert "device_mesh" not in text
+
+
+@pytest.mark.parametrize(
+    ("method", "shards", "line"),
+    [
+        ("fsdp", Sharded(reshard_after_forward=False), "ShardingStrategy.SHARD_GRAD_OP,"),
+        ("hsdp", Sharded(group=2), 'init_device_mesh("cuda", (4, 2))'),
+        ("hsdp", Sharded(group=8), "ShardingStrategy.HYBRID_SHARD,"),
+        ("fsdp", Sharded(units="layers"), "give `blocks` their classes"),
+    ],
+)
+def test_fsdp_gets_groups_and_units(method, shards, line):
+    [text] = export("pytorch", choice("nccl", method=method, shards=shards, unit=9)).values()
+
+    assert compile(text, "simreduce_fsdp.py", "exec")
+    assert line in text
+    assert ("device_mesh" in text) is (shards.group == 2)
 
 
 def test_tensorflow_gets_a_call_and_tf_cnn_benchmarks_its_flags():

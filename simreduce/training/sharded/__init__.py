@@ -10,7 +10,7 @@ from simreduce.training.sharded.simulation import (
     simulate_sharded_step,
 )
 from simreduce.training.sharded.table import SHARDING, read_sharding
-from simreduce.training.sharded.units import Segment, Unit, segments, wrap
+from simreduce.training.sharded.units import Segment, Unit, largest_unit, segments, wrap
 
 __all__ = [
     "DDP",
@@ -24,6 +24,7 @@ __all__ = [
     "ShardedStep",
     "Sharding",
     "Unit",
+    "largest_unit",
     "most_gathered",
     "read_sharding",
     "running_sharded",

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import groupby
 
+from simreduce import dtypes
 from simreduce.errors import InputError
 from simreduce.training.sharded.settings import BLOCKS, LAYERS, WHOLE
 from simreduce.workload import Layer, Model
@@ -66,6 +67,16 @@ def wrap(model: Model, rule: str | int) -> tuple[Unit, ...]:
         for key, layers in members.items()
     ]
     return tuple(sorted(units, key=lambda unit: not unit.root))
+
+
+def largest_unit(model: Model, rule: str | int) -> int:
+    """Elements up to which layers are put together: as many as the rule's bytes are, or those of
+    the largest unit.
+    """
+    if isinstance(rule, int):
+        listed = [dtypes.SIZES[g.dtype] for layer in model.layers for g in layer.gradients]
+        return max(rule // max(listed, default=1), 1)
+    return max(unit.elements for unit in wrap(model, rule))
 
 
 def segments(units: Sequence[Unit]) -> tuple[Segment, ...]:

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 
-from simreduce.export import TARGETS, Choice, export, why_not
+from simreduce.export import TARGETS, Choice, export, mode_files, why_not
 from simreduce.strategy import parse_strategy
+from simreduce.training.sharded import largest_unit
 from simreduce.tune.rank import Candidate, Ranking, evaluate
 from simreduce.tune.search.setting import Setting
+from simreduce.tune.search.steps import reducing_scenario
 from simreduce.tune.search.tuned import Tuned
 
 _NCCL = "nccl"
@@ -18,6 +21,8 @@ def files_of(found: Tuned) -> Mapping[str, str]:
     something. Of `any`, for the first target that has a setting for it; none if none has.
     """
     setting = found.best.setting
+    if setting.mode:
+        return mode_files(found.scenario.setup.layout, setting.mode, setting.device)
     names = list(TARGETS) if found.target == "any" else [found.target]
     for name in names:
         if not why_not(name, choice := _choice(found, setting)):
@@ -28,6 +33,13 @@ def files_of(found: Tuned) -> Mapping[str, str]:
     if setting.rules and name != _NCCL:
         files |= export(_NCCL, _choice(found, Setting(_NCCL, setting.rules)))
     return files
+
+
+def why_nothing(found: Tuned) -> tuple[str, ...]:
+    """Why there is nothing to paste for the best setting; empty if there is."""
+    if found.target == "any" or found.best.setting.mode:
+        return ()
+    return why_not(found.target, _choice(found, found.best.setting))
 
 
 def ranking_of(found: Tuned, most: int) -> Ranking:
@@ -43,7 +55,7 @@ def ranking_of(found: Tuned, most: int) -> Ranking:
 
 def _as_strategy(setting: Setting) -> str:
     """The strategy that says all of a setting; "" if none does."""
-    if setting.order or len(setting.rules) > 1:
+    if setting.order or setting.mode or setting.sharding or len(setting.rules) > 1:
         return ""
     for rule in setting.rules:
         told = f"nccl:{rule.algorithm}+{rule.protocol}+channels={rule.channels}"
@@ -57,16 +69,24 @@ def _choice(found: Tuned, setting: Setting) -> Choice:
     cycle = setting.cycle
     if cycle is None and step is not None:
         cycle = step.cycle
-    base = (
-        scenario.setup
-        if not setting.order
-        else Setting("", order=setting.order).setup(scenario.setup)
-    )
-    return Choice(
+    base = scenario.setup
+    if setting.order:
+        base = Setting("", order=setting.order).setup(base)
+    choice = Choice(
         base,
-        scenario.workload,
+        reducing_scenario(scenario, found.objective).workload,
         parse_strategy(setting.strategy),
         rules=setting.rules,
         cycle=cycle,
         batch=step.job.batch if step else 0,
+        accumulate=step.job.accumulate if step else 1,
+    )
+    if setting.sharding is None or step is None:
+        return choice
+    return replace(
+        choice,
+        workload=scenario.workload,
+        method=setting.method,
+        shards=setting.sharding,
+        unit=largest_unit(step.job.model, setting.sharding.units),
     )

@@ -89,7 +89,7 @@ BY_NCCL: Mapping[str, Target] = {
         Target("nccl", lambda _: "", lambda _: [("", 0)]),
         Target("pytorch", lambda _: "+ddp", _ddp, _half(_ddp)),
         Target("horovod", lambda _: "+fusion", _threshold, _half(_threshold), cycles=True),
-        Target("deepspeed", _deepspeed, _sized("bucket"), _half(_sized("bucket"))),
+        Target("deepspeed", _deepspeed, lambda _: []),
         Target("jax", lambda _: f"+fusion={_JAX}", _threshold),
         Target("any", lambda _: "", _anything, _half(_anything)),
     )
@@ -133,7 +133,7 @@ def nccl_space(target: str, scenario: Scenario, objective: str, *, half: bool) -
     if target == "nccl":
         own = [s for s in scenario.strategies or () if s.reduced_by_nccl]
         texts = [("" if s.packing == "none" else f"+{s.packing}", 0) for s in own] or texts
-    else:
+    elif target != "deepspeed":  # it has one size of buckets without ZeRO
         texts += chosen.packers(gradients)
         texts += chosen.half(gradients) if half else []
     cycles: tuple[float | None, ...] = (None,)

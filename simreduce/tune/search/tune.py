@@ -11,11 +11,21 @@ from simreduce.engine import NCCL
 from simreduce.errors import InputError, StrategyError
 from simreduce.scenario import Scenario
 from simreduce.strategy.automatic import select_cross_device_ops
+from simreduce.training.sharded import DDP
 from simreduce.tune.search.best_first import Tried
+from simreduce.tune.search.by_methods import least_fit
 from simreduce.tune.search.by_nccl import EFFORT, NcclSearch, Point
 from simreduce.tune.search.by_plans import PlanSearch, can_be_told, is_right, settings_of
+from simreduce.tune.search.methods import methods_of
 from simreduce.tune.search.setting import Setting, evaluate
 from simreduce.tune.search.spaces import BY_NCCL, BY_PLANS, OBJECTIVES, STEP, nccl_space
+from simreduce.tune.search.steps import (
+    WITH_MODES,
+    add_methods,
+    add_modes,
+    reducing_scenario,
+    with_fits,
+)
 from simreduce.tune.search.timeline import read_clock
 from simreduce.tune.search.tuned import Place, Tuned, merge, sureness_of
 from simreduce.tune.steps import NO_STEP
@@ -45,19 +55,33 @@ def tune(
     Raises InputError where the question makes no sense.
     """
     objective = read_objective(scenario, objective)
+    methods = methods_of(target, scenario) if objective == STEP else (DDP,)
+    reducing, misfit = reducing_scenario(scenario, objective), False
+    if objective == STEP:
+        misfit = least_fit(scenario, Setting("nccl")).fits is False and len(methods) > 1
     found = None
-    if target in BY_NCCL:
-        found = _by_nccl(scenario, target, objective, half, workers, effort, progress)
-    if target in BY_PLANS and not (found and found.stopped):
-        found = _by_plans(scenario, target, objective, half, workers, progress, found)
-    assert found is not None  # noqa: S101 - a target has one of the two
-    return found
+    if target in BY_NCCL and DDP in methods:
+        found = _by_nccl(
+            reducing, target, objective, half, workers, effort, progress, only_default=misfit
+        )
+    if target in BY_PLANS and DDP in methods and not misfit and not (found and found.stopped):
+        found = _by_plans(reducing, target, objective, half, workers, progress, found)
+    if objective == STEP:
+        found = found and with_fits(found, scenario)
+        if set(methods) != {DDP} and not (found and found.stopped):
+            found = add_methods(found, scenario, target, methods, half, workers, progress)
+        if target in WITH_MODES and DDP in methods and not (found and found.stopped):
+            assert found is not None  # noqa: S101 - such targets reduce too
+            found = add_modes(found, scenario, workers)
+    assert found is not None  # noqa: S101 - a target reduces, or shards
+    asked = replace(found.scenario, step=scenario.step, workload=scenario.workload)
+    return replace(found, scenario=asked)
 
 
 def read_objective(scenario: Scenario, objective: str) -> str:
     """The objective; of "", the step if there is one. InputError if there is none to optimise."""
     if objective not in ("", *OBJECTIVES):
-        raise InputError(f"objective: must be one of {', '.join(OBJECTIVES)}, got {objective!r}")
+        raise InputError(f"must be one of {', '.join(OBJECTIVES)}, got {objective!r}")
     if objective == STEP and scenario.step is None:
         raise InputError(f"{scenario.name}: {NO_STEP}")
     if scenario.step is not None and scenario.step.mode and objective != OBJECTIVES[0]:
@@ -73,8 +97,12 @@ def _by_nccl(
     workers: int,
     effort: int,
     progress: Progress,
+    *,
+    only_default: bool = False,
 ) -> Tuned:
-    """The best of packings and choices of NCCL, on NCCL's own runtime."""
+    """The best of packings and choices of NCCL, on NCCL's own runtime; with `only_default`, the
+    default alone, as none fits the memory of a GPU.
+    """
     scenario = scenario.but(runtime=NCCL)
     space = nccl_space(target, scenario, objective, half=half)
     first, told = Setting(f"nccl{space.default.text}"), Point(space.default, told=False)
@@ -84,7 +112,8 @@ def _by_nccl(
         raise StrategyError(f"{first.strategy}: the default has no plan on this machine")
     stopped = False
     try:
-        search.run(workers, progress)
+        if not only_default:
+            search.run(workers, progress)
     except KeyboardInterrupt:
         stopped = True
     outcome = search.outcome
@@ -104,6 +133,8 @@ def _by_nccl(
         sureness=sureness_of(scenario, [size.nbytes for size in space.default.calls]),
         stopped=stopped,
     )
+    if only_default:
+        return replace(found, unfit=search.points)
     return found if stopped else replace(found, curve=_curve(search, found, workers))
 
 

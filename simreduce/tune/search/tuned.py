@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from math import exp, inf, log, sqrt
 
 from simreduce.scenario import Scenario
-from simreduce.strategy import parse_strategy
+from simreduce.training.memory import Fit
 from simreduce.tune.search.setting import Setting
 
 NEAR = 1.05
@@ -21,10 +21,18 @@ _UNKNOWN = 1.5
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """A setting that was simulated, and its seconds."""
+    """A setting that was simulated, and its seconds. Of a step, `fit` compares what a GPU holds at
+    least with its memory.
+    """
 
     setting: Setting
     seconds: float
+    fit: Fit | None = None
+
+    @property
+    def misfit(self) -> bool:
+        """Whether a GPU has too little memory."""
+        return self.fit is not None and self.fit.fits is False
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,8 +68,9 @@ class Sureness:
 class Tuned:
     """What a search found. Times are seconds of one all-reduce, or of a step.
 
-    `rows` are the settings that were simulated, fastest first. `points` is the size of the space;
-    `calls` how many single calls were simulated for bounds. No point of the space takes less than
+    `rows` are the settings that were simulated, fastest first, those that do not fit the memory of
+    a GPU behind all others. `points` is the size of the space, of which `unfit` do not fit; `calls`
+    how many single calls were simulated for bounds. No point of the space takes less than
     `bound`; no all-reduce of the machine less than `floor`. `base` is what no setting changes: the
     compute of a step. `stopped` says that Ctrl-C ended it, `composed` that times are those of
     single calls put together, as plans are huge.
@@ -81,13 +90,14 @@ class Tuned:
     curve: tuple[Place, ...] = ()
     stopped: bool = False
     composed: bool = False
+    unfit: int = 0
 
     @property
     def best(self) -> Row:
         """The fastest setting; of those as fast, the one with the least to say."""
-        fastest = self.rows[0].seconds * (1 + 1e-6)
+        fastest, misfit = self.rows[0].seconds * (1 + 1e-6), self.rows[0].misfit
         return min(
-            (row for row in self.rows if row.seconds <= fastest),
+            (row for row in self.rows if row.seconds <= fastest and row.misfit == misfit),
             key=lambda row: row.setting.simplicity,
         )
 
@@ -117,12 +127,20 @@ class Tuned:
         found = []
         for row in self.rows:
             kind = _kind(row.setting)
-            if kind not in seen and self._near(row):
+            if kind not in seen and not row.misfit and self._near(row):
                 seen.add(kind)
                 found.append(row)
         rest = [row for row in found if row.setting != self.default.setting][: most - 1]
-        same = self.default.setting == self.best.setting
+        same = self.default.setting == self.best.setting or self.default.misfit
         return (*rest, *(() if same or not self._near(self.default) else (self.default,)))
+
+    @property
+    def by_method(self) -> Mapping[str, Row]:
+        """The fastest of each method or mode, fastest first."""
+        found: dict[str, Row] = {}
+        for row in self.rows:
+            found.setdefault(row.setting.mode or row.setting.method, row)
+        return found
 
     def _near(self, row: Row) -> bool:
         """Whether a measurement may put a setting before the best."""
@@ -149,9 +167,12 @@ class Tuned:
 
 def _kind(setting: Setting) -> tuple[object, ...]:
     """What settings of one kind share: all but the number of bytes."""
-    strategy = parse_strategy(setting.strategy)
+    strategy = setting.parsed
+    if strategy is None:
+        return setting.mode, setting.device
     words = tuple(word for word in strategy.packing.split(",") if word in ("view", "fp16"))
-    return strategy.spec, type(strategy.packer), words, setting.rules, setting.cycle, setting.order
+    how = setting.rules, setting.cycle, setting.order, setting.method
+    return strategy.spec, type(strategy.packer), words, *how
 
 
 def sureness_of(scenario: Scenario, sizes: Sequence[int]) -> Sureness | None:
