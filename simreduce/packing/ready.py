@@ -9,7 +9,11 @@ from simreduce.workload import Gradient
 
 _WEIGHT = re.compile(r"(.*)[./](?:weights?|kernel|gamma|scale)")
 _BIAS = re.compile(r"(.*)[./](?:bias(?:es)?|beta)")
-_CONVOLUTION = re.compile(r"conv|(?:^|\.)features\.|patch", re.IGNORECASE)
+_CONVOLUTION = re.compile(
+    r"(?:conv[^./]*(?:[./]\d+)*|(?:^|[./])features\.\d+|patch[^./]*(?:[./]\w*proj\w*)?)$",
+    re.IGNORECASE,
+)
+"""Names of convolutions: what is deeper in a `features.7.block` may be linear."""
 
 
 def ready_order(gradients: Sequence[Gradient]) -> list[int]:
@@ -31,4 +35,4 @@ def _is_weight_first(weight: Gradient, bias: Gradient) -> bool:
     whose, of = _WEIGHT.fullmatch(weight.name), _BIAS.fullmatch(bias.name)
     if not whose or not of or not re.match(rf"{re.escape(of[1])}(?:[./]|$)", whose[1]):
         return False
-    return weight.elements == bias.elements or bool(_CONVOLUTION.search(weight.name))
+    return weight.elements == bias.elements or bool(_CONVOLUTION.search(whose[1]))

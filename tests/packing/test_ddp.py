@@ -92,6 +92,8 @@ def test_vgg16_as_pytorchs_log_has_it():
         (["cg/conv0/conv2d/kernel", "cg/conv0/biases"], [0, 1]),
         (["h.0.conv.weight", "h.1.conv.bias"], [1, 0]),
         (["features.0.weight", "features.1.weight"], [1, 0]),
+        (["features.7.2.block.5.weight", "features.7.2.block.5.bias"], [1, 0]),  # ConvNeXt's
+        (["patch_embed.proj.weight", "patch_embed.proj.bias"], [0, 1]),
     ],
 )
 def test_names_say_whose_bias_comes_last(names, order):

@@ -58,10 +58,15 @@ def model(model: str, framework: str, inputs: tuple[str, ...], timeout: float) -
         near = did_you_mean(framework, TRACING)
         faults.add("--framework", f"unknown {quote(framework)}{near}; one of {', '.join(TRACING)}")
     faults.raise_any()
-    if framework == "keras":
-        check_tensorflow()
-    elif importlib.util.find_spec("torch") is None:
+    has_torch = importlib.util.find_spec("torch") is not None
+    if framework == "pytorch" and not has_torch:
         raise InputError("PyTorch is not installed here; pip install 'simreduce[pytorch]'")
+    if framework == "keras":
+        try:
+            check_tensorflow()
+        except InputError as error:
+            hint = "; for a PyTorch module, add --framework pytorch" if has_torch else ""
+            raise InputError(f"{error}{hint}") from None
     child = Child(TRACING[framework], f"model {model}", (), _SETTINGS)
     try:
         found, notes, about = child.ask("read", model, shapes, seconds=timeout)

@@ -11,6 +11,7 @@ from pathlib import Path
 from torch import multiprocessing
 
 sys.path.insert(0, str(Path(__file__).parent))  # for the processes that torch starts, too
+from simreduce_validate.models.torch_tracing import traced
 from torchvision_models import MODELS
 from trained import run
 
@@ -41,12 +42,17 @@ REPLICATED = [
     ("transformer", "nccl+ddp=5,fp16"),
     ("mobilenet_v2", "nccl+bucket=300K"),
     ("mobilenet_v2", "nccl"),
+    ("encoder", "nccl+ddp=1.5"),
+    ("encoder", "nccl+ddp=0.3"),
 ]
 
 
 def _workload(name: str) -> Workload:
-    named = MODELS[name][0]().named_parameters()
-    return Workload(name, tuple(Gradient(path, p.numel()) for path, p in named))
+    """The gradients as `simreduce model` lists them, where they are not used as registered."""
+    make, batch = MODELS[name]
+    if name == "encoder":
+        return traced(make().to("meta").train(), [batch().to("meta")], name)[0].workload
+    return Workload(name, tuple(Gradient(path, p.numel()) for path, p in make().named_parameters()))
 
 
 def _trained(tmp_path: Path, world: int, cases: list[tuple[str, Choice]]) -> list[dict]:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import importlib
 import os
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
-from simreduce_validate.models.torch_tracing import read
+import torch
+from simreduce_validate.models.torch_tracing import read, traced
 
 from simreduce.errors import InputError
 from simreduce.workload import load_model
@@ -48,6 +50,20 @@ def test_the_first_layer_derives_no_image():
         ("1", 0, 0, [8, 8]),
         ("4", 2 * 8 * positions * 10, 4 * 8 * positions * 10, [8 * positions * 10, 10]),
     ] == [(e.name, e.forward, e.backward, [g.elements for g in e.gradients]) for e in found.layers]
+
+
+def test_backward_work_is_counted_once_whatever_the_branches():
+    """ResNet-50's blocks have two inputs and change them in place; MobileNet's convolutions have
+    groups. Each product takes as much again for each of its two derivatives, but for the image's.
+    """
+    models = importlib.import_module("torchvision_models").MODELS
+    for name in ("resnet50", "mobilenet_v2"):
+        found, _ = traced(
+            models[name][0]().to("meta"), [torch.empty(1, 3, 224, 224, device="meta")], name
+        )
+        first, *others = [layer for layer in found.layers if layer.flops]
+        assert first.backward == first.forward
+        assert all(layer.backward == 2 * layer.forward for layer in others)
 
 
 def test_parameters_of_a_module_that_is_never_called_are_its_callers():

@@ -140,6 +140,25 @@ def transformer() -> nn.Module:
     return _Gpt(4, 512, 2000)
 
 
+class _Scaled(nn.Module):
+    """A block of ConvNeXt: lists its scale first, and uses it last."""
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.layer_scale = nn.Parameter(torch.full((width,), 0.1))
+        self.block = nn.Sequential(nn.LayerNorm(width), nn.Linear(width, width))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x + self.layer_scale * self.block(x)
+
+
+def encoder() -> nn.Module:
+    """PyTorch's own encoder, which lists its norms last and never calls `out_proj`."""
+    layer = nn.TransformerEncoderLayer(256, 4, 512, dropout=0.0, batch_first=True)
+    stack = nn.TransformerEncoder(layer, 3, enable_nested_tensor=False)
+    return nn.Sequential(nn.Embedding(2000, 256), stack, _Scaled(256), _Scaled(256))
+
+
 def _image() -> Tensor:
     return torch.randn(2, 3, 32, 32)
 
@@ -153,5 +172,6 @@ MODELS: Mapping[str, tuple[Callable[[], nn.Module], Callable[[], Tensor]]] = {
     "vgg16": (vgg16, _image),
     "mobilenet_v2": (mobilenet_v2, _image),
     "transformer": (transformer, _words),
+    "encoder": (encoder, _words),
 }
 """How to make each model, and a batch for it."""

@@ -1,8 +1,8 @@
 """What a PyTorch module does in a training step, on the meta device: shapes are followed, nothing
 is computed and no parameter is stored.
 
-FLOPs are those of PyTorch's own counter: two for a multiplication and an addition, in matrix
-products, convolutions and attention. Started by `simreduce_validate.model`.
+FLOPs are two for a multiplication and an addition, in matrix products, convolutions and attention,
+by PyTorch's own formulas. Started by `simreduce_validate.model`.
 """
 
 from __future__ import annotations
@@ -11,11 +11,11 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
-from torch.utils.flop_counter import FlopCounterMode
 
 from simreduce import dtypes
 from simreduce.errors import InputError, quote
 from simreduce.workload import Gradient, Layer, Model
+from simreduce_validate.models.torch_counting import Counted
 from simreduce_validate.models.users import made, theirs
 from simreduce_validate.running.serve import serve
 
@@ -44,40 +44,68 @@ def read(text: str, shapes: Sequence[tuple[tuple[int, ...], str]]) -> tuple[Mode
 
 
 def traced(module: Any, inputs: Sequence[Any], text: str) -> tuple[Model, list[str]]:
-    """Its layers, in order of their first call: modules with parameters or work of their own."""
-    names = {each: name for name, each in module.named_modules()}
-    called: list[str] = []
-
-    def note(each: Any, _: Any) -> None:
-        if names[each] not in called:
-            called.append(names[each])
-
-    hooks = [each.register_forward_pre_hook(note) for each in names]
-    with FlopCounterMode(display=False) as counter, theirs(text), _META:
+    """Its layers, in order of use: modules with parameters or work of their own. Gradients stand in
+    the reverse of the order in which autograd makes them.
+    """
+    ready: list[int] = []
+    hooks = [
+        each.register_post_accumulate_grad_hook(lambda tensor: ready.append(id(tensor)))
+        for each in module.parameters()
+        if each.requires_grad
+    ]
+    counted = Counted(module)
+    with counted.mode, theirs(text), _META:
         results = module(*inputs)
-        forward = _own(counter, module, called)
         sums = [each.float().sum() for each in _tensors(results) if each.is_floating_point()]
         if not sums:
             raise InputError(f"{text}: gives nothing that could be derived")
         torch.stack(sums).sum().backward()
-        both = _own(counter, module, called)
+    counted.remove()
     for hook in hooks:
         hook.remove()
-    gradients, notes = _gradients(module, called)
+    made_at = {tensor: place for place, tensor in enumerate(ready)}
+    gradients, notes = _gradients(module, counted.called, made_at)
+    called = _in_order_of_use(counted.called, gradients, module, made_at)
     layers = [
         Layer(
             name or type(module).__name__,
             tuple(gradients.get(name, ())),
-            float(forward[name]),
-            float(both[name] - forward[name]),
+            float(counted.forward[name]),
+            float(counted.backward[name]),
         )
         for name in called
-        if gradients.get(name) or both[name]
+        if gradients.get(name) or counted.forward[name] or counted.backward[name]
     ]
-    order = [parameter for parameter, each in module.named_parameters() if each.grad is not None]
-    if order != [g.name for layer in layers for g in layer.gradients]:
+    holders = {gradient.name: layer.name for layer in layers for gradient in layer.gradients}
+    registered = [holders[name] for name, _ in module.named_parameters() if name in holders]
+    if [*dict.fromkeys(registered)] != [*dict.fromkeys(holders.values())]:
         notes.append("its parameters are registered in another order than they are used in")
     return Model(type(module).__name__, tuple(layers)), notes
+
+
+def _in_order_of_use(
+    called: Sequence[str],
+    gradients: Mapping[str, Sequence[Gradient]],
+    module: Any,
+    made_at: Mapping[int, int],
+) -> list[str]:
+    """The called modules. One that has parameters of its own and calls others stands where autograd
+    makes the last of its gradients: nobody knows when it used them.
+    """
+    parameters = dict(module.named_parameters())
+    last = {
+        name: max(made_at[id(parameters[gradient.name])] for gradient in own)
+        for name, own in gradients.items()
+    }
+    calling = [
+        name for name in last
+        if any(each != name and (not name or each.startswith(f"{name}.")) for each in called)
+    ]  # fmt: skip
+    order = [name for name in called if name not in calling]
+    for name in calling:
+        later = (i for i, each in enumerate(order) if each in last and last[each] < last[name])
+        order.insert(next(later, len(order)), name)
+    return order
 
 
 def _tensors(results: Any) -> list[Any]:
@@ -87,24 +115,9 @@ def _tensors(results: Any) -> list[Any]:
     return [each for each in leaves if isinstance(each, torch.Tensor)]
 
 
-def _own(counter: Any, module: Any, called: Sequence[str]) -> dict[str, int]:
-    """FLOPs of each called module without those of the modules in it."""
-    top = type(module).__name__
-    counts = {key: sum(ops.values()) for key, ops in counter.get_flop_counts().items()}
-    total = {name: counts.get(f"{top}.{name}", 0) for name in called if name}
-    total[""] = counts["Global"] if counts else 0
-    own = dict(total)
-    for name, flops in total.items():
-        parent = name
-        while parent:  # lists of modules are called by nobody
-            parent = parent.rpartition(".")[0]
-            if parent in total:
-                own[parent] -= flops
-                break
-    return own
-
-
-def _gradients(module: Any, called: Sequence[str]) -> tuple[dict[str, list[Gradient]], list[str]]:
+def _gradients(
+    module: Any, called: Sequence[str], made_at: Mapping[int, int]
+) -> tuple[dict[str, list[Gradient]], list[str]]:
     """By the first module called that has the parameter, or else the nearest that has it inside,
     and what has none. nn.MultiheadAttention, for one, never calls its `out_proj`.
     """
@@ -117,12 +130,13 @@ def _gradients(module: Any, called: Sequence[str]) -> tuple[dict[str, list[Gradi
         for parameter in modules[name].parameters():
             holders.setdefault(id(parameter), name)
     found: dict[str, list[Gradient]] = {}
-    notes = []
+    notes, trained = [], []
     for name, parameter in module.named_parameters():
-        if parameter.grad is None:
-            if parameter.requires_grad:
-                notes.append(f"{name}: it has no gradient, and is left out")
-            continue
+        if id(parameter) in made_at:
+            trained.append((name, parameter))
+        elif parameter.requires_grad:
+            notes.append(f"{name}: it has no gradient, and is left out")
+    for name, parameter in sorted(trained, key=lambda each: -made_at[id(each[1])]):
         kind = str(parameter.dtype).removeprefix("torch.")
         if kind not in dtypes.NAMES:
             raise InputError(f"{name}: gradients of {quote(kind)} cannot be reduced")
