@@ -14,6 +14,7 @@ import numpy.typing as npt
 
 from simreduce import units
 from simreduce.calibrate import load_calibration, nccl_constants
+from simreduce.calibrate.sure import OTHER_NET, spread
 from simreduce.engine import (
     CALM,
     NCCL,
@@ -23,10 +24,12 @@ from simreduce.engine import (
     AtLeast,
     Calibration,
     Disturbance,
+    Rates,
     Recording,
     Result,
     Runtime,
     find_floor,
+    find_rates,
     record,
     runtime_named,
     simulate,
@@ -52,6 +55,8 @@ Text = str | PathLike[str]
 Machine: TypeAlias = "Topology | Folded | nx.Graph[Any] | Text"
 Ready = float | npt.NDArray[np.float64]
 
+_OTHER_NETS = ("efa", "slingshot", "tcp")
+"""Networks that are neither InfiniBand nor RoCE, by the beginning of their names."""
 BY_STRATEGY = replace(TENSORFLOW, name="by_strategy")
 """In the place of a runtime: each strategy's own (see `Setup.running`). A plan by itself, which
 says no strategy, runs on TensorFlow's.
@@ -161,11 +166,27 @@ class Setup:
         peers = (self.machine.router.is_peer(ranks[0], other) for other in ranks[1:])
         return "pci" if any(peers) else "shm"
 
-    def interval(self, nbytes: int, seconds: float) -> tuple[float, float] | None:
-        """The ends of the 80 % interval of a prediction of one NCCL collective; None if nothing is
-        known of its errors.
+    @cached_property
+    def link_class(self) -> str:
+        """The slowest link, where errors of networks with software of their own are kept apart."""
+        if self.slowest_link != "net":
+            return self.slowest_link
+        machine = self.machine.pair if isinstance(self.machine, Folded) else self.machine
+        other = any(node.network.startswith(_OTHER_NETS) for node in machine.nodes.values())
+        return OTHER_NET if other else "net"
+
+    def interval(
+        self, nbytes: int, seconds: float, collective: str = "all_reduce", without: str = ""
+    ) -> tuple[float, float] | None:
+        """The ends of the 80 % interval of a prediction of one NCCL collective in seconds, by the
+        errors of published times but for those of the machine `without`. None if nothing is known:
+        for constants that are not simreduce's own.
         """
-        return self.constants.nccl.interval(self.slowest_link, nbytes, seconds)
+        nccl = self.constants.nccl
+        if nccl != nccl_constants(facts(self.machine, settings=self.nccl).capability):
+            return None
+        low, high = spread(collective, self.link_class, nbytes, without)
+        return low * seconds, high * seconds
 
     def but(
         self,
@@ -239,6 +260,11 @@ class Setup:
         return find_floor(
             plan, self.machine, self.runtime, constants, self.disturbance, in_chunks=in_chunks
         )
+
+    def find_rates(self, plan: Plan) -> Rates:
+        """The floors of a plan apart for its latencies and for its bytes."""
+        constants = self.constants_of(plan)
+        return find_rates(plan, self.machine, self.runtime, constants, self.disturbance)
 
     def record(self, plan: Plan, ready: Ready = 0.0) -> Recording:
         """The prediction with the rate of every flow over time."""

@@ -10,7 +10,8 @@ from typing import TypeVar
 
 import numpy as np
 
-from simreduce.accuracy.predict import Point
+from simreduce.accuracy.predict import Point, machine_of
+from simreduce.published import published_tables
 
 K = TypeVar("K")
 MIB = 1 << 20
@@ -48,6 +49,10 @@ SLACK = {
 """What a collective's limits exceed those of an all-reduce by."""
 BRACKETED_FACTOR = 2.0
 """Predictions over bracketed networks are at most this factor off in the median."""
+ACCEPTED = 0.70, 0.90
+"""The part of a cell's points that 80 % intervals are to cover."""
+DIVERSE = 3
+"""Machines of a cell from which its part says something: times of one machine err together."""
 FASTER = 0.03
 """A published time this much below the bound shows that the machine's figures are wrong."""
 
@@ -57,9 +62,11 @@ class Group:
     """Errors of some points. `median` and `p90` are of |predicted / measured - 1|, `bias` is the
     median of predicted / measured - 1, `inside` the part of the points within the interval.
 
-    `factor` is the median of how often the longer of the two times is as long as the other.
+    `factor` is the median of how often the longer of the two times is as long as the other. `low`
+    and `high` are the medians of the interval's ends as parts of the predicted time.
     """
 
+    machines: int
     tables: int
     points: int
     median: float
@@ -67,6 +74,8 @@ class Group:
     bias: float
     factor: float
     inside: float | None
+    low: float | None
+    high: float | None
 
 
 def summarize(points: Iterable[Point]) -> Group | None:
@@ -75,15 +84,21 @@ def summarize(points: Iterable[Point]) -> Group | None:
     if not shown:
         return None
     errors = np.array([point.error for point in shown])
-    intervals = [p.low <= p.seconds <= p.high for p in shown if p.high > 0]
+    sure = [p for p in shown if p.high > 0]
+    inside = [p.low <= p.seconds <= p.high for p in sure]
+    ends = [(p.low / p.predicted, p.high / p.predicted) for p in sure if p.predicted]
+    low, high = np.median(ends, axis=0).tolist() if ends else (None, None)
     return Group(
+        machines=len({point.machine for point in shown}),
         tables=len({point.table.name for point in shown}),
         points=len(shown),
         median=float(np.median(abs(errors))),
         p90=float(np.quantile(abs(errors), 0.9)),
         bias=float(np.median(errors)),
         factor=float(np.exp(np.median(abs(np.log(1 + errors))))),
-        inside=sum(intervals) / len(intervals) if intervals else None,
+        inside=sum(inside) / len(inside) if inside else None,
+        low=low,
+        high=high,
     )
 
 
@@ -132,6 +147,43 @@ def cells(points: Sequence[Point]) -> list[Cell]:
             if group is not None:
                 found.append(Cell(list(SLACK)[place], several, bracketed, band, group))
     return found
+
+
+@dataclass(frozen=True, slots=True)
+class Coverage:
+    """Parts of points that lie within their 80 % intervals: of all, and of those on machines with
+    no table that constants are fitted to (None if there are none).
+
+    `cells` are those of points on `DIVERSE` machines or more.
+    """
+
+    inside: float
+    unseen: float | None
+    cells: tuple[Cell, ...]
+
+    @property
+    def kept(self) -> int:
+        """Cells whose part is from 70 to 90 %."""
+        return sum(ACCEPTED[0] <= (cell.group.inside or 0.0) <= ACCEPTED[1] for cell in self.cells)
+
+    @property
+    def worst(self) -> Cell | None:
+        """The cell of the least part."""
+        return min(self.cells, key=lambda cell: cell.group.inside or 0.0, default=None)
+
+
+def cover(points: Sequence[Point]) -> Coverage | None:
+    """How often intervals cover the published times; bracketed networks do not count. None if no
+    point has an interval.
+    """
+    mine = [point for point in points if point.high > 0 and not point.bracketed]
+    whole = summarize(mine)
+    if whole is None or whole.inside is None:
+        return None
+    fitted = {machine_of(table.topology) for table in published_tables() if not table.held}
+    unseen = summarize(point for point in mine if point.machine not in fitted)
+    diverse = [c for c in cells(mine) if c.band.median and c.group.machines >= DIVERSE]
+    return Coverage(whole.inside, unseen.inside if unseen else None, tuple(diverse))
 
 
 def machines(points: Sequence[Point]) -> list[tuple[str, Group, Point]]:

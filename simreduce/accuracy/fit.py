@@ -43,14 +43,6 @@ _NO_LAUNCH: dict[str, Any] = {
     "launch_channel": 0.0,
     "start": dict.fromkeys((*PROTOCOLS, NVLS), 0.0),
 }
-SIZES = (0, 64 << 10, 1 << 20, 8 << 20, 64 << 20)
-"""Bytes at which another spread begins."""
-_SURE = 0.8
-"""Share of times that lie within an interval."""
-_ENOUGH = 12
-"""Cases from which a quantile is taken."""
-_DIVERSE = 4
-"""Groups that these belong to, if there are as many."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -204,26 +196,4 @@ def left_out_residuals(
         gradient = j.T @ (w * here[kept]) + pulls**2 * (logs - before)
         change = -np.linalg.solve(normal, gradient)
         found[~kept] = here[~kept] + slopes[~kept] @ np.clip(change, -0.7, 0.7)
-    return found
-
-
-def spread_of(cases: Sequence[Case], residuals: Floats) -> dict[tuple[str, int], float]:
-    """Half widths of the 80 % intervals, by slowest link and from each size on.
-
-    A cell with few cases or few groups takes those of its neighbours as well: errors of one machine
-    say little of another.
-    """
-    links = np.array([case.link for case in cases])
-    groups = np.array([case.group for case in cases])
-    diverse = min(_DIVERSE, len(set(groups.tolist())))
-    bands = np.searchsorted(SIZES, [case.nbytes for case in cases], "right") - 1
-    found = {}
-    for link in sorted(set(links.tolist())):
-        for band, size in enumerate(SIZES):
-            for wider in range(len(SIZES)):
-                mine = (links == link) & (abs(bands - band) <= wider)
-                if mine.sum() >= _ENOUGH and len(set(groups[mine].tolist())) >= diverse:
-                    break
-            off = abs(residuals[mine])
-            found[link, size] = round(float(np.quantile(off, _SURE)), 3)
     return found

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import textwrap
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from simreduce import dtypes, units
-from simreduce.accuracy.fit import Case, fit_nccl, spread_of
+from simreduce.accuracy.fit import Case, fit_nccl
 from simreduce.accuracy.predict import part_of, strategy_for
 from simreduce.calibrate.files import unit_of
 from simreduce.calibrate.fit import VAGUE, Fit
@@ -28,8 +28,6 @@ from simreduce.tune.bench import DIVIDED, tensor
 
 _MOST_ROWS = 24
 """Rows of a log that are fitted: more take long and say little more."""
-_NARROWEST = 0.03
-"""Half width of the narrowest interval: what runs differ by."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,9 +71,6 @@ def fit_logs(
     base = cases[0].setup.constants.nccl
     _, fit = fit_nccl(cases, base)
     rounded = with_values(base, {n: float(f"{v:.4g}") for n, v in fit.values.items()})
-    residuals = np.asarray(fit.residuals)
-    spread = {key: max(value, _NARROWEST) for key, value in spread_of(cases, residuals).items()}
-    rounded = replace(rounded, spread={**base.spread, **spread})
     provenance = {
         "logs": ", ".join(log.name for log in logs),
         "machine": f"{machine.name} ({machine.digest})",

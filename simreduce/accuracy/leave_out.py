@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Iterator
+import math
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
-from simreduce.accuracy.fit import Case, left_out_residuals
-from simreduce.accuracy.shipped import cases_of, chosen_tables
+from simreduce.accuracy.chosen import cases_of, chosen_tables
+from simreduce.accuracy.fit import left_out_residuals
+from simreduce.arrays import Floats
 from simreduce.calibrate import load_calibration
-from simreduce.engine import NOMINAL
+from simreduce.engine import NOMINAL, Calibration
+from simreduce.published import PublishedTable
 from simreduce.tables import Table, columns
 
 
@@ -28,22 +30,46 @@ class LeftOut:
     without: tuple[float, float]
 
 
+@dataclass(frozen=True, slots=True)
+class Fitted:
+    """A time that constants were fitted to: log(predicted / published) with its machine and without
+    it.
+    """
+
+    table: str
+    machine: str
+    nbytes: int
+    with_it: float
+    without: float
+
+
+def fitted_times(tables: Sequence[PublishedTable], calibration: Calibration) -> list[Fitted]:
+    """The times that the constants of a calibration were fitted to."""
+    cases = [(table.name, case) for table in tables for case in cases_of(table)]
+    every, nccl = [case for _, case in cases], calibration.nccl
+    without = left_out_residuals(every, NOMINAL.nccl, nccl, list(calibration.errors))
+    return [
+        Fitted(
+            name, case.group, case.nbytes, math.log(case.predict(nccl) / case.seconds), float(off)
+        )
+        for (name, case), off in zip(cases, without, strict=True)
+    ]
+
+
 def leave_machines_out() -> Iterator[LeftOut]:
     """Every machine of the tables that constants are fitted to, by generation."""
-    by_name: defaultdict[str, list[Case]] = defaultdict(list)
-    for name, table in chosen_tables():
-        by_name[name] += cases_of(table)
-    for name, cases in by_name.items():
-        fitted = load_calibration(name)
-        off = left_out_residuals(cases, NOMINAL.nccl, fitted.nccl, list(fitted.errors))
-        own = np.log([case.predict(fitted.nccl) / case.seconds for case in cases])
-        groups = np.array([case.group for case in cases])
-        for machine in dict.fromkeys(groups.tolist()):
-            mine = groups == machine
-            yield LeftOut(name, machine, int(mine.sum()), _errors(own[mine]), _errors(off[mine]))
+    for name, tables in chosen_tables().items():
+        times = fitted_times(tables, load_calibration(name))
+        for machine in dict.fromkeys(time.machine for time in times):
+            mine = [time for time in times if time.machine == machine]
+            with_it, without = (
+                _errors(np.array([getattr(time, each) for time in mine]))
+                for each in ("with_it", "without")
+            )
+            yield LeftOut(name, machine, len(mine), with_it, without)
 
 
-def _errors(residuals: np.ndarray[tuple[int, ...], np.dtype[np.float64]]) -> tuple[float, float]:
+def _errors(residuals: Floats) -> tuple[float, float]:
     errors = abs(np.expm1(residuals))
     return float(np.median(errors)), float(np.quantile(errors, 0.9))
 

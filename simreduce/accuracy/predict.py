@@ -9,6 +9,7 @@ from functools import lru_cache
 
 from simreduce.accuracy.bounds import bound
 from simreduce.algorithms import COLLECTIVES
+from simreduce.calibrate.sure import OTHER_NET
 from simreduce.engine import NOMINAL, Calibration, Result
 from simreduce.errors import InputError, NotFoldable, PlanTooLarge
 from simreduce.formats import Faults
@@ -26,8 +27,6 @@ from simreduce.tune.folding import folded
 from simreduce.workers import in_processes
 from simreduce.workload import Workload
 
-BRACKETED = ("efa", "slingshot", "tcp")
-"""Networks whose latency is far from InfiniBand's: tables over them are printed apart."""
 _OTHERWISE = {
     "all_gather": "ring",
     "reduce_scatter": "ring",
@@ -45,8 +44,9 @@ class Point:
     """A published time and its prediction, in seconds. `predicted` is None where there is no plan,
     and `refusal` says why.
 
-    `low` and `high` are the ends of the 80 % interval; `bound` is what any algorithm takes on the
-    machine. `terms` are the causes of the predicted time with their shares, largest first.
+    `low` and `high` are the ends of the 80 % interval, made of errors on other machines; `bound` is
+    what any algorithm takes on the machine. `terms` are the causes of the predicted time with their
+    shares, largest first.
     """
 
     table: PublishedTable
@@ -116,9 +116,9 @@ class _Job:
 def _points(job: _Job) -> list[Point]:
     table = job.table
     setup = setup_for(table, job.calibration)
-    shape, machine = setup.layout, setup.topology
+    shape = setup.layout
     nodes = len(shape.tasks)
-    first = Point(table, 0, 0.0, nodes, shape.n, nodes > 1 and is_bracketed(machine))
+    first = Point(table, 0, 0.0, nodes, shape.n, setup.link_class == OTHER_NET)
     found: list[Point] = []
     too_large = ""
     for nbytes, seconds in table.times:
@@ -167,11 +167,6 @@ def part_of(machine: Topology, gpus: int | None) -> Layout:
     return whole.only([rank for task in whole.tasks for rank in task[:gpus]])
 
 
-def is_bracketed(machine: Topology) -> bool:
-    """Whether tables of several such machines are printed apart."""
-    return any(node.network.startswith(BRACKETED) for node in machine.nodes.values())
-
-
 def strategy_for(collective: str, text: str = "nccl") -> Strategy:
     """NCCL's strategy for a collective, or what stands in for it."""
     known = COLLECTIVES.get(collective)
@@ -188,7 +183,8 @@ def _predict(point: Point, setup: Setup, text: str) -> Point:
     plan, result = _simulate(setup, strategy, workload)
     gpus = gpus_of_a_process(point.table, shape)
     seconds = setup.constants.nccl.per_call(seconds_per_call(plan, result), gpus, posts(plan))
-    low, high = setup.interval(point.nbytes, seconds) or (0.0, 0.0)
+    ends = setup.interval(point.nbytes, seconds, collective, without=point.machine)
+    low, high = ends or (0.0, 0.0)
     return replace(
         point,
         strategy=strategy.text,

@@ -11,10 +11,12 @@ import simreduce
 from simreduce import units
 from simreduce.accuracy.assess import (
     BRACKETED_FACTOR,
+    DIVERSE,
     FASTER,
     Cell,
     Group,
     cells,
+    cover,
     impossible,
     machines,
     regrets,
@@ -27,6 +29,10 @@ _MOST_LISTED = 8
 _LEGEND = (
     "# *: more than the limit; networks of EFA, Slingshot and TCP have none but a factor of"
     f" {BRACKETED_FACTOR:g} in the median"
+)
+_LEGEND_OF_INTERVALS = (
+    "# interval: with 80 % the time is so many times the prediction, by the errors on all other"
+    " machines"
 )
 _LEGEND_OF_MACHINES = (
     "# off most: the point at the 90th percentile of a machine's errors, and the largest part of"
@@ -44,6 +50,7 @@ def accuracy_lines(points: Sequence[Point], calibration: str, tables: str) -> li
         *comments((title, about, "")),
         *_cells_table(cells(compared)).lines(),
         _LEGEND,
+        *_coverage_lines(compared),
         "",
         *_machines_table(compared).lines(),
         _LEGEND_OF_MACHINES,
@@ -54,7 +61,7 @@ def accuracy_lines(points: Sequence[Point], calibration: str, tables: str) -> li
 
 
 def _cells_table(found: Sequence[Cell]) -> Table:
-    head = "collective|machines|size|tables|points|median|90 %|bias|inside|limit|"
+    head = "collective|machines|size|tables|points|median|90 %|bias|interval|inside|limit|"
     rows = []
     for cell in found:
         limits = [f"{limit:.0%}" for limit in cell.limits if limit is not None]
@@ -76,12 +83,34 @@ def _group_cells(group: Group) -> tuple[str, ...]:
         f"{group.median:.1%}",
         f"{group.p90:.1%}",
         f"{group.bias:+.1%}",
+        "-" if group.low is None else f"{group.low:.2f}-{group.high:.2f}",
         inside,
     )
 
 
+def _coverage_lines(points: Sequence[Point]) -> list[str]:
+    """How often intervals cover the times, and where least."""
+    found = cover(points)
+    if found is None:
+        return []
+    lines = [
+        _LEGEND_OF_INTERVALS,
+        f"# inside: {found.inside:.0%} of the points"
+        + ("" if found.unseen is None else f", {found.unseen:.0%} on machines of no fitted table"),
+    ]
+    if (worst := found.worst) is not None:
+        number = "several" if worst.several else "one"
+        lines.append(
+            f"# inside, by rows of {DIVERSE} machines or more: 70 to 90 % in {found.kept} of"
+            f" {len(found.cells)}, least {worst.group.inside:.0%} in {worst.collective}, {number},"
+            f" {worst.band.name}"
+        )
+    return lines
+
+
 def _machines_table(points: Sequence[Point]) -> Table:
-    head = "machine|tables|points|median|90 %|bias|inside|off most|size|measured|predicted|why"
+    about = "tables|points|median|90 %|bias|interval|inside"
+    head = f"machine|{about}|off most|size|measured|predicted|why"
     rows = []
     for name, group, worst in machines(points):
         why = f"{worst.terms[0][1]:.0%} {worst.terms[0][0]}" if worst.terms else ""
@@ -177,6 +206,9 @@ def _group_document(group: Group) -> dict[str, Any]:
         "median_error": group.median,
         "p90_error": group.p90,
         "bias": group.bias,
+        "machines": group.machines,
+        "interval_low": group.low,
+        "interval_high": group.high,
         "inside_interval": group.inside,
     }
 

@@ -9,18 +9,12 @@ from dataclasses import dataclass
 import numpy as np
 
 from simreduce import units
-from simreduce.accuracy.fit import Case, fit_nccl
-from simreduce.accuracy.predict import (
-    gpus_of_a_process,
-    is_bracketed,
-    machine_of,
-    setup_for,
-    strategy_for,
-)
-from simreduce.errors import InputError
+from simreduce.accuracy.chosen import make_cases
+from simreduce.accuracy.fit import fit_nccl
+from simreduce.accuracy.predict import setup_for
+from simreduce.calibrate.sure import OTHER_NET
 from simreduce.published import PublishedTable
 from simreduce.tables import Table, columns
-from simreduce.tune.bench import DIVIDED, tensor
 from simreduce.workers import in_processes
 
 _LEAST = 6
@@ -59,19 +53,19 @@ def calibrate_on_three(
 def _calibrated(table: PublishedTable) -> list[Calibrated]:
     if len(table.times) < _LEAST:
         return []
-    cases = list(_cases(table))
+    setup = setup_for(table)
+    cases = list(make_cases(table, setup, list(table.times), _MOST_OPS))
     if len(cases) < _LEAST:
         return []
     known = sorted({0, len(cases) // 2, len(cases) - 1})
     base = cases[0].setup.constants.nccl
     fitted, _ = fit_nccl([cases[i] for i in known], base)
-    setup = cases[0].setup
     several = len(setup.layout.tasks) > 1
     return [
         Calibrated(
             table,
             several,
-            several and is_bracketed(setup.topology),
+            setup.link_class == OTHER_NET,
             case.nbytes,
             case.predict(base) / case.seconds - 1,
             case.predict(fitted) / case.seconds - 1,
@@ -79,20 +73,6 @@ def _calibrated(table: PublishedTable) -> list[Calibrated]:
         for i, case in enumerate(cases)
         if i not in known
     ]
-
-
-def _cases(table: PublishedTable) -> Iterator[Case]:
-    setup = setup_for(table)
-    shape, group = setup.layout, machine_of(table.topology)
-    gpus, link = gpus_of_a_process(table, shape), setup.slowest_link
-    for nbytes, seconds in table.times:
-        workload = tensor(nbytes, table.dtype, shape.n if table.collective in DIVIDED else 1)
-        try:
-            plan = setup.compile(strategy_for(table.collective), workload)
-        except InputError:  # no plan, too many ops, or less than an element for each rank
-            continue
-        if len(plan) <= _MOST_OPS:
-            yield Case(setup, plan, nbytes, seconds, gpus, link, group)
 
 
 def three_sizes_lines(found: Iterable[Calibrated]) -> list[str]:

@@ -188,7 +188,7 @@ def _parse(name: str, source: str, content: str) -> Calibration:
         if fault := _misnamed(link):
             faults.add(f"links.{link}", fault)
     errors = _errors(flatten(values["errors"] or {}), _error_kinds(document), faults)
-    nccl = NOMINAL.nccl if values["nccl"] is None else read_nccl(values["nccl"], faults)
+    nccl = NOMINAL.nccl if values["nccl"] is None else read_nccl(values["nccl"])
     controls = _controls(values["controls"] or {}, faults)
     faults.raise_any(CalibrationError)
     return Calibration(

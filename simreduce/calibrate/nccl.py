@@ -12,7 +12,6 @@ from simreduce.engine.calibration import LINK_KINDS, NVLS, PROTOCOLS, NcclConsta
 from simreduce.formats import (
     BANDWIDTH,
     LATENCY,
-    Faults,
     Field,
     Format,
     MapOf,
@@ -42,16 +41,13 @@ NCCL = Format(
           f"More of a step over a network in a tree{_BY_PROTOCOL}."),
     Field("channel_rate", MapOf(BANDWIDTH, (*PROTOCOLS, NVLS), "PROTOCOL"),
           f"Bytes of data a second that one channel moves at most{_BY_PROTOCOL}, nvls."),
-    Field("spread", MapOf(MapOf(number(0, 10), key="SIZE"), LINK_KINDS, "LINK"),
-          "Half width of a prediction's 80 % interval, as a logarithm, from a size on and by the"
-          ' slowest link: `"64 KiB" = 0.2`.'),
 )  # fmt: skip
 _PLAIN = ("launch", "launch_each", "launch_channel", "post", "message")
 _BY_NAME = ("start", "join", "channel_rate")
 _PAIRED = ("latency", "efficiency")
 
 
-def read_nccl(table: Values, faults: Faults) -> NcclConstants:
+def read_nccl(table: Values) -> NcclConstants:
     """The constants of a table that `NCCL` has read."""
     found = NcclConstants()
     plain = {key: table[key] for key in _PLAIN if table[key] is not None}
@@ -64,12 +60,6 @@ def read_nccl(table: Values, faults: Faults) -> NcclConstants:
             for protocol, value in values.items()
         }
         plain[key] = {**getattr(found, key), **given}
-    plain["spread"] = {
-        (link, nbytes): value
-        for link, values in (table["spread"] or {}).items()
-        for text, value in values.items()
-        if (nbytes := faults.attempt(f"nccl.spread.{link}.{text}", units.size, text)) is not None
-    }
     return replace(found, **plain)
 
 
@@ -89,8 +79,6 @@ def write_nccl(constants: NcclConstants) -> dict[str, Any]:
                 *path, last = (key, parts) if isinstance(parts, str) else (key, *parts)
                 inner = functools.reduce(lambda at, part: at.setdefault(part, {}), path, table)
                 inner[last] = _exact(key)(value)
-    for (link, nbytes), value in constants.spread.items():
-        table.setdefault("spread", {}).setdefault(link, {})[units.exact_size(nbytes)] = value
     return table
 
 

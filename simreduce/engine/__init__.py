@@ -16,7 +16,14 @@ from simreduce.engine.results.path import CAUSES, LANE, PathOp, PathPart
 from simreduce.engine.results.recording import Curve, Recording, record
 from simreduce.engine.results.result import Floors, Result, Use
 from simreduce.engine.runtime import IDEAL, NCCL, RUNTIMES, TENSORFLOW, Runtime, runtime_named
-from simreduce.engine.simulation import AtLeast, find_floor, simulate, simulate_within
+from simreduce.engine.simulation import (
+    AtLeast,
+    Rates,
+    find_floor,
+    find_rates,
+    simulate,
+    simulate_within,
+)
 from simreduce.engine.standing import Standing
 from simreduce.engine.submission import Timeline
 
@@ -41,6 +48,7 @@ __all__ = [
     "PathOp",
     "PathPart",
     "Processor",
+    "Rates",
     "Recording",
     "Rerun",
     "Result",
@@ -51,6 +59,7 @@ __all__ = [
     "check_routes",
     "find_floor",
     "find_links",
+    "find_rates",
     "record",
     "runtime_named",
     "simulate",

@@ -123,8 +123,6 @@ class NcclConstants:
     A process that drives all GPUs of a machine needs `launch` and `launch_each` seconds for each of
     them to issue a call, and `post` for each send or receive, while they still work on the call
     before (`per_call`).
-    `spread[link, bytes]` says how sure a prediction is whose slowest link is of that kind, from
-    that many bytes on: with 80 % the time is within a factor of exp(+-spread).
 
     The defaults are those of NCCL's own tuning model where a machine of every generation bears
     them out, else rounded means of public timings; a calibration replaces them.
@@ -151,7 +149,6 @@ class NcclConstants:
     copy_out: Mapping[str, float] = field(default_factory=lambda: dict(_COPY_OUT))
     join: Mapping[str, float] = field(default_factory=lambda: dict(_JOIN))
     first_pass: float = 0.8
-    spread: Mapping[tuple[str, int], float] = field(default_factory=dict)
 
     def per_call(self, seconds: float, gpus: int, posts: int = 0) -> float:
         """Seconds of one of many calls in a row that take the GPUs so long, where one process
@@ -162,14 +159,6 @@ class NcclConstants:
             return seconds
         each = self.launch_each if gpus else 0.0
         return max(seconds, self.launch + (each + self.post * posts) * max(gpus, 1))
-
-    def interval(self, link: str, nbytes: int, seconds: float) -> tuple[float, float] | None:
-        """The ends of the 80 % interval of a prediction; None if nothing is known of its errors."""
-        from_bytes = [size for kind, size in self.spread if kind == link and size <= nbytes]
-        if not from_bytes:
-            return None
-        factor = math.exp(self.spread[link, max(from_bytes)])
-        return seconds / factor, seconds * factor
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from math import inf
+from typing import NamedTuple
 
 import numpy as np
 import simpy
@@ -36,6 +37,15 @@ class AtLeast:
 
     seconds: float
     reason: str
+
+
+class Rates(NamedTuple):
+    """Seconds that a plan takes at least: of `latency`, however few bytes it moves, and of `busy`
+    for the bytes that its busiest link or lane moves, in proportion to them.
+    """
+
+    latency: float
+    busy: float
 
 
 def simulate(
@@ -139,6 +149,32 @@ def find_floor(
     fabric = Fabric(simpy.Environment(), topology, calibration, runtime, disturbance)
     begin = np.asarray(step_cost(plan, topology, runtime, calibration))
     return _at_least(_floors_of(plan, fabric, in_chunks=in_chunks), begin)
+
+
+def find_rates(
+    plan: Plan,
+    topology: Topology | Folded,
+    runtime: Runtime,
+    calibration: Calibration = NOMINAL,
+    disturbance: Disturbance = CALM,
+) -> Rates:
+    """The floors of a plan, which is not simulated, apart for its latencies and for its bytes.
+
+    A plan that moves other amounts over the same ways takes at least as much of each: the first
+    has no bytes, and the second is proportional to them.
+    """
+    calm = replace(disturbance, jitter=0.0)
+    fabric = Fabric(simpy.Environment(), topology, calibration, runtime, calm)
+    lowered, best = fabric.lower(plan), fabric.resources.best
+    calls, nothing = lowered.calls, np.zeros_like(lowered.calls.latency)
+    bare = replace(lowered, calls=replace(calls, overhead=nothing, latency=nothing))
+    lanes = floors.lane_seconds(bare, *floors.alone(bare, best))
+    links = floors.resource_seconds(lowered, best)
+    empty = replace(lowered, amount=np.zeros_like(lowered.amount))
+    return Rates(
+        floors.critical_path(empty, best) + step_cost(plan, topology, runtime, calibration),
+        max(float(lanes.max(initial=0.0)), float(links.max(initial=0.0))),
+    )
 
 
 def _at_least(bounds: Floors, begin: Floats) -> AtLeast:

@@ -95,7 +95,9 @@ def _sureness(ranking: StepRanking) -> str:
     by_nccl = any("nccl" in c.step.method for c in ranking.candidates)
     scenario = ranking.scenario
     largest = max((gradient.nbytes for gradient in scenario.workload.gradients), default=0)
-    return nccl_sureness(scenario.setup, largest) if by_nccl else ""
+    sharded = scenario.step is not None and scenario.step.sharding is not None
+    collectives = ("all_gather", "reduce_scatter") if sharded else ("all_reduce",)
+    return nccl_sureness(scenario.setup, largest, collectives) if by_nccl else ""
 
 
 def _ms(seconds: float) -> str:

@@ -73,6 +73,7 @@ def _facts(found: Tuned) -> list[tuple[str, str]]:
         ("how sure", _sure(found)),
         ("searched", _searched(found)),
         ("bound", _bound(found)),
+        ("proven", _proven(found)),
         ("sensitive", _sensitive(found)),
         ("measure", _measure(found)),
     ]
@@ -144,7 +145,7 @@ def _searched(found: Tuned) -> str:
         points += f", {found.unfit:,} do not fit"
     if found.stopped:
         return f"{points}, then stopped"
-    if not found.complete:
+    if found.spent:
         return f"{points}, then the effort was spent"
     return f"{points}, all others excluded by bounds"
 
@@ -157,6 +158,14 @@ def _bound(found: Tuned) -> str:
         return f"no other setting is faster; {floor}"
     less = 1 - found.bound / found.best.seconds
     return f"no setting is more than {less:.1%} faster; {floor}"
+
+
+def _proven(found: Tuned) -> str:
+    """What bounds rest on; nothing to say where each is a floor of a whole plan."""
+    if not found.calls:
+        return ""
+    tested = "bounds from calls of nearby sizes are tested, not proven"
+    return f"floors of links, channels and latencies; {tested}"
 
 
 def _sensitive(found: Tuned) -> str:

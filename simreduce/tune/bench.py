@@ -363,7 +363,7 @@ def predict_up_to(
         link_share=result.links[0].share if result.links else 0.0,
         machines=layout.machines,
         proved_on=proved_on,
-        interval=setup.interval(size, seconds) if plan.executor.any() else None,
+        interval=setup.interval(size, seconds, collective) if plan.executor.any() else None,
         proved=proved,
         **entry,
     )

@@ -182,7 +182,9 @@ class Limits:
             if getattr(typed, target):  # where upstream runs the same plan
                 limit = max(limit, seconds)
         if strategy.reduced_by_nccl:  # the lower end of its interval counts
-            interval = setup.running(strategy).interval(_largest(self.scenario), 1.0)
+            interval = setup.running(strategy).interval(
+                _largest(self.scenario), 1.0, strategy.collective
+            )
             limit /= min(interval[0], 1.0) if interval else 1.0
         return limit * TIED
 
@@ -245,7 +247,7 @@ def _candidate(scenario: Scenario, setup: Setup, run: Run) -> Candidate:
     link, lane = _first(result.links), _first(result.lanes)
     interval = None
     if strategy.reduced_by_nccl:
-        interval = setup.interval(_largest(scenario), result.seconds / times)
+        interval = setup.interval(_largest(scenario), result.seconds / times, strategy.collective)
     return Candidate(
         strategy=strategy,
         runtime=setup.runtime.name,

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from simreduce.accuracy import accuracy_document, accuracy_lines, cells, predict, summarize
-from simreduce.accuracy.assess import impossible, machines, regrets, too_fast
+from simreduce.accuracy.assess import cover, impossible, machines, regrets, too_fast
 from simreduce.accuracy.bounds import bound
 from simreduce.accuracy.predict import Point, copies_of, machine_of
 from simreduce.layouts import layout
@@ -39,6 +39,27 @@ def test_errors_of_a_group():
 def test_the_interval_covers_some_points():
     sure = {"low": 0.9, "high": 1.1}
     assert 0.5 == summarize([point(1, 1.0, 1.0, **sure), point(1, 2.0, 1.0, **sure)]).inside
+
+
+def test_coverage_is_by_cells_of_several_machines_and_by_machines_of_no_fit():
+    def on(machine: str, seconds: float, **changes: object) -> Point:
+        table = replace(TABLE, topology=machine, name=machine)
+        return replace(point(8, seconds, 1.0, low=0.9, high=1.1, **changes), table=table)
+
+    points = [
+        on("dgx2", 1.0),
+        on("alps", 2.0),
+        on("ndv4", 1.0),
+        on("polarisx2", 9.0, bracketed=True),
+    ]
+    found = cover(points)
+    assert found is not None
+    assert found.inside == pytest.approx(2 / 3)
+    assert found.unseen == pytest.approx(1.0)  # constants were fitted to tables of alps and dgx2
+    assert [cell.group.machines for cell in found.cells] == [3]
+    assert found.worst == found.cells[0]
+    assert found.kept == 0
+    assert cover([point(8, 1.0, 1.0)]) is None
 
 
 def test_points_are_grouped_by_collective_machines_and_size():

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 import pytest
 
-from simreduce.accuracy.fit import fit_nccl, left_out_residuals, spread_of
+from simreduce.accuracy.fit import fit_nccl, left_out_residuals
 from simreduce.calibrate.nccl import with_values
 from simreduce.engine.calibration import NcclConstants
 
@@ -66,11 +66,3 @@ def test_a_group_left_out_is_predicted_by_the_others():
 
     assert np.median(off[: len(off) // 2]) > np.median(fit.residuals[: len(off) // 2])
     assert np.median(off[len(off) // 2 :]) < np.median(fit.residuals[len(off) // 2 :])
-
-
-def test_a_spread_is_the_80_percent_quantile_of_each_size():
-    cases = [Ring(1 << 10) for _ in range(20)] + [Ring(1 << 30) for _ in range(20)]
-    spread = spread_of(cases, np.array([0.3] * 20 + [-0.1] * 20))
-
-    assert spread["nvlink", 0] == 0.3
-    assert spread["nvlink", 64 << 20] == 0.1

@@ -26,7 +26,7 @@ LOG = """mpirun: warning 1 2 3 4 5 6 7 8
 
 def test_the_table_is_written_and_read(tmp_path):
     values = {"nccl.launch": 9e-6, "nccl.latency.net.ll": 4.5e-6, "nccl.channel_rate.ll": 6e9}
-    nccl = replace(with_values(NcclConstants(), values), spread={("net", 65536): 0.25})
+    nccl = with_values(NcclConstants(), values)
     before = Calibration("mine", "x", nccl=nccl, errors={"nccl.efficiency.shm.ll": 0.1})
     path = tmp_path / "mine.toml"
     path.write_text(to_toml(before), "utf-8")
@@ -49,7 +49,6 @@ def test_what_a_table_leaves_out_keeps_its_default(tmp_path):
     [
         ('latency.nett.ll = "9 us"', "nccl.latency.nett: unknown key"),
         ("efficiency.net.ll = 7", "nccl.efficiency.net.ll: must be a number"),
-        ('spread.net."64 Kib" = 0.1', "nccl.spread.net.64 Kib"),
     ],
 )
 def test_faults_of_the_table(tmp_path, text, fault):
@@ -61,26 +60,17 @@ def test_faults_of_the_table(tmp_path, text, fault):
 
 
 @pytest.mark.parametrize("name", GENERATIONS.values())
-def test_every_generation_is_shipped_with_sources_and_intervals(name):
+def test_every_generation_is_shipped_with_sources(name):
     found = load_calibration(name)
 
     assert name in shipped()
     assert found.provenance["source"]
-    assert found.nccl.interval("nvlink", 1 << 20, 1.0)
 
 
 def test_a_generation_is_the_last_that_has_begun():
     assert nccl_constants(75) == load_calibration("nccl-volta").nccl
     assert nccl_constants(103) == load_calibration("nccl-blackwell").nccl
     assert nccl_constants(35) == load_calibration("nccl-pascal").nccl
-
-
-def test_an_interval_is_by_size():
-    nccl = replace(NOMINAL.nccl, spread={("net", 0): 0.5, ("net", 1 << 20): 0.1})
-
-    assert nccl.interval("net", 8, 1.0) == pytest.approx((1 / 1.64872, 1.64872), rel=1e-4)
-    assert nccl.interval("net", 1 << 30, 1.0) == pytest.approx((1 / 1.10517, 1.10517), rel=1e-4)
-    assert nccl.interval("shm", 8, 1.0) is None
 
 
 def test_one_process_issues_a_call_while_the_gpus_do_the_one_before():

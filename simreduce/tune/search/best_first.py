@@ -13,7 +13,7 @@ from typing import Generic, NamedTuple, TypeVar
 
 P = TypeVar("P")
 
-_SAME = 1e-9
+SAME = 1e-9
 """A relative difference that is rounding."""
 
 
@@ -47,7 +47,7 @@ class Outcome(Generic[P]):
     @property
     def complete(self) -> bool:
         """Whether every point that was not simulated is excluded by its bound."""
-        return self.bound >= self.best * (1.0 - _SAME)
+        return self.bound >= self.best * (1.0 - SAME)
 
 
 def search(
@@ -58,13 +58,14 @@ def search(
     width: int = 1,
     enough: Callable[[], bool] = lambda: False,
     progress: Callable[[int, int], None] = lambda _done, _all: None,
+    gap: float = SAME,
 ) -> None:
     """Fill `outcome`, which keeps what there is if an interrupt ends the search.
 
     `points` come with bounds in seconds. `sharpen` gives a better bound of a point that has come to
     the front, once; None if it has none. `simulate` takes up to `width` points at a time, and may
-    stop those that are slower than `outcome.best`. The
-    search ends early once `enough` says so.
+    stop those that are slower than `outcome.best`. The search ends early once `enough` says so, and
+    once nothing is left that may be faster by more than a part of `gap`.
     """
     order = count()
     heap = [(bound, next(order), False, point) for bound, point in points]
@@ -74,7 +75,9 @@ def search(
         outcome.excluded[point] = bound
     while heap:
         front: list[P] = []
-        while heap and len(front) < width and heap[0][0] < outcome.best * (1.0 - _SAME):
+        # The first alone: what it takes may exclude all others.
+        most = width if outcome.seconds else 1
+        while heap and len(front) < most and heap[0][0] < outcome.best * (1.0 - gap):
             bound, _, sharp, point = heapq.heappop(heap)
             better = None if sharp else sharpen(point)
             if better is not None and better > bound:

@@ -11,20 +11,22 @@ from typing import Any
 
 import numpy as np
 
+from simreduce.engine import Rates
 from simreduce.layouts import Decision
 from simreduce.nccl import facts
 from simreduce.nccl.tuner import Rule
 from simreduce.scenario import Scenario
-from simreduce.tune.search.best_first import Outcome, Tried, search
+from simreduce.tune.search.best_first import SAME, Outcome, Tried, search
 from simreduce.tune.search.calls import (
     MANY,
     Asked,
     Calls,
     Known,
+    Rated,
     Size,
+    answer,
     decisions,
     machines,
-    simulate_call,
 )
 from simreduce.tune.search.packings import Packing
 from simreduce.tune.search.ranges import boundaries, partition
@@ -40,8 +42,8 @@ _WIDTH = 4
 the same everywhere.
 """
 
-_KNOT = 4
-"""From one size to the next whose fastest decision is found before any packing is looked at."""
+_GAP = 0.005
+"""The part of its time by which another setting may be faster where plans are huge."""
 
 EFFORT = 40_000_000
 """Ops of whole plans that are simulated before the search settles for what it has."""
@@ -79,8 +81,14 @@ class NcclSearch:
 
     def __post_init__(self) -> None:
         setup = self.scenario.setup
-        self.calls = Calls(setup, decisions(setup) if self.told else [], self.effort / 2)
+        choices = decisions(setup) if self.told else []
+        self.calls = Calls(setup, choices, self.effort / 2, self.gap)
         self.clock = read_clock(self.scenario, self.objective)
+
+    @property
+    def gap(self) -> float:
+        """The part of its time by which another setting may be faster where the search ends."""
+        return _GAP if self.composed else 0.0
 
     @property
     def points(self) -> int:
@@ -115,6 +123,7 @@ class NcclSearch:
                 _WIDTH,
                 lambda: self.spent > self.effort,
                 progress,
+                max(self.gap, SAME),
             )
 
     def _price(self, *, told: bool) -> Callable[[Size], float]:
@@ -126,21 +135,19 @@ class NcclSearch:
     def _look(self, do: Do) -> None:
         """Learn enough of calls of all sizes for good bounds."""
         sizes = sorted({s for p in self.packings for s in p.calls}, key=lambda s: s.nbytes)
-        self.calls.first(sizes, do)
-        knots, last = [], 0
-        for size in sizes:
-            if size.nbytes >= _KNOT * last:
-                knots.append(size)
-                last = size.nbytes
-        self.calls.settle([*knots, sizes[-1]], do)
+        self.calls.rate(do, map(self.calls.own, sizes))
 
     def _sharpen(self, do: Do, point: Point) -> float | None:
-        """The bound from the fastest decisions for the sizes of a point."""
-        if not point.told:
-            return None
-        sizes = set(point.packing.calls)
-        self.calls.settle(sizes, do)
-        return self.clock.bound(point.packing, self.calls.least)
+        """The bound from the fastest decisions for the sizes of a point, or from what has become
+        known of NCCL's own since.
+        """
+
+        def bound() -> float:
+            return self.clock.bound(point.packing, self._price(told=point.told))
+
+        if point.told:
+            self.calls.settle(point.packing.calls, do, lambda: bound() > self.outcome.best)
+        return bound()
 
     def _simulate(self, do: Do, points: Sequence[Point]) -> list[Tried]:
         """Simulate the settings of points, each once: where NCCL chooses as it would be told, the
@@ -167,12 +174,20 @@ class NcclSearch:
         return machines(self.scenario.setup) >= MANY
 
     def _compose(self, point: Point, do: Do) -> Tried:
-        """The time of a point by the times of its calls."""
+        """The time of a point by the times of its calls; the largest says whether the others are
+        worth it.
+        """
         chosen = {size: self._chosen(point, size) for size in point.packing.calls}
-        self.calls.ask([Asked(how, size) for size, how in chosen.items()], do)
+        first = max(chosen, key=lambda size: size.nbytes)
+        for sizes in ([first], chosen):
+            self.calls.ask([Asked(chosen[size], size) for size in sizes], do)
+            took = self.clock.bound(
+                point.packing, lambda size: self.calls.bound(chosen[size], size)
+            )
+            if took > self.outcome.best and len(sizes) < len(chosen):
+                return Tried(took, exact=False)
         self.tried += 1
-        known = self.calls.known
-        return Tried(self.clock.bound(point.packing, lambda size: known[chosen[size], size]))
+        return Tried(took)
 
     def _chosen(self, point: Point, size: Size) -> Decision:
         """What NCCL does with a call: what it is told by rules, or what it chooses."""
@@ -232,11 +247,11 @@ class NcclSearch:
         return tuple(found)
 
     def _costs(self, sizes: Sequence[Size], times: Counter[Size]) -> np.ndarray:
-        known, choices = self.calls.known, self.calls.choices
+        choices = self.calls.choices
         costs = np.full((len(sizes), len(choices)), inf)
         for row, size in enumerate(sizes):
             for column, how in enumerate(choices):
-                if (found := known.get((how, size))) is not None:
+                if (found := self.calls.known(how, size)) is not None:
                     costs[row, column] = times[size] * found
             if not np.isfinite(costs[row]).any():  # the effort was spent before
                 how = self.calls.near_own(size)
@@ -244,9 +259,11 @@ class NcclSearch:
         return costs
 
 
-def _work(scenario: Scenario, objective: str, item: Asked | tuple[Setting, float]) -> Known | Tried:
-    """One simulation: of a setting, or of a call."""
-    if isinstance(item, Asked):
-        return simulate_call(scenario.setup, item)
+def _work(
+    scenario: Scenario, objective: str, item: Asked | Rated | tuple[Setting, float]
+) -> Known | Rates | Tried:
+    """One simulation: of a setting, or of a call; or the rates of a decision."""
+    if isinstance(item, Asked | Rated):
+        return answer(scenario.setup, item)
     setting, limit = item
     return evaluate(scenario, objective, setting, limit)

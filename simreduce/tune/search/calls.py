@@ -1,17 +1,22 @@
 """Seconds of single calls of NCCL by what it can be told: simulated where needed, else bounded.
 
 NCCL's collectives of one communicator run one after another. So the calls of a packing take the sum
-of what each takes alone, and no packing is faster than the sum of bounds. What is known of one
-decision at some sizes bounds the others:
+of what each takes alone, and no packing is faster than the sum of bounds.
 
-- a call takes no less than a smaller one by the same decision;
-- it takes no less per byte than a larger one;
-- its busiest resource carries bytes in proportion to those of the call, but for LL's first pass;
-- it takes no less than among a part of many equal machines, which is quick to simulate.
+Two bounds are proven. No call takes less than the latencies of its decision's longest chain, nor
+than its busiest link or channel needs for its bytes, which are in proportion to those of the call
+(`Setup.find_rates` of one small plan for each decision). Nor does it take less than the floors of
+its own plan, which are looked at before it is simulated.
 
-Chunks are whole, and trees cut small tensors in other ways than large ones, so these can be off by
-a little: such bounds are lower by the factors of `SLACK`. `tests/tune/search` tries that on random
-machines and sizes.
+Three more are tried, not proven:
+
+- a call takes as long as one that is smaller by up to `PRECISION`: so sizes that nearly agree share
+  a simulation, and equal machines can be folded;
+- by one decision, a call takes no less than a smaller one, and no less per byte than a larger one,
+  but for `SMALLER` and `PER_BYTE`: NCCL cuts large tensors in other ways than small ones;
+- trees take no less than among a part of many equal machines, but for `PART`.
+
+`tests/tune/search` tries these on random machines and sizes.
 """
 
 from __future__ import annotations
@@ -21,36 +26,45 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from math import inf
-from typing import NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 from simreduce import dtypes
-from simreduce.engine import AtLeast
+from simreduce.engine import AtLeast, Rates
 from simreduce.errors import InputError
 from simreduce.layouts import OPEN, Decision
 from simreduce.nccl import facts
 from simreduce.nccl.choice import estimates, nvls_channels, plan
+from simreduce.plan import Plan
 from simreduce.setup import Setup
 from simreduce.strategy import parse_strategy
 from simreduce.topology import Folded, fold
 from simreduce.workload import Gradient, Workload
 
-SLACK = {"ring": 0.97, "tree": 0.8, "nvls": 0.97, "nvlstree": 0.97}
-"""The factor of bounds from other sizes, by algorithm."""
+SMALLER, PER_BYTE = 0.8, 0.88
+"""The factors of bounds from a smaller call, and from the bytes of a larger one."""
 
-_NEAR = 4
-"""Times `REFERENCE` that the first call may have."""
+_BITS = 11
+"""Leading bits of the number of elements that a simulated call has."""
 
-_WHOLE = 1 << 14
-"""Bytes for each rank from which chunks are so many that resources carry bytes in proportion."""
+PRECISION = 2.0 ** (1 - _BITS)
+"""Of what a simulated call may be smaller than the one that it stands for."""
 
-REFERENCE = 1 << 18
-"""Bytes of the first call that is simulated of every decision: most decisions are done with it."""
+_EACH = 8
+"""Elements for each rank and channel in the small plans that rates are read from: a number that
+all algorithms can cut evenly.
+"""
+
+_EXACT = 1 - 1e-6
+"""The factor of bounds by rates: what rounding may add where a number of channels cuts unevenly."""
 
 MANY = 16
 """Machines of which a part is simulated first."""
 
-_FEWER = 8
-"""How many times as few machines that part has."""
+_FEWER, _FEWEST = 8, 4
+"""How many times as few machines that part has, and how many at least."""
+
+PART = 0.95
+"""The factor of bounds from a part of the machines: trees of more send smaller chunks."""
 
 _CHANNELS = (1, 2, 4, 8, 12, 16, 24, 32)
 """Numbers of channels that are tried, with the most that the communicator has."""
@@ -65,19 +79,24 @@ class Size(NamedTuple):
     dtype: int
 
     @property
+    def rounded(self) -> Size:
+        """The size of the call that is simulated for this one: at most `PRECISION` smaller."""
+        shift = max(self.elements.bit_length() - _BITS, 0)
+        return Size(self.elements >> shift << shift, self.dtype)
+
+    @property
     def nbytes(self) -> int:
         """Its bytes."""
         return self.elements * dtypes.SIZES[self.dtype]
 
 
 class Known(NamedTuple):
-    """A simulated call: its seconds, those of its busiest resource for its bytes, and the ops that
-    were simulated, 0 if a bound was enough. Unless `exact`, it takes at least that.
+    """A simulated call: its seconds and the ops that were simulated, 0 if a bound was enough.
+    Unless `exact`, it takes at least that.
     """
 
     seconds: float
-    busy: float
-    ops: int
+    ops: int = 0
     exact: bool = True
 
 
@@ -90,7 +109,18 @@ class Asked(NamedTuple):
     limit: float = inf
 
 
-Do = Callable[[Sequence[Asked]], list[Known]]
+class Rated(NamedTuple):
+    """A decision whose rates are asked for."""
+
+    how: Decision
+
+
+_NOTHING = Rates(0.0, 0.0)
+
+T = TypeVar("T")
+
+Do = Callable[[Sequence[Any]], list[Any]]
+"""What `answer` says to each of several."""
 
 
 def decisions(setup: Setup) -> list[Decision]:
@@ -118,24 +148,50 @@ def text_of(how: Decision) -> str:
     return f"nccl:{how.algorithm}+{how.protocol}+channels={how.channels}"
 
 
+def answer(setup: Setup, asked: Asked | Rated) -> Known | Rates:
+    """The simulation of a call, or the rates of a decision."""
+    return simulate_call(setup, asked) if isinstance(asked, Asked) else rate(setup, asked.how)
+
+
 def simulate_call(setup: Setup, asked: Asked) -> Known:
     """One call alone, on folded machines where its plan allows that."""
-    size = asked.size
+
+    def simulate(on: Setup, made: Plan) -> Known:
+        found = on.simulate_within(made, asked.limit)
+        if isinstance(found, AtLeast):
+            begun = found.seconds <= asked.limit  # else a floor was enough
+            return Known(found.seconds, len(made) * begun, exact=False)
+        return Known(found.seconds, len(made), exact=not asked.coarse)
+
+    return _on(setup, asked.how, asked.size, simulate, coarse=asked.coarse) or Known(inf)
+
+
+def rate(setup: Setup, how: Decision) -> Rates:
+    """What every call by a decision takes at least: of latency, and for each byte."""
+    size = Size(_EACH * setup.layout.n * how.channels, 0)
+    # The first pass by LL takes longer for each byte than all others.
+    longer = 1.0 + setup.constants.nccl.first_pass * (how.protocol == "ll")
+    found = _on(setup, how, size, Setup.find_rates, coarse=True) or Rates(inf, inf)
+    return Rates(found.latency * _EXACT, found.busy * _EXACT / size.nbytes / longer)
+
+
+def _on(
+    setup: Setup, how: Decision, size: Size, work: Callable[[Setup, Plan], T], *, coarse: bool
+) -> T | None:
+    """`work` with the plan of a call on folded machines or as they are; if `coarse`, of trees, on a
+    part of many machines. None if no plan is possible.
+    """
     gradients = (Gradient("call", size.elements, size.dtype),)
-    workload, strategy = Workload("call", gradients), parse_strategy(text_of(asked.how))
-    part = _part(setup) if asked.coarse else None
+    workload, strategy = Workload("call", gradients), parse_strategy(text_of(how))
+    part = _part(setup) if coarse and how.algorithm != "ring" else None
     for each in (part,) if part else (_folded(setup), setup):
         if each is None:
             continue
         try:
-            made = each.compile(strategy, workload)
-            found = each.simulate_within(made, asked.limit)
+            return work(each, each.compile(strategy, workload))
         except InputError:
             continue
-        if isinstance(found, AtLeast):
-            return Known(found.seconds, 0.0, 0, exact=False)
-        return Known(found.seconds, found.floors.resource, len(made), exact=not asked.coarse)
-    return Known(inf, 0.0, 0)
+    return None
 
 
 def machines(setup: Setup) -> int:
@@ -149,7 +205,7 @@ def _part(setup: Setup) -> Setup | None:
     count, n = machines(setup), setup.layout.n
     if count < MANY or n % count:
         return None
-    return setup.but(part=setup.layout.subset(n // count * (count // _FEWER)))
+    return setup.but(part=setup.layout.subset(n // count * max(count // _FEWER, _FEWEST)))
 
 
 @cache
@@ -169,18 +225,20 @@ def _folded(setup: Setup) -> Setup | None:
 @dataclass(slots=True)
 class Calls:
     """What is known of calls on one setup. `counted` is how many have been simulated, `spent` with
-    how many ops; from `effort` ops on, no more are.
+    how many ops; from `effort` ops on, no more are. What may be faster by a part of `gap` at most
+    is not looked for.
     """
 
     setup: Setup
     choices: Sequence[Decision]
     effort: float = inf
-    known: dict[tuple[Decision, Size], float] = field(default_factory=dict)
+    gap: float = 0.0
     counted: int = 0
     spent: int = 0
+    _known: dict[tuple[Decision, Size], float] = field(default_factory=dict)
+    _rates: dict[Decision, Rates] = field(default_factory=dict)
     _least: dict[tuple[Decision, Size], float] = field(default_factory=dict)
     _near: dict[Decision, list[tuple[int, float]]] = field(default_factory=dict)
-    _busy: dict[Decision, float] = field(default_factory=dict)
     _coarse: set[tuple[Decision, Size]] = field(default_factory=set)
 
     def own(self, size: Size) -> Decision:
@@ -189,21 +247,25 @@ class Calls:
         assert layout.decide is not None  # noqa: S101 - a setup's layout has it
         return layout.decide(layout.ranks, _COLLECTIVE, size.nbytes, OPEN)
 
+    def known(self, how: Decision, size: Size) -> float | None:
+        """The simulated seconds of a call by a decision; None if it was not simulated."""
+        return self._known.get((how, size.rounded))
+
     def bound(self, how: Decision, size: Size) -> float:
         """Seconds that the call takes at least by this decision; exact if it was simulated."""
-        if (exact := self.known.get((how, size))) is not None:
+        size = size.rounded
+        if (exact := self._known.get((how, size))) is not None:
             return exact
-        near, nbytes = self._near.get(how), size.nbytes
-        found = [self._least.get((how, size), 0.0)]
-        if near:
+        rates, nbytes = self._rates.get(how, _NOTHING), size.nbytes
+        least = self._least.get((how, size), 0.0)
+        found = max(least, rates.latency, rates.busy * nbytes)
+        if near := self._near.get(how):
             at = bisect_left(near, (nbytes, 0.0))
-            others = [self._busy.get(how, 0.0) * nbytes]
             if at:
-                others.append(near[at - 1][1])
+                found = max(found, SMALLER * near[at - 1][1])
             if at < len(near):
-                others.append(near[at][1] * nbytes / max(near[at][0], 1))
-            found.append(SLACK[how.algorithm] * max(others))
-        return max(found)
+                found = max(found, PER_BYTE * near[at][1] * nbytes / near[at][0])
+        return found
 
     def least(self, size: Size) -> float:
         """Seconds that the call takes at least, whatever NCCL is told."""
@@ -219,62 +281,60 @@ class Calls:
         """The fastest decision for a size among those that were simulated, or else the one nearest
         to NCCL's own; and its seconds, or bound.
         """
-        known = [(self.known[how, size], how) for how in self.choices if (how, size) in self.known]
+        known = [(took, how) for how in self.choices if (took := self.known(how, size)) is not None]
         if not known:
             how = self.near_own(size)
             return self.bound(how, size), how
         return min(known, key=lambda each: each[0])
 
-    def first(self, sizes: Iterable[Size], do: Do) -> None:
-        """Simulate every decision once, at a small size: one of these, if one is small."""
-        some = min(sizes, key=lambda size: abs(size.nbytes - REFERENCE))
-        if some.nbytes > _NEAR * REFERENCE:
-            some = Size(REFERENCE // dtypes.SIZES[some.dtype], some.dtype)
-        self.ask([Asked(how, some) for how in self.choices], do)
+    def rate(self, do: Do, others: Iterable[Decision] = ()) -> None:
+        """Read the rates of all choices, and of `others`: no simulation is needed for that."""
+        new = [how for how in dict.fromkeys([*self.choices, *others]) if how not in self._rates]
+        self._rates |= zip(new, do([Rated(how) for how in new]) if new else [], strict=True)
 
-    def settle(self, sizes: Iterable[Size], do: Do) -> None:
+    def settle(
+        self, sizes: Iterable[Size], do: Do, enough: Callable[[], bool] = lambda: False
+    ) -> None:
         """Simulate until the fastest decision of every one of these sizes is known, or the effort
-        is spent.
+        is spent, or the bounds are `enough`.
         """
-        pending = list(dict.fromkeys(sizes))
-        if self.spent < self.effort:
-            self.ask([Asked(self.near_own(size), size) for size in pending], do)
-        while pending and self.spent < self.effort:
+        pending = list(dict.fromkeys(size.rounded for size in sizes))
+        while pending and self.spent < self.effort and not enough():
             asked = {size: each for size in pending if (each := self._next(size))}
             self.ask(list(asked.values()), do)
             pending = list(asked)
 
     def _next(self, size: Size) -> Asked | None:
         """The most promising decision that may still be the fastest."""
-        bounds = [(self.bound(how, size), (how, size) not in self.known) for how in self.choices]
+        large, best = machines(self.setup) >= MANY, self._best(size)
+        choices = self.choices
+        if large and best == inf:  # rings are quick to simulate there
+            choices = [how for how in choices if how.algorithm == "ring"] or choices
+        bounds = [(self.bound(how, size), (how, size) not in self._known) for how in choices]
         at = min(range(len(bounds)), key=bounds.__getitem__)
-        if not bounds[at][1]:
+        if not bounds[at][1] or bounds[at][0] >= best * (1.0 - self.gap):
             return None
-        how = self.choices[at]
-        best = min((self.known.get((each, size), inf) for each in self.choices), default=inf)
-        coarse = machines(self.setup) >= MANY and (how, size) not in self._coarse
-        return Asked(how, size, coarse, best / SLACK[how.algorithm] if coarse else best)
+        how = choices[at]
+        coarse = large and how.algorithm != "ring" and (how, size) not in self._coarse
+        return Asked(how, size, coarse, best / PART if coarse else best)
+
+    def _best(self, size: Size) -> float:
+        """The shortest simulated time; infinite if there is none."""
+        return min((self._known.get((how, size), inf) for how in self.choices), default=inf)
 
     def ask(self, asked: Sequence[Asked], do: Do) -> None:
         """Simulate those that are not known."""
-        new = [each for each in asked if (each.how, each.size) not in self.known]
+        rounded = [each._replace(size=each.size.rounded) for each in asked]
+        new = [e for e in dict.fromkeys(rounded) if (e.how, e.size) not in self._known]
         for each, found in zip(new, do(new) if new else [], strict=True):
             key = each.how, each.size
             self.counted += found.ops > 0
             self.spent += found.ops
             if not found.exact:
-                least = found.seconds * (SLACK[each.how.algorithm] if each.coarse else 1.0)
-                insort(self._near.setdefault(each.how, []), (each.size.nbytes, least))
+                least = found.seconds * (PART if each.coarse else 1.0)
                 self._least[key] = max(self._least.get(key, 0.0), least)
-                self._coarse.add(key)
+                if each.coarse:
+                    self._coarse.add(key)
                 continue
-            self.known[key] = found.seconds
+            self._known[key] = found.seconds
             insort(self._near.setdefault(each.how, []), (each.size.nbytes, found.seconds))
-            if each.size.nbytes >= _WHOLE * self.setup.layout.n:
-                slope = self._slope(each, found)
-                self._busy[each.how] = min(self._busy.get(each.how, inf), slope)
-
-    def _slope(self, asked: Asked, found: Known) -> float:
-        """Seconds for each byte that the busiest resource takes at least, also of larger calls."""
-        first = self.setup.constants.nccl.first_pass if asked.how.protocol == "ll" else 0.0
-        return found.busy / asked.size.nbytes / (1.0 + first)

@@ -12,7 +12,7 @@ from simreduce.errors import InputError, StrategyError
 from simreduce.scenario import Scenario
 from simreduce.strategy.automatic import select_cross_device_ops
 from simreduce.training.sharded import DDP
-from simreduce.tune.search.best_first import Tried
+from simreduce.tune.search.best_first import SAME, Tried
 from simreduce.tune.search.by_methods import least_fit
 from simreduce.tune.search.by_nccl import EFFORT, NcclSearch, Point
 from simreduce.tune.search.by_plans import PlanSearch, can_be_told, is_right, settings_of
@@ -132,6 +132,7 @@ def _by_nccl(
         base=search.clock.compute + search.clock.update,
         sureness=sureness_of(scenario, [size.nbytes for size in space.default.calls]),
         stopped=stopped,
+        spent=not stopped and outcome.bound < outcome.best * (1.0 - max(search.gap, SAME)),
     )
     if only_default:
         return replace(found, unfit=search.points)

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from math import exp, inf, log, sqrt
+from math import inf, sqrt
 
 from simreduce.scenario import Scenario
 from simreduce.training.memory import Fit
@@ -48,16 +48,23 @@ class Place:
 
 @dataclass(frozen=True, slots=True)
 class Sureness:
-    """How far off predictions of calls of these sizes are. One is within `factor` of the truth with
-    80 %; the ratio of two whose errors know nothing of each other is within `ratio_factor`.
+    """How far off predictions of calls of these sizes are. With 80 % the time is `low` to `high`
+    times the prediction, so within `factor`; the ratio of two whose errors know nothing of each
+    other is within `ratio_factor`.
     """
 
-    factor: float
+    low: float
+    high: float
+
+    @property
+    def factor(self) -> float:
+        """The factor of one prediction."""
+        return max(1 / self.low, self.high)
 
     @property
     def ratio_factor(self) -> float:
         """The factor of a ratio of two predictions."""
-        return exp(sqrt(2) * log(self.factor))
+        return float((self.high / self.low) ** sqrt(0.5))  # what both are off by cancels
 
     def apart(self, fast: float, slow: float) -> bool:
         """Whether a prediction is faster than another by more than the error of their ratio."""
@@ -72,8 +79,8 @@ class Tuned:
     a GPU behind all others. `points` is the size of the space, of which `unfit` do not fit; `calls`
     how many single calls were simulated for bounds. No point of the space takes less than
     `bound`; no all-reduce of the machine less than `floor`. `base` is what no setting changes: the
-    compute of a step. `stopped` says that Ctrl-C ended it, `composed` that times are those of
-    single calls put together, as plans are huge.
+    compute of a step. `stopped` says that Ctrl-C ended it, `spent` that its effort did, `composed`
+    that times are those of single calls put together, as plans are huge.
     """
 
     scenario: Scenario
@@ -91,6 +98,7 @@ class Tuned:
     stopped: bool = False
     composed: bool = False
     unfit: int = 0
+    spent: bool = False
 
     @property
     def best(self) -> Row:
@@ -180,7 +188,7 @@ def sureness_of(scenario: Scenario, sizes: Sequence[int]) -> Sureness | None:
     call, where most time is spent; None if nothing is known.
     """
     ends = scenario.setup.interval(max(sizes, default=0), 1.0)
-    return Sureness(ends[1]) if ends and ends[1] < inf else None
+    return Sureness(*ends) if ends else None
 
 
 def merge(seconds: Mapping[Setting, float]) -> tuple[Row, ...]:

@@ -7,6 +7,7 @@ from functools import cache
 from random import Random
 
 import pytest
+from hypothesis import given, strategies as st
 
 from simreduce.errors import InputError
 from simreduce.nccl import Settings
@@ -15,7 +16,18 @@ from simreduce.scenario import Scenario, load_scenario
 from simreduce.setup import Setup
 from simreduce.tune.rank import rank
 from simreduce.tune.search.by_nccl import NcclSearch
-from simreduce.tune.search.calls import Asked, Calls, Size, decisions, simulate_call, text_of
+from simreduce.tune.search.calls import (
+    PART,
+    PRECISION,
+    Asked,
+    Calls,
+    Size,
+    answer,
+    decisions,
+    rate,
+    simulate_call,
+    text_of,
+)
 from simreduce.tune.search.hand_over import files_of, ranking_of
 from simreduce.tune.search.packings import MIB, distinct
 from simreduce.tune.search.setting import Setting, evaluate
@@ -44,7 +56,7 @@ def problem(seed, machines=MACHINES, most=12):
 
 
 def do(setup):
-    return lambda asked: [simulate_call(setup, each) for each in asked]
+    return lambda asked: [answer(setup, each) for each in asked]
 
 
 def single(how, text):
@@ -91,24 +103,26 @@ def test_the_search_finds_the_best_with_a_quarter_of_the_simulations():
 
 
 @pytest.mark.slow
-def test_the_search_finds_the_best_of_twenty_problems_with_a_quarter_of_the_simulations():
-    """Of all together: of the smallest, with 45 to 135 settings, it takes up to 0.4."""
-    found = [against_exhaustive(seed) for seed in range(20)]
+@pytest.mark.parametrize("seed", range(20))
+def test_the_search_finds_the_best_of_each_problem_with_a_quarter_of_the_simulations(seed):
+    simulated, count = against_exhaustive(seed)
 
-    assert sum(simulated for simulated, _ in found) <= sum(count for _, count in found) / 4
-    assert all(simulated <= count / 2 for simulated, count in found)
+    assert simulated <= count / 4
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", range(100, 150))
 def test_no_single_choice_is_faster_than_the_best(seed):
+    """Every choice with the packing that was found and with the default, and some with others."""
     scenario = problem(seed, most=20)
     found = tune(scenario, "pytorch")
     draw = Random(seed)  # noqa: S311 - no secret
     space = nccl_space("pytorch", scenario, "time", half=False)
     choices = decisions(scenario.setup)
-    for _ in range(12):
-        setting = single(draw.choice(choices), draw.choice(space.packings).text)
+    own = [found.best.setting.strategy.removeprefix("nccl"), space.default.text]
+    settings = [single(how, text) for how in choices for text in own]
+    settings += [single(draw.choice(choices), draw.choice(space.packings).text) for _ in range(12)]
+    for setting in settings:
         assert evaluate(scenario, "time", setting).seconds >= found.best.seconds * (1 - 1e-9)
 
 
@@ -118,24 +132,54 @@ def test_bounds_of_calls_hold(name):
     choices = draw.sample(decisions(setup), 6)
     calls = Calls(setup, choices)
     sizes = [Size(int(2 ** draw.uniform(6, 23)), _FLOAT) for _ in range(12)]
+    calls.rate(do(setup))
+    proven = {(how, size): calls.bound(how, size) for how in choices for size in sizes}
     calls.ask([Asked(how, size) for how in choices for size in sizes[:4]], do(setup))
 
     for how in choices:
         for size in sizes[4:]:
             took = simulate_call(setup, Asked(how, size)).seconds
-            assert 0 < calls.bound(how, size) <= took, (text_of(how), size)
+            assert 0 < proven[how, size] <= calls.bound(how, size), (text_of(how), size)
+            assert proven[how, size] <= took
+            # What is tried and not proven holds up to the precision of sizes that share one call.
+            assert calls.bound(how, size) <= took * (1 + PRECISION), (text_of(how), size)
+
+
+@given(st.integers(1, 1 << 40))
+def test_a_call_stands_for_others_that_are_larger_by_the_precision(elements):
+    size = Size(elements, _FLOAT)
+
+    assert size.rounded.elements <= elements <= size.rounded.elements * (1 + PRECISION)
+    assert size.rounded.rounded == size.rounded
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(8))
+def test_bounds_hold_on_many_machines(seed):
+    """Trees among a part of the machines are no slower, but for the factor, and rates hold."""
+    draw = Random(seed)  # noqa: S311 - no secret
+    setup = machine(draw.choice(["dgx-h100x64", "dgx-a100x32"]))
+    how = draw.choice([how for how in decisions(setup) if how.channels >= 8])
+    size = Size(int(2 ** draw.uniform(16, 24)), _FLOAT).rounded
+    part = simulate_call(setup, Asked(how, size, coarse=True))
+    whole = simulate_call(setup, Asked(how, size))
+    rates = rate(setup, how)
+
+    assert PART * part.seconds <= whole.seconds
+    assert max(rates.latency, rates.busy * size.nbytes) <= whole.seconds
 
 
 def test_a_settled_size_has_its_fastest_decision():
     setup = machine("dgx1v")
     calls = Calls(setup, decisions(setup))
-    size = Size(300_000, _FLOAT)
+    size = Size(300_000, _FLOAT).rounded
+    calls.rate(do(setup))
     calls.settle([Size(1000, _FLOAT), Size(1 << 22, _FLOAT), size], do(setup))
     every = [simulate_call(setup, Asked(how, size)).seconds for how in calls.choices]
 
     assert calls.best(size)[0] == min(every)
     assert calls.least(size) == min(every)
-    assert calls.counted < 3 * len(calls.choices)
+    assert calls.counted < len(calls.choices)
 
 
 def step_scenario(tmp_path, more=""):
@@ -226,7 +270,7 @@ def test_a_step_needs_one():
 
 
 def test_times_of_huge_machines_are_composed_of_calls(monkeypatch):
-    """Without copies, exactly what a simulation of the whole plan says."""
+    """Without copies, what a simulation of the whole plan says, but for sizes that share a call."""
     scenario = problem(6, machines=("dgx-a100x2",))
     monkeypatch.setattr("simreduce.tune.search.by_nccl.MANY", 2)
     found = tune(scenario, "pytorch")
@@ -236,7 +280,8 @@ def test_times_of_huge_machines_are_composed_of_calls(monkeypatch):
     assert rows
     for row in rows:
         took = evaluate(scenario, "time", row.setting).seconds
-        assert row.seconds == pytest.approx(took, rel=1e-9)
+        assert row.seconds <= took * (1 + 1e-9)
+        assert row.seconds >= took * (1 - 2 * PRECISION)
 
 
 def small_scenario(tmp_path, runtime="tensorflow"):
