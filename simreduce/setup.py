@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 from simreduce import units
 from simreduce.calibrate import load_calibration, nccl_constants
-from simreduce.calibrate.sure import OTHER_NET, spread
+from simreduce.calibrate.sure import GENERATION, MACHINE, OTHER_NET, spread
 from simreduce.engine import (
     CALM,
     NCCL,
@@ -135,8 +135,11 @@ class Setup:
         """The calibration; one that says nothing of NCCL has the constants of the generation."""
         if self.calibration.nccl != NcclConstants():
             return self.calibration
-        nccl = nccl_constants(facts(self.machine, settings=self.nccl).capability)
-        return replace(self.calibration, nccl=nccl)
+        return replace(self.calibration, nccl=self._generation)
+
+    @property
+    def _generation(self) -> NcclConstants:
+        return nccl_constants(facts(self.machine, settings=self.nccl).capability)
 
     def constants_of(self, plan: Plan) -> Calibration:
         """The constants that a plan is simulated with: NCCL's only where it has a use for them."""
@@ -180,12 +183,14 @@ class Setup:
     ) -> tuple[float, float] | None:
         """The ends of the 80 % interval of a prediction of one NCCL collective in seconds, by the
         errors of published times but for those of the machine `without`. None if nothing is known:
-        for constants that are not simreduce's own.
+        for constants that are neither simreduce's own nor fitted to logs.
         """
-        nccl = self.constants.nccl
-        if nccl != nccl_constants(facts(self.machine, settings=self.nccl).capability):
+        nccl, file = self.constants.nccl, GENERATION
+        if self.layout.n in nccl.measured.get(collective, ()):
+            file = MACHINE
+        elif not (nccl.measured or nccl == self._generation):
             return None
-        low, high = spread(collective, self.link_class, nbytes, without)
+        low, high = spread(collective, self.link_class, nbytes, without, file)
         return low * seconds, high * seconds
 
     def but(

@@ -1,7 +1,8 @@
 """Finds how far predictions are from published times, which intervals are made of.
 
-`python -m simreduce.accuracy.errors` writes `simreduce/calibrations/nccl-errors.csv` of a source
-tree, by the constants that stand beside it.
+`python -m simreduce.accuracy.errors` writes them to `simreduce/calibrations` of a source tree:
+`nccl-errors.csv` by the constants that stand beside it, and `nccl-errors-calibrated.csv` by those
+fitted to three sizes of each table.
 """
 
 from __future__ import annotations
@@ -15,9 +16,10 @@ import numpy as np
 
 from simreduce.accuracy.chosen import chosen_tables, generation_of
 from simreduce.accuracy.leave_out import Fitted, fitted_times
-from simreduce.accuracy.predict import Point, copies_of, predict, setup_for
-from simreduce.calibrate import GENERATIONS, load_calibration
-from simreduce.calibrate.sure import SIZES, Errors, band_of, write_errors
+from simreduce.accuracy.predict import Point, copies_of, machine_of, predict, setup_for
+from simreduce.accuracy.three_sizes import calibrate_on_three
+from simreduce.calibrate import GENERATIONS, load_calibration, nccl_constants
+from simreduce.calibrate.sure import GENERATION, MACHINE, SIZES, Errors, band_of, write_errors
 from simreduce.engine import Calibration
 from simreduce.published import published_tables
 
@@ -60,10 +62,29 @@ def _move(point: Point, fitted: Sequence[Fitted]) -> float:
     return float(np.interp(np.log(point.nbytes), sizes, moves))
 
 
+def find_calibrated_errors() -> Iterator[Errors]:
+    """The errors at all sizes of each table besides three, to which constants are fitted."""
+    tables = [
+        table
+        for table in published_tables()
+        if not table.library and copies_of(table.topology) <= _MOST_MACHINES
+    ]
+    for found in calibrate_on_three(tables):
+        bands: defaultdict[int, list[float]] = defaultdict(list)
+        for each in found:
+            bands[SIZES[band_of(each.nbytes)]].append(math.log1p(each.after))
+        for size, errors in bands.items():
+            table, link = found[0].table, found[0].link
+            machine = machine_of(table.topology)
+            yield Errors(table.name, machine, table.collective, link, size, tuple(errors))
+
+
 def write_shipped() -> None:
-    """Write the errors by the constants that are shipped."""
+    """Write the errors by the constants that are shipped, and by those of each table."""
+    nccl_constants.cache_clear()  # the files may just have been written
     shipped = {name: load_calibration(name) for name in GENERATIONS.values()}
-    (FOLDER / "nccl-errors.csv").write_text(write_errors(find_errors(shipped)), "utf-8")
+    (FOLDER / GENERATION).write_text(write_errors(find_errors(shipped)), "utf-8")
+    (FOLDER / MACHINE).write_text(write_errors(find_calibrated_errors()), "utf-8")
 
 
 if __name__ == "__main__":

@@ -146,16 +146,18 @@ class Predictor:
         return found
 
 
-def fit_nccl(cases: Sequence[Case], base: NcclConstants) -> tuple[NcclConstants, Fit]:
+def fit_nccl(
+    cases: Sequence[Case], base: NcclConstants, inlier: float = INLIER
+) -> tuple[NcclConstants, Fit]:
     """The constants for which predictions come nearest to the cases, and the fit.
 
     Constants are known before as those of `base`, more or less surely (`_UNCERTAIN`): what the
-    cases do not determine stays as it is.
+    cases do not determine stays as it is. A residual counts less beyond `inlier`.
     """
     predict = Predictor(cases, base)
     start = nccl_names(base)
     constants = [_constant(name, start[name]) for name in predict.names if start[name] > 0]
-    fit = fit_constants(constants, predict, [case.seconds for case in cases])
+    fit = fit_constants(constants, predict, [case.seconds for case in cases], inlier)
     return with_values(base, fit.values), fit
 
 

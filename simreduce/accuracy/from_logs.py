@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from simreduce import dtypes, units
-from simreduce.accuracy.fit import Case, fit_nccl
+from simreduce.accuracy.fit import Case
+from simreduce.accuracy.one_machine import fit_machine
 from simreduce.accuracy.predict import part_of, strategy_for
 from simreduce.calibrate.files import unit_of
 from simreduce.calibrate.fit import VAGUE, Fit
 from simreduce.calibrate.nccl import nccl_names, with_values
 from simreduce.calibrate.nccl_tests import NcclTestsLog
+from simreduce.calibrate.sure import MACHINE, SIZES, spread
 from simreduce.engine import Calibration
 from simreduce.engine.calibration import PROTOCOLS
 from simreduce.errors import InputError
@@ -69,8 +71,8 @@ def fit_logs(
         cases += faults.attempt(log.name, _cases, log, machine, settings, collective) or []
     faults.raise_any()
     base = cases[0].setup.constants.nccl
-    _, fit = fit_nccl(cases, base)
-    rounded = with_values(base, {n: float(f"{v:.4g}") for n, v in fit.values.items()})
+    nccl, fit = fit_machine(cases)
+    rounded = with_values(nccl, {n: float(f"{v:.4g}") for n, v in fit.values.items()})
     provenance = {
         "logs": ", ".join(log.name for log in logs),
         "machine": f"{machine.name} ({machine.digest})",
@@ -143,6 +145,7 @@ def fitted_lines(found: FittedLogs, kept: str) -> list[str]:
     lines += ["#", "# constants, with standard errors:"]
     for name, error in found.fit.errors.items():
         lines.append(f"#   {name}: {_show(name, names[name])} +- {_show(name, error)}")
+    lines += _interval_lines(found)
     lines += ["# not determined by these logs:"] * bool(found.undetermined)
     reasons: dict[str, list[str]] = {}
     for name, why in found.undetermined.items():
@@ -151,6 +154,26 @@ def fitted_lines(found: FittedLogs, kept: str) -> list[str]:
         text = textwrap.wrap(f"{why}: {', '.join(mine)}", 96)
         lines += [f"#   {line}" for line in text]
     return [*lines, f"# kept in {kept}"]
+
+
+def _interval_lines(found: FittedLogs) -> list[str]:
+    """How sure times of the collectives of the logs are, by bands of sizes."""
+    bands: dict[str, list[str]] = {}
+    for collective, size, (low, high) in _intervals(found):
+        text = f"{low:.2f}-{high:.2f} from {units.format_size(size)}"
+        bands.setdefault(collective, []).append(text)
+    lines = ["# with 80 % a time at another size is so many times the prediction:"]
+    return lines + [f"#   {name}: {', '.join(texts)}" for name, texts in bands.items()]
+
+
+def _intervals(found: FittedLogs) -> Iterator[tuple[str, int, tuple[float, float]]]:
+    """The collectives of the logs, the sizes from which an interval holds, and its ends as parts of
+    a prediction.
+    """
+    links = {case.plan.contract.collective: case.setup.link_class for case in found.cases}
+    for collective, link in links.items():
+        for size in SIZES:
+            yield collective, size, spread(collective, link, size, file=MACHINE)
 
 
 def _show(name: str, value: float) -> str:
@@ -180,5 +203,9 @@ def fitted_document(found: FittedLogs, kept: str) -> dict[str, Any]:
         "constants": {
             name: {"value": names[name], "error": error} for name, error in found.fit.errors.items()
         },
+        "intervals": [
+            {"collective": collective, "from_bytes": size, "low": low, "high": high}
+            for collective, size, (low, high) in _intervals(found)
+        ],
         "not_determined": found.undetermined,
     }

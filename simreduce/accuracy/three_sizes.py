@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from simreduce import units
 from simreduce.accuracy.chosen import make_cases
-from simreduce.accuracy.fit import fit_nccl
-from simreduce.accuracy.predict import setup_for
-from simreduce.calibrate.sure import OTHER_NET
+from simreduce.accuracy.one_machine import fit_machine
+from simreduce.accuracy.predict import machine_of, setup_for
+from simreduce.calibrate.sure import MACHINE, OTHER_NET, spread
 from simreduce.published import PublishedTable
 from simreduce.tables import Table, columns
 from simreduce.workers import in_processes
@@ -25,20 +25,41 @@ _LARGE = 1 << 20
 LIMITS = {False: 0.10, True: 0.05}
 """The greatest median error up to 1 MiB and above."""
 LIMIT_90 = 0.20
+_MOST_LISTED = 12
+_LEGEND_INSIDE = (
+    "# inside: within the 80 % interval of calibrated machines, by the errors on all other machines"
+)
 
 
 @dataclass(frozen=True, slots=True)
 class Calibrated:
     """A size of a table that was not fitted: errors (0.1 is 10 % too long) with the constants of
-    the machine's generation, and with those fitted to three other sizes of the table.
+    the machine's generation, and with those fitted to three other sizes of the table. `low` and
+    `high` are what the interval's ends are to the latter, by errors on other machines.
     """
 
     table: PublishedTable
-    several: bool
-    bracketed: bool
+    link: str
     nbytes: int
     before: float
     after: float
+    low: float = 1.0
+    high: float = 1.0
+
+    @property
+    def bracketed(self) -> bool:
+        """Whether the network has software of its own."""
+        return self.link == OTHER_NET
+
+    @property
+    def several(self) -> bool:
+        """Whether there are several machines."""
+        return self.link in ("net", OTHER_NET)
+
+    @property
+    def inside(self) -> bool:
+        """Whether the interval covers the published time."""
+        return self.low <= 1 / (1 + self.after) <= self.high
 
 
 def calibrate_on_three(
@@ -58,24 +79,24 @@ def _calibrated(table: PublishedTable) -> list[Calibrated]:
     if len(cases) < _LEAST:
         return []
     known = sorted({0, len(cases) // 2, len(cases) - 1})
-    base = cases[0].setup.constants.nccl
-    fitted, _ = fit_nccl([cases[i] for i in known], base)
-    several = len(setup.layout.tasks) > 1
+    base, link = setup.constants.nccl, setup.link_class
+    fitted, _ = fit_machine([cases[i] for i in known])
+    machine = machine_of(table.topology)
     return [
         Calibrated(
             table,
-            several,
-            setup.link_class == OTHER_NET,
+            link,
             case.nbytes,
             case.predict(base) / case.seconds - 1,
             case.predict(fitted) / case.seconds - 1,
+            *spread(table.collective, link, case.nbytes, machine, MACHINE),
         )
         for i, case in enumerate(cases)
         if i not in known
     ]
 
 
-def three_sizes_lines(found: Iterable[Calibrated]) -> list[str]:
+def three_sizes_lines(found: Sequence[Calibrated]) -> list[str]:
     """The errors by number of machines and size, over all collectives."""
     groups: defaultdict[tuple[bool, bool, bool], list[Calibrated]] = defaultdict(list)
     for each in found:
@@ -93,6 +114,7 @@ def three_sizes_lines(found: Iterable[Calibrated]) -> list[str]:
                 str(len(mine)),
                 *(f"{e:.1%}" for e in (np.median(before), np.quantile(before, 0.9))),
                 *(f"{e:.1%}" for e in (np.median(after), np.quantile(after, 0.9))),
+                f"{np.mean([p.inside for p in mine]):.0%}",
                 "-" if bracketed else f"{limit:.0%}, {LIMIT_90:.0%}",
                 "*" if missed and not bracketed else "",
             )
@@ -101,5 +123,19 @@ def three_sizes_lines(found: Iterable[Calibrated]) -> list[str]:
         "# calibrated: constants fitted to the smallest, the middle and the largest size of each"
         " table; the other sizes are compared"
     )
-    head = "machines|size|tables|points|median|90 %|calibrated|90 % then|limits|"
-    return [*Table(columns(head, left="machines|size"), tuple(rows)).lines(), legend]
+    head = "machines|size|tables|points|median|90 %|calibrated|90 % then|inside|limits|"
+    table = Table(columns(head, left="machines|size"), tuple(rows)).lines()
+    return [*table, legend, _LEGEND_INSIDE, *_worst_lines(found)]
+
+
+def _worst_lines(found: Sequence[Calibrated]) -> list[str]:
+    """The tables that are farthest off once they are calibrated."""
+    tables: defaultdict[str, list[float]] = defaultdict(list)
+    for each in found:
+        tables[each.table.name].append(abs(each.after))
+    far = {name: float(np.quantile(errors, 0.9)) for name, errors in tables.items()}
+    worst = [name for name in sorted(far, key=lambda n: -far[n]) if far[name] > LIMIT_90]
+    if not worst:
+        return []
+    lines = [f"# 90th percentile then more than {LIMIT_90:.0%}, of {len(tables)} tables:"]
+    return lines + [f"#   {name}: {far[name]:.0%}" for name in worst[:_MOST_LISTED]]

@@ -68,11 +68,12 @@ def fit_constants(
     constants: Sequence[Constant],
     predict: Callable[[Mapping[str, float]], Sequence[float]],
     measured: Sequence[float],
+    inlier: float = INLIER,
 ) -> Fit:
     """The constants for which `predict` comes nearest to `measured` seconds.
 
     Residuals are logarithms of ratios, so that microseconds count as much as seconds, and count
-    less beyond `INLIER` (the loss is 2(sqrt(1 + z) - 1)). Constants are fitted as logarithms: they
+    less beyond `inlier` (the loss is 2(sqrt(1 + z) - 1)). Constants are fitted as logarithms: they
     are above 0 and their errors are parts of them. Standard errors are those of linear least
     squares at the solution, for constants that are known to a factor of ten before: so they have a
     limit also where constants can stand for each other. What nothing depends on, or fits best at a
@@ -81,7 +82,7 @@ def fit_constants(
     without: dict[str, str] = {}
     while True:
         free = [c for c in constants if c.name not in without]
-        values, errors, residuals, bound = _solve(free, predict, np.log(np.array(measured)))
+        values, errors, residuals, bound = _solve(free, predict, np.log(np.array(measured)), inlier)
         for constant in free:
             if bound[constant.name] and not constant.hard:
                 without[constant.name] = (
@@ -102,6 +103,7 @@ def _solve(
     free: Sequence[Constant],
     predict: Callable[[Mapping[str, float]], Sequence[float]],
     goal: Floats,
+    inlier: float,
 ) -> tuple[dict[str, float], dict[str, float], Floats, dict[str, bool]]:
     begin = np.log([c.start for c in free])
     pull = np.array([c.pull for c in free]) / _UNKNOWN
@@ -121,14 +123,14 @@ def _solve(
         np.clip(begin, low + 1e-6, high - 1e-6),
         bounds=(low, high),
         loss=_soft_l1,
-        f_scale=INLIER,
+        f_scale=inlier,
         diff_step=_STEP,
         xtol=_ENOUGH,
         ftol=_ENOUGH,
         max_nfev=_MOST,
     )
     last = residuals(found.x)
-    errors = _standard_errors(find_slopes(residuals, found.x), last)
+    errors = _standard_errors(find_slopes(residuals, found.x), last, inlier)
     names = [c.name for c in free]
     at_bound = [
         bool(x - a < 1e-3 or b - x < 1e-3) for x, a, b in zip(found.x, low, high, strict=True)
@@ -146,9 +148,9 @@ def _soft_l1(z: Floats) -> Floats:
     return np.stack([2 * (t**0.5 - 1), t**-0.5, -0.5 * t**-1.5])
 
 
-def weights(residuals: Floats) -> Floats:
-    """The weight of each measurement in the fit: 1 for small residuals, less beyond `INLIER`."""
-    _, weight, _ = _soft_l1((residuals / INLIER) ** 2)
+def weights(residuals: Floats, inlier: float = INLIER) -> Floats:
+    """The weight of each measurement in the fit: 1 for small residuals, less beyond `inlier`."""
+    _, weight, _ = _soft_l1((residuals / inlier) ** 2)
     return np.asarray(weight)
 
 
@@ -159,9 +161,9 @@ def find_slopes(residuals: Callable[[Floats], Floats], at: Floats) -> Floats:
     return np.stack(columns, axis=1)
 
 
-def _standard_errors(slopes: Floats, residuals: Floats) -> Floats:
+def _standard_errors(slopes: Floats, residuals: Floats, inlier: float) -> Floats:
     """Standard errors, weighted as in the loss; infinite where nothing depends on a constant."""
-    weight = weights(residuals)
+    weight = weights(residuals, inlier)
     freedom = max(len(residuals) - slopes.shape[1], 1)
     variance = max(float((weight * residuals**2).sum()) / freedom, _EXACT**2)
     normal = slopes.T @ (weight[:, None] * slopes)

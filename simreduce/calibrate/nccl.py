@@ -8,15 +8,18 @@ from dataclasses import replace
 from typing import Any
 
 from simreduce import units
+from simreduce.calibrate.sure import COLLECTIVES
 from simreduce.engine.calibration import LINK_KINDS, NVLS, PROTOCOLS, NcclConstants
 from simreduce.formats import (
     BANDWIDTH,
     LATENCY,
     Field,
     Format,
+    ListOf,
     MapOf,
     Values,
     number,
+    whole,
 )
 
 _SHARE = number(0.001, 1.5)
@@ -41,6 +44,9 @@ NCCL = Format(
           f"More of a step over a network in a tree{_BY_PROTOCOL}."),
     Field("channel_rate", MapOf(BANDWIDTH, (*PROTOCOLS, NVLS), "PROTOCOL"),
           f"Bytes of data a second that one channel moves at most{_BY_PROTOCOL}, nvls."),
+    Field("measured", MapOf(ListOf(whole(2), 1), COLLECTIVES, "COLLECTIVE"),
+          "The numbers of GPUs whose times of a collective, on this very machine, the constants are"
+          " fitted to: `all_reduce = [8]`."),
 )  # fmt: skip
 _PLAIN = ("launch", "launch_each", "launch_channel", "post", "message")
 _BY_NAME = ("start", "join", "channel_rate")
@@ -60,7 +66,8 @@ def read_nccl(table: Values) -> NcclConstants:
             for protocol, value in values.items()
         }
         plain[key] = {**getattr(found, key), **given}
-    return replace(found, **plain)
+    measured = {name: tuple(counts) for name, counts in (table["measured"] or {}).items()}
+    return replace(found, **plain, measured=measured)
 
 
 def write_nccl(constants: NcclConstants) -> dict[str, Any]:
@@ -79,6 +86,8 @@ def write_nccl(constants: NcclConstants) -> dict[str, Any]:
                 *path, last = (key, parts) if isinstance(parts, str) else (key, *parts)
                 inner = functools.reduce(lambda at, part: at.setdefault(part, {}), path, table)
                 inner[last] = _exact(key)(value)
+    if constants.measured:
+        table["measured"] = {name: list(counts) for name, counts in constants.measured.items()}
     return table
 
 

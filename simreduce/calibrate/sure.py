@@ -23,7 +23,10 @@ import numpy.typing as npt
 
 from simreduce.arrays import AnyInts, Floats
 
-ERRORS = resources.files("simreduce") / "calibrations" / "nccl-errors.csv"
+_FOLDER = resources.files("simreduce") / "calibrations"
+GENERATION, MACHINE = "nccl-errors.csv", "nccl-errors-calibrated.csv"
+"""Errors by constants of the machine's generation, and by those fitted to three sizes of the table.
+"""
 SIZES = (0, 64 << 10, 1 << 20, 8 << 20, (64 << 20) + 1)
 """Bytes at which another band begins."""
 SURE = 0.8
@@ -39,6 +42,7 @@ _FAMILY = {
     "all_to_all": 3,
     "send_receive": 3,
 }
+COLLECTIVES = tuple(_FAMILY)
 _BAND, _COLLECTIVE, _FAMILIES, _LINK, _REACHES, _NETWORKS = 0.4, 0.3, 0.2, 0.5, 0.1, 0.03
 """What an error counts in another cell: for each band of sizes between them, and where the
 collective, its family, the link, what the link joins, or the kind of network is another one. Chosen
@@ -86,9 +90,9 @@ def write_errors(found: Iterable[Errors]) -> str:
 
 
 @cache
-def published_errors() -> tuple[Errors, ...]:
+def published_errors(file: str = GENERATION) -> tuple[Errors, ...]:
     """The errors that come with simreduce."""
-    return read_errors(ERRORS.read_text("utf-8"))
+    return read_errors((_FOLDER / file).read_text("utf-8"))
 
 
 def band_of(nbytes: int) -> int:
@@ -168,20 +172,22 @@ def _quantile(values: Floats, weights: Floats, part: float) -> float:
 
 
 @lru_cache(maxsize=128)
-def _spread_without(machine: str) -> Spread:
-    return Spread([row for row in published_errors() if row.machine != machine])
+def _spread_without(machine: str, file: str) -> Spread:
+    return Spread([row for row in published_errors(file) if row.machine != machine])
 
 
 @lru_cache(maxsize=4096)
-def _ends(collective: str, link: str, band: int, without: str) -> tuple[float, float]:
-    return _spread_without(without).ends(collective, link, SIZES[band])
+def _ends(collective: str, link: str, band: int, without: str, file: str) -> tuple[float, float]:
+    return _spread_without(without, file).ends(collective, link, SIZES[band])
 
 
-def spread(collective: str, link: str, nbytes: int, without: str = "") -> tuple[float, float]:
-    """What the 80 % interval's ends are to a prediction by the constants of a generation; by errors
-    that leave the machine `without` out.
+def spread(
+    collective: str, link: str, nbytes: int, without: str = "", file: str = GENERATION
+) -> tuple[float, float]:
+    """What the 80 % interval's ends are to a prediction by constants as those of the file's errors,
+    but for those of the machine `without`.
     """
-    return _ends(collective, link, band_of(nbytes), without)
+    return _ends(collective, link, band_of(nbytes), without, file)
 
 
 def coverage(found: Sequence[Errors]) -> list[tuple[Errors, float]]:

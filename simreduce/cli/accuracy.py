@@ -109,7 +109,7 @@ def nccl(
     if three_sizes:
         calibrated = calibrate_on_three(chosen, workers)
         fitted, complete = until_stopped(calibrated, len(chosen), "calibrated on {} of {} tables")
-        click.echo("\n".join(three_sizes_lines(each for one in fitted for each in one)))
+        click.echo("\n".join(three_sizes_lines([each for one in fitted for each in one])))
         return 0 if complete else 130
     coming = predict(chosen, constants, workers)
     found, complete = until_stopped(coming, len(chosen), "predicted {} of {} tables")

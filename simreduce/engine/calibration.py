@@ -124,6 +124,9 @@ class NcclConstants:
     them to issue a call, and `post` for each send or receive, while they still work on the call
     before (`per_call`).
 
+    `measured` has the collectives, and on how many GPUs, whose times on this very machine the
+    constants were fitted to.
+
     The defaults are those of NCCL's own tuning model where a machine of every generation bears
     them out, else rounded means of public timings; a calibration replaces them.
     """
@@ -149,6 +152,7 @@ class NcclConstants:
     copy_out: Mapping[str, float] = field(default_factory=lambda: dict(_COPY_OUT))
     join: Mapping[str, float] = field(default_factory=lambda: dict(_JOIN))
     first_pass: float = 0.8
+    measured: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
 
     def per_call(self, seconds: float, gpus: int, posts: int = 0) -> float:
         """Seconds of one of many calls in a row that take the GPUs so long, where one process

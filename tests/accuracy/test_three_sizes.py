@@ -6,9 +6,15 @@ from dataclasses import replace
 
 import numpy as np
 
+from simreduce.accuracy.fit import Case
+from simreduce.accuracy.one_machine import fit_machine
 from simreduce.accuracy.predict import setup_for
 from simreduce.accuracy.three_sizes import Calibrated, calibrate_on_three, three_sizes_lines
+from simreduce.calibrate.sure import MACHINE, coverage, published_errors, spread
+from simreduce.engine import Calibration
+from simreduce.engine.calibration import NcclConstants
 from simreduce.published import PublishedTable
+from simreduce.setup import Setup
 from simreduce.tune.bench import tensor
 
 SIZES = tuple(1 << power for power in range(10, 29, 3))
@@ -44,13 +50,54 @@ def test_three_sizes_tell_how_a_machine_differs():
     assert after < 0.03
 
 
+def test_three_times_count_in_full():
+    """A time that is far from the generation's is believed, not taken for an outlier."""
+    setup = setup_for(TABLE)
+    sizes = (1 << 10, 1 << 20, 1 << 28)
+    plans = [setup.compile("nccl", tensor(size, 0)) for size in sizes]
+    cases = [
+        Case(
+            setup,
+            plan,
+            size,
+            factor * setup.simulate(plan).seconds,
+            0,
+            "nvlink",
+            "a",
+        )
+        for plan, size, factor in zip(plans, sizes, (1.0, 1.0, 1.6), strict=True)
+    ]
+    nccl, fit = fit_machine(cases)
+
+    assert max(abs(residual) for residual in fit.residuals) < 0.1
+    assert nccl.measured == {"all_reduce": (4,)}
+
+
+def test_the_interval_is_that_of_errors_after_a_calibration():
+    mine = Calibration("mine", nccl=NcclConstants(measured={"all_reduce": (4,)}))
+    setup = Setup("v100-mesh-4", calibration=mine)
+    calibrated = setup.interval(1 << 20, 1.0)
+
+    assert calibrated == spread("all_reduce", "nvlink", 1 << 20, file=MACHINE)
+    assert setup.interval(1 << 20, 1.0, "broadcast") == spread("broadcast", "nvlink", 1 << 20)
+    low, high = Setup("v100-mesh-4").interval(1 << 20, 1.0)
+    assert calibrated[1] / calibrated[0] < high / low
+
+
+def test_the_shipped_intervals_cover_calibrated_machines_that_took_no_part_in_them():
+    found = [row for row in published_errors(MACHINE) if row.link != "other_net"]
+    covered = [(inside, len(row.errors)) for row, inside in coverage(found)]
+
+    assert 0.72 <= sum(i * n for i, n in covered) / sum(n for _, n in covered) <= 0.92
+
+
 def test_a_short_table_is_left_out():
     assert [[]] == list(calibrate_on_three([replace(TABLE, times=TABLE.times[:5])]))
 
 
 def test_errors_stand_by_machines_and_size():
-    large = Calibrated(TABLE, False, False, 1 << 24, 0.3, -0.06)
-    far = replace(large, several=True, bracketed=True, nbytes=8)
+    large = Calibrated(TABLE, "nvlink", 1 << 24, 0.3, -0.06)
+    far = replace(large, link="other_net", nbytes=8)
     lines = three_sizes_lines([large, replace(large, nbytes=8), far])
     shown = [line.split() for line in lines[1:4]]
     assert ["one", "<=", "1"] == [*shown[0][:2], shown[0][2][:1]]

@@ -26,7 +26,7 @@ LOG = """mpirun: warning 1 2 3 4 5 6 7 8
 
 def test_the_table_is_written_and_read(tmp_path):
     values = {"nccl.launch": 9e-6, "nccl.latency.net.ll": 4.5e-6, "nccl.channel_rate.ll": 6e9}
-    nccl = with_values(NcclConstants(), values)
+    nccl = with_values(NcclConstants(measured={"reduce": (2, 8)}), values)
     before = Calibration("mine", "x", nccl=nccl, errors={"nccl.efficiency.shm.ll": 0.1})
     path = tmp_path / "mine.toml"
     path.write_text(to_toml(before), "utf-8")
@@ -48,6 +48,7 @@ def test_what_a_table_leaves_out_keeps_its_default(tmp_path):
     ("text", "fault"),
     [
         ('latency.nett.ll = "9 us"', "nccl.latency.nett: unknown key"),
+        ("measured.reduces = [8]", "nccl.measured.reduces: unknown key"),
         ("efficiency.net.ll = 7", "nccl.efficiency.net.ll: must be a number"),
     ],
 )

@@ -77,7 +77,10 @@ def test_constants_from_a_log(simreduce, tmp_path):
     bench = simreduce(
         "bench", "v100-mesh-4", "--algo", "nccl", "-b", "32M", "--calibration", str(out), "--json"
     )
-    assert json.loads(bench.out)["rows"][0]["time_us"] == pytest.approx(500, rel=0.1)
+    (row,) = json.loads(bench.out)["rows"]
+    assert row["time_us"] == pytest.approx(500, rel=0.1)
+    assert 300 < row["low_us"] < row["time_us"] < row["high_us"] < 800
+    assert f"{row['low_us'] / row['time_us']:.2f}-" in result.out  # as the fit said
 
 
 def test_logs_need_a_machine(simreduce, tmp_path):
