@@ -14,7 +14,9 @@ from simreduce.report.bench import bench_document, bench_rows
 from simreduce.report.heads import runtimes_text
 from simreduce.report.ranking import ranking_document, ranking_rows
 from simreduce.report.steps import step_document, step_rows, step_tracks
+from simreduce.report.sweeps import count_states, first_columns, rows_table, sweep_document
 from simreduce.setup import Setup
+from simreduce.sweep import Sweep
 from simreduce.tables import Table, columns
 from simreduce.tune import rank, steps
 from simreduce.tune.bench import BenchRow, Stuck
@@ -260,6 +262,59 @@ class Bench(Answer):
                 name = row.strategy
                 curves.setdefault(name, []).append((row.nbytes, rate))
         return plots.draw_curves(curves, self.headline, self.subtitle)
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class SweepRows(Answer):
+    """The rows of a sweep: a dictionary for each cell, in SI units, its keys first."""
+
+    sweep: Sweep
+    path: str
+    rows: tuple[Mapping[str, Any], ...]
+
+    @property
+    def headline(self) -> str:
+        """What varies."""
+        count = units.plural(len(self.rows), "cell")
+        return f"{self.sweep.name}: {count} over {', '.join(self.sweep.keys)}"
+
+    @property
+    def subtitle(self) -> str:
+        """The calibrations."""
+        names = sorted({row["calibration"] for row in self.rows if row["calibration"]})
+        return f"calibration {', '.join(names)}"
+
+    def table(self) -> Table:
+        """A row per cell, in ms and GB/s."""
+        return rows_table(first_columns(self.sweep, self.rows, group=False), self.rows)
+
+    def to_dict(self) -> dict[str, Any]:
+        """The document of `simreduce sweep --json`."""
+        counts = count_states(self.rows)
+        done = "waiting" not in counts
+        return sweep_document(self.sweep, self.path, counts, self.rows, complete=done)
+
+    def records(self) -> list[dict[str, Any]]:
+        """A row per cell."""
+        return [dict(row) for row in self.rows]
+
+    def best(self, *keys: str, by: str = "seconds") -> list[dict[str, Any]]:
+        """Of the rows with equal values of `keys`, the one with the least `by`; those that have
+        one.
+        """
+        found: dict[tuple[Any, ...], dict[str, Any]] = {}
+        for row in self.records():
+            group = tuple(row[key] for key in keys)
+            if row[by] is not None and (group not in found or row[by] < found[group][by]):
+                found[group] = row
+        return [*found.values()]
+
+    def plot(self) -> plots.Plot:
+        """A bar for each of the fastest cells."""
+        rows = sorted((r for r in self.rows if r["seconds"]), key=lambda r: float(r["seconds"]))
+        names = [", ".join(f"{key} {row[key]}" for key in self.sweep.keys) for row in rows]
+        bars = [(name, row["seconds"]) for name, row in zip(names, rows, strict=True)]
+        return plots.draw_bars(bars, self.headline, self.subtitle)
 
 
 def _name_models(runtimes: Iterable[str], setup: Setup) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from numbers import Integral
 from os import PathLike
@@ -16,6 +16,7 @@ from simreduce import (
     dtypes,
     plan as plans,
     scenario as scenarios,
+    sweep as sweeps,
     topology,
     units,
 )
@@ -240,6 +241,44 @@ def bench(
     _check_flag(faithful, "faithful")
     rows = bench_rows(setup, chosen, nbytes, code, faithful=faithful, root=root)
     return answers.Bench(setup, collective, tuple(rows))
+
+
+def run_sweep(
+    question: Text,
+    over: Mapping[str, object],
+    fixed: Mapping[str, object] | None = None,
+    *,
+    zipped: Sequence[Sequence[str]] = (),
+    sample: tuple[str, int, int] | None = None,
+    kind: str | None = None,
+    db: Text = sweeps.IN_MEMORY,
+    workers: int = 1,
+) -> answers.SweepRows:
+    """The question, a scenario's or a machine's, for every combination of the values of the keys
+    `over`: lists, or text as `--over` takes it. `fixed` holds keys that all cells have, `sample` a
+    rule (random or sobol), how many cells, and a seed.
+
+    Rows are kept in the database `db`, which is used again. `workers` processes share the work.
+    """
+    whole(workers, "workers", 1)
+    text = read_text(question, "the name of a scenario or a machine")
+    chosen = sweeps.Sample(*sample) if sample else None
+    spec = sweeps.read_specification(text, over, fixed or {}, zipped, chosen, kind)
+    plan = spec.plan()
+    with sweeps.Store.open(read_text(db, "the name of a database"), write=True) as store:
+        begun = store.begin(spec.title, spec.document, plan)
+        with sweeps.Runner(store, workers=workers if workers > 1 else 0) as runner:
+            for _ in runner.run(runner.missing(p.cell for p in plan if p.cell)):
+                pass
+        return answers.SweepRows(begun, str(db), tuple(store.table(begun.id)))
+
+
+def open_sweep(db: Text, number: int | None = None) -> answers.SweepRows:
+    """The sweep of that number in a database, the last unless given, as far as it is computed."""
+    path = read_text(db, "the name of a database")
+    with sweeps.Store.open(path) as store:
+        found = store.sweep(number)
+        return answers.SweepRows(found, path, tuple(store.table(found.id)))
 
 
 def _scenario(scenario: Any, batch: int | None = None) -> Scenario:

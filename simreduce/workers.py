@@ -104,8 +104,14 @@ def _work_on(items: Sequence[Any]) -> list[Any]:
 
 
 def _start(needed: tuple[str, ...], work: Callable[[Any], Any] | None) -> None:
-    """Prepare a worker, which leaves Ctrl-C to the process that started it."""
     _given[:] = [work] if work else []
+    prepare(needed)
+
+
+def prepare(needed: tuple[str, ...]) -> None:
+    """Prepare a worker, which leaves Ctrl-C to the process that started it, and ends with it.
+    `needed` are `modules` there.
+    """
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     threading.Thread(target=_end_with_parent, daemon=True).start()

@@ -33,6 +33,8 @@ _COMMANDS: Mapping[str, tuple[str, str]] = {
         "simreduce.cli.capacity:capacity",
         "The cheapest machines and network that meet a target.",
     ),
+    "sweep": ("simreduce.cli.sweep:sweep", "A question over many values, into a database."),
+    "table": ("simreduce.cli.table:table", "The rows of a sweep: filter, group, pivot, export."),
     "trace": ("simreduce.cli.trace:trace", "A timeline for Perfetto and chrome://tracing."),
     "replay": (
         "simreduce.cli.replay:replay",

@@ -64,11 +64,15 @@ class Progress:
     and disappears at the end, elsewhere in a new line every 10 s.
 
     `text` may have two places for numbers, `simulated {} of {} plans`; a call fills them. On a
-    terminal, the lines of `preview` stand above: what is known so far.
+    terminal, the lines of `preview` stand above: what is known so far. With `rest`, it says how
+    long the others take at the mean pace.
     """
 
-    def __init__(self, text: str, preview: Callable[[], Sequence[str]] = tuple) -> None:
+    def __init__(
+        self, text: str, preview: Callable[[], Sequence[str]] = tuple, *, rest: bool = False
+    ) -> None:
         self._text, self._counts, self._preview = text, (0, 0), preview
+        self._rest = rest
         self._share = 0.0
         self._terminal = sys.stderr.isatty()
         self._began, self._drawn = time.monotonic(), 0.0
@@ -125,7 +129,7 @@ class Progress:
             self._drawn = time.monotonic()
             text, seconds = self._text.format(*self._counts), self._drawn - self._began
             part = f" ({self._share:.0%} of the next)" if self._share else ""
-            line = f"{text}{part}, {seconds:.0f} s"
+            line = f"{text}{part}, {seconds:.0f} s{self._left(seconds)}"
             if not self._terminal:
                 click.echo(line, err=True)
                 return
@@ -133,6 +137,14 @@ class Progress:
             above = [text[: width - 1] for text in self._preview()][: max(height - 2, 0)]
             begin, self._above = self._back(), len(above)
             click.echo(begin + "".join(f"{each}\n" for each in above) + line, nl=False, err=True)
+
+    def _left(self, seconds: float) -> str:
+        """How long the rest takes."""
+        done, total = self._counts
+        if not self._rest or not done or done == total:
+            return ""
+        left = seconds / done * (total - done)
+        return f", about {left:.0f} s left" if left < 120 else f", about {left / 60:.0f} min left"
 
     def _back(self) -> str:
         """What moves to where drawing began, and clears all from there."""

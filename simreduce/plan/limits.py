@@ -29,7 +29,7 @@ def memory() -> int:
     """Bytes that a plan may take: SIMREDUCE_MEMORY, or what was free when it was first read."""
     text = os.environ.get(_VARIABLE)
     if text is None:
-        return _free()
+        return free_memory()
     try:
         return units.cli_size(text)
     except ValueError as error:
@@ -37,7 +37,8 @@ def memory() -> int:
 
 
 @cache
-def _free() -> int:
+def free_memory() -> int:
+    """Bytes that were free when this was first asked."""
     try:
         found = re.search(r"MemAvailable: +(\d+) kB", Path("/proc/meminfo").read_text("ascii"))
     except OSError:  # not Linux

@@ -1,24 +1,31 @@
 """Many questions that differ in a few keys: planned, computed anywhere, and kept in a database."""
 
 from simreduce.sweep.cells import BENCH, KINDS, RUN, STEP, Cell, Kind, make_cell
+from simreduce.sweep.design import Sample
 from simreduce.sweep.evaluate import evaluate
 from simreduce.sweep.files import SWEEP, Specification, read_specification
 from simreduce.sweep.question import Question, read_question
 from simreduce.sweep.rows import NAMES, UNITS, Row
-from simreduce.sweep.store import Store, Sweep
+from simreduce.sweep.running import Runner
+from simreduce.sweep.store import IN_MEMORY, Answer, Planned, Store, Sweep
 
 __all__ = [
     "BENCH",
+    "IN_MEMORY",
     "KINDS",
     "NAMES",
     "RUN",
     "STEP",
     "SWEEP",
     "UNITS",
+    "Answer",
     "Cell",
     "Kind",
+    "Planned",
     "Question",
     "Row",
+    "Runner",
+    "Sample",
     "Specification",
     "Store",
     "Sweep",

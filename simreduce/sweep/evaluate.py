@@ -124,7 +124,9 @@ def _machines(key: _Key) -> Machines:
         **({"nccl": settings_of(values["nccl"])} if values["nccl"] else {}),
     )
     dtype = dtypes.code(document_dtype(key.document))
-    return machines_of(setup, dtype, faithful=values["faithful"], root=values["root"], fold=None)
+    return machines_of(
+        setup, dtype, faithful=values["faithful"], root=values["root"], fold=None, eager=True
+    )
 
 
 def document_dtype(document: Mapping[str, Any]) -> str:
@@ -145,6 +147,12 @@ def _load(text: str, overrides: Mapping[str, Any] | None) -> Topology:
 @lru_cache(_KEPT)
 def _topology(text: str, overrides: tuple[tuple[str, Any], ...]) -> Topology:
     return load_topology(text, dict(overrides))
+
+
+def forget() -> None:
+    """Drop what is kept of the cells before."""
+    for kept in (_machines, _machine, _topology):
+        kept.cache_clear()
 
 
 def _part(shape: Layout, gpus: Any) -> Layout:

@@ -171,7 +171,9 @@ class Question:
             texts = value if isinstance(value, list) else [value]
             listed = [text for text in texts if text != NONE]
             found = listed if key in ("slow", "fault") else value
-            document["disturb"] = {**document.get("disturb", {}), key: found}
+            disturb = {**document.pop("disturb", {}), key: found}
+            if kept := {k: v for k, v in disturb.items() if v != []}:  # calm as if never said
+                document["disturb"] = kept
         elif rest:
             _set_inside(table.setdefault(section, {}), rest.split("."), value)
         elif self.kind != BENCH and key in ("batch", "gpus"):

@@ -17,7 +17,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, NamedTuple, Self
+from typing import Any, NamedTuple, NoReturn, Self
 
 from simreduce.errors import InputError, quote
 from simreduce.sweep.cells import BENCH, Cell
@@ -27,6 +27,8 @@ from simreduce.sweep.rows import NAMES, TOO_LARGE, TYPES, Row
 
 _OURS, _FORMAT = 0x53725377, 1
 """SQLite's `application_id` and `user_version` of our files."""
+IN_MEMORY = ":memory:"
+"""Instead of a path: rows that are kept nowhere."""
 _BUSY = 30.0
 """Seconds for which a write waits for another one."""
 MOST_KEYS = 500
@@ -116,7 +118,7 @@ class Store:
         """The file at `path`; with `write`, made if it is not there, and locked against another
         sweep. InputError if it is something else, or in use.
         """
-        lock = Lock(path) if write else None
+        lock = Lock(path) if write and path != IN_MEMORY else None
         try:
             return cls(path, _connect(path, write=write), lock)
         except BaseException:
@@ -314,30 +316,42 @@ def _is_full(error: sqlite3.Error) -> bool:
 
 def _connect(path: str, *, write: bool) -> sqlite3.Connection:
     place = Path(path)
-    if not write and not place.is_file():
-        raise InputError(f"{path}: there is no such file")
     try:
         if write:
             db = sqlite3.connect(path, timeout=_BUSY, isolation_level=None)
-            if not db.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]:
-                db.execute("PRAGMA journal_mode = WAL")
-                db.executescript(f"BEGIN IMMEDIATE; {_SCHEMA} COMMIT;")
-            db.execute("PRAGMA journal_mode = WAL")
-            db.execute("PRAGMA synchronous = FULL")
-        else:
+        elif place.is_file():
             name = place.absolute().as_uri()
             db = sqlite3.connect(f"{name}?mode=ro", timeout=_BUSY, isolation_level=None, uri=True)
-        ours = db.execute("PRAGMA application_id").fetchone()[0]
-        made = db.execute("PRAGMA user_version").fetchone()[0]
+        else:
+            _refuse(path, "there is no such file")
+        if write and not db.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]:
+            db.execute("PRAGMA journal_mode = WAL")
+            db.executescript(f"BEGIN IMMEDIATE; {_SCHEMA} COMMIT;")
+        _check_ours(path, db)
+        if write:
+            db.execute("PRAGMA journal_mode = WAL")
+            db.execute("PRAGMA synchronous = FULL")  # through power failures too
     except sqlite3.Error as error:
         raise InputError(f"{path}: is no database of sweeps: {error}") from None
+    except InputError:
+        raise
     except ValueError as error:  # a NUL
         raise InputError(f"{quote(path)}: {error}") from None
-    if ours != _OURS:
-        raise InputError(f"{path}: is a database of something else")
-    if made != _FORMAT:
-        raise InputError(f"{path}: was written by another version of simreduce (format {made})")
     return db
+
+
+def _check_ours(path: str, db: sqlite3.Connection) -> None:
+    """InputError for a database that no sweep has made."""
+    if db.execute("PRAGMA application_id").fetchone()[0] != _OURS:
+        empty = not db.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]
+        _refuse(path, "has no sweep yet" if empty else "is a database of something else")
+    made = db.execute("PRAGMA user_version").fetchone()[0]
+    if made != _FORMAT:
+        _refuse(path, f"was written by another simreduce (format {made})")
+
+
+def _refuse(path: str, why: str) -> NoReturn:
+    raise InputError(f"{path}: {why}")
 
 
 def _values(answer: Answer) -> tuple[Any, ...]:

@@ -90,7 +90,7 @@ def _split(key: str, text: str) -> list[str]:
 def _parse(key: str, text: str) -> Choices:
     match = _RANGE.fullmatch(text)
     if match is None:
-        return (_scalar(key, text),)
+        return (parse_scalar(key, text),)
     low, unit, high, unit_high, sign, step, unit_step = match.groups()
     if key in SIZES:
         return _sizes(text, low + unit, high + unit_high, sign, (step or "") + (unit_step or ""))
@@ -138,7 +138,7 @@ def _decimal(value: Fraction) -> str:
     return str(int(value)) if value.denominator == 1 else repr(float(value))
 
 
-def _scalar(key: str, text: str) -> Any:
+def parse_scalar(key: str, text: str) -> Any:
     """A number where the text is one, else the text; bytes for sizes."""
     if key in SIZES:
         return units.cli_size(text)

@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Any, TypeVar
 
 import numpy as np
@@ -143,9 +144,12 @@ def bench(
 
 
 def machines_of(
-    setup: Setup, dtype: int, *, faithful: bool, root: int, fold: bool | None
+    setup: Setup, dtype: int, *, faithful: bool, root: int, fold: bool | None, eager: bool = False
 ) -> Machines:
-    """The machines of `setup` for rows of a table. InputError if they cannot be as asked for."""
+    """The machines of `setup` for rows of a table. InputError if they cannot be as asked for. With
+    `eager`, equal machines are folded wherever they reduce the same pieces, long or not: times may
+    then differ in the last bits.
+    """
     if isinstance(setup.machine, Folded) and not setup.disturbance.calm:
         # Loaded whole instead, they would not fit.
         raise InputError(
@@ -154,7 +158,8 @@ def machines_of(
         )
     if fold is False and isinstance(setup.machine, Folded):
         setup = unfolded(setup, NotFoldable(f"{setup.machine.name}: too large to hold unfolded"))
-    return Machines(Setting(setup, dtype, faithful, root), fold=fold is not False)
+    setting = Setting(setup, dtype, faithful, root)
+    return Machines(setting, fold=fold is not False, eager=eager)
 
 
 def _refuse(faults: Sequence[tuple[str, InputError]]) -> None:
@@ -191,8 +196,8 @@ class Setting:
 class Machines:
     """The machines of a setting: all of them, or one for all, whichever a plan allows."""
 
-    def __init__(self, setting: Setting, *, fold: bool) -> None:
-        self.setting, self.fold = setting, fold
+    def __init__(self, setting: Setting, *, fold: bool, eager: bool = False) -> None:
+        self.setting, self.fold, self.eager = setting, fold, eager
         self._whole: Setting | None = None
         self._one: Setting | None = None
         one = folded_alike(setting.setup) if fold and not setting.faithful else None
@@ -204,6 +209,9 @@ class Machines:
         if self._alike and self._folds(strategy, size):
             with suppress(NotFoldable):
                 return what(self._alike, strategy, size)
+        if self.eager and self._eager and self._folds_eagerly(strategy, size):
+            with suppress(NotFoldable, PlanTooLarge):
+                return what(self._eager, strategy, size)
         if self._takes_long(strategy, size):
             with suppress(NotFoldable, PlanTooLarge):
                 return what(self._one_for(PlanTooLarge("it takes long")), strategy, size)
@@ -242,6 +250,22 @@ class Machines:
         if not isinstance(at.setup.machine, Topology) or not _cuts_alike(strategy):
             return False
         return at.setup.takes_long(strategy, _workload(at, strategy, size))
+
+    @cached_property
+    def _eager(self) -> Setting | None:
+        """One of several equal machines for all; None if they cannot be folded."""
+        at = self.setting
+        several = isinstance(at.setup.machine, Topology) and len(at.setup.layout.tasks) > 1
+        if not (several and self.fold and at.setup.disturbance.calm) or at.faithful:
+            return None
+        with suppress(PlanTooLarge):
+            return self._one_for(PlanTooLarge("it can be folded"))
+        return None
+
+    def _folds_eagerly(self, strategy: Strategy, size: int) -> bool:
+        """Whether one of the machines reduces the same pieces as all of them."""
+        elements = size // dtypes.SIZES[self.setting.dtype]
+        return not elements % self.setting.setup.layout.n and _cuts_alike(strategy)
 
     def _folds(self, strategy: Strategy, size: int) -> bool:
         """Whether the folded machines reduce all elements, and in the same pieces."""

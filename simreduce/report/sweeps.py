@@ -1,0 +1,278 @@
+"""Sweeps as text and documents: what was computed, tables of rows, pivots."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from simreduce import tables, units
+from simreduce.errors import InputError, cut, did_you_mean
+from simreduce.sweep import BENCH, RUN, STEP, Store, Sweep
+from simreduce.tables import Column, Table
+from simreduce.version import __version__
+
+_SCALED = {
+    "seconds": (1e-3, "(ms)"),
+    "low": (1e-3, "(ms)"),
+    "high": (1e-3, "(ms)"),
+    "floor": (1e-3, "(ms)"),
+    "compute": (1e-3, "(ms)"),
+    "exposed": (1e-3, "(ms)"),
+    "communication": (1e-3, "(ms)"),
+    "update": (1e-3, "(ms)"),
+    "launch": (1e-3, "(ms)"),
+    "algbw": (1e9, "(GB/s)"),
+    "busbw": (1e9, "(GB/s)"),
+    "memory": (1e9, "(GB)"),
+    "taken": (1.0, "(s)"),
+    "nbytes": (1, "(B)"),
+    "size": (1, "(B)"),
+}
+"""What a figure is divided by in tables, and its unit there. Files have SI units."""
+_SHARES = ("efficiency", "bound_share")
+_FIRST: Mapping[str, Sequence[str]] = {
+    BENCH: ("seconds", "low", "high", "busbw", "chosen", "bound"),
+    RUN: ("seconds", "low", "high", "chosen", "bound"),
+    STEP: ("seconds", "exposed", "efficiency", "samples_per_second", "method", "chosen"),
+}
+"""Columns of a table behind the keys, by what was asked."""
+_MOST_REASONS = 10
+
+
+def sweep_text(
+    sweep: Sweep,
+    path: str,
+    counts: Mapping[str, int],
+    rows: Iterable[Mapping[str, Any]],
+    *,
+    ended: str = "",
+) -> str:
+    """How many cells have which state, and why some have no answer."""
+    lines = [f"simreduce {__version__}: sweep {sweep.id}, {sweep.name}: {_count(sweep.cells)}"]
+    lines.append(f"  {path}: {_states(counts)}")
+    reasons: dict[tuple[str, str], list[str]] = {}
+    for row in rows:
+        if row["state"] not in ("done", "waiting"):
+            cell = " ".join(f"{key}={row[key]}" for key in sweep.keys if key in row)
+            reasons.setdefault((row["state"], row["reason"]), []).append(cell)
+    for (state, reason), cells in [*reasons.items()][:_MOST_REASONS]:
+        more = f" and {len(cells) - 1} more" if len(cells) > 1 else ""
+        lines += [f"  {state.replace('_', ' ')}: {cells[0]}{more}:", f"    {reason}"]
+    if len(reasons) > _MOST_REASONS:
+        lines.append(f"  and {len(reasons) - _MOST_REASONS} more reasons: simreduce table {path}"
+                     " --where \"state <> 'done'\"")  # fmt: skip
+    return "\n".join([*lines, *filter(None, [ended])])
+
+
+def _count(cells: int) -> str:
+    return f"{cells:,} {units.noun(cells, 'cell')}"
+
+
+def _states(counts: Mapping[str, int]) -> str:
+    return ", ".join(f"{n:,} {s.replace('_', ' ')}" for s, n in counts.items()) or "nothing"
+
+
+def sweep_document(
+    sweep: Sweep, path: str, counts: Mapping[str, int], rows: Sequence[Mapping[str, Any]],
+    *, complete: bool,
+) -> dict[str, Any]:  # fmt: skip
+    """The document of `sweep --json`, and of `table --json`, in SI units."""
+    digests = {row.get("topology_digest") for row in rows} - {None}
+    names = {row.get("topology") for row in rows} - {None}
+    return {
+        "command": "sweep",
+        "version": sweep.version,
+        "topology": names.pop() if len(names) == 1 else None,
+        "topology_digest": digests.pop() if len(digests) == 1 else None,
+        "database": path,
+        "sweep": sweep.id,
+        "name": sweep.name,
+        "kind": sweep.kind,
+        "started": sweep.started,
+        "keys": list(sweep.keys),
+        "states": dict(counts),
+        "rows": [dict(row) for row in rows],
+        "complete": complete,
+    }
+
+
+def count_states(rows: Iterable[Mapping[str, Any]]) -> dict[str, int]:
+    """How many rows have each state, most first."""
+    return dict(Counter(row["state"] for row in rows).most_common())
+
+
+def query(
+    columns: Sequence[str],
+    *,
+    where: str | None = None,
+    group: Sequence[str] = (),
+    by: str = "seconds",
+    sort: Sequence[str] = (),
+    limit: int | None = None,
+) -> str:
+    """The query of `columns` of the view `sweep`. Of each group of equal values, it takes the row
+    with the least `by`, or with `-NAME` the greatest, of those that are done.
+
+    InputError for columns that there are not.
+    """
+    known = [*columns, "cells"] if group else [*columns]
+    ordered = [(name.removeprefix("-"), name.startswith("-")) for name in sort]
+    best, most = by.removeprefix("-"), by.startswith("-")
+    check_columns([*group, best, *(name for name, _ in ordered)], known)
+    shown = ", ".join(map(quoted, columns))
+    conditions = [f"({where})"] if where else []
+    conditions += ["state = 'done'"] if group else []
+    text = f"SELECT {shown} FROM sweep"  # noqa: S608 - the user's own file, opened to read
+    if conditions:
+        text += f" WHERE {' AND '.join(conditions)}"
+    if group:
+        inner = ", ".join(map(quoted, group))
+        order = f"{quoted(best)} IS NULL, {quoted(best)}{' DESC' if most else ''}"
+        text = (
+            f"SELECT * FROM (SELECT *, row_number() OVER (PARTITION BY {inner} ORDER BY {order})"  # noqa: S608
+            f" AS place_, count(*) OVER (PARTITION BY {inner}) AS cells FROM ({text}))"
+            " WHERE place_ = 1"
+        )
+    if ordered:
+        names = (f"{quoted(name)}{' DESC' if down else ''}" for name, down in ordered)
+        text += f" ORDER BY {', '.join(names)}"
+    return text if limit is None else f"{text} LIMIT {limit}"
+
+
+def quoted(name: str) -> str:
+    """The name of a column, as SQL has it."""
+    doubled = name.replace('"', '""')
+    return f'"{doubled}"'
+
+
+def check_columns(names: Iterable[str], known: Sequence[str]) -> None:
+    """InputError for each name that is no column."""
+    problems = [
+        f"no column {name!r}{did_you_mean(name, known) or '; there are ' + ', '.join(known)}"
+        for name in dict.fromkeys(names)
+        if name not in known
+    ]
+    if problems:
+        raise InputError(problems)
+
+
+def first_columns(sweep: Sweep, rows: Sequence[Mapping[str, Any]], *, group: bool) -> list[str]:
+    """What a table shows unless it is told: keys, then figures that there are; the state and the
+    reason where some rows have no figures.
+    """
+    names = [*(key for key in sweep.keys if not rows or key in rows[0]), *_FIRST[sweep.kind]]
+    found = [n for n in dict.fromkeys(names) if any(row.get(n) is not None for row in rows)]
+    if any(row["state"] != "done" for row in rows):
+        found += ["state", "reason"]
+    return [*found, "cells"] if group else found
+
+
+def rows_table(names: Sequence[str], rows: Iterable[Mapping[str, Any]]) -> Table:
+    """Rows as a table for people: times in ms, rates in GB/s."""
+    kept = list(rows)
+    left = [any(isinstance(row[name], str) for row in kept) for name in names]
+    columns = tuple(
+        Column(name, _SCALED.get(name, (1, ""))[1], text)
+        for name, text in zip(names, left, strict=True)
+    )
+    return Table(columns, tuple(tuple(cell(name, row[name]) for name in names) for row in kept))
+
+
+def cell(name: str, value: object) -> str:
+    """A value of a column, as tables show it."""
+    if value is None:
+        return ""
+    if isinstance(value, str):
+        return cut(value)
+    if name in _SHARES and isinstance(value, float):
+        return f"{value:.1%}"
+    factor, unit = _SCALED.get(name, (1, ""))
+    if isinstance(value, float):
+        return f"{value / factor:.4g}" if unit else f"{value:.6g}"
+    return str(value)
+
+
+def pivot(
+    rows: Iterable[Mapping[str, Any]], down: str, across: str, value: str
+) -> tuple[list[str], list[dict[str, Any]]]:
+    """A row for each value of `down`, a column for each of `across`, with `value` in the cells: of
+    several, that of the row that comes first.
+    """
+    found: dict[Any, dict[Any, Any]] = {}
+    heads: dict[Any, None] = {}
+    for row in rows:
+        heads.setdefault(row[across])
+        found.setdefault(row[down], {}).setdefault(row[across], row[value])
+    names = [down, *(str(head) for head in heads)]
+    return names, [
+        {down: place, **{str(head): cells.get(head) for head in heads}}
+        for place, cells in found.items()
+    ]
+
+
+def pivot_table(
+    rows: Sequence[Mapping[str, Any]], names: Sequence[str], across: str, value: str
+) -> Table:
+    """A pivot for people, with the unit of its values."""
+    unit = _SCALED.get(value, (1, ""))[1]
+    down = names[0]
+    columns = (
+        Column(down, f"{across}:", any(isinstance(row[down], str) for row in rows)),
+        *(Column(name, unit) for name in names[1:]),
+    )
+    body = tuple(
+        (cell(down, row[down]), *(cell(value, row[name]) for name in names[1:])) for row in rows
+    )
+    return Table(columns, body)
+
+
+def csv_text(names: Sequence[str], rows: Iterable[Mapping[str, Any]]) -> str:
+    """Rows as CSV, in SI units, with every digit."""
+    file = io.StringIO()
+    writer = csv.writer(file, lineterminator="\n")
+    writer.writerow(names)
+    for row in rows:
+        writer.writerow(["" if row[name] is None else row[name] for name in names])
+    return file.getvalue()
+
+
+def parquet_bytes(sweep: Sweep, names: Sequence[str], rows: Sequence[Mapping[str, Any]]) -> bytes:
+    """Rows as a Parquet file, with the sweep in its metadata. InputError without pyarrow."""
+    try:
+        import pyarrow as pa  # noqa: PLC0415 - an extra
+        from pyarrow import parquet  # noqa: PLC0415
+    except ImportError:
+        raise InputError("Parquet needs pyarrow: pip install 'simreduce[parquet]'") from None
+    columns = {}
+    for name in names:
+        values = [row[name] for row in rows]
+        kinds = {type(value) for value in values} - {type(None)}
+        mixed = len(kinds) > 1 and str in kinds
+        columns[name] = [v if v is None or not mixed else str(v) for v in values]
+    about = {"version": sweep.version, "kind": sweep.kind, "started": sweep.started}
+    table = pa.table(columns).replace_schema_metadata(
+        {"simreduce": json.dumps(about | {"specification": dict(sweep.specification)})}
+    )
+    sink = pa.BufferOutputStream()
+    parquet.write_table(table, sink)
+    return bytes(sink.getvalue())
+
+
+def table_lines(
+    store: Store, sweep: Sweep, table: Table, shown: int, counts: Mapping[str, int]
+) -> list[str]:
+    """A table under a head that says where it is from."""
+    calibrations = store.select(
+        "SELECT DISTINCT calibration FROM sweep WHERE calibration IS NOT NULL ORDER BY 1"
+    )[1]
+    several = [str(name) for (name,) in calibrations]
+    about = [
+        f"simreduce {sweep.version}: sweep {sweep.id}, {sweep.name}: {_count(sweep.cells)}",
+        f"{_states(counts)}; calibration {', '.join(several[:4]) or 'unknown'}",
+    ]
+    lines = [*tables.comments(about), *table.lines(comment=True)]
+    return lines if shown else [*lines, "# no row"]

@@ -1,0 +1,159 @@
+"""`simreduce sweep` and `simreduce table`, as a user meets them."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import sqlite3
+import sys
+
+import pytest
+
+import simreduce as sr
+
+pytestmark = pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
+OVER = ("--over", "nodes=2,3,4", "--over", "strategy=ring,halving_doubling", "--over", "size=1K,1M")
+
+
+@pytest.fixture
+def db(simreduce, tmp_path):
+    """A database with a sweep of 12 cells, two of which are refused."""
+    path = tmp_path / "some.db"
+    words = *OVER, "--over", "slow=none,gpu3=2", "--workers", "1", "--db", path
+    assert simreduce("sweep", "switch:4", *words).status == 0
+    return path
+
+
+def test_a_sweep_says_what_it_did_and_the_second_time_does_nothing(
+    simreduce, tmp_path, monkeypatch
+):
+    monkeypatch.chdir(tmp_path)
+    first = simreduce("sweep", "switch:4", *OVER)
+    second = simreduce("sweep", "switch:4", *OVER)
+    more = simreduce("sweep", "switch:4", *OVER, "--over", "collective=all_reduce,broadcast")
+
+    assert first.status == second.status == more.status == 0
+    assert "switch-4.db: 12 done\n" in first.out == second.out
+    assert second.err == "simreduce: 12 cells have rows already\n".replace("simreduce: ", "")
+    assert "sweep 2, switch:4: 24 cells\n  switch-4.db: 12 done, 12 refused\n" in more.out
+    assert "ring" in more.out.split("refused: ")[1]
+
+
+def test_a_dry_run_counts(simreduce, tmp_path):
+    found = simreduce("sweep", "dgx1v", "--over", "nodes=1..3", "--over", "nic=ib_edr,ib_hdr",
+                      "--dry-run", "--db", tmp_path / "no.db")  # fmt: skip
+
+    assert found.out == "6 cells, 0 refused, 1 equal to another\n"
+    assert not (tmp_path / "no.db").exists()
+
+
+def test_every_fault_is_said_at_once(simreduce):
+    status, _, err = simreduce(
+        "sweep", "switch:4", "--over", "nodes=8..2", "--over", "size", "--set", "dtype=",
+        "--sample", "sobel:4", "--memory", "1M", "--cluster", "slurn",
+    )  # fmt: skip
+
+    assert status == 2
+    for words in ("--over size: must be KEY=VALUE", "--set dtype=: must be KEY=VALUE",
+                  "over.nodes: '8..2' ends before it begins", "--sample sobel:4: must be",
+                  "--memory: needs at least 67.11 MB", "--cluster: 'slurn' is none"):  # fmt: skip
+        assert f"simreduce: {words}" in err
+    assert simreduce("sweep", "switch:4").err == (
+        "simreduce: switch:4: nothing varies; give --over KEY=VALUES\n"
+    )
+
+
+def test_rows_are_filtered_sorted_grouped_and_pivoted(simreduce, db):
+    def rows(*options):
+        found = simreduce("table", db, "--csv", "-", *options)
+        assert found.status == 0, found.err
+        return list(csv.DictReader(io.StringIO(found.out)))
+
+    every = rows()
+    done = [row for row in every if row["state"] == "done"]
+    assert (len(every), len(done)) == (24, 16)
+    assert rows("--where", "state = 'done'") == done
+    assert {row["reason"].split(" (")[0] for row in every if row["state"] == "refused"} == {
+        "switch:2: no device 'gpu3'", "switch:3: no device 'gpu3'",
+    }  # fmt: skip
+    by_time = rows("--where", "state = 'done'", "--sort", "-seconds")
+    assert [float(row["seconds"]) for row in by_time] == sorted(
+        (float(row["seconds"]) for row in done), reverse=True
+    )
+    for group in rows("--group", "nodes,size"):
+        same = [r for r in done if (r["nodes"], r["size"]) == (group["nodes"], group["size"])]
+        assert int(group["cells"]) == len(same)
+        assert float(group["seconds"]) == min(float(row["seconds"]) for row in same)
+    [best] = (
+        rows("--group", "kind_of", "--where", "0")
+        if False
+        else rows("--group", "state", "--by", "-busbw")
+    )
+    assert float(best["busbw"]) == max(float(row["busbw"]) for row in done)
+    calm = [row for row in done if row["slow"] == "none" and row["size"] == "1024"]
+    pivot = rows("--where", "slow = 'none' AND size = 1024", "--pivot", "nodes,strategy,seconds")
+    assert [(row["nodes"], row["strategy"], row["seconds"]) for row in calm] == [
+        (row["nodes"], strategy, row[strategy])
+        for row in pivot
+        for strategy in ("ring", "halving_doubling")
+    ]
+
+
+def test_the_document_has_every_digit_and_says_where_it_is_from(simreduce, db):
+    document = json.loads(simreduce("table", db, "--json", "--where", "nodes = 4").out)
+    [bench] = sr.bench("switch:4", "ring", "1K").rows
+
+    assert document["command"] == "sweep"
+    assert document["complete"] is True
+    assert document["topology"] == "switch:4"
+    assert document["keys"] == ["nodes", "strategy", "size", "slow"]
+    assert document["states"] == {"done": 16, "refused": 8}
+    assert document["rows"][0]["seconds"] == bench.seconds
+
+
+def test_a_table_for_people_has_units(simreduce, db):
+    out = simreduce("table", db, "--where", "nodes=4 AND slow='none'", "--limit", 1).out
+
+    assert "sweep 1, switch:4: 24 cells\n# 16 done, 8 refused; calibration nominal\n" in out
+    assert "#nodes" in out
+    assert "(ms)" in out
+    assert "(GB/s)" in out
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        (["--where", "nodez = 1"], "no such column: nodez"),
+        (["--sort", "secnds"], "no column 'secnds' (did you mean 'seconds'?)"),
+        (["--group", "node"], "did you mean 'nodes'?"),
+        (["--pivot", "nodes,size"], "must be DOWN,ACROSS,VALUE"),
+        (["--sweep", "7"], "no sweep 7; there are 1"),
+        (["--where", "1); DROP TABLE rows; --"], "--where"),
+        (["--parquet", "x.parquet"], "pyarrow"),
+    ],
+)
+def test_what_a_table_cannot_do_is_said(simreduce, db, options, words, monkeypatch):
+    monkeypatch.setitem(sys.modules, "pyarrow", None)
+    found = simreduce("table", db, *options)
+
+    assert found.status == 2
+    assert words in found.err
+    with sqlite3.connect(db) as file:
+        assert file.execute("SELECT count(*) FROM rows").fetchone() == (24,)
+    file.close()
+
+
+def test_rows_from_python(db, tmp_path):
+    rows = sr.open_sweep(db)
+    again = sr.run_sweep(
+        "switch:4", {"size": ["1K", "1M"], "nodes": "2..4"}, {"strategy": "ring"},
+        db=str(tmp_path / "mine.db"),
+    )  # fmt: skip
+
+    assert repr(again) == "<SweepRows: switch:4: 6 cells over size, nodes>"
+    calm = [r for r in rows.rows if (r["slow"], r["strategy"]) == ("none", "ring")]
+    assert {r["digest"] for r in again.rows} == {r["digest"] for r in calm}
+    assert sorted(r["seconds"] for r in again.rows) == sorted(r["seconds"] for r in calm)
+    assert [r["nodes"] for r in again.best("size")] == [2, 2]
+    assert again.to_dict()["states"] == {"done": 6}

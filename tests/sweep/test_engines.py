@@ -1,0 +1,113 @@
+"""Engines: the same rows anywhere, and cells that end their workers."""
+
+from __future__ import annotations
+
+import os
+import signal
+from functools import partial
+
+import pytest
+
+from simreduce.errors import DeviceError
+from simreduce.sweep import Row, Store, read_question
+from simreduce.sweep.engines import Batches, Here, Processes, engine as engines
+from simreduce.sweep.engines.batches import MOST_DEATHS
+from simreduce.sweep.running import Runner
+from tests.sweep.sweeping import answer, cells_of, expected, plan, rows
+
+pytestmark = pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
+SMALL = plan({"nodes": "2..4", "strategy": "ring,direct,nccl", "size": "1K..1M*32"})
+
+
+def run(engine, cells):
+    try:
+        return {a.cell.digest: a.row for answers in engine.run(cells) for a in answers}
+    finally:
+        engine.close()
+
+
+@pytest.mark.parametrize("engine", [partial(Here, 4 << 30), partial(Processes, 1, 4 << 30),
+                                    partial(Processes, 2, 4 << 30)])  # fmt: skip
+def test_every_engine_gives_the_same_rows_to_the_bit(tmp_path, engine):
+    path = str(tmp_path / "rows.db")
+    answer(path, SMALL, engine)
+
+    assert rows(path) == expected(SMALL)
+
+
+def test_a_cell_that_ends_its_workers_is_listed_and_costs_no_other(monkeypatch):
+    cells = cells_of(SMALL)
+    deadly, evaluate = cells[4].digest, engines.evaluate
+
+    def die_at_one(cell):
+        if cell.digest == deadly:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return evaluate(cell)
+
+    monkeypatch.setattr(engines, "evaluate", die_at_one)
+    found = run(Processes(2, 4 << 30), cells)
+
+    assert found[deadly] == Row(
+        state="killed", reason=f"{MOST_DEATHS} workers ended at it: killed by SIGKILL"
+    )
+    assert {digest: row for digest, row in found.items() if digest != deadly} == {
+        cell.digest: evaluate(cell) for cell in cells if cell.digest != deadly
+    }
+
+
+def test_workers_that_end_at_once_are_not_started_for_ever(monkeypatch):
+    monkeypatch.setattr(engines, "evaluate", lambda _: os._exit(3))
+    with pytest.raises(DeviceError, match="ended one after another: exit status 3"):
+        run(Processes(2, 4 << 30), cells_of(SMALL))
+
+
+def test_a_fault_of_simreduce_is_a_row_and_no_end(monkeypatch):
+    def fail(cell):
+        raise RuntimeError(f"of {cell.kind}")
+
+    monkeypatch.setattr(engines, "evaluate", fail)
+    found = run(Here(4 << 30), cells_of(SMALL)[:2])
+
+    assert {row.reason for row in found.values()} == {
+        "a fault of simreduce: RuntimeError: of bench"
+    }
+
+
+def test_what_takes_more_memory_than_a_worker_has_is_refused(monkeypatch):
+    cell = read_question("switch:4").cell({})
+    monkeypatch.setattr(
+        engines, "evaluate", lambda _: Row(state="done", nbytes=len(bytearray(600 << 20)))
+    )
+    [roomy] = run(Processes(1, 1 << 30), [cell]).values()
+    [tight] = run(Processes(1, 200 << 20), [cell]).values()
+
+    assert roomy.state == "done"
+    assert "MemoryError" in tight.reason
+
+
+def test_a_batch_is_of_one_machine_and_every_cell_is_handed_out_once():
+    cells = cells_of(SMALL)
+    batches, seen = Batches(cells, 4), []
+    while batch := batches.take(len(seen) % 3, 3):
+        assert len({cell.machine for cell in batch}) == 1
+        assert len(batch) <= 4
+        seen += batch
+    assert sorted(c.digest for c in seen) == sorted(c.digest for c in cells)
+
+
+def test_workers_start_with_cells_of_different_machines():
+    batches = Batches(cells_of(SMALL), 4)
+
+    assert len({batches.take(worker, 3)[0].machine for worker in "abc"}) == 3
+
+
+def test_a_runner_computes_equal_cells_once_and_only_what_is_missing(tmp_path):
+    cells = cells_of(SMALL)[:3]
+    with Store.open(str(tmp_path / "rows.db"), write=True) as store:
+        with Runner(store, workers=0) as runner:
+            first = runner.rows([*cells, *cells])
+        with Runner(store, workers=0) as runner:
+            assert runner.missing(cells) == []
+            assert runner.rows(cells) == first[:3] == first[3:]
+    with Runner(workers=0) as runner:
+        assert runner.rows(cells) == first[:3]

@@ -1,0 +1,134 @@
+"""Keys of questions, and digests: equal questions are one, and whatever changes an answer is in."""
+
+from __future__ import annotations
+
+import json
+import re
+
+import pytest
+
+from simreduce.errors import InputError
+from simreduce.sweep import Cell, evaluate, read_question, read_specification
+from simreduce.sweep.contents import calibration_digest
+from simreduce.sweep.machines import set_machine
+
+
+@pytest.mark.parametrize(
+    ("text", "settings", "expected"),
+    [
+        ("dgx-a100", {"nodes": 4}, ("dgx-a100x4", {})),
+        ("dgx-a100", {"nodes": 1, "fabric": "fat_tree"}, ("dgx-a100", {})),
+        ("dgx-a100x4,nic=ib_hdr", {"machine": "p4d"}, ("p4dx4,nic=ib_hdr", {})),
+        ("dgx-a100x4,fabric=fat_tree,oversubscription=2", {"fabric": "rail_optimised"},
+         ("dgx-a100x4,fabric=rail_optimised", {})),
+        ("dgx-a100x4,fabric=fat_tree", {"oversubscription": 2, "links.nvlink3.bandwidth": "9 GB/s"},
+         ("dgx-a100x4,fabric=fat_tree,oversubscription=2", {"links.nvlink3.bandwidth": "9 GB/s"})),
+        ("switch:8", {"nodes": 16, "bandwidth": "5GB/s"}, ("switch:16,bandwidth=5GB/s", {})),
+        ("dgx-a100x8", {"seed": 3, "equal_cost": "hashed"},
+         ("dgx-a100x8,seed=3,equal_cost=hashed", {})),
+    ],
+)  # fmt: skip
+def test_settings_of_a_machine_go_into_its_text(text, settings, expected):
+    assert set_machine(text, settings) == expected
+
+
+def test_every_fault_of_keys_and_values_is_said_at_once():
+    with pytest.raises(InputError) as error:
+        read_specification(
+            "step-dgx1p-resnet50",
+            {"bach": "1,2", "strategy": "ring,rng", "calibration": "nominl", "method": "zero9"},
+            {"machine": "dgx1w", "nccl.version": "2.18"},
+        ).plan()
+
+    text = str(error.value)
+    for words in ("bach: unknown key (did you mean 'batch'?)", "did you mean 'ring'?",
+                  "did you mean 'nominal'?", "did you mean 'dgx1v'?"):  # fmt: skip
+        assert words in text
+
+
+def test_a_cell_travels_as_json():
+    cell = read_question("step-dgx1p-resnet50").cell({"batch": 32, "slow": "gpu1=1.5"})
+
+    assert Cell(**json.loads(json.dumps(cell.to_json()))) == cell
+
+
+def test_equal_questions_have_one_digest_and_the_words_do_not_matter():
+    question = read_question("dgx-a100")
+    digest = question.cell({"size": "1M", "nodes": 2}).digest
+
+    assert digest == question.cell({"nodes": 2, "size": 1 << 20}).digest
+    assert digest == question.cell({"bytes": "1MiB", "nodes": 2}).digest
+    assert digest != question.cell({"size": "2M", "nodes": 2}).digest
+
+
+FILES = {
+    "machine.toml": ('extends = "dgx1v"\n', '[links.qpi]\nbandwidth = "9 GB/s"\n'),
+    "model.csv": ("name,elements\na,1024\n", "b,4096\n"),
+    "mine.toml": ('[dispatch]\ncopy = "10 us"\n', 'concat = "20 us"\n'),
+    "profile.csv": ("name,forward,backward\na,1 ms,2 ms\n", "b,1 ms,3 ms\n"),
+}
+
+
+@pytest.mark.parametrize("changed", FILES)
+def test_the_content_of_every_file_that_is_named_is_in_the_digest(tmp_path, changed):
+    def digest(folder, name=""):
+        folder.mkdir()
+        for file, (first, more) in FILES.items():
+            (folder / file).write_text(first + (more if file == name else ""))
+        (folder / "it.toml").write_text(
+            'topology = "machine.toml"\nworkload = "model.csv"\ncalibration = "mine.toml"\n'
+            '[step]\nbatch = 1\nprofile = "profile.csv"\n'
+        )
+        cell = read_question(str(folder / "it.toml")).cell({})
+        assert set(cell.contents) == {"topology", "workload", "calibration", "step.profile"}
+        return cell.contents
+
+    one, other = digest(tmp_path / "one"), digest(tmp_path / "two", changed)
+    assert len([key for key in one if one[key] != other[key]]) == 1
+
+
+def test_a_calibration_counts_by_its_constants_not_by_its_words(tmp_path):
+    for name, text in (("a", "# one\n"), ("b", "# two\n"), ("c", "")):
+        cost = "30 us" if name == "c" else "20 us"
+        (tmp_path / f"{name}.toml").write_text(f'{text}[dispatch]\ncopy = "{cost}"\n')
+    digests = [calibration_digest(str(tmp_path / f"{name}.toml")) for name in "abc"]
+
+    assert digests[0] == digests[1] != digests[2]
+
+
+def test_a_cell_of_another_version_is_not_computed():
+    cell = read_question("switch:4").cell({})
+    other = Cell(cell.kind, cell.document, code="0.0.9")
+
+    row = evaluate(other)
+    assert row.state == "failed"
+    assert re.search(r"not 0\.0\.9", row.reason)
+
+
+def test_a_sweep_file_says_what_options_say(tmp_path):
+    file = tmp_path / "mine.toml"
+    file.write_text(
+        'question = "switch:4"\ntitle = "Mine"\nzip = [["nodes", "size"]]\n[set]\ndtype = "half"\n'
+        '[over]\nnodes = [2, "4..8*2"]\nsize = "1K..4K*2"\nstrategy = ["ring", "direct"]\n'
+    )
+    plan = read_specification(str(file), {}, {}).plan()
+
+    assert [tuple(each.settings.values()) for each in plan][:3] == [
+        (2, 1024, "ring"), (2, 1024, "direct"), (4, 2048, "ring"),
+    ]  # fmt: skip
+    assert len(plan) == 6
+    assert all(each.cell.document["dtype"] == "half" for each in plan)
+
+
+def test_every_fault_of_a_sweep_file_is_said_with_its_place(tmp_path):
+    file = tmp_path / "mine.toml"
+    file.write_text(
+        'question = "dgx1w"\nkind = "benhc"\n[over]\nnodes = "8..2"\n[sample]\ncuont = 3\n'
+    )
+    with pytest.raises(InputError) as error:
+        read_specification(str(file), {}, {})
+
+    text = str(error.value)
+    for words in ("kind: unknown", "sample.cuont: unknown key (did you mean 'count'?)",
+                  "over.nodes: '8..2' ends before it begins"):  # fmt: skip
+        assert f"{file}: {words}" in text
