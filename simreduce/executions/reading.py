@@ -5,12 +5,13 @@ from __future__ import annotations
 import json
 import zlib
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from simreduce.errors import quote
 from simreduce.executions import chakra, ddp, nccl_log, profiler
-from simreduce.executions.execution import Execution, ExecutionError
+from simreduce.executions.execution import COLLECTIVE, Execution, ExecutionError
 from simreduce.formats import Faults
 from simreduce.textfiles import reason
 
@@ -30,7 +31,7 @@ def read_executions(
     found = [e for path in paths if (e := faults.attempt("", _read, path, groups or {}))]
     faults.raise_any(ExecutionError)
     if len(found) == 1:
-        return found[0]
+        return _with_lone_rank(found[0])
     nodes = {}
     for path, one in zip(paths, found, strict=True):
         for rank, row in one.nodes.items():
@@ -41,6 +42,13 @@ def read_executions(
     world = max(*(one.world for one in found), *(rank + 1 for rank in nodes))
     notes = dict.fromkeys(note for one in found for note in one.notes)
     return Execution(paths[0], dict(sorted(nodes.items())), world, tuple(notes))
+
+
+def _with_lone_rank(one: Execution) -> Execution:
+    """The run of one file, which says so if its collectives are of one rank."""
+    alone = one.world == 1 and any(node.kind == COLLECTIVE for node in one.nodes[0])
+    words = "a job of one rank: collectives take no time; give every rank's file, or the groups"
+    return replace(one, notes=(*one.notes, words)) if alone else one
 
 
 def _read(path: str, groups: Mapping[str, tuple[int, ...]]) -> Execution:

@@ -21,6 +21,9 @@ MOST_CHANNELS = 32
 MOST_COUNT = 71
 """Limits of `msccl.h`; the chunks of one step are fewer than its MSCCL_MAX_COUNT."""
 
+MOST_CHUNKS = 1 << 16
+"""More are not interpreted: a damaged file shall not fill the memory."""
+
 MOST_BYTES = 1 << 60
 
 COLLECTIVES: Mapping[str, str] = {

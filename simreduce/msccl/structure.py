@@ -9,6 +9,7 @@ from simreduce.msccl.algorithm import (
     MOST_BLOCKS,
     MOST_BLOCKS_PER_CHANNEL,
     MOST_CHANNELS,
+    MOST_CHUNKS,
     MOST_COUNT,
     MOST_STEPS,
     Algorithm,
@@ -55,6 +56,8 @@ def _of_algorithm(algorithm: Algorithm) -> Iterator[str]:
     yield from limit_problems(algorithm)
     if not (algorithm.in_place or algorithm.out_of_place):
         yield "inplace and outofplace are both 0: no call would use it"
+    if algorithm.chunks > MOST_CHUNKS:
+        yield f"nchunksperloop is {algorithm.chunks}; at most {MOST_CHUNKS} can be proved"
     parts = algorithm.collective != "all_reduce"
     if parts and algorithm.chunks % len(algorithm.gpus):
         gpus = plural(len(algorithm.gpus), "GPU")
@@ -101,8 +104,9 @@ def _of_step(gpu: Gpu, block: Block, step: Step, sizes: dict[str, int]) -> Itera
         yield "sends, and its thread block has no send peer"
     if action.receives and block.receive < 0:
         yield "receives, and its thread block has no recv peer"
-    if step.kind != "nop" and not 1 <= step.count <= MOST_COUNT:
-        yield f"cnt {step.count} is not from 1 to {MOST_COUNT}"
+    least = 0 if step.kind == "nop" else 1
+    if not least <= step.count <= MOST_COUNT:
+        yield f"cnt {step.count} is not from {least} to {MOST_COUNT}"
     for place in step.places:
         if place.offset < 0 or place.offset + step.count > sizes[place.buffer]:
             last = place.after(max(step.count, 1) - 1)

@@ -78,6 +78,15 @@ def test_faults_of_nodes(tmp_path, nodes, fault):
         read_executions([t.chakra(tmp_path / "x.0.et", nodes)])
 
 
+def test_one_file_of_a_job_says_that_its_collectives_have_no_partners(tmp_path):
+    """Its groups' ranks are not in the trace; with them, nothing is said."""
+    nodes = [t.node(1, t.COLLECTIVE, comm_type=t.ALL_REDUCE, comm_size=64, pg_name="0")]
+    path = t.chakra(tmp_path / "job.0.et", nodes)
+
+    assert any("a job of one rank" in note for note in read_executions([path]).notes)
+    assert not read_executions([path], {"0": (0, 1)}).notes
+
+
 def test_other_versions_are_refused_by_name(tmp_path):
     """A newer one may mean something else by the same numbers."""
     path = t.chakra(tmp_path / "x.0.et", [t.node(1, t.COMPUTE)], version="0.1.0")

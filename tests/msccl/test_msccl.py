@@ -266,6 +266,12 @@ def test_a_file_is_read_with_every_fault():
         (lambda a: replace(a, channels=40), "40 channels; MSCCL has 32"),
         (lambda a: replace(a, in_place=False), "no call would use it"),
         (lambda a: replace(a, chunks=2), "the buffer has 2 chunks"),
+        (lambda a: replace(a, chunks=10**11), "at most 65536 can be proved"),
+        (
+            lambda a: _with(a, 0, 0, (replace(a.gpus[0].blocks[0].steps[0], kind="nop",
+                                              count=10**11),)),
+            "cnt 100000000000 is not from 0 to 71",
+        ),
         (
             lambda a: _with(a, 0, 0, a.gpus[0].blocks[0].steps * MOST_STEPS),
             "MSCCL has 256",
