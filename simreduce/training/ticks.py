@@ -1,0 +1,76 @@
+"""Horovod's steps as a recurrence: cycles of its background thread, buffers, and one stream.
+
+This is `launcher.Negotiation` without events, where nothing but the stream makes a buffer wait. At
+each whole multiple of the cycle the gradients that every rank has are fused up to the threshold;
+the buffers take their turns on one stream. A step ends when its passes and its buffers have, and
+the update. The next begins then, at another place of its first cycle, so steps are followed until
+two in a row take equal times, as in `simulation`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from statistics import fmean
+
+from simreduce.training.launcher import to_cycle
+from simreduce.training.simulation import MOST_STEPS
+from simreduce.training.step import STRONG, StepJob
+from simreduce.training.summary import steady
+
+Buffers = Callable[[Sequence[int]], Sequence[tuple[int, ...]]]
+"""The buffers of gradients that are ready, by index, in the order in which they became ready."""
+
+
+def can_tick(job: StepJob) -> bool:
+    """Whether the recurrence holds: steps with a barrier that reduce their own gradients, once."""
+    return job.barrier and job.consistency == STRONG and (job.accumulate == 1 or job.no_sync)
+
+
+def tick(
+    job: StepJob,
+    factor: float,
+    cycle: float,
+    buffers: Buffers,
+    seconds: Callable[[tuple[int, ...]], float],
+) -> float:
+    """Seconds of a step whose slowest rank takes `factor` times as long as the profile says, and
+    whose buffers take `seconds`; of steps that never become equal, the mean of the later half.
+    """
+    layers = job.model.layers
+    layer_of = [i for i, layer in enumerate(layers) for _ in layer.gradients]
+    mine = {
+        layer: [i for i in reversed(range(len(layer_of))) if layer_of[i] == layer]
+        for layer in set(layer_of)
+    }
+    begin, times = 0.0, list[float]()
+    while len(times) < MOST_STEPS and not steady(job, times):
+        arrivals, now = _arrivals(job, factor, begin, mine)
+        free, at = 0.0, 0
+        while at < len(arrivals):
+            first = arrivals[at][0]
+            tick_at = first + to_cycle(first, cycle)
+            ready: list[int] = []
+            while at < len(arrivals) and arrivals[at][0] <= tick_at:
+                ready += arrivals[at][1]
+                at += 1
+            for buffer in buffers(ready):
+                free = max(free, tick_at) + seconds(buffer)
+        end = max(now, free) + job.update * factor
+        times.append(end - begin)
+        begin = end
+    return times[-1] if steady(job, times) else fmean(times[len(times) // 2 :])
+
+
+def _arrivals(
+    job: StepJob, factor: float, begin: float, mine: dict[int, list[int]]
+) -> tuple[list[tuple[float, list[int]]], float]:
+    """When the gradients of each layer are ready, and the end of the passes of a step."""
+    profile, now = job.profile, begin + (job.accumulate - 1) * job.profile.seconds * factor
+    for each in profile.forward:
+        now += each * factor
+    found = []
+    for layer in reversed(range(len(job.model.layers))):
+        now += profile.backward[layer] * factor
+        if layer in mine:
+            found.append((now, mine[layer]))
+    return found, now

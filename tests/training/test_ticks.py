@@ -1,0 +1,73 @@
+"""Horovod's cycles as a recurrence, against the simulation of every event."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import given, settings, strategies as st
+
+from simreduce.engine import IDEAL, Disturbance
+from simreduce.plan import Plan
+from simreduce.setup import Setup
+from simreduce.strategy import parse_strategy
+from simreduce.training import Profile, StepJob, method_for_strategy, simulate_step
+from simreduce.training.sharded.recurrence import slowest
+from simreduce.training.ticks import can_tick, tick
+from simreduce.workload import Gradient, Layer, Model
+
+TIMES = st.integers(0, 40).map(lambda n: n * 1e-4)
+
+
+@st.composite
+def jobs(draw: st.DrawFn) -> StepJob:
+    """Up to six layers, some without gradients and some with two."""
+    count = draw(st.integers(1, 6))
+    layers = [
+        Layer(f"l{i}", tuple(Gradient(f"g{i}.{j}", 250 * k) for j, k in enumerate(sizes)))
+        for i, sizes in enumerate(
+            draw(st.lists(st.lists(st.integers(1, 40), max_size=2), min_size=count, max_size=count))
+        )
+    ]
+    if not any(layer.gradients for layer in layers):
+        layers[0] = Layer("l0", (Gradient("g0", 1000),))
+    times = [draw(st.lists(TIMES, min_size=count, max_size=count)) for _ in range(2)]
+    profile = Profile(tuple(times[0]), tuple(times[1]), "drawn")
+    update, passes = draw(st.sampled_from([0.0, 3e-4])), draw(st.integers(1, 2))
+    return StepJob(Model("m", tuple(layers)), profile, 1, update=update, accumulate=passes)
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    jobs(),
+    st.sampled_from([0.0, 1e-4, 1e-3, 2.5e-3]),
+    st.sampled_from([0, 5000, 60_000, 10**9]),
+    st.sampled_from([1.0, 1.3]),
+)
+def test_the_recurrence_is_the_simulation(job, cycle, threshold, slow):
+    """Of buffers that take what they take alone."""
+    setup = Setup("switch:3,bandwidth=50MB/s,latency=10us", IDEAL)
+    setup = setup.but(disturbance=Disturbance(slow={"gpu1": slow}))
+    strategy = parse_strategy(f"nccl+fusion={threshold}")
+    method = method_for_strategy(strategy, job.model.workload, setup.layout, cycle=cycle)
+    known: dict[tuple[int, ...], float] = {}
+
+    def seconds(buffer: tuple[int, ...]) -> float:
+        if buffer not in known:
+            (plan,) = [r.plan for r in method.fusion.reductions(buffer)]
+            assert isinstance(plan, Plan)
+            known[buffer] = setup.simulate(plan).seconds
+        return known[buffer]
+
+    found = tick(job, slowest(job, setup), cycle, method.fusion.buffers, seconds)
+
+    assert can_tick(job)
+    assert found == pytest.approx(simulate_step(job, method, setup).seconds, rel=1e-6)
+
+
+def test_what_it_does_not_say():
+    job = StepJob(Model("m", (Layer("l", (Gradient("g", 9),)),)), Profile((1.0,), (1.0,), "x"), 1)
+
+    assert can_tick(job)
+    assert not can_tick(replace(job, barrier=False))
+    assert not can_tick(replace(job, accumulate=2, no_sync=False))
