@@ -141,10 +141,16 @@ def _searched(found: Tuned) -> str:
     if found.composed:
         calls = units.plural(found.calls, "simulated call")
         points = f"{found.points:,} settings: {units.plural(plans, what)} composed of {calls}"
+    if found.estimated:
+        calls = units.plural(found.calls, "simulated call")
+        points = f"{found.points:,} settings, cycle by cycle, with times between {calls}; "
+        points += f"{units.plural(plans, 'step')} simulated"
     if found.unfit:
         points += f", {found.unfit:,} do not fit"
     if found.stopped:
         return f"{points}, then stopped"
+    if found.estimated:
+        return f"{points}, no other is faster by its estimate"
     if found.spent:
         return f"{points}, then the effort was spent"
     return f"{points}, all others excluded by bounds"

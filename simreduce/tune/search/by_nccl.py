@@ -55,7 +55,6 @@ class Point:
 
     packing: Packing
     told: bool
-    cycle: float | None = None
 
 
 @dataclass(slots=True)
@@ -69,7 +68,6 @@ class NcclSearch:
     scenario: Scenario
     objective: str
     packings: Sequence[Packing]
-    cycles: Sequence[float | None] = (None,)
     told: bool = True
     effort: int = EFFORT
     calls: Calls = field(init=False)
@@ -94,7 +92,7 @@ class NcclSearch:
     def points(self) -> int:
         """How many points the space has, ranges of sizes counted as one for each packing."""
         choices = len(self.calls.choices)
-        return len(self.packings) * len(self.cycles) * (1 + choices + bool(choices))
+        return len(self.packings) * (1 + choices + bool(choices))
 
     @property
     def simulated(self) -> int:
@@ -110,10 +108,9 @@ class NcclSearch:
             if self.calls.choices:
                 self._look(do)
             points = [
-                (self.clock.bound(packing, self._price(told=told)), Point(packing, told, cycle))
+                (self.clock.bound(packing, self._price(told=told)), Point(packing, told))
                 for packing in self.packings
                 for told in ((False, True) if self.calls.choices else (False,))
-                for cycle in self.cycles
             ]
             search(
                 points,
@@ -207,7 +204,7 @@ class NcclSearch:
 
     def _setting(self, point: Point, do: Do) -> Setting:
         rules = self.rules(point.packing, do) if point.told else ()
-        return Setting(f"nccl{point.packing.text}", rules, cycle=point.cycle)
+        return Setting(f"nccl{point.packing.text}", rules)
 
     def rules(self, packing: Packing, do: Do) -> tuple[Rule, ...]:
         """The fastest choice by ranges of sizes for one packing, whose sizes are settled; none if

@@ -20,12 +20,6 @@ _DEEPSPEED = 500_000_000
 _JAX = 30 * MIB
 """`xla_gpu_all_reduce_combine_threshold_bytes`."""
 
-_CYCLES = (1e-3, 2.5e-3, 5e-3)
-"""Seconds of Horovod's cycle that are tried."""
-
-_COARSER = 4
-"""Of the thresholds, one in so many is tried with each cycle: such steps take long to simulate."""
-
 Packers = Callable[[Sequence[Gradient]], list[tuple[str, int]]]
 
 
@@ -39,7 +33,6 @@ class Target:
     default: Callable[[Sequence[Gradient]], str]
     packers: Packers
     half: Packers = lambda _: []
-    cycles: bool = False
 
 
 def _mib(nbytes: int) -> str:
@@ -88,7 +81,7 @@ BY_NCCL: Mapping[str, Target] = {
     for target in (
         Target("nccl", lambda _: "", lambda _: [("", 0)]),
         Target("pytorch", lambda _: "+ddp", _ddp, _half(_ddp)),
-        Target("horovod", lambda _: "+fusion", _threshold, _half(_threshold), cycles=True),
+        Target("horovod", lambda _: "+fusion", _threshold, _half(_threshold)),
         Target("deepspeed", _deepspeed, lambda _: []),
         Target("jax", lambda _: f"+fusion={_JAX}", _threshold),
         Target("any", lambda _: "", _anything, _half(_anything)),
@@ -113,10 +106,9 @@ TARGETS = (
 
 @dataclass(frozen=True, slots=True)
 class NcclSpace:
-    """The packings that a target can be told, its `default` first, and cycles of Horovod."""
+    """The packings that a target can be told, its `default` first."""
 
     packings: tuple[Packing, ...]
-    cycles: tuple[float | None, ...] = (None,)
 
     @property
     def default(self) -> Packing:
@@ -124,7 +116,7 @@ class NcclSpace:
         return self.packings[0]
 
 
-def nccl_space(target: str, scenario: Scenario, objective: str, *, half: bool) -> NcclSpace:
+def nccl_space(target: str, scenario: Scenario, *, half: bool) -> NcclSpace:
     """The space of a target of `BY_NCCL`. For NCCL itself, packings are those of the scenario's own
     strategies: it cannot be told another.
     """
@@ -136,15 +128,10 @@ def nccl_space(target: str, scenario: Scenario, objective: str, *, half: bool) -
     elif target != "deepspeed":  # it has one size of buckets without ZeRO
         texts += chosen.packers(gradients)
         texts += chosen.half(gradients) if half else []
-    cycles: tuple[float | None, ...] = (None,)
-    if chosen.cycles and objective == STEP:
-        assert scenario.step is not None  # noqa: S101 - the caller has looked
-        cycles = (None, *(c for c in _CYCLES if c != scenario.step.cycle))
-        texts = [texts[0], *texts[-1:0:-_COARSER]]
     packings = tuple(distinct(texts, gradients))
     if not packings:
         raise InputError(f"{target}: none of its packings takes these gradients")
-    return NcclSpace(packings, cycles)
+    return NcclSpace(packings)
 
 
 def check_target(name: str) -> str:

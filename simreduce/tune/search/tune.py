@@ -12,7 +12,9 @@ from simreduce.errors import InputError, StrategyError
 from simreduce.scenario import Scenario
 from simreduce.strategy.automatic import select_cross_device_ops
 from simreduce.training.sharded import DDP
+from simreduce.training.ticks import can_tick
 from simreduce.tune.search.best_first import SAME, Tried
+from simreduce.tune.search.by_horovod import HorovodSearch
 from simreduce.tune.search.by_methods import least_fit
 from simreduce.tune.search.by_nccl import EFFORT, NcclSearch, Point
 from simreduce.tune.search.by_plans import PlanSearch, can_be_told, is_right, settings_of
@@ -33,6 +35,8 @@ from simreduce.workers import in_processes
 from simreduce.workload import Workload
 
 Progress = Callable[[int, int], None]
+
+HOROVOD = "horovod"
 
 _CURVE = 13
 """Sizes of buckets around the best that are simulated to show how flat the best is."""
@@ -60,7 +64,9 @@ def tune(
     if objective == STEP:
         misfit = least_fit(scenario, Setting("nccl")).fits is False and len(methods) > 1
     found = None
-    if target in BY_NCCL and DDP in methods:
+    if target == HOROVOD and objective == STEP and not misfit and _in_cycles(reducing):
+        found = _by_horovod(reducing, half, workers, effort, progress)
+    elif target in BY_NCCL and DDP in methods:
         found = _by_nccl(
             reducing, target, objective, half, workers, effort, progress, only_default=misfit
         )
@@ -104,9 +110,9 @@ def _by_nccl(
     default alone, as none fits the memory of a GPU.
     """
     scenario = scenario.but(runtime=NCCL)
-    space = nccl_space(target, scenario, objective, half=half)
+    space = nccl_space(target, scenario, half=half)
     first, told = Setting(f"nccl{space.default.text}"), Point(space.default, told=False)
-    search = NcclSearch(scenario, objective, space.packings, space.cycles, effort=effort)
+    search = NcclSearch(scenario, objective, space.packings, effort=effort)
     search.first(workers, told)
     if search.outcome.best == inf:
         raise StrategyError(f"{first.strategy}: the default has no plan on this machine")
@@ -137,6 +143,46 @@ def _by_nccl(
     if only_default:
         return replace(found, unfit=search.points)
     return found if stopped else replace(found, curve=_curve(search, found, workers))
+
+
+def _in_cycles(scenario: Scenario) -> bool:
+    """Whether a step is one that is followed cycle by cycle."""
+    step = scenario.step
+    return step is not None and step.streams in (None, 1) and can_tick(step.job)
+
+
+def _by_horovod(
+    scenario: Scenario, half: bool, workers: int, effort: int, progress: Progress
+) -> Tuned:
+    """The best threshold and cycle, with what NCCL is told."""
+    scenario = scenario.but(runtime=NCCL)
+    space = nccl_space(HOROVOD, scenario, half=half)
+    search = HorovodSearch(scenario, space.packings, effort)
+    search.first(workers)
+    if search.seconds[search.default] == inf:
+        raise StrategyError(f"{search.default.strategy}: the default has no plan on this machine")
+    stopped = False
+    try:
+        search.run(workers, progress)
+    except KeyboardInterrupt:
+        stopped = True
+    rows, clock = merge(search.seconds), search.inner.clock
+    least = [search.bound, *(row.seconds for row in rows[:1])]
+    return Tuned(
+        scenario=scenario,
+        target=HOROVOD,
+        objective=STEP,
+        rows=rows,
+        default=next(row for row in rows if row.setting == search.default),
+        points=search.points,
+        calls=search.inner.calls.counted,
+        bound=min(least),
+        floor=max(_floor(scenario, half=half), clock.compute) + clock.update,
+        base=clock.compute + clock.update,
+        sureness=sureness_of(scenario, [size.nbytes for size in space.default.calls]),
+        stopped=stopped,
+        estimated=True,
+    )
 
 
 def _by_plans(

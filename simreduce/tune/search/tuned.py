@@ -80,7 +80,8 @@ class Tuned:
     how many single calls were simulated for bounds. No point of the space takes less than
     `bound`; no all-reduce of the machine less than `floor`. `base` is what no setting changes: the
     compute of a step. `stopped` says that Ctrl-C ended it, `spent` that its effort did, `composed`
-    that times are those of single calls put together, as plans are huge.
+    that times are those of single calls put together, as plans are huge, `estimated` that those of
+    settings without a row lie between simulated calls.
     """
 
     scenario: Scenario
@@ -98,6 +99,7 @@ class Tuned:
     stopped: bool = False
     composed: bool = False
     unfit: int = 0
+    estimated: bool = False
     spent: bool = False
 
     @property

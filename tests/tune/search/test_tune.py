@@ -117,7 +117,7 @@ def test_no_single_choice_is_faster_than_the_best(seed):
     scenario = problem(seed, most=20)
     found = tune(scenario, "pytorch")
     draw = Random(seed)  # noqa: S311 - no secret
-    space = nccl_space("pytorch", scenario, "time", half=False)
+    space = nccl_space("pytorch", scenario, half=False)
     choices = decisions(scenario.setup)
     own = [found.best.setting.strategy.removeprefix("nccl"), space.default.text]
     settings = [single(how, text) for how in choices for text in own]
