@@ -5,9 +5,11 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
+import simreduce
 from simreduce.accuracy.chosen import cases_of, chosen_tables
 from simreduce.accuracy.fit import left_out_residuals
 from simreduce.arrays import Floats
@@ -72,6 +74,23 @@ def leave_machines_out() -> Iterator[LeftOut]:
 def _errors(residuals: Floats) -> tuple[float, float]:
     errors = abs(np.expm1(residuals))
     return float(np.median(errors)), float(np.quantile(errors, 0.9))
+
+
+def left_out_document(found: list[LeftOut]) -> dict[str, Any]:
+    """The same as a JSON document."""
+    machines = [
+        {
+            "calibration": each.generation,
+            "machine": each.machine,
+            "cases": each.cases,
+            "median_error": each.with_it[0],
+            "p90_error": each.with_it[1],
+            "median_error_without_it": each.without[0],
+            "p90_error_without_it": each.without[1],
+        }
+        for each in found
+    ]
+    return {"version": simreduce.__version__, "machines": machines}
 
 
 def left_out_lines(found: list[LeftOut]) -> list[str]:

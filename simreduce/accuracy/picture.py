@@ -31,6 +31,6 @@ def draw_points(points: Sequence[Point], calibration: str) -> Plot:
         )
     return draw_multiples(
         panels,
-        "Published (marks) and predicted (lines) busbw of NCCL",
+        "Busbw of NCCL: published (marks), predicted (lines), 80 % intervals (bands)",
         f"calibration {calibration}",
     )

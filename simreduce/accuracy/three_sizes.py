@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
+import simreduce
 from simreduce import units
 from simreduce.accuracy.chosen import make_cases
 from simreduce.accuracy.one_machine import fit_machine
@@ -126,6 +128,25 @@ def three_sizes_lines(found: Sequence[Calibrated]) -> list[str]:
     head = "machines|size|tables|points|median|90 %|calibrated|90 % then|inside|limits|"
     table = Table(columns(head, left="machines|size"), tuple(rows)).lines()
     return [*table, legend, _LEGEND_INSIDE, *_worst_lines(found)]
+
+
+def three_sizes_document(found: Sequence[Calibrated]) -> dict[str, Any]:
+    """Every size as a JSON document."""
+    points = [
+        {
+            "table": each.table.name,
+            "topology": each.table.topology,
+            "collective": each.table.collective,
+            "link": each.link,
+            "size_bytes": each.nbytes,
+            "error_before": each.before,
+            "error_calibrated": each.after,
+            "interval_low": each.low,
+            "interval_high": each.high,
+        }
+        for each in found
+    ]
+    return {"version": simreduce.__version__, "points": points}
 
 
 def _worst_lines(found: Sequence[Calibrated]) -> list[str]:

@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
+from typing import Any, TypeVar
 
 import click
 
 from simreduce.accuracy import accuracy_document, accuracy_lines, draw_points, predict
-from simreduce.accuracy.leave_out import leave_machines_out, left_out_lines
+from simreduce.accuracy.leave_out import leave_machines_out, left_out_document, left_out_lines
 from simreduce.accuracy.predict import copies_of
-from simreduce.accuracy.three_sizes import calibrate_on_three, three_sizes_lines
+from simreduce.accuracy.three_sizes import (
+    calibrate_on_three,
+    three_sizes_document,
+    three_sizes_lines,
+)
 from simreduce.calibrate import load_calibration
 from simreduce.cli.group import LazyGroup, command
 from simreduce.cli.options import (
@@ -31,6 +37,7 @@ _CHAPTERS = {
     "throughput": ("simreduce_validate.throughput:throughput", "Training on a DGX-1, TensorFlow."),
     "p2p": ("simreduce_validate.p2p:p2p", "Copies between GPUs."),
 }
+T = TypeVar("T")
 PARTS = ("held", "fit", "all")
 
 
@@ -103,13 +110,14 @@ def nccl(
     if leave_one_out:
         with Progress("fitting without each machine"):
             left_out = list(leave_machines_out())
-        click.echo("\n".join(left_out_lines(left_out)))
+        _echo(left_out, left_out_lines, left_out_document, as_json=as_json)
         return 0
     workers = workers or os.cpu_count() or 1
     if three_sizes:
         calibrated = calibrate_on_three(chosen, workers)
         fitted, complete = until_stopped(calibrated, len(chosen), "calibrated on {} of {} tables")
-        click.echo("\n".join(three_sizes_lines([each for one in fitted for each in one])))
+        sizes = [each for one in fitted for each in one]
+        _echo(sizes, three_sizes_lines, three_sizes_document, as_json=as_json)
         return 0 if complete else 130
     coming = predict(chosen, constants, workers)
     found, complete = until_stopped(coming, len(chosen), "predicted {} of {} tables")
@@ -125,6 +133,19 @@ def nccl(
     if svg is not None or png is not None:
         write_plot(draw_points(points, name), svg, png)
     return 0 if complete else 130
+
+
+def _echo(
+    found: list[T],
+    lines: Callable[[list[T]], list[str]],
+    document: Callable[[list[T]], dict[str, Any]],
+    *,
+    as_json: bool,
+) -> None:
+    if as_json:
+        echo_json(document(found))
+    else:
+        click.echo("\n".join(lines(found)))
 
 
 def _chosen(tables: str, only: tuple[str, ...], most_machines: int) -> list[PublishedTable]:

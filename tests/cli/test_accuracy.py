@@ -32,6 +32,16 @@ def test_one_machine(simreduce):
     assert all(point["predicted_s"] for point in document["points"])
 
 
+def test_three_sizes_as_json(simreduce):
+    result = simreduce(
+        "accuracy", "--three-sizes", "--only", "bessemer", "--json", "--workers", "1"
+    )
+    points = json.loads(result.out)["points"]
+
+    assert len(points) == 22  # of 25 sizes
+    assert all(point["interval_low"] <= 1 <= point["interval_high"] for point in points)
+
+
 def test_every_chapter_prints_its_table(simreduce):
     for chapter, head in (("step", "copy_to_cpu"), ("p2p", "dgx1-p100")):
         result = simreduce("accuracy", chapter)
