@@ -1,7 +1,7 @@
 """Pictures of machines, rings and trees: pure functions to a `Drawing`, written as SVG or PNG."""
 
 from simreduce.pictures.patterns import Panel, patterns_picture
-from simreduce.pictures.picture import machine_picture
+from simreduce.pictures.picture import heat_picture, machine_picture
 from simreduce.pictures.png import check_png, to_png
 from simreduce.pictures.shapes import Drawing
 from simreduce.pictures.svg import to_svg
@@ -10,6 +10,7 @@ __all__ = [
     "Drawing",
     "Panel",
     "check_png",
+    "heat_picture",
     "machine_picture",
     "patterns_picture",
     "to_png",

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import networkx as nx
 
 from simreduce.pictures.blocks import Block, common_prefix, machine_name, make_block, wire_graph
 from simreduce.pictures.fabric import draw_network
 from simreduce.pictures.grid import draw_torus, torus_grid
+from simreduce.pictures.heat import colour_loads, draw_scale
 from simreduce.pictures.key import draw_key
 from simreduce.pictures.machine import MOST, draw_machine
 from simreduce.pictures.scene import LinkPair, link_pairs
@@ -24,8 +25,37 @@ _MOST_KINDS = 6
 
 def machine_picture(topology: Topology) -> Drawing:
     """The picture of a topology of any size; one of several equal parts stands for all."""
+    wires, classes = _wires(topology)
+    key = draw_key(topology, wires, classes)
+    return _page([_draw_head(topology), _draw_nodes(topology, wires, classes), key])
+
+
+def heat_picture(topology: Topology, loads: Mapping[str, float]) -> Drawing:
+    """The picture of a machine under load.
+
+    `loads` says for which part of the time, 0 to 1, each link and memory is busy, by the names that
+    results have. Of the parts that one stands for, the busiest counts.
+    """
+    nodes = _draw_nodes(topology, *_wires(topology))
+    return _page([colour_loads(nodes, loads), draw_scale()])
+
+
+def _wires(topology: Topology) -> tuple[list[LinkPair], list[str]]:
+    """The wires of a machine and their classes."""
     wires = link_pairs(topology)
-    classes = list(dict.fromkeys(cable.there.link_class for cable in wires))
+    return wires, list(dict.fromkeys(cable.there.link_class for cable in wires))
+
+
+def _page(parts: Sequence[Drawing]) -> Drawing:
+    """The parts below each other, with a margin."""
+    inner = stack(parts, _GAP)
+    width = max(inner.width, _NARROWEST) + 2 * _MARGIN
+    shapes = tuple(shift(shape, _MARGIN, _MARGIN) for shape in inner.shapes)
+    return Drawing(width, inner.height + 2 * _MARGIN, shapes)
+
+
+def _draw_nodes(topology: Topology, wires: Sequence[LinkPair], classes: Sequence[str]) -> Drawing:
+    """Network and machines, without a head and a key."""
     nodes = tuple(topology.nodes.values())
     torus = torus_grid(topology, wires)
     if torus is None:
@@ -38,11 +68,7 @@ def machine_picture(topology: Topology) -> Drawing:
         drawings += _draw_details(
             [host for hosts in torus.hosts for host in hosts], wires, classes, ""
         )
-    views = stack(drawings, _GAP, centred=True)
-    inner = stack([_draw_head(topology), views, draw_key(topology, wires, classes)], _GAP)
-    width = max(inner.width, _NARROWEST) + 2 * _MARGIN
-    shapes = tuple(shift(shape, _MARGIN, _MARGIN) for shape in inner.shapes)
-    return Drawing(width, inner.height + 2 * _MARGIN, shapes)
+    return stack(drawings, _GAP, centred=True)
 
 
 def _draw_head(topology: Topology) -> Drawing:

@@ -76,13 +76,15 @@ class Text:
 class Mark:
     """Shapes that stand for something: an SVG group. Browsers show its `title` under the pointer.
 
-    `kind` is the class of the group; `count` is the number of nodes or links that it stands for.
+    `kind` is the class of the group; `count` is the number of nodes or links that it stands for,
+    and `resources` are the names that results give to these: `gpu0>gpu1 nvlink2`, `gpu0 memory`.
     """
 
     shapes: tuple[Shape, ...]
     title: str = ""
     kind: str = ""
     count: int = 0
+    resources: tuple[str, ...] = ()
 
 
 Shape = Rect | Circle | Line | Polygon | Text | Mark

@@ -105,7 +105,8 @@ def _box(item: Item, place: Place) -> Mark:
     shapes.append(Text(place.x, middle, item.label, 11, "middle"))
     if item.note:
         shapes.append(Text(place.x, middle + 13, item.note, 9, "middle", FAINT))
-    return Mark(tuple(shapes), item.title, f"node {item.kind}", len(item.nodes))
+    memories = tuple(f"{node.name} memory" for node in item.nodes)
+    return Mark(tuple(shapes), item.title, f"node {item.kind}", len(item.nodes), memories)
 
 
 def _line(bundle: Bundle, points: Sequence[Point], classes: Sequence[str]) -> Mark:
@@ -114,7 +115,9 @@ def _line(bundle: Bundle, points: Sequence[Point], classes: Sequence[str]) -> Ma
     shape = Line(
         tuple(points), colour(link_class), stroke(bundle.bandwidth), dashes(link_class, classes)
     )
-    return Mark((shape,), bundle.title, "link", len(bundle.cables))
+    ways = [way for cable in bundle.cables for way in (cable.there, cable.back) if way]
+    names = tuple(f"{way.name} {way.link_class}" for way in ways)
+    return Mark((shape,), bundle.title, "link", len(bundle.cables), names)
 
 
 def _counts(

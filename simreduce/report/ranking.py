@@ -9,6 +9,7 @@ from typing import Any
 from simreduce import tables, units
 from simreduce.report.heads import (
     document_head,
+    factor_of,
     header,
     refused_keys,
     refused_lines,
@@ -230,6 +231,7 @@ def ranking_document(ranking: Ranking) -> dict[str, Any]:
             for target in ("tf_cnn_benchmarks", "tensorflow")
         },
         "recommended": ranking.recommended.strategy.text if ranking.recommended else None,
+        "factor": factor_of(s),
     }
 
 

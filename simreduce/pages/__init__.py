@@ -1,0 +1,19 @@
+"""Reports as one HTML file that needs nothing else: pure functions of documents."""
+
+from simreduce.pages.documents import read_document
+from simreduce.pages.html import check_pages, page_html
+from simreduce.pages.kinds import KINDS, Beside, make_page
+from simreduce.pages.timeline import Timeline, timeline_of_events
+from simreduce.pages.values import Page
+
+__all__ = [
+    "KINDS",
+    "Beside",
+    "Page",
+    "Timeline",
+    "check_pages",
+    "make_page",
+    "page_html",
+    "read_document",
+    "timeline_of_events",
+]

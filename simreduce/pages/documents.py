@@ -1,0 +1,93 @@
+"""Reads the documents that a page is made of."""
+
+from __future__ import annotations
+
+import json
+import statistics
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from simreduce.errors import InputError
+
+Document = Mapping[str, Any]
+
+
+def read_document(text: str, place: str) -> Document:
+    """What `--json` printed, or the file that `simreduce validate --out` kept, line by line."""
+    try:
+        found = json.loads(text, parse_constant=_refuse)
+    except RecursionError:
+        raise InputError(f"{place}: is too deep for a document of simreduce") from None
+    except ValueError as error:
+        lines = [_line(line) for line in text.splitlines() if line.strip()]
+        if len(lines) > 1 and all(lines):
+            return _of_records([line for line in lines if line], place)
+        raise InputError(f"{place}: is no JSON document: {error}") from None
+    if isinstance(found, dict) and found.get("record") == "run":
+        return _of_records([found], place)
+    if not isinstance(found, dict):
+        raise InputError(f"{place}: is no document of simreduce: it must be a JSON object")
+    return found
+
+
+def _refuse(name: str) -> float:
+    raise ValueError(f"{name} is no number of JSON")
+
+
+def _line(text: str) -> dict[str, Any] | None:
+    try:
+        found = json.loads(text)
+    except (ValueError, RecursionError):
+        return None
+    return found if isinstance(found, dict) else None
+
+
+def _of_records(lines: Sequence[Document], place: str) -> Document:
+    """The records of a validation as its document; a candidate without samples has no row."""
+    try:
+        return _document(lines)
+    except (KeyError, TypeError, IndexError, ValueError) as error:
+        raise InputError(
+            f"{place}: is no file of simreduce validate --out: {error!r}"
+        ) from None
+
+
+def _document(lines: Sequence[Document]) -> Document:
+    run = lines[0]
+    provenance = run["provenance"]
+    samples: dict[int, list[float]] = {}
+    wrong: dict[int, list[str]] = {}
+    candidates = [line for line in lines if line["record"] == "candidate"]
+    for line in lines:
+        if line["record"] == "sample":
+            samples.setdefault(line["id"], []).append(float(line["us"]))
+        elif line["record"] == "checked":
+            wrong[line["id"]] = list(line["faults"])
+    rows = []
+    for line in candidates:
+        mine = samples.get(line["id"])
+        if not mine or line["then_us"] is not None:  # or a control
+            continue
+        rows.append(
+            {
+                "size_bytes": line["size_bytes"],
+                "algorithm": line["algorithm"],
+                "time_us": statistics.median(mine),
+                "low_us": min(mine),
+                "high_us": max(mine),
+                "predicted_time_us": line["predicted_us"],
+                "wrong": len(wrong.get(line["id"], [])),
+            }
+        )
+    return {
+        "command": "validate",
+        "version": str(provenance.get("simreduce", "")),
+        "topology": str(provenance.get("topology", "")),
+        "ranks": int(provenance.get("ranks", 0)),
+        "backend": str(provenance.get("backend", "")),
+        "route": str(provenance.get("route", "")),
+        "runtime": str(provenance.get("runtime", "")),
+        "calibration": str(provenance.get("calibration", "")),
+        "provenance": provenance,
+        "rows": rows,
+    }

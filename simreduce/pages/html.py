@@ -1,0 +1,104 @@
+"""Writes a page as one HTML file. Equal pages give equal bytes.
+
+Templates escape every text. The policy in the file's head admits the scripts and styles of the file
+alone, by their digests, and no connection at all.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from base64 import b64encode
+from collections.abc import Callable
+from functools import cache
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+from simreduce.errors import InputError
+from simreduce.pages.values import Chart, Code, Page, Paragraph, Picture, Rows
+from simreduce.pictures import to_svg
+from simreduce.version import __version__
+
+_STATIC = Path(__file__).parent / "static"
+_LICENCES = ("NOTICE", "LICENSE", "LICENSE-d3")
+_BLOCKS = {Paragraph: "paragraph", Code: "code", Rows: "rows", Picture: "picture", Chart: "chart"}
+
+
+def check_pages() -> None:
+    """Raises InputError unless the library that fills the template is installed."""
+    try:
+        import_module("jinja2")
+    except ImportError:
+        raise InputError("a report needs jinja2: pip install 'simreduce[report]'") from None
+
+
+def page_html(page: Page) -> str:
+    """The page as HTML."""
+    check_pages()
+    charts = [b for s in page.sections for b in s.blocks if isinstance(b, Chart)]
+    numbers = {id(chart): i for i, chart in enumerate(charts)}
+    scripts = [_static("echarts.min.js"), _static("page.js")] if charts else []
+    style = _static("page.css")
+    return str(
+        _template().render(
+            page=page,
+            version=__version__,
+            policy=_policy(scripts, style),
+            style=style,
+            scripts=scripts,
+            data=_json([{"kind": chart.kind, **chart.data} for chart in charts]),
+            number_of=lambda chart: numbers[id(chart)],
+            licences=[_static(f"echarts-{name}.txt") for name in _LICENCES],
+        )
+    )
+
+
+def _policy(scripts: list[str], style: str) -> str:
+    """What the browser may do with the page: run and apply what stands in it."""
+    own = " ".join(map(_digest, scripts)) or "'none'"
+    return (
+        f"default-src 'none'; script-src {own}; style-src {_digest(style)}; img-src data:; "
+        "base-uri 'none'; form-action 'none'"
+    )
+
+
+def _digest(text: str) -> str:
+    return f"'sha256-{b64encode(hashlib.sha256(text.encode()).digest()).decode()}'"
+
+
+def _json(value: Any) -> str:
+    """JSON that can stand in a script element: nothing in it ends the element or begins a
+    comment.
+    """
+    text = json.dumps(value, separators=(",", ":"), allow_nan=False)
+    return text.replace("&", "\\u0026").replace("<", "\\u003c").replace(">", "\\u003e")
+
+
+def _breakable(text: str, escape: Callable[[str], Any]) -> Any:
+    """The text escaped, with places where a long name may go on in the next line."""
+    parts = re.split(r"(?<=[+,/=_:>])(?=\w)", text)
+    return type(escape(""))("<wbr>").join(escape(part) for part in parts)
+
+
+@cache
+def _static(name: str) -> str:
+    return (_STATIC / name).read_text("utf-8")
+
+
+@cache
+def _template() -> Any:
+    import jinja2  # noqa: PLC0415 - an extra
+
+    place = jinja2.Environment(
+        autoescape=True,
+        loader=jinja2.FileSystemLoader(_STATIC),
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    place.filters["block"] = lambda block: _BLOCKS[type(block)]
+    place.filters["svg"] = to_svg
+    place.filters["words"] = lambda text: _breakable(text, jinja2.filters.escape)
+    return place.get_template("page.html")

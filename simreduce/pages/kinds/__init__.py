@@ -1,0 +1,45 @@
+"""One module per kind of document: what a page says of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from simreduce.errors import InputError, did_you_mean, quote
+from simreduce.pages.kinds.beside import Beside
+from simreduce.pages.kinds.bench import bench_page
+from simreduce.pages.kinds.explain import explain_page
+from simreduce.pages.kinds.run import run_page
+from simreduce.pages.kinds.step import step_page
+from simreduce.pages.kinds.tune import tune_page
+from simreduce.pages.kinds.validate import validate_page
+from simreduce.pages.values import Page
+
+Document = Mapping[str, Any]
+
+KINDS: Mapping[str, Callable[[Document, Beside], Page]] = {
+    "run": run_page,
+    "step": step_page,
+    "bench": bench_page,
+    "explain": explain_page,
+    "tune": tune_page,
+    "validate": validate_page,
+}
+"""Pages by the `command` of a document that `--json` prints."""
+
+__all__ = ["KINDS", "Beside", "make_page"]
+
+
+def make_page(document: Document, beside: Beside, place: str = "the document") -> Page:
+    """The page of a document. InputError if there is none for its kind, or it lacks a key."""
+    kind = document.get("command")
+    if not isinstance(kind, str) or kind not in KINDS:
+        said = "has no key command" if kind is None else f"command is {quote(str(kind))}"
+        near = did_you_mean(str(kind), KINDS) if kind is not None else ""
+        raise InputError(f"{place}: {said}{near}; a report takes the --json of {', '.join(KINDS)}")
+    try:
+        return KINDS[kind](document, beside)
+    except KeyError as error:
+        raise InputError(f"{place}: lacks the key {error.args[0]!r} of simreduce {kind} --json") from None
+    except (TypeError, AttributeError, ValueError, IndexError) as error:
+        raise InputError(f"{place}: is no document of simreduce {kind} --json: {error}") from None

@@ -1,0 +1,97 @@
+"""What runs today unless somebody says otherwise, and how sure a comparison with it is."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+Document = Mapping[str, Any]
+
+_CHOOSERS = {
+    "mirrored_strategy": "TensorFlow's MirroredStrategy",
+    "select_cross_device_ops": "TensorFlow's choice of cross-device ops",
+    "multi_worker": "TensorFlow's MultiWorkerMirroredStrategy",
+}
+_FRAMEWORKS = {"nccl+ddp": "PyTorch's DDP", "nccl": "NCCL, a call for each gradient"}
+
+
+@dataclass(frozen=True, slots=True)
+class Default:
+    """A row of a ranking that runs unless told otherwise, and who runs it."""
+
+    who: str
+    strategy: str
+    time_us: float
+    runtime: str
+
+
+def defaults(rows: Sequence[Document], time: str = "time_us") -> list[Default]:
+    """Today's defaults among the rows, the one to compare with first."""
+    found: list[Default] = []
+    for name, who in _CHOOSERS.items():
+        found += [Default(who, *_figures(row, time)) for row in rows if name in _chosen_by(row)]
+    for strategy, who in _FRAMEWORKS.items():
+        found += [Default(who, *_figures(row, time)) for row in rows if strategy in _names(row)]
+    return found
+
+
+def _figures(row: Document, time: str) -> tuple[str, float, str]:
+    return row["strategy"], row[time], row["runtime"]
+
+
+def _chosen_by(row: Document) -> list[str]:
+    return [rule for each in (row, *_also(row)) for rule in each.get("chosen_by", ())]
+
+
+def _names(row: Document) -> list[str]:
+    return [row["strategy"], *(each["strategy"] for each in _also(row))]
+
+
+def _also(row: Document) -> list[Document]:
+    """Other names of the plan; those of steps are plain text."""
+    return [each if isinstance(each, Mapping) else {"strategy": each} for each in row.get("also", ())]
+
+
+def times_as_fast(best: float, other: float) -> str:
+    """`1.17 times as fast`."""
+    return f"{other / best:.2f} times as fast" if best else "as fast"
+
+
+def told_apart(best: float, other: float, factor: float | None) -> bool | None:
+    """Whether two predictions differ by more than the error of their ratio; None if that is not
+    known. The ratio of two predictions whose errors are independent, each within `factor`, is
+    within exp(sqrt(2) log factor).
+    """
+    if factor is None:
+        return None
+    return other > best * math.exp(math.sqrt(2) * math.log(factor))
+
+
+def sure_words(factor: float | None, calibration: str, apart: bool | None) -> str:
+    """How sure an answer is, in a sentence or two."""
+    if factor is None:
+        return (
+            "How sure: no published timings say how far off these predictions are. They rest on the "
+            f"calibration {calibration}; measure before you spend money on them."
+        )
+    within = f"How sure: with 80 % a time is within a factor of {factor:.2f} of what is predicted."
+    if apart is None:
+        return within
+    if apart:
+        return f"{within} The gap to today's default is larger than that error explains."
+    return (
+        f"{within} The gap to today's default is smaller than that error: measure both before you "
+        "change anything."
+    )
+
+
+def sure_fact(factor: float | None, apart: bool | None) -> tuple[str, str]:
+    """The same in a few words and a sentence."""
+    if factor is None:
+        return "not known", "There are no published timings to compare these predictions with."
+    about = "80 % of published times are that near to predictions."
+    if apart is not None:
+        about += " Told apart from today's default." if apart else " Not told apart from today's default."
+    return f"within a factor of {factor:.2f}", about

@@ -1,0 +1,192 @@
+"""The page of a training step."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from simreduce import tables, units
+from simreduce.pages.kinds.beside import Beside
+from simreduce.pages.kinds.defaults import Default, defaults, sure_fact, sure_words, times_as_fast, told_apart
+from simreduce.pages.kinds.sections import (
+    calibration_section,
+    help_section,
+    limit_fact,
+    machine_section,
+    nic_fact,
+    path_section,
+    repeat_section,
+    sizes_section,
+    timeline_section,
+    us,
+)
+from simreduce.pages.values import Block, Chart, Fact, Page, Rows, Section
+from simreduce.tables import Table
+
+Document = Mapping[str, Any]
+
+
+def step_page(document: Document, beside: Beside) -> Page:
+    """The page of `simreduce step --json`. ValueError for the document of a scenario with
+    `[replicas]`.
+    """
+    if "candidates" not in document:
+        raise ValueError("it is of a scenario with [replicas], for which there is no report yet")
+    rows = document["candidates"]
+    today = defaults(rows, "step_time_us")
+    factor = beside.factor if beside.factor is not None else document.get("factor")
+    known = factor if document["runtime"] == "nccl" else None
+    ranks = units.plural(document["ranks"], "GPU")
+    name = document["strategy"]
+    samples = f"{document['images_per_second']:,.0f} samples/s"
+    fixed = document["compute_us"] + document["update_us"] + document["launch_us"]
+    apart = None
+    if today and today[0].strategy != name:
+        apart = told_apart(document["step_time_us"] - fixed, today[0].time_us - fixed, known)
+    reductions = "The same reductions by themselves, with every gradient there from the start."
+    sections = [
+        _methods(document, today),
+        *_buckets(document),
+        *timeline_section(beside, "What computes and what moves during one step."),
+        *_alone(machine_section(beside, document), reductions),
+        *_alone(path_section(beside), reductions),
+        *_alone(help_section(beside), reductions),
+        *sizes_section(beside),
+        *calibration_section(beside, document),
+        *repeat_section(beside, document, [("compute", document["compute_source"])]),
+    ]
+    return Page(
+        title=f"{document['workload']} on {document['topology']}: the training step",
+        about=f"{document['workload']}, {units.format_size(document['size_bytes'])} of gradients, "
+        f"batch {document['batch']} a GPU, {ranks} of {document['topology']}. "
+        f"{units.plural(len(rows), 'method')} simulated.",
+        answer=_answer(document, today, samples),
+        sure=sure_words(known, document["calibration"], apart)
+        + f" The compute is given: {document['compute_source']}.",
+        facts=tuple(_facts(document, beside, today, known, apart)),
+        sections=tuple(sections),
+    )
+
+
+def _alone(sections: Iterable[Section], words: str) -> Iterable[Section]:
+    from simreduce.pages.values import Paragraph
+
+    for each in sections:
+        yield Section(each.key, each.title, (Paragraph(words), *each.blocks))
+
+
+def _answer(document: Document, today: list[Default], samples: str) -> str:
+    took = f"a step takes {us(document['step_time_us'])}, {samples}"
+    name = document["strategy"]
+    if not today:
+        return f"Run {name}: {took}."
+    first = today[0]
+    if first.strategy == name:
+        return f"Keep what runs today, {name}: {took}."
+    ratio = times_as_fast(document["step_time_us"], first.time_us)
+    return f"Run {name}: {took}, {ratio} as {first.who} today ({first.strategy}, {us(first.time_us)})."
+
+
+def _facts(
+    document: Document, beside: Beside, today: list[Default], known: float | None, apart: bool | None
+) -> Iterable[Fact]:
+    name = document["strategy"]
+    yield Fact(
+        "What should I run?", name,
+        f"{us(document['step_time_us'])} a step, {document['scaling_efficiency']:.1%} of what the "
+        "GPUs do singly.",
+    )  # fmt: skip
+    if today and today[0].strategy != name:
+        yield Fact(
+            "How much faster than today?",
+            times_as_fast(document["step_time_us"], today[0].time_us),
+            f"Today: {today[0].who}, {today[0].strategy}, {us(today[0].time_us)}.",
+        )
+    elif today:
+        yield Fact("How much faster than today?", "it is what runs today", f"{today[0].who}.")
+    else:
+        yield Fact("How much faster than today?", "not compared", "No default of a framework was ranked.")
+    yield Fact("How sure is that?", *sure_fact(known, apart))
+    exposed = document["exposed_us"] / document["step_time_us"]
+    words, more = limit_fact(beside)
+    if exposed < 0.5:
+        compute = document["compute_us"] / document["step_time_us"]
+        alone = f" The reductions by themselves: {words}." if beside.explanation else ""
+        words, more = "compute", (
+            f"{compute:.0%} of the step; {exposed:.1%} is communication that it does not hide.{alone}"
+        )
+    yield Fact("What limits it?", words, more)
+    words, more = nic_fact(beside)
+    if beside.explanation is not None and words.endswith("of the time"):
+        most = f"At most {us(document['exposed_us'])} of a step, as the rest is hidden."
+        words, more = f"{words} of the reductions", f"{more} {most}"
+    yield Fact("What would a second NIC buy?", words, more)
+
+
+def _methods(document: Document, today: list[Default]) -> Section:
+    rows = document["candidates"]
+    mine = today[0].strategy if today else ""
+    data = {
+        "unit": "us",
+        "names": [row["strategy"] for row in rows[:15]],
+        "values": [row["step_time_us"] for row in rows[:15]],
+        "marks": [
+            1 if row["strategy"] == document["strategy"] else 2 if row["strategy"] == mine else 0
+            for row in rows[:15]
+        ],
+    }
+    columns = tables.columns(
+        "#|method|step|exposed|samples/s|efficiency|reductions alone|wrong elements",
+        units="||(ms)|(ms)|||(ms)|", left="method",
+    )  # fmt: skip
+    cells = tuple(
+        (
+            str(row["place"]),
+            row["strategy"],
+            f"{row['step_time_us'] / 1e3:.3f}",
+            f"{row['exposed_us'] / 1e3:.3f}",
+            f"{row['images_per_second']:.1f}",
+            f"{row['scaling_efficiency']:.1%}",
+            f"{row['alone_us'] / 1e3:.3f}",
+            str(row["wrong"]),
+        )
+        for row in rows
+    )
+    parts = [
+        ("compute", document["compute_us"]),
+        ("update", document["update_us"]),
+        ("launch", document["launch_us"]),
+        ("exposed communication", document["exposed_us"]),
+    ]
+    whole = document["step_time_us"]
+    shares = Table(
+        tables.columns("part|time|of the step", units="|(ms)|", left="part"),
+        tuple((name, f"{t / 1e3:.3f}", f"{t / whole:.1%}") for name, t in parts),
+    )
+    stack = {"unit": "us", "parts": [{"name": n, "value": t} for n, t in parts if t > 0]}
+    blocks: tuple[Block, ...] = (
+        Chart("stack", f"Where a step of {document['strategy']} spends its time.", stack, shares, 130),
+        Chart(
+            "bars", "Time of a step by method. Blue: recommended; orange: what runs today.",
+            data, Table(columns, cells), 26 * len(data["names"]) + 46,
+        ),
+    )  # fmt: skip
+    return Section("choice", "What to run", blocks)
+
+
+def _buckets(document: Document) -> Iterable[Section]:
+    buckets = document["buckets"]
+    if not buckets:
+        return
+    columns = tables.columns(
+        "#|collective|gradients|size|ready|start|finish", units="||||(ms)|(ms)|(ms)", left="collective|gradients"
+    )
+    rows = []
+    for i, b in enumerate(buckets, 1):
+        names = b["gradients"]
+        what = names[0] if len(names) == 1 else f"{len(names)}: {names[-1]} to {names[0]}"
+        times = (f"{b[key] / 1e3:.3f}" for key in ("ready_us", "start_us", "finish_us"))
+        kind = b.get("collective", "all_reduce").replace("_", "-")
+        rows.append((str(i), kind, what, units.format_size(b["size_bytes"]), *times))
+    caption = f"What is reduced when: {units.plural(len(rows), 'bucket')}"
+    yield Section("buckets", "Buckets", (Rows(caption, Table(columns, tuple(rows)), folded=len(rows) > 20),))
