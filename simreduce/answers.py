@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from importlib import import_module
 from typing import Any, TypeVar
 
 from simreduce import engine, plots, units
+from simreduce.errors import InputError
+from simreduce.pages.notebook import Picture, cell_html, load_pictures
 from simreduce.plan import Kind
 from simreduce.report.bench import bench_document, bench_rows
 from simreduce.report.heads import runtimes_text
@@ -23,6 +25,9 @@ from simreduce.tune.bench import BenchRow, Stuck
 from simreduce.tune.busbw import busbw
 
 A = TypeVar("A")
+
+_DRAWN = 15
+"""Plans of a ranking that a notebook draws."""
 
 _FRAMES: Mapping[str, Callable[[Any, list[dict[str, Any]]], object]] = {
     "pandas": lambda pandas, rows: pandas.DataFrame(rows),
@@ -73,8 +78,16 @@ class Answer(ABC):
     def __repr__(self) -> str:
         return f"<{type(self).__name__}: {self.headline}>"
 
+    def pictures(self) -> list[Picture]:
+        """What a notebook draws above the table; nothing without matplotlib."""
+        try:
+            plots.check_plot()
+        except InputError:
+            return []
+        return [(self.headline, self.plot().svg())]
+
     def _repr_html_(self) -> str:
-        return self.table().html([self.headline])
+        return cell_html(self.headline, self.table(), self.pictures())
 
 
 class Prediction(Answer, engine.Result):
@@ -108,6 +121,11 @@ class Prediction(Answer, engine.Result):
             "links": [{"name": u.name, "share": u.share, "bytes": u.nbytes} for u in self.links],
             "lanes": [{"name": u.name, "share": u.share} for u in self.lanes],
         }
+
+    def pictures(self) -> list[Picture]:
+        """The machine, with each link in the colour of its load."""
+        loads = {use.name: use.share for use in self.links}
+        return load_pictures(self.topology, self.topology_digest, loads)
 
     def records(self) -> list[dict[str, Any]]:
         """A row per op of the plan."""
@@ -176,6 +194,13 @@ class Ranking(Answer, rank.Ranking):
             [(c.strategy.text, c.seconds) for c in self.candidates], self.headline, self.subtitle
         )
 
+    def pictures(self) -> list[Picture]:
+        """The first plans as bars."""
+        return replace(self, candidates=self.candidates[:_DRAWN])._all_pictures()
+
+    def _all_pictures(self) -> list[Picture]:
+        return super().pictures()
+
 
 class StepRanking(Answer, steps.StepRanking):
     """Methods by the training step around them: a `tune.steps.StepRanking` that shows itself."""
@@ -215,6 +240,11 @@ class StepRanking(Answer, steps.StepRanking):
     def timeline(self) -> plots.Plot:
         """What computes and what moves during the fastest step."""
         return plots.draw_timeline(step_tracks(self.recommended.step), self.headline, self.subtitle)
+
+    def pictures(self) -> list[Picture]:
+        """The methods as bars, and the timeline of the fastest step."""
+        found = super().pictures()
+        return [*found, (f"Timeline: {self.headline}", self.timeline().svg())] if found else []
 
 
 @dataclass(frozen=True, slots=True, repr=False)

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import json
 import platform
 import shlex
 import sys
 from collections.abc import Mapping
+from dataclasses import replace
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
@@ -75,7 +75,10 @@ def report(
 
 def _is_result(text: str) -> bool:
     """Whether a source is a document of --json, not a scenario."""
-    return text == STDOUT or (text.endswith((".json", ".jsonl")) or (exists(text) and not is_scenario(text) and not text.endswith(".toml")))
+    return text == STDOUT or (
+        text.endswith((".json", ".jsonl"))
+        or (exists(text) and not is_scenario(text) and not text.endswith(".toml"))
+    )
 
 
 def _from_results(faults: Faults, sources: tuple[str, ...], output: str) -> int:
@@ -83,14 +86,18 @@ def _from_results(faults: Faults, sources: tuple[str, ...], output: str) -> int:
     for name in context.params:
         used = context.get_parameter_source(name) is ParameterSource.COMMANDLINE
         if used and name not in ("sources", "output"):
-            faults.add(f"--{name.replace('_', '-')}", "a result is not computed again; leave it out")
+            faults.add(
+                f"--{name.replace('_', '-')}", "a result is not computed again; leave it out"
+            )
     documents = [faults.attempt("", _read, text) for text in sources]
     faults.raise_any()
     first, *others = [document for document in documents if document is not None]
     for text, other in zip(sources[1:], others, strict=True):
         for key in ("topology", "topology_digest"):
             if other.get(key) and first.get(key) and other[key] != first[key]:
-                faults.add(text, f"its {key} is {quote(str(other[key]))}, not {quote(str(first[key]))}")
+                faults.add(
+                    text, f"its {key} is {quote(str(other[key]))}, not {quote(str(first[key]))}"
+                )
     extra = {document.get("command"): document for document in others}
     for unused in extra.keys() - {"explain", "bench"}:
         faults.add("", f"a result of {unused} adds nothing to another; give it first")
@@ -99,7 +106,7 @@ def _from_results(faults: Faults, sources: tuple[str, ...], output: str) -> int:
     missing = "The result has no simulated changes; add that of simreduce explain --json."
     beside = Beside(
         machine=machine, calibration=calibration, explanation=extra.get("explain"),
-        sizes=extra.get("bench"), commands=((_ABOUT, _typed()),), missing=missing,
+        sizes=extra.get("bench"), commands=((_ABOUT, (_typed("report"),)),), missing=missing,
     )  # fmt: skip
     page = make_page(first, beside, sources[0])
     write_output(output, [page_html(page)])
@@ -130,39 +137,40 @@ def _from_scenario(
     shared = Beside(
         machine=question.setup.topology,
         calibration=question.setup.calibration,
-        commands=((_ABOUT, _typed()), *_more_commands(text, step="step" in keys)),
         files={path.name: read_text(path, InputError)},
         versions={"Python": platform.python_version(), **_versions()},
     )
     make = report_step if "step" in keys else report_run
     document, beside, complete = make(question, shared, workers)
+    parts = _parts("step" if "step" in keys else "run", beside)
+    beside = replace(beside, commands=((_ABOUT, (_typed("report"),)), (_PARTS, parts)))
     write_output(output, [page_html(make_page(document, beside, text))])
     return 0 if complete else 130
 
 
-_ABOUT = "This report"
+_ABOUT, _PARTS = "This report", "Its parts: the ranking, what limits it, the timeline for Perfetto"
 
 
-def _more_commands(text: str, *, step: bool) -> list[tuple[str, str]]:
+def _parts(first: str, beside: Beside) -> tuple[str, ...]:
     """Commands whose documents the report is made of."""
-    name = shlex.quote(text)
-    return [
-        ("The ranking as a table", f"simreduce {'step' if step else 'run'} {name}"),
-        ("What limits it, in full", f"simreduce explain {name}"),
-        ("The timeline for Perfetto", f"simreduce trace {name}"),
-    ]
+    found = beside.explanation
+    if found is None:
+        return (_typed(first),)
+    algo = shlex.join(["--algo", found["strategy"]])
+    more = (f"{_typed(name, without='algo')} {algo}" for name in ("explain", "trace"))
+    return (_typed(first), *more)
 
 
-def _typed() -> str:
-    """The command as it was typed, but for the name of the file."""
+def _typed(name: str, without: str = "") -> str:
+    """The command `name` with what was typed, but for files to write, processes and `without`."""
     context = click.get_current_context()
-    words = ["simreduce", "report"]
+    words = ["simreduce", name]
     for param in context.command.params:
-        name = param.name or ""
-        used = context.get_parameter_source(name) is ParameterSource.COMMANDLINE
-        if not used or name in ("output", "workers"):
+        key = param.name or ""
+        used = context.get_parameter_source(key) is ParameterSource.COMMANDLINE
+        if not used or key in ("output", "workers", without):
             continue
-        value = context.params[name]
+        value = context.params[key]
         if isinstance(param, click.Argument):
             words += map(str, value)
         elif getattr(param, "is_flag", False):

@@ -13,6 +13,7 @@ from simreduce.cli.question import ask
 from simreduce.engine import Calibration
 from simreduce.errors import InputError
 from simreduce.pages import Beside, timeline_of_events
+from simreduce.pages.notebook import machine_named
 from simreduce.report.bench import bench_document
 from simreduce.report.explain import explanation_document
 from simreduce.report.ranking import preview_lines, ranking_document
@@ -21,7 +22,7 @@ from simreduce.scenario import Scenario
 from simreduce.setup import Setup
 from simreduce.strategy import Strategy, parse_strategy
 from simreduce.textfiles import exists
-from simreduce.topology import Topology, load_topology
+from simreduce.topology import Topology
 from simreduce.trace import step_trace_events, trace_events
 from simreduce.tune.bench import BenchRow, bench
 from simreduce.tune.rank import Candidate, Ranking, Row, rank
@@ -132,20 +133,12 @@ def document_machine(document: Document) -> tuple[Topology | None, Calibration |
     """The machine and the calibration of a document, if simreduce has them under these names and
     the machine is the same. No file of a user is read.
     """
-    machine: Topology | None = None
-    calibration: Calibration | None = None
     name, digest = document.get("topology"), document.get("topology_digest")
-    if isinstance(name, str) and not exists(name):
-        try:
-            machine = load_topology(name)
-        except InputError:
-            machine = None
-        if machine is not None and digest not in (None, machine.digest):
-            machine = None
+    machine = machine_named(name, digest) if isinstance(name, str) else None
     name = document.get("calibration")
-    if isinstance(name, str) and not exists(name):
-        try:
-            calibration = load_calibration(name)
-        except InputError:
-            calibration = None
-    return machine, calibration
+    if not isinstance(name, str) or exists(name):
+        return machine, None
+    try:
+        return machine, load_calibration(name)
+    except InputError:
+        return machine, None

@@ -47,9 +47,7 @@ def _of_records(lines: Sequence[Document], place: str) -> Document:
     try:
         return _document(lines)
     except (KeyError, TypeError, IndexError, ValueError) as error:
-        raise InputError(
-            f"{place}: is no file of simreduce validate --out: {error!r}"
-        ) from None
+        raise InputError(f"{place}: is no file of simreduce validate --out: {error!r}") from None
 
 
 def _document(lines: Sequence[Document]) -> Document:

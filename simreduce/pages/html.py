@@ -10,7 +10,6 @@ import hashlib
 import json
 import re
 from base64 import b64encode
-from collections.abc import Callable
 from functools import cache
 from importlib import import_module
 from pathlib import Path
@@ -76,10 +75,10 @@ def _json(value: Any) -> str:
     return text.replace("&", "\\u0026").replace("<", "\\u003c").replace(">", "\\u003e")
 
 
-def _breakable(text: str, escape: Callable[[str], Any]) -> Any:
+def _breakable(text: str, markup: Any) -> Any:
     """The text escaped, with places where a long name may go on in the next line."""
     parts = re.split(r"(?<=[+,/=_:>])(?=\w)", text)
-    return type(escape(""))("<wbr>").join(escape(part) for part in parts)
+    return markup("<wbr>").join(markup.escape(part) for part in parts)
 
 
 @cache
@@ -90,6 +89,7 @@ def _static(name: str) -> str:
 @cache
 def _template() -> Any:
     import jinja2  # noqa: PLC0415 - an extra
+    import markupsafe  # noqa: PLC0415 - comes with it
 
     place = jinja2.Environment(
         autoescape=True,
@@ -100,5 +100,5 @@ def _template() -> Any:
     )
     place.filters["block"] = lambda block: _BLOCKS[type(block)]
     place.filters["svg"] = to_svg
-    place.filters["words"] = lambda text: _breakable(text, jinja2.filters.escape)
+    place.filters["words"] = lambda text: _breakable(text, markupsafe.Markup)
     return place.get_template("page.html")

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from simreduce import tables, units
 from simreduce.pages.values import Chart
 from simreduce.tables import Table
 
-MOST_BARS = 20_000
+MOST_BARS = 30_000
 """Bars of a page; short ones that stand side by side become one until there are no more."""
 
 _PATH = "critical path"
+_PASSES = ("forward", "backward")
+_FEW = 24
+"""Rows that are shown at once, whatever their groups."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,16 +63,31 @@ def timeline_of_events(
         elif phase == "E" and tid in opened:
             begun = opened.pop(tid)
             process, row = threads[tid]
-            kind = _PATH if begun["args"].get("op") in marked else begun["cat"]
+            kind = _PATH if begun["args"].get("op") in marked else _kind(begun)
             bar = Bar(processes[process], row, begun["ts"], event["ts"], kind, _text(begun))
             rows.setdefault(tid, []).append(bar)
     ordered = [rows[tid] for tid in sorted(rows)]
+    own = [_on_path(row) for row in ordered if not row[0].group.startswith(("links", "lanes"))]
+    ordered = [*filter(None, own), *ordered]
+    if len(ordered) <= _FEW:
+        ordered = [[replace(bar, group="all") for bar in row] for row in ordered]
     whole = max((bar.end for row in ordered for bar in row), default=0.0)
     resolution, found = 0.0, ordered
     while sum(map(len, found)) > most:
         resolution = 2 * resolution or whole / 20_000
-        found = [_join(row, resolution) for row in ordered]
+        found = [row if row[0].group == _PATH else _join(row, resolution) for row in ordered]
     return Timeline(tuple(bar for row in found for bar in row), whole, resolution)
+
+
+def _on_path(row: Sequence[Bar]) -> list[Bar]:
+    """The bars of a row that are on the critical path, as a group of their own."""
+    return [replace(bar, group=_PATH) for bar in row if bar.kind == _PATH]
+
+
+def _kind(event: Mapping[str, Any]) -> str:
+    """`copy`, `add`, `forward`."""
+    word = str(event["name"]).partition(" ")[0]
+    return word if word in _PASSES else str(event["cat"])
 
 
 def _text(event: Mapping[str, Any]) -> str:

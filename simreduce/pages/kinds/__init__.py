@@ -6,8 +6,8 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from simreduce.errors import InputError, did_you_mean, quote
-from simreduce.pages.kinds.beside import Beside
 from simreduce.pages.kinds.bench import bench_page
+from simreduce.pages.kinds.beside import Beside
 from simreduce.pages.kinds.explain import explain_page
 from simreduce.pages.kinds.run import run_page
 from simreduce.pages.kinds.step import step_page
@@ -40,6 +40,8 @@ def make_page(document: Document, beside: Beside, place: str = "the document") -
     try:
         return KINDS[kind](document, beside)
     except KeyError as error:
-        raise InputError(f"{place}: lacks the key {error.args[0]!r} of simreduce {kind} --json") from None
+        raise InputError(
+            f"{place}: lacks the key {error.args[0]!r} of simreduce {kind} --json"
+        ) from None
     except (TypeError, AttributeError, ValueError, IndexError) as error:
         raise InputError(f"{place}: is no document of simreduce {kind} --json: {error}") from None

@@ -7,12 +7,10 @@ from typing import Any
 
 from simreduce import units
 from simreduce.pages.kinds.beside import Beside
-from simreduce.pages.kinds.defaults import sure_fact, times_as_fast
+from simreduce.pages.kinds.defaults import faster_than, sure_fact, sure_words
 from simreduce.pages.kinds.sections import (
     calibration_section,
-    limit_fact,
     machine_section,
-    nic_fact,
     repeat_section,
     sizes_section,
     us,
@@ -28,7 +26,9 @@ def bench_page(document: Document, beside: Beside) -> Page:
     if not rows:
         raise ValueError("it has no rows")
     largest = max(row["size_bytes"] for row in rows)
-    at = sorted((row for row in rows if row["size_bytes"] == largest), key=lambda row: row["time_us"])
+    at = sorted(
+        (row for row in rows if row["size_bytes"] == largest), key=lambda row: row["time_us"]
+    )
     best, factor = at[0], _factor(rows)
     size, collective = units.format_size(largest), document["collective"].replace("_", "-")
     name = best["algorithm"].split("+chunk=")[0]
@@ -38,10 +38,11 @@ def bench_page(document: Document, beside: Beside) -> Page:
     )
     other = next((row for row in at[1:]), None)
     if other is not None:
-        ratio = times_as_fast(best["time_us"], other["time_us"])
-        answer += f", {ratio} as {other['algorithm'].split('+chunk=')[0]}"
+        ratio = faster_than(best["time_us"], other["time_us"])
+        answer += f", {ratio} {other['algorithm'].split('+chunk=')[0]}"
     else:
-        answer = f"At {size}, {name} takes {us(best['time_us'])}: {best['busbw_gb_per_s']:.1f} GB/s of bus bandwidth"
+        rate = f"{best['busbw_gb_per_s']:.1f} GB/s of bus bandwidth"
+        answer = f"At {size}, {name} takes {us(best['time_us'])}: {rate}"
     at_least = best["floor_us"] / best["time_us"] if best["time_us"] else 0.0
     found = Beside(
         machine=beside.machine, calibration=beside.calibration, commands=beside.commands,
@@ -51,23 +52,26 @@ def bench_page(document: Document, beside: Beside) -> Page:
         Fact("Fastest at the largest size", name, f"{us(best['time_us'])} for {size}."),
         Fact("Fastest at each size", *_by_size(rows)),
         Fact("How sure is that?", *sure_fact(factor, None)),
-        Fact("How near the bound?", f"{at_least:.0%}", f"No run of this plan takes less than {us(best['floor_us'])}."),
+        Fact(
+            "How near the bound?",
+            f"{at_least:.0%}",
+            f"No run of this plan takes less than {us(best['floor_us'])}.",
+        ),
         Fact("Busiest link", best["bottleneck"] or "none", f"With {name} at {size}."),
     )
     ranks = units.plural(document["ranks"], "rank")
     return Page(
         title=f"{collective} on {document['topology']} over sizes",
-        about=f"{collective} of one tensor on {document['topology']}, {ranks}, {len(rows)} simulated rows.",
+        about=f"{collective} of one tensor on {document['topology']}, {ranks}, "
+        f"{len(rows)} simulated rows.",
         answer=f"{answer}.",
         sure=_sure(factor, document["calibration"]),
         facts=facts,
-        sections=tuple(
-            [
-                *sizes_section(found, document),
-                *machine_section(found, document),
-                *calibration_section(found, document),
-                *repeat_section(found, document),
-            ]
+        sections=(
+            *sizes_section(found, document),
+            *machine_section(found),
+            *calibration_section(found, document),
+            *repeat_section(found, document),
         ),
     )
 
@@ -100,6 +104,4 @@ def _factor(rows: list[Document]) -> float | None:
 
 
 def _sure(factor: float | None, calibration: str) -> str:
-    from simreduce.pages.kinds.defaults import sure_words
-
     return sure_words(factor, calibration, None)

@@ -27,7 +27,7 @@ class Beside:
     explanation: Mapping[str, Any] | None = None
     timeline: Timeline | None = None
     sizes: Mapping[str, Any] | None = None
-    commands: tuple[tuple[str, str], ...] = ()
+    commands: tuple[tuple[str, tuple[str, ...]], ...] = ()
     files: Mapping[str, str] = field(default_factory=dict)
     versions: Mapping[str, str] = field(default_factory=dict)
     factor: float | None = None

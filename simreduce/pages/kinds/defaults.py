@@ -24,7 +24,6 @@ class Default:
     who: str
     strategy: str
     time_us: float
-    runtime: str
 
 
 def defaults(rows: Sequence[Document], time: str = "time_us") -> list[Default]:
@@ -37,8 +36,13 @@ def defaults(rows: Sequence[Document], time: str = "time_us") -> list[Default]:
     return found
 
 
-def _figures(row: Document, time: str) -> tuple[str, float, str]:
-    return row["strategy"], row[time], row["runtime"]
+def _figures(row: Document, time: str) -> tuple[str, float]:
+    return row["strategy"], row[time]
+
+
+def by_nccl(*strategies: str) -> bool:
+    """Whether NCCL runs all of these: the factor is that of its predictions."""
+    return all("nccl" in strategy for strategy in strategies)
 
 
 def _chosen_by(row: Document) -> list[str]:
@@ -51,12 +55,21 @@ def _names(row: Document) -> list[str]:
 
 def _also(row: Document) -> list[Document]:
     """Other names of the plan; those of steps are plain text."""
-    return [each if isinstance(each, Mapping) else {"strategy": each} for each in row.get("also", ())]
+    return [
+        each if isinstance(each, Mapping) else {"strategy": each} for each in row.get("also", ())
+    ]
 
 
-def times_as_fast(best: float, other: float) -> str:
-    """`1.17 times as fast`."""
-    return f"{other / best:.2f} times as fast" if best else "as fast"
+def faster(best: float, other: float) -> str:
+    """`1.17 times as fast`, `0.1% faster`."""
+    ratio = other / best if best else 1.0
+    return f"{ratio:.2f} times as fast" if abs(ratio - 1) >= 0.1 else f"{ratio - 1:.1%} faster"
+
+
+def faster_than(best: float, other: float) -> str:
+    """`1.17 times as fast as`, `0.1% faster than`."""
+    words = faster(best, other)
+    return f"{words} as" if words.endswith("fast") else f"{words} than"
 
 
 def told_apart(best: float, other: float, factor: float | None) -> bool | None:
@@ -73,8 +86,8 @@ def sure_words(factor: float | None, calibration: str, apart: bool | None) -> st
     """How sure an answer is, in a sentence or two."""
     if factor is None:
         return (
-            "How sure: no published timings say how far off these predictions are. They rest on the "
-            f"calibration {calibration}; measure before you spend money on them."
+            "How sure: no published timings say how far off these predictions are. They rest on "
+            f"the calibration {calibration}; measure before you spend money on them."
         )
     within = f"How sure: with 80 % a time is within a factor of {factor:.2f} of what is predicted."
     if apart is None:
@@ -93,5 +106,9 @@ def sure_fact(factor: float | None, apart: bool | None) -> tuple[str, str]:
         return "not known", "There are no published timings to compare these predictions with."
     about = "80 % of published times are that near to predictions."
     if apart is not None:
-        about += " Told apart from today's default." if apart else " Not told apart from today's default."
+        about += (
+            " Told apart from today's default."
+            if apart
+            else " Not told apart from today's default."
+        )
     return f"within a factor of {factor:.2f}", about

@@ -8,7 +8,7 @@ from typing import Any
 
 from simreduce import units
 from simreduce.pages.kinds.beside import Beside
-from simreduce.pages.kinds.defaults import sure_fact, sure_words
+from simreduce.pages.kinds.defaults import by_nccl, sure_fact, sure_words
 from simreduce.pages.kinds.sections import (
     calibration_section,
     change_words,
@@ -35,8 +35,11 @@ def explain_page(document: Document, beside: Beside) -> Page:
     collective = document["collective"].replace("_", "-")
     what = f"{collective} of {document['workload']} ({units.format_size(document['size_bytes'])})"
     useful = [c for c in document["changes"] if c["saving_share"] > 5e-4]
-    factor = beside.factor if document["runtime"] == "nccl" else None
-    answer = f"{document['strategy']} takes {us(whole)}: {time / whole if whole else 0:.0%} of the critical path is {words}."
+    factor = beside.factor if by_nccl(document["strategy"]) else None
+    share = time / whole if whole else 0.0
+    answer = (
+        f"{document['strategy']} takes {us(whole)}: {share:.0%} of the critical path is {words}."
+    )
     if useful:
         helps = f"{change_words(useful[0])}", f"Saves {useful[0]['saving_share']:.1%} of the time."
     else:
@@ -48,20 +51,22 @@ def explain_page(document: Document, beside: Beside) -> Page:
         answer=answer,
         sure=sure_words(factor, document["calibration"], None),
         facts=(
-            Fact("How long does it take?", us(whole), f"No run of the plan takes less than {floor:.0%} of that."),
+            Fact(
+                "How long does it take?",
+                us(whole),
+                f"No run of the plan takes less than {floor:.0%} of that.",
+            ),
             Fact("What limits it?", *limit_fact(found)),
             Fact("What would help most?", *helps),
             Fact("What would a second NIC buy?", *nic_fact(found)),
             Fact("How sure is that?", *sure_fact(factor, None)),
         ),
-        sections=tuple(
-            [
-                *path_section(found),
-                *help_section(found),
-                *machine_section(found, document),
-                *timeline_section(found, f"What every device, link and lane does during one {what}."),
-                *calibration_section(found, document),
-                *repeat_section(found, document),
-            ]
+        sections=(
+            *path_section(found),
+            *help_section(found),
+            *machine_section(found),
+            *timeline_section(found, f"What every device, link and lane does during one {what}."),
+            *calibration_section(found, document),
+            *repeat_section(found, document),
         ),
     )

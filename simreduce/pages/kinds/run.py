@@ -9,10 +9,12 @@ from simreduce import tables, units
 from simreduce.pages.kinds.beside import Beside
 from simreduce.pages.kinds.defaults import (
     Default,
+    by_nccl,
     defaults,
+    faster,
+    faster_than,
     sure_fact,
     sure_words,
-    times_as_fast,
     told_apart,
 )
 from simreduce.pages.kinds.sections import (
@@ -46,11 +48,11 @@ def run_page(document: Document, beside: Beside) -> Page:
     factor = _factor(document, beside)
     sections = [
         *_choice_section(document, best, today, factor),
-        *machine_section(beside, document),
+        *machine_section(beside),
         *path_section(beside),
         *help_section(beside),
         *timeline_section(beside, f"What every device, link and lane does during one {what}."),
-        *sizes_section(beside),
+        *sizes_section(beside, today=today[0].strategy.partition("+")[0] if today else ""),
         *calibration_section(beside, document),
         *repeat_section(beside, document),
     ]
@@ -58,9 +60,9 @@ def run_page(document: Document, beside: Beside) -> Page:
         title=f"{document['workload']} on {document['topology']}: which reduction?",
         about=f"{what[0].upper()}{what[1:]} on {document['topology']}, {ranks}. "
         f"{units.plural(len(rows), 'plan')} simulated and proved.",
-        answer=_answer(document, best, today, what),
+        answer=_answer(best, today, what),
         sure=_sure(document, best, today, factor),
-        facts=tuple(_facts(document, beside, best, today, factor)),
+        facts=tuple(_facts(beside, best, today, factor)),
         sections=tuple(sections),
     )
 
@@ -70,7 +72,7 @@ def _factor(document: Document, beside: Beside) -> float | None:
     return None if found is None else float(found)
 
 
-def _answer(document: Document, best: Document | None, today: list[Default], what: str) -> str:
+def _answer(best: Document | None, today: list[Default], what: str) -> str:
     if best is None:
         return "No strategy has a plan that is proven right, so there is nothing to recommend."
     took = f"Run {best['strategy']}: one {what} takes {us(best['time_us'])}"
@@ -79,27 +81,28 @@ def _answer(document: Document, best: Document | None, today: list[Default], wha
     if today[0].strategy == best["strategy"]:
         return f"Keep what runs today, {best['strategy']}: one {what} takes {us(best['time_us'])}."
     first = today[0]
-    ratio = times_as_fast(best["time_us"], first.time_us)
-    return f"{took}, {ratio} as {first.who} today ({first.strategy}, {us(first.time_us)})."
+    ratio = faster_than(best["time_us"], first.time_us)
+    return f"{took}, {ratio} {first.who} today ({first.strategy}, {us(first.time_us)})."
 
 
 def _apart(best: Document, today: list[Default], factor: float | None) -> bool | None:
     first = today[0] if today else None
     if first is None or first.strategy == best["strategy"]:
         return None
-    by_nccl = best["runtime"] == first.runtime == "nccl"
-    return told_apart(best["time_us"], first.time_us, factor if by_nccl else None)
+    known = factor if by_nccl(best["strategy"], first.strategy) else None
+    return told_apart(best["time_us"], first.time_us, known)
 
 
-def _sure(document: Document, best: Document | None, today: list[Default], factor: float | None) -> str:
+def _sure(
+    document: Document, best: Document | None, today: list[Default], factor: float | None
+) -> str:
     if best is None:
         return ""
-    known = factor if best["runtime"] == "nccl" else None
+    known = factor if by_nccl(best["strategy"]) else None
     return sure_words(known, document["calibration"], _apart(best, today, factor))
 
 
 def _facts(
-    document: Document,
     beside: Beside,
     best: Document | None,
     today: list[Default],
@@ -115,14 +118,16 @@ def _facts(
     if today and today[0].strategy != best["strategy"]:
         yield Fact(
             "How much faster than today?",
-            times_as_fast(best["time_us"], today[0].time_us),
+            faster(best["time_us"], today[0].time_us),
             f"Today: {today[0].who}, {today[0].strategy}, {us(today[0].time_us)}.",
         )
     elif today:
         yield Fact("How much faster than today?", "it is what runs today", f"{today[0].who}.")
     else:
-        yield Fact("How much faster than today?", "not compared", "No default of a framework was ranked.")
-    known = factor if best["runtime"] == "nccl" else None
+        yield Fact(
+            "How much faster than today?", "not compared", "No default of a framework was ranked."
+        )
+    known = factor if by_nccl(best["strategy"]) else None
     yield Fact("How sure is that?", *sure_fact(known, _apart(best, today, factor)))
     yield Fact("What limits it?", *limit_fact(beside))
     yield Fact("What would a second NIC buy?", *nic_fact(beside))
@@ -140,9 +145,17 @@ def _choice_section(
     if rows:
         blocks.append(_ranking(document, best, today))
     if document.get("refused"):
-        columns = tables.columns("strategy|why it is not possible here", left="strategy|why it is not possible here")
+        columns = tables.columns(
+            "strategy|why it is not possible here", left="strategy|why it is not possible here"
+        )
         refused = tuple((each["strategy"], each["reason"]) for each in document["refused"])
-        blocks.append(Rows(f"{len(refused)} strategies are not possible here", Table(columns, refused), folded=True))
+        blocks.append(
+            Rows(
+                f"{len(refused)} strategies are not possible here",
+                Table(columns, refused),
+                folded=True,
+            )
+        )
     yield Section("choice", "What to run", tuple(blocks))
 
 
@@ -166,25 +179,37 @@ def _how(document: Document, best: Document) -> Iterable[Block]:
 
 def _against(best: Document, today: list[Default], factor: float | None) -> Rows:
     columns = tables.columns(
-        "default|strategy|time|recommended is|told apart", units="||(ms)||", left="default|strategy|told apart"
+        "default|strategy|time|recommended is|told apart",
+        units="||(ms)||",
+        left="default|strategy|told apart",
     )
     words = {None: "not known", True: "yes", False: "no"}
     rows = []
     for each in today:
-        by_nccl = best["runtime"] == each.runtime == "nccl"
-        apart = told_apart(best["time_us"], each.time_us, factor if by_nccl else None)
-        ratio = times_as_fast(best["time_us"], each.time_us)
+        known = factor if by_nccl(best["strategy"], each.strategy) else None
+        apart = told_apart(best["time_us"], each.time_us, known)
+        ratio = faster(best["time_us"], each.time_us)
         rows.append((each.who, each.strategy, f"{each.time_us / 1e3:.3f}", ratio, words[apart]))
-    return Rows("Beside what runs today unless somebody says otherwise", Table(columns, tuple(rows)))
+    return Rows(
+        "Beside what runs today unless somebody says otherwise", Table(columns, tuple(rows))
+    )
 
 
 def _ranking(document: Document, best: Document | None, today: list[Default]) -> Chart:
     rows = document["candidates"]
     first = rows[:_SHOWN]
-    first += [row for row in rows[_SHOWN:] if row is best or row["strategy"] in {t.strategy for t in today[:1]}]
+    first += [
+        row
+        for row in rows[_SHOWN:]
+        if row is best or row["strategy"] in {t.strategy for t in today[:1]}
+    ]
     mine = today[0].strategy if today else ""
     marks = [1 if row is best else 2 if row["strategy"] == mine else 0 for row in first]
-    more = f" {len(first)} of {units.plural(len(rows), 'plan')}; the table has all." if len(first) < len(rows) else ""
+    more = (
+        f" {len(first)} of {units.plural(len(rows), 'plan')}; the table has all."
+        if len(first) < len(rows)
+        else ""
+    )
     words = (
         "Time of one all-reduce by strategy. Blue: recommended; orange: what runs today. The tick "
         f"is what no run of the plan can take less than.{more}"

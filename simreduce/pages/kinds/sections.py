@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from simreduce import tables, units
@@ -22,7 +22,7 @@ def us(microseconds: float) -> str:
     return units.format_duration(microseconds * 1e-6)
 
 
-def machine_section(beside: Beside, document: Document) -> Iterable[Section]:
+def machine_section(beside: Beside) -> Iterable[Section]:
     """The machine, under load if loads are known."""
     machine, found = beside.machine, beside.explanation
     if machine is None:
@@ -53,18 +53,15 @@ def timeline_section(beside: Beside, words: str) -> Iterable[Section]:
     """The timeline, if there is one."""
     if beside.timeline is None or not beside.timeline.bars:
         return
-    keys = (
-        "Drag to move, hold Ctrl and turn the wheel to zoom; with the keyboard: arrows, plus, "
-        "minus, 0."
-    )
-    yield Section("timeline", "Timeline", (draw_timeline(beside.timeline, f"{words} {keys}"),))
+    yield Section("timeline", "Timeline", (draw_timeline(beside.timeline, words),))
 
 
+_OPS = {"copy": "copies", "add": "additions", "concat": "concatenations"}
 _CAUSES = {
     "bandwidth": "bandwidth of {}",
     "bandwidth share": "sharing {} with other transfers",
     "latency": "latency of {}",
-    "dispatch": "starting {} operations",
+    "dispatch": "starting {}",
     "release": "waiting for the gradients",
     "lane wait": "waiting for {}",
 }
@@ -90,7 +87,7 @@ def _class_words(where: str, cause: str) -> str:
     if not name:
         return "the wires"
     if cause in ("dispatch", "release"):
-        return name
+        return _OPS.get(name, name)
     return "memory" if name == "memory" else f"{name} links"
 
 
@@ -160,9 +157,7 @@ def help_section(beside: Beside) -> Iterable[Section]:
     if found is None or not found["changes"]:
         return
     changes = found["changes"]
-    columns = tables.columns(
-        "change|time|saves|of the time", units="|(us)|(us)|", left="change"
-    )
+    columns = tables.columns("change|time|saves|of the time", units="|(us)|(us)|", left="change")
     rows = tuple(
         (
             change_words(c),
@@ -176,7 +171,9 @@ def help_section(beside: Beside) -> Iterable[Section]:
     useful = [c for c in changes if c["saving_share"] > 5e-5][:10]
     if not useful:
         none = "None of these changes, by itself, makes this plan faster."
-        yield Section("help", "What would help", (Paragraph(none), Rows(caption, Table(columns, rows))))
+        yield Section(
+            "help", "What would help", (Paragraph(none), Rows(caption, Table(columns, rows)))
+        )
         return
     data = {
         "unit": "share",
@@ -184,9 +181,11 @@ def help_section(beside: Beside) -> Iterable[Section]:
         "values": [c["saving_share"] for c in useful],
         "marks": [1 if i == 0 else 0 for i, _ in enumerate(useful)],
     }
-    words = f"{caption}: the part of the time that it saves. Changes that save nothing are in the table."
+    words = f"{caption}: the part of the time that it saves. The table has those that save nothing."
     height = 30 * len(useful) + 50
-    yield Section("help", "What would help", (Chart("bars", words, data, Table(columns, rows), height),))
+    yield Section(
+        "help", "What would help", (Chart("bars", words, data, Table(columns, rows), height),)
+    )
 
 
 def nic_fact(beside: Beside) -> tuple[str, str]:
@@ -201,7 +200,7 @@ def nic_fact(beside: Beside) -> tuple[str, str]:
     what = f"the same plan with one more lane on every {best['resource']} link"
     if best["saving_share"] < 5e-4:
         return "nothing", f"Simulated: {what} is no faster."
-    return f"{best['saving_share']:.1%} of the time", (
+    return f"{best['saving_share']:.1%} less time", (
         f"Simulated: {what} takes {us(best['time_us'])} instead of {us(found['time_us'])}."
     )
 
@@ -219,8 +218,10 @@ def limit_fact(beside: Beside) -> tuple[str, str]:
     return words, f"{more}."
 
 
-def sizes_section(beside: Beside, document: Document | None = None) -> Iterable[Section]:
-    """Curves over size with the bound of each plan."""
+def sizes_section(
+    beside: Beside, document: Document | None = None, today: str = ""
+) -> Iterable[Section]:
+    """Curves over size with the highest bound of the plans; `today` is what runs today."""
     found = beside.sizes if document is None else document
     if found is None or not found["rows"]:
         return
@@ -228,15 +229,20 @@ def sizes_section(beside: Beside, document: Document | None = None) -> Iterable[
     bound: dict[float, float] = {}
     for row in found["rows"]:
         name = row["algorithm"].split("+chunk=")[0]
+        name += " (runs today)" if name == today else ""
         size, rate = row["size_bytes"], row["busbw_gb_per_s"]
         lines.setdefault(name, []).append((size, rate))
         reach = rate * row["time_us"] / row["floor_us"] if row["floor_us"] else 0.0
         bound[size] = max(bound.get(size, 0.0), reach)
-    shown = [{"name": name, "points": points} for name, points in list(lines.items())[:6]]
-    if len(shown) > 0:
-        shown.append({"name": "highest bound of these plans", "points": sorted(bound.items()), "dashed": True})
+    shown: list[dict[str, Any]] = [
+        {"name": name, "points": points} for name, points in list(lines.items())[:6]
+    ]
+    shown.append(
+        {"name": "highest bound of these plans", "points": sorted(bound.items()), "dashed": True}
+    )
     columns = tables.columns(
-        "size|algorithm|time|bus bandwidth|at least|80% of measured times", units="||(us)|(GB/s)|(us)|(us)",
+        "size|algorithm|time|bus bandwidth|at least|80% of measured times",
+        units="||(us)|(GB/s)|(us)|(us)",
         left="algorithm|80% of measured times",
     )
     rows = tuple(
@@ -256,8 +262,13 @@ def sizes_section(beside: Beside, document: Document | None = None) -> Iterable[
         "The dashed line is what no run of the best of these plans can exceed."
     )
     data = {
-        "x": "bytes", "y": "rate", "name_x": "size", "name_y": "bus bandwidth", "lines": shown,
-    }  # fmt: skip
+        "x": "bytes",
+        "y": "rate",
+        "log": True,
+        "name_x": "size",
+        "name_y": "bus bandwidth",
+        "lines": shown,
+    }
     yield Section("sizes", "Over sizes", (Chart("curves", words, data, Table(columns, rows), 400),))
 
 
@@ -298,7 +309,9 @@ def _constants(beside: Beside) -> tuple[tuple[str, ...], ...]:
     found = beside.calibration
     if found is None:
         return ()
-    rows = [(f"dispatch.{k}", v, units.format_duration) for k, v in found.dispatch.items()]
+    rows: list[tuple[str, float, Callable[[float], str]]] = [
+        (f"dispatch.{k}", v, units.format_duration) for k, v in found.dispatch.items()
+    ]
     for name, link in found.links.items():
         if link.bandwidth is not None:
             rows.append((f"links.{name}.bandwidth", link.bandwidth, units.format_bandwidth))
@@ -310,14 +323,19 @@ def _constants(beside: Beside) -> tuple[tuple[str, ...], ...]:
     )
 
 
-def repeat_section(beside: Beside, document: Document, more: Sequence[tuple[str, str]] = ()) -> Iterable[Section]:
+def repeat_section(
+    beside: Beside, document: Document, more: Sequence[tuple[str, str]] = ()
+) -> Iterable[Section]:
     """Commands, versions and digests."""
     found = beside.explanation or {}
     facts = [
         ("simreduce", str(document["version"])),
         *beside.versions.items(),
         ("machine", str(document["topology"])),
-        ("digest of the machine", str(document.get("topology_digest") or found.get("topology_digest", ""))),
+        (
+            "digest of the machine",
+            str(document.get("topology_digest") or found.get("topology_digest", "")),
+        ),
         ("runtime", str(document["runtime"])),
         ("calibration", str(document["calibration"])),
         ("disturbance", str(document.get("disturbance") or "none")),
@@ -325,8 +343,10 @@ def repeat_section(beside: Beside, document: Document, more: Sequence[tuple[str,
     ]
     columns = tables.columns("what|which", left="what|which")
     table = Table(columns, tuple(fact for fact in facts if fact[1]))
-    commands = tuple(Code(text, about) for about, text in beside.commands)
-    files = tuple(Code(text.rstrip("\n"), f"Content of {name}") for name, text in beside.files.items())
+    commands = tuple(Code("\n".join(texts), about) for about, texts in beside.commands)
+    files = tuple(
+        Code(text.rstrip("\n"), f"Content of {name}") for name, text in beside.files.items()
+    )
     if not commands:
         commands = (Code(f"simreduce {document['command']} ... --json", "Kind of document"),)
     yield Section("repeat", "Repeat it", (*commands, *files, Rows("Versions and digests", table)))

@@ -7,7 +7,16 @@ from typing import Any
 
 from simreduce import tables, units
 from simreduce.pages.kinds.beside import Beside
-from simreduce.pages.kinds.defaults import Default, defaults, sure_fact, sure_words, times_as_fast, told_apart
+from simreduce.pages.kinds.defaults import (
+    Default,
+    by_nccl,
+    defaults,
+    faster,
+    faster_than,
+    sure_fact,
+    sure_words,
+    told_apart,
+)
 from simreduce.pages.kinds.sections import (
     calibration_section,
     help_section,
@@ -20,7 +29,7 @@ from simreduce.pages.kinds.sections import (
     timeline_section,
     us,
 )
-from simreduce.pages.values import Block, Chart, Fact, Page, Rows, Section
+from simreduce.pages.values import Block, Chart, Fact, Page, Paragraph, Rows, Section
 from simreduce.tables import Table
 
 Document = Mapping[str, Any]
@@ -35,7 +44,7 @@ def step_page(document: Document, beside: Beside) -> Page:
     rows = document["candidates"]
     today = defaults(rows, "step_time_us")
     factor = beside.factor if beside.factor is not None else document.get("factor")
-    known = factor if document["runtime"] == "nccl" else None
+    known = factor if by_nccl(document["strategy"]) else None
     ranks = units.plural(document["ranks"], "GPU")
     name = document["strategy"]
     samples = f"{document['images_per_second']:,.0f} samples/s"
@@ -48,10 +57,10 @@ def step_page(document: Document, beside: Beside) -> Page:
         _methods(document, today),
         *_buckets(document),
         *timeline_section(beside, "What computes and what moves during one step."),
-        *_alone(machine_section(beside, document), reductions),
+        *_alone(machine_section(beside), reductions),
         *_alone(path_section(beside), reductions),
         *_alone(help_section(beside), reductions),
-        *sizes_section(beside),
+        *sizes_section(beside, today=today[0].strategy.partition("+")[0] if today else ""),
         *calibration_section(beside, document),
         *repeat_section(beside, document, [("compute", document["compute_source"])]),
     ]
@@ -69,8 +78,6 @@ def step_page(document: Document, beside: Beside) -> Page:
 
 
 def _alone(sections: Iterable[Section], words: str) -> Iterable[Section]:
-    from simreduce.pages.values import Paragraph
-
     for each in sections:
         yield Section(each.key, each.title, (Paragraph(words), *each.blocks))
 
@@ -83,12 +90,16 @@ def _answer(document: Document, today: list[Default], samples: str) -> str:
     first = today[0]
     if first.strategy == name:
         return f"Keep what runs today, {name}: {took}."
-    ratio = times_as_fast(document["step_time_us"], first.time_us)
-    return f"Run {name}: {took}, {ratio} as {first.who} today ({first.strategy}, {us(first.time_us)})."
+    ratio = faster_than(document["step_time_us"], first.time_us)
+    return f"Run {name}: {took}, {ratio} {first.who} today ({first.strategy}, {us(first.time_us)})."
 
 
 def _facts(
-    document: Document, beside: Beside, today: list[Default], known: float | None, apart: bool | None
+    document: Document,
+    beside: Beside,
+    today: list[Default],
+    known: float | None,
+    apart: bool | None,
 ) -> Iterable[Fact]:
     name = document["strategy"]
     yield Fact(
@@ -99,27 +110,28 @@ def _facts(
     if today and today[0].strategy != name:
         yield Fact(
             "How much faster than today?",
-            times_as_fast(document["step_time_us"], today[0].time_us),
+            faster(document["step_time_us"], today[0].time_us),
             f"Today: {today[0].who}, {today[0].strategy}, {us(today[0].time_us)}.",
         )
     elif today:
         yield Fact("How much faster than today?", "it is what runs today", f"{today[0].who}.")
     else:
-        yield Fact("How much faster than today?", "not compared", "No default of a framework was ranked.")
+        yield Fact(
+            "How much faster than today?", "not compared", "No default of a framework was ranked."
+        )
     yield Fact("How sure is that?", *sure_fact(known, apart))
     exposed = document["exposed_us"] / document["step_time_us"]
     words, more = limit_fact(beside)
     if exposed < 0.5:
         compute = document["compute_us"] / document["step_time_us"]
         alone = f" The reductions by themselves: {words}." if beside.explanation else ""
-        words, more = "compute", (
-            f"{compute:.0%} of the step; {exposed:.1%} is communication that it does not hide.{alone}"
-        )
+        hidden = f"{exposed:.1%} is communication that it does not hide."
+        words, more = "compute", f"{compute:.0%} of the step; {hidden}{alone}"
     yield Fact("What limits it?", words, more)
     words, more = nic_fact(beside)
-    if beside.explanation is not None and words.endswith("of the time"):
+    if beside.explanation is not None and words.endswith("less time"):
         most = f"At most {us(document['exposed_us'])} of a step, as the rest is hidden."
-        words, more = f"{words} of the reductions", f"{more} {most}"
+        words, more = f"{words} for the reductions", f"{more} {most}"
     yield Fact("What would a second NIC buy?", words, more)
 
 
@@ -165,7 +177,7 @@ def _methods(document: Document, today: list[Default]) -> Section:
     )
     stack = {"unit": "us", "parts": [{"name": n, "value": t} for n, t in parts if t > 0]}
     blocks: tuple[Block, ...] = (
-        Chart("stack", f"Where a step of {document['strategy']} spends its time.", stack, shares, 130),
+        Chart("stack", f"A step of {document['strategy']} by what it is spent on.", stack, shares),
         Chart(
             "bars", "Time of a step by method. Blue: recommended; orange: what runs today.",
             data, Table(columns, cells), 26 * len(data["names"]) + 46,
@@ -179,7 +191,9 @@ def _buckets(document: Document) -> Iterable[Section]:
     if not buckets:
         return
     columns = tables.columns(
-        "#|collective|gradients|size|ready|start|finish", units="||||(ms)|(ms)|(ms)", left="collective|gradients"
+        "#|collective|gradients|size|ready|start|finish",
+        units="||||(ms)|(ms)|(ms)",
+        left="collective|gradients",
     )
     rows = []
     for i, b in enumerate(buckets, 1):
@@ -189,4 +203,6 @@ def _buckets(document: Document) -> Iterable[Section]:
         kind = b.get("collective", "all_reduce").replace("_", "-")
         rows.append((str(i), kind, what, units.format_size(b["size_bytes"]), *times))
     caption = f"What is reduced when: {units.plural(len(rows), 'bucket')}"
-    yield Section("buckets", "Buckets", (Rows(caption, Table(columns, tuple(rows)), folded=len(rows) > 20),))
+    yield Section(
+        "buckets", "Buckets", (Rows(caption, Table(columns, tuple(rows)), folded=len(rows) > 20),)
+    )

@@ -8,12 +8,10 @@ from typing import Any
 
 from simreduce import tables, units
 from simreduce.pages.kinds.beside import Beside
-from simreduce.pages.kinds.defaults import sure_fact, sure_words, times_as_fast
+from simreduce.pages.kinds.defaults import faster, faster_than, sure_fact, sure_words
 from simreduce.pages.kinds.sections import (
     calibration_section,
-    limit_fact,
     machine_section,
-    nic_fact,
     repeat_section,
     us,
 )
@@ -27,71 +25,112 @@ _SHOWN = 10
 
 def tune_page(document: Document, beside: Beside) -> Page:
     """The page of `simreduce tune --json`."""
-    best, default = document["best"], document["default"]
-    factor = document["factor"]
+    factor, target = document["factor"], document["target"]
     found = replace(beside, factor=factor)
-    what = "a training step" if document["objective"] == "step" else "one all-reduce"
-    same = best["setting"] == default["setting"]
-    answer = f"Set {best['setting']} for {document['target']}: {what} takes {us(best['time_us'])}"
-    answer += f", {times_as_fast(best['time_us'], default['time_us'])} as the default ({default['setting']}, {us(default['time_us'])})."
-    if same:
-        answer = f"Keep the default of {document['target']}, {best['setting']}: {what} takes {us(best['time_us'])}."
-    apart = None if same else document["told_apart"]
-    all_of = "all others are excluded by bounds" if document["complete"] else (
-        f"no setting is more than {1 - document['bound_us'] / best['time_us']:.1%} faster"
-    )
+    apart = None if _same(document) else document["told_apart"]
+    gpus = units.plural(document["ranks"], "GPU")
+    size = units.format_size(document["size_bytes"])
     return Page(
-        title=f"{document['workload']} on {document['topology']}: the best setting for {document['target']}",
-        about=f"{document['workload']} ({units.format_size(document['size_bytes'])}) on "
-        f"{document['topology']}, {units.plural(document['ranks'], 'GPU')}; {document['points']:,} settings.",
-        answer=answer,
+        title=f"{document['workload']} on {document['topology']}: best setting for {target}",
+        about=f"{document['workload']} ({size}) on {document['topology']}, {gpus}; "
+        f"{document['points']:,} settings.",
+        answer=_answer(document),
         sure=sure_words(factor, document["calibration"], apart),
-        facts=(
-            Fact("What should I run?", best["setting"], f"{us(best['time_us'])}. The next section has what to paste."),
-            Fact("How much faster than today?", "it is the default" if same else times_as_fast(best["time_us"], default["time_us"]),
-                 f"Default: {default['setting']}, {us(default['time_us'])}."),
-            Fact("How sure is that?", *sure_fact(factor, apart)),
-            Fact("Is there anything better?", "no" if document["complete"] else "perhaps",
-                 f"Of {document['points']:,} settings, {document['simulated']} were simulated; {all_of}."),
-            Fact("What is the bound?", us(document["floor_us"]), "Nothing here takes less."),
-        ),
-        sections=tuple([
-            *_settings(document),
-            *machine_section(found, document),
+        facts=tuple(_facts(document, factor, apart)),
+        sections=(
+            _settings(document),
+            *_curve(document),
+            *machine_section(found),
             *calibration_section(found, document),
             *repeat_section(found, document),
-        ]),
-    )  # fmt: skip
+        ),
+    )
 
 
-def _settings(document: Document) -> Iterable[Section]:
-    rows = document["rows"]
+def _same(document: Document) -> bool:
+    """Whether the best is the default."""
+    return bool(document["best"]["setting"] == document["default"]["setting"])
+
+
+def _answer(document: Document) -> str:
+    best, default, target = document["best"], document["default"], document["target"]
+    what = "a training step" if document["objective"] == "step" else "one all-reduce"
+    took = f"{what} takes {us(best['time_us'])}"
+    if _same(document):
+        return f"Keep the default of {target}, {best['setting']}: {took}."
+    ratio = faster_than(best["time_us"], default["time_us"])
+    return (
+        f"Set {best['setting']} for {target}: {took}, {ratio} the default "
+        f"({default['setting']}, {us(default['time_us'])})."
+    )
+
+
+def _facts(document: Document, factor: float | None, apart: bool | None) -> Iterable[Fact]:
     best, default = document["best"], document["default"]
-    blocks: list[Block] = [Code(text.rstrip("\n"), name) for name, text in document["files"].items()]
-    columns = tables.columns("setting|time|told apart from the best", units="|(ms)|", left="setting|told apart from the best")
+    took = us(best["time_us"])
+    yield Fact(
+        "What should I run?", best["setting"], f"{took}. The next section has what to paste."
+    )
+    yield Fact(
+        "How much faster than today?",
+        "it is the default" if _same(document) else faster(best["time_us"], default["time_us"]),
+        f"Default: {default['setting']}, {us(default['time_us'])}.",
+    )
+    yield Fact("How sure is that?", *sure_fact(factor, apart))
+    tried = f"Of {document['points']:,} settings, {document['simulated']} were simulated"
+    if document["complete"]:
+        yield Fact("Is there anything better?", "no", f"{tried}; bounds exclude all others.")
+    else:
+        less = f"{1 - document['bound_us'] / best['time_us']:.1%}"
+        more = f"{tried}; no setting is more than {less} faster."
+        yield Fact("Is there anything better?", "perhaps", more)
+    yield Fact("What is the bound?", us(document["floor_us"]), "Nothing here takes less.")
+
+
+def _settings(document: Document) -> Section:
+    rows, best, default = document["rows"], document["best"], document["default"]
+    files = document["files"].items()
+    blocks: list[Block] = [Code(text.rstrip("\n"), name) for name, text in files]
+    names = "setting|told apart from the best"
+    columns = tables.columns("setting|time|told apart from the best", units="|(ms)|", left=names)
     words = {True: "yes", False: "no", None: "not known"}
-    cells = tuple((row["setting"], f"{row['time_us'] / 1e3:.3f}", words[row.get("told_apart")]) for row in rows)
+    cells = tuple(
+        (row["setting"], f"{row['time_us'] / 1e3:.3f}", words[row.get("told_apart")])
+        for row in rows
+    )
     shown = rows[:_SHOWN]
+    marks = {default["setting"]: 2, best["setting"]: 1}
     data = {
         "unit": "us",
         "names": [row["setting"] for row in shown],
         "values": [row["time_us"] for row in shown],
-        "marks": [1 if row["setting"] == best["setting"] else 2 if row["setting"] == default["setting"] else 0 for row in shown],
+        "marks": [marks.get(row["setting"], 0) for row in shown],
     }
     about = f"The fastest {len(shown)} simulated settings. Blue: the best; orange: the default."
     blocks.append(Chart("bars", about, data, Table(columns, cells), 26 * len(shown) + 46))
-    yield Section("choice", "What to set", tuple(blocks))
+    return Section("choice", "What to set", tuple(blocks))
+
+
+def _curve(document: Document) -> Iterable[Section]:
     curve = document.get("curve") or []
-    if len(curve) > 1:
-        points = [(p["bucket_bytes"], p["time_us"]) for p in curve]
-        limit = [(p[0], document["floor_us"]) for p in points]
-        table = Table(
-            tables.columns("bucket|time|", units="|(ms)|", left=""),
-            tuple((units.format_size(p["bucket_bytes"]), f"{p['time_us'] / 1e3:.3f}", "" if p["exact"] else "at least") for p in curve),
+    if len(curve) < 2:
+        return
+    default = document["default"]["time_us"]
+    points = [(each["bucket_bytes"], each["time_us"]) for each in curve]
+    rows = tuple(
+        (
+            units.format_size(each["bucket_bytes"]),
+            f"{each['time_us'] / 1e3:.3f}",
+            "" if each["exact"] else "at least",
         )
-        data = {"x": "bytes", "y": "us", "name_x": "size of a bucket", "name_y": "time", "lines": [
-            {"name": best["setting"], "points": points},
-            {"name": "default", "points": [(p[0], default["time_us"]) for p in points], "dashed": True},
-            {"name": "bound", "points": limit, "dashed": True},
-        ]}  # fmt: skip
-        yield Section("sizes", "Over bucket sizes", (Chart("curves", "The time over the size of buckets, all else as in the best setting.", data, table, 360),))
+        for each in curve
+    )
+    table = Table(tables.columns("bucket|time|", units="|(ms)|"), rows)
+    lines = [
+        {"name": document["best"]["setting"], "points": points},
+        {"name": "default", "points": [(x, default) for x, _ in points], "dashed": True},
+        {"name": "bound", "points": [(x, document["floor_us"]) for x, _ in points], "dashed": True},
+    ]
+    data = {"x": "bytes", "y": "us", "name_x": "size of a bucket", "name_y": "time", "lines": lines}
+    about = "The time over the size of buckets, all else as in the best setting."
+    yield Section("sizes", "Over bucket sizes", (Chart("curves", about, data, table, 360),))

@@ -71,14 +71,30 @@
     };
   }
 
+  /* The name of a vertical axis stands above it. */
+  const above = { nameLocation: "end", nameGap: 14, nameTextStyle: { align: "left" } };
+
   /* A category axis, and the room that its names take; long ones are cut. */
   const pen = document.createElement("canvas").getContext("2d");
   function names(p, width, data) {
     pen.font = "12px system-ui, sans-serif";
     const longest = Math.max(0, ...data.map((name) => pen.measureText(name).width));
     const room = Math.ceil(Math.min(longest + 4, width * (width < 500 ? 0.36 : 0.42)));
-    const labels = { color: p.ink, fontSize: 12, width: room, overflow: "truncate", interval: 0 };
+    const overflow = width < 500 && data.length <= 20 ? "break" : "truncate";
+    const labels = { color: p.ink, fontSize: width < 500 ? 11 : 12, lineHeight: 12, width: room, overflow, interval: 0 };
     return { left: room + 12, axis: axis(p, { type: "category", data, inverse: true, axisTick: { show: false }, axisLabel: labels }) };
+  }
+
+  /* A legend that wraps, and the height that it takes. */
+  function legend(p, width, words) {
+    pen.font = "12px system-ui, sans-serif";
+    let [lines, x] = [1, 0];
+    for (const word of words) {
+      const more = pen.measureText(word).width + 58;
+      if (x && x + more > width - 10) [lines, x] = [lines + 1, 0];
+      x += more;
+    }
+    return { height: lines * 24, show: { data: words, textStyle: { color: p.ink }, left: 0, top: 0, width, itemWidth: 30, itemGap: 10, inactiveColor: p.quiet } };
   }
 
   /* bars: names, values, unit, marks (0: other, 1: best, 2: default), floors (optional). */
@@ -109,31 +125,33 @@
   /* curves: lines of {name, points, dashed}, and the units of x and y. */
   function curves(d, p, width) {
     const [formX, formY] = [FORMATS[d.x], FORMATS[d.y]];
+    const top = legend(p, width, d.lines.map((each) => each.name));
     const line = (each, i) => ({
       type: "line", name: each.name, data: each.points, symbol: each.dashed ? "none" : ["circle", "rect", "triangle", "diamond"][i % 4], symbolSize: 7,
       lineStyle: { width: each.dashed ? 1.5 : 2.25, type: each.dashed ? [5, 4] : ["solid", [9, 3], [3, 2], [9, 3, 2, 3]][i % 4] },
-      ...(each.dashed ? { color: p.ink } : {}),
+      ...(each.dashed ? { color: p.ink, itemStyle: { opacity: 0 } } : {}),
     });
     return {
       ...common(p, (x) => tip(x.seriesName, formX(x.value[0]) + ": " + formY(x.value[1]))),
-      legend: { textStyle: { color: p.ink }, top: 0, left: 0, itemWidth: 34, type: "scroll", pageTextStyle: { color: p.ink } },
-      grid: { left: 12, right: 24, top: 44, bottom: 34, containLabel: true },
+      legend: top.show,
+      grid: { left: 12, right: 40, top: top.height + 34, bottom: 34, containLabel: true },
       xAxis: axis(p, { type: "log", name: d.name_x, nameGap: 28, min: "dataMin", max: "dataMax", axisLabel: { color: p.faint, hideOverlap: true, formatter: formX } }),
-      yAxis: axis(p, { type: d.log ? "log" : "value", name: d.name_y, nameGap: width < 500 ? 52 : 58, axisLabel: { color: p.faint, formatter: formY } }),
+      yAxis: axis(p, { type: d.log ? "log" : "value", name: d.name_y, ...above, axisLabel: { color: p.faint, formatter: formY } }),
       series: d.lines.map(line),
     };
   }
 
   /* points: groups of {name, points: [x, y, text]}, on two logarithmic axes with their diagonal. */
-  function points(d, p) {
+  function points(d, p, width) {
     const form = FORMATS[d.unit];
+    const top = legend(p, width, d.groups.map((g) => g.name));
     const all = d.groups.flatMap((g) => g.points.flatMap((x) => [x[0], x[1]]));
     const [least, most] = [Math.min(...all) / 1.3, Math.max(...all) * 1.3];
-    const mine = (name) => axis(p, { type: "log", name, nameGap: name === d.name_y ? 62 : 28, min: least, max: most, axisLabel: { color: p.faint, hideOverlap: true, formatter: form } });
+    const mine = (name) => axis(p, { type: "log", name, nameGap: 28, ...(name === d.name_y ? above : {}), min: least, max: most, axisLabel: { color: p.faint, hideOverlap: true, formatter: form } });
     return {
       ...common(p, (x) => tip(x.seriesName, x.value[2], d.name_x + " " + form(x.value[0]), d.name_y + " " + form(x.value[1]))),
-      legend: { textStyle: { color: p.ink }, top: 0, left: 0, type: "scroll", data: d.groups.map((g) => g.name) },
-      grid: { left: 12, right: 24, top: 44, bottom: 34, containLabel: true },
+      legend: top.show,
+      grid: { left: 12, right: 24, top: top.height + 34, bottom: 34, containLabel: true },
       xAxis: mine(d.name_x),
       yAxis: mine(d.name_y),
       series: [
@@ -144,20 +162,23 @@
   }
 
   /* stack: one bar in parts, each {name, value}; unit. */
-  function stack(d, p) {
+  function stack(d, p, width, chart) {
     const form = FORMATS[d.unit];
+    const top = legend(p, width, d.parts.map((part) => part.name));
+    chart.echarts.resize({ height: top.height + 88 });
+    chart.place.style.height = top.height + 88 + "px";
     const whole = d.parts.reduce((sum, part) => sum + part.value, 0);
     const share = (value) => Math.round((value / whole) * 100) + "%";
     return {
       ...common(p, (x) => tip(x.seriesName, form(x.value) + ", " + share(x.value))),
-      legend: { textStyle: { color: p.ink }, left: 0, top: 0, type: "scroll", pageTextStyle: { color: p.ink } },
-      grid: { left: 2, right: 16, top: 40, bottom: 26 },
+      legend: top.show,
+      grid: { left: 2, right: 24, top: top.height + 12, bottom: 26 },
       xAxis: axis(p, { type: "value", max: whole, splitLine: { show: false }, axisLabel: { color: p.faint, hideOverlap: true, showMaxLabel: true, formatter: form } }),
       yAxis: { type: "category", data: [""], show: false },
       series: d.parts.map((part) => ({
         type: "bar", stack: "all", name: part.name, data: [part.value], barWidth: 36,
         itemStyle: { borderColor: p.ground, borderWidth: 1 },
-        label: { show: part.value / whole > 0.06, color: p.ground, fontWeight: 600, formatter: () => share(part.value) },
+        label: { show: (part.value / whole) * width > 40, color: p.ground, fontWeight: 600, formatter: () => share(part.value) },
       })),
     };
   }
@@ -191,7 +212,7 @@
       if (from > right) break;
       const to = Math.min(toX(item.end[i]), right);
       if (to - until < 0.4) continue;
-      rects.push([from, y, Math.max(to - from, 0.7), height]);
+      rects.push([from, y, Math.max(to - from > 4 ? to - from - 1 : to - from, 0.7), height]);
       until = to;
     }
     return rects;
@@ -203,11 +224,12 @@
     const group = d.groups[chart.group];
     const named = names(p, width, group.rows);
     const colours = Object.fromEntries(d.kinds.map((kind, i) => [kind, kind === "critical path" ? p.path : p.series[i % 6]]));
-    const items = group.items;
+    const kinds = d.kinds.filter((kind) => group.items.some((item) => item.kind === kind));
+    const items = Object.fromEntries(kinds.map((kind) => [kind, group.items.filter((item) => item.kind === kind)]));
     const hide = group.rows.length > MOST_ROWS;
     const touch = matchMedia("(pointer: coarse)").matches;
-    function render(params, api) {
-      const item = items[params.dataIndex];
+    const render = (kind) => (params, api) => {
+      const item = items[kind][params.dataIndex];
       const [x0, y] = api.coord([0, item.row]);
       const scale = api.coord([d.whole, item.row])[0] - x0;
       const toX = (t) => x0 + (t / d.whole) * scale;
@@ -215,10 +237,10 @@
       const height = Math.min(api.size([0, 1])[1] * 0.72, 22);
       const box = params.coordSys;
       if (y < box.y || y > box.y + box.height) return null;
-      return { type: "bars", shape: { rects: visible(item, toX, box, y - height / 2, height) }, style: { fill: colours[item.kind] } };
-    }
+      return { type: "bars", shape: { rects: visible(item, toX, box, y - height / 2, height) }, style: { fill: colours[kind] } };
+    };
     function formatter(x) {
-      const item = items[x.dataIndex];
+      const item = items[x.seriesName][x.dataIndex];
       const at = chart.echarts.convertFromPixel({ seriesIndex: 0 }, [chart.mouse, 0])[0];
       const i = Math.min(firstAfter(item.end, at), item.begin.length - 1);
       return tip(group.rows[item.row], d.texts[item.text[i]], time(item.begin[i]) + " to " + time(item.end[i]) + ", " + time(item.end[i] - item.begin[i]), item.kind);
@@ -228,8 +250,8 @@
     return {
       ...common(p, formatter),
       animation: false,
-      legend: { show: false },
-      grid: { left: named.left, right: hide ? 34 : 14, top: 8, bottom: 46 },
+      legend: legend(p, width, kinds).show,
+      grid: { left: named.left, right: hide ? 34 : 24, top: 34, bottom: 46 },
       xAxis: axis(p, { type: "value", min: 0, max: d.whole, axisLabel: { color: p.faint, hideOverlap: true, formatter: time }, splitNumber: width < 500 ? 3 : 6 }),
       yAxis: named.axis,
       dataZoom: [
@@ -237,10 +259,10 @@
         { ...slider, xAxisIndex: 0, height: 18, bottom: 4, ...zoom },
         ...(hide ? [{ ...slider, yAxisIndex: 0, width: 14, right: 2, startValue: 0, endValue: MOST_ROWS - 1, zoomLock: true, ...zoom }] : []),
       ],
-      series: [{
-        type: "custom", renderItem: render, progressive: 0, encode: { x: -1, y: 0 }, clip: true,
-        data: items.map((item) => [item.row]),
-      }],
+      series: kinds.map((kind) => ({
+        type: "custom", name: kind, renderItem: render(kind), progressive: 0, encode: { x: -1, y: 0 }, clip: true,
+        itemStyle: { color: colours[kind] }, data: items[kind].map((item) => [item.row]),
+      })),
     };
   }
 
@@ -251,7 +273,7 @@
     const spec = chart.spec;
     if (spec.kind === "timeline") {
       const rows = Math.min(spec.groups[chart.group].rows.length, MOST_ROWS);
-      chart.place.style.height = Math.max(rows * 22 + 64, 150) + "px";
+      chart.place.style.height = Math.max(rows * 22 + 90, 170) + "px";
     }
     if (chart.echarts) chart.echarts.dispose();
     chart.echarts = echarts.init(chart.place, null, { renderer: "canvas", devicePixelRatio: root.dataset.print ? 3 : Math.max(devicePixelRatio, 1) });
@@ -294,6 +316,7 @@
     const tools = document.querySelector(`[data-tools="${number}"]`);
     if (!tools) return;
     const choices = tools.querySelector(".groups");
+    choices.hidden = chart.spec.groups.length < 2;
     chart.spec.groups.forEach((group, i) => {
       const button = document.createElement("button");
       button.type = "button";
