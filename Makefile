@@ -6,9 +6,10 @@ TF     := .venv-tensorflow
 DEVICES := $(patsubst %,validate/tests/test_%.py,backends calibrate_links replicas shaped)
 TF_GPU := .venv-tensorflow-gpu
 TORCH  := .venv-pytorch
+BROWSER := .venv-browser
 
 .PHONY: run docs test lint types tests test-slow fuzz \
-  test-tensorflow test-pytorch test-devices test-tensorflow-slow validate-gpu bench bench-table clean
+  test-tensorflow test-pytorch test-browser test-devices test-tensorflow-slow validate-gpu bench bench-table clean
 
 run: $(VENV)/.installed
 	$(BIN)/simreduce run scenarios/dgx1v-resnet50.toml
@@ -46,6 +47,11 @@ test-tensorflow: $(TF)/.tested
 # too.
 test-pytorch: $(TORCH)/.tested
 	$(TORCH)/bin/pytest validate/pytorch
+
+# Reports in headless Chromium, in an environment of its own. As root it installs Debian's chromium
+# where there is none.
+test-browser: $(BROWSER)/.tested
+	$(BROWSER)/bin/pytest browser
 
 # Clusters of processes, and links of known rate between network namespaces (needs root). Run them
 # on an idle machine.
@@ -88,7 +94,8 @@ bench: $(VENV)/.benched
 bench-table: $(VENV)/.installed
 	$(BIN)/python benchmarks/table.py
 
-$(VENV)/bin/python $(TF)/bin/python $(TF_GPU)/bin/python $(TORCH)/bin/python:
+$(VENV)/bin/python $(TF)/bin/python $(TF_GPU)/bin/python $(TORCH)/bin/python \
+  $(BROWSER)/bin/python:
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and \
 	  "simreduce needs Python 3.11 or newer; run: make PYTHON=python3.11 ...")'
 	$(PYTHON) -m venv $(@:/bin/python=)
@@ -117,9 +124,15 @@ $(TORCH)/.tested: pyproject.toml | $(TORCH)/bin/python
 	$(TORCH)/bin/pip install --quiet --disable-pip-version-check --editable '.[test-pytorch]'
 	touch $@
 
+$(BROWSER)/.tested: pyproject.toml | $(BROWSER)/bin/python
+	command -v chromium || test "$$(id -u)" != 0 || \
+	  (apt-get update -qq && apt-get install -y -qq --no-install-recommends chromium)
+	$(BROWSER)/bin/pip install --quiet --disable-pip-version-check --editable '.[test-browser]'
+	touch $@
+
 $(TF_GPU)/.installed: pyproject.toml | $(TF_GPU)/bin/python
 	$(TF_GPU)/bin/pip install --quiet --disable-pip-version-check --editable '.[plot,tensorflow-gpu]'
 	touch $@
 
 clean:
-	rm -rf $(VENV) $(TF) $(TF_GPU) $(TORCH) .mypy_cache .ruff_cache .pytest_cache .hypothesis build dist
+	rm -rf $(VENV) $(TF) $(TF_GPU) $(TORCH) $(BROWSER) .mypy_cache .ruff_cache .pytest_cache .hypothesis build dist

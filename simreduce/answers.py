@@ -84,7 +84,11 @@ class Answer(ABC):
             plots.check_plot()
         except InputError:
             return []
-        return [(self.headline, self.plot().svg())]
+        return [(self.headline, self._drawn().svg())]
+
+    def _drawn(self) -> plots.Plot:
+        """The plot of a notebook."""
+        return self.plot()
 
     def _repr_html_(self) -> str:
         return cell_html(self.headline, self.table(), self.pictures())
@@ -194,12 +198,8 @@ class Ranking(Answer, rank.Ranking):
             [(c.strategy.text, c.seconds) for c in self.candidates], self.headline, self.subtitle
         )
 
-    def pictures(self) -> list[Picture]:
-        """The first plans as bars."""
-        return replace(self, candidates=self.candidates[:_DRAWN])._all_pictures()
-
-    def _all_pictures(self) -> list[Picture]:
-        return super().pictures()
+    def _drawn(self) -> plots.Plot:
+        return replace(self, candidates=self.candidates[:_DRAWN]).plot()
 
 
 class StepRanking(Answer, steps.StepRanking):

@@ -21,6 +21,7 @@ RUNGS = (
     ("__main__",),
     ("api", "cli", "testing"),
     ("answers",),
+    ("pages",),
     ("accuracy", "pictures", "report", "schemas", "trace"),
     ("capacity",),
     ("sweep",),

@@ -73,7 +73,7 @@ def timeline_of_events(
         ordered = [[replace(bar, group="all") for bar in row] for row in ordered]
     whole = max((bar.end for row in ordered for bar in row), default=0.0)
     resolution, found = 0.0, ordered
-    while sum(map(len, found)) > most:
+    while sum(map(len, found)) > most and resolution <= whole > 0.0:
         resolution = 2 * resolution or whole / 20_000
         found = [row if row[0].group == _PATH else _join(row, resolution) for row in ordered]
     return Timeline(tuple(bar for row in found for bar in row), whole, resolution)

@@ -92,6 +92,6 @@ def draw_scale() -> Drawing:
             Text(x + 34, 11, words, 11),
         ]
         x += 34 + text_width(words, 11) + 14
-    note = "A line shows the busier of its two directions, the edge of a box the memory of its device."
+    note = "A line shows the busier of its two directions, the edge of a box its memory."
     shapes.append(Text(0, 29, note, 10, fill=FAINT))
     return Drawing(max(x, text_width(note, 10)), 34, tuple(shapes))

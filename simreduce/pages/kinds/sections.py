@@ -77,7 +77,7 @@ def spent(found: Document) -> list[tuple[str, float]]:
         cause, where = part["cause"], part["where"]
         if part["meanwhile"]:
             cause, where = part["meanwhile"], part["at"]
-        words = _CAUSES.get(cause, cause).format(_class_words(where, cause))
+        words = _CAUSES.get(cause, "{}").format(_class_words(where, cause))
         sums[words] = sums.get(words, 0.0) + part["time_us"]
     return sorted(sums.items(), key=lambda item: (-item[1], item[0]))
 

@@ -1,0 +1,257 @@
+"""Reports in a browser: every kind of page, by eye, keyboard, screen reader and printer."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import time
+from importlib.resources import files
+
+import pytest
+
+from simreduce.pages import KINDS, Beside, make_page, page_html
+from simreduce.pages.timeline import Bar, Timeline, timeline_of_events
+from tests.pages import documents
+
+HOSTILE = "<script>alert(1)</script></title><img src=x onerror=alert(2)>"
+BARS = 5000
+AXE = (files("axe_playwright_python") / "axe.min.js").read_text("utf-8")
+
+
+@pytest.fixture(scope="session")
+def made(tmp_path_factory):
+    """The documents of every kind, and what stands beside them."""
+    folder = tmp_path_factory.mktemp("documents")
+    recording, setup = documents.record()
+    found = {
+        "run": documents.run_document(folder),
+        "step": documents.step_of(folder),
+        "bench": documents.bench_of(),
+        "explain": documents.explain_document(recording, setup),
+        "tune": documents.tune_document(folder),
+        "validate": documents.VALIDATE,
+    }
+    path = recording.result.path.op.tolist()
+    beside = Beside(
+        machine=setup.topology,
+        calibration=setup.calibration,
+        explanation=found["explain"],
+        timeline=timeline_of_events(documents.events(recording, setup), path),
+        sizes=found["bench"],
+        commands=(("This report", ("simreduce report x",)),),
+        factor=1.2,
+    )
+    return json.loads(json.dumps(found)), beside
+
+
+@pytest.fixture(scope="session")
+def pages(made, tmp_path_factory):
+    """A file of every kind."""
+    folder, (found, beside) = tmp_path_factory.mktemp("pages"), made
+    for kind, document in found.items():
+        (folder / f"{kind}.html").write_text(page_html(make_page(document, beside)), "utf-8")
+    return {kind: folder / f"{kind}.html" for kind in found}
+
+
+@pytest.fixture(scope="session")
+def long(made, tmp_path_factory):
+    """A page with a timeline of 5,000 bars on 25 rows."""
+    found, beside = made
+    bars = tuple(
+        Bar("machine 0", f"gpu{row}", 10.0 * i, 10.0 * i + 9, "copy", f"to gpu{i % 8}")
+        for row in range(25)
+        for i in range(BARS // 25)
+    )
+    page = make_page(found["run"], Beside(timeline=Timeline(bars, 2000.0)))
+    path = tmp_path_factory.mktemp("long") / "long.html"
+    path.write_text(page_html(page), "utf-8")
+    return path
+
+
+LOOKS = [
+    {"color_scheme": scheme, "viewport": {"width": width, "height": 900}}
+    for scheme, width in itertools.product(("light", "dark"), (1400, 390))
+]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("look", LOOKS, ids=lambda look: str(list(look.values())))
+def test_every_view_draws_every_chart_and_asks_for_nothing(visit, pages, kind, look):
+    """No error, no request, no scrolling sideways, and ink in every chart."""
+    seen = visit(pages[kind], **look)
+
+    seen.check()
+    assert seen.page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+    canvases = seen.page.locator("[data-chart] canvas")
+    assert canvases.count() == seen.page.locator("[data-chart]").count() >= 1
+    blank = """canvas => {
+      const data = canvas.getContext("2d").getImageData(0, 0, canvas.width, canvas.height).data;
+      return data.every((value) => value === data[3]);
+    }"""
+    assert not any(canvas.evaluate(blank) for canvas in canvases.element_handles())
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_hostile_names_run_nothing(visit, made, tmp_path, kind):
+    """Texts of documents are texts in HTML, in JSON, in drawings and in tooltips."""
+
+    def hostile(value):
+        if isinstance(value, str):
+            return HOSTILE + value
+        if isinstance(value, list):
+            return [hostile(each) for each in value]
+        if isinstance(value, dict):
+            return {k: v if k == "command" else hostile(v) for k, v in value.items()}
+        return value
+
+    found, beside = made
+    path = tmp_path / "hostile.html"
+    path.write_text(page_html(make_page(hostile(found[kind]), beside)), "utf-8")
+    seen = visit(path)
+    for place in seen.page.locator("[data-chart]").element_handles():
+        place.scroll_into_view_if_needed()
+        box = place.bounding_box()
+        for part in (0.3, 0.5, 0.8):
+            seen.page.mouse.move(box["x"] + box["width"] * part, box["y"] + box["height"] * 0.45)
+
+    seen.check()
+    assert HOSTILE[:20] in seen.page.title()
+    assert seen.page.locator("main img").count() == 0
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_axe_finds_no_serious_fault(visit, pages, kind, scheme):
+    """Contrast, names, landmarks, order of headings and all else that axe-core looks at."""
+    seen = visit(pages[kind], color_scheme=scheme)
+    seen.page.evaluate(
+        "document.querySelectorAll('details').forEach((each) => { each.open = true; })"
+    )
+    seen.page.evaluate(AXE)
+    found = seen.page.evaluate("axe.run()")
+
+    faults = [
+        (each["id"], each["impact"], [node["html"][:120] for node in each["nodes"][:3]])
+        for each in found["violations"]
+    ]
+    assert faults == []
+    assert len(found["passes"]) > 15
+
+
+def test_five_thousand_bars_are_drawn_within_two_seconds_and_move_smoothly(visit, long):
+    """From opening the file to ink; and 30 frames a second while it moves."""
+    began = time.monotonic()
+    seen = visit(long)
+    took = time.monotonic() - began
+    seen.page.locator(".plot[tabindex]").scroll_into_view_if_needed()
+    frames = seen.page.evaluate(
+        """async () => {
+          const place = document.querySelector(".plot[tabindex]");
+          const press = (key) => place.dispatchEvent(new KeyboardEvent("keydown", { key }));
+          const next = () => new Promise(requestAnimationFrame);
+          press("+");
+          await next();
+          const began = performance.now();
+          for (let i = 0; i < 60; i++) {
+            press(i % 8 < 4 ? "ArrowRight" : "ArrowLeft");
+            await next();
+          }
+          return 60000 / (performance.now() - began);
+        }"""
+    )
+
+    seen.check()
+    assert took < 2.0
+    assert frames >= 30
+
+
+def test_a_bar_says_what_it_is(visit, long):
+    """The row, what moves, from when to when."""
+    seen = visit(long)
+    place = seen.page.locator(".plot[tabindex]")
+    place.scroll_into_view_if_needed()
+    box = place.bounding_box()
+    seen.page.mouse.move(box["x"] + box["width"] * 0.5, box["y"] + box["height"] * 0.5)
+    seen.page.mouse.move(box["x"] + box["width"] * 0.5 + 1, box["y"] + box["height"] * 0.5)
+
+    words = seen.page.locator(".tip").inner_text(timeout=5000)
+    assert words.startswith("gpu")
+    assert "to gpu" in words
+    assert "9 us" in words
+
+
+def test_the_keyboard_reaches_and_moves_everything(visit, pages):
+    """Tab visits every link, button, table and chart in order; keys move the timeline."""
+    seen = visit(pages["run"])
+    wanted = seen.page.evaluate(
+        """() => [...document.querySelectorAll("a, button, summary, [tabindex]")]
+          .filter((each) => each.checkVisibility()).length"""
+    )
+    seen.page.evaluate("window.seen = new Set(); 0")
+    for _ in range(wanted + 5):
+        seen.page.keyboard.press("Tab")
+        reached = seen.page.evaluate(
+            "() => { const at = document.activeElement; if (at !== document.body) seen.add(at); "
+            "return seen.size; }"
+        )
+    assert reached >= wanted
+
+    place = seen.page.locator(".plot[tabindex]")
+    before = place.screenshot()
+    place.focus()
+    for key in ("+", "+", "ArrowRight"):
+        place.press(key)
+    moved = place.screenshot()
+    place.press("0")
+    seen.page.wait_for_timeout(100)
+    assert moved != before
+    seen.check()
+
+
+def test_buttons_choose_rows_and_zoom(visit, pages):
+    """Pressed states follow, and the picture changes."""
+    seen = visit(pages["run"])
+    groups = seen.page.locator(".groups button")
+    pictures = []
+    for i in range(groups.count()):
+        groups.nth(i).click()
+        assert groups.nth(i).get_attribute("aria-pressed") == "true"
+        assert seen.page.locator(".groups [aria-pressed=true]").count() == 1
+        pictures.append(seen.page.locator(".plot[tabindex]").screenshot())
+    assert len(set(pictures)) == len(pictures) > 1
+    seen.page.locator("[data-do=in]").click()
+    assert seen.page.locator(".plot[tabindex]").screenshot() != pictures[-1]
+    seen.check()
+
+
+def test_reduced_motion_is_heeded(visit, pages):
+    """No smooth scrolling, and tooltips do not glide."""
+    calm = visit(pages["run"], reduced_motion="reduce")
+    usual = visit(pages["run"], reduced_motion="no-preference")
+    style = "getComputedStyle(document.documentElement).scrollBehavior"
+
+    assert (calm.page.evaluate(style), usual.page.evaluate(style)) == ("auto", "smooth")
+    chart = "echarts.getInstanceByDom(document.querySelector('[data-chart]'))"
+    glide = f"{chart}.getOption().tooltip[0].transitionDuration"
+    assert calm.page.evaluate(glide) == 0
+    assert usual.page.evaluate(glide) > 0
+
+
+@pytest.mark.parametrize("paper", ["A4", "Letter"])
+def test_charts_are_printed_light_and_within_the_page(visit, pages, tmp_path, paper):
+    """On beforeprint the page takes its light colours and the width of the paper; then back."""
+    seen = visit(pages["run"], color_scheme="dark")
+    dark = seen.page.evaluate("getComputedStyle(document.body).backgroundColor")
+    seen.page.evaluate("dispatchEvent(new Event('beforeprint'))")
+    light = seen.page.evaluate("getComputedStyle(document.body).backgroundColor")
+    widths = seen.page.evaluate(
+        "[...document.querySelectorAll('canvas')].map((c) => c.clientWidth)"
+    )
+    seen.page.evaluate("dispatchEvent(new Event('afterprint'))")
+
+    assert light == "rgb(255, 255, 255)" != dark
+    assert max(widths) <= 680
+    assert seen.page.evaluate("getComputedStyle(document.body).backgroundColor") == dark
+    printed = seen.page.pdf(path=tmp_path / "page.pdf", format=paper)
+    assert printed.startswith(b"%PDF")
+    seen.check()

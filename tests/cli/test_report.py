@@ -1,0 +1,75 @@
+"""`simreduce report`: a page of a scenario, of results, and what is refused."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+SCENARIO = """
+topology = "switch:4"
+workload = "bytes:64K"
+strategies = ["ring", "nccl"]
+"""
+
+
+@pytest.fixture
+def scenario(write):
+    return write("two.toml", SCENARIO)
+
+
+def test_a_scenario_becomes_a_page_with_all_its_parts(simreduce, scenario, tmp_path):
+    """Load, critical path, what would help, timeline, curves; how to repeat it."""
+    done = simreduce("report", scenario, "--workers", "1", "-o", "out.html")
+
+    page = (tmp_path / "out.html").read_text("utf-8")
+    assert (done.status, done.out) == (0, "out.html: open it in a browser\n")
+    for title in (
+        "What to run", "Machine and load", "What limits it", "What would help", "Timeline",
+        "Over sizes", "Calibration and its error", "Repeat it",
+    ):  # fmt: skip
+        assert f">{title}</h2>" in page
+    assert "simreduce report two.toml</pre>" in page
+    assert "topology = &#34;switch:4&#34;" in page
+
+
+def test_results_make_a_page_and_nothing_is_computed(simreduce, scenario, tmp_path, monkeypatch):
+    """The answer of the ranking, and the load that explain adds."""
+    run = simreduce("run", scenario, "--json").out
+    explain = simreduce("explain", scenario, "--algo", "ring", "--json").out
+    (tmp_path / "run.json").write_text(run)
+    (tmp_path / "explain.json").write_text(explain)
+    monkeypatch.setattr("simreduce.setup.simulate", None)
+
+    done = simreduce("report", "run.json", "explain.json", "-o", "-")
+    assert done.status == 0
+    assert json.loads(run)["recommended"] in done.out
+    assert "Machine and load" in done.out
+    alone = simreduce("report", "run.json", "-o", "-")
+    assert "Machine and load" not in alone.out
+    assert "add that of simreduce explain --json" in alone.out
+
+
+def test_bad_input_is_named(simreduce, scenario, write):
+    """Mixed sources, options of a scenario on a result, another machine, what is no result."""
+    run = write("run.json", simreduce("run", scenario, "--json").out)
+    other = write("other.json", json.dumps({"command": "explain", "topology": "dgx1v"}))
+
+    mixed = simreduce("report", run, scenario)
+    assert (mixed.status, "give one scenario, or results alone" in mixed.err) == (2, True)
+    again = simreduce("report", run, "--algo", "ring")
+    assert (again.status, "--algo: a result is not computed again" in again.err) == (2, True)
+    moved = simreduce("report", run, other)
+    assert (moved.status, "its topology is 'dgx1v', not 'switch:4'" in moved.err) == (2, True)
+    none = simreduce("report", write("x.json", "{}"))
+    assert (none.status, "x.json: has no key command" in none.err) == (2, True)
+    lost = simreduce("report", "nowhere", "-o", "no/such/x.html")
+    assert lost.status == 2
+    assert "there is no such folder" in lost.err
+    assert "nowhere" in lost.err
+
+
+def test_replicas_have_no_report(simreduce):
+    """And the message says what has."""
+    done = simreduce("report", "step-p3x6-stragglers")
+    assert (done.status, "see simreduce step" in done.err) == (2, True)

@@ -1,0 +1,223 @@
+"""Pages: every kind of document, whatever texts it has, in bytes that depend on nothing else."""
+
+from __future__ import annotations
+
+import base64
+import contextlib
+import copy
+import hashlib
+import json
+import re
+from html.parser import HTMLParser
+
+import pytest
+from hypothesis import given, settings, strategies as st
+
+from simreduce.errors import InputError
+from simreduce.pages import KINDS, Beside, make_page, page_html, read_document, timeline_of_events
+from tests.pages import documents
+
+HOSTILE = "<script>alert(1)</script></title><!-- \"'&{0}%s\u2028 onload=alert(1) "
+
+
+class _Reader(HTMLParser):
+    """Elements, attributes and texts as a browser sees them."""
+
+    def __init__(self, page: str) -> None:
+        super().__init__()
+        self.tags, self.attributes, self.texts, self.open = [], [], {}, []
+        self.feed(page)
+        self.close()
+
+    def handle_starttag(self, tag, attrs):
+        self.tags.append(tag)
+        self.attributes += [(tag, name, value or "") for name, value in attrs]
+        if tag not in ("meta", "wbr", "link", "img", "rect", "path", "circle", "polygon"):
+            self.open.append(tag)
+
+    def handle_endtag(self, tag):
+        if tag in self.open:
+            while self.open.pop() != tag:
+                pass
+
+    def handle_data(self, data):
+        if self.open:
+            self.texts.setdefault(self.open[-1], []).append(data)
+
+
+@pytest.fixture(scope="module")
+def found(tmp_path_factory):
+    """A document of each kind, and a recording."""
+    folder = tmp_path_factory.mktemp("pages")
+    recording, setup = documents.record()
+    made = {
+        "run": documents.run_document(folder),
+        "step": documents.step_of(folder),
+        "bench": documents.bench_of(),
+        "explain": documents.explain_document(recording, setup),
+        "tune": documents.tune_document(folder),
+        "validate": documents.VALIDATE,
+    }
+    return json.loads(json.dumps(made)), recording, setup
+
+
+def _beside(found) -> Beside:
+    made, recording, setup = found
+    path = recording.result.path.op.tolist()
+    return Beside(
+        machine=setup.topology,
+        calibration=setup.calibration,
+        explanation=made["explain"],
+        timeline=timeline_of_events(documents.events(recording, setup), path),
+        sizes=made["bench"],
+        commands=(("This report", ("simreduce report x",)),),
+        files={"x.toml": "title = 1\n"},
+        versions={"numpy": "2"},
+        factor=1.2,
+    )
+
+
+def _hostile(value):
+    """The value with hostile text before every string that it holds."""
+    if isinstance(value, str):
+        return HOSTILE + value
+    if isinstance(value, list):
+        return [_hostile(each) for each in value]
+    if isinstance(value, dict):
+        return {key: each if key == "command" else _hostile(each) for key, each in value.items()}
+    return value
+
+
+def test_every_kind_has_a_document_here(found):
+    """So that the other tests look at all of them."""
+    assert set(KINDS) == set(found[0])
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_page_names_no_other_place_and_admits_its_own_scripts_alone(found, kind):
+    """No address, no handler, no style attribute; the policy has the digests of what is there."""
+    page = page_html(make_page(found[0][kind], _beside(found)))
+    read = _Reader(page)
+
+    links = [value for _, name, value in read.attributes if name in ("src", "href", "xlink:href")]
+    assert links
+    assert all(link.startswith("#") for link in links)
+    assert not any(name.startswith("on") or name == "style" for _, name, _ in read.attributes)
+    assert not {"iframe", "object", "embed", "link", "base", "form", "img"} & set(read.tags)
+    [policy] = [v for _, name, v in read.attributes if name == "content" and "default-src" in v]
+    assert "default-src 'none'" in policy
+    for tag in ("script", "style"):
+        texts = re.findall(rf"<{tag}>(.*?)</{tag}>", page, re.DOTALL)
+        own = {base64.b64encode(hashlib.sha256(t.encode()).digest()).decode() for t in texts}
+        assert own == set(
+            re.findall(r"'sha256-([^']+)'", policy.partition(f"{tag}-src")[2].partition(";")[0])
+        )
+    assert "'unsafe" not in policy
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_texts_are_texts_whatever_they_say(found, kind):
+    """A hostile text adds no element, attribute or script, and arrives as it is."""
+    plain = _Reader(page_html(make_page(found[0][kind], _beside(found))))
+    page = page_html(make_page(_hostile(found[0][kind]), _beside(found)))
+    read = _Reader(page)
+
+    assert "<script>alert" not in page.replace(HOSTILE, "")
+    assert read.tags.count("script") == plain.tags.count("script") == 3
+    assert read.tags.count("title") - read.tags.count("g") == plain.tags.count(
+        "title"
+    ) - plain.tags.count("g")
+    assert {name for _, name, _ in read.attributes} == {name for _, name, _ in plain.attributes}
+    assert HOSTILE.split("\u2028", maxsplit=1)[0] in "".join(read.texts["title"])
+    block = re.compile(r'<script type="application/json"[^>]*>(.*?)</script>', re.DOTALL)
+    [data] = block.findall(page)
+    assert not set("<>&") & set(data)
+    json.loads(data)
+
+
+def test_equal_documents_make_equal_bytes(found):
+    """Nothing else has a say: no time, no place, no order of a set."""
+    first = page_html(make_page(found[0]["run"], _beside(found)))
+    again = page_html(make_page(copy.deepcopy(found[0]["run"]), _beside(found)))
+
+    assert first == again
+
+
+def test_the_first_screen_answers_the_five_questions(found):
+    """What to run, how much faster than today, how sure, what limits it, what a NIC buys."""
+    page = make_page(found[0]["run"], _beside(found))
+
+    assert [fact.question for fact in page.facts] == [
+        "What should I run?",
+        "How much faster than today?",
+        "How sure is that?",
+        "What limits it?",
+        "What would a second NIC buy?",
+    ]
+    best = found[0]["run"]["recommended"]
+    assert best in page.answer
+    assert page.facts[0].answer == best
+    assert page.facts[4].answer == "nothing" or page.facts[4].answer.endswith("less time")
+
+
+def test_the_gap_to_the_default_is_that_of_the_ranking(found):
+    """NCCL's own call for each gradient and DDP are defaults; the ratio is of their times."""
+    rows = [
+        {**found[0]["run"]["candidates"][0], "strategy": name, "time_us": time, "also": [],
+         "chosen_by": [], "place": place}
+        for place, (name, time) in enumerate([("nccl+bucket=1M", 100.0), ("nccl+ddp", 150.0)], 1)
+    ]  # fmt: skip
+    document = {**found[0]["run"], "candidates": rows, "recommended": "nccl+bucket=1M"}
+
+    page = make_page(document, Beside(factor=1.2))
+    assert "1.50 times as fast as PyTorch's DDP today (nccl+ddp, 150 us)" in page.answer
+    assert "larger than that error" in page.sure
+    unsure = make_page(document, Beside(factor=1.4))  # the ratio's factor is 1.4 ** sqrt(2) = 1.61
+    assert "smaller than that error" in unsure.sure
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@given(data=st.data())
+@settings(max_examples=25)
+def test_a_broken_document_is_bad_input(found, kind, data):
+    """A document without a key, or with a value of another type, is refused or still a page."""
+    document = copy.deepcopy(found[0][kind])
+    key = data.draw(st.sampled_from(sorted(document)))
+    value = data.draw(st.sampled_from([None, [], {}, "x", -1, [1], [{}], "drop"]))
+    if value == "drop":
+        del document[key]
+    else:
+        document[key] = value
+    with contextlib.suppress(InputError):
+        page_html(make_page(document, Beside()))
+
+
+def test_what_is_no_document_is_refused():
+    """With the nearest kind."""
+    with pytest.raises(InputError, match=r"command is 'benhc' \(did you mean 'bench'\?\)"):
+        make_page({"command": "benhc"}, Beside())
+    with pytest.raises(InputError, match=r"f\.json: is no JSON document"):
+        read_document("{", "f.json")
+    with pytest.raises(InputError, match="must be a JSON object"):
+        read_document("[1]", "f.json")
+    with pytest.raises(InputError, match="NaN"):
+        read_document('{"command": NaN}', "f.json")
+
+
+def test_samples_of_a_validation_are_read_line_by_line():
+    """Medians of the samples; controls and candidates without samples have no row."""
+    run = {"record": "run", "format": 1, "provenance": {"topology": "switch:2"}}
+    forecast = {"record": "candidate", "size_bytes": 64, "then_us": None, "predicted_us": 5.0}
+    lines = [
+        run,
+        {**forecast, "id": 0, "algorithm": "ring"},
+        {**forecast, "id": 1, "algorithm": "direct"},
+        {**forecast, "id": 2, "algorithm": "ring", "then_us": 3.0},
+        *({"record": "sample", "id": 0, "round": i, "us": us} for i, us in enumerate([9, 4, 6])),
+        {"record": "sample", "id": 2, "round": 0, "us": 1.0},
+    ]
+    document = read_document("\n".join(map(json.dumps, lines)), "v.jsonl")
+
+    [row] = document["rows"]
+    assert (row["algorithm"], row["time_us"], row["low_us"], row["high_us"]) == ("ring", 6, 4, 9)
+    page_html(make_page(document, Beside()))
