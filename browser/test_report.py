@@ -56,7 +56,7 @@ def pages(made, tmp_path_factory):
 @pytest.fixture(scope="session")
 def long(made, tmp_path_factory):
     """A page with a timeline of 5,000 bars on 25 rows."""
-    found, beside = made
+    found, _ = made
     bars = tuple(
         Bar("machine 0", f"gpu{row}", 10.0 * i, 10.0 * i + 9, "copy", f"to gpu{i % 8}")
         for row in range(25)

@@ -196,7 +196,8 @@ def test_results_show_themselves(results, name):
 
     assert result.headline in repr(result)
     assert len(repr(result)) <= SHORT
-    assert result._repr_html_().startswith("<table>")
+    assert result._repr_html_().endswith("</table>")
+    assert all("<svg" in svg for _, svg in result.pictures())
     assert result.to_dict() == json.loads(json.dumps(result.to_dict()))
     assert result.records()
     assert copy.to_dict() == result.to_dict()

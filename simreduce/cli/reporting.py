@@ -44,7 +44,6 @@ def report_run(
     with Progress("simulated {} of {} strategies", lambda: preview_lines(known)) as progress:
         ranking = rank(question, workers or os.cpu_count() or 1, progress, seen=known.append)
     document = ranking_document(ranking)
-    beside = replace(beside, factor=document["factor"])
     if ranking.untried:
         missing = "Stopped before this was computed."
         return document, replace(beside, missing=missing), False
@@ -69,7 +68,7 @@ def report_step(
     names = [gradient.name for gradient in question.workload.gradients]
     timeline = timeline_of_events(step_trace_events(step, names))
     document = step_document(ranking)
-    beside = replace(beside, timeline=timeline, factor=document["factor"])
+    beside = replace(beside, timeline=timeline)
     if ranking.untried:
         missing = "Stopped before this was computed."
         return document, replace(beside, missing=missing), False

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 
 from simreduce import tables, units
 from simreduce.tables import Table
-from simreduce.tune.search.tuned import sureness_of
 from simreduce.version import __version__
 
 if TYPE_CHECKING:
@@ -98,14 +97,6 @@ def document_head(command: str, scenario: Scenario, runtimes: Iterable[str]) -> 
         "runtime": one_runtime(runtimes, at.runtime.name),
         "calibration": at.calibration.name,
     }
-
-
-def factor_of(scenario: Scenario) -> float | None:
-    """80 % of the times of NCCL for such a workload are within this factor of a prediction; None if
-    nothing is known of errors.
-    """
-    sure = sureness_of(scenario, [gradient.nbytes for gradient in scenario.workload.gradients])
-    return sure.factor if sure else None
 
 
 def refused_keys(refused: Iterable[tuple[str, str]]) -> list[dict[str, str]]:

@@ -7,9 +7,9 @@ from dataclasses import asdict
 from typing import Any
 
 from simreduce import tables, units
+from simreduce.report.factors import factor_keys
 from simreduce.report.heads import (
     document_head,
-    factor_of,
     header,
     refused_keys,
     refused_lines,
@@ -231,7 +231,7 @@ def ranking_document(ranking: Ranking) -> dict[str, Any]:
             for target in ("tf_cnn_benchmarks", "tensorflow")
         },
         "recommended": ranking.recommended.strategy.text if ranking.recommended else None,
-        "factor": factor_of(s),
+        **factor_keys(s),
     }
 
 

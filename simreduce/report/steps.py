@@ -7,9 +7,9 @@ from math import fsum
 from typing import Any
 
 from simreduce import plots, tables, units
+from simreduce.report.factors import factor_keys
 from simreduce.report.heads import (
     document_head,
-    factor_of,
     header,
     refused_keys,
     refused_lines,
@@ -325,7 +325,7 @@ def step_document(ranking: StepRanking) -> dict[str, Any]:
             for i, c in enumerate(ranking.candidates, 1)
         ],
         "refused": refused_keys(ranking.refused),
-        "factor": factor_of(s),
+        **factor_keys(s),
         "complete": not ranking.untried,
     }
 

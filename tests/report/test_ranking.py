@@ -10,6 +10,7 @@ import pytest
 import simreduce
 from simreduce.engine import Calibration
 from simreduce.export import Settings
+from simreduce.report.factors import factor_keys
 from simreduce.report.ranking import ranking_document, ranking_table
 from simreduce.scenario import Scenario
 from simreduce.setup import Setup
@@ -296,6 +297,7 @@ def test_the_document_has_the_keys_that_others_rely_on():
             "tensorflow": "psgpu#4+mean",
         },
         "recommended": "psgpu#4+mean",
+        **factor_keys(ranking.scenario),
     } == document
     assert json.loads(json.dumps(document)) == document
 
@@ -310,6 +312,8 @@ def test_the_document_has_the_keys_that_others_rely_on():
         "calibration",
         "candidates",
         "recommended",
+        "factor",
+        "ratio_factor",
     ]
     of_each = [
         "place",

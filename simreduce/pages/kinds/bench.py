@@ -100,7 +100,7 @@ def _factor(rows: list[Document]) -> float | None:
     """Of the largest size whose time has an interval."""
     known = [row for row in rows if row.get("high_us")]
     row = max(known, key=lambda row: row["size_bytes"], default=None)
-    return row["high_us"] / row["time_us"] if row else None
+    return max(row["high_us"] / row["time_us"], row["time_us"] / row["low_us"]) if row else None
 
 
 def _sure(factor: float | None, calibration: str) -> str:

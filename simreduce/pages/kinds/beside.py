@@ -19,7 +19,7 @@ class Beside:
     `explanation` is of `simreduce explain --json`, for the recommended strategy; `sizes` of `bench
     --json`. `commands` are what to type to repeat it, with a word on each; `files` the content of
     the user's files by name; `versions` those of the programs that computed it. `factor` says that
-    80 % of predictions of NCCL are within it.
+    80 % of predictions of NCCL are within it, for a document that does not say so.
     """
 
     machine: Topology | None = None

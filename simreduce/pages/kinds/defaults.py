@@ -2,12 +2,21 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 Document = Mapping[str, Any]
+
+
+class Factors(NamedTuple):
+    """80 % of predictions are within `single`, and 80 % of ratios of two within `ratio`; None for
+    what is not known.
+    """
+
+    single: float | None
+    ratio: float | None
+
 
 _CHOOSERS = {
     "mirrored_strategy": "TensorFlow's MirroredStrategy",
@@ -72,14 +81,18 @@ def faster_than(best: float, other: float) -> str:
     return f"{words} as" if words.endswith("fast") else f"{words} than"
 
 
-def told_apart(best: float, other: float, factor: float | None) -> bool | None:
+def factors(document: Document, *strategies: str) -> Factors:
+    """What a document knows of the errors of predictions for these strategies: NCCL's only."""
+    if not by_nccl(*strategies):
+        return Factors(None, None)
+    return Factors(document.get("factor"), document.get("ratio_factor"))
+
+
+def told_apart(best: float, other: float, ratio_factor: float | None) -> bool | None:
     """Whether two predictions differ by more than the error of their ratio; None if that is not
-    known. The ratio of two predictions whose errors are independent, each within `factor`, is
-    within exp(sqrt(2) log factor).
+    known.
     """
-    if factor is None:
-        return None
-    return other > best * math.exp(math.sqrt(2) * math.log(factor))
+    return None if ratio_factor is None else other > best * ratio_factor
 
 
 def sure_words(factor: float | None, calibration: str, apart: bool | None) -> str:

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from typing import Any
 
 from simreduce import tables, units
 from simreduce.pages.kinds.beside import Beside
 from simreduce.pages.kinds.defaults import (
     Default,
-    by_nccl,
     defaults,
+    factors,
     faster,
     faster_than,
     sure_fact,
@@ -45,9 +46,9 @@ def run_page(document: Document, beside: Beside) -> Page:
     today = [] if best is None else defaults(rows)
     what = f"all-reduce of {document['workload']} ({units.format_size(document['size_bytes'])})"
     ranks = units.plural(document["ranks"], "GPU")
-    factor = _factor(document, beside)
+    beside = replace(beside, factor=document.get("factor"))
     sections = [
-        *_choice_section(document, best, today, factor),
+        *_choice_section(document, best, today),
         *machine_section(beside),
         *path_section(beside),
         *help_section(beside),
@@ -61,15 +62,10 @@ def run_page(document: Document, beside: Beside) -> Page:
         about=f"{what[0].upper()}{what[1:]} on {document['topology']}, {ranks}. "
         f"{units.plural(len(rows), 'plan')} simulated and proved.",
         answer=_answer(best, today, what),
-        sure=_sure(document, best, today, factor),
-        facts=tuple(_facts(beside, best, today, factor)),
+        sure=_sure(document, best, today),
+        facts=tuple(_facts(document, beside, best, today)),
         sections=tuple(sections),
     )
-
-
-def _factor(document: Document, beside: Beside) -> float | None:
-    found = beside.factor if beside.factor is not None else document.get("factor")
-    return None if found is None else float(found)
 
 
 def _answer(best: Document | None, today: list[Default], what: str) -> str:
@@ -85,28 +81,30 @@ def _answer(best: Document | None, today: list[Default], what: str) -> str:
     return f"{took}, {ratio} {first.who} today ({first.strategy}, {us(first.time_us)})."
 
 
-def _apart(best: Document, today: list[Default], factor: float | None) -> bool | None:
-    first = today[0] if today else None
-    if first is None or first.strategy == best["strategy"]:
+def _apart(document: Document, best: Document, other: Default) -> bool | None:
+    ratio = factors(document, best["strategy"], other.strategy).ratio
+    return told_apart(best["time_us"], other.time_us, ratio)
+
+
+def _from_today(document: Document, best: Document, today: list[Default]) -> bool | None:
+    """Whether the best is told apart from what runs today; None too if it is that."""
+    if not today or today[0].strategy == best["strategy"]:
         return None
-    known = factor if by_nccl(best["strategy"], first.strategy) else None
-    return told_apart(best["time_us"], first.time_us, known)
+    return _apart(document, best, today[0])
 
 
-def _sure(
-    document: Document, best: Document | None, today: list[Default], factor: float | None
-) -> str:
+def _sure(document: Document, best: Document | None, today: list[Default]) -> str:
     if best is None:
         return ""
-    known = factor if by_nccl(best["strategy"]) else None
-    return sure_words(known, document["calibration"], _apart(best, today, factor))
+    factor = factors(document, best["strategy"]).single
+    return sure_words(factor, document["calibration"], _from_today(document, best, today))
 
 
 def _facts(
+    document: Document,
     beside: Beside,
     best: Document | None,
     today: list[Default],
-    factor: float | None,
 ) -> Iterable[Fact]:
     if best is None:
         return
@@ -127,21 +125,21 @@ def _facts(
         yield Fact(
             "How much faster than today?", "not compared", "No default of a framework was ranked."
         )
-    known = factor if by_nccl(best["strategy"]) else None
-    yield Fact("How sure is that?", *sure_fact(known, _apart(best, today, factor)))
+    factor = factors(document, best["strategy"]).single
+    yield Fact("How sure is that?", *sure_fact(factor, _from_today(document, best, today)))
     yield Fact("What limits it?", *limit_fact(beside))
     yield Fact("What would a second NIC buy?", *nic_fact(beside))
 
 
 def _choice_section(
-    document: Document, best: Document | None, today: list[Default], factor: float | None
+    document: Document, best: Document | None, today: list[Default]
 ) -> Iterable[Section]:
     rows = document["candidates"]
     blocks: list[Block] = []
     if best is not None:
         blocks += _how(document, best)
     if today and best is not None:
-        blocks.append(_against(best, today, factor))
+        blocks.append(_against(document, best, today))
     if rows:
         blocks.append(_ranking(document, best, today))
     if document.get("refused"):
@@ -177,7 +175,7 @@ def _how(document: Document, best: Document) -> Iterable[Block]:
         yield Code(str(row["settings"][target]), about)
 
 
-def _against(best: Document, today: list[Default], factor: float | None) -> Rows:
+def _against(document: Document, best: Document, today: list[Default]) -> Rows:
     columns = tables.columns(
         "default|strategy|time|recommended is|told apart",
         units="||(ms)||",
@@ -186,8 +184,7 @@ def _against(best: Document, today: list[Default], factor: float | None) -> Rows
     words = {None: "not known", True: "yes", False: "no"}
     rows = []
     for each in today:
-        known = factor if by_nccl(best["strategy"], each.strategy) else None
-        apart = told_apart(best["time_us"], each.time_us, known)
+        apart = _apart(document, best, each)
         ratio = faster(best["time_us"], each.time_us)
         rows.append((each.who, each.strategy, f"{each.time_us / 1e3:.3f}", ratio, words[apart]))
     return Rows(

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from typing import Any
 
 from simreduce import tables, units
 from simreduce.pages.kinds.beside import Beside
 from simreduce.pages.kinds.defaults import (
     Default,
-    by_nccl,
     defaults,
+    factors,
     faster,
     faster_than,
     sure_fact,
@@ -43,15 +44,16 @@ def step_page(document: Document, beside: Beside) -> Page:
         raise ValueError("it is of a scenario with [replicas], for which there is no report yet")
     rows = document["candidates"]
     today = defaults(rows, "step_time_us")
-    factor = beside.factor if beside.factor is not None else document.get("factor")
-    known = factor if by_nccl(document["strategy"]) else None
+    known = factors(document, document["strategy"]).single
+    beside = replace(beside, factor=document.get("factor"))
     ranks = units.plural(document["ranks"], "GPU")
     name = document["strategy"]
     samples = f"{document['images_per_second']:,.0f} samples/s"
     fixed = document["compute_us"] + document["update_us"] + document["launch_us"]
     apart = None
     if today and today[0].strategy != name:
-        apart = told_apart(document["step_time_us"] - fixed, today[0].time_us - fixed, known)
+        ratio = factors(document, name, today[0].strategy).ratio
+        apart = told_apart(document["step_time_us"] - fixed, today[0].time_us - fixed, ratio)
     reductions = "The same reductions by themselves, with every gradient there from the start."
     sections = [
         _methods(document, today),
