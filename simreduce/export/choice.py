@@ -92,10 +92,11 @@ class Choice:
 
     @property
     def title(self) -> str:
-        """What the first comment of a file says."""
+        """What the first comment of a file says; no quote or backslash ends a docstring early."""
         ranks = units.plural(self.setup.layout.n, "rank")
         method = "" if self.method == REPLICATED else f"{self.method}, "
-        what = f"{method}{self.strategy.text} for {self.workload.name}"
+        name = self.workload.name.translate({ord('"'): "'", ord("\\"): "/"})
+        what = f"{method}{self.strategy.text} for {name}"
         return f"simreduce {__version__}: {what} on {self.setup.machine.name}, {ranks}"
 
     @property

@@ -27,6 +27,8 @@ _ALGORITHMS = {
     "collnet_direct": "collnetdirect", "collnet_chain": "collnetchain",
 }  # fmt: skip
 _ANY_SIZE = 4294967295
+_WIDEST = 200
+"""Characters of a comment; the plugin reads 255 of a line, and takes the rest for another."""
 _NUMBERS = ("channels", "nNodes", "nRanks", "numPipeOps", "regBuff")
 
 
@@ -70,7 +72,7 @@ def tuner_text(rules: Iterable[Rule], title: str = "") -> str:
         for rule in rules
     )  # fmt: skip
     lines = (",".join(map(str, row)) for row in rows)
-    heads = [f"# {line}" for line in (title, f"{HEADER},numPipeOps,regBuff") if line]
+    heads = [f"# {line}"[:_WIDEST] for line in (title, f"{HEADER},numPipeOps,regBuff") if line]
     return "\n".join([*heads, *lines, ""])
 
 

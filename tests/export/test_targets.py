@@ -164,6 +164,14 @@ def test_the_environment_of_a_scenarios_settings_reads_back_as_them():
     assert again == given
 
 
+def test_a_workloads_name_ends_no_docstring_and_no_line():
+    """It may be any path of a file."""
+    named = Workload('a\\Nb"""c' + "d" * 300, (Gradient("x", 100),))
+    made = replace(choice("nccl+ddp"), workload=named)
+    assert "a/Nb'''c" in ast.get_docstring(ast.parse(export("pytorch", made)["simreduce_ddp.py"]))
+    assert plugin(export("nccl", made)["nccl_tuner.csv"])
+
+
 def test_ranges_of_sizes_and_rules_are_told_by_the_plugin():
     made = choice("nccl:tree+simple:64k:nccl:ring+simple".replace("+simple:", ":"), "dgx-a100x2")
     files = export("nccl", made)
