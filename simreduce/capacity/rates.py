@@ -19,9 +19,9 @@ from simreduce.capacity.flips import Assumption, search
 from simreduce.capacity.options import Option, with_rates
 from simreduce.capacity.question import Question
 
-SLACK = 0.02
+SLACK = 0.005
 """Part of a step by which a change of rates may make it shorter than bounds say."""
-_STEPS = 4
+_STEPS = 3
 """Factors of the walk, up to the largest and as many down."""
 
 Simulate = Callable[[Option], Candidate | None]

@@ -36,6 +36,14 @@ _COMMANDS: Mapping[str, tuple[str, str]] = {
     "sweep": ("simreduce.cli.sweep:sweep", "A question over many values, into a database."),
     "table": ("simreduce.cli.table:table", "The rows of a sweep: filter, group, pivot, export."),
     "report": ("simreduce.cli.report:report", "One HTML file with the answer and all behind it."),
+    "plot": (
+        "simreduce.cli.plot:plot",
+        "Lines, a heat map or a Pareto frontier of a sweep.",
+    ),
+    "compare": (
+        "simreduce.cli.compare:compare",
+        "Which answers changed between two sweeps.",
+    ),
     "trace": ("simreduce.cli.trace:trace", "A timeline for Perfetto and chrome://tracing."),
     "replay": (
         "simreduce.cli.replay:replay",

@@ -15,19 +15,26 @@ from simreduce.plots.charts import (
 from simreduce.plots.figure import Plot, check_plot
 from simreduce.plots.frontier import CostPoint, draw_frontier
 from simreduce.plots.multiples import Compared, draw_multiples
+from simreduce.plots.sweeps import Axis, Choice, Reading, draw_heat, draw_lines, draw_pareto
 
 __all__ = [
     "AccuracyPoint",
+    "Axis",
+    "Choice",
     "Compared",
     "CostPoint",
     "Plot",
+    "Reading",
     "TimelineBar",
     "check_plot",
     "draw_accuracy",
     "draw_bars",
     "draw_curves",
     "draw_frontier",
+    "draw_heat",
+    "draw_lines",
     "draw_multiples",
+    "draw_pareto",
     "draw_sensitivity",
     "draw_timeline",
 ]

@@ -49,8 +49,8 @@ def draw_frontier(
     axes.set(xlabel=units[0], ylabel=units[1], xscale="log")
     _axes(axes, points)
     looks = looks_of(series)
-    for name, each in series.items():
-        _series(axes, name, sorted(each, key=lambda p: p.time), looks[name])
+    for i, (name, each) in enumerate(series.items()):
+        _series(axes, name, sorted(each, key=lambda p: p.time), looks[name], below=i % 2 == 1)
     if len(frontier) > 1:
         axes.step(
             *zip(*frontier, strict=True), where="post", color="#222222", linewidth=1.0,
@@ -100,7 +100,15 @@ def _amount(value: float, _: object = None) -> str:
     return f"{value:,.0f}" if abs(value) >= 1e4 else f"{value:.4g}"
 
 
-def _series(axes: Axes, name: str, points: Sequence[CostPoint], look: Mapping[str, object]) -> None:
+def _series(
+    axes: Axes,
+    name: str,
+    points: Sequence[CostPoint],
+    look: Mapping[str, object],
+    *,
+    below: bool,
+) -> None:
+    """A series, with the labels of its points `below` them or above."""
     shown = [p for p in points if 0.0 < p.time < math.inf]
     colour = look["color"]
     line = {**look, "marker": ""}
@@ -121,6 +129,6 @@ def _series(axes: Axes, name: str, points: Sequence[CostPoint], look: Mapping[st
         axes.plot([p.time for p in some], [p.cost for p in some], **style, **label)
     for p in shown:
         axes.annotate(
-            p.label, (p.time, p.cost), (0, 7), textcoords="offset points", ha="center", fontsize=7,
-            color=COLOURS[-1],
+            p.label, (p.time, p.cost), (0, -13 if below else 7), textcoords="offset points",
+            ha="center", fontsize=7, color=COLOURS[-1],
         )  # fmt: skip

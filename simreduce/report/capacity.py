@@ -24,7 +24,11 @@ _COLUMNS = tables.columns(
     left="|name|machine|network|method|strategy|misses",
 )
 _MOST_ROWS = 60
-_MACHINE, _NODES, _BATCH = (NAMES.index(name) for name in ("machine", "nodes", "batch"))
+_MACHINE, _NODES, _NETWORK, _BATCH = (
+    NAMES.index(name) for name in ("machine", "nodes", "network", "batch")
+)
+_OF_PLACE = {_NODES, _NETWORK, _BATCH}
+"""Parts of a key that depend on the number of nodes."""
 _MINIMISED = {HOURLY: "price per hour", TIME: "time of the run"}
 
 
@@ -326,6 +330,9 @@ class _Names:
         self._shared = {i for i, column in enumerate(columns) if len(column) <= 1}
         self._shared |= {_BATCH} if answer.question.global_batch else set()
         self._shared -= {_MACHINE, _NODES}
+        self._networks: dict[Key, set[str]] = {}
+        for key in keys:
+            self._networks.setdefault(self._blank(key, _OF_PLACE), set()).add(key[_NETWORK])
 
     def short(self, key: Key) -> str:
         """A configuration: `8 x p5`."""
@@ -333,7 +340,10 @@ class _Names:
 
     def series(self, key: Key) -> str:
         """Those that differ in the number of nodes only: `p5, fat_tree`."""
-        return ", ".join(part for part in self._blank(key, self._shared | {_NODES}) if part)
+        gone = self._shared | {_NODES}
+        if len(self._networks[self._blank(key, _OF_PLACE)] - {""}) <= 1:
+            gone = gone | {_NETWORK}  # so that one machine, which has none, is of the series
+        return ", ".join(part for part in self._blank(key, gone) if part)
 
     def _blank(self, key: Key, places: set[int]) -> Key:
         return tuple("" if i in places else part for i, part in enumerate(key))
