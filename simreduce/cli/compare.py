@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import click
 
 from simreduce.cli.group import command
 from simreduce.cli.options import as_json, echo_json
+from simreduce.cli.sweep_rows import read_sweep, where_option
 from simreduce.errors import InputError
 from simreduce.formats import Faults
 from simreduce.report.compared import compared_document, compared_text
-from simreduce.sweep import Store, Sweep
 from simreduce.sweep.compare import compare as compare_sweeps
 
 
@@ -37,7 +35,7 @@ from simreduce.sweep.compare import compare as compare_sweeps
     metavar="PART",
     help="Take times as equal that differ by no more than this part; default 0.",
 )
-@click.option("--where", default=None, metavar="SQL", help='Keep rows of both such as "nodes > 4".')
+@where_option
 @as_json
 def compare(
     a: str,
@@ -55,7 +53,7 @@ def compare(
     numbers = _numbers(sweeps)
     faults = Faults()
     found = [
-        faults.attempt("", _read, path, number, where)
+        faults.attempt("", read_sweep, path, number, where)
         for path, number in zip((a, b), numbers, strict=True)
     ]
     if faults.problems or found[0] is None or found[1] is None:
@@ -76,12 +74,3 @@ def _numbers(text: str | None) -> tuple[int | None, int | None]:
     if len(parts) != 2 or not all(part.isdecimal() and len(part) < 10 for part in parts):
         raise InputError(f"--sweeps {text}: two numbers with a comma between, such as 1,2")
     return int(parts[0]), int(parts[1])
-
-
-def _read(path: str, number: int | None, where: str | None) -> tuple[Sweep, list[dict[str, Any]]]:
-    """A sweep and its rows."""
-    with Store.open(path) as store:
-        sweep, _ = store.show(number)
-        condition = f" WHERE {where}" if where else ""
-        names, rows = store.select(f"SELECT * FROM sweep{condition}")  # noqa: S608 - a user's own
-    return sweep, [dict(zip(names, row, strict=True)) for row in rows]

@@ -6,10 +6,9 @@ import click
 
 from simreduce.cli.group import command
 from simreduce.cli.pictures import check_pictures, picture_options, write_plot
-from simreduce.errors import InputError
+from simreduce.cli.sweep_rows import read_sweep, where_option
 from simreduce.formats import Faults
 from simreduce.report.sweep_plots import HEAT, KINDS, LINES, sweep_plot
-from simreduce.sweep import Store
 
 
 @command()
@@ -30,9 +29,7 @@ from simreduce.sweep import Store
 @click.option(
     "--value", default=None, metavar="COLUMN", help="What a heat map shows; default as -y of lines."
 )
-@click.option(
-    "--where", default=None, metavar="SQL", help='Keep rows such as "nodes > 4 AND busbw > 1e10".'
-)
+@where_option
 @picture_options("Write the plot", ("plot", "plot"))
 def plot(
     db: str,
@@ -55,12 +52,5 @@ def plot(
     if value is not None and kind != HEAT:
         faults.add(f"--value {value}", f"is for --kind {HEAT}; give -y")
     faults.raise_any()
-    with Store.open(db) as store:
-        sweep, _ = store.show(number)
-        condition = f" WHERE {where}" if where else ""
-        try:
-            names, found = store.select(f"SELECT * FROM sweep{condition}")  # noqa: S608 - a user's own
-        except InputError as error:
-            raise InputError(f"--where {where}: {error}") from None
-    rows = [dict(zip(names, each, strict=True)) for each in found]
+    sweep, rows = read_sweep(db, number, where)
     write_plot(sweep_plot(sweep, rows, kind, x, y, value), svg, png)
