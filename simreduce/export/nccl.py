@@ -132,13 +132,14 @@ def _picks(choice: Choice, collective: str) -> Callable[[int], Decided]:
     settings, strategy = choice.setup.nccl, choice.resolved
     own = collective == strategy.collective
     _, protocol, channels, *_ = strategy.nccl if own else OPEN
-    if choice.rules and own:
+    told = any(rule.collective == collective for rule in choice.rules)
+    if told:
         settings = replace(settings, tuner=choice.rules)
 
     @cache
     def pick(nbytes: int) -> Decided:
         algorithm = ""
-        if own and not choice.rules:
+        if own and not told:
             algorithm = _range(choice, nbytes).algorithm.partition(":")[2]
         made = choose(
             choice.facts, collective, nbytes, settings, algorithm=algorithm, protocol=protocol

@@ -44,6 +44,7 @@ from simreduce.training.sharded.settings import HSDP, PRE, ZERO1, ZERO2
 from simreduce.tune.search.best_first import Outcome, Tried, search
 from simreduce.tune.search.methods import shardings_of
 from simreduce.tune.search.setting import Setting
+from simreduce.tune.search.telling import choices, tell
 from simreduce.workers import rounds
 
 _WIDTH = 4
@@ -53,6 +54,9 @@ _RATE = 0.97
 """The factor of bounds of collectives, for rates that are rounded."""
 
 _SAME = 1e-9
+
+_WORTH = 1.002
+"""Times the floor of a step from which NCCL's choices are looked at."""
 
 _MANY = 24
 """Whole steps that are simulated of methods whose collectives share links."""
@@ -109,7 +113,7 @@ def shared_by(setting: Setting, setup: Setup) -> int:
 @dataclass(slots=True)
 class ShardedSearch:
     """The state of a search. `limit` is a time that is known to be reached. `unfit` are the points
-    that need more memory than a GPU has.
+    that need more memory than a GPU has; `told` counts choices of NCCL that were tried.
     """
 
     scenario: Scenario
@@ -118,6 +122,7 @@ class ShardedSearch:
     outcome: Outcome[Setting] = field(default_factory=Outcome)
     simulated: dict[Setting, Simulated] = field(default_factory=dict)
     unfit: list[Setting] = field(default_factory=list)
+    told: int = 0
     collectives: dict[tuple[str, int, Key], float] = field(default_factory=dict)
     _methods: dict[Setting, ShardedMethod | None] = field(default_factory=dict)
     _least: dict[Setting, float] = field(default_factory=dict)
@@ -168,6 +173,25 @@ class ShardedSearch:
                 if not self._overlaps(other) and self._exact(other, do) <= best
             ]
             self._settle([min(same, key=lambda s: s.simplicity)], do)
+        self._tell(do)
+
+    def _tell(self, do: Do) -> None:
+        """The best with what NCCL is best told for its collectives, if that is worth it."""
+        if self.outcome.best == inf:
+            return
+        best = min(self.outcome.seconds, key=self.outcome.seconds.__getitem__)
+        method = self._method(best)
+        near = self._floor(best) * _WORTH >= self.outcome.best
+        if method is None or near or best.strategy != "nccl" or self._overlaps(best):
+            return
+
+        def nbytes(key: Key) -> int:
+            return key.elements * dtypes.SIZES[key.dtype]
+
+        told = tell(best, method.distinct, nbytes, self._setup, do)
+        if told.rules:
+            self.told += len(method.distinct) * len(choices(self._setup, "all_gather"))
+            self._settle([told], do)
 
     def _simpler(self, setting: Setting) -> list[Setting]:
         """The points of the space with fewer settings that are not the default's."""

@@ -66,7 +66,7 @@ _FEWER, _FEWEST = 8, 4
 PART = 0.95
 """The factor of bounds from a part of the machines: trees of more send smaller chunks."""
 
-_CHANNELS = (1, 2, 4, 8, 12, 16, 24, 32)
+CHANNELS = (1, 2, 4, 8, 12, 16, 24, 32)
 """Numbers of channels that are tried, with the most that the communicator has."""
 
 _COLLECTIVE = "all_reduce"
@@ -136,7 +136,7 @@ def decisions(setup: Setup) -> list[Decision]:
     for algorithm, protocol in estimates(at, _COLLECTIVE, 1 << 20):
         if algorithm not in ("ring", "tree", "nvls", "nvlstree"):
             continue
-        counts = sorted({c for c in _CHANNELS if c < most} | {most})
+        counts = sorted({c for c in CHANNELS if c < most} | {most})
         if algorithm.startswith("nvls"):
             counts = [nvls_channels(at)]
         found += [Decision(algorithm, protocol, channels, step) for channels in counts]

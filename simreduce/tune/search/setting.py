@@ -126,6 +126,10 @@ def rules_text(rules: Sequence[Rule]) -> str:
         f"{r.algorithm}+{r.protocol}" + (f"+{r.channels}" if r.channels > 0 else "") for r in rules
     ]
     limits = [f"to {r.most} B " if r.most is not None else "" for r in rules]
+    kinds = [
+        f"{r.collective} " if r.collective != "all_reduce" and not r.least else "" for r in rules
+    ]
+    limits = [kind + limit for kind, limit in zip(kinds, limits, strict=True)]
     return ", ".join(limit + word for limit, word in zip(limits, words, strict=True))
 
 

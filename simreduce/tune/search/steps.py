@@ -116,7 +116,7 @@ def _joined(
     assert step is not None  # noqa: S101 - the caller has looked
     clock = read_clock(scenario.but(runtime=NCCL), STEP)
     least = clock.compute + clock.update / ranks
-    points = len(search.settings) + len(set(search.unfit) - set(search.settings))
+    points = search.told + len(search.settings) + len(set(search.unfit) - set(search.settings))
     bound = min([search.outcome.bound, *(row.seconds for row in own[:1])])
     if before is None:
         units = [b.nbytes for b in scenario.workload.gradients]
@@ -127,7 +127,7 @@ def _joined(
             rows=own,
             default=_default(own),
             points=points,
-            calls=len(search.collectives),
+            calls=len(search.collectives) + search.told,
             bound=bound,
             floor=least,
             base=least,
@@ -141,7 +141,7 @@ def _joined(
         before,
         rows=tuple(rows),
         points=before.points + points,
-        calls=before.calls + len(search.collectives),
+        calls=before.calls + len(search.collectives) + search.told,
         bound=min(before_bound, bound),
         floor=min(before.floor, least),
         base=min(before.base, least),

@@ -10,6 +10,8 @@ from random import Random
 import pytest
 
 from simreduce.errors import InputError
+from simreduce.nccl import Settings
+from simreduce.nccl.tuner import read_tuner
 from simreduce.report.tuned import tuned_document, tuned_text
 from simreduce.scenario import Scenario
 from simreduce.setup import BY_STRATEGY, Setup
@@ -183,3 +185,19 @@ def test_parameter_servers_are_modes_of_tf_cnn_benchmarks():
     (text,) = files_of(won).values()
     assert f"--variable_update={won.best.setting.mode}" in text.split("\n")
     assert won.best.setting.mode in tuned_text(won, {})
+
+
+def test_nccl_is_told_by_collective_what_makes_the_step_faster():
+    """The file has the rules, and NCCL with them takes what was found."""
+    scenario = question(5, methods=("fsdp",), sharding=Sharding())
+    quick = replace(scenario.step.job, profile=Profile((0.0,) * 7, (0.0,) * 7, "none"), update=0.0)
+    scenario = replace(scenario, step=replace(scenario.step, job=quick))
+    found = tune(scenario, "nccl")
+    best, files = found.best.setting, files_of(found)
+    (table,) = [text for name, text in files.items() if name.endswith(".csv")]
+    rules = tuple(read_tuner(table, "export"))
+    told = scenario.but(nccl=replace(Settings(), tuner=rules))
+
+    assert {rule.collective for rule in best.rules} == {"all_gather", "reduce_scatter"}
+    assert found.best.seconds < found.default.seconds == took(scenario, found.default.setting)
+    assert took(told, replace(best, rules=())) == pytest.approx(found.best.seconds, rel=1e-9)
