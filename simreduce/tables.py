@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import html
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from contextvars import ContextVar
 from dataclasses import dataclass, replace
 
 from simreduce.version import __version__
@@ -14,12 +15,17 @@ _WORD = len("calibration")
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """A heading, the unit below it, the side on which cells stand, and the least width."""
+    """A heading, the unit below it, the side on which cells stand, and the least width.
+
+    Where a page is too narrow, columns with the largest `spare` are left out first, those with 0
+    never.
+    """
 
     name: str
     unit: str = ""
     left: bool = False
     width: int = 0
+    spare: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +48,8 @@ class Table:
         `comment` puts a # in front of the headings, as nccl-tests does, so that a program which
         skips comments reads rows only.
         """
+        if not comment and (fitted := FITTED.get()):
+            return fitted(self, indent)
         head = self.head
         if comment:  # the blank makes room for the sign
             head = [(f" {cells[0]}", *cells[1:]) for cells in head]
@@ -86,12 +94,19 @@ class Table:
         )
 
 
-def columns(names: str, *, left: str = "", units: str = "") -> tuple[Column, ...]:
-    """Columns from names with a | between them; `left` names those whose cells stand left."""
-    words, lefts = names.split("|"), left.split("|")
+FITTED: ContextVar[Callable[[Table, int], list[str]] | None] = ContextVar("FITTED", default=None)
+"""What lays tables out for a page of limited width, with their indent; none: as wide as needed."""
+
+
+def columns(names: str, *, left: str = "", units: str = "", spare: str = "") -> tuple[Column, ...]:
+    """Columns from names with a | between them; `left` names those whose cells stand left, `spare`
+    those that a narrow page does without, the first one first.
+    """
+    words, lefts, spares = names.split("|"), left.split("|"), [*filter(None, spare.split("|"))]
     below = units.split("|") if units else [""] * len(words)
+    rank = {word: len(spares) - i for i, word in enumerate(spares)}
     return tuple(
-        Column(word, unit, bool(word) and word in lefts)
+        Column(word, unit, bool(word) and word in lefts, spare=rank.get(word, 0))
         for word, unit in zip(words, below, strict=True)
     )
 

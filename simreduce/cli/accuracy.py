@@ -49,7 +49,7 @@ def accuracy() -> None:
     """
 
 
-@command()
+@command(examples="simreduce accuracy nccl --only bessemer")
 @click.option(
     "--tables",
     type=click.Choice(PARTS),

@@ -12,6 +12,7 @@ import click
 
 from simreduce import tables, units
 from simreduce.algorithms import COLLECTIVES, TWO_LEVEL
+from simreduce.cli.completion import topology_argument
 from simreduce.cli.group import command
 from simreduce.cli.options import (
     all_option,
@@ -45,8 +46,13 @@ from simreduce.tune.bench_all import Line, bench_all
 Named = list[tuple[Strategy, bool]]
 
 
-@command()
-@click.argument("topology")
+@command(
+    examples="""
+    simreduce bench dgx1v --algo nccl,ring -b 1M -e 64M
+    simreduce bench dgx-h100x4 --algo nccl -b 1G
+    """
+)
+@topology_argument
 @algo_option("Simulate these, all: every strategy; default ring, or the first there is.")
 @sizes_options("32M")
 @collective_options

@@ -14,7 +14,7 @@ from simreduce.report.explain import explanation_document, explanation_text
 from simreduce.tune.whatif import savings
 
 
-@command()
+@command(examples="simreduce explain dgx1v --algo ring -b 64M")
 @question_options()
 @as_json
 def explain(question: str, as_json: bool, **given: Any) -> int:

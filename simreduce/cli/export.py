@@ -38,7 +38,12 @@ _REASONS = 3
 """Why strategies have no setting, shown at most."""
 
 
-@command()
+@command(
+    examples="""
+    simreduce export nccl dgx-a100 --algo nccl:ring+channels=8 -b 64M
+    simreduce export pytorch dgx1v-resnet50
+    """
+)
 @click.argument("target", metavar="TARGET")
 @question_options("Export this strategy; default: the fastest that TARGET has a setting for.")
 @click.option(

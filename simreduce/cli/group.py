@@ -9,6 +9,7 @@ from typing import Any
 
 import click
 from click.core import iter_params_for_processing
+from click.shell_completion import CompletionItem
 
 from simreduce.errors import InputError, did_you_mean
 from simreduce.formats import Faults
@@ -16,6 +17,13 @@ from simreduce.formats import Faults
 
 class Command(click.Command):
     """A command that lists every option whose value has the wrong type, in one round."""
+
+    def __init__(self, *args: Any, examples: str = "", **attrs: Any) -> None:
+        """`examples` are command lines that work when they are pasted, one a line."""
+        lines = [f"  {line.strip()}" for line in examples.strip().splitlines()]
+        epilog = "\n".join(("\b", "Examples:", *lines)) if lines else None
+        super().__init__(*args, **{"epilog": epilog, **attrs})
+        self.examples = tuple(line.strip() for line in lines)
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """As click does it, but click stops at the first fault."""
@@ -105,6 +113,15 @@ class LazyGroup(CommandGroup):
         found = getattr(import_module(module), attribute)
         assert isinstance(found, click.Command)  # noqa: S101
         return found
+
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
+        """The commands that begin so, with their lines from the table."""
+        found = [
+            CompletionItem(name, help=text)
+            for name, (_, text) in self.table.items()
+            if name.startswith(incomplete)
+        ]
+        return [*found, *click.Command.shell_complete(self, ctx, incomplete)]
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002
         """Their lines from the table."""

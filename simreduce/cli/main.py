@@ -10,6 +10,7 @@ import click
 
 from simreduce.cli.group import LazyGroup
 from simreduce.cli.progress import interruptible, say
+from simreduce.cli.terminal import complain, fit_tables
 from simreduce.compiling import notices
 from simreduce.errors import Deadlock, DeviceError, InputError
 from simreduce.version import __version__
@@ -91,6 +92,7 @@ def main(command: click.Command = cli) -> None:
     """Run a command line. Exit status 0 done, 1 a check failed, 2 bad input, 130 stopped."""
     stdout = sys.stdout
     notices.listeners[:] = [lambda text: say(f"simreduce: {text}")]
+    fit_tables()
     try:
         with interruptible():
             status = command.main(standalone_mode=False, help_option_names=["-h", "--help"])
@@ -108,10 +110,10 @@ def main(command: click.Command = cli) -> None:
         status = 2
     except InputError as error:
         for problem in error.problems:
-            click.echo(f"simreduce: {problem}", err=True)
+            complain(problem)
         status = 2
     except (Deadlock, DeviceError) as error:
-        click.echo(f"simreduce: {error}", err=True)
+        complain(str(error))
         status = 1
     except BrokenPipeError:
         # The same, found by the flush above; Python would complain again when it closes stdout.

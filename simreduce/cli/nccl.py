@@ -7,6 +7,8 @@ from click.core import ParameterSource
 
 from simreduce import dtypes
 from simreduce.calibrate import load_calibration
+from simreduce.cli.completion import topology_argument
+from simreduce.cli.group import command
 from simreduce.cli.options import as_json, calibration_option, echo_json
 from simreduce.cli.progress import Progress
 from simreduce.cli.sizes import read_sizes, sizes_options
@@ -22,8 +24,8 @@ from simreduce.topology import load_topology
 from simreduce.tune.bench import tensor
 
 
-@click.command()
-@click.argument("topology")
+@command(examples="simreduce nccl dgx-h100 NCCL_ALGO=Ring")
+@topology_argument
 @click.argument("variables", nargs=-1, metavar="[NAME=VALUE]...")
 @click.option(
     "--collective",

@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 
 import click
 
+from simreduce.cli.completion import calibrations
 from simreduce.errors import InputError
 from simreduce.formats import Faults
 from simreduce.layouts import Layout
@@ -54,6 +55,7 @@ def calibration_option(default: str | None, words: str = "") -> Callable[[F], F]
     return click.option(
         "--calibration",
         default=default,
+        shell_complete=calibrations,
         metavar="NAME|FILE",
         help=f"Use these constants, or none (nominal){f'; default {said}' if said else ''}.",
     )

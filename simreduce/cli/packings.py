@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 import click
 
 from simreduce.algorithms.multi_ring import sample
+from simreduce.cli.completion import topology_argument
 from simreduce.cli.group import command
 from simreduce.cli.options import (
     as_json,
@@ -47,14 +48,14 @@ PACKINGS: Mapping[str, Callable[[Network, int], Trees]] = {
 
 
 _common = options(
-    click.argument("topology"),
+    topology_argument,
     gpus_options,
     picture_options("Also draw them"),
     as_json,
 )
 
 
-@command()
+@command(examples="simreduce topo rings dgx1v")
 @_common
 def rings(topology: str, as_json: bool, **given: Any) -> None:
     """Find the rings that share TOPOLOGY best, and the best order for a single one.
@@ -112,7 +113,7 @@ def _ring(network: Network, ring: Sequence[int], rate: float) -> dict[str, Any]:
     return {"order": [network.names[r] for r in ring], "share_gb_per_s": rate / _GB}
 
 
-@command()
+@command(examples="simreduce topo trees dgx1v --collective broadcast")
 @_common
 @click.option(
     "--collective",

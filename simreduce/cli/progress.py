@@ -25,6 +25,10 @@ _REDRAW = 1.0
 """Seconds after which a line on a terminal is drawn again although nothing has changed."""
 _BLINK = 0.05
 """Seconds at least between two drawings of a line."""
+_BAR = 20
+"""Characters of a bar on a terminal."""
+_BAR_SIGNS = "\u2501\u2500"
+"""What is done, and what is left of it."""
 _AGAIN = 0.05
 """Seconds after which an interrupt that was dropped is raised again."""
 
@@ -134,6 +138,7 @@ class Progress:
                 click.echo(line, err=True)
                 return
             width, height = shutil.get_terminal_size()
+            line = f"{self._bar()}{line}"[: width - 1]
             above = [text[: width - 1] for text in self._preview()][: max(height - 2, 0)]
             begin, self._above = self._back(), len(above)
             click.echo(begin + "".join(f"{each}\n" for each in above) + line, nl=False, err=True)
@@ -145,6 +150,15 @@ class Progress:
             return ""
         left = seconds / done * (total - done)
         return f", about {left:.0f} s left" if left < 120 else f", about {left / 60:.0f} min left"
+
+    def _bar(self) -> str:
+        """How far it is as a picture, if it is known of how many."""
+        done, total = self._counts
+        if not total:
+            return ""
+        full = int(_BAR * min(1.0, (done + self._share) / total))
+        done_, open_ = _BAR_SIGNS if (sys.stderr.encoding or "").lower() == "utf-8" else "#-"
+        return done_ * full + open_ * (_BAR - full) + " "
 
     def _back(self) -> str:
         """What moves to where drawing began, and clears all from there."""

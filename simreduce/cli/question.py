@@ -9,6 +9,7 @@ from typing import Any
 
 import click
 
+from simreduce.cli.completion import question_argument
 from simreduce.cli.options import F, options, workers_option
 from simreduce.cli.progress import Progress
 from simreduce.cli.setups import (
@@ -103,7 +104,7 @@ def question_options(
     `--algo`.
     """
     return options(
-        click.argument("question", metavar="SCENARIO|TOPOLOGY"),
+        question_argument,
         click.option("--algo", default=None, metavar="STRATEGY", help=algo),
         click.option(
             "-b",

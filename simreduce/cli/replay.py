@@ -36,7 +36,12 @@ from simreduce.trace import replay_trace_text
 from simreduce.training.replay import replay_execution
 
 
-@command()
+@command(
+    examples="""
+    echo '{"world_size": 8, "bucket_sizes": "4194304, 25165824"}' > ddp.json
+    simreduce replay ddp.json --topology dgx1v
+    """
+)
 @click.argument("traces", metavar="TRACE...", nargs=-1, required=True)
 @click.option("--topology", required=True, metavar="MACHINE", help="Run it on this machine.")
 @click.option(

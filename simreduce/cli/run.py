@@ -7,6 +7,7 @@ from typing import Any
 
 import click
 
+from simreduce.cli.completion import scenario_argument
 from simreduce.cli.devices import DEVICES
 from simreduce.cli.group import command
 from simreduce.cli.measuring import measure_options, read_devices
@@ -14,19 +15,26 @@ from simreduce.cli.options import all_option, as_json, echo_json, workers_option
 from simreduce.cli.progress import Progress
 from simreduce.cli.setups import read_scenario, setup_options
 from simreduce.cli.strategies import algo_option, strategy_texts
+from simreduce.cli.terminal import painted, rows_shown, wide_option
 from simreduce.errors import InputError
 from simreduce.formats import Faults
 from simreduce.report.ranking import preview_lines, ranking_document, ranking_table
 from simreduce.tune.rank import Row, rank
 
 
-@command()
-@click.argument("scenario")
+@command(
+    examples="""
+    simreduce run dgx1v-resnet50
+    simreduce run dgx1v-resnet50 --algo ring,nccl+packs=2 --json
+    """
+)
+@scenario_argument
 @algo_option("Rank these instead of the scenario's.")
 @setup_options("the scenario's", "the scenario's")
 @workers_option
 @all_option
 @measure_options
+@wide_option
 @as_json
 def run(
     scenario: str,
@@ -66,7 +74,7 @@ def run(
     if as_json:
         document = {**ranking_document(ranking), "complete": not ranking.untried}
     else:
-        click.echo(ranking_table(ranking))
+        click.echo(painted(ranking_table(ranking, rows_shown(everything=simulate_all))))
     # What was simulated is shown even if measuring fails.
     try:
         if real is not None and not ranking.untried:

@@ -8,6 +8,7 @@ from typing import Any
 
 import click
 
+from simreduce.cli.completion import scenario_argument
 from simreduce.cli.group import command
 from simreduce.cli.options import (
     as_json,
@@ -21,6 +22,7 @@ from simreduce.cli.options import (
 from simreduce.cli.progress import Progress
 from simreduce.cli.setups import read_disturbance, read_scenario, setup_options
 from simreduce.cli.strategies import algo_option, strategy_texts
+from simreduce.cli.terminal import painted, rows_shown, wide_option
 from simreduce.engine import CALM
 from simreduce.errors import InputError
 from simreduce.formats import Faults
@@ -48,8 +50,8 @@ _ONLY_STEP = {
 }
 
 
-@command()
-@click.argument("scenario")
+@command(examples="simreduce step step-dgx1p-resnet50")
+@scenario_argument
 @algo_option("Rank these instead of the scenario's.")
 @click.option(
     "--batch",
@@ -73,12 +75,17 @@ _ONLY_STEP = {
     is_flag=True,
     help="Try how many workers of [replicas] should be backups.",
 )
+@click.option(
+    "--all", "show_all", is_flag=True, help="Show all strategies, however many, on a terminal too."
+)
+@wide_option
 @as_json
 def step(
     scenario: str,
     workers: int | None,
     trace: str | None,
     try_backups: bool,
+    show_all: bool,
     as_json: bool,
     **given: Any,
 ) -> int:
@@ -110,7 +117,8 @@ def step(
     if as_json:
         echo_json(document)
     else:
-        echo_beside(step_table(ranking), trace)
+        table = step_table(ranking, rows_shown(everything=show_all))
+        echo_beside(painted(table), trace)
     if trace:
         names = [g.name for g in question.workload.gradients]
         write_output(trace, step_trace_text(ranking.recommended.step, names, _about(document)))

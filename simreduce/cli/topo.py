@@ -5,6 +5,7 @@ from __future__ import annotations
 import click
 
 from simreduce import units
+from simreduce.cli.completion import topology_argument
 from simreduce.cli.group import CommandGroup
 from simreduce.cli.options import as_json, echo_json
 from simreduce.cli.packings import rings, trees
@@ -36,7 +37,7 @@ Several machines: dgx1vx4,nic=ib_edr  dgx-h100x64,fabric=rail_optimised
 Equal paths: equal_cost=hashed,seed=1 or equal_cost=split"""
 
 
-@topo.command("list")
+@topo.command("list", examples="simreduce topo list")
 @as_json
 def list_(as_json: bool) -> None:
     """List the machines that come with simreduce, and the generators."""
@@ -51,8 +52,13 @@ def list_(as_json: bool) -> None:
     click.echo(_INLINE)
 
 
-@topo.command()
-@click.argument("topology")
+@topo.command(
+    examples="""
+    simreduce topo show dgx1v
+    simreduce topo show dgx-a100 --svg dgx-a100.svg
+    """
+)
+@topology_argument
 @picture_options("Draw the machine instead")
 @as_json
 def show(topology: str, svg: str | None, png: str | None, as_json: bool) -> None:

@@ -13,6 +13,7 @@ from typing import Any
 import click
 
 from simreduce.calibrate.measured import measured_document, read_nccl_tests, read_p2p_test
+from simreduce.cli.completion import topology_argument
 from simreduce.cli.group import command
 from simreduce.cli.options import as_json, echo_json, json_text, write_output
 from simreduce.errors import InputError, TopologyError, did_you_mean
@@ -47,7 +48,13 @@ _output = click.option(
 )
 
 
-@command("import")
+@command(
+    "import",
+    examples="""
+    simreduce topo export dgx-a100 --format nccl -o a100.xml
+    simreduce topo import a100.xml -o a100.toml
+    """,
+)
 @click.argument("file")
 @click.option(
     "--gpu", default=None, metavar="MODEL", help="Take the GPUs for V100, A100, H100, ..."
@@ -250,8 +257,8 @@ def _graphs_document(graphs: tuple[NcclGraph, ...]) -> dict[str, Any]:
     }
 
 
-@command()
-@click.argument("topology")
+@command(examples="simreduce topo export dgx-a100 --format nccl -o dgx-a100.xml")
+@topology_argument
 @click.option(
     "--format",
     "form",
@@ -267,7 +274,7 @@ def export(topology: str, form: str, output: str) -> None:
     write_output(output, [to_toml(machine) if form == "toml" else to_nccl_xml(machine)])
 
 
-@command()
+@command(examples="simreduce topo check dgx1v")
 @click.argument("file")
 @as_json
 def check(file: str, as_json: bool) -> None:

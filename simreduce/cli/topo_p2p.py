@@ -5,6 +5,7 @@ from __future__ import annotations
 import click
 
 from simreduce.calibrate import load_calibration
+from simreduce.cli.completion import topology_argument
 from simreduce.cli.group import command
 from simreduce.cli.options import as_json, calibration_option, echo_json
 from simreduce.cli.progress import Progress
@@ -15,8 +16,8 @@ from simreduce.topology import load_topology
 from simreduce.tune.p2p import peer_to_peer
 
 
-@command()
-@click.argument("topology")
+@command(examples="simreduce topo p2p dgx1v")
+@topology_argument
 @calibration_option("nominal")
 @as_json
 def p2p(topology: str, calibration: str, as_json: bool) -> None:

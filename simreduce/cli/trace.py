@@ -19,7 +19,7 @@ from simreduce.trace import trace_text
 _DEFAULT = "trace.json"
 
 
-@command()
+@command(examples="simreduce trace dgx1v --algo ring -b 64M -o ring.json")
 @question_options()
 @click.option(
     "-o",

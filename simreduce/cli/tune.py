@@ -7,6 +7,7 @@ from typing import Any
 
 import click
 
+from simreduce.cli.completion import scenario_argument
 from simreduce.cli.devices import DEVICES
 from simreduce.cli.export import check_folder, write_folder
 from simreduce.cli.group import command
@@ -32,8 +33,8 @@ from simreduce.tune.search.tune import read_objective, tune as find_best
 _DEFAULT = "pytorch"
 
 
-@command()
-@click.argument("scenario")
+@command(examples="simreduce tune dgx1v-resnet50 --target pytorch")
+@scenario_argument
 @click.option(
     "--target",
     default=_DEFAULT,

@@ -34,7 +34,11 @@ from simreduce.version import __version__
 _ONLY_ALGO = {"collective": "--collective", "root": "-r", "ngpus": "-g", "tasks": "--tasks"}
 
 
-@command()
+@command(
+    examples="""
+    simreduce verify --algo ring,nccl:tree -g 8 --tasks 2
+    """
+)
 @click.argument("files", nargs=-1, metavar="[FILE]...")
 @algo_option("Prove these.")
 @click.option(

@@ -5,6 +5,7 @@ keys of documents.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from textwrap import wrap
 from typing import TYPE_CHECKING, Any
 
@@ -31,6 +32,15 @@ def one_runtime(runtimes: Iterable[str], several: str) -> str:
 def with_runtimes(table: Table, runtimes: Iterable[str]) -> Table:
     """The table, with its column of runtimes only if rows have several."""
     return table if len(set(runtimes)) > 1 else tables.without("runtime", table)
+
+
+def best_rows(table: Table, most: int | None, *, indent: int = 0) -> list[str]:
+    """The lines of a ranking's table, or of its best `most` rows and how to see the others."""
+    if most is None or len(table.rows) <= most:
+        return table.lines(indent=indent)
+    others = units.plural(len(table.rows) - most, "other")
+    lines = replace(table, rows=table.rows[:most]).lines(indent=indent)
+    return [*lines, " " * indent + f"... and {others} (--all shows them, and so does a pipe)"]
 
 
 def header(

@@ -9,6 +9,7 @@ from typing import Any
 from simreduce import tables, units
 from simreduce.report.factors import factor_keys
 from simreduce.report.heads import (
+    best_rows,
     document_head,
     header,
     refused_keys,
@@ -26,17 +27,18 @@ _COLUMNS = tables.columns(
     "#|strategy|runtime|time|algbw|busbw|transfers|busiest link|busiest lane|#wrong|chosen by",
     units="|||(ms)|(GB/s)|(GB/s)||(share of the time)|(share of the time)||",
     left="strategy|runtime|busiest link|busiest lane|chosen by",
+    spare="chosen by|busiest lane|transfers|busiest link|algbw|runtime|busbw",
 )
 
 
-def ranking_table(ranking: Ranking) -> str:
-    """One row per strategy, best first, and the recommendation below."""
+def ranking_table(ranking: Ranking, most: int | None = None) -> str:
+    """One row per strategy, best first, or the best `most` of them; the recommendation below."""
     names = [
         (c.strategy.text, [other.strategy.text for other in c.also]) for c in ranking.candidates
     ]
     lines = [
         *_header(ranking),
-        *ranking_rows(ranking).lines(),
+        *best_rows(ranking_rows(ranking), most),
         "",
         *_recommendation(ranking),
         *_bounded_lines(ranking),

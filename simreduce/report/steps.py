@@ -9,6 +9,7 @@ from typing import Any
 from simreduce import plots, tables, units
 from simreduce.report.factors import factor_keys
 from simreduce.report.heads import (
+    best_rows,
     document_head,
     header,
     refused_keys,
@@ -44,6 +45,7 @@ _COLUMNS = tables.columns(
     "#|strategy|runtime|step|exposed|samples/s|efficiency|memory|buckets|alone|# alone|#wrong",
     units="|||(ms)|(ms)|||(GB)||(ms)||",
     left="strategy|runtime",
+    spare="# alone|alone|buckets|runtime|samples/s|memory",
 )
 _BUCKET_COLUMNS = tables.columns(
     "bucket|collective|gradients|of|size|ready|start|finish|after compute",
@@ -52,11 +54,13 @@ _BUCKET_COLUMNS = tables.columns(
 )
 
 
-def step_table(ranking: StepRanking) -> str:
-    """Header, one row per method if there are several, the timeline of the best and its buckets."""
+def step_table(ranking: StepRanking, most: int | None = None) -> str:
+    """Header, one row per method if there are several, or the best `most` of them, the timeline of
+    the best and its buckets.
+    """
     lines = _header(ranking)
     if len(ranking.candidates) > 1:
-        lines += [*step_rows(ranking).lines(indent=2), ""]
+        lines += [*best_rows(step_rows(ranking), most, indent=2), ""]
     lines += [
         *_best_step(ranking),
         *same_plan_lines((c.step.method, c.also) for c in ranking.candidates),

@@ -44,7 +44,7 @@ from simreduce_validate.report.validation import fault_lines
 from simreduce_validate.running.computer import Computer
 
 
-@command()
+@command(examples="simreduce calibrate switch:2 --backend inproc")
 @click.argument("topology", nargs=-1, metavar="[TOPOLOGY | LOG...]")
 @click.option(
     "--from-nccl-tests",

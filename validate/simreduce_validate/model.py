@@ -28,7 +28,7 @@ TRACING = {
 _SETTINGS = (("CUDA_VISIBLE_DEVICES", ""), ("KERAS_BACKEND", "tensorflow"))
 
 
-@command()
+@command(examples="simreduce model ResNet50")
 @click.argument("model", metavar="MODEL")
 @click.option(
     "--framework",

@@ -266,7 +266,7 @@ def _switch(case: Case) -> str:
     return "on" if case.peer_access else "off"
 
 
-@command()
+@command(examples="simreduce accuracy p2p")
 def p2p() -> None:
     """Compare published matrices of p2pBandwidthLatencyTest with predictions."""
     click.echo(report())

@@ -164,7 +164,7 @@ def fit_report() -> str:
     return "\n".join(Table(head, tuple(rows)).lines())
 
 
-@command()
+@command(examples="simreduce accuracy step")
 @click.option("--fit", "fitting", is_flag=True, help="Fit the two constants (a minute or two).")
 def step(fitting: bool) -> None:
     """Compare a published step of five all-reduces with predictions."""

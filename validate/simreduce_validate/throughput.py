@@ -229,7 +229,7 @@ def _cells(
     )
 
 
-@command()
+@command(examples="simreduce accuracy throughput --model resnet50")
 @click.option("--batch-32", is_flag=True, help="Show the table of batch size 32 instead.")
 @click.option(
     "--model",

@@ -38,7 +38,7 @@ from simreduce_validate.running import BUILTINS
 from simreduce_validate.validation import Validation, measure, read_campaign
 
 
-@command()
+@command(examples="simreduce validate switch:2 --algo ring -b 1M -e 4M")
 @click.argument("topology", required=False)
 @click.option(
     "--scenario",
