@@ -9,7 +9,8 @@ TORCH  := .venv-pytorch
 BROWSER := .venv-browser
 
 .PHONY: run docs test lint types tests test-slow fuzz \
-  test-tensorflow test-pytorch test-browser test-devices test-tensorflow-slow validate-gpu bench bench-table clean
+  test-tensorflow test-pytorch test-browser test-devices \
+  test-tensorflow-slow validate-gpu bench bench-table container clean
 
 run: $(VENV)/.installed
 	$(BIN)/simreduce run scenarios/dgx1v-resnet50.toml
@@ -133,6 +134,13 @@ $(BROWSER)/.tested: pyproject.toml | $(BROWSER)/bin/python
 $(TF_GPU)/.installed: pyproject.toml | $(TF_GPU)/bin/python
 	$(TF_GPU)/bin/pip install --quiet --disable-pip-version-check --editable '.[plot,tensorflow-gpu]'
 	touch $@
+
+# An image with simreduce installed, and the main job in it. Needs podman or docker.
+ENGINE ?= $(shell command -v podman || command -v docker)
+
+container:
+	$(ENGINE) build --tag simreduce --file Containerfile .
+	$(ENGINE) run --rm --network none simreduce
 
 clean:
 	rm -rf $(VENV) $(TF) $(TF_GPU) $(TORCH) $(BROWSER) .mypy_cache .ruff_cache .pytest_cache .hypothesis build dist

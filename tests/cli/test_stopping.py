@@ -213,7 +213,8 @@ def test_on_a_terminal_what_is_known_stands_above_the_line_and_disappears(monkey
     first, second, end = said.split("\r\033[2A\033[J")
 
     lines = first.removeprefix("\r\033[K").splitlines()
-    assert ["one", "made 1 of 3 things, 0 s"] == [lines[0], lines[2]]
+    bar = "\u2501" * 6 + "\u2500" * 14
+    assert ["one", f"{bar} made 1 of 3 things, 0 s"] == [lines[0], lines[2]]
     assert len(lines[1]) < 200
     assert second.endswith("made 2 of 3 things, 0 s")
     assert "" == end
