@@ -19,7 +19,15 @@ from simreduce.formats import Faults
 from simreduce.report.capacity import capacity_document, capacity_plot, capacity_text
 
 
-@command()
+@command(
+    examples=r"""
+    printf 'workload = "resnet50"\nprices = "aws-capacity-blocks"\n' > plan.toml
+    printf '[target]\nsamples = 115e6\ntime = "1 d"\n' >> plan.toml
+    printf '[[options]]\nmachine = "p4d"\nnodes = [1, 2]\nstrategy = "nccl"\n' >> plan.toml
+    printf 'step.batch = 256\nstep.rate = "60 TFLOP/s"\n' >> plan.toml
+    simreduce capacity plan.toml
+    """
+)
 @click.argument("file")
 @click.option(
     "--db",

@@ -32,7 +32,11 @@ from simreduce.sweep.running import Runner
 from simreduce.sweep.values import parse_scalar
 
 
-@command()
+@command(
+    examples="""
+    simreduce sweep dgx-a100 --over nodes=1..4*2 --over strategy=ring,nccl --db :memory:
+    """
+)
 @click.argument("question", metavar="FILE|SCENARIO|TOPOLOGY")
 @click.option(
     "--over",

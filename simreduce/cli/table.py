@@ -24,7 +24,12 @@ from simreduce.report.sweeps import (
 from simreduce.sweep import Store
 
 
-@command()
+@command(
+    examples="""
+    simreduce sweep dgx1v --over size=1M..64M*4 --over strategy=ring,nccl --db sizes.db
+    simreduce table sizes.db --pivot size,strategy,seconds
+    """
+)
 @click.argument("db")
 @click.option("--sweep", "number", type=int, default=None, help="Show this sweep; default: last.")
 @click.option("--list", "list_", is_flag=True, help="List the sweeps of the database.")

@@ -152,7 +152,8 @@ def test_without_a_terminal_there_is_a_line_now_and_then(monkeypatch, capsys):
 def test_on_a_terminal_a_line_is_drawn_at_once_and_disappears(monkeypatch, capsys):
     said = _draw(monkeypatch, capsys, terminal=True)
 
-    assert said.startswith("\r\033[Kmade 1 of 3 things, 0 s\r\033[K")
+    bar = "\u2501" * 6 + "\u2500" * 14
+    assert said.startswith(f"\r\033[K{bar} made 1 of 3 things, 0 s\r\033[K")
     assert said.endswith("things, 0 s\r\033[K")
 
 
