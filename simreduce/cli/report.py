@@ -30,7 +30,7 @@ _DEFAULT = "report.html"
 _PROGRAMS = ("numpy", "scipy", "numba", "simpy", "networkx")
 
 
-@command()
+@command(examples="simreduce report dgx1v-resnet50 -o report.html")
 @click.argument("sources", nargs=-1, required=True, metavar="SCENARIO|RESULT...")
 @click.option(
     "-o",
