@@ -27,7 +27,7 @@ _BLINK = 0.05
 """Seconds at least between two drawings of a line."""
 _BAR = 20
 """Characters of a bar on a terminal."""
-_BAR_SIGNS = "\u2501\u2500"
+_BAR_SIGNS = ("\u2501", "\u2500")
 """What is done, and what is left of it."""
 _AGAIN = 0.05
 """Seconds after which an interrupt that was dropped is raised again."""
@@ -157,7 +157,7 @@ class Progress:
         if not total:
             return ""
         full = int(_BAR * min(1.0, (done + self._share) / total))
-        done_, open_ = _BAR_SIGNS if (sys.stderr.encoding or "").lower() == "utf-8" else "#-"
+        done_, open_ = _BAR_SIGNS if (sys.stderr.encoding or "").lower() == "utf-8" else ("#", "-")
         return done_ * full + open_ * (_BAR - full) + " "
 
     def _back(self) -> str:
