@@ -86,10 +86,13 @@ def wide_option(command: F) -> F:
 def _fitted(table: Table, indent: int) -> list[str]:
     """The lines of a table that is as wide as the terminal at most.
 
-    Columns of words are wrapped; columns that may be spared are left out, and named below.
+    Columns of words are wrapped; columns that may be spared are left out, and named below. What
+    is too wide even then stays as it is.
     """
     width = shutil.get_terminal_size().columns - 1
     kept, left_out = _kept(table, width - indent)
+    if _least_width(kept) > width - indent:  # as it is: figures are not cut
+        return _as_it_is(table, indent)
     console = _console(width)
     with console.capture() as capture:
         console.print(_drawing(kept, indent))
@@ -97,6 +100,14 @@ def _fitted(table: Table, indent: int) -> list[str]:
     if left_out:
         lines.append(" " * indent + f"(without {', '.join(left_out)}: --wide)")
     return lines
+
+
+def _as_it_is(table: Table, indent: int) -> list[str]:
+    before = FITTED.set(None)
+    try:
+        return table.lines(indent=indent)
+    finally:
+        FITTED.reset(before)
 
 
 def _console(width: int) -> Console:

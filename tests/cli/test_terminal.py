@@ -130,6 +130,14 @@ def test_fitted_tables_lose_no_character(rows, width):
     assert len(kept) <= sum(c in "abc0123456789" for c in body)
 
 
+def test_a_table_of_figures_that_cannot_fit_is_not_cut(monkeypatch):
+    """It is as wide as in a pipe."""
+    monkeypatch.setenv("COLUMNS", "40")
+    table = Table(columns("|".join(f"c{i}" for i in range(20))), (("12345",) * 20,))
+
+    assert table.lines() == terminal._fitted(table, 0)
+
+
 def test_a_pipe_gets_tables_as_wide_as_they_are():
     """Nothing is fitted unless a terminal asked for it."""
     wide = Table((Column("name", left=True),), (("x" * 500,),))
