@@ -16,7 +16,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeGuard
+from typing import Any, NamedTuple, TypeGuard
 
 from simreduce.errors import quote
 from simreduce.executions.execution import (
@@ -76,6 +76,14 @@ class _Kernel:
         return self.name.startswith("nccl")
 
 
+class _Job(NamedTuple):
+    """Whose timeline it is, of how many ranks (0 if nobody says), and groups by name."""
+
+    rank: int
+    world: int
+    groups: Mapping[str, tuple[int, ...]]
+
+
 def read(path: str, document: Mapping[str, Any]) -> Execution:
     """One rank's timeline; ExecutionError with every fault."""
     faults = Faults(path)
@@ -88,13 +96,23 @@ def read(path: str, document: Mapping[str, Any]) -> Execution:
     kernels = _kernels(document["traceEvents"], faults)
     if not any(kernel.by_nccl for kernel in kernels):
         faults.add("", "no kernel of NCCL is in this timeline (profile with activity CUDA)")
-    nodes = _nodes(kernels, rank, faults)
+    nodes = _nodes(kernels, _Job(rank, world, _groups(job.get("pg_config"))), faults)
     faults.raise_any(ExecutionError)
     sizes = [len(node.group) for node in nodes] + [node.peer + 1 for node in nodes]
     named = [k.args.get("Group size") for k in kernels if k.by_nccl]
     sizes += [size for size in named if type(size) is int]
     notes = ("what waits for what is inferred from the order of launches",)
     return Execution(path, {rank: nodes}, max(world, rank + 1, *sizes), notes)
+
+
+def _groups(config: Any) -> dict[str, tuple[int, ...]]:
+    """The ranks of process groups by name; none of a group that the file does not state whole."""
+    found = {}
+    for each in config if isinstance(config, list) else []:
+        ranks = each.get("ranks") if isinstance(each, Mapping) else None
+        if isinstance(ranks, list) and ranks and all(type(rank) is int for rank in ranks):
+            found[str(each.get("pg_name"))] = tuple(ranks)
+    return found
 
 
 def _kernels(events: Any, faults: Faults) -> list[_Kernel]:
@@ -132,7 +150,7 @@ def _is_time(value: Any) -> TypeGuard[int | float]:
     return isinstance(value, int | float) and not isinstance(value, bool)
 
 
-def _nodes(kernels: Sequence[_Kernel], rank: int, faults: Faults) -> tuple[Node, ...]:
+def _nodes(kernels: Sequence[_Kernel], job: _Job, faults: Faults) -> tuple[Node, ...]:
     """Nodes in the order of begin, gaps of the CPU in front of what they delay."""
     first = kernels[0].begin if kernels else 0.0
     nodes: list[Node] = []
@@ -153,7 +171,7 @@ def _nodes(kernels: Sequence[_Kernel], rank: int, faults: Faults) -> tuple[Node,
                 lane = f"stream {kernel.stream}"
                 nodes.append(Node("CPU", COMPUTE, tuple(sorted(after)), lane, gap * _US))
                 after = {len(nodes) - 1}
-        node = _node(kernel, rank, tuple(sorted(after)), first, faults)
+        node = _node(kernel, job, tuple(sorted(after)), first, faults)
         if kernel.by_nccl:
             ended.append((kernel.end, len(nodes)))
         else:
@@ -179,7 +197,7 @@ def _waited_for(ended: Sequence[tuple[float, int]], since: float, begin: float) 
     return max(between)[1] if between else None
 
 
-def _node(kernel: _Kernel, rank: int, after: tuple[int, ...], first: float, faults: Faults) -> Node:
+def _node(kernel: _Kernel, job: _Job, after: tuple[int, ...], first: float, faults: Faults) -> Node:
     lane = f"stream {kernel.stream}"
     seconds, start = (kernel.end - kernel.begin) * _US, (kernel.begin - first) * _US
     if not kernel.by_nccl:
@@ -201,7 +219,7 @@ def _node(kernel: _Kernel, rank: int, after: tuple[int, ...], first: float, faul
     nbytes = max(elements * width, _BARRIER if "barrier" in name else 0)
     if name in _TRANSFERS:
         peer = args.get("Dst Rank" if name == "send" else "Src Rank")
-        if type(peer) is not int or peer < 0 or peer == rank:
+        if type(peer) is not int or peer < 0 or peer == job.rank:
             faults.add(place, f"the rank of the peer must be another, got {quote(peer)}")
             peer = 0
         return Node(name, _TRANSFERS[name], after, lane, seconds, start, nbytes=nbytes, peer=peer)
@@ -214,19 +232,28 @@ def _node(kernel: _Kernel, rank: int, after: tuple[int, ...], first: float, faul
         start,
         collective=_NAMES[name],
         nbytes=nbytes,
-        group=_group(args.get("Process Group Ranks"), args.get("Group size"), rank, faults, place),
+        group=_group(args, job, faults, place),
     )
 
 
-def _group(ranks: Any, size: Any, rank: int, faults: Faults, place: str) -> tuple[int, ...]:
-    """The ranks of a group; empty for all, and if the file does not say them."""
-    text = str(ranks or "")
+def _group(args: Mapping[str, Any], job: _Job, faults: Faults, place: str) -> tuple[int, ...]:
+    """The ranks of a group; empty for all, and if the file does not say them. Kineto cuts off the
+    list of a large group, which `pg_config` has whole.
+    """
+    text, size = str(args.get("Process Group Ranks") or ""), args.get("Group size")
     found = tuple(int(each) for each in re.findall(r"\d{1,7}", text))
-    if "..." in text:
-        faults.add(place, "the ranks of its process group are cut off ('...') in the file")
-        return ()
-    if found and (rank not in found or len(set(found)) != len(found)):
-        faults.add(place, f"rank {rank} must be once among its process group's ranks {found}")
+    if "..." in text or not found:
+        if job.world and size == job.world:
+            return ()
+        found = job.groups.get(str(args.get("Process Group Name")), ())
+        if "..." in text and not found:
+            faults.add(place, "the ranks of its process group are cut off ('...') in the file")
+            return ()
+        if job.world and type(size) is int and size < job.world and not found:
+            faults.add(place, f"which {size} of {job.world} ranks its group has is not said")
+            return ()
+    if found and (job.rank not in found or len(set(found)) != len(found)):
+        faults.add(place, f"rank {job.rank} must be once among its process group's ranks {found}")
     if found and type(size) is int and size != len(found):
         faults.add(place, f"its group has {size} ranks, and lists {len(found)}")
     return found

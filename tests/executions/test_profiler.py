@@ -94,7 +94,7 @@ def test_a_send_has_its_peer(tmp_path):
         ({"Collective name": None}, "which collective it was is not known"),
         ({"Collective name": "allredcue"}, "'allredcue': which collective it was is not known"),
         ({"dtype": "Quark"}, "a known dtype, got 1000, 'Quark'"),
-        ({"Process Group Ranks": "[0, 1, ..., 63]"}, "are cut off"),
+        ({"Process Group Ranks": "[0, 1, ..., 63]", "Group size": 3}, "are cut off"),
         ({"Process Group Ranks": "[0, 1]"}, "rank 2 must be once among"),
     ],
 )
@@ -103,6 +103,22 @@ def test_what_a_kernel_does_not_say(tmp_path, change, fault):
     args = {key: value for key, value in (SUM | change).items() if value is not None}
     with pytest.raises(ExecutionError, match=fault):
         _read(tmp_path, kernel("ncclDevKernel_AllReduce", 20, 152, 90, **args))
+
+
+def test_the_ranks_of_a_large_group_are_those_that_the_job_configures(tmp_path):
+    """Kineto cuts lists off after 30 ranks. A group as large as the job is all of it."""
+    pairs = {"pg_name": "7", "ranks": [*range(0, 64, 2)]}
+    job = {"rank": 2, "world_size": 64, "pg_config": [{"pg_name": "0", "ranks": []}, pairs]}
+    cut = "[0, 2, 4, ..., 62]"
+    whole = SUM | {"Group size": 64, "Process Group Ranks": "[0, 1, 2, ..., 63]"}
+    half = SUM | {"Group size": 32, "Process Group Name": "7", "Process Group Ranks": cut}
+    events = [*kernel("nccl1", 20, 0, 5, **whole), *kernel("nccl2", 21, 5, 5, **half)]
+    nodes = _read(tmp_path, events, distributedInfo=job).nodes[2]
+
+    assert [(), tuple(range(0, 64, 2))] == [node.group for node in nodes]
+    silent = {key: value for key, value in half.items() if not key.startswith("Process")}
+    with pytest.raises(ExecutionError, match="which 32 of 64 ranks its group has is not said"):
+        _read(tmp_path, kernel("nccl", 20, 0, 5, **silent), distributedInfo=job)
 
 
 def test_a_timeline_without_nccl_is_refused(tmp_path):
