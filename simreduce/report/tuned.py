@@ -140,7 +140,8 @@ def _searched(found: Tuned) -> str:
     points = f"{found.points:,} settings: {simulated} simulated"
     if found.composed:
         calls = units.plural(found.calls, "simulated call")
-        points = f"{found.points:,} settings: {units.plural(plans, what)} composed of {calls}"
+        simulated = f"{units.plural(plans, what)} simulated or composed of {calls}"
+        points = f"{found.points:,} settings: {simulated}"
     if found.estimated:
         calls = units.plural(found.calls, "simulated call")
         points = f"{found.points:,} settings, cycle by cycle, with times between {calls}; "

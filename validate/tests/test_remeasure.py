@@ -1,4 +1,4 @@
-"""`simreduce run --measure` on CPU devices of this machine."""
+"""`--measure` of `simreduce run` and `simreduce tune` on CPU devices of this machine."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ repeat = 2
 """
 
 
-def ranked(tmp_path, *options):
+def ranked(tmp_path, *options, command="run", scenario=SCENARIO):
     path = tmp_path / "four.toml"
-    path.write_text(SCENARIO, "utf-8")
+    path.write_text(scenario, "utf-8")
     return subprocess.run(
-        [sys.executable, "-m", "simreduce", "run", str(path), "--workers", "1", *options],
+        [sys.executable, "-m", "simreduce", command, str(path), "--workers", "1", *options],
         capture_output=True, text=True, check=False, timeout=300,
     )  # fmt: skip
 
@@ -66,3 +66,34 @@ def test_the_document_is_whole_either_way(tmp_path, options):
     assert 4 == len(document["candidates"])
     assert bool(options) == ("measured" in document)
     assert document.get("measured") is None
+
+
+SMALL = 'topology = "switch:4"\nworkload = "bytes:4MiB"\n'
+
+
+def tuned(tmp_path, target, *options):
+    return ranked(tmp_path, "--target", target, "--measure", "3", "--iters", "6", *options,
+                  command="tune", scenario=SMALL)  # fmt: skip
+
+
+def test_what_tune_finds_is_measured_with_the_next_that_devices_run(tmp_path):
+    """As many as asked for, the best first, although NCCL needs GPUs."""
+    done = tuned(tmp_path, "tensorflow", "--json")
+
+    assert 0 == done.returncode, done.stderr
+    document = json.loads(done.stdout)
+    rows = document["measured"]
+    assert 3 == len(rows)
+    assert document["best"]["strategy"] == rows[0]["strategy"]
+    assert [[], [], []] == [row["faults"] for row in rows]
+    assert all(0 < row["low_us"] <= row["time_us"] <= row["high_us"] for row in rows)
+    assert "nccl+packs=1 left out: NCCL has no CPU devices" in done.stderr
+
+
+def test_what_tune_found_is_shown_though_devices_run_none_of_it(tmp_path):
+    done = tuned(tmp_path, "pytorch")
+
+    assert 2 == done.returncode
+    assert done.stdout.startswith("# ")
+    assert "Best for pytorch: " in done.stdout
+    assert "--measure: these devices can run no strategy of the ranking" in done.stderr

@@ -45,6 +45,9 @@ the same everywhere.
 _GAP = 0.005
 """The part of its time by which another setting may be faster where plans are huge."""
 
+_HUGE = 4_000_000
+"""Ops of a plan whose time is composed of those of its calls."""
+
 EFFORT = 40_000_000
 """Ops of whole plans that are simulated before the search settles for what it has."""
 
@@ -62,7 +65,8 @@ class NcclSearch:
     """The state of a search: what is known, and the outcome so far.
 
     `points` counts the points of the space: each packing with NCCL's own choice, with every
-    decision for all sizes, and with the fastest ranges.
+    decision for all sizes, and with the fastest ranges. `tried` counts settings, of which `pieced`
+    have times that are composed of calls.
     """
 
     scenario: Scenario
@@ -76,6 +80,7 @@ class NcclSearch:
     settings: dict[Point, Setting] = field(default_factory=dict)
     spent: int = 0
     tried: int = 0
+    pieced: int = 0
 
     def __post_init__(self) -> None:
         setup = self.scenario.setup
@@ -152,29 +157,39 @@ class NcclSearch:
         """
         for point in points:
             self.settings[point] = self._setting(point, do)
-        if self.composed:
-            return [self._compose(point, do) for point in points]
+        found = {p: self._compose(p, do) for p in points if self._is_huge(p)}
         known = {self.settings[p]: Tried(seconds) for p, seconds in self.outcome.seconds.items()}
+        known |= {self.settings[point]: tried for point, tried in found.items()}
         asked = [setting for p in points if (setting := self.settings[p]) not in known]
         asked = list(dict.fromkeys(asked))
-        found: list[Tried] = do([(setting, self.outcome.best) for setting in asked])
-        self.spent += sum(each.ops for each in found)
+        tried: list[Tried] = do([(setting, self.outcome.best) for setting in asked])
+        self.spent += sum(each.ops for each in tried)
         self.tried += len(asked)
-        known |= dict(zip(asked, found, strict=True))
+        known |= dict(zip(asked, tried, strict=True))
         return [known[self.settings[point]] for point in points]
 
     @property
     def composed(self) -> bool:
-        """Whether plans are so large that their times are composed of those of their calls. That is
-        exact but for copies into and out of buckets, which take longer where they meet.
-        """
+        """Whether all plans are so large that their times are composed of those of their calls."""
         return machines(self.scenario.setup) >= MANY
+
+    def _is_huge(self, point: Point) -> bool:
+        """Whether the time of a plan is composed of those of its calls, as it would take long to
+        simulate. That is exact but for copies into and out of buckets, which take longer where they
+        meet.
+        """
+        if self.composed:
+            return True
+        rules = self.settings[point].rules
+        ops = (self.calls.ops(self._chosen(rules, size), size) for size in point.packing.calls)
+        return bool(self.calls.choices) and sum(ops) > _HUGE
 
     def _compose(self, point: Point, do: Do) -> Tried:
         """The time of a point by the times of its calls; the largest says whether the others are
         worth it.
         """
-        chosen = {size: self._chosen(point, size) for size in point.packing.calls}
+        rules = self.settings[point].rules
+        chosen = {size: self._chosen(rules, size) for size in point.packing.calls}
         first = max(chosen, key=lambda size: size.nbytes)
         for sizes in ([first], chosen):
             self.calls.ask([Asked(chosen[size], size) for size in sizes], do)
@@ -184,11 +199,24 @@ class NcclSearch:
             if took > self.outcome.best and len(sizes) < len(chosen):
                 return Tried(took, exact=False)
         self.tried += 1
+        self.pieced += 1
         return Tried(took)
 
-    def _chosen(self, point: Point, size: Size) -> Decision:
+    def times(
+        self, packings: Sequence[Packing], rules: Sequence[Rule], workers: int
+    ) -> list[float]:
+        """Seconds of packings by these rules, composed of calls."""
+        chosen = {size: self._chosen(rules, size) for p in packings for size in p.calls}
+        with rounds(partial(_work, self.scenario, self.objective), workers) as do:
+            self.calls.ask([Asked(how, size) for size, how in chosen.items()], do)
+
+        def price(size: Size) -> float:
+            return self.calls.bound(chosen[size], size)
+
+        return [self.clock.bound(packing, price) for packing in packings]
+
+    def _chosen(self, rules: Sequence[Rule], size: Size) -> Decision:
         """What NCCL does with a call: what it is told by rules, or what it chooses."""
-        rules = self.settings[point].rules
         rule = next((r for r in rules if r.most is None or size.nbytes <= r.most), None)
         own = self.calls.own(size)
         if rule is None:

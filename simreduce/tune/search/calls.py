@@ -23,7 +23,7 @@ from __future__ import annotations
 
 from bisect import bisect_left, insort
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache
 from math import inf
 from typing import Any, NamedTuple, TypeVar
@@ -92,12 +92,13 @@ class Size(NamedTuple):
 
 class Known(NamedTuple):
     """A simulated call: its seconds and the ops that were simulated, 0 if a bound was enough.
-    Unless `exact`, it takes at least that.
+    Unless `exact`, it takes at least that. `whole` counts the ops of all machines, folded or not.
     """
 
     seconds: float
     ops: int = 0
     exact: bool = True
+    whole: int = 0
 
 
 class Asked(NamedTuple):
@@ -161,7 +162,8 @@ def simulate_call(setup: Setup, asked: Asked) -> Known:
         if isinstance(found, AtLeast):
             begun = found.seconds <= asked.limit  # else a floor was enough
             return Known(found.seconds, len(made) * begun, exact=False)
-        return Known(found.seconds, len(made), exact=not asked.coarse)
+        whole = len(made) * on.layout.machines
+        return Known(found.seconds, len(made), exact=not asked.coarse, whole=whole)
 
     return _on(setup, asked.how, asked.size, simulate, coarse=asked.coarse) or Known(inf)
 
@@ -169,10 +171,15 @@ def simulate_call(setup: Setup, asked: Asked) -> Known:
 def rate(setup: Setup, how: Decision) -> Rates:
     """What every call by a decision takes at least: of latency, and for each byte."""
     size = Size(_EACH * setup.layout.n * how.channels, 0)
-    # The first pass by LL takes longer for each byte than all others.
-    longer = 1.0 + setup.constants.nccl.first_pass * (how.protocol == "ll")
-    found = _on(setup, how, size, Setup.find_rates, coarse=True) or Rates(inf, inf)
-    return Rates(found.latency * _EXACT, found.busy * _EXACT / size.nbytes / longer)
+    found = _on(_endless(setup), how, size, Setup.find_rates, coarse=True) or Rates(inf, inf)
+    return Rates(found.latency * _EXACT, found.busy * _EXACT / size.nbytes)
+
+
+@cache
+def _endless(setup: Setup) -> Setup:
+    """The setup without NCCL's constants that make the bytes of small calls slower than others."""
+    constants = replace(setup.constants.nccl, first_pass=0.0)
+    return setup.but(calibration=replace(setup.constants, nccl=constants))
 
 
 def _on(
@@ -236,6 +243,7 @@ class Calls:
     counted: int = 0
     spent: int = 0
     _known: dict[tuple[Decision, Size], float] = field(default_factory=dict)
+    _ops: dict[tuple[Decision, Size], int] = field(default_factory=dict)
     _rates: dict[Decision, Rates] = field(default_factory=dict)
     _least: dict[tuple[Decision, Size], float] = field(default_factory=dict)
     _near: dict[Decision, list[tuple[int, float]]] = field(default_factory=dict)
@@ -250,6 +258,10 @@ class Calls:
     def known(self, how: Decision, size: Size) -> float | None:
         """The simulated seconds of a call by a decision; None if it was not simulated."""
         return self._known.get((how, size.rounded))
+
+    def ops(self, how: Decision, size: Size) -> int:
+        """The ops of a simulated call, of all machines; 0 if it was not simulated."""
+        return self._ops.get((how, size.rounded), 0)
 
     def bound(self, how: Decision, size: Size) -> float:
         """Seconds that the call takes at least by this decision; exact if it was simulated."""
@@ -336,5 +348,5 @@ class Calls:
                 if each.coarse:
                     self._coarse.add(key)
                 continue
-            self._known[key] = found.seconds
+            self._known[key], self._ops[key] = found.seconds, found.whole
             insort(self._near.setdefault(each.how, []), (each.size.nbytes, found.seconds))

@@ -43,14 +43,14 @@ def why_nothing(found: Tuned) -> tuple[str, ...]:
 
 
 def ranking_of(found: Tuned, most: int) -> Ranking:
-    """The best setting, what is worth measuring and the next, up to `most`, as a ranking for real
-    devices. Devices run strategies: of rules, only one for all sizes is one.
+    """The best setting, what is worth measuring and the next, as a ranking for real devices: twice
+    as many as the `most` to measure, as devices may not run them all. Devices run strategies: of
+    rules, only one for all sizes is one.
     """
     rows = dict.fromkeys((found.best, *found.worth_measuring(most), *found.rows))
     texts = dict.fromkeys(text for row in rows if (text := _as_strategy(row.setting)))
-    tried = [evaluate(found.scenario, parse_strategy(text)) for text in [*texts][:most]]
-    candidates = [each for each in tried if isinstance(each, Candidate)]
-    return Ranking(found.scenario, tuple(sorted(candidates, key=lambda c: c.seconds)), ())
+    tried = [evaluate(found.scenario, parse_strategy(text)) for text in [*texts][: 2 * most]]
+    return Ranking(found.scenario, tuple(c for c in tried if isinstance(c, Candidate)), ())
 
 
 def _as_strategy(setting: Setting) -> str:

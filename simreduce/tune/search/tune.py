@@ -125,7 +125,7 @@ def _by_nccl(
     outcome = search.outcome
     rows = merge({search.settings[point]: time for point, time in outcome.seconds.items()})
     found = Tuned(
-        composed=search.composed,
+        composed=search.pieced > 0,
         scenario=scenario,
         target=target,
         objective=objective,
@@ -271,8 +271,8 @@ def _floor(scenario: Scenario, *, half: bool) -> float:
 
 
 def _curve(search: NcclSearch, found: Tuned, workers: int) -> tuple[Place, ...]:
-    """Times of other sizes of buckets, all else as in the best setting. Where plans are so large
-    that the effort is spent, they are bounds.
+    """Times of other sizes of buckets, all else as in the best setting: simulated, or composed of
+    calls where plans are huge. Those that the effort does not reach are bounds.
     """
     own = next(p for p, s in search.settings.items() if s == found.best.setting)
     words = own.packing.text.partition(",")[2]
@@ -283,13 +283,17 @@ def _curve(search: NcclSearch, found: Tuned, workers: int) -> tuple[Place, ...]:
     if own.packing not in alike:
         return ()
     at = alike.index(own.packing)
-    some = alike[max(at - _CURVE // 2, 0) : at + _CURVE // 2 + 1]
+    beside = _CURVE // (4 if search.pieced else 2)
+    some = alike[max(at - beside, 0) : at + beside + 1]
     known = {row.setting: row.seconds for row in found.rows}
     settings = [replace(found.best.setting, strategy=f"nccl{p.text}") for p in some]
-    unknown = [setting for setting in settings if setting not in known]
-    if not search.composed and search.spent <= search.effort / 2:
+    unknown = {s: p for s, p in zip(settings, some, strict=True) if s not in known}
+    if search.pieced:
+        rules = found.best.setting.rules
+        known |= zip(unknown, search.times([*unknown.values()], rules, workers), strict=True)
+    elif search.spent <= search.effort / 2:
         work = partial(evaluate, search.scenario, search.objective)
-        times = zip(unknown, in_processes(work, unknown, workers), strict=True)
+        times = zip(unknown, in_processes(work, [*unknown], workers), strict=True)
         known |= {setting: tried.seconds for setting, tried in times}
     return tuple(
         Place(

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import takewhile
 from math import inf, sqrt
 
 from simreduce.scenario import Scenario
@@ -80,8 +81,8 @@ class Tuned:
     how many single calls were simulated for bounds. No point of the space takes less than
     `bound`; no all-reduce of the machine less than `floor`. `base` is what no setting changes: the
     compute of a step. `stopped` says that Ctrl-C ended it, `spent` that its effort did, `composed`
-    that times are those of single calls put together, as plans are huge, `estimated` that those of
-    settings without a row lie between simulated calls.
+    that some times are those of single calls put together, as plans are huge, `estimated` that
+    those of settings without a row lie between simulated calls.
     """
 
     scenario: Scenario
@@ -160,19 +161,18 @@ class Tuned:
     @property
     def flat(self) -> tuple[int, int] | None:
         """The smallest and the largest bucket, in bytes, around the best whose times are within
-        `NEAR` of it; None without a curve.
+        `NEAR` of it; None without a curve, or where a time that says so is not known.
         """
         if not self.curve:
             return None
         limit = self.best.seconds * NEAR
-        at = min(range(len(self.curve)), key=lambda i: self.curve[i].seconds)
-        low = high = at
-        while low > 0 and self.curve[low - 1].exact and self.curve[low - 1].seconds <= limit:
-            low -= 1
-        last = len(self.curve) - 1
-        while high < last and self.curve[high + 1].exact and self.curve[high + 1].seconds <= limit:
-            high += 1
-        return self.curve[low].nbytes, self.curve[high].nbytes
+        at = min(range(len(self.curve)), key=lambda i: (not self.curve[i].exact,
+                                                        self.curve[i].seconds))  # fmt: skip
+        below = list(takewhile(lambda place: place.seconds <= limit, self.curve[at::-1]))
+        above = list(takewhile(lambda place: place.seconds <= limit, self.curve[at:]))
+        if not all(place.exact for place in (*below, *above)):
+            return None
+        return below[-1].nbytes, above[-1].nbytes
 
 
 def _kind(setting: Setting) -> tuple[object, ...]:
