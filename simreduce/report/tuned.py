@@ -82,7 +82,8 @@ def _facts(found: Tuned) -> list[tuple[str, str]]:
 def short(found: Tuned, setting: Setting) -> str:
     """The setting in one line: many rules as their number, and without what the scenario says."""
     text, step = setting.label, found.scenario.step
-    if len(setting.rules) > _FEW:
+    sharing = any(rule.collective != "all_reduce" for rule in setting.rules)
+    if len(setting.rules) > _FEW or sharing:
         ranges = f"[{units.plural(len(setting.rules), 'range')}]"
         text = text.replace(f"[{rules_text(setting.rules)}]", ranges)
     given = Setting("", sharding=step.sharding if step else None).knobs
