@@ -35,6 +35,7 @@ _CHAPTERS = {
     "nccl": ("simreduce.cli.accuracy:nccl", "Collectives of NCCL; what stands without a chapter."),
     "step": ("simreduce_validate.step_of_five:step", "Five all-reduces of ResNet-50, TensorFlow."),
     "throughput": ("simreduce_validate.throughput:throughput", "Training on a DGX-1, TensorFlow."),
+    "sharded": ("simreduce.cli.accuracy_sharded:sharded", "Training by FSDP, PyTorch."),
     "p2p": ("simreduce_validate.p2p:p2p", "Copies between GPUs."),
 }
 T = TypeVar("T")

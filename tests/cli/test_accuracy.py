@@ -102,3 +102,13 @@ def test_logs_need_a_machine(simreduce, tmp_path):
 
     assert result.status == 2
     assert "needs --topology" in result.err
+
+
+def test_sharded_training_of_one_model(simreduce):
+    found = simreduce("accuracy", "sharded", "--model", "1b", "--json")
+    document = json.loads(found.out)
+
+    assert found.status == 0
+    assert document["complete"]
+    assert [point["gpus"] for point in document["points"]] == [64, 128]
+    assert "invalid" in simreduce("accuracy", "sharded", "--model", "2b").err.lower()
