@@ -141,17 +141,18 @@ def jax_nearest(choice: Choice) -> list[str]:
 
 def jax(choice: Choice) -> dict[str, str]:
     """XLA_FLAGS."""
-    packer = choice.resolved.packer
-    threshold = packer.threshold if isinstance(packer, Fusion) else _one_pack(choice) or 0
-    if choice.method != REPLICATED:
-        threshold = choice.unit * choice.width
-    flags = {
-        "xla_gpu_all_reduce_combine_threshold_bytes": threshold,
-        "xla_gpu_all_gather_combine_threshold_bytes": threshold,
-        "xla_gpu_reduce_scatter_combine_threshold_bytes": threshold,
-    }
+    packer, shards = choice.resolved.packer, choice.shards
     if choice.method == REPLICATED:
-        flags = dict(list(flags.items())[:1])
+        threshold = packer.threshold if isinstance(packer, Fusion) else _one_pack(choice) or 0
+        sizes = {"all_reduce": threshold}
+    else:
+        given = shards.param_dtype if shards else None
+        gathered = choice.width if given is None else dtypes.SIZES[given]
+        given = shards.reduce_dtype if shards else None
+        reduced = gathered if given is None else dtypes.SIZES[given]
+        sizes = {"all_reduce": choice.unit * reduced, "all_gather": choice.unit * gathered,
+                 "reduce_scatter": choice.unit * reduced}  # fmt: skip
+    flags = {f"xla_gpu_{name}_combine_threshold_bytes": size for name, size in sizes.items()}
     words = [f"--{name}={value}" for name, value in flags.items()]
     words.append("--xla_gpu_enable_latency_hiding_scheduler=true")
     return {"xla.env": f'# {choice.title}\nXLA_FLAGS="{" ".join(words)}"\n'}

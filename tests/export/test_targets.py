@@ -268,8 +268,8 @@ def test_jax_gets_thresholds_of_what_its_program_reduces():
     assert f"--xla_gpu_all_reduce_combine_threshold_bytes={30 * MIB}" in flags
     made = choice("nccl", method="fsdp", shards=Sharded(), unit=MIB)
     flags = environment(export("jax", made)["xla.env"])["XLA_FLAGS"].split()
-    for what in ("all_gather", "reduce_scatter"):
-        assert f"--xla_gpu_{what}_combine_threshold_bytes={4 * MIB}" in flags
+    for what, width in (("all_gather", 2), ("reduce_scatter", 4)):  # bfloat16, float32
+        assert f"--xla_gpu_{what}_combine_threshold_bytes={width * MIB}" in flags
 
 
 def test_fsdp_gets_its_arguments():
