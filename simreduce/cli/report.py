@@ -23,10 +23,13 @@ from simreduce.errors import InputError, quote
 from simreduce.formats import Faults
 from simreduce.outputs import STDOUT
 from simreduce.pages import Beside, check_pages, make_page, page_html, read_document
+from simreduce.report.sweeps import count_states, sweep_document
 from simreduce.scenario import is_scenario, keys_of, read_scenario_file
+from simreduce.sweep import Store
 from simreduce.textfiles import exists, read_text
 
 _DEFAULT = "report.html"
+_SQLITE = b"SQLite format 3\0"
 _PROGRAMS = ("numpy", "scipy", "numba", "simpy", "networkx")
 
 
@@ -49,8 +52,9 @@ def report(
     than today, how sure, what limits it, what would help.
 
     For a SCENARIO (a file, or a shipped name) it computes all of that. A RESULT is what --json
-    printed: run, step, bench, explain, tune or validate; nothing is computed again. Further
-    RESULTs on the same machine add to the first: explain the load of each link, bench the curves.
+    printed: run, step, bench, explain, tune, validate, capacity or sweep; or the database of a
+    sweep. Nothing is computed again. Further RESULTs on the same machine add to the first: explain
+    the load of each link, bench the curves.
 
     Example: simreduce report dgx1v-resnet50
 
@@ -113,7 +117,21 @@ def _from_results(faults: Faults, sources: tuple[str, ...], output: str) -> int:
     return 0
 
 
+def _is_database(text: str) -> bool:
+    """Whether a file begins as SQLite's do."""
+    try:
+        with Path(text).open("rb") as file:
+            return file.read(len(_SQLITE)) == _SQLITE
+    except (OSError, ValueError):
+        return False
+
+
 def _read(text: str) -> Mapping[str, Any]:
+    if _is_database(text):
+        with Store.open(text) as store:
+            sweep, rows = store.sweep(), store.table()
+            states = count_states(rows)
+            return sweep_document(sweep, text, states, rows, complete="waiting" not in states)
     content = sys.stdin.read() if text == STDOUT else read_text(Path(text), InputError)
     return read_document(content, text)
 

@@ -50,6 +50,17 @@ def test_results_make_a_page_and_nothing_is_computed(simreduce, scenario, tmp_pa
     assert "add that of simreduce explain --json" in alone.out
 
 
+def test_a_database_of_a_sweep_has_a_page(simreduce, tmp_path, monkeypatch):
+    """Of its last sweep, by the content of the file, whatever its name."""
+    monkeypatch.chdir(tmp_path)
+    simreduce("sweep", "switch:4", "--over", "strategy=ring,nccl", "--db", "sweep.x")
+
+    done = simreduce("report", "sweep.x", "-o", "-")
+    assert done.status == 0
+    assert "What matters most?" in done.out
+    assert "All 2 cells" in done.out
+
+
 def test_bad_input_is_named(simreduce, scenario, write):
     """Mixed sources, options of a scenario on a result, another machine, what is no result."""
     run = write("run.json", simreduce("run", scenario, "--json").out)

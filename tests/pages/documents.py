@@ -101,3 +101,51 @@ VALIDATE: dict[str, Any] = {
     ],
     "complete": True,
 }  # fmt: skip
+
+
+def _option(name: str, time: float, cost: float) -> dict[str, Any]:
+    return {
+        "option": name, "machine": name, "gpus": 8, "step_time_s": 0.1, "step_low_s": 0.09,
+        "step_high_s": 0.12, "simulated_s": 0.1, "efficiency": 0.9, "time_s": time, "cost": cost,
+        "hourly": 10.0, "misses": [], "bottleneck": "a link",
+    }  # fmt: skip
+
+
+CAPACITY: dict[str, Any] = {
+    "command": "capacity",
+    "version": "0.1.0",
+    "title": "Which machines?",
+    "workload": "resnet50",
+    "topology": "switch:4",
+    "topology_digest": "",
+    "currency": "USD",
+    "prices": {"title": "a list", "date": "2024", "items": [
+        {"name": "p.price", "value": 10.0, "unit": "USD/h"}]},
+    "target": {"samples": 1e6},
+    "choice": _option("p4", 3600.0, 10.0),
+    "binds": [{"name": "compute", "share": 0.9}, {"name": "update", "share": 0.1}],
+    "options": [_option("p4", 3600.0, 10.0), _option("p5", 1800.0, 20.0)],
+    "frontier": ["p4", "p5"],
+    "sensitivity": [
+        {"assumption": "p.price", "value": 10.0, "unit": "USD/h", "below": None,
+         "above": {"at": 12.0, "becomes": "p5"}, "within": None, "tolerance": 0.0}],
+    "refused": [{"option": "p3", "reason": "too small"}],
+    "notes": ["prices age"],
+}  # fmt: skip
+
+SWEEP: dict[str, Any] = {
+    "command": "sweep",
+    "version": "0.1.0",
+    "topology": "switch:4",
+    "topology_digest": None,
+    "name": "switch",
+    "kind": "bench",
+    "keys": ["nodes", "strategy"],
+    "states": {"done": 4, "refused": 1},
+    "rows": [
+        *({"nodes": nodes, "strategy": name, "state": "done", "reason": "", "seconds": 1e-3 * nodes,
+           "low": 1e-3 * nodes, "high": 2e-3 * nodes, "bound": "a link", "bound_share": 0.5}
+          for nodes in (1, 2) for name in ("ring", "nccl")),
+        {"nodes": 3, "strategy": "nccl", "state": "refused", "reason": "no", "seconds": None},
+    ],
+}  # fmt: skip

@@ -57,6 +57,8 @@ def found(tmp_path_factory):
         "explain": documents.explain_document(recording, setup),
         "tune": documents.tune_document(folder),
         "validate": documents.VALIDATE,
+        "capacity": documents.CAPACITY,
+        "sweep": documents.SWEEP,
     }
     return json.loads(json.dumps(made)), recording, setup
 

@@ -8,9 +8,11 @@ from typing import Any
 from simreduce.errors import InputError, did_you_mean, quote
 from simreduce.pages.kinds.bench import bench_page
 from simreduce.pages.kinds.beside import Beside
+from simreduce.pages.kinds.capacity import capacity_page
 from simreduce.pages.kinds.explain import explain_page
 from simreduce.pages.kinds.run import run_page
 from simreduce.pages.kinds.step import step_page
+from simreduce.pages.kinds.sweep import sweep_page
 from simreduce.pages.kinds.tune import tune_page
 from simreduce.pages.kinds.validate import validate_page
 from simreduce.pages.values import Page
@@ -24,6 +26,8 @@ KINDS: Mapping[str, Callable[[Document, Beside], Page]] = {
     "explain": explain_page,
     "tune": tune_page,
     "validate": validate_page,
+    "capacity": capacity_page,
+    "sweep": sweep_page,
 }
 """Pages by the `command` of a document that `--json` prints."""
 

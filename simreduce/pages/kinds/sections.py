@@ -323,6 +323,11 @@ def _constants(beside: Beside) -> tuple[tuple[str, ...], ...]:
     )
 
 
+def _text(document: Document, key: str) -> str:
+    """The text of a key, "" where there is none."""
+    return str(document.get(key) or "")
+
+
 def repeat_section(
     beside: Beside, document: Document, more: Sequence[tuple[str, str]] = ()
 ) -> Iterable[Section]:
@@ -331,14 +336,11 @@ def repeat_section(
     facts = [
         ("simreduce", str(document["version"])),
         *beside.versions.items(),
-        ("machine", str(document["topology"])),
-        (
-            "digest of the machine",
-            str(document.get("topology_digest") or found.get("topology_digest", "")),
-        ),
-        ("runtime", str(document["runtime"])),
-        ("calibration", str(document["calibration"])),
-        ("disturbance", str(document.get("disturbance") or "none")),
+        ("machine", _text(document, "topology")),
+        ("digest of the machine", _text({**found, **document}, "topology_digest")),
+        ("runtime", _text(document, "runtime")),
+        ("calibration", _text(document, "calibration")),
+        ("disturbance", _text(document, "disturbance")),
         *more,
     ]
     columns = tables.columns("what|which", left="what|which")

@@ -121,11 +121,11 @@ def _curve(document: Document) -> Iterable[Section]:
         (
             units.format_size(each["bucket_bytes"]),
             f"{each['time_us'] / 1e3:.3f}",
-            "" if each["exact"] else "at least",
+            "exactly" if each["exact"] else "at least",
         )
         for each in curve
     )
-    table = Table(tables.columns("bucket|time|", units="|(ms)|"), rows)
+    table = Table(tables.columns("bucket|time|known", units="|(ms)|"), rows)
     lines = [
         {"name": document["best"]["setting"], "points": points},
         {"name": "default", "points": [(x, default) for x, _ in points], "dashed": True},

@@ -32,7 +32,7 @@
     bytes,
     share: (x) => digits(x * 100) + "%",
     rate: (x) => digits(x) + " GB/s",
-    plain: digits,
+    plain: (x) => (x >= 1000 ? Number(x.toPrecision(4)).toLocaleString("en") : digits(x)),
   };
 
   /* A tooltip of text nodes: names are never read as HTML. */
@@ -135,28 +135,34 @@
       ...common(p, (x) => tip(x.seriesName, formX(x.value[0]) + ": " + formY(x.value[1]))),
       legend: top.show,
       grid: { left: 12, right: 40, top: top.height + 34, bottom: 34, containLabel: true },
-      xAxis: axis(p, { type: "log", name: d.name_x, nameGap: 28, min: "dataMin", max: "dataMax", axisLabel: { color: p.faint, hideOverlap: true, formatter: formX } }),
+      xAxis: axis(p, { type: "log", logBase: d.base ?? 10, name: d.name_x, nameGap: 28, min: "dataMin", max: "dataMax", axisLabel: { color: p.faint, hideOverlap: true, formatter: formX } }),
       yAxis: axis(p, { type: d.log ? "log" : "value", name: d.name_y, ...above, axisLabel: { color: p.faint, formatter: formY } }),
       series: d.lines.map(line),
     };
   }
 
-  /* points: groups of {name, points: [x, y, text]}, on two logarithmic axes with their diagonal. */
+  /* points: groups of {name, points: [x, y, text]}; with one unit for both axes, their diagonal. */
   function points(d, p, width) {
-    const form = FORMATS[d.unit];
+    const [formX, formY] = d.unit ? [FORMATS[d.unit], FORMATS[d.unit]] : [FORMATS[d.x], FORMATS[d.y]];
     const top = legend(p, width, d.groups.map((g) => g.name));
-    const all = d.groups.flatMap((g) => g.points.flatMap((x) => [x[0], x[1]]));
-    const [least, most] = [Math.min(...all) / 1.3, Math.max(...all) * 1.3];
-    const mine = (name) => axis(p, { type: "log", name, nameGap: 28, ...(name === d.name_y ? above : {}), min: least, max: most, axisLabel: { color: p.faint, hideOverlap: true, formatter: form } });
+    const ends = (i, of) => {
+      const all = d.groups.flatMap((g) => g.points.map((x) => x[i]).concat(of === undefined ? [] : g.points.map((x) => x[of])));
+      const [least, most] = [Math.min(...all), Math.max(...all)];
+      if (!d.unit && most < 20 * least) return { type: "value", scale: true };
+      return { type: "log", min: least / 1.3, max: most * 1.3 };
+    };
+    const [endsX, endsY] = d.unit ? [ends(0, 1), ends(0, 1)] : [ends(0), ends(1)];
+    const mine = (name, form, more) => axis(p, { name, nameGap: 28, axisLabel: { color: p.faint, hideOverlap: true, formatter: form }, ...more });
+    const diagonal = { type: "line", data: [[endsX.min, endsX.min], [endsX.max, endsX.max]], symbol: "none", silent: true, lineStyle: { color: p.faint, type: "dashed", width: 1 }, tooltip: { show: false } };
     return {
-      ...common(p, (x) => tip(x.seriesName, x.value[2], d.name_x + " " + form(x.value[0]), d.name_y + " " + form(x.value[1]))),
+      ...common(p, (x) => tip(x.value[2], x.seriesName, d.name_x + " " + formX(x.value[0]), d.name_y + " " + formY(x.value[1]))),
       legend: top.show,
-      grid: { left: 12, right: 24, top: top.height + 34, bottom: 34, containLabel: true },
-      xAxis: mine(d.name_x),
-      yAxis: mine(d.name_y),
+      grid: { left: 12, right: 40, top: top.height + 34, bottom: 34, containLabel: true },
+      xAxis: mine(d.name_x, formX, endsX),
+      yAxis: mine(d.name_y, formY, { ...endsY, ...above }),
       series: [
-        ...d.groups.map((g, i) => ({ type: "scatter", name: g.name, data: g.points, symbol: ["circle", "rect", "triangle", "diamond"][i % 4], symbolSize: 9 })),
-        { type: "line", data: [[least, least], [most, most]], symbol: "none", silent: true, lineStyle: { color: p.faint, type: "dashed", width: 1 }, tooltip: { show: false } },
+        ...d.groups.map((g, i) => ({ type: "scatter", name: g.name, data: g.points, symbol: ["circle", "rect", "triangle", "diamond"][i % 4], symbolSize: 10 })),
+        ...(d.unit ? [diagonal] : []),
       ],
     };
   }
@@ -371,5 +377,6 @@
     delete root.dataset.print;
     drawAll();
   });
+  performance.mark("drawn");
   root.dataset.drawn = "yes";
 })();

@@ -1,0 +1,197 @@
+"""The page of a sweep: one question for many values."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from simreduce import tables, units
+from simreduce.pages.kinds.beside import Beside
+from simreduce.pages.kinds.sections import machine_section, repeat_section
+from simreduce.pages.values import Block, Chart, Fact, Page, Rows, Section
+from simreduce.tables import Table
+
+Document = Mapping[str, Any]
+Row = Mapping[str, Any]
+
+_MOST_LINES, _MOST_BARS = 6, 15
+
+
+def sweep_page(document: Document, beside: Beside) -> Page:
+    """The page of `simreduce sweep --json` and `simreduce table --json`."""
+    keys = document["keys"]
+    done = [row for row in document["rows"] if row.get("seconds") is not None]
+    done.sort(key=lambda row: row["seconds"])
+    states = ", ".join(f"{n:,} {state}" for state, n in document["states"].items())
+    return Page(
+        title=f"{document['name']}: {', '.join(keys)}",
+        about=f"{document['name']} for many values of {', '.join(keys)}: {states}.",
+        answer=_answer(done, keys),
+        sure=_sure(done[0] if done else None),
+        facts=tuple(_facts(document, done, keys)),
+        sections=(
+            *_curves(done, keys),
+            _rows(document, keys),
+            *machine_section(beside),
+            *repeat_section(beside, document),
+        ),
+    )
+
+
+def _cell(row: Row, keys: Iterable[str]) -> str:
+    """`nodes 4, strategy ring`."""
+    return ", ".join(f"{key} {_shown(row[key])}" for key in keys if row.get(key) is not None)
+
+
+def _shown(value: object) -> str:
+    return f"{value:g}" if isinstance(value, float) else str(value)
+
+
+def _answer(done: Sequence[Row], keys: Sequence[str]) -> str:
+    if not done:
+        return "No cell of this sweep has an answer."
+    best, took = done[0], units.format_duration(done[0]["seconds"])
+    if len(done) == 1:
+        return f"{_cell(best, keys)} takes {took}."
+    worst = done[-1]["seconds"] / best["seconds"] if best["seconds"] else 1.0
+    return (
+        f"The fastest is {_cell(best, keys)}: {took}; the slowest takes {worst:.2f} times as long."
+    )
+
+
+def _sure(best: Row | None) -> str:
+    if best is None:
+        return ""
+    if best.get("low") is None:
+        return "How sure: nothing is known of the error of the fastest prediction."
+    low, high = (best[key] / best["seconds"] for key in ("low", "high"))
+    return f"How sure: with 80 % the fastest takes {low:.2f} to {high:.2f} times what is predicted."
+
+
+def _facts(document: Document, done: Sequence[Row], keys: Sequence[str]) -> Iterable[Fact]:
+    if done:
+        best = done[0]
+        yield Fact(
+            "What is the fastest?", _cell(best, keys), units.format_duration(best["seconds"])
+        )
+        if best.get("low") is not None:
+            ends = " to ".join(units.format_duration(best[key]) for key in ("low", "high"))
+            yield Fact("How sure is that?", ends, "With 80 %.")
+        if best.get("bound"):
+            share = best.get("bound_share")
+            more = f"{share:.0%} of the time." if share is not None else ""
+            yield Fact("What limits it?", best["bound"], more)
+    matters = _matters(done, keys)
+    if matters:
+        key, factor = matters[0]
+        others = "; ".join(f"{name}: {ratio:.2f}" for name, ratio in matters[1:3])
+        more = f"Its values change the time up to {factor:.2f} times, all else equal."
+        yield Fact("What matters most?", key, f"{more}{f' Others: {others}.' if others else ''}")
+    count = sum(document["states"].values())
+    more = f"{count:,} asked; the table has the reasons of others."
+    yield Fact("How many have an answer?", f"{document['states'].get('done', 0):,}", more)
+
+
+def _matters(done: Sequence[Row], keys: Sequence[str]) -> list[tuple[str, float]]:
+    """Keys, and the largest ratio of two times that differ in this key alone; largest first."""
+    found = []
+    for key in keys:
+        groups: dict[tuple[object, ...], list[float]] = {}
+        for row in done:
+            rest = tuple(str(row.get(name)) for name in keys if name != key)
+            groups.setdefault(rest, []).append(row["seconds"])
+        ratios = [max(g) / min(g) for g in groups.values() if len(g) > 1 and min(g) > 0]
+        if ratios:
+            found.append((key, max(ratios)))
+    return sorted(found, key=lambda pair: -pair[1])
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+
+
+def _curves(done: Sequence[Row], keys: Sequence[str]) -> Iterable[Section]:
+    """Over the number with most values, a line for each value of the others; else bars."""
+    numbers = [
+        key
+        for key in keys
+        if all(_is_number(row.get(key)) and row[key] > 0 for row in done)
+        and len({row[key] for row in done}) > 1
+    ]
+    table = _table(done, keys)
+    if not done:
+        return
+    if not numbers:
+        shown = done[:_MOST_BARS]
+        data: dict[str, Any] = {
+            "unit": "us",
+            "names": [_cell(row, keys) for row in shown],
+            "values": [row["seconds"] * 1e6 for row in shown],
+            "marks": [1, *[0] * (len(shown) - 1)],
+        }
+        words = f"The fastest {len(shown)} cells. Blue: the fastest."
+        chart = Chart("bars", words, data, table, 26 * len(shown) + 46)
+    else:
+        across = max(numbers, key=lambda key: len({row[key] for row in done}))
+        lines: dict[str, list[tuple[float, float]]] = {}
+        for row in done:
+            name = _cell(row, [key for key in keys if key != across]) or "time"
+            lines.setdefault(name, []).append((row[across], row["seconds"] * 1e6))
+        first = list(lines.items())[:_MOST_LINES]
+        values = [row[across] for row in done]
+        spread = max(values) / min(values)
+        data = {
+            "x": "plain",
+            "y": "us",
+            "log": True,
+            "base": 2 if spread < 1025 else 10,
+            "name_x": across,
+            "name_y": "time",
+            "lines": [{"name": name, "points": sorted(points)} for name, points in first],
+        }
+        more = (
+            ""
+            if len(first) == len(lines)
+            else f" The {len(first)} of {len(lines)} that begin fastest."
+        )
+        chart = Chart("curves", f"Time over {across}.{more}", data, table, 400)
+    yield Section("curves", "Times", (chart,))
+
+
+def _table(rows: Sequence[Row], keys: Sequence[str]) -> Table:
+    columns = tables.columns(
+        "|".join([*keys, "time", "busiest", "busy"]),
+        units="|".join([*("" for _ in keys), "(ms)", "", ""]), left="|".join([*keys, "busiest"]),
+    )  # fmt: skip
+    cells = tuple(
+        (
+            *(_shown(row.get(key)) for key in keys),
+            f"{row['seconds'] * 1e3:.3f}",
+            str(row.get("bound") or ""),
+            "" if row.get("bound_share") is None else f"{row['bound_share']:.0%}",
+        )
+        for row in rows
+    )
+    return Table(columns, cells)
+
+
+def _rows(document: Document, keys: Sequence[str]) -> Section:
+    """Every cell, with the reason of those that have no answer."""
+    columns = tables.columns(
+        "|".join([*keys, "state", "time", "reason"]),
+        units="|".join([*("" for _ in keys), "", "(ms)", ""]),
+        left="|".join([*keys, "state", "reason"]),
+    )
+    cells = tuple(
+        (
+            *(_shown(row.get(key)) for key in keys),
+            str(row.get("state", "")),
+            "" if row.get("seconds") is None else f"{row['seconds'] * 1e3:.3f}",
+            str(row.get("reason") or ""),
+        )
+        for row in document["rows"]
+    )
+    words = f"All {units.plural(len(cells), 'cell')}"
+    blocks: tuple[Block, ...] = (Rows(words, Table(columns, cells), folded=len(cells) > 20),)
+    return Section("cells", "Every cell", blocks)
