@@ -111,4 +111,4 @@ def test_sharded_training_of_one_model(simreduce):
     assert found.status == 0
     assert document["complete"]
     assert [point["gpus"] for point in document["points"]] == [64, 128]
-    assert "invalid" in simreduce("accuracy", "sharded", "--model", "2b").err.lower()
+    assert "'2b' is not one of" in simreduce("accuracy", "sharded", "--model", "2b").err
