@@ -50,8 +50,6 @@ def evaluate(cell: Cell) -> Row:
         return Row(state=REFUSED, reason="; ".join(error.problems))
     except Deadlock as error:
         return Row(state=STUCK, reason=first_words(error))
-    except MemoryError:
-        return Row(state=TOO_LARGE, reason="it took more memory than a worker has")
 
 
 def _bench(document: Mapping[str, Any], folder: str) -> Row:
@@ -241,6 +239,13 @@ def _step(cell: Cell) -> Row:
         largest = max((g.nbytes for g in scenario.workload.gradients), default=0)
         band = setup.interval(largest, step.exposed)
     low, high = (step.seconds - step.exposed + end for end in band) if band else (None, None)
+    parts = {
+        "compute": step.compute,
+        "exposed communication": step.exposed,
+        "update": step.update,
+        "launch": step.launch,
+    }
+    bound = max(parts, key=parts.__getitem__)
     return Row(
         state=DONE,
         seconds=step.seconds,
@@ -251,8 +256,8 @@ def _step(cell: Cell) -> Row:
         runtime=best.runtime,
         ranks=step.devices,
         nbytes=scenario.workload.nbytes,
-        bound="exposed communication" if step.exposed > step.compute else "compute",
-        bound_share=max(step.exposed, step.compute) / step.seconds if step.seconds else 0.0,
+        bound=bound,
+        bound_share=parts[bound] / step.seconds if step.seconds else 0.0,
         link=best.bottleneck or None,
         compute=step.compute,
         exposed=step.exposed,

@@ -68,7 +68,7 @@ class Cluster:
         except (OSError, TimeoutError, ValueError) as error:
             self._end_cluster()
             raise InputError(f"--cluster {address}: nobody answers: {error}") from None
-        count = len(self._client.scheduler_info(n_workers=-1)["workers"])
+        count = len(self._client.ncores())
         say(f"{address}: {count} workers" if count else f"{address}: waiting for workers")
 
     def run(self, cells: Sequence[Cell]) -> Generator[list[Answer], None, None]:

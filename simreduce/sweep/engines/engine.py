@@ -45,6 +45,8 @@ def evaluate_timed(cell: Cell) -> tuple[Row, float]:
     began = time.perf_counter()
     try:
         row = evaluate(cell)
+    except MemoryError:
+        row = Row(state=TOO_LARGE, reason="it took more memory than a worker has")
     except Exception as error:  # noqa: BLE001 - whatever it is
         words = " ".join(str(error).split())
         row = Row(state=FAILED, reason=f"a fault of simreduce: {type(error).__name__}: {words}")
