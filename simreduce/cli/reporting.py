@@ -24,10 +24,11 @@ from simreduce.strategy import Strategy, parse_strategy
 from simreduce.textfiles import exists
 from simreduce.topology import Topology
 from simreduce.trace import step_trace_events, trace_events
+from simreduce.training.sharded import DDP
 from simreduce.tune.bench import BenchRow, bench
 from simreduce.tune.rank import Candidate, Ranking, Row, rank
 from simreduce.tune.steps import rank_steps
-from simreduce.tune.whatif import savings
+from simreduce.tune.whatif import network_changes, savings
 
 Document = Mapping[str, Any]
 
@@ -72,15 +73,34 @@ def report_step(
     if ranking.untried:
         missing = "Stopped before this was computed."
         return document, replace(beside, missing=missing), False
+    method, _, text = step.method.rpartition(", ")
     try:
-        strategy = parse_strategy(step.method.rpartition(", ")[2])
-    except InputError:  # a mode of tf_cnn_benchmarks, which is no strategy
-        return document, beside, True
-    try:
-        beside, complete = _look_closer(question, strategy, beside, timeline=False)
+        beside = replace(beside, networks=_networks(question, method, text))
+        if question.step is None or question.step.mode or method not in ("", DDP):
+            missing = "Shown for all-reduces by themselves only."
+            return document, replace(beside, missing=missing), True
+        beside, complete = _look_closer(question, parse_strategy(text), beside, timeline=False)
     except KeyboardInterrupt:
         return document, replace(beside, missing="Stopped before this was computed."), False
     return document, beside, complete
+
+
+def _networks(question: Scenario, method: str, text: str) -> dict[str, float] | None:
+    """The microseconds of the step by this method and strategy with one more lane on every link of
+    each class that joins machines; None if only a part of the machine is used.
+    """
+    if question.setup.part is not None or question.step is None:
+        return None
+    one = question
+    if not question.step.mode:
+        step = replace(question.step, methods=(method,) if method else question.step.methods)
+        one = replace(question, strategies=(parse_strategy(text),), step=step)
+    found = {}
+    with Progress("simulating the step with more lanes"):
+        for change in network_changes(question.setup.topology):
+            changed = rank_steps(replace(one, setup=change.apply(one.setup)))
+            found[change.resource] = changed.recommended.step.seconds * 1e6
+    return found
 
 
 def _look_closer(

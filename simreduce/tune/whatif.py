@@ -143,6 +143,13 @@ def changes(recording: Recording, setup: Setup) -> Iterator[Change]:
         yield Change("lane", name, "queue", "none", _no_queue(name))
 
 
+def network_changes(topology: Topology) -> Iterator[Change]:
+    """One more lane on every link of each class that joins machines, whatever a plan uses."""
+    network = [link for link in topology.links if _network(topology, link)]
+    for name in dict.fromkeys(link.link_class for link in network):
+        yield Change("nic", name, "lanes", "one more on each", _more_lanes(name))
+
+
 def lane_kind(lane: str) -> str:
     """`gpu0>gpu1 nccl 5` is of the kind `nccl`."""
     return " ".join(word for word in lane.split(" ")[1:] if not word.lstrip("-").isdecimal())

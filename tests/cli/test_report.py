@@ -84,3 +84,19 @@ def test_replicas_have_no_report(simreduce):
     """And the message says what has."""
     done = simreduce("report", "step-p3x6-stragglers")
     assert (done.status, "see simreduce step" in done.err) == (2, True)
+
+
+def test_a_step_says_what_more_lanes_save_of_the_step(simreduce, write, tmp_path):
+    """Beside PyTorch's DDP; load and critical path are those of the reductions by themselves."""
+    text = SCENARIO.replace("switch:4", "dgx1vx2").replace("bytes:64K", "alexnet")
+    text = text.replace('"ring", "nccl"', '"nccl", "nccl+ddp"')
+    name = write("step.toml", text + '[step]\nbatch = 8\nrate = "100 TFLOP/s"\n')
+
+    done = simreduce("report", name, "--workers", "1", "-o", "out.html")
+    page = (tmp_path / "out.html").read_text("utf-8").replace("<wbr>", "")
+    assert done.status == 0
+    assert "less time</span>" in page
+    assert "with one more lane on every ib_edr link takes" in page
+    assert "PyTorch&#39;s DDP" in page
+    assert "The same reductions by themselves" in page
+    assert ">Timeline</h2>" in page

@@ -19,7 +19,8 @@ class Beside:
     `explanation` is of `simreduce explain --json`, for the recommended strategy; `sizes` of `bench
     --json`. `commands` are what to type to repeat it, with a word on each; `files` the content of
     the user's files by name; `versions` those of the programs that computed it. `factor` says that
-    80 % of predictions of NCCL are within it, for a document that does not say so.
+    80 % of predictions of NCCL are within it, for a document that does not say so. `networks` has
+    the microseconds of a step with one more lane on every link of a class that joins machines.
     """
 
     machine: Topology | None = None
@@ -31,4 +32,5 @@ class Beside:
     files: Mapping[str, str] = field(default_factory=dict)
     versions: Mapping[str, str] = field(default_factory=dict)
     factor: float | None = None
+    networks: Mapping[str, float] | None = None
     missing: str = ""

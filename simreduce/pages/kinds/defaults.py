@@ -59,7 +59,9 @@ def _chosen_by(row: Document) -> list[str]:
 
 
 def _names(row: Document) -> list[str]:
-    return [row["strategy"], *(each["strategy"] for each in _also(row))]
+    """Its strategies; steps may name the method before."""
+    names = [row["strategy"], *(each["strategy"] for each in _also(row))]
+    return [name.removeprefix("ddp, ") for name in names]
 
 
 def _also(row: Document) -> list[Document]:

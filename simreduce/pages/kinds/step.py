@@ -23,7 +23,6 @@ from simreduce.pages.kinds.sections import (
     help_section,
     limit_fact,
     machine_section,
-    nic_fact,
     path_section,
     repeat_section,
     sizes_section,
@@ -55,6 +54,7 @@ def step_page(document: Document, beside: Beside) -> Page:
         ratio = factors(document, name, today[0].strategy).ratio
         apart = told_apart(document["step_time_us"] - fixed, today[0].time_us - fixed, ratio)
     reductions = "The same reductions by themselves, with every gradient there from the start."
+    reductions = reductions if beside.explanation else ""
     sections = [
         _methods(document, today),
         *_buckets(document),
@@ -80,8 +80,9 @@ def step_page(document: Document, beside: Beside) -> Page:
 
 
 def _alone(sections: Iterable[Section], words: str) -> Iterable[Section]:
+    first = (Paragraph(words),) if words else ()
     for each in sections:
-        yield Section(each.key, each.title, (Paragraph(words), *each.blocks))
+        yield Section(each.key, each.title, (*first, *each.blocks))
 
 
 def _answer(document: Document, today: list[Default], samples: str) -> str:
@@ -130,11 +131,21 @@ def _facts(
         hidden = f"{exposed:.1%} is communication that it does not hide."
         words, more = "compute", f"{compute:.0%} of the step; {hidden}{alone}"
     yield Fact("What limits it?", words, more)
-    words, more = nic_fact(beside)
-    if beside.explanation is not None and words.endswith("less time"):
-        most = f"At most {us(document['exposed_us'])} of a step, as the rest is hidden."
-        words, more = f"{words} for the reductions", f"{more} {most}"
-    yield Fact("What would a second NIC buy?", words, more)
+    yield Fact("What would a second NIC buy?", *_nic(document, beside))
+
+
+def _nic(document: Document, beside: Beside) -> tuple[str, str]:
+    """What one more lane on every link of the network saves of a step."""
+    if beside.networks is None:
+        return "not known here", "A report on the scenario itself simulates it."
+    if not beside.networks:
+        return "nothing", "There is no network between machines here."
+    name, after = min(beside.networks.items(), key=lambda item: item[1])
+    before = document["step_time_us"]
+    what = f"the step with one more lane on every {name} link"
+    if before - after < 5e-4 * before:
+        return "nothing", f"Simulated: {what} is no faster."
+    return f"{1 - after / before:.1%} less time", f"Simulated: {what} takes {us(after)}."
 
 
 def _methods(document: Document, today: list[Default]) -> Section:
