@@ -184,31 +184,42 @@ def _fsdp(choice: Choice) -> str:
     }
     imported = ["BackwardPrefetch", "FullyShardedDataParallel", *["MixedPrecision"] * mixed,
                 "ShardingStrategy"]  # fmt: skip
+    rule = shards.units if shards else ""
+    by_size, whole = isinstance(rule, int), rule == "model"
+    policy = "size_based_auto_wrap_policy" if by_size else "ModuleWrapPolicy"
     return _module([
         f'"""{choice.title}."""', "",
-        "from functools import partial", "", *["import torch"] * mixed,
+        *["from functools import partial", ""] * by_size, *["import torch"] * mixed,
         *["from torch.distributed.device_mesh import init_device_mesh"] * bool(mesh),
         f"from torch.distributed.fsdp import {', '.join(imported)}",
-        "from torch.distributed.fsdp.wrap import ModuleWrapPolicy, size_based_auto_wrap_policy",
-        "", *_table(arguments), f"LARGEST_UNIT = {choice.unit}  # parameters", *_units(shards),
-        "", "",
-        "def wrap(model, blocks=(), **more):",
-        '    """The model in units: modules of the classes `blocks`, or without those, modules of',
-        "    at least LARGEST_UNIT parameters.", '    """',
-        "    by_size = partial(size_based_auto_wrap_policy, min_num_params=LARGEST_UNIT)",
-        "    policy = ModuleWrapPolicy(blocks) if blocks else by_size",
-        *mesh,
+        *[f"from torch.distributed.fsdp.wrap import {policy}"] * (not whole),
+        "", *_table(arguments), *[f"UNIT = {choice.unit}  # parameters"] * by_size, "", "",
+        *_wrap(rule), *mesh,
         "    return FullyShardedDataParallel(model, auto_wrap_policy=policy, **ARGUMENTS, **more)",
         *_passes(choice),
     ])  # fmt: skip
 
 
-def _units(shards: Shards | None) -> list[str]:
-    """What to give `wrap`, where that is not plain."""
-    return {
-        "layers": ["# Units are layers: give `blocks` their classes."],
-        "model": ["# The whole model is one unit: give `blocks` its class."],
-    }.get(str(shards.units) if shards else "", [])
+def _wrap(rule: str | int) -> list[str]:
+    """The head of the function that wraps a model, up to its policy. Sizes say nothing of blocks:
+    the root may be larger than each of them.
+    """
+    if isinstance(rule, int):
+        return [
+            "def wrap(model, **more):",
+            '    """The model in units: modules of at least UNIT parameters."""',
+            "    policy = partial(size_based_auto_wrap_policy, min_num_params=UNIT)",
+        ]
+    if rule == "model":
+        return [
+            "def wrap(model, **more):", '    """The model as one unit."""', "    policy = None",
+        ]  # fmt: skip
+    which = ", those of its layers" if rule == "layers" else ""
+    return [
+        "def wrap(model, blocks, **more):",
+        f'    """The model in units: one for each module of the classes `blocks`{which}."""',
+        "    policy = ModuleWrapPolicy(blocks)",
+    ]
 
 
 def _mesh(choice: Choice) -> list[str]:

@@ -281,7 +281,7 @@ def test_fsdp_gets_its_arguments():
         '"backward_prefetch": BackwardPrefetch.BACKWARD_POST,',
         '"forward_prefetch": True,', '"limit_all_gathers": False,',
         "MixedPrecision(param_dtype=torch.bfloat16, reduce_dtype=torch.float32),",
-        "LARGEST_UNIT = 1000  # parameters",
+        "def wrap(model, blocks, **more):", "ModuleWrapPolicy(blocks)",
     ):  # fmt: skip
         assert line in text
     assert "device_mesh" not in text
@@ -293,7 +293,9 @@ def test_fsdp_gets_its_arguments():
         ("fsdp", Sharded(reshard_after_forward=False), "ShardingStrategy.SHARD_GRAD_OP,"),
         ("hsdp", Sharded(group=2), 'init_device_mesh("cuda", (4, 2))'),
         ("hsdp", Sharded(group=8), "ShardingStrategy.HYBRID_SHARD,"),
-        ("fsdp", Sharded(units="layers"), "give `blocks` their classes"),
+        ("fsdp", Sharded(units="layers"), "of the classes `blocks`, those of its layers"),
+        ("fsdp", Sharded(units=36), "UNIT = 9  # parameters"),
+        ("fsdp", Sharded(units="model"), "policy = None"),
     ],
 )
 def test_fsdp_gets_groups_and_units(method, shards, line):

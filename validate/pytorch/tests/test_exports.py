@@ -31,6 +31,8 @@ class Settings:
     limit_all_gathers: int = 2
     param_dtype: int | None = None
     reduce_dtype: int | None = None
+    group: int = 0
+    units: str | int = ""
 
 
 REPLICATED = [
@@ -115,11 +117,11 @@ def test_fsdp_takes_the_arguments_and_updates_parameters_right(tmp_path):
             "transformer",
             Choice(
                 Setup("switch:4"), workload, parse_strategy("nccl"), method=method,
-                shards=Settings(reshard_after_forward=method != "zero2"),
+                shards=Settings(reshard_after_forward=method != "zero2", units=units),
                 unit=workload.elements // 4,
             ),
         )
-        for method in ("zero2", "fsdp")
+        for method, units in (("zero2", "blocks"), ("fsdp", "blocks"), ("fsdp", workload.elements))
     ]  # fmt: skip
 
     for each in _trained(tmp_path, 4, cases):

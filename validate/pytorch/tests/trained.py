@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import json
 import os
 import runpy
@@ -66,7 +67,9 @@ def _sharded(name: str, module: dict[str, Any], rank: int) -> dict[str, Any]:
     alone = make()
     before = [p.detach().clone() for p in alone.parameters()]
     torch.manual_seed(0)
-    wrapped = module["wrap"](make(), blocks=(Block,), device_id=torch.device("cpu"))
+    wrap = module["wrap"]
+    blocks = {"blocks": (Block,)} if "blocks" in inspect.signature(wrap).parameters else {}
+    wrapped = wrap(make(), **blocks, device_id=torch.device("cpu"))
     torch.manual_seed(1 + rank)
     x = batch()
     optimizer = torch.optim.SGD(wrapped.parameters(), 0.1)
