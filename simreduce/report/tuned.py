@@ -179,12 +179,17 @@ def _proven(found: Tuned) -> str:
 def _sensitive(found: Tuned) -> str:
     if (flat := found.flat) is None:
         return ""
-    low, high = (units.format_size(nbytes) for nbytes in flat)
-    within = f"within {NEAR - 1:.0%} of the best"
-    if flat[0] == flat[1]:
-        return f"sharp: only buckets of {low} are {within}"
+    ranges = []
+    for low, high in found.near:
+        first, last = units.format_size(low), units.format_size(high)
+        ranges.append(first if low == high else f"{first} to {last}")
     word = "flat" if flat[1] >= 2 * flat[0] else "sharp"
-    return f"{word}: buckets from {low} to {high} are {within}"
+    worst = max(found.curve, key=lambda place: place.seconds * place.exact)
+    text = f"{word}: buckets of {', '.join(ranges)} are within {NEAR - 1:.0%} of the best"
+    if worst.seconds <= NEAR * found.best.seconds:
+        return text
+    more = f"{worst.seconds / found.best.seconds - 1:.0%}"
+    return f"{text}, those of {units.format_size(worst.nbytes)} are {more} slower"
 
 
 def _measure(found: Tuned) -> str:
@@ -226,7 +231,7 @@ def _row(place: int, row: Row, found: Tuned) -> tuple[str, ...]:
 
 def sensitivity_plot(found: Tuned) -> Plot:
     """The time over the size of buckets, near the best and with its bound."""
-    points = [(place.nbytes, place.seconds) for place in found.curve]
+    points = [(place.nbytes, place.seconds) for place in found.curve if place.exact]
     scenario, best = found.scenario, short(found, found.best.setting)
     return draw_sensitivity(
         points,

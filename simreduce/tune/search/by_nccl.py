@@ -109,9 +109,10 @@ class NcclSearch:
     ) -> None:
         """Search until every point is simulated or excluded, or the effort is spent."""
         work = partial(_work, self.scenario, self.objective)
+        choices = 2 if self.calls.choices else 1
+        progress(0, len(self.packings) * choices)
         with rounds(work, workers) as do:
-            if self.calls.choices:
-                self._look(do)
+            self._look(do)
             points = [
                 (self.clock.bound(packing, self._price(told=told)), Point(packing, told))
                 for packing in self.packings
@@ -149,6 +150,8 @@ class NcclSearch:
 
         if point.told:
             self.calls.settle(point.packing.calls, do, lambda: bound() > self.outcome.best)
+        elif not self.calls.choices:
+            self.calls.ask([Asked(self.calls.own(size), size) for size in point.packing.calls], do)
         return bound()
 
     def _simulate(self, do: Do, points: Sequence[Point]) -> list[Tried]:

@@ -283,8 +283,9 @@ def _curve(search: NcclSearch, found: Tuned, workers: int) -> tuple[Place, ...]:
     if own.packing not in alike:
         return ()
     at = alike.index(own.packing)
-    beside = _CURVE // (4 if search.pieced else 2)
-    some = alike[max(at - beside, 0) : at + beside + 1]
+    width = _CURVE // 2 if search.pieced else _CURVE
+    first = max(min(at - width // 2, len(alike) - width), 0)
+    some = alike[first : first + width]
     known = {row.setting: row.seconds for row in found.rows}
     settings = [replace(found.best.setting, strategy=f"nccl{p.text}") for p in some]
     unknown = {s: p for s, p in zip(settings, some, strict=True) if s not in known}

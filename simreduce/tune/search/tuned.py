@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from itertools import takewhile
+from itertools import groupby, takewhile
 from math import inf, sqrt
 
 from simreduce.scenario import Scenario
@@ -173,6 +173,14 @@ class Tuned:
         if not all(place.exact for place in (*below, *above)):
             return None
         return below[-1].nbytes, above[-1].nbytes
+
+    @property
+    def near(self) -> tuple[tuple[int, int], ...]:
+        """All ranges of buckets, in bytes, whose times are within `NEAR` of the best."""
+        limit = self.best.seconds * NEAR
+        runs = groupby(self.curve, lambda place: place.exact and place.seconds <= limit)
+        found = [[place.nbytes for place in run] for good, run in runs if good]
+        return tuple((run[0], run[-1]) for run in found)
 
 
 def _kind(setting: Setting) -> tuple[object, ...]:

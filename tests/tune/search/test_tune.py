@@ -34,6 +34,7 @@ from simreduce.tune.search.setting import Setting, evaluate
 from simreduce.tune.search.spaces import nccl_space
 from simreduce.tune.search.timeline import read_clock
 from simreduce.tune.search.tune import tune
+from simreduce.tune.search.tuned import Place, Row, Tuned
 from simreduce.workload import Gradient, Workload
 
 MACHINES = ("v100-mesh-4", "dgx1v", "dgx-a100", "h100-mesh-4", "pcie-single-root-4", "dgx-a100x2")
@@ -342,3 +343,30 @@ def test_devices_get_the_best_first_and_twice_as_many_as_they_may_measure(tmp_pa
     assert ranking.candidates[0].strategy.text == found.best.setting.strategy
     assert len(ranking.candidates) <= 4
     assert len({c.strategy.text for c in ranking.candidates}) == len(ranking.candidates)
+
+
+CURVES = [
+    # times as multiples of the best, by bucket; the flat range, and all that are near
+    ((1.2, 1.01, 1.0, 1.04, 1.3), (2, 4), ((2, 4),)),
+    ((1.01, 1.2, 1.0, 1.3, 1.02), (3, 3), ((1, 1), (3, 3), (5, 5))),
+    ((1.0, 1.0, 1.0), (1, 3), ((1, 3),)),
+]
+
+
+@pytest.mark.parametrize(("times", "flat", "near"), CURVES)
+def test_the_best_is_flat_as_far_as_times_stay_near_it(times, flat, near):
+    best = Row(Setting("nccl"), 1e-3)
+    places = tuple(Place(i, 1e-3 * t) for i, t in enumerate(times, 1))
+    found = Tuned(problem(3), "pytorch", "time", (best,), best, 9, 9, 1e-3, 1e-3, curve=places)
+
+    assert found.flat == flat
+    assert found.near == near
+
+
+def test_what_was_not_simulated_says_nothing_of_how_flat_the_best_is():
+    best = Row(Setting("nccl"), 1e-3)
+    places = (Place(1, 0.8e-3, exact=False), Place(2, 1e-3), Place(3, 2e-3))
+    found = Tuned(problem(3), "pytorch", "time", (best,), best, 9, 9, 1e-3, 1e-3, curve=places)
+
+    assert found.flat is None
+    assert found.near == ((2, 2),)
