@@ -75,7 +75,8 @@ class Specification:
         for key, values in (*self.over.items(), *((k, (v,)) for k, v in self.fixed.items())):
             for value in values if isinstance(values, tuple) else (values.at(0.0),):
                 faults.attempt("", self.question.check, key, value)
-        faults.raise_any()
+        if faults.problems:  # an unknown key is one fault, whatever its values
+            raise InputError(list(dict.fromkeys(faults.problems)))
 
     def _planned(self, settings: Mapping[str, Any]) -> Planned:
         try:

@@ -94,7 +94,8 @@ class Question:
         """Keys that may be set, besides dotted ones."""
         of_kind = [f.key for f in BENCH_DOCUMENT.fields] if self.kind == BENCH else [*_CASE, "size"]
         more = ("strategy", "gpus", "batch", *_STEP) if self.kind != BENCH else ()
-        named = dict.fromkeys([*of_kind, *more, *SHORT, *DISTURB.keys, *_ALIASES, "topology"])
+        named = dict.fromkeys([*of_kind, *more, *SHORT, *DISTURB.keys, "topology"])
+        named |= dict.fromkeys(alias for alias, key in _ALIASES.items() if key in named)
         return tuple(key for key in named if key not in ("topology_overrides", "disturb", "nccl"))
 
     @property

@@ -41,6 +41,7 @@ def test_every_fault_of_keys_and_values_is_said_at_once():
         ).plan()
 
     text = str(error.value)
+    assert text.count("unknown key") == 1
     for words in ("bach: unknown key (did you mean 'batch'?)", "did you mean 'ring'?",
                   "did you mean 'nominal'?", "did you mean 'dgx1v'?"):  # fmt: skip
         assert words in text
