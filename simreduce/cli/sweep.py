@@ -158,7 +158,9 @@ def _run(
             store.copy_from(other, [cell.digest for cell in cells])
         try:
             with Runner(store, engine=engine(), retry=retry, say=say) as runner:
-                _compute(runner, cells)
+                computed = _compute(runner, cells)
+            if computed and (words := runner.engine.summary()):
+                say(words)
         except KeyboardInterrupt:
             ended, status = "stopped; the same command goes on from here", 130
         except (EngineGone, DeviceError) as error:
@@ -176,7 +178,8 @@ def _run(
     return status or int(any(state in counts for state in ("stuck", "killed", "failed")))
 
 
-def _compute(runner: Runner, cells: Sequence[Cell]) -> None:
+def _compute(runner: Runner, cells: Sequence[Cell]) -> int:
+    """Compute what is missing, and return how many cells that were."""
     missing = runner.missing(cells)
     text = "computed {} of {} cells"
     known = len({cell.digest for cell in cells}) - len(missing)
@@ -186,6 +189,7 @@ def _compute(runner: Runner, cells: Sequence[Cell]) -> None:
         progress(0, len(missing))
         for done, _ in enumerate(runner.run(missing), 1):
             progress(done, len(missing))
+    return len(missing)
 
 
 def _pairs(faults: Faults, option: str, texts: Iterable[str]) -> dict[str, Any]:

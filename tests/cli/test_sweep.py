@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+import re
 import sqlite3
 import sys
 
@@ -34,6 +35,9 @@ def test_a_sweep_says_what_it_did_and_the_second_time_does_nothing(
     more = simreduce("sweep", "switch:4", *OVER, "--over", "collective=all_reduce,broadcast")
 
     assert first.status == second.status == more.status == 0
+    assert re.search(
+        r"^\d+ workers? with 4\.295 GB each; the largest took \S+ MB$", first.err, re.MULTILINE
+    )
     assert "switch-4.db: 12 done\n" in first.out == second.out
     assert second.err == "simreduce: 12 cells have rows already\n".replace("simreduce: ", "")
     assert "sweep 2, switch:4: 24 cells\n  switch-4.db: 12 done, 12 refused\n" in more.out

@@ -134,6 +134,10 @@ class Cluster:
         words = " ".join(str(error).split())
         raise EngineGone(f"a worker cannot compute: {type(error).__name__}: {words}")
 
+    def summary(self) -> str:
+        """Nothing: the dashboard of Dask shows it."""
+        return ""
+
     def close(self) -> None:
         """Leave the cluster, and end it if it was made for this."""
         with contextlib.suppress(Exception):  # it may be gone

@@ -37,6 +37,9 @@ class Engine(Protocol):
     def close(self) -> None:
         """End the workers."""
 
+    def summary(self) -> str:
+        """What the workers were, and the memory they took; "" if nothing is to be said."""
+
 
 def evaluate_timed(cell: Cell) -> tuple[Row, float]:
     """The row of a cell, and the seconds that it took. What goes wrong inside simreduce is in the

@@ -30,3 +30,7 @@ class Here:
 
     def close(self) -> None:
         """Nothing was started."""
+
+    def summary(self) -> str:
+        """Nothing."""
+        return ""

@@ -9,12 +9,14 @@ from __future__ import annotations
 import contextlib
 import multiprocessing
 import signal
+import sys
 from collections import deque
 from collections.abc import Generator, Sequence
 from dataclasses import dataclass, field
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
 
+from simreduce import units
 from simreduce.errors import DeviceError
 from simreduce.sweep.cells import Cell
 from simreduce.sweep.engines.batches import Batches
@@ -117,6 +119,13 @@ class Processes:
         theirs.close()
         return _Worker(process, ours)
 
+    def summary(self) -> str:
+        """How many workers with how much memory there were, and what the largest took."""
+        count = units.plural(self._count, "worker")
+        most = _peak_of_children()
+        took = f"; the largest took {units.format_size(most)}" if most else ""
+        return f"{count} with {units.format_size(self.memory)} each{took}"
+
     def close(self) -> None:
         """End the workers, whatever they are at."""
         for worker in self._workers:
@@ -125,6 +134,16 @@ class Processes:
             worker.process.join()
             worker.pipe.close()
         self._workers = []
+
+
+def _peak_of_children() -> int:
+    """Bytes of the largest process that this one started and that has ended; 0 if unknown."""
+    try:
+        import resource  # noqa: PLC0415 - not on Windows
+    except ImportError:
+        return 0
+    unit = 1 if sys.platform == "darwin" else 1024
+    return resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss * unit
 
 
 def _how(code: int | None) -> str:
