@@ -13,7 +13,7 @@ from simreduce.capacity.question import load_question
 from simreduce.cli.group import command
 from simreduce.cli.options import as_json, echo_beside, echo_json, workers_option
 from simreduce.cli.pictures import check_pictures, picture_options, write_plot
-from simreduce.cli.progress import Progress
+from simreduce.cli.progress import Progress, say
 from simreduce.errors import InputError
 from simreduce.formats import Faults
 from simreduce.report.capacity import capacity_document, capacity_plot, capacity_text
@@ -73,7 +73,7 @@ def capacity(
     processes = workers or os.cpu_count() or 1
     with (
         Progress("simulated {} of {} configurations") as progress,
-        evaluating(db, processes, progress) as evaluate,
+        evaluating(db, processes, progress, say) as evaluate,
     ):
         found = answer(question, evaluate, sensitivity=sensitivity)
     if as_json:

@@ -13,7 +13,13 @@ from simreduce.report.compared import compared_document, compared_text
 from simreduce.sweep.compare import compare as compare_sweeps
 
 
-@command()
+@command(
+    examples="""
+    simreduce sweep dgx1v --over size=1M,64M --over strategy=ring,nccl --db before.db
+    simreduce sweep dgx1v --over size=1M,64M --over strategy=ring,nccl --db after.db
+    simreduce compare before.db after.db
+    """
+)
 @click.argument("a")
 @click.argument("b")
 @click.option(

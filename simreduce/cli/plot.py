@@ -11,7 +11,13 @@ from simreduce.formats import Faults
 from simreduce.report.sweep_plots import HEAT, KINDS, LINES, sweep_plot
 
 
-@command()
+@command(
+    examples="""
+    simreduce sweep dgx1v --over size=1M..64M*4 --over strategy=ring,nccl --db sizes.db
+    simreduce plot sizes.db --kind heat --svg times.svg
+    simreduce plot sizes.db --svg busbw.svg
+    """
+)
 @click.argument("db")
 @click.option("--sweep", "number", type=int, default=None, help="Draw this sweep; default: last.")
 @click.option(

@@ -7,7 +7,6 @@ from dataclasses import replace
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from simreduce.capacity import evaluating as evaluated
 from simreduce.capacity.answer import answer, candidate_of, cell_of, parts
 from simreduce.capacity.choose import choose
 from simreduce.capacity.evaluating import evaluating
@@ -16,7 +15,7 @@ from simreduce.capacity.question import load_question
 from simreduce.capacity.rates import bound_compute, bound_links
 from simreduce.report.capacity import capacity_document, capacity_text
 from simreduce.scenario import load_scenario
-from simreduce.sweep import evaluate
+from simreduce.sweep import Runner, evaluate
 from simreduce.tune.steps import rank_steps
 
 MACHINE = """
@@ -112,10 +111,7 @@ def test_what_the_database_has_is_not_simulated_again(question, tmp_path, monkey
         rows([cell_of(option, question.folder) for option in question.options[:3]])
         before = answer(question, rows)
 
-    def never(_cell):
-        raise AssertionError
-
-    monkeypatch.setattr(evaluated, "evaluate", never)
+    monkeypatch.setattr(Runner, "run", None)
     dearer = replace(question, prices=question.prices.but("machines.box.toml.price", 1.4))
     with evaluating(path) as rows:
         again = answer(question, rows)

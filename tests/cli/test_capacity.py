@@ -6,6 +6,8 @@ import json
 
 import pytest
 
+from simreduce.sweep import Runner
+
 FILE = """
 workload = "alexnet"
 [prices.machines.v100-mesh-4]
@@ -41,7 +43,7 @@ def test_a_second_run_with_other_prices_simulates_nothing(
     document = json.loads(first.out)
     flips = {each["assumption"]: each for each in document["sensitivity"]}
     above = flips["machines.a100-mesh-4.price"]["above"]
-    monkeypatch.setattr("simreduce.capacity.evaluating.evaluate", None)
+    monkeypatch.setattr(Runner, "run", None)
 
     assert (0, "a100-mesh-4") == (first.status, document["choice"]["machine"])
     for price, machine in ((0.999, "a100-mesh-4"), (1.001, "v100-mesh-4")):
