@@ -52,7 +52,7 @@ test-pytorch: $(TORCH)/.tested
 # Reports in headless Chromium, in an environment of its own. As root it installs Debian's chromium
 # where there is none.
 test-browser: $(BROWSER)/.tested
-	$(BROWSER)/bin/pytest browser
+	$(BROWSER)/bin/pytest -rP browser
 
 # Clusters of processes, and links of known rate between network namespaces (needs root). Run them
 # on an idle machine.

@@ -21,7 +21,7 @@ class Factors(NamedTuple):
 _CHOOSERS = {
     "mirrored_strategy": "TensorFlow's MirroredStrategy",
     "select_cross_device_ops": "TensorFlow's choice of cross-device ops",
-    "multi_worker": "TensorFlow's MultiWorkerMirroredStrategy",
+    "choose_the_best": "TensorFlow 1",
 }
 _FRAMEWORKS = {"nccl+ddp": "PyTorch's DDP", "nccl": "NCCL, a call for each gradient"}
 

@@ -136,7 +136,7 @@
       legend: top.show,
       grid: { left: 12, right: 40, top: top.height + 34, bottom: 34, containLabel: true },
       xAxis: axis(p, { type: "log", logBase: d.base ?? 10, name: d.name_x, nameGap: 28, min: "dataMin", max: "dataMax", axisLabel: { color: p.faint, hideOverlap: true, formatter: formX } }),
-      yAxis: axis(p, { type: d.log ? "log" : "value", name: d.name_y, ...above, axisLabel: { color: p.faint, formatter: formY } }),
+      yAxis: axis(p, { type: d.log ? "log" : "value", scale: true, name: d.name_y, ...above, axisLabel: { color: p.faint, formatter: formY } }),
       series: d.lines.map(line),
     };
   }
@@ -156,7 +156,7 @@
     const diagonal = { type: "line", data: [[endsX.min, endsX.min], [endsX.max, endsX.max]], symbol: "none", silent: true, lineStyle: { color: p.faint, type: "dashed", width: 1 }, tooltip: { show: false } };
     return {
       ...common(p, (x) => tip(x.value[2], x.seriesName, d.name_x + " " + formX(x.value[0]), d.name_y + " " + formY(x.value[1]))),
-      legend: top.show,
+      legend: { ...top.show, itemWidth: 14 },
       grid: { left: 12, right: 40, top: top.height + 34, bottom: 34, containLabel: true },
       xAxis: mine(d.name_x, formX, endsX),
       yAxis: mine(d.name_y, formY, { ...endsY, ...above }),
