@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 import json
 from importlib.resources import files
@@ -107,7 +108,9 @@ def test_hostile_names_run_nothing(visit, made, tmp_path, kind):
 
     found, beside = made
     path = tmp_path / "hostile.html"
-    path.write_text(page_html(make_page(hostile(found[kind]), beside)), "utf-8")
+    machine = dataclasses.replace(beside.machine, title=HOSTILE)
+    named = dataclasses.replace(beside, machine=machine, files={HOSTILE: HOSTILE})
+    path.write_text(page_html(make_page(hostile(found[kind]), named)), "utf-8")
     seen = visit(path)
     for place in seen.page.locator("[data-chart]").element_handles():
         place.scroll_into_view_if_needed()

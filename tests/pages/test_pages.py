@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import contextlib
 import copy
+import dataclasses
 import hashlib
 import json
 import re
@@ -121,7 +122,10 @@ def test_a_page_names_no_other_place_and_admits_its_own_scripts_alone(found, kin
 def test_texts_are_texts_whatever_they_say(found, kind):
     """A hostile text adds no element, attribute or script, and arrives as it is."""
     plain = _Reader(page_html(make_page(found[0][kind], _beside(found))))
-    page = page_html(make_page(_hostile(found[0][kind]), _beside(found)))
+    beside = _beside(found)
+    machine = dataclasses.replace(beside.machine, title=HOSTILE)
+    hostile = dataclasses.replace(beside, machine=machine, files={HOSTILE: HOSTILE})
+    page = page_html(make_page(_hostile(found[0][kind]), hostile))
     read = _Reader(page)
 
     assert "<script>alert" not in page.replace(HOSTILE, "")
