@@ -46,7 +46,7 @@ def make_cases(
         except InputError:  # no plan, too many ops, or less than an element for each rank
             continue
         if len(plan) <= most_ops:
-            yield Case(setup, plan, nbytes, seconds, gpus, link, group)
+            yield Case(setup, plan, nbytes, seconds, gpus, link, group, table.iterations_timed)
 
 
 def chosen_tables() -> dict[str, list[PublishedTable]]:

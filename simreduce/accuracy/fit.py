@@ -16,7 +16,7 @@ from simreduce.engine.calibration import NVLS, PROTOCOLS, NcclConstants
 from simreduce.plan import Executor, Kind, Plan
 from simreduce.plan.plan import CHANNELS, JOINED, LAST, SWITCHED
 from simreduce.setup import Setup
-from simreduce.tune.bench import posts, seconds_per_call
+from simreduce.tune.bench import ITERATIONS, posts, seconds_per_call
 
 _UNCERTAIN = {
     "launch": 0.5,
@@ -27,6 +27,7 @@ _UNCERTAIN = {
     "channel_rate": 0.3,
     "message": 0.5,
     "join": 0.5,
+    "slice": 0.5,
 }
 """How well a constant is known before, by the first word of its name, as a logarithm."""
 _NOISE = 0.08
@@ -59,6 +60,7 @@ class Case:
     gpus: int
     link: str
     group: str
+    iterations: int = ITERATIONS
 
     @property
     def rerun(self) -> Rerun:
@@ -68,7 +70,8 @@ class Case:
 
     def predict(self, constants: NcclConstants, rerun: Rerun | None = None) -> float:
         """Seconds with these constants."""
-        seconds = seconds_per_call(self.plan, (rerun or self.rerun)(constants))
+        times = (rerun or self.rerun)(constants)
+        seconds = seconds_per_call(self.plan, times, self.iterations)
         return constants.per_call(seconds, self.gpus, self.posts)
 
     @property
@@ -107,6 +110,7 @@ class Case:
             "start": {NVLS} if switched else protocols,
             "channel_rate": {NVLS, *protocols} if switched else protocols,
             "join": protocols if self._joins else set(),
+            "slice": kinds if "simple" in protocols else set(),
         }
 
         def matters(name: str) -> bool:

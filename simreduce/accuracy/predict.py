@@ -182,7 +182,8 @@ def _predict(point: Point, setup: Setup, text: str) -> Point:
     workload = tensor(point.nbytes, dtype, shape.n if collective in DIVIDED else 1)
     plan, result = _simulate(setup, strategy, workload)
     gpus = gpus_of_a_process(point.table, shape)
-    seconds = setup.constants.nccl.per_call(seconds_per_call(plan, result), gpus, posts(plan))
+    seconds = seconds_per_call(plan, result, point.table.iterations_timed)
+    seconds = setup.constants.nccl.per_call(seconds, gpus, posts(plan))
     ends = setup.interval(point.nbytes, seconds, collective, without=point.machine)
     low, high = ends or (0.0, 0.0)
     return replace(

@@ -11,16 +11,21 @@ from itertools import pairwise
 
 import numpy as np
 
+from simreduce import dtypes
 from simreduce.algorithms.nccl_lanes import Lane, join, lanes, pieces, step_bytes
-from simreduce.algorithms.nccl_stream import part_count, send
+from simreduce.algorithms.nccl_stream import FEW_WARPS, part_count, send
 from simreduce.arrays import Ints
 from simreduce.layouts import Decision
 from simreduce.plan import PlanBuilder, Values
+from simreduce.plan.plan import FEWER
 
 _PARTS = 16
 """Of a chunk, at most, that follow one another between GPUs."""
 
-_OPS = 12_000
+_THREADS = 512
+"""Of a block by LL."""
+
+_OPS = 48_000
 """Copies of one collective, about: a chain is filled piece by piece, so few would be too slow."""
 
 
@@ -35,7 +40,7 @@ def broadcast(
 ) -> Values:
     """The root's value on every rank."""
     made = []
-    for way, lane in lanes(ways, how.channels):
+    for way, lane in _lanes(given, ways, how):
         held, chain = _share(lane, given, how), _from(way, root)
         seen = [b.slices(held[:, :, root, None])]
         for before, rank in pairwise(chain):
@@ -58,7 +63,7 @@ def reduce(
 ) -> Values:
     """The sum on the root."""
     made = []
-    for way, lane in lanes(ways, how.channels):
+    for way, lane in _lanes(given, ways, how):
         held, chain = _share(lane, given, how), _from(way, root)
         total, waits = held[:, :, chain[1], None], after
         for before, rank in pairwise((*chain[1:], root)):
@@ -67,6 +72,22 @@ def reduce(
             total, waits = b.adds([arrived, own]), ()
         made.append(total.reshape(-1, 1, 1))
     return join(b, made)
+
+
+def _lanes(
+    given: Values, ways: Sequence[Sequence[int]], how: Decision
+) -> list[tuple[Sequence[int], Lane]]:
+    """Every way with its lane. LL halves the threads of a block until each has 8 bytes for every
+    rank, which a chain has no use for.
+    """
+    nbytes = int(given.elements.max(initial=0)) * dtypes.SIZES[given.dtype]
+    halvings, each = 0, 8 * len(given) * how.channels
+    while how.protocol == "ll" and halvings < 3 and nbytes < each * (_THREADS >> halvings):
+        halvings += 1
+    return [
+        (way, lane._replace(channel=lane.channel + FEWER * halvings))
+        for way, lane in lanes(ways, how.channels)
+    ]
 
 
 def _from(way: Sequence[int], root: int) -> Sequence[int]:
@@ -79,5 +100,5 @@ def _share(lane: Lane, given: Values, how: Decision) -> Values:
     """The lane's share of every rank's value, by chunk, part and rank."""
     copies = len(given) * min(lane.of, 8)
     count = pieces(given, lane.of, step_bytes(how), copies, most=_OPS)
-    parts = part_count(given, how, count, max(min(_PARTS, _OPS // (copies * count)), 1))
+    parts = part_count(given, how, count, max(min(_PARTS, _OPS // (copies * count)), 1), FEW_WARPS)
     return lane.share(given).cut(count).cut(parts).swapaxes(0, 1).swapaxes(1, 2)

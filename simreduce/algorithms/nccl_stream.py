@@ -26,6 +26,9 @@ _PASS = {"ll": 512 * 8, "ll128": 20 * 1920}
 20 warps by LL128; NVIDIA/nccl src/device/prims_ll.h and prims_ll128.h.
 """
 
+_WARPS, FEW_WARPS = 16, 4
+"""Of a block by LL, about; and those that one part stands for along a tree or a chain."""
+
 
 def machine_of(layout: Layout, values: Values) -> Ints:
     """The number of the machine of each value's rank."""
@@ -38,12 +41,19 @@ def on_all_machines(order: Ints, machines: int) -> Ints:
     return (np.arange(machines)[:, None] * len(order) + order).ravel()
 
 
-def part_count(values: Values, how: Decision, chunks: int, most: int) -> int:
-    """In how many parts, `most` or fewer, each of a channel's `chunks` moves on between GPUs."""
+def part_count(
+    values: Values, how: Decision, chunks: int, most: int, warps: int = _WARPS
+) -> int:
+    """In how many parts, `most` or fewer, each of a channel's `chunks` moves on between GPUs: what
+    so many of a block's 16 warps hold.
+
+    The warps of a block wait for each other before its next step, which is when a ring goes on.
+    Along a tree or a chain the next step is another block's, whose warps do not wait.
+    """
     if how.protocol == "simple":
         return 1
     nbytes = int(values.elements.max(initial=0)) * dtypes.SIZES[values.dtype]
-    held = _PASS[how.protocol] * chunks * how.channels
+    held = _PASS[how.protocol] * warps // _WARPS * chunks * how.channels
     return max(min(nbytes // held, most), 1)
 
 

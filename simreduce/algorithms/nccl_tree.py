@@ -16,7 +16,7 @@ from simreduce import dtypes
 from simreduce.algorithms.climb import down, up
 from simreduce.algorithms.double_tree import parents, second_tree
 from simreduce.algorithms.nccl_lanes import chunk_count, join, lanes, step_bytes
-from simreduce.algorithms.nccl_stream import edges, part_count
+from simreduce.algorithms.nccl_stream import FEW_WARPS, edges, part_count
 from simreduce.algorithms.tree_shape import Tree
 from simreduce.arrays import Ints
 from simreduce.layouts import Decision
@@ -50,7 +50,7 @@ def all_reduce(
     used = min(len(trees), how.channels)
     chunks = chunk_count(-(-nbytes // how.channels), chunk, 2 * (n - 1) * used, hops)
     most = max(min(_PARTS, _OPS // (2 * n * used * chunks)), 1)
-    parts, made = part_count(given, how, chunks, most), []
+    parts, made = part_count(given, how, chunks, most, FEW_WARPS), []
     for tree, lane in lanes(trees, how.channels):
         share = lane.share(given)
         own = share[tree.place].cut(chunks).cut(parts).swapaxes(0, 1).swapaxes(1, 2)

@@ -40,6 +40,8 @@ NCCL = Format(
           f"Of a step, by link{_BY_PROTOCOL}."),
     Field("efficiency", MapOf(MapOf(_SHARE, PROTOCOLS, "PROTOCOL"), LINK_KINDS, "LINK"),
           f"Part of a link's achievable rate, flags of the protocol included{_BY_PROTOCOL}."),
+    Field("slice", MapOf(LATENCY, LINK_KINDS, "LINK"),
+          "What a block of Simple takes for a slice besides moving it, by link."),
     Field("join", MapOf(LATENCY, PROTOCOLS, "PROTOCOL"),
           f"More of a step over a network in a tree{_BY_PROTOCOL}."),
     Field("channel_rate", MapOf(BANDWIDTH, (*PROTOCOLS, NVLS), "PROTOCOL"),
@@ -49,7 +51,7 @@ NCCL = Format(
           " fitted to: `all_reduce = [8]`."),
 )  # fmt: skip
 _PLAIN = ("launch", "launch_each", "launch_channel", "post", "message")
-_BY_NAME = ("start", "join", "channel_rate")
+_BY_NAME = ("start", "slice", "join", "channel_rate")
 _PAIRED = ("latency", "efficiency")
 
 
@@ -92,7 +94,7 @@ def write_nccl(constants: NcclConstants) -> dict[str, Any]:
 
 
 def _exact(key: str) -> Callable[[float], object]:
-    if key in ("start", "join", "latency"):
+    if key in ("start", "slice", "join", "latency"):
         return units.exact_duration
     return units.exact_bandwidth if key == "channel_rate" else float
 

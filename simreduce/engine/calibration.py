@@ -66,11 +66,12 @@ PROTOCOLS = ("simple", "ll", "ll128")
 """
 
 _LATENCY = {  # us: NVLink, PCIe and a network by protocol; NVIDIA/nccl src/graph/tuning.cc
-    "simple": {"nvlink": 3.4, "pci": 5.7, "shm": 5.7, "net": 12.0, "nvls": 6.0},
+    "simple": {"nvlink": 1.9, "pci": 3.2, "shm": 3.2, "net": 12.0, "nvls": 6.0},
     "ll": {"nvlink": 0.9, "pci": 1.2, "shm": 3.0, "net": 0.7, "nvls": 0.9},
     "ll128": {"nvlink": 1.9, "pci": 2.5, "shm": 4.0, "net": 4.0, "nvls": 1.9},
 }
-"""But LL over a network: what V100 and A100 have besides the message and the wires."""
+"""But LL over a network: what V100 and A100 have besides the message and the wires; and Simple within
+a machine: without the pause."""
 _EFFICIENCY = {
     "simple": {"nvlink": 0.97, "pci": 0.9, "shm": 0.7, "net": 0.97, "nvls": 0.83},
     "ll": {"nvlink": 0.6, "pci": 0.6, "shm": 0.6, "net": 0.6, "nvls": 0.6},
@@ -88,6 +89,9 @@ _COPY_OUT = {"nvlink": 0.35, "pci": 0.35, "shm": 0.5, "net": 0.0, "nvls": 0.0}
 memory is read over PCIe, which takes as long as the send. The NIC sends on meanwhile.
 """
 
+_SLICE = {"nvlink": 1.5e-6, "pci": 2.5e-6, "shm": 2.5e-6, "net": 1e-6, "nvls": 0.0}
+"""Two barriers, and a fence that lasts until what was written has arrived."""
+
 
 def _by_link(table: Mapping[str, Mapping[str, float]], unit: float) -> dict[tuple[str, str], float]:
     return {(link, p): row[link] * unit for p, row in table.items() for link in LINK_KINDS}
@@ -99,14 +103,18 @@ class NcclConstants:
 
     A collective begins `launch` seconds after its last GPU has arrived, `launch_channel` later for
     each of its channels, and `start[protocol]` later still. A step takes `latency[link, protocol]`
-    seconds before its bytes move, and on a network those of the wires and switches besides. Bytes
+    seconds before its bytes move, and on a network those of the wires and switches besides. By
+    Simple a block pauses for `slice[link]` seconds after each slice of 1 MiB or less; on a link
+    that several blocks share, others move theirs meanwhile. Bytes
     move at `efficiency[link, protocol]` of the achievable rate of every link on the way, flags
     included, and at most at `channel_rate[protocol]` bytes/s of data on one channel. A block that
     receives what it does not send on copies it out, and its next send waits for `copy_out[link]` of
     the time that the send to it took. In a tree, a send over a network takes `join[protocol]`
     seconds more. The first 4 KiB that a block sends by LL count `first_pass` times more: its
     threads wait for all of their lines, and later passes overlap. (V100 and A100: 4 KiB take 1.4 to
-    1.6 us longer than 8 bytes, at 5 GB/s.)
+    1.6 us longer than 8 bytes, at 5 GB/s.) Of the time of a pass by 512 threads, `few_threads` does
+    not depend on their number, so that a block with half of them is that much slower. (Broadcasts
+    of V100 and A100 on 2 to 16 machines: 64 threads pass on 0.6 and 1 GB/s, 512 do 2.5 and 3.5.)
 
     Kernels that have switches sum begin `start["nvls"]` later, and move at most
     `channel_rate["nvls"]` on a channel. Their latencies do not overlap: the warps of a stage wait
@@ -144,6 +152,7 @@ class NcclConstants:
     channel_rate: Mapping[str, float] = field(
         default_factory=lambda: {"simple": 24e9, "ll": 5e9, "ll128": 16e9, NVLS: 20e9}
     )
+    slice: Mapping[str, float] = field(default_factory=lambda: dict(_SLICE))
     launch_each: float = 3e-6
     launch_channel: float = 0.5e-6
     post: float = 0.15e-6
@@ -152,6 +161,7 @@ class NcclConstants:
     copy_out: Mapping[str, float] = field(default_factory=lambda: dict(_COPY_OUT))
     join: Mapping[str, float] = field(default_factory=lambda: dict(_JOIN))
     first_pass: float = 0.8
+    few_threads: float = 0.45
     measured: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
 
     def per_call(self, seconds: float, gpus: int, posts: int = 0) -> float:

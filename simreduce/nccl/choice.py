@@ -263,16 +263,23 @@ def _power(count: int) -> int:
 
 
 def _sends(at: Plan, collective: str, nbytes: int) -> Choice:
-    """All sends of one rank share the channels; to one peer there are at most four times fewer. All
-    ranks count as peers, also where there is one.
+    """All sends of one rank share the channels, as many to each peer. All ranks count as peers, also
+    where there is one. Parts of more than 32 chunks (of one, on several nodes) take more channels,
+    which up to four sends share.
     """
     found = p2p(at.facts, at.settings)
     each = nbytes // at.facts.n if collective == "all_to_all" else nbytes
-    pair = found.channels_per_peer
-    while pair * at.facts.n > 4 * found.channels and pair > 1:
-        pair //= 2
+    most = found.channels_per_peer
+    while most * at.facts.n > 4 * found.channels and most > 1:
+        most //= 2
     older = at.settings.version < (2, 19) and at.facts.nodes == 1
-    part = _P2P_PART if older else max(found.chunk // 8, 1)
+    pair, part = most, _P2P_PART if older else max(found.chunk // 8, 1)
+    if not older:
+        while pair * at.facts.n > found.channels and pair > 1:
+            pair //= 2
+        longest = found.chunk * (32 if at.facts.nodes == 1 else 1)
+        while each > pair * longest and 2 * pair <= most:
+            pair *= 2
     filled = -(-each // part)
     pair, part = (max(filled, 1), part) if filled <= pair else (pair, 0)
     protocol = "ll" if each <= _P2P_LL else "simple"

@@ -64,6 +64,11 @@ FOLLOWING = 4 * LAST
 PEER = 8 * LAST
 """Added to the channel of a send that a user has posted, to a peer with a connection of its own."""
 
+FEWER = 16 * LAST
+"""Added to the channel of a send for each time that the threads of its blocks are halved, at most
+three times.
+"""
+
 
 class Kind(IntEnum):
     """What an op does. The comment gives its operands."""
@@ -145,7 +150,7 @@ class Plan:
         """Bytes of each op's value."""
         return self.sizes(slice(None))
 
-    def sizes(self, some: slice) -> Ints:
+    def sizes(self, some: slice | AnyInts) -> Ints:
         """Bytes of the values of some ops."""
         size: Ints = np.subtract(self.hi[some], self.lo[some], dtype=np.int64)
         dtype = self.dtype[some]

@@ -66,6 +66,7 @@ _TABLE = Format(
     Field("library", LINE, "What reduced, if not NCCL: shown but not compared.", ""),
     Field("launcher", choice(LAUNCHERS, "launcher"), "What each process drives: one `gpu`, or all"
           " of a machine in one `process`.", "gpu"),
+    Field("iterations", whole(1), "Calls in a row between two looks at the clock.", 20),
     Field("held", FLAG, "Keep the table out of every fit.", default=False),
     Field("note", LINE, "What else the source says.", ""),
     Field("times", ListOf(text_of(_row, "bytes and microseconds", "1024 9.4"), 1),
@@ -98,9 +99,19 @@ class PublishedTable:
     settings: tuple[str, ...]
     library: str
     launcher: str
+    iterations: int
     held: bool
     note: str
     times: tuple[tuple[int, float], ...]
+
+    @property
+    def iterations_timed(self) -> int:
+        """Iterations until all GPUs are done; 0 if the time is that of rank 0 alone, as of old
+        versions of nccl-tests with a process for each GPU.
+        """
+        version = [int(part) for part in self.nccl.split(".")[:2] if part.isdecimal()]
+        alone = self.launcher == "gpu" and len(version) == 2 and version < [2, 10]
+        return 0 if alone else self.iterations
 
 
 def read_published(source: str, content: str) -> tuple[PublishedTable, ...]:

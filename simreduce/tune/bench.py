@@ -305,25 +305,34 @@ def _check(at: Setting, strategy: Strategy, size: int) -> None:
     check_routes(at.compile(strategy, _workload(at, strategy, size)), at.setup.machine)
 
 
-def seconds_per_call(plan: Plan, times: Result | Timeline) -> float:
-    """Seconds of one of many equal calls in a row, as nccl-tests takes them.
+ITERATIONS = 20
+"""Calls in a row that nccl-tests times, by default."""
+
+
+def seconds_per_call(
+    plan: Plan, times: Result | Timeline, iterations: int = ITERATIONS
+) -> float:
+    """Seconds of one of so many equal calls in a row, as nccl-tests takes them.
 
     In a broadcast or reduce of NCCL a GPU goes on to the next call as soon as its own part is done,
     and the GPUs before it have filled its buffer by then. So a call takes its launch and the
     longest time that any GPU is busy with it: from its first send, or the arrival of its first
     piece, to its last. Rings of different orders do not overlap so: a GPU that is first on one
-    ring and last on another is busy for all of the call.
+    ring and last on another is busy for all of the call. The last call takes its whole time, unless
+    `iterations` is 0: the root's own clock, which does not wait for it.
     """
+    whole = float(times.finish.max(initial=0.0))
     copies = np.flatnonzero(plan.kind == Kind.COPY)
     start, finish = times.start[copies], times.finish[copies]
     if plan.contract.collective not in ROOTED or not plan.executor.any() or not len(copies):
-        return float(times.finish.max(initial=0.0))
+        return whole
     first, last = np.full(len(plan.devices), np.inf), np.zeros(len(plan.devices))
     for device, begun in ((plan.source[copies], start), (plan.device[copies], finish)):
         np.minimum.at(first, device, begun)
         np.maximum.at(last, device, finish)
     busy = np.where(np.isfinite(first), last - first, 0.0)
-    return float(start.min() + busy.max())
+    each = float(start.min() + busy.max())
+    return each + (max(whole - each, 0.0) / iterations if iterations else 0.0)
 
 
 def posts(plan: Plan) -> int:

@@ -26,7 +26,7 @@ import simpy
 from simreduce.engine import Calibration, Runtime
 from simreduce.engine.runtime import Call
 from simreduce.plan import Executor, Kind, Plan
-from simreduce.topology import Node, Topology, route
+from simreduce.topology import Link, Node, Topology, route
 
 LANES, RATES = 2, 3
 
@@ -151,6 +151,7 @@ class Oracle:
     def run(self, submissions: Sequence[Submission], changes: Sequence[Change] = ()) -> list[Times]:
         """Times of every submission, in the order given."""
         self.capacity = self._capacities()
+        self.at_first = dict(self.capacity)
         jobs: list[list[Job]] = []
         for number, submission in enumerate(submissions):
             mine = self._jobs(number, submission)
@@ -389,7 +390,7 @@ class Oracle:
                     lanes = frozenset({f"proxy of {source.name}"})
                 if kind != Kind.COPY:  # sums are part of what receives
                     weights = {}
-                latency, weights, cap = self._nccl(call, weights)
+                latency, weights, cap = self._nccl(call, nbytes, weights)
             if op in starts:
                 nccl = self.calibration.nccl
                 latency += Fraction(nccl.launch + nccl.start["simple"])
@@ -447,23 +448,32 @@ class Oracle:
         }
 
     def _first_pass(self, call: Call, nbytes: Fraction) -> Fraction:
-        """What the first 4 KiB of every block by LL count besides."""
+        """What the first 4 KiB of every block by LL count besides, and what the others do where it
+        has fewer threads. A NIC does not wait for threads.
+        """
         if call.executor != Executor.NCCL_LL or call.kind != Kind.COPY or call.channel < 0:
             return Fraction(0)
-        if call.channel // 4096 & 4:  # a part of a chunk that is under way
-            return Fraction(0)
-        first = 4096 * (call.channel % 4096 // 64 + 1)
-        return Fraction(self.calibration.nccl.first_pass) * min(nbytes, first)
+        nccl = self.calibration.nccl
+        halvings = 0 if self._is_far(call) else call.channel // (16 * 4096)
+        first = Fraction(4096 // 2**halvings * (call.channel % 4096 // 64 + 1))
+        if call.channel // 4096 & 4 and not (self._is_far(call) and nbytes <= first // 4):
+            first = Fraction(0)  # a part of a chunk that is under way
+        first = min(nbytes, first)
+        slower = Fraction(nccl.few_threads) * (2**halvings - 1)
+        return Fraction(nccl.first_pass) * first + slower * (nbytes - first)
+
+    def _is_far(self, call: Call) -> bool:
+        path = route(self.topology, call.source.name, call.target.name).links
+        return not all(self.topology.links[link].holds_lane for link in path)
 
     def _is_message(self, call: Call) -> bool:
         """Whether a thread hands the copy to a NIC; it has seen the parts of a chunk before."""
         if call.kind != Kind.COPY or call.channel < 0 or call.channel // 4096 & 4:
             return False
-        path = route(self.topology, call.source.name, call.target.name).links
-        return not all(self.topology.links[link].holds_lane for link in path)
+        return self._is_far(call)
 
     def _nccl(
-        self, call: Call, weights: Mapping[str, Fraction]
+        self, call: Call, nbytes: Fraction, weights: Mapping[str, Fraction]
     ) -> tuple[Fraction, Mapping[str, Fraction], Fraction | None]:
         """Latency, weights and cap of what NCCL executes."""
         constants = self.calibration.nccl
@@ -500,14 +510,43 @@ class Oracle:
             if role & 1:  # the last to receive
                 copies = Fraction(1 + constants.copy_out[link])
                 weights = {name: weight * copies for name, weight in weights.items()}
+                factor *= copies
             if role & 2 and link == "net":  # in a tree
                 latency += Fraction(constants.join[protocol])
+            slice_ = min(nbytes // (channel // 64 + 1), 2**20)
+            if protocol == "simple" and slice_:
+                cap = self._of_slices(path, link, factor, channel // 64 + 1, slice_)
         if call.channel >= 0 and link == "nvls":
             cap = Fraction(constants.channel_rate["nvls"]) * (call.channel // 64 + 1)
         if link == "net":
             for each, share in zip(path, found.shares, strict=True):
                 latency += Fraction(each.latency) * Fraction(share) if not each.holds_lane else 0
         return latency, weights, cap
+
+    def _of_slices(
+        self, path: Sequence[Link], link: str, factor: Fraction, blocks: int, nbytes: int
+    ) -> Fraction:
+        """Bytes/s of blocks by Simple on one link: each is on the link, or elsewhere. A block finds
+        the others there as often as they are there, so that its time on the link, x, is
+        alone (1 + (blocks - 1) x/(elsewhere + x)); solved by bisection.
+        """
+        constants = self.calibration.nccl
+        pause, rate = constants.slice[link], constants.channel_rate["simple"]
+        if link == "net":
+            return Fraction(blocks * nbytes / (pause + nbytes / rate))
+        slowest = min(
+            self.at_first[each.name]
+            for each in path
+            if not each.link_class.startswith("staged")
+        )
+        alone = float(nbytes * factor / slowest)
+        elsewhere = pause + max(nbytes / rate - alone, 0.0)
+        low, high = alone, alone * blocks
+        for _ in range(200):
+            x = (low + high) / 2
+            found = alone * (1 + (blocks - 1) * x / (elsewhere + x))
+            low, high = (x, high) if found > x else (low, x)
+        return Fraction(blocks * nbytes / (elsewhere + low))
 
     def _memory(self, kind: Kind, operands: int, node: Node) -> dict[str, Fraction]:
         """A local op reads its operands and writes its result; a join reads every byte once."""

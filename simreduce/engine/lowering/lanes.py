@@ -68,7 +68,7 @@ def _number_each(
     rows: list[list[int]] = [[]]
     early = [0]
     rows_of_signatures = np.stack(signatures, axis=1)[1:].tolist()
-    for number, (executor, kind, source, target, channel, _, away, _) in enumerate(
+    for number, (executor, kind, source, target, channel, _, away, *_) in enumerate(
         rows_of_signatures, start=1
     ):
         here, there = nodes[source], nodes[target]

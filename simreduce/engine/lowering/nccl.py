@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -10,10 +11,11 @@ import numpy as np
 from simreduce.arrays import AnyInts, Bools, Floats, Ints, row_starts
 from simreduce.engine.calibration import LINK_KINDS, NVLS, NcclConstants
 from simreduce.engine.lowering.calls import Calls
+from simreduce.engine.lowering.resources import Resources
 from simreduce.engine.lowering.signatures import Signatures
 from simreduce.engine.lowering.sites import Site
 from simreduce.plan import Executor, Kind
-from simreduce.plan.plan import CHANNELS, FOLLOWING, JOINED, LAST, PEER, SWITCHED
+from simreduce.plan.plan import CHANNELS, FEWER, FOLLOWING, JOINED, LAST, PEER, SWITCHED
 from simreduce.topology import STAGED, Routes
 
 _PROTOCOL = ("", "simple", "ll", "ll128")
@@ -25,18 +27,26 @@ _BYTES = {"simple": 1.0, "ll": 2.0, "ll128": 16 / 15}
 _PASS = 512 * 8
 """Bytes of data that the threads of a block move at once by LL."""
 
+_PARTS = 4
+"""In which a pass may come over a network."""
+
+_SLICE = 1 << 20
+"""Bytes of a slice of Simple at most, with buffers of 4 MiB."""
+
 _NVLINK, _PCI, _SHM, NET, _NVLS = range(len(LINK_KINDS))
 
 
 class Sends(NamedTuple):
     """The rows of calls that are sends of NCCL, the kind of link of each, the latency of the
-    network's wires and switches on its way, and whether the network is Slingshot.
+    network's wires and switches on its way, whether the network is Slingshot, and the bytes/s of
+    the slowest link on its way.
     """
 
     calls: AnyInts
     kind: Ints
     wires: Floats
     slingshot: Bools
+    slowest: Floats
 
 
 def drop_tolls(routes: Routes, mine: Bools, site: Site) -> Routes:
@@ -56,12 +66,14 @@ def drop_tolls(routes: Routes, mine: Bools, site: Site) -> Routes:
     return Routes(start, routes.links[kept], routes.holds_lane, shares)
 
 
-def find_sends(signatures: Signatures, routes: Routes, site: Site) -> Sends:
+def find_sends(
+    signatures: Signatures, routes: Routes, site: Site, resources: Resources
+) -> Sends:
     """NCCL's sends among the calls; `routes` are those of all copies."""
     copies = np.flatnonzero(signatures.kind == Kind.COPY)
     mine = signatures.executor[copies] != Executor.TF
     if not mine.any():
-        return Sends(copies[:0], copies[:0], np.zeros(0), mine[:0])
+        return Sends(copies[:0], copies[:0], np.zeros(0), mine[:0], np.zeros(0))
     links = site.topology.links
     nvlink = np.array([link.link_class.startswith("nvlink") for link in links], dtype=np.bool_)
     network = np.array([not link.holds_lane for link in links], dtype=np.bool_)
@@ -87,7 +99,9 @@ def find_sends(signatures: Signatures, routes: Routes, site: Site) -> Sends:
             kind[i] = _NVLS
         elif kind[i] == _PCI and not router.is_peer(*(node.name for node in ends)):
             kind[i] = _SHM
-    return Sends(copies[mine], kind[mine], wires[mine], slingshot[mine])
+    slowest = np.full(len(copies), np.inf)
+    np.minimum.at(slowest, row, np.array(resources.capacity)[routes.links])
+    return Sends(copies[mine], kind[mine], wires[mine], slingshot[mine], slowest[mine])
 
 
 def add_costs(
@@ -111,7 +125,7 @@ def add_costs(
     uses = np.diff(calls.use_start)
     factor: Floats = np.ones(len(uses))
     columns = zip(*(column.tolist() for column in sends), strict=True)
-    for call, kind, wires, slingshot in columns:
+    for call, kind, wires, slingshot, slowest in columns:
         name = _PROTOCOL[protocol[call]]
         key = LINK_KINDS[kind], name
         # Of a network, the wires' and switches' own latency comes on top: EFA's is ten times that
@@ -125,7 +139,8 @@ def add_costs(
             cap[call] = constants.channel_rate[NVLS] * (channel // CHANNELS + 1)
         elif channel >= 0:
             role, channel = divmod(channel, LAST)
-            cap[call] = constants.channel_rate[name] * (channel // CHANNELS + 1)
+            blocks = channel // CHANNELS + 1
+            cap[call] = constants.channel_rate[name] * blocks
             if role * LAST & LAST:
                 factor[call] *= 1 + constants.copy_out[LINK_KINDS[kind]]
             elif role * LAST & JOINED and kind == NET:
@@ -133,19 +148,51 @@ def add_costs(
             if kind == NET and slingshot and role * LAST & PEER:
                 overhead[call] = constants.peer_message
             elif kind == NET and not role * LAST & FOLLOWING:
-                overhead[call] = constants.message * (channel // CHANNELS + 1)
+                overhead[call] = constants.message * blocks
+            if nbytes := int(signatures.slice[call]):
+                link = math.inf if kind == NET else slowest / factor[call]
+                pause = constants.slice[LINK_KINDS[kind]]
+                cap[call] = _rate_of_slices(nbytes, blocks, cap[call] / blocks, pause, link)
     weight *= np.repeat(factor, uses)
     return replace(calls, overhead=overhead, latency=latency, holds=holds, cap=cap, weight=weight)
 
 
+def _rate_of_slices(nbytes: int, blocks: int, rate: float, pause: float, link: float) -> float:
+    """Bytes/s of so many blocks that share a link of `link` bytes/s and send slices of `nbytes`.
+    One alone would move bytes at `rate`, and pauses after each slice.
+
+    Blocks go their own ways, so the link is a queue of a closed network: a block spends
+    R = D (1 + (b - 1)/b Q) there, where D is the time of a slice that has the link for itself and
+    Q = b R/(Z + R) are on the link; Z is the time that it spends elsewhere (Schweitzer, 1979).
+    """
+    nbytes = min(nbytes, _SLICE)
+    alone = nbytes / link
+    away = pause + max(nbytes / rate - alone, 0.0)
+    more = blocks * alone - away
+    there = (more + math.sqrt(more * more + 4.0 * alone * away)) / 2.0
+    return blocks * nbytes / (away + there)
+
+
 def with_first_passes(
-    amount: Floats, call: AnyInts, signatures: Signatures, constants: NcclConstants
+    amount: Floats, call: AnyInts, signatures: Signatures, sends: Sends, constants: NcclConstants
 ) -> Floats:
-    """The bytes of every op with what the first pass of a block takes longer by LL."""
+    """The bytes of every op with what the first pass of a block takes longer by LL, and later ones
+    with fewer threads. A NIC does not wait for threads, but for all warps of a first pass, which
+    may come in parts.
+    """
     mine = (signatures.executor == Executor.NCCL_LL) & (signatures.kind == Kind.COPY)
-    mine &= (signatures.channel >= 0) & (signatures.channel & FOLLOWING == 0)
+    mine &= signatures.channel >= 0
     if not mine.any():
         return amount
-    blocks = np.where(mine, signatures.channel % LAST // CHANNELS + 1, 0)
-    longer: Floats = amount + constants.first_pass * np.minimum(amount, _PASS * blocks[call])
+    halvings = np.where(mine, signatures.channel // FEWER, 0)
+    far = np.zeros(len(mine), dtype=np.bool_)
+    far[sends.calls[sends.kind == NET]] = True
+    halvings[far] = 0
+    begins = mine & (signatures.channel & FOLLOWING == 0)
+    most = np.where(mine, (signatures.channel % LAST // CHANNELS + 1) * (_PASS >> halvings), 0)
+    first = np.where(begins[call], np.minimum(amount, most[call]), 0.0)
+    parts = (mine & far & ~begins)[call] & (amount <= (most // _PARTS)[call])
+    first[parts] = amount[parts]
+    slower = constants.few_threads * (2.0**halvings - 1)
+    longer: Floats = amount + constants.first_pass * first + slower[call] * (amount - first)
     return longer

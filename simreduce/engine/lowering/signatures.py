@@ -14,7 +14,7 @@ from simreduce.arrays import AnyInts, Bools, Ints, blocks
 from simreduce.engine.runtime import Runtime
 from simreduce.plan import Executor, Kind, Plan
 from simreduce.plan.distinct import number_distinct
-from simreduce.plan.plan import IN_PLACE, NO_STREAM
+from simreduce.plan.plan import CHANNELS, IN_PLACE, LAST, NO_STREAM
 from simreduce.topology import Node
 
 
@@ -27,7 +27,8 @@ class Signatures(NamedTuple):
     own. `passes` is how many times its own size an op moves: a sum of n values
     reads n and writes one, a join reads and writes every byte once. `away` is the number of
     machines from the source to the target, if the machines are folded and something may queue for
-    it. `starts` is 1 where a kernel starts once the op is done (see `Runtime.kernels`).
+    it. `starts` is 1 where a kernel starts once the op is done (see `Runtime.kernels`). `slice` is
+    the bytes of a slice that a block of NCCL's Simple sends, else 0: its rate depends on them.
     """
 
     executor: AnyInts
@@ -38,12 +39,13 @@ class Signatures(NamedTuple):
     passes: AnyInts
     away: AnyInts
     starts: AnyInts
+    slice: AnyInts
 
 
 _ONE: Ints = np.array([-1], dtype=np.int64)
 """A column that is the same for all ops."""
 _FREE = Signatures(
-    *np.array([[Executor.TF], [Kind.INPUT], [0], [0], [-1], [0], [0], [0]], dtype=np.int64)
+    *np.array([[Executor.TF], [Kind.INPUT], [0], [0], [-1], [0], [0], [0], [0]], dtype=np.int64)
 )
 
 
@@ -80,10 +82,23 @@ def group_ops(plan: Plan, runtime: Runtime, nodes: Sequence[Node]) -> tuple[AnyI
         passes=_passes(plan)[ops] if runtime.local else _ONE,
         away=away if queues else _ONE,
         starts=starts,
+        slice=_ONE,
     )
-    which, distinct = _distinct(heads)
+    sizes = _slices(plan, heads, ops)
+    known, (number,) = number_distinct([sizes])
+    which, distinct = _distinct(heads._replace(slice=number))
+    distinct = distinct._replace(slice=known[distinct.slice])
     call[ops] = which + 1
     return call, Signatures(*(np.concatenate(pair) for pair in zip(_FREE, distinct, strict=True)))
+
+
+def _slices(plan: Plan, heads: Signatures, ops: AnyInts) -> Ints:
+    """The column `slice`; one number if no op has any."""
+    mine = (heads.executor == Executor.NCCL) & (heads.kind == Kind.COPY) & (heads.channel >= 0)
+    if not mine.any():
+        return np.zeros(1, dtype=np.int64)
+    blocks = heads.channel % LAST // CHANNELS + 1
+    return np.where(mine, plan.sizes(ops) // blocks, 0)
 
 
 def steps_of_kernels(plan: Plan, nodes: Sequence[Node]) -> Bools:

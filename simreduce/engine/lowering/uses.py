@@ -39,7 +39,7 @@ def find_uses(
     is_copy = signatures.kind == Kind.COPY
     routes = _find_routes(Signatures(*(column[is_copy] for column in signatures)), site, runtime)
     routes = drop_tolls(routes, signatures.executor[is_copy] != Executor.TF, site)
-    sends = find_sends(signatures, routes, site)
+    sends = find_sends(signatures, routes, site, resources)
     latency, holds = np.zeros(len(is_copy)), np.ones(len(is_copy), dtype=np.bool_)
     latency[is_copy], holds[is_copy] = _latency(routes, resources), routes.holds_lane
     hops, links, often = _at_home(routes, site)
