@@ -12,7 +12,7 @@ from itertools import pairwise
 import numpy as np
 
 from simreduce import dtypes
-from simreduce.algorithms.nccl_lanes import Lane, join, lanes, pieces, step_bytes
+from simreduce.algorithms.nccl_lanes import Lane, T, join, lanes, pieces, step_bytes
 from simreduce.algorithms.nccl_stream import FEW_WARPS, part_count, send
 from simreduce.arrays import Ints
 from simreduce.layouts import Decision
@@ -21,9 +21,6 @@ from simreduce.plan.plan import FEWER
 
 _PARTS = 16
 """Of a chunk, at most, that follow one another between GPUs."""
-
-_THREADS = 512
-"""Of a block by LL."""
 
 _OPS = 48_000
 """Copies of one collective, about: a chain is filled piece by piece, so few would be too slow."""
@@ -74,20 +71,16 @@ def reduce(
     return join(b, made)
 
 
-def _lanes(
-    given: Values, ways: Sequence[Sequence[int]], how: Decision
-) -> list[tuple[Sequence[int], Lane]]:
-    """Every way with its lane. LL halves the threads of a block until each has 8 bytes for every
-    rank, which a chain has no use for.
+def _lanes(given: Values, ways: Sequence[T], how: Decision) -> list[tuple[T, Lane]]:
+    """Every way with its lane. By LL the threads of a block are halved until each has 8 bytes for
+    every rank, of which a chain has no use.
     """
     nbytes = int(given.elements.max(initial=0)) * dtypes.SIZES[given.dtype]
     halvings, each = 0, 8 * len(given) * how.channels
-    while how.protocol == "ll" and halvings < 3 and nbytes < each * (_THREADS >> halvings):
+    while how.protocol == "ll" and halvings < 3 and nbytes < each * (512 >> halvings):
         halvings += 1
-    return [
-        (way, lane._replace(channel=lane.channel + FEWER * halvings))
-        for way, lane in lanes(ways, how.channels)
-    ]
+    made = lanes(ways, how.channels)
+    return [(way, lane._replace(channel=lane.channel + FEWER * halvings)) for way, lane in made]
 
 
 def _from(way: Sequence[int], root: int) -> Sequence[int]:

@@ -18,7 +18,6 @@ steps of LL, 256 KiB, are more than a channel moves in the two latencies of a ne
 from __future__ import annotations
 
 from collections.abc import Sequence
-from math import ceil
 from typing import NamedTuple, TypeVar
 
 import numpy as np
@@ -82,7 +81,7 @@ def pieces(
     piece makes so many copies, of `most` in all.
     """
     share = int(values.elements.max(initial=0)) * dtypes.SIZES[values.dtype] / channels
-    return int(max(min(ceil(share / step), most / copies), min(least, share / _LEAST), 1))
+    return int(max(min(-(-share // step), most / copies), min(least, share / _LEAST), 1))
 
 
 def chunk_count(nbytes: int, chunk: int, copies: int, hops: int) -> int:

@@ -41,14 +41,10 @@ def on_all_machines(order: Ints, machines: int) -> Ints:
     return (np.arange(machines)[:, None] * len(order) + order).ravel()
 
 
-def part_count(
-    values: Values, how: Decision, chunks: int, most: int, warps: int = _WARPS
-) -> int:
-    """In how many parts, `most` or fewer, each of a channel's `chunks` moves on between GPUs: what
-    so many of a block's 16 warps hold.
-
-    The warps of a block wait for each other before its next step, which is when a ring goes on.
-    Along a tree or a chain the next step is another block's, whose warps do not wait.
+def part_count(values: Values, how: Decision, chunks: int, most: int, warps: int = _WARPS) -> int:
+    """In how many parts, `most` or fewer, each of a channel's `chunks` moves on between GPUs. Warps
+    of a block wait for each other before its next step, with which a ring goes on; not those of the
+    next block along a tree or a chain.
     """
     if how.protocol == "simple":
         return 1

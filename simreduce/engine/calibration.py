@@ -70,8 +70,9 @@ _LATENCY = {  # us: NVLink, PCIe and a network by protocol; NVIDIA/nccl src/grap
     "ll": {"nvlink": 0.9, "pci": 1.2, "shm": 3.0, "net": 0.7, "nvls": 0.9},
     "ll128": {"nvlink": 1.9, "pci": 2.5, "shm": 4.0, "net": 4.0, "nvls": 1.9},
 }
-"""But LL over a network: what V100 and A100 have besides the message and the wires; and Simple within
-a machine: without the pause."""
+"""But LL over a network: what V100 and A100 have besides the message and the wires; and Simple
+within a machine: without the pause.
+"""
 _EFFICIENCY = {
     "simple": {"nvlink": 0.97, "pci": 0.9, "shm": 0.7, "net": 0.97, "nvls": 0.83},
     "ll": {"nvlink": 0.6, "pci": 0.6, "shm": 0.6, "net": 0.6, "nvls": 0.6},

@@ -263,9 +263,9 @@ def _power(count: int) -> int:
 
 
 def _sends(at: Plan, collective: str, nbytes: int) -> Choice:
-    """All sends of one rank share the channels, as many to each peer. All ranks count as peers, also
-    where there is one. Parts of more than 32 chunks (of one, on several nodes) take more channels,
-    which up to four sends share.
+    """All sends of one rank share the channels, as many to each peer. All ranks count as peers,
+    also where there is one. Parts of more than 32 chunks (of one, on several nodes) take channels
+    that up to four sends share.
     """
     found = p2p(at.facts, at.settings)
     each = nbytes // at.facts.n if collective == "all_to_all" else nbytes

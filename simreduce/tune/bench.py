@@ -309,9 +309,7 @@ ITERATIONS = 20
 """Calls in a row that nccl-tests times, by default."""
 
 
-def seconds_per_call(
-    plan: Plan, times: Result | Timeline, iterations: int = ITERATIONS
-) -> float:
+def seconds_per_call(plan: Plan, times: Result | Timeline, iterations: int = ITERATIONS) -> float:
     """Seconds of one of so many equal calls in a row, as nccl-tests takes them.
 
     In a broadcast or reduce of NCCL a GPU goes on to the next call as soon as its own part is done,

@@ -15,6 +15,7 @@ from simreduce.errors import StrategyError
 from simreduce.layouts import Decision, layout
 from simreduce.nccl import Settings
 from simreduce.plan import Kind, verify
+from simreduce.plan.plan import FEWER
 from simreduce.setup import Setup
 from simreduce.topology import load_topology
 from simreduce.tune.bench import seconds_per_call
@@ -133,8 +134,9 @@ def seconds(strategy: str, nbytes: int, machine: str = "dgx-a100") -> float:
 
 @pytest.mark.parametrize(("protocol", "start"), [("simple", 1), ("ll", 2), ("ll128", 3)])
 def test_a_small_ring_takes_its_launch_and_the_latency_of_every_step(protocol, start):
-    """2 (n-1) steps."""
-    steps = 14 * CONSTANTS.latency["nvlink", protocol]
+    """2 (n-1) steps. By Simple a block pauses in each."""
+    pause = CONSTANTS.slice["nvlink"] if protocol == "simple" else 0.0
+    steps = 14 * (CONSTANTS.latency["nvlink", protocol] + pause)
     found = seconds(f"nccl:ring+{protocol}+channels=1", 32)
     assert (10 + start) * US + steps == pytest.approx(found, rel=0.01)
 
@@ -156,10 +158,10 @@ def test_every_channel_adds_to_the_launch():
 
 
 def test_a_send_fills_a_channel_before_it_takes_another():
-    """3 MiB: by NCCL 2.18 2 MiB on one channel and 1 MiB on another, later as much on all 16."""
+    """3 MiB: by NCCL 2.18 2 MiB on one channel and 1 MiB on another, later as much on 4."""
     rates = replace(CONSTANTS, channel_rate={**CONSTANTS.channel_rate, "simple": 1e9})
     setup = Setup("dgx-a100", calibration=Calibration("test", nccl=rates))
-    for version, longest in (((2, 18), 2 * MIB), ((2, 19), 3 * MIB / 16)):
+    for version, longest in (((2, 18), 2 * MIB), ((2, 19), 3 * MIB / 4)):
         at = replace(setup, nccl=Settings(version=version))
         plan = at.compile("nccl", one(3 * MIB // 4), "send_receive")
         assert [] == verify(plan)
@@ -231,9 +233,11 @@ def test_a_broadcast_fills_its_chain_once_for_many_calls():
     plan = setup.compile("nccl:ring+simple+channels=1", one(MIB), "broadcast")
     result = setup.simulate(plan)
     step = CONSTANTS.latency["nvlink", "simple"]
+    step += CONSTANTS.slice["nvlink"]
     step += 2**19 / (270e9 * CONSTANTS.efficiency["nvlink", "simple"])
-    fill = result.seconds - seconds_per_call(plan, result)
-    assert 6 * step == pytest.approx(fill, rel=0.02)
+    for iterations, part in ((0, 1.0), (20, 0.95)):
+        fill = result.seconds - seconds_per_call(plan, result, iterations)
+        assert 6 * step * part == pytest.approx(fill, rel=0.02)
 
 
 def test_the_first_pass_of_ll_takes_longer():
@@ -243,8 +247,8 @@ def test_the_first_pass_of_ll_takes_longer():
     assert 12 * US + CONSTANTS.latency["nvlink", "ll"] + data == pytest.approx(found, rel=0.01)
 
 
-PART = 38_400 / 1e9
-"""Seconds of what a block holds at once by LL128."""
+PART = 14 * 38_400 / 16 / 1e9
+"""Seconds of a sixteenth of a chunk by LL128."""
 
 
 def chain(nbytes: int, machine: str) -> float:
@@ -258,16 +262,50 @@ def chain(nbytes: int, machine: str) -> float:
 
 
 def test_a_chunk_of_ll128_passes_from_gpu_to_gpu_in_parts():
-    """14 parts of 38 KiB need 20 turns to come through 7 hops, not 7 times 14."""
+    """16 parts need 22 turns to come through 7 hops, not 7 times 16."""
     hops = 7 * CONSTANTS.latency["nvlink", "ll128"]
-    assert hops + 20 * PART == pytest.approx(chain(14 * 38_400, "dgx-a100"), rel=0.02)
+    assert hops + 22 * PART == pytest.approx(chain(14 * 38_400, "dgx-a100"), rel=0.02)
 
 
 def test_a_network_takes_a_whole_chunk():
-    """The NIC waits for the 14th part, and the next machine begins with the first that arrives."""
+    """The NIC waits for the 16th part, and the next machine begins with the first that arrives."""
     hops = 14 * CONSTANTS.latency["nvlink", "ll128"]
-    turns = (7 + 13) + (14 + 7)
+    turns = (7 + 15) + (16 + 7)
     assert hops + turns * PART == pytest.approx(chain(14 * 38_400, "dgx-a100x2"), rel=0.02)
+
+
+def test_pauses_show_where_few_blocks_share_a_link():
+    """One block pauses after each of its two slices of each chunk; of 24 others move theirs."""
+    pause, rate = 10 * US, 270e9 * CONSTANTS.efficiency["nvlink", "simple"]
+    slower = replace(CONSTANTS, slice={**CONSTANTS.slice, "nvlink": pause})
+    quick = replace(CONSTANTS, slice={**CONSTANTS.slice, "nvlink": 0.0})
+    for blocks, least, most in ((1, 0.95, 1.05), (24, 0.0, 0.3)):
+        plan = Setup("dgx-a100").compile(
+            f"nccl:ring+simple+channels={blocks}", one(blocks * 2 * MIB), "all_reduce"
+        )
+        with_pauses, without = (
+            Setup("dgx-a100", calibration=Calibration("test", nccl=each)).simulate(plan).seconds
+            for each in (slower, quick)
+        )
+        assert 14 * blocks * MIB / rate < without
+        assert least < (with_pauses - without) / (28 * pause) < most
+
+
+def test_few_threads_pass_a_broadcast_on_slowly():
+    """16 KiB for 16 GPUs: 128 threads, two halvings. After the first of 16 parts, which
+    comes first over all 15 hops, each byte counts 1 + 3/2 times.
+    """
+    few = replace(CONSTANTS, few_threads=0.5), replace(CONSTANTS, few_threads=0.0)
+    setup = Setup("dgx2")
+    plan = setup.compile("nccl:ring+ll+channels=1", one(4096), "broadcast")
+    halvings = {channel // FEWER for channel in plan.stream[plan.kind == Kind.COPY] // 16}
+    assert {2} == halvings
+    slow, quick = (
+        setup.but(calibration=Calibration("test", nccl=each)).simulate(plan).seconds for each in few
+    )
+    first = 1 + CONSTANTS.first_pass
+    parts = (first + 29 * 2.5) - (15 * first + 15)
+    assert slow - quick == pytest.approx(parts * 1024 / 1e9, rel=0.02)
 
 
 def test_messages_of_a_gpu_pass_its_proxy_one_after_another():

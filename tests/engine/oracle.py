@@ -535,9 +535,7 @@ class Oracle:
         if link == "net":
             return Fraction(blocks * nbytes / (pause + nbytes / rate))
         slowest = min(
-            self.at_first[each.name]
-            for each in path
-            if not each.link_class.startswith("staged")
+            self.at_first[each.name] for each in path if not each.link_class.startswith("staged")
         )
         alone = float(nbytes * factor / slowest)
         elsewhere = pause + max(nbytes / rate - alone, 0.0)

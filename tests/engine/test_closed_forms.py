@@ -443,6 +443,7 @@ def test_a_machine_that_is_k_times_as_fast_takes_a_kth_of_the_time(scene, power)
             peer_message=nccl.peer_message / k,
             join={key: seconds / k for key, seconds in nccl.join.items()},
             start={key: seconds / k for key, seconds in nccl.start.items()},
+            slice={key: seconds / k for key, seconds in nccl.slice.items()},
             latency={key: seconds / k for key, seconds in nccl.latency.items()},
             channel_rate={key: rate * k for key, rate in nccl.channel_rate.items()},
         ),

@@ -79,9 +79,7 @@ class Unpriced:
         """With what these constants add."""
         found = self.lowered
         calls = add_costs(found.calls, self.signatures, self.sends, constants)
-        amount = with_first_passes(
-            found.amount, found.call, self.signatures, self.sends, constants
-        )
+        amount = with_first_passes(found.amount, found.call, self.signatures, self.sends, constants)
         return replace(found, calls=calls, amount=amount)
 
 

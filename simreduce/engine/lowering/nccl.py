@@ -66,9 +66,7 @@ def drop_tolls(routes: Routes, mine: Bools, site: Site) -> Routes:
     return Routes(start, routes.links[kept], routes.holds_lane, shares)
 
 
-def find_sends(
-    signatures: Signatures, routes: Routes, site: Site, resources: Resources
-) -> Sends:
+def find_sends(signatures: Signatures, routes: Routes, site: Site, resources: Resources) -> Sends:
     """NCCL's sends among the calls; `routes` are those of all copies."""
     copies = np.flatnonzero(signatures.kind == Kind.COPY)
     mine = signatures.executor[copies] != Executor.TF
