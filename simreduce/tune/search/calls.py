@@ -178,7 +178,9 @@ def rate(setup: Setup, how: Decision) -> Rates:
 @cache
 def _endless(setup: Setup) -> Setup:
     """The setup without NCCL's constants that make the bytes of small calls slower than others."""
-    constants = replace(setup.constants.nccl, first_pass=0.0)
+    nccl = setup.constants.nccl
+    pauses = dict.fromkeys(nccl.slice, 0.0)
+    constants = replace(nccl, first_pass=0.0, few_threads=0.0, slice=pauses)
     return setup.but(calibration=replace(setup.constants, nccl=constants))
 
 
