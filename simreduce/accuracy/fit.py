@@ -15,8 +15,9 @@ from simreduce.engine import Rerun
 from simreduce.engine.calibration import NVLS, PROTOCOLS, NcclConstants
 from simreduce.plan import Executor, Kind, Plan
 from simreduce.plan.plan import CHANNELS, JOINED, LAST, SWITCHED
+from simreduce.published import ITERATIONS
 from simreduce.setup import Setup
-from simreduce.tune.bench import ITERATIONS, posts, seconds_per_call
+from simreduce.tune.bench import posts, seconds_per_call
 
 _UNCERTAIN = {
     "launch": 0.5,

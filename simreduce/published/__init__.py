@@ -2,6 +2,7 @@
 
 from simreduce.published.reading import (
     COLLECTIVES,
+    ITERATIONS,
     LAUNCHERS,
     PUBLISHED,
     PublishedTable,
@@ -11,6 +12,7 @@ from simreduce.published.reading import (
 
 __all__ = [
     "COLLECTIVES",
+    "ITERATIONS",
     "LAUNCHERS",
     "PUBLISHED",
     "PublishedTable",

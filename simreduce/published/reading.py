@@ -29,6 +29,8 @@ from simreduce.textfiles import parse_toml
 
 LAUNCHERS = ("gpu", "process")
 """One process for each GPU, or one process for all GPUs of a machine."""
+ITERATIONS = 20
+"""Calls in a row that nccl-tests times by default."""
 COLLECTIVES = (
     "all_reduce",
     "all_gather",
@@ -66,7 +68,8 @@ _TABLE = Format(
     Field("library", LINE, "What reduced, if not NCCL: shown but not compared.", ""),
     Field("launcher", choice(LAUNCHERS, "launcher"), "What each process drives: one `gpu`, or all"
           " of a machine in one `process`.", "gpu"),
-    Field("iterations", whole(1), "Calls in a row between two looks at the clock.", 20),
+    Field("iterations", whole(1), "Calls in a row between two looks at the clock.",
+          ITERATIONS),
     Field("held", FLAG, "Keep the table out of every fit.", default=False),
     Field("note", LINE, "What else the source says.", ""),
     Field("times", ListOf(text_of(_row, "bytes and microseconds", "1024 9.4"), 1),
@@ -99,10 +102,10 @@ class PublishedTable:
     settings: tuple[str, ...]
     library: str
     launcher: str
-    iterations: int
     held: bool
     note: str
     times: tuple[tuple[int, float], ...]
+    iterations: int = ITERATIONS
 
     @property
     def iterations_timed(self) -> int:

@@ -22,6 +22,7 @@ from simreduce.errors import (
     first_words,
 )
 from simreduce.plan import Kind, Plan, verify_part, wrong_elements
+from simreduce.published import ITERATIONS
 from simreduce.setup import Setup
 from simreduce.strategy import SUMMING, Strategy, proved_on_few
 from simreduce.strategy.automatic import AUTOMATIC
@@ -303,10 +304,6 @@ def _workload(at: Setting, strategy: Strategy, size: int) -> Workload:
 def _check(at: Setting, strategy: Strategy, size: int) -> None:
     """InputError if there is no such plan on these machines, or no way for what it sends."""
     check_routes(at.compile(strategy, _workload(at, strategy, size)), at.setup.machine)
-
-
-ITERATIONS = 20
-"""Calls in a row that nccl-tests times, by default."""
 
 
 def seconds_per_call(plan: Plan, times: Result | Timeline, iterations: int = ITERATIONS) -> float:
