@@ -10,7 +10,7 @@ from simreduce.sweep.rows import KILLED, Row
 
 MOST_DEATHS = 3
 """Workers that a cell may end before it is given up."""
-_SHARES = 4
+_SHARES = 8
 """Batches that each worker has still to come when the last cells are handed out."""
 
 

@@ -24,7 +24,7 @@ from simreduce.sweep.engines.engine import evaluate_timed, limit_memory
 from simreduce.sweep.store import Answer
 from simreduce.workers import modules, prepare
 
-_MOST = 32
+_MOST = 8
 """Cells of the largest batch."""
 _MOST_STARTS = 12
 """Workers in a row that may end without a row before it is useless to start more."""
