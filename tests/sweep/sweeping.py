@@ -22,8 +22,8 @@ OVER = {
 }
 
 
-def plan(over=OVER) -> list[Planned]:
-    return read_specification("switch:8", over, {}).plan()
+def plan(over=OVER, machine="switch:8") -> list[Planned]:
+    return read_specification(machine, over, {}).plan()
 
 
 def cells_of(places):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import resource
 import signal
 from functools import partial
 
@@ -111,3 +112,18 @@ def test_a_runner_computes_equal_cells_once_and_only_what_is_missing(tmp_path):
             assert runner.rows(cells) == first[:3] == first[3:]
     with Runner(workers=0) as runner:
         assert runner.rows(cells) == first[:3]
+
+
+@pytest.mark.slow
+def test_cells_of_8_to_131072_ranks_stay_within_a_workers_memory():
+    """Equal machines are folded; what is not foldable at that size is refused with the reason."""
+    over = {"nodes": "1..16384*2", "strategy": "halving_doubling,double_tree", "size": "64M"}
+    cells = cells_of(plan(over, "dgx-a100"))
+    engine = Processes(2, 1 << 30)
+    found = run(engine, cells)
+
+    ranks = [found[cell.digest].ranks for cell in cells[::2]]
+    assert ranks == [8 << power for power in range(15)]
+    for row in found.values():
+        assert row.state == "done" or (row.state in ("too_large", "refused") and row.reason)
+    assert resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss < 2 << 20  # KiB
