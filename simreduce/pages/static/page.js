@@ -229,7 +229,8 @@
   function timeline(d, p, width, chart) {
     const group = d.groups[chart.group];
     const named = names(p, width, group.rows);
-    const colours = Object.fromEntries(d.kinds.map((kind, i) => [kind, kind === "critical path" ? p.path : p.series[i % 6]]));
+    const usual = d.kinds.filter((kind) => kind !== "critical path");
+    const colours = Object.fromEntries([["critical path", p.path], ...usual.map((kind, i) => [kind, p.series[i % 6]])]);
     const kinds = d.kinds.filter((kind) => group.items.some((item) => item.kind === kind));
     const items = Object.fromEntries(kinds.map((kind) => [kind, group.items.filter((item) => item.kind === kind)]));
     const hide = group.rows.length > MOST_ROWS;
