@@ -23,10 +23,9 @@ from simreduce.topology.load import find
 from simreduce.version import __version__
 
 _SHOWN = ("accuracy", "answers.py", "api.py", "capacity", "cli", "pages", "pictures", "plots",
-          "report", "schemas.py", "sweep",
-          "tables.py", "trace")  # fmt: skip
+          "report", "schemas.py", "sweep", "tables.py", "testing", "trace")  # fmt: skip
 """Parts of the package that show answers and change none, besides those of `sweep` that do."""
-_OURS = ("sweep/evaluate.py", "sweep/rows.py")
+_OURS = ("sweep/evaluate.py", "sweep/question.py", "sweep/rows.py")
 
 
 def digest_of(value: object) -> str:
@@ -45,7 +44,7 @@ def code() -> str:
     for path in sorted(package.rglob("*")):
         name = path.relative_to(package).as_posix()
         ours = name in _OURS or name.split("/")[0] not in _SHOWN
-        if path.suffix in (".py", ".toml") and ours and not name.startswith("_data"):
+        if path.suffix in (".csv", ".py", ".toml") and ours and not name.startswith("_data"):
             found.update(f"{name}\0".encode() + path.read_bytes() + b"\0")
     plugins = sorted(
         f"{entry.value} {entry.dist.version if entry.dist else ''}"

@@ -8,7 +8,7 @@ import re
 import pytest
 
 from simreduce.errors import InputError
-from simreduce.sweep import Cell, evaluate, read_question, read_specification
+from simreduce.sweep import Cell, contents, evaluate, read_question, read_specification
 from simreduce.sweep.contents import calibration_digest
 from simreduce.sweep.machines import set_machine
 
@@ -133,3 +133,21 @@ def test_every_fault_of_a_sweep_file_is_said_with_its_place(tmp_path):
     for words in ("kind: unknown", "sample.cuont: unknown key (did you mean 'count'?)",
                   "over.nodes: '8..2' ends before it begins"):  # fmt: skip
         assert f"{file}: {words}" in text
+
+
+def test_the_digest_covers_every_source_that_makes_answers(monkeypatch, tmp_path):
+    """And none that only shows them."""
+    package = tmp_path / "simreduce"
+    names = ("engine/kernel.py", "calibrations/nccl.toml", "calibrations/errors.csv",
+             "sweep/evaluate.py", "report/bench.py", "cli/run.py")  # fmt: skip
+    for name in names:
+        (package / name).parent.mkdir(parents=True, exist_ok=True)
+        (package / name).write_text("1")
+    monkeypatch.setattr(contents, "files", lambda _: package)
+
+    def changes(name):
+        before = contents.code.__wrapped__()
+        (package / name).write_text("2")
+        return contents.code.__wrapped__() != before
+
+    assert [changes(name) for name in names] == [True, True, True, True, False, False]
