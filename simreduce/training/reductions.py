@@ -6,6 +6,7 @@ module splits it into independent reductions: of a gradient, a pack or a bucket.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
@@ -22,6 +23,9 @@ from simreduce.workload import Workload
 
 CYCLE = 1e-3
 """`HOROVOD_CYCLE_TIME` in seconds, since 0.21; before it was 5 ms."""
+
+FIXED = math.inf
+"""A cycle that never ends: which gradients share a buffer is settled before the step, as by XLA."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -100,7 +104,8 @@ def method_for_strategy(
     cycle: float = CYCLE,
 ) -> Method:
     """An all-reduce of all gradients by `strategy`. Without `streams`, DDP and Horovod reduce one
-    bucket at a time, as NCCL does on one communicator.
+    bucket at a time, as NCCL does on one communicator. With a `FIXED` cycle, buffers are those of
+    the packer.
     """
     plan = compile_plan(strategy, workload, layout, faithful=faithful)
     found, _ = _parts(plan, workload)
@@ -117,7 +122,7 @@ def method_for_strategy(
         streams=int(alone) if streams is None else streams,
         in_order=isinstance(packer, DdpBuckets),
         fusion=Fused(packer, strategy, workload, layout, faithful, cycle)
-        if isinstance(packer, Fusion)
+        if isinstance(packer, Fusion) and cycle != FIXED
         else None,
     )
 

@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from simreduce.packing import DdpBuckets, Fusion
 from simreduce.scenario import Scenario
 from simreduce.strategy import parse_strategy
+from simreduce.training.reductions import FIXED
 from simreduce.training.step import STRONG
 from simreduce.tune.search.calls import Size, text_of
 from simreduce.tune.search.packings import MIB, Packing
@@ -33,7 +34,7 @@ class Clock:
     """Bounds of one scenario. `copying` is the seconds for each byte that is packed and unpacked;
     `ready` the seconds from the start of a step until every rank has a gradient, by gradient, and
     `compute` and `update` those of its passes and its end. `in_turns` says that groups wait for
-    each other.
+    each other, `fixed` that a fusion settles its buffers before the step.
     """
 
     copying: float
@@ -41,6 +42,7 @@ class Clock:
     compute: float = 0.0
     update: float = 0.0
     in_turns: bool = True
+    fixed: bool = False
 
     def bound(self, packing: Packing, price: Price) -> float:
         """Seconds that the packing takes at least where calls take `price`."""
@@ -54,7 +56,7 @@ class Clock:
         packer = parse_strategy(f"nccl{packing.text}").packer
         if not self.in_turns:
             return self.compute + self.update
-        if isinstance(packer, Fusion):
+        if isinstance(packer, Fusion) and not self.fixed:
             return self._fused(packing, seconds)
         busy = [t + self.copying * n for t, n in zip(seconds, packing.copied, strict=True)]
         ready = [max(self.ready[i] for i in group) for group in packing.groups]
@@ -94,7 +96,7 @@ def read_clock(scenario: Scenario, objective: str) -> Clock:
         ends[layer] = now if job.consistency == STRONG and job.barrier else 0.0
     ready = tuple(ends[i] for i, layer in enumerate(layers) for _ in layer.gradients)
     in_turns = question.streams in (None, 1)
-    return Clock(copying, ready, now, job.update, in_turns)
+    return Clock(copying, ready, now, job.update, in_turns, question.cycle == FIXED)
 
 
 def _copying(scenario: Scenario) -> float:

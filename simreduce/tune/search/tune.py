@@ -11,6 +11,7 @@ from simreduce.engine import NCCL
 from simreduce.errors import InputError, StrategyError
 from simreduce.scenario import Scenario
 from simreduce.strategy.automatic import select_cross_device_ops
+from simreduce.training.reductions import FIXED
 from simreduce.training.sharded import DDP
 from simreduce.training.ticks import can_tick
 from simreduce.tune.search.best_first import SAME, Tried
@@ -36,7 +37,7 @@ from simreduce.workload import Workload
 
 Progress = Callable[[int, int], None]
 
-HOROVOD = "horovod"
+HOROVOD, JAX = "horovod", "jax"
 
 _CURVE = 13
 """Sizes of buckets around the best that are simulated to show how flat the best is."""
@@ -63,6 +64,8 @@ def tune(
     reducing, misfit = reducing_scenario(scenario, objective), False
     if objective == STEP:
         misfit = least_fit(scenario, Setting("nccl")).fits is False and len(methods) > 1
+    if target == JAX and reducing.step is not None:
+        reducing = replace(reducing, step=replace(reducing.step, cycle=FIXED))
     found = None
     if target == HOROVOD and objective == STEP and not misfit and _in_cycles(reducing):
         found = _by_horovod(reducing, half, workers, effort, progress)

@@ -14,6 +14,7 @@ from simreduce.nccl import Settings
 from simreduce.nccl.tuner import Rule, read_tuner
 from simreduce.scenario import Scenario, load_scenario
 from simreduce.setup import Setup
+from simreduce.training.reductions import FIXED
 from simreduce.tune.rank import rank
 from simreduce.tune.search.by_nccl import NcclSearch
 from simreduce.tune.search.calls import (
@@ -203,6 +204,29 @@ def test_bounds_of_steps_hold(tmp_path, more):
         took = evaluate(scenario, "step", Setting(f"nccl{text}")).seconds
 
         assert clock.compute <= clock.bound(packing, price.__getitem__) <= took * (1 + 1e-9)
+
+
+def test_jaxs_buffers_are_settled_before_the_step(tmp_path):
+    """XLA combines when it compiles; only Horovod waits for a cycle. One buffer is as one pack, and
+    none may be faster than its bound.
+    """
+    scenario = step_scenario(tmp_path).but(runtime="nccl")
+    fixed = replace(scenario, step=replace(scenario.step, cycle=FIXED))
+    whole, pack = (
+        evaluate(fixed, "step", Setting(text)).seconds
+        for text in ("nccl+fusion=1000000000", "nccl+packs=1")
+    )
+    assert whole == pytest.approx(pack, rel=1e-12)
+    calls, clock = Calls(scenario.setup, []), read_clock(fixed, "step")
+    (packing,) = distinct([("+fusion=8000000", 0)], scenario.workload.gradients)
+    price = {
+        s: simulate_call(scenario.setup, Asked(calls.own(s), s)).seconds for s in packing.calls
+    }
+    took = evaluate(fixed, "step", Setting("nccl+fusion=8000000")).seconds
+    assert clock.bound(packing, price.__getitem__) <= took * (1 + 1e-9) < whole
+    found = tune(scenario, "jax")
+    assert found.best.seconds <= took
+    assert found.scenario.step.cycle == scenario.step.cycle
 
 
 def test_the_step_and_not_the_time_is_shortened_where_there_is_one(tmp_path):
