@@ -73,22 +73,26 @@ def search(
     total = len(heap)
     for bound, _, _, point in heap:
         outcome.excluded[point] = bound
+    first = True
     while heap:
         front: list[P] = []
-        # The first alone: what it takes may exclude all others.
-        most = width if outcome.seconds else 1
+        # The first alone, sharpened or not: what it takes may exclude all others, and is an answer
+        # for those who do not wait for the end.
+        most = 1 if first else width
         while heap and len(front) < most and heap[0][0] < outcome.best * (1.0 - gap):
             bound, _, sharp, point = heapq.heappop(heap)
             better = None if sharp else sharpen(point)
             if better is not None and better > bound:
                 outcome.excluded[point] = better
-                heapq.heappush(heap, (better, next(order), True, point))
-                continue
+                if not first:
+                    heapq.heappush(heap, (better, next(order), True, point))
+                    continue
             front.append(point)
         if not front:
             break
         if outcome.seconds and enough():
             break
+        first = False
         for point, tried in zip(front, simulate(front), strict=True):
             if tried.exact:
                 outcome.seconds[point] = tried.seconds
