@@ -109,17 +109,16 @@ class NcclSearch:
     ) -> None:
         """Search until every point is simulated or excluded, or the effort is spent."""
         work = partial(_work, self.scenario, self.objective)
-        choices = 2 if self.calls.choices else 1
-        progress(0, len(self.packings) * choices)
+        both = (False, True) if self.calls.choices else (False,)
+        points = [Point(packing, told) for packing in self.packings for told in both]
+        # An interrupt before the first bounds leaves that nothing is known.
+        self.outcome.excluded.update(dict.fromkeys(points, 0.0))
+        progress(0, len(points))
         with rounds(work, workers) as do:
             self._look(do)
-            points = [
-                (self.clock.bound(packing, self._price(told=told)), Point(packing, told))
-                for packing in self.packings
-                for told in ((False, True) if self.calls.choices else (False,))
-            ]
+            bounds = [self.clock.bound(p.packing, self._price(told=p.told)) for p in points]
             search(
-                points,
+                zip(bounds, points, strict=True),
                 partial(self._sharpen, do),
                 partial(self._simulate, do),
                 self.outcome,
