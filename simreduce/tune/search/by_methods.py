@@ -58,8 +58,10 @@ _SAME = 1e-9
 _WORTH = 1.002
 """Times the floor of a step from which NCCL's choices are looked at."""
 
-_MANY = 24
-"""Whole steps that are simulated of methods whose collectives share links."""
+_WHOLE, _COLLECTIVES, _RANKS = 24, 480, 64
+"""Whole steps and collectives that are simulated at most, and the ranks from which there are fewer,
+as each takes longer.
+"""
 
 Do = Callable[[Sequence[Any]], list[Any]]
 
@@ -143,6 +145,7 @@ class ShardedSearch:
     ) -> None:
         """Simulate the default of each method; search the others; simulate the best as a whole."""
         with rounds(partial(_work, self.scenario), workers) as do:
+            progress(0, len(self.settings))
             defaults = {(s.method, s.strategy): s for s in reversed(self.settings)}
             self._settle(list(defaults.values()), do)
             seed = Setting("")
@@ -154,12 +157,18 @@ class ShardedSearch:
                     partial(self._simulate, do),
                     self.outcome,
                     _WIDTH,
-                    lambda: len(self.simulated) > _MANY,
+                    lambda: self.spent,
                     progress,
                 )
             finally:
                 del self.outcome.seconds[seed]
             self._finish(do)
+
+    @property
+    def spent(self) -> bool:
+        """Whether the search has simulated as much as it may."""
+        fewer = max(self._setup.layout.n / _RANKS, 1.0)
+        return len(self.simulated) * fewer > _WHOLE or len(self.collectives) * fewer > _COLLECTIVES
 
     def _finish(self, do: Do) -> None:
         """Simulate the best as a whole, the simplest of those as fast, until one holds."""
@@ -286,6 +295,8 @@ class ShardedSearch:
         """
         enough, ahead = self.outcome.best * (1.0 - _SAME), self._ahead(setting)
         found = self._coarse(ahead)
+        if self.spent:
+            return found
         if found < enough:
             found = self._exact(ahead, do)
         return found if found >= enough else self._exact(setting, do)

@@ -134,6 +134,7 @@ def _joined(
             sureness=sureness_of(scenario, units),
             stopped=stopped,
             unfit=len(search.unfit),
+            spent=search.spent,
         )
     rows = sorted((*before.rows, *own), key=lambda row: (row.misfit, row.seconds))
     before_bound = inf if before.best.misfit and own else before.bound
@@ -148,6 +149,7 @@ def _joined(
         curve=before.curve if rows[0] in before.rows else (),
         stopped=stopped,
         unfit=before.unfit + len(search.unfit),
+        spent=before.spent or search.spent,
     )
 
 
