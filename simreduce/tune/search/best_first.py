@@ -44,6 +44,10 @@ class Outcome(Generic[P]):
         """Seconds that no point can be below."""
         return min(min(self.excluded.values(), default=inf), self.best)
 
+    def bound_or(self, floor: float, *, stopped: bool) -> float:
+        """The bound; `floor` if the search was stopped before it had listed its points."""
+        return min(floor, self.best) if stopped and not self.excluded else self.bound
+
     @property
     def complete(self) -> bool:
         """Whether every point that was not simulated is excluded by its bound."""

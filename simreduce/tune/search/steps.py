@@ -117,7 +117,8 @@ def _joined(
     clock = read_clock(scenario.but(runtime=NCCL), STEP)
     least = clock.compute + clock.update / ranks
     points = search.told + len(search.settings) + len(set(search.unfit) - set(search.settings))
-    bound = min([search.outcome.bound, *(row.seconds for row in own[:1])])
+    bound = search.outcome.bound_or(least, stopped=stopped)
+    bound = min([bound, *(row.seconds for row in own[:1])])
     if before is None:
         units = [b.nbytes for b in scenario.workload.gradients]
         return Tuned(

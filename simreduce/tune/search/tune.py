@@ -127,6 +127,7 @@ def _by_nccl(
         stopped = True
     outcome = search.outcome
     rows = merge({search.settings[point]: time for point, time in outcome.seconds.items()})
+    floor = max(_floor(scenario, half=half), search.clock.compute) + search.clock.update
     found = Tuned(
         composed=search.pieced > 0,
         scenario=scenario,
@@ -136,8 +137,8 @@ def _by_nccl(
         default=next(row for row in rows if row.setting == first),
         points=search.points,
         calls=search.calls.counted,
-        bound=outcome.bound,
-        floor=max(_floor(scenario, half=half), search.clock.compute) + search.clock.update,
+        bound=outcome.bound_or(floor, stopped=stopped),
+        floor=floor,
         base=search.clock.compute + search.clock.update,
         sureness=sureness_of(scenario, [size.nbytes for size in space.default.calls]),
         stopped=stopped,
@@ -217,7 +218,10 @@ def _by_plans(
     while right and not is_right(scenario, best := min(right, key=right.__getitem__)):
         del right[best]
     own = merge(right)
-    bound = min([outcome.bound, *(row.seconds for row in own[:1])])
+    clock = read_clock(scenario.but(runtime=NCCL), objective)
+    floor = max(_floor(scenario, half=half), clock.compute) + clock.update
+    bound = outcome.bound_or(floor, stopped=stopped)
+    bound = min([bound, *(row.seconds for row in own[:1])])
     if before is not None:
         rows = tuple(sorted((*before.rows, *own), key=lambda row: row.seconds))
         return replace(
@@ -229,7 +233,6 @@ def _by_plans(
             curve=before.curve if rows[0] in before.rows else (),
             stopped=stopped,
         )
-    clock = read_clock(scenario.but(runtime=NCCL), objective)
     return Tuned(
         scenario=scenario,
         target=target,
@@ -239,7 +242,7 @@ def _by_plans(
         points=len(search.settings),
         calls=0,
         bound=bound,
-        floor=max(_floor(scenario, half=half), clock.compute) + clock.update,
+        floor=floor,
         base=clock.compute + clock.update,
         stopped=stopped,
     )
