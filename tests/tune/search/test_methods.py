@@ -97,11 +97,12 @@ def test_methods_compete_with_ddp_and_the_winner_is_handed_over():
     best = found.best.setting
 
     assert best.method in ("fsdp", "hsdp")
-    assert found.best.seconds == took(scenario, best)
+    alone = took(scenario, best)  # without what NCCL is to choose for each collective
+    assert found.best.seconds < alone if best.rules else found.best.seconds == alone
     assert found.default.setting == Setting("nccl+ddp")
     assert {"ddp", "fsdp", "hsdp"} == set(found.by_method)
     assert found.floor <= found.bound <= found.best.seconds < found.by_method["ddp"].seconds
-    (text,) = files_of(found).values()
+    text = files_of(found)["simreduce_fsdp.py"]
     assert compile(text, "simreduce_fsdp.py", "exec")
     kind = {
         "fsdp": ("FULL_SHARD", "SHARD_GRAD_OP"),
