@@ -1,7 +1,8 @@
 """Reads tables of published timings from TOML.
 
 The shipped files lie in `tables/`, one for each publication. Whole tables are held out: no constant
-that simreduce ships was fitted to a held table, or chosen with a view to it.
+that simreduce ships was fitted to a held table. docs/accuracy.md lists the few things of the model
+that were chosen with a view to one.
 """
 
 from __future__ import annotations
