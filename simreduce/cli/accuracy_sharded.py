@@ -12,7 +12,7 @@ from simreduce.cli.progress import until_stopped
 _NAMES = [series.name for series in SERIES]
 
 
-@command()
+@command(examples="simreduce accuracy sharded --model 760m")
 @click.option(
     "--model",
     "models",

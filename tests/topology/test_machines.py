@@ -185,6 +185,7 @@ def test_shipped_machines_whose_gpus_are_far_from_nics_pay_for_the_host():
     assert some == {
         "a100-mesh-4": 4,
         "a100-pcie-8": 8,
+        "abci-v": 4,
         "gce-8xv100": 8,
         "h100-mesh-4": 4,
         "k80-8": 8,
