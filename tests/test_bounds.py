@@ -247,7 +247,7 @@ def check(data: st.DataObject, collective: str, name: str) -> None:
     ],
 )
 def test_a_ring_inside_a_machine_pays_each_of_its_sends(machine, link, protocol):
-    """Of 8 bytes for each rank nothing but the launch and 2 (n - 1) latencies counts, by Simple also
+    """Of 8 bytes for each rank only the launch and 2 (n - 1) latencies count; by Simple also
     as many pauses after a slice.
     """
     machine = sr.load_topology(machine)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from functools import partial
 from typing import Any
 
 import click
@@ -116,7 +117,9 @@ def tune(
     # What was found is shown even if measuring fails.
     try:
         if real is not None and not found.stopped:
-            measured = real.remeasure(ranking_of(found, measure or 1), measure, devices, iters)
+            can_run = partial(real.can_run, devices=devices, workloads=[question.workload])
+            ranking = ranking_of(found, measure or 1, can_run)
+            measured = real.remeasure(ranking, measure, devices, iters)
             faulty = any(row.faults for row in measured.rows)
             document["measured"] = real.document(measured)["measured"]
             if not as_json:

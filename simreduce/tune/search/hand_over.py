@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
+from itertools import islice
 
 from simreduce.export import TARGETS, Choice, export, mode_files, why_not
-from simreduce.strategy import parse_strategy
+from simreduce.strategy import Strategy, parse_strategy
 from simreduce.training.sharded import largest_unit
 from simreduce.tune.rank import Candidate, Ranking, evaluate
 from simreduce.tune.search.setting import Setting
@@ -14,6 +15,9 @@ from simreduce.tune.search.steps import reducing_scenario
 from simreduce.tune.search.tuned import Tuned
 
 _NCCL = "nccl"
+
+_LOOKED_AT = 8
+"""Settings that are looked at for each that devices are to measure."""
 
 
 def files_of(found: Tuned) -> Mapping[str, str]:
@@ -42,14 +46,16 @@ def why_nothing(found: Tuned) -> tuple[str, ...]:
     return why_not(found.target, _choice(found, found.best.setting))
 
 
-def ranking_of(found: Tuned, most: int) -> Ranking:
-    """The best setting, what is worth measuring and the next, as a ranking for real devices: twice
-    as many as the `most` to measure, as devices may not run them all. Devices run strategies: of
-    rules, only one for all sizes is one.
+def ranking_of(found: Tuned, most: int, can_run: Callable[[Strategy], bool]) -> Ranking:
+    """The best setting, what is worth measuring and the next, as a ranking for real devices: the
+    first `most` that these can run, of a few times as many. Devices run strategies: of rules, only
+    one for all sizes is one.
     """
     rows = dict.fromkeys((found.best, *found.worth_measuring(most), *found.rows))
     texts = dict.fromkeys(text for row in rows if (text := _as_strategy(row.setting)))
-    tried = [evaluate(found.scenario, parse_strategy(text)) for text in [*texts][: 2 * most]]
+    looked_at = (parse_strategy(text) for text in [*texts][: _LOOKED_AT * most])
+    chosen = islice(filter(can_run, looked_at), most)
+    tried = [evaluate(found.scenario, strategy) for strategy in chosen]
     return Ranking(found.scenario, tuple(c for c in tried if isinstance(c, Candidate)), ())
 
 
