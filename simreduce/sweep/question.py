@@ -244,11 +244,12 @@ _KINDS: Mapping[str, Scalar[Any]] = {
 
 def read_question(text: str, kind: str | None = None) -> Question:
     """The question that `text` means: a scenario, or a machine for `bench`. `kind` is `step` for
-    scenarios with `[step]` unless it is given.
+    scenarios with `[step]` unless it is given. Raises InputError for a name of neither.
     """
     if not is_scenario(text):
         if kind not in (None, BENCH):
             raise InputError(f"{text}: is a machine; only a scenario can be asked for a {kind}")
+        load_topology(text)  # what is misspelt is said before anything starts
         return Question(BENCH, {"topology": text}, text)
     path, table = read_scenario_file(text)
     if "replicas" in table:

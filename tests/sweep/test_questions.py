@@ -151,3 +151,9 @@ def test_the_digest_covers_every_source_that_makes_answers(monkeypatch, tmp_path
         return contents.code.__wrapped__() != before
 
     assert [changes(name) for name in names] == [True, True, True, True, False, False]
+
+
+def test_a_name_of_no_machine_is_said_before_anything_starts():
+    """With the nearest, as other commands say it."""
+    with pytest.raises(InputError, match=r"no topology 'dgx1w'.*did you mean 'dgx1v'"):
+        read_question("dgx1w")
