@@ -35,7 +35,7 @@ from simreduce.setup import BY_STRATEGY
 from simreduce.strategy import ALL, parse_strategy
 from simreduce.sweep.cells import BENCH, RUN, STEP, Cell, Kind, make_cell
 from simreduce.sweep.machines import SHORT, set_machine
-from simreduce.topology import load_topology
+from simreduce.topology import load_machine, load_topology
 from simreduce.topology.classes import networks
 from simreduce.topology.generators.machines import FABRICS
 from simreduce.training import STEP as STEP_TABLE
@@ -249,7 +249,7 @@ def read_question(text: str, kind: str | None = None) -> Question:
     if not is_scenario(text):
         if kind not in (None, BENCH):
             raise InputError(f"{text}: is a machine; only a scenario can be asked for a {kind}")
-        load_topology(text)  # what is misspelt is said before anything starts
+        load_machine(text)  # what is misspelt is said before anything starts
         return Question(BENCH, {"topology": text}, text)
     path, table = read_scenario_file(text)
     if "replicas" in table:

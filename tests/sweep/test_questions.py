@@ -157,3 +157,8 @@ def test_a_name_of_no_machine_is_said_before_anything_starts():
     """With the nearest, as other commands say it."""
     with pytest.raises(InputError, match=r"no topology 'dgx1w'.*did you mean 'dgx1v'"):
         read_question("dgx1w")
+
+
+def test_a_machine_that_is_too_large_to_hold_is_a_question():
+    """It is folded when a cell is asked."""
+    assert read_question("dgx-h100x16384").document == {"topology": "dgx-h100x16384"}
