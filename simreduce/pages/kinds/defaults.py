@@ -6,6 +6,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
+from simreduce.pages.kinds.sections import us
+from simreduce.pages.values import Fact
+
 Document = Mapping[str, Any]
 
 
@@ -81,6 +84,18 @@ def faster_than(best: float, other: float) -> str:
     """`1.17 times as fast as`, `0.1% faster than`."""
     words = faster(best, other)
     return f"{words} as" if words.endswith("fast") else f"{words} than"
+
+
+def today_fact(strategy: str, time_us: float, today: Sequence[Default]) -> Fact:
+    """What is recommended, beside what runs today."""
+    question = "How much faster than today?"
+    if not today:
+        return Fact(question, "not compared", "No default of a framework was ranked.")
+    first = today[0]
+    if first.strategy == strategy:
+        return Fact(question, "it is what runs today", f"{first.who}.")
+    now = f"Today: {first.who}, {first.strategy}, {us(first.time_us)}."
+    return Fact(question, faster(time_us, first.time_us), now)
 
 
 def factors(document: Document, *strategies: str) -> Factors:

@@ -16,6 +16,7 @@ from simreduce.pages.kinds.defaults import (
     faster_than,
     sure_fact,
     sure_words,
+    today_fact,
     told_apart,
 )
 from simreduce.pages.kinds.sections import (
@@ -116,18 +117,7 @@ def _facts(
             "runs it."
         )
     yield Fact("What should I run?", best["strategy"], f"{rate} Below stands what to type.")
-    if today and today[0].strategy != best["strategy"]:
-        yield Fact(
-            "How much faster than today?",
-            faster(best["time_us"], today[0].time_us),
-            f"Today: {today[0].who}, {today[0].strategy}, {us(today[0].time_us)}.",
-        )
-    elif today:
-        yield Fact("How much faster than today?", "it is what runs today", f"{today[0].who}.")
-    else:
-        yield Fact(
-            "How much faster than today?", "not compared", "No default of a framework was ranked."
-        )
+    yield today_fact(best["strategy"], best["time_us"], today)
     factor = factors(document, best["strategy"]).single
     yield Fact("How sure is that?", *sure_fact(factor, _from_today(document, best, today)))
     yield Fact("What limits it?", *limit_fact(beside))

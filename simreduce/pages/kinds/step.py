@@ -12,10 +12,10 @@ from simreduce.pages.kinds.defaults import (
     Default,
     defaults,
     factors,
-    faster,
     faster_than,
     sure_fact,
     sure_words,
+    today_fact,
     told_apart,
 )
 from simreduce.pages.kinds.sections import (
@@ -110,18 +110,7 @@ def _facts(
         f"{us(document['step_time_us'])} a step, {document['scaling_efficiency']:.1%} of what the "
         "GPUs do singly.",
     )  # fmt: skip
-    if today and today[0].strategy != name:
-        yield Fact(
-            "How much faster than today?",
-            faster(document["step_time_us"], today[0].time_us),
-            f"Today: {today[0].who}, {today[0].strategy}, {us(today[0].time_us)}.",
-        )
-    elif today:
-        yield Fact("How much faster than today?", "it is what runs today", f"{today[0].who}.")
-    else:
-        yield Fact(
-            "How much faster than today?", "not compared", "No default of a framework was ranked."
-        )
+    yield today_fact(name, document["step_time_us"], today)
     yield Fact("How sure is that?", *sure_fact(known, apart))
     exposed = document["exposed_us"] / document["step_time_us"]
     words, more = limit_fact(beside)
