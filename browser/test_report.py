@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
-import json
 from importlib.resources import files
 
 import pytest
@@ -23,16 +22,7 @@ def made(tmp_path_factory):
     """The documents of every kind, and what stands beside them."""
     folder = tmp_path_factory.mktemp("documents")
     recording, setup = documents.record()
-    found = {
-        "run": documents.run_document(folder),
-        "step": documents.step_of(folder),
-        "bench": documents.bench_of(),
-        "explain": documents.explain_document(recording, setup),
-        "tune": documents.tune_document(folder),
-        "validate": documents.VALIDATE,
-        "capacity": documents.CAPACITY,
-        "sweep": documents.SWEEP,
-    }
+    found = documents.every(folder, recording, setup)
     path = recording.result.path.op.tolist()
     beside = Beside(
         machine=setup.topology,
@@ -43,7 +33,7 @@ def made(tmp_path_factory):
         commands=(("This report", ("simreduce report x",)),),
         factor=1.2,
     )
-    return json.loads(json.dumps(found)), beside
+    return found, beside
 
 
 @pytest.fixture(scope="session")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 from simreduce.report.bench import bench_document
@@ -149,3 +150,18 @@ SWEEP: dict[str, Any] = {
         {"nodes": 3, "strategy": "nccl", "state": "refused", "reason": "no", "seconds": None},
     ],
 }  # fmt: skip
+
+
+def every(folder, recording, setup) -> dict[str, Any]:
+    """A document of each kind, by its name."""
+    made = {
+        "run": run_document(folder),
+        "step": step_of(folder),
+        "bench": bench_of(),
+        "explain": explain_document(recording, setup),
+        "tune": tune_document(folder),
+        "validate": VALIDATE,
+        "capacity": CAPACITY,
+        "sweep": SWEEP,
+    }
+    return json.loads(json.dumps(made))

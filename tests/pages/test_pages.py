@@ -51,17 +51,8 @@ def found(tmp_path_factory):
     """A document of each kind, and a recording."""
     folder = tmp_path_factory.mktemp("pages")
     recording, setup = documents.record()
-    made = {
-        "run": documents.run_document(folder),
-        "step": documents.step_of(folder),
-        "bench": documents.bench_of(),
-        "explain": documents.explain_document(recording, setup),
-        "tune": documents.tune_document(folder),
-        "validate": documents.VALIDATE,
-        "capacity": documents.CAPACITY,
-        "sweep": documents.SWEEP,
-    }
-    return json.loads(json.dumps(made)), recording, setup
+    made = documents.every(folder, recording, setup)
+    return made, recording, setup
 
 
 def _beside(found) -> Beside:
