@@ -10,17 +10,15 @@ import os
 import shutil
 import sys
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, TextIO, TypeVar
+from typing import TYPE_CHECKING, Any, TextIO
 
 import click
 
 from simreduce.cli.options import F
-from simreduce.tables import FITTED, Column, Table
+from simreduce.tables import FITTED, Column, Table, without
 
 if TYPE_CHECKING:
     from rich.console import Console
-
-T = TypeVar("T")
 
 BEST = 15
 """Rows of a ranking on a terminal, unless all are asked for."""
@@ -148,16 +146,10 @@ def _kept(table: Table, width: int) -> tuple[Table, list[str]]:
     """The table without as many spare columns as it takes to fit, and their names."""
     left_out: list[str] = []
     while _least_width(table) > width and any(column.spare for column in table.columns):
-        first = max(range(len(table.columns)), key=lambda i: table.columns[i].spare)
-        left_out.append(table.columns[first].name)
-        table = Table(
-            _without(table.columns, first), tuple(_without(row, first) for row in table.rows)
-        )
+        first = max(table.columns, key=lambda column: column.spare).name
+        left_out.append(first)
+        table = without(first, table)
     return table, left_out
-
-
-def _without(values: Sequence[T], place: int) -> tuple[T, ...]:
-    return (*values[:place], *values[place + 1 :])
 
 
 def _least_width(table: Table) -> int:
