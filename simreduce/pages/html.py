@@ -38,7 +38,7 @@ def page_html(page: Page) -> str:
     check_pages()
     charts = [b for s in page.sections for b in s.blocks if isinstance(b, Chart)]
     numbers = {id(chart): i for i, chart in enumerate(charts)}
-    scripts = [_static("echarts.min.js"), _static("page.js")] if charts else []
+    scripts = [_static(name) for name in ("echarts.min.js", "charts.js", "page.js")] if charts else []
     style = _static("page.css")
     return str(
         _template().render(
@@ -98,7 +98,7 @@ def _template() -> Any:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    place.filters["block"] = lambda block: _BLOCKS[type(block)]
+    place.filters["kind_of"] = lambda block: _BLOCKS[type(block)]
     place.filters["svg"] = to_svg
     place.filters["words"] = lambda text: _breakable(text, markupsafe.Markup)
     return place.get_template("page.html")
