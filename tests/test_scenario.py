@@ -253,14 +253,23 @@ topology_overrides = 3
             SMALL + "[link_factors]\ncabel = 0.8",
             [
                 (
-                    "link_factors: full:2: no link is of class 'cabel' (did you mean 'cable'?); "
-                    "there are cable"
+                    "link_factors: full:2: no link, node or link class 'cabel' "
+                    "(did you mean 'cable'?)"
                 )
             ],
         ),
         (
-            SMALL + "[link_factors]\ncable = 0",
-            ["link_factors.cable: must be a number from 0.001 to 1000, got 0"],
+            SMALL + "[link_factors]\ncable = -1",
+            ["link_factors.cable: must be a number from 0 to 1000, got -1"],
+        ),
+        (
+            SMALL + '[link_factors]\n"gpu0>gpu1" = 0',
+            [
+                (
+                    "link_factors: full:2: gpu0>gpu1 is cut and gpu1>gpu0 is not; cut both: "
+                    "gpu0<>gpu1"
+                )
+            ],
         ),
         (SMALL + "title = 0x" + "f" * 5000, ["title: must be text, got this whole number"]),
         ("x = " + "[" * 9999, ["line 1: nested too deeply, more than 64 levels"]),

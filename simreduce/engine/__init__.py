@@ -8,7 +8,7 @@ from simreduce.engine.calibration import (
     NcclConstants,
     Processor,
 )
-from simreduce.engine.disturbance import CALM, Disturbance, Fault, find_links
+from simreduce.engine.disturbance import CALM, Disturbance, Fault
 from simreduce.engine.fabric import Fabric
 from simreduce.engine.lowering.lower import check_routes
 from simreduce.engine.rerun import Rerun
@@ -58,7 +58,6 @@ __all__ = [
     "Use",
     "check_routes",
     "find_floor",
-    "find_links",
     "find_rates",
     "record",
     "runtime_named",

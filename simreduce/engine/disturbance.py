@@ -12,7 +12,7 @@ import numpy as np
 from simreduce import units
 from simreduce.arrays import Floats, uniform
 from simreduce.errors import InputError, did_you_mean, quote
-from simreduce.topology import Topology
+from simreduce.topology import Topology, find_links
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,21 +160,6 @@ def _show_typed(value: object) -> str:
 
 CALM = Disturbance()
 """Nothing goes wrong."""
-
-
-def find_links(topology: Topology, text: str) -> list[int]:
-    """The links that a fault means; InputError names the nearest link, node or class."""
-    for chosen in (
-        [each.id for each in topology.links if each.name == text],
-        [each.id for each in topology.links if text in (each.source, each.target)],
-        [each.id for each in topology.links if each.link_class == text],
-    ):
-        if chosen:
-            return chosen
-    links = [each.name for each in topology.links]
-    known = dict.fromkeys([*links, *topology.nodes, *(each.link_class for each in topology.links)])
-    near = did_you_mean(text, links if ">" in text else known)
-    raise InputError(f"{topology.name}: no link, node or link class {text!r}{near}")
 
 
 def scatter(seed: int, ops: int) -> tuple[Floats, Floats]:

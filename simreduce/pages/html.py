@@ -22,6 +22,7 @@ from simreduce.version import __version__
 
 _STATIC = Path(__file__).parent / "static"
 _LICENCES = ("NOTICE", "LICENSE", "LICENSE-d3")
+_SCRIPTS = ("echarts.min.js", "charts.js", "page.js")
 _BLOCKS = {Paragraph: "paragraph", Code: "code", Rows: "rows", Picture: "picture", Chart: "chart"}
 
 
@@ -38,7 +39,7 @@ def page_html(page: Page) -> str:
     check_pages()
     charts = [b for s in page.sections for b in s.blocks if isinstance(b, Chart)]
     numbers = {id(chart): i for i, chart in enumerate(charts)}
-    scripts = [_static(name) for name in ("echarts.min.js", "charts.js", "page.js")] if charts else []
+    scripts = [*map(_static, _SCRIPTS)] if charts else []
     style = _static("page.css")
     return str(
         _template().render(

@@ -11,6 +11,7 @@ from simreduce.topology.classes import LinkClass, link_classes
 from simreduce.topology.elements import DIRECTIONS, STAGED, Cable, Link, Node, NodeKind, direction
 from simreduce.topology.folded import Folded, fold
 from simreduce.topology.graph import Topology, build, route
+from simreduce.topology.links import find_links
 from simreduce.topology.load import load_machine, load_topology, shipped
 from simreduce.topology.matrix import matrix_text, path_class
 from simreduce.topology.naming import natural
@@ -30,6 +31,7 @@ __all__ = [
     "Topology",
     "build",
     "direction",
+    "find_links",
     "fold",
     "link_classes",
     "load_machine",

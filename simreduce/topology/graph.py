@@ -10,7 +10,7 @@ from dataclasses import astuple, dataclass, field, replace
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
-from simreduce.errors import TopologyError, did_you_mean
+from simreduce.errors import TopologyError
 from simreduce.topology.elements import (
     DEFAULT_NIC_REACH,
     DEFAULT_REACH,
@@ -21,6 +21,7 @@ from simreduce.topology.elements import (
     NodeKind,
 )
 from simreduce.topology.from_networkx import read_graph, wiring
+from simreduce.topology.links import scaled
 from simreduce.topology.naming import natural
 from simreduce.topology.routing.equal_machines import EqualMachines
 from simreduce.topology.routing.route import Route
@@ -133,29 +134,17 @@ class Topology:
         return self._with(source, nodes, links)
 
     def scale_links(self, factors: Mapping[str, float]) -> Topology:
-        """The same machine with the bandwidth of every link of some classes times a factor, those
-        of a network included. TopologyError names the classes that it does not have.
+        """The same machine with the bandwidth of some links times a factor, by class (those of a
+        network included), by node, or by name: `gpu0>gpu3`, `gpu0<>gpu3` for both directions. At a
+        factor of 0 a link is not there, and routes are searched without it. TopologyError names
+        what the machine does not have, and links that are cut in one direction only.
         """
-        known = dict.fromkeys(link.link_class for link in self.links)
-        wrong = [name for name in factors if name not in known]
-        if wrong:
-            raise TopologyError(
-                [
-                    f"{self.name}: no link is of class {name!r}{did_you_mean(name, known)}; "
-                    f"there are {', '.join(known)}"
-                    for name in wrong
-                ]
-            )
-        links = [
-            replace(
-                link,
-                nominal=link.nominal * factors.get(link.link_class, 1.0),
-                bandwidth=link.bandwidth * factors.get(link.link_class, 1.0),
-            )
-            for link in self.links
-        ]
+        links = scaled(self, factors)
+        rule = self.router.rule if len(links) == len(self.links) else None
         words = ", ".join(f"{name} x {factor:g}" for name, factor in factors.items())
-        return self._with(f"{self.source}, bandwidth of {words}", self.nodes.values(), links)
+        source = f"{self.source}, bandwidth of {words}"
+        nodes, equal_cost = self.nodes.values(), self.router.equal_cost
+        return assemble(self.name, self.title, source, nodes, links, rule, equal_cost)
 
     def without_peers(self) -> Topology:
         """The same machine with peer access switched off: its GPUs copy to each other through the

@@ -7,10 +7,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 from simreduce.engine.calibration import Calibration
-from simreduce.engine.disturbance import CALM, Disturbance, Fault, find_links
+from simreduce.engine.disturbance import CALM, Disturbance, Fault
 from simreduce.engine.lowering.cores import COMPUTER, MEMORY, core_owners
 from simreduce.errors import NotFoldable
-from simreduce.topology import Folded, Link, Topology, direction
+from simreduce.topology import Folded, Link, Topology, direction, find_links
 
 
 @dataclass(frozen=True, slots=True)
