@@ -84,7 +84,7 @@ SCENARIO = Format(
           'Keys of the machine\'s file, dotted or nested: `"links.qpi.bandwidth" = "9.6 GB/s"`.'),
     Field("link_factors", MapOf(number(0.0, 1e3), key="LINKS"),
           "Bandwidth of links over that of the machine, by class (`efa_100 = 0.8`, networks"
-          " included), node or name (`\"gpu0<>gpu3\" = 0.5`); 0 cuts them.",
+          ' included), node or name (`"gpu0<>gpu3" = 0.5`); 0 cuts them.',
           default_words="1 for each"),
     Field("nccl", TableOf(SETTINGS), "NCCL's settings.", default_words="none"),
     Field("step", _LaterTable(STEP), "What a training step computes, for `simreduce step`."),

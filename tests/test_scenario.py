@@ -251,12 +251,7 @@ topology_overrides = 3
         ),
         (
             SMALL + "[link_factors]\ncabel = 0.8",
-            [
-                (
-                    "link_factors: full:2: no link, node or link class 'cabel' "
-                    "(did you mean 'cable'?)"
-                )
-            ],
+            [("link_factors: full:2: no link, node or link class 'cabel' (did you mean 'cable'?)")],
         ),
         (
             SMALL + "[link_factors]\ncable = -1",
@@ -264,12 +259,7 @@ topology_overrides = 3
         ),
         (
             SMALL + '[link_factors]\n"gpu0>gpu1" = 0',
-            [
-                (
-                    "link_factors: full:2: gpu0>gpu1 is cut and gpu1>gpu0 is not; cut both: "
-                    "gpu0<>gpu1"
-                )
-            ],
+            [("link_factors: full:2: gpu0>gpu1 is cut and gpu1>gpu0 is not; cut both: gpu0<>gpu1")],
         ),
         (SMALL + "title = 0x" + "f" * 5000, ["title: must be text, got this whole number"]),
         ("x = " + "[" * 9999, ["line 1: nested too deeply, more than 64 levels"]),

@@ -10,7 +10,6 @@ from dataclasses import astuple, dataclass, field, replace
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
-from simreduce.errors import TopologyError
 from simreduce.topology.elements import (
     DEFAULT_NIC_REACH,
     DEFAULT_REACH,

@@ -23,7 +23,11 @@ def find_links(topology: Topology, text: str) -> list[int]:
     ends = set(text.split(BOTH)) if BOTH in text else set()
     for chosen in (
         [each.id for each in topology.links if each.name == text],
-        [each.id for each in topology.links if {each.source, each.target} == ends and not each.is_toll],
+        [
+            each.id
+            for each in topology.links
+            if {each.source, each.target} == ends and not each.is_toll
+        ],
         [each.id for each in topology.links if text in (each.source, each.target)],
         [each.id for each in topology.links if each.link_class == text],
     ):
