@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
 import click
@@ -21,13 +20,11 @@ from simreduce.cli.setups import (
 from simreduce.cli.strategies import read_strategy
 from simreduce.errors import InputError, did_you_mean, quote
 from simreduce.formats import Faults
-from simreduce.plan import Plan, repeat
 from simreduce.scenario import Scenario, is_scenario, shipped as scenarios
-from simreduce.setup import Setup
 from simreduce.strategy import Strategy, parse_strategy
 from simreduce.topology import shipped as machines
+from simreduce.tune.asked import Asked, Question, ask
 from simreduce.tune.rank import rank
-from simreduce.workload import Workload
 
 _ONLY_TOPOLOGY = {
     "collective": "--collective",
@@ -37,63 +34,6 @@ _ONLY_TOPOLOGY = {
     "gpus": "--gpus",
     "datatype": "-d",
 }
-
-
-@dataclass(frozen=True, slots=True)
-class Asked:
-    """A strategy for a workload on one machine, `times` times in a row, before there is a plan."""
-
-    name: str
-    strategy: Strategy
-    workload: Workload
-    setup: Setup
-    times: int = 1
-    root: int = 0
-    faithful: bool = False
-
-    def compile(self) -> Question:
-        """With its plan; StrategyError if the machine does not accept the strategy."""
-        plan = self.setup.compile(
-            self.strategy, self.workload, root=self.root, faithful=self.faithful
-        )
-        return Question(
-            name=self.name,
-            strategy=self.strategy.text,
-            collective=self.strategy.collective,
-            workload=self.workload.name,
-            size_bytes=self.workload.nbytes,
-            times=self.times,
-            plan=repeat(plan, self.times) if self.times > 1 else plan,
-            setup=self.setup,
-        )
-
-
-@dataclass(frozen=True, slots=True)
-class Question:
-    """One plan on one machine. The plan chains `times` reductions."""
-
-    name: str
-    strategy: str
-    collective: str
-    workload: str
-    size_bytes: int
-    times: int
-    plan: Plan
-    setup: Setup
-
-    @property
-    def about(self) -> dict[str, Any]:
-        """What documents say of it."""
-        return {
-            "question": self.name,
-            "strategy": self.strategy,
-            "collective": self.collective,
-            "workload": self.workload,
-            "size_bytes": self.size_bytes,
-            "ranks": len(self.setup.layout),
-            "repeat": self.times,
-            "disturbance": self.setup.disturbance.text,
-        }
 
 
 def question_options(
@@ -170,15 +110,6 @@ def read_question_scenario(
     if faults.problems or scenario is None:
         raise InputError(faults.problems)
     return scenario, strategy
-
-
-def ask(scenario: Scenario, strategy: Strategy) -> Asked:
-    """A strategy of a scenario."""
-    setup = scenario.setup.running(strategy)
-    return Asked(
-        scenario.name, strategy, scenario.workload, setup, scenario.repeat,
-        faithful=scenario.faithful,
-    )  # fmt: skip
 
 
 def _recommend(scenario: Scenario, workers: int | None) -> Strategy:

@@ -9,7 +9,6 @@ from typing import Any
 
 from simreduce.calibrate import load_calibration
 from simreduce.cli.progress import Progress, until_stopped
-from simreduce.cli.question import ask
 from simreduce.engine import Calibration
 from simreduce.errors import InputError
 from simreduce.pages import Beside, timeline_of_events
@@ -25,6 +24,7 @@ from simreduce.textfiles import exists
 from simreduce.topology import Topology
 from simreduce.trace import step_trace_events, trace_events
 from simreduce.training.sharded import DDP
+from simreduce.tune.asked import ask
 from simreduce.tune.bench import BenchRow, bench
 from simreduce.tune.rank import Candidate, Ranking, Row, rank
 from simreduce.tune.steps import rank_steps
