@@ -177,15 +177,15 @@ def _proven(found: Tuned) -> str:
 
 
 def _sensitive(found: Tuned) -> str:
-    if (flat := found.flat) is None:
+    if found.flat is None:
         return ""
     ranges = []
     for low, high in found.near:
         first, last = units.format_size(low), units.format_size(high)
         ranges.append(first if low == high else f"{first} to {last}")
-    word = "flat" if flat[1] >= 2 * flat[0] else "sharp"
-    worst = max(found.curve, key=lambda place: place.seconds * place.exact)
-    text = f"{word}: buckets of {', '.join(ranges)} are within {NEAR - 1:.0%} of the best"
+    word = found.shape and f"{found.shape}: "
+    worst = max(found.curve, key=lambda place: place.seconds * place.known)
+    text = f"{word}buckets of {', '.join(ranges)} are within {NEAR - 1:.0%} of the best"
     if worst.seconds <= NEAR * found.best.seconds:
         return text
     more = f"{worst.seconds / found.best.seconds - 1:.0%}"
@@ -231,7 +231,7 @@ def _row(place: int, row: Row, found: Tuned) -> tuple[str, ...]:
 
 def sensitivity_plot(found: Tuned) -> Plot:
     """The time over the size of buckets, near the best and with its bound."""
-    points = [(place.nbytes, place.seconds) for place in found.curve if place.exact]
+    points = [(place.nbytes, place.seconds) for place in found.curve if place.known]
     scenario, best = found.scenario, short(found, found.best.setting)
     return draw_sensitivity(
         points,
@@ -266,7 +266,12 @@ def tuned_document(found: Tuned, files: Mapping[str, str]) -> dict[str, Any]:
         "floor_us": found.floor * 1e6,
         "flat": None if flat is None else {"from_bytes": flat[0], "to_bytes": flat[1]},
         "curve": [
-            {"bucket_bytes": p.nbytes, "time_us": p.seconds * 1e6, "exact": p.exact}
+            {
+                "bucket_bytes": p.nbytes,
+                "time_us": p.seconds * 1e6,
+                "exact": p.exact,
+                "estimated": p.estimated,
+            }
             for p in found.curve
         ],
         "rows": [_row_keys(row, found) for row in found.rows],

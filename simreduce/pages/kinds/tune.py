@@ -121,7 +121,7 @@ def _curve(document: Document) -> Iterable[Section]:
         (
             units.format_size(each["bucket_bytes"]),
             f"{each['time_us'] / 1e3:.3f}",
-            "exactly" if each["exact"] else "at least",
+            "exactly" if each["exact"] else "about" if each.get("estimated") else "at least",
         )
         for each in curve
     )

@@ -51,6 +51,9 @@ _HUGE = 4_000_000
 EFFORT = 40_000_000
 """Ops of whole plans that are simulated before the search settles for what it has."""
 
+_CURVE = 4_000_000
+"""Ops after which no other call is simulated for times of sizes of buckets near the best."""
+
 
 @dataclass(frozen=True, slots=True)
 class Point:
@@ -206,16 +209,26 @@ class NcclSearch:
 
     def times(
         self, packings: Sequence[Packing], rules: Sequence[Rule], workers: int
-    ) -> list[float]:
-        """Seconds of packings by these rules, composed of calls."""
+    ) -> list[Tried]:
+        """Seconds of packings by these rules, composed of calls. Some calls are simulated, and
+        others lie between two such (`Calls.between`): those times are not exact. Where too many
+        would be simulated, they are infinite.
+        """
         chosen = {size: self._chosen(rules, size) for p in packings for size in p.calls}
         with rounds(partial(_work, self.scenario, self.objective), workers) as do:
-            self.calls.ask([Asked(how, size) for size, how in chosen.items()], do)
+            self.calls.surround([(how, size) for size, how in chosen.items()], do, _CURVE)
 
         def price(size: Size) -> float:
-            return self.calls.bound(chosen[size], size)
+            found = self.calls.between(chosen[size], size)
+            return inf if found is None else found
 
-        return [self.clock.bound(packing, price) for packing in packings]
+        return [
+            Tried(
+                self.clock.bound(packing, price),
+                exact=all(self.calls.known(chosen[s], s) is not None for s in packing.calls),
+            )
+            for packing in packings
+        ]
 
     def _chosen(self, rules: Sequence[Rule], size: Size) -> Decision:
         """What NCCL does with a call: what it is told by rules, or what it chooses."""

@@ -66,6 +66,11 @@ _FEWER, _FEWEST = 8, 4
 PART = 0.95
 """The factor of bounds from a part of the machines: trees of more send smaller chunks."""
 
+_ALIKE = 1.25
+"""By how much ops for each byte differ where NCCL cuts two calls into chunks of one size: it halves
+chunks of smaller calls.
+"""
+
 CHANNELS = (1, 2, 4, 8, 12, 16, 24, 32)
 """Numbers of channels that are tried, with the most that the communicator has."""
 
@@ -248,7 +253,7 @@ class Calls:
     _ops: dict[tuple[Decision, Size], int] = field(default_factory=dict)
     _rates: dict[Decision, Rates] = field(default_factory=dict)
     _least: dict[tuple[Decision, Size], float] = field(default_factory=dict)
-    _near: dict[Decision, list[tuple[int, float]]] = field(default_factory=dict)
+    _near: dict[Decision, list[tuple[int, float, int]]] = field(default_factory=dict)
     _coarse: set[tuple[Decision, Size]] = field(default_factory=set)
 
     def own(self, size: Size) -> Decision:
@@ -274,12 +279,50 @@ class Calls:
         least = self._least.get((how, size), 0.0)
         found = max(least, rates.latency, rates.busy * nbytes)
         if near := self._near.get(how):
-            at = bisect_left(near, (nbytes, 0.0))
+            at = bisect_left(near, (nbytes,))
             if at:
                 found = max(found, SMALLER * near[at - 1][1])
             if at < len(near):
                 found = max(found, PER_BYTE * near[at][1] * nbytes / near[at][0])
         return found
+
+    def between(self, how: Decision, size: Size) -> float | None:
+        """Seconds of a call by a decision: simulated, or of trees on the line between those of the
+        next smaller and larger simulated calls, if NCCL cuts both into chunks of one size, about.
+        Else None.
+        """
+        if (exact := self.known(how, size)) is not None:
+            return exact
+        near, nbytes = self._near.get(how, []), size.nbytes
+        at = bisect_left(near, (nbytes,))
+        if how.algorithm == "ring" or not 0 < at < len(near):
+            return None
+        (low, fast, few), (high, slow, many) = near[at - 1 : at + 1]
+        if not 1 / _ALIKE < few * high / max(many * low, 1) < _ALIKE:
+            return None
+        return fast + (slow - fast) * (nbytes - low) / (high - low)
+
+    def surround(self, wanted: Sequence[tuple[Decision, Size]], do: Do, effort: int) -> None:
+        """Simulate as few of these calls as leave the others `between`, until more than `effort`
+        ops are spent: of each decision the smallest and the largest, then those in the middle.
+        """
+        most = self.spent + effort
+        while self.spent <= most:
+            left: dict[Decision, list[Size]] = {}
+            for how, size in wanted:
+                if self.between(how, size) is None:
+                    left.setdefault(how, []).append(size.rounded)
+            asked = []
+            for how, found in left.items():
+                sizes = sorted(found, key=lambda size: size.nbytes)
+                near = self._near.get(how, [])
+                ends = not near or sizes[0].nbytes < near[0][0] or sizes[-1].nbytes > near[-1][0]
+                some = {sizes[0], sizes[-1]} if ends else {sizes[len(sizes) // 2]}
+                some = {*sizes} if how.algorithm == "ring" else some
+                asked += [Asked(how, size) for size in sorted(some)]
+            if not asked:
+                return
+            self.ask(asked, do)
 
     def least(self, size: Size) -> float:
         """Seconds that the call takes at least, whatever NCCL is told."""
@@ -351,4 +394,5 @@ class Calls:
                     self._coarse.add(key)
                 continue
             self._known[key], self._ops[key] = found.seconds, found.whole
-            insort(self._near.setdefault(each.how, []), (each.size.nbytes, found.seconds))
+            known = each.size.nbytes, found.seconds, found.whole
+            insort(self._near.setdefault(each.how, []), known)

@@ -289,24 +289,21 @@ def _curve(search: NcclSearch, found: Tuned, workers: int) -> tuple[Place, ...]:
     if own.packing not in alike:
         return ()
     at = alike.index(own.packing)
-    width = _CURVE // 2 if search.pieced else _CURVE
-    first = max(min(at - width // 2, len(alike) - width), 0)
-    some = alike[first : first + width]
-    known = {row.setting: row.seconds for row in found.rows}
+    first = max(min(at - _CURVE // 2, len(alike) - _CURVE), 0)
+    some = alike[first : first + _CURVE]
+    exact = {row.setting: row.seconds for row in found.rows}
     settings = [replace(found.best.setting, strategy=f"nccl{p.text}") for p in some]
-    unknown = {s: p for s, p in zip(settings, some, strict=True) if s not in known}
+    unknown = {s: p for s, p in zip(settings, some, strict=True) if s not in exact}
+    tried: list[Tried] = []
     if search.pieced:
-        rules = found.best.setting.rules
-        known |= zip(unknown, search.times([*unknown.values()], rules, workers), strict=True)
+        tried = search.times([*unknown.values()], found.best.setting.rules, workers)
     elif search.spent <= search.effort / 2:
         work = partial(evaluate, search.scenario, search.objective)
-        times = zip(unknown, in_processes(work, [*unknown], workers), strict=True)
-        known |= {setting: tried.seconds for setting, tried in times}
+        tried = list(in_processes(work, [*unknown], workers))
+    known = dict(zip(unknown, tried, strict=False)) | {s: Tried(t) for s, t in exact.items()}
     return tuple(
-        Place(
-            p.knob,
-            known.get(setting, search.clock.bound(p, search.calls.least)),
-            exact=setting in known,
-        )
+        Place(p.knob, took.seconds, took.exact, estimated=not took.exact)
+        if (took := known.get(setting, Tried(inf))).seconds < inf
+        else Place(p.knob, search.clock.bound(p, search.calls.least), exact=False)
         for p, setting in zip(some, settings, strict=True)
     )

@@ -38,13 +38,19 @@ class Row:
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """A size of buckets in bytes and the seconds with it, everything else as in the best setting;
-    not `exact` is a lower bound.
+    """A size of buckets in bytes and the seconds with it, everything else as in the best setting:
+    `exact`, or `estimated` between simulated calls, or else a lower bound.
     """
 
     nbytes: int
     seconds: float
     exact: bool = True
+    estimated: bool = False
+
+    @property
+    def known(self) -> bool:
+        """Whether the seconds are more than a bound."""
+        return self.exact or self.estimated
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,19 +172,33 @@ class Tuned:
         if not self.curve:
             return None
         limit = self.best.seconds * NEAR
-        at = min(range(len(self.curve)), key=lambda i: (not self.curve[i].exact,
+        at = min(range(len(self.curve)), key=lambda i: (not self.curve[i].known,
                                                         self.curve[i].seconds))  # fmt: skip
         below = list(takewhile(lambda place: place.seconds <= limit, self.curve[at::-1]))
         above = list(takewhile(lambda place: place.seconds <= limit, self.curve[at:]))
-        if not all(place.exact for place in (*below, *above)):
+        if not all(place.known for place in (*below, *above)):
             return None
         return below[-1].nbytes, above[-1].nbytes
+
+    @property
+    def shape(self) -> str:
+        """Flat if twice the bytes in a bucket change little; sharp if a bucket is slower that is
+        less than twice as large or small as those near the best; "" if neither is known.
+        """
+        if (flat := self.flat) is None:
+            return ""
+        if flat[1] >= 2 * flat[0]:
+            return "flat"
+        limit = self.best.seconds * NEAR
+        outside = [place for place in self.curve if not flat[0] <= place.nbytes <= flat[1]]
+        close = [p for p in outside if flat[0] < 2 * p.nbytes and p.nbytes < 2 * flat[1]]
+        return "sharp" if any(place.seconds > limit for place in close) else ""
 
     @property
     def near(self) -> tuple[tuple[int, int], ...]:
         """All ranges of buckets, in bytes, whose times are within `NEAR` of the best."""
         limit = self.best.seconds * NEAR
-        runs = groupby(self.curve, lambda place: place.exact and place.seconds <= limit)
+        runs = groupby(self.curve, lambda place: place.known and place.seconds <= limit)
         found = [[place.nbytes for place in run] for good, run in runs if good]
         return tuple((run[0], run[-1]) for run in found)
 

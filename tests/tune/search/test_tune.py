@@ -184,6 +184,30 @@ def test_a_settled_size_has_its_fastest_decision():
     assert calls.counted < len(calls.choices)
 
 
+@pytest.mark.parametrize("name", ["tree", "nvlstree", "ring"])
+def test_calls_between_simulated_ones_take_nearly_what_a_line_says(name):
+    """Where NCCL halves its chunks, lines end; rings are simulated every one."""
+    setup = machine("dgx-h100x4" if name == "nvlstree" else "dgx-a100x2")
+    how = [how for how in decisions(setup) if how[:2] == (name, "simple")][-1]
+    calls, sizes = Calls(setup, []), [Size(int(300_000 * 1.4**i), _FLOAT) for i in range(12)]
+    calls.surround([(how, size) for size in sizes], do(setup), 1 << 40)
+    left = [size for size in sizes if calls.known(how, size) is None]
+
+    assert (name == "ring") == (not left)
+    for size in left:
+        took = simulate_call(setup, Asked(how, size)).seconds
+        assert calls.between(how, size) == pytest.approx(took, rel=0.03)
+
+
+def test_no_more_calls_are_simulated_for_lines_than_the_effort_allows():
+    setup = machine("dgx-a100x2")
+    how = next(how for how in decisions(setup) if how[:2] == ("tree", "simple"))
+    calls, sizes = Calls(setup, []), [Size(300_000 * i, _FLOAT) for i in range(1, 20)]
+    calls.surround([(how, size) for size in sizes], do(setup), 1)
+
+    assert calls.counted == 2
+
+
 def step_scenario(tmp_path, more=""):
     path = tmp_path / "step.toml"
     path.write_text(
@@ -389,6 +413,24 @@ def test_the_best_is_flat_as_far_as_times_stay_near_it(times, flat, near):
 
     assert found.flat == flat
     assert found.near == near
+
+
+SHAPES = [
+    # times as multiples of the best, of buckets of 16 bytes and more
+    ({16: 1.2, 20: 1.0, 24: 1.3}, "sharp"),
+    ({16: 1.2, 20: 1.0, 40: 1.04, 48: 1.2}, "flat"),
+    ({20: 1.0, 24: 1.01}, ""),  # what is larger or smaller was not looked at
+    ({10: 1.3, 20: 1.0, 40: 1.2}, ""),  # too far away to say so
+]
+
+
+@pytest.mark.parametrize(("times", "shape"), SHAPES)
+def test_the_best_is_sharp_only_where_sizes_near_it_are_known_to_be_slower(times, shape):
+    best = Row(Setting("nccl"), 1e-3)
+    places = tuple(Place(size, 1e-3 * time) for size, time in times.items())
+    found = Tuned(problem(3), "pytorch", "time", (best,), best, 9, 9, 1e-3, 1e-3, curve=places)
+
+    assert found.shape == shape
 
 
 def test_what_was_not_simulated_says_nothing_of_how_flat_the_best_is():
