@@ -28,6 +28,7 @@ from simreduce.sweep.design import SAMPLES, Sample
 from simreduce.sweep.engines import Engine, EngineGone, Processes
 from simreduce.sweep.engines.cluster import CLUSTERS, Cluster
 from simreduce.sweep.engines.engine import MEMORY, MEMORY_DEFAULT
+from simreduce.sweep.rows import DONE, FAILED, KILLED, STUCK
 from simreduce.sweep.running import Runner
 from simreduce.sweep.values import parse_scalar
 
@@ -108,8 +109,8 @@ def sweep(
     Each row is stored as it finishes. Stopped at any moment and started again, the sweep goes on
     where it was. Cells that cannot be are listed with the reason.
 
-    Exit status 1 if a cell can never finish, killed its workers or failed. On Ctrl-C or SIGTERM,
-    keeps the rows so far and exits with status 130.
+    Exit status 1 if a cell can never finish, killed its workers or failed, or if none is done. On
+    Ctrl-C or SIGTERM, keeps the rows so far and exits with status 130.
     """
     faults = Faults()
     bytes_each = faults.attempt("--memory", _memory, memory)
@@ -152,6 +153,8 @@ def _run(
                    " to another")  # fmt: skip
         return 0
     ended, status = "", 0
+    for other in others:  # what cannot be read is said before there is a new file
+        Store.open(other).close()
     with Store.open(path, write=True) as store:
         begun = store.begin(spec.title, spec.document, plan)
         for other in others:
@@ -171,11 +174,11 @@ def _run(
         echo_json(sweep_document(begun, path, counts, rows, complete=not status))
     else:
         click.echo(sweep_text(begun, path, counts, rows, ended=ended))
-        done = [row for row in rows if row["state"] == "done"]
+        done = [row for row in rows if row["state"] == DONE]
         if 0 < len(done) <= _SHOWN:
             table = rows_table(first_columns(begun, done, group=False), done)
             click.echo("\n".join(["", *table.lines()]))
-    return status or int(any(state in counts for state in ("stuck", "killed", "failed")))
+    return status or int(DONE not in counts or not counts.keys().isdisjoint(_BAD))
 
 
 def _compute(runner: Runner, cells: Sequence[Cell]) -> int:
@@ -229,6 +232,8 @@ def _memory(text: str | None) -> int:
     return nbytes
 
 
+_BAD = (STUCK, KILLED, FAILED)
+"""States of cells that may be a fault of nobody's input."""
 _LEAST = 64 << 20
 _SHOWN = 40
 """Rows that are shown at once; `simreduce table` shows more."""

@@ -4,10 +4,11 @@ from simreduce.sweep.cells import BENCH, KINDS, RUN, STEP, Cell, Kind, make_cell
 from simreduce.sweep.design import Sample
 from simreduce.sweep.evaluate import evaluate
 from simreduce.sweep.files import SWEEP, Specification, read_specification
+from simreduce.sweep.opening import IN_MEMORY
 from simreduce.sweep.question import Question, read_question
 from simreduce.sweep.rows import NAMES, UNITS, Row
 from simreduce.sweep.running import Runner
-from simreduce.sweep.store import IN_MEMORY, Answer, Planned, Store, Sweep
+from simreduce.sweep.store import Answer, Planned, Store, Sweep
 
 __all__ = [
     "BENCH",

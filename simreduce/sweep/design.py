@@ -36,19 +36,11 @@ def combine(
     """The settings of every cell. Keys that are `zipped` advance together. InputError lists what
     does not go together.
     """
+    if problems := check_design(over, zipped, sample):
+        raise InputError(problems)
     groups = _groups(over, zipped)
     if sample:
         return list(_sampled(over, groups, sample))
-    problems = [
-        f"{key}: an interval has no end of values; give a step, as 1..2+0.5, or --sample"
-        for key, values in over.items()
-        if isinstance(values, Interval)
-    ]
-    total = prod(_length(over, group) for group in groups)
-    if total > MOST_CELLS:
-        problems.append(f"{total:,} cells are more than {MOST_CELLS:,}; try --sample")
-    if problems:
-        raise InputError(problems)
     lists = {key: values for key, values in over.items() if not isinstance(values, Interval)}
     found = []
     for places in itertools.product(*(range(_length(over, group)) for group in groups)):
@@ -59,24 +51,42 @@ def combine(
     return found
 
 
-def _groups(over: Mapping[str, Choices], zipped: Sequence[Sequence[str]]) -> list[tuple[str, ...]]:
-    """Keys that advance together, each key in one group, in the order of `over`."""
+def check_design(
+    over: Mapping[str, Choices], zipped: Sequence[Sequence[str]], sample: Sample | None
+) -> list[str]:
+    """What does not go together, as a list of faults. A key without values has faults elsewhere."""
     problems = []
-    group_of: dict[str, tuple[str, ...]] = {}
+    seen: set[str] = set()
     for keys in zipped:
         unknown = [key for key in keys if key not in over]
         problems += [f"zip: {key} has no values" for key in unknown]
-        problems += [f"zip: {key} is in two of them" for key in keys if key in group_of]
-        lengths = {key: _length(over, (key,)) for key in keys if key not in unknown}
+        problems += [f"zip: {key} is in two of them" for key in keys if key in seen]
+        seen.update(keys)
+        if len(set(keys)) < 2:
+            problems.append(f"zip: {', '.join(keys)}: name two keys or more")
+        lengths = {key: _length(over, (key,)) for key in keys if over.get(key)}
         if len(set(lengths.values())) > 1:
             counts = ", ".join(f"{key} {count}" for key, count in lengths.items())
             problems.append(f"zip: lists of one length go side by side, and there are {counts}")
         problems += [
             f"zip: {key} is an interval" for key in lengths if isinstance(over[key], Interval)
         ]
-        group_of |= dict.fromkeys(keys, tuple(keys))
-    if problems:
-        raise InputError(problems)
+    if sample:
+        return problems
+    problems += [
+        f"{key}: an interval has no end of values; give a step, as 1..2+0.5, or --sample"
+        for key, values in over.items()
+        if isinstance(values, Interval)
+    ]
+    total = 1 if problems else prod(_length(over, group) for group in _groups(over, zipped))
+    if total > MOST_CELLS:
+        problems.append(f"{total:,} cells are more than {MOST_CELLS:,}; try --sample")
+    return problems
+
+
+def _groups(over: Mapping[str, Choices], zipped: Sequence[Sequence[str]]) -> list[tuple[str, ...]]:
+    """Keys that advance together, each key in one group, in the order of `over`."""
+    group_of = {key: tuple(keys) for keys in zipped for key in keys}
     return list(dict.fromkeys(group_of.get(key, (key,)) for key in over))
 
 

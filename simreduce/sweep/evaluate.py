@@ -178,8 +178,11 @@ def _disturbance(table: Any, machine: Topology | Folded) -> Disturbance:
 
 def _scenario(cell: Cell) -> Scenario:
     document = cell.document
-    path = Path(cell.folder, "cell.toml")
-    scenario = build_scenario(path, document["scenario"], document.get("batch"), _load)
+    path = Path(cell.folder, "cell.toml")  # no file: only its folder counts
+    try:
+        scenario = build_scenario(path, document["scenario"], document.get("batch"), _load)
+    except InputError as error:
+        raise type(error)([text.removeprefix(f"{path}: ") for text in error.problems]) from None
     setup = scenario.setup
     changes: dict[str, Any] = {"disturbance": _disturbance(document.get("disturb"), setup.machine)}
     if document.get("gpus") is not None:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from simreduce.algorithms import NAMES
 from simreduce.errors import InputError
 from simreduce.formats import (
     ANYTHING,
@@ -21,8 +22,8 @@ from simreduce.formats import (
     whole,
 )
 from simreduce.sweep.cells import KINDS
-from simreduce.sweep.design import SAMPLES, SOBOL, Sample, combine
-from simreduce.sweep.question import Question, read_question
+from simreduce.sweep.design import SAMPLES, SOBOL, Sample, check_design, combine
+from simreduce.sweep.question import Question, clashes, read_question
 from simreduce.sweep.store import Planned
 from simreduce.sweep.values import Choices, parse_values
 from simreduce.textfiles import flatten, parse_toml, read_text
@@ -62,21 +63,39 @@ class Specification:
     sample: Sample | None = None
 
     def plan(self) -> list[Planned]:
-        """Every place of the sweep. InputError for keys that there are not, and for values that no
-        place could have; what cannot be at some places is said there.
-        """
-        settings = combine(self.over, self.zipped, self.sample)
-        self._check()
-        return [self._planned(each) for each in settings]
+        """Every place of the sweep; what cannot be at a place is said there."""
+        return [self._planned(each) for each in combine(self.over, self.zipped, self.sample)]
 
-    def _check(self) -> None:
-        """InputError with the faults of every key, and of values that are wrong wherever."""
-        faults = Faults()
-        for key, values in (*self.over.items(), *((k, (v,)) for k, v in self.fixed.items())):
-            for value in values if isinstance(values, tuple) else (values.at(0.0),):
-                faults.attempt("", self.question.check, key, value)
-        if faults.problems:  # an unknown key is one fault, whatever its values
-            raise InputError(list(dict.fromkeys(faults.problems)))
+    def check(self, faults: Faults) -> None:
+        """Note every key that there is not or that is given twice, and every value that no place
+        could have.
+        """
+        names = {f"over.{key}": key for key in self.over} | {
+            f"set.{key}": key for key in self.fixed
+        }
+        values = {f"set.{key}": (value,) for key, value in self.fixed.items()}
+        for key, each in self.over.items():
+            values[f"over.{key}"] = each if isinstance(each, tuple) else (each.at(0.0),)
+        attempts = {
+            place: faults.attempt(place, self.question.key_of, n) for place, n in names.items()
+        }
+        keys = {place: key for place, key in attempts.items() if key is not None}
+        collectives = [
+            value
+            for place, key in keys.items()
+            for value in values[place]
+            if key == "collective" and value in NAMES
+        ]
+        for place, key in keys.items():
+            for value in values[place]:
+                faults.attempt(place, self.question.check, key, value, collectives)
+        for problem in clashes(keys):
+            faults.add("", problem)
+        jittered = "jitter" in keys.values() or "jitter" in self.question.document.get(
+            "disturb", {}
+        )
+        if "seed" in keys.values() and not jittered:
+            faults.add("", "seed: only jitter draws from it; give jitter too")
 
     def _planned(self, settings: Mapping[str, Any]) -> Planned:
         try:
@@ -126,10 +145,11 @@ def read_specification(
     """The sweep of the file `text`, or of a scenario or machine; what is given besides is added, or
     replaces what the file says. InputError lists every fault.
     """
-    faults = Faults(text if is_sweep(text) else "")
     values: dict[str, Any] = {"over": {}, "set": {}, "zip": [], "sample": None, "title": None}
     name, asked = text, text
+    faults = Faults()
     if is_sweep(text):
+        faults = Faults(text)
         table = parse_toml(text, read_text(Path(text), InputError), InputError)
         values = dict(SWEEP.read(table, faults))
         asked, name = values["question"] or "", Path(text).stem
@@ -140,17 +160,24 @@ def read_specification(
             found = values["sample"]
             sample = Sample(found["by"], found["count"] or 1, found["seed"])
     question = faults.attempt("", read_question, asked, kind) if asked else None
-    wanted = flatten(values["over"] or {}) | dict(over)
-    own = {key: faults.attempt(f"over.{key}", parse_values, key, v) for key, v in wanted.items()}
+    # What is given besides replaces what the file says of a key, whether it varies there or not.
+    wanted = {k: v for k, v in flatten(values["over"] or {}).items() if k not in fixed} | dict(over)
+    held = {k: v for k, v in flatten(values["set"] or {}).items() if k not in over} | dict(fixed)
     if not wanted and not faults.problems:
         faults.add("", f"{text}: nothing varies; give --over KEY=VALUES")
+    own: dict[str, Choices] = {}
+    unread: dict[str, Choices] = {}  # their lists have no length yet
+    for key, given in wanted.items():
+        own[key], problems = parse_values(key, given)
+        for problem in problems:
+            faults.add(f"over.{key}", problem)
+            unread[key] = ()
+    pairs = zipped or values["zip"] or ()
+    for problem in check_design(own | unread, pairs, sample):
+        faults.add("", problem)
+    if question is None:
+        raise InputError(faults.problems)
+    found = Specification(question, values["title"] or name, own, held, pairs, sample)
+    found.check(faults)
     faults.raise_any()
-    assert question is not None  # noqa: S101 - else there is a fault
-    return Specification(
-        question,
-        values["title"] or name,
-        {key: found for key, found in own.items() if found is not None},
-        flatten(values["set"] or {}) | dict(fixed),
-        zipped or values["zip"] or (),
-        sample,
-    )
+    return found

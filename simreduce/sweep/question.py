@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -111,7 +112,7 @@ class Question:
         document = copy.deepcopy(dict(self.document))
         machine: dict[str, str | int] = {}
         for name, value in settings.items():
-            key = faults.attempt("", self._key, name)
+            key = faults.attempt(name, self.key_of, name)
             if key is None:
                 continue
             if key in SHORT or key.startswith("topology."):
@@ -124,35 +125,32 @@ class Question:
         faults.raise_any()
         return make_cell(self.kind, document, self.folder)
 
-    def check(self, name: str, value: Any) -> None:
-        """InputError if there is no such key, or if no cell could have this value of it: also if it
-        names what is not there.
+    def check(self, key: str, value: Any, collectives: Sequence[str] = ()) -> None:
+        """InputError or ValueError if no cell could have this value of a key that there is: also if
+        it names what is not there. `collectives` are those of the sweep.
         """
-        faults = Faults()
-        key = faults.attempt("", self._key, name)
-        if key is not None:
-            value = faults.attempt(name, _read, key, value)
+        value = _read(key, value)
         for each in value if isinstance(value, list) else [value]:
-            if isinstance(each, str) and not faults.problems:
-                faults.attempt(name, self._load, key or "", each)
-        faults.raise_any()
+            if isinstance(each, str):
+                self._load(key, each, collectives or ("all_reduce",))
 
-    def _key(self, name: str) -> str:
-        """The key of a name. InputError if there is none."""
+    def key_of(self, name: str) -> str:
+        """The key of a name, which may be another word for it. InputError if there is none."""
         key = _ALIASES.get(name, name)
         section, _, rest = key.partition(".")
+        if section == "step" and rest in _STEP and self.kind != BENCH:
+            return rest
         if key in self.keys or (rest and section in self.sections):
             return key
         known = [*self.keys, *(f"{section}.KEY" for section in self.sections)]
         near = did_you_mean(key, known) or f"; known: {', '.join(known)}"
-        raise InputError(f"{name}: unknown key{near}")
+        raise InputError(f"unknown key{near}")
 
-    def _load(self, key: str, value: str) -> None:
+    def _load(self, key: str, value: str, collectives: Sequence[str]) -> None:
         """Read what a value names. InputError or ValueError if it cannot be."""
         if key == "strategy":
-            collective = self.document.get("collective", "all_reduce")
             if self.kind == BENCH or value != ALL:
-                parse_strategy(value, collective)
+                _parse_for_any(value, collectives)
         elif key in ("calibration", "workload"):
             load = load_calibration if key == "calibration" else load_model
             load(beside(Path(self.folder, "it"), value))
@@ -199,6 +197,37 @@ _TIMES = ("time", "rate", "profile")
 def _clash(key: str, other: str) -> bool:
     """Whether `[step]` takes only one of two keys."""
     return key in _TIMES and other in _TIMES
+
+
+def clashes(names: Mapping[str, str]) -> list[str]:
+    """Pairs of names that say the same thing in two ways, as faults. `names` has the key of
+    each name.
+    """
+    items = [*names.items()]
+    pairs = [(one, other) for i, one in enumerate(items) for other in items[:i]]
+    found = [
+        f"{one} and {other} are one key; give one of them"
+        for (one, key), (other, before) in pairs
+        if key == before
+    ]
+    return found + [
+        f"{one} and {other} exclude each other; give one of them"
+        for (one, key), (other, before) in pairs
+        if key != before and any({key, before} <= {*group} for group in _EXCLUSIVE)
+    ]
+
+
+_EXCLUSIVE = (_TIMES, ("size", "workload"))
+"""Keys of which a cell has one."""
+
+
+def _parse_for_any(text: str, collectives: Sequence[str]) -> None:
+    """StrategyError if no collective has this strategy."""
+    for collective in collectives[:-1]:
+        with contextlib.suppress(InputError):
+            parse_strategy(text, collective)
+            return
+    parse_strategy(text, collectives[-1])
 
 
 def _set_inside(table: dict[str, Any], path: list[str], value: Any) -> None:

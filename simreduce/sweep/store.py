@@ -16,55 +16,25 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from pathlib import Path
-from typing import Any, NamedTuple, NoReturn, Self
+from typing import Any, NamedTuple, Self
 
-from simreduce.errors import InputError, quote
+from simreduce.errors import InputError
 from simreduce.sweep.cells import BENCH, Cell
 from simreduce.sweep.contents import code, digest_of
 from simreduce.sweep.locking import Lock
-from simreduce.sweep.rows import NAMES, TOO_LARGE, TYPES, Row
+from simreduce.sweep.opening import IN_MEMORY, OF_ROWS, connect, damage
+from simreduce.sweep.rows import NAMES, TOO_LARGE, Row
 
-_OURS, _FORMAT = 0x53725377, 1
-"""SQLite's `application_id` and `user_version` of our files."""
-IN_MEMORY = ":memory:"
-"""Instead of a path: rows that are kept nowhere."""
-_BUSY = 30.0
-"""Seconds for which a write waits for another one."""
 MOST_KEYS = 500
 """Different keys of all sweeps of a file; SQLite takes 2,000 columns."""
 
-_OF_ROWS = {
-    "digest": "TEXT PRIMARY KEY",
-    "kind": "TEXT",
-    "input": "TEXT",
-    "version": "TEXT",
-    "calibration": "TEXT",
-    "calibration_digest": "TEXT",
-    **TYPES,
-    "memory_limit": "INTEGER",
-    "taken": "REAL",
-    "finished": "TEXT",
-}
-_COLUMNS = ", ".join(f'"{name}"' for name in _OF_ROWS)
-_INTO = f"INTO rows ({_COLUMNS}) VALUES ({', '.join('?' * len(_OF_ROWS))})"
+_COLUMNS = ", ".join(f'"{name}"' for name in OF_ROWS)
+_INTO = f"INTO rows ({_COLUMNS}) VALUES ({', '.join('?' * len(OF_ROWS))})"
 _UPSERT = (
     f"INSERT {_INTO} ON CONFLICT (digest) DO UPDATE SET "
-    + ", ".join(f'"{name}" = excluded."{name}"' for name in _OF_ROWS)
+    + ", ".join(f'"{name}" = excluded."{name}"' for name in OF_ROWS)
     + " WHERE state IN ('too_large', 'killed', 'failed')"
 )
-_SCHEMA = f"""
-CREATE TABLE rows ({", ".join(f'"{name}" {kind}' for name, kind in _OF_ROWS.items())})
-  WITHOUT ROWID;
-CREATE TABLE sweeps (
-  id INTEGER PRIMARY KEY, name TEXT, kind TEXT, keys TEXT, specification TEXT, version TEXT,
-  cells INTEGER, digest TEXT UNIQUE, started TEXT);
-CREATE TABLE cells (
-  sweep INTEGER, place INTEGER, digest TEXT, reason TEXT, PRIMARY KEY (sweep, place)) WITHOUT ROWID;
-CREATE INDEX cells_by_digest ON cells (digest);
-PRAGMA application_id = {_OURS};
-PRAGMA user_version = {_FORMAT};
-"""
 _LAST = ("version", "calibration", "calibration_digest", "digest", "taken", "finished")
 """Columns of the table behind those of the row."""
 _RESERVED = ("sweep", "place", "digest", "reason")
@@ -120,7 +90,7 @@ class Store:
         """
         lock = Lock(path) if write and path != IN_MEMORY else None
         try:
-            return cls(path, _connect(path, write=write), lock)
+            return cls(path, connect(path, write=write), lock)
         except BaseException:
             if lock:
                 lock.release()
@@ -190,18 +160,16 @@ class Store:
 
     def get(self, digest: str) -> Row | None:
         """The row of a digest, if there is one."""
-        found = self._db.execute(
-            f"SELECT {', '.join(map(_quoted, NAMES))} FROM rows WHERE digest = ?",
-            (digest,),
-        ).fetchone()
-        return Row.of(dict(zip(NAMES, found, strict=True))) if found else None
+        names = ", ".join(map(_quoted, NAMES))
+        found = self._fetch(f"SELECT {names} FROM rows WHERE digest = ?", (digest,))
+        return Row.of(dict(zip(NAMES, found[0], strict=True))) if found else None
 
     def finished(self, *, memory: int = 0, retry: bool = False) -> set[str]:
         """Digests that need no work: with `retry`, not those that killed workers or failed; with
         more `memory` than a row was too large for, not that one.
         """
         again = "state IN ('killed', 'failed')" if retry else "0"
-        found = self._db.execute(
+        found = self._fetch(
             f"SELECT digest FROM rows WHERE NOT ({again}) AND NOT (state = ? AND memory_limit < ?)",
             (TOO_LARGE, memory),
         )
@@ -213,11 +181,11 @@ class Store:
             count = 0
             for first in range(0, len(digests), 500):
                 some = digests[first : first + 500]
-                found = other._db.execute(  # noqa: SLF001 - another file of this class
+                found = other._fetch(  # noqa: SLF001 - another file of this class
                     f"SELECT {_COLUMNS} FROM rows WHERE state = 'done' AND digest IN"
                     f" ({', '.join('?' * len(some))})",
                     some,
-                ).fetchall()
+                )
                 with self._transaction() as db:
                     db.executemany(f"INSERT OR IGNORE {_INTO}", found)
                 count += len(found)
@@ -228,7 +196,7 @@ class Store:
         return self._sweeps("")
 
     def _sweeps(self, where: str, *values: object) -> list[Sweep]:
-        found = self._db.execute(
+        found = self._fetch(
             "SELECT id, name, kind, keys, specification, version, cells, started FROM sweeps "
             f"{where} ORDER BY id",
             values,
@@ -243,8 +211,9 @@ class Store:
         known = self.sweeps()
         found = [s for s in known if number in (None, s.id)]
         if not found:
-            numbers = ", ".join(str(s.id) for s in known) or "none"
-            raise InputError(f"{self.path}: no sweep {number}; there are {numbers}")
+            numbers = ", ".join(str(s.id) for s in known)
+            lacks = f"no sweep {number}; there are {numbers}" if numbers else "has no sweep yet"
+            raise InputError(f"{self.path}: {lacks}")
         return found[-1]
 
     def show(self, sweep: int | None = None) -> tuple[Sweep, tuple[str, ...]]:
@@ -278,7 +247,7 @@ class Store:
             found = self._db.execute(query)
             return [each[0] for each in found.description], found.fetchall()
         except sqlite3.Error as error:
-            raise InputError(str(error)) from None
+            raise InputError(damage(self.path, error) or str(error)) from None
 
     def table(self, sweep: int | None = None) -> list[dict[str, Any]]:
         """A dictionary for each cell of a sweep, the last unless given, in its order."""
@@ -307,51 +276,20 @@ class Store:
             if _is_full(error):
                 raise StoreFull(f"{self.path}: {error}") from None
             raise InputError(f"{self.path}: cannot be written: {error}") from None
+        except sqlite3.DatabaseError as error:
+            raise InputError(damage(self.path, error) or f"{self.path}: {error}") from None
+
+    def _fetch(self, query: str, values: Sequence[object] = ()) -> list[tuple[Any, ...]]:
+        """The rows of a query of ours. InputError if the file is damaged, or cannot be read."""
+        try:
+            return self._db.execute(query, values).fetchall()
+        except sqlite3.Error as error:
+            raise InputError(damage(self.path, error) or f"{self.path}: {error}") from None
 
 
 def _is_full(error: sqlite3.Error) -> bool:
     code = getattr(error, "sqlite_errorcode", 0) & 0xFF
     return code in (sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR)
-
-
-def _connect(path: str, *, write: bool) -> sqlite3.Connection:
-    place = Path(path)
-    try:
-        if write:
-            db = sqlite3.connect(path, timeout=_BUSY, isolation_level=None)
-        elif place.is_file():
-            name = place.absolute().as_uri()
-            db = sqlite3.connect(f"{name}?mode=ro", timeout=_BUSY, isolation_level=None, uri=True)
-        else:
-            _refuse(path, "there is no such file")
-        if write and not db.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]:
-            db.execute("PRAGMA journal_mode = WAL")
-            db.executescript(f"BEGIN IMMEDIATE; {_SCHEMA} COMMIT;")
-        _check_ours(path, db)
-        if write:
-            db.execute("PRAGMA journal_mode = WAL")
-            db.execute("PRAGMA synchronous = FULL")  # through power failures too
-    except sqlite3.Error as error:
-        raise InputError(f"{path}: is no database of sweeps: {error}") from None
-    except InputError:
-        raise
-    except ValueError as error:  # a NUL
-        raise InputError(f"{quote(path)}: {error}") from None
-    return db
-
-
-def _check_ours(path: str, db: sqlite3.Connection) -> None:
-    """InputError for a database that no sweep has made."""
-    if db.execute("PRAGMA application_id").fetchone()[0] != _OURS:
-        empty = not db.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]
-        _refuse(path, "has no sweep yet" if empty else "is a database of something else")
-    made = db.execute("PRAGMA user_version").fetchone()[0]
-    if made != _FORMAT:
-        _refuse(path, f"was written by another simreduce (format {made})")
-
-
-def _refuse(path: str, why: str) -> NoReturn:
-    raise InputError(f"{path}: {why}")
 
 
 def _values(answer: Answer) -> tuple[Any, ...]:
@@ -368,11 +306,16 @@ def _values(answer: Answer) -> tuple[Any, ...]:
         "taken": answer.taken,
         "finished": _now(),
     }
-    return tuple(values[name] for name in _OF_ROWS)
+    return tuple(values[name] for name in OF_ROWS)
 
 
 def _now() -> str:
     return datetime.now(UTC).isoformat(timespec="milliseconds")
+
+
+def _quoted(name: str) -> str:
+    doubled = name.replace('"', '""')
+    return f'"{doubled}"'
 
 
 def _name(key: str) -> str:
@@ -382,11 +325,6 @@ def _name(key: str) -> str:
 
 def _column(key: str) -> str:
     return _quoted(_name(key))
-
-
-def _quoted(name: str) -> str:
-    doubled = name.replace('"', '""')
-    return f'"{doubled}"'
 
 
 def _plain(value: object) -> object:

@@ -9,12 +9,13 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any
 
 from simreduce import units
-from simreduce.errors import quote
+from simreduce.errors import cut, quote
 from simreduce.strategy import split_strategies
 
 MOST_VALUES = 100_000
@@ -47,31 +48,35 @@ Choices = tuple[Any, ...] | Interval
 """What a key may be."""
 
 
-def parse_values(key: str, given: object) -> Choices:
-    """The values of a key: from a list, each as it stands or a range in text, or from one text.
-    ValueError says what is wrong.
-    """
+def parse_values(key: str, given: object) -> tuple[Choices, list[str]]:
+    """The values of a key that can be read, and what is wrong with the others."""
     if not isinstance(given, list):
-        given = _split(key, given) if isinstance(given, str) else [given]
+        try:
+            given = _split(key, given) if isinstance(given, str) else [given]
+        except ValueError as error:
+            return (), [str(error)]
     if not given:
-        raise ValueError("needs at least one value")
-    parts = [_parse(key, each) if isinstance(each, str) else (each,) for each in given]
-    for part in parts:
+        return (), ["needs at least one value"]
+    found: list[Any] = []
+    problems: list[str] = []
+    seen: Counter[str] = Counter()
+    for each in given:
+        try:
+            part = _parse(key, each) if isinstance(each, str) else (each,)
+        except ValueError as error:
+            problems.append(str(error))
+            continue
         if isinstance(part, Interval):
-            if len(parts) > 1:
-                raise ValueError("an interval stands alone; a range of it has a step, as 1..2+0.5")
-            return part
-    found = [value for part in parts if not isinstance(part, Interval) for value in part]
-    twice = next((v for i, v in enumerate(found) if _is_in(v, found[:i])), None)
-    if twice is not None:
-        raise ValueError(f"{quote(twice)} is given twice")
+            if len(given) == 1:
+                return part, []
+            problems.append("an interval stands alone; a range of it has a step, as 1..2+0.5")
+        else:
+            found += [value for value in part if not seen[repr(value)]]
+            seen.update(map(repr, part))
+    problems += [f"{cut(text)} is given twice" for text, times in seen.items() if times > 1]
     if len(found) > MOST_VALUES:
-        raise ValueError(f"{len(found):,} values are more than {MOST_VALUES:,}")
-    return tuple(found)
-
-
-def _is_in(value: object, others: list[Any]) -> bool:
-    return any(type(value) is type(each) and value == each for each in others)
+        problems.append(f"{len(found):,} values are more than {MOST_VALUES:,}")
+    return tuple(found), problems
 
 
 def _split(key: str, text: str) -> list[str]:

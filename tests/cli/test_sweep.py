@@ -52,6 +52,17 @@ def test_a_dry_run_counts(simreduce, tmp_path):
     assert not (tmp_path / "no.db").exists()
 
 
+def test_a_sweep_without_an_answer_fails(simreduce, tmp_path):
+    """So that a script sees it; and a file that is not there leaves no database."""
+    words = "sweep", "switch:4", "--over", "gpus=8,9", "--db"
+    none = simreduce(*words, ":memory:")
+    lost = simreduce(*words, tmp_path / "a.db", "--from", tmp_path / "b.db")
+
+    assert (none.status, lost.status) == (1, 2)
+    assert "2 refused" in none.out
+    assert [*tmp_path.iterdir()] == []
+
+
 def test_every_fault_is_said_at_once(simreduce):
     status, _, err = simreduce(
         "sweep", "switch:4", "--over", "nodes=8..2", "--over", "size", "--set", "dtype=",

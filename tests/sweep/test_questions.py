@@ -36,15 +36,62 @@ def test_every_fault_of_keys_and_values_is_said_at_once():
     with pytest.raises(InputError) as error:
         read_specification(
             "step-dgx1p-resnet50",
-            {"bach": "1,2", "strategy": "ring,rng", "calibration": "nominl", "method": "zero9"},
-            {"machine": "dgx1w", "nccl.version": "2.18"},
-        ).plan()
+            {
+                "bach": "1,2",
+                "strategy": "ring,rng",
+                "calibration": "nominl",
+                "nodes": "8..2",
+                "size": "1X,2Y",
+                "seed": "1,2",
+                "rate": "1 TFLOP/s",
+            },
+            {"machine": "dgx1w", "nccl.version": "2.18", "step.time": "1 ms"},
+            [("bach", "nodez")],
+        )
 
     text = str(error.value)
     assert text.count("unknown key") == 1
     for words in ("bach: unknown key (did you mean 'batch'?)", "did you mean 'ring'?",
-                  "did you mean 'nominal'?", "did you mean 'dgx1v'?"):  # fmt: skip
+                  "did you mean 'nominal'?", "did you mean 'dgx1v'?", "over.nodes: '8..2' ends",
+                  "over.size: '1X' is not a size", "over.size: '2Y' is not a size",
+                  "set.step.time and over.rate exclude each other",
+                  "seed: only jitter draws from it", "zip: nodez has no values"):  # fmt: skip
         assert words in text
+
+
+@pytest.mark.parametrize(
+    ("over", "fixed", "words"),
+    [
+        ({"nodes": "1,2"}, {"nodes": 4}, "set.nodes and over.nodes are one key"),
+        ({"size": "1K"}, {"bytes": "2K"}, "set.bytes and over.size are one key"),
+        ({"seed": "1,2"}, {}, "seed: only jitter draws from it"),
+    ],
+)
+def test_two_words_for_one_thing_are_refused(over, fixed, words):
+    """Not the last of them taken without a word."""
+    with pytest.raises(InputError, match=words):
+        read_specification("dgx1v", over, fixed)
+
+
+def test_a_strategy_is_one_of_the_collectives_of_the_sweep():
+    """Of any of them: only a broadcast is made of a scatter."""
+    of_broadcasts = {"strategy": "scatter_all_gather,nccl"}
+
+    assert len(read_specification("dgx1v", of_broadcasts, {"collective": "broadcast"}).plan()) == 2
+    both = of_broadcasts | {"collective": "all_reduce,broadcast"}
+    assert len(read_specification("dgx1v", both, {}).plan()) == 4
+    with pytest.raises(InputError, match="scatter_all_gather"):
+        read_specification("dgx1v", of_broadcasts, {})
+
+
+def test_options_replace_what_a_file_varies_or_sets(tmp_path):
+    file = tmp_path / "mine.toml"
+    file.write_text(
+        'question = "switch:4"\n[over]\nnodes = "2..4"\nsize = "1K,2K"\n[set]\ndtype = "half"\n'
+    )
+    found = read_specification(str(file), {"dtype": "float,half"}, {"nodes": 8})
+
+    assert (dict(found.fixed), [*found.over]) == ({"nodes": 8}, ["size", "dtype"])
 
 
 def test_a_cell_travels_as_json():
@@ -151,6 +198,13 @@ def test_the_digest_covers_every_source_that_makes_answers(monkeypatch, tmp_path
         return contents.code.__wrapped__() != before
 
     assert [changes(name) for name in names] == [True, True, True, True, False, False]
+
+
+def test_why_a_cell_cannot_be_names_its_key_and_no_file_that_there_is_not():
+    """The same words on every computer."""
+    row = evaluate(read_question("step-dgx1p-resnet50").cell({"rate": "0 TFLOP/s"}))
+
+    assert (row.state, row.reason) == ("refused", "step.rate: must be a rate above 0")
 
 
 def test_a_name_of_no_machine_is_said_before_anything_starts():

@@ -106,6 +106,36 @@ def test_a_file_of_something_else_is_not_opened(path, content, words):
         Store.open(path)
 
 
+def test_a_damaged_file_is_said_to_be_damaged_whoever_reads_it(path, tmp_path):
+    """And how to save what is left; no traceback."""
+    places = plan(*range(1024, 1424, 4))
+    with Store.open(path, write=True) as store:
+        store.begin("some", {}, places)
+        store.put(map(answer, places))
+    whole = Path(path).read_bytes()
+    Path(path).write_bytes(whole[:4096] + b"\x5a" * (len(whole) - 4096))
+    digests = [place.cell.digest for place in places]
+
+    for use in (
+        lambda store: store.table(),
+        lambda store: store.get(digests[0]),
+        lambda store: store.finished(),
+        lambda store: store.begin("more", {}, plan(4)),
+        lambda store: store.put([answer(places[0])]),
+    ):
+        with pytest.raises(InputError, match=r"rows\.db: is damaged .*\.recover"):  # noqa: SIM117
+            with Store.open(path, write=True) as store:
+                use(store)
+    with (
+        Store.open(str(tmp_path / "mine.db"), write=True) as mine,
+        pytest.raises(InputError, match=r"rows\.db: is damaged"),
+    ):
+        mine.copy_from(path, digests)
+    Path(path).write_bytes(whole[:5000])
+    with pytest.raises(InputError, match="is damaged"):
+        Store.open(path)
+
+
 def test_a_database_of_something_else_is_left_alone(path):
     with sqlite3.connect(path) as db:
         db.execute("CREATE TABLE other (x)")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import re
+import time
 from fractions import Fraction
 
 import pytest
@@ -33,18 +33,17 @@ from simreduce.sweep.values import Interval, parse_values
     ],
 )
 def test_lists_and_ranges(key, text, values):
-    assert parse_values(key, text) == values
+    assert parse_values(key, text) == (values, [])
 
 
 @given(st.integers(1, 50), st.integers(0, 200), st.integers(1, 9))
 def test_a_range_has_every_step_from_its_start_and_none_beyond_its_end(low, more, step):
-    assert parse_values("n", f"{low}..{low + more}+{step}") == tuple(
-        range(low, low + more + 1, step)
-    )
+    found, _ = parse_values("n", f"{low}..{low + more}+{step}")
+    assert found == tuple(range(low, low + more + 1, step))
 
 
 def test_an_interval_is_between_its_ends():
-    found = parse_values("rate", "100TFLOP/s..400TFLOP/s")
+    found, _ = parse_values("rate", "100TFLOP/s..400TFLOP/s")
 
     assert found == Interval(Fraction(100), Fraction(400), "TFLOP/s")
     assert (found.at(0.0), found.at(0.5), found.at(1.0)) == (
@@ -67,8 +66,25 @@ def test_an_interval_is_between_its_ends():
     ],
 )
 def test_what_is_no_list_of_values_is_said(key, given, words):
-    with pytest.raises(ValueError, match=re.escape(words)):
-        parse_values(key, given)
+    _, [problem] = parse_values(key, given)
+
+    assert words in problem
+
+
+def test_every_value_that_cannot_be_read_is_said_and_the_others_are_there():
+    found, problems = parse_values("size", ["1X", "1M", "2Y", "4M..1M*2", "1M"])
+
+    assert found == (1 << 20,)
+    assert len(problems) == 4
+
+
+def test_a_long_list_is_read_at_once():
+    """Not in the square of its length: 100,000 values took minutes."""
+    began = time.process_time()
+    found, problems = parse_values("seed", "1..100000")
+
+    assert (len(found), problems) == (100_000, [])
+    assert time.process_time() - began < 5.0
 
 
 def test_a_grid_has_all_combinations_in_order_and_zipped_keys_advance_together():
@@ -85,12 +101,13 @@ def test_a_grid_has_all_combinations_in_order_and_zipped_keys_advance_together()
 
 def test_lists_side_by_side_have_one_length_and_are_there():
     with pytest.raises(InputError) as error:
-        combine({"a": (1, 2), "b": (1, 2, 3)}, [("a", "b"), ("a", "c")], None)
+        combine({"a": (1, 2), "b": (1, 2, 3)}, [("a", "b"), ("a", "c"), ("b",)], None)
 
     text = str(error.value)
     assert "a 2, b 3" in text
     assert "c has no values" in text
     assert "a is in two of them" in text
+    assert "zip: b: name two keys or more" in text
 
 
 def test_a_sobol_sample_is_scipys_and_a_seed_gives_the_same_again():
