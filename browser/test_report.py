@@ -8,7 +8,7 @@ from importlib.resources import files
 
 import pytest
 
-from simreduce.pages import KINDS, Beside, make_page, page_html
+from simreduce.pages import Beside, make_page, page_html
 from simreduce.pages.timeline import Bar, Timeline, timeline_of_events
 from tests.pages import documents
 
@@ -22,7 +22,7 @@ def made(tmp_path_factory):
     """The documents of every kind, and what stands beside them."""
     folder = tmp_path_factory.mktemp("documents")
     recording, setup = documents.record()
-    found = documents.every(folder, recording, setup)
+    found, looks = documents.every(folder, recording, setup)
     path = recording.result.path.op.tolist()
     beside = Beside(
         machine=setup.topology,
@@ -33,14 +33,15 @@ def made(tmp_path_factory):
         commands=(("This report", ("simreduce report x",)),),
         factor=1.2,
     )
-    return found, beside
+    return found, beside, looks
 
 
 @pytest.fixture(scope="session")
 def pages(made, tmp_path_factory):
     """A file of every kind."""
-    folder, (found, beside) = tmp_path_factory.mktemp("pages"), made
+    folder, (found, plain, looks) = tmp_path_factory.mktemp("pages"), made
     for kind, document in found.items():
+        beside = dataclasses.replace(plain, look=looks.get(kind))
         (folder / f"{kind}.html").write_text(page_html(make_page(document, beside)), "utf-8")
     return {kind: folder / f"{kind}.html" for kind in found}
 
@@ -48,7 +49,7 @@ def pages(made, tmp_path_factory):
 @pytest.fixture(scope="session")
 def long(made, tmp_path_factory):
     """A page with a timeline of 5,000 bars on 25 rows."""
-    found, _ = made
+    found, *_ = made
     bars = tuple(
         Bar("machine 0", f"gpu{row}", 10.0 * i, 10.0 * i + 9, "copy", f"to gpu{i % 8}")
         for row in range(25)
@@ -66,7 +67,7 @@ LOOKS = [
 ]
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", documents.NAMES)
 @pytest.mark.parametrize("look", LOOKS, ids=lambda look: str(list(look.values())))
 def test_every_view_draws_every_chart_and_asks_for_nothing(visit, pages, kind, look):
     """No error, no request, no scrolling sideways, and ink in every chart."""
@@ -83,7 +84,7 @@ def test_every_view_draws_every_chart_and_asks_for_nothing(visit, pages, kind, l
     assert not any(canvas.evaluate(blank) for canvas in canvases.element_handles())
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", documents.NAMES)
 def test_hostile_names_run_nothing(visit, made, tmp_path, kind):
     """Texts of documents are texts in HTML, in JSON, in drawings and in tooltips."""
 
@@ -96,10 +97,11 @@ def test_hostile_names_run_nothing(visit, made, tmp_path, kind):
             return {k: v if k == "command" else hostile(v) for k, v in value.items()}
         return value
 
-    found, beside = made
+    found, beside, looks = made
     path = tmp_path / "hostile.html"
     machine = dataclasses.replace(beside.machine, title=HOSTILE)
-    named = dataclasses.replace(beside, machine=machine, files={HOSTILE: HOSTILE})
+    look = hostile(looks.get(kind))
+    named = dataclasses.replace(beside, machine=machine, files={HOSTILE: HOSTILE}, look=look)
     path.write_text(page_html(make_page(hostile(found[kind]), named)), "utf-8")
     seen = visit(path)
     for place in seen.page.locator("[data-chart]").element_handles():
@@ -113,7 +115,7 @@ def test_hostile_names_run_nothing(visit, made, tmp_path, kind):
     assert seen.page.locator("main img").count() == 0
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", documents.NAMES)
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_axe_finds_no_serious_fault(visit, pages, kind, scheme):
     """Contrast, names, landmarks, order of headings and all else that axe-core looks at."""

@@ -16,7 +16,8 @@ from click.core import ParameterSource
 
 from simreduce.cli.group import command
 from simreduce.cli.options import check_outputs, workers_option, write_output
-from simreduce.cli.reporting import document_machine, report_run, report_step
+from simreduce.cli.replicas import read_replicas
+from simreduce.cli.reporting import document_machine, report_replicas, report_run, report_step
 from simreduce.cli.setups import read_scenario, setup_options
 from simreduce.cli.strategies import algo_option, strategy_texts
 from simreduce.errors import InputError, quote
@@ -24,7 +25,7 @@ from simreduce.formats import Faults
 from simreduce.outputs import STDOUT
 from simreduce.pages import Beside, check_pages, make_page, page_html, read_document
 from simreduce.report.sweeps import count_states, sweep_document
-from simreduce.scenario import is_scenario, keys_of, read_scenario_file
+from simreduce.scenario import Replicas, Scenario, is_scenario, keys_of, read_scenario_file
 from simreduce.sweep import Store
 from simreduce.textfiles import exists, read_text
 
@@ -145,33 +146,44 @@ def _from_scenario(
     given: dict[str, Any],
 ) -> int:
     keys = keys_of(text)
+    name = "step" if {"step", "replicas"} & set(keys) else "run"
+    question: Scenario | Replicas | None
     if "replicas" in keys:
-        faults.add(text, "has [replicas], for which there is no report yet; see simreduce step")
-        faults.raise_any()
-    question = read_scenario(faults, text, strategies=strategy_texts(faults, algo), **given)
+        question = read_replicas(faults, text, algo=algo, **given)
+    else:
+        question = read_scenario(faults, text, strategies=strategy_texts(faults, algo), **given)
     if faults.problems or question is None:
         raise InputError(faults.problems)
-    path, _ = read_scenario_file(text)
+    setup, (path, _) = question.setup, read_scenario_file(text)
     shared = Beside(
-        machine=question.setup.topology,
-        calibration=question.setup.calibration,
+        machine=setup.topology if setup else None,
+        calibration=setup.calibration if setup else None,
         files={path.name: read_text(path, InputError)},
         versions={"Python": platform.python_version(), **_versions()},
     )
-    make = report_step if "step" in keys else report_run
-    document, beside, complete = make(question, shared, workers)
-    parts = _parts("step" if "step" in keys else "run", beside)
-    beside = replace(beside, commands=((_ABOUT, (_typed("report"),)), (_PARTS, parts)))
+    if isinstance(question, Replicas):
+        document, beside, complete = report_replicas(question, shared, workers)
+    else:
+        make = report_step if name == "step" else report_run
+        document, beside, complete = make(question, shared, workers)
+    parts = _parts(name, beside, backups=isinstance(question, Replicas))
+    beside = replace(beside, commands=((_ABOUT, (_typed("report"),)), (_PARTS[name], parts)))
     write_output(output, [page_html(make_page(document, beside, text))])
     return 0 if complete else 130
 
 
-_ABOUT, _PARTS = "This report", "Its parts: the ranking, what limits it, the timeline for Perfetto"
+_ABOUT = "This report"
+_PARTS = {
+    "run": "Its parts: the ranking, what limits it, the timeline for Perfetto",
+    "step": "Its parts: the step, with its timeline for Perfetto",
+}
 
 
-def _parts(first: str, beside: Beside) -> tuple[str, ...]:
+def _parts(first: str, beside: Beside, *, backups: bool) -> tuple[str, ...]:
     """Commands whose documents the report is made of."""
     found = beside.explanation
+    if first == "step":
+        return (f"{_typed(first)}{' --backups' * backups} --trace step.json",)
     if found is None:
         return (_typed(first),)
     algo = shlex.join(["--algo", found["strategy"]])

@@ -5,30 +5,37 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from dataclasses import replace
+from math import isfinite
 from typing import Any
 
 from simreduce.calibrate import load_calibration
 from simreduce.cli.progress import Progress, until_stopped
+from simreduce.cli.replicas import repeat_replicas
 from simreduce.engine import Calibration
 from simreduce.errors import InputError
 from simreduce.pages import Beside, timeline_of_events
 from simreduce.pages.notebook import machine_named
 from simreduce.report.bench import bench_document
 from simreduce.report.explain import explanation_document
+from simreduce.report.looks import path_words, replicas_look_document, step_look_document
 from simreduce.report.ranking import preview_lines, ranking_document
+from simreduce.report.replicas import replicas_document
 from simreduce.report.steps import step_document
-from simreduce.scenario import Scenario
+from simreduce.scenario import Replicas, Scenario
 from simreduce.setup import Setup
 from simreduce.strategy import Strategy, parse_strategy
 from simreduce.textfiles import exists
 from simreduce.topology import Topology
 from simreduce.trace import step_trace_events, trace_events
-from simreduce.training.sharded import DDP
+from simreduce.trace.replicas import replicas_trace_events
+from simreduce.training.stragglers import sample
 from simreduce.tune.asked import ask
 from simreduce.tune.bench import BenchRow, bench
 from simreduce.tune.rank import Candidate, Ranking, Row, rank
 from simreduce.tune.steps import rank_steps
-from simreduce.tune.whatif import network_changes, savings
+from simreduce.tune.whatif import savings
+from simreduce.tune.whatif_replicas import run_loads, update_effects, worker_time
+from simreduce.tune.whatif_steps import look_at_step
 
 Document = Mapping[str, Any]
 
@@ -46,16 +53,15 @@ def report_run(
         ranking = rank(question, workers or os.cpu_count() or 1, progress, seen=known.append)
     document = ranking_document(ranking)
     if ranking.untried:
-        missing = "Stopped before this was computed."
-        return document, replace(beside, missing=missing), False
+        return document, replace(beside, missing=_STOPPED), False
     best = ranking.recommended
     if best is None:
         return document, beside, True
     try:
-        beside, complete = _look_closer(question, best.strategy, beside, timeline=True)
+        beside, complete = _look_closer(question, best.strategy, beside)
         sizes, all_sizes = _over_sizes(question.setup, _curves(ranking, best))
     except KeyboardInterrupt:
-        return document, replace(beside, missing="Stopped before this was computed."), False
+        return document, replace(beside, missing=_STOPPED), False
     return document, replace(beside, sizes=sizes), complete and all_sizes
 
 
@@ -65,48 +71,57 @@ def report_step(
     """The training steps of a scenario, what stands beside them, and whether nothing is missing."""
     with Progress("simulated {} of {} steps") as progress:
         ranking = rank_steps(question, workers or os.cpu_count() or 1, progress)
-    step = ranking.recommended.step
+    best = ranking.recommended
     names = [gradient.name for gradient in question.workload.gradients]
-    timeline = timeline_of_events(step_trace_events(step, names))
     document = step_document(ranking)
-    beside = replace(beside, timeline=timeline)
+    events = list(step_trace_events(best.step, names))
+    beside = replace(beside, timeline=timeline_of_events(events))
     if ranking.untried:
-        missing = "Stopped before this was computed."
-        return document, replace(beside, missing=missing), False
-    method, _, text = step.method.rpartition(", ")
+        return document, replace(beside, missing=_STOPPED), False
     try:
-        beside = replace(beside, networks=_networks(question, method, text))
-        if question.step is None or question.step.mode or method not in ("", DDP):
-            missing = "Shown for all-reduces by themselves only."
-            return document, replace(beside, missing=missing), True
-        beside, complete = _look_closer(question, parse_strategy(text), beside, timeline=False)
+        with Progress("simulated {} of {} changes of the step") as progress:
+            look = look_at_step(question, best, progress)
     except KeyboardInterrupt:
-        return document, replace(beside, missing="Stopped before this was computed."), False
-    return document, beside, complete
+        return document, replace(beside, missing=_STOPPED), False
+    timeline = timeline_of_events(events, chain=path_words(look.path))
+    found = step_look_document(look, best.step.method, names)
+    return document, replace(beside, timeline=timeline, look=found), progress.complete
 
 
-def _networks(question: Scenario, method: str, text: str) -> dict[str, float] | None:
-    """The microseconds of the step by this method and strategy with one more lane on every link of
-    each class that joins machines; None if only a part of the machine is used.
+def report_replicas(
+    question: Replicas, beside: Beside, workers: int | None
+) -> tuple[Document, Beside, bool]:
+    """The updates of a scenario's replicas, what stands beside them, and whether nothing is
+    missing.
     """
-    if question.setup.part is not None or question.step is None:
-        return None
-    one = question
-    if not question.step.mode:
-        step = replace(question.step, methods=(method,) if method else question.step.methods)
-        one = replace(question, strategies=(parse_strategy(text),), step=step)
-    found = {}
-    with Progress("simulating the step with more lanes"):
-        for change in network_changes(question.setup.topology):
-            changed = rank_steps(replace(one, setup=change.apply(one.setup)))
-            found[change.resource] = changed.recommended.step.seconds * 1e6
-    return found
+    q, processes = question.question, workers or os.cpu_count() or 1
+    spread, choices, complete = repeat_replicas(question, processes, try_backups=True)
+    document = replicas_document(q, spread, choices, question, complete=complete)
+    run = sample(q.job, q.updates, q.skip)
+    if run is not None:
+        events = replicas_trace_events(run, q.job.names)
+        beside = replace(beside, timeline=timeline_of_events(events))
+    if not complete:
+        return document, replace(beside, missing=_STOPPED), False
+    seconds = spread.step(q.skip).mean
+    if run is None or not isfinite(seconds):
+        why = "One update has too many gradients to show." if run is None else "Training stops."
+        return document, replace(beside, missing=why), True
+    try:
+        with Progress("simulated {} of {} changes") as progress:
+            effects = update_effects(q, spread, processes, progress)
+    except KeyboardInterrupt:
+        return document, replace(beside, missing=_STOPPED), False
+    spent, links = worker_time(run, q.skip), run_loads(q.job, run)
+    look = replicas_look_document(seconds, spent, links, effects)
+    return document, replace(beside, look=look), progress.complete
 
 
-def _look_closer(
-    question: Scenario, strategy: Strategy, beside: Beside, *, timeline: bool
-) -> tuple[Beside, bool]:
-    """With the load of each link, the critical path and what would help; with a timeline."""
+_STOPPED = "Stopped before this was computed."
+
+
+def _look_closer(question: Scenario, strategy: Strategy, beside: Beside) -> tuple[Beside, bool]:
+    """With the load of each link, the critical path, what would help, and the timeline."""
     try:
         with Progress("simulating the plan"):
             case = ask(question, strategy).compile()
@@ -115,12 +130,11 @@ def _look_closer(
         return replace(beside, missing=f"Not simulated in detail: {error.problems[0]}"), True
     with Progress("simulated {} of {} changes") as progress:
         found = savings(recording, case.setup, progress)
-    beside = replace(beside, explanation=explanation_document(recording, found, case.about))
-    if timeline:
-        with Progress("drawing the timeline"):
-            events = trace_events(recording, case.setup.topology)
-            drawn = timeline_of_events(events, recording.result.path.op.tolist())
-        beside = replace(beside, timeline=drawn)
+    with Progress("drawing the timeline"):
+        events = trace_events(recording, case.setup.topology)
+        timeline = timeline_of_events(events, recording.result.path.op.tolist())
+    explanation = explanation_document(recording, found, case.about)
+    beside = replace(beside, explanation=explanation, timeline=timeline)
     return beside, progress.complete
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import click
@@ -20,34 +20,18 @@ from simreduce.cli.options import (
     write_output,
 )
 from simreduce.cli.progress import Progress
-from simreduce.cli.setups import read_disturbance, read_scenario, setup_options
+from simreduce.cli.replicas import read_replicas, repeat_replicas
+from simreduce.cli.setups import read_scenario, setup_options
 from simreduce.cli.strategies import algo_option, strategy_texts
 from simreduce.cli.terminal import painted, rows_shown, wide_option
-from simreduce.engine import CALM
 from simreduce.errors import InputError
 from simreduce.formats import Faults
 from simreduce.report.replicas import replicas_document, replicas_text
 from simreduce.report.steps import step_document, step_table
-from simreduce.scenario import Replicas, keys_of, load_replicas
+from simreduce.scenario import keys_of
 from simreduce.trace import replicas_trace_text, step_trace_text
-from simreduce.training.stragglers import (
-    BackupChoice,
-    Repetitions,
-    compare_backups,
-    repeat,
-    sample,
-)
+from simreduce.training.stragglers import sample
 from simreduce.tune.steps import NO_STEP, rank_steps
-
-_ONLY_STEP = {
-    "algo": "--algo",
-    "batch": "--batch",
-    "ngpus": "--ngpus",
-    "gpus": "--gpus",
-    "gpu_indices": "--gpu-indices",
-    "nccl": "--nccl",
-    "tolerance": "--tolerance",
-}
 
 
 @command(examples="simreduce step step-dgx1p-resnet50")
@@ -141,12 +125,12 @@ def _replicas(
     **given: Any,
 ) -> int:
     """Answer `[replicas]`. Exit status 1 if no repetition makes all its updates."""
-    replicas = _read_replicas(faults, scenario, **given)
+    replicas = read_replicas(faults, scenario, **given)
     q = replicas.question
     run = None if as_json and not trace else sample(q.job, q.updates, q.skip)
     if trace and run is None:
         raise InputError("--trace: one update has too many gradients to show")
-    spread, choices, complete = _repeat(replicas, processes, try_backups=try_backups)
+    spread, choices, complete = repeat_replicas(replicas, processes, try_backups=try_backups)
     document = replicas_document(q, spread, choices, replicas, complete=complete)
     if as_json:
         echo_json(document)
@@ -155,47 +139,3 @@ def _replicas(
     if trace and run:
         write_output(trace, replicas_trace_text(run, q.job.names, _about(document)))
     return int(spread.blocked == len(spread.updates)) if complete else 130
-
-
-def _read_replicas(
-    faults: Faults,
-    scenario: str,
-    *,
-    jitter: str | None,
-    seed: int | None,
-    slow: Iterable[str],
-    fault: Iterable[str],
-    **given: Any,
-) -> Replicas:
-    for key, option in _ONLY_STEP.items():
-        if given.pop(key) not in (None, ()):
-            faults.add(option, "a scenario with [replicas] does not use it")
-    disturb = (jitter, seed, [*slow], [*fault])
-    disturbance = Faults().attempt("", read_disturbance, None, *disturb)
-    replicas = faults.attempt("", load_replicas, scenario, disturbance or CALM, **given)
-    if disturbance is None:  # its faults, with what the machine lacks
-        machine = replicas.setup.topology if replicas and replicas.setup else None
-        faults.attempt("", read_disturbance, machine, *disturb)
-    if faults.problems or replicas is None:
-        raise InputError(faults.problems)
-    return replicas
-
-
-def _repeat(
-    replicas: Replicas, processes: int, *, try_backups: bool
-) -> tuple[Repetitions, tuple[BackupChoice, ...], bool]:
-    """All repetitions, the choices of backups if they are tried, and whether nothing is missing."""
-    q = replicas.question
-    with Progress("simulated {} of {} repetitions") as progress:
-        spread = repeat(q.job, q.updates, q.repetitions, processes, progress)
-        if len(spread.updates) < q.repetitions:
-            return spread, (), False
-        if not try_backups:
-            return spread, (), True
-        try:
-            choices = compare_backups(
-                q.job, q.updates, q.repetitions, None, q.skip, processes, progress
-            )
-        except KeyboardInterrupt:
-            return spread, (), False
-    return spread, choices, True

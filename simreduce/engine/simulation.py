@@ -115,7 +115,7 @@ def simulate_within(
         digested=plan,
         transfers=plan.transfers,
         floors=bounds.under(seconds, exact=not disturbance.tolerance),
-        links=_link_use(best, needed, seconds),
+        links=link_use(best, needed, seconds),
         lanes=lanes,
         devices=plan.devices,
         kind=plan.kind,
@@ -256,7 +256,10 @@ def _floors(
     )
 
 
-def _link_use(resources: Resources, needed: Floats, seconds: float) -> tuple[Use, ...]:
+def link_use(resources: Resources, needed: Floats, seconds: float) -> tuple[Use, ...]:
+    """How busy each link and memory is in so many seconds, if their bytes need `needed` seconds of
+    each; busiest first.
+    """
     in_cores = resources.in_cores
     uses = [
         Use(

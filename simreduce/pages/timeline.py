@@ -14,7 +14,10 @@ MOST_BARS = 30_000
 """Bars of a page; short ones that stand side by side become one until there are no more."""
 
 _PATH = "critical path"
-_PASSES = ("forward", "backward")
+_WORDS = ("forward", "backward", "wait", "read", "compute", "send", "update")
+"""First words of slices that say what kind they are."""
+_BY_WORD = ("compute", "workers", "updates")
+"""Processes whose slices have such words; those of others may be names of gradients."""
 _FEW = 24
 """Rows that are shown at once, whatever their groups."""
 
@@ -44,9 +47,14 @@ class Timeline:
 
 
 def timeline_of_events(
-    events: Iterable[Mapping[str, Any]], path: Iterable[int] = (), most: int = MOST_BARS
+    events: Iterable[Mapping[str, Any]],
+    path: Iterable[int] = (),
+    most: int = MOST_BARS,
+    chain: Iterable[tuple[float, float, str]] = (),
 ) -> Timeline:
-    """The timeline of a trace's slices. Those whose op is on `path` are marked."""
+    """The timeline of a trace's slices. Those whose op is on `path` are marked. A `chain` of (from,
+    to, words), in microseconds, is a critical path that has no ops.
+    """
     marked = frozenset(path)
     processes: dict[int, str] = {}
     threads: dict[int, tuple[int, str]] = {}
@@ -68,7 +76,7 @@ def timeline_of_events(
             rows.setdefault(tid, []).append(bar)
     ordered = [rows[tid] for tid in sorted(rows)]
     own = [_on_path(row) for row in ordered if not row[0].group.startswith(("links", "lanes"))]
-    ordered = [*filter(None, own), *ordered]
+    ordered = [*filter(None, [_chained(chain), *own]), *ordered]
     if len(ordered) <= _FEW:
         ordered = [[replace(bar, group="all") for bar in row] for row in ordered]
     whole = max((bar.end for row in ordered for bar in row), default=0.0)
@@ -84,10 +92,15 @@ def _on_path(row: Sequence[Bar]) -> list[Bar]:
     return [replace(bar, group=_PATH) for bar in row if bar.kind == _PATH]
 
 
+def _chained(chain: Iterable[tuple[float, float, str]]) -> list[Bar]:
+    """One row for all of a chain."""
+    return [Bar(_PATH, _PATH, begin, end, _PATH, words) for begin, end, words in chain]
+
+
 def _kind(event: Mapping[str, Any]) -> str:
     """`copy`, `add`, `forward`."""
     word = str(event["name"]).partition(" ")[0]
-    return word if word in _PASSES else str(event["cat"])
+    return word if word in _WORDS and event["cat"] in _BY_WORD else str(event["cat"])
 
 
 def _text(event: Mapping[str, Any]) -> str:

@@ -211,16 +211,21 @@ def explanation_document(
         },
         "links": [{"name": u.name, "share": u.share, "bytes": u.nbytes} for u in result.links],
         "lanes": [{"name": u.name, "share": u.share} for u in result.lanes],
-        "changes": [
-            {
-                "sort": s.change.sort,
-                "resource": s.change.resource,
-                "figure": s.change.figure,
-                "change": s.change.amount,
-                "time_us": s.seconds * 1e6,
-                "saving_us": s.saved * 1e6,
-                "saving_share": s.saved / whole if whole else 0.0,
-            }
-            for s in savings
-        ],
+        "changes": change_keys(savings, whole),
     }
+
+
+def change_keys(savings: Sequence[Saving], whole: float) -> list[dict[str, Any]]:
+    """What each change saves of `whole` seconds."""
+    return [
+        {
+            "sort": s.change.sort,
+            "resource": s.change.resource,
+            "figure": s.change.figure,
+            "change": s.change.amount,
+            "time_us": s.seconds * 1e6,
+            "saving_us": s.saved * 1e6,
+            "saving_share": s.saved / whole if whole else 0.0,
+        }
+        for s in savings
+    ]

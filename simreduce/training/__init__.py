@@ -9,14 +9,16 @@ from simreduce.training.profile import (
 )
 from simreduce.training.question import STEP, StepQuestion, parse_step
 from simreduce.training.reductions import Method, Reduction, method_for_mode, method_for_strategy
-from simreduce.training.simulation import simulate_step
+from simreduce.training.simulation import record_step, simulate_step
 from simreduce.training.step import (
     CONSISTENCIES,
     Bucket,
     Memory,
+    Moved,
     Span,
     StepJob,
     StepPrediction,
+    StepRecording,
     device_label,
     lane,
     lanes,
@@ -29,12 +31,14 @@ __all__ = [
     "Bucket",
     "Memory",
     "Method",
+    "Moved",
     "Profile",
     "Reduction",
     "Span",
     "StepJob",
     "StepPrediction",
     "StepQuestion",
+    "StepRecording",
     "device_label",
     "lane",
     "lanes",
@@ -44,5 +48,6 @@ __all__ = [
     "parse_step",
     "profile_from_rate",
     "profile_from_seconds",
+    "record_step",
     "simulate_step",
 ]

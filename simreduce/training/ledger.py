@@ -9,6 +9,7 @@ from typing import Any
 
 import simpy
 
+from simreduce.plan import Plan
 from simreduce.training.groups import DeviceGroup
 from simreduce.training.step import Bucket, Span
 
@@ -25,6 +26,7 @@ class Ledger:
     `updated[layer]`: the layer's variables are ready for the next step.
     `unreduced[layer]`: how many gradients of the layer are in flight.
     `fetched`: the variables that this step reads have arrived.
+    `moved`: every reduction and read, with its plan.
     """
 
     begin: float
@@ -36,6 +38,7 @@ class Ledger:
     transfers: list[simpy.Event] = field(default_factory=list)
     buckets: list[Bucket] = field(default_factory=list)
     reads: list[Bucket] = field(default_factory=list)
+    moved: list[tuple[Bucket, Plan]] = field(default_factory=list)
     fetched: Waits = field(default_factory=dict)
     spans: list[Span] = field(default_factory=list)
     end: float = 0.0
@@ -66,6 +69,7 @@ class Ledger:
         for other in earlier:
             self.buckets += other.buckets
             self.reads += other.reads
+            self.moved += other.moved
             self.spans += other.spans
 
     def gradients_of(

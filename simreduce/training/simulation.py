@@ -40,7 +40,7 @@ from simreduce.training.launcher import Launcher
 from simreduce.training.ledger import Ledger, Process, Waits
 from simreduce.training.passes import Passes
 from simreduce.training.reductions import Method
-from simreduce.training.step import STAGED, StepJob, StepPrediction
+from simreduce.training.step import STAGED, Moved, StepJob, StepPrediction, StepRecording
 from simreduce.training.summary import steady, summarize
 from simreduce.training.transfers import Lowering, Transfers
 
@@ -52,6 +52,11 @@ def simulate_step(job: StepJob, method: Method, setup: Setup) -> StepPrediction:
     if it can never end, InputError for faults of links that are not there, or so late that they are
     not among the steps that are simulated.
     """
+    return record_step(job, method, setup).step
+
+
+def record_step(job: StepJob, method: Method, setup: Setup) -> StepRecording:
+    """`simulate_step`, for those who look closer."""
     env = simpy.Environment()
     topology, disturbance = setup.topology, setup.disturbance
     disturbance.check(topology)
@@ -62,9 +67,11 @@ def simulate_step(job: StepJob, method: Method, setup: Setup) -> StepPrediction:
     )
     faulty = bool(disturbance.faults)
     env.run(until=env.process(run.steps()))
-    return summarize(
+    step = summarize(
         job, method, run.groups, run.done, run.launch, run.update, one=run.one, faulty=faulty
     )
+    moved = tuple(Moved(bucket, plan, run.lowering.of(plan)) for bucket, plan in run.done[-1].moved)
+    return StepRecording(step, moved, fabric.resources)
 
 
 class _StepSimulation:
@@ -78,7 +85,7 @@ class _StepSimulation:
         self.layer_of = [i for i, layer in enumerate(layers) for _ in layer.gradients]
         nbytes = [g.nbytes for layer in layers for g in layer.gradients]
         self.reads = merge_reads(method.reads, self.layer_of)
-        lowering = Lowering(
+        lowering = self.lowering = Lowering(
             fabric, method.plan, [r.plan for r in (*method.reductions, *self.reads)]
         )
         kernels = {lane for name in ranks for lane in fabric.compute_lanes(name)}

@@ -5,7 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
+from simreduce.engine.lowering.lowered import Lowered
+from simreduce.engine.lowering.resources import Resources
 from simreduce.errors import InputError, did_you_mean
+from simreduce.plan import Plan
 from simreduce.training.profile import Profile
 from simreduce.workload import Model
 
@@ -150,6 +153,26 @@ class StepPrediction:
     def later(self) -> tuple[float, ...]:
         """Seconds of each step of the later half."""
         return self.simulated[len(self.simulated) // 2 :]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Moved:
+    """A bucket with the plan that moved it, lowered."""
+
+    bucket: Bucket
+    plan: Plan
+    lowered: Lowered
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class StepRecording:
+    """A prediction and what it was computed from: all that moved, reads included, and what it
+    competed for.
+    """
+
+    step: StepPrediction
+    moved: tuple[Moved, ...]
+    resources: Resources
 
 
 def device_label(devices: Sequence[str], of: int) -> str:

@@ -77,7 +77,9 @@ class Transfers:
             yield self.env.all_of([before.updated[layer] for layer in layers])
         begin = self.env.now
         yield self.fabric.submit(read.plan, lowered=self._lowering.of(read.plan))
-        ledger.reads.append(self._bucket(read, ledger, begin, begin))
+        bucket = self._bucket(read, ledger, begin, begin)
+        ledger.reads.append(bucket)
+        ledger.moved.append((bucket, read.plan))
 
     def reduce(self, reduction: Reduction, ledger: Ledger, ready: float) -> Process:
         """Reduce gradients that all devices have since `ready`, once a stream is free."""
@@ -118,7 +120,9 @@ class Transfers:
         self.fabric.release(done, places)
 
     def _done(self, reduction: Reduction, ledger: Ledger, ready: float, start: float) -> None:
-        ledger.buckets.append(self._bucket(reduction, ledger, ready, start))
+        bucket = self._bucket(reduction, ledger, ready, start)
+        ledger.buckets.append(bucket)
+        ledger.moved.append((bucket, reduction.plan))
         ledger.count_reduced([self._layer_of[i] for i in reduction.gradients])
 
     def _bucket(self, what: Reduction, ledger: Ledger, ready: float, start: float) -> Bucket:

@@ -4,7 +4,7 @@ changed, or with several that help only together.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import reduce
 from types import MappingProxyType
@@ -13,8 +13,10 @@ import numpy as np
 
 from simreduce.engine import LinkConstants, Recording
 from simreduce.engine.lowering.cores import CPU
+from simreduce.engine.lowering.lowered import Lowered
+from simreduce.engine.lowering.resources import Resources
 from simreduce.engine.runtime import Call
-from simreduce.plan import Kind
+from simreduce.plan import Kind, Plan
 from simreduce.setup import Setup
 from simreduce.topology import DIRECTIONS, Link, Node, Topology
 
@@ -53,28 +55,41 @@ def savings(
     setup: Setup,
     progress: Callable[[int, int], None] = lambda _done, _all: None,
 ) -> tuple[Saving, ...]:
-    """Every change of `changes`, simulated, and those of one figure that help only together; what
-    saves most comes first. A change that costs time saves less than 0. Ctrl-C leaves out the
-    changes that are not simulated yet, if there is a saving.
+    """Every change of `changes` to what this plan meets, as `compare` gives them."""
+    met = find_met(recording.resources, [(recording.plan, recording.lowered)])
+
+    def simulate(change: Change) -> float:
+        return change.apply(setup).simulate(recording.plan).seconds
+
+    return compare(tuple(changes(met, setup)), recording.result.seconds, simulate, progress)
+
+
+def compare(
+    tried: Sequence[Change],
+    before: float,
+    simulate: Callable[[Change], float],
+    progress: Callable[[int, int], None] = lambda _done, _all: None,
+) -> tuple[Saving, ...]:
+    """Every change, for which `simulate` gives seconds instead of `before`, and those of one figure
+    that help only together; what saves most comes first. A change that costs time saves less than
+    0. Ctrl-C leaves out the changes that are not simulated yet, if there is a saving.
     """
-    before = recording.result.seconds
-    tried = list(changes(recording, setup))
     found: list[Saving] = []
 
-    def simulate(change: Change) -> Saving:
-        after = change.apply(setup).simulate(recording.plan).seconds
+    def save(change: Change) -> Saving:
+        after = simulate(change)
         return Saving(change, after, before - after)
 
     progress(0, len(tried))
     try:
         for done, change in enumerate(tried):
-            found.append(simulate(change))
+            found.append(save(change))
             if done + 1 < len(tried):
                 progress(done + 1, len(tried))
         weak = [s for s in found if abs(s.saved) <= TIED * before]
         for figure in dict.fromkeys(s.change.figure for s in weak):
             same = [s for s in weak if s.change.figure == figure]
-            found += _tied(same, simulate, TIED * before)
+            found += _tied(same, save, TIED * before)
         progress(len(tried), len(tried))
     except KeyboardInterrupt:
         if not found:
@@ -109,37 +124,52 @@ def _together(parts: Sequence[Change]) -> Change:
     return Change("together", resources, parts[0].figure, parts[0].amount, apply)
 
 
-def changes(recording: Recording, setup: Setup) -> Iterator[Change]:
-    """One for each figure that the plan meets: of the links it crosses, the memories, dispatch and
-    lanes it uses.
+@dataclass(frozen=True, slots=True)
+class Met:
+    """What plans meet: resources by number, kinds of op that cost something, and kinds of lane."""
+
+    resources: Resources
+    used: frozenset[int]
+    paid: tuple[str, ...]
+    lanes: tuple[str, ...]
+
+
+def find_met(resources: Resources, plans: Iterable[tuple[Plan, Lowered]]) -> Met:
+    """What these plans meet, each with its lowering."""
+    used, paid, lanes = set[int](), dict[str, None](), dict[str, None]()
+    for plan, lowered in plans:
+        used.update(np.unique(lowered.uses).tolist())
+        kinds = np.unique(plan.kind[lowered.overhead + lowered.work > 0]).tolist()
+        paid |= dict.fromkeys(Kind(k).name.lower() for k in kinds)
+        held = np.unique(lowered.lanes).tolist()
+        lanes |= dict.fromkeys(lane_kind(lowered.lane_names[lane]) for lane in held)
+    return Met(resources, frozenset(used), tuple(paid), tuple(lanes))
+
+
+def changes(met: Met, setup: Setup) -> Iterator[Change]:
+    """One for each figure that plans meet: of the links they cross, the memories, dispatch and
+    lanes they use.
     """
-    lowered, links = recording.lowered, setup.topology.links
-    used = np.unique(lowered.uses)
-    crossed = [links[i] for i in used.tolist() if i < len(links)]
+    links, used = setup.topology.links, met.used
+    crossed = [links[i] for i in sorted(used) if i < len(links)]
     for name in dict.fromkeys(link.link_class for link in crossed):
         mine = [link for link in crossed if link.link_class == name]
         sort = "nic" if any(_network(setup.topology, link) for link in mine) else "link"
         yield Change(sort, name, "bandwidth", "+10%", _links(name, bandwidth=MORE))
         yield Change(sort, name, "lanes", "one more on each", _more_lanes(name))
-        if any(recording.resources.latency[link.id] for link in mine):
+        if any(met.resources.latency[link.id] for link in mine):
             yield Change(sort, name, "latency", "-10%", _links(name, latency=LESS))
-    index = {i: name for name, i in recording.resources.memory.items()}
-    kinds = [setup.topology.nodes[index[i]].kind for i in used.tolist() if i in index]
+    index = {i: name for name, i in met.resources.memory.items()}
+    kinds = [setup.topology.nodes[index[i]].kind for i in sorted(used) if i in index]
     for kind in dict.fromkeys(kinds):
         yield Change("memory", f"{kind} memory", "bandwidth", "+10%", _memory(kind))
-    paid = [
-        Kind(k).name.lower()
-        for k in np.unique(recording.plan.kind[lowered.overhead + lowered.work > 0]).tolist()
-    ]
-    for name in [name for name in paid if setup.calibration.dispatch.get(name)]:
+    for name in [name for name in met.paid if setup.calibration.dispatch.get(name)]:
         yield Change("dispatch", name, "cost", "-10%", _dispatch(name))
-    held = np.unique(lowered.lanes).tolist()
-    kinds_of_lanes = dict.fromkeys(lane_kind(lowered.lane_names[lane]) for lane in held)
-    if set(used.tolist()) & set(recording.resources.cores.values()) or CPU in kinds_of_lanes:
+    if used & set(met.resources.cores.values()) or CPU in met.lanes:
         yield Change("cpu", "cores", "speed", "+10%", _cores)
-    if set(used.tolist()) & set(recording.resources.shared_memory.values()):
+    if used & set(met.resources.shared_memory.values()):
         yield Change("cpu", "memory", "bandwidth", "+10%", _shared_memory)
-    for name in [name for name in kinds_of_lanes if name != CPU]:
+    for name in [name for name in met.lanes if name != CPU]:
         yield Change("lane", name, "queue", "none", _no_queue(name))
 
 

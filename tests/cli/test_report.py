@@ -80,14 +80,44 @@ def test_bad_input_is_named(simreduce, scenario, write):
     assert "nowhere" in lost.err
 
 
-def test_replicas_have_no_report(simreduce):
-    """And the message says what has."""
-    done = simreduce("report", "step-p3x6-stragglers")
-    assert (done.status, "see simreduce step" in done.err) == (2, True)
+REPLICAS = """
+topology = "p3-16xlargex4"
+runtime = "tensorflow"
+[replicas]
+workers = ["n0.gpu0", "n1.gpu0", "n2.gpu0"]
+servers = 1
+size = "40 MB"
+compute = {distribution = "exponential", mean = "9 ms"}
+updates = 4
+repetitions = 3
+"""
+
+
+def test_replicas_have_a_page(simreduce, write, tmp_path):
+    """How many backups, what limits an update, what would help, timeline; and a page of what step
+    printed, which says what that lacks.
+    """
+    name = write("replicas.toml", REPLICAS)
+    done = simreduce("report", name, "--workers", "1", "-o", "out.html")
+
+    page = (tmp_path / "out.html").read_text("utf-8").replace("<wbr>", "")
+    assert (done.status, done.err) == (0, "")
+    for title in (
+        "How many backups", "What limits it", "What would help", "Machine and load", "Timeline",
+        "Calibration and its error", "Repeat it",
+    ):  # fmt: skip
+        assert f">{title}</h2>" in page
+    assert "the same update with one more lane on every tcp_25 link" in page
+    assert "simreduce step replicas.toml --backups --trace step.json</pre>" in page
+    told = simreduce("step", name, "--json").out
+    alone = simreduce("report", write("step.json", told), "-o", "-").out
+    mean = json.loads(told)["step_time_us"]["mean"]
+    assert f"One update takes {mean / 1e3:.2f} ms with 0 backups" in alone
+    assert "simreduce step --backups compares numbers of backups." in alone
 
 
 def test_a_step_says_what_more_lanes_save_of_the_step(simreduce, write, tmp_path):
-    """Beside PyTorch's DDP; load and critical path are those of the reductions by themselves."""
+    """Beside PyTorch's DDP; load, critical path and what would help are those of the step."""
     text = SCENARIO.replace("switch:4", "dgx1vx2").replace("bytes:64K", "alexnet")
     text = text.replace('"ring", "nccl"', '"nccl", "nccl+ddp"')
     name = write("step.toml", text + '[step]\nbatch = 8\nrate = "100 TFLOP/s"\n')
@@ -98,5 +128,7 @@ def test_a_step_says_what_more_lanes_save_of_the_step(simreduce, write, tmp_path
     assert "less time</span>" in page
     assert "with one more lane on every ib_edr link takes" in page
     assert "PyTorch&#39;s DDP" in page
-    assert "The same reductions by themselves" in page
+    assert "The critical path of a step of nccl" in page
+    assert "while a step of nccl" in page
+    assert "The same step, simulated again with one change" in page
     assert ">Timeline</h2>" in page

@@ -7,19 +7,24 @@ from typing import Any
 
 from simreduce.report.bench import bench_document
 from simreduce.report.explain import explanation_document
+from simreduce.report.looks import replicas_look_document, step_look_document
 from simreduce.report.ranking import ranking_document
+from simreduce.report.replicas import replicas_document
 from simreduce.report.steps import step_document
 from simreduce.report.tuned import tuned_document
-from simreduce.scenario import load_scenario
+from simreduce.scenario import load_replicas, load_scenario
 from simreduce.setup import Setup
 from simreduce.strategy import parse_strategy
 from simreduce.trace import trace_events
+from simreduce.training.stragglers import compare_backups, repeat, sample
 from simreduce.tune.bench import bench
 from simreduce.tune.rank import rank
 from simreduce.tune.search.hand_over import files_of
 from simreduce.tune.search.tune import tune
 from simreduce.tune.steps import rank_steps
 from simreduce.tune.whatif import savings
+from simreduce.tune.whatif_replicas import run_loads, update_effects, worker_time
+from simreduce.tune.whatif_steps import look_at_step
 
 SCENARIO = """
 title = "Two gradients"
@@ -38,6 +43,35 @@ rate = "10 TFLOP/s"
 """
 
 
+SHARDED = MODEL.replace("[step]", '[step]\nmethod = ["ddp", "fsdp"]').replace(
+    '"ring", "nccl+ddp"', '"nccl"'
+)
+SERVERS = """
+topology = "pcie-single-root-4"
+workload = "trivial"
+[step]
+batch = 4
+rate = "10 TFLOP/s"
+variable_update = "parameter_server"
+local_parameter_device = "cpu"
+"""
+HOROVOD = SERVERS.replace("parameter_server", "horovod").partition("local")[0]
+STEPS = {"step": MODEL, "sharded": SHARDED, "servers": SERVERS, "horovod": HOROVOD}
+REPLICAS = """
+topology = "p3-16xlargex4"
+runtime = "tensorflow"
+[replicas]
+workers = ["n0.gpu0", "n1.gpu0", "n2.gpu0", "n3.gpu0"]
+backups = 1
+servers = 1
+size = "10 MB"
+compute = {distribution = "exponential", least = "5 ms", mean = "9 ms"}
+updates = 6
+skip = 2
+repetitions = 4
+"""
+
+
 def _scenario(folder, text: str, machine: str = "switch:4") -> Any:
     path = folder / "question.toml"
     path.write_text(text.replace("{machine}", machine))
@@ -48,8 +82,28 @@ def run_document(folder, machine: str = "switch:4") -> dict[str, Any]:
     return ranking_document(rank(_scenario(folder, SCENARIO, machine)))
 
 
-def step_of(folder) -> dict[str, Any]:
-    return step_document(rank_steps(_scenario(folder, MODEL)))
+def step_of(folder, text: str = MODEL) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The steps of a scenario, and a closer look at the best."""
+    scenario = _scenario(folder, text)
+    ranking = rank_steps(scenario)
+    best, names = ranking.recommended, [g.name for g in scenario.workload.gradients]
+    look = step_look_document(look_at_step(scenario, best), best.step.method, names)
+    return step_document(ranking), look
+
+
+def replicas_of(folder) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Updates of replicas, and a closer look at them."""
+    path = folder / "replicas.toml"
+    path.write_text(REPLICAS)
+    scenario = load_replicas(str(path))
+    q = scenario.question
+    spread = repeat(q.job, q.updates, q.repetitions)
+    choices = compare_backups(q.job, q.updates, q.repetitions, None, q.skip)
+    run = sample(q.job, q.updates, q.skip)
+    effects = update_effects(q, spread)
+    spent, links = worker_time(run, q.skip), run_loads(q.job, run)
+    look = replicas_look_document(spread.step(q.skip).mean, spent, links, effects)
+    return replicas_document(q, spread, choices, scenario), look
 
 
 def tune_document(folder) -> dict[str, Any]:
@@ -152,11 +206,19 @@ SWEEP: dict[str, Any] = {
 }  # fmt: skip
 
 
-def every(folder, recording, setup) -> dict[str, Any]:
-    """A document of each kind, by its name."""
+NAMES = (
+    "run", "bench", "explain", "tune", "validate", "capacity", "sweep", "replicas", *STEPS
+)  # fmt: skip
+"""Of the documents of `every`."""
+
+
+def every(folder, recording, setup) -> tuple[dict[str, Any], dict[str, Any]]:
+    """A document of each kind by its name, and closer looks at some of them."""
+    looked = {name: step_of(folder, text) for name, text in STEPS.items()}
+    looked["replicas"] = replicas_of(folder)
     made = {
+        **{name: document for name, (document, _) in looked.items()},
         "run": run_document(folder),
-        "step": step_of(folder),
         "bench": bench_of(),
         "explain": explain_document(recording, setup),
         "tune": tune_document(folder),
@@ -164,4 +226,5 @@ def every(folder, recording, setup) -> dict[str, Any]:
         "capacity": CAPACITY,
         "sweep": SWEEP,
     }
-    return json.loads(json.dumps(made))
+    looks = {name: look for name, (_, look) in looked.items()}
+    return json.loads(json.dumps(made)), json.loads(json.dumps(looks))

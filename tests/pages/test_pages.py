@@ -48,15 +48,14 @@ class _Reader(HTMLParser):
 
 @pytest.fixture(scope="module")
 def found(tmp_path_factory):
-    """A document of each kind, and a recording."""
+    """A document of each kind, closer looks at some, and a recording."""
     folder = tmp_path_factory.mktemp("pages")
     recording, setup = documents.record()
-    made = documents.every(folder, recording, setup)
-    return made, recording, setup
+    return *documents.every(folder, recording, setup), recording, setup
 
 
-def _beside(found) -> Beside:
-    made, recording, setup = found
+def _beside(found, kind: str = "") -> Beside:
+    made, looks, recording, setup = found
     path = recording.result.path.op.tolist()
     return Beside(
         machine=setup.topology,
@@ -68,6 +67,7 @@ def _beside(found) -> Beside:
         files={"x.toml": "title = 1\n"},
         versions={"numpy": "2"},
         factor=1.2,
+        look=looks.get(kind),
     )
 
 
@@ -84,13 +84,14 @@ def _hostile(value):
 
 def test_every_kind_has_a_document_here(found):
     """So that the other tests look at all of them."""
-    assert set(KINDS) == set(found[0])
+    assert set(KINDS) == {document["command"] for document in found[0].values()}
+    assert set(documents.NAMES) == set(found[0])
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", documents.NAMES)
 def test_a_page_names_no_other_place_and_admits_its_own_scripts_alone(found, kind):
     """No address, no handler, no style attribute; the policy has the digests of what is there."""
-    page = page_html(make_page(found[0][kind], _beside(found)))
+    page = page_html(make_page(found[0][kind], _beside(found, kind)))
     read = _Reader(page)
 
     links = [value for _, name, value in read.attributes if name in ("src", "href", "xlink:href")]
@@ -109,13 +110,15 @@ def test_a_page_names_no_other_place_and_admits_its_own_scripts_alone(found, kin
     assert "'unsafe" not in policy
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", documents.NAMES)
 def test_texts_are_texts_whatever_they_say(found, kind):
     """A hostile text adds no element, attribute or script, and arrives as it is."""
-    plain = _Reader(page_html(make_page(found[0][kind], _beside(found))))
-    beside = _beside(found)
+    plain = _Reader(page_html(make_page(found[0][kind], _beside(found, kind))))
+    beside = _beside(found, kind)
     machine = dataclasses.replace(beside.machine, title=HOSTILE)
-    hostile = dataclasses.replace(beside, machine=machine, files={HOSTILE: HOSTILE})
+    hostile = dataclasses.replace(
+        beside, machine=machine, files={HOSTILE: HOSTILE}, look=_hostile(beside.look)
+    )
     page = page_html(make_page(_hostile(found[0][kind]), hostile))
     read = _Reader(page)
 
@@ -174,7 +177,7 @@ def test_the_gap_to_the_default_is_that_of_the_ranking(found):
     assert "smaller than that error" in make_page(unsure, Beside()).sure
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", documents.NAMES)
 @given(data=st.data())
 @settings(max_examples=25)
 def test_a_broken_document_is_bad_input(found, kind, data):

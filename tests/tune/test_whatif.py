@@ -18,7 +18,7 @@ from simreduce.report.explain import explanation_text
 from simreduce.setup import Setup
 from simreduce.testing.small import cable, copy_plan, machine, node, pair, plan_of
 from simreduce.topology import load_topology
-from simreduce.tune.whatif import changes, lane_kind, savings
+from simreduce.tune.whatif import changes, find_met, lane_kind, savings
 
 COSTS = Calibration("costs", dispatch={"copy": 0.5, "add": 0.25})
 
@@ -151,7 +151,10 @@ def test_only_what_the_plan_meets_is_changed():
     recording = record(plan, topology)
     known = {
         (c.sort, c.resource, c.figure)
-        for c in changes(recording, Setup(topology, TENSORFLOW, sr.load_calibration("nominal")))
+        for c in changes(
+            find_met(recording.resources, [(recording.plan, recording.lowered)]),
+            Setup(topology, TENSORFLOW, sr.load_calibration("nominal")),
+        )
     }
 
     assert ("nic", "ib_edr", "bandwidth") in known

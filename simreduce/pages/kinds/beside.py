@@ -19,8 +19,8 @@ class Beside:
     `explanation` is of `simreduce explain --json`, for the recommended strategy; `sizes` of `bench
     --json`. `commands` are what to type to repeat it, with a word on each; `files` the content of
     the user's files by name; `versions` those of the programs that computed it. `factor` says that
-    80 % of predictions of NCCL are within it, for a document that does not say so. `networks` has
-    the microseconds of a step with one more lane on every link of a class that joins machines.
+    80 % of predictions of NCCL are within it, for a document that does not say so. `look` is a
+    closer look at a step or an update: the load of each link, the critical path, what would help.
     """
 
     machine: Topology | None = None
@@ -32,5 +32,5 @@ class Beside:
     files: Mapping[str, str] = field(default_factory=dict)
     versions: Mapping[str, str] = field(default_factory=dict)
     factor: float | None = None
-    networks: Mapping[str, float] | None = None
+    look: Mapping[str, Any] | None = None
     missing: str = ""

@@ -9,16 +9,18 @@ from typing import Any
 from simreduce import units
 from simreduce.pages.kinds.beside import Beside
 from simreduce.pages.kinds.defaults import by_nccl, sure_fact, sure_words
-from simreduce.pages.kinds.sections import (
-    calibration_section,
+from simreduce.pages.kinds.limits import (
     change_words,
     help_section,
     limit_fact,
-    machine_section,
     nic_fact,
     path_section,
-    repeat_section,
     spent,
+)
+from simreduce.pages.kinds.sections import (
+    calibration_section,
+    machine_section,
+    repeat_section,
     timeline_section,
     us,
 )

@@ -19,13 +19,10 @@ from simreduce.pages.kinds.defaults import (
     today_fact,
     told_apart,
 )
+from simreduce.pages.kinds.limits import help_section, limit_fact, nic_fact, path_section
 from simreduce.pages.kinds.sections import (
     calibration_section,
-    help_section,
-    limit_fact,
     machine_section,
-    nic_fact,
-    path_section,
     repeat_section,
     sizes_section,
     timeline_section,

@@ -23,19 +23,22 @@ def us(microseconds: float) -> str:
 
 
 def machine_section(beside: Beside) -> Iterable[Section]:
-    """The machine, under load if loads are known."""
-    machine, found = beside.machine, beside.explanation
+    """The machine, under load if loads are known: of a step or an update as a whole, or else of the
+    plan that is explained.
+    """
+    machine, found = beside.machine, beside.look or beside.explanation
     if machine is None:
         return
     about = f"{machine.name}: {machine.title or machine.name}, content {machine.digest}."
-    if found is None:
+    if found is None or not found["links"]:
+        more = (Paragraph(found["missing"]),) if found and found.get("missing") else ()
         drawing = machine_picture(machine)
-        yield Section("machine", "Machine", (Picture(drawing, about),))
+        yield Section("machine", "Machine", (Picture(drawing, about), *more))
         return
     loads = {each["name"]: each["share"] for each in found["links"]}
     busy = [each for each in found["links"] if each["share"] > 0]
     most = f" The busiest is {busy[0]['name']}: {busy[0]['share']:.0%} of the time." if busy else ""
-    words = f"{about} How busy each link and memory is while {found['strategy']} runs.{most}"
+    words = f"{about} How busy each link and memory is while {_who(found)}.{most}"
     rows = tuple(
         (each["name"], f"{each['share']:.1%}", units.format_size(round(each["bytes"])))
         for each in busy
@@ -49,173 +52,19 @@ def machine_section(beside: Beside) -> Iterable[Section]:
     )
 
 
+def _who(found: Document) -> str:
+    """What keeps links busy."""
+    if "spent" in found:
+        return "updates are made"
+    what = "a step of " if "path" in found else ""
+    return f"{what}{found['strategy']} runs"
+
+
 def timeline_section(beside: Beside, words: str) -> Iterable[Section]:
     """The timeline, if there is one."""
     if beside.timeline is None or not beside.timeline.bars:
         return
     yield Section("timeline", "Timeline", (draw_timeline(beside.timeline, words),))
-
-
-_OPS = {"copy": "copies", "add": "additions", "concat": "concatenations"}
-_CAUSES = {
-    "bandwidth": "bandwidth of {}",
-    "bandwidth share": "sharing {} with other transfers",
-    "latency": "latency of {}",
-    "dispatch": "starting {}",
-    "release": "waiting for the gradients",
-    "lane wait": "waiting for {}",
-}
-
-
-def spent(found: Document) -> list[tuple[str, float]]:
-    """What the critical path is spent on, by class of link: words and microseconds, most first.
-
-    Waits for a lane count as what its holder did then.
-    """
-    sums: dict[str, float] = {}
-    for part in found["critical_path"]["causes"]:
-        cause, where = part["cause"], part["where"]
-        if part["meanwhile"]:
-            cause, where = part["meanwhile"], part["at"]
-        words = _CAUSES.get(cause, "{}").format(_class_words(where, cause))
-        sums[words] = sums.get(words, 0.0) + part["time_us"]
-    return sorted(sums.items(), key=lambda item: (-item[1], item[0]))
-
-
-def _class_words(where: str, cause: str) -> str:
-    name = where.rsplit(" ", 1)[-1]
-    if not name:
-        return "the wires"
-    if cause in ("dispatch", "release"):
-        return _OPS.get(name, name)
-    return "memory" if name == "memory" else f"{name} links"
-
-
-def path_section(beside: Beside) -> Iterable[Section]:
-    """What bounds the time."""
-    found = beside.explanation
-    if found is None:
-        return
-    parts = spent(found)
-    whole = found["time_us"]
-    columns = tables.columns("spent on|time|of the time", units="|(us)|", left="spent on")
-    rows = tuple((words, f"{time:.2f}", f"{time / whole:.1%}") for words, time in parts)
-    shown = [*parts[:5], *([("other", sum(t for _, t in parts[5:]))] if len(parts) > 5 else [])]
-    ops = units.plural(found["critical_path"]["ops"], "operation")
-    chart = Chart(
-        "stack",
-        f"The critical path of {found['strategy']}: a chain of {ops}, each of which begins when "
-        f"the one before lets it. Its {us(whole)} are spent on:",
-        {"unit": "us", "parts": [{"name": n, "value": t} for n, t in shown if t > 0]},
-        Table(columns, rows),
-        130,
-    )
-    floors = [
-        ("the longest chain of operations, each alone", found["floors"]["critical_path_us"]),
-        ("the most loaded link or memory at its full rate", found["floors"]["resource_us"]),
-        ("the most loaded lane", found["floors"]["lane_us"]),
-        ("the narrowest cut of the machine, for any algorithm", found["floors"]["cut_us"]),
-    ]
-    table = Table(
-        tables.columns("lower bound|time|of the time", units="|(us)|", left="lower bound"),
-        tuple((words, f"{time:.2f}", f"{time / whole:.1%}") for words, time in floors if time > 0),
-    )
-    yield Section(
-        "path", "What limits it", (chart, Rows("No run of this plan takes less than", table))
-    )
-
-
-_SORTS = {
-    "link": "{} links",
-    "nic": "{} network links",
-    "memory": "{}",
-    "dispatch": "a {}",
-    "cpu": "{} of CPU devices",
-    "lane": "{}",
-    "together": "{}",
-}
-_CHANGES = {
-    ("lanes", "one more on each"): "one more lane on each of the {}",
-    ("bandwidth", "+10%"): "10% more bandwidth of {}",
-    ("latency", "-10%"): "10% less latency of {}",
-    ("cost", "-10%"): "10% less to start {}",
-    ("speed", "+10%"): "10% faster {}",
-    ("queue", "none"): "no queue of {}",
-}
-
-
-def change_words(change: Document) -> str:
-    """`one more lane on each of the ib_ndr network links`."""
-    name = _SORTS.get(change["sort"], "{}").format(change["resource"])
-    words = _CHANGES.get((change["figure"], change["change"]))
-    return words.format(name) if words else f"{name}: {change['figure']} {change['change']}"
-
-
-def help_section(beside: Beside) -> Iterable[Section]:
-    """What a little more of each resource saves."""
-    found = beside.explanation
-    if found is None or not found["changes"]:
-        return
-    changes = found["changes"]
-    columns = tables.columns("change|time|saves|of the time", units="|(us)|(us)|", left="change")
-    rows = tuple(
-        (
-            change_words(c),
-            f"{c['time_us']:.2f}",
-            f"{c['saving_us']:.2f}",
-            f"{c['saving_share']:.2%}",
-        )
-        for c in changes
-    )
-    caption = "The same plan, simulated again with one change"
-    useful = [c for c in changes if c["saving_share"] > 5e-5][:10]
-    if not useful:
-        none = "None of these changes, by itself, makes this plan faster."
-        yield Section(
-            "help", "What would help", (Paragraph(none), Rows(caption, Table(columns, rows)))
-        )
-        return
-    data = {
-        "unit": "share",
-        "names": [change_words(c) for c in useful],
-        "values": [c["saving_share"] for c in useful],
-        "marks": [1 if i == 0 else 0 for i, _ in enumerate(useful)],
-    }
-    words = f"{caption}: the part of the time that it saves. The table has those that save nothing."
-    height = 30 * len(useful) + 50
-    yield Section(
-        "help", "What would help", (Chart("bars", words, data, Table(columns, rows), height),)
-    )
-
-
-def nic_fact(beside: Beside) -> tuple[str, str]:
-    """What twice the network links would save, in a few words and a sentence."""
-    found = beside.explanation
-    if found is None:
-        return "not known here", beside.missing or "This file has no simulated changes."
-    nics = [c for c in found["changes"] if c["sort"] == "nic" and c["figure"] == "lanes"]
-    if not nics:
-        return "nothing", "This reduction crosses no link of a network."
-    best = max(nics, key=lambda c: c["saving_share"])
-    what = f"the same plan with one more lane on every {best['resource']} link"
-    if best["saving_share"] < 5e-4:
-        return "nothing", f"Simulated: {what} is no faster."
-    return f"{best['saving_share']:.1%} less time", (
-        f"Simulated: {what} takes {us(best['time_us'])} instead of {us(found['time_us'])}."
-    )
-
-
-def limit_fact(beside: Beside) -> tuple[str, str]:
-    """What takes most of the time."""
-    found = beside.explanation
-    parts = spent(found) if found else []
-    if found is None or not parts:
-        return "not known here", beside.missing or "This file has no critical path."
-    words, time = parts[0]
-    more = f"{time / found['time_us']:.0%} of the critical path"
-    if len(parts) > 1:
-        more += f"; then {parts[1][0]}, {parts[1][1] / found['time_us']:.0%}"
-    return words, f"{more}."
 
 
 def sizes_section(

@@ -18,17 +18,17 @@ from simreduce.pages.kinds.defaults import (
     today_fact,
     told_apart,
 )
+from simreduce.pages.kinds.limits import help_section, limit_fact, nic_fact, path_section
+from simreduce.pages.kinds.replicas import replicas_page
 from simreduce.pages.kinds.sections import (
     calibration_section,
-    help_section,
-    limit_fact,
     machine_section,
-    path_section,
     repeat_section,
     sizes_section,
     timeline_section,
     us,
 )
+from simreduce.pages.kinds.step_path import exposed_words, most_exposed, step_path_section
 from simreduce.pages.values import Block, Chart, Fact, Page, Paragraph, Rows, Section
 from simreduce.tables import Table
 
@@ -36,11 +36,11 @@ Document = Mapping[str, Any]
 
 
 def step_page(document: Document, beside: Beside) -> Page:
-    """The page of `simreduce step --json`. ValueError for the document of a scenario with
-    `[replicas]`.
-    """
-    if "candidates" not in document:
-        raise ValueError("it is of a scenario with [replicas], for which there is no report yet")
+    """The page of `simreduce step --json`, of a `[step]` or of `[replicas]`."""
+    if "replicas_to_aggregate" in document:
+        return replicas_page(document, beside)
+    if not isinstance(document["strategy"], str):
+        raise TypeError("its strategy is no text")
     rows = document["candidates"]
     today = defaults(rows, "step_time_us")
     known = factors(document, document["strategy"]).single
@@ -53,15 +53,15 @@ def step_page(document: Document, beside: Beside) -> Page:
     if today and today[0].strategy != name:
         ratio = factors(document, name, today[0].strategy).ratio
         apart = told_apart(document["step_time_us"] - fixed, today[0].time_us - fixed, ratio)
-    reductions = "The same reductions by themselves, with every gradient there from the start."
-    reductions = reductions if beside.explanation else ""
+    alone = "The same reductions by themselves, with every gradient there from the start."
+    alone = alone if beside.explanation and not beside.look else ""
     sections = [
         _methods(document, today),
-        *_buckets(document),
+        *_alone(machine_section(beside), alone),
+        *(step_path_section(beside) if beside.look else _alone(path_section(beside), alone)),
+        *_alone(help_section(beside), alone),
         *timeline_section(beside, "What computes and what moves during one step."),
-        *_alone(machine_section(beside), reductions),
-        *_alone(path_section(beside), reductions),
-        *_alone(help_section(beside), reductions),
+        *_buckets(document),
         *sizes_section(beside, today=today[0].strategy.partition("+")[0] if today else ""),
         *calibration_section(beside, document),
         *repeat_section(beside, document, [("compute", document["compute_source"])]),
@@ -112,29 +112,35 @@ def _facts(
     )  # fmt: skip
     yield today_fact(name, document["step_time_us"], today)
     yield Fact("How sure is that?", *sure_fact(known, apart))
-    exposed = document["exposed_us"] / document["step_time_us"]
-    words, more = limit_fact(beside)
-    if exposed < 0.5:
-        compute = document["compute_us"] / document["step_time_us"]
-        alone = f" The reductions by themselves: {words}." if beside.explanation else ""
-        hidden = f"{exposed:.1%} is communication that it does not hide."
-        words, more = "compute", f"{compute:.0%} of the step; {hidden}{alone}"
-    yield Fact("What limits it?", words, more)
-    yield Fact("What would a second NIC buy?", *_nic(document, beside))
+    yield Fact("What limits it?", *_limit(document, beside))
+    nic = nic_fact(beside) if beside.look else ("not known here", beside.missing or _ASK)
+    yield Fact("What would a second NIC buy?", *nic)
 
 
-def _nic(document: Document, beside: Beside) -> tuple[str, str]:
-    """What one more lane on every link of the network saves of a step."""
-    if beside.networks is None:
-        return "not known here", "A report on the scenario itself simulates it."
-    if not beside.networks:
-        return "nothing", "There is no network between machines here."
-    name, after = min(beside.networks.items(), key=lambda item: item[1])
-    before = document["step_time_us"]
-    what = f"the step with one more lane on every {name} link"
-    if before - after < 5e-4 * before:
-        return "nothing", f"Simulated: {what} is no faster."
-    return f"{1 - after / before:.1%} less time", f"Simulated: {what} takes {us(after)}."
+_ASK = "A report on the scenario itself simulates the step with it."
+
+
+def _limit(document: Document, beside: Beside) -> tuple[str, str]:
+    """What takes most of the step."""
+    look, whole = beside.look, document["step_time_us"]
+    compute, exposed = (document[key] / whole for key in ("compute_us", "exposed_us"))
+    if look is not None:
+        if exposed < 0.5:
+            return "compute", f"{compute:.0%} of the step. {exposed_words(look)}"
+        words, time = most_exposed(look)
+        return words, f"{time / look['time_us']:.0%} of the step's critical path."
+    if exposed >= 0.5:
+        alone = (
+            f" By themselves they wait for {limit_fact(beside)[0]}." if beside.explanation else ""
+        )
+        return (
+            "reductions",
+            f"{exposed:.0%} of the step is communication that it does not hide.{alone}",
+        )
+    hidden = f"{exposed:.1%} is communication that it does not hide."
+    words, _ = limit_fact(beside)
+    alone = f" The reductions by themselves: {words}." if beside.explanation else ""
+    return "compute", f"{compute:.0%} of the step; {hidden}{alone}"
 
 
 def _methods(document: Document, today: list[Default]) -> Section:

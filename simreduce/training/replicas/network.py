@@ -277,19 +277,15 @@ class _OpenDelays:
 class _OpenLinkNetwork:
     def __init__(self, env: simpy.Environment, flows: LinkNetwork) -> None:
         self._env, self.messages = env, flows.messages
-        transfers, lanes = _lower_once(flows)
+        ways = lower_ways(flows)
         at = flows.setup
-        fabric = Fabric(env, at.topology, at.calibration, at.runtime, at.disturbance, lanes)
+        fabric = Fabric(env, at.topology, at.calibration, at.runtime, at.disturbance, ways.lanes)
 
-        def transfer_to(
-            sources: Sequence[str], target: str, sizes: Sequence[int]
-        ) -> _RepeatedTransfer | None:
-            moved = transfers.of(sources, target, sizes)
-            return _RepeatedTransfer(partial(fabric.standing, *moved)) if moved else None
+        def repeated(way: Way | None) -> _RepeatedTransfer | None:
+            return _RepeatedTransfer(partial(fabric.standing, *way)) if way else None
 
-        kept = list(zip(flows.servers, flows.nbytes, strict=True))
-        self._pull = [transfer_to(flows.servers, w, flows.nbytes) for w in flows.workers]
-        self._push = [[transfer_to([w], s, [size]) for s, size in kept] for w in flows.workers]
+        self._pull = [*map(repeated, ways.pull)]
+        self._push = [[*map(repeated, pushed)] for pushed in ways.push]
 
     def pull(self, worker: int) -> simpy.Event:
         return self._start(self._pull[worker])
@@ -316,8 +312,30 @@ def _lower_transfers(flows: LinkNetwork) -> tuple[_TransferPlans, dict[str, int]
     return _TransferPlans(one), lanes
 
 
-_lower_once = lru_cache(maxsize=8)(_lower_transfers)
-"""All repetitions share them."""
+Way = tuple[Plan, Lowered]
+"""A transfer, lowered."""
+
+
+class Ways(NamedTuple):
+    """What moves: `pull[w]` brings all variables to worker w, `push[w][v]` its gradient of variable
+    v to the server; None where nothing leaves a device. `lanes` are numbers by name.
+    """
+
+    pull: tuple[Way | None, ...]
+    push: tuple[tuple[Way | None, ...], ...]
+    lanes: dict[str, int]
+
+
+@lru_cache(maxsize=8)  # all repetitions share them
+def lower_ways(flows: LinkNetwork) -> Ways:
+    """The transfers of a network, each lowered once."""
+    transfers, lanes = _lower_transfers(flows)
+    kept = list(zip(flows.servers, flows.nbytes, strict=True))
+    return Ways(
+        tuple(transfers.of(flows.servers, w, flows.nbytes) for w in flows.workers),
+        tuple(tuple(transfers.of([w], s, [n]) for s, n in kept) for w in flows.workers),
+        lanes,
+    )
 
 
 class _RepeatedTransfer:

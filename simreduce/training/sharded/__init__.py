@@ -6,6 +6,7 @@ from simreduce.training.sharded.schedule import Do, Instruction, most_gathered, 
 from simreduce.training.sharded.settings import METHODS, Sharding
 from simreduce.training.sharded.simulation import (
     ShardedStep,
+    record_sharded_step,
     running_sharded,
     simulate_sharded_step,
 )
@@ -27,6 +28,7 @@ __all__ = [
     "largest_unit",
     "most_gathered",
     "read_sharding",
+    "record_sharded_step",
     "running_sharded",
     "schedule",
     "segments",

@@ -42,7 +42,14 @@ from simreduce.training.sharded.costs import Cost, digest_of, measure_costs
 from simreduce.training.sharded.exposure import exposed_by
 from simreduce.training.sharded.memory import gathered_sizes, gradient_sizes, measure_memory
 from simreduce.training.sharded.schedule import Do, Instruction
-from simreduce.training.step import Bucket, Span, StepJob, StepPrediction
+from simreduce.training.step import (
+    Bucket,
+    Moved,
+    Span,
+    StepJob,
+    StepPrediction,
+    StepRecording,
+)
 from simreduce.training.summary import time_in_flight
 
 Move = Callable[[Key], simpy.Event]
@@ -60,6 +67,30 @@ class ShardedStep:
     wrong: int
     digest: str
     bottleneck: str = ""
+
+
+def record_sharded_step(step: StepPrediction, method: ShardedMethod, setup: Setup) -> StepRecording:
+    """A step that was simulated, for those who look closer, with its plans. These are not folded,
+    so they are large where there are many ranks.
+    """
+    plans = {key: method.plan(key, keep=True) for key in method.distinct}
+    fabric = Fabric(
+        simpy.Environment(),
+        setup.topology,
+        setup.constants_of(next(iter(plans.values()))),
+        setup.runtime,
+        setup.disturbance,
+    )
+    moved = {
+        (key.collective, _nbytes(key)): (plan, fabric.lower(plan, i))
+        for i, (key, plan) in enumerate(plans.items())
+    }
+    found = (Moved(b, *moved[b.collective, b.nbytes]) for b in step.buckets)
+    return StepRecording(step, tuple(found), fabric.resources)
+
+
+def _nbytes(key: Key) -> int:
+    return key.elements * dtypes.SIZES[key.dtype]
 
 
 def running_sharded(setup: Setup, name: str) -> Setup:
@@ -233,7 +264,7 @@ class _Run:
             Bucket(
                 self.method.units[unit].gradients,
                 tuple(range(self.method.layout.n)),
-                key.elements * dtypes.SIZES[key.dtype],
+                _nbytes(key),
                 ready,
                 start,
                 self.env.now,
