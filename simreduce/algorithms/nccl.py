@@ -1,9 +1,8 @@
 """NCCL's collectives, as channel programs.
 
-A collective starts when all participants have arrived. NCCL chooses an algorithm, a protocol and a
-number of channels for every tensor; a strategy may say them (`nccl:tree+ll128+channels=16`).
-Collectives of one communicator run one after another, in the order of the tensors. `#k` is accepted
-and ignored, as upstream does.
+A collective starts when all participants have arrived, and the one before it is done. NCCL chooses
+an algorithm, a protocol and a number of channels for every tensor; a strategy may say them
+(`nccl:tree+ll128+channels=16`). `#k` is accepted and ignored, as upstream does.
 """
 
 from __future__ import annotations
@@ -15,6 +14,7 @@ from simreduce import dtypes
 from simreduce.algorithms import nccl_chain, nccl_nvls, nccl_p2p, nccl_ring, nccl_tree
 from simreduce.algorithms.alike import plan_chain
 from simreduce.algorithms.nccl_choice import decided
+from simreduce.algorithms.nccl_part import fill
 from simreduce.algorithms.nccl_stream import machine_of
 from simreduce.algorithms.planner import Options, Planner, Results, Tensors
 from simreduce.algorithms.rings import rings, ways
@@ -42,7 +42,7 @@ def planner(collective: str, algorithm: str = "") -> Planner:
         root = [options.root] if collective in ("broadcast", "reduce") else []
 
         def plan_next(tensor: Sequence[Value], before: Sequence[Value]) -> Sequence[Value]:
-            return run(b, layout, collective, tensor, before, wanted, *root)
+            return fill(run(b, layout, collective, tensor, before, wanted, *root), tensor, wanted)
 
         return plan_chain(b, tensors, plan_next)
 

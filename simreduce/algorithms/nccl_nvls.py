@@ -4,9 +4,8 @@ In a machine of g GPUs each is the head of an equal part. The switch sums what a
 gives the sum to the head, which sends it back to be multicast to all. A port carries the tensor
 once and a part of it besides, each way: t = a + S (1 + 1/g)/B, so the bus bandwidth is
 2B (g-1)/(g+1). Before the sums go back, the heads of all machines reduce them over the double
-binary tree of machines, each over its own NIC.
-
-Chunks follow one another: 16 KiB to 128 KiB on every channel for every head.
+binary tree of machines, each over its own NIC. Chunks of 16 KiB to 128 KiB on every channel for
+every head follow one another.
 """
 
 from __future__ import annotations
@@ -56,22 +55,23 @@ def all_reduce(
 ) -> Values:
     """The sum on every rank."""
     heads, sums, made = len(found[0][1]), [], []
+    mine = slice(how.way, how.way + 1) if how.way >= 0 else slice(heads)
     stages = [merged_channel(stage, how.channels) for stage in range(4)]
     count = _chunks(given, len(found), heads * how.channels)
     for switch, places in found:
-        own = given[np.array(places)].cut(count)  # by head and piece
+        own = given[np.array(places[mine])].cut(count)  # by head and piece
         there = np.full(own.shape, switch)
         rose = b.copies(own, there, stream=b.streams(own.device, stages[0]), after=after)
-        part = b.adds([rose[head, ...] for head in range(heads)]).cut(heads).swapaxes(0, 1)
+        part = b.adds([rose[head, ...] for head in range(len(own))]).cut(heads).swapaxes(0, 1)[mine]
         sums.append(b.copies(part, own.device, stream=b.streams(own.device, stages[1])))
     across = Values.stack(sums, axis=2)
     across = _across(b, across, max(how.channels // 2, 1)) if len(found) > 1 else across
     for node, (switch, _) in enumerate(found):
         held = across[..., node]
         back = b.copies(held, np.full(held.shape, switch), stream=b.streams(held.device, stages[2]))
-        whole = b.joins(back.swapaxes(0, 1))[None]
+        whole = own[:1].on(back.device[:1]).with_ops(b.joins(back.swapaxes(0, 1)).op[None])
         made.append(b.copies(whole, held.device, stream=b.streams(held.device, stages[3])))
-    order = np.argsort([place for _, places in found for place in places])
+    order = np.argsort([place for _, places in found for place in places[mine]])
     return b.joins(Values.concatenate(made)[order])
 
 

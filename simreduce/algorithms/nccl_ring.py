@@ -8,6 +8,7 @@ import numpy as np
 
 from simreduce.algorithms.family import Connect, Knobs, everyones, parts
 from simreduce.algorithms.nccl_lanes import Lane, join, lanes, pieces, step_bytes
+from simreduce.algorithms.nccl_part import lanes_of
 from simreduce.algorithms.nccl_stream import connect, on_all_machines, part_count
 from simreduce.algorithms.ring import all_gather_pieces, reduce_scatter_pieces
 from simreduce.arrays import Ints
@@ -30,7 +31,7 @@ def all_reduce(
     """The sum on every rank; `given` by rank, of one of equal machines."""
     whole: Values = parts(given[None], Knobs(machines=b.machines))[0, ...]
     made = []
-    for way, lane in lanes(ways, how.channels):
+    for way, lane in lanes_of(how, ways, len(ways)):
         order = np.array(way)
         own, pull = _cut(lane, whole, how, 3, machine[order])
         own, last = own[:, order], lane.channel + LAST

@@ -15,7 +15,8 @@ import numpy as np
 from simreduce import dtypes
 from simreduce.algorithms.climb import down, up
 from simreduce.algorithms.double_tree import parents, second_tree
-from simreduce.algorithms.nccl_lanes import chunk_count, join, lanes, step_bytes
+from simreduce.algorithms.nccl_lanes import chunk_count, join, step_bytes
+from simreduce.algorithms.nccl_part import lanes_of
 from simreduce.algorithms.nccl_stream import FEW_WARPS, edges, part_count
 from simreduce.algorithms.tree_shape import Tree
 from simreduce.arrays import Ints
@@ -51,7 +52,7 @@ def all_reduce(
     chunks = chunk_count(-(-nbytes // how.channels), chunk, 2 * (n - 1) * used, hops)
     most = max(min(_PARTS, _OPS // (2 * n * used * chunks)), 1)
     parts, made = part_count(given, how, chunks, most, FEW_WARPS), []
-    for tree, lane in lanes(trees, how.channels):
+    for tree, lane in lanes_of(how, trees, len(ways)):
         share = lane.share(given)
         own = share[tree.place].cut(chunks).cut(parts).swapaxes(0, 1).swapaxes(1, 2)
         send = edges(b, lane.channel + JOINED, machine[tree.place], tree.parent)

@@ -1,5 +1,6 @@
 """Time: SimPy keeps the clock, one kernel moves the bytes."""
 
+from simreduce.engine.alike import Alike
 from simreduce.engine.background import traffic
 from simreduce.engine.calibration import (
     NOMINAL,
@@ -19,6 +20,7 @@ from simreduce.engine.runtime import IDEAL, NCCL, RUNTIMES, TENSORFLOW, Runtime,
 from simreduce.engine.simulation import (
     AtLeast,
     Rates,
+    compare_parts,
     find_floor,
     find_rates,
     simulate,
@@ -36,6 +38,7 @@ __all__ = [
     "NOMINAL",
     "RUNTIMES",
     "TENSORFLOW",
+    "Alike",
     "AtLeast",
     "Calibration",
     "Curve",
@@ -57,6 +60,7 @@ __all__ = [
     "Timeline",
     "Use",
     "check_routes",
+    "compare_parts",
     "find_floor",
     "find_rates",
     "record",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from math import inf
 from typing import NamedTuple
@@ -10,6 +11,7 @@ import numpy as np
 import simpy
 
 from simreduce.arrays import Floats
+from simreduce.engine.alike import Alike, find_alike
 from simreduce.engine.calibration import NOMINAL, Calibration
 from simreduce.engine.disturbance import CALM, Disturbance
 from simreduce.engine.fabric import Fabric
@@ -76,9 +78,11 @@ def simulate_within(
     ready: float | Floats = 0.0,
     disturbance: Disturbance = CALM,
     limit: float = inf,
+    alike: Alike | None = None,
 ) -> Result | AtLeast:
     """As `simulate`, but only up to `limit` seconds. A plan that takes longer is not simulated if
-    one of its floors says so, and else until then. Plans within the limit have the same bits.
+    one of its floors says so, and else until then. Plans within the limit have the same bits. With
+    `alike`, the plan is a part that stands for others.
     """
     times = read_ready(ready)
     env = simpy.Environment()
@@ -90,6 +94,7 @@ def simulate_within(
         if found.seconds > limit:
             return found
     lowered = fabric.lower(plan)
+    lowered = alike.fold(lowered) if alike else lowered
     best = fabric.resources.best
     needed = floors.resource_seconds(lowered, best)
     # Before what happens to all ops needs room.
@@ -175,6 +180,14 @@ def find_rates(
         floors.critical_path(empty, best) + step_cost(plan, topology, runtime, calibration),
         max(float(lanes.max(initial=0.0)), float(links.max(initial=0.0))),
     )
+
+
+def compare_parts(
+    parts: Sequence[Plan], topology: Topology | Folded, runtime: Runtime, calibration: Calibration
+) -> Alike | None:
+    """What lets the first of these parts of a plan stand for all; None if they are not alike."""
+    fabric = Fabric(simpy.Environment(), topology, calibration, runtime)
+    return find_alike([fabric.lower(part) for part in parts], fabric.resources.capacity)
 
 
 def _at_least(bounds: Floors, begin: Floats) -> AtLeast:

@@ -31,7 +31,8 @@ class Wiring(Protocol):
 class Decision(NamedTuple):
     """How NCCL does one collective; "" and 0 leave it open. `step` is an eighth of the buffer of
     Simple, in bytes; `part` what a send gives to each channel before it takes another (0: all
-    channels carry as much).
+    channels carry as much). `way` leaves out all channels but those of one way round the GPUs, for
+    simulations where one stands for all; -1 leaves out none.
     """
 
     algorithm: str = ""  # ring, tree, nvls or nvlstree; of an all-to-all, p2p
@@ -39,6 +40,7 @@ class Decision(NamedTuple):
     channels: int = 0
     step: int = 1 << 19
     part: int = 0
+    way: int = -1
 
     @property
     def is_open(self) -> bool:

@@ -27,7 +27,7 @@ from simreduce.training.sharded.recurrence import slowest
 from simreduce.training.ticks import tick
 from simreduce.tune.search.best_first import Tried
 from simreduce.tune.search.by_nccl import NcclSearch
-from simreduce.tune.search.calls import Asked, Known, Rated, Size, answer
+from simreduce.tune.search.one_call import Asked, Known, Rated, Size, answer
 from simreduce.tune.search.packings import Packing
 from simreduce.tune.search.setting import Setting, evaluate
 from simreduce.workers import rounds

@@ -17,17 +17,8 @@ from simreduce.nccl import facts
 from simreduce.nccl.tuner import Rule
 from simreduce.scenario import Scenario
 from simreduce.tune.search.best_first import SAME, Outcome, Tried, search
-from simreduce.tune.search.calls import (
-    MANY,
-    Asked,
-    Calls,
-    Known,
-    Rated,
-    Size,
-    answer,
-    decisions,
-    machines,
-)
+from simreduce.tune.search.calls import Calls, decisions
+from simreduce.tune.search.one_call import MANY, Asked, Known, Rated, Size, answer, machines
 from simreduce.tune.search.packings import Packing
 from simreduce.tune.search.ranges import boundaries, partition
 from simreduce.tune.search.setting import Setting, evaluate

@@ -11,7 +11,7 @@ its own plan, which are looked at before it is simulated.
 Three more are tried, not proven:
 
 - a call takes as long as one that is smaller by up to `PRECISION`: so sizes that nearly agree share
-  a simulation, and equal machines can be folded;
+  a simulation, equal machines can be folded, and one of alike channels stands for all;
 - by one decision, a call takes no less than a smaller one, and no less per byte than a larger one,
   but for `SMALLER` and `PER_BYTE`: NCCL cuts large tensors in other ways than small ones;
 - trees take no less than among a part of many equal machines, but for `PART`.
@@ -23,45 +23,19 @@ from __future__ import annotations
 
 from bisect import bisect_left, insort
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field, replace
-from functools import cache
+from dataclasses import dataclass, field
 from math import inf
-from typing import Any, NamedTuple, TypeVar
+from typing import Any
 
-from simreduce import dtypes
-from simreduce.engine import AtLeast, Rates
-from simreduce.errors import InputError
+from simreduce.engine import Rates
 from simreduce.layouts import OPEN, Decision
 from simreduce.nccl import facts
 from simreduce.nccl.choice import estimates, nvls_channels, plan
-from simreduce.plan import Plan
 from simreduce.setup import Setup
-from simreduce.strategy import parse_strategy
-from simreduce.topology import Folded, fold
-from simreduce.workload import Gradient, Workload
+from simreduce.tune.search.one_call import COLLECTIVE, MANY, Asked, Rated, Size, machines
 
 SMALLER, PER_BYTE = 0.8, 0.88
 """The factors of bounds from a smaller call, and from the bytes of a larger one."""
-
-_BITS = 11
-"""Leading bits of the number of elements that a simulated call has."""
-
-PRECISION = 2.0 ** (1 - _BITS)
-"""Of what a simulated call may be smaller than the one that it stands for."""
-
-_EACH = 8
-"""Elements for each rank and channel in the small plans that rates are read from: a number that
-all algorithms can cut evenly.
-"""
-
-_EXACT = 1 - 1e-6
-"""The factor of bounds by rates: what rounding may add where a number of channels cuts unevenly."""
-
-MANY = 16
-"""Machines of which a part is simulated first."""
-
-_FEWER, _FEWEST = 8, 4
-"""How many times as few machines that part has, and how many at least."""
 
 PART = 0.95
 """The factor of bounds from a part of the machines: trees of more send smaller chunks."""
@@ -74,59 +48,10 @@ chunks of smaller calls.
 CHANNELS = (1, 2, 4, 8, 12, 16, 24, 32)
 """Numbers of channels that are tried, with the most that the communicator has."""
 
-_COLLECTIVE = "all_reduce"
-
-
-class Size(NamedTuple):
-    """A call: elements of a dtype."""
-
-    elements: int
-    dtype: int
-
-    @property
-    def rounded(self) -> Size:
-        """The size of the call that is simulated for this one: at most `PRECISION` smaller."""
-        shift = max(self.elements.bit_length() - _BITS, 0)
-        return Size(self.elements >> shift << shift, self.dtype)
-
-    @property
-    def nbytes(self) -> int:
-        """Its bytes."""
-        return self.elements * dtypes.SIZES[self.dtype]
-
-
-class Known(NamedTuple):
-    """A simulated call: its seconds and the ops that were simulated, 0 if a bound was enough.
-    Unless `exact`, it takes at least that. `whole` counts the ops of all machines, folded or not.
-    """
-
-    seconds: float
-    ops: int = 0
-    exact: bool = True
-    whole: int = 0
-
-
-class Asked(NamedTuple):
-    """A call to simulate: among a part of the machines only if `coarse`, until `limit` seconds."""
-
-    how: Decision
-    size: Size
-    coarse: bool = False
-    limit: float = inf
-
-
-class Rated(NamedTuple):
-    """A decision whose rates are asked for."""
-
-    how: Decision
-
-
 _NOTHING = Rates(0.0, 0.0)
 
-T = TypeVar("T")
-
 Do = Callable[[Sequence[Any]], list[Any]]
-"""What `answer` says to each of several."""
+"""What `one_call.answer` says to each of several."""
 
 
 def decisions(setup: Setup) -> list[Decision]:
@@ -136,10 +61,10 @@ def decisions(setup: Setup) -> list[Decision]:
     if setup.nccl.version < (2, 5) or setup.layout.n < 2:
         return []
     at = plan(facts(setup.machine, setup.layout.ranks, setup.nccl), setup.nccl)
-    step = setup.layout.decide(setup.layout.ranks, _COLLECTIVE, 1, OPEN).step  # type: ignore[misc]
+    step = setup.layout.decide(setup.layout.ranks, COLLECTIVE, 1, OPEN).step  # type: ignore[misc]
     most = at.model.channels
     found = []
-    for algorithm, protocol in estimates(at, _COLLECTIVE, 1 << 20):
+    for algorithm, protocol in estimates(at, COLLECTIVE, 1 << 20):
         if algorithm not in ("ring", "tree", "nvls", "nvlstree"):
             continue
         counts = sorted({c for c in CHANNELS if c < most} | {most})
@@ -147,93 +72,6 @@ def decisions(setup: Setup) -> list[Decision]:
             counts = [nvls_channels(at)]
         found += [Decision(algorithm, protocol, channels, step) for channels in counts]
     return found
-
-
-def text_of(how: Decision) -> str:
-    """The strategy that states a decision."""
-    return f"nccl:{how.algorithm}+{how.protocol}+channels={how.channels}"
-
-
-def answer(setup: Setup, asked: Asked | Rated) -> Known | Rates:
-    """The simulation of a call, or the rates of a decision."""
-    return simulate_call(setup, asked) if isinstance(asked, Asked) else rate(setup, asked.how)
-
-
-def simulate_call(setup: Setup, asked: Asked) -> Known:
-    """One call alone, on folded machines where its plan allows that."""
-
-    def simulate(on: Setup, made: Plan) -> Known:
-        found = on.simulate_within(made, asked.limit)
-        if isinstance(found, AtLeast):
-            begun = found.seconds <= asked.limit  # else a floor was enough
-            return Known(found.seconds, len(made) * begun, exact=False)
-        whole = len(made) * on.layout.machines
-        return Known(found.seconds, len(made), exact=not asked.coarse, whole=whole)
-
-    return _on(setup, asked.how, asked.size, simulate, coarse=asked.coarse) or Known(inf)
-
-
-def rate(setup: Setup, how: Decision) -> Rates:
-    """What every call by a decision takes at least: of latency, and for each byte."""
-    size = Size(_EACH * setup.layout.n * how.channels, 0)
-    found = _on(_endless(setup), how, size, Setup.find_rates, coarse=True) or Rates(inf, inf)
-    return Rates(found.latency * _EXACT, found.busy * _EXACT / size.nbytes)
-
-
-@cache
-def _endless(setup: Setup) -> Setup:
-    """The setup without NCCL's constants that make the bytes of small calls slower than others."""
-    nccl = setup.constants.nccl
-    pauses = dict.fromkeys(nccl.slice, 0.0)
-    constants = replace(nccl, first_pass=0.0, few_threads=0.0, slice=pauses)
-    return setup.but(calibration=replace(setup.constants, nccl=constants))
-
-
-def _on(
-    setup: Setup, how: Decision, size: Size, work: Callable[[Setup, Plan], T], *, coarse: bool
-) -> T | None:
-    """`work` with the plan of a call on folded machines or as they are; if `coarse`, of trees, on a
-    part of many machines. None if no plan is possible.
-    """
-    gradients = (Gradient("call", size.elements, size.dtype),)
-    workload, strategy = Workload("call", gradients), parse_strategy(text_of(how))
-    part = _part(setup) if coarse and how.algorithm != "ring" else None
-    for each in (part,) if part else (_folded(setup), setup):
-        if each is None:
-            continue
-        try:
-            return work(each, each.compile(strategy, workload))
-        except InputError:
-            continue
-    return None
-
-
-def machines(setup: Setup) -> int:
-    """How many machines the setup's ranks are on."""
-    return len(setup.layout.tasks)
-
-
-@cache
-def _part(setup: Setup) -> Setup | None:
-    """The setup on a few of its machines, if it has many."""
-    count, n = machines(setup), setup.layout.n
-    if count < MANY or n % count:
-        return None
-    return setup.but(part=setup.layout.subset(n // count * max(count // _FEWER, _FEWEST)))
-
-
-@cache
-def _folded(setup: Setup) -> Setup | None:
-    """The setup with its equal machines as one, if they are equal and nothing disturbs one."""
-    whole = setup.machine
-    if isinstance(whole, Folded) or setup.disturbance.text or setup.layout.n < len(whole.devices):
-        return None
-    if len(setup.layout.tasks) < 4:
-        return None
-    try:
-        return setup.but(machine=fold(whole))
-    except InputError:
-        return None
 
 
 @dataclass(slots=True)
@@ -260,7 +98,7 @@ class Calls:
         """What NCCL chooses by itself."""
         layout = self.setup.layout
         assert layout.decide is not None  # noqa: S101 - a setup's layout has it
-        return layout.decide(layout.ranks, _COLLECTIVE, size.nbytes, OPEN)
+        return layout.decide(layout.ranks, COLLECTIVE, size.nbytes, OPEN)
 
     def known(self, how: Decision, size: Size) -> float | None:
         """The simulated seconds of a call by a decision; None if it was not simulated."""

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from simreduce.errors import InputError
 from simreduce.packing import NoPacking
 from simreduce.strategy import parse_strategy
-from simreduce.tune.search.calls import Size
+from simreduce.tune.search.one_call import Size
 from simreduce.workload import Gradient
 
 MIB = 1 << 20

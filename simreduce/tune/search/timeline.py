@@ -15,7 +15,7 @@ from simreduce.scenario import Scenario
 from simreduce.strategy import parse_strategy
 from simreduce.training.reductions import FIXED
 from simreduce.training.step import STRONG
-from simreduce.tune.search.calls import Size, text_of
+from simreduce.tune.search.one_call import Size, text_of
 from simreduce.tune.search.packings import MIB, Packing
 from simreduce.workload import Gradient, Workload
 

@@ -17,19 +17,17 @@ from simreduce.setup import Setup
 from simreduce.training.reductions import FIXED
 from simreduce.tune.rank import rank
 from simreduce.tune.search.by_nccl import NcclSearch
-from simreduce.tune.search.calls import (
-    PART,
+from simreduce.tune.search.calls import PART, Calls, decisions
+from simreduce.tune.search.hand_over import files_of, ranking_of
+from simreduce.tune.search.one_call import (
     PRECISION,
     Asked,
-    Calls,
     Size,
     answer,
-    decisions,
     rate,
     simulate_call,
     text_of,
 )
-from simreduce.tune.search.hand_over import files_of, ranking_of
 from simreduce.tune.search.packings import MIB, distinct
 from simreduce.tune.search.setting import Setting, evaluate
 from simreduce.tune.search.spaces import nccl_space

@@ -1,0 +1,224 @@
+"""One call of NCCL alone: its simulation, and what it takes at least.
+
+Where the channels of a call are alike, one way round the GPUs stands for all (`engine.alike`).
+Their shares of a tensor differ by an element at most.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from functools import cache
+from math import inf
+from typing import NamedTuple, TypeVar
+
+from simreduce import dtypes
+from simreduce.algorithms.rings import ways
+from simreduce.engine import Alike, AtLeast, Rates, compare_parts, simulate_within
+from simreduce.errors import InputError
+from simreduce.layouts import Decision, Layout
+from simreduce.plan import Plan
+from simreduce.setup import Setup
+from simreduce.strategy import parse_strategy
+from simreduce.topology import Folded, fold
+from simreduce.workload import Gradient, Workload
+
+_BITS = 11
+"""Leading bits of the number of elements that a simulated call has."""
+
+PRECISION = 2.0 ** (1 - _BITS)
+"""Of what a simulated call may be smaller than the one that it stands for."""
+
+_EACH = 8
+"""Elements for each rank and channel in the small plans that rates are read from: a number that
+all algorithms can cut evenly.
+"""
+
+_EXACT = 1 - 1e-6
+"""The factor of bounds by rates: what rounding may add where a number of channels cuts unevenly."""
+
+MANY = 16
+"""Machines of which a part is simulated first."""
+
+_FEWER, _FEWEST = 8, 4
+"""How many times as few machines that part has, and how many at least."""
+
+_LARGE = 1 << 14
+"""Ops of all channels for which one way is simulated where it can stand for all."""
+
+COLLECTIVE = "all_reduce"
+
+T = TypeVar("T")
+
+
+class Size(NamedTuple):
+    """A call: elements of a dtype."""
+
+    elements: int
+    dtype: int
+
+    @property
+    def rounded(self) -> Size:
+        """The size of the call that is simulated for this one: at most `PRECISION` smaller."""
+        shift = max(self.elements.bit_length() - _BITS, 0)
+        return Size(self.elements >> shift << shift, self.dtype)
+
+    @property
+    def nbytes(self) -> int:
+        """Its bytes."""
+        return self.elements * dtypes.SIZES[self.dtype]
+
+
+class Known(NamedTuple):
+    """A simulated call: its seconds and the ops that were simulated, 0 if a bound was enough.
+    Unless `exact`, it takes at least that. `whole` counts the ops of all machines, folded or not.
+    """
+
+    seconds: float
+    ops: int = 0
+    exact: bool = True
+    whole: int = 0
+
+
+class Asked(NamedTuple):
+    """A call to simulate: among a part of the machines only if `coarse`, until `limit` seconds."""
+
+    how: Decision
+    size: Size
+    coarse: bool = False
+    limit: float = inf
+
+
+class Rated(NamedTuple):
+    """A decision whose rates are asked for."""
+
+    how: Decision
+
+
+def text_of(how: Decision) -> str:
+    """The strategy that states a decision."""
+    return f"nccl:{how.algorithm}+{how.protocol}+channels={how.channels}"
+
+
+def answer(setup: Setup, asked: Asked | Rated) -> Known | Rates:
+    """The simulation of a call, or the rates of a decision."""
+    return simulate_call(setup, asked) if isinstance(asked, Asked) else rate(setup, asked.how)
+
+
+def simulate_call(setup: Setup, asked: Asked) -> Known:
+    """One call alone, on folded machines and by one of the ways round the GPUs, where its plan
+    allows that.
+    """
+
+    def simulate(on: Setup) -> Known:
+        made, alike, ways = _smallest(on, asked.how, asked.size)
+        found = simulate_within(
+            made, on.machine, on.runtime, on.constants, 0.0, on.disturbance, asked.limit, alike
+        )
+        if isinstance(found, AtLeast):
+            begun = found.seconds <= asked.limit  # else a floor was enough
+            return Known(found.seconds, len(made) * begun, exact=False)
+        whole = len(made) * ways * on.layout.machines
+        return Known(found.seconds, len(made), exact=not asked.coarse, whole=whole)
+
+    return _on(setup, asked.how, simulate, coarse=asked.coarse) or Known(inf)
+
+
+def rate(setup: Setup, how: Decision) -> Rates:
+    """What every call by a decision takes at least: of latency, and for each byte."""
+    size = Size(_EACH * setup.layout.n * how.channels, 0)
+
+    def find(on: Setup) -> Rates:
+        return on.find_rates(_plan(on, how, size))
+
+    found = _on(_endless(setup), how, find, coarse=True) or Rates(inf, inf)
+    return Rates(found.latency * _EXACT, found.busy * _EXACT / size.nbytes)
+
+
+def _plan(setup: Setup, how: Decision, size: Size, way: int = -1) -> Plan:
+    """The plan of a call; with `way`, of the channels of that way only."""
+    strategy = parse_strategy(text_of(how))
+    strategy = replace(strategy, nccl=strategy.nccl._replace(way=way))
+    return setup.compile(strategy, Workload("call", (Gradient("call", size.elements, size.dtype),)))
+
+
+def _smallest(setup: Setup, how: Decision, size: Size) -> tuple[Plan, Alike | None, int]:
+    """The plan of a call; if it is large and its ways are alike, that of one of them, what it
+    stands for, and how many there are.
+    """
+    count = 1 if setup.disturbance.text else _count_ways(setup.layout, how)
+    if count > 1:
+        part = _plan(setup, how, size, way=count - 1)
+        if len(part) * count > _LARGE and (alike := _alike(setup, how)):
+            return part, alike, count
+    return _plan(setup, how, size), None, 1
+
+
+def _count_ways(layout: Layout, how: Decision) -> int:
+    """How many ways round the GPUs have channels: by NVLS, how many heads."""
+    if how.algorithm.startswith("nvls"):
+        return len(layout.tasks[0])
+    return min(len(ways(layout, range(len(layout.ranks)))), how.channels)
+
+
+@cache
+def _alike(setup: Setup, how: Decision) -> Alike | None:
+    """What lets one way stand for all; None if they are not alike. Plans of a few elements for
+    each rank and channel, cut evenly, take all links that larger ones take.
+    """
+    size = Size(_EACH * setup.layout.n * how.channels, 0)
+    last = _count_ways(setup.layout, how) - 1
+    parts = [_plan(setup, how, size, way) for way in range(last, -1, -1)]
+    return compare_parts(parts, setup.machine, setup.runtime, setup.constants)
+
+
+@cache
+def _endless(setup: Setup) -> Setup:
+    """The setup without NCCL's constants that make the bytes of small calls slower than others."""
+    nccl = setup.constants.nccl
+    pauses = dict.fromkeys(nccl.slice, 0.0)
+    constants = replace(nccl, first_pass=0.0, few_threads=0.0, slice=pauses)
+    return setup.but(calibration=replace(setup.constants, nccl=constants))
+
+
+def _on(setup: Setup, how: Decision, work: Callable[[Setup], T], *, coarse: bool) -> T | None:
+    """`work` on folded machines or as they are; if `coarse`, of trees, on a part of many machines.
+    None if no plan is possible.
+    """
+    part = _part(setup) if coarse and how.algorithm != "ring" else None
+    for each in (part,) if part else (_folded(setup), setup):
+        if each is None:
+            continue
+        try:
+            return work(each)
+        except InputError:
+            continue
+    return None
+
+
+def machines(setup: Setup) -> int:
+    """How many machines the setup's ranks are on."""
+    return len(setup.layout.tasks)
+
+
+@cache
+def _part(setup: Setup) -> Setup | None:
+    """The setup on a few of its machines, if it has many."""
+    count, n = machines(setup), setup.layout.n
+    if count < MANY or n % count:
+        return None
+    return setup.but(part=setup.layout.subset(n // count * max(count // _FEWER, _FEWEST)))
+
+
+@cache
+def _folded(setup: Setup) -> Setup | None:
+    """The setup with its equal machines as one, if they are equal and nothing disturbs one."""
+    whole = setup.machine
+    if isinstance(whole, Folded) or setup.disturbance.text or setup.layout.n < len(whole.devices):
+        return None
+    if len(setup.layout.tasks) < 4:
+        return None
+    try:
+        return setup.but(machine=fold(whole))
+    except InputError:
+        return None
