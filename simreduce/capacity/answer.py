@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 from simreduce.capacity.choose import (
     Candidate,
@@ -23,15 +24,15 @@ from simreduce.capacity.flips import (
     formula_flip,
     price_flips,
 )
-from simreduce.capacity.options import NAMES, Option, classes_of, label, pieces, with_rates
+from simreduce.capacity.options import NAMES, Option, classes_of, label, pieces
 from simreduce.capacity.question import Question
 from simreduce.capacity.rates import Rate, rate_flips
 from simreduce.errors import InputError
 from simreduce.sweep import STEP, Cell, Row, make_cell
 from simreduce.training.memory import Fit
 
-Evaluate = Callable[[Sequence[Cell]], Sequence[Row]]
-"""The rows of cells, in their order."""
+Evaluate = Callable[[Sequence[Cell]], Sequence[Row | None]]
+"""The rows of cells, in their order; None for those that a user's stop left out."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +47,7 @@ class Part:
 class Answer:
     """Offers in the file's order, `ranked` those that meet the target, best first, and `chosen` the
     best. `refused` has labels and reasons. `frontier` holds offers that none beats in both cost and
-    time.
+    time. `waiting` has the labels of options that were not simulated when a user stopped.
     """
 
     question: Question
@@ -57,6 +58,12 @@ class Answer:
     reaches: tuple[Reach, ...]
     assumptions: tuple[Assumption, ...]
     notes: tuple[str, ...]
+    waiting: tuple[str, ...] = ()
+
+    @property
+    def complete(self) -> bool:
+        """Whether all was simulated that should be."""
+        return not self.waiting and all(each.complete for each in self.assumptions)
 
     @property
     def chosen(self) -> Offer | None:
@@ -66,7 +73,10 @@ class Answer:
 
 def cell_of(option: Option, folder: str) -> Cell:
     """The cell that asks for an option's step."""
-    return make_cell(STEP, {"scenario": dict(option.scenario)}, folder)
+    document: dict[str, Any] = {"scenario": dict(option.scenario)}
+    if option.batch is not None and option.batch != option.scenario["step"]["batch"]:
+        document["batch"] = option.batch
+    return make_cell(STEP, document, folder)
 
 
 def answer(question: Question, evaluate: Evaluate, *, sensitivity: bool = True) -> Answer:
@@ -78,8 +88,11 @@ def answer(question: Question, evaluate: Evaluate, *, sensitivity: bool = True) 
     candidates: list[Candidate] = []
     refused = [(o.label, o.refused) for o in question.options if o.refused]
     by_key = {}
+    waiting = tuple(o.label for o, row in zip(able, rows, strict=True) if row is None)
     for option, row in zip(able, rows, strict=True):
         found = _candidate(question, option, row)
+        if found is None:
+            continue
         if isinstance(found, str):
             refused.append((option.label, found))
         else:
@@ -89,15 +102,18 @@ def answer(question: Question, evaluate: Evaluate, *, sensitivity: bool = True) 
     offers = [offer(c, prices, target) for c in candidates]
     ranked = rank_offers(offers, target.minimise)
     flips: list[Assumption] = []
-    if sensitivity and ranked:
+    if sensitivity and ranked and not waiting:
         flips += price_flips(candidates, prices, target)
         flips += error_flips(candidates, prices, target, ranked[0])
         flips += _failure_flips(question, candidates)
         flips += _rate_flips(question, candidates, by_key, evaluate, ranked[0].candidate)
-    far = () if target.efficiency is None else tuple(reaches(candidates, NAMES, target.efficiency))
+    far: tuple[Reach, ...] = ()
+    if target.efficiency is not None:
+        differ = ("nodes", "batch") if question.global_batch else ("nodes",)
+        far = tuple(reaches(candidates, NAMES, target.efficiency, differ))
     return Answer(
         question, tuple(offers), tuple(ranked), tuple(refused), tuple(frontier(offers)), far,
-        tuple(flips), tuple(_notes(question, offers)),
+        tuple(flips), tuple(_notes(question, offers)), waiting,
     )  # fmt: skip
 
 
@@ -132,8 +148,10 @@ def candidate_of(question: Question, option: Option, row: Row) -> Candidate:
     )
 
 
-def _candidate(question: Question, option: Option, row: Row) -> Candidate | str:
-    """The candidate, or why the option is none."""
+def _candidate(question: Question, option: Option, row: Row | None) -> Candidate | str | None:
+    """The candidate, or why the option is none; None if that is not known."""
+    if row is None:
+        return None
     if row.state != "done":
         return row.reason or row.state
     if row.wrong:
@@ -199,7 +217,6 @@ def _rate_flips(
     rates = [
         Rate(f"compute of {machine}", tuple(o for o in options if o.machine == machine))
         for machine in dict.fromkeys(o.machine for o in options)
-        if all(with_rates(o, 1.5) for o in options if o.machine == machine)
     ]
     classes = {o.key: classes_of(o, question.folder) for o in options}
     networks = dict.fromkeys(each.network for each in classes.values() if each.network)
@@ -209,10 +226,9 @@ def _rate_flips(
         having = tuple(o for o in options if name in classes[o.key].all)
         rates.append(Rate(f"links {name}", having, name))
 
-    def simulate(option: Option) -> Candidate | None:
-        (row,) = evaluate([cell_of(option, question.folder)])
-        found = _candidate(question, option, row)
-        return None if isinstance(found, str) else found
+    def simulate(options: Sequence[Option]) -> list[Candidate | str | None]:
+        rows = evaluate([cell_of(option, question.folder) for option in options])
+        return [_candidate(question, o, row) for o, row in zip(options, rows, strict=True)]
 
     return rate_flips(question, candidates, rates, simulate)
 

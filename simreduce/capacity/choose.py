@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from simreduce.capacity.prices import PriceList
@@ -159,7 +159,7 @@ def frontier(offers: Sequence[Offer]) -> list[Offer]:
 class Reach:
     """How far a series of configurations that differ in their number of nodes holds an efficiency:
     up to `last`, and no longer at `first_below`; None where there is none. Numbers between these
-    two were not evaluated.
+    two were not evaluated. `series` is their key, "" where they differ.
     """
 
     series: Key
@@ -168,19 +168,34 @@ class Reach:
 
 
 def reaches(
-    candidates: Sequence[Candidate], names: Sequence[str], efficiency: float
+    candidates: Sequence[Candidate],
+    names: Sequence[str],
+    efficiency: float,
+    differ: Collection[str] = ("nodes",),
 ) -> list[Reach]:
     """For each series, the largest number of nodes up to which all have at least that efficiency.
-    `names` are those of the parts of a key.
+
+    `names` are those of the parts of a key, of which members of a series `differ` in some. One node
+    has no network and belongs to the series of every network.
     """
-    at = names.index("nodes")
+    gone = {names.index(name) for name in differ}
+    at = names.index("network")
     series: dict[Key, list[Candidate]] = {}
     for each in candidates:
-        series.setdefault((*each.key[:at], *each.key[at + 1 :]), []).append(each)
+        series.setdefault(_without(each.key, gone), []).append(each)
+    singles = {key: members for key, members in series.items() if not key[at]}
+    joined = {_without(key, {at}) for key in series if key[at]}
     found = []
     for key, members in series.items():
-        ordered = sorted(members, key=lambda c: c.nodes)
+        if key in singles and key in joined:
+            continue
+        alone = singles.get(_without(key, {at}), []) if key[at] else []
+        ordered = sorted([*alone, *members], key=lambda c: c.nodes)
         below = next((c for c in ordered if c.efficiency < efficiency), None)
         above = [c for c in ordered if below is None or c.nodes < below.nodes]
         found.append(Reach(key, above[-1] if above else None, below))
     return found
+
+
+def _without(key: Key, places: Collection[int]) -> Key:
+    return tuple("" if i in places else part for i, part in enumerate(key))

@@ -11,8 +11,9 @@ in which the answer changed.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Generator, Iterable, Sequence
 from dataclasses import dataclass
+from typing import TypeVar
 
 from simreduce.capacity.choose import Candidate, Key, Offer, Target, choose, offer
 from simreduce.capacity.prices import PriceList
@@ -40,6 +41,8 @@ class Assumption:
     """An assumption, its `value` in `unit`, and the nearest values below and above at which the
     answer changes; None where it does not change `within` a factor, or at all if that is None.
     `tolerance` is the relative width of the interval that holds a flip, 0 where it is exact.
+    `holds` are the values down and up to which a search has found the same answer; a search that
+    was stopped is not `complete`, and its intervals may be wider.
     """
 
     name: str
@@ -49,6 +52,8 @@ class Assumption:
     up: Flip | None
     within: float | None = None
     tolerance: float = 0.0
+    holds: tuple[float, float] | None = None
+    complete: bool = True
 
 
 Flips = tuple[Flip | None, Flip | None]
@@ -82,35 +87,78 @@ def walk(value: float, answer: Answer, breakpoints: Iterable[float]) -> Flips:
     return down, up
 
 
-def search(value: float, answer: Answer, factors: Sequence[float], tolerance: float) -> Flips:
-    """The nearest flips below and above `value` that a walk over `factors` finds, each narrowed to
-    a relative width of `tolerance` by bisection. An answer that changes and changes back between
-    two neighbours of the walk is not seen.
+T = TypeVar("T")
+Request = TypeVar("Request")
+Reply = TypeVar("Reply")
+Asking = Generator[Request, Reply, T]
+"""Finds something and yields what it must know first."""
+
+
+class Search:
+    """A walk over factors of `value`, up (`sign` 1) or down (-1), to the nearest flip, which
+    bisection then narrows to a relative width of `tolerance`. A choice that changes and changes
+    back between two neighbours of the walk is not seen.
+
+    At any moment the choice is known to hold up to the factor `inner`, and to be `becomes` at
+    `outer`, if that is not None.
     """
+
+    def __init__(self, value: float, sign: int, factors: Sequence[float], tolerance: float) -> None:
+        self.value, self.sign, self.tolerance = value, sign, tolerance
+        self.factors = sorted(factors)
+        self.inner = 1.0
+        self.outer: float | None = None
+        self.becomes: Key | None = None
+        self.complete = False
+
+    def walk(
+        self, now: Key | None, choice: Callable[[float], Asking[Request, Reply, Key | None]]
+    ) -> Asking[Request, Reply, None]:
+        """Look for the flip of a choice that is `now` today."""
+        for factor in self.factors:
+            found = yield from choice(self._at(factor))
+            if found != now:
+                self.outer, self.becomes = factor, found
+                break
+            self.inner = factor
+        while self.outer is not None and self.outer > self.inner * (1.0 + self.tolerance):
+            middle = math.sqrt(self.inner * self.outer)
+            if not self.inner < middle < self.outer:
+                break
+            found = yield from choice(self._at(middle))
+            if found == now:
+                self.inner = middle
+            else:
+                self.outer, self.becomes = middle, found
+        self.complete = True
+
+    def _at(self, factor: float) -> float:
+        return self.value * factor**self.sign
+
+    @property
+    def flip(self) -> Flip | None:
+        """The nearest flip that is known."""
+        return None if self.outer is None else Flip(self._at(self.outer), self.becomes)
+
+    @property
+    def holds_to(self) -> float:
+        """The value up to which the choice is known to hold."""
+        return self._at(self.inner)
+
+
+def search(value: float, answer: Answer, factors: Sequence[float], tolerance: float) -> Flips:
+    """The nearest flips below and above `value` of an answer that is there at once."""
     now = answer(value)
 
-    def one(sign: int) -> Flip | None:
-        inner = 1.0
-        for outer in sorted(factors):
-            if answer(value * outer**sign) != now:
-                return narrow(inner, outer, sign)
-            inner = outer
-        return None
+    def at_once(at: float) -> Asking[None, None, Key | None]:
+        yield from ()
+        return answer(at)
 
-    def narrow(inner: float, outer: float, sign: int) -> Flip:
-        becomes = answer(value * outer**sign)
-        while outer > inner * (1.0 + tolerance):
-            middle = math.sqrt(inner * outer)
-            if not inner < middle < outer:
-                break
-            found = answer(value * middle**sign)
-            if found == now:
-                inner = middle
-            else:
-                outer, becomes = middle, found
-        return Flip(value * outer**sign, becomes)
-
-    return one(-1), one(1)
+    down, up = (Search(value, sign, factors, tolerance) for sign in (-1, 1))
+    for each in (down, up):
+        for _ in each.walk(now, at_once):
+            pass
+    return down.flip, up.flip
 
 
 def _key(found: Offer | None) -> Key | None:

@@ -9,7 +9,6 @@ from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any
 
-from simreduce import units
 from simreduce.capacity.choose import Key
 from simreduce.capacity.prices import Pieces
 from simreduce.formats import (
@@ -34,6 +33,8 @@ from simreduce.training.sharded.settings import HSDP
 from simreduce.workload import Model
 
 MOST_NODES = 1 << 20
+_OF_A_BATCH = ("time", "profile", "activations")
+"""Keys of `[step]` that were measured with its batch, and change in proportion to it."""
 NAMES = ("name", "machine", "nodes", "network", "method", "strategy", "batch")
 """The parts of a key, in order."""
 
@@ -97,7 +98,7 @@ OPTION = Format(
 class Option:
     """A configuration: what it is called, the scenario that asks for its step, and its pieces.
     `memory` is that of a GPU in bytes, 0 if unknown. `refused` says why it is none, "" if it is
-    one.
+    one. `batch` are the samples of a GPU where the scenario's are those that were measured.
     """
 
     group: int
@@ -109,6 +110,7 @@ class Option:
     scenario: Mapping[str, Any]
     memory: int = 0
     refused: str = ""
+    batch: int | None = None
 
     @property
     def label(self) -> str:
@@ -156,8 +158,12 @@ def expand(
         if text:
             faults.attempt(f"{at}.strategy[{i}]", parse_strategy, text)
     batches = table["batch"] or [None]
-    if global_batch is not None and (table["batch"] or "batch" in merged):
+    measured = next((key for key in _OF_A_BATCH if key in merged), "")
+    if global_batch is not None and (table["batch"] or ("batch" in merged and not measured)):
         faults.add(f"{at}.batch", "global_batch says how many samples each GPU gets")
+        return
+    if measured and "batch" not in merged and (global_batch is not None or len(batches) > 1):
+        faults.add(f"{at}.step.batch", f"missing; say of how many samples step.{measured} is")
         return
     for machine in table["machine"] or ():
         near = beside(Path(folder, "-"), machine)
@@ -188,11 +194,13 @@ def _read_step(
 ) -> StepQuestion | None:  # fmt: skip
     """The question of `[step]` on this machine; its faults are noted under the option."""
     own = Faults()
-    table = dict(asked) if batch is None else {**asked, "batch": batch}
+    keeps = batch is None or ("batch" in asked and any(key in asked for key in _OF_A_BATCH))
+    table = dict(asked) if keeps else {**asked, "batch": batch}
     found = parse_step(table, model, box, own, partial(beside, Path(folder, "-")))
     for problem in own.problems:
         place, _, text = problem.partition(": ")
-        faults.add(f"{at}.{place}", text)
+        # Options have it as a key of their own.
+        faults.add(f"{at}.method" if place == "step.method" else f"{at}.{place}", text)
     return found
 
 
@@ -242,7 +250,9 @@ def _product(
                 refused = f"{global_batch} samples do not come out even on {devices} GPUs"
         text = f"{place}x{nodes},fabric={shown}" if shown else machine
         samples = step.get("batch") if batch is None else batch
-        asked = {**step, "batch": samples} | ({"method": method} if method else {})
+        own = "batch" in step and any(key in step for key in _OF_A_BATCH)
+        asked: dict[str, Any] = {"batch": samples, **step} if own else {**step, "batch": samples}
+        asked |= {"method": method} if method else {}
         scenario = {**common, "topology": text, "step": asked}
         if strategy:
             scenario["strategies"] = [strategy]
@@ -252,7 +262,10 @@ def _product(
             str(samples),
         )  # fmt: skip
         memory = device_memory(box, box.devices)
-        yield Option(group, key, machine, nodes, devices, shown, scenario, memory, refused)
+        yield Option(
+            group, key, machine, nodes, devices, shown, scenario, memory, refused,
+            samples if own else None,
+        )  # fmt: skip
 
 
 @lru_cache(64)
@@ -262,32 +275,15 @@ def _load(text: str) -> Topology:
 
 def with_rates(
     option: Option, compute: float = 1.0, links: Mapping[str, float] | None = None
-) -> Option | None:
-    """The option with its rates of computing and of classes of links times factors; None if its
-    step has a profile, whose rates nobody knows.
-    """
+) -> Option:
+    """The option with its rates of computing and of classes of links times factors."""
     scenario = dict(option.scenario)
     if links:
         scenario["link_factors"] = dict(links)
     if compute != 1.0:
-        step = dict(scenario["step"])
-        if "rate" in step:
-            rates = step["rate"]
-            step["rate"] = (
-                {name: _times(rate, compute) for name, rate in rates.items()}
-                if isinstance(rates, dict)
-                else _times(rates, compute)
-            )
-        elif "time" in step:
-            step["time"] = f"{units.duration(step['time']) / compute!r} s"
-        else:
-            return None
-        scenario["step"] = step
+        step = scenario["step"]
+        scenario["step"] = {**step, "speed": compute * step.get("speed", 1.0)}
     return replace(option, scenario=scenario)
-
-
-def _times(rate: str, factor: float) -> str:
-    return f"{units.flops(rate) * factor!r} FLOP/s"
 
 
 def pieces(option: Option, folder: str, *, counted: bool) -> Pieces:

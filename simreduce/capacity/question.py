@@ -68,8 +68,8 @@ TARGET = Format(
     Field("samples", number(0.0), "Samples of the run whose time and cost count.", 1e6,
           default_words="a million"),
     Field("step_time", SOME_PERIOD, "Time of a step at most, stragglers included."),
-    Field("efficiency", number(0.0), "What the GPUs do together over what they do singly, at"
-          " least; stragglers and failures count."),
+    Field("efficiency", number(0.0, 2.0), "What the GPUs do together over what they do singly, at"
+          " least: `0.9` for 90 %; stragglers and failures count."),
     Field("samples_per_second", number(0.0), "Samples a second at least, failures included."),
     Field("time", SOME_PERIOD, "Time of the run at most."),
     Field("budget", MONEY, "Cost of the run at most."),
@@ -84,6 +84,8 @@ SENSITIVITY = Format(
     "How to look for the values at which the answer changes.",
     Field("tolerance", number(1e-4, 0.5), "Relative width to which simulations narrow a rate.",
           0.01),
+    Field("patience", SOME_PERIOD, "Time after which the search at rates stops with what it knows.",
+          300.0, default_words="`5 min`"),
     Field("within", number(1.01, _MOST_FACTOR), "Factor up and down within which rates are tried.",
           4.0),
 )  # fmt: skip
@@ -125,6 +127,7 @@ class Question:
     stragglers: Stragglers | None = None
     tolerance: float = 0.01
     within: float = 4.0
+    patience: float = 300.0
     global_batch: int | None = None
 
 
@@ -153,6 +156,8 @@ def _build(path: Path, values: Values, faults: Faults, *, given: bool) -> Questi
         near = beside(Path(folder, "-"), values["workload"])
         model = faults.attempt("workload", load_model, near)
     stragglers = read_stragglers(values["stragglers"])
+    if isinstance(values["step"], dict) and "method" in values["step"]:
+        faults.add("step.method", "write it in options, as method")
     common = {
         "workload": values["workload"],
         "calibration": values["calibration"],
@@ -170,12 +175,12 @@ def _build(path: Path, values: Values, faults: Faults, *, given: bool) -> Questi
     _check_options(options, prices, faults)
     if faults.problems or prices is None or target is None:
         return None
-    sensitivity = values["sensitivity"] or {"tolerance": 0.01, "within": 4.0}
+    sensitivity = values["sensitivity"] or {"tolerance": 0.01, "within": 4.0, "patience": 300.0}
     failures = read_failures(values["failures"]) if values["failures"] else None
     return Question(
         path.stem, values["title"] or path.stem, folder, values["workload"], prices, target,
         tuple(options), failures, stragglers, sensitivity["tolerance"], sensitivity["within"],
-        values["global_batch"],
+        sensitivity["patience"], values["global_batch"],
     )  # fmt: skip
 
 

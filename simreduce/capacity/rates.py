@@ -11,11 +11,13 @@ in another order, or NCCL chooses another algorithm.
 
 from __future__ import annotations
 
+import contextlib
+import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from simreduce.capacity.choose import Candidate, Key, choose
-from simreduce.capacity.flips import Assumption, search
+from simreduce.capacity.flips import Asking, Assumption, Search
 from simreduce.capacity.options import Option, with_rates
 from simreduce.capacity.question import Question
 
@@ -24,8 +26,9 @@ SLACK = 0.005
 _STEPS = 3
 """Factors of the walk, up to the largest and as many down."""
 
-Simulate = Callable[[Option], Candidate | None]
-"""The candidate of an option; None where its step cannot be simulated."""
+Simulate = Callable[[Sequence[Option]], Sequence[Candidate | str | None]]
+"""The candidates of options; why a step cannot be simulated; None for what was stopped."""
+Looking = Asking[Option, Candidate | None, Key | None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +39,7 @@ class Rate:
     options: tuple[Option, ...]
     link: str = ""
 
-    def changed(self, option: Option, factor: float) -> Option | None:
+    def changed(self, option: Option, factor: float) -> Option:
         """An option with the rate times a factor."""
         return (
             with_rates(option, 1.0, {self.link: factor})
@@ -51,45 +54,60 @@ def rate_flips(
     rates: Sequence[Rate],
     simulate: Simulate,
 ) -> list[Assumption]:
-    """For each rate, the nearest factors below and above 1 at which the choice changes."""
+    """For each rate, the nearest factors below and above 1 at which the choice changes.
+
+    All rates are searched side by side, so that several simulations run at once. No round of them
+    begins after `question.patience` seconds; what is known then is the answer.
+    """
     factors = [question.within ** (i / _STEPS) for i in range(1, _STEPS + 1)]
-    found = []
+    chosen = choose(candidates, question.prices, question.target)
+    now = None if chosen is None else chosen.candidate.key
+    pairs = []
     for rate in rates:
-        look = _Look(question, candidates, rate, simulate)
-        down, up = search(1.0, look, factors, question.tolerance)
-        found.append(
-            Assumption(
-                rate.name, 1.0, "times the assumed", down, up, question.within, question.tolerance
-            )
+        look = _Look(question, candidates, rate)
+        pair = [Search(1.0, sign, factors, question.tolerance) for sign in (-1, 1)]
+        pairs.append((rate, pair, [each.walk(now, look.choice) for each in pair]))
+    _drive([walk for _, _, walks in pairs for walk in walks], simulate, question.patience)
+    return [
+        Assumption(
+            rate.name, 1.0, "times the assumed", down.flip, up.flip, question.within,
+            question.tolerance, (down.holds_to, up.holds_to), down.complete and up.complete,
         )
-    return found
+        for rate, (down, up), _ in pairs
+    ]  # fmt: skip
+
+
+def _drive(
+    walks: Iterable[Asking[Option, Candidate | None, None]],
+    simulate: Simulate,
+    patience: float,
+) -> None:
+    """Answer what walks ask for, in rounds, until they end, time is over, or work was stopped."""
+    until = time.monotonic() + patience
+    asked = [(walk, option) for walk in walks if (option := next(walk, None)) is not None]
+    while asked and time.monotonic() < until:
+        replies = simulate([option for _, option in asked])
+        following = []
+        for (walk, _), reply in zip(asked, replies, strict=True):
+            if reply is None:
+                return
+            with contextlib.suppress(StopIteration):
+                following.append((walk, walk.send(None if isinstance(reply, str) else reply)))
+        asked = following
 
 
 class _Look:
-    """The choice with a rate times a factor; what was simulated is kept."""
+    """The choice with a rate times a factor."""
 
-    def __init__(
-        self,
-        question: Question,
-        candidates: Sequence[Candidate],
-        rate: Rate,
-        simulate: Simulate,
-    ) -> None:
-        self.question, self.candidates, self.rate, self.simulate = (
-            question, candidates, rate, simulate,
-        )  # fmt: skip
+    def __init__(self, question: Question, candidates: Sequence[Candidate], rate: Rate) -> None:
+        self.question, self.candidates, self.rate = question, candidates, rate
         self.options = {option.key: option for option in rate.options}
-        self.known: dict[float, Key | None] = {}
 
-    def __call__(self, factor: float) -> Key | None:
-        if factor not in self.known:
-            self.known[factor] = self._choice(factor)
-        return self.known[factor]
-
-    def _choice(self, factor: float) -> Key | None:
+    def choice(self, factor: float) -> Looking:
+        """Asks for those options whose step the choice hangs on."""
         pool, exact = dict[Key, Candidate](), set[Key]()
         for each in self.candidates:
-            touched = factor != 1.0 and each.key in self.options
+            touched = each.key in self.options
             pool[each.key] = self._bound(each, factor, best=True) if touched else each
             if not touched:
                 exact.add(each.key)
@@ -104,8 +122,7 @@ class _Look:
                 return found
             if self._choose((pool | {found: worst[found]}).values()) == found:
                 return found
-            option = self.rate.changed(self.options[found], factor)
-            simulated = None if option is None else self.simulate(option)
+            simulated = yield self.rate.changed(self.options[found], factor)
             exact.add(found)
             if simulated is None:
                 del pool[found]

@@ -64,6 +64,7 @@ def capacity(
     choice changes. Exits with status 1 if none meets the target.
 
     With --db, a command that is stopped goes on where it was, and other prices need no simulation.
+    On Ctrl-C or SIGTERM, prints what is known and exits with status 130.
     """
     faults = Faults()
     faults.attempt("", check_pictures, svg, png, as_json=as_json, plot=True)
@@ -76,10 +77,14 @@ def capacity(
         evaluating(db, processes, progress, say) as evaluate,
     ):
         found = answer(question, evaluate, sensitivity=sensitivity)
+    if evaluate.stopped and not found.offers:
+        raise KeyboardInterrupt
     if as_json:
         echo_json(capacity_document(found))
     else:
         echo_beside(capacity_text(found), svg, png)
     if svg or png:
         write_plot(capacity_plot(found), svg, png)
+    if evaluate.stopped:
+        return 130
     return 0 if found.chosen else 1

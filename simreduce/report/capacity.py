@@ -10,7 +10,7 @@ from typing import Any
 
 from simreduce import tables, units
 from simreduce.capacity.answer import Answer, parts
-from simreduce.capacity.choose import HOURLY, TIME, Key, Offer
+from simreduce.capacity.choose import HOURLY, TIME, Candidate, Key, Offer, Reach
 from simreduce.capacity.flips import Assumption, Flip
 from simreduce.capacity.options import NAMES, label
 from simreduce.capacity.quantities import HOUR, format_amount, format_period
@@ -38,6 +38,10 @@ def capacity_text(answer: Answer) -> str:
     lines += _choice(answer)
     lines += _reach_lines(answer)
     lines += _flip_lines(answer)
+    if answer.waiting:
+        count = units.plural(len(answer.waiting), "option")
+        lines += ["", f"Stopped: {count} not simulated, the choice is among the others:"]
+        lines += [f"  {name}" for name in answer.waiting[:_MOST_ROWS]]
     if answer.refused:
         lines += ["", f"No options ({len(answer.refused)}):"]
         lines += [f"  {name}: {reason}" for name, reason in answer.refused]
@@ -118,7 +122,8 @@ def _row(answer: Answer, each: Offer) -> tuple[str, ...]:
 def _choice(answer: Answer) -> list[str]:
     chosen, currency = answer.chosen, answer.question.prices.currency
     if chosen is None:
-        return ["No option meets the target.", *_nearest(answer)]
+        some = "that was simulated " if answer.waiting else ""
+        return [f"No option {some}meets the target.", *_nearest(answer)]
     c = chosen.candidate
     took = f"{format_period(chosen.time)} and {format_amount(chosen.cost)} {currency}"
     lines = [
@@ -159,10 +164,11 @@ def _reach_lines(answer: Answer) -> list[str]:
     lines = ["", f"Efficiency of at least {wanted:.0%}:"]
     names = _Names(answer)
     for reach in answer.reaches:
-        some = reach.last or reach.first_below
-        name = names.series(some.key) if some else ""
+        name = names.series(reach.series)
         last, below = reach.last, reach.first_below
-        holds = f"up to {last.nodes} nodes ({last.efficiency:.1%})" if last else "never"
+        holds = "never"
+        if last:
+            holds = f"up to {units.plural(last.nodes, 'node')} ({last.efficiency:.1%})"
         ends = f", below at {below.nodes} ({below.efficiency:.1%})" if below else ""
         lines.append(f"  {name}: {holds}{ends}")
     return lines
@@ -180,7 +186,11 @@ def _flip_lines(answer: Answer) -> list[str]:
         "assumption|now|below|then|above|then ",
         left="assumption|then|then ",
     )
-    return ["", "The choice changes where", *Table(columns, tuple(rows)).lines(indent=2)]
+    lines = ["", "The choice changes where", *Table(columns, tuple(rows)).lines(indent=2)]
+    stopped = [a.name for a in answer.assumptions if not a.complete]
+    if stopped:
+        lines.append(f"  stopped before all was known of {', '.join(stopped)}")
+    return lines
 
 
 def _value(a: Assumption) -> str:
@@ -191,14 +201,19 @@ def _value(a: Assumption) -> str:
 
 def _flip(a: Assumption, flip: Flip | None, sign: str, names: _Names) -> tuple[str, str]:
     if flip is None:
-        edge = "never" if a.within is None else f"not up to x {a.within:.3g}"
-        if sign == "<" and a.within is not None:
-            edge = f"not down to x {1 / a.within:.3g}"
-        return edge, ""
+        if a.within is None:
+            return "never", ""
+        down, up = a.holds or (a.value / a.within, a.value * a.within)
+        word, end = ("down", down) if sign == "<" else ("up", up)
+        return f"not {word} to x {end / a.value:.3g}", ""
     if a.unit == "s":
         at = format_period(flip.at)
     else:
         at = f"x {flip.at:.4g}" if a.unit.startswith("times") else f"{flip.at:.6g} {a.unit}"
+    if a.holds is not None:
+        inner, outer = sorted((a.holds[sign == ">"], flip.at))
+        if outer > inner * (1.0 + 2.0 * a.tolerance):  # the search was stopped
+            at = f"x {inner:.4g} to {outer:.4g}"
     then = "none meets the target" if flip.becomes is None else names.short(flip.becomes)
     return (f"~{at}" if a.tolerance else at), then
 
@@ -238,9 +253,12 @@ def capacity_document(answer: Answer) -> dict[str, Any]:
         else [],
         "options": [_offer_keys(answer, each) for each in answer.offers],
         "frontier": [label(each.candidate.key) for each in answer.frontier],
+        "efficiency_holds": [_reach_keys(reach) for reach in answer.reaches],
         "sensitivity": [_assumption_keys(a) for a in answer.assumptions],
         "refused": [{"option": name, "reason": reason} for name, reason in answer.refused],
+        "waiting": list(answer.waiting),
         "notes": list(answer.notes),
+        "complete": answer.complete,
     }
 
 
@@ -272,6 +290,17 @@ def _offer_keys(answer: Answer, each: Offer) -> dict[str, Any]:
     }
 
 
+def _reach_keys(reach: Reach) -> dict[str, Any]:
+    def end(each: Candidate | None) -> dict[str, Any] | None:
+        return {"nodes": each.nodes, "efficiency": each.efficiency} if each else None
+
+    return {
+        "series": {n: part for n, part in zip(NAMES, reach.series, strict=True) if part},
+        "up_to": end(reach.last),
+        "below_at": end(reach.first_below),
+    }
+
+
 def _assumption_keys(a: Assumption) -> dict[str, Any]:
     def flip(each: Flip | None) -> dict[str, Any] | None:
         if each is None:
@@ -286,6 +315,9 @@ def _assumption_keys(a: Assumption) -> dict[str, Any]:
         "above": flip(a.up),
         "within": a.within,
         "tolerance": a.tolerance,
+        "holds_down_to": a.holds[0] if a.holds else None,
+        "holds_up_to": a.holds[1] if a.holds else None,
+        "complete": a.complete,
     }
 
 

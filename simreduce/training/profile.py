@@ -55,11 +55,17 @@ class Profile:
 
     def rescale(self, measured: int, batch: int) -> Profile:
         """The profile of another batch, in proportion."""
-        factor = batch / measured
+        return self._times(batch / measured, f"in proportion, from a batch of {measured}")
+
+    def faster(self, speed: float) -> Profile:
+        """The profile of GPUs that are `speed` times as fast."""
+        return self._times(1.0 / speed, f"{speed:.4g} times as fast")
+
+    def _times(self, factor: float, words: str) -> Profile:
         return Profile(
             tuple(factor * seconds for seconds in self.forward),
             tuple(factor * seconds for seconds in self.backward),
-            f"{self.source}; in proportion, from a batch of {measured}",
+            f"{self.source}; {words}",
         )
 
 

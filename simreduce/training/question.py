@@ -21,6 +21,7 @@ from simreduce.formats import (
     Values,
     choice,
     inside,
+    number,
     quantity,
     whole,
 )
@@ -138,6 +139,7 @@ STEP = Format(
           " over the layers by FLOPs. Give one of time, rate and profile."),
     Field("rate", _Rates(), "FLOP/s that a GPU achieves; or a table by GPU or model."),
     Field("profile", LINE, "A file with measured times by layer, beside the scenario or not."),
+    Field("speed", number(1e-6, 1e6), "Times as fast as time, rate or profile say.", 1.0),
     Field("update", _AT_MOST, "Time to update the variables, once a step.", 0.0,
           default_words="`0 s`"),
     Field("cycle", quantity(_cycle, "a time", _EXAMPLES), "Time between two runs of Horovod's"
@@ -233,6 +235,8 @@ def parse_step(
     profile, slow = _compute(values, model, batch, topology, beside, faults)
     if profile and batch != measured and "rate" not in values.given:
         profile = profile.rescale(measured, batch)
+    if profile and values["speed"] not in (None, 1.0):
+        profile = profile.faster(values["speed"])
     if profile and profile.seconds > LONGEST:
         faults.add("step.time, rate or profile", "more than 1000 h")
     flags = {key: values[key] for key in _FLAG_KEYS if values[key] is not None}

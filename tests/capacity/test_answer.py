@@ -64,10 +64,16 @@ def question(tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def found(question):
+def rows():
+    """Rows of cells, each simulated once for all tests."""
+    with evaluating(None) as found:
+        yield found
+
+
+@pytest.fixture(scope="module")
+def found(question, rows):
     """Its answer."""
-    with evaluating(None) as rows:
-        return answer(question, rows)
+    return answer(question, rows)
 
 
 def test_the_answer_is_that_of_brute_force_by_hand(found, tmp_path):
@@ -141,6 +147,23 @@ def test_a_rate_flips_the_choice_within_its_tolerance(question, found):
             assert (None if chosen is None else chosen.candidate.key) == key
 
 
+def test_rates_are_searched_side_by_side_for_a_while(question, rows, found):
+    """In rounds of several simulations; when time is over, what is known stands there."""
+    sizes = []
+    again = answer(question, lambda cells: sizes.append(len(cells)) or rows(cells))
+    short = answer(replace(question, patience=1e-9), rows)
+
+    assert max(sizes[1:]) > 1
+    assert found.complete
+    assert not short.complete
+    for a, b in zip(again.assumptions, short.assumptions, strict=True):
+        if not b.complete:
+            assert b.holds == (1.0, 1.0)
+            assert (b.down, b.up) == (None, None)
+        else:
+            assert a == b
+
+
 def _simulated(question, option, name, factor):
     links = {"tcp_25": factor} if name == "links tcp_25" and option.nodes > 1 else None
     compute = factor if name.startswith("compute") else 1.0
@@ -189,11 +212,10 @@ def test_the_report_says_what_was_asked(found):
     assert "capacity" == capacity_document(found)["command"]
 
 
-def test_no_option_meets_the_target(question):
+def test_no_option_meets_the_target(question, rows):
     """The answer says what they miss."""
     wanted = replace(question.target, efficiency=2.0)
-    with evaluating(None) as rows:
-        found = answer(replace(question, target=wanted), rows)
+    found = answer(replace(question, target=wanted), rows)
 
     assert found.chosen is None
     assert "efficiency: missed by 8 of 8" in capacity_text(found)

@@ -197,3 +197,20 @@ def test_reach_ends_at_the_first_count_below():
 
     assert (series[1], series[2]) == (found.last, found.first_below)
     assert isinstance(found.last, Candidate)
+
+
+def test_one_node_is_of_the_series_of_every_network():
+    """And a batch that follows from the number of nodes parts nothing."""
+
+    def one(nodes, network, efficiency):
+        key = ("", "m", str(nodes), network, "ddp", "nccl", str(64 // nodes))
+        return candidate("x", nodes=nodes, singly=efficiency, key=key)
+
+    nets = [one(n, net, e) for net in ("a", "b") for n, e in ((2, 0.9), (4, 0.7))]
+    found = reaches([one(1, "", 1.0), *nets], NAMES, 0.8, ("nodes", "batch"))
+
+    assert [(r.series[3], r.last.nodes, r.first_below.nodes) for r in found] == [
+        ("a", 2, 4), ("b", 2, 4),
+    ]  # fmt: skip
+    [alone] = reaches([one(1, "", 1.0)], NAMES, 0.8)
+    assert (alone.last.nodes, alone.first_below) == (1, None)

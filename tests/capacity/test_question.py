@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import pytest
 
+from simreduce.capacity.answer import cell_of
+from simreduce.capacity.options import with_rates
 from simreduce.capacity.prices import Pieces, load_prices, shipped
 from simreduce.capacity.question import load_question
 from simreduce.errors import InputError
+from simreduce.sweep import evaluate
 
 HEAD = 'workload = "alexnet"\n'
 PRICES = '[prices.machines.dgx1v]\nprice = "8760 USD"\nlifetime = "1 years"\n'
@@ -57,6 +60,23 @@ def test_a_global_batch_is_shared_out(asked):
     assert ["", "", "48 samples do not come out even on 32 GPUs"] == [
         o.refused for o in question.options
     ]
+
+
+def test_a_measured_time_is_of_its_batch(asked):
+    """What each GPU gets of a global batch takes its part of the time, and of the activations."""
+    question = asked(
+        HEAD + "global_batch = 1024\n" + PRICES + '[step]\nbatch = 32\ntime = "40 ms"\n'
+        'activations = "1 GB"\n[[options]]\nmachine = "dgx1v"\nnodes = [1, 2, 4]\n'
+    )  # fmt: skip
+    rows = [evaluate(cell_of(option, question.folder)) for option in question.options]
+
+    assert [0.160, 0.080, 0.040] == [pytest.approx(row.compute) for row in rows]
+    assert [128, 64, 32] == [
+        round(row.samples_per_second * row.seconds / row.ranks) for row in rows
+    ]
+    assert rows[0].memory - rows[2].memory == 3_000_000_000
+    twice = with_rates(question.options[2], 2.0)
+    assert evaluate(cell_of(twice, question.folder)).compute == pytest.approx(0.020)
 
 
 def test_a_method_that_cannot_fit_is_no_option(asked):
@@ -110,7 +130,13 @@ def test_shipped_price_lists_say_where_and_when(name):
          ["options[1]: 1 x dgx1v, ddp, nccl, batch 32 has what options[0] has;"]),
         (HEAD + PRICES + STEP + OPTIONS + 'strategy = "ncll"\nmethod = "fsd"\n',
          ["options[0].strategy[0]: strategy (ncll) contains invalid alg ncll",
-          "options[0].step.method: must be one of "]),
+          "options[0].method: must be one of "]),
+        (HEAD + "global_batch = 64\n" + PRICES + '[step]\ntime = "1 ms"\n' + OPTIONS,
+         ["options[0].step.batch: missing; say of how many samples step.time is"]),
+        (HEAD + PRICES + STEP + 'method = "fsdp"\n' + OPTIONS,
+         ["step.method: write it in options, as method"]),
+        (HEAD + PRICES + STEP + OPTIONS + "[target]\nefficiency = 90\n",
+         ["target.efficiency: must be a number from 0 to 2, got 90"]),
         (HEAD + PRICES + '[step]\nbatch = 0\nrate = "5 GB"\n' + OPTIONS,
          ["options[0].step.batch: must be a whole number", "options[0].step.rate: "]),
         (HEAD + PRICES + STEP + OPTIONS + '[target]\nbudget = "5 EUR"\nefficency = 2\n',

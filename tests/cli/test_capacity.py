@@ -71,6 +71,37 @@ def test_the_table_and_the_picture(simreduce, question, tmp_path):
     assert "cost of 1,000,000 samples (USD)" in (tmp_path / "cost.svg").read_text("utf-8")
 
 
+def test_ctrl_c_leaves_what_is_known(simreduce, question, monkeypatch):
+    """While options are simulated, and while rates are searched; with status 130."""
+    real = Runner.run
+    left = [0]
+
+    def run(self, cells):
+        for answer in real(self, cells):
+            if not left[0]:
+                raise KeyboardInterrupt
+            left[0] -= 1
+            yield answer
+
+    monkeypatch.setattr(Runner, "run", run)
+    found = []
+    for count in (0, 1, 3):
+        left[0] = count
+        found.append(simreduce("capacity", question, "--workers", "1", "--json"))
+    nothing, one, most = found
+
+    assert [130] * 3 == [each.status for each in found]
+    assert nothing.out == ""
+    document = json.loads(one.out)
+    assert (1, 1) == (len(document["options"]), len(document["waiting"]))
+    assert document["sensitivity"] == []
+    document = json.loads(most.out)
+    assert [] == document["waiting"]
+    assert (False, False) == (document["complete"], document["sensitivity"][-1]["complete"])
+    left[0] = 3
+    assert "stopped before all was known of compute" in simreduce("capacity", question).out
+
+
 def test_a_target_that_nothing_meets(simreduce, question):
     """Exit status 1, and what is missed."""
     question.write_text(FILE.replace("[target]", '[target]\ntime = "1 s"'), "utf-8")
