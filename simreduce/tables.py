@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import html
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass, replace
+from typing import Protocol
 
 from simreduce.version import __version__
 
@@ -43,17 +44,27 @@ class Table:
         return [each for each in (names, units) if any(each)]
 
     def lines(self, *, indent: int = 0, gap: int = 2, comment: bool = False) -> list[str]:
-        """The table as text, `gap` blanks between columns.
+        """The table as text, `gap` blanks between columns, laid out for the page if there is one.
 
         `comment` puts a # in front of the headings, as nccl-tests does, so that a program which
         skips comments reads rows only.
         """
-        if not comment and (fitted := FITTED.get()):
-            return fitted(self, indent)
-        head = self.head
-        if comment:  # the blank makes room for the sign
-            head = [(f" {cells[0]}", *cells[1:]) for cells in head]
-        rows = [*head, *self.rows]
+        page, table = PAGE.get(), self._with_room() if comment else self
+        lay_out = page.lay_out if page else Table.unlimited
+        parts = lay_out(table, indent=indent, gap=gap, mark="#" if comment else "")
+        return [line for part in parts for line in part]
+
+    def _with_room(self) -> Table:
+        """The table with a blank before its first headings, where a mark can stand."""
+        first, *others = self.columns
+        first = replace(first, name=f" {first.name}", unit=first.unit and f" {first.unit}")
+        return replace(self, columns=(first, *others))
+
+    def unlimited(self, *, indent: int = 0, gap: int = 2, mark: str = "") -> list[list[str]]:
+        """The lines of the headings and those of the rows, however wide; `mark` replaces the first
+        character of headings.
+        """
+        rows = [*self.head, *self.rows]
         widths = [
             max(column.width, *(len(row[i]) for row in rows))
             for i, column in enumerate(self.columns)
@@ -65,9 +76,8 @@ class Table:
             cells = zip(row, sides, widths, strict=True)
             padded = between.join(f"{cell:{side}{width}}" for cell, side, width in cells)
             lines.append((margin + padded).rstrip())
-        if comment:
-            lines[: len(head)] = [f"#{line[1:]}" for line in lines[: len(head)]]
-        return lines
+        heads = len(self.head)
+        return [[f"{mark}{line[len(mark) :]}" for line in lines[:heads]], lines[heads:]]
 
     def html(self, caption: Iterable[str] = ()) -> str:
         """The table as HTML for a notebook, with the lines of `caption` above it."""
@@ -94,8 +104,27 @@ class Table:
         )
 
 
-FITTED: ContextVar[Callable[[Table, int], list[str]] | None] = ContextVar("FITTED", default=None)
-"""What lays tables out for a page of limited width, with their indent; none: as wide as needed."""
+class Page(Protocol):
+    """Where reports are read, if lines may have so many characters only."""
+
+    @property
+    def width(self) -> int:
+        """Characters of a line."""
+        ...
+
+    def lay_out(self, table: Table, *, indent: int, gap: int, mark: str) -> list[list[str]]:
+        """The lines of headings and of rows in turn, as `Table.unlimited` has them."""
+        ...
+
+
+PAGE: ContextVar[Page | None] = ContextVar("PAGE", default=None)
+"""The page; none: lines may be as long as they are."""
+
+
+def page_width(default: int) -> int:
+    """Characters that a line may have, at most `default`."""
+    page = PAGE.get()
+    return min(default, page.width) if page else default
 
 
 def columns(names: str, *, left: str = "", units: str = "", spare: str = "") -> tuple[Column, ...]:

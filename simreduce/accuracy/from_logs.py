@@ -24,7 +24,7 @@ from simreduce.errors import InputError
 from simreduce.formats import Faults
 from simreduce.nccl import Settings
 from simreduce.setup import Setup
-from simreduce.tables import Table, columns
+from simreduce.tables import Table, columns, page_width
 from simreduce.topology import Topology
 from simreduce.tune.bench import DIVIDED, tensor
 
@@ -140,7 +140,7 @@ def fitted_lines(found: FittedLogs, kept: str) -> list[str]:
     )
     head = "log|collective|size|measured|before|error|fitted|error"
     lines = [f"# {found.calibration.title}", "#"]
-    lines += Table(columns(head, left="log|collective"), rows).lines()
+    lines += Table(columns(head, left="log|collective", spare="before"), rows).lines()
     names = nccl_names(found.calibration.nccl)
     lines += ["#", "# constants, with standard errors:"]
     for name, error in found.fit.errors.items():
@@ -151,7 +151,7 @@ def fitted_lines(found: FittedLogs, kept: str) -> list[str]:
     for name, why in found.undetermined.items():
         reasons.setdefault(why, []).append(name)
     for why, mine in reasons.items():
-        text = textwrap.wrap(f"{why}: {', '.join(mine)}", 96)
+        text = textwrap.wrap(f"{why}: {', '.join(mine)}", page_width(100) - 4)
         lines += [f"#   {line}" for line in text]
     return [*lines, f"# kept in {kept}"]
 

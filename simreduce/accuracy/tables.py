@@ -72,7 +72,10 @@ def _cells_table(found: Sequence[Cell]) -> Table:
         rows.append(
             (cell.collective, number, cell.band.name, *_group_cells(cell.group), limit, mark)
         )
-    return Table(columns(head, left="collective|machines|size"), tuple(rows))
+    about = columns(
+        head, left="collective|machines|size", spare="tables|points|inside|bias|interval"
+    )
+    return Table(about, tuple(rows))
 
 
 def _group_cells(group: Group) -> tuple[str, ...]:
@@ -125,7 +128,8 @@ def _machines_table(points: Sequence[Point]) -> Table:
                 why,
             )
         )
-    return Table(columns(head, left="machine|off most|why"), tuple(rows))
+    spare = "tables|inside|size|measured|predicted|points|why|bias"
+    return Table(columns(head, left="machine|off most|why", spare=spare), tuple(rows))
 
 
 def _regret_lines(points: Sequence[Point]) -> list[str]:

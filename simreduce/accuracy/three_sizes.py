@@ -126,7 +126,9 @@ def three_sizes_lines(found: Sequence[Calibrated]) -> list[str]:
         " table; the other sizes are compared"
     )
     head = "machines|size|tables|points|median|90 %|calibrated|90 % then|inside|limits|"
-    table = Table(columns(head, left="machines|size"), tuple(rows)).lines()
+    table = Table(
+        columns(head, left="machines|size", spare="tables|points|limits"), tuple(rows)
+    ).lines()
     return [*table, legend, _LEGEND_INSIDE, *_worst_lines(found)]
 
 

@@ -18,15 +18,10 @@ from simreduce.accuracy.three_sizes import (
 )
 from simreduce.calibrate import load_calibration
 from simreduce.cli.group import LazyGroup, command
-from simreduce.cli.options import (
-    as_json,
-    calibration_option,
-    echo_beside,
-    echo_json,
-    workers_option,
-)
+from simreduce.cli.options import calibration_option, echo_json, report_options, workers_option
 from simreduce.cli.pictures import check_pictures, picture_options, write_plot
 from simreduce.cli.progress import Progress, until_stopped
+from simreduce.cli.terminal import show
 from simreduce.errors import InputError
 from simreduce.formats import Faults
 from simreduce.published import PublishedTable, published_tables
@@ -84,7 +79,7 @@ def accuracy() -> None:
 @calibration_option(None, "that of each machine's generation")
 @workers_option
 @picture_options("Predicted beside measured busbw over size", ("plot", "plot"))
-@as_json
+@report_options
 def nccl(
     tables: str,
     only: tuple[str, ...],
@@ -130,7 +125,7 @@ def nccl(
         lines = accuracy_lines(points, name, tables)
         if not complete:
             lines.append(f"# stopped after {len(found)} of {len(chosen)} tables")
-        echo_beside("\n".join(lines), svg, png)
+        show("\n".join(lines), svg, png)
     if svg is not None or png is not None:
         write_plot(draw_points(points, name), svg, png)
     return 0 if complete else 130
@@ -146,7 +141,7 @@ def _echo(
     if as_json:
         echo_json(document(found))
     else:
-        click.echo("\n".join(lines(found)))
+        show("\n".join(lines(found)))
 
 
 def _chosen(tables: str, only: tuple[str, ...], most_machines: int) -> list[PublishedTable]:

@@ -6,8 +6,9 @@ import click
 
 from simreduce.accuracy.sharded import SERIES, predict_sharded, sharded_document, sharded_lines
 from simreduce.cli.group import command
-from simreduce.cli.options import as_json, echo_json
+from simreduce.cli.options import echo_json, report_options
 from simreduce.cli.progress import until_stopped
+from simreduce.cli.terminal import show
 
 _NAMES = [series.name for series in SERIES]
 
@@ -21,7 +22,7 @@ _NAMES = [series.name for series in SERIES]
     metavar="NAME",
     help=f"Compare this model only: {', '.join(_NAMES)}. Repeatable; default all.",
 )
-@as_json
+@report_options
 def sharded(models: tuple[str, ...], as_json: bool) -> int:
     """Compare predicted throughputs of MPT models, trained by FSDP on 16 to 128 A100, with those
     that MosaicML published. The compute is fitted to the first number of GPUs.
@@ -35,5 +36,5 @@ def sharded(models: tuple[str, ...], as_json: bool) -> int:
     if as_json:
         echo_json({**sharded_document(points), "complete": complete})
     else:
-        click.echo("\n".join(sharded_lines(points)))
+        show("\n".join(sharded_lines(points)))
     return 0 if complete else 130

@@ -16,11 +16,10 @@ from simreduce.cli.completion import topology_argument
 from simreduce.cli.group import command
 from simreduce.cli.options import (
     all_option,
-    as_json,
     check_outputs,
-    echo_beside,
     echo_json,
     json_text,
+    report_options,
     workers_option,
     write_output,
 )
@@ -28,6 +27,7 @@ from simreduce.cli.progress import until_stopped
 from simreduce.cli.setups import Collective, collective_options, read_collective, setup_options
 from simreduce.cli.sizes import sizes_options
 from simreduce.cli.strategies import algo_option, read_strategies
+from simreduce.cli.terminal import show
 from simreduce.errors import InputError
 from simreduce.formats import Faults
 from simreduce.report.bench import (
@@ -73,7 +73,7 @@ Named = list[tuple[Strategy, bool]]
     metavar="FILE",
     help="Also write nccl-tests' JSON; -: stdout, with the table on stderr.",
 )
-@as_json
+@report_options
 def bench(
     topology: str,
     algo: tuple[str, ...],
@@ -136,9 +136,7 @@ def bench(
     if as_json:
         echo_json(_document(question, rows, complete=complete))
     else:
-        echo_beside(
-            bench_table(rows, ranks, _about(question, rows), complete=complete), output_file
-        )
+        show(bench_table(rows, ranks, _about(question, rows), complete=complete), output_file)
     if output_file is not None:
         document = nccl_tests_document(rows, ranks, sys.argv[1:], name, began, ended)
         write_output(output_file, [json_text(document)])

@@ -11,9 +11,10 @@ from simreduce.capacity.evaluating import evaluating
 from simreduce.capacity.prices import shipped
 from simreduce.capacity.question import load_question
 from simreduce.cli.group import command
-from simreduce.cli.options import as_json, echo_beside, echo_json, workers_option
+from simreduce.cli.options import echo_json, report_options, workers_option
 from simreduce.cli.pictures import check_pictures, picture_options, write_plot
 from simreduce.cli.progress import Progress, say
+from simreduce.cli.terminal import show
 from simreduce.errors import InputError
 from simreduce.formats import Faults
 from simreduce.report.capacity import capacity_document, capacity_plot, capacity_text
@@ -48,7 +49,7 @@ from simreduce.report.capacity import capacity_document, capacity_plot, capacity
 )
 @workers_option
 @picture_options("Also draw cost against time", ("plot", "plot"))
-@as_json
+@report_options
 def capacity(
     file: str,
     db: str | None,
@@ -82,7 +83,7 @@ def capacity(
     if as_json:
         echo_json(capacity_document(found))
     else:
-        echo_beside(capacity_text(found), svg, png)
+        show(capacity_text(found), svg, png)
     if svg or png:
         write_plot(capacity_plot(found), svg, png)
     if evaluate.stopped:

@@ -5,8 +5,9 @@ from __future__ import annotations
 import click
 
 from simreduce.cli.group import command
-from simreduce.cli.options import as_json, echo_json
+from simreduce.cli.options import echo_json, report_options
 from simreduce.cli.sweep_rows import read_sweep, where_option
+from simreduce.cli.terminal import show
 from simreduce.errors import InputError
 from simreduce.formats import Faults
 from simreduce.report.compared import compared_document, compared_text
@@ -42,7 +43,7 @@ from simreduce.sweep.compare import compare as compare_sweeps
     help="Take times as equal that differ by no more than this part; default 0.",
 )
 @where_option
-@as_json
+@report_options
 def compare(
     a: str,
     b: str,
@@ -69,7 +70,7 @@ def compare(
     if as_json:
         echo_json(compared_document(result, both, (a, b)))
     else:
-        click.echo(compared_text(result, both, (a, b)))
+        show(compared_text(result, both, (a, b)))
     return int(bool(result.changed))
 
 

@@ -4,19 +4,18 @@ from __future__ import annotations
 
 from typing import Any
 
-import click
-
 from simreduce.cli.group import command
-from simreduce.cli.options import as_json, echo_json
+from simreduce.cli.options import echo_json, report_options
 from simreduce.cli.progress import Progress
 from simreduce.cli.question import question_options, read_question
+from simreduce.cli.terminal import show
 from simreduce.report.explain import explanation_document, explanation_text
 from simreduce.tune.whatif import savings
 
 
 @command(examples="simreduce explain dgx1v --algo ring -b 64M")
 @question_options()
-@as_json
+@report_options
 def explain(question: str, as_json: bool, **given: Any) -> int:
     """Show what bounds the time of one reduction, and simulate what a little more of each resource
     would save.
@@ -33,7 +32,7 @@ def explain(question: str, as_json: bool, **given: Any) -> int:
         document = explanation_document(recording, found, case.about)
         echo_json({**document, "complete": progress.complete})
     else:
-        click.echo(explanation_text(recording, found, case.about, case.setup.calibration.title))
+        show(explanation_text(recording, found, case.about, case.setup.calibration.title))
         if not progress.complete:
-            click.echo("\nstopped before all changes were simulated")
+            show("\nstopped before all changes were simulated")
     return 0 if progress.complete else 130

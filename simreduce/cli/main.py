@@ -10,7 +10,7 @@ import click
 
 from simreduce.cli.group import LazyGroup
 from simreduce.cli.progress import interruptible, say
-from simreduce.cli.terminal import complain, fit_tables
+from simreduce.cli.terminal import complain, find_page
 from simreduce.compiling import notices
 from simreduce.errors import Deadlock, DeviceError, InputError
 from simreduce.version import __version__
@@ -92,7 +92,7 @@ def main(command: click.Command = cli) -> None:
     """Run a command line. Exit status 0 done, 1 a check failed, 2 bad input, 130 stopped."""
     stdout = sys.stdout
     notices.listeners[:] = [lambda text: say(f"simreduce: {text}")]
-    fit_tables()
+    find_page()
     try:
         with interruptible():
             status = command.main(standalone_mode=False, help_option_names=["-h", "--help"])

@@ -9,9 +9,10 @@ from simreduce import dtypes
 from simreduce.calibrate import load_calibration
 from simreduce.cli.completion import topology_argument
 from simreduce.cli.group import command
-from simreduce.cli.options import as_json, calibration_option, echo_json
+from simreduce.cli.options import calibration_option, echo_json, report_options
 from simreduce.cli.progress import Progress
 from simreduce.cli.sizes import read_sizes, sizes_options
+from simreduce.cli.terminal import show
 from simreduce.errors import InputError
 from simreduce.formats import Faults
 from simreduce.nccl import Settings, choose, facts, load_conf, plan, read_settings
@@ -43,7 +44,7 @@ from simreduce.tune.bench import tensor
 )
 @click.option("--simulate", is_flag=True, help="Also simulate each choice.")
 @calibration_option("nominal")
-@as_json
+@report_options
 def nccl(
     topology: str,
     variables: tuple[str, ...],
@@ -88,7 +89,7 @@ def nccl(
         echo_json(nccl_document(machine, at, collective, calls))
         return
     given = " ".join(variables)
-    click.echo(nccl_text(machine, at, collective, calls, f"variables {given}" if given else ""))
+    show(nccl_text(machine, at, collective, calls, f"variables {given}" if given else ""))
 
 
 def _simulated(setup: Setup, strategy: str, collective: str, nbytes: int) -> float | None:

@@ -5,13 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-import click
-
 from simreduce.accuracy.from_logs import fit_logs, fitted_document, fitted_lines
 from simreduce.calibrate import to_toml
 from simreduce.calibrate.nccl_tests import read_nccl_log
 from simreduce.cli.options import echo_json
 from simreduce.cli.progress import Progress
+from simreduce.cli.terminal import show
 from simreduce.errors import CalibrationError, InputError, did_you_mean
 from simreduce.formats import Faults
 from simreduce.nccl import DEFAULTS
@@ -48,5 +47,5 @@ def calibrate_from_logs(
     if as_json:
         echo_json(fitted_document(found, str(path)))
     else:
-        click.echo("\n".join(fitted_lines(found, str(path))))
+        show("\n".join(fitted_lines(found, str(path))))
     return 0

@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 import click
 
 from simreduce.cli.completion import calibrations
+from simreduce.cli.terminal import wide_option
 from simreduce.errors import InputError
 from simreduce.formats import Faults
 from simreduce.layouts import Layout
@@ -27,9 +28,13 @@ def options(*decorators: Callable[[Any], Any]) -> Callable[[F], F]:
     return added
 
 
-as_json = click.option(
-    "--json", "as_json", is_flag=True, help="Print one JSON document instead of the table."
+report_options = options(
+    wide_option,
+    click.option(
+        "--json", "as_json", is_flag=True, help="Print one JSON document instead of the table."
+    ),
 )
+"""For every command that prints a report."""
 all_option = click.option(
     "--all",
     "simulate_all",
@@ -109,11 +114,6 @@ def echo_json(document: Mapping[str, Any]) -> None:
 def json_text(document: Mapping[str, Any]) -> str:
     """A document as files and stdout have it."""
     return json.dumps(document, indent=2) + "\n"
-
-
-def echo_beside(text: str, *paths: str | None) -> None:
-    """Print a text: on stderr if a file of `paths` takes stdout."""
-    click.echo(text, err=STDOUT in paths)
 
 
 def check_outputs(paths: Mapping[str, str | None], *, as_json: bool) -> None:

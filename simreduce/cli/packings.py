@@ -12,16 +12,10 @@ import click
 from simreduce.algorithms.multi_ring import sample
 from simreduce.cli.completion import topology_argument
 from simreduce.cli.group import command
-from simreduce.cli.options import (
-    as_json,
-    echo_beside,
-    echo_json,
-    gpus_options,
-    options,
-    shape_of,
-)
+from simreduce.cli.options import echo_json, gpus_options, options, report_options, shape_of
 from simreduce.cli.pictures import check_pictures, picture_options, write_pictures
 from simreduce.cli.progress import Progress
+from simreduce.cli.terminal import show
 from simreduce.errors import InputError, did_you_mean
 from simreduce.formats import Faults
 from simreduce.layouts import Layout, layout
@@ -51,7 +45,7 @@ _common = options(
     topology_argument,
     gpus_options,
     picture_options("Also draw them"),
-    as_json,
+    report_options,
 )
 
 
@@ -269,7 +263,7 @@ def _show(packing: _Packing, as_json: bool, svg: str | None = None, png: str | N
     about = f"# {machine.name} ({machine.digest}), {plural(packing.gpus or network.ranks, 'GPU')}"
     head = [f"{about}: {packing.about}", f"# {reached}", f"# bottleneck {outcome.bottleneck}"]
     lines = ["", *packing.lines] if packing.lines else []
-    echo_beside("\n".join([*head, *lines]), svg, png)
+    show("\n".join([*head, *lines]), svg, png)
 
 
 def _read(

@@ -12,17 +12,17 @@ import click
 from simreduce.calibrate import load_calibration
 from simreduce.cli.group import command
 from simreduce.cli.options import (
-    as_json,
     calibration_option,
     check_outputs,
-    echo_beside,
     echo_json,
     gpus_options,
+    report_options,
     shape_of,
     write_output,
 )
 from simreduce.cli.progress import Progress
 from simreduce.cli.setups import nccl_option, read_disturbance, read_nccl, slow_option
+from simreduce.cli.terminal import show
 from simreduce.errors import InputError
 from simreduce.executions import read_executions
 from simreduce.formats import Faults
@@ -63,7 +63,7 @@ from simreduce.training.replay import replay_execution
     metavar="FILE",
     help="Also write the timeline of the replay; .gz: compressed; -: stdout.",
 )
-@as_json
+@report_options
 def replay(traces: Sequence[str], trace: str | None, as_json: bool, **given: Any) -> int:
     """Run again what was recorded elsewhere: its compute as long as it took, its collectives as
     MACHINE would do them.
@@ -86,7 +86,7 @@ def replay(traces: Sequence[str], trace: str | None, as_json: bool, **given: Any
     if as_json:
         echo_json(document)
     else:
-        echo_beside(replay_text(found, setup, given["algo"]), trace)
+        show(replay_text(found, setup, given["algo"]), trace)
     if trace:
         write_output(trace, replay_trace_text(found, document))
     return 0

@@ -5,17 +5,15 @@ from __future__ import annotations
 import os
 from typing import Any
 
-import click
-
 from simreduce.cli.completion import scenario_argument
 from simreduce.cli.devices import DEVICES
 from simreduce.cli.group import command
 from simreduce.cli.measuring import measure_options, read_devices
-from simreduce.cli.options import all_option, as_json, echo_json, workers_option
+from simreduce.cli.options import all_option, echo_json, report_options, workers_option
 from simreduce.cli.progress import Progress
 from simreduce.cli.setups import read_scenario, setup_options
 from simreduce.cli.strategies import algo_option, strategy_texts
-from simreduce.cli.terminal import painted, rows_shown, wide_option
+from simreduce.cli.terminal import rows_shown, show
 from simreduce.errors import InputError
 from simreduce.formats import Faults
 from simreduce.report.ranking import preview_lines, ranking_document, ranking_table
@@ -34,8 +32,7 @@ from simreduce.tune.rank import Row, rank
 @workers_option
 @all_option
 @measure_options
-@wide_option
-@as_json
+@report_options
 def run(
     scenario: str,
     algo: tuple[str, ...],
@@ -74,7 +71,7 @@ def run(
     if as_json:
         document = {**ranking_document(ranking), "complete": not ranking.untried}
     else:
-        click.echo(painted(ranking_table(ranking, rows_shown(everything=simulate_all))))
+        show(ranking_table(ranking, rows_shown(everything=simulate_all)))
     # What was simulated is shown even if measuring fails.
     try:
         if real is not None and not ranking.untried:
@@ -83,7 +80,7 @@ def run(
             wrong |= any(row.faults for row in found.rows)
             document |= real.document(found)
             if not as_json:
-                click.echo(real.table(found))
+                show(real.table(found))
     finally:
         if as_json:
             echo_json(document)

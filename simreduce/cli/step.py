@@ -11,11 +11,10 @@ import click
 from simreduce.cli.completion import scenario_argument
 from simreduce.cli.group import command
 from simreduce.cli.options import (
-    as_json,
     check_outputs,
-    echo_beside,
     echo_json,
     gpus_options,
+    report_options,
     workers_option,
     write_output,
 )
@@ -23,7 +22,7 @@ from simreduce.cli.progress import Progress
 from simreduce.cli.replicas import read_replicas, repeat_replicas
 from simreduce.cli.setups import read_scenario, setup_options
 from simreduce.cli.strategies import algo_option, strategy_texts
-from simreduce.cli.terminal import painted, rows_shown, wide_option
+from simreduce.cli.terminal import rows_shown, show
 from simreduce.errors import InputError
 from simreduce.formats import Faults
 from simreduce.report.replicas import replicas_document, replicas_text
@@ -62,8 +61,7 @@ from simreduce.tune.steps import NO_STEP, rank_steps
 @click.option(
     "--all", "show_all", is_flag=True, help="Show all strategies, however many, on a terminal too."
 )
-@wide_option
-@as_json
+@report_options
 def step(
     scenario: str,
     workers: int | None,
@@ -102,7 +100,7 @@ def step(
         echo_json(document)
     else:
         table = step_table(ranking, rows_shown(everything=show_all))
-        echo_beside(painted(table), trace)
+        show(table, trace)
     if trace:
         names = [g.name for g in question.workload.gradients]
         write_output(trace, step_trace_text(ranking.recommended.step, names, _about(document)))
@@ -135,7 +133,7 @@ def _replicas(
     if as_json:
         echo_json(document)
     else:
-        echo_beside(replicas_text(q, spread, choices, replicas, run, complete=complete), trace)
+        show(replicas_text(q, spread, choices, replicas, run, complete=complete), trace)
     if trace and run:
         write_output(trace, replicas_trace_text(run, q.job.names, _about(document)))
     return int(spread.blocked == len(spread.updates)) if complete else 130

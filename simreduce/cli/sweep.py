@@ -11,8 +11,9 @@ import click
 
 from simreduce import units
 from simreduce.cli.group import command
-from simreduce.cli.options import as_json, echo_json, workers_option
+from simreduce.cli.options import echo_json, report_options, workers_option
 from simreduce.cli.progress import Progress, say
+from simreduce.cli.terminal import show
 from simreduce.errors import DeviceError, InputError, quote
 from simreduce.formats import Faults
 from simreduce.plan.limits import free_memory
@@ -86,7 +87,7 @@ from simreduce.sweep.values import parse_scalar
 )
 @click.option("--retry", is_flag=True, help="Also try cells again that killed workers or failed.")
 @click.option("--dry-run", is_flag=True, help="Say how many cells there are, and compute none.")
-@as_json
+@report_options
 def sweep(
     question: str,
     over: Sequence[str],
@@ -173,11 +174,11 @@ def _run(
     if as_json:
         echo_json(sweep_document(begun, path, counts, rows, complete=not status))
     else:
-        click.echo(sweep_text(begun, path, counts, rows, ended=ended))
+        show(sweep_text(begun, path, counts, rows, ended=ended))
         done = [row for row in rows if row["state"] == DONE]
         if 0 < len(done) <= _SHOWN:
             table = rows_table(first_columns(begun, done, group=False), done)
-            click.echo("\n".join(["", *table.lines()]))
+            show("\n".join(["", *table.lines()]))
     return status or int(DONE not in counts or not counts.keys().isdisjoint(_BAD))
 
 

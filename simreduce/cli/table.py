@@ -5,7 +5,8 @@ from __future__ import annotations
 import click
 
 from simreduce.cli.group import command
-from simreduce.cli.options import as_json, check_outputs, echo_beside, echo_json, write_output
+from simreduce.cli.options import check_outputs, echo_json, report_options, write_output
+from simreduce.cli.terminal import show
 from simreduce.errors import InputError
 from simreduce.formats import Faults
 from simreduce.report.sweeps import (
@@ -47,7 +48,7 @@ from simreduce.sweep import Store
 @click.option("--limit", type=click.IntRange(0), default=None, help="Show so many rows.")
 @click.option("--csv", "to_csv", default=None, metavar="FILE", help="Also write CSV; -: stdout.")
 @click.option("--parquet", default=None, metavar="FILE", help="Also write Parquet.")
-@as_json
+@report_options
 def table(
     db: str,
     number: int | None,
@@ -77,7 +78,7 @@ def table(
     with Store.open(db) as store:
         if list_:
             for each in store.sweeps():
-                click.echo(f"{each.id}  {each.name}: {', '.join(each.keys)}; {each.cells} cells")
+                show(f"{each.id}  {each.name}: {', '.join(each.keys)}; {each.cells} cells")
             return
         sweep, known = store.show(number)
         text = query(known, where=where, group=_names(group), by=by, sort=_names(sort), limit=limit)
@@ -98,8 +99,12 @@ def table(
             echo_json(sweep_document(sweep, db, counts, kept if columns or across else rows,
                                      complete="waiting" not in counts))  # fmt: skip
         else:
-            shape = pivot_table(kept, names, *axes[1:]) if across else rows_table(names, kept)
-            echo_beside("\n".join(table_lines(store, sweep, shape, len(kept), counts)), to_csv)
+            shape = (
+                pivot_table(kept, names, *axes[1:])
+                if across
+                else rows_table(names, kept, all_names=columns is not None)
+            )
+            show("\n".join(table_lines(store, sweep, shape, len(kept), counts)), to_csv)
         every = names if columns or across else [*known, *(["cells"] if group else [])]
         whole = kept if columns or across else rows
         if to_csv is not None:

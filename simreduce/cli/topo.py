@@ -7,9 +7,10 @@ import click
 from simreduce import units
 from simreduce.cli.completion import topology_argument
 from simreduce.cli.group import CommandGroup
-from simreduce.cli.options import as_json, echo_json
+from simreduce.cli.options import echo_json, report_options
 from simreduce.cli.packings import rings, trees
 from simreduce.cli.pictures import check_pictures, picture_options, write_pictures
+from simreduce.cli.terminal import show as print_report
 from simreduce.cli.topo_files import check, export, import_
 from simreduce.cli.topo_p2p import p2p
 from simreduce.errors import InputError
@@ -38,7 +39,7 @@ Equal paths: equal_cost=hashed,seed=1 or equal_cost=split"""
 
 
 @topo.command("list", examples="simreduce topo list")
-@as_json
+@report_options
 def list_(as_json: bool) -> None:
     """List the machines that come with simreduce, and the generators."""
     machines = shipped()
@@ -47,9 +48,7 @@ def list_(as_json: bool) -> None:
         echo_json({"command": "topo list", "version": __version__, "topologies": rows})
         return
     width = max(len(name) for name, _ in machines)
-    for name, title in machines:
-        click.echo(f"{name:{width}}  {title}")
-    click.echo(_INLINE)
+    print_report("\n".join([*(f"{name:{width}}  {title}" for name, title in machines), _INLINE]))
 
 
 @topo.command(
@@ -60,7 +59,7 @@ def list_(as_json: bool) -> None:
 )
 @topology_argument
 @picture_options("Draw the machine instead")
-@as_json
+@report_options
 def show(topology: str, svg: str | None, png: str | None, as_json: bool) -> None:
     """Show the matrix of `nvidia-smi topo -m`, and every link with its rate; or draw the machine.
 
@@ -79,16 +78,18 @@ def show(topology: str, svg: str | None, png: str | None, as_json: bool) -> None
         echo_json(_document(machine))
     if as_json or svg or png:
         return
-    click.echo(f"# {machine.name}: {machine.title} ({machine.digest})\n")
-    click.echo(matrix_text(machine))
-    click.echo("\nLinks, per direction (both directions alike unless listed twice):")
-    for line in _links(machine):
-        click.echo(f"  {line}")
     figures = [*rule_lines(machine), *figure_lines(machine)]
-    if figures:
-        click.echo("\nBesides their links:")
-    for line in figures:
-        click.echo(f"  {line}")
+    lines = [
+        f"# {machine.name}: {machine.title} ({machine.digest})",
+        "",
+        matrix_text(machine),
+        "",
+        "Links, per direction (both directions alike unless listed twice):",
+        *(f"  {line}" for line in _links(machine)),
+        *(["", "Besides their links:"] if figures else []),
+        *(f"  {line}" for line in figures),
+    ]
+    print_report("\n".join(lines))
 
 
 def _links(machine: Topology) -> list[str]:

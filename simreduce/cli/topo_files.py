@@ -15,7 +15,7 @@ import click
 from simreduce.calibrate.measured import measured_document, read_nccl_tests, read_p2p_test
 from simreduce.cli.completion import topology_argument
 from simreduce.cli.group import command
-from simreduce.cli.options import as_json, echo_json, json_text, write_output
+from simreduce.cli.options import echo_json, json_text, report_options, write_output
 from simreduce.errors import InputError, TopologyError, did_you_mean
 from simreduce.formats import Faults
 from simreduce.outputs import STDOUT, check_place
@@ -276,7 +276,7 @@ def export(topology: str, form: str, output: str) -> None:
 
 @command(examples="simreduce topo check dgx1v")
 @click.argument("file")
-@as_json
+@report_options
 def check(file: str, as_json: bool) -> None:
     """List every fault of a machine (its file or its name), or of a file that `topo import` reads,
     with its place.

@@ -14,19 +14,19 @@ from simreduce.cli.export import check_folder, write_folder
 from simreduce.cli.group import command
 from simreduce.cli.measuring import measure_options, read_devices
 from simreduce.cli.options import (
-    as_json,
     calibration_option,
-    echo_beside,
     echo_json,
     gpus_options,
+    report_options,
     workers_option,
 )
 from simreduce.cli.pictures import check_pictures, picture_options, write_plot
 from simreduce.cli.progress import Progress
 from simreduce.cli.setups import nccl_option, read_scenario, slow_option
+from simreduce.cli.terminal import show
 from simreduce.errors import InputError
 from simreduce.formats import Faults
-from simreduce.report.tuned import sensitivity_plot, tuned_document, tuned_text
+from simreduce.report.tuned import files_text, sensitivity_plot, tuned_document, tuned_text
 from simreduce.tune.search.hand_over import files_of, ranking_of, why_nothing
 from simreduce.tune.search.spaces import OBJECTIVES, STEP, TARGETS, check_target
 from simreduce.tune.search.tune import read_objective, tune as find_best
@@ -61,7 +61,7 @@ _DEFAULT = "pytorch"
 @workers_option
 @measure_options
 @picture_options("Also draw the time over the size of buckets", ("plot", "plot"))
-@as_json
+@report_options
 def tune(
     scenario: str,
     target: str,
@@ -111,8 +111,9 @@ def tune(
     places = [] if out is None else write_folder(out, files)
     document = tuned_document(found, files) if as_json else {}
     if not as_json:
-        shown = tuned_text(found, files if out is None else {}, why_nothing(found))
-        echo_beside("\n".join([shown, *map(str, places)]), svg, png)
+        shown = tuned_text(found, why_nothing(found))
+        paste = files_text(files) if out is None else "".join(f"{place}\n" for place in places)
+        show(shown, svg, png, paste=paste)
     faulty = False
     # What was found is shown even if measuring fails.
     try:
@@ -123,7 +124,7 @@ def tune(
             faulty = any(row.faults for row in measured.rows)
             document["measured"] = real.document(measured)["measured"]
             if not as_json:
-                echo_beside(real.table(measured), svg, png)
+                show(real.table(measured), svg, png)
     finally:
         if as_json:
             echo_json(document)

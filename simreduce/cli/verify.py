@@ -14,7 +14,7 @@ import click
 
 from simreduce import units
 from simreduce.cli.group import command
-from simreduce.cli.options import as_json, echo_json
+from simreduce.cli.options import echo_json, report_options
 from simreduce.cli.progress import Progress
 from simreduce.cli.setups import (
     check_collective,
@@ -25,6 +25,7 @@ from simreduce.cli.setups import (
     root_option,
 )
 from simreduce.cli.strategies import algo_option, strategy_texts
+from simreduce.cli.terminal import show
 from simreduce.cli.verify_files import verify_files
 from simreduce.formats import Faults
 from simreduce.strategy import ALL, misplaced, parse_strategy
@@ -74,7 +75,7 @@ _ONLY_ALGO = {"collective": "--collective", "root": "-r", "ngpus": "-g", "tasks"
     help="Use so many processes for --all; default: one per core.",
 )
 @faithful_option
-@as_json
+@report_options
 def verify(
     files: tuple[str, ...],
     algo: tuple[str, ...],
@@ -116,7 +117,7 @@ def verify(
     else:
         _print(proofs, [] if prove_everything else proofs)
         if not whole:
-            click.echo("stopped before all was proved")
+            show("stopped before all was proved")
     return 130 if not whole else int(bool(_problems(proofs) or _list_unproved(proofs)))
 
 
@@ -215,7 +216,7 @@ def _problems(proofs: Iterable[Proof]) -> list[str]:
 
 def _print_problems(proof: Proof) -> None:
     for problem in _problems([proof]):
-        click.echo(f"WRONG {problem}")
+        show(f"WRONG {problem}")
 
 
 def _title(proof: Proof) -> str:
@@ -291,16 +292,16 @@ def _print(proofs: list[Proof], unprinted: list[Proof]) -> None:
     for title, mine in _by_title(proofs):
         refused = sum(len(p.refused) for p in mine)
         if title in unproved:
-            click.echo(f"{title}: nothing proved: {unproved[title]}")
+            show(f"{title}: nothing proved: {unproved[title]}")
         else:
-            click.echo(
+            show(
                 f"{title}: {units.plural(sum(p.plans for p in mine), 'plan')}"
                 + f", {refused} refused" * bool(refused)
             )
     for reason, times in _kinds(reason for p in proofs for reason in p.refused):
-        click.echo(f"refused {times}: {reason}")
+        show(f"refused {times}: {reason}")
     for proof in unprinted:
         _print_problems(proof)
     refused, problems = sum(len(p.refused) for p in proofs), len(_problems(proofs))
     plans = units.plural(sum(p.plans for p in proofs), "plan")
-    click.echo(f"{plans} checked, {refused} refused, {units.plural(problems, 'problem')}")
+    show(f"{plans} checked, {refused} refused, {units.plural(problems, 'problem')}")

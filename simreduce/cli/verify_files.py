@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-import click
-
 from simreduce import units
 from simreduce.cli.options import echo_json
+from simreduce.cli.terminal import show
 from simreduce.errors import InputError
 from simreduce.formats import Faults
 from simreduce.msccl import Algorithm, problems_of, read_algorithm
@@ -28,9 +27,9 @@ def verify_files(files: Sequence[str], *, as_json: bool) -> int:
     else:
         for file, made, problems in found:
             for problem in problems:
-                click.echo(f"WRONG {file}: {problem}")
+                show(f"WRONG {file}: {problem}")
             if not problems:
-                click.echo(f"{file}: {_words(made)}: proved")
+                show(f"{file}: {_words(made)}: proved")
     return int(any(problems for _, _, problems in found))
 
 

@@ -17,17 +17,17 @@ Row = BenchRow | Stuck | Bounded
 _TYPES = {"float32": "float", "float16": "half", "float64": "double", "bfloat16": "bfloat16"}
 _COLUMNS = (
     Column("size", "(B)", width=12),
-    Column("count", "(elements)", width=12),
-    Column("type", width=8),
-    Column("redop", width=6),
-    Column("root", width=6),
+    Column("count", "(elements)", width=12, spare=5),
+    Column("type", width=8, spare=6),
+    Column("redop", width=6, spare=9),
+    Column("root", width=6, spare=8),
     Column("time", "(us)", width=7),
-    Column("algbw", "(GB/s)"),
+    Column("algbw", "(GB/s)", spare=2),
     Column("busbw", "(GB/s)"),
-    Column("#wrong"),
-    Column("floor", "(us)", width=6),
-    Column("transfers"),
-    Column("runtime", left=True),
+    Column("#wrong", spare=1),
+    Column("floor", "(us)", width=6, spare=4),
+    Column("transfers", spare=7),
+    Column("runtime", left=True, spare=3),
     Column("algorithm, busiest link", left=True),
 )
 

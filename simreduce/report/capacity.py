@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 from simreduce import tables, units
@@ -22,6 +23,7 @@ _COLUMNS = tables.columns(
     "|name|machine|nodes|GPUs|network|method|strategy|batch|step|exposed|efficiency|goodput"
     "|samples/s|price|time|cost|misses",
     left="|name|machine|network|method|strategy|misses",
+    spare="exposed|GPUs|efficiency|network|step|samples/s|price",
 )
 _MOST_ROWS = 60
 _MACHINE, _NODES, _NETWORK, _BATCH = (
@@ -88,9 +90,7 @@ def capacity_rows(answer: Answer) -> Table:
     head = [*_COLUMNS]
     currency = answer.question.prices.currency
     below = {"step": "(ms)", "exposed": "(ms)", "price": f"({currency}/h)", "cost": f"({currency})"}
-    table = Table(
-        tuple(tables.Column(c.name, below.get(c.name, ""), c.left, c.width) for c in head), rows
-    )
+    table = Table(tuple(replace(c, unit=below.get(c.name, "")) for c in head), rows)
     return _without_constants(table)
 
 
@@ -185,6 +185,7 @@ def _flip_lines(answer: Answer) -> list[str]:
     columns = tables.columns(
         "assumption|now|below|then|above|then ",
         left="assumption|then|then ",
+        spare="now",
     )
     lines = ["", "The choice changes where", *Table(columns, tuple(rows)).lines(indent=2)]
     stopped = [a.name for a in answer.assumptions if not a.complete]

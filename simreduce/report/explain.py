@@ -149,7 +149,9 @@ def _help(savings: Sequence[Saving], seconds: float) -> list[str]:
             )
         )
     columns = tables.columns(
-        "what|figure|change|time (us)|saves (us)|saves", left="what|figure|change"
+        "what|figure|change|time (us)|saves (us)|saves",
+        left="what|figure|change",
+        spare="time (us)|saves (us)",
     )
     return [
         "the same plan, simulated again with one change",

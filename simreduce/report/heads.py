@@ -75,7 +75,8 @@ def same_plan_lines(rows: Iterable[tuple[str, Sequence[str]]]) -> list[str]:
     for name, others in rows:
         if others:
             lines += wrap(
-                f"{name} = {', '.join(others)}", 100, initial_indent="  ", subsequent_indent="    ",
+                f"{name} = {', '.join(others)}", tables.page_width(100),
+                initial_indent="  ", subsequent_indent="    ",
                 break_long_words=False, break_on_hyphens=False,
             )  # fmt: skip
     return ["", "The same plan under other names:", *lines] if lines else []

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from simreduce import units
+from simreduce import tables, units
 from simreduce.nccl import Choice, Graph, estimates, p2p, ring_orders, tree_parents
 from simreduce.nccl.box import CLASSES
 from simreduce.nccl.choice import SENDS, Plan, nvls_channels
@@ -28,6 +29,8 @@ _COLLECTIVES = {
 }
 _SHOWN_RANKS = 32
 """Of a longer ring the rest is left out."""
+_TUNING, _CELL = 25, 17
+"""Characters before the cells of a row of the tuning table, and of a cell."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,32 +124,39 @@ def _tree(parents: Sequence[int]) -> str:
 
 
 def _tuning_lines(at: Plan) -> Iterator[str]:
+    """NCCL's tables of three algorithms each, of fewer on a page without room for them."""
     model = at.model
     names = [name for name in _ALGORITHMS if any(key[1] == name for key in model.latency)]
-    for first in range(0, len(names), 3):
-        block = names[first : first + 3]
+    pairs = [(name, protocol) for name in names for protocol in PROTOCOLS]
+    room = (tables.page_width(_TUNING + 9 * _CELL) - _TUNING) // _CELL
+    step = max(room // 3 * 3 or room, 1)
+    for first in range(0, len(pairs), step):
+        block = pairs[first : first + step]
+        counts = Counter(name for name, _ in block)
         yield "NCCL INFO   Algorithm   |" + "".join(
-            f" {'':>14}   {_ALGORITHMS[name]:>14}   {'':>14} |" for name in block
+            f" {f'{_ALGORITHMS[name]:>{min(31, _CELL * count - 3)}}':{_CELL * count - 3}} |"
+            for name, count in counts.items()
         )
-        heads = "".join(f" {word:>14} |" for word in _PROTOCOLS.values())
-        yield "NCCL INFO   Protocol    |" + heads * len(block)
-        pairs = [(name, protocol) for name in block for protocol in PROTOCOLS]
-        threads = "".join(f" {model.threads.get(pair, 0):>14} |" for pair in pairs)
+        yield "NCCL INFO   Protocol    |" + "".join(
+            f" {_PROTOCOLS[protocol]:>14} |" for _, protocol in block
+        )
+        threads = "".join(f" {model.threads.get(pair, 0):>14} |" for pair in block)
         yield f"NCCL INFO  Max NThreads |{threads}"
         for collective in COLLECTIVES:
             cells = "".join(
                 f"{model.latency.get((collective, *pair), 0.0):8.1f}/"
                 f"{model.bandwidth.get((collective, *pair), 0.0):6.1f} |"
-                for pair in pairs
+                for pair in block
             )
             yield f"NCCL INFO {_COLLECTIVES[collective]:>13} |{cells}"
 
 
 _SIMULATED = Column("simulated", "(us)")
 _COLUMNS = (
-    Column("size", "(B)"), Column("algorithm", left=True), Column("protocol", left=True),
-    Column("channels"), Column("threads"), Column("estimate", "(us)"),
-    Column("strategy", left=True), Column("why", left=True),
+    Column("size", "(B)"), Column("algorithm", left=True, spare=1),
+    Column("protocol", left=True, spare=2), Column("channels", spare=3),
+    Column("threads", spare=5), Column("estimate", "(us)"),
+    Column("strategy", left=True), Column("why", left=True, spare=4),
 )  # fmt: skip
 
 

@@ -16,6 +16,7 @@ _COLUMNS = tables.columns(
     "collective|size|ranks|calls|each|waits|recorded|all",
     units="|||||||(ms)",
     left="collective",
+    spare="ranks|waits|recorded",
 )
 _MOST = 30
 

@@ -25,6 +25,7 @@ _MOST = 8
 _COLUMNS = tables.columns(
     "backups|in an update|update||ideal|gradients||dropped|blocked",
     units="|(gradients)|(ms)|(+-)|(ms)|(1/s)|(+-)|(share)|(runs)",
+    spare="ideal|blocked|in an update",
 )
 
 

@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from itertools import pairwise
 
-from simreduce import units
+from simreduce import tables, units
 from simreduce.training.replicas import Run
 
 WIDTH = 64
-"""Characters of a timeline."""
+"""Characters of a timeline, less on a page without room for them."""
+_FRAME = "   ||"
+"""What stands in a row of a timeline besides its name and its characters."""
 
 UPDATES = 4
 """That are shown, the last ones of the run."""
@@ -21,7 +23,7 @@ _PARTS = "rCs"
 _IDLE, _UPDATE = ".", "|"
 
 
-def replicas_timeline(run: Run, names: Sequence[str], width: int = WIDTH) -> list[str]:
+def replicas_timeline(run: Run, names: Sequence[str], most: int = WIDTH) -> list[str]:
     """A row for every worker: what it does for most of the time that a character stands for. Below,
     when updates were made. Nothing if there is none.
     """
@@ -29,14 +31,15 @@ def replicas_timeline(run: Run, names: Sequence[str], width: int = WIDTH) -> lis
         return []
     first = max(len(run.updates) - UPDATES, 0)
     begin, end = run.updates[first - 1].time if first else 0.0, run.seconds
-    scale = width / (end - begin) if end > begin else 0.0
     shown = range(len(names)) if len(names) <= _MOST else (*range(_MOST - 1), len(names) - 1)
+    left = max(len("updates"), *(len(names[w]) for w in shown))
+    width = tables.page_width(left + len(_FRAME) + most) - left - len(_FRAME)
+    scale = width / (end - begin) if end > begin else 0.0
     rows = [(names[w], _bar(run, w, begin, scale, width)) for w in shown]
     marks = [_IDLE] * width
     for update in run.updates[first:]:
         marks[min(int((update.time - begin) * scale), width - 1)] = _UPDATE
     rows.append(("updates", "".join(marks)))
-    left = max(len(name) for name, _ in rows)
     since, until = units.format_duration(begin), units.format_duration(end)
     numbers = f"updates {first + 1} to {len(run.updates)}"
     more = [f"  ({units.plural(len(names) - _MOST, 'worker')} more)"] if len(names) > _MOST else []

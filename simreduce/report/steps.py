@@ -25,7 +25,9 @@ from simreduce.training import Bucket, Span, StepPrediction, device_label, lane,
 from simreduce.tune.steps import StepCandidate, StepRanking
 
 WIDTH = 64
-"""Characters of a timeline."""
+"""Characters of a timeline, less on a page without room for them."""
+_FRAME = "   ||"
+"""What stands in a row of a timeline besides its name and its characters."""
 
 _FIRST, _LAST = 8, 4
 """Buckets that are shown of many."""
@@ -45,12 +47,13 @@ _COLUMNS = tables.columns(
     "#|strategy|runtime|step|exposed|samples/s|efficiency|memory|buckets|alone|# alone|#wrong",
     units="|||(ms)|(ms)|||(GB)||(ms)||",
     left="strategy|runtime",
-    spare="# alone|alone|buckets|runtime|samples/s|memory",
+    spare="# alone|alone|buckets|runtime|samples/s|memory|efficiency",
 )
 _BUCKET_COLUMNS = tables.columns(
     "bucket|collective|gradients|of|size|ready|start|finish|after compute",
     units="|||||(ms)|(ms)|(ms)|(ms)",
     left="bucket|collective|gradients|of",
+    spare="of|ready|start|after compute|collective",
 )
 
 
@@ -226,18 +229,21 @@ def step_tracks(step: StepPrediction) -> list[tuple[str, list[plots.TimelineBar]
     return list(tracks.items())
 
 
-def timeline(step: StepPrediction, width: int = WIDTH) -> list[str]:
-    """Rows of characters: what computes (F forward, B backward), and what moves: - less than half
-    of the time, = one at a time, or how many at once, + from 10.
+def timeline(step: StepPrediction, most: int = WIDTH) -> list[str]:
+    """Rows of `most` characters, or as many as the page has room for: what computes (F forward, B
+    backward), and what moves: - less than half of the time, = one at a time, or how many at once, +
+    from 10.
     """
     tracks: dict[str, list[Span]] = {}
     for span in step.spans:
         tracks.setdefault(span.device, []).append(span)
     names = list(tracks)
     shown = names if len(names) <= _FIRST else [*names[:2], names[-1]]
+    moving = lanes(step)
+    left = max((len(name) for name in (*shown, *(what for what, _ in moving))), default=0)
+    width = tables.page_width(left + len(_FRAME) + most) - left - len(_FRAME)
     rows = [(name, _compute_bar(tracks[name], step.seconds, width)) for name in shown]
-    rows += [(what, _moving_bar(buckets, step.seconds, width)) for what, buckets in lanes(step)]
-    left = max((len(name) for name, _ in rows), default=0)
+    rows += [(what, _moving_bar(buckets, step.seconds, width)) for what, buckets in moving]
     scale = f"0{_ms(step.seconds):>{width - 1}}"
     more = [f"  ({units.plural(len(names) - 3, 'GPU')} more)"] if len(names) > len(shown) else []
     return [f"  {'':{left}}  {scale}", *(f"  {name:{left}} |{bar}|" for name, bar in rows), *more]

@@ -40,6 +40,11 @@ _FIRST: Mapping[str, Sequence[str]] = {
     STEP: ("seconds", "exposed", "efficiency", "samples_per_second", "method", "chosen"),
 }
 """Columns of a table behind the keys, by what was asked."""
+_SPARE = {
+    "bound": 5, "chosen": 4, "samples_per_second": 3, "exposed": 2, "method": 1,
+    "low": 1, "high": 1,
+}  # fmt: skip
+"""Columns that a narrow page does without, those with the largest number first."""
 _MOST_REASONS = 10
 
 
@@ -171,12 +176,17 @@ def first_columns(sweep: Sweep, rows: Sequence[Mapping[str, Any]], *, group: boo
     return [*found, "cells"] if group else found
 
 
-def rows_table(names: Sequence[str], rows: Iterable[Mapping[str, Any]]) -> Table:
-    """Rows as a table for people: times in ms, rates in GB/s."""
+def rows_table(
+    names: Sequence[str], rows: Iterable[Mapping[str, Any]], *, all_names: bool = False
+) -> Table:
+    """Rows as a table for people: times in ms, rates in GB/s. With `all_names`, a narrow page
+    leaves none of them out.
+    """
     kept = list(rows)
     left = [any(isinstance(row[name], str) for row in kept) for name in names]
+    spare = {} if all_names else _SPARE
     columns = tuple(
-        Column(name, _SCALED.get(name, (1, ""))[1], text)
+        Column(name, _SCALED.get(name, (1, ""))[1], text, spare=spare.get(name, 0))
         for name, text in zip(names, left, strict=True)
     )
     return Table(columns, tuple(tuple(cell(name, row[name]) for name in names) for row in kept))

@@ -24,16 +24,16 @@ _FEW = 2
 _WHAT = {"time": "time of one all-reduce", "step": "time of a training step"}
 
 
-def tuned_text(found: Tuned, files: Mapping[str, str], why: Iterable[str] = ()) -> str:
-    """The best setting, how good and how sure it is, the next ones, and `files` to paste, or `why`
-    there are none.
-    """
+def tuned_text(found: Tuned, why: Iterable[str] = ()) -> str:
+    """The best setting, how good and how sure it is, the next ones, and `why` nothing to paste."""
     lines = [*_header(found), *_verdict(found)]
     lines += [f"  paste      nothing: {reason}" for reason in why]
-    lines += ["", *_table(found).lines()]
-    for name, content in files.items():
-        lines += ["", f"# {name}", *content.rstrip("\n").split("\n")]
-    return "\n".join(lines)
+    return "\n".join([*lines, "", *_table(found).lines()])
+
+
+def files_text(files: Mapping[str, str]) -> str:
+    """Files to paste, each below its name."""
+    return "".join(f"\n# {name}\n{content.rstrip()}\n" for name, content in files.items())
 
 
 def _header(found: Tuned) -> list[str]:

@@ -12,12 +12,14 @@ import subprocess
 import sys
 import termios
 from concurrent.futures import ThreadPoolExecutor
+from contextvars import copy_context
 
 import pytest
 from hypothesis import given, strategies as st
 
 from simreduce.cli import terminal
-from simreduce.tables import FITTED, Column, Table, columns
+from simreduce.cli.main import cli
+from simreduce.tables import PAGE, Column, Table, columns
 
 ESCAPE = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")
 
@@ -107,40 +109,120 @@ def test_faults_are_red_on_a_terminal_only():
     assert 1 == len(ESCAPE.sub("", said).strip().split("\nsimreduce:"))
 
 
-WORDS = st.text("abc+=,", max_size=40)
+WORDS = st.text("abc+=, ", max_size=40).map(str.strip)
 NUMBERS = st.integers(0, 10**6).map(str)
 
 
-@given(st.lists(st.tuples(NUMBERS, WORDS, NUMBERS, WORDS), max_size=6), st.integers(40, 120))
-def test_fitted_tables_lose_no_character(rows, width):
+@pytest.fixture(autouse=True)
+def plain(monkeypatch):
+    """No colour, whatever runs the tests."""
+    monkeypatch.setenv("NO_COLOR", "1")
+
+
+def _lines(table: Table, width: int, **layout: int | bool) -> list[str]:
+    """The lines of a table on a page of this width."""
+    context = copy_context()
+    context.run(PAGE.set, terminal.Terminal(width))
+    return context.run(lambda: table.lines(**layout))
+
+
+@given(
+    st.lists(st.tuples(NUMBERS, WORDS, NUMBERS, WORDS, WORDS), max_size=6),
+    st.integers(40, 120),
+    st.booleans(),
+)
+def test_fitted_tables_lose_no_character(rows, width, comment):
     """Whatever the cells, lines are as narrow as the page, and wrapped words are all there."""
-    heads = columns("#|name|time|why", units="||(ms)|", left="name|why", spare="why")
-    table = Table(heads, tuple(rows))
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("COLUMNS", str(width))
-        patch.setenv("NO_COLOR", "1")
-        lines = terminal._fitted(table, 2)
+    heads = columns("#|name|time|place|why", units="||(ms)||", left="name|place|why", spare="why")
+    lines = _lines(Table(heads, tuple(rows)), width, indent=2, comment=comment)
 
-    assert max(map(len, lines)) < width
-    for _, name, time, _ in rows:
-        assert not set(name + time) - set("".join(lines))
-    kept = sorted(c for row in rows for cell in row[:3] for c in cell if c in "abc0123456789")
+    assert max(map(len, lines)) <= width
     without = "(without why" in lines[-1]
-    body = "".join(lines[2 : len(lines) - without])
-    assert len(kept) <= sum(c in "abc0123456789" for c in body)
+    kept = sorted(c for row in rows for cell in row[: 5 - without] for c in cell if not c.isspace())
+    body = lines[2 : len(lines) - without]
+    assert kept == sorted(c for line in body for c in line if not c.isspace())
+    assert all(line.startswith("#") == comment for line in lines[:2])
 
 
-def test_a_table_of_figures_that_cannot_fit_is_not_cut(monkeypatch):
-    """It is as wide as in a pipe."""
-    monkeypatch.setenv("COLUMNS", "40")
-    table = Table(columns("|".join(f"c{i}" for i in range(20))), (("12345",) * 20,))
+@given(st.integers(2, 30), st.integers(20, 100))
+def test_a_table_of_figures_that_cannot_fit_is_divided(count, width):
+    """Each part has some columns behind the first one; together they have all, in order."""
+    names = [f"c{i}" for i in range(count)]
+    lines = _lines(Table(columns("|".join(names)), (("12345",) * count,)), width)
+    heads = [line.split() for line in lines if "c" in line]
 
-    assert table.lines() == terminal._fitted(table, 0)
+    assert max(map(len, lines)) <= width
+    assert all(head[0] == "c0" for head in heads)
+    assert names == [*heads[0], *(name for head in heads[1:] for name in head[1:])]
+
+
+def test_strategies_break_where_their_parts_join():
+    """No part is broken that has room."""
+    table = Table(columns("strategy", left="strategy"), (("hierarchical_copy+packs=8+fp16",),))
+
+    assert ["strategy", "hierarchical_copy+", "packs=8+fp16"] == _lines(table, 20)
+
+
+def test_a_matrix_with_tabs_is_divided(capsys):
+    """As the one of `topo show`, whose columns a narrow terminal would wrap."""
+    names = [f"GPU{i}" for i in range(16)]
+    rows = ["\t".join(["", *names]), *("\t".join([name, *["NV1"] * 16]) for name in names)]
+    context = copy_context()
+    context.run(PAGE.set, terminal.Terminal(59))
+    context.run(terminal.show, "\n".join(["# a machine", *rows, "words " * 20]))
+    shown = capsys.readouterr().out.split("\n")
+
+    assert max(map(len, shown)) <= 59
+    assert 16 * 16 == "\n".join(shown).count("NV1")
+    assert 20 == "\n".join(shown).count("words")
+
+
+@pytest.mark.parametrize(
+    ("line", "shown"),
+    [
+        ("# machine    a longer name", ["# machine    a longer", "#            name"]),
+        ("  default    nccl, twice as fast", ["  default    nccl, twice", "             as fast"]),
+        ("one sentence of several words", ["one sentence of several", "  words"]),
+        ("  --a_word_longer_than_all to copy", ["  --a_word_longer_than_all to copy"]),
+    ],
+)  # fmt: skip
+def test_lines_wrap_below_their_text(line, shown, capsys):
+    """Facts below facts; a word that has no room stays whole."""
+    context = copy_context()
+    context.run(PAGE.set, terminal.Terminal(24))
+    context.run(terminal.show, line)
+
+    assert shown == capsys.readouterr().out.rstrip("\n").split("\n")
 
 
 def test_a_pipe_gets_tables_as_wide_as_they_are():
     """Nothing is fitted unless a terminal asked for it."""
     wide = Table((Column("name", left=True),), (("x" * 500,),))
 
-    assert FITTED.get() is None
+    assert PAGE.get() is None
     assert ["name", "x" * 500] == wide.lines()
+
+
+REPORTS = {
+    "bench": "bench full:4 --algo ring,nccl+packs=2 -b 1M",
+    "explain": "explain full:4 --algo ring -b 1M",
+    "nccl": "nccl dgx-h100 --simulate -b 1M",
+    "topo show": "topo show dgx1v",
+    "topo p2p": "topo p2p dgx1v",
+    "topo list": "topo list",
+    "step": "step step-dgx1p-resnet50 --algo nccl,hierarchical_copy+packs=8",
+    "sweep": "sweep full:4 --over strategy=ring,nccl --db :memory: --workers 1",
+    "accuracy": "accuracy nccl --only bessemer",
+    "verify": "verify --algo ring,nccl:tree -g 4",
+}
+
+
+@pytest.mark.parametrize("name", REPORTS)
+def test_reports_fit_a_narrow_terminal(name, capsys):
+    """59 characters: no line is wider, and nothing else is lost than columns that are named."""
+    context = copy_context()
+    context.run(PAGE.set, terminal.Terminal(59))
+    context.run(cli.main, REPORTS[name].split(), standalone_mode=False)
+    shown = capsys.readouterr().out
+
+    assert max(map(len, shown.split("\n"))) <= 59

@@ -22,12 +22,9 @@ from simreduce.calibrate import own_calibrations, shipped, to_toml
 from simreduce.cli.devices import device_options, warmup_option
 from simreduce.cli.group import command
 from simreduce.cli.nccl_logs import calibrate_from_logs
-from simreduce.cli.options import (
-    as_json,
-    echo_json,
-    gpus_options,
-)
+from simreduce.cli.options import echo_json, gpus_options, report_options
 from simreduce.cli.progress import interruptible
+from simreduce.cli.terminal import show
 from simreduce.engine import NOMINAL
 from simreduce.errors import InputError
 from simreduce.formats import Faults
@@ -91,7 +88,7 @@ from simreduce_validate.running.computer import Computer
     default=True,
     help="Then try the constants on strategies that are not in the fit; default --held-out.",
 )
-@as_json
+@report_options
 def calibrate(
     topology: tuple[str, ...],
     from_nccl_tests: bool,
@@ -146,7 +143,7 @@ def calibrate(
     if as_json:
         echo_json(session_document(session, path))
     else:
-        click.echo("\n".join(session_lines(session, path)))
+        show("\n".join(session_lines(session, path)))
     return int(_print_faults(session.tried))
 
 

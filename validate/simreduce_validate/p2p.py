@@ -17,10 +17,9 @@ from importlib.resources import files
 from itertools import groupby
 from typing import Any, NamedTuple
 
-import click
-
 import simreduce as sr
 from simreduce.cli.group import command
+from simreduce.cli.terminal import show, wide_option
 from simreduce.tables import Table, columns
 from simreduce.tune.p2p import Matrix, PeerToPeer, peer_to_peer
 from simreduce_validate.machines import MACHINES
@@ -267,6 +266,7 @@ def _switch(case: Case) -> str:
 
 
 @command(examples="simreduce accuracy p2p")
+@wide_option
 def p2p() -> None:
     """Compare published matrices of p2pBandwidthLatencyTest with predictions."""
-    click.echo(report())
+    show(report())

@@ -23,6 +23,7 @@ import simreduce as sr
 from simreduce.arrays import Floats
 from simreduce.cli.group import command
 from simreduce.cli.progress import Progress
+from simreduce.cli.terminal import show, wide_option
 from simreduce.engine import NOMINAL, Calibration, LinkConstants
 from simreduce.plan import Plan
 from simreduce.setup import Setup
@@ -166,8 +167,9 @@ def fit_report() -> str:
 
 @command(examples="simreduce accuracy step")
 @click.option("--fit", "fitting", is_flag=True, help="Fit the two constants (a minute or two).")
+@wide_option
 def step(fitting: bool) -> None:
     """Compare a published step of five all-reduces with predictions."""
     with Progress("fitting" if fitting else "predicting"):
         text = fit_report() if fitting else report()
-    click.echo(text)
+    show(text)

@@ -41,6 +41,7 @@ import click
 
 from simreduce.cli.group import command
 from simreduce.cli.progress import Progress
+from simreduce.cli.terminal import show, wide_option
 from simreduce.engine import Calibration
 from simreduce.setup import Setup
 from simreduce.tables import Table, columns
@@ -238,7 +239,8 @@ def _cells(
     type=click.Choice(sorted({row.model for row in PUBLISHED})),
     help="Show this model only. Repeatable.",
 )
+@wide_option
 def throughput(batch_32: bool, models: tuple[str, ...]) -> None:
     """Compare the published throughput of a DGX-1 with predictions."""
     rows = PUBLISHED_32 if batch_32 else PUBLISHED
-    click.echo("\n".join(report([row for row in rows if not models or row.model in models])))
+    show("\n".join(report([row for row in rows if not models or row.model in models])))

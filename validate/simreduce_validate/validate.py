@@ -17,16 +17,11 @@ import click
 from simreduce import units
 from simreduce.cli.devices import device_options, warmup_option
 from simreduce.cli.group import command
-from simreduce.cli.options import (
-    as_json,
-    calibration_option,
-    echo_beside,
-    echo_json,
-    gpus_options,
-)
+from simreduce.cli.options import calibration_option, echo_json, gpus_options, report_options
 from simreduce.cli.pictures import check_pictures, picture_options, write_plot
 from simreduce.cli.sizes import sizes_options
 from simreduce.cli.strategies import algo_option
+from simreduce.cli.terminal import show
 from simreduce.formats import Faults
 from simreduce.outputs import check_place
 from simreduce.plots import AccuracyPoint, draw_accuracy
@@ -97,7 +92,7 @@ from simreduce_validate.validation import Validation, measure, read_campaign
 )
 @picture_options("Measured against predicted", ("plot", "plot"))
 @calibration_option(None)
-@as_json
+@report_options
 def validate(
     out: str | None, svg: str | None, png: str | None, as_json: bool, **options: Any
 ) -> int:
@@ -118,7 +113,7 @@ def validate(
     if as_json:
         echo_json(document(found))
     else:
-        echo_beside("\n".join(validation_lines(found)), svg, png)
+        show("\n".join(validation_lines(found)), svg, png)
     marks = _marks(found)
     if marks and (svg is not None or png is not None):
         heads = title(campaign), calibration(campaign)

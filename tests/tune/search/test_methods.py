@@ -141,7 +141,7 @@ def test_what_does_not_fit_is_not_the_best():
     assert least_memory("ddp", model, Sharding(), 8).peak == needs
     tight = question(5, memory=f"{needs - 1} B")
     found = tune(tight)
-    text = tuned_text(found, {})
+    text = tuned_text(found)
 
     assert (
         found.default.seconds
@@ -162,7 +162,7 @@ def test_what_cannot_fit_is_said_or_refused():
     found = tune(question(5, memory="1 MB"), "nccl")
 
     assert found.best.misfit
-    assert "does not fit: this needs" in tuned_text(found, {})
+    assert "does not fit: this needs" in tuned_text(found)
     with pytest.raises(InputError, match=r"fsdp needs \S+ MB, and a GPU has 1 MB"):
         tune(question(5, memory="1 MB", methods=("fsdp",), sharding=Sharding()))
 
@@ -185,7 +185,7 @@ def test_parameter_servers_are_modes_of_tf_cnn_benchmarks():
     won = replace(found, rows=tuple(row for row in found.rows if row.setting.mode))
     (text,) = files_of(won).values()
     assert f"--variable_update={won.best.setting.mode}" in text.split("\n")
-    assert won.best.setting.mode in tuned_text(won, {})
+    assert won.best.setting.mode in tuned_text(won)
 
 
 def test_nccl_is_told_by_collective_what_makes_the_step_faster():

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
 import numpy as np
 
 import simreduce as sr
 from simreduce import dtypes, units
-from simreduce.tables import Column, Table, comments
+from simreduce.tables import Column, Table, comments, page_width
 from simreduce.tune.busbw import algbw, busbw
 from simreduce_validate.campaign import Campaign
 from simreduce_validate.cases import Timing
@@ -22,16 +23,18 @@ from simreduce_validate.validation import Validation
 
 _RATES = (("time", "(us)", 7), ("algbw", "(GB/s)", 6), ("busbw", "(GB/s)", 6))
 _GROUPS = "                                                measured                  predicted"
+_WIDTH = 150
+"""Characters of lines that have room for the two groups."""
 _COLUMNS = (
     Column("size", "(B)", width=12),
-    Column("count", "(elements)", width=12),
-    Column("type", width=8),
-    Column("redop", width=6),
+    Column("count", "(elements)", width=12, spare=4),
+    Column("type", width=8, spare=5),
+    Column("redop", width=6, spare=6),
     *(Column(name, unit, width=width) for name, unit, width in _RATES),
     *(Column(name, unit, width=width) for name, unit, width in (_RATES[0], _RATES[2])),
     Column("error"),
     Column("#faults"),
-    Column("transfers"),
+    Column("transfers", spare=3),
     Column("algorithm", left=True),
 )
 _TRANSFER_COLUMNS = (
@@ -53,11 +56,16 @@ def validation_lines(found: Validation) -> Iterator[str]:
     head = [
         f"simreduce {sr.__version__}: {title(campaign)}, {calibration(campaign)}",
         *_about(found),
-        _GROUPS,
     ]
+    columns = _COLUMNS
+    if page_width(_WIDTH) < _WIDTH:  # where groups would not stand above their columns
+        columns = (*_COLUMNS[:4], replace(_COLUMNS[4], name="measured"), *_COLUMNS[5:7],
+                   replace(_COLUMNS[7], name="predicted"), *_COLUMNS[8:])  # fmt: skip
+    else:
+        head.append(_GROUPS)
     yield from comments(head)
     cells = tuple(_cells(timing, campaign.devices.layout.n) for timing in timings)
-    yield from Table(_COLUMNS, cells).lines(comment=True)
+    yield from Table(columns, cells).lines(comment=True)
     yield from comments((*accuracy_lines(found.accuracy), *noise_lines(timings)))
     faults = fault_lines(found.timings)
     yield f"# Faults               : {len(faults)} {'FAILED' if faults else 'OK'}"
