@@ -13,8 +13,6 @@ import click
 from simreduce.cli.group import command
 from simreduce.cli.progress import Progress
 from simreduce.cli.question import (
-    Asked,
-    ask,
     question_options,
     read_question_scenario,
     read_topology_question,
@@ -28,6 +26,7 @@ from simreduce.scenario import Scenario, is_scenario
 from simreduce.strategy import Strategy, parse_strategy
 from simreduce.training import StepQuestion
 from simreduce.training.sharded import DDP, largest_unit
+from simreduce.tune.asked import Asked, ask
 from simreduce.tune.rank import rank
 from simreduce.tune.steps import rank_steps
 
