@@ -322,6 +322,13 @@ def _build(
     return scenario, topology, []
 
 
+def build_replicas(
+    path: Path, table: Mapping[str, Any], disturbance: Disturbance = CALM
+) -> Replicas:
+    """As `build_scenario`, of tables with `[replicas]`."""
+    return _build_replicas(path, table, Faults(str(path)), disturbance)
+
+
 def _build_replicas(
     path: Path, table: Mapping[str, Any], faults: Faults, disturbance: Disturbance
 ) -> Replicas:

@@ -14,8 +14,8 @@ from simreduce.sweep import BENCH, UNITS, Sweep
 LINES, HEAT, PARETO = KINDS = ("lines", "heat", "pareto")
 """Kinds of plots."""
 _KINDS = {"s": SECONDS, "B": BYTES, "B/s": RATE}
-_SHARES = ("efficiency", "bound_share")
-_INVERSE = ("algbw", "busbw", "efficiency", "samples_per_second")
+_SHARES = ("efficiency", "bound_share", "dropped")
+_INVERSE = ("algbw", "busbw", "efficiency", "samples_per_second", "gradients_per_second")
 """Columns that are something over the time: more is better, and they share its interval."""
 _SIZES = ("size", "bytes")
 _ALL = "`simreduce table DB --columns all` names them"
@@ -106,6 +106,8 @@ _WORDS = {
     "seconds": "time",
     "exposed": "exposed communication",
     "samples_per_second": "samples/s",
+    "gradients_per_second": "gradients/s",
+    "dropped": "dropped gradients",
     "memory": "memory of a GPU",
 }
 

@@ -11,7 +11,7 @@ from typing import Any
 
 from simreduce import tables, units
 from simreduce.errors import InputError, cut, did_you_mean
-from simreduce.sweep import BENCH, RUN, STEP, Store, Sweep
+from simreduce.sweep import BENCH, REPLICAS, RUN, STEP, Store, Sweep
 from simreduce.tables import Column, Table
 from simreduce.version import __version__
 
@@ -33,10 +33,11 @@ _SCALED = {
     "size": (1, "(B)"),
 }
 """What a figure is divided by in tables, and its unit there. Files have SI units."""
-_SHARES = ("efficiency", "bound_share")
+_SHARES = ("efficiency", "bound_share", "dropped")
 _FIRST: Mapping[str, Sequence[str]] = {
     BENCH: ("seconds", "low", "high", "busbw", "chosen", "bound"),
     RUN: ("seconds", "low", "high", "chosen", "bound"),
+    REPLICAS: ("seconds", "gradients_per_second", "dropped"),
     STEP: ("seconds", "exposed", "efficiency", "samples_per_second", "method", "chosen"),
 }
 """Columns of a table behind the keys, by what was asked."""

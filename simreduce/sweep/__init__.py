@@ -1,6 +1,6 @@
 """Many questions that differ in a few keys: planned, computed anywhere, and kept in a database."""
 
-from simreduce.sweep.cells import BENCH, KINDS, RUN, STEP, Cell, Kind, make_cell
+from simreduce.sweep.cells import BENCH, KINDS, REPLICAS, RUN, STEP, Cell, Kind, make_cell
 from simreduce.sweep.design import Sample
 from simreduce.sweep.evaluate import evaluate
 from simreduce.sweep.files import SWEEP, Specification, read_specification
@@ -15,6 +15,7 @@ __all__ = [
     "IN_MEMORY",
     "KINDS",
     "NAMES",
+    "REPLICAS",
     "RUN",
     "STEP",
     "SWEEP",

@@ -8,12 +8,15 @@ from typing import Any, Final, Literal
 
 from simreduce.sweep.contents import code, contents, digest_of
 
-Kind = Literal["bench", "run", "step"]
+Kind = Literal["bench", "run", "step", "replicas"]
 BENCH: Final = "bench"
 RUN: Final = "run"
 STEP: Final = "step"
-KINDS: tuple[Kind, ...] = ("bench", "run", "step")
-"""What is asked: one collective of one tensor, a workload's reduction, a training step."""
+REPLICAS: Final = "replicas"
+KINDS: tuple[Kind, ...] = ("bench", "run", "step", "replicas")
+"""What is asked: one collective of one tensor, a workload's reduction, a training step, updates of
+synchronous replicas.
+"""
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,7 +15,7 @@ Table = Sequence[Mapping[str, Any]]
 Place = tuple[Any, ...]
 """The values of the keys that tell cells apart."""
 
-CHOICES = ("strategy", "method", "machine")
+CHOICES = ("strategy", "method", "machine", "backups")
 """Keys that are chosen, unless a user says which: the first that varies."""
 _SAME = 1e-12
 

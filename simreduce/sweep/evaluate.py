@@ -6,7 +6,8 @@ Cells that share a machine should come together.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -18,15 +19,16 @@ from simreduce.errors import Deadlock, InputError, PlanTooLarge, first_words
 from simreduce.formats import Faults
 from simreduce.layouts import Layout, layout
 from simreduce.nccl.settings import settings_of
-from simreduce.scenario import Scenario, beside, build_scenario
+from simreduce.scenario import Scenario, beside, build_replicas, build_scenario
 from simreduce.setup import Setup
 from simreduce.strategy import parse_strategy
-from simreduce.sweep.cells import BENCH, STEP, Cell
+from simreduce.sweep.cells import BENCH, REPLICAS, RUN, STEP, Cell
 from simreduce.sweep.contents import code
 from simreduce.sweep.question import BENCH_DOCUMENT, DISTURB
 from simreduce.sweep.rows import DONE, FAILED, REFUSED, STUCK, TOO_LARGE, Row
 from simreduce.textfiles import flatten
 from simreduce.topology import Folded, Topology, load_machine, load_topology
+from simreduce.training.stragglers import repeat
 from simreduce.tune.bench import BenchRow, Machines, machines_of, predict_row
 from simreduce.tune.busbw import algbw, busbw
 from simreduce.tune.rank import rank
@@ -43,7 +45,8 @@ def evaluate(cell: Cell) -> Row:
     try:
         if cell.kind == BENCH:
             return _bench(cell.document, cell.folder)
-        return _step(cell) if cell.kind == STEP else _run(cell)
+        answers = {RUN: _run, STEP: _step, REPLICAS: _replicas}
+        return answers[cell.kind](cell)
     except PlanTooLarge as error:
         return Row(state=TOO_LARGE, reason="; ".join(error.problems))
     except InputError as error:
@@ -162,7 +165,7 @@ def _part(shape: Layout, gpus: Any) -> Layout:
         raise InputError(f"gpus: {error}") from None
 
 
-def _disturbance(table: Any, machine: Topology | Folded) -> Disturbance:
+def _disturbance(table: Any, machine: Topology | Folded | None) -> Disturbance:
     faults = Faults()
     values = DISTURB.read(table or {}, faults, "disturb")
     jitter = values["jitter"]
@@ -176,18 +179,51 @@ def _disturbance(table: Any, machine: Topology | Folded) -> Disturbance:
     return found
 
 
-def _scenario(cell: Cell) -> Scenario:
-    document = cell.document
-    path = Path(cell.folder, "cell.toml")  # no file: only its folder counts
+@contextmanager
+def _no_file(cell: Cell) -> Iterator[Path]:
+    """A path in the folder of a cell, where there is no file: faults are named without it."""
+    path = Path(cell.folder, "cell.toml")
     try:
-        scenario = build_scenario(path, document["scenario"], document.get("batch"), _load)
+        yield path
     except InputError as error:
         raise type(error)([text.removeprefix(f"{path}: ") for text in error.problems]) from None
+
+
+def _scenario(cell: Cell) -> Scenario:
+    document = cell.document
+    with _no_file(cell) as path:
+        scenario = build_scenario(path, document["scenario"], document.get("batch"), _load)
     setup = scenario.setup
     changes: dict[str, Any] = {"disturbance": _disturbance(document.get("disturb"), setup.machine)}
     if document.get("gpus") is not None:
         changes["part"] = _part(setup.layout, document["gpus"])
     return scenario.but(**changes) if changes != {"disturbance": CALM} else scenario
+
+
+def _replicas(cell: Cell) -> Row:
+    with _no_file(cell) as path:
+        calm = _disturbance(cell.document.get("disturb"), None)
+        replicas = build_replicas(path, cell.document["scenario"], calm)
+    question, setup, workload = replicas.question, replicas.setup, replicas.workload
+    found = repeat(question.job, question.updates, question.repetitions)
+    count = len(found.updates)
+    if count < question.repetitions:
+        raise KeyboardInterrupt
+    reason = f"{found.blocked} of {count} repetitions did not make all updates"
+    if found.blocked == count:
+        return Row(state=STUCK, reason=reason)
+    return Row(
+        state=DONE,
+        reason=reason if found.blocked else "",
+        seconds=float(found.steps(question.skip).mean()),
+        gradients_per_second=float(found.rates(question.skip).mean()),
+        dropped=found.wasted,
+        runtime=setup.runtime.name if setup else None,
+        ranks=question.job.workers,
+        nbytes=workload.nbytes if workload else None,
+        topology=setup.machine.name if setup else None,
+        topology_digest=setup.machine.digest if setup else None,
+    )
 
 
 def _run(cell: Cell) -> Row:

@@ -21,7 +21,7 @@ from simreduce.formats import (
     choice,
     whole,
 )
-from simreduce.sweep.cells import KINDS
+from simreduce.sweep.cells import KINDS, REPLICAS
 from simreduce.sweep.design import SAMPLES, SOBOL, Sample, check_design, combine
 from simreduce.sweep.question import Question, clashes, read_question
 from simreduce.sweep.store import Planned
@@ -41,7 +41,8 @@ SWEEP = Format(
     Field("question", LINE, "A scenario, or a machine for one collective.", required=True),
     Field("title", LINE, "The title of reports.", default_words="the file's name"),
     Field("kind", choice(KINDS, "kind"), "`bench` for a machine; `step` for a scenario with"
-          " `[step]`, else `run`.", default_words="by the question"),
+          " `[step]`, `replicas` for one with `[replicas]`, else `run`.",
+          default_words="by the question"),
     Field("over", MapOf(ANYTHING, key="KEY"), "Keys and their values: a list, or text such as"
           ' `"1..64*2"`.', required=True),
     Field("set", MapOf(ANYTHING, key="KEY"), "Keys that all cells have."),
@@ -95,7 +96,11 @@ class Specification:
             "disturb", {}
         )
         if "seed" in keys.values() and not jittered:
-            faults.add("", "seed: only jitter draws from it; give jitter too")
+            faults.add(
+                "",
+                "seed: only jitter draws from it; give jitter too"
+                f"{', or replicas.seed' if self.question.kind == REPLICAS else ''}",
+            )
 
     def _planned(self, settings: Mapping[str, Any]) -> Planned:
         try:

@@ -9,8 +9,10 @@ from typing import NoReturn
 from simreduce.errors import InputError, quote
 from simreduce.sweep.rows import TYPES
 
-_OURS, _FORMAT = 0x53725377, 1
+_OURS, _FORMAT = 0x53725377, 2
 """SQLite's `application_id` and `user_version` of our files."""
+_READABLE = (1, 2)
+"""Formats that can be read: an older one lacks columns."""
 IN_MEMORY = ":memory:"
 """Instead of a path: rows that are kept nowhere."""
 _BUSY = 30.0
@@ -66,7 +68,7 @@ def connect(path: str, *, write: bool) -> sqlite3.Connection:
         if write and not db.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]:
             db.execute("PRAGMA journal_mode = WAL")
             db.executescript(f"BEGIN IMMEDIATE; {_SCHEMA} COMMIT;")
-        _check_ours(path, db)
+        _check_ours(path, db, write=write)
         if write:
             db.execute("PRAGMA journal_mode = WAL")
             db.execute("PRAGMA synchronous = FULL")  # through power failures too
@@ -86,14 +88,16 @@ def _starts_as_ours(place: Path) -> bool:
         return file.read(16) == b"SQLite format 3\0"
 
 
-def _check_ours(path: str, db: sqlite3.Connection) -> None:
+def _check_ours(path: str, db: sqlite3.Connection, *, write: bool) -> None:
     """InputError for a database that no sweep has made."""
     if db.execute("PRAGMA application_id").fetchone()[0] != _OURS:
         empty = not db.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]
         _refuse(path, "has no sweep yet" if empty else "is a database of something else")
     made = db.execute("PRAGMA user_version").fetchone()[0]
-    if made != _FORMAT:
+    if made not in _READABLE:
         _refuse(path, f"was written by another simreduce (format {made})")
+    if write and made != _FORMAT:
+        _refuse(path, "was written by an older simreduce, and can be read only; give another --db")
 
 
 def _refuse(path: str, why: str) -> NoReturn:

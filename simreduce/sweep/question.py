@@ -34,12 +34,13 @@ from simreduce.nccl import SETTINGS
 from simreduce.scenario import beside, is_scenario, read_scenario_file
 from simreduce.setup import BY_STRATEGY
 from simreduce.strategy import ALL, parse_strategy
-from simreduce.sweep.cells import BENCH, RUN, STEP, Cell, Kind, make_cell
+from simreduce.sweep.cells import BENCH, REPLICAS, RUN, STEP, Cell, Kind, make_cell
 from simreduce.sweep.machines import SHORT, set_machine
 from simreduce.topology import load_machine, load_topology
 from simreduce.topology.classes import networks
 from simreduce.topology.generators.machines import FABRICS
 from simreduce.training import STEP as STEP_TABLE
+from simreduce.training.replicas import REPLICAS as REPLICAS_TABLE
 from simreduce.workload import MOST_BYTES, load_model
 
 DISTURB = Format(
@@ -74,6 +75,10 @@ _CASE = ("workload", "runtime", "calibration", "repeat", "faithful", "gpu_indice
 _STEP = tuple(field.key for field in STEP_TABLE.fields if field.key not in ("batch", "sharding"))
 """Keys of `[step]`, which need no `step.` before them."""
 _ALIASES = {"model": "workload", "bytes": "size", "algo": "strategy"}
+_OF_REPLICAS = tuple(f.key for f in REPLICAS_TABLE.fields if f.key not in ("slow", "seed"))
+"""Keys of `[replicas]`, which need no `replicas.` before them; by themselves, `slow` and `seed` are
+of devices and of the jitter.
+"""
 NONE = "none"
 """No slow device, no fault."""
 
@@ -93,8 +98,10 @@ class Question:
     @property
     def keys(self) -> tuple[str, ...]:
         """Keys that may be set, besides dotted ones."""
-        of_kind = [f.key for f in BENCH_DOCUMENT.fields] if self.kind == BENCH else [*_CASE, "size"]
-        more = ("strategy", "gpus", "batch", *_STEP) if self.kind != BENCH else ()
+        of_kind, more = {
+            BENCH: ([f.key for f in BENCH_DOCUMENT.fields], ()),
+            REPLICAS: ([*_OF_REPLICAS, "workload", "runtime", "calibration", "faithful"], ()),
+        }.get(self.kind, ([*_CASE, "size"], ("strategy", "gpus", "batch", *_STEP)))
         named = dict.fromkeys([*of_kind, *more, *SHORT, *DISTURB.keys, "topology"])
         named |= dict.fromkeys(alias for alias, key in _ALIASES.items() if key in named)
         return tuple(key for key in named if key not in ("topology_overrides", "disturb", "nccl"))
@@ -102,7 +109,8 @@ class Question:
     @property
     def sections(self) -> tuple[str, ...]:
         """Tables whose keys may be set, as `nccl.KEY`."""
-        return ("topology", "nccl") if self.kind == BENCH else ("topology", "nccl", "step")
+        of_kind = {BENCH: ("nccl",), REPLICAS: ("replicas",)}
+        return "topology", *of_kind.get(self.kind, ("nccl", "step"))
 
     def cell(self, settings: Mapping[str, Any]) -> Cell:
         """The question with these keys set. InputError lists every key and value that cannot be;
@@ -138,8 +146,10 @@ class Question:
         """The key of a name, which may be another word for it. InputError if there is none."""
         key = _ALIASES.get(name, name)
         section, _, rest = key.partition(".")
-        if section == "step" and rest in _STEP and self.kind != BENCH:
+        if section == "step" and rest in _STEP and self.kind in (RUN, STEP):
             return rest
+        if self.kind == REPLICAS and key in _OF_REPLICAS:
+            return f"replicas.{key}"
         if key in self.keys or (rest and section in self.sections):
             return key
         known = [*self.keys, *(f"{section}.KEY" for section in self.sections)]
@@ -173,6 +183,8 @@ class Question:
             disturb = {**document.pop("disturb", {}), key: found}
             if kept := {k: v for k, v in disturb.items() if v != []}:  # calm as if never said
                 document["disturb"] = kept
+        elif key == "replicas.size":
+            _set_inside(table, ["replicas", "size"], f"{value} B")
         elif rest:
             _set_inside(table.setdefault(section, {}), rest.split("."), value)
         elif self.kind != BENCH and key in ("batch", "gpus"):
@@ -251,7 +263,7 @@ def _read(key: str, value: Any) -> Any:
             LINE.read(each)
     elif key in ("jitter", "tolerance"):
         return str(value)
-    elif key == "size":
+    elif key in ("size", "replicas.size"):
         nbytes = value if isinstance(value, int) else units.cli_size(str(value))
         return whole(1, MOST_BYTES, "bytes").read(nbytes)
     elif key in _KINDS:
@@ -272,8 +284,9 @@ _KINDS: Mapping[str, Scalar[Any]] = {
 
 
 def read_question(text: str, kind: str | None = None) -> Question:
-    """The question that `text` means: a scenario, or a machine for `bench`. `kind` is `step` for
-    scenarios with `[step]` unless it is given. Raises InputError for a name of neither.
+    """The question that `text` means: a scenario, or a machine for `bench`. Unless `kind` is given,
+    it is `step` for scenarios with `[step]` and `replicas` for those with `[replicas]`. Raises
+    InputError for a name of neither.
     """
     if not is_scenario(text):
         if kind not in (None, BENCH):
@@ -281,12 +294,13 @@ def read_question(text: str, kind: str | None = None) -> Question:
         load_machine(text)  # what is misspelt is said before anything starts
         return Question(BENCH, {"topology": text}, text)
     path, table = read_scenario_file(text)
-    if "replicas" in table:
-        raise InputError(f"{path}: [replicas] is for `simreduce step`; a sweep cannot vary it")
     if kind == BENCH:
         raise InputError(f"{path}: is a scenario; a machine can be asked for a bench")
-    if kind == STEP and "step" not in table:
-        raise InputError(f"{path}: has no [step]")
+    if kind in (STEP, REPLICAS) and kind not in table:
+        raise InputError(f"{path}: has no [{kind}]")
+    if kind == RUN and "replicas" in table:
+        raise InputError(f"{path}: has [replicas], which have no strategies to rank")
     document = {"scenario": json.loads(json.dumps(table, default=str))}
-    found: Kind = STEP if "step" in table and kind != RUN else RUN
+    found: Kind = REPLICAS if "replicas" in table else STEP if "step" in table else RUN
+    found = RUN if kind == RUN else found
     return Question(found, document, path.stem, str(path.parent))

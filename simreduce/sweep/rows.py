@@ -27,7 +27,8 @@ class Row:
     communication. `chosen` is the strategy with its chunk size, `bound` the busiest link or lane,
     or what a step waits for; `link` is the link or memory that a step's transfers need for the
     longest. `floor` is the least time that any schedule of the plan takes.
-    `efficiency` compares with what the devices do singly, from 0 to 1.
+    `efficiency` compares with what the devices do singly, from 0 to 1. Of synchronous replicas,
+    `seconds` is the mean time of an update, and `dropped` the share of the gradients that none has.
     """
 
     state: State
@@ -53,6 +54,8 @@ class Row:
     launch: float | None = None
     efficiency: float | None = None
     samples_per_second: float | None = None
+    gradients_per_second: float | None = None
+    dropped: float | None = None
     memory: int | None = None
     transfers: int | None = None
     wrong: int | None = None
@@ -88,6 +91,7 @@ UNITS = {
     "algbw": "B/s",
     "busbw": "B/s",
     "samples_per_second": "1/s",
+    "gradients_per_second": "1/s",
 }
 """Units of the columns that have one."""
 TYPES = {

@@ -176,8 +176,12 @@ class Store:
         return {digest for (digest,) in found}
 
     def copy_from(self, path: str, digests: Sequence[str]) -> int:
-        """Copy the rows of another file that answer these digests, and return how many."""
+        """Copy the rows of another file that answer these digests, and return how many. A file of
+        an older version has none: digests are of versions.
+        """
         with Store.open(path) as other:
+            if other._fetch("PRAGMA user_version") != self._fetch("PRAGMA user_version"):  # noqa: SLF001
+                return 0
             count = 0
             for first in range(0, len(digests), 500):
                 some = digests[first : first + 500]
@@ -232,7 +236,9 @@ class Store:
             "reason": "coalesce(nullif(c.reason, ''), r.reason, '') AS reason",
             "digest": "c.digest AS digest",
         }
-        shown += [special.get(name, f'r."{name}" AS "{name}"') for name in (*values, *last)]
+        there = {row[1] for row in self._fetch("PRAGMA table_info(rows)")}
+        plain = {name: f'r."{name}"' if name in there else "NULL" for name in (*values, *last)}
+        shown += [special.get(name, f'{of} AS "{name}"') for name, of in plain.items()]
         self._db.execute("DROP VIEW IF EXISTS temp.sweep")
         self._db.execute(
             f"CREATE TEMP VIEW sweep AS SELECT {', '.join(shown)} FROM main.cells c"

@@ -8,9 +8,11 @@ import re
 import pytest
 
 from simreduce.errors import InputError
+from simreduce.scenario import load_replicas
 from simreduce.sweep import Cell, contents, evaluate, read_question, read_specification
 from simreduce.sweep.contents import calibration_digest
 from simreduce.sweep.machines import set_machine
+from simreduce.training.stragglers import repeat
 
 
 @pytest.mark.parametrize(
@@ -205,6 +207,33 @@ def test_why_a_cell_cannot_be_names_its_key_and_no_file_that_there_is_not():
     row = evaluate(read_question("step-dgx1p-resnet50").cell({"rate": "0 TFLOP/s"}))
 
     assert (row.state, row.reason) == ("refused", "step.rate: must be a rate above 0")
+
+
+def test_replicas_are_asked_as_by_step(tmp_path):
+    """Any key of `[replicas]`; `slow` and `seed` by themselves are of devices and of jitter."""
+    file = tmp_path / "mine.toml"
+    text = (
+        'topology = "dgx1v"\n[replicas]\nworkers = 4\nbackups = {}\nsize = "2097152 B"\n'
+        'updates = 20\nrepetitions = 3\nseed = 5\ncompute = {{distribution = "exponential",'
+        ' mean = "9 ms"}}\n'
+    )
+    file.write_text(text.format(0).replace("2097152 B", "1 KB").replace("5", "1"))
+    over = {"backups": "0,1,4", "size": "2M"}
+    plan = read_specification(str(file), over, {"replicas.seed": 5, "repetitions": 3}).plan()
+    rows = [evaluate(each.cell) for each in plan]
+
+    assert [row.state for row in rows] == ["done", "done", "refused"]
+    assert rows[2].reason == "replicas.backups: must be fewer than the 4 workers, got 4"
+    for backups, row in enumerate(rows[:2]):
+        file.write_text(text.format(backups))
+        question = load_replicas(str(file)).question
+        found = repeat(question.job, question.updates, question.repetitions)
+        assert row.seconds == found.step(question.skip).mean
+        assert (row.dropped, row.ranks) == (found.wasted, 4)
+    with pytest.raises(InputError, match=r"or replicas\.seed"):
+        read_specification(str(file), {"seed": "1,2"}, {})
+    with pytest.raises(InputError, match=r"over\.strategy: unknown key"):
+        read_specification(str(file), {"strategy": "ring"}, {})
 
 
 def test_a_name_of_no_machine_is_said_before_anything_starts():

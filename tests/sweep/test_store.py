@@ -106,6 +106,23 @@ def test_a_file_of_something_else_is_not_opened(path, content, words):
         Store.open(path)
 
 
+def test_a_file_of_an_older_version_can_be_read_but_not_written(path):
+    """What its rows lack is empty, so that versions can be compared."""
+    [place] = plan(1024)
+    with Store.open(path, write=True) as store:
+        store.begin("some", {}, [place])
+        store.put([answer(place)])
+    with sqlite3.connect(path) as db:
+        db.execute("ALTER TABLE rows DROP COLUMN dropped")
+        db.execute("PRAGMA user_version = 1")
+    db.close()
+    with Store.open(path) as store:
+        [row] = store.table()
+    assert (row["seconds"], row["dropped"]) == (1.0, None)
+    with pytest.raises(InputError, match="older simreduce, and can be read only"):
+        Store.open(path, write=True)
+
+
 def test_a_damaged_file_is_said_to_be_damaged_whoever_reads_it(path, tmp_path):
     """And how to save what is left; no traceback."""
     places = plan(*range(1024, 1424, 4))
