@@ -11,7 +11,8 @@ from typing import Any
 
 from simreduce import tables, units
 from simreduce.errors import InputError, cut, did_you_mean
-from simreduce.sweep import BENCH, REPLICAS, RUN, STEP, Store, Sweep
+from simreduce.sweep import BENCH, REPLICAS, RUN, STEP, UNITS, Store, Sweep
+from simreduce.sweep.opening import OF_ROWS
 from simreduce.tables import Column, Table
 from simreduce.version import __version__
 
@@ -252,25 +253,41 @@ def csv_text(names: Sequence[str], rows: Iterable[Mapping[str, Any]]) -> str:
 
 
 def parquet_bytes(sweep: Sweep, names: Sequence[str], rows: Sequence[Mapping[str, Any]]) -> bytes:
-    """Rows as a Parquet file, with the sweep in its metadata. InputError without pyarrow."""
+    """Rows as a Parquet file. Columns have the types of the database, also without a value, and
+    those with a unit have it in the metadata of their field; the sweep is in that of the file.
+    InputError without pyarrow.
+    """
     try:
         import pyarrow as pa  # noqa: PLC0415 - an extra
         from pyarrow import parquet  # noqa: PLC0415
     except ImportError:
         raise InputError("Parquet needs pyarrow: pip install 'simreduce[parquet]'") from None
-    columns = {}
+    typed = {"TEXT": pa.string(), "INTEGER": pa.int64(), "REAL": pa.float64()}
+    fields, columns = [], []
     for name in names:
         values = [row[name] for row in rows]
-        kinds = {type(value) for value in values} - {type(None)}
-        mixed = len(kinds) > 1 and str in kinds
-        columns[name] = [v if v is None or not mixed else str(v) for v in values]
+        kind = typed[_kind(name, values, sweep)]
+        if kind == pa.string():
+            values = [None if value is None else str(value) for value in values]
+        columns.append(pa.array(values, kind))
+        unit = {**UNITS, "taken": "s", "size": "B", "bytes": "B"}.get(name)
+        fields.append(pa.field(name, kind, metadata={"unit": unit} if unit else None))
     about = {"version": sweep.version, "kind": sweep.kind, "started": sweep.started}
-    table = pa.table(columns).replace_schema_metadata(
-        {"simreduce": json.dumps(about | {"specification": dict(sweep.specification)})}
-    )
+    text = json.dumps(about | {"specification": dict(sweep.specification)})
+    schema = pa.schema(fields, metadata={"simreduce": text})
     sink = pa.BufferOutputStream()
-    parquet.write_table(table, sink)
+    parquet.write_table(pa.Table.from_arrays(columns, schema=schema), sink)
     return bytes(sink.getvalue())
+
+
+def _kind(name: str, values: Iterable[object], sweep: Sweep) -> str:
+    """The type of a column in SQL: as the database has it, and for keys what their values need."""
+    if name in OF_ROWS and name not in sweep.keys:
+        return OF_ROWS[name].partition(" ")[0]
+    kinds = {type(value) for value in values} - {type(None)}
+    if str in kinds:
+        return "TEXT"
+    return "REAL" if float in kinds else "INTEGER"
 
 
 def table_lines(

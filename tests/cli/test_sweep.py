@@ -136,6 +136,29 @@ def test_a_table_for_people_has_units(simreduce, db):
     assert "(GB/s)" in out
 
 
+def test_parquet_comes_back_with_types_and_units(simreduce, db, tmp_path):
+    """Every cell as the document has it; columns without a value too, and the whole question."""
+    parquet = pytest.importorskip("pyarrow.parquet")
+    file = tmp_path / "rows.parquet"
+    document = json.loads(simreduce("table", db, "--parquet", file, "--json").out)
+    found = parquet.read_table(file)
+
+    assert found.to_pylist() == document["rows"]
+    types = {field.name: str(field.type) for field in found.schema}
+    assert [types[name] for name in ("nodes", "strategy", "seconds", "wrong", "memory", "low")] == [
+        "int64", "string", "double", "int64", "int64", "double",
+    ]  # fmt: skip
+    units = {field.name: (field.metadata or {}).get(b"unit") for field in found.schema}
+    assert [units[name] for name in ("seconds", "busbw", "size", "taken", "nodes")] == [
+        b"s", b"B/s", b"B", b"s", None,
+    ]  # fmt: skip
+    about = json.loads(found.schema.metadata[b"simreduce"])
+    assert about["specification"]["over"]["nodes"] == [2, 3, 4]
+    wide = tmp_path / "wide.parquet"
+    assert simreduce("table", db, "--pivot", "nodes,slow,seconds", "--parquet", wide).status == 0
+    assert parquet.read_table(wide).column_names == ["nodes", "none", "gpu3=2"]
+
+
 @pytest.mark.parametrize(
     ("options", "words"),
     [

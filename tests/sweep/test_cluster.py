@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from contextlib import ExitStack
@@ -11,6 +12,7 @@ from functools import partial
 import pytest
 
 from simreduce.errors import InputError
+from simreduce.sweep import evaluate
 from simreduce.sweep.engines import EngineGone
 from simreduce.sweep.engines.cluster import Cluster
 from tests.sweep.sweeping import begun, expected, plan, rows, until
@@ -93,8 +95,40 @@ def test_an_address_where_nobody_is_and_a_package_that_is_missing_are_said(monke
     monkeypatch.setattr("simreduce.sweep.engines.cluster._PATIENCE", 0.3)
     with pytest.raises(InputError, match=r"--cluster tcp://127\.0\.0\.1:9: nobody answers"):
         engine("tcp://127.0.0.1:9")()
+    monkeypatch.setitem(sys.modules, "dask_jobqueue", None)
     with pytest.raises(InputError, match=r"needs dask-jobqueue: pip install 'simreduce\[cluster\]"):
         engine("slurm")()
+
+
+@pytest.mark.slow
+def test_slurm_is_asked_for_the_workers_that_the_users_configuration_describes(
+    tmp_path, monkeypatch
+):
+    """A stand-in for `sbatch` runs the job here: its script is right, and rows come back."""
+    pytest.importorskip("dask_jobqueue")
+    dask = pytest.importorskip("dask")
+    for name, text in {
+        "sbatch": f'cp "$1" {tmp_path}/$$.job\nsh "$1" >/dev/null 2>&1 &\n'
+        'echo "Submitted batch job $!"',
+        "scancel": 'kill "$@"',
+    }.items():
+        file = tmp_path / name
+        file.write_text(f"#!/bin/sh\n{text}\n")
+        file.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    asked = {"cores": 1, "memory": "2GB", "queue": "debug", "local-directory": str(tmp_path)}
+    with dask.config.set({f"jobqueue.slurm.{key}": value for key, value in asked.items()}):
+        cluster = Cluster("slurm", 2, 4 << 30, [].append)
+    try:
+        found = [answer for answers in cluster.run([p.cell for p in PLAN]) for answer in answers]
+    finally:
+        cluster.close()
+
+    assert {a.cell.digest: a.row for a in found} == {p.cell.digest: evaluate(p.cell) for p in PLAN}
+    scripts = [file.read_text() for file in tmp_path.glob("*.job")]
+    assert len(scripts) == 2
+    for words in ("#SBATCH -p debug", "#SBATCH --mem=2G", "dask_worker tcp://", "--nthreads 1"):
+        assert all(words in script for script in scripts)
 
 
 def test_a_worker_that_cannot_compute_ends_the_sweep(dask, monkeypatch):
