@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property
+from math import inf
 from os import PathLike, fspath
 from types import EllipsisType
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
@@ -26,14 +27,17 @@ from simreduce.engine import (
     Disturbance,
     Rates,
     Recording,
+    Resources,
     Result,
     Runtime,
+    Summary,
     find_floor,
     find_rates,
+    find_seconds,
     record,
     runtime_named,
-    simulate,
     simulate_within,
+    summarise_within,
 )
 from simreduce.engine.calibration import NcclConstants
 from simreduce.errors import TopologyError, quote
@@ -243,40 +247,70 @@ class Setup:
         """Whether the plan of all ranks, unfolded, would take several seconds."""
         return takes_long(strategy, workload, self.layout, _build(faithful=False))
 
+    @cached_property
+    def _resources(self) -> Resources:
+        return Resources.of(self.machine, self.calibration, self.disturbance)
+
     def simulate(self, plan: Plan, ready: Ready = 0.0) -> Result:
         """The prediction for a plan whose inputs exist from `ready` on, in seconds."""
         expect(plan, Plan, "a Plan, as compile makes it")
-        return simulate(
-            plan, self.machine, self.runtime, self.constants_of(plan), ready, self.disturbance
-        )
+        result = self._simulate(plan, ready, inf)
+        assert isinstance(result, Result)  # noqa: S101 - without a limit there is no other
+        return result
 
     def simulate_within(self, plan: Plan, limit: float) -> Result | AtLeast:
         """The prediction, if it is at most `limit` seconds; else what the plan takes at least."""
-        constants = self.constants_of(plan)
+        return self._simulate(plan, 0.0, limit)
+
+    def _simulate(self, plan: Plan, ready: Ready, limit: float) -> Result | AtLeast:
         return simulate_within(
-            plan, self.machine, self.runtime, constants, 0.0, self.disturbance, limit
-        )
+            plan, self.machine, self.runtime, self.constants_of(plan), ready, self.disturbance,
+            limit, self._resources,
+        )  # fmt: skip
+
+    def summarise(self, plan: Plan) -> Summary:
+        """As `simulate`, without the critical path: what a ranking needs, in less time."""
+        summary = self.summarise_within(plan, inf)
+        assert isinstance(summary, Summary)  # noqa: S101 - without a limit there is no other
+        return summary
+
+    def summarise_within(self, plan: Plan, limit: float) -> Summary | AtLeast:
+        """As `simulate_within`, without the critical path."""
+        return summarise_within(
+            plan, self.machine, self.runtime, self.constants_of(plan), self.disturbance, limit,
+            self._resources,
+        )  # fmt: skip
+
+    def find_seconds(self, plan: Plan) -> float:
+        """The seconds of `simulate`, in less time."""
+        return find_seconds(
+            plan, self.machine, self.runtime, self.constants_of(plan), self.disturbance,
+            self._resources,
+        )  # fmt: skip
 
     def find_floor(self, plan: Plan, *, in_chunks: bool = False) -> AtLeast:
         """What the plan takes at least, which is not simulated; with `in_chunks`, what it takes in
         chunks of any size.
         """
-        constants = self.constants_of(plan)
         return find_floor(
-            plan, self.machine, self.runtime, constants, self.disturbance, in_chunks=in_chunks
-        )
+            plan, self.machine, self.runtime, self.constants_of(plan), self.disturbance,
+            self._resources, in_chunks=in_chunks,
+        )  # fmt: skip
 
     def find_rates(self, plan: Plan) -> Rates:
         """The floors of a plan apart for its latencies and for its bytes."""
-        constants = self.constants_of(plan)
-        return find_rates(plan, self.machine, self.runtime, constants, self.disturbance)
+        return find_rates(
+            plan, self.machine, self.runtime, self.constants_of(plan), self.disturbance,
+            self._resources,
+        )  # fmt: skip
 
     def record(self, plan: Plan, ready: Ready = 0.0) -> Recording:
         """The prediction with the rate of every flow over time."""
         expect(plan, Plan, "a Plan, as compile makes it")
         return record(
-            plan, self.topology, self.runtime, self.constants_of(plan), ready, self.disturbance
-        )
+            plan, self.topology, self.runtime, self.constants_of(plan), ready, self.disturbance,
+            self._resources,
+        )  # fmt: skip
 
     def __reduce__(self) -> tuple[Any, ...]:
         # A runtime's functions need not be importable: a known one goes by its name.

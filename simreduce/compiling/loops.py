@@ -15,7 +15,7 @@ import numpy as np
 
 from simreduce.compiling.code import native
 
-_COMPILING, _SMALL = 400_000, 1_000
+_COMPILING, _SMALL = 400_000, 64
 """Entries that take about as long interpreted as compiling does, and how few are quicker
 interpreted even if the machine code is there.
 """

@@ -12,6 +12,7 @@ from simreduce.engine.calibration import (
 from simreduce.engine.disturbance import CALM, Disturbance, Fault
 from simreduce.engine.fabric import Fabric
 from simreduce.engine.lowering.lower import check_routes
+from simreduce.engine.lowering.resources import Resources
 from simreduce.engine.rerun import Rerun
 from simreduce.engine.results.path import CAUSES, LANE, PathOp, PathPart
 from simreduce.engine.results.recording import Curve, Recording, record
@@ -20,11 +21,14 @@ from simreduce.engine.runtime import IDEAL, NCCL, RUNTIMES, TENSORFLOW, Runtime,
 from simreduce.engine.simulation import (
     AtLeast,
     Rates,
+    Summary,
     compare_parts,
     find_floor,
     find_rates,
+    find_seconds,
     simulate,
     simulate_within,
+    summarise_within,
 )
 from simreduce.engine.standing import Standing
 from simreduce.engine.submission import Timeline
@@ -54,18 +58,22 @@ __all__ = [
     "Rates",
     "Recording",
     "Rerun",
+    "Resources",
     "Result",
     "Runtime",
     "Standing",
+    "Summary",
     "Timeline",
     "Use",
     "check_routes",
     "compare_parts",
     "find_floor",
     "find_rates",
+    "find_seconds",
     "record",
     "runtime_named",
     "simulate",
     "simulate_within",
+    "summarise_within",
     "traffic",
 ]

@@ -41,6 +41,16 @@ class AtLeast:
     reason: str
 
 
+class Summary(NamedTuple):
+    """The prediction of a plan, without its critical path; as in `Result`."""
+
+    seconds: float
+    floors: Floors
+    links: tuple[Use, ...]
+    lanes: tuple[Use, ...]
+    timeline: Timeline
+
+
 class Rates(NamedTuple):
     """Seconds that a plan takes at least: of `latency`, however few bytes it moves, and of `busy`
     for the bytes that its busiest link or lane moves, in proportion to them.
@@ -78,39 +88,26 @@ def simulate_within(
     ready: float | Floats = 0.0,
     disturbance: Disturbance = CALM,
     limit: float = inf,
+    resources: Resources | None = None,
+    lowered: Lowered | None = None,
     alike: Alike | None = None,
 ) -> Result | AtLeast:
     """As `simulate`, but only up to `limit` seconds. A plan that takes longer is not simulated if
-    one of its floors says so, and else until then. Plans within the limit have the same bits. With
-    `alike`, the plan is a part that stands for others.
+    one of its floors says so, and else until then. Plans within the limit have the same bits.
+    `resources` and `lowered` are for those who have them, of these very arguments. With `alike`,
+    the plan is a part that stands for others.
     """
-    times = read_ready(ready)
-    env = simpy.Environment()
-    fabric = Fabric(env, topology, calibration, runtime, disturbance)
-    begin = times + step_cost(plan, topology, runtime, calibration)
-    if limit < inf and not disturbance.jitter and len(plan) > _LARGE:
-        part = part_for(plan, np.flatnonzero(plan.kind == Kind.COPY)[-1:])
-        found = _at_least(_floors_of(part, fabric), begin)
-        if found.seconds > limit:
-            return found
-    lowered = fabric.lower(plan)
-    lowered = alike.fold(lowered) if alike else lowered
-    best = fabric.resources.best
-    needed = floors.resource_seconds(lowered, best)
-    # Before what happens to all ops needs room.
-    bounds = _floors(plan, topology, lowered, best, needed)
-    if limit < inf and (found := _at_least(bounds, begin)).seconds > limit:
-        return found
-    done = fabric.submit(plan, begin, lowered)
-    env.run(until=done if limit == inf else done | env.timeout(limit))
-    if not done.triggered:
-        return AtLeast(limit, "simulated so far")
-    timeline = done.value
-    assert isinstance(timeline, Timeline)  # noqa: S101 - SimPy knows no type of an event's value
-    seconds = float(timeline.finish.max(initial=0.0))
-    lanes = _lane_use(lowered, timeline, seconds)
+    lanes = {name: i for i, name in enumerate(lowered.lane_names)} if lowered else None
+    fabric = Fabric(
+        simpy.Environment(), topology, calibration, runtime, disturbance, lanes, resources
+    )
+    done = _carry_out(plan, fabric, ready, limit, lowered, alike)
+    if isinstance(done, AtLeast):
+        return done
+    lowered, timeline, seconds = done.lowered, done.timeline, done.seconds
     path = critical(lowered, fabric.resources, timeline)
-    del lowered  # which is large, and so are columns of a result
+    summary = done.summary(fabric)
+    del lowered, done  # which is large, and so are columns of a result
     return Result(
         seconds=seconds,
         topology=topology.name,
@@ -119,9 +116,9 @@ def simulate_within(
         calibration=calibration.name,
         digested=plan,
         transfers=plan.transfers,
-        floors=bounds.under(seconds, exact=not disturbance.tolerance),
-        links=link_use(best, needed, seconds),
-        lanes=lanes,
+        floors=summary.floors,
+        links=summary.links,
+        lanes=summary.lanes,
         devices=plan.devices,
         kind=plan.kind,
         source=plan.source,
@@ -137,12 +134,107 @@ def simulate_within(
     )
 
 
+def summarise_within(
+    plan: Plan,
+    topology: Topology | Folded,
+    runtime: Runtime,
+    calibration: Calibration = NOMINAL,
+    disturbance: Disturbance = CALM,
+    limit: float = inf,
+    resources: Resources | None = None,
+) -> Summary | AtLeast:
+    """As `simulate_within`, for those who need no critical path: in less time."""
+    fabric = Fabric(
+        simpy.Environment(), topology, calibration, runtime, disturbance, resources=resources
+    )
+    done = _carry_out(plan, fabric, 0.0, limit)
+    return done if isinstance(done, AtLeast) else done.summary(fabric)
+
+
+def find_seconds(
+    plan: Plan,
+    topology: Topology | Folded,
+    runtime: Runtime,
+    calibration: Calibration = NOMINAL,
+    disturbance: Disturbance = CALM,
+    resources: Resources | None = None,
+) -> float:
+    """The seconds of `simulate`, for those who need nothing else."""
+    fabric = Fabric(
+        simpy.Environment(), topology, calibration, runtime, disturbance, resources=resources
+    )
+    done = _carry_out(plan, fabric, 0.0, inf, bounded=False)
+    assert isinstance(done, _Done)  # noqa: S101 - without a limit there is no other
+    return done.seconds
+
+
+class _Done(NamedTuple):
+    """A plan that was simulated to its end. Without `bounds`, its floors were not asked for."""
+
+    plan: Plan
+    lowered: Lowered
+    timeline: Timeline
+    seconds: float
+    needed: Floats
+    bounds: Floors | None
+
+    def summary(self, fabric: Fabric) -> Summary:
+        """The prediction, without its critical path."""
+        assert self.bounds is not None  # noqa: S101 - nobody asks for it otherwise
+        return Summary(
+            self.seconds,
+            self.bounds.under(self.seconds, exact=not fabric.disturbance.tolerance),
+            link_use(fabric.resources.best, self.needed, self.seconds),
+            _lane_use(self.lowered, self.timeline, self.seconds),
+            self.timeline,
+        )
+
+
+def _carry_out(
+    plan: Plan,
+    fabric: Fabric,
+    ready: float | Floats,
+    limit: float,
+    lowered: Lowered | None = None,
+    alike: Alike | None = None,
+    *,
+    bounded: bool = True,
+) -> _Done | AtLeast:
+    """Simulate a plan alone on a new fabric; with its floors, if it is to be `bounded`."""
+    begin = read_ready(ready) + step_cost(plan, fabric.topology, fabric.runtime, fabric.calibration)
+    limited = limit < inf
+    if limited and not fabric.disturbance.jitter and len(plan) > _LARGE:
+        part = part_for(plan, np.flatnonzero(plan.kind == Kind.COPY)[-1:])
+        found = _at_least(_floors_of(part, fabric), begin)
+        if found.seconds > limit:
+            return found
+    lowered = fabric.lower(plan) if lowered is None else lowered
+    lowered = alike.fold(lowered) if alike else lowered
+    needed, bounds = _NONE, None
+    if bounded:
+        best = fabric.resources.best
+        needed = floors.resource_seconds(lowered, best)
+        # Before what happens to all ops needs room.
+        bounds = _floors(plan, fabric.topology, lowered, best, needed)
+        if limited and (found := _at_least(bounds, begin)).seconds > limit:
+            return found
+    env, done = fabric.env, fabric.submit(plan, begin, lowered)
+    env.run(until=done | env.timeout(limit) if limited else done)
+    if not done.triggered:
+        return AtLeast(limit, "simulated so far")
+    timeline = done.value
+    assert isinstance(timeline, Timeline)  # noqa: S101 - SimPy knows no type of an event's value
+    seconds = float(timeline.finish.max(initial=0.0))
+    return _Done(plan, lowered, timeline, seconds, needed, bounds)
+
+
 def find_floor(
     plan: Plan,
     topology: Topology | Folded,
     runtime: Runtime,
     calibration: Calibration = NOMINAL,
     disturbance: Disturbance = CALM,
+    resources: Resources | None = None,
     *,
     in_chunks: bool = False,
 ) -> AtLeast:
@@ -151,7 +243,9 @@ def find_floor(
     """
     if in_chunks:  # other ops would be scattered
         disturbance = replace(disturbance, jitter=0.0)
-    fabric = Fabric(simpy.Environment(), topology, calibration, runtime, disturbance)
+    fabric = Fabric(
+        simpy.Environment(), topology, calibration, runtime, disturbance, resources=resources
+    )
     begin = np.asarray(step_cost(plan, topology, runtime, calibration))
     return _at_least(_floors_of(plan, fabric, in_chunks=in_chunks), begin)
 
@@ -162,6 +256,7 @@ def find_rates(
     runtime: Runtime,
     calibration: Calibration = NOMINAL,
     disturbance: Disturbance = CALM,
+    resources: Resources | None = None,
 ) -> Rates:
     """The floors of a plan, which is not simulated, apart for its latencies and for its bytes.
 
@@ -169,7 +264,7 @@ def find_rates(
     has no bytes, and the second is proportional to them.
     """
     calm = replace(disturbance, jitter=0.0)
-    fabric = Fabric(simpy.Environment(), topology, calibration, runtime, calm)
+    fabric = Fabric(simpy.Environment(), topology, calibration, runtime, calm, resources=resources)
     lowered, best = fabric.lower(plan), fabric.resources.best
     calls, nothing = lowered.calls, np.zeros_like(lowered.calls.latency)
     bare = replace(lowered, calls=replace(calls, overhead=nothing, latency=nothing))

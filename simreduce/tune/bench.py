@@ -373,7 +373,7 @@ def predict_up_to(
     if isinstance(run, AtLeast):
         return Bounded(strategy.text, seconds=run.seconds, reason=run.reason, **entry)
     best, plan, result = run
-    seconds = seconds_per_call(plan, result)
+    seconds = seconds_per_call(plan, result.timeline)
     proved_on, wrong, proved = 1, 0, 1.0
     layout = at.setup.layout
     if layout.machines > 1:
@@ -385,9 +385,9 @@ def predict_up_to(
         best.text,
         seconds=seconds,
         floor_seconds=min(result.floors.seconds, seconds),
-        transfers=result.transfers,
+        transfers=plan.transfers,
         wrong=wrong,
-        link=result.bottleneck,
+        link=result.links[0].name if result.links else "",
         link_share=result.links[0].share if result.links else 0.0,
         machines=layout.machines,
         proved_on=proved_on,

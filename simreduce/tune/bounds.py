@@ -6,12 +6,13 @@ from collections.abc import Iterator, Mapping
 from math import inf
 from typing import NamedTuple
 
-from simreduce.engine import AtLeast, Result
+from simreduce.engine import AtLeast, Summary
 from simreduce.plan import Plan, repeat
 from simreduce.setup import Setup
 from simreduce.strategy import Strategy
 from simreduce.topology import Topology
 from simreduce.tune.chunks import with_best_chunk
+from simreduce.tune.known import Known
 from simreduce.workload import Workload
 
 LONG = 1 << 17
@@ -37,7 +38,7 @@ class Run(NamedTuple):
 
     strategy: Strategy
     plan: Plan
-    result: Result
+    result: Summary
 
 
 class Later(NamedTuple):
@@ -88,22 +89,25 @@ def simulate_up_to(
     root: int = 0,
     faithful: bool = False,
     times: int = 1,
+    known: Known | None = None,
 ) -> Run | AtLeast:
     """The prediction if one collective takes at most `limit` seconds; else what it takes at least.
 
     Pipelined strategies without a chunk size get the best one for an undisturbed run, and none is
     looked for if no chunks would be fast enough. Within the limit, all is the same as without one.
     """
+    known = known or Known()
     if _is_searched(strategy) and isinstance(setup.machine, Topology):
         if limit < inf:
             floor = lower_bound(setup, strategy, workload, root=root, faithful=faithful)
             if floor.seconds > limit:
                 return floor
-        strategy = with_best_chunk(strategy, workload, setup, root=root)
-    plan = setup.compile(strategy, workload, root=root, faithful=faithful)
+        strategy = with_best_chunk(strategy, workload, setup, root=root, known=known)
+    plan = known.compile(setup, strategy, workload, root=root, faithful=faithful)
     if limit == inf:
-        return Run(strategy, plan, setup.simulate(_repeated(plan, times)))
-    result = setup.simulate_within(_repeated(plan, times), limit * times)
+        return Run(strategy, plan, known.summarise(setup, plan, times))
+    whole = repeat(plan, times) if times > 1 else plan
+    result = setup.summarise_within(whole, limit * times)
     if isinstance(result, AtLeast):
         return AtLeast(result.seconds / times, result.reason)
     return Run(strategy, plan, result)
@@ -117,26 +121,24 @@ def simulate_quick(
     root: int = 0,
     faithful: bool = False,
     times: int = 1,
+    known: Known | None = None,
 ) -> Run | Later:
     """As `simulate_up_to` without a limit, but nothing that takes long."""
+    known = known or Known()
     pairs = setup.layout.n**2 * _tensors(strategy, workload)
     if pairs >= _HUGE and setup.takes_long(strategy, workload):
         return HUGE
     searched = _is_searched(strategy) and isinstance(setup.machine, Topology)
     if searched and pairs >= _QUICK and len(workload.gradients) == 1:
-        whole = setup.compile(strategy, workload, root=root, faithful=faithful)
+        whole = known.compile(setup, strategy, workload, root=root, faithful=faithful)
         if whole.transfers * _SEARCHES > LONG:
             return Later(whole.transfers * _SEARCHES)
     if searched:
-        strategy = with_best_chunk(strategy, workload, setup, root=root)
-    plan = setup.compile(strategy, workload, root=root, faithful=faithful)
+        strategy = with_best_chunk(strategy, workload, setup, root=root, known=known)
+    plan = known.compile(setup, strategy, workload, root=root, faithful=faithful)
     if plan.transfers > LONG:
         return Later(plan.transfers)
-    return Run(strategy, plan, setup.simulate(_repeated(plan, times)))
-
-
-def _repeated(plan: Plan, times: int) -> Plan:
-    return repeat(plan, times) if times > 1 else plan
+    return Run(strategy, plan, known.summarise(setup, plan, times))
 
 
 def _tensors(strategy: Strategy, workload: Workload) -> int:

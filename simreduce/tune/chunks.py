@@ -17,10 +17,11 @@ from itertools import pairwise
 import numpy as np
 
 from simreduce import units
-from simreduce.engine import CALM, Result
+from simreduce.engine import CALM, Summary
 from simreduce.plan import Kind, Plan
 from simreduce.setup import Setup
 from simreduce.strategy import Strategy, parse_strategy
+from simreduce.tune.known import Known
 from simreduce.workload import Workload
 
 LARGEST = 200_000
@@ -50,15 +51,24 @@ has the fewest ops.
 
 
 def with_best_chunk(
-    strategy: Strategy, workload: Workload, setup: Setup, *, root: int = 0
+    strategy: Strategy,
+    workload: Workload,
+    setup: Setup,
+    *,
+    root: int = 0,
+    known: Known | None = None,
 ) -> Strategy:
     """`strategy` with the `+chunk=` it is fastest with if nothing disturbs; unchanged if it sends
     no chunks, has a size for them or is no faster with any.
     """
     if strategy.chunk or not strategy.pipelined:
         return strategy
-    trials = _Trials(strategy, workload, setup.but(disturbance=CALM), root)
-    best = trials.best()
+    known = known or Known()
+    calm = setup.but(disturbance=CALM)
+    best = known.once(
+        ("chunk", strategy, workload, calm, root),
+        _Trials(strategy, workload, calm, root, known).best,
+    )
     return _set_chunks(strategy, best) if best else strategy
 
 
@@ -84,6 +94,7 @@ class _Trials:
     workload: Workload
     setup: Setup
     root: int
+    known: Known
     seconds: dict[int, float] = field(default_factory=dict)
 
     def best(self) -> int:
@@ -99,7 +110,7 @@ class _Trials:
         rungs = [i for i in rungs if len(whole) * (1 + share * tensor / rung(i)) <= limit]
         if not rungs:
             return 0
-        result = self.setup.simulate(whole)
+        result = self.setup.summarise(whole)
         self.seconds[0] = result.seconds
         if not result.floors.resource:
             return 0
@@ -170,11 +181,9 @@ class _Trials:
         self.seconds.update({0: whole, **measured})
 
     def _whole(self, chunk: int) -> float:
-        return self.setup.simulate(
-            self._plan(_set_chunks(self.strategy, chunk), self.workload)
-        ).seconds
+        return self.setup.find_seconds(self._plan(_set_chunks(self.strategy, chunk), self.workload))
 
-    def _rule(self, whole: Plan, result: Result) -> tuple[float, float]:
+    def _rule(self, whole: Plan, result: Summary) -> tuple[float, float]:
         """The depth of the pipeline, and how many chunks the theory wants."""
         count = len(self.workload.gradients)
         busy = result.floors.resource
@@ -186,7 +195,7 @@ class _Trials:
 
     def _delays(self, whole: Plan) -> float:
         """Seconds of `whole` if every link were infinitely fast."""
-        return self.setup.simulate(replace(whole, lo=whole.hi)).seconds
+        return self.setup.find_seconds(replace(whole, lo=whole.hi))
 
     def _time(self, chunk: int, depth: float) -> float:
         """Seconds with chunks of `chunk` bytes. A long pipeline of one tensor is measured at two
@@ -201,10 +210,10 @@ class _Trials:
         one = self.workload.gradients[0]
         fill = 2 * math.ceil(2 * depth + 4) * max(strategy.chunk * one.elements // one.nbytes, 1)
         if not self._one_tensor or one.elements <= 3 * fill:
-            return self.setup.simulate(self._plan(strategy, self.workload)).seconds
+            return self.setup.find_seconds(self._plan(strategy, self.workload))
         parts = [Workload("part", (replace(one, elements=n),)) for n in (fill, 2 * fill)]
-        short, long = (self.setup.simulate(self._plan(strategy, part)).seconds for part in parts)
+        short, long = (self.setup.find_seconds(self._plan(strategy, part)) for part in parts)
         return short + (long - short) * (one.elements / fill - 1)
 
     def _plan(self, strategy: Strategy, workload: Workload) -> Plan:
-        return self.setup.compile(strategy, workload, root=self.root)
+        return self.known.compile(self.setup, strategy, workload, root=self.root)

@@ -12,7 +12,7 @@ from simreduce import units
 from simreduce.engine import AtLeast, Use
 from simreduce.errors import Deadlock, StrategyError
 from simreduce.export import Settings, as_typed, settings
-from simreduce.plan import Plan, verify, wrong_elements
+from simreduce.plan import Plan
 from simreduce.scenario import Scenario
 from simreduce.setup import Setup
 from simreduce.strategy import Strategy, has_quirks
@@ -20,6 +20,7 @@ from simreduce.strategy.automatic import tensorflow_choice
 from simreduce.tune.bounds import TIED, Later, Run, simulate_quick, simulate_up_to
 from simreduce.tune.candidates import candidates
 from simreduce.tune.evaluating import attempt, evaluate_all
+from simreduce.tune.known import Known
 
 FIRST = 10
 """Rows of a ranking that are always simulated."""
@@ -129,13 +130,15 @@ def rank(
     *,
     simulate_all: bool = False,
     seen: Callable[[Row], None] = lambda _: None,
+    known: Known | None = None,
 ) -> Ranking:
     """Evaluate every strategy, on `workers` processes, as `evaluate_all` does. Those that pack
     gradients come first: they have fewer tensors and take less time.
 
     Strategies that take long are last, and simulated only as far as they may be among the first
     `FIRST`, or the fastest that a target can run; the others are `bounded`. With `simulate_all`,
-    and where the scenario names its strategies, every strategy is simulated.
+    and where the scenario names its strategies, every strategy is simulated. On one process,
+    `known` keeps what the next ranking of a like scenario can use.
     """
     strategies = scenario.strategies or candidates(scenario.setup.layout)
     texts = [s.text for s in strategies]
@@ -150,7 +153,7 @@ def rank(
 
     found: list[Row]
     found, refused, untried = evaluate_all(
-        partial(_evaluate, scenario), [Task(s, quick=quick) for s in quick_first],
+        partial(_evaluate, scenario, known or Known()), [Task(s, quick=quick) for s in quick_first],
         [s.text for s in quick_first], workers, progress,
         by_name=bool(scenario.strategies), again=again, seen=seen,
     )  # fmt: skip
@@ -212,12 +215,16 @@ def one_for_each_plan(found: Sequence[Candidate]) -> list[Candidate]:
     return sorted(rows, key=lambda c: (c.seconds, c.strategy.text))
 
 
-def _evaluate(scenario: Scenario, task: Task) -> Row | Deadlock | str | Later:
-    return evaluate(scenario, *task)
+def _evaluate(scenario: Scenario, known: Known, task: Task) -> Row | Deadlock | str | Later:
+    return evaluate(scenario, *task, known)
 
 
 def evaluate(
-    scenario: Scenario, strategy: Strategy, limit: float = inf, quick: bool = False
+    scenario: Scenario,
+    strategy: Strategy,
+    limit: float = inf,
+    quick: bool = False,
+    known: Known | None = None,
 ) -> Row | Deadlock | str | Later:
     """One strategy's prediction, or why the machine refuses it or never finishes it; what it takes
     at least, if that is more than `limit` seconds; `Later` if it takes long and `quick` is asked
@@ -225,25 +232,28 @@ def evaluate(
 
     Pipelined strategies without a chunk size get the best one for an undisturbed run.
     """
-    return attempt(strategy.text, partial(_predict, scenario, strategy, limit, quick=quick))
+    known = known or Known()
+    return attempt(strategy.text, partial(_predict, scenario, strategy, limit, known, quick=quick))
 
 
-def _predict(scenario: Scenario, strategy: Strategy, limit: float, *, quick: bool) -> Row | Later:
+def _predict(
+    scenario: Scenario, strategy: Strategy, limit: float, known: Known, *, quick: bool
+) -> Row | Later:
     setup, times = scenario.setup.running(strategy), scenario.repeat
     asked = setup, strategy, scenario.workload
     if quick:
-        done = simulate_quick(*asked, faithful=scenario.faithful, times=times)
-        return done if isinstance(done, Later) else _candidate(scenario, setup, done)
-    run = simulate_up_to(limit, *asked, faithful=scenario.faithful, times=times)
+        done = simulate_quick(*asked, faithful=scenario.faithful, times=times, known=known)
+        return done if isinstance(done, Later) else _candidate(scenario, setup, done, known)
+    run = simulate_up_to(limit, *asked, faithful=scenario.faithful, times=times, known=known)
     if isinstance(run, AtLeast):
         return Bounded(strategy, run.seconds, run.reason, setup.runtime.name)
-    return _candidate(scenario, setup, run)
+    return _candidate(scenario, setup, run, known)
 
 
-def _candidate(scenario: Scenario, setup: Setup, run: Run) -> Candidate:
+def _candidate(scenario: Scenario, setup: Setup, run: Run, known: Known) -> Candidate:
     (strategy, plan, result), times = run, scenario.repeat
     same = scenario.faithful or not has_quirks(strategy)
-    theirs = plan if same else _upstream(scenario, strategy)
+    theirs = plan if same else _upstream(scenario, strategy, known)
     link, lane = _first(result.links), _first(result.lanes)
     interval = None
     if strategy.reduced_by_nccl:
@@ -258,47 +268,49 @@ def _candidate(scenario: Scenario, setup: Setup, run: Run) -> Candidate:
         seconds=result.seconds / times,
         floor_seconds=result.floors.seconds / times,
         transfers=plan.transfers,
-        wrong=wrong_elements(verify(plan)),
+        wrong=known.wrong(plan),
         link=link.name,
         link_share=link.share,
         lane=lane.name,
         lane_share=lane.share,
-        settings=_settings(scenario, strategy, plan, theirs),
+        settings=_settings(scenario, strategy, plan, theirs, known),
         chosen_by=tuple(
             n for n, text in tensorflow_choice(setup.layout).items() if text == strategy.text
         ),
-        upstream=_difference(plan, theirs),
-        digest=plan.digest,
+        upstream=_difference(plan, theirs, known),
+        digest=known.digest(plan),
     )
 
 
-def _settings(scenario: Scenario, strategy: Strategy, plan: Plan, theirs: Plan | str) -> Settings:
+def _settings(
+    scenario: Scenario, strategy: Strategy, plan: Plan, theirs: Plan | str, known: Known
+) -> Settings:
     """What to type; nothing where upstream would run another plan than the one that was ranked."""
     shape = scenario.setup.layout
     if scenario.faithful:
         return settings(strategy, shape, faithful=True)
     typed = as_typed(strategy)
     if typed is not strategy:
-        theirs = _upstream(scenario, typed)
-    same = not isinstance(theirs, str) and theirs.digest == plan.digest
+        theirs = _upstream(scenario, typed, known)
+    same = not isinstance(theirs, str) and known.digest(theirs) == known.digest(plan)
     return settings(strategy, shape) if same else Settings(None, None)
 
 
-def _difference(plan: Plan, theirs: Plan | str) -> str:
+def _difference(plan: Plan, theirs: Plan | str, known: Known) -> str:
     """What upstream does instead of `plan`."""
     if isinstance(theirs, str):
         return f"upstream refuses it: {theirs}"
-    if theirs is plan or theirs.digest == plan.digest:
+    if theirs is plan or known.digest(theirs) == known.digest(plan):
         return ""
-    wrong = wrong_elements(verify(theirs))
+    wrong = known.wrong(theirs)
     sums = f" and gives {units.plural(wrong, 'wrong element')}" if wrong else ""
     return f"upstream makes {units.plural(theirs.transfers, 'transfer')} of it{sums}"
 
 
-def _upstream(scenario: Scenario, strategy: Strategy) -> Plan | str:
+def _upstream(scenario: Scenario, strategy: Strategy, known: Known) -> Plan | str:
     """The plan that upstream makes of `strategy`, or why it refuses it."""
     try:
-        return scenario.setup.compile(strategy, scenario.workload, faithful=True)
+        return known.compile(scenario.setup, strategy, scenario.workload, faithful=True)
     except StrategyError as error:
         return "; ".join(error.problems)
 

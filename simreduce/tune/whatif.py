@@ -59,7 +59,7 @@ def savings(
     met = find_met(recording.resources, [(recording.plan, recording.lowered)])
 
     def simulate(change: Change) -> float:
-        return change.apply(setup).simulate(recording.plan).seconds
+        return change.apply(setup).find_seconds(recording.plan)
 
     return compare(tuple(changes(met, setup)), recording.result.seconds, simulate, progress)
 

@@ -595,22 +595,22 @@ def test_a_simulation_that_does_not_end_well_has_a_status_of_its_own(
     def simulate(*_arguments, **_options):
         raise end
 
-    monkeypatch.setattr(SETUP, "simulate", simulate)
-    monkeypatch.setattr(SETUP, "record", simulate)
+    for name in ("simulate_within", "summarise_within", "record"):
+        monkeypatch.setattr(SETUP, name, simulate)
 
     assert (status, "", message) == simreduce(command, "full:2")
 
 
 def test_a_bench_that_is_stopped_prints_what_it_has(simreduce, monkeypatch):
     """With the status of an interrupt; the document says that it is not all."""
-    alone, simulate = simreduce("bench", "full:2", "-b", "1M"), SETUP.simulate
+    alone, simulate = simreduce("bench", "full:2", "-b", "1M"), SETUP.summarise_within
 
     def stopped(plan, *others, **options):
         if plan.nbytes.max() > 1 << 20:
             os.kill(os.getpid(), signal.SIGTERM)
         return simulate(plan, *others, **options)
 
-    monkeypatch.setattr(SETUP, "simulate", stopped)
+    monkeypatch.setattr(SETUP, "summarise_within", stopped)
     done = simreduce("bench", "full:2", "-b", "1M", "-e", "4M")
     document = simreduce("bench", "full:2", "-b", "1M", "-e", "4M", "--json")
 

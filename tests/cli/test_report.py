@@ -39,7 +39,8 @@ def test_results_make_a_page_and_nothing_is_computed(simreduce, scenario, tmp_pa
     explain = simreduce("explain", scenario, "--algo", "ring", "--json").out
     (tmp_path / "run.json").write_text(run)
     (tmp_path / "explain.json").write_text(explain)
-    monkeypatch.setattr("simreduce.setup.simulate", None)
+    for name in ("simulate_within", "summarise_within", "find_seconds", "record"):
+        monkeypatch.setattr(f"simreduce.setup.{name}", None)
 
     done = simreduce("report", "run.json", "explain.json", "-o", "-")
     assert done.status == 0

@@ -62,7 +62,7 @@ def test_the_document_of_a_ranking_that_is_stopped(simreduce, scenario, stop_aft
 
 
 def test_an_explanation_that_is_stopped_keeps_the_changes_it_tried(simreduce, stop_after):
-    stop_after(import_module("simreduce.setup"), "simulate", 2)
+    stop_after(import_module("simreduce.setup"), "find_seconds", 2)
     command = ("explain", "full:4", "-b", "64K")
     status, out, _ = simreduce(*command)
 

@@ -122,7 +122,7 @@ def test_rows_go_size_by_size_and_within_a_size_in_the_order_asked_for():
 @pytest.mark.parametrize("fold", [False, True])
 def test_what_cannot_be_is_told_before_anything_is_simulated(monkeypatch, fold):
     """All of it."""
-    monkeypatch.setattr("simreduce.setup.simulate", None)
+    monkeypatch.setattr("simreduce.setup.summarise_within", None)
     machine = load_machine("dgx1vx3" if fold else "full:4", folded=fold)
     shape = layout(machine)
     strategies = [parse_strategy(text) for text in ("ring", "xring#99", "direct", "xring#98")]
@@ -135,7 +135,7 @@ def test_what_cannot_be_is_told_before_anything_is_simulated(monkeypatch, fold):
 def test_what_has_no_way_is_told_before_anything_is_simulated(monkeypatch):
     machine = load_topology("ring:4")
     strategies = [parse_strategy(text) for text in ("ring", "copy_to_gpus")]
-    monkeypatch.setattr("simreduce.setup.simulate", None)
+    monkeypatch.setattr("simreduce.setup.summarise_within", None)
 
     with pytest.raises(InputError, match="no route from"):
         next(bench(Setup(machine, IDEAL), strategies, [1 << 12]))

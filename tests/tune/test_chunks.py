@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from simreduce import units
-from simreduce.engine import IDEAL, NOMINAL, TENSORFLOW, Calibration, simulate
+from simreduce.engine import IDEAL, NOMINAL, TENSORFLOW, Calibration
 from simreduce.setup import Setup
 from simreduce.strategy import parse_strategy
 from simreduce.tune import chunks
@@ -36,6 +36,24 @@ def found(text, collective, machine, workload, runtime=IDEAL, calibration=NOMINA
         return setup.simulate(setup.compile(strategy, workload))
 
     return with_best_chunk(parse_strategy(text, collective), workload, setup), result
+
+
+def count_ops(monkeypatch):
+    """The ops of each plan that a search simulates from now on."""
+    made = []
+
+    def count(name):
+        simulate = getattr(Setup, name)
+
+        def counted(self, plan):
+            made.append(len(plan))
+            return simulate(self, plan)
+
+        monkeypatch.setattr(Setup, name, counted)
+
+    count("summarise")
+    count("find_seconds")
+    return made
 
 
 def switch(n):
@@ -87,13 +105,7 @@ def test_a_plateau_is_no_summit(monkeypatch, collective, runtime):
     """Trees of two machines: sizes from 2 MiB take equally long, far smaller ones a fifth less and
     more.
     """
-    made = []
-
-    def counted(plan, *rest):
-        made.append(len(plan))
-        return simulate(plan, *rest)
-
-    monkeypatch.setattr("simreduce.setup.simulate", counted)
+    made = count_ops(monkeypatch)
     strategy, run = found("trees", collective, "dgx1vx2", tensors(2**26), runtime)
     sizes = [rung(i) for i in range(34, 50, 2)]
     others = [run(parse_strategy(f"trees+chunk={size}", collective)).seconds for size in sizes]
@@ -104,13 +116,7 @@ def test_a_plateau_is_no_summit(monkeypatch, collective, runtime):
 
 def test_a_long_pipeline_is_judged_by_short_ones(monkeypatch):
     """The same as by simulating the whole, with no plan anywhere near as large."""
-    made = []
-
-    def counted(plan, *rest):
-        made.append(len(plan))
-        return simulate(plan, *rest)
-
-    monkeypatch.setattr("simreduce.setup.simulate", counted)
+    made = count_ops(monkeypatch)
     strategy, run = found("chain", "broadcast", switch(8), tensors(GIB))
 
     assert "chain+chunk=3MiB" == strategy.text
@@ -119,13 +125,7 @@ def test_a_long_pipeline_is_judged_by_short_ones(monkeypatch):
 
 
 def test_many_tensors_are_simulated_as_they_are_but_in_no_huge_plan(monkeypatch):
-    made = []
-
-    def counted(plan, *rest):
-        made.append(len(plan))
-        return simulate(plan, *rest)
-
-    monkeypatch.setattr("simreduce.setup.simulate", counted)
+    made = count_ops(monkeypatch)
     monkeypatch.setattr(chunks, "MOST_SIMULATED", 2000)
     strategy, run = found("chain", "all_reduce", switch(8), tensors(*[2**20] * 20))
 

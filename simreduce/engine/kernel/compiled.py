@@ -13,7 +13,7 @@ Advance = Callable[[Any, Any, float, float], tuple[bool, float]]
 WORTH = 60_000
 """Ops that take about as long interpreted as it takes to compile the kernel."""
 
-SMALL = 500
+SMALL = 64
 """Fewer ops are quicker interpreted although the compiled kernel is there."""
 
 PATIENCE = 2_000_000

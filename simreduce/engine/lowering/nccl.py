@@ -98,7 +98,7 @@ def find_sends(signatures: Signatures, routes: Routes, site: Site, resources: Re
         elif kind[i] == _PCI and not router.is_peer(*(node.name for node in ends)):
             kind[i] = _SHM
     slowest = np.full(len(copies), np.inf)
-    np.minimum.at(slowest, row, np.array(resources.capacity)[routes.links])
+    np.minimum.at(slowest, row, resources.rates[routes.links])
     return Sends(copies[mine], kind[mine], wires[mine], slingshot[mine], slowest[mine])
 
 

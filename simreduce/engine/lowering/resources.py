@@ -5,7 +5,11 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 
+import numpy as np
+
+from simreduce.arrays import Floats
 from simreduce.engine.calibration import Calibration
 from simreduce.engine.disturbance import CALM, Disturbance, Fault
 from simreduce.engine.lowering.cores import COMPUTER, MEMORY, core_owners
@@ -13,7 +17,7 @@ from simreduce.errors import NotFoldable
 from simreduce.topology import Folded, Link, Topology, direction, find_links
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Resources:
     """What flows compete for: every directed link (same index as in the topology), then every
     device's memory, then the cores of every machine, or of the one computer that stands for all, if
@@ -88,14 +92,26 @@ class Resources:
             changes,
         )
 
-    @property
+    @cached_property
     def in_cores(self) -> frozenset[str]:
         """The names of those whose capacity is a number of cores."""
         return frozenset(self.names[i] for i in (*self.cores.values(), *self.moving.values()))
 
-    @property
+    @cached_property
+    def rates(self) -> Floats:
+        """`capacity`, as an array."""
+        return np.array(self.capacity)
+
+    @cached_property
+    def delays(self) -> Floats:
+        """`latency`, as an array."""
+        return np.array(self.latency)
+
+    @cached_property
     def best(self) -> Resources:
         """The most that each of them ever gives, for ever."""
+        if not self.changes:
+            return self
         capacity = list(self.capacity)
         for _, resource, rate in self.changes:
             capacity[resource] = max(capacity[resource], rate)

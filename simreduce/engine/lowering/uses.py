@@ -79,7 +79,7 @@ def _latency(routes: Routes, resources: Resources) -> Floats:
     """
     hops = np.diff(routes.start)
     rows = np.repeat(np.arange(len(hops), dtype=np.int32), hops)
-    seconds = np.array(resources.latency)[routes.links]
+    seconds = resources.delays[routes.links]
     if routes.shares is not None:
         seconds = seconds * routes.shares
     total: Floats = np.bincount(rows, seconds, minlength=len(hops)).astype(float, copy=False)

@@ -39,7 +39,7 @@ def _rate_alone(lowered: Lowered, resources: Resources) -> Floats:
     rate = calls.cap.copy()
     using = np.flatnonzero(np.diff(calls.use_start))
     if len(using):
-        share = np.array(resources.capacity)[calls.uses] / calls.weight
+        share = resources.rates[calls.uses] / calls.weight
         rate[using] = np.minimum(rate[using], np.minimum.reduceat(share, calls.use_start[using]))
     return rate
 
@@ -89,7 +89,7 @@ def resource_seconds(lowered: Lowered, resources: Resources) -> Floats:
         minlength=len(resources.capacity),
     )
     with np.errstate(divide="ignore", invalid="ignore"):
-        seconds = load / np.array(resources.capacity)
+        seconds = load / resources.rates
     return np.where(load > 0, seconds, 0.0)
 
 

@@ -149,7 +149,7 @@ def _alone(
     first, count = calls.use_start[call], np.diff(calls.use_start)[call]
     row = np.repeat(np.arange(len(path)), count)
     entry = ranges(first, count)
-    rate = np.array(resources.capacity)[calls.uses[entry]] / calls.weight[entry]
+    rate = resources.rates[calls.uses[entry]] / calls.weight[entry]
     best = calls.cap[call].copy()
     np.minimum.at(best, row, rate)
     limit = np.full(len(path), _NONE, dtype=np.int64)

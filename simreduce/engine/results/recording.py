@@ -7,6 +7,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
+from math import inf
 
 import numpy as np
 
@@ -20,7 +21,7 @@ from simreduce.engine.results.path import Path, PathOp
 from simreduce.engine.results.replay import Rates, flow_starts, replay
 from simreduce.engine.results.result import Result
 from simreduce.engine.runtime import Runtime, runtime_named
-from simreduce.engine.simulation import simulate
+from simreduce.engine.simulation import simulate_within
 from simreduce.errors import InputError
 from simreduce.plan import Plan
 from simreduce.topology import Topology
@@ -162,12 +163,16 @@ def record(
     calibration: Calibration = NOMINAL,
     ready: float | Floats = 0.0,
     disturbance: Disturbance = CALM,
+    resources: Resources | None = None,
 ) -> Recording:
-    """`simulate`, for those who look closer."""
+    """`simulate`, for those who look closer. `resources` as in `simulate_within`."""
     if disturbance.tolerance:
         raise InputError("tolerance: a recording has every byte; leave the tolerance out")
     runtime = runtime_named(runtime) if isinstance(runtime, str) else runtime
-    resources = Resources.of(topology, calibration, disturbance)
+    resources = resources or Resources.of(topology, calibration, disturbance)
     lowered = lower(plan, topology, runtime, calibration, resources, disturbance=disturbance)
-    result = simulate(plan, topology, runtime, calibration, ready, disturbance)
+    result = simulate_within(
+        plan, topology, runtime, calibration, ready, disturbance, inf, resources, lowered
+    )
+    assert isinstance(result, Result)  # noqa: S101 - without a limit there is no other
     return Recording(plan, result, lowered, resources)

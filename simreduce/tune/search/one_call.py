@@ -113,7 +113,14 @@ def simulate_call(setup: Setup, asked: Asked) -> Known:
     def simulate(on: Setup) -> Known:
         made, alike, ways = _smallest(on, asked.how, asked.size)
         found = simulate_within(
-            made, on.machine, on.runtime, on.constants, 0.0, on.disturbance, asked.limit, alike
+            made,
+            on.machine,
+            on.runtime,
+            on.constants,
+            0.0,
+            on.disturbance,
+            asked.limit,
+            alike=alike,
         )
         if isinstance(found, AtLeast):
             begun = found.seconds <= asked.limit  # else a floor was enough
