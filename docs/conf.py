@@ -16,7 +16,7 @@ from sphinx.util.docutils import SphinxDirective
 import simreduce
 from simreduce.algorithms import ALGORITHMS
 from simreduce.cli.main import cli
-from simreduce.schemas import reference_texts
+from simreduce.schemas import output_texts, reference_texts
 
 project = "simreduce"
 author = "The simreduce authors"
@@ -111,9 +111,17 @@ class Formats(_Generated):
         return "\n\n".join(reference_texts().values())
 
 
+class Outputs(_Generated):
+    """The keys of every document that simreduce writes."""
+
+    def markdown(self) -> str:
+        return "\n\n".join(output_texts().values())
+
+
 def setup(app: Sphinx) -> None:
     app.add_lexer("console", Console)
     app.add_directive("command", Command)
     app.add_directive("algorithms", Algorithms)
     app.add_directive("api", Api)
     app.add_directive("formats", Formats)
+    app.add_directive("outputs", Outputs)

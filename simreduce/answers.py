@@ -15,7 +15,8 @@ from simreduce.plan import Kind
 from simreduce.report.bench import bench_document, bench_rows
 from simreduce.report.heads import runtimes_text
 from simreduce.report.ranking import ranking_document, ranking_rows
-from simreduce.report.steps import step_document, step_rows, step_tracks
+from simreduce.report.step_timeline import step_tracks
+from simreduce.report.steps import step_document, step_rows
 from simreduce.report.sweeps import count_states, first_columns, rows_table, sweep_document
 from simreduce.setup import Setup
 from simreduce.sweep import Sweep

@@ -22,6 +22,17 @@ from simreduce.engine import Calibration
 from simreduce.engine.calibration import PROTOCOLS
 from simreduce.errors import InputError
 from simreduce.formats import Faults
+from simreduce.formats.documents import (
+    BYTES,
+    RATIO,
+    SECONDS,
+    TEXT,
+    Document,
+    Key,
+    Record,
+    list_of,
+    map_of,
+)
 from simreduce.nccl import Settings
 from simreduce.setup import Setup
 from simreduce.tables import Table, columns, page_width
@@ -183,10 +194,63 @@ def _show(name: str, value: float) -> str:
     return units.format_bandwidth(value) if unit == "rate" else f"{value:.3g}"
 
 
+FITTED = Document(
+    "calibrate-nccl-tests",
+    "`simreduce calibrate --from-nccl-tests --json`: NCCL's constants of one machine.",
+    Key("calibration", TEXT, "The file that keeps them."),
+    Key("title", TEXT, "What they are of."),
+    Key(
+        "rows",
+        list_of(
+            Record(
+                "row",
+                "A size of a log.",
+                Key("log", TEXT, "The log."),
+                Key("collective", TEXT, "What is done."),
+                Key("size_bytes", BYTES, "The tensor."),
+                Key("measured_s", SECONDS, "The time in the log."),
+                Key("before_s", SECONDS, "Predicted with the constants of its generation."),
+                Key("fitted_s", SECONDS, "Predicted with the fitted constants."),
+            )
+        ),
+        "Every size that was fitted.",
+    ),
+    Key(
+        "constants",
+        map_of(
+            Record(
+                "constant",
+                "A constant in SI units.",
+                Key("value", RATIO, "Its value, in its unit."),
+                Key("error", RATIO, "Its standard error, in its unit."),
+            )
+        ),
+        "The constants by name.",
+    ),
+    Key(
+        "intervals",
+        list_of(
+            Record(
+                "interval",
+                "How sure times of a collective are.",
+                Key("collective", TEXT, "What is done."),
+                Key("from_bytes", BYTES, "The size from which it holds."),
+                Key("low", RATIO, "The lower end of the 80 % interval over the prediction."),
+                Key("high", RATIO, "The upper end of the 80 % interval over the prediction."),
+            )
+        ),
+        "How sure predictions are.",
+    ),
+    Key("not_determined", map_of(TEXT), "Constants that the logs do not determine, and why."),
+    command="calibrate",
+)
+
+
 def fitted_document(found: FittedLogs, kept: str) -> dict[str, Any]:
-    """The same as a JSON document."""
+    """The document of `--json`: `FITTED`."""
     names = nccl_names(found.calibration.nccl)
     return {
+        **FITTED.head(),
         "calibration": kept,
         "title": found.calibration.title,
         "rows": [

@@ -9,12 +9,20 @@ from typing import Any
 
 import numpy as np
 
-import simreduce
 from simreduce.accuracy.chosen import cases_of, chosen_tables
 from simreduce.accuracy.fit import left_out_residuals
 from simreduce.arrays import Floats
 from simreduce.calibrate import load_calibration
 from simreduce.engine import NOMINAL, Calibration
+from simreduce.formats.documents import (
+    COUNT,
+    RATIO,
+    TEXT,
+    Document,
+    Key,
+    Record,
+    list_of,
+)
 from simreduce.published import PublishedTable
 from simreduce.tables import Table, columns
 
@@ -76,8 +84,33 @@ def _errors(residuals: Floats) -> tuple[float, float]:
     return float(np.median(errors)), float(np.quantile(errors, 0.9))
 
 
+LEFT_OUT = Document(
+    "accuracy-leave-one-out",
+    "`simreduce accuracy nccl --leave-one-out --json`: errors on each machine by constants that "
+    "were fitted without it.",
+    Key(
+        "machines",
+        list_of(
+            Record(
+                "machine",
+                "A machine.",
+                Key("calibration", TEXT, "The constants of its generation."),
+                Key("machine", TEXT, "The machine."),
+                Key("cases", COUNT, "Published times."),
+                Key("median_error", RATIO, "The median of |predicted / published - 1|."),
+                Key("p90_error", RATIO, "The 90th percentile of that."),
+                Key("median_error_without_it", RATIO, "The median without it in the fit."),
+                Key("p90_error_without_it", RATIO, "The 90th percentile without it in the fit."),
+            )
+        ),
+        "Every machine of the tables that constants are fitted to.",
+    ),
+    command="accuracy nccl",
+)
+
+
 def left_out_document(found: list[LeftOut]) -> dict[str, Any]:
-    """The same as a JSON document."""
+    """The document of `--json`: `LEFT_OUT`."""
     machines = [
         {
             "calibration": each.generation,
@@ -90,7 +123,7 @@ def left_out_document(found: list[LeftOut]) -> dict[str, Any]:
         }
         for each in found
     ]
-    return {"version": simreduce.__version__, "machines": machines}
+    return {**LEFT_OUT.head(), "machines": machines}
 
 
 def left_out_lines(found: list[LeftOut]) -> list[str]:

@@ -16,8 +16,18 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
-import simreduce
 from simreduce import dtypes, tables
+from simreduce.formats.documents import (
+    COUNT,
+    FLAG,
+    MICROSECONDS,
+    PER_SECOND,
+    TEXT,
+    Document,
+    Key,
+    Record,
+    list_of,
+)
 from simreduce.setup import Setup
 from simreduce.strategy import parse_strategy
 from simreduce.tables import Table
@@ -137,11 +147,34 @@ def sharded_lines(points: Sequence[ShardedPoint]) -> list[str]:
     return Table(columns, tuple(rows)).lines()
 
 
-def sharded_document(points: Sequence[ShardedPoint]) -> dict[str, Any]:
-    """The same for programs."""
+SHARDED = Document(
+    "accuracy-sharded",
+    "`simreduce accuracy sharded --json`: published throughputs of FSDP beside predictions.",
+    Key(
+        "points",
+        list_of(
+            Record(
+                "point",
+                "A model on a number of GPUs.",
+                Key("model", TEXT, "The model."),
+                Key("gpus", COUNT, "GPUs."),
+                Key("published_tokens_per_second", PER_SECOND, "Tokens of a GPU, published."),
+                Key("predicted_tokens_per_second", PER_SECOND, "Tokens of a GPU, predicted."),
+                Key("exposed_us", MICROSECONDS, "Communication that no compute hides."),
+                Key("fitted", FLAG, "Whether the compute was fitted to it."),
+            )
+        ),
+        "Every published throughput.",
+    ),
+    Key("complete", FLAG, "False if the command was stopped and rows are missing."),
+    command="accuracy sharded",
+)
+
+
+def sharded_document(points: Sequence[ShardedPoint], *, complete: bool = True) -> dict[str, Any]:
+    """The document of `--json`: `SHARDED`."""
     return {
-        "command": "accuracy sharded",
-        "version": simreduce.__version__,
+        **SHARDED.head(),
         "points": [
             {
                 "model": p.model,
@@ -153,4 +186,5 @@ def sharded_document(points: Sequence[ShardedPoint]) -> dict[str, Any]:
             }
             for p in points
         ],
+        "complete": complete,
     }

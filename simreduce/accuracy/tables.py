@@ -7,7 +7,6 @@ from typing import Any
 
 import numpy as np
 
-import simreduce
 from simreduce import units
 from simreduce.accuracy.assess import (
     BRACKETED_FACTOR,
@@ -23,7 +22,23 @@ from simreduce.accuracy.assess import (
     too_fast,
 )
 from simreduce.accuracy.predict import Point
+from simreduce.formats.documents import (
+    BYTES,
+    COUNT,
+    FLAG,
+    GB_PER_SECOND,
+    RATIO,
+    SECONDS,
+    TEXT,
+    Document,
+    Key,
+    Record,
+    list_of,
+    one_of,
+    or_null,
+)
 from simreduce.tables import Table, columns, comments
+from simreduce.version import __version__
 
 _MOST_LISTED = 8
 _LEGEND = (
@@ -45,7 +60,7 @@ def accuracy_lines(points: Sequence[Point], calibration: str, tables: str) -> li
     compared = [point for point in points if not point.table.library]
     count = units.plural(len({point.table.name for point in compared}), "table")
     about = f"{count} ({tables}), {len(compared):,} points, calibration {calibration}"
-    title = f"simreduce {simreduce.__version__}: published timings of NCCL beside predictions"
+    title = f"simreduce {__version__}: published timings of NCCL beside predictions"
     return [
         *comments((title, about, "")),
         *_cells_table(cells(compared)).lines(),
@@ -170,11 +185,111 @@ def _refusal_lines(points: Sequence[Point]) -> list[str]:
     ]
 
 
-def accuracy_document(points: Sequence[Point], calibration: str, tables: str) -> dict[str, Any]:
-    """The same with every point, in seconds and parts."""
+_GROUP = (
+    Key("tables", COUNT, "Published tables."),
+    Key("points", COUNT, "Published times."),
+    Key("median_error", RATIO, "The median of |predicted / published - 1|."),
+    Key("p90_error", RATIO, "The 90th percentile of that."),
+    Key("bias", RATIO, "The median of predicted / published - 1."),
+    Key("machines", COUNT, "Different machines."),
+    Key("interval_low", or_null(RATIO), "The interval's lower end over the prediction, median."),
+    Key("interval_high", or_null(RATIO), "The interval's upper end over the prediction, median."),
+    Key("inside_interval", or_null(RATIO), "The part of the points within the 80 % interval."),
+)
+_POINT = (
+    Key("table", TEXT, "The published table."),
+    Key("source", TEXT, "Who published it."),
+    Key("held", FLAG, "Whether it took part in no fit."),
+    Key("topology", TEXT, "The machine."),
+    Key("gpus", COUNT, "GPUs that take part."),
+    Key("collective", TEXT, "What is done."),
+    Key("size_bytes", BYTES, "The tensor."),
+    Key("strategy", TEXT, 'What NCCL chooses; "" without a prediction.'),
+    Key("measured_s", SECONDS, "The published time."),
+    Key("predicted_s", or_null(SECONDS), "The predicted time; null where there is no plan."),
+    Key("low_s", or_null(SECONDS), "The lower end of its 80 % interval, or null."),
+    Key("high_s", or_null(SECONDS), "The upper end of that interval, or null."),
+    Key("bound_s", SECONDS, "What any algorithm takes on the machine."),
+    Key("measured_busbw_gb_per_s", GB_PER_SECOND, "The published busbw."),
+    Key("predicted_busbw_gb_per_s", or_null(GB_PER_SECOND), "The predicted busbw, or null."),
+    Key(
+        "terms",
+        list_of(
+            Record(
+                "term",
+                "A cause of the predicted time.",
+                Key("cause", TEXT, "What it is."),
+                Key("part", RATIO, "Its part of the time."),
+            )
+        ),
+        "What the predicted time consists of, most first.",
+    ),
+    Key("refusal", TEXT, 'Why there is no prediction; "" if there is one.'),
+)
+POINT = Record("point", "A published time and its prediction.", *_POINT)
+ACCURACY = Document(
+    "accuracy-nccl",
+    "`simreduce accuracy nccl --json`: predicted times of NCCL beside published ones.",
+    Key("calibration", TEXT, "The constants, or `by generation`."),
+    Key("tables", one_of("all", "held", "fit"), "Which published tables."),
+    Key(
+        "groups",
+        list_of(
+            Record(
+                "group",
+                "A collective on one machine or on several, in one band of sizes.",
+                Key("collective", TEXT, "What is done."),
+                Key("several_machines", FLAG, "Whether several machines take part."),
+                Key("bracketed", FLAG, "Whether the network has software of its own."),
+                Key("size", TEXT, "The band of sizes."),
+                *_GROUP,
+                Key("limit_median", or_null(RATIO), "The greatest median; null without a limit."),
+                Key("limit_p90", or_null(RATIO), "The greatest 90th percentile, or null."),
+                Key("missed", FLAG, "Whether an error is greater than its limit."),
+            )
+        ),
+        "Errors by collective, machines and size.",
+    ),
+    Key(
+        "machines",
+        list_of(
+            Record(
+                "machine",
+                "The errors on a machine.",
+                Key("machine", TEXT, "The machine."),
+                *_GROUP,
+                Key("off_most", POINT, "The time with the greatest error."),
+            )
+        ),
+        "Errors by machine.",
+    ),
+    Key(
+        "regrets",
+        list_of(
+            Record(
+                "regret",
+                "A choice by prediction that is not the fastest published.",
+                *_POINT,
+                Key("regret", RATIO, "The part that it is slower."),
+            )
+        ),
+        "What choosing by prediction costs.",
+    ),
+    Key("faster_than_wires", list_of(POINT), "Predictions that no wire allows."),
+    Key("published_faster_than_bound", list_of(POINT), "Published times below their bound."),
+    Key("points", list_of(POINT), "Every published time."),
+    Key("complete", FLAG, "False if the command was stopped and tables are missing."),
+    command="accuracy nccl",
+)
+
+
+def accuracy_document(
+    points: Sequence[Point], calibration: str, tables: str, *, complete: bool = True
+) -> dict[str, Any]:
+    """The document of `--json`: `ACCURACY`."""
     compared = [point for point in points if not point.table.library]
     return {
-        "version": simreduce.__version__,
+        **ACCURACY.head(),
         "calibration": calibration,
         "tables": tables,
         "groups": [
@@ -200,6 +315,7 @@ def accuracy_document(points: Sequence[Point], calibration: str, tables: str) ->
         "faster_than_wires": [_point_document(point) for point in impossible(points)],
         "published_faster_than_bound": [_point_document(point) for point in too_fast(points)],
         "points": [_point_document(point) for point in points],
+        "complete": complete,
     }
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from simreduce.errors import CalibrationError, quote
 from simreduce.formats import Faults
@@ -157,37 +156,3 @@ def read_nccl_tests(text: str, name: str) -> tuple[MeasuredRow, ...]:
 
 def _is_number(text: str) -> bool:
     return re.fullmatch(r"-?[0-9]{1,15}(\.[0-9]{1,9})?(e[+-]?[0-9]{1,2})?", text) is not None
-
-
-def measured_document(measured: Sequence[MeasuredMatrix] | Sequence[MeasuredRow]) -> dict[str, Any]:
-    """The same as a document with the unit in every key."""
-    matrices: list[dict[str, Any]] = []
-    rows: list[dict[str, Any]] = []
-    for each in measured:
-        if isinstance(each, MeasuredMatrix):
-            key, scale = ("rows_us", 1e6) if each.kind == "latency" else ("rows_gb_per_s", 1e-9)
-            cells = [
-                [None if cell is None else round(cell * scale, 6) for cell in row]
-                for row in each.rows
-            ]
-            matrices.append(
-                {
-                    "kind": each.kind,
-                    "peer_access": each.peer_access,
-                    "reads": each.reads,
-                    key: cells,
-                }
-            )
-        else:
-            rows.append(
-                {
-                    "size_bytes": each.size,
-                    "count": each.count,
-                    "type": each.dtype,
-                    "redop": each.redop,
-                    "time_us": round(each.time * 1e6, 6),
-                    "algbw_gb_per_s": round(each.algbw / 1e9, 6),
-                    "busbw_gb_per_s": round(each.busbw / 1e9, 6),
-                }
-            )
-    return {"matrices": matrices} if matrices else {"rows": rows}

@@ -120,7 +120,7 @@ def nccl(
     points = [point for of_one in found for point in of_one]
     name = "by generation" if constants is None else constants.name
     if as_json:
-        echo_json({**accuracy_document(points, name, tables), "complete": complete})
+        echo_json(accuracy_document(points, name, tables, complete=complete))
     else:
         lines = accuracy_lines(points, name, tables)
         if not complete:

@@ -34,7 +34,7 @@ def sharded(models: tuple[str, ...], as_json: bool) -> int:
     coming = (point for series in chosen for point in predict_sharded(series))
     points, complete = until_stopped(coming, count, "predicted {} of {} steps")
     if as_json:
-        echo_json({**sharded_document(points), "complete": complete})
+        echo_json(sharded_document(points, complete=complete))
     else:
         show("\n".join(sharded_lines(points)))
     return 0 if complete else 130

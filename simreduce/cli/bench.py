@@ -35,10 +35,10 @@ from simreduce.report.bench import (
     bench_document,
     bench_table,
     folded_lines,
-    nccl_tests_document,
     preview_lines,
 )
 from simreduce.report.heads import runtimes_text
+from simreduce.report.nccl_tests import nccl_tests_document
 from simreduce.strategy import Strategy
 from simreduce.tune.bench import BenchRow, Stuck, bench as measure
 from simreduce.tune.bench_all import Line, bench_all

@@ -17,7 +17,8 @@ from simreduce.cli.progress import Progress, say
 from simreduce.cli.terminal import show
 from simreduce.errors import InputError
 from simreduce.formats import Faults
-from simreduce.report.capacity import capacity_document, capacity_plot, capacity_text
+from simreduce.report.capacity import capacity_plot, capacity_text
+from simreduce.report.capacity_document import capacity_document
 
 
 @command(

@@ -29,8 +29,8 @@ def explain(question: str, as_json: bool, **given: Any) -> int:
     with Progress("simulated {} of {} changes") as progress:
         found = savings(recording, case.setup, progress)
     if as_json:
-        document = explanation_document(recording, found, case.about)
-        echo_json({**document, "complete": progress.complete})
+        complete = progress.complete
+        echo_json(explanation_document(recording, found, case.about, complete=complete))
     else:
         show(explanation_text(recording, found, case.about, case.setup.calibration.title))
         if not progress.complete:

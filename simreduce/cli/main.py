@@ -76,6 +76,10 @@ _COMMANDS: Mapping[str, tuple[str, str]] = {
         "What NCCL itself chooses: channels, algorithm, protocol.",
     ),
     "topo": ("simreduce.cli.topo:topo", "List and show machines."),
+    "schema": (
+        "simreduce.cli.schema:schema",
+        "The keys and units of a document or a file, as JSON Schema.",
+    ),
 }
 """Where each command is, and its line in --help, which imports none of them."""
 

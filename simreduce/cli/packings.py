@@ -18,17 +18,25 @@ from simreduce.cli.progress import Progress
 from simreduce.cli.terminal import show
 from simreduce.errors import InputError, did_you_mean
 from simreduce.formats import Faults
+from simreduce.formats.documents import Document
 from simreduce.layouts import Layout, layout
 from simreduce.pictures import Panel, patterns_picture
+from simreduce.report.packings import (
+    RINGS,
+    TREES,
+    Outcome,
+    packing_keys,
+    ring_keys,
+    tree_keys,
+)
 from simreduce.synthesis import optimum
 from simreduce.synthesis.network import Network, is_connected
 from simreduce.synthesis.relays import all_to_all, all_to_all_paths
 from simreduce.synthesis.rings import all_reduce_rate, best_order, hops, ring_packing
 from simreduce.synthesis.text import ring_text, tree_lines
-from simreduce.synthesis.trees import PACKINGS as TREES, SpanningTree, Trees
+from simreduce.synthesis.trees import PACKINGS as BY_TREES, Trees
 from simreduce.topology import Topology, load_topology
 from simreduce.units import plural
-from simreduce.version import __version__
 
 _GB = 1e9
 _ROOTED = ("broadcast", "reduce")
@@ -36,7 +44,7 @@ _IN_PARTS = ("all_gather", "reduce_scatter", "all_to_all")
 """Collectives whose trees carry a part of the tensor, one of as many as there are ranks."""
 
 PACKINGS: Mapping[str, Callable[[Network, int], Trees]] = {
-    **TREES,
+    **BY_TREES,
     "all_to_all": lambda network, _: all_to_all_paths(network),
 }
 
@@ -76,8 +84,8 @@ def rings(topology: str, as_json: bool, **given: Any) -> None:
     alone = network.rate(hops(best))
     document: dict[str, Any] = {
         "link_rate_gb_per_s": found.rate / _GB,
-        "rings": [_ring(network, ring, x) for ring, x in found.patterns],
-        "best_order": _ring(network, best, alone),
+        "rings": [ring_keys(network, ring, x) for ring, x in found.patterns],
+        "best_order": ring_keys(network, best, alone),
     }
     lines = [f"{x / _GB:8.2f} GB/s  {ring_text(network, ring)}" for ring, x in found.patterns]
     best_line = f"{alone / _GB:8.2f} GB/s  {ring_text(network, best)}"
@@ -87,24 +95,18 @@ def rings(topology: str, as_json: bool, **given: Any) -> None:
     if few is not shape:
         about += f" through {shape.task_count} equal machines as through these {few.task_count}"
         document |= {"machines": shape.task_count, "searched_machines": few.task_count}
-    result = _Packing(
-        "topo rings", machine, network, about, outcome, document, lines, panels, shape.n
-    )
+    result = _Packing(RINGS, machine, network, about, outcome, document, lines, panels, shape.n)
     _show(result, as_json, given["svg"], given["png"])
 
 
-def _ring_outcome(network: Network, rate: float, n: int) -> _Outcome:
+def _ring_outcome(network: Network, rate: float, n: int) -> Outcome:
     """Of `n` ranks, of which `network` has some if not all."""
     if n > network.ranks:
         cut = optimum.narrowest_cut(network)
         text = f"the narrowest cut of {plural(len(network.tasks), 'machine')}, a bound"
-        return _Outcome(all_reduce_rate(n, rate), all_reduce_rate(n, cut), text)
+        return Outcome(all_reduce_rate(n, rate), all_reduce_rate(n, cut), text)
     whole, part = optimum.scatter_then_gather(network), optimum.all_gather(network)
-    return _Outcome(all_reduce_rate(n, rate), whole, part.bottleneck(network))
-
-
-def _ring(network: Network, ring: Sequence[int], rate: float) -> dict[str, Any]:
-    return {"order": [network.names[r] for r in ring], "share_gb_per_s": rate / _GB}
+    return Outcome(all_reduce_rate(n, rate), whole, part.bottleneck(network))
 
 
 @command(examples="simreduce topo trees dgx1v --collective broadcast")
@@ -151,11 +153,11 @@ def trees(
         outcome = _tree_outcome(network, collective, root or 0, found)
     if found is None:
         alone = {"collective": collective}
-        _show(_Packing("topo trees", machine, network, collective, outcome, alone, (), ()), as_json)
+        _show(_Packing(TREES, machine, network, collective, outcome, alone, (), ()), as_json)
         return
     document = {
         "collective": collective,
-        "trees": [_tree(network, tree, x) for tree, x in found.patterns],
+        "trees": [tree_keys(network, tree, x) for tree, x in found.patterns],
     }
     lines = []
     for tree, x in found.patterns:
@@ -167,20 +169,11 @@ def trees(
     ]
     word = "path" if collective == "all_to_all" else "tree"
     about = f"{collective}, {plural(len(panels), word)}"
-    result = _Packing("topo trees", machine, network, about, outcome, document, lines, panels)
+    result = _Packing(TREES, machine, network, about, outcome, document, lines, panels)
     _show(result, as_json, given["svg"], given["png"])
 
 
-def _tree(network: Network, tree: SpanningTree, rate: float) -> dict[str, Any]:
-    return {
-        "root": network.names[tree.root],
-        "up": [[network.names[u], network.names[v]] for u, v in tree.up],
-        "down": [[network.names[u], network.names[v]] for u, v in tree.down],
-        "share_gb_per_s": rate / _GB,
-    }
-
-
-def _tree_outcome(network: Network, collective: str, root: int, found: Trees | None) -> _Outcome:
+def _tree_outcome(network: Network, collective: str, root: int, found: Trees | None) -> Outcome:
     # The share of one root's trees is 1/n of the tensor.
     times = network.ranks if collective in _IN_PARTS else 1
     if collective == "all_to_all":
@@ -192,55 +185,21 @@ def _tree_outcome(network: Network, collective: str, root: int, found: Trees | N
     )
     proved = limit.rate if best or found is None else min(found.bound * times, limit.rate)
     rate = None if found is None else found.rate * times
-    return _Outcome(rate, proved, limit.bottleneck(network))
-
-
-class _Outcome(NamedTuple):
-    """Bytes/s of the whole tensor: reached, if anything was packed, and at best; and what limits
-    it.
-    """
-
-    rate: float | None
-    optimum: float
-    bottleneck: str
-
-    @property
-    def gap(self) -> float | None:
-        """The part of the optimum that is not reached; rounding is none."""
-        if self.rate is None:
-            return None
-        gap = 1 - self.rate / self.optimum
-        return gap if gap > 1e-9 else 0.0
+    return Outcome(rate, proved, limit.bottleneck(network))
 
 
 class _Packing(NamedTuple):
     """What is printed and drawn."""
 
-    command: str
+    kind: Document
     machine: Topology
     network: Network
     about: str
-    outcome: _Outcome
+    outcome: Outcome
     document: dict[str, Any]
     lines: Sequence[str]
     panels: Sequence[Panel]
     gpus: int = 0  # 0: those of the network
-
-
-def _head(packing: _Packing) -> dict[str, Any]:
-    machine, network, outcome = packing.machine, packing.network, packing.outcome
-    return {
-        "command": packing.command,
-        "version": __version__,
-        "topology": machine.name,
-        "digest": machine.digest,
-        "gpus": list(network.names[: network.ranks]),
-        "rate_gb_per_s": None if outcome.rate is None else outcome.rate / _GB,
-        "optimum_gb_per_s": outcome.optimum / _GB,
-        "gap": outcome.gap,
-        "bottleneck": outcome.bottleneck,
-        "network": "direct" if network.direct else "routed",
-    }
 
 
 def _show(packing: _Packing, as_json: bool, svg: str | None = None, png: str | None = None) -> None:
@@ -258,7 +217,7 @@ def _show(packing: _Packing, as_json: bool, svg: str | None = None, png: str | N
         names = network.names[: network.ranks]
         write_pictures(patterns_picture(title, subtitle, names, packing.panels), svg, png)
     if as_json:
-        echo_json({**_head(packing), **packing.document})
+        echo_json({**packing_keys(packing.kind, machine, network, outcome), **packing.document})
         return
     about = f"# {machine.name} ({machine.digest}), {plural(packing.gpus or network.ranks, 'GPU')}"
     head = [f"{about}: {packing.about}", f"# {reached}", f"# bottleneck {outcome.bottleneck}"]

@@ -133,7 +133,7 @@ def _look_closer(question: Scenario, strategy: Strategy, beside: Beside) -> tupl
     with Progress("drawing the timeline"):
         events = trace_events(recording, case.setup.topology)
         timeline = timeline_of_events(events, recording.result.path.op.tolist())
-    explanation = explanation_document(recording, found, case.about)
+    explanation = explanation_document(recording, found, case.about, complete=progress.complete)
     beside = replace(beside, explanation=explanation, timeline=timeline)
     return beside, progress.complete
 

@@ -69,7 +69,7 @@ def run(
     wrong = any(c.wrong for c in ranking.candidates)
     document: dict[str, Any] = {}
     if as_json:
-        document = {**ranking_document(ranking), "complete": not ranking.untried}
+        document = ranking_document(ranking)
     else:
         show(ranking_table(ranking, rows_shown(everything=simulate_all)))
     # What was simulated is shown even if measuring fails.

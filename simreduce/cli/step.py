@@ -109,7 +109,11 @@ def step(
 
 def _about(document: Mapping[str, Any]) -> dict[str, Any]:
     """What a timeline says of itself."""
-    return {key: value for key, value in document.items() if not isinstance(value, list)}
+    return {
+        key: value
+        for key, value in document.items()
+        if key != "schema" and not isinstance(value, list)
+    }
 
 
 def _replicas(

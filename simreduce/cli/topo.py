@@ -16,9 +16,9 @@ from simreduce.cli.topo_p2p import p2p
 from simreduce.errors import InputError
 from simreduce.formats import Faults
 from simreduce.pictures import machine_picture
+from simreduce.report.machines import list_document, show_document
 from simreduce.topology import Topology, load_topology, matrix_text, shipped
 from simreduce.topology.listing import figure_lines, rule_lines
-from simreduce.version import __version__
 
 
 @click.group(cls=CommandGroup)
@@ -44,8 +44,7 @@ def list_(as_json: bool) -> None:
     """List the machines that come with simreduce, and the generators."""
     machines = shipped()
     if as_json:
-        rows = [{"name": name, "title": title} for name, title in machines]
-        echo_json({"command": "topo list", "version": __version__, "topologies": rows})
+        echo_json(list_document(machines))
         return
     width = max(len(name) for name, _ in machines)
     print_report("\n".join([*(f"{name:{width}}  {title}" for name, title in machines), _INLINE]))
@@ -75,7 +74,7 @@ def show(topology: str, svg: str | None, png: str | None, as_json: bool) -> None
         if not as_json:
             click.echo(line)
     if as_json:
-        echo_json(_document(machine))
+        echo_json(show_document(machine))
     if as_json or svg or png:
         return
     figures = [*rule_lines(machine), *figure_lines(machine)]
@@ -114,32 +113,3 @@ def _links(machine: Topology) -> list[str]:
         latency = units.format_duration(link.latency)
         lines.append(f"{what}, {rate} of nominal {nominal}, {latency}")
     return lines
-
-
-def _document(machine: Topology) -> dict[str, object]:
-    return {
-        "command": "topo show",
-        "version": __version__,
-        "topology": machine.name,
-        "title": machine.title,
-        "digest": machine.digest,
-        "equal_cost": {
-            "choice": machine.router.equal_cost.choice,
-            "seed": machine.router.equal_cost.seed,
-        },
-        "nodes": [
-            {"name": n.name, "kind": n.kind, "model": n.model} for n in machine.nodes.values()
-        ],
-        "links": [
-            {
-                "source": link.source,
-                "target": link.target,
-                "class": link.link_class,
-                "lanes": link.lanes,
-                "nominal_gb_per_s": link.nominal / 1e9,
-                "bandwidth_gb_per_s": link.bandwidth / 1e9,
-                "latency_us": link.latency * 1e6,
-            }
-            for link in machine.links
-        ],
-    }

@@ -12,13 +12,15 @@ from typing import Any
 
 import click
 
-from simreduce.calibrate.measured import measured_document, read_nccl_tests, read_p2p_test
+from simreduce.calibrate.measured import read_nccl_tests, read_p2p_test
 from simreduce.cli.completion import topology_argument
 from simreduce.cli.group import command
 from simreduce.cli.options import echo_json, json_text, report_options, write_output
 from simreduce.errors import InputError, TopologyError, did_you_mean
 from simreduce.formats import Faults
 from simreduce.outputs import STDOUT, check_place
+from simreduce.report.imported import graphs_document, matrices_document, rows_document
+from simreduce.report.machines import check_document
 from simreduce.textfiles import exists, read_text
 from simreduce.topology import LinkClass, Topology, link_classes, load_topology
 from simreduce.topology.check import Suspicion, check_file
@@ -26,7 +28,6 @@ from simreduce.topology.importers import (
     FORMS,
     UNKNOWN,
     GpuModel,
-    NcclGraph,
     is_topo_m,
     model_named,
     read_link_table,
@@ -37,7 +38,6 @@ from simreduce.topology.importers import (
     with_nvlinks,
 )
 from simreduce.topology.toml_writer import to_toml
-from simreduce.version import __version__
 
 _output = click.option(
     "-o",
@@ -167,16 +167,15 @@ def _import_table(
 
 
 def _import_graphs(text: str, name: str, **_: Any) -> str:
-    return json_text(_graphs_document(read_nccl_graphs(text, name)))
+    return json_text(graphs_document(read_nccl_graphs(text, name)))
 
 
 def _import_p2p(text: str, name: str, **_: Any) -> str:
-    measured = measured_document(read_p2p_test(text, name))
-    return json_text(_measure("p2pBandwidthLatencyTest", measured))
+    return json_text(matrices_document(read_p2p_test(text, name)))
 
 
 def _import_nccl_tests(text: str, name: str, **_: Any) -> str:
-    return json_text(_measure("nccl-tests", measured_document(read_nccl_tests(text, name))))
+    return json_text(rows_document(read_nccl_tests(text, name)))
 
 
 def _with_classes(
@@ -228,35 +227,6 @@ def _machine_file(
     return to_toml(machine, notes)
 
 
-def _measure(program: str, document: dict[str, Any]) -> dict[str, Any]:
-    head = {"command": "topo import", "version": __version__, "program": program}
-    return {**head, **document}
-
-
-def _graphs_document(graphs: tuple[NcclGraph, ...]) -> dict[str, Any]:
-    rows = [
-        {
-            "id": graph.id,
-            "pattern": graph.pattern,
-            "speed_intra_gb_per_s": graph.speed_intra / 1e9,
-            "speed_inter_gb_per_s": graph.speed_inter / 1e9,
-            "type_intra": graph.type_intra,
-            "type_inter": graph.type_inter,
-            "channels": [
-                {"gpus": list(c.gpus), "net_in": c.net_in, "net_out": c.net_out}
-                for c in graph.channels
-            ],
-        }
-        for graph in graphs
-    ]
-    return {
-        "command": "topo import",
-        "version": __version__,
-        "program": "nccl",
-        "graphs": rows,
-    }
-
-
 @command(examples="simreduce topo export dgx-a100 --format nccl -o dgx-a100.xml")
 @topology_argument
 @click.option(
@@ -287,8 +257,7 @@ def check(file: str, as_json: bool) -> None:
     problems = check_file(file) if problems is None else problems
     faults = [problem for problem in problems if not isinstance(problem, Suspicion)]
     if as_json:
-        document = {"command": "topo check", "version": __version__}
-        echo_json({**document, "file": file, "problems": problems})
+        echo_json(check_document(file, problems))
     elif not faults:
         for problem in problems:
             click.echo(f"simreduce: warning: {problem}", err=True)

@@ -26,7 +26,8 @@ from simreduce.cli.setups import nccl_option, read_scenario, slow_option
 from simreduce.cli.terminal import show
 from simreduce.errors import InputError
 from simreduce.formats import Faults
-from simreduce.report.tuned import files_text, sensitivity_plot, tuned_document, tuned_text
+from simreduce.report.tuned import files_text, sensitivity_plot, tuned_text
+from simreduce.report.tuned_document import tuned_document
 from simreduce.tune.search.hand_over import files_of, ranking_of, why_nothing
 from simreduce.tune.search.spaces import OBJECTIVES, STEP, TARGETS, check_target
 from simreduce.tune.search.tune import read_objective, tune as find_best

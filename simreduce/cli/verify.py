@@ -28,9 +28,9 @@ from simreduce.cli.strategies import algo_option, strategy_texts
 from simreduce.cli.terminal import show
 from simreduce.cli.verify_files import verify_files
 from simreduce.formats import Faults
+from simreduce.report.verified import by_title, list_problems, list_unproved, proofs_document
 from simreduce.strategy import ALL, misplaced, parse_strategy
 from simreduce.tune.prove import COUNTS, MOST_RANKS, RANKS, Proof, everything, prove, prove_all
-from simreduce.version import __version__
 
 _ONLY_ALGO = {"collective": "--collective", "root": "-r", "ngpus": "-g", "tasks": "--tasks"}
 
@@ -113,12 +113,13 @@ def verify(
     else:
         proofs = _select(algo, counts, faithful=faithful, **given)
     if as_json:
-        echo_json(_document(proofs) | ({"complete": whole} if prove_everything else {}))
+        document = proofs_document(proofs)
+        echo_json(document | ({"complete": whole} if prove_everything else {}))
     else:
         _print(proofs, [] if prove_everything else proofs)
         if not whole:
             show("stopped before all was proved")
-    return 130 if not whole else int(bool(_problems(proofs) or _list_unproved(proofs)))
+    return 130 if not whole else int(bool(list_problems(proofs) or list_unproved(proofs)))
 
 
 def _check_usage(
@@ -210,44 +211,9 @@ def _everything(
     return [proofs[place] for place in sorted(proofs)], len(proofs) == len(cases)
 
 
-def _problems(proofs: Iterable[Proof]) -> list[str]:
-    return [f"{_title(p)} on {_where(p)}: {problem}" for p in proofs for problem in p.problems]
-
-
 def _print_problems(proof: Proof) -> None:
-    for problem in _problems([proof]):
+    for problem in list_problems([proof]):
         show(f"WRONG {problem}")
-
-
-def _title(proof: Proof) -> str:
-    return (
-        proof.strategy
-        if proof.collective == "all_reduce"
-        else f"{proof.collective} {proof.strategy}"
-    )
-
-
-def _where(proof: Proof) -> str:
-    return units.plural(proof.ranks, "GPU") + (
-        f" in {units.plural(proof.tasks, 'machine')}" if proof.tasks > 1 else ""
-    )
-
-
-def _by_title(proofs: Iterable[Proof]) -> list[tuple[str, list[Proof]]]:
-    """The proofs of every strategy of every collective."""
-    found: dict[str, list[Proof]] = {}
-    for proof in proofs:
-        found.setdefault(_title(proof), []).append(proof)
-    return list(found.items())
-
-
-def _list_unproved(proofs: Iterable[Proof]) -> dict[str, str]:
-    """By title, why nothing of it could be proved."""
-    return {
-        title: mine[-1].refused[-1]
-        for title, mine in _by_title(proofs)
-        if not any(p.plans for p in mine)
-    }
 
 
 def _kinds(reasons: Iterable[str]) -> list[tuple[str, int]]:
@@ -260,36 +226,10 @@ def _kinds(reasons: Iterable[str]) -> list[tuple[str, int]]:
     return [(shown[kind], times) for kind, times in counts.most_common()]
 
 
-def _document(proofs: list[Proof]) -> dict[str, Any]:
-    return {
-        "command": "verify",
-        "version": __version__,
-        "checked": sum(p.plans for p in proofs),
-        "refused": [
-            {
-                "collective": p.collective,
-                "strategy": p.strategy,
-                "ranks": p.ranks,
-                "tasks": p.tasks,
-                "plans": p.plans,
-                "refused": len(p.refused),
-                "reason": p.refused[-1],
-            }
-            for p in proofs
-            if p.refused
-        ],
-        "unproved": [
-            {"strategy": title, "reason": reason}
-            for title, reason in _list_unproved(proofs).items()
-        ],
-        "problems": _problems(proofs),
-    }
-
-
 def _print(proofs: list[Proof], unprinted: list[Proof]) -> None:
     """Print a line for each strategy, and the problems of those that are `unprinted`."""
-    unproved = _list_unproved(proofs)
-    for title, mine in _by_title(proofs):
+    unproved = list_unproved(proofs)
+    for title, mine in by_title(proofs):
         refused = sum(len(p.refused) for p in mine)
         if title in unproved:
             show(f"{title}: nothing proved: {unproved[title]}")
@@ -302,6 +242,6 @@ def _print(proofs: list[Proof], unprinted: list[Proof]) -> None:
         show(f"refused {times}: {reason}")
     for proof in unprinted:
         _print_problems(proof)
-    refused, problems = sum(len(p.refused) for p in proofs), len(_problems(proofs))
+    refused, problems = sum(len(p.refused) for p in proofs), len(list_problems(proofs))
     plans = units.plural(sum(p.plans for p in proofs), "plan")
     show(f"{plans} checked, {refused} refused, {units.plural(problems, 'problem')}")

@@ -11,8 +11,8 @@ from simreduce.cli.terminal import show
 from simreduce.errors import InputError
 from simreduce.formats import Faults
 from simreduce.msccl import Algorithm, problems_of, read_algorithm
+from simreduce.report.verified import files_document
 from simreduce.textfiles import read_text
-from simreduce.version import __version__
 
 
 def verify_files(files: Sequence[str], *, as_json: bool) -> int:
@@ -22,8 +22,7 @@ def verify_files(files: Sequence[str], *, as_json: bool) -> int:
     faults.raise_any()
     found = [(file, made, problems_of(made)) for file, made in read if made]
     if as_json:
-        rows = [_row(file, made, problems) for file, made, problems in found]
-        echo_json({"simreduce": __version__, "files": rows})
+        echo_json(files_document(found))
     else:
         for file, made, problems in found:
             for problem in problems:
@@ -45,11 +44,3 @@ def _words(made: Algorithm) -> str:
         units.plural(made.steps, "step"),
     )
     return f"{made.collective} of {', '.join(parts)}"
-
-
-def _row(file: str, made: Algorithm, problems: Sequence[str]) -> dict[str, object]:
-    return {
-        "file": file, "name": made.name, "collective": made.collective, "gpus": len(made.gpus),
-        "chunks": made.chunks, "channels": made.channels, "steps": made.steps,
-        "proved": not problems, "problems": list(problems),
-    }  # fmt: skip

@@ -1,4 +1,4 @@
-"""`simreduce bench`: nccl-tests' table and its two documents, ours and theirs."""
+"""`simreduce bench`: nccl-tests' table and our document."""
 
 from __future__ import annotations
 
@@ -6,11 +6,26 @@ from collections.abc import Sequence
 from typing import Any
 
 from simreduce import dtypes, tables, units
+from simreduce.algorithms import COLLECTIVES
+from simreduce.formats.documents import (
+    BYTES,
+    COUNT,
+    FLAG,
+    GB_PER_SECOND,
+    MICROSECONDS,
+    RATIO,
+    TEXT,
+    Document,
+    Key,
+    Record,
+    list_of,
+    one_of,
+    or_null,
+)
 from simreduce.report.heads import one_runtime, with_runtimes
 from simreduce.tables import Column, Table
 from simreduce.tune.bench import DIVIDED, BenchRow, Bounded, Entry, Stuck
 from simreduce.tune.busbw import algbw, busbw
-from simreduce.version import __version__
 
 Row = BenchRow | Stuck | Bounded
 
@@ -34,7 +49,7 @@ _COLUMNS = (
 
 def folded_lines(rows: Sequence[Row]) -> list[str]:
     """Says for which rows one of many equal machines was simulated, or a part was proved."""
-    done, _ = _split(rows)
+    done, _ = split_stuck(rows)
     found = dict.fromkeys((r.machines, r.proved_on) for r in done if r.machines > 1)
     some = "" if all(r.machines > 1 for r in done) else " (where machines do the same)"
     parts = [
@@ -57,7 +72,7 @@ def bench_table(
     `complete`.
     """
     lines = [*tables.comments(about), *bench_rows(rows, ranks).lines(comment=True)]
-    done, stuck = _split(rows)
+    done, stuck = split_stuck(rows)
     wrong = sum(r.wrong for r in done)
     lines.append(f"# Out of bounds values : {wrong} {'OK' if wrong == 0 else 'FAILED'}")
     if stuck:
@@ -80,7 +95,7 @@ def bench_rows(rows: Sequence[Row], ranks: int) -> Table:
     return with_runtimes(table, (r.runtime for r in rows))
 
 
-def _split(rows: Sequence[Row]) -> tuple[list[BenchRow], list[Stuck]]:
+def split_stuck(rows: Sequence[Row]) -> tuple[list[BenchRow], list[Stuck]]:
     """Rows that end, and rows that never do."""
     return [r for r in rows if isinstance(r, BenchRow)], [r for r in rows if isinstance(r, Stuck)]
 
@@ -98,7 +113,7 @@ def preview_lines(rows: Sequence[Row]) -> list[str]:
 
 
 def _cells(r: Row, ranks: int) -> tuple[str, ...]:
-    question = (str(r.nbytes), str(_count(r, ranks)), _type(r), r.redop, str(r.root))
+    question = (str(r.nbytes), str(count_of(r, ranks)), type_of(r), r.redop, str(r.root))
     if isinstance(r, Bounded):
         known = f">={_cell(r.seconds * 1e6)}"
         return (*question, known, *"-----", r.runtime, f"{r.algorithm}, {r.reason}")
@@ -125,12 +140,12 @@ def _interval(r: BenchRow) -> str:
     return f", {low} to {high} us"
 
 
-def _count(row: Entry, ranks: int) -> int:
+def count_of(row: Entry, ranks: int) -> int:
     """nccl-tests' count: the elements of one rank's part where ranks have parts."""
     return row.count // ranks if row.collective in DIVIDED else row.count
 
 
-def _type(row: Entry) -> str:
+def type_of(row: Entry) -> str:
     name = dtypes.NAMES[row.dtype]
     return _TYPES.get(name, name)
 
@@ -151,7 +166,7 @@ def _best_average(rows: Sequence[BenchRow], ranks: int) -> str:
     by_name: dict[str, list[BenchRow]] = {}
     for row in rows:
         by_name.setdefault(row.strategy or row.algorithm, []).append(row)
-    found = {name: _average(mine, ranks) for name, mine in by_name.items()}
+    found = {name: average_busbw(mine, ranks) for name, mine in by_name.items()}
     best = max(found, key=found.__getitem__, default="")
     if len(found) < 2:
         return f"{found.get(best, 0.0):g}"
@@ -160,7 +175,7 @@ def _best_average(rows: Sequence[BenchRow], ranks: int) -> str:
     return f"{found[best]:g} ({name}, the highest of {len(found)} algorithms)"
 
 
-def _average(rows: Sequence[BenchRow], ranks: int) -> float:
+def average_busbw(rows: Sequence[BenchRow], ranks: int) -> float:
     return (
         sum(busbw(r.nbytes, r.seconds, ranks, r.collective) for r in rows) / len(rows) / 1e9
         if rows
@@ -168,19 +183,98 @@ def _average(rows: Sequence[BenchRow], ranks: int) -> float:
     )
 
 
+_TENSOR = (
+    Key("size_bytes", BYTES, "The tensor, rounded down to whole elements and equal parts."),
+    Key("count", COUNT, "Elements, counted as nccl-tests does."),
+    Key("type", TEXT, "The type of its elements, as nccl-tests writes it."),
+    Key("redop", TEXT, "The reduction: `sum`, or `none` of collectives that add nothing."),
+    Key("algorithm", TEXT, "The strategy."),
+    Key("runtime", TEXT, "The system that runs it."),
+)
+BENCH = Document(
+    "bench",
+    "`simreduce bench --json`: the time of one collective by size and strategy.",
+    Key("topology", TEXT, "The name of the machine."),
+    Key("ranks", COUNT, "GPUs that take part."),
+    Key("runtime", TEXT, "The runtime of all rows, or `by_strategy` if they differ."),
+    Key("calibration", TEXT, "The constants that times were predicted with."),
+    Key("collective", one_of(*COLLECTIVES), "What is done."),
+    Key("disturbance", TEXT, 'What goes wrong, in words; "" for nothing.'),
+    Key(
+        "rows",
+        list_of(
+            Record(
+                "row",
+                "A strategy at a size.",
+                *_TENSOR,
+                Key("time_us", MICROSECONDS, "One collective."),
+                Key("algbw_gb_per_s", GB_PER_SECOND, "Size over time."),
+                Key("busbw_gb_per_s", GB_PER_SECOND, "Algbw times nccl-tests' factor."),
+                Key("wrong", COUNT, "Elements whose result is wrong."),
+                Key(
+                    "low_us",
+                    or_null(MICROSECONDS),
+                    "The lower end of the time's 80 % interval; null if nothing is known of "
+                    "errors.",
+                ),
+                Key("high_us", or_null(MICROSECONDS), "The upper end of that interval, or null."),
+                Key("floor_us", MICROSECONDS, "The least time that any schedule takes."),
+                Key("bottleneck", TEXT, 'The busiest link; "" if nothing moves.'),
+                Key("transfers", COUNT, "Copies between devices."),
+                Key(
+                    "folded_machines",
+                    COUNT,
+                    "Equal machines of which one was simulated for all; 1: none.",
+                ),
+                Key("proved", RATIO, "The part of the elements among which wrong ones are sought."),
+            )
+        ),
+        "Every row that was simulated to its end, size by size.",
+    ),
+    Key(
+        "failed",
+        list_of(
+            Record(
+                "failed",
+                "A plan that never finishes.",
+                Key("size_bytes", BYTES, "The tensor."),
+                Key("algorithm", TEXT, "The strategy."),
+                Key("reason", TEXT, "Why it is stuck."),
+            )
+        ),
+        "Plans that never finish.",
+    ),
+    Key(
+        "bounded",
+        list_of(
+            Record(
+                "bounded",
+                "A size of a strategy that was not simulated to its end, as another is faster.",
+                Key("size_bytes", BYTES, "The tensor."),
+                Key("algorithm", TEXT, "The strategy."),
+                Key("runtime", TEXT, "The system that runs it."),
+                Key("at_least_us", MICROSECONDS, "What it takes at least."),
+                Key("reason", TEXT, "Why it takes as long."),
+            )
+        ),
+        "Rows that cannot be the fastest of their size.",
+    ),
+    Key("complete", FLAG, "False if the command was stopped and rows are missing."),
+)
+
+
 def bench_document(
     rows: Sequence[Row], ranks: int, topology: str, runtime: str, calibration: str,
     collective: str = "all_reduce", disturbance: str = "", *, complete: bool = True,
 ) -> dict[str, Any]:  # fmt: skip
-    """The document of `--json`. Its keys and their order are stable.
+    """The document of `--json`: `BENCH`.
 
     A plan that never finishes has no time, so it stands under `failed`; one that was not simulated
     to its end stands under `bounded`.
     """
-    done, stuck = _split(rows)
+    done, stuck = split_stuck(rows)
     return {
-        "command": "bench",
-        "version": __version__,
+        **BENCH.head(),
         "topology": topology,
         "ranks": ranks,
         "runtime": one_runtime((r.runtime for r in rows), runtime),
@@ -190,8 +284,8 @@ def bench_document(
         "rows": [
             {
                 "size_bytes": r.nbytes,
-                "count": _count(r, ranks),
-                "type": _type(r),
+                "count": count_of(r, ranks),
+                "type": type_of(r),
                 "redop": r.redop,
                 "algorithm": r.algorithm,
                 "runtime": r.runtime,
@@ -224,54 +318,4 @@ def bench_document(
             if isinstance(r, Bounded)
         ],
         "complete": complete,
-    }
-
-
-def nccl_tests_document(
-    rows: Sequence[Row],
-    ranks: int,
-    args: Sequence[str],
-    topology: str,
-    began: str,
-    ended: str,
-) -> dict[str, Any]:
-    """nccl-tests' `-J` file, times in microseconds, without plans that never finish.
-
-    Out of place and in place are the same in a simulation. nccl-tests' file names no algorithm:
-    that key is ours.
-    """
-    done, _ = _split(rows)
-    results = [
-        {
-            "size": r.nbytes,
-            "count": _count(r, ranks),
-            "type": _type(r),
-            "redop": r.redop,
-            "root": r.root,
-            "algorithm": r.algorithm,
-            "out_of_place": _block(r, ranks),
-            "in_place": _block(r, ranks),
-        }
-        for r in done
-    ]
-    wrong = sum(r.wrong for r in done)
-    return {
-        "version": f"simreduce {__version__}",
-        "start_time": began,
-        "args": list(args),
-        "config": {"topology": topology, "simulated": True},
-        "devices": [{"rank": i} for i in range(ranks)],
-        "results": results,
-        "end_time": ended,
-        "out_of_bounds": {"count": wrong, "okay": wrong == 0},
-        "average_bus_bandwidth": {"bandwidth": _average(done, ranks)},
-    }
-
-
-def _block(r: BenchRow, ranks: int) -> dict[str, float | int]:
-    return {
-        "time": r.seconds * 1e6,
-        "alg_bw": algbw(r.nbytes, r.seconds) / 1e9,
-        "bus_bw": busbw(r.nbytes, r.seconds, ranks, r.collective) / 1e9,
-        "nwrong": r.wrong,
     }

@@ -1,5 +1,5 @@
-"""`simreduce capacity`: the choice, the options, what binds and when the choice changes, as text,
-as a document and as a plot.
+"""`simreduce capacity`: the choice, the options, what binds and when the choice changes, as text
+and as a plot.
 """
 
 from __future__ import annotations
@@ -7,17 +7,15 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
 
 from simreduce import tables, units
 from simreduce.capacity.answer import Answer, parts
-from simreduce.capacity.choose import HOURLY, TIME, Candidate, Key, Offer, Reach
+from simreduce.capacity.choose import HOURLY, TIME, Key, Offer
 from simreduce.capacity.flips import Assumption, Flip
 from simreduce.capacity.options import NAMES, label
 from simreduce.capacity.quantities import HOUR, format_amount, format_period
 from simreduce.plots import CostPoint, Plot, draw_frontier
 from simreduce.tables import Table
-from simreduce.version import __version__
 
 _COLUMNS = tables.columns(
     "|name|machine|nodes|GPUs|network|method|strategy|batch|step|exposed|efficiency|goodput"
@@ -217,109 +215,6 @@ def _flip(a: Assumption, flip: Flip | None, sign: str, names: _Names) -> tuple[s
             at = f"x {inner:.4g} to {outer:.4g}"
     then = "none meets the target" if flip.becomes is None else names.short(flip.becomes)
     return (f"~{at}" if a.tolerance else at), then
-
-
-def capacity_document(answer: Answer) -> dict[str, Any]:
-    """The keys that others may rely on, in a fixed order. Times in seconds, money in `currency`."""
-    q, chosen = answer.question, answer.chosen
-    t = q.target
-    return {
-        "command": "capacity",
-        "version": __version__,
-        "title": q.title,
-        "workload": q.workload,
-        "topology": chosen.candidate.topology if chosen else "",
-        "topology_digest": chosen.candidate.digest if chosen else "",
-        "currency": q.prices.currency,
-        "prices": {
-            "title": q.prices.title,
-            "date": q.prices.date,
-            "items": [
-                {"name": i.name, "value": i.value, "unit": i.unit} for i in q.prices.items.values()
-            ],
-        },
-        "target": {
-            "samples": t.samples,
-            "step_time_s": t.step_time,
-            "efficiency": t.efficiency,
-            "samples_per_second": t.samples_per_second,
-            "time_s": t.time,
-            "budget": t.budget,
-            "hourly": t.hourly,
-            "minimise": t.minimise,
-        },
-        "choice": _offer_keys(answer, chosen) if chosen else None,
-        "binds": [{"name": p.name, "share": p.share} for p in parts(chosen.candidate)]
-        if chosen
-        else [],
-        "options": [_offer_keys(answer, each) for each in answer.offers],
-        "frontier": [label(each.candidate.key) for each in answer.frontier],
-        "efficiency_holds": [_reach_keys(reach) for reach in answer.reaches],
-        "sensitivity": [_assumption_keys(a) for a in answer.assumptions],
-        "refused": [{"option": name, "reason": reason} for name, reason in answer.refused],
-        "waiting": list(answer.waiting),
-        "notes": list(answer.notes),
-        "complete": answer.complete,
-    }
-
-
-def _offer_keys(answer: Answer, each: Offer) -> dict[str, Any]:
-    c = each.candidate
-    return {
-        "option": label(c.key),
-        **{
-            name: int(part) if name == "nodes" else part
-            for name, part in zip(NAMES, c.key, strict=True)
-        },
-        "gpus": c.devices,
-        "step_time_s": c.step,
-        "step_low_s": c.low,
-        "step_high_s": c.high,
-        "simulated_s": c.simulated,
-        "compute_s": c.compute,
-        "exposed_s": c.exposed,
-        "efficiency": c.efficiency,
-        "goodput": c.goodput,
-        "samples_per_second": c.rate,
-        "hourly": each.hourly,
-        "time_s": each.time if math.isfinite(each.time) else None,
-        "cost": each.cost if math.isfinite(each.cost) else None,
-        "pays": dict(c.quantities),
-        "bottleneck": c.bound,
-        "misses": list(each.misses),
-        "on_frontier": each in answer.frontier,
-    }
-
-
-def _reach_keys(reach: Reach) -> dict[str, Any]:
-    def end(each: Candidate | None) -> dict[str, Any] | None:
-        return {"nodes": each.nodes, "efficiency": each.efficiency} if each else None
-
-    return {
-        "series": {n: part for n, part in zip(NAMES, reach.series, strict=True) if part},
-        "up_to": end(reach.last),
-        "below_at": end(reach.first_below),
-    }
-
-
-def _assumption_keys(a: Assumption) -> dict[str, Any]:
-    def flip(each: Flip | None) -> dict[str, Any] | None:
-        if each is None:
-            return None
-        return {"at": each.at, "becomes": None if each.becomes is None else label(each.becomes)}
-
-    return {
-        "assumption": a.name,
-        "value": a.value,
-        "unit": a.unit,
-        "below": flip(a.down),
-        "above": flip(a.up),
-        "within": a.within,
-        "tolerance": a.tolerance,
-        "holds_down_to": a.holds[0] if a.holds else None,
-        "holds_up_to": a.holds[1] if a.holds else None,
-        "complete": a.complete,
-    }
 
 
 def capacity_plot(answer: Answer) -> Plot:

@@ -5,10 +5,23 @@ from __future__ import annotations
 from typing import Any
 
 from simreduce import tables, units
+from simreduce.formats.documents import (
+    COUNT,
+    INTEGER,
+    PLAIN,
+    RATIO,
+    SECONDS,
+    TEXT,
+    Document,
+    Key,
+    Record,
+    list_of,
+    map_of,
+    or_null,
+)
 from simreduce.sweep import Sweep
 from simreduce.sweep.compare import Change, Comparison, Place, Winner
 from simreduce.tables import Table
-from simreduce.version import __version__
 
 _MOST = 12
 
@@ -83,13 +96,70 @@ def _percent(each: Change) -> str:
     return each.reason[:60] if None in each.seconds else f"{each.ratio - 1.0:+.2%}"
 
 
+_CELL = Key("cell", map_of(PLAIN), "The values of the keys that vary.")
+COMPARE = Document(
+    "compare",
+    "`simreduce compare --json`: what changed between two sweeps. Pairs have the first sweep's "
+    "value, then the second's.",
+    Key(
+        "sweeps",
+        list_of(
+            Record(
+                "sweep",
+                "A sweep.",
+                Key("file", TEXT, "Its database."),
+                Key("sweep", INTEGER, "Its number there."),
+                Key("name", TEXT, "Its name."),
+                Key("version", TEXT, "The version of simreduce that began it."),
+                Key("started", TEXT, "When it began, in UTC, as ISO 8601 has it."),
+            ),
+            2,
+        ),
+        "Both sweeps.",
+    ),
+    Key("keys", list_of(TEXT), "The keys that vary, by which cells are matched."),
+    Key("cells", COUNT, "Cells in both."),
+    Key("only", list_of(COUNT, 2), "Cells in one of the two only."),
+    Key(
+        "changed",
+        list_of(
+            Record(
+                "change",
+                "A cell whose time or state changed.",
+                _CELL,
+                Key("states", list_of(TEXT, 2), "Its states."),
+                Key("seconds", list_of(or_null(SECONDS), 2), "Its times; null if it has none."),
+                Key("reason", TEXT, 'Why it has none; "" else.'),
+            )
+        ),
+        "Cells that changed, largest change first.",
+    ),
+    Key("chosen", TEXT, 'The key whose fastest value is compared; "" for none.'),
+    Key("questions", COUNT, "Values of the other keys with a fastest one in both."),
+    Key(
+        "flipped",
+        list_of(
+            Record(
+                "winner",
+                "Values of the other keys whose fastest one changed.",
+                _CELL,
+                Key("choice", list_of(PLAIN, 2), "The fastest."),
+                Key("earlier_s", list_of(SECONDS, 2), "Times of the first sweep's fastest."),
+                Key("later_s", list_of(SECONDS, 2), "Times of the second sweep's fastest."),
+                Key("slower", RATIO, "The part that the first's fastest is slower in the second."),
+            )
+        ),
+        "Where the fastest changed.",
+    ),
+)
+
+
 def compared_document(
     found: Comparison, sweeps: tuple[Sweep, Sweep], names: tuple[str, str]
 ) -> dict[str, Any]:
-    """The keys that others may rely on, in a fixed order; times in seconds."""
+    """The document of `--json`: `COMPARE`."""
     return {
-        "command": "compare",
-        "version": __version__,
+        **COMPARE.head(),
         "sweeps": [
             {
                 "file": name,

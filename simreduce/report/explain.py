@@ -7,10 +7,25 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from simreduce import tables, units
+from simreduce.algorithms import COLLECTIVES
 from simreduce.engine import CAUSES, LANE, PathPart, Recording, Use
+from simreduce.formats.documents import (
+    BYTES,
+    COUNT,
+    FLAG,
+    MICROSECONDS,
+    RATIO,
+    TEXT,
+    Document,
+    Key,
+    Record,
+    list_of,
+    number_in,
+    one_of,
+)
+from simreduce.report.heads import TOPOLOGY_KEYS
 from simreduce.tables import Column, Table
 from simreduce.tune.whatif import Saving
-from simreduce.version import __version__
 
 _ROWS = 4
 """Links and lanes that the text names; the document names all."""
@@ -170,18 +185,123 @@ _NAMES = {
 }
 
 
+_CAUSE = Record(
+    "cause",
+    "What the critical path spends time on.",
+    Key("cause", one_of(*CAUSES), "What it is."),
+    Key("where", TEXT, 'The link, memory, lane or kind of op; "" where it has none.'),
+    Key(
+        "meanwhile",
+        one_of(*CAUSES, ""),
+        'For a lane wait: what the holder of the lane spent that time on; "" else.',
+    ),
+    Key("at", TEXT, 'Its link, memory or kind of op; "" else.'),
+    Key("time_us", MICROSECONDS, "All of these stretches."),
+    Key("share", RATIO, "Its part of the whole time."),
+)
+EXPLAIN = Document(
+    "explain",
+    "`simreduce explain --json`: what bounds the time of a plan, and what would help.",
+    Key("question", TEXT, "The scenario or the machine that was asked about."),
+    Key("strategy", TEXT, "The strategy."),
+    Key("collective", one_of(*COLLECTIVES), "What is done."),
+    Key("workload", TEXT, "The name of what is reduced."),
+    Key("size_bytes", BYTES, "All gradients, or the tensor."),
+    Key("ranks", COUNT, "GPUs that take part."),
+    Key("repeat", COUNT, "How many of it are chained in one step."),
+    Key("disturbance", TEXT, 'What goes wrong, in words; "" for nothing.'),
+    *TOPOLOGY_KEYS,
+    Key("runtime", TEXT, "The system that runs it."),
+    Key("calibration", TEXT, "The constants that times were predicted with."),
+    Key("time_us", MICROSECONDS, "The whole plan."),
+    Key("floor_us", MICROSECONDS, "The least time that any schedule takes: the highest floor."),
+    Key(
+        "floors",
+        Record(
+            "floors",
+            "Lower bounds of the time of any schedule.",
+            Key("critical_path_us", MICROSECONDS, "By what waits for each other."),
+            Key("resource_us", MICROSECONDS, "By the busiest link or memory."),
+            Key("lane_us", MICROSECONDS, "By the busiest lane."),
+            Key("cut_us", MICROSECONDS, "By the narrowest cut of the machine."),
+        ),
+        "Each lower bound.",
+    ),
+    Key(
+        "critical_path",
+        Record(
+            "critical_path",
+            "The chain of ops that the end waited for.",
+            Key("ops", COUNT, "How many."),
+            Key("causes", list_of(_CAUSE), "What they spend time on, most first."),
+        ),
+        "What the time consists of.",
+    ),
+    Key(
+        "links",
+        list_of(
+            Record(
+                "link",
+                "A link or a memory.",
+                Key("name", TEXT, "Its name."),
+                Key("share", RATIO, "The part of the time in which it is busy."),
+                Key(
+                    "bytes",
+                    number_in("B"),
+                    "What it carries; not whole where routes are split.",
+                ),
+            )
+        ),
+        "Links and memories, busiest first.",
+    ),
+    Key(
+        "lanes",
+        list_of(
+            Record(
+                "lane",
+                "What does one op at a time.",
+                Key("name", TEXT, "Its name."),
+                Key("share", RATIO, "The part of the time in which it is busy."),
+            )
+        ),
+        "Lanes, busiest first.",
+    ),
+    Key(
+        "changes",
+        list_of(
+            Record(
+                "change",
+                "The same plan, simulated again with one thing changed.",
+                Key("sort", one_of(*_NAMES), "What kind of resource changed."),
+                Key("resource", TEXT, "The class of links, kind of op, kind of lane, ..."),
+                Key("figure", TEXT, "Which of its figures."),
+                Key("change", TEXT, "By how much, such as `+10%`."),
+                Key("time_us", MICROSECONDS, "The whole plan with it."),
+                Key("saving_us", MICROSECONDS, "How much less that is; negative: more."),
+                Key("saving_share", RATIO, "That as a part of the time."),
+            )
+        ),
+        "What would help, most first.",
+    ),
+    Key("complete", FLAG, "False if the command was stopped and changes are missing."),
+)
+
+
 def explanation_document(
-    recording: Recording, savings: Sequence[Saving], about: Mapping[str, Any]
+    recording: Recording,
+    savings: Sequence[Saving],
+    about: Mapping[str, Any],
+    *,
+    complete: bool = True,
 ) -> dict[str, Any]:
-    """The keys that others may rely on, in a fixed order; times in microseconds, shares from 0 to
-    1.
+    """The document of `--json`: `EXPLAIN`. `about` has the keys from `question` to
+    `disturbance`.
     """
     result = recording.result
     steps, whole = recording.critical_path(), result.seconds
     parts = [part for step in steps for part in step.parts]
     return {
-        "command": "explain",
-        "version": __version__,
+        **EXPLAIN.head(),
         **about,
         "topology": result.topology,
         "topology_digest": result.topology_digest,
@@ -214,6 +334,7 @@ def explanation_document(
         "links": [{"name": u.name, "share": u.share, "bytes": u.nbytes} for u in result.links],
         "lanes": [{"name": u.name, "share": u.share} for u in result.lanes],
         "changes": change_keys(savings, whole),
+        "complete": complete,
     }
 
 

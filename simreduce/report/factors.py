@@ -2,8 +2,24 @@
 
 from __future__ import annotations
 
+from simreduce.formats.documents import RATIO, Key, or_null
 from simreduce.scenario import Scenario
 from simreduce.tune.search.tuned import sureness_of
+
+FACTOR_KEYS = (
+    Key(
+        "factor",
+        or_null(RATIO),
+        "80 % of NCCL's times for such a workload are within this factor of the prediction; null "
+        "if nothing is known of errors.",
+    ),
+    Key(
+        "ratio_factor",
+        or_null(RATIO),
+        "80 % of the ratios of two of NCCL's times are within this factor of the prediction; null "
+        "if nothing is known of errors.",
+    ),
+)
 
 
 def factor_keys(scenario: Scenario) -> dict[str, float | None]:

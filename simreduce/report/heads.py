@@ -10,8 +10,8 @@ from textwrap import wrap
 from typing import TYPE_CHECKING, Any
 
 from simreduce import tables, units
+from simreduce.formats.documents import BYTES, COUNT, TEXT, Document, Key, Record, list_of
 from simreduce.tables import Table
-from simreduce.version import __version__
 
 if TYPE_CHECKING:
     from simreduce.scenario import Scenario
@@ -93,12 +93,40 @@ def untried_lines(untried: int) -> list[str]:
     return ["", f"stopped with {units.plural(untried, 'other')} untried"] if untried else []
 
 
-def document_head(command: str, scenario: Scenario, runtimes: Iterable[str]) -> dict[str, Any]:
-    """The first keys of a document, in a fixed order."""
+TOPOLOGY_KEYS = (
+    Key("topology", TEXT, "The name of the machine."),
+    Key("topology_digest", TEXT, "Names the machine's content: equal machines have equal digests."),
+)
+HEAD_KEYS = (
+    Key("scenario", TEXT, "The scenario's name or file."),
+    *TOPOLOGY_KEYS,
+    Key("workload", TEXT, "The name of what is reduced."),
+    Key("size_bytes", BYTES, "All gradients."),
+    Key("ranks", COUNT, "GPUs that take part."),
+    Key("runtime", TEXT, "The runtime of all strategies, or `by_strategy` if they differ."),
+    Key("calibration", TEXT, "The constants that times were predicted with."),
+)
+REFUSED_KEY = Key(
+    "refused",
+    list_of(
+        Record(
+            "refused",
+            "A strategy that the machine refuses.",
+            Key("strategy", TEXT, "The strategy."),
+            Key("reason", TEXT, "Why it is not possible here."),
+        )
+    ),
+    "Strategies that are not possible on this machine.",
+)
+
+
+def document_head(
+    document: Document, scenario: Scenario, runtimes: Iterable[str]
+) -> dict[str, Any]:
+    """The first keys of a document, in a fixed order: `HEAD_KEYS`."""
     at, workload = scenario.setup, scenario.workload
     return {
-        "command": command,
-        "version": __version__,
+        **document.head(),
         "scenario": scenario.name,
         "topology": at.topology.name,
         "topology_digest": at.topology.digest,
@@ -111,5 +139,5 @@ def document_head(command: str, scenario: Scenario, runtimes: Iterable[str]) -> 
 
 
 def refused_keys(refused: Iterable[tuple[str, str]]) -> list[dict[str, str]]:
-    """The refused strategies of a document."""
+    """The refused strategies of a document: `REFUSED_KEY`."""
     return [{"strategy": name, "reason": reason} for name, reason in refused]

@@ -9,11 +9,28 @@ from dataclasses import dataclass
 from typing import Any
 
 from simreduce import tables, units
+from simreduce.formats.documents import (
+    BYTES,
+    COUNT,
+    FLAG,
+    GB_PER_SECOND,
+    INTEGER,
+    MICROSECONDS,
+    TEXT,
+    Document,
+    Key,
+    Record,
+    list_of,
+    map_of,
+    one_of,
+    or_null,
+)
 from simreduce.nccl import Choice, Graph, estimates, p2p, ring_orders, tree_parents
 from simreduce.nccl.box import CLASSES
 from simreduce.nccl.choice import SENDS, Plan, nvls_channels
 from simreduce.nccl.search import Search
 from simreduce.nccl.tables import COLLECTIVES, PROTOCOLS
+from simreduce.report.heads import TOPOLOGY_KEYS
 from simreduce.tables import Column, Table
 from simreduce.topology import Folded, Topology
 from simreduce.version import __version__
@@ -181,15 +198,101 @@ def _microseconds(seconds: float | None) -> str:
     return "-" if seconds is None or math.isnan(seconds) else f"{seconds * 1e6:.1f}"
 
 
+_CHOICE = Record(
+    "choice",
+    "What NCCL runs for a call.",
+    Key("nbytes", BYTES, "The tensor."),
+    Key("algorithm", one_of(*_ALGORITHMS), "The algorithm."),
+    Key("protocol", one_of(*_PROTOCOLS), "The protocol."),
+    Key("channels", COUNT, "Channels that run."),
+    Key("threads", COUNT, "Threads of a channel."),
+    Key("estimate_us", or_null(MICROSECONDS), "NCCL's own estimate; null if it makes none."),
+    Key("simulated_us", or_null(MICROSECONDS), "What we simulate; null if we do not."),
+    Key("strategy", TEXT, "The strategy that carries the choice."),
+    Key("why", TEXT, "How it was decided."),
+    Key(
+        "estimates_us",
+        map_of(or_null(MICROSECONDS)),
+        "NCCL's estimates of each `algorithm+protocol`.",
+    ),
+)
+_GRAPH = Record(
+    "graph",
+    "A result of NCCL's search.",
+    Key("pattern", one_of(*_PATTERN), "What it searched for."),
+    Key("speed_intra_gb_per_s", GB_PER_SECOND, "A channel inside a node."),
+    Key("speed_inter_gb_per_s", GB_PER_SECOND, "A channel between nodes."),
+    Key("type_intra", one_of(*CLASSES), "The class of the paths inside a node."),
+    Key("type_inter", one_of(*CLASSES), "The class of the paths between nodes."),
+    Key("cross_nic", FLAG, "Whether a channel uses different NICs to send and to receive."),
+    Key("same_channels", FLAG, "Whether all channels have the same order."),
+    Key(
+        "channels",
+        list_of(
+            Record(
+                "channel",
+                "A channel of the first node.",
+                Key("gpus", list_of(COUNT), "The node's GPUs, in order."),
+                Key("net_in", or_null(TEXT), "The NIC before the first; null for one node."),
+                Key("net_out", or_null(TEXT), "The NIC behind the last; null for one node."),
+            )
+        ),
+        "The channels.",
+    ),
+)
+NCCL = Document(
+    "nccl",
+    "`simreduce nccl --json`: what NCCL itself chooses.",
+    *TOPOLOGY_KEYS,
+    Key("nccl_version", TEXT, "The NCCL whose rules are followed."),
+    Key("nodes", COUNT, "Machines."),
+    Key("ranks", COUNT, "GPUs."),
+    Key("widest_path_gb_per_s", GB_PER_SECOND, "The widest path of a GPU."),
+    Key("total_gb_per_s", GB_PER_SECOND, "All paths of a GPU."),
+    Key("graphs", list_of(_GRAPH), "What its search found."),
+    Key("channels", COUNT, "Channels of rings and trees."),
+    Key("nvls_channels", COUNT, "Channels of NVLink SHARP; 0 without it."),
+    Key("rings", list_of(list_of(COUNT)), "The ranks of each ring, in order."),
+    Key("tree_parents", list_of(list_of(INTEGER)), "The parent of each rank; -1: the root."),
+    Key(
+        "p2p",
+        Record(
+            "p2p",
+            "How it sends.",
+            Key("channels", COUNT, "Channels."),
+            Key("channels_per_peer", COUNT, "Channels of one send."),
+            Key("chunk_bytes", BYTES, "What a channel moves at a time."),
+        ),
+        "Sends and receives.",
+    ),
+    Key(
+        "tuning",
+        list_of(
+            Record(
+                "model",
+                "NCCL's model of the time of an algorithm.",
+                Key("collective", one_of(*COLLECTIVES), "What is done."),
+                Key("algorithm", one_of(*_ALGORITHMS), "The algorithm."),
+                Key("protocol", one_of(*_PROTOCOLS), "The protocol."),
+                Key("latency_us", MICROSECONDS, "The time of no byte."),
+                Key("bandwidth_gb_per_s", GB_PER_SECOND, "The rate of many bytes."),
+            )
+        ),
+        "Its tuning table.",
+    ),
+    Key("collective", one_of(*_COLLECTIVES), "What is asked about."),
+    Key("choices", list_of(_CHOICE), "The choice for each size."),
+)
+
+
 def nccl_document(
     machine: Topology | Folded, at: Plan, collective: str, calls: Sequence[Call]
 ) -> dict[str, Any]:
-    """The document of `nccl --json`."""
+    """The document of `nccl --json`: `NCCL`."""
     most, total = _system(at)
     found = p2p(at.facts, at.settings)
     return {
-        "command": "nccl",
-        "version": __version__,
+        **NCCL.head(),
         "topology": machine.name,
         "topology_digest": machine.digest,
         "nccl_version": ".".join(map(str, at.settings.version)),

@@ -5,10 +5,22 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from simreduce.formats.documents import (
+    FLAG,
+    GB_PER_SECOND,
+    MICROSECONDS,
+    TEXT,
+    Document,
+    Key,
+    Kind,
+    Record,
+    list_of,
+    or_null,
+)
+from simreduce.report.heads import TOPOLOGY_KEYS
 from simreduce.tables import Column, Table
 from simreduce.topology import Topology
 from simreduce.tune.p2p import Matrices, Matrix, PeerToPeer
-from simreduce.version import __version__
 
 
 def p2p_table(predicted: PeerToPeer) -> str:
@@ -41,11 +53,34 @@ def _matrix(title: str, rows: Sequence[Sequence[float | None]], scale: float, fo
     return "\n".join([title, *table.lines(gap=1)])
 
 
+def _matrix_of(kind: Kind) -> Kind:
+    return list_of(list_of(kind))
+
+
+_MATRICES = Record(
+    "matrices",
+    "A matrix of each kind: a row for each sender, null on the diagonal and without a route.",
+    Key("unidirectional_gb_per_s", _matrix_of(or_null(GB_PER_SECOND)), "One way."),
+    Key("bidirectional_gb_per_s", _matrix_of(or_null(GB_PER_SECOND)), "Both ways together."),
+    Key("latency_us", _matrix_of(or_null(MICROSECONDS)), "Of a small copy."),
+)
+P2P = Document(
+    "topo-p2p",
+    "`simreduce topo p2p --json`: what p2pBandwidthLatencyTest would print.",
+    *TOPOLOGY_KEYS,
+    Key("calibration", TEXT, "The constants that figures were predicted with."),
+    Key("devices", list_of(TEXT), "The GPUs, in the order of rows and columns."),
+    Key("peer_access", _matrix_of(FLAG), "Whether a GPU reaches another's memory directly."),
+    Key("p2p_disabled", _MATRICES, "Without peer access."),
+    Key("p2p_enabled", _MATRICES, "With peer access."),
+    command="topo p2p",
+)
+
+
 def p2p_document(topology: Topology, predicted: PeerToPeer, calibration: str) -> dict[str, Any]:
-    """The document of `topo p2p --json`; rows are senders, null where the text has a dash."""
+    """The document of `topo p2p --json`: `P2P`."""
     return {
-        "command": "topo p2p",
-        "version": __version__,
+        **P2P.head(),
         "topology": topology.name,
         "topology_digest": topology.digest,
         "calibration": calibration,

@@ -7,8 +7,23 @@ from dataclasses import asdict
 from typing import Any
 
 from simreduce import tables, units
-from simreduce.report.factors import factor_keys
+from simreduce.formats.documents import (
+    COUNT,
+    FLAG,
+    GB_PER_SECOND,
+    MICROSECONDS,
+    RATIO,
+    TEXT,
+    Document,
+    Key,
+    Record,
+    list_of,
+    or_null,
+)
+from simreduce.report.factors import FACTOR_KEYS, factor_keys
 from simreduce.report.heads import (
+    HEAD_KEYS,
+    REFUSED_KEY,
     best_rows,
     document_head,
     header,
@@ -18,6 +33,7 @@ from simreduce.report.heads import (
     untried_lines,
     with_runtimes,
 )
+from simreduce.report.measured import MEASURED_KEYS
 from simreduce.report.sure import nccl_sureness
 from simreduce.tables import Table
 from simreduce.tune.busbw import algbw, busbw
@@ -190,12 +206,95 @@ def _upstream(ranking: Ranking) -> list[str]:
     return ["", "Upstream does something else under these names (--faithful ranks that):", *lines]
 
 
+_STRATEGY = (
+    Key("strategy", TEXT, "The strategy, as simreduce reads it."),
+    Key("spec", TEXT, "Its algorithms, by range of sizes."),
+    Key("packing", TEXT, "How it packs gradients."),
+)
+_SETTINGS = Record(
+    "settings",
+    "Text to type; null where that system has no setting for the strategy.",
+    Key("tf_cnn_benchmarks", or_null(TEXT), "Flags of tf_cnn_benchmarks."),
+    Key("tensorflow", or_null(TEXT), "A call of TensorFlow."),
+)
+_CHOICE = (
+    Key("chosen_by", list_of(TEXT), "Rules of TensorFlow that would choose this plan here."),
+    Key("upstream", TEXT, 'What upstream does instead under this name; "" for the same.'),
+    Key("settings", _SETTINGS, "How to run it."),
+)
+RUN = Document(
+    "run",
+    "`simreduce run --json`: every strategy for a workload on a machine, fastest first.",
+    *HEAD_KEYS,
+    Key("faithful", FLAG, "Whether strategies do what upstream does, quirks included."),
+    Key("disturbance", TEXT, 'What goes wrong, in words; "" for nothing.'),
+    Key(
+        "candidates",
+        list_of(
+            Record(
+                "candidate",
+                "The prediction for one plan.",
+                Key("place", COUNT, "Its place, from 1 for the fastest."),
+                *_STRATEGY,
+                Key("runtime", TEXT, "The system that runs it."),
+                Key("time_us", MICROSECONDS, "One all-reduce of the whole workload."),
+                Key("floor_us", MICROSECONDS, "The least time that any schedule takes."),
+                Key("algbw_gb_per_s", GB_PER_SECOND, "Size over time."),
+                Key("busbw_gb_per_s", GB_PER_SECOND, "Algbw times 2(n-1)/n, as nccl-tests has it."),
+                Key("transfers", COUNT, "Copies between devices."),
+                Key("wrong", COUNT, "Elements whose sum is wrong; 0 for a plan that is proven."),
+                Key("bottleneck", TEXT, 'The busiest link; "" if nothing moves.'),
+                Key("bottleneck_share", RATIO, "The part of the time in which it is busy."),
+                Key("busiest_lane", TEXT, 'The busiest lane of CPUs or copies; "" for none.'),
+                Key("busiest_lane_share", RATIO, "The part of the time in which it is busy."),
+                *_CHOICE,
+                Key(
+                    "also",
+                    list_of(Record("also", "Another name of the same plan.", *_STRATEGY, *_CHOICE)),
+                    "Other strategies that make the same plan.",
+                ),
+            )
+        ),
+        "Strategies that were simulated to the end, one for each plan, fastest first.",
+    ),
+    Key(
+        "bounded",
+        list_of(
+            Record(
+                "bounded",
+                "A strategy that was not simulated to its end.",
+                *_STRATEGY,
+                Key("runtime", TEXT, "The system that runs it."),
+                Key("at_least_us", MICROSECONDS, "What it takes at least."),
+                Key("reason", TEXT, "Why it takes as long."),
+            )
+        ),
+        "Strategies that cannot be among the first, by what they take at least.",
+    ),
+    REFUSED_KEY,
+    Key(
+        "recommended_by_target",
+        Record(
+            "recommended_by_target",
+            "The recommended strategy of each system; null without one.",
+            Key("tf_cnn_benchmarks", or_null(TEXT), "Of tf_cnn_benchmarks."),
+            Key("tensorflow", or_null(TEXT), "Of TensorFlow."),
+        ),
+        "The fastest proven strategy that each system has a setting for.",
+    ),
+    Key("recommended", or_null(TEXT), "The strategy to use; null if no plan is proven."),
+    *FACTOR_KEYS,
+    Key("complete", FLAG, "False if the command was stopped and strategies are untried."),
+    *MEASURED_KEYS,
+)
+
+
 def ranking_document(ranking: Ranking) -> dict[str, Any]:
-    """The document of `--json`, times in microseconds. Its keys and their order are stable."""
+    """The document of `--json`: `RUN`."""
     s = ranking.scenario
     nbytes, n = s.workload.nbytes, len(s.setup.layout)
     return {
-        **document_head("run", s, _runtimes(ranking)),
+        **document_head(RUN, s, _runtimes(ranking)),
         "faithful": s.faithful,
         "disturbance": s.setup.disturbance.text,
         "candidates": [
@@ -234,6 +333,7 @@ def ranking_document(ranking: Ranking) -> dict[str, Any]:
         },
         "recommended": ranking.recommended.strategy.text if ranking.recommended else None,
         **factor_keys(s),
+        "complete": not ranking.untried,
     }
 
 

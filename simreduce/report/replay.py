@@ -7,10 +7,21 @@ from math import fsum
 from typing import Any, NamedTuple
 
 from simreduce import tables, units
+from simreduce.formats.documents import (
+    BYTES,
+    COUNT,
+    SECONDS,
+    TEXT,
+    Document,
+    Key,
+    Record,
+    list_of,
+    or_null,
+)
+from simreduce.report.heads import TOPOLOGY_KEYS
 from simreduce.setup import Setup
 from simreduce.tables import Table
 from simreduce.training.replay import Moved, Replay
-from simreduce.version import __version__
 
 _COLUMNS = tables.columns(
     "collective|size|ranks|calls|each|waits|recorded|all",
@@ -81,12 +92,49 @@ def replay_text(found: Replay, setup: Setup, algorithm: str) -> str:
     return "\n".join(lines)
 
 
+REPLAY = Document(
+    "replay",
+    "`simreduce replay --json`: a recorded run on another machine.",
+    Key("trace", TEXT, "What was recorded, and by what."),
+    Key("recorded_ranks", list_of(COUNT), "Ranks with a recording."),
+    Key("ranks", COUNT, "All ranks of the run."),
+    *TOPOLOGY_KEYS,
+    Key("strategy", TEXT, "How collectives run."),
+    Key("calibration", TEXT, "The constants that times were predicted with."),
+    Key("notes", list_of(TEXT), "What the recording lacks, and what was assumed."),
+    Key("seconds", SECONDS, "The run, from begin to end."),
+    Key("recorded_seconds", or_null(SECONDS), "The recorded run; null if that is not known."),
+    Key("compute_seconds", SECONDS, "Compute of the recorded rank with most exposed time."),
+    Key("exposed_seconds", SECONDS, "Waiting and communication of that rank, without compute."),
+    Key(
+        "collectives",
+        list_of(
+            Record(
+                "collective",
+                "Equal collectives, or equal sends with their receives.",
+                Key("collective", TEXT, "What is done."),
+                Key("size_bytes", BYTES, "The tensor."),
+                Key("ranks", COUNT, "Ranks that take part."),
+                Key("calls", COUNT, "How many."),
+                Key("seconds", SECONDS, "One, from when its last rank is there; the mean."),
+                Key("wait_seconds", SECONDS, "From its first rank to its last; the mean."),
+                Key(
+                    "recorded_seconds",
+                    or_null(SECONDS),
+                    "The shortest time that a rank recorded, the mean; null without one.",
+                ),
+            )
+        ),
+        "What ranks exchange, that with most time first.",
+    ),
+)
+
+
 def replay_document(found: Replay, setup: Setup, algorithm: str) -> dict[str, Any]:
-    """The JSON of a replay; times in seconds."""
+    """The document of `--json`: `REPLAY`."""
     execution = found.execution
     return {
-        "command": "replay",
-        "version": __version__,
+        **REPLAY.head(),
         "trace": execution.source,
         "recorded_ranks": sorted(execution.nodes),
         "ranks": execution.world,

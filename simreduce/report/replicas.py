@@ -11,13 +11,28 @@ from typing import Any
 
 from simreduce import tables, units
 from simreduce.engine import NOMINAL, TENSORFLOW
+from simreduce.formats.documents import (
+    BYTES,
+    COUNT,
+    FLAG,
+    INTEGER,
+    MICROSECONDS,
+    PER_SECOND,
+    RATIO,
+    TEXT,
+    Document,
+    Key,
+    Kind,
+    Record,
+    list_of,
+    or_null,
+)
 from simreduce.report.replicas_timeline import replicas_timeline
 from simreduce.scenario import Replicas
 from simreduce.tables import Table
 from simreduce.training.distributions import Constant, Distribution, Empirical
 from simreduce.training.replicas import Delays, ReplicasJob, ReplicasQuestion, Run
 from simreduce.training.stragglers import CONFIDENCE, BackupChoice, Interval, Repetitions
-from simreduce.version import __version__
 
 _MOST = 8
 """Workers unlike the others that the head names, at most."""
@@ -200,6 +215,72 @@ def _row(choice: BackupChoice, workers: int) -> tuple[str, ...]:
     )
 
 
+def _spread(name: str, unit: Kind) -> Record:
+    return Record(
+        name,
+        "A mean with its 95 % interval; null without a whole repetition, or with too few.",
+        Key("mean", or_null(unit), "The mean of the repetitions."),
+        Key("low", or_null(unit), "The lower end."),
+        Key("high", or_null(unit), "The upper end."),
+    )
+
+
+_TIME, _RATE = _spread("interval", MICROSECONDS), _spread("rate", PER_SECOND)
+REPLICAS = Document(
+    "step-replicas",
+    "`simreduce step --json` of a scenario with `[replicas]`: an update of synchronous replicas, "
+    "and the best number of backups.",
+    Key("scenario", TEXT, "The scenario's name or file."),
+    Key("topology", or_null(TEXT), "The name of the machine; null without one."),
+    Key("topology_digest", or_null(TEXT), "Names the machine's content; null without one."),
+    Key("workload", or_null(TEXT), "The name of what is reduced; null without one."),
+    Key("size_bytes", or_null(BYTES), "All gradients; null without a workload."),
+    Key("runtime", TEXT, "The system that runs it."),
+    Key("calibration", TEXT, "The constants that times were predicted with."),
+    Key("disturbance", TEXT, 'What goes wrong, in words; "" for nothing.'),
+    Key("faithful", FLAG, "Whether it does what upstream does, quirks included."),
+    Key("workers", COUNT, "Workers."),
+    Key("variables", COUNT, "Variables."),
+    Key("replicas_to_aggregate", COUNT, "Gradients in an update."),
+    Key("total_num_replicas", COUNT, "Workers that TensorFlow counts on."),
+    Key("num_tokens", INTEGER, "Tokens in the queue at first."),
+    Key("contention", FLAG, "Whether workers share links."),
+    Key("updates", COUNT, "Updates of a repetition."),
+    Key("skipped", COUNT, "Of these, the first ones that do not count."),
+    Key("repetitions", COUNT, "Repetitions that were simulated."),
+    Key("seed", INTEGER, "The seed of random times."),
+    Key("confidence", RATIO, "That of all intervals."),
+    Key("step_time_us", _TIME, "An update."),
+    Key("dropped_share", or_null(RATIO), "Stale gradients as a part of all."),
+    Key("blocked", COUNT, "Repetitions that did not make all their updates."),
+    Key(
+        "backups",
+        list_of(
+            Record(
+                "backups",
+                "The outcome of a number of backup workers.",
+                Key("backups", COUNT, "That number."),
+                Key("step_time_us", _TIME, "An update."),
+                Key(
+                    "ideal_step_time_us",
+                    or_null(MICROSECONDS),
+                    "A step that all workers begin together with free communication; null if "
+                    "workers differ.",
+                ),
+                Key("gradients_per_second", _RATE, "Gradients that enter updates."),
+                Key("dropped_share", or_null(RATIO), "Stale gradients as a part of all."),
+                Key("blocked", COUNT, "Repetitions that did not make all their updates."),
+                Key("as_good_as_the_best", FLAG, "Whether it is not told apart from the best."),
+            )
+        ),
+        "Numbers of backups that `--backups` tried; empty without it.",
+    ),
+    Key("best_backups", or_null(COUNT), "The best number; null if none was tried."),
+    Key("complete", FLAG, "False if the command was stopped."),
+    command="step",
+)
+
+
 def replicas_document(
     question: ReplicasQuestion,
     spread: Repetitions,
@@ -208,9 +289,7 @@ def replicas_document(
     *,
     complete: bool = True,
 ) -> dict[str, Any]:
-    """The keys that others may rely on, in a fixed order; times in microseconds, null where there
-    is no number.
-    """
+    """The document of `--json`: `REPLICAS`; without a `scenario`, its keys from `workers` on."""
     job, settings = question.job, question.job.settings
     best = best_choice(choices)
     return {
@@ -247,11 +326,10 @@ def replicas_document(
 
 
 def _about(scenario: Replicas) -> dict[str, Any]:
-    """As other documents begin; null for what the scenario does not have."""
+    """The first keys of the document; null for what the scenario does not have."""
     at, workload = scenario.setup, scenario.workload
     return {
-        "command": "step",
-        "version": __version__,
+        **REPLICAS.head(),
         "scenario": scenario.name,
         "topology": at.topology.name if at else None,
         "topology_digest": at.topology.digest if at else None,

@@ -7,6 +7,15 @@ from dataclasses import asdict
 from typing import Any
 
 from simreduce import units
+from simreduce.formats.documents import (
+    BYTES,
+    FLAG,
+    MICROSECONDS,
+    Key,
+    Record,
+    map_of,
+    or_null,
+)
 from simreduce.training import Memory, StepPrediction
 from simreduce.training.memory import Fit
 
@@ -59,10 +68,42 @@ def _memory(memory: Memory, has: str) -> list[str]:
     return lines
 
 
+SHARING_KEYS = (
+    Key(
+        "exposed_by_us",
+        map_of(MICROSECONDS),
+        "The exposed time that is due to each collective.",
+        optional=True,
+    ),
+    Key(
+        "memory_bytes",
+        Record(
+            "memory",
+            "What a GPU holds.",
+            Key("parameters", BYTES, "Parameters, all the time."),
+            Key("gradients", BYTES, "Gradients, all the time."),
+            Key("optimizer", BYTES, "The optimizer's states."),
+            Key("gathered", BYTES, "Gathered parameters, at most at once."),
+            Key("gathered_limit", BYTES, "What these may never exceed."),
+            Key("unreduced", BYTES, "Gradients that are not reduced yet, at most at once."),
+            Key("peak", BYTES, "The most of all at once."),
+            Key("activations", BYTES, "Activations; 0 if nobody said how many."),
+        ),
+        "What a GPU holds, where that is known.",
+        optional=True,
+    ),
+    Key(
+        "gpu_memory_bytes",
+        or_null(BYTES),
+        "The memory of the smallest GPU; null if it is not known.",
+        optional=True,
+    ),
+    Key("fits", or_null(FLAG), "Whether it fits; null if that is not known.", optional=True),
+)
+
+
 def sharing_keys(step: StepPrediction, fit: Fit | None) -> dict[str, Any]:
-    """The same for programs: exposed microseconds by collective, and bytes. Empty for a step of
-    which nothing is known.
-    """
+    """The same for programs: `SHARING_KEYS`. Empty for a step of which nothing is known."""
     document: dict[str, Any] = {}
     if step.exposed_by:
         document["exposed_by_us"] = {name: seconds * 1e6 for name, seconds in step.exposed_by}

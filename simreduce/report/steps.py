@@ -2,13 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from math import fsum
 from typing import Any
 
-from simreduce import plots, tables, units
-from simreduce.report.factors import factor_keys
+from simreduce import tables, units
+from simreduce.formats.documents import (
+    BYTES,
+    COUNT,
+    FLAG,
+    MICROSECONDS,
+    PER_SECOND,
+    RATIO,
+    TEXT,
+    Document,
+    Key,
+    Record,
+    list_of,
+    one_of,
+)
+from simreduce.report.factors import FACTOR_KEYS, factor_keys
 from simreduce.report.heads import (
+    HEAD_KEYS,
+    REFUSED_KEY,
     best_rows,
     document_head,
     header,
@@ -18,30 +34,19 @@ from simreduce.report.heads import (
     untried_lines,
     with_runtimes,
 )
-from simreduce.report.sharing import misfit_lines, sharing_keys, sharing_lines
+from simreduce.report.sharing import SHARING_KEYS, misfit_lines, sharing_keys, sharing_lines
+from simreduce.report.step_timeline import LEGEND, timeline
 from simreduce.report.sure import nccl_sureness
 from simreduce.tables import Table
-from simreduce.training import Bucket, Span, StepPrediction, device_label, lane, lanes
+from simreduce.training import Bucket, StepPrediction, device_label, lane
+from simreduce.training.step import CONSISTENCIES
 from simreduce.tune.steps import StepCandidate, StepRanking
-
-WIDTH = 64
-"""Characters of a timeline, less on a page without room for them."""
-_FRAME = "   ||"
-"""What stands in a row of a timeline besides its name and its characters."""
 
 _FIRST, _LAST = 8, 4
 """Buckets that are shown of many."""
 
 _SAME = 1e-6
 """Part of a step below which a difference is none to tell."""
-
-_FORWARD, _BACKWARD, _BUSY, _RARE, _IDLE = "FB=-."
-
-
-_LEGEND = (
-    "  F forward, B backward, . neither; below: - less than half of the time, = one at a time, "
-    "2 to 9 at once, + more"
-)
 
 _COLUMNS = tables.columns(
     "#|strategy|runtime|step|exposed|samples/s|efficiency|memory|buckets|alone|# alone|#wrong",
@@ -170,7 +175,7 @@ def _best_step(ranking: StepRanking) -> list[str]:
         lines.append(f"  {wrong} not as it should be: no candidate is proven right")
     if max(s.simulated) - min(s.simulated) > _SAME * s.seconds:
         lines.append(f"  {_times_of_steps(s)}")
-    lines += ["", *timeline(s), _LEGEND, "", *_buckets(s, names, ranks)]
+    lines += ["", *timeline(s), LEGEND, "", *_buckets(s, names, ranks)]
     if s.slowest:
         lines += ["", *_slowest(s.slowest, names, ranks)]
     return lines
@@ -218,73 +223,6 @@ def _gpus(s: StepPrediction) -> str:
     return units.plural(s.devices, "GPU")
 
 
-def step_tracks(step: StepPrediction) -> list[tuple[str, list[plots.TimelineBar]]]:
-    """What each device computes and what moves when, as `plots.draw_timeline` takes it."""
-    tracks: dict[str, list[plots.TimelineBar]] = {}
-    for span in step.spans:
-        kind = "backward" if span.backward else "forward"
-        tracks.setdefault(span.device, []).append(plots.TimelineBar(span.begin, span.end, kind))
-    for name, buckets in lanes(step):
-        tracks[name] = [plots.TimelineBar(b.start, b.finish, name) for b in buckets]
-    return list(tracks.items())
-
-
-def timeline(step: StepPrediction, most: int = WIDTH) -> list[str]:
-    """Rows of `most` characters, or as many as the page has room for: what computes (F forward, B
-    backward), and what moves: - less than half of the time, = one at a time, or how many at once, +
-    from 10.
-    """
-    tracks: dict[str, list[Span]] = {}
-    for span in step.spans:
-        tracks.setdefault(span.device, []).append(span)
-    names = list(tracks)
-    shown = names if len(names) <= _FIRST else [*names[:2], names[-1]]
-    moving = lanes(step)
-    left = max((len(name) for name in (*shown, *(what for what, _ in moving))), default=0)
-    width = tables.page_width(left + len(_FRAME) + most) - left - len(_FRAME)
-    rows = [(name, _compute_bar(tracks[name], step.seconds, width)) for name in shown]
-    rows += [(what, _moving_bar(buckets, step.seconds, width)) for what, buckets in moving]
-    scale = f"0{_ms(step.seconds):>{width - 1}}"
-    more = [f"  ({units.plural(len(names) - 3, 'GPU')} more)"] if len(names) > len(shown) else []
-    return [f"  {'':{left}}  {scale}", *(f"  {name:{left}} |{bar}|" for name, bar in rows), *more]
-
-
-def _cells(begin: float, end: float, seconds: float, width: int) -> Iterable[tuple[int, float]]:
-    """The cells that an interval touches, and how much of each it covers."""
-    scale = width / seconds if seconds else 0.0
-    first, last = max(begin * scale, 0.0), min(end * scale, float(width))
-    for cell in range(int(first), min(int(last) + 1, width)):
-        covered = min(last, cell + 1.0) - max(first, float(cell))
-        if covered > 0.0:
-            yield cell, covered
-
-
-def _compute_bar(spans: Sequence[Span], seconds: float, width: int) -> str:
-    share = [[0.0, 0.0] for _ in range(width)]
-    for span in spans:
-        for cell, covered in _cells(span.begin, span.end, seconds, width):
-            share[cell][span.backward] += covered
-    return "".join(
-        _IDLE if forward + backward < 0.5 else _BACKWARD if backward > forward else _FORWARD
-        for forward, backward in share
-    )
-
-
-def _moving_bar(buckets: Sequence[Bucket], seconds: float, width: int) -> str:
-    """How many are under way at once, on average."""
-    busy = [0.0] * width
-    for bucket in buckets:
-        for cell, covered in _cells(bucket.start, bucket.finish, seconds, width):
-            busy[cell] += covered
-    return "".join(map(_load, busy))
-
-
-def _load(busy: float) -> str:
-    if busy < 0.5:
-        return _RARE if busy > 0.0 else _IDLE
-    return _BUSY if busy < 1.5 else f"{busy:.0f}" if busy < 9.5 else "+"
-
-
 def _buckets(step: StepPrediction, names: Sequence[str], devices: Sequence[str]) -> list[str]:
     """What was reduced when; of many, the first and the last."""
     if not step.buckets:
@@ -310,14 +248,80 @@ def _buckets(step: StepPrediction, names: Sequence[str], devices: Sequence[str])
     return table.lines(indent=2)
 
 
+_FIGURES = (
+    Key("strategy", TEXT, "The method, with its strategy."),
+    Key("runtime", TEXT, "The system that runs it."),
+    Key("step_time_us", MICROSECONDS, "A step."),
+    Key("compute_us", MICROSECONDS, "The compute of the slowest device."),
+    Key("update_us", MICROSECONDS, "The update of the variables."),
+    Key("launch_us", MICROSECONDS, "The cost of starting a step."),
+    Key("communication_us", MICROSECONDS, "When at least one transfer is in flight."),
+    Key("exposed_us", MICROSECONDS, "Communication that no compute hides."),
+    Key("waiting_us", MICROSECONDS, "What devices wait on average for the slowest one's compute."),
+    Key("images_per_second", PER_SECOND, "Samples of all devices."),
+    Key("scaling_efficiency", RATIO, "That over what all devices would do if each trained alone."),
+    Key("alone_us", MICROSECONDS, "All transfers, with every gradient there from the start."),
+    Key(
+        "bottleneck",
+        TEXT,
+        'The link or memory that the transfers need for the longest; "" if nothing moves.',
+    ),
+    Key("wrong", COUNT, "Elements whose sum is wrong; 0 for a plan that is proven."),
+    *SHARING_KEYS,
+)
+_BUCKET = Record(
+    "bucket",
+    "Gradients that are reduced together, or variables that are read.",
+    Key("collective", TEXT, "What moves them, of a sharded method.", optional=True),
+    Key("gradients", list_of(TEXT), "Their names."),
+    Key("devices", list_of(TEXT), "The GPUs that take part."),
+    Key("size_bytes", BYTES, "All of them; of a sharded method, what one collective moves."),
+    Key("ready_us", MICROSECONDS, "From the start of the step until the first device has them."),
+    Key("start_us", MICROSECONDS, "From the start of the step until they begin to move."),
+    Key("finish_us", MICROSECONDS, "From the start of the step until they are there."),
+)
+STEP = Document(
+    "step",
+    "`simreduce step --json` of a scenario with `[step]`: training steps by method, shortest "
+    "first, and the best one in full.",
+    *(key for key in HEAD_KEYS if key.name != "runtime"),  # that of the best follows
+    Key("disturbance", TEXT, 'What goes wrong, in words; "" for nothing.'),
+    Key("batch", COUNT, "Samples per GPU and pass."),
+    Key("accumulate", COUNT, "Passes per step."),
+    Key("compute_source", TEXT, "Where the times of the layers come from."),
+    Key("consistency", one_of(*CONSISTENCIES), "Which gradients a step waits for."),
+    Key("barrier", FLAG, "Whether a step begins when all devices have ended the one before."),
+    *_FIGURES,
+    Key("settled", FLAG, "Whether simulated steps became equal; else times are means."),
+    Key("simulated_us", list_of(MICROSECONDS), "Every simulated step of the best, in order."),
+    Key("slowest_us", MICROSECONDS, "The longest of them."),
+    Key("buckets", list_of(_BUCKET), "What the best method reduces, by start."),
+    Key("reads", list_of(_BUCKET), "Variables that devices read, by start."),
+    Key(
+        "candidates",
+        list_of(
+            Record(
+                "candidate",
+                "The step of a method.",
+                Key("place", COUNT, "Its place, from 1 for the shortest."),
+                *_FIGURES,
+                Key("also", list_of(TEXT), "Other methods with the same step and plan."),
+            )
+        ),
+        "Every method, shortest step first.",
+    ),
+    REFUSED_KEY,
+    *FACTOR_KEYS,
+    Key("complete", FLAG, "False if the command was stopped and methods are untried."),
+)
+
+
 def step_document(ranking: StepRanking) -> dict[str, Any]:
-    """The keys that others may rely on, in a fixed order; times in microseconds. The step is that
-    of the best.
-    """
+    """The document of `--json`: `STEP`. The step is that of the best."""
     s, job, best = ranking.scenario, ranking.question.job, ranking.recommended
     at, names = s.setup, [g.name for g in s.workload.gradients]
     return {
-        **document_head("step", s, _runtimes(ranking)),
+        **document_head(STEP, s, _runtimes(ranking)),
         "disturbance": at.disturbance.text,
         "batch": job.batch,
         "accumulate": job.accumulate,

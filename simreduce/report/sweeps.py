@@ -11,7 +11,22 @@ from typing import Any
 
 from simreduce import tables, units
 from simreduce.errors import InputError, cut, did_you_mean
-from simreduce.sweep import BENCH, REPLICAS, RUN, STEP, UNITS, Store, Sweep
+from simreduce.formats.documents import (
+    COUNT,
+    FLAG,
+    INTEGER,
+    PLAIN,
+    SECONDS,
+    TEXT,
+    Document,
+    Key,
+    Record,
+    list_of,
+    map_of,
+    one_of,
+    or_null,
+)
+from simreduce.sweep import BENCH, COLUMNS, KINDS, REPLICAS, RUN, STEP, UNITS, Store, Sweep
 from simreduce.sweep.opening import OF_ROWS
 from simreduce.tables import Column, Table
 from simreduce.version import __version__
@@ -83,15 +98,52 @@ def _states(counts: Mapping[str, int]) -> str:
     return ", ".join(f"{n:,} {s.replace('_', ' ')}" for s, n in counts.items()) or "nothing"
 
 
+_OF_KEYS = ("update",)
+"""Columns that a key of a step may replace, with values of its own."""
+ROW = Record(
+    "row",
+    "A cell: its keys by their names, figures in SI units, and where they come from. A figure that "
+    "does not apply is null. `table --columns` and `--pivot` choose what there is.",
+    *(
+        Key(key.name, PLAIN if key.name in _OF_KEYS else or_null(key.kind), key.about, True)
+        for key in COLUMNS.keys
+    ),
+    Key("version", or_null(TEXT), "The simreduce that computed it.", optional=True),
+    Key("calibration", or_null(TEXT), "The constants that times come from.", optional=True),
+    Key("calibration_digest", or_null(TEXT), "Names their content.", optional=True),
+    Key("digest", or_null(TEXT), "Names the question: equal ones share a row.", optional=True),
+    Key("taken", or_null(SECONDS), "What it took to compute.", optional=True),
+    Key("finished", or_null(TEXT), "When, in UTC, as ISO 8601 has it.", optional=True),
+    Key("cells", COUNT, "With `--group`: the cells of which this is the best.", optional=True),
+    others=PLAIN,
+)
+"""Also the columns of CSV and Parquet, where null is an empty cell."""
+SWEEP = Document(
+    "sweep",
+    "`simreduce sweep --json` and `simreduce table --json`: the cells of a sweep.",
+    Key("topology", or_null(TEXT), "The machine of all rows; null if they differ."),
+    Key("topology_digest", or_null(TEXT), "Names its content; null if machines differ."),
+    Key("database", TEXT, "The file."),
+    Key("sweep", INTEGER, "The number of the sweep there."),
+    Key("name", TEXT, "Its name."),
+    Key("kind", one_of(*KINDS), "What a cell asks: as `bench`, `run` or `step`."),
+    Key("started", TEXT, "When it began, in UTC, as ISO 8601 has it."),
+    Key("keys", list_of(TEXT), "The keys that vary."),
+    Key("states", map_of(COUNT), "How many cells have each state."),
+    Key("rows", list_of(ROW), "The cells, in the order of the sweep unless it is sorted."),
+    Key("complete", FLAG, "False if the command was stopped, or if cells wait."),
+)
+
+
 def sweep_document(
     sweep: Sweep, path: str, counts: Mapping[str, int], rows: Sequence[Mapping[str, Any]],
     *, complete: bool,
 ) -> dict[str, Any]:  # fmt: skip
-    """The document of `sweep --json`, and of `table --json`, in SI units."""
+    """The document of `sweep --json`, and of `table --json`: `SWEEP`."""
     digests = {row.get("topology_digest") for row in rows} - {None}
     names = {row.get("topology") for row in rows} - {None}
     return {
-        "command": "sweep",
+        **SWEEP.head(),
         "version": sweep.version,
         "topology": names.pop() if len(names) == 1 else None,
         "topology_digest": digests.pop() if len(digests) == 1 else None,

@@ -1,14 +1,12 @@
-"""`simreduce tune`: the best setting as text for people and as a document for programs."""
+"""`simreduce tune`: the best setting as text and as a plot."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Any
 
 from simreduce import tables, units
-from simreduce.nccl.tuner import Rule
 from simreduce.plots import Plot, draw_sensitivity
-from simreduce.report.heads import document_head, header
+from simreduce.report.heads import header
 from simreduce.scenario import Scenario
 from simreduce.tables import Table
 from simreduce.training.sharded import running_sharded
@@ -239,75 +237,3 @@ def sensitivity_plot(found: Tuned) -> Plot:
         f"{scenario.workload.name} on {scenario.setup.machine.name}: {best}",
         f"{_WHAT[found.objective]}, calibration {scenario.setup.calibration.name}",
     )
-
-
-def tuned_document(found: Tuned, files: Mapping[str, str]) -> dict[str, Any]:
-    """The document of `--json`, times in microseconds; `docs/schemas/tuned.json` describes it."""
-    scenario = found.scenario
-    runtimes = [runtime_of(scenario, found.best.setting)]
-    flat = found.flat
-    return {
-        **document_head("tune", scenario, runtimes),
-        "target": found.target,
-        "objective": found.objective,
-        "best": _row_keys(found.best, found),
-        "default": _row_keys(found.default, found),
-        "speedup": found.speedup,
-        "told_apart": found.apart(found.default),
-        "factor": found.sureness.factor if found.sureness else None,
-        "ratio_factor": found.sureness.ratio_factor if found.sureness else None,
-        "points": found.points,
-        "simulated": len(found.rows),
-        "calls": found.calls,
-        "complete": found.complete,
-        "stopped": found.stopped,
-        "composed": found.composed,
-        "bound_us": found.bound * 1e6,
-        "floor_us": found.floor * 1e6,
-        "flat": None if flat is None else {"from_bytes": flat[0], "to_bytes": flat[1]},
-        "curve": [
-            {
-                "bucket_bytes": p.nbytes,
-                "time_us": p.seconds * 1e6,
-                "exact": p.exact,
-                "estimated": p.estimated,
-            }
-            for p in found.curve
-        ],
-        "rows": [_row_keys(row, found) for row in found.rows],
-        "worth_measuring": [row.setting.label for row in found.worth_measuring()],
-        "unfit": found.unfit,
-        "files": dict(files),
-    }
-
-
-def _row_keys(row: Row, found: Tuned) -> dict[str, Any]:
-    return {
-        **_setting_keys(row.setting),
-        "time_us": row.seconds * 1e6,
-        "told_apart": None if row == found.best else found.apart(row),
-        "needed_bytes": row.fit.needed if row.fit else None,
-        "fits": row.fit.fits if row.fit else None,
-    }
-
-
-def _setting_keys(setting: Setting) -> dict[str, Any]:
-    return {
-        "setting": setting.label,
-        "strategy": setting.strategy,
-        "rules": [_rule_keys(rule) for rule in setting.rules],
-        "gpu_indices": list(setting.order),
-        "method": setting.mode or setting.method,
-        "knobs": setting.knobs,
-        "cycle_us": None if setting.cycle is None else setting.cycle * 1e6,
-    }
-
-
-def _rule_keys(rule: Rule) -> dict[str, Any]:
-    return {
-        "from_bytes": rule.least,
-        "to_bytes": rule.most,
-        "algorithm": rule.algorithm,
-        "protocol": rule.protocol,
-        "channels": rule.channels,
-    }

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import NoReturn
 
 from simreduce.errors import InputError, quote
-from simreduce.sweep.rows import TYPES
+from simreduce.sweep.columns import TYPES
 
 _OURS, _FORMAT = 0x53725377, 2
 """SQLite's `application_id` and `user_version` of our files."""

@@ -20,15 +20,7 @@ class Row:
 
     `state` is `done`; or why there is no answer, which `reason` says: the machine or the file
     `refused` it, it is `too_large` for the memory, its plan is `stuck` for ever, it `killed` every
-    worker that tried it, or simreduce `failed`.
-
-    `seconds` is the time of the reduction, or of the training step; `low` and `high` are the ends
-    of the calibration's 80 % interval. For a step, the interval is that of its exposed
-    communication. `chosen` is the strategy with its chunk size, `bound` the busiest link or lane,
-    or what a step waits for; `link` is the link or memory that a step's transfers need for the
-    longest. `floor` is the least time that any schedule of the plan takes.
-    `efficiency` compares with what the devices do singly, from 0 to 1. Of synchronous replicas,
-    `seconds` is the mean time of an update, and `dropped` the share of the gradients that none has.
+    worker that tried it, or simreduce `failed`. `sweep/columns.py` says what each value is.
     """
 
     state: State
@@ -76,41 +68,3 @@ class Row:
 
 NAMES = tuple(field.name for field in fields(Row))
 """Columns of a row, in order."""
-UNITS = {
-    "seconds": "s",
-    "low": "s",
-    "high": "s",
-    "floor": "s",
-    "compute": "s",
-    "exposed": "s",
-    "communication": "s",
-    "update": "s",
-    "launch": "s",
-    "nbytes": "B",
-    "memory": "B",
-    "algbw": "B/s",
-    "busbw": "B/s",
-    "samples_per_second": "1/s",
-    "gradients_per_second": "1/s",
-}
-"""Units of the columns that have one."""
-TYPES = {
-    name: "TEXT"
-    if name
-    in (
-        "state",
-        "reason",
-        "chosen",
-        "method",
-        "runtime",
-        "bound",
-        "link",
-        "topology",
-        "topology_digest",
-    )
-    else "INTEGER"
-    if name in ("ranks", "nbytes", "memory", "transfers", "wrong", "machines")
-    else "REAL"
-    for name in NAMES
-}
-"""Types of the columns in a database."""

@@ -20,6 +20,7 @@ from typing import Any, NamedTuple, Self
 
 from simreduce.errors import InputError
 from simreduce.sweep.cells import BENCH, Cell
+from simreduce.sweep.columns import WAITING
 from simreduce.sweep.contents import code, digest_of
 from simreduce.sweep.locking import Lock
 from simreduce.sweep.opening import IN_MEMORY, OF_ROWS, connect, damage
@@ -232,7 +233,7 @@ class Store:
         shown = [f"c.{_column(key)} AS {_quoted(_name(key))}" for key in chosen.keys]
         special = {
             "state": "CASE WHEN c.digest IS NULL THEN 'refused' ELSE"
-            " coalesce(r.state, 'waiting') END AS state",
+            f" coalesce(r.state, '{WAITING}') END AS state",
             "reason": "coalesce(nullif(c.reason, ''), r.reason, '') AS reason",
             "digest": "c.digest AS digest",
         }

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from simreduce.calibrate.measured import measured_document, read_nccl_tests, read_p2p_test
+from simreduce.calibrate.measured import read_nccl_tests, read_p2p_test
 from simreduce.errors import CalibrationError
+from simreduce.report.imported import matrices_document, rows_document
 from simreduce.report.p2p import p2p_table
 from simreduce.topology import load_topology
 from simreduce.tune.p2p import peer_to_peer
@@ -49,10 +50,10 @@ def test_a_table_from_before_roots():
 
 
 def test_documents_have_units_in_their_keys():
-    document = measured_document(read_p2p_test(P2P_TEST, "log"))
+    document = matrices_document(read_p2p_test(P2P_TEST, "log"))
     assert document["matrices"][0]["rows_gb_per_s"] == [[None, 10.5], [10.6, None]]
     assert document["matrices"][3]["rows_us"][0][1] == 1.9
-    assert measured_document(read_nccl_tests(NCCL_TESTS, "log"))["rows"][0]["time_us"] == 9.1
+    assert rows_document(read_nccl_tests(NCCL_TESTS, "log"))["rows"][0]["time_us"] == 9.1
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,8 @@ from simreduce.capacity.evaluating import evaluating
 from simreduce.capacity.options import pieces, with_rates
 from simreduce.capacity.question import load_question
 from simreduce.capacity.rates import bound_compute, bound_links
-from simreduce.report.capacity import capacity_document, capacity_text
+from simreduce.report.capacity import capacity_text
+from simreduce.report.capacity_document import capacity_document
 from simreduce.scenario import load_scenario
 from simreduce.sweep import Runner, evaluate
 from simreduce.tune.steps import rank_steps

@@ -13,6 +13,7 @@ from typing import NamedTuple
 import pytest
 
 from simreduce.cli.main import main
+from tests.schemas import faults_of, read_strictly
 
 REPOSITORY = Path(__file__).parents[2]
 
@@ -39,7 +40,10 @@ def simreduce(monkeypatch, capsys) -> Command:
         monkeypatch.setattr(sys, "argv", ["simreduce", *map(str, arguments)])
         with pytest.raises(SystemExit) as end:
             main()
-        return Outcome(end.value.code, *capsys.readouterr())
+        done = Outcome(end.value.code, *capsys.readouterr())
+        if "--json" in arguments and done.out:
+            assert [] == faults_of(read_strictly(done.out))  # each by the schema that it names
+        return done
 
     return run
 

@@ -385,6 +385,7 @@ def test_verify_prints_one_document_with_json(simreduce):
     assert {
         "command": "verify",
         "version": sr.__version__,
+        "schema": "verify/1",
         "checked": 3,
         "refused": [],
         "unproved": [],

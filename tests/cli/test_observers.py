@@ -78,6 +78,7 @@ def test_the_document_of_an_explanation(simreduce):
     assert list(document) == [
         "command",
         "version",
+        "schema",
         "question",
         "strategy",
         "collective",

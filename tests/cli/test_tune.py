@@ -7,10 +7,6 @@ import re
 
 import pytest
 
-from tests.cli.command import REPOSITORY
-
-HOW_TO = REPOSITORY / "docs" / "how-to" / "tune.md"
-
 
 @pytest.fixture
 def scenario(tmp_path):
@@ -30,22 +26,13 @@ def test_the_text_names_the_best_the_default_and_the_bound(simreduce, scenario):
     assert "no other setting is faster" in done.out
 
 
-def test_the_document_has_the_keys_that_the_page_describes(simreduce, scenario):
+def test_the_document_has_the_best_between_its_bound_and_the_default(simreduce, scenario):
     done = simreduce("tune", scenario, "--target", "deepspeed", "--workers", "1", "--json")
     document = json.loads(done.out)
-    rows = HOW_TO.read_text("utf-8").partition("## The document")[2]
-    described = re.findall(r"`(\w+)`", " ".join(re.findall(r"^\| (`.*?) \|", rows, re.MULTILINE)))
 
-    assert list(document) == described
     assert document["objective"] == "step"
     assert document["bound_us"] <= document["best"]["time_us"] <= document["default"]["time_us"]
     assert document["floor_us"] <= document["best"]["time_us"]
-    keys = (
-        "setting", "strategy", "rules", "gpu_indices", "method", "knobs", "cycle_us", "time_us",
-        "told_apart", "needed_bytes", "fits",
-    )  # fmt: skip
-    assert tuple(document["best"]) == keys
-    assert all(f"`{key}`" in rows for key in keys)
 
 
 def test_the_plot_is_written(simreduce, scenario, tmp_path):

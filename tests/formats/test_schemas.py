@@ -15,7 +15,8 @@ from simreduce.schemas import FOLDER, FORMATS, reference_texts, schema_texts
 def test_the_schemas_are_up_to_date():
     """`python -m simreduce.schemas` writes them."""
     assert schema_texts() == {
-        path.name: path.read_text("utf-8") for path in sorted(FOLDER.glob("*.json"))
+        path.relative_to(FOLDER).as_posix(): path.read_text("utf-8")
+        for path in sorted(FOLDER.rglob("*.json"))
     }
 
 

@@ -11,7 +11,7 @@ from simreduce.report.looks import replicas_look_document, step_look_document
 from simreduce.report.ranking import ranking_document
 from simreduce.report.replicas import replicas_document
 from simreduce.report.steps import step_document
-from simreduce.report.tuned import tuned_document
+from simreduce.report.tuned_document import tuned_document
 from simreduce.scenario import load_replicas, load_scenario
 from simreduce.setup import Setup
 from simreduce.strategy import parse_strategy

@@ -11,7 +11,8 @@ from hypothesis import given, strategies as st
 
 import simreduce
 from simreduce import dtypes
-from simreduce.report.bench import bench_document, bench_table, nccl_tests_document
+from simreduce.report.bench import bench_document, bench_table
+from simreduce.report.nccl_tests import nccl_tests_document
 from simreduce.tune.bench import BenchRow, Stuck
 from simreduce.tune.busbw import algbw, busbw
 
@@ -205,6 +206,7 @@ def test_our_document_has_the_keys_that_others_rely_on():
     assert {
         "command": "bench",
         "version": simreduce.__version__,
+        "schema": "bench/1",
         "topology": "dgx1v",
         "ranks": 8,
         "runtime": "tensorflow",
@@ -239,6 +241,7 @@ def test_our_document_has_the_keys_that_others_rely_on():
     assert [
         "command",
         "version",
+        "schema",
         "topology",
         "ranks",
         "runtime",

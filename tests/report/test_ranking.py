@@ -236,6 +236,7 @@ def test_the_document_has_the_keys_that_others_rely_on():
     assert {
         "command": "run",
         "version": simreduce.__version__,
+        "schema": "run/1",
         "scenario": "name",
         "topology": "full:4",
         "topology_digest": ranking.scenario.setup.topology.digest,
@@ -298,6 +299,7 @@ def test_the_document_has_the_keys_that_others_rely_on():
         },
         "recommended": "psgpu#4+mean",
         **factor_keys(ranking.scenario),
+        "complete": True,
     } == document
     assert json.loads(json.dumps(document)) == document
 

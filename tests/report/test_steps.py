@@ -8,7 +8,8 @@ from dataclasses import replace
 import pytest
 
 from simreduce.engine import CALM, Disturbance, Fault
-from simreduce.report.steps import _times_of_steps, step_document, step_table, step_tracks, timeline
+from simreduce.report.step_timeline import step_tracks, timeline
+from simreduce.report.steps import _times_of_steps, step_document, step_table
 from simreduce.scenario import load_scenario
 from simreduce.training import Bucket, Span, StepPrediction
 from simreduce.tune.steps import rank_steps

@@ -12,7 +12,8 @@ import pytest
 from simreduce.errors import InputError
 from simreduce.nccl import Settings
 from simreduce.nccl.tuner import read_tuner
-from simreduce.report.tuned import tuned_document, tuned_text
+from simreduce.report.tuned import tuned_text
+from simreduce.report.tuned_document import tuned_document
 from simreduce.scenario import Scenario
 from simreduce.setup import BY_STRATEGY, Setup
 from simreduce.strategy import parse_strategy

@@ -13,14 +13,52 @@ from typing import Any
 
 import simreduce as sr
 from simreduce import units
+from simreduce.formats.documents import (
+    ANYTHING,
+    BYTES,
+    COUNT,
+    RATIO,
+    TEXT,
+    Key,
+    Record,
+    list_of,
+    map_of,
+    or_null,
+)
 from simreduce_validate.running.child import ENVIRONMENT
 from simreduce_validate.running.computer import usable_cores
 
 _PACKAGES = ("networkx", "numba", "numpy", "scipy", "simpy")
 
 
+PROVENANCE = Record(
+    "provenance",
+    "What a measurement ran on, as far as known.",
+    Key("started", TEXT, "When it began, in UTC, as ISO 8601 has it."),
+    Key(
+        "hardware",
+        Record(
+            "hardware",
+            "The computer.",
+            Key("cpu", TEXT, "Its processor."),
+            Key("cores", or_null(COUNT), "Its cores."),
+            Key("usable_cores", COUNT, "Of these, the ones that may be used."),
+            Key("memory_bytes", or_null(BYTES), "Its memory; null if it is not known."),
+            Key("gpus", TEXT, 'Its GPUs; "" for none.'),
+            Key("workers", list_of(map_of(ANYTHING)), "Processes, of a cluster."),
+            Key("load_average", or_null(list_of(RATIO, 3)), "Of 1, 5 and 15 minutes."),
+        ),
+        "The hardware.",
+    ),
+    Key("versions", map_of(TEXT), "Versions of programs and libraries."),
+    Key("settings", map_of(ANYTHING), "Settings of the measurement and of its devices."),
+)
+
+
 def provenance(backend: Mapping[str, Any], settings: Mapping[str, Any]) -> dict[str, Any]:
-    """The provenance of a result, from what a backend reports and a campaign's settings."""
+    """The provenance of a result, from what a backend reports and a campaign's settings:
+    `PROVENANCE`.
+    """
     about = dict(backend)
     return {
         "started": datetime.now(UTC).isoformat(timespec="seconds"),

@@ -30,8 +30,75 @@ import numpy as np
 
 from simreduce.arrays import Floats
 from simreduce.errors import InputError
+from simreduce.formats.documents import (
+    BYTES,
+    COUNT,
+    MICROSECONDS,
+    TEXT,
+    Key,
+    Lines,
+    Record as RecordOf,
+    list_of,
+    one_of,
+    or_null,
+)
+from simreduce_validate.measuring.provenance import PROVENANCE
 
 FORMAT = 1
+
+
+def _line(record: str, about: str, *keys: Key) -> RecordOf:
+    return RecordOf(record, about, Key("record", one_of(record), "What the line is."), *keys)
+
+
+_ID = Key("id", COUNT, "The candidate, from 0.")
+RECORD = Lines(
+    "validate-record",
+    "The file of `simreduce validate --out`, and those beside a calibration: JSON Lines. All "
+    "predictions stand before the first sample. A run that was killed has no `end`.",
+    _line(
+        "run",
+        "The first line.",
+        Key("format", COUNT, "The format of the file: 1."),
+        Key("provenance", PROVENANCE, "What it ran on."),
+    ),
+    _line(
+        "candidate",
+        "A candidate before it is measured, or a control: a plan of the calibration.",
+        _ID,
+        Key("algorithm", TEXT, "The strategy, or the plan of a control."),
+        Key("size_bytes", BYTES, "The tensor."),
+        Key("count", COUNT, "Its elements."),
+        Key("type", TEXT, "The type of its elements."),
+        Key("redop", TEXT, "The reduction."),
+        Key("plan", TEXT, 'Names the plan; "" for TensorFlow\'s own.'),
+        Key("predicted_us", or_null(MICROSECONDS), "The prediction; null without one."),
+        Key("repeats", or_null(COUNT), "The candidate that is the same; null for none."),
+        Key("then_us", or_null(MICROSECONDS), "Of a control, its time when calibrated; or null."),
+        Key("beside", list_of(BYTES), "Of a control, the sizes in whose rounds it is timed."),
+    ),
+    _line("predicted", "All predictions are made.", Key("candidates", COUNT, "How many.")),
+    _line(
+        "settled",
+        "What a sample of a candidate is.",
+        _ID,
+        Key("steps", COUNT, "The median of so many steps, after as many; 0: one step."),
+    ),
+    _line(
+        "sample",
+        "A sample.",
+        _ID,
+        Key("round", COUNT, "The round in which it was taken."),
+        Key("us", MICROSECONDS, "The time."),
+    ),
+    _line(
+        "checked",
+        "What was wrong with the results of a candidate, after its last step.",
+        _ID,
+        Key("faults", list_of(TEXT), "Every fault."),
+    ),
+    _line("end", "The last line."),
+)
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,6 +6,16 @@ import math
 from typing import Any
 
 from simreduce import units
+from simreduce.formats.documents import (
+    BYTES,
+    COUNT,
+    RATIO,
+    TEXT,
+    Key,
+    Record,
+    list_of,
+    or_null,
+)
 from simreduce_validate.accuracy import Accuracy, Drift, Size
 from simreduce_validate.measuring import Interval
 
@@ -93,8 +103,63 @@ def _bounds(interval: Interval) -> str:
     return f"{interval.low:+.1%} to {interval.high:+.1%}"
 
 
+def _bounds_of(name: str) -> tuple[Key, Key]:
+    return (
+        Key(f"{name}_low", or_null(RATIO), "The lower end of its 95 % interval, or null."),
+        Key(f"{name}_high", or_null(RATIO), "The upper end of that interval, or null."),
+    )
+
+
+_DRIFT = Record(
+    "drift",
+    "Controls: plans of the calibration, timed again.",
+    Key("plans", list_of(TEXT), "The plans."),
+    Key("since", RATIO, "How much longer they take than then, less 1; the geometric mean."),
+    *_bounds_of("since"),
+    Key("median_repeat_error", RATIO, "The median |error| of old times as predictions."),
+    Key("p90_repeat_error", RATIO, "The 90th percentile of that."),
+    Key("median_error", RATIO, "The median |error| of the candidates beside them."),
+    Key("median_error_without", RATIO, "The same if predictions are longer by the drift."),
+    Key("p90_error_without", RATIO, "The 90th percentile of that."),
+)
+ACCURACY = Record(
+    "accuracy",
+    "How good predictions are; null where there is no number.",
+    Key("median_error", RATIO, "The median of |predicted / measured - 1|."),
+    Key("p90_error", RATIO, "The 90th percentile of that."),
+    Key("median_regret", RATIO, "What following predictions costs, the median of the sizes."),
+    Key("worst_regret", RATIO, "The same at the worst size."),
+    Key("worst_certain_regret", RATIO, "What is certain of that."),
+    Key(
+        "sizes",
+        list_of(
+            Record(
+                "size",
+                "A size.",
+                Key("size_bytes", BYTES, "The tensor."),
+                Key("predicted_fastest", TEXT, "The candidate that predictions choose."),
+                Key("measured_fastest", TEXT, "The fastest candidate."),
+                Key("regret", RATIO, "How much longer the chosen one takes, less 1."),
+                *_bounds_of("regret"),
+                Key("rank_correlation", or_null(RATIO), "Spearman's; null for one candidate."),
+                Key("ordered_pairs", COUNT, "Pairs of candidates in the predicted order."),
+                Key("pairs", COUNT, "Pairs that differ by more than 5 %."),
+                Key("certain_ordered_pairs", COUNT, "Of the certain ones, those in order."),
+                Key("certain_pairs", COUNT, "Pairs that certainly differ by more than 5 %."),
+                Key("noise_floor", or_null(RATIO), "How far equal candidates differ, or null."),
+                *_bounds_of("noise_floor"),
+                Key("default_regret", or_null(RATIO), "That of TensorFlow's own, or null."),
+                Key("controls", or_null(_DRIFT), "Controls in its rounds, or null."),
+            )
+        ),
+        "Every size.",
+    ),
+    Key("controls", or_null(_DRIFT), "Controls of all rounds; null without."),
+)
+
+
 def accuracy_document(accuracy: Accuracy | None) -> dict[str, Any] | None:
-    """The accuracy for programs.
+    """The accuracy for programs: `ACCURACY`.
 
     Numbers that do not exist are null: without two candidates, without a builtin, or bounds with
     too few rounds.

@@ -7,12 +7,26 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import simreduce as sr
 from simreduce.calibrate import own_calibrations, unit_of
+from simreduce.formats.documents import (
+    BYTES,
+    BYTES_PER_SECOND,
+    MICROSECONDS,
+    RATIO,
+    SECONDS,
+    TEXT,
+    Document,
+    Key,
+    Record,
+    list_of,
+    map_of,
+    or_null,
+)
 from simreduce.units import format_bandwidth, format_duration, format_size
+from simreduce.version import __version__
 from simreduce_validate.calibrating.provenance import kinds_without_constant, residual_text
 from simreduce_validate.calibrating.session import Relay, Session
-from simreduce_validate.report.accuracy import accuracy_document, accuracy_lines
+from simreduce_validate.report.accuracy import ACCURACY, accuracy_document, accuracy_lines
 
 _WORST = 3
 """Micro-plans to show, of those that the fit misses most."""
@@ -21,7 +35,7 @@ _WORST = 3
 def session_lines(session: Session, path: Path) -> Iterator[str]:
     """The constants and how well they are determined, then how good predictions were."""
     calibration, fit = session.calibration, session.fit
-    yield f"# simreduce {sr.__version__}: {calibration.title}"
+    yield f"# simreduce {__version__}: {calibration.title}"
     yield f"# {calibration.provenance['hardware']}"
     yield "#"
     yield "# constant                          value  standard error"
@@ -84,12 +98,77 @@ _FORMATS = {
 """How a value is printed, by its unit."""
 
 
+CALIBRATE = Document(
+    "calibrate",
+    "`simreduce calibrate --json`: the constants of real devices, and how sure they are.",
+    Key("calibration", TEXT, "Its name."),
+    Key("file", TEXT, "The file that keeps it."),
+    Key("title", TEXT, "What it is of."),
+    Key("provenance", map_of(TEXT), "What it ran on, as the file has it."),
+    Key(
+        "constants",
+        map_of(
+            Record(
+                "constant",
+                "A constant in SI units.",
+                Key("value", RATIO, "Its value."),
+                Key("standard_error", RATIO, "Its standard error."),
+            )
+        ),
+        "The constants by name.",
+    ),
+    Key("ports", map_of(or_null(BYTES_PER_SECOND)), "What each port of a shaped link carries."),
+    Key("without_constant", TEXT, "Kinds of op that no micro-plan has."),
+    Key("hardly_determined", map_of(TEXT), "Constants that times hardly determine, and why."),
+    Key(
+        "one_pair_s",
+        or_null(
+            Record(
+                "relay",
+                "Two values that one pair sends at once.",
+                Key("measured", SECONDS, "What they take."),
+                Key("one_after_the_other", SECONDS, "Predicted, if they queue."),
+                Key("shared", SECONDS, "Predicted, if they share."),
+            )
+        ),
+        "Whether a pair's values queue; null if that was not measured.",
+    ),
+    Key(
+        "fit",
+        list_of(
+            Record(
+                "timing",
+                "A micro-plan of the fit.",
+                Key("plan", TEXT, "The plan."),
+                Key("size_bytes", BYTES, "What it moves."),
+                Key("measured_us", MICROSECONDS, "The median of its samples."),
+                Key("error", RATIO, "Predicted over measured, less 1."),
+            )
+        ),
+        "What constants were fitted to.",
+    ),
+    Key(
+        "controls",
+        list_of(
+            Record(
+                "control",
+                "A plan that validations may time again.",
+                Key("plan", TEXT, "The plan."),
+                Key("size_bytes", BYTES, "What it moves."),
+                Key("time_us", MICROSECONDS, "Its time."),
+            )
+        ),
+        "The controls that the file keeps.",
+    ),
+    Key("held_out", or_null(ACCURACY), "How good predictions of other plans are, or null."),
+)
+
+
 def session_document(session: Session, path: Path) -> dict[str, Any]:
-    """The same for programs. Units stand in the keys, constants are in SI units."""
+    """The same for programs: `CALIBRATE`."""
     calibration, fit, relay = session.calibration, session.fit, session.relay
     return {
-        "command": "calibrate",
-        "version": sr.__version__,
+        **CALIBRATE.head(),
         "calibration": path.stem,
         "file": str(path),
         "title": calibration.title,

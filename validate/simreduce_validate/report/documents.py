@@ -6,23 +6,119 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-import simreduce as sr
 from simreduce import dtypes
+from simreduce.formats.documents import (
+    BYTES,
+    COUNT,
+    FLAG,
+    GB_PER_SECOND,
+    INTEGER,
+    MICROSECONDS,
+    RATIO,
+    TEXT,
+    Document,
+    Key,
+    Record,
+    list_of,
+    or_null,
+)
 from simreduce.tune.busbw import algbw, busbw
 from simreduce_validate.cases import Timing
 from simreduce_validate.measuring import noise
-from simreduce_validate.report.accuracy import accuracy_document
+from simreduce_validate.measuring.provenance import PROVENANCE
+from simreduce_validate.report.accuracy import ACCURACY, accuracy_document
 from simreduce_validate.transfers import Transfer
 from simreduce_validate.validation import Validation
 
+_SAMPLES = (
+    Key("time_us", MICROSECONDS, "The median of the samples."),
+    Key("low_us", MICROSECONDS, "The lower end of the median's 95 % interval."),
+    Key("high_us", MICROSECONDS, "The upper end of that interval."),
+    Key("spread", RATIO, "The median distance of samples from their median, as a part of it."),
+    Key("outliers", list_of(COUNT), "The places of samples that are far off."),
+    Key("drift", RATIO, "The median of the second half over that of the first, less 1."),
+    Key("drifts", FLAG, "Whether that is more than chance."),
+    Key(
+        "settled_steps",
+        or_null(COUNT),
+        "A sample is the median of so many steps, after as many; 0: one step; null: not known.",
+    ),
+    Key("times_us", list_of(MICROSECONDS), "Every sample, in order."),
+)
+_TRANSFER = Record(
+    "transfer",
+    "A copy of one step.",
+    Key("op", COUNT, "Its op in the plan."),
+    Key("source", TEXT, "The sender."),
+    Key("target", TEXT, "The receiver."),
+    Key("size_bytes", BYTES, "What it carries."),
+    Key("measured_us", MICROSECONDS, "From the first op of the step to its end."),
+    Key("predicted_us", or_null(MICROSECONDS), "The same, predicted; null without prediction."),
+)
+VALIDATE = Document(
+    "validate",
+    "`simreduce validate --json`: times on real devices beside predictions.",
+    Key("topology", TEXT, "The name of the machine."),
+    Key("ranks", COUNT, "Devices that take part."),
+    Key("backend", TEXT, "What ran it."),
+    Key("route", TEXT, "How TensorFlow ran it."),
+    Key("chained", COUNT, "How many all-reduces are chained in a step."),
+    Key("runtime", TEXT, "The system that runs it."),
+    Key("calibration", TEXT, "The constants that times were predicted with."),
+    Key("provenance", PROVENANCE, "What it ran on."),
+    Key("judgement", or_null(ACCURACY), "How good predictions are; null without predictions."),
+    Key(
+        "rows",
+        list_of(
+            Record(
+                "row",
+                "A strategy at a size.",
+                Key("size_bytes", BYTES, "The tensor."),
+                Key("count", COUNT, "Its elements."),
+                Key("type", TEXT, "The type of its elements."),
+                Key("redop", TEXT, "The reduction."),
+                Key("algorithm", TEXT, "The strategy, or the name of TensorFlow's own."),
+                *_SAMPLES,
+                Key("repeats", or_null(COUNT), "The row that is the same; null for none."),
+                Key("algbw_gb_per_s", GB_PER_SECOND, "Size over time."),
+                Key("busbw_gb_per_s", GB_PER_SECOND, "Algbw times 2(n-1)/n."),
+                Key("predicted_time_us", or_null(MICROSECONDS), "The prediction, or null."),
+                Key("error", or_null(RATIO), "Predicted over measured, less 1; or null."),
+                Key("wrong", COUNT, "Faults of the results."),
+                Key("faults", list_of(TEXT), "Every fault."),
+                Key("transfers", COUNT, "Copies between devices that ran."),
+                Key("control_messages", INTEGER, "Messages without data that ran."),
+                Key("transfer_times", list_of(_TRANSFER), "With `--transfers`, every copy."),
+            )
+        ),
+        "Every candidate, size by size.",
+    ),
+    Key(
+        "controls",
+        list_of(
+            Record(
+                "control",
+                "A plan of the calibration, timed again.",
+                Key("plan", TEXT, "The plan."),
+                Key("size_bytes", BYTES, "What it moves."),
+                Key("beside_size_bytes", list_of(BYTES), "Sizes in whose rounds it is timed."),
+                Key("then_us", or_null(MICROSECONDS), "Its time when calibrated."),
+                *_SAMPLES,
+                Key("faults", list_of(TEXT), "Every fault."),
+            )
+        ),
+        "Every control.",
+    ),
+    Key("complete", FLAG, "False if the command was stopped and sizes are missing."),
+)
+
 
 def document(found: Validation) -> dict[str, Any]:
-    """The table as a document, with every sample. Units stand in the keys."""
+    """The table as a document, with every sample: `VALIDATE`."""
     campaign, devices = found.campaign, found.campaign.devices
     rows = zip(found.timings, found.transfers, strict=True)
     return {
-        "command": "validate",
-        "version": sr.__version__,
+        **VALIDATE.head(),
         "topology": devices.topology.name,
         "ranks": devices.layout.n,
         "backend": devices.stage.backend,

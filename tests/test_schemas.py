@@ -1,0 +1,317 @@
+"""What commands print for programs: it fits its schema, and no schema has a key that nothing has.
+
+In other tests, the fixture `simreduce` checks every document that a command prints.
+"""
+
+from __future__ import annotations
+
+import csv
+import json
+import shlex
+from dataclasses import fields, replace
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+from simreduce_validate.measuring import Interval
+from simreduce_validate.remeasure import MeasuredCandidate, MeasuredRanking, document
+
+from simreduce.cli.main import cli
+from simreduce.formats.documents import UNITS, Lines, Output, Record
+from simreduce.report.ranking import ranking_document
+from simreduce.report.tuned_document import tuned_document
+from simreduce.scenario import load_scenario
+from simreduce.schemas import outputs
+from simreduce.sweep import COLUMNS, NAMES
+from simreduce.sweep.rows import Row
+from simreduce.tune.prove import everything
+from simreduce.tune.rank import rank
+from simreduce.tune.search.tune import tune
+from tests.cli.command import REPOSITORY
+from tests.cli.test_accuracy import LOG
+from tests.cli.test_capacity import FILE as CAPACITY
+from tests.cli.test_examples import COMMANDS as BY_NAME
+from tests.cli.test_step_replicas import PLAIN, SMALL
+from tests.schemas import declared_keys, faults_of, read_strictly, schema_of, used_keys
+from tests.topology.importers.files import GRAPHS, NCCL_TESTS, P2P_TEST
+
+pytestmark = pytest.mark.xdist_group("schemas")
+
+RUN = """
+topology = "switch:4"
+workload = "bytes:64K"
+strategies = ["ring", "nccl", "nccl+ddp", "hierarchical_copy", "torus_3d", "psgpu", "copy_to_cpu"]
+"""
+STEP = """
+topology = "switch:4"
+workload = "alexnet"
+strategies = ["ring", "nccl+ddp"]
+[step]
+batch = 4
+time = "1 ms"
+"""
+SHARDED = """
+topology = "dgx-a100"
+workload = "alexnet"
+strategies = ["nccl"]
+[step]
+method = ["ddp", "fsdp", "hsdp"]
+batch = 4
+time = "1 ms"
+activations = "1 MB"
+"""
+MODEL = """
+[[layers]]
+name = "first"
+forward = "1 GFLOP"
+gradients = [{name = "weights", elements = 1000}]
+"""
+BUCKETS = """
+topology = "v100-mesh-4"
+workload = "alexnet"
+[step]
+batch = 8
+time = "4 ms"
+"""
+TRACE = {
+    "distributedInfo": {"rank": 0, "world_size": 4},
+    "traceEvents": [
+        {
+            "ph": "X", "cat": "kernel", "name": "ncclDevKernel_X", "ts": 0, "dur": 50,
+            "args": {"stream": 20, "correlation": 0, "Collective name": "allreduce",
+                     "In msg nelems": 1000, "dtype": "Float", "Group size": 4,
+                     "Process Group Ranks": "[0, 1, 2, 3]"},
+        },
+    ],
+}  # fmt: skip
+FILES = {
+    "run.toml": RUN,
+    "step.toml": STEP,
+    "sharded.toml": SHARDED,
+    "fsdp.toml": SHARDED.replace('"ddp", "fsdp", "hsdp"', '"fsdp"'),
+    "all.toml": 'topology = "ring:4"\nworkload = "bytes:1K"\n',
+    "model.toml": MODEL,
+    "all-steps.toml": 'topology = "ring:4"\nworkload = "model.toml"\n'
+    '[step]\nbatch = 4\ntime = "1 ms"\n',
+    "buckets.toml": BUCKETS,
+    "broken.toml": STEP.replace("switch:4", "swich:4"),
+    "replicas.toml": SMALL,
+    "workload.toml": SMALL.replace('size = "1 MB"', "").replace(
+        "[replicas]", 'workload = "bytes:64K"\n[replicas]'
+    ),
+    "plain.toml": PLAIN,
+    "capacity.toml": CAPACITY,
+    "demanding.toml": CAPACITY.replace(
+        "samples = 1e6",
+        'samples = 1e6\nstep_time = "1 s"\nefficiency = 0.1\nsamples_per_second = 1\n'
+        'time = "1000 h"\nbudget = "1e9 USD"\nhourly = "1000 USD/h"',
+    )
+    + '\n[[options]]\nmachine = "v100-mesh-4"\nstep.rate = "5 TFLOP/s"\nstrategy = "nccl:nvls"\n',
+    "strict.toml": CAPACITY.replace("samples = 1e6", "samples = 1e6\nefficiency = 0.9999"),
+    "graphs.xml": GRAPHS,
+    "p2p.log": P2P_TEST,
+    "tests.log": NCCL_TESTS,
+    "nccl.log": LOG,
+    "trace.json": json.dumps(TRACE),
+}
+ROOT = str(REPOSITORY)
+J = "bench switch:4 -J - -b 1K -e 64K -f 8 --algo ring,nccl"
+COMMANDS = f"""
+run run.toml --json --workers 1
+run all.toml --json --workers 1
+run run.toml --json --workers 1 --faithful --slow gpu1=1.5
+step step.toml --json --workers 1
+step all-steps.toml --json --workers 1
+step sharded.toml --json --workers 1
+step fsdp.toml --json --workers 1
+step replicas.toml --json --workers 1 --backups
+step workload.toml --json --workers 1
+step plain.toml --json --workers 1
+bench switch:4 --json -b 1K -e 64K -f 8 --algo ring,nccl
+bench switch:4 --json -b 1K --collective all_gather --datatype half
+bench switch:4 --json -b 1K --fault gpu0@0us=0
+bench full:3 --json -b 1M --algo all --workers 1
+bench dgx-a100x2 --json -b 1M --algo nccl
+{J}
+explain run.toml --json --algo ring --workers 1
+explain dgx1v --json -b 1M --slow gpu3=1.5 --collective all_gather
+sweep switch:4 --over size=1K,64K --over strategy=ring,nccl,copy_to_cpu --db a.db --json --workers 1
+sweep switch:4 --over size=1K,64K --over strategy=ring,nccl --set calibration=dgx1p-tf2018 \\
+  --db b.db --json --workers 1
+sweep sharded.toml --over update=1ms,2ms --db step.db --json --workers 1
+sweep replicas.toml --over backups=0,1 --db replicas.db --json --workers 1
+table a.db --json
+table a.db --json --columns size,seconds
+table a.db --json --pivot size,strategy,seconds
+table a.db --json --group size
+compare a.db b.db --json
+capacity capacity.toml --json --workers 1
+capacity demanding.toml --json --workers 1 --no-sensitivity
+capacity strict.toml --json --workers 1 --no-sensitivity
+nccl dgx1v --json
+nccl dgx-h100x2 --json --collective all_gather --simulate
+verify --algo ring,hierarchical_copy_gcp_v100 -g 3 --json --count 5
+verify --all --json --count 5 --workers 1
+verify {ROOT}/docs/examples/ring3.xml --json
+topo list --json
+topo show dgx1v --json
+topo show dgx-a100x2,equal_cost=hashed,seed=1 --json
+topo check dgx1v --json
+topo check broken.toml --json
+topo p2p v100-mesh-4 --json
+topo rings v100-mesh-4 --json
+topo rings v100-mesh-4x17 --json
+topo trees v100-mesh-4 --json
+topo trees v100-mesh-4 --json --bound --collective broadcast
+topo import graphs.xml
+topo import p2p.log
+topo import tests.log
+tune run.toml --json --workers 1
+tune run.toml --json --workers 1 --target horovod
+tune buckets.toml --json --workers 1 --target pytorch --objective time
+tune sharded.toml --json --workers 1 --target deepspeed
+tune buckets.toml --json --workers 1 --target nccl --objective time
+accuracy nccl --json --workers 1 --only tartan_nccl-v2_broadcast_1GiB_2gpu
+accuracy nccl --json --workers 1 --tables all --only gb200_nvl4
+calibrate --from-nccl-tests nccl.log --topology v100-mesh-4 --out mine.toml --json
+replay {ROOT}/docs/examples/ddp-resnet50.json --topology dgx1v --json
+replay trace.json --topology switch:4 --json
+"""
+LINES = [" ".join(line.split()) for line in COMMANDS.replace("\\\n", " ").strip().splitlines()]
+HARNESS = {"calibrate", "validate", "validate-record"}
+"""Schemas of what runs on devices; validate/tests has them."""
+LONG = {"accuracy-leave-one-out", "accuracy-three-sizes", "accuracy-sharded"}
+"""Schemas of what takes minutes; tests/accuracy has them."""
+
+
+@pytest.fixture(scope="module")
+def printed(tmp_path_factory) -> dict[str, tuple[str, Any]]:
+    """The schema's name and the document of every command line, run in this order."""
+    folder = tmp_path_factory.mktemp("schemas")
+    for name, text in FILES.items():
+        (folder / name).write_text(text, "utf-8")
+    found = {}
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(folder)
+        # So that quick commands leave strategies undecided, as long ones do.
+        patch.setattr("simreduce.tune.bounds.LONG", 20)
+        patch.setattr("simreduce.tune.bounds.BATCH", 2)
+        patch.setattr("simreduce.tune.rank.FIRST", 2)
+        patch.setattr("simreduce.cli.verify.everything", lambda: everything()[:3])
+        for line in LINES:
+            done = CliRunner().invoke(cli, shlex.split(line), standalone_mode=False)
+            assert done.stdout, (line, done.exception)
+            found[line] = _named(read_strictly(done.stdout))
+        found |= {f"{name} --measure": _named(each) for name, each in _measured().items()}
+    return found
+
+
+def _named(found: dict[str, Any]) -> tuple[str, dict[str, Any]]:
+    return found.get("schema", "bench-nccl-tests/").partition("/")[0], found
+
+
+def _measured() -> dict[str, dict[str, Any]]:
+    """What `--measure` prints, with made-up times of devices."""
+    ranking = rank(load_scenario("run.toml"))
+    first, second = ranking.candidates[:2]
+    rows = (
+        MeasuredCandidate(1, first, 2e-3, Interval(1e-3, 0.9e-3, 1.1e-3)),
+        MeasuredCandidate(2, second, float("nan"), Interval(2e-3, 2e-3, 3e-3), ("wrong sum",)),
+    )
+    more = document(MeasuredRanking(ranking, rows, {"hardware": {"cpu": "a processor"}}))
+    found = tune(load_scenario("run.toml"), "pytorch")
+    waiting = replace(found.rows[0], setting=replace(found.rows[0].setting, cycle=1e-3))
+    tuned = tuned_document(replace(found, rows=(waiting,)), {"a": "text"})
+    return {
+        "run": ranking_document(ranking) | more,
+        "tune": tuned | {"measured": more["measured"]},
+    }
+
+
+def test_commands_print_what_their_schemas_say(printed):
+    """Every key is declared, with its type; what must be there is."""
+    faults = {line: faults_of(found, name) for line, (name, found) in printed.items()}
+
+    assert {} == {line: found for line, found in faults.items() if found}
+
+
+def test_every_schema_has_documents(printed):
+    assert set(outputs()) == {name for name, _ in printed.values()} | HARNESS | LONG
+
+
+def test_no_schema_has_a_key_that_no_document_has(printed):
+    """With a value other than null, so that every type is checked."""
+    used: dict[str, set[str]] = {}
+    for name, found in printed.values():
+        used.setdefault(name, set()).update(used_keys(name, found))
+    unused = {name: sorted(declared_keys(name) - found) for name, found in used.items()}
+
+    assert {} == {name: keys for name, keys in unused.items() if keys}
+
+
+def test_every_command_with_json_is_among_them(printed):
+    """But for those that need devices, or minutes."""
+    with_json = {
+        name for name, each in BY_NAME.items() if "as_json" in {p.name for p in each.params}
+    }
+    tried = {name for name in with_json if any(line.startswith(f"{name} ") for line in printed)}
+
+    assert {"accuracy sharded", "validate"} == with_json - tried
+
+
+def test_csv_has_the_columns_of_the_rows(printed, tmp_path_factory, monkeypatch):
+    """Each cell has the type and the unit of its column; an empty one stands for null."""
+    assert printed  # which made the database
+    monkeypatch.chdir(max(tmp_path_factory.getbasetemp().glob("schemas*")))
+    text = CliRunner().invoke(cli, ["table", "a.db", "--csv", "-"], standalone_mode=False).stdout
+    schema = schema_of("sweep")["$defs"]["row"]["properties"]
+    rows = list(csv.DictReader(text.splitlines()))
+    read = {"integer": int, "number": float}
+    typed = [
+        {
+            key: read.get(schema.get(key, {}).get("type", ["string"])[0], str)(cell)
+            for key, cell in row.items()
+            if cell
+        }
+        for row in rows
+    ]
+    whole = printed["table a.db --json"][1]
+
+    assert len(typed) == 6
+    assert {"size", "strategy"} == set(rows[0]) - set(schema)
+    assert [] == faults_of(whole | {"rows": typed})
+    assert [row["seconds"] for row in typed] == [row["seconds"] for row in whole["rows"]]
+
+
+def test_the_columns_of_a_sweep_are_the_values_of_a_row():
+    """In the same order, which a database keeps."""
+    assert NAMES == tuple(key.name for key in COLUMNS.keys) == tuple(f.name for f in fields(Row))
+
+
+@pytest.mark.parametrize("output", outputs().values(), ids=outputs())
+def test_every_key_of_a_document_says_what_it_is(output):
+    """In sentences; every number has a unit, and equal names mean equal objects."""
+    schema = schema_of(output.name)
+    objects = [schema, *schema.get("$defs", {}).values()]
+
+    for each in objects:
+        assert each["description"].endswith(".")
+        for name, found in each.get("properties", {}).items():
+            assert found["description"].endswith("."), name
+            kinds = found.get("type", ())
+            if "number" in kinds and "string" not in kinds:
+                assert found["unit"] in UNITS, name
+    assert len(named_records(output)) == len(schema.get("$defs", {}))
+
+
+def named_records(output: Output) -> set[Record]:
+    """The objects in an output, also where two have one name."""
+    waiting = [*output.records] if isinstance(output, Lines) else [output]
+    found: set[Record] = set()
+    while waiting:
+        record = waiting.pop()
+        kinds = [key.kind for key in record.keys] + ([record.others] if record.others else [])
+        new = {each for kind in kinds for each in kind.records} - found
+        found |= new
+        waiting += new
+    return found | set(output.records if isinstance(output, Lines) else ())
