@@ -275,12 +275,14 @@ def _load(
 
 
 def build_scenario(
-    path: Path, table: Mapping[str, Any], batch: object = None, load: LoadMachine = load_topology
-) -> Scenario:
+    path: Path, table: Mapping[str, Any], batch: object = None, load: LoadMachine = load_topology,
+    options: Mapping[str, str] | None = None,
+) -> Scenario:  # fmt: skip
     """The scenario of tables that were read from the file at `path`, and perhaps changed since.
-    `load` loads its machine. ScenarioError lists every fault.
+    `load` loads its machine. ScenarioError lists every fault; of a key in `options` it names what
+    stands there instead of the file.
     """
-    faults = Faults(str(path))
+    faults = Faults(str(path), options=options)
     found, _, problems = _build(path, table, faults, batch, load, alone=True)
     if found is None:
         raise ScenarioError(problems)

@@ -36,6 +36,7 @@ _COMMANDS: Mapping[str, tuple[str, str]] = {
     ),
     "sweep": ("simreduce.cli.sweep:sweep", "A question over many values, into a database."),
     "table": ("simreduce.cli.table:table", "The rows of a sweep: filter, group, pivot, export."),
+    "serve": ("simreduce.cli.serve:serve", "A local page where the question can be changed."),
     "report": ("simreduce.cli.report:report", "One HTML file with the answer and all behind it."),
     "plot": (
         "simreduce.cli.plot:plot",

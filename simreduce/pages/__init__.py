@@ -1,7 +1,7 @@
 """Reports as one HTML file that needs nothing else: pure functions of documents."""
 
 from simreduce.pages.documents import read_document
-from simreduce.pages.html import check_pages, page_html
+from simreduce.pages.html import check_pages, page_html, page_parts
 from simreduce.pages.kinds import KINDS, Beside, make_page
 from simreduce.pages.timeline import Timeline, timeline_of_events
 from simreduce.pages.values import Page
@@ -14,6 +14,7 @@ __all__ = [
     "check_pages",
     "make_page",
     "page_html",
+    "page_parts",
     "read_document",
     "timeline_of_events",
 ]

@@ -10,6 +10,8 @@ import hashlib
 import json
 import re
 from base64 import b64encode
+from collections.abc import Mapping
+from dataclasses import dataclass
 from functools import cache
 from importlib import import_module
 from pathlib import Path
@@ -42,17 +44,48 @@ def page_html(page: Page) -> str:
     scripts = [*map(_static, _SCRIPTS)] if charts else []
     style = _static("page.css")
     return str(
-        _template().render(
+        _templates()
+        .get_template("page.html")
+        .render(
             page=page,
             version=__version__,
             policy=_policy(scripts, style),
             style=style,
             scripts=scripts,
-            data=_json([{"kind": chart.kind, **chart.data} for chart in charts]),
+            data=_json([_spec(chart) for chart in charts]),
             number_of=lambda chart: numbers[id(chart)],
             licences=[_static(f"echarts-{name}.txt") for name in _LICENCES],
         )
     )
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """A part of a page, for another page to stand in. `charts` are what its charts show, by the
+    names that their places have.
+    """
+
+    key: str
+    html: str
+    charts: Mapping[str, Mapping[str, Any]]
+
+
+def page_parts(page: Page) -> list[Part]:
+    """The answer and the sections of a page, each by itself."""
+    check_pages()
+    template = _templates().get_template("fragment.html")
+    parts = [Part("answer", str(template.render(page=page, section=None)), {})]
+    for section in page.sections:
+        charts = [b for b in section.blocks if isinstance(b, Chart)]
+        names = {id(chart): f"{section.key}-{i}" for i, chart in enumerate(charts)}
+        html = template.render(section=section, number_of=lambda c, names=names: names[id(c)])
+        specs = {names[id(chart)]: _spec(chart) for chart in charts}
+        parts.append(Part(section.key, str(html), specs))
+    return parts
+
+
+def _spec(chart: Chart) -> dict[str, Any]:
+    return {"kind": chart.kind, **chart.data}
 
 
 def _policy(scripts: list[str], style: str) -> str:
@@ -88,7 +121,7 @@ def _static(name: str) -> str:
 
 
 @cache
-def _template() -> Any:
+def _templates() -> Any:
     import jinja2  # noqa: PLC0415 - an extra
     import markupsafe  # noqa: PLC0415 - comes with it
 
@@ -102,4 +135,4 @@ def _template() -> Any:
     place.filters["kind_of"] = lambda block: _BLOCKS[type(block)]
     place.filters["svg"] = to_svg
     place.filters["words"] = lambda text: _breakable(text, markupsafe.Markup)
-    return place.get_template("page.html")
+    return place

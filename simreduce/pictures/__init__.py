@@ -3,11 +3,12 @@
 from simreduce.pictures.patterns import Panel, patterns_picture
 from simreduce.pictures.picture import heat_picture, machine_picture
 from simreduce.pictures.png import check_png, to_png
-from simreduce.pictures.shapes import Drawing
+from simreduce.pictures.shapes import Drawing, Mark
 from simreduce.pictures.svg import to_svg
 
 __all__ = [
     "Drawing",
+    "Mark",
     "Panel",
     "check_png",
     "heat_picture",

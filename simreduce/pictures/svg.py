@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from xml.sax.saxutils import escape, quoteattr
 
 from simreduce.pictures.shapes import (
@@ -19,8 +19,10 @@ from simreduce.pictures.shapes import (
 )
 
 
-def to_svg(drawing: Drawing) -> str:
-    """The drawing as SVG: the same text for the same drawing."""
+def to_svg(drawing: Drawing, name: Callable[[Mark], str] = lambda _: "") -> str:
+    """The drawing as SVG: the same text for the same drawing. Groups for which `name` has a text
+    carry it as `data-name`.
+    """
     width, height = _number(drawing.width), _number(drawing.height)
     head = (
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" '
@@ -28,19 +30,20 @@ def to_svg(drawing: Drawing) -> str:
         'font-family="Helvetica, Arial, sans-serif">'
     )
     page = Rect(0, 0, drawing.width, drawing.height, stroke="", radius=0)
-    return "\n".join([head, *_elements([page, *drawing.shapes]), "</svg>", ""])
+    return "\n".join([head, *_elements([page, *drawing.shapes], name), "</svg>", ""])
 
 
-def _elements(shapes: Iterable[Shape]) -> Iterator[str]:
+def _elements(shapes: Iterable[Shape], name: Callable[[Mark], str]) -> Iterator[str]:
     for shape in shapes:
         match shape:
             case Mark():
                 kind = f" class={quoteattr(shape.kind)}" if shape.kind else ""
                 count = f' data-count="{shape.count}"' if shape.count else ""
-                yield f"<g{kind}{count}>"
+                named = f" data-name={quoteattr(text)}" if (text := name(shape)) else ""
+                yield f"<g{kind}{count}{named}>"
                 if shape.title:
                     yield f"<title>{_text(shape.title)}</title>"
-                yield from _elements(shape.shapes)
+                yield from _elements(shape.shapes, name)
                 yield "</g>"
             case Rect():
                 place = f'x="{_number(shape.x)}" y="{_number(shape.y)}"'

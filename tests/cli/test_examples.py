@@ -14,6 +14,8 @@ from simreduce.cli.main import cli
 
 DEVICES = ("calibrate", "validate", "model")
 """Commands that need TensorFlow; validate/tests has their examples."""
+SERVERS = ("serve",)
+"""Commands that do not end by themselves; tests/serve has their examples."""
 
 
 def _commands(group: click.Group, path: str = "") -> Iterator[tuple[str, click.Command]]:
@@ -41,7 +43,7 @@ def test_every_command_has_an_example_of_itself(name):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", [name for name in COMMANDS if name not in DEVICES])
+@pytest.mark.parametrize("name", [name for name in COMMANDS if name not in (*DEVICES, *SERVERS)])
 def test_the_examples_work_when_they_are_pasted(name, tmp_path):
     """In an empty folder, in the order in which they stand."""
     folder = tmp_path / "bin"

@@ -5,7 +5,7 @@ const simreduceCharts = (() => {
   const still = matchMedia("(prefers-reduced-motion: reduce)");
   const dark = matchMedia("(prefers-color-scheme: dark)");
   const root = document.documentElement;
-  const charts = [];
+  const charts = new Map();
 
   /* The colours of the page, as they are now. */
   function palette() {
@@ -354,17 +354,23 @@ const simreduceCharts = (() => {
     charts.forEach(draw);
   }
 
-  /* Draw into every place with data-chart, the number of its spec. Charts of before are gone. */
+  /* Draw into every place with data-chart, which is the key of its spec. Charts that are there and
+     show the same stay as they are. */
   function show(specs) {
-    charts.splice(0).forEach((chart) => chart.echarts.dispose());
+    for (const [key, chart] of charts) {
+      if (chart.place.isConnected && chart.text === JSON.stringify(specs[key])) continue;
+      chart.echarts.dispose();
+      charts.delete(key);
+    }
     document.querySelectorAll("[data-chart]").forEach((place) => {
-      const number = Number(place.dataset.chart);
-      const chart = { place, spec: specs[number], group: 0, mouse: 0 };
+      const key = place.dataset.chart;
+      if (charts.has(key)) return;
+      const chart = { place, spec: specs[key], text: JSON.stringify(specs[key]), group: 0, mouse: 0 };
       place.style.height = place.dataset.height + "px";
-      charts[number] = chart;
-      equip(chart, number);
+      charts.set(key, chart);
+      equip(chart, key);
+      draw(chart);
     });
-    drawAll();
     performance.mark("drawn");
     root.dataset.drawn = "yes";
   }

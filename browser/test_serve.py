@@ -1,0 +1,226 @@
+"""The local page in a browser."""
+
+from __future__ import annotations
+
+import re
+import statistics
+from importlib.resources import files
+
+import pytest
+
+from tests.serve.servers import Served
+
+AXE = (files("axe_playwright_python") / "axe.min.js").read_text("utf-8")
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory):
+    started = Served(log=tmp_path_factory.mktemp("served") / "log")
+    yield started
+    started.end()
+
+
+class Tab:
+    """A tab that shows a view of the server."""
+
+    def __init__(self, chromium, server, view, **context) -> None:
+        self.server = server
+        self.context = chromium.new_context(
+            **{"viewport": {"width": 1400, "height": 900}, **context}
+        )
+        self.page = self.context.new_page()
+        self.said, self.asked = [], []
+        self.page.on("console", lambda message: self.said.append(message.text))
+        self.page.on("pageerror", lambda error: self.said.append(str(error)))
+        self.page.on("request", lambda request: self.asked.append(request.url))
+        self.page.set_default_timeout(60_000)
+        self.page.goto(server.url.partition("?")[0] + (f"?{view}" if view else ""))
+        self.wait()
+
+    def wait(self) -> None:
+        self.page.wait_for_selector("html[data-answered]", state="attached")
+
+    def press(self, link: str) -> None:
+        """Go to a link of the picture by keyboard and press Enter."""
+        self.page.locator(f'[data-name="{link}"]').focus()
+        self.page.keyboard.press("Enter")
+        self.page.wait_for_timeout(50)
+        self.wait()
+
+    @property
+    def answer(self) -> str:
+        return self.page.text_content(".answer")
+
+    @property
+    def query(self) -> str:
+        return self.page.evaluate("decodeURIComponent(location.search)")
+
+    def check(self) -> None:
+        """Nothing was said, and nobody but the server was asked."""
+        assert self.said == []
+        assert all(url.startswith((f"http://{self.server.host}/", "data:")) for url in self.asked)
+
+
+@pytest.fixture
+def tab(chromium, server):
+    opened = []
+
+    def _tab(view="", to=None, **context) -> Tab:
+        opened.append(Tab(chromium, to or server, view, **context))
+        return opened[-1]
+
+    yield _tab
+    for each in opened:
+        each.context.close()
+
+
+SMALL = "machine=dgx1v&size=1MiB&algo=nccl,ring,trees"
+
+
+@pytest.mark.parametrize("width", [1400, 390])
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_the_page_draws_and_axe_finds_no_fault(tab, width, scheme):
+    """No error, no foreign request, no scrolling sideways; machine, ranking, timeline, curves."""
+    seen = tab(SMALL, color_scheme=scheme, viewport={"width": width, "height": 900})
+    seen.check()
+    assert seen.page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+    assert seen.page.locator("[data-chart] canvas").count() >= 4
+    assert seen.page.locator("#picture svg").count() == 1
+    seen.page.evaluate(
+        "document.querySelectorAll('details').forEach((each) => { each.open = true; })"
+    )
+    seen.page.evaluate(AXE)
+    found = seen.page.evaluate("axe.run()")
+    faults = [(e["id"], [n["html"][:120] for n in e["nodes"][:3]]) for e in found["violations"]]
+    assert faults == []
+
+
+def test_a_link_is_slowed_cut_and_mended(tab):
+    """By keyboard and by mouse; the address, the list, the picture and the answer follow, and Back
+    undoes it.
+    """
+    seen = tab(SMALL)
+    before = seen.answer
+    seen.press("gpu0<>gpu3")
+    assert "link=gpu0<>gpu3=0.5" in seen.query
+    assert seen.page.locator("#picture .slow").count() == 1
+    slow = seen.answer
+    assert slow != before
+    seen.press("gpu0<>gpu3")
+    seen.press("gpu0<>gpu3")
+    assert "link=gpu0<>gpu3=0" in seen.query
+    assert "link=gpu0<>gpu3=0." not in seen.query
+    assert seen.page.locator("#picture .cut").count() == 1
+    assert seen.answer not in (before, slow)
+    seen.page.go_back()
+    seen.page.wait_for_timeout(50)
+    seen.wait()
+    assert "link=gpu0<>gpu3=0.1" in seen.query
+    seen.page.get_by_role("button", name="Mend gpu0").click()
+    seen.page.wait_for_timeout(50)
+    seen.wait()
+    assert "link" not in seen.query
+    assert seen.answer == before
+
+    wire = seen.page.locator('[data-name="gpu5<>gpu7"] .hit')
+    at = wire.evaluate("""path => {
+      const middle = path.getPointAtLength(path.getTotalLength() / 2);
+      const at = middle.matrixTransform(path.getScreenCTM());
+      return [at.x, at.y];
+    }""")
+    seen.page.mouse.click(*at)
+    seen.page.wait_for_timeout(50)
+    seen.wait()
+    assert "=0.5" in seen.query
+    seen.check()
+
+
+def test_the_form_changes_the_question_and_a_view_can_be_sent_on(tab):
+    """Size by slider, model, packing, NCCL's choice; another tab at that address shows the same."""
+    seen = tab(SMALL)
+    first = seen.answer
+    seen.page.focus("#slide")
+    seen.page.keyboard.press("ArrowRight")
+    seen.page.wait_for_timeout(50)
+    seen.wait()
+    assert "size=2MiB" in seen.query
+    assert seen.answer != first
+    seen.page.select_option("#q-model", "resnet50")
+    seen.page.fill("#q-packing", "packs=8")
+    seen.page.press("#q-packing", "Tab")
+    seen.page.click("#more summary")
+    seen.page.select_option("#q-NCCL_PROTO", "Simple")
+    seen.page.wait_for_timeout(50)
+    seen.wait()
+    assert "model=resnet50" in seen.query
+    assert "size" not in seen.query
+    assert "NCCL_PROTO=Simple" in seen.query
+    assert "resnet50" in seen.answer
+    again = tab(seen.page.evaluate("location.search.slice(1)"))
+    assert again.answer == seen.answer
+    assert again.page.input_value("#q-packing") == "packs=8"
+    assert again.page.input_value("#q-NCCL_PROTO") == "Simple"
+    seen.page.select_option("#q-look", "ring+packs=8")
+    seen.page.wait_for_timeout(50)
+    seen.wait()
+    assert "ring+packs=8" in seen.page.text_content("#path")
+    seen.check()
+
+
+def test_faults_are_shown_and_hostile_views_run_nothing(tab):
+    """With the nearest name; the next question is answered."""
+    seen = tab("machine=dgx1&algo=%3Cscript%3Ealert(1)%3C/script%3E")
+    assert "did you mean 'dgx1v'?" in seen.page.text_content("#faults")
+    seen.page.fill("#q-machine", "dgx1v")
+    seen.page.fill("#q-algo", "nccl")
+    seen.page.press("#q-algo", "Tab")
+    seen.page.wait_for_timeout(50)
+    seen.wait()
+    assert seen.page.text_content("#faults") == ""
+    assert "nccl" in seen.answer
+    seen.check()
+
+
+def test_long_work_shows_how_far_it_is_and_can_be_stopped(tab):
+    """The best so far stays on the page."""
+    seen = tab(SMALL)
+    seen.page.fill("#q-machine", "dgx-a100x4")
+    seen.page.fill("#q-algo", "all")
+    seen.page.press("#q-algo", "Tab")
+    seen.page.wait_for_selector("#preview pre")
+    assert re.search(r"\d+ of \d+ strategies", seen.page.text_content("#state"))
+    seen.page.click("#stop")
+    seen.wait()
+    assert "Stopped" in seen.page.text_content("#state")
+    assert "ms" in seen.page.text_content("#preview")
+    seen.check()
+
+
+def test_a_server_that_has_ended_is_said_to_have(tab, tmp_path):
+    """With the command that starts it at this view again."""
+    own = Served(log=tmp_path / "log")
+    try:
+        seen = tab(SMALL, own)
+        own.process.kill()
+        own.process.wait()
+        seen.page.fill("#q-size", "2MiB")
+        seen.page.press("#q-size", "Tab")
+        seen.page.wait_for_selector("#faults p")
+        said = seen.page.text_content("#faults")
+        assert "simreduce serve 'machine=dgx1v&size=2MiB" in said
+    finally:
+        own.end()
+
+
+def test_a_change_on_eight_gpus_is_shown_at_once(tab):
+    """Prints how long it takes, from the key to the new answer on the page."""
+    seen = tab("machine=dgx1v&size=1MiB")
+    took = []
+    for _ in range(9):
+        seen.page.focus("#slide")
+        seen.page.keyboard.press("ArrowRight")
+        seen.page.wait_for_timeout(50)
+        seen.wait()
+        took.append(int(re.search(r"in (\d+) ms", seen.page.text_content("#state"))[1]))
+    print(f"answered in {statistics.median(took):.0f} ms ({min(took)} to {max(took)})")  # noqa: T201 - -rP shows it
+    assert statistics.median(took) < 2000

@@ -1,0 +1,128 @@
+"""A process that answers one view at a time: `python -m simreduce.serve.worker`.
+
+It reads lines of JSON from descriptor 0 (its settings, then questions), and writes messages to
+descriptor 1. A line `"stop"` ends the work at hand at its next step. It ends with the process that
+started it, whatever that one dies of, and may use so much memory and no more.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import json
+import os
+import queue
+import resource
+import signal
+import threading
+import time
+from pathlib import Path
+from typing import Any, TextIO
+
+from simreduce.errors import InputError, SimreduceError
+from simreduce.serve.answer import Sayer, answer
+from simreduce.serve.view import read_view
+
+_OFTEN = 0.1
+"""Seconds between two messages on how far the work is."""
+_PR_SET_PDEATHSIG = 1  # linux/prctl.h
+_WARM = "machine=dgx1v&size=1MiB&algo=nccl,ring,trees"
+
+
+class _LeftError(Exception):
+    """Nobody waits for the answer any more."""
+
+
+class _Desk:
+    """What goes in and out of this process."""
+
+    def __init__(self, lines: TextIO, out: TextIO) -> None:
+        self.questions: queue.SimpleQueue[dict[str, Any]] = queue.SimpleQueue()
+        self._stop = threading.Event()
+        self._lines, self._out, self._told = lines, out, 0.0
+        threading.Thread(target=self._read, daemon=True).start()
+
+    def _read(self) -> None:
+        """Take lines as they come, also while an answer is computed."""
+        for line in self._lines:
+            found = json.loads(line)
+            if found == "stop":
+                self._stop.set()
+            else:
+                self.questions.put(found)
+        os.kill(os.getpid(), signal.SIGKILL)  # who started this process is gone
+
+    def begin(self) -> None:
+        """Forget an order to stop that came too late."""
+        self._stop.clear()
+
+    def check(self) -> None:
+        """Raise if the work at hand is to stop."""
+        if self._stop.is_set():
+            raise _LeftError
+
+    def say(self, message: dict[str, Any]) -> None:
+        """Write a message; of those on progress, some."""
+        now = time.monotonic()
+        if "progress" not in message:
+            self._told = now
+        elif now - self._told < _OFTEN:
+            return
+        else:
+            self._told = now
+        self._out.write(json.dumps(message, separators=(",", ":")) + "\n")
+        self._out.flush()
+
+
+def main() -> None:
+    """Answer until the questions end."""
+    _end_with_parent()
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    lines = os.fdopen(0, encoding="utf-8")
+    out = os.fdopen(os.dup(1), "w", encoding="utf-8")
+    os.dup2(2, 1)  # whatever prints, prints to stderr
+    settings = json.loads(lines.readline())
+    files, megabytes = settings["files"], settings["megabytes"]
+    desk = _Desk(lines, out)
+    with contextlib.suppress(InputError):  # loads what is compiled before anybody waits for it
+        answer(read_view(_WARM, {}), {}, Sayer(lambda _: None, lambda: None))
+    _limit_memory(megabytes)
+    desk.say({"end": True})  # ready
+    while True:
+        question = desk.questions.get()
+        desk.begin()
+        try:
+            _answer(question["view"], files, desk)
+        except _LeftError:
+            pass
+        except MemoryError:
+            too_large = f"needs more than the {megabytes} MB that a page may use"
+            desk.say({"faults": [f"{too_large}; try simreduce run"]})
+        desk.say({"end": True})
+
+
+def _answer(query: str, files: dict[str, str], desk: _Desk) -> None:
+    try:
+        answer(read_view(query, files), files, Sayer(desk.say, desk.check))
+    except InputError as error:
+        desk.say({"faults": [*error.problems]})
+    except SimreduceError as error:
+        desk.say({"faults": [str(error)]})
+
+
+def _end_with_parent() -> None:
+    """On Linux the kernel ends this process with its parent, also while no Python runs."""
+    with contextlib.suppress(OSError, AttributeError):
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+
+
+def _limit_memory(megabytes: int) -> None:
+    """Let the address space grow by so much."""
+    with contextlib.suppress(OSError, ValueError):
+        pages = int(Path("/proc/self/statm").read_text("ascii").split()[0])
+        most = pages * resource.getpagesize() + (megabytes << 20)
+        resource.setrlimit(resource.RLIMIT_AS, (most, most))
+
+
+if __name__ == "__main__":
+    main()
