@@ -10,7 +10,7 @@ BROWSER := .venv-browser
 
 .PHONY: run docs test lint types tests test-slow fuzz \
   test-tensorflow test-pytorch test-browser test-devices \
-  test-tensorflow-slow validate-gpu bench bench-table container clean
+  test-tensorflow-slow validate-gpu bench bench-table container container-works clean
 
 run: $(VENV)/.installed
 	$(BIN)/simreduce run scenarios/dgx1v-resnet50.toml
@@ -135,12 +135,22 @@ $(TF_GPU)/.installed: pyproject.toml | $(TF_GPU)/bin/python
 	$(TF_GPU)/bin/pip install --quiet --disable-pip-version-check --editable '.[plot,tensorflow-gpu]'
 	touch $@
 
-# An image with simreduce installed, and the main job in it. Needs podman or docker.
-ENGINE ?= $(shell command -v podman || command -v docker)
+# An image with simreduce installed, and the main job in it. Needs podman or docker, and an image
+# BASE with Python 3.11 or newer and its venv.
+ENGINE      ?= $(shell command -v podman || command -v docker)
+BASE        ?= docker.io/library/python:3.12-slim
+BUILD_FLAGS ?=
+RUN_FLAGS   ?=
+RUN_IMAGE    = $(ENGINE) run --rm --network none $(RUN_FLAGS)
 
 container:
-	$(ENGINE) build --tag simreduce --file Containerfile .
-	$(ENGINE) run --rm --network none simreduce
+	$(ENGINE) build $(BUILD_FLAGS) --build-arg BASE=$(BASE) --tag simreduce --file Containerfile .
+	$(RUN_IMAGE) simreduce
+
+# Whether `make container` can work: an engine without its daemon, or without a way to the base
+# image, runs nothing.
+container-works:
+	test -n "$(ENGINE)" && timeout 300 $(RUN_IMAGE) $(BASE) python3 --version
 
 clean:
 	rm -rf $(VENV) $(TF) $(TF_GPU) $(TORCH) $(BROWSER) .mypy_cache .ruff_cache .pytest_cache .hypothesis build dist
