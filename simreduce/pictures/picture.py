@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Mapping, Sequence
+from functools import lru_cache
 
 import networkx as nx
 
@@ -36,8 +37,13 @@ def heat_picture(topology: Topology, loads: Mapping[str, float]) -> Drawing:
     `loads` says for which part of the time, 0 to 1, each link and memory is busy, by the names that
     results have. Of the parts that one stands for, the busiest counts.
     """
-    nodes = _draw_nodes(topology, *_wires(topology))
-    return _page([colour_loads(nodes, loads), draw_scale()])
+    return _page([colour_loads(_without_loads(topology), loads), draw_scale()])
+
+
+@lru_cache(maxsize=4)
+def _without_loads(topology: Topology) -> Drawing:
+    """What pictures of a machine under any load have in common."""
+    return _draw_nodes(topology, *_wires(topology))
 
 
 def _wires(topology: Topology) -> tuple[list[LinkPair], list[str]]:

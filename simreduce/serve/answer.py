@@ -22,6 +22,7 @@ from simreduce.topology.links import BOTH
 from simreduce.trace import trace_events
 from simreduce.tune.asked import ask
 from simreduce.tune.bench import BenchRow, bench
+from simreduce.tune.known import Known
 from simreduce.tune.rank import Candidate, Ranking, Row, rank
 from simreduce.tune.whatif import savings
 
@@ -52,15 +53,15 @@ class Sayer:
         return tell
 
 
-def answer(view: View, files: Files, sayer: Sayer) -> None:
-    """Say everything on a view: its machine, the ranking, one strategy closely, curves. InputError
-    lists every fault of the view.
+def answer(view: View, files: Files, known: Known, sayer: Sayer) -> None:
+    """Say everything on a view: its machine, the ranking, one strategy closely, curves. `known` is
+    what earlier answers found. InputError lists every fault of the view.
     """
     scenario = view.scenario(files)
     whole = view.whole(files)
     sayer.say(_machine(whole, {}))
     shared = Beside(
-        machine=scenario.setup.topology,
+        machine=whole,
         calibration=scenario.setup.calibration,
         commands=tuple(_commands(view)),
         files={"view.toml": toml_text(view.table())},
@@ -68,7 +69,7 @@ def answer(view: View, files: Files, sayer: Sayer) -> None:
     )
     rows: list[Row] = []
     progress = sayer.progress("strategies simulated", lambda: {"preview": preview_lines(rows)})
-    ranking = rank(scenario, 1, progress, seen=rows.append)
+    ranking = rank(scenario, 1, progress, seen=rows.append, known=known)
     document = ranking_document(ranking)
     chosen = _chosen(view, ranking)
     if chosen is None:

@@ -22,6 +22,7 @@ from typing import Any, TextIO
 from simreduce.errors import InputError, SimreduceError
 from simreduce.serve.answer import Sayer, answer
 from simreduce.serve.view import read_view
+from simreduce.tune.known import Known
 
 _OFTEN = 0.1
 """Seconds between two messages on how far the work is."""
@@ -83,27 +84,28 @@ def main() -> None:
     os.dup2(2, 1)  # whatever prints, prints to stderr
     settings = json.loads(lines.readline())
     files, megabytes = settings["files"], settings["megabytes"]
-    desk = _Desk(lines, out)
+    desk, known = _Desk(lines, out), Known()
     with contextlib.suppress(InputError):  # loads what is compiled before anybody waits for it
-        answer(read_view(_WARM, {}), {}, Sayer(lambda _: None, lambda: None))
+        answer(read_view(_WARM, {}), {}, known, Sayer(lambda _: None, lambda: None))
     _limit_memory(megabytes)
     desk.say({"end": True})  # ready
     while True:
         question = desk.questions.get()
         desk.begin()
         try:
-            _answer(question["view"], files, desk)
+            _answer(question["view"], files, known, desk)
         except _LeftError:
             pass
         except MemoryError:
+            known = Known()
             too_large = f"needs more than the {megabytes} MB that a page may use"
             desk.say({"faults": [f"{too_large}; try simreduce run"]})
         desk.say({"end": True})
 
 
-def _answer(query: str, files: dict[str, str], desk: _Desk) -> None:
+def _answer(query: str, files: dict[str, str], known: Known, desk: _Desk) -> None:
     try:
-        answer(read_view(query, files), files, Sayer(desk.say, desk.check))
+        answer(read_view(query, files), files, known, Sayer(desk.say, desk.check))
     except InputError as error:
         desk.say({"faults": [*error.problems]})
     except SimreduceError as error:
