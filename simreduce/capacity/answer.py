@@ -28,7 +28,7 @@ from simreduce.capacity.options import NAMES, Option, classes_of, label, pieces
 from simreduce.capacity.question import Question
 from simreduce.capacity.rates import Rate, rate_flips
 from simreduce.errors import InputError
-from simreduce.sweep import STEP, Cell, Row, make_cell
+from simreduce.sweep import STEP, Cell, Planned, Row, make_cell
 from simreduce.training.memory import Fit
 
 Evaluate = Callable[[Sequence[Cell]], Sequence[Row | None]]
@@ -77,6 +77,18 @@ def cell_of(option: Option, folder: str) -> Cell:
     if option.batch is not None and option.batch != option.scenario["step"]["batch"]:
         document["batch"] = option.batch
     return make_cell(STEP, document, folder)
+
+
+def plan_of(question: Question) -> list[Planned]:
+    """Every option as a place of a sweep, by the parts of its key."""
+    return [
+        Planned(
+            dict(zip(NAMES, (*o.key[:2], o.nodes, *o.key[3:]), strict=True)),
+            None if o.refused else cell_of(o, question.folder),
+            o.refused,
+        )
+        for o in question.options
+    ]
 
 
 def answer(question: Question, evaluate: Evaluate, *, sensitivity: bool = True) -> Answer:
@@ -247,4 +259,4 @@ def _notes(question: Question, offers: Sequence[Offer]) -> list[str]:
     return notes
 
 
-__all__ = ["Answer", "Part", "answer", "candidate_of", "cell_of", "label", "parts"]
+__all__ = ["Answer", "Part", "answer", "candidate_of", "cell_of", "label", "parts", "plan_of"]

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 
 from simreduce.errors import InternalError
-from simreduce.sweep import Cell, Row, Runner, Store
+from simreduce.sweep import Cell, Planned, Row, Runner, Store
 
 Progress = Callable[[int, int], None]
 
@@ -40,6 +40,11 @@ class Evaluator:
             except KeyboardInterrupt:
                 self.stopped = True
         return [self._known.get(cell.digest) or self._kept(cell) for cell in cells]
+
+    def begin(self, name: str, plan: Sequence[Planned]) -> None:
+        """Note in the database what is asked, so that `simreduce table` shows it."""
+        if self._runner.store is not None:
+            self._runner.store.begin(name, {"question": name}, plan)
 
     def _kept(self, cell: Cell) -> Row | None:
         store = self._runner.store

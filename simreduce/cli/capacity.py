@@ -6,7 +6,7 @@ import os
 
 import click
 
-from simreduce.capacity.answer import answer
+from simreduce.capacity.answer import answer, plan_of
 from simreduce.capacity.evaluating import evaluating
 from simreduce.capacity.prices import shipped
 from simreduce.capacity.question import load_question
@@ -78,6 +78,7 @@ def capacity(
         Progress("simulated {} of {} configurations") as progress,
         evaluating(db, processes, progress, say) as evaluate,
     ):
+        evaluate.begin(question.name, plan_of(question))
         found = answer(question, evaluate, sensitivity=sensitivity)
     if evaluate.stopped and not found.offers:
         raise KeyboardInterrupt

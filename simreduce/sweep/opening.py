@@ -52,6 +52,12 @@ def damage(path: str, error: sqlite3.Error) -> str:
     return f"{path}: is damaged ({error}); {rescue}"
 
 
+def is_full(error: sqlite3.Error) -> bool:
+    """Whether the disk took nothing."""
+    code = getattr(error, "sqlite_errorcode", 0) & 0xFF
+    return code in (sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR)
+
+
 def connect(path: str, *, write: bool) -> sqlite3.Connection:
     """The file at `path`; with `write`, made if it is not there. InputError if it is none of ours,
     or damaged.
@@ -73,6 +79,8 @@ def connect(path: str, *, write: bool) -> sqlite3.Connection:
             db.execute("PRAGMA journal_mode = WAL")
             db.execute("PRAGMA synchronous = FULL")  # through power failures too
     except sqlite3.Error as error:
+        if is_full(error):
+            raise InputError(f"{path}: {error}; make room and start again") from None
         damaged = place.is_file() and _starts_as_ours(place) and damage(path, error)
         raise InputError(damaged or f"{path}: is no database of sweeps: {error}") from None
     except InputError:

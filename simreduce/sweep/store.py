@@ -23,7 +23,7 @@ from simreduce.sweep.cells import BENCH, Cell
 from simreduce.sweep.columns import WAITING
 from simreduce.sweep.contents import code, digest_of
 from simreduce.sweep.locking import Lock
-from simreduce.sweep.opening import IN_MEMORY, OF_ROWS, connect, damage
+from simreduce.sweep.opening import IN_MEMORY, OF_ROWS, connect, damage, is_full
 from simreduce.sweep.rows import NAMES, TOO_LARGE, Row
 
 MOST_KEYS = 500
@@ -111,7 +111,7 @@ class Store:
             self._lock = None
 
     def begin(self, name: str, specification: Mapping[str, Any], plan: Sequence[Planned]) -> Sweep:
-        """The sweep with this plan, which may be there already. StoreFull if it is not written."""
+        """The sweep with this plan, which may be there already. InputError if the disk is full."""
         keys = tuple(dict.fromkeys(key for planned in plan for key in planned.settings))
         listed = [
             [p.cell.digest if p.cell else p.reason, [_plain(p.settings.get(k)) for k in keys]]
@@ -125,7 +125,7 @@ class Store:
             name, kind, json.dumps(keys), json.dumps(specification, default=str), code(), len(plan),
             digest, _now(),
         )  # fmt: skip
-        with self._transaction() as db:
+        with self._at_once() as db:
             self._add_columns(keys)
             cursor = db.execute(
                 "INSERT INTO sweeps (name, kind, keys, specification, version, cells, digest,"
@@ -191,7 +191,7 @@ class Store:
                     f" ({', '.join('?' * len(some))})",
                     some,
                 )
-                with self._transaction() as db:
+                with self._at_once() as db:
                     db.executemany(f"INSERT OR IGNORE {_INTO}", found)
                 count += len(found)
         return count
@@ -269,6 +269,15 @@ class Store:
         return [] if found == ["ok"] else found
 
     @contextmanager
+    def _at_once(self) -> Iterator[sqlite3.Connection]:
+        """A transaction that nobody tries again. InputError if the disk is full."""
+        try:
+            with self._transaction() as db:
+                yield db
+        except StoreFull as error:
+            raise InputError(f"{error}; make room and start again") from None
+
+    @contextmanager
     def _transaction(self) -> Iterator[sqlite3.Connection]:
         try:
             self._db.execute("BEGIN IMMEDIATE")
@@ -280,7 +289,7 @@ class Store:
                     self._db.execute("ROLLBACK")
                 raise
         except sqlite3.OperationalError as error:
-            if _is_full(error):
+            if is_full(error):
                 raise StoreFull(f"{self.path}: {error}") from None
             raise InputError(f"{self.path}: cannot be written: {error}") from None
         except sqlite3.DatabaseError as error:
@@ -292,11 +301,6 @@ class Store:
             return self._db.execute(query, values).fetchall()
         except sqlite3.Error as error:
             raise InputError(damage(self.path, error) or f"{self.path}: {error}") from None
-
-
-def _is_full(error: sqlite3.Error) -> bool:
-    code = getattr(error, "sqlite_errorcode", 0) & 0xFF
-    return code in (sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR)
 
 
 def _values(answer: Answer) -> tuple[Any, ...]:

@@ -46,6 +46,10 @@ def test_a_second_run_with_other_prices_simulates_nothing(
     monkeypatch.setattr(Runner, "run", None)
 
     assert (0, "a100-mesh-4") == (first.status, document["choice"]["machine"])
+    table = json.loads(simreduce("table", kept, "--json", "--where", "nodes = 1").out)
+    assert [each["step_time_s"] for each in document["options"]] == [
+        row["seconds"] for row in table["rows"]
+    ]
     for price, machine in ((0.999, "a100-mesh-4"), (1.001, "v100-mesh-4")):
         prices = tmp_path / "prices.toml"
         prices.write_text(

@@ -201,6 +201,8 @@ def test_a_full_disk_takes_nothing_and_harms_nothing(path):
         try:
             with pytest.raises(StoreFull):
                 store.put(map(answer, places))
+            with pytest.raises(InputError, match="make room and start again"):
+                store.begin("more", {}, plan(*range(4, 40_000, 4)))
         finally:
             resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
         assert [row["state"] for row in store.table()].count("done") == 1
