@@ -64,6 +64,7 @@ class HorovodSearch:
     seconds: dict[Setting, float] = field(default_factory=dict)
     bound: float = 0.0
     _curves: dict[tuple[bool, int], tuple[Floats, Floats]] = field(default_factory=dict)
+    _buffers: _Buffers | None = None
 
     def __post_init__(self) -> None:
         self.inner = NcclSearch(self.scenario, "step", self.packings, effort=self.effort)
@@ -161,24 +162,49 @@ class HorovodSearch:
         """Seconds of a step by interpolated calls."""
         step, setup, copying = self.scenario.step, self.scenario.setup, self.inner.clock.copying
         assert step is not None  # noqa: S101 - the caller has looked
+        if self._buffers is None or self._buffers.packing is not packing:
+            self._buffers = _Buffers(packing, self.scenario)
+        known, seconds = self._buffers, self._buffers.seconds[told]
+        every = cycle if cycle is not None else step.cycle
+
+        def price(buffer: tuple[int, ...]) -> float:
+            if buffer not in seconds:
+                nbytes, dtype, copied = known.size(buffer)
+                seconds[buffer] = self._price(nbytes, dtype, told=told) + copying * copied
+            return seconds[buffer]
+
+        return tick(step.job, slowest(step.job, setup), every, known.fuse, price)
+
+
+class _Buffers:
+    """The buffers of one packing, whatever the cycle: most come again in the next steps and with
+    other cycles.
+    """
+
+    def __init__(self, packing: Packing, scenario: Scenario) -> None:
         strategy = parse_strategy(f"nccl{packing.text}")
         assert isinstance(strategy.packer, Fusion)  # noqa: S101 - all packings here are
-        gradients = self.scenario.workload.gradients
-        every = cycle if cycle is not None else step.cycle
-        fused = Fused(
-            strategy.packer, strategy, self.scenario.workload, setup.layout, faithful=False
-        )
-        wire = {size.dtype for size in packing.calls}
+        layout, self._gradients = scenario.setup.layout, scenario.workload.gradients
+        self._fused = Fused(strategy.packer, strategy, scenario.workload, layout, faithful=False)
+        self._wire = {size.dtype for size in packing.calls}
+        self._made: dict[tuple[int, ...], list[tuple[int, ...]]] = {}
+        self.packing = packing
+        self.seconds: tuple[dict[tuple[int, ...], float], ...] = {}, {}
 
-        def seconds(buffer: tuple[int, ...]) -> float:
-            elements = sum(gradients[i].elements for i in buffer)
-            listed = gradients[buffer[0]].dtype
-            dtype = listed if listed in wire else min(wire)
-            moved = sum(gradients[i].nbytes for i in buffer)
-            copies = copying * moved * (len(buffer) > 1 or dtype != listed)
-            return self._price(elements * dtypes.SIZES[dtype], dtype, told=told) + copies
+    def fuse(self, ready: Sequence[int]) -> list[tuple[int, ...]]:
+        """The buffers of gradients that are ready, in the order in which they became ready."""
+        key = tuple(ready)
+        if key not in self._made:
+            self._made[key] = self._fused.buffers(key)
+        return self._made[key]
 
-        return tick(step.job, slowest(step.job, setup), every, fused.buffers, seconds)
+    def size(self, buffer: tuple[int, ...]) -> tuple[int, int, int]:
+        """The bytes of the call of a buffer, its dtype, and the bytes that are copied for it."""
+        some = [self._gradients[i] for i in buffer]
+        listed = some[0].dtype
+        dtype = listed if listed in self._wire else min(self._wire)
+        copied = sum(each.nbytes for each in some) * (len(some) > 1 or dtype != listed)
+        return sum(each.elements for each in some) * dtypes.SIZES[dtype], dtype, copied
 
 
 def _knots(smallest: int, elements: int, dtype: int) -> list[Size]:

@@ -20,7 +20,7 @@ from simreduce.tune.search.best_first import SAME, Outcome, Tried, search
 from simreduce.tune.search.calls import Calls, decisions
 from simreduce.tune.search.one_call import MANY, Asked, Known, Rated, Size, answer, machines
 from simreduce.tune.search.packings import Packing
-from simreduce.tune.search.ranges import boundaries, partition
+from simreduce.tune.search.ranges import Segment, boundaries, partition
 from simreduce.tune.search.setting import Setting, evaluate
 from simreduce.tune.search.timeline import Clock, read_clock
 from simreduce.workers import rounds
@@ -246,11 +246,9 @@ class NcclSearch:
         """
         times = Counter(packing.calls)
         sizes = sorted(times, key=lambda size: (size.nbytes, size))
-        winners = list(dict.fromkeys(self.calls.best(size)[1] for size in sizes))
         cost, segments = partition(self._costs(sizes, times))
         if cost == inf:  # more ranges than there may be
-            self.calls.ask([Asked(how, size) for how in winners for size in sizes], do)
-            _, segments = partition(self._costs(sizes, times))
+            segments = self._fewer_ranges(sizes, times, do)
         ends = boundaries([size.nbytes for size in sizes], segments)
         known = facts(
             self.scenario.setup.machine, self.scenario.setup.layout.ranks, self.scenario.setup.nccl
@@ -276,6 +274,27 @@ class NcclSearch:
                 )
             )
         return tuple(found)
+
+    def _fewer_ranges(self, sizes: Sequence[Size], times: Counter[Size], do: Do) -> list[Segment]:
+        """The best ranges with decisions that are the fastest for some size: what is not known of
+        them is taken for its bound, and simulated where the best ranges then rest on it.
+        """
+        calls, choices = self.calls, self.calls.choices
+        winners = {calls.best(size)[1] for size in sizes}
+        while True:
+            costs, asked = self._costs(sizes, times), list[Asked]()
+            for column, how in enumerate(choices):
+                if how in winners:
+                    bounds = [times[size] * calls.bound(how, size) for size in sizes]
+                    costs[:, column] = np.minimum(costs[:, column], bounds)
+            _, segments = partition(costs)
+            for segment in segments:
+                how = choices[segment.choice]
+                mine = sizes[segment.begin : segment.end]
+                asked += [Asked(how, size) for size in mine if calls.known(how, size) is None]
+            if not asked:
+                return segments
+            calls.ask(asked, do)
 
     def _costs(self, sizes: Sequence[Size], times: Counter[Size]) -> np.ndarray:
         choices = self.calls.choices

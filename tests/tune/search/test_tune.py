@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from functools import cache
+from functools import cache, partial
 from random import Random
 
+import numpy as np
 import pytest
 from hypothesis import given, strategies as st
 
@@ -29,6 +30,7 @@ from simreduce.tune.search.one_call import (
     text_of,
 )
 from simreduce.tune.search.packings import MIB, distinct
+from simreduce.tune.search.ranges import partition
 from simreduce.tune.search.setting import Setting, evaluate
 from simreduce.tune.search.spaces import nccl_space
 from simreduce.tune.search.timeline import read_clock
@@ -279,6 +281,27 @@ def test_rules_by_size_say_what_was_simulated():
     assert rules[0].protocol != rules[1].protocol
     told = scenario.but(nccl=replace(Settings(), tuner=rules)).setup
     assert told.simulate(told.compile("nccl", scenario.workload)).seconds == found.best.seconds
+
+
+def test_fewer_ranges_than_fastest_choices_are_the_best_of_all(monkeypatch):
+    """Two ranges where four choices are the fastest of some size; not all are simulated for all."""
+    monkeypatch.setattr("simreduce.tune.search.by_nccl.partition", partial(partition, most=2))
+    setup, sizes = machine("dgx-a100x2"), [Size(3 * 2**i, _FLOAT) for i in range(8, 23)]
+    gradients = tuple(Gradient(f"g{size.elements}", size.elements, _FLOAT) for size in sizes)
+    search = NcclSearch(Scenario("s", "s", setup, Workload("w", gradients), None), "time", [])
+    search.calls.rate(do(setup))
+    search.calls.settle(sizes, do(setup))
+    winners = list(dict.fromkeys(search.calls.best(size)[1] for size in sizes))
+    (packing,) = distinct([("", 0)], gradients)
+    rules = search.rules(packing, do(setup))
+    simulated = sum(search.calls.known(how, size) is not None for how in winners for size in sizes)
+    search.calls.ask([Asked(how, size) for how in winners for size in sizes], do(setup))
+    costs = [[search.calls.known(how, size) for how in winners] for size in sizes]
+    took = sum(search.calls.known(search._chosen(rules, size), size) for size in sizes)
+
+    assert len(winners) > 2 >= len(rules)
+    assert simulated < len(winners) * len(sizes)
+    assert took == pytest.approx(partition(np.array(costs), 2)[0], rel=1e-12)
 
 
 def test_half_precision_only_on_request():
