@@ -162,10 +162,19 @@ def _over_sizes(setup: Setup, strategies: list[Strategy]) -> tuple[Document | No
     return document, complete
 
 
+_MACHINE = ("topology", "topology_digest")
+
+
 def document_machine(document: Document) -> tuple[Topology | None, Calibration | None]:
     """The machine and the calibration of a document, if simreduce has them under these names and
-    the machine is the same. No file of a user is read.
+    the machine is the same; of a sweep over machines, that of its fastest cell. No file of a user
+    is read.
     """
+    rows = document.get("rows") if document.get("command") == "sweep" else None
+    done = [row for row in rows or () if row.get("seconds") is not None]
+    if document.get("topology") is None and done:
+        fastest = min(done, key=lambda row: row["seconds"])
+        document = {**document, **{key: fastest.get(key) for key in _MACHINE}}
     name, digest = document.get("topology"), document.get("topology_digest")
     machine = machine_named(name, digest) if isinstance(name, str) else None
     name = document.get("calibration")

@@ -12,7 +12,11 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from statistics import fmean
 
+from simreduce.engine import IDEAL, NCCL
+from simreduce.setup import Setup
 from simreduce.training.launcher import to_cycle
+from simreduce.training.reductions import Method
+from simreduce.training.sharded.recurrence import slowest
 from simreduce.training.simulation import MOST_STEPS
 from simreduce.training.step import STRONG, StepJob
 from simreduce.training.summary import steady
@@ -26,12 +30,36 @@ def can_tick(job: StepJob) -> bool:
     return job.barrier and job.consistency == STRONG and (job.accumulate == 1 or job.no_sync)
 
 
+def takes_turns(job: StepJob, method: Method, setup: Setup) -> bool:
+    """Whether a step is Horovod's, and its buffers take turns on an undisturbed machine."""
+    alone = method.fusion is not None and method.streams == 1 and can_tick(job)
+    calm = not setup.disturbance.jitter and not setup.disturbance.faults
+    return alone and calm and setup.runtime in (NCCL, IDEAL)
+
+
+def tick_step(job: StepJob, method: Method, setup: Setup, most: int = MOST_STEPS) -> float:
+    """Seconds of a step that `takes_turns`, each buffer simulated once; of `most` steps that do not
+    become equal, the mean of the later half.
+    """
+    fusion, known = method.fusion, dict[tuple[int, ...], float]()
+    assert fusion is not None  # noqa: S101 - the caller has looked
+
+    def seconds(buffer: tuple[int, ...]) -> float:
+        if buffer not in known:
+            parts = fusion.reductions(buffer)
+            known[buffer] = sum(setup.simulate(part.plan).seconds for part in parts)
+        return known[buffer]
+
+    return tick(job, slowest(job, setup), fusion.cycle, fusion.buffers, seconds, most)
+
+
 def tick(
     job: StepJob,
     factor: float,
     cycle: float,
     buffers: Buffers,
     seconds: Callable[[tuple[int, ...]], float],
+    most: int = MOST_STEPS,
 ) -> float:
     """Seconds of a step whose slowest rank takes `factor` times as long as the profile says, and
     whose buffers take `seconds`; of steps that never become equal, the mean of the later half.
@@ -43,7 +71,7 @@ def tick(
         for layer in set(layer_of)
     }
     begin, times = 0.0, list[float]()
-    while len(times) < MOST_STEPS and not steady(job, times):
+    while len(times) < most and not steady(job, times):
         arrivals, now = _arrivals(job, factor, begin, mine)
         free, at = 0.0, 0
         while at < len(arrivals):

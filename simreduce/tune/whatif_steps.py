@@ -7,6 +7,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 
 import numpy as np
 
@@ -19,6 +20,7 @@ from simreduce.setup import Setup
 from simreduce.strategy import parse_strategy
 from simreduce.training import (
     Bucket,
+    Method,
     StepJob,
     StepPrediction,
     StepRecording,
@@ -34,6 +36,7 @@ from simreduce.training.sharded import (
     sharded_method,
     simulate_sharded_step,
 )
+from simreduce.training.ticks import takes_turns, tick_step
 from simreduce.tune.steps import NO_STEP, StepCandidate
 from simreduce.tune.whatif import MORE, Change, Saving, changes, compare, find_met, network_changes
 
@@ -42,6 +45,11 @@ MOST_RANKS = 256
 
 _COMPUTE = Change("compute", "compute", "speed", "+10%", lambda setup: setup)
 """Faster devices. What computes belongs to the job, not to the machine."""
+
+_BOUGHT = ("bandwidth", "lanes")
+
+_TICKED = 12
+"""Horovod's steps that are followed, each of which may have buffers of its own to simulate."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,9 +137,15 @@ def _case(scenario: Scenario, step: StepPrediction) -> _Case:
     return _Case(
         question.job,
         setup,
-        lambda job, at: simulate_step(job, method, at).seconds,
+        partial(_seconds, method),
         lambda: record_step(question.job, method, setup),
     )
+
+
+def _seconds(method: Method, job: StepJob, setup: Setup) -> float:
+    if takes_turns(job, method, setup):
+        return tick_step(job, method, setup, _TICKED)
+    return simulate_step(job, method, setup).seconds
 
 
 def _faster(job: StepJob, setup: Setup) -> StepJob:
@@ -146,7 +160,10 @@ def _changes(setup: Setup, recording: StepRecording | None) -> list[Change]:
     if recording is None:
         return [_COMPUTE, *network]
     moved = {id(each.lowered): (each.plan, each.lowered) for each in recording.moved}
-    found = [_COMPUTE, *changes(find_met(recording.resources, moved.values()), setup)]
+    met = changes(find_met(recording.resources, moved.values()), setup)
+    # Without a barrier it takes many steps until they are alike: only what can be bought.
+    many = len(recording.step.simulated) > 1
+    found = [_COMPUTE, *(c for c in met if not many or c.figure in _BOUGHT)]
     known = {(change.resource, change.figure) for change in found}
     return [*found, *(c for c in network if (c.resource, c.figure) not in known)]
 

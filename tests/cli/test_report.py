@@ -60,6 +60,29 @@ def test_a_database_of_a_sweep_has_a_page(simreduce, tmp_path, monkeypatch):
     assert done.status == 0
     assert "What matters most?" in done.out
     assert "All 2 cells" in done.out
+    assert ">Machine</h2>" in done.out
+    simreduce("sweep", "dgx-a100", "--over", "nodes=1,2", "--db", "sweep.y")
+    assert ">Machine of the fastest cell</h2>" in simreduce("report", "sweep.y", "-o", "-").out
+
+
+def test_each_result_adds_what_it_knows(simreduce, scenario, write):
+    """Load, critical path and savings of an explanation, curves of a bench; in any order that has a
+    meaning.
+    """
+    run = write("run.json", simreduce("run", scenario, "--json").out)
+    tune = write("tune.json", simreduce("tune", scenario, "--json").out)
+    explain = write("explain.json", simreduce("explain", scenario, "--algo", "ring", "--json").out)
+    some = ("bench", "switch:4", "--algo", "ring,nccl", "-b", "64K", "-e", "1M", "-f", "16")
+    bench = write("bench.json", simreduce(*some, "--json").out)
+
+    for first, *others in (
+        (run, explain, bench), (tune, explain, bench), (bench, explain), (explain, bench),
+    ):  # fmt: skip
+        page = simreduce("report", first, *others, "-o", "-").out
+        for title in ("Machine and load", "What limits it", "What would help", "Over sizes"):
+            assert page.count(f">{title}</h2>") == 1
+    refused = simreduce("report", run, tune)
+    assert (refused.status, "a result of tune adds nothing to another" in refused.err) == (2, True)
 
 
 def test_bad_input_is_named(simreduce, scenario, write):

@@ -206,8 +206,20 @@ SWEEP: dict[str, Any] = {
 }  # fmt: skip
 
 
+_TIMED = {
+    "place": 1, "strategy": "ring", "predicted_time_us": 90.0, "time_us": 100.0, "low_us": 95.0,
+    "high_us": 104.0, "place_measured": 1, "faults": [],
+}  # fmt: skip
+MEASURED = {
+    "measured": [_TIMED, {**_TIMED, "place": 2, "strategy": "nccl", "faults": ["it is wrong"]}],
+    "measured_on": {"settings": {"backend": "cpu", "simulated": "host"}},
+    "not_told_apart": ["ring", "direct"],
+}
+"""What `--measure` adds."""
+
 NAMES = (
-    "run", "bench", "explain", "tune", "validate", "capacity", "sweep", "replicas", *STEPS
+    "run", "measured", "measured-tune", "bench", "explain", "tune", "validate", "capacity",
+    "sweep", "replicas", *STEPS,
 )  # fmt: skip
 """Of the documents of `every`."""
 
@@ -226,5 +238,7 @@ def every(folder, recording, setup) -> tuple[dict[str, Any], dict[str, Any]]:
         "capacity": CAPACITY,
         "sweep": SWEEP,
     }
+    made["measured"] = {**made["run"], **MEASURED, "recommended": "ring"}
+    made["measured-tune"] = {**made["tune"], "measured": MEASURED["measured"]}
     looks = {name: look for name, (_, look) in looked.items()}
     return json.loads(json.dumps(made)), json.loads(json.dumps(looks))

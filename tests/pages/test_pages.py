@@ -193,6 +193,37 @@ def test_a_broken_document_is_bad_input(found, kind, data):
         page_html(make_page(document, Beside()))
 
 
+def test_measured_times_stand_beside_predictions_for_the_same_devices(found):
+    """How far off they are, without those that were wrong; and what measuring could not tell."""
+    page = make_page(found[0]["measured"], _beside(found))
+    [section] = [each for each in page.sections if each.key == "measured"]
+    words, chart = section.blocks
+
+    assert "Measured on cpu devices, taken to be host: ring is fastest, 100 us" in page.sure
+    assert "at most 10% off" in page.sure
+    assert "does not tell apart ring, direct" in words.text
+    assert [group["points"] for group in chart.data["groups"]] == [[(90.0, 100.0, "")]]
+    assert [row[-2] for row in chart.table.rows] == ["-10%", ""]
+    failed = {**found[0]["run"], "measured": None}
+    assert "Measuring failed" in page_html(make_page(failed, Beside()))
+    wrong = {**found[0]["measured"], "recommended": None}
+    assert make_page(wrong, Beside()).answer.startswith("No measured step was right")
+
+
+def test_a_second_nic_comes_with_its_own_port(found):
+    """One more lane on a network's links that helps with another class alone counts as a NIC."""
+    look = copy.deepcopy(found[1]["replicas"])
+    only = {**look["changes"][0], "figure": "lanes", "change": "one more on each"}
+    alone = {**only, "sort": "nic", "resource": "ib", "saving_share": 0.0}
+    joint = {**only, "sort": "together", "resource": "pcie + ib", "saving_share": 0.25}
+    look["changes"] = [alone, joint]
+    page = make_page(found[0]["replicas"], Beside(look=look))
+    [fact] = [each for each in page.facts if "NIC" in each.question]
+
+    assert fact.answer == "25.0% less time"
+    assert "on every pcie and ib link" in fact.more
+
+
 def test_what_is_no_document_is_refused():
     """With the nearest kind."""
     with pytest.raises(InputError, match=r"command is 'benhc' \(did you mean 'bench'\?\)"):

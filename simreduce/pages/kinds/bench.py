@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 from simreduce import units
 from simreduce.pages.kinds.beside import Beside
 from simreduce.pages.kinds.defaults import faster_than, sure_fact, sure_words
+from simreduce.pages.kinds.limits import help_section, path_section
 from simreduce.pages.kinds.sections import (
     calibration_section,
     machine_section,
@@ -44,10 +46,7 @@ def bench_page(document: Document, beside: Beside) -> Page:
         rate = f"{best['busbw_gb_per_s']:.1f} GB/s of bus bandwidth"
         answer = f"At {size}, {name} takes {us(best['time_us'])}: {rate}"
     at_least = best["floor_us"] / best["time_us"] if best["time_us"] else 0.0
-    found = Beside(
-        machine=beside.machine, calibration=beside.calibration, commands=beside.commands,
-        versions=beside.versions, factor=factor, missing=beside.missing,
-    )  # fmt: skip
+    found = replace(beside, factor=factor)
     facts = (
         Fact("Fastest at the largest size", name, f"{us(best['time_us'])} for {size}."),
         Fact("Fastest at each size", *_by_size(rows)),
@@ -70,6 +69,8 @@ def bench_page(document: Document, beside: Beside) -> Page:
         sections=(
             *sizes_section(found, document),
             *machine_section(found),
+            *path_section(found),
+            *help_section(found),
             *calibration_section(found, document),
             *repeat_section(found, document),
         ),

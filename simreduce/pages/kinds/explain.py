@@ -21,6 +21,7 @@ from simreduce.pages.kinds.sections import (
     calibration_section,
     machine_section,
     repeat_section,
+    sizes_section,
     timeline_section,
     us,
 )
@@ -68,6 +69,7 @@ def explain_page(document: Document, beside: Beside) -> Page:
             *help_section(found),
             *machine_section(found),
             *timeline_section(found, f"What every device, link and lane does during one {what}."),
+            *sizes_section(found),
             *calibration_section(found, document),
             *repeat_section(found, document),
         ),

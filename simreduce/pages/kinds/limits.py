@@ -125,9 +125,12 @@ def help_section(beside: Beside) -> Iterable[Section]:
         (
             change_words(c),
             f"{c['time_us']:.2f}",
-            f"{c['saving_us']:.2f}",
-            f"{c['saving_share']:.2%}",
-            *(f"{c[key]:.2f}" for key in ("saving_low_us", "saving_high_us")[: 2 * sure]),
+            f"{round(c['saving_us'], 2) + 0.0:.2f}",
+            f"{round(c['saving_share'], 4) + 0.0:.2%}",
+            *(
+                f"{round(c[key], 2) + 0.0:.2f}"
+                for key in ("saving_low_us", "saving_high_us")[: 2 * sure]
+            ),
         )
         for c in changes
     )
@@ -163,18 +166,26 @@ def _saves(change: Document, least: float) -> bool:
     return bool(change["saving_share"] > least and change.get("saving_low_us", 1.0) > 0.0)
 
 
+def _nics(changes: Iterable[Document]) -> list[Document]:
+    """One more lane on links of a network, also together with others that bind with them."""
+    lanes = [c for c in changes if c["figure"] == "lanes"]
+    names = {c["resource"] for c in lanes if c["sort"] == "nic"}
+    return [c for c in lanes if names & set(c["resource"].split(" + "))]
+
+
 def nic_fact(beside: Beside) -> tuple[str, str]:
     """What one more lane on every link of a network would save, in a few words and a sentence."""
     found = beside.look or beside.explanation
     if found is None:
         return "not known here", beside.missing or "This file has no simulated changes."
     what = _what(found)
-    nics = [c for c in found["changes"] if c["sort"] == "nic" and c["figure"] == "lanes"]
+    nics = _nics(found["changes"])
     if not nics:
         where = {"plan": "This reduction crosses no link of a network."}
         return "nothing", where.get(what, "There is no network between machines here.")
     best = max(nics, key=lambda c: c["saving_share"])
-    with_it = f"the same {what} with one more lane on every {best['resource']} link"
+    links = best["resource"].replace(" + ", " and ")
+    with_it = f"the same {what} with one more lane on every {links} link"
     if not _saves(best, 5e-4):
         return "nothing", f"Simulated: {with_it} is no faster."
     return f"{best['saving_share']:.1%} less time", (

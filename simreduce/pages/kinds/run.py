@@ -20,6 +20,7 @@ from simreduce.pages.kinds.defaults import (
     told_apart,
 )
 from simreduce.pages.kinds.limits import help_section, limit_fact, nic_fact, path_section
+from simreduce.pages.kinds.measured import measured_section, measured_words, was_measured
 from simreduce.pages.kinds.sections import (
     calibration_section,
     machine_section,
@@ -47,6 +48,7 @@ def run_page(document: Document, beside: Beside) -> Page:
     beside = replace(beside, factor=document.get("factor"))
     sections = [
         *_choice_section(document, best, today),
+        *measured_section(document),
         *machine_section(beside),
         *path_section(beside),
         *help_section(beside),
@@ -59,14 +61,16 @@ def run_page(document: Document, beside: Beside) -> Page:
         title=f"{document['workload']} on {document['topology']}: which reduction?",
         about=f"{what[0].upper()}{what[1:]} on {document['topology']}, {ranks}. "
         f"{units.plural(len(rows), 'plan')} simulated and proved.",
-        answer=_answer(best, today, what),
+        answer=_answer(document, best, today, what),
         sure=_sure(document, best, today),
         facts=tuple(_facts(document, beside, best, today)),
         sections=tuple(sections),
     )
 
 
-def _answer(best: Document | None, today: list[Default], what: str) -> str:
+def _answer(document: Document, best: Document | None, today: list[Default], what: str) -> str:
+    if best is None and was_measured(document):
+        return "No measured step was right, so there is nothing to recommend."
     if best is None:
         return "No strategy has a plan that is proven right, so there is nothing to recommend."
     took = f"Run {best['strategy']}: one {what} takes {us(best['time_us'])}"
@@ -75,6 +79,8 @@ def _answer(best: Document | None, today: list[Default], what: str) -> str:
     if today[0].strategy == best["strategy"]:
         return f"Keep what runs today, {best['strategy']}: one {what} takes {us(best['time_us'])}."
     first = today[0]
+    if first.time_us < best["time_us"]:  # others are faster, but measuring chose
+        return f"{took}; {first.who} today ({first.strategy}) is predicted to take less."
     ratio = faster_than(best["time_us"], first.time_us)
     return f"{took}, {ratio} {first.who} today ({first.strategy}, {us(first.time_us)})."
 
@@ -95,7 +101,8 @@ def _sure(document: Document, best: Document | None, today: list[Default]) -> st
     if best is None:
         return ""
     factor = factors(document, best["strategy"]).single
-    return sure_words(factor, document["calibration"], _from_today(document, best, today))
+    words = sure_words(factor, document["calibration"], _from_today(document, best, today))
+    return f"{words} {measured_words(document)}".strip()
 
 
 def _facts(
@@ -108,7 +115,9 @@ def _facts(
         return
     rate = f"{us(best['time_us'])}, {best['busbw_gb_per_s']:.1f} GB/s of bus bandwidth."
     fastest = next(row for row in document["candidates"] if not row["wrong"] or row is best)
-    if fastest is not best and fastest["time_us"] < best["time_us"]:
+    if was_measured(document):
+        rate += " Chosen by what was measured."
+    elif fastest is not best and fastest["time_us"] < best["time_us"]:
         rate += (
             f" {fastest['strategy']} takes {us(fastest['time_us'])}, but no setting of TensorFlow "
             "runs it."

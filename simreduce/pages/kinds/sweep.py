@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from simreduce import tables, units
@@ -33,10 +34,14 @@ def sweep_page(document: Document, beside: Beside) -> Page:
         sections=(
             *_curves(done, keys),
             _rows(document, keys),
-            *machine_section(beside),
+            *(replace(each, title=_machine(document)) for each in machine_section(beside)),
             *repeat_section(beside, document),
         ),
     )
+
+
+def _machine(document: Document) -> str:
+    return "Machine" if document["topology"] else "Machine of the fastest cell"
 
 
 def _cell(row: Row, keys: Iterable[str]) -> str:

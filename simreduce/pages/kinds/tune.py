@@ -9,10 +9,13 @@ from typing import Any
 from simreduce import tables, units
 from simreduce.pages.kinds.beside import Beside
 from simreduce.pages.kinds.defaults import faster, faster_than, sure_fact, sure_words
+from simreduce.pages.kinds.limits import help_section, path_section
+from simreduce.pages.kinds.measured import measured_section, measured_words
 from simreduce.pages.kinds.sections import (
     calibration_section,
     machine_section,
     repeat_section,
+    sizes_section,
     us,
 )
 from simreduce.pages.values import Block, Chart, Code, Fact, Page, Section
@@ -30,17 +33,22 @@ def tune_page(document: Document, beside: Beside) -> Page:
     apart = None if _same(document) else document["told_apart"]
     gpus = units.plural(document["ranks"], "GPU")
     size = units.format_size(document["size_bytes"])
+    sure = sure_words(factor, document["calibration"], apart)
     return Page(
         title=f"{document['workload']} on {document['topology']}: best setting for {target}",
         about=f"{document['workload']} ({size}) on {document['topology']}, {gpus}; "
         f"{document['points']:,} settings.",
         answer=_answer(document),
-        sure=sure_words(factor, document["calibration"], apart),
+        sure=f"{sure} {measured_words(document)}".strip(),
         facts=tuple(_facts(document, factor, apart)),
         sections=(
             _settings(document),
+            *measured_section(document),
             *_curve(document),
             *machine_section(found),
+            *path_section(found),
+            *help_section(found),
+            *sizes_section(found),
             *calibration_section(found, document),
             *repeat_section(found, document),
         ),
@@ -133,4 +141,4 @@ def _curve(document: Document) -> Iterable[Section]:
     ]
     data = {"x": "bytes", "y": "us", "name_x": "size of a bucket", "name_y": "time", "lines": lines}
     about = "The time over the size of buckets, all else as in the best setting."
-    yield Section("sizes", "Over bucket sizes", (Chart("curves", about, data, table, 360),))
+    yield Section("bucket-sizes", "Over bucket sizes", (Chart("curves", about, data, table, 360),))

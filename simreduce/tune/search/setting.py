@@ -7,16 +7,15 @@ from dataclasses import dataclass, fields, replace
 from math import inf
 
 from simreduce import dtypes
-from simreduce.engine import IDEAL, NCCL, AtLeast
+from simreduce.engine import AtLeast
 from simreduce.errors import Deadlock, InputError
 from simreduce.nccl.tuner import Rule
 from simreduce.scenario import Scenario
 from simreduce.setup import Setup
 from simreduce.strategy import Strategy, parse_strategy
-from simreduce.training import Method, StepJob, StepQuestion, simulate_step
+from simreduce.training import simulate_step
 from simreduce.training.sharded import DDP, Sharding
-from simreduce.training.sharded.recurrence import slowest
-from simreduce.training.ticks import can_tick, tick
+from simreduce.training.ticks import takes_turns, tick_step
 from simreduce.tune.bounds import simulate_up_to
 from simreduce.tune.search.best_first import Tried
 from simreduce.units import exact_size
@@ -143,8 +142,8 @@ def evaluate(scenario: Scenario, objective: str, setting: Setting, limit: float 
         if objective == "step":
             assert own.step is not None  # noqa: S101 - the caller has looked
             method = own.step.method(strategy, setup.layout, faithful=own.faithful)
-            if _ticks(own.step.job, method, setup):
-                return Tried(_tick(own.step, method, setup), len(method.plan))
+            if takes_turns(own.step.job, method, setup):
+                return Tried(tick_step(own.step.job, method, setup), len(method.plan))
             return Tried(simulate_step(own.step.job, method, setup).seconds, len(method.plan))
         assert strategy is not None  # noqa: S101 - modes are for steps
         found = simulate_up_to(
@@ -155,24 +154,3 @@ def evaluate(scenario: Scenario, objective: str, setting: Setting, limit: float 
     if isinstance(found, AtLeast):
         return Tried(found.seconds, exact=False)
     return Tried(found.result.seconds / own.repeat, own.repeat * len(found.plan))
-
-
-def _ticks(job: StepJob, method: Method, setup: Setup) -> bool:
-    """Whether a step is Horovod's, and its buffers take turns."""
-    alone = method.fusion is not None and method.streams == 1 and can_tick(job)
-    calm = not setup.disturbance.jitter and not setup.disturbance.faults
-    return alone and calm and setup.runtime in (NCCL, IDEAL)
-
-
-def _tick(step: StepQuestion, method: Method, setup: Setup) -> float:
-    """Seconds of one of Horovod's steps, each buffer simulated once."""
-    fusion, known = method.fusion, dict[tuple[int, ...], float]()
-    assert fusion is not None  # noqa: S101 - the caller has looked
-
-    def seconds(buffer: tuple[int, ...]) -> float:
-        if buffer not in known:
-            parts = fusion.reductions(buffer)
-            known[buffer] = sum(setup.simulate(part.plan).seconds for part in parts)
-        return known[buffer]
-
-    return tick(step.job, slowest(step.job, setup), fusion.cycle, fusion.buffers, seconds)
