@@ -109,10 +109,26 @@ def _json(value: Any) -> str:
     return text.replace("&", "\\u0026").replace("<", "\\u003c").replace(">", "\\u003e")
 
 
+_LONG = 18
+"""Characters of a name that may go on in the next line."""
+
+
 def _breakable(text: str, markup: Any) -> Any:
     """The text escaped, with places where a long name may go on in the next line."""
-    parts = re.split(r"(?<=[+,/=_:>])(?=\w)", text)
-    return markup("<wbr>").join(markup.escape(part) for part in parts)
+    return markup("").join(
+        markup("<wbr>").join(map(markup.escape, re.split(r"(?<=[+,/=_:>])(?=\w{2})", word)))
+        if len(word) > _LONG
+        else markup.escape(word)
+        for word in re.split(r"(\s+)", text)
+    )
+
+
+def _tokens(text: str, markup: Any) -> Any:
+    """A command escaped, each of its options in one line: --all, not -- and all."""
+    return markup("").join(
+        markup('<span class="token">{}</span>').format(word) if "-" in word else markup.escape(word)
+        for word in re.split(r"(\s+)", text)
+    )
 
 
 @cache
@@ -135,4 +151,5 @@ def _templates() -> Any:
     place.filters["kind_of"] = lambda block: _BLOCKS[type(block)]
     place.filters["svg"] = to_svg
     place.filters["words"] = lambda text: _breakable(text, markupsafe.Markup)
+    place.filters["tokens"] = lambda text: _tokens(text, markupsafe.Markup)
     return place

@@ -28,13 +28,34 @@ const simreduceCharts = (() => {
     const power = n < 1 ? 0 : Math.min(Math.floor(Math.log10(n) / 3), 4);
     return digits(n / 1000 ** power) + " " + units[power];
   }
+  /* Labels of an axis. */
   const FORMATS = {
     us: time,
     bytes,
     share: (x) => digits(x * 100) + "%",
     rate: (x) => digits(x) + " GB/s",
-    plain: (x) => (x >= 1000 ? Number(x.toPrecision(4)).toLocaleString("en") : digits(x)),
+    plain: (x) => (x >= 1000 ? Number(x.toPrecision(12)).toLocaleString("en") : digits(x)),
   };
+  /* Figures beside each other keep their zeros: 2.260 ms under 1.688 ms. */
+  const kept = (x) => (x >= 9999.5 ? Math.round(x).toLocaleString("en") : x === 0 ? "0" : x.toPrecision(4));
+  const part = (x) => (x >= 0.01 || x === 0 ? (x * 100).toFixed(1) : x < 5e-5 ? "<0.01" : (x * 100).toFixed(2)) + "%";
+  const FIGURES = {
+    us: (x) => (x >= 1e6 ? kept(x / 1e6) + " s" : x >= 1e3 ? kept(x / 1e3) + " ms" : kept(x) + " us"),
+    bytes,
+    share: part,
+    rate: (x) => kept(x) + " GB/s",
+    plain: (x) => (Number.isInteger(x) ? x.toLocaleString("en") : kept(x)),
+  };
+  /* Labels of an axis from 0 to most, all in one unit; `shown` is what is to be seen of it now. */
+  function labels(unit, most, shown) {
+    if (unit !== "us") return FORMATS[unit];
+    const [scale, name] = most >= 1e6 ? [1e6, " s"] : most >= 1e3 ? [1e3, " ms"] : [1, " us"];
+    return (x) => {
+      const step = (shown ? shown() : most) / 8 / scale;
+      const decimals = Math.min(Math.max(Math.ceil(-Math.log10(step)) + 1, 0), 6);
+      return x === 0 ? "0" : Number((x / scale).toFixed(decimals)) + name;
+    };
+  }
 
   /* A tooltip of text nodes: names are never read as HTML. */
   function tip(...lines) {
@@ -81,32 +102,50 @@ const simreduceCharts = (() => {
     pen.font = "12px system-ui, sans-serif";
     const longest = Math.max(0, ...data.map((name) => pen.measureText(name).width));
     const room = Math.ceil(Math.min(longest + 4, width * (width < 500 ? 0.36 : 0.42)));
-    const overflow = width < 500 && data.length <= 20 ? "break" : "truncate";
-    const labels = { color: p.ink, fontSize: width < 500 ? 11 : 12, lineHeight: 12, width: room, overflow, interval: 0 };
-    return { left: room + 12, axis: axis(p, { type: "category", data, inverse: true, axisTick: { show: false }, axisLabel: labels }) };
+    const wrapped = width < 500 && data.length <= 20;
+    const style = { color: p.ink, fontSize: width < 500 ? 11 : 12, lineHeight: 12, width: room, overflow: wrapped ? "break" : "truncate", interval: 0 };
+    if (wrapped) style.formatter = (name) => lines(name, room);
+    const most = wrapped ? Math.max(1, ...data.map((name) => lines(name, room).split("\n").length)) : 1;
+    return { left: room + 12, most, axis: axis(p, { type: "category", data, inverse: true, axisTick: { show: false }, axisLabel: style }) };
+  }
+
+  /* A name in lines that end at a blank or a sign, where they would be wider than the room. */
+  function lines(name, room) {
+    const found = [""];
+    for (const piece of name.split(/(?<=[\s+,/=_:>])/)) {
+      if (found.at(-1) && pen.measureText(found.at(-1) + piece).width > room) found.push("");
+      found[found.length - 1] += piece;
+    }
+    return found.join("\n");
   }
 
   /* A legend that wraps, and the height that it takes. */
-  function legend(p, width, words) {
+  function legend(p, width, words, itemWidth = 26) {
     pen.font = "12px system-ui, sans-serif";
-    let [lines, x] = [1, 0];
+    let [count, x] = [1, 0];
     for (const word of words) {
-      const more = pen.measureText(word).width + 58;
-      if (x && x + more > width - 10) [lines, x] = [lines + 1, 0];
+      const more = pen.measureText(word).width + itemWidth + 18;
+      if (x && x + more > width - 8) [count, x] = [count + 1, 0];
       x += more;
     }
-    return { height: lines * 24, show: { data: words, textStyle: { color: p.ink }, left: 0, top: 0, width, itemWidth: 30, itemGap: 10, inactiveColor: p.quiet } };
+    return { height: count * 23 + 3, show: { data: words, textStyle: { color: p.ink, fontSize: 12 }, left: 0, top: 0, width: width - 12, itemWidth, itemGap: 10, inactiveColor: p.quiet } };
   }
 
   /* bars: names, values, unit, marks (0: other, 1: best, 2: default), floors (optional). */
-  function bars(d, p, width) {
-    const form = FORMATS[d.unit];
+  function bars(d, p, width, chart) {
+    const form = FIGURES[d.unit];
     const named = names(p, width, d.names);
+    pen.font = "12px system-ui, sans-serif";
+    const right = Math.ceil(Math.max(...d.values.map((value) => pen.measureText(form(value)).width))) + 14;
     const colours = [p.quiet, p.series[0], p.series[1]];
+    if (named.most > 2) {
+      chart.place.style.height = d.names.length * (named.most * 12 + 6) + 50 + "px";
+      chart.echarts.resize();
+    }
     const series = [{
       type: "bar", barMaxWidth: 20,
       data: d.values.map((value, i) => ({ value, itemStyle: { color: colours[d.marks[i]], borderRadius: [0, 3, 3, 0] } })),
-      label: { show: true, position: "right", color: p.ink, formatter: (x) => form(x.value) },
+      label: { show: true, position: "right", color: p.ink, backgroundColor: p.ground, padding: [1, 2], formatter: (x) => form(x.value) },
     }];
     if (d.floors) {
       series.push({
@@ -116,76 +155,117 @@ const simreduceCharts = (() => {
     }
     return {
       ...common(p, (x) => tip(d.names[x.dataIndex], form(d.values[x.dataIndex]), d.floors && "bound " + form(d.floors[x.dataIndex]))),
-      grid: { left: named.left, right: 78, top: 6, bottom: 26 },
-      xAxis: axis(p, { type: "value", axisLabel: { color: p.faint, hideOverlap: true, formatter: form }, splitNumber: width < 500 ? 3 : 5 }),
+      grid: { left: named.left, right, top: 6, bottom: d.name ? 42 : 26 },
+      xAxis: axis(p, { type: "value", name: d.name, nameGap: 26, axisLabel: { color: p.faint, hideOverlap: true, formatter: labels(d.unit, Math.max(...d.values)) }, splitNumber: width < 500 ? 2 : 5 }),
       yAxis: named.axis,
       series,
     };
   }
 
-  /* curves: lines of {name, points, dashed}, and the units of x and y. */
+  /* An axis that begins at 0, unless the values lie so near to each other that they could not be told apart; then it says so. */
+  function start(log, values) {
+    if (log) return { axis: { type: "log", scale: true }, words: " (log scale)" };
+    const near = Math.min(...values) > 0.5 * Math.max(...values);
+    return { axis: { type: "value", scale: near, boundaryGap: [0, "6%"] }, words: near ? " (the axis does not begin at 0)" : "" };
+  }
+
+  /* curves: lines of {name, points, dashed, today}, and the units of x and y. What runs today is orange. */
   function curves(d, p, width) {
-    const [formX, formY] = [FORMATS[d.x], FORMATS[d.y]];
+    const [formX, formY] = [FIGURES[d.x], FIGURES[d.y]];
     const top = legend(p, width, d.lines.map((each) => each.name));
+    const values = d.lines.flatMap((each) => each.points.map((point) => point[1]));
+    const from = start(d.log, values);
+    const marked = d.lines.some((each) => each.today);
+    const others = p.series.filter((_, i) => !marked || i !== 1);
+    const colours = new Map(d.lines.filter((each) => !each.today && !each.dashed).map((each, i) => [each, others[i % others.length]]));
     const line = (each, i) => ({
       type: "line", name: each.name, data: each.points, symbol: each.dashed ? "none" : ["circle", "rect", "triangle", "diamond"][i % 4], symbolSize: 7,
-      lineStyle: { width: each.dashed ? 1.5 : 2.25, type: each.dashed ? [5, 4] : ["solid", [9, 3], [3, 2], [9, 3, 2, 3]][i % 4] },
-      ...(each.dashed ? { color: p.ink, itemStyle: { opacity: 0 } } : {}),
+      lineStyle: { width: each.dashed ? 1.5 : 2.25, type: each.dashed ? (each.today ? [10, 4] : [3, 4]) : ["solid", [9, 3], [3, 2], [9, 3, 2, 3]][i % 4] },
+      color: each.today ? p.series[1] : each.dashed ? p.ink : colours.get(each),
+      ...(each.dashed ? { itemStyle: { opacity: 0 } } : {}),
     });
     return {
       ...common(p, (x) => tip(x.seriesName, formX(x.value[0]) + ": " + formY(x.value[1]))),
       legend: top.show,
-      grid: { left: 12, right: 40, top: top.height + 34, bottom: 34, containLabel: true },
-      xAxis: axis(p, { type: "log", logBase: d.base ?? 10, name: d.name_x, nameGap: 28, min: "dataMin", max: "dataMax", axisLabel: { color: p.faint, hideOverlap: true, formatter: formX } }),
-      yAxis: axis(p, { type: d.log ? "log" : "value", scale: true, name: d.name_y, ...above, axisLabel: { color: p.faint, formatter: formY } }),
+      grid: { left: 12, right: 40, top: top.height + 28, bottom: 34, containLabel: true },
+      xAxis: axis(p, { type: "log", logBase: d.base ?? 10, name: d.name_x, nameGap: 28, min: "dataMin", max: "dataMax", axisLabel: { color: p.faint, hideOverlap: true, formatter: FORMATS[d.x] } }),
+      yAxis: axis(p, { ...from.axis, name: d.name_y + from.words, ...above, axisLabel: { color: p.faint, formatter: d.log ? FORMATS[d.y] : labels(d.y, Math.max(...values)) } }),
       series: d.lines.map(line),
     };
   }
 
-  /* points: groups of {name, points: [x, y, text]}; with one unit for both axes, their diagonal. */
+  /* 61.5 becomes 50 downwards and 100 upwards. */
+  function round(x, up) {
+    const power = 10 ** Math.floor(Math.log10(x));
+    const steps = [1, 2, 5, 10].map((step) => step * power);
+    return up ? steps.find((step) => step >= x) : steps.findLast((step) => step <= x);
+  }
+
+  /* points: groups of {name, points: [x, y, text], best}; with one unit for both axes, their diagonal. */
   function points(d, p, width) {
-    const [formX, formY] = d.unit ? [FORMATS[d.unit], FORMATS[d.unit]] : [FORMATS[d.x], FORMATS[d.y]];
-    const top = legend(p, width, d.groups.map((g) => g.name));
+    const [formX, formY] = d.unit ? [FIGURES[d.unit], FIGURES[d.unit]] : [FIGURES[d.x], FIGURES[d.y]];
+    const [labelX, labelY] = d.unit ? [FORMATS[d.unit], FORMATS[d.unit]] : [FORMATS[d.x], FORMATS[d.y]];
+    const top = legend(p, width, d.groups.map((g) => g.name), 14);
     const ends = (i, of) => {
       const all = d.groups.flatMap((g) => g.points.map((x) => x[i]).concat(of === undefined ? [] : g.points.map((x) => x[of])));
       const [least, most] = [Math.min(...all), Math.max(...all)];
-      if (!d.unit && most < 20 * least) return { type: "value", scale: true };
-      return { type: "log", min: least / 1.3, max: most * 1.3 };
+      if (!d.unit && most < 20 * least) return start(false, all);
+      return { axis: { type: "log", min: round(least / 1.1, false), max: round(most * 1.1, true) }, words: "" };
     };
     const [endsX, endsY] = d.unit ? [ends(0, 1), ends(0, 1)] : [ends(0), ends(1)];
-    const mine = (name, form, more) => axis(p, { name, nameGap: 28, axisLabel: { color: p.faint, hideOverlap: true, formatter: form }, ...more });
-    const diagonal = { type: "line", data: [[endsX.min, endsX.min], [endsX.max, endsX.max]], symbol: "none", silent: true, lineStyle: { color: p.faint, type: "dashed", width: 1 }, tooltip: { show: false } };
+    const mine = (name, form, ends, more) => axis(p, { name: name + ends.words, nameGap: 28, axisLabel: { color: p.faint, hideOverlap: true, formatter: form }, ...ends.axis, ...more });
+    const diagonal = { type: "line", data: [[endsX.axis.min, endsX.axis.min], [endsX.axis.max, endsX.axis.max]], symbol: "none", silent: true, lineStyle: { color: p.faint, type: "dashed", width: 1 }, tooltip: { show: false } };
     return {
       ...common(p, (x) => tip(x.value[2], x.seriesName, d.name_x + " " + formX(x.value[0]), d.name_y + " " + formY(x.value[1]))),
-      legend: { ...top.show, itemWidth: 14 },
-      grid: { left: 12, right: 40, top: top.height + 34, bottom: 34, containLabel: true },
-      xAxis: mine(d.name_x, formX, endsX),
-      yAxis: mine(d.name_y, formY, { ...endsY, ...above }),
+      legend: top.show,
+      grid: { left: 12, right: 40, top: top.height + 28, bottom: 34, containLabel: true },
+      xAxis: mine(d.name_x, labelX, endsX, {}),
+      yAxis: mine(d.name_y, labelY, endsY, above),
       series: [
-        ...d.groups.map((g, i) => ({ type: "scatter", name: g.name, data: g.points, symbol: ["circle", "rect", "triangle", "diamond"][i % 4], symbolSize: 10 })),
+        ...d.groups.map((g, i) => ({ type: "scatter", name: g.name, data: g.points, symbol: g.best ? "pin" : ["circle", "rect", "triangle", "diamond"][i % 4], symbolSize: g.best ? 30 : 10, itemStyle: { opacity: 1 } })),
         ...(d.unit ? [diagonal] : []),
       ],
     };
   }
 
+  /* Colours of parts and kinds: what is the same on a page has the same one, the rest what is left. */
+  const MEANINGS = [/^(comput|forward)/, /^(backward|updat)/, /^(exposed|reduc|send|copy)/, /^(wait|all-gather|latency)/, /^(read|add)/];
+  function meanings(words, p) {
+    const left = [...p.series];
+    const found = {};
+    for (const known of [true, false]) {
+      for (const word of words) {
+        if (word in found) continue;
+        const i = MEANINGS.findIndex((meaning) => meaning.test(word));
+        const mine = known ? i >= 0 && left.includes(p.series[i]) && p.series[i] : left[0] ?? p.series[words.indexOf(word) % 6];
+        if (!mine) continue;
+        found[word] = mine;
+        left.splice(left.indexOf(mine), left.includes(mine) ? 1 : 0);
+      }
+    }
+    return found;
+  }
+
   /* stack: one bar in parts, each {name, value}; unit. */
   function stack(d, p, width, chart) {
-    const form = FORMATS[d.unit];
-    const top = legend(p, width, d.parts.map((part) => part.name));
-    chart.echarts.resize({ height: top.height + 88 });
-    chart.place.style.height = top.height + 88 + "px";
-    const whole = d.parts.reduce((sum, part) => sum + part.value, 0);
-    const share = (value) => Math.round((value / whole) * 100) + "%";
+    const form = FIGURES[d.unit];
+    const whole = d.parts.reduce((sum, each) => sum + each.value, 0);
+    const share = (value) => part(value / whole);
+    const words = Object.fromEntries(d.parts.map((each) => [each.name, each.name + " " + share(each.value)]));
+    const top = legend(p, width, Object.values(words));
+    const colours = meanings(d.parts.map((each) => each.name), p);
+    chart.place.style.height = top.height + 82 + "px";
+    chart.echarts.resize({ height: top.height + 82 });
     return {
-      ...common(p, (x) => tip(x.seriesName, form(x.value) + ", " + share(x.value))),
-      legend: top.show,
+      ...common(p, (x) => tip(x.seriesName, (d.unit === "share" ? "" : form(x.value) + ", ") + share(x.value))),
+      legend: { ...top.show, data: d.parts.map((each) => each.name), formatter: (name) => words[name] },
       grid: { left: 2, right: 24, top: top.height + 12, bottom: 26 },
-      xAxis: axis(p, { type: "value", max: whole, splitLine: { show: false }, axisLabel: { color: p.faint, hideOverlap: true, showMaxLabel: true, formatter: form } }),
+      xAxis: axis(p, { type: "value", max: whole, splitNumber: width < 500 ? 3 : 6, splitLine: { show: false }, axisLabel: { color: p.faint, hideOverlap: true, showMaxLabel: true, formatter: (x) => (x === whole && d.unit === "us" ? form(x) : labels(d.unit, whole)(x)) } }),
       yAxis: { type: "category", data: [""], show: false },
-      series: d.parts.map((part) => ({
-        type: "bar", stack: "all", name: part.name, data: [part.value], barWidth: 36,
-        itemStyle: { borderColor: p.ground, borderWidth: 1 },
-        label: { show: (part.value / whole) * width > 40, color: p.ground, fontWeight: 600, formatter: () => share(part.value) },
+      series: d.parts.map((each) => ({
+        type: "bar", stack: "all", name: each.name, data: [each.value], barWidth: 36,
+        itemStyle: { color: colours[each.name], borderColor: p.ground, borderWidth: (each.value / whole) * width > 4 ? 1 : 0 },
+        label: { show: (each.value / whole) * width > 46, color: p.ground, fontWeight: 600, formatter: () => share(each.value) },
       })),
     };
   }
@@ -231,10 +311,15 @@ const simreduceCharts = (() => {
     const group = d.groups[chart.group];
     const named = names(p, width, group.rows);
     const usual = d.kinds.filter((kind) => kind !== "critical path");
-    const colours = Object.fromEntries([["critical path", p.path], ...usual.map((kind, i) => [kind, p.series[i % 6]])]);
+    const colours = { ...meanings(usual, p), "critical path": p.path };
     const kinds = d.kinds.filter((kind) => group.items.some((item) => item.kind === kind));
     const items = Object.fromEntries(kinds.map((kind) => [kind, group.items.filter((item) => item.kind === kind)]));
     const hide = group.rows.length > MOST_ROWS;
+    const printed = Boolean(root.dataset.print);
+    const top = legend(p, width, kinds);
+    const shown = () => (d.whole * (chart.shown[1] - chart.shown[0])) / 100;
+    chart.place.style.height = Math.max(Math.min(group.rows.length, MOST_ROWS) * 22 + 58 + top.height, 140) + "px";
+    chart.echarts.resize();
     const touch = matchMedia("(pointer: coarse)").matches;
     const render = (kind) => (params, api) => {
       const item = items[kind][params.dataIndex];
@@ -258,14 +343,14 @@ const simreduceCharts = (() => {
     return {
       ...common(p, formatter),
       animation: false,
-      legend: legend(p, width, kinds).show,
-      grid: { left: named.left, right: hide ? 34 : 24, top: 34, bottom: 46 },
-      xAxis: axis(p, { type: "value", min: 0, max: d.whole, axisLabel: { color: p.faint, hideOverlap: true, formatter: time }, splitNumber: width < 500 ? 3 : 6 }),
+      legend: top.show,
+      grid: { left: named.left, right: hide ? 34 : 24, top: top.height + 6, bottom: printed ? 24 : 46 },
+      xAxis: axis(p, { type: "value", min: 0, max: d.whole, axisLabel: { color: p.faint, hideOverlap: true, formatter: labels("us", d.whole, shown) }, splitNumber: width < 500 ? 3 : 6 }),
       yAxis: named.axis,
       dataZoom: [
-        { type: "inside", xAxisIndex: 0, zoomOnMouseWheel: "ctrl", moveOnMouseMove: !touch, preventDefaultMouseMove: !touch, ...zoom },
-        { ...slider, xAxisIndex: 0, height: 18, bottom: 4, ...zoom },
-        ...(hide ? [{ ...slider, yAxisIndex: 0, width: 14, right: 2, startValue: 0, endValue: MOST_ROWS - 1, zoomLock: true, ...zoom }] : []),
+        { type: "inside", xAxisIndex: 0, start: chart.shown[0], end: chart.shown[1], zoomOnMouseWheel: "ctrl", moveOnMouseMove: !touch, preventDefaultMouseMove: !touch, ...zoom },
+        { ...slider, show: !printed, xAxisIndex: 0, height: 18, bottom: 4, ...zoom },
+        ...(hide ? [{ ...slider, show: !printed, yAxisIndex: 0, width: 14, right: 2, startValue: 0, endValue: MOST_ROWS - 1, zoomLock: true, ...zoom }] : []),
       ],
       series: kinds.map((kind) => ({
         type: "custom", name: kind, renderItem: render(kind), progressive: 0, encode: { x: -1, y: 0 }, clip: true,
@@ -279,20 +364,18 @@ const simreduceCharts = (() => {
   function draw(chart) {
     const p = palette();
     const spec = chart.spec;
-    if (spec.kind === "timeline") {
-      const rows = Math.min(spec.groups[chart.group].rows.length, MOST_ROWS);
-      chart.place.style.height = Math.max(rows * 22 + 90, 170) + "px";
-    }
+    chart.shown = chart.shown ?? [0, 100];
     if (chart.echarts) chart.echarts.dispose();
     chart.echarts = echarts.init(chart.place, null, { renderer: "canvas", devicePixelRatio: root.dataset.print ? 3 : Math.max(devicePixelRatio, 1) });
     chart.echarts.setOption(KINDS[spec.kind](spec, p, chart.place.clientWidth, chart));
     if (spec.kind === "timeline") {
       chart.echarts.getZr().on("mousemove", (event) => { chart.mouse = event.offsetX; });
+      chart.echarts.on("datazoom", () => { chart.shown = span(chart); });
     }
   }
 
   /* What part of the whole is shown, in percent. */
-  function part(chart) {
+  function span(chart) {
     const { start, end } = chart.echarts.getOption().dataZoom[0];
     return [start, end];
   }
@@ -317,7 +400,7 @@ const simreduceCharts = (() => {
     const first = Math.min(Math.max(Math.round(zoom.startValue) + by, 0), last - MOST_ROWS + 1);
     chart.echarts.dispatchAction({ type: "dataZoom", dataZoomIndex: 2, startValue: first, endValue: first + MOST_ROWS - 1 });
   }
-  const act = (chart, what) => ACTIONS[what](chart, part(chart));
+  const act = (chart, what) => ACTIONS[what](chart, span(chart));
   const KEYS = { ArrowLeft: "left", ArrowRight: "right", ArrowUp: "up", ArrowDown: "down", "+": "in", "=": "in", "-": "out", 0: "all" };
 
   function equip(chart, number) {
