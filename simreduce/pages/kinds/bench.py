@@ -60,9 +60,10 @@ def bench_page(document: Document, beside: Beside) -> Page:
     )
     ranks = units.plural(document["ranks"], "rank")
     return Page(
-        title=f"{collective} on {document['topology']} over sizes",
-        about=f"{collective} of one tensor on {document['topology']}, {ranks}, "
-        f"{len(rows)} simulated rows.",
+        title=f"{collective[0].upper()}{collective[1:]} on {document['topology']}: how fast?",
+        about=f"{collective[0].upper()}{collective[1:]} of one tensor on {document['topology']}, "
+        f"{ranks}. {units.plural(len(rows), 'run')} simulated, at "
+        f"{units.plural(len({row['size_bytes'] for row in rows}), 'size')}.",
         answer=f"{answer}.",
         sure=_sure(factor, document["calibration"]),
         facts=facts,

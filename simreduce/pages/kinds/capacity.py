@@ -21,7 +21,9 @@ def capacity_page(document: Document, beside: Beside) -> Page:
     options = units.plural(len(document["options"]), "option")
     samples = format_amount(document["target"]["samples"])
     return Page(
-        title=document["title"],
+        title=f"{document['title']}: which machines to rent?"
+        if not document["title"].endswith("?")
+        else document["title"],
         about=f"{document['workload']}, {samples} samples; {options} simulated and priced.",
         answer=_answer(document),
         sure=_sure(document),
@@ -38,7 +40,12 @@ def capacity_page(document: Document, beside: Beside) -> Page:
 
 
 def _money(document: Document, amount: float | None) -> str:
-    return "no end" if amount is None else f"{format_amount(amount)} {document['currency']}"
+    """`393 USD`, `39.33 USD`: no part of a cent, and no cents of much."""
+    if amount is None:
+        return "no end"
+    cents = 0.0 < abs(amount) < 1.0 or (amount < 1000 and round(amount, 2) != round(amount))
+    text = format_amount(amount) if abs(amount) < 0.01 else f"{amount:,.{2 if cents else 0}f}"
+    return f"{text} {document['currency']}"
 
 
 def _period(seconds: float | None) -> str:
@@ -60,16 +67,20 @@ def _sure(document: Document) -> str:
         return more.strip()
     if choice["step_low_s"] is None:
         return f"How sure: nothing is known of the error of its predicted step.{more}"
-    return f"How sure: with 80 % its step takes {_range(choice)} as long as predicted.{more}"
+    return (
+        f"How sure: with 80% probability the step is within {_range(choice)} of the prediction, "
+        f"if it computes as fast as the file says.{more}"
+    )
 
 
 def _range(choice: Document) -> str:
     low, high = (choice[key] / choice["simulated_s"] for key in ("step_low_s", "step_high_s"))
-    return f"{low:.2f} to {high:.2f} times"
+    return f"{low - 1:+.1%} to {high - 1:+.1%}"
 
 
 def _facts(document: Document, choice: Document) -> Iterable[Fact]:
-    yield Fact("What should I rent?", choice["option"], f"{choice['gpus']} GPUs.")
+    gpus = units.plural(choice["gpus"], "GPU")
+    yield Fact("What should I rent?", choice["option"], f"{gpus}.")
     yield Fact(
         "What does it cost?",
         _money(document, choice["cost"]),
@@ -78,7 +89,7 @@ def _facts(document: Document, choice: Document) -> Iterable[Fact]:
     if choice["step_low_s"] is None:
         yield Fact("How sure is that?", "not known", "The calibration has no errors for it.")
     else:
-        more = "The step beside its prediction, with 80 %."
+        more = "That is how far the step is off the prediction, with 80% probability."
         yield Fact("How sure is that?", _range(choice), more)
     first: Document = (
         document["binds"][0] if document["binds"] else {"name": "nothing", "share": 0.0}
@@ -114,7 +125,18 @@ def _nearest(document: Document) -> tuple[str, str]:
     near, each, side, change = changes[0]
     then = str(change["becomes"] or "no option meets the target")
     sign = "+" if side == "above" else "-"
-    return f"{each['assumption']} {sign}{near:.0%}", f"Then: {then}."
+    digits = 0 if near >= 0.095 else 1
+    return f"{each['assumption']} {sign}{near:.{digits}%}", f"Then: {then}."
+
+
+_CHOICE = "the choice"
+
+
+def _now(each: Document) -> str:
+    """`14.75 USD/h`, `as in the prediction`."""
+    if each["unit"].startswith("times the ") and each["value"] == 1.0:
+        return str(each["unit"]).removeprefix("times the ").replace("prediction", "as predicted")
+    return f"{each['value']:.6g} {each['unit']}"
 
 
 def _options(document: Document) -> Section:
@@ -126,7 +148,7 @@ def _options(document: Document) -> Section:
     for each in document["options"]:
         if each["time_s"] is None or each["cost"] is None:
             continue
-        name = "the choice" if each["option"] == chosen else each["machine"]
+        name = _CHOICE if each["option"] == chosen else each["machine"]
         groups.setdefault(name, []).append((each["time_s"] / unit, each["cost"], each["option"]))
     columns = tables.columns(
         "option|stands out|GPUs|step|efficiency|time|cost|an hour|misses",
@@ -156,14 +178,17 @@ def _options(document: Document) -> Section:
             "y": "plain",
             "name_x": f"time of the run in {word}",
             "name_y": f"cost in {document['currency']}",
-            "groups": [{"name": name, "points": points} for name, points in groups.items()],
+            "groups": [
+                {"name": name, "points": groups[name], "best": name == _CHOICE}
+                for name in sorted(groups, key=lambda name: name != _CHOICE)
+            ],
         }
         words = "Cost of every option over the time of the run: lower and further left is better."
         blocks = [Chart("points", words, data, table, 420)]
     if document["refused"]:
-        head = tables.columns("option|why it is none", left="option|why it is none")
+        head = tables.columns("option|why it is left out", left="option|why it is left out")
         refused = tuple((each["option"], each["reason"]) for each in document["refused"])
-        blocks.append(Rows("No options", Table(head, refused), folded=len(refused) > 12))
+        blocks.append(Rows("Left out", Table(head, refused), folded=len(refused) > 12))
     return Section("options", "Options", tuple(blocks))
 
 
@@ -195,8 +220,8 @@ def _flips(document: Document) -> Iterable[Section]:
     rows = tuple(
         (
             each["assumption"],
-            f"{each['value']:.6g} {each['unit']}",
-            f"{side} {change['at']:.6g}",
+            _now(each),
+            f"{side} {change['at']:.5g}{' times' if each['unit'].startswith('times') else ''}",
             f"{near:.1%}",
             change["becomes"] or "no option meets the target",
         )

@@ -75,9 +75,13 @@ def _also(row: Document) -> list[Document]:
 
 
 def faster(best: float, other: float) -> str:
-    """`1.17 times as fast`, `0.1% faster`."""
+    """`1.17 times as fast`, `0.1% faster`, `as fast`, `0.1% slower`."""
     ratio = other / best if best else 1.0
-    return f"{ratio:.2f} times as fast" if abs(ratio - 1) >= 0.1 else f"{ratio - 1:.1%} faster"
+    if abs(ratio - 1) >= 0.1:
+        return f"{ratio:.2f} times as fast"
+    if abs(ratio - 1) < 5e-4:
+        return "as fast"
+    return f"{ratio - 1:.1%} faster" if ratio > 1 else f"{1 - ratio:.1%} slower"
 
 
 def faster_than(best: float, other: float) -> str:
@@ -112,14 +116,16 @@ def told_apart(best: float, other: float, ratio_factor: float | None) -> bool | 
     return None if ratio_factor is None else other > best * ratio_factor
 
 
-def sure_words(factor: float | None, calibration: str, apart: bool | None) -> str:
-    """How sure an answer is, in a sentence or two."""
+def sure_words(
+    factor: float | None, calibration: str, apart: bool | None, what: str = "times"
+) -> str:
+    """How sure an answer is, in a sentence or two; `what` is predicted with that error."""
     if factor is None:
         return (
             "How sure: no published timings say how far off these predictions are. They rest on "
             f"the calibration {calibration}; measure before you spend money on them."
         )
-    within = f"How sure: with 80 % a time is within a factor of {factor:.2f} of what is predicted."
+    within = f"How sure: 80% of measured {what} are within a factor of {factor:.2f} of predictions."
     if apart is None:
         return within
     if apart:
@@ -134,11 +140,7 @@ def sure_fact(factor: float | None, apart: bool | None) -> tuple[str, str]:
     """The same in a few words and a sentence."""
     if factor is None:
         return "not known", "There are no published timings to compare these predictions with."
-    about = "80 % of published times are that near to predictions."
+    about = "80% of published times are that near to predictions."
     if apart is not None:
-        about += (
-            " Told apart from today's default."
-            if apart
-            else " Not told apart from today's default."
-        )
+        about += f" The gap to today's default is {'larger' if apart else 'smaller'} than that."
     return f"within a factor of {factor:.2f}", about

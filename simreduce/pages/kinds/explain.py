@@ -50,14 +50,17 @@ def explain_page(document: Document, beside: Beside) -> Page:
     floor = document["floor_us"] / whole if whole else 1.0
     return Page(
         title=f"{document['strategy']} on {document['topology']}: what limits it?",
-        about=f"{what}, {units.plural(document['ranks'], 'rank')} of {document['topology']}.",
+        about=f"{what[0].upper()}{what[1:]}, {units.plural(document['ranks'], 'rank')} of "
+        f"{document['topology']}.",
         answer=answer,
         sure=sure_words(factor, document["calibration"], None),
         facts=(
             Fact(
                 "How long does it take?",
                 us(whole),
-                f"No run of the plan takes less than {floor:.0%} of that.",
+                f"No run of the plan takes less than {floor:.0%} of that."
+                if floor < 0.995
+                else "No run of the plan takes less.",
             ),
             Fact("What limits it?", *limit_fact(found)),
             Fact("What would help most?", *helps),

@@ -65,7 +65,7 @@ def path_blocks(found: Document) -> tuple[Chart, Rows]:
     chart = Chart(
         "stack",
         f"The critical path of {found['strategy']}: a chain of {ops}, each of which begins when "
-        f"the one before lets it. Its {us(whole)} are spent on:",
+        f"the one before lets it. It takes {us(whole)}, spent on:",
         {"unit": "us", "parts": [{"name": n, "value": t} for n, t in shown if t > 0]},
         Table(columns, rows),
         130,

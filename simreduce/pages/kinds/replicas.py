@@ -73,12 +73,13 @@ def _answer(document: Document, backups: int) -> str:
         return f"Keep {units.plural(backups, 'backup')}: {took[0].lower()}{took[1:]}."
     if now["as_good_as_the_best"]:
         return (
-            f"Keep {units.plural(backups, 'backup')}: {took[0].lower()}{took[1:]}, and these "
-            f"repetitions do not tell it from the best, {best}."
+            f"Keep {units.plural(backups, 'backup')}: {took[0].lower()}{took[1:]}; with {best} it "
+            "is no faster by more than the random times explain."
         )
     mine, other = (each["gradients_per_second"]["mean"] for each in (then, now))
+    number = units.plural(best, "backup") if best else "no backups"
     return (
-        f"Use {units.plural(best, 'backup')}: {mine:.1f} gradients enter updates in a second, "
+        f"Use {number}: {mine:.1f} gradients enter updates in a second, "
         f"{mine / other - 1.0:.1%} more than with {backups}."
     )
 
@@ -137,7 +138,9 @@ def _choice(document: Document, backups: int) -> tuple[str, str]:
         for each in document["backups"]
         if each["as_good_as_the_best"] and each["backups"] != best
     ]
-    more = f" Not told from {', '.join(equal)}." if equal else ""
+    if str(backups) in equal:
+        return f"{backups}, as now", f"{best} may be better, by less than the random times explain."
+    more = f" {' and '.join(equal)} may be as good." if equal else ""
     return str(best), f"Most gradients in a second, of those tried.{more}"
 
 
@@ -173,7 +176,7 @@ def _spent(beside: Beside) -> Iterable[Section]:
     columns = tables.columns("spent on|of the time", left="spent on")
     rows = tuple((_SPENT.get(name, name), f"{share:.1%}") for name, share in parts)
     shown = [{"name": _SPENT.get(name, name), "value": share} for name, share in parts if share > 0]
-    words = "What workers spend their time on, of all of them, after the updates that do not count."
+    words = "What all workers together spend their time on, after the first updates are skipped."
     data = {"unit": "share", "parts": shown}
     chart = Chart("stack", words, data, Table(columns, rows), 130)
     yield Section("limits", "What limits it", (chart,))
@@ -199,6 +202,7 @@ def _backups(document: Document, now: int) -> Iterable[Section]:
     best = document["best_backups"]
     data = {
         "unit": "plain",
+        "name": "gradients a second",
         "names": [units.plural(each["backups"], "backup") for each in rated],
         "values": [each["gradients_per_second"]["mean"] for each in rated],
         "marks": [
@@ -209,7 +213,7 @@ def _backups(document: Document, now: int) -> Iterable[Section]:
         "Gradients that enter updates in a second, with the same random times. Blue: the best; "
         "orange: the scenario's. Fewer gradients in an update make it faster, and worth less."
     )
-    chart = Chart("bars", words, data, table, 30 * len(rated) + 50)
+    chart = Chart("bars", words, data, table, 30 * len(rated) + 66)
     yield Section("choice", "How many backups", (chart,))
 
 

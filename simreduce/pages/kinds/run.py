@@ -44,8 +44,9 @@ def run_page(document: Document, beside: Beside) -> Page:
     best = next((row for row in rows if row["strategy"] == document["recommended"]), None)
     today = [] if best is None else defaults(rows)
     what = f"all-reduce of {document['workload']} ({units.format_size(document['size_bytes'])})"
-    ranks = units.plural(document["ranks"], "GPU")
-    beside = replace(beside, factor=document.get("factor"))
+    gpus = units.plural(document["ranks"], "GPU")
+    known = None if best is None else factors(document, best["strategy"]).single
+    beside = replace(beside, factor=known)
     sections = [
         *_choice_section(document, best, today),
         *measured_section(document),
@@ -59,7 +60,7 @@ def run_page(document: Document, beside: Beside) -> Page:
     ]
     return Page(
         title=f"{document['workload']} on {document['topology']}: which reduction?",
-        about=f"{what[0].upper()}{what[1:]} on {document['topology']}, {ranks}. "
+        about=f"{what[0].upper()}{what[1:]} on {document['topology']}, {gpus}. "
         f"{units.plural(len(rows), 'plan')} simulated and proved.",
         answer=_answer(document, best, today, what),
         sure=_sure(document, best, today),
@@ -122,7 +123,7 @@ def _facts(
             f" {fastest['strategy']} takes {us(fastest['time_us'])}, but no setting of TensorFlow "
             "runs it."
         )
-    yield Fact("What should I run?", best["strategy"], f"{rate} Below stands what to type.")
+    yield Fact("What should I run?", best["strategy"], f"{rate} What to type is below.")
     yield today_fact(best["strategy"], best["time_us"], today)
     factor = factors(document, best["strategy"]).single
     yield Fact("How sure is that?", *sure_fact(factor, _from_today(document, best, today)))
@@ -176,9 +177,9 @@ def _how(document: Document, best: Document) -> Iterable[Block]:
 
 def _against(document: Document, best: Document, today: list[Default]) -> Rows:
     columns = tables.columns(
-        "default|strategy|time|recommended is|told apart",
+        "what runs today|strategy|time|recommended is|more than the error",
         units="||(ms)||",
-        left="default|strategy|told apart",
+        left="what runs today|strategy|more than the error",
     )
     words = {None: "not known", True: "yes", False: "no"}
     rows = []
@@ -187,7 +188,8 @@ def _against(document: Document, best: Document, today: list[Default]) -> Rows:
         ratio = faster(best["time_us"], each.time_us)
         rows.append((each.who, each.strategy, f"{each.time_us / 1e3:.3f}", ratio, words[apart]))
     return Rows(
-        "Beside what runs today unless somebody says otherwise", Table(columns, tuple(rows))
+        "Beside the defaults of frameworks: what runs today unless somebody changed it",
+        Table(columns, tuple(rows)),
     )
 
 

@@ -29,7 +29,7 @@ def machine_section(beside: Beside) -> Iterable[Section]:
     machine, found = beside.machine, beside.look or beside.explanation
     if machine is None:
         return
-    about = f"{machine.name}: {machine.title or machine.name}, content {machine.digest}."
+    about = f"{machine.name}: {machine.title}." if machine.title else f"{machine.name}."
     if found is None or not found["links"]:
         more = (Paragraph(found["missing"]),) if found and found.get("missing") else ()
         drawing = machine_picture(machine)
@@ -78,13 +78,15 @@ def sizes_section(
     bound: dict[float, float] = {}
     for row in found["rows"]:
         name = row["algorithm"].split("+chunk=")[0]
-        name += " (runs today)" if name == today else ""
         size, rate = row["size_bytes"], row["busbw_gb_per_s"]
         lines.setdefault(name, []).append((size, rate))
         reach = rate * row["time_us"] / row["floor_us"] if row["floor_us"] else 0.0
         bound[size] = max(bound.get(size, 0.0), reach)
     shown: list[dict[str, Any]] = [
-        {"name": name, "points": points} for name, points in list(lines.items())[:6]
+        {"name": f"{name} (runs today)", "points": points, "today": True}
+        if name == today
+        else {"name": name, "points": points}
+        for name, points in list(lines.items())[:6]
     ]
     shown.append(
         {"name": "highest bound of these plans", "points": sorted(bound.items()), "dashed": True}
@@ -108,8 +110,12 @@ def sizes_section(
     collective = found["collective"].replace("_", "-")
     words = (
         f"Bus bandwidth of one {collective} of one tensor over its size, on {found['topology']}. "
-        "The dashed line is what no run of the best of these plans can exceed."
+        "The dotted line is what no run of the best of these plans can exceed."
     )
+    table = Table(columns, rows)
+    if len(bound) == 1:
+        yield Section("sizes", "At one size", (_at_one_size(found, table),))
+        return
     data = {
         "x": "bytes",
         "y": "rate",
@@ -118,7 +124,26 @@ def sizes_section(
         "name_y": "bus bandwidth",
         "lines": shown,
     }
-    yield Section("sizes", "Over sizes", (Chart("curves", words, data, Table(columns, rows), 400),))
+    yield Section("sizes", "Over sizes", (Chart("curves", words, data, table, 400),))
+
+
+def _at_one_size(found: Document, table: Table) -> Chart:
+    """Bars instead of curves of one point each."""
+    shown = sorted(found["rows"], key=lambda row: float(row["time_us"]))[:15]
+    collective = found["collective"].replace("_", "-")
+    size = units.format_size(shown[0]["size_bytes"])
+    words = (
+        f"Time of one {collective} of {size} on {found['topology']}. Blue: the fastest. The tick "
+        "is what no run of the plan can take less than."
+    )
+    data = {
+        "unit": "us",
+        "names": [row["algorithm"].split("+chunk=")[0] for row in shown],
+        "values": [row["time_us"] for row in shown],
+        "floors": [row["floor_us"] for row in shown],
+        "marks": [1, *[0] * (len(shown) - 1)],
+    }
+    return Chart("bars", words, data, table, 26 * len(shown) + 46)
 
 
 def calibration_section(beside: Beside, document: Document) -> Iterable[Section]:
@@ -144,12 +169,12 @@ def error_words(factor: float | None) -> str:
     """How far off predictions of NCCL are."""
     if factor is None:
         return (
-            "No published timings say how far off these predictions are. simreduce accuracy "
-            "compares others with what was published."
+            "No published timings say how far off these predictions are. The command simreduce "
+            "accuracy compares others with published timings."
         )
     return (
-        f"80 % of published times of NCCL on such machines are within a factor of {factor:.2f} of "
-        "what is predicted. Half of the published tables took no part in any fit; simreduce "
+        f"80% of published times of NCCL on such machines are within a factor of {factor:.2f} of "
+        "predictions. Half of the published tables took no part in any fit; the command simreduce "
         "accuracy lists them all."
     )
 

@@ -44,7 +44,7 @@ def step_page(document: Document, beside: Beside) -> Page:
     rows = document["candidates"]
     today = defaults(rows, "step_time_us")
     known = factors(document, document["strategy"]).single
-    beside = replace(beside, factor=document.get("factor"))
+    beside = replace(beside, factor=known)
     ranks = units.plural(document["ranks"], "GPU")
     name = document["strategy"]
     samples = f"{document['images_per_second']:,.0f} samples/s"
@@ -72,8 +72,8 @@ def step_page(document: Document, beside: Beside) -> Page:
         f"batch {document['batch']} a GPU, {ranks} of {document['topology']}. "
         f"{units.plural(len(rows), 'method')} simulated.",
         answer=_answer(document, today, samples),
-        sure=sure_words(known, document["calibration"], apart)
-        + f" The compute is given: {document['compute_source']}.",
+        sure=sure_words(known, document["calibration"], apart, "times of the communication")
+        + f" The time of compute is an input: {document['compute_source']}.",
         facts=tuple(_facts(document, beside, today, known, apart)),
         sections=tuple(sections),
     )
@@ -107,14 +107,19 @@ def _facts(
     name = document["strategy"]
     yield Fact(
         "What should I run?", name,
-        f"{us(document['step_time_us'])} a step, {document['scaling_efficiency']:.1%} of what the "
-        "GPUs do singly.",
+        f"{us(document['step_time_us'])} a step, {_efficiency(document['scaling_efficiency'])}.",
     )  # fmt: skip
     yield today_fact(name, document["step_time_us"], today)
     yield Fact("How sure is that?", *sure_fact(known, apart))
     yield Fact("What limits it?", *_limit(document, beside))
     nic = nic_fact(beside) if beside.look else ("not known here", beside.missing or _ASK)
     yield Fact("What would a second NIC buy?", *nic)
+
+
+def _efficiency(share: float) -> str:
+    """The rate beside that of as many GPUs that each train alone."""
+    more = " (alone, each updates every variable)" if share > 1.0005 else ""
+    return f"{share:.1%} of the rate of the GPUs, each alone{more}"
 
 
 _ASK = "A report on the scenario itself simulates the step with it."
@@ -126,7 +131,7 @@ def _limit(document: Document, beside: Beside) -> tuple[str, str]:
     compute, exposed = (document[key] / whole for key in ("compute_us", "exposed_us"))
     if look is not None:
         if exposed < 0.5:
-            return "compute", f"{compute:.0%} of the step. {exposed_words(look)}"
+            return "compute", f"{compute:.1%} of the step. {exposed_words(look)}"
         words, time = most_exposed(look)
         return words, f"{time / look['time_us']:.0%} of the step's critical path."
     if exposed >= 0.5:
@@ -140,7 +145,7 @@ def _limit(document: Document, beside: Beside) -> tuple[str, str]:
     hidden = f"{exposed:.1%} is communication that it does not hide."
     words, _ = limit_fact(beside)
     alone = f" The reductions by themselves: {words}." if beside.explanation else ""
-    return "compute", f"{compute:.0%} of the step; {hidden}{alone}"
+    return "compute", f"{compute:.1%} of the step; {hidden}{alone}"
 
 
 def _methods(document: Document, today: list[Default]) -> Section:
@@ -185,7 +190,7 @@ def _methods(document: Document, today: list[Default]) -> Section:
     )
     stack = {"unit": "us", "parts": [{"name": n, "value": t} for n, t in parts if t > 0]}
     blocks: tuple[Block, ...] = (
-        Chart("stack", f"A step of {document['strategy']} by what it is spent on.", stack, shares),
+        Chart("stack", f"What a step of {document['strategy']} spends its time on.", stack, shares),
         Chart(
             "bars", "Time of a step by method. Blue: recommended; orange: what runs today.",
             data, Table(columns, cells), 26 * len(data["names"]) + 46,

@@ -24,6 +24,8 @@ _KINDS = {
 }
 
 
+_LEAST = 5e-4
+"""Part of a step that is said."""
 _OWN = ("forward", "backward", "update", "launch")
 """What a step does itself."""
 
@@ -44,7 +46,7 @@ def _words(part: Document) -> str:
 
 def exposed_words(look: Document) -> str:
     """What of the step is neither compute nor update nor launch, most first."""
-    rest = [part for part in look["path"] if part["kind"] not in _OWN]
+    rest = [part for part in look["path"] if part["kind"] not in _OWN and part["share"] >= _LEAST]
     if not rest:
         return "No communication is exposed."
     parts = ", ".join(f"{_words(part)} {part['share']:.1%}" for part in rest[:3])
@@ -101,6 +103,12 @@ def _transfers(look: Document) -> Iterable[Block]:
     )
 
 
+def _gradients(name: str) -> str:
+    """`4 gradients (a to b)` for the `4: a to b` of a timeline."""
+    count, colon, names = name.partition(": ")
+    return f"{count} gradients ({names})" if colon and count.isdigit() else name
+
+
 def _alone(look: Document) -> Iterable[Block]:
     """The longest of them by itself."""
     alone, found = look["alone"], look["transfers"]
@@ -108,7 +116,7 @@ def _alone(look: Document) -> Iterable[Block]:
         return
     size = units.format_size(alone["size_bytes"])
     yield Paragraph(
-        f"The longest of them, the {found[0]['lane']} of {alone['strategy']} ({size}), takes "
-        f"{us(alone['time_us'])} by itself, with nothing beside it on the links."
+        f"The longest of them is {found[0]['lane']} of {_gradients(alone['strategy'])}, {size}. "
+        f"By itself, with nothing beside it on the links, it takes {us(alone['time_us'])}."
     )
     yield from path_blocks(alone)

@@ -5,10 +5,11 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, NamedTuple
 
 from simreduce import tables, units
 from simreduce.pages.kinds.beside import Beside
+from simreduce.pages.kinds.defaults import faster_than
 from simreduce.pages.kinds.sections import machine_section, repeat_section
 from simreduce.pages.values import Block, Chart, Fact, Page, Rows, Section
 from simreduce.tables import Table
@@ -26,8 +27,8 @@ def sweep_page(document: Document, beside: Beside) -> Page:
     done.sort(key=lambda row: row["seconds"])
     states = ", ".join(f"{n:,} {state}" for state, n in document["states"].items())
     return Page(
-        title=f"{document['name']}: {', '.join(keys)}",
-        about=f"{document['name']} for many values of {', '.join(keys)}: {states}.",
+        title=f"{document['name']} over {_listed(keys)}",
+        about=f"{document['name']} for many values of {_listed(keys)}: {states}.",
         answer=_answer(done, keys),
         sure=_sure(done[0] if done else None),
         facts=tuple(_facts(document, done, keys)),
@@ -44,18 +45,75 @@ def _machine(document: Document) -> str:
     return "Machine" if document["topology"] else "Machine of the fastest cell"
 
 
+def _listed(words: Sequence[str]) -> str:
+    """`nodes, size and strategy`."""
+    return " and ".join([*([", ".join(words[:-1])] if len(words) > 1 else []), *words[-1:]])
+
+
 def _cell(row: Row, keys: Iterable[str]) -> str:
     """`nodes 4, strategy ring`."""
-    return ", ".join(f"{key} {_shown(row[key])}" for key in keys if row.get(key) is not None)
+    return ", ".join(f"{key} {_shown(row[key], key)}" for key in keys if row.get(key) is not None)
 
 
-def _shown(value: object) -> str:
+def _shown(value: object, key: str = "") -> str:
+    if key == "size" and isinstance(value, int):
+        return units.format_size(value)
     return f"{value:g}" if isinstance(value, float) else str(value)
+
+
+_CHOICES = ("strategy", "method")
+"""Keys that somebody chooses; the others say for what."""
+
+
+class _Wins(NamedTuple):
+    """In how many cases each choice is the fastest, most often first, and the slowest case."""
+
+    cases: int
+    counts: tuple[tuple[str, int], ...]
+    largest: tuple[Row, Row]
+
+
+def _wins(done: Sequence[Row], keys: Sequence[str]) -> _Wins | None:
+    """None unless there are choices, and several cases with at least two of them."""
+    choices = [key for key in keys if key in _CHOICES]
+    rest = [key for key in keys if key not in _CHOICES]
+    groups: dict[tuple[str, ...], list[Row]] = {}
+    for row in done:
+        groups.setdefault(tuple(str(row.get(key)) for key in rest), []).append(row)
+    groups = {case: rows for case, rows in groups.items() if len(rows) > 1}
+    if not choices or len(groups) < 2:
+        return None
+    counts: dict[str, int] = {}
+    for rows in groups.values():
+        name = _cell(rows[0], choices)
+        counts[name] = counts.get(name, 0) + 1
+    slowest = max(groups.values(), key=lambda rows: float(rows[0]["seconds"]))
+    order = tuple(sorted(counts.items(), key=lambda item: -item[1]))
+    return _Wins(len(groups), order, (slowest[0], slowest[1]))
+
+
+def _compared(wins: _Wins, keys: Sequence[str]) -> str:
+    """Which choice is the fastest how often, and by how much where it takes longest."""
+    (name, count), *others = wins.counts
+    rest = _listed([key for key in keys if key not in _CHOICES])
+    often = f"all {count}" if not others else f"{count} of {wins.cases}"
+    also = f" ({', '.join(f'{other} in {n}' for other, n in others[:2])})" if others else ""
+    best, second = wins.largest
+    choices = [key for key in keys if key in _CHOICES]
+    case = _cell(best, [key for key in keys if key not in _CHOICES])
+    ratio = faster_than(best["seconds"], second["seconds"])
+    return (
+        f"{name} is the fastest in {often} cases of {rest}{also}. At {case} {_cell(best, choices)} "
+        f"takes {units.format_duration(best['seconds'])}, {ratio} {_cell(second, choices)}."
+    )
 
 
 def _answer(done: Sequence[Row], keys: Sequence[str]) -> str:
     if not done:
         return "No cell of this sweep has an answer."
+    if wins := _wins(done, keys):
+        words = _compared(wins, keys)
+        return f"{words[0].upper()}{words[1:]}"
     best, took = done[0], units.format_duration(done[0]["seconds"])
     if len(done) == 1:
         return f"{_cell(best, keys)} takes {took}."
@@ -71,31 +129,38 @@ def _sure(best: Row | None) -> str:
     if best.get("low") is None:
         return "How sure: nothing is known of the error of the fastest prediction."
     low, high = (best[key] / best["seconds"] for key in ("low", "high"))
-    return f"How sure: with 80 % the fastest takes {low:.2f} to {high:.2f} times what is predicted."
+    return (
+        f"How sure: with 80% probability the fastest takes {low:.2f} to {high:.2f} times what is "
+        "predicted."
+    )
 
 
 def _facts(document: Document, done: Sequence[Row], keys: Sequence[str]) -> Iterable[Fact]:
     if done:
         best = done[0]
         yield Fact(
-            "What is the fastest?", _cell(best, keys), units.format_duration(best["seconds"])
+            "Which cell is the fastest?",
+            _cell(best, keys),
+            f"{units.format_duration(best['seconds'])}.",
         )
         if best.get("low") is not None:
             ends = " to ".join(units.format_duration(best[key]) for key in ("low", "high"))
-            yield Fact("How sure is that?", ends, "With 80 %.")
+            yield Fact("How sure is that?", ends, "With 80% probability.")
         if best.get("bound"):
             share = best.get("bound_share")
-            more = f"{share:.0%} of the time." if share is not None else ""
-            yield Fact("What limits it?", best["bound"], more)
+            more = f"For {share:.0%} of the time." if share is not None else ""
+            yield Fact("Which link is the busiest then?", best["bound"], more)
     matters = _matters(done, keys)
     if matters:
         key, factor = matters[0]
-        others = "; ".join(f"{name}: {ratio:.2f}" for name, ratio in matters[1:3])
-        more = f"Its values change the time up to {factor:.2f} times, all else equal."
+        others = "; ".join(f"{name}, {ratio:.3g} times" for name, ratio in matters[1:3])
+        more = f"From one value to another, all else equal, up to {factor:.3g} times the time."
         yield Fact("What matters most?", key, f"{more}{f' Others: {others}.' if others else ''}")
-    count = sum(document["states"].values())
-    more = f"{count:,} asked; the table has the reasons of others."
-    yield Fact("How many have an answer?", f"{document['states'].get('done', 0):,}", more)
+    count, answered = sum(document["states"].values()), document["states"].get("done", 0)
+    more = (
+        "The table has the reasons of the others." if answered < count else "All that were asked."
+    )
+    yield Fact("How many have an answer?", f"{answered:,} of {count:,}", more)
 
 
 def _matters(done: Sequence[Row], keys: Sequence[str]) -> list[tuple[str, float]]:
@@ -135,7 +200,11 @@ def _curves(done: Sequence[Row], keys: Sequence[str]) -> Iterable[Section]:
             "values": [row["seconds"] * 1e6 for row in shown],
             "marks": [1, *[0] * (len(shown) - 1)],
         }
-        words = f"The fastest {len(shown)} cells. Blue: the fastest."
+        words = (
+            f"{units.plural(len(shown), 'cell')}, the fastest first."
+            if len(shown) == len(done)
+            else f"The fastest {len(shown)} of {len(done):,} cells."
+        )
         chart = Chart("bars", words, data, table, 26 * len(shown) + 46)
     else:
         across = max(numbers, key=lambda key: len({row[key] for row in done}))
@@ -147,7 +216,7 @@ def _curves(done: Sequence[Row], keys: Sequence[str]) -> Iterable[Section]:
         values = [row[across] for row in done]
         spread = max(values) / min(values)
         data = {
-            "x": "plain",
+            "x": "bytes" if across == "size" else "plain",
             "y": "us",
             "log": True,
             "base": 2 if spread < 1025 else 10,
@@ -171,7 +240,7 @@ def _table(rows: Sequence[Row], keys: Sequence[str]) -> Table:
     )  # fmt: skip
     cells = tuple(
         (
-            *(_shown(row.get(key)) for key in keys),
+            *(_shown(row.get(key), key) for key in keys),
             f"{row['seconds'] * 1e3:.3f}",
             str(row.get("bound") or ""),
             "" if row.get("bound_share") is None else f"{row['bound_share']:.0%}",
@@ -190,7 +259,7 @@ def _rows(document: Document, keys: Sequence[str]) -> Section:
     )
     cells = tuple(
         (
-            *(_shown(row.get(key)) for key in keys),
+            *(_shown(row.get(key), key) for key in keys),
             str(row.get("state", "")),
             "" if row.get("seconds") is None else f"{row['seconds'] * 1e3:.3f}",
             str(row.get("reason") or ""),

@@ -28,7 +28,7 @@ _SHOWN = 10
 
 def tune_page(document: Document, beside: Beside) -> Page:
     """The page of `simreduce tune --json`."""
-    factor, target = document["factor"], document["target"]
+    factor, target = document["factor"], _target(document)
     found = replace(beside, factor=factor)
     apart = None if _same(document) else document["told_apart"]
     gpus = units.plural(document["ranks"], "GPU")
@@ -55,13 +55,24 @@ def tune_page(document: Document, beside: Beside) -> Page:
     )
 
 
+_TARGETS = {
+    "pytorch": "PyTorch", "tensorflow": "TensorFlow", "horovod": "Horovod",
+    "deepspeed": "DeepSpeed", "nccl": "NCCL", "jax": "JAX",
+}  # fmt: skip
+
+
+def _target(document: Document) -> str:
+    """The name as its makers write it."""
+    return _TARGETS.get(document["target"], str(document["target"]))
+
+
 def _same(document: Document) -> bool:
     """Whether the best is the default."""
     return bool(document["best"]["setting"] == document["default"]["setting"])
 
 
 def _answer(document: Document) -> str:
-    best, default, target = document["best"], document["default"], document["target"]
+    best, default, target = document["best"], document["default"], _target(document)
     what = "a training step" if document["objective"] == "step" else "one all-reduce"
     took = f"{what} takes {us(best['time_us'])}"
     if _same(document):
@@ -99,8 +110,8 @@ def _settings(document: Document) -> Section:
     rows, best, default = document["rows"], document["best"], document["default"]
     files = document["files"].items()
     blocks: list[Block] = [Code(text.rstrip("\n"), name) for name, text in files]
-    names = "setting|told apart from the best"
-    columns = tables.columns("setting|time|told apart from the best", units="|(ms)|", left=names)
+    names = "setting|slower by more than the error"
+    columns = tables.columns(names.replace("|", "|time|"), units="|(ms)|", left=names)
     words = {True: "yes", False: "no", None: "not known"}
     cells = tuple(
         (row["setting"], f"{row['time_us'] / 1e3:.3f}", words[row.get("told_apart")])
@@ -134,11 +145,12 @@ def _curve(document: Document) -> Iterable[Section]:
         for each in curve
     )
     table = Table(tables.columns("bucket|time|known", units="|(ms)|"), rows)
-    lines = [
-        {"name": document["best"]["setting"], "points": points},
-        {"name": "default", "points": [(x, default) for x, _ in points], "dashed": True},
+    lines: list[dict[str, Any]] = [
+        {"name": "the best setting with buckets of this size", "points": points},
+        {"name": "default", "points": [(x, default) for x, _ in points], "dashed": True,
+         "today": True},
         {"name": "bound", "points": [(x, document["floor_us"]) for x, _ in points], "dashed": True},
-    ]
+    ]  # fmt: skip
     data = {"x": "bytes", "y": "us", "name_x": "size of a bucket", "name_y": "time", "lines": lines}
     about = "The time over the size of buckets, all else as in the best setting."
     yield Section("bucket-sizes", "Over bucket sizes", (Chart("curves", about, data, table, 360),))

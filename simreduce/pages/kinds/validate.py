@@ -51,6 +51,8 @@ def _right(rows: list[Document]) -> str:
 def _answer(rows: list[Document], errors: list[float]) -> str:
     if not errors:
         return f"{units.plural(len(rows), 'candidate')} measured, no prediction to compare."
+    if len(errors) == 1:
+        return f"The one prediction is off by {errors[0]:.0%} of what was measured."
     return (
         f"Half of {units.plural(len(errors), 'prediction')} are within "
         f"{errors[len(errors) // 2]:.0%} of what was measured, and the worst is off by "
@@ -67,7 +69,7 @@ def _facts(document: Document, rows: list[Document], known: list[Document]) -> I
     else:
         errors = sorted(map(_error, known))
         half = f"{errors[len(errors) // 2]:.0%}"
-        yield Fact("Typical error", half, "Half of the predictions are nearer.")
+        yield Fact("Typical error", half, "Half of the predictions are at most that far off.")
         where = f"{worst['algorithm']} at {units.format_size(worst['size_bytes'])}."
         yield Fact("Largest error", f"{errors[-1]:.0%}", where)
     best = min(rows, key=lambda row: (-row["size_bytes"], row["time_us"]), default=None)
