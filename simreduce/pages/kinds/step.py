@@ -64,7 +64,7 @@ def step_page(document: Document, beside: Beside) -> Page:
         *_buckets(document),
         *sizes_section(beside, today=today[0].strategy.partition("+")[0] if today else ""),
         *calibration_section(beside, document),
-        *repeat_section(beside, document, [("compute", document["compute_source"])]),
+        *repeat_section(beside, document, [("compute", str(document["compute_source"]))]),
     ]
     return Page(
         title=f"{document['workload']} on {document['topology']}: the training step",
