@@ -63,7 +63,7 @@ def _used(whole: Schema, place: str, schema: Schema, value: Any) -> Iterator[str
     if "$ref" in schema:
         place = schema["$ref"].rpartition("/")[2]
         schema = whole["$defs"][place]
-    for each in schema.get("anyOf", ()):
+    for each in (*schema.get("anyOf", ()), *_of_record(whole, schema, value)):
         yield from _used(whole, place, each, value)
     if isinstance(value, list):
         for each in value:
@@ -75,3 +75,13 @@ def _used(whole: Schema, place: str, schema: Schema, value: Any) -> Iterator[str
             if key in known and each is not None:
                 yield f"{place}.{key}"
             yield from _used(whole, place, known.get(key, other), each)
+
+
+def _of_record(whole: Schema, schema: Schema, value: Any) -> list[Schema]:
+    """Of a line of JSON Lines, the schema of what it is."""
+    return [
+        each
+        for each in schema.get("oneOf", ())
+        if whole["$defs"][each["$ref"].rpartition("/")[2]]["properties"]["record"]["const"]
+        == value["record"]
+    ]

@@ -8,6 +8,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+from tests.schemas import faults_of
+
 REPOSITORY = Path(__file__).parents[2]
 PATH = os.pathsep.join(
     filter(None, [str(REPOSITORY), str(REPOSITORY / "validate"), os.environ.get("PYTHONPATH")])
@@ -22,7 +24,9 @@ def document(line, folder):
         env={**os.environ, "PYTHONPATH": PATH},
     )  # fmt: skip
     assert 0 == done.returncode, done.stderr
-    return json.loads(done.stdout)
+    found = json.loads(done.stdout)
+    assert [] == faults_of(found)
+    return found
 
 
 def is_alive(pid):
