@@ -16,8 +16,13 @@ from click.testing import CliRunner
 from simreduce_validate.measuring import Interval
 from simreduce_validate.remeasure import MeasuredCandidate, MeasuredRanking, document
 
+from simreduce.accuracy.leave_out import LeftOut, left_out_document
+from simreduce.accuracy.sharded import ShardedPoint, sharded_document
+from simreduce.accuracy.three_sizes import Calibrated, three_sizes_document
 from simreduce.cli.main import cli
+from simreduce.cli.progress import Progress
 from simreduce.formats.documents import UNITS, Lines, Output, Record
+from simreduce.published import published_tables
 from simreduce.report.ranking import ranking_document
 from simreduce.report.tuned_document import tuned_document
 from simreduce.scenario import load_scenario
@@ -179,9 +184,7 @@ replay trace.json --topology switch:4 --json
 """
 LINES = [" ".join(line.split()) for line in COMMANDS.replace("\\\n", " ").strip().splitlines()]
 HARNESS = {"calibrate", "validate", "validate-record"}
-"""Schemas of what runs on devices; validate/tests has them."""
-LONG = {"accuracy-leave-one-out", "accuracy-three-sizes", "accuracy-sharded"}
-"""Schemas of what takes minutes; tests/accuracy has them."""
+"""Schemas of what runs on devices; tests/validate has them."""
 
 
 @pytest.fixture(scope="module")
@@ -202,7 +205,7 @@ def printed(tmp_path_factory) -> dict[str, tuple[str, Any]]:
             done = CliRunner().invoke(cli, shlex.split(line), standalone_mode=False)
             assert done.stdout, (line, done.exception)
             found[line] = _named(read_strictly(done.stdout))
-        found |= {f"{name} --measure": _named(each) for name, each in _measured().items()}
+        found |= {f"{name}, made": _named(each) for name, each in _made().items()}
     return found
 
 
@@ -210,8 +213,8 @@ def _named(found: dict[str, Any]) -> tuple[str, dict[str, Any]]:
     return found.get("schema", "bench-nccl-tests/").partition("/")[0], found
 
 
-def _measured() -> dict[str, dict[str, Any]]:
-    """What `--measure` prints, with made-up times of devices."""
+def _made() -> dict[str, dict[str, Any]]:
+    """What `--measure` prints, with made-up times of devices; and what takes minutes."""
     ranking = rank(load_scenario("run.toml"))
     first, second = ranking.candidates[:2]
     rows = (
@@ -225,6 +228,9 @@ def _measured() -> dict[str, dict[str, Any]]:
     return {
         "run": ranking_document(ranking) | more,
         "tune": tuned | {"measured": more["measured"]},
+        "left out": left_out_document([LeftOut("nccl-volta", "dgx1v", 9, (0.1, 0.2), (0.2, 0.4))]),
+        "three sizes": three_sizes_document([Calibrated(published_tables()[0], "net", 8, 0.1, 0)]),
+        "sharded": sharded_document([ShardedPoint("1b", 16, 100.0, 90.0, 1e-3, fitted=True)]),
     }
 
 
@@ -235,8 +241,35 @@ def test_commands_print_what_their_schemas_say(printed):
     assert {} == {line: found for line, found in faults.items() if found}
 
 
+STOPPED = ("run", "step", "bench", "explain", "sweep", "capacity", "verify", "tune", "accuracy")
+
+
+@pytest.mark.parametrize("name", STOPPED)
+def test_what_is_stopped_prints_what_its_schema_says(name, tmp_path, monkeypatch):
+    """After its first result; it says that it is not complete, or that it was stopped."""
+    whole = Progress.__call__
+
+    def stopping(self, done=0, *rest):
+        if done >= 1:
+            raise KeyboardInterrupt
+        whole(self, done, *rest)
+
+    for file, text in FILES.items():
+        (tmp_path / file).write_text(text, "utf-8")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(Progress, "__call__", stopping)
+    lines = (line for line in LINES if line.startswith(f"{name} "))
+    line = next(line for line in lines if name != "verify" or "--all" in line)
+    done = CliRunner().invoke(cli, shlex.split(line), standalone_mode=False)
+    found = read_strictly(done.stdout)
+
+    assert 130 == done.return_value
+    assert [] == faults_of(found)
+    assert found.get("stopped") or not found["complete"]
+
+
 def test_every_schema_has_documents(printed):
-    assert set(outputs()) == {name for name, _ in printed.values()} | HARNESS | LONG
+    assert set(outputs()) == {name for name, _ in printed.values()} | HARNESS
 
 
 def test_no_schema_has_a_key_that_no_document_has(printed):
@@ -315,3 +348,12 @@ def named_records(output: Output) -> set[Record]:
         found |= new
         waiting += new
     return found | set(output.records if isinstance(output, Lines) else ())
+
+
+def test_a_key_too_many_and_a_key_too_few_are_faults(printed):
+    """In every kind of document."""
+    for name, found in printed.values():
+        first = next(iter(found))
+
+        assert faults_of(found | {"surprise": 1}, name)
+        assert faults_of({key: value for key, value in found.items() if key != first}, name)

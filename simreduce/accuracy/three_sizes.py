@@ -16,6 +16,7 @@ from simreduce.accuracy.predict import machine_of, setup_for
 from simreduce.calibrate.sure import MACHINE, OTHER_NET, spread
 from simreduce.formats.documents import (
     BYTES,
+    FLAG,
     RATIO,
     TEXT,
     Document,
@@ -163,11 +164,12 @@ THREE_SIZES = Document(
         ),
         "Every size that was not fitted.",
     ),
+    Key("complete", FLAG, "False if the command was stopped and tables are missing."),
     command="accuracy nccl",
 )
 
 
-def three_sizes_document(found: Sequence[Calibrated]) -> dict[str, Any]:
+def three_sizes_document(found: Sequence[Calibrated], *, complete: bool = True) -> dict[str, Any]:
     """The document of `--json`: `THREE_SIZES`."""
     points = [
         {
@@ -183,7 +185,7 @@ def three_sizes_document(found: Sequence[Calibrated]) -> dict[str, Any]:
         }
         for each in found
     ]
-    return {**THREE_SIZES.head(), "points": points}
+    return {**THREE_SIZES.head(), "points": points, "complete": complete}
 
 
 def _worst_lines(found: Sequence[Calibrated]) -> list[str]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
+from functools import partial
 from typing import Any, TypeVar
 
 import click
@@ -113,7 +114,8 @@ def nccl(
         calibrated = calibrate_on_three(chosen, workers)
         fitted, complete = until_stopped(calibrated, len(chosen), "calibrated on {} of {} tables")
         sizes = [each for one in fitted for each in one]
-        _echo(sizes, three_sizes_lines, three_sizes_document, as_json=as_json)
+        told = partial(three_sizes_document, complete=complete)
+        _echo(sizes, three_sizes_lines, told, as_json=as_json)
         return 0 if complete else 130
     coming = predict(chosen, constants, workers)
     found, complete = until_stopped(coming, len(chosen), "predicted {} of {} tables")

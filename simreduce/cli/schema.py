@@ -2,17 +2,25 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
 import click
 from click.shell_completion import CompletionItem
 
 from simreduce.cli.group import command
+from simreduce.cli.terminal import show
 from simreduce.errors import InputError, did_you_mean, quote
 from simreduce.schemas import schema_text, schemas
-from simreduce.tables import Table, columns
 
 
 def _names(_: click.Context, __: click.Parameter, incomplete: str) -> list[CompletionItem]:
     return [CompletionItem(name) for name in schemas() if name.startswith(incomplete)]
+
+
+def _first(schema: Mapping[str, Any]) -> str:
+    """The first sentence of what a schema is of."""
+    return str(schema["description"]).partition(". ")[0].removesuffix(".")
 
 
 @command(
@@ -32,8 +40,8 @@ def schema(name: str | None) -> None:
     """
     known = schemas()
     if name is None:
-        rows = tuple((each, found["description"]) for each, found in known.items())
-        click.echo("\n".join(Table(columns("name|of", left="name|of"), rows).lines()))
+        width = max(map(len, known))
+        show("\n".join(f"{each:{width}}  {_first(found)}" for each, found in known.items()))
         return
     stem = name.partition("/")[0]
     if stem not in known:
