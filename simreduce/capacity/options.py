@@ -24,6 +24,7 @@ from simreduce.formats import (
 )
 from simreduce.scenario import beside
 from simreduce.strategy import parse_strategy
+from simreduce.sweep.machines import is_single
 from simreduce.topology import Topology, load_topology
 from simreduce.training import StepQuestion, parse_step
 from simreduce.training.memory import Fit, device_memory, least_memory
@@ -171,6 +172,11 @@ def expand(
         if box is None:
             continue
         before = len(faults.problems)
+        if max(table["nodes"]) > 1 and not is_single(near):
+            words = (
+                f"{machine}: is not one machine, so that no network joins several; give its name"
+            )
+            faults.add(f"{at}.machine", f"{words}, or nodes = 1")
         asked = {
             method: _read_step(
                 merged | ({"method": method} if method else {}), batches[0] or global_batch,

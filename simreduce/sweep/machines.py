@@ -55,6 +55,11 @@ def set_machine(text: str, settings: Mapping[str, str | int]) -> tuple[str, dict
     return _text(f"{name}x{nodes}", own), overrides
 
 
+def is_single(text: str) -> bool:
+    """Whether a text names one machine, several of which a network may join."""
+    return _parts(text)[1] == ""
+
+
 def _parts(text: str) -> tuple[str, str, str, dict[str, str]]:
     """Name, separator, number and settings: `dgx1v` has no separator, and the file of a cluster
     has "file".

@@ -133,6 +133,8 @@ def test_shipped_price_lists_say_where_and_when(name):
           "options[0].method: must be one of "]),
         (HEAD + "global_batch = 64\n" + PRICES + '[step]\ntime = "1 ms"\n' + OPTIONS,
          ["options[0].step.batch: missing; say of how many samples step.time is"]),
+        (HEAD + PRICES.replace("dgx1v", '"switch:4"') + STEP + OPTIONS.replace("dgx1v", "switch:4"),
+         ["options[0].machine: switch:4: is not one machine"]),
         (HEAD + PRICES + STEP + 'method = "fsdp"\n' + OPTIONS,
          ["step.method: write it in options, as method"]),
         (HEAD + PRICES + STEP + OPTIONS + "[target]\nefficiency = 90\n",
