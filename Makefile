@@ -27,9 +27,14 @@ types: $(VENV)/.tested
 tests: $(VENV)/.tested
 	$(BIN)/pytest --numprocesses auto --dist loadgroup -m "not slow"
 
-# What takes minutes: every subset of a DGX-1's GPUs, installs, compiling, whole models.
+# What takes minutes: every subset of a DGX-1's GPUs, installs, compiling, whole models, completion
+# in shells. As root it installs Debian's zsh and fish where they are missing; else their tests say
+# that they are left out.
 test-slow: $(VENV)/.tested
-	$(BIN)/pytest --numprocesses auto --dist loadgroup -m slow
+	(command -v zsh && command -v fish) >/dev/null || test "$$(id -u)" != 0 || \
+	  (apt-get update -qq && apt-get install -y -qq --no-install-recommends zsh fish) || \
+	  echo "zsh or fish is missing here, and cannot be installed"
+	$(BIN)/pytest -rs --numprocesses auto --dist loadgroup -m slow
 
 # Ten thousand damaged files of every format, and texts that name machines; `make tests` tries a
 # few hundred.

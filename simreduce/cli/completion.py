@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterable
 from importlib import resources
 from typing import Literal
 
 import click
-from click.shell_completion import CompletionItem
+from click.shell_completion import (
+    BashComplete,
+    CompletionItem,
+    add_completion_class,
+    split_arg_string,
+)
 
 from simreduce.shipped import data_dir
 
@@ -36,6 +42,62 @@ def calibrations(_: click.Context, __: click.Parameter, incomplete: str) -> list
     found = items(["nominal", *names], incomplete)
     return found or [CompletionItem(incomplete, type="file")]
 
+
+def strategies(_: click.Context, __: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    """Algorithms of all-reduce, behind those that stand before the last comma."""
+    from simreduce.algorithms import ALGORITHMS  # noqa: PLC0415 - takes time
+
+    before, comma, last = incomplete.rpartition(",")
+    return [
+        CompletionItem(f"{before}{comma}{name}")
+        for name in ("all", *ALGORITHMS)
+        if name.startswith(last)
+    ]
+
+
+class Bash(BashComplete):
+    """As click has it, for words with : and = too, where bash begins a new word."""
+
+    source_template = """\
+%(complete_func)s() {
+    local IFS=$'\\n' completion type
+    local response=$(env COMP_LINE="${COMP_LINE:0:COMP_POINT}" COMP_BREAKS="$COMP_WORDBREAKS" \\
+        %(complete_var)s=bash_complete $1)
+    COMPREPLY=()
+    for completion in $response; do
+        IFS=',' read -r type value <<< "$completion"
+        if [[ $type == dir ]]; then
+            COMPREPLY=()
+            compopt -o dirnames
+        elif [[ $type == file ]]; then
+            COMPREPLY=()
+            compopt -o default
+        elif [[ $type == plain ]]; then
+            COMPREPLY+=("$value")
+        fi
+    done
+}
+complete -o nosort -F %(complete_func)s %(prog_name)s
+"""
+
+    def get_completion_args(self) -> tuple[list[str], str]:
+        """The words before the cursor, and the one that it is in."""
+        line = os.environ["COMP_LINE"]
+        words = split_arg_string(line)[1:]
+        return (words, "") if line[-1:].isspace() or not words else (words[:-1], words[-1])
+
+    def format_completion(self, item: CompletionItem) -> str:
+        """What bash puts in place of what it takes for the last word."""
+        _, incomplete = self.get_completion_args()
+        breaks = [
+            incomplete.rfind(sign) for sign in os.environ.get("COMP_BREAKS", "") if sign in ":="
+        ]
+        cut = max(breaks, default=-1) + 1
+        kept = item.value[cut:] if item.value.startswith(incomplete[:cut]) else item.value
+        return f"{item.type},{kept}"
+
+
+add_completion_class(Bash)
 
 scenario_argument = click.argument("scenario", shell_complete=_names_or_files("scenarios"))
 topology_argument = click.argument("topology", shell_complete=_names_or_files("topologies"))

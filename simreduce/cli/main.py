@@ -98,6 +98,8 @@ def main(command: click.Command = cli) -> None:
     stdout = sys.stdout
     notices.listeners[:] = [lambda text: say(f"simreduce: {text}")]
     find_page()
+    if "_SIMREDUCE_COMPLETE" in os.environ:
+        import simreduce.cli.completion  # noqa: F401, PLC0415 - what bash is told
     try:
         with interruptible():
             status = command.main(standalone_mode=False, help_option_names=["-h", "--help"])

@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from simreduce.cli.completion import question_argument
+from simreduce.cli.completion import question_argument, strategies
 from simreduce.cli.options import F, options, workers_option
 from simreduce.cli.progress import Progress
 from simreduce.cli.setups import (
@@ -45,7 +45,9 @@ def question_options(
     """
     return options(
         question_argument,
-        click.option("--algo", default=None, metavar="STRATEGY", help=algo),
+        click.option(
+            "--algo", default=None, shell_complete=strategies, metavar="STRATEGY", help=algo
+        ),
         click.option(
             "-b",
             "--minbytes",

@@ -10,6 +10,7 @@ from typing import Any
 import click
 
 from simreduce.calibrate import load_calibration
+from simreduce.cli.completion import strategies
 from simreduce.cli.group import command
 from simreduce.cli.options import (
     calibration_option,
@@ -45,7 +46,11 @@ from simreduce.training.replay import replay_execution
 @click.argument("traces", metavar="TRACE...", nargs=-1, required=True)
 @click.option("--topology", required=True, metavar="MACHINE", help="Run it on this machine.")
 @click.option(
-    "--algo", default="nccl", metavar="STRATEGY", help="Reduce by this strategy; default nccl."
+    "--algo",
+    default="nccl",
+    shell_complete=strategies,
+    metavar="STRATEGY",
+    help="Reduce by this strategy; default nccl.",
 )
 @click.option(
     "--groups",

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Sequence
 import click
 
 from simreduce.algorithms import warn_of_unloaded
+from simreduce.cli.completion import strategies
 from simreduce.cli.options import F
 from simreduce.errors import quote
 from simreduce.formats import Faults
@@ -15,7 +16,13 @@ from simreduce.strategy import ALL, Strategy, misplaced, parse_strategy, split_s
 
 def algo_option(what: str) -> Callable[[F], F]:
     """`--algo`; `what` says what is done with them."""
-    return click.option("--algo", multiple=True, metavar="A[,B...]", help=f"{what} Repeatable.")
+    return click.option(
+        "--algo",
+        multiple=True,
+        shell_complete=strategies,
+        metavar="A[,B...]",
+        help=f"{what} Repeatable.",
+    )
 
 
 def strategy_texts(

@@ -72,8 +72,8 @@ def _complete(*words: str, and_then: str = "pass") -> list[str]:
     env = {
         **os.environ,
         "_SIMREDUCE_COMPLETE": "bash_complete",
-        "COMP_WORDS": " ".join(("simreduce", *words)),
-        "COMP_CWORD": str(len(words)),
+        "COMP_LINE": " ".join(("simreduce", *words)),
+        "COMP_BREAKS": " =:",
     }
     code = (
         "import sys; sys.argv = ['simreduce']\nfrom simreduce.cli import main\n"
@@ -95,6 +95,10 @@ def _complete(*words: str, and_then: str = "pass") -> list[str]:
         (["bench", "./ma"], ["file,./ma"]),
         (["bench", "dgx1v", "--calibration", "dgx1p"], ["plain,dgx1p-tf2018"]),
         (["bench", "dgx1v", "--faith"], ["plain,--faithful"]),
+        (["bench", "dgx1v", "--algo", "hierarchical_copy_"], ["plain,hierarchical_copy_gcp_v100"]),
+        (["bench", "dgx1v", "--algo", "ring,xr"], ["plain,ring,xring"]),
+        (["bench", "dgx1v", "--algo", "ring,nccl:r"], ["plain,ring"]),
+        (["bench", "dgx1v", "--algo=xr"], ["plain,xring"]),
     ],
     ids=" ".join,
 )
