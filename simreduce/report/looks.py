@@ -102,14 +102,15 @@ def _label(bucket: Bucket, names: Sequence[str]) -> str:
         return "nothing"
     first, last = names[bucket.gradients[-1]], names[bucket.gradients[0]]
     count = len(bucket.gradients)
-    return first if count == 1 else f"{count}: {first} to {last}"
+    return first if count == 1 else f"{first} to {last} ({count} gradients)"
 
 
 def _alone(look: StepLook, names: Sequence[str]) -> dict[str, Any] | None:
     if look.alone is None or look.longest is None:
         return None
+    kind = next(p.name for p in look.path if p.bucket is look.longest).removesuffix("s")
     about = {
-        "strategy": _label(look.longest, names),
+        "strategy": f"the {kind} of {_label(look.longest, names)}",
         "collective": look.longest.collective or "all_reduce",
         "size_bytes": look.longest.nbytes,
     }

@@ -119,7 +119,11 @@ def _facts(document: Document, beside: Beside, backups: int) -> Iterable[Fact]:
     yield Fact("How many backups?", number, why)
     yield Fact(f"How long does an update take with {backups}?", took, dropped)
     if step["mean"] is not None:
-        yield Fact("How sure is that?", _range(step), f"With {document['confidence']:.0%}.")
+        yield Fact(
+            "How sure is that?",
+            _range(step),
+            f"The mean, with {document['confidence']:.0%} confidence.",
+        )
     yield Fact("What limits it?", *_limit(document, beside, backups))
     if document["topology"]:
         yield Fact("What would a second NIC buy?", *nic_fact(beside))

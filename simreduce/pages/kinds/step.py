@@ -28,7 +28,7 @@ from simreduce.pages.kinds.sections import (
     timeline_section,
     us,
 )
-from simreduce.pages.kinds.step_path import exposed_words, most_exposed, step_path_section
+from simreduce.pages.kinds.step_path import limit_of_step, step_path_section
 from simreduce.pages.values import Block, Chart, Fact, Page, Paragraph, Rows, Section
 from simreduce.tables import Table
 
@@ -127,24 +127,17 @@ _ASK = "A report on the scenario itself simulates the step with it."
 
 def _limit(document: Document, beside: Beside) -> tuple[str, str]:
     """What takes most of the step."""
-    look, whole = beside.look, document["step_time_us"]
+    if beside.look is not None:
+        return limit_of_step(beside.look)
+    whole = document["step_time_us"]
     compute, exposed = (document[key] / whole for key in ("compute_us", "exposed_us"))
-    if look is not None:
-        if exposed < 0.5:
-            return "compute", f"{compute:.1%} of the step. {exposed_words(look)}"
-        words, time = most_exposed(look)
-        return words, f"{time / look['time_us']:.0%} of the step's critical path."
+    by_itself = limit_fact(beside)[0] if beside.explanation else ""
     if exposed >= 0.5:
-        alone = (
-            f" By themselves they wait for {limit_fact(beside)[0]}." if beside.explanation else ""
-        )
-        return (
-            "reductions",
-            f"{exposed:.0%} of the step is communication that it does not hide.{alone}",
-        )
+        alone = f" By themselves they wait for {by_itself}." if by_itself else ""
+        hidden = f"{exposed:.0%} of the step is communication that it does not hide."
+        return "reductions", f"{hidden}{alone}"
     hidden = f"{exposed:.1%} is communication that it does not hide."
-    words, _ = limit_fact(beside)
-    alone = f" The reductions by themselves: {words}." if beside.explanation else ""
+    alone = f" The reductions by themselves: {by_itself}." if by_itself else ""
     return "compute", f"{compute:.1%} of the step; {hidden}{alone}"
 
 

@@ -26,8 +26,6 @@ _KINDS = {
 
 _LEAST = 5e-4
 """Part of a step that is said."""
-_OWN = ("forward", "backward", "update", "launch")
-"""What a step does itself."""
 
 
 def step_parts(look: Document) -> list[tuple[str, float, int]]:
@@ -44,19 +42,18 @@ def _words(part: Document) -> str:
     return _KINDS.get(part["kind"], str(part["kind"]))
 
 
-def exposed_words(look: Document) -> str:
-    """What of the step is neither compute nor update nor launch, most first."""
-    rest = [part for part in look["path"] if part["kind"] not in _OWN and part["share"] >= _LEAST]
-    if not rest:
-        return "No communication is exposed."
-    parts = ", ".join(f"{_words(part)} {part['share']:.1%}" for part in rest[:3])
-    return f"Exposed: {parts}."
-
-
-def most_exposed(look: Document) -> tuple[str, float]:
-    """What of that takes longest, and its microseconds."""
-    rest = [part for part in look["path"] if part["kind"] not in _OWN]
-    return (_words(rest[0]), rest[0]["time_us"]) if rest else ("nothing", 0.0)
+def limit_of_step(look: Document) -> tuple[str, str]:
+    """What most of the critical path is spent on, in a few words and a sentence. Both passes count
+    as compute.
+    """
+    shares: dict[str, float] = {}
+    for part in look["path"]:
+        name = "compute" if part["kind"] in ("forward", "backward") else _words(part)
+        shares[name] = shares.get(name, 0.0) + part["share"]
+    (first, share), *others = sorted(shares.items(), key=lambda each: -each[1]) or [("nothing", 1)]
+    then = ", ".join(f"{name} {part:.1%}" for name, part in others[:2] if part >= _LEAST)
+    more = f"; then {then}" if then else ""
+    return first, f"{share:.1%} of the step's critical path{more}."
 
 
 def step_path_section(beside: Beside) -> Iterable[Section]:
@@ -97,26 +94,22 @@ def _transfers(look: Document) -> Iterable[Block]:
         )
         for each in found
     )
-    count = units.plural(len(found), "transfer")
-    yield Rows(
-        f"What the step waits for, longest first: {count}", Table(columns, rows), len(rows) > 10
-    )
-
-
-def _gradients(name: str) -> str:
-    """`4 gradients (a to b)` for the `4: a to b` of a timeline."""
-    count, colon, names = name.partition(": ")
-    return f"{count} gradients ({names})" if colon and count.isdigit() else name
+    every = sum(p["pieces"] for p in look["path"] if p["kind"] in ("transfer", "read"))
+    count = units.plural(every, "transfer")
+    if every > len(found):
+        count = f"the first {len(found)} of {count}"
+    caption = f"What the step waits for, longest first: {count}"
+    yield Rows(caption, Table(columns, rows), len(rows) > 10)
 
 
 def _alone(look: Document) -> Iterable[Block]:
     """The longest of them by itself."""
-    alone, found = look["alone"], look["transfers"]
-    if alone is None or not found:
+    alone = look["alone"]
+    if alone is None:
         return
     size = units.format_size(alone["size_bytes"])
     yield Paragraph(
-        f"The longest of them is {found[0]['lane']} of {_gradients(alone['strategy'])}, {size}. "
-        f"By itself, with nothing beside it on the links, it takes {us(alone['time_us'])}."
+        f"The longest of them is {alone['strategy']}, {size}. By itself, with nothing beside it on "
+        f"the links, it takes {us(alone['time_us'])}."
     )
     yield from path_blocks(alone)
