@@ -29,7 +29,7 @@ from simreduce.sweep.rows import DONE, FAILED, REFUSED, STUCK, TOO_LARGE, Row
 from simreduce.textfiles import flatten
 from simreduce.topology import Folded, Topology, load_machine, load_topology
 from simreduce.training.stragglers import repeat
-from simreduce.tune.bench import BenchRow, Machines, machines_of, predict_row
+from simreduce.tune.bench import DIVIDED, BenchRow, Machines, machines_of, predict_row
 from simreduce.tune.busbw import algbw, busbw
 from simreduce.tune.rank import rank
 from simreduce.tune.steps import rank_steps
@@ -61,8 +61,12 @@ def _bench(document: Mapping[str, Any], folder: str) -> Row:
     faults.raise_any()
     strategy = parse_strategy(values["strategy"], values["collective"])
     at = _machines(_Key(document, folder))
-    row = at.do(predict_row, strategy, values["size"])
     setup = at.setting.setup
+    parts = setup.layout.n if values["collective"] in DIVIDED else 1
+    least = dtypes.SIZES[dtypes.code(document_dtype(document))] * parts
+    if values["size"] < least:
+        raise InputError(f"size: must be at least {least} bytes, one element of every part")
+    row = at.do(predict_row, strategy, values["size"])
     if not isinstance(row, BenchRow):
         return Row(state=STUCK, reason=row.reason)
     ranks = setup.layout.n

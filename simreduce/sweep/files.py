@@ -27,6 +27,7 @@ from simreduce.sweep.question import Question, clashes, read_question
 from simreduce.sweep.store import Planned
 from simreduce.sweep.values import Choices, parse_values
 from simreduce.textfiles import flatten, parse_toml, read_text
+from simreduce.tune.bench import ROOTED
 
 SAMPLE = Format(
     "sample",
@@ -90,6 +91,8 @@ class Specification:
         for place, key in keys.items():
             for value in values[place]:
                 faults.attempt(place, self.question.check, key, value, collectives)
+        if "root" in keys.values() and not {*collectives} & {*ROOTED}:
+            faults.add("", f"root: only {' and '.join(ROOTED)} have one; give collective too")
         for problem in clashes(keys):
             faults.add("", problem)
         jittered = "jitter" in keys.values() or "jitter" in self.question.document.get(
@@ -169,7 +172,8 @@ def read_specification(
     wanted = {k: v for k, v in flatten(values["over"] or {}).items() if k not in fixed} | dict(over)
     held = {k: v for k, v in flatten(values["set"] or {}).items() if k not in over} | dict(fixed)
     if not wanted and not faults.problems:
-        faults.add("", f"{text}: nothing varies; give --over KEY=VALUES")
+        place = "" if is_sweep(text) else f"{text}: "
+        faults.add("", f"{place}nothing varies; give --over KEY=VALUES")
     own: dict[str, Choices] = {}
     unread: dict[str, Choices] = {}  # their lists have no length yet
     for key, given in wanted.items():

@@ -67,6 +67,7 @@ def test_every_fault_of_keys_and_values_is_said_at_once():
         ({"nodes": "1,2"}, {"nodes": 4}, "set.nodes and over.nodes are one key"),
         ({"size": "1K"}, {"bytes": "2K"}, "set.bytes and over.size are one key"),
         ({"seed": "1,2"}, {}, "seed: only jitter draws from it"),
+        ({"root": "0,1"}, {}, "root: only reduce and broadcast have one"),
     ],
 )
 def test_two_words_for_one_thing_are_refused(over, fixed, words):
@@ -200,6 +201,14 @@ def test_the_digest_covers_every_source_that_makes_answers(monkeypatch, tmp_path
         return contents.code.__wrapped__() != before
 
     assert [changes(name) for name in names] == [True, True, True, True, False, False]
+
+
+def test_less_than_one_element_is_no_collective():
+    row = evaluate(read_question("switch:4").cell({"size": 3}))
+
+    assert (row.state, row.reason) == (
+        "refused", "size: must be at least 4 bytes, one element of every part",
+    )  # fmt: skip
 
 
 def test_why_a_cell_cannot_be_names_its_key_and_no_file_that_there_is_not():
