@@ -11,6 +11,7 @@ import click
 from click.shell_completion import (
     BashComplete,
     CompletionItem,
+    FishComplete,
     add_completion_class,
     split_arg_string,
 )
@@ -97,7 +98,14 @@ complete -o nosort -F %(complete_func)s %(prog_name)s
         return f"{item.type},{kept}"
 
 
+class Fish(FishComplete):
+    """As click has it, for values and help with commas too."""
+
+    source_template = FishComplete.source_template.replace("string split", "string split --max 1")
+
+
 add_completion_class(Bash)
+add_completion_class(Fish)
 
 scenario_argument = click.argument("scenario", shell_complete=_names_or_files("scenarios"))
 topology_argument = click.argument("topology", shell_complete=_names_or_files("topologies"))

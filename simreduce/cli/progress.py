@@ -5,7 +5,6 @@ from __future__ import annotations
 import _thread
 import contextlib
 import os
-import shutil
 import signal
 import sys
 import threading
@@ -15,6 +14,7 @@ from typing import Self, TypeVar
 
 import click
 
+from simreduce.cli.terminal import is_terminal
 from simreduce.compiling import notices
 
 T = TypeVar("T")
@@ -25,8 +25,8 @@ _REDRAW = 1.0
 """Seconds after which a line on a terminal is drawn again although nothing has changed."""
 _BLINK = 0.05
 """Seconds at least between two drawings of a line."""
-_BAR = 20
-"""Characters of a bar on a terminal."""
+_BAR, _LEAST_BAR = 20, 5
+"""Characters of a bar on a terminal, and those below which there is none."""
 _BAR_SIGNS = ("\u2501", "\u2500")
 """What is done, and what is left of it."""
 _AGAIN = 0.05
@@ -78,9 +78,9 @@ class Progress:
         self._text, self._counts, self._preview = text, (0, 0), preview
         self._rest = rest
         self._share = 0.0
-        self._terminal = sys.stderr.isatty()
+        self._terminal = is_terminal(sys.stderr) and os.environ.get("TERM") != "dumb"
         self._began, self._drawn = time.monotonic(), 0.0
-        self._above = 0  # lines that stand above the one that is drawn
+        self._lengths: list[int] = []  # of the lines that stand there
         self._lock, self._process = threading.Lock(), os.getpid()
         self._over = threading.Event()
         self._ticker = threading.Thread(target=self._tick, daemon=True)
@@ -121,8 +121,8 @@ class Progress:
             return
         with self._lock:
             if self._drawn and self._terminal:
-                click.echo(self._back(), nl=False, err=True)
-                self._above = 0
+                click.echo(self._back(_size()[0]), nl=False, err=True)
+                self._lengths = []
 
     def _tick(self) -> None:
         while not self._over.wait(_REDRAW if self._terminal else QUIET):
@@ -137,11 +137,13 @@ class Progress:
             if not self._terminal:
                 click.echo(line, err=True)
                 return
-            width, height = shutil.get_terminal_size()
-            line = f"{self._bar()}{line}"[: width - 1]
-            above = [text[: width - 1] for text in self._preview()][: max(height - 2, 0)]
-            begin, self._above = self._back(), len(above)
-            click.echo(begin + "".join(f"{each}\n" for each in above) + line, nl=False, err=True)
+            width, height = _size()
+            above = [*self._preview()][: max(height - 2, 0)]
+            lines = [
+                text[: width - 1] for text in (*above, f"{self._bar(width - len(line))}{line}")
+            ]
+            begin, self._lengths = self._back(width), [*map(len, lines)]
+            click.echo(begin + "\n".join(lines), nl=False, err=True)
 
     def _left(self, seconds: float) -> str:
         """How long the rest takes."""
@@ -151,18 +153,31 @@ class Progress:
         left = seconds / done * (total - done)
         return f", about {left:.0f} s left" if left < 120 else f", about {left / 60:.0f} min left"
 
-    def _bar(self) -> str:
-        """How far it is as a picture, if it is known of how many."""
+    def _bar(self, room: int) -> str:
+        """How far it is as a picture, if it is known of how many and there is room."""
         done, total = self._counts
-        if not total:
+        cells = min(_BAR, room - 2)
+        if not total or cells < _LEAST_BAR:
             return ""
-        full = int(_BAR * min(1.0, (done + self._share) / total))
+        full = int(cells * min(1.0, (done + self._share) / total))
         done_, open_ = _BAR_SIGNS if (sys.stderr.encoding or "").lower() == "utf-8" else ("#", "-")
-        return done_ * full + open_ * (_BAR - full) + " "
+        return done_ * full + open_ * (cells - full) + " "
 
-    def _back(self) -> str:
-        """What moves to where drawing began, and clears all from there."""
-        return f"\r\033[{self._above}A\033[J" if self._above else "\r\033[K"
+    def _back(self, width: int) -> str:
+        """What moves to where drawing began, and clears all from there. A terminal that has become
+        narrower since has wrapped the lines.
+        """
+        rows = sum(max(-(-length // width), 1) for length in self._lengths)
+        return f"\r\033[{rows - 1}A\033[J" if rows > 1 else "\r\033[K"
+
+
+def _size() -> tuple[int, int]:
+    """Columns and lines of the terminal on stderr; that on stdout may be another, or none."""
+    try:
+        columns, lines = os.get_terminal_size(sys.stderr.fileno())
+    except (OSError, ValueError):
+        columns = lines = 0
+    return (columns or 80, lines or 24)
 
 
 _drawn: list[Progress] = []

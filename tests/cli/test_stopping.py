@@ -221,6 +221,43 @@ def test_on_a_terminal_what_is_known_stands_above_the_line_and_disappears(monkey
     assert "" == end
 
 
+@pytest.mark.parametrize(("width", "bar"), [(80, 20), (40, 15), (28, 0), (12, 0)])
+def test_a_line_is_narrower_than_the_terminal_on_stderr(monkeypatch, capsys, width, bar):
+    """The bar takes the room that the words leave."""
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
+    monkeypatch.setattr(progress, "_size", lambda: (width, 24))
+    with progress.Progress("made {} of {} things") as told:
+        told(1, 3)
+    line = capsys.readouterr().err.split("\r\033[K")[1]
+
+    assert len(line) < width
+    assert line.endswith("made 1 of 3 things, 0 s"[: width - 1])
+    assert bar == sum(line.count(sign) for sign in "\u2501\u2500")
+
+
+def test_lines_that_a_narrower_terminal_wrapped_are_cleared(monkeypatch, capsys):
+    """80 columns, then 20: the line of 44 characters takes three rows, the one above two."""
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
+    monkeypatch.setattr(progress, "_BLINK", 0.0)
+    sizes = [(80, 24)]
+    monkeypatch.setattr(progress, "_size", lambda: sizes[-1])
+    with progress.Progress("made {} of {} things", lambda: ["x" * 30]) as told:
+        told(1, 3)
+        sizes.append((20, 24))
+        told(2, 3)
+    said = capsys.readouterr().err
+
+    assert "\r\033[4A\033[J" in said
+    assert said.endswith("\r\033[1A\033[J")
+
+
+def test_a_terminal_without_escapes_gets_lines(monkeypatch, capsys):
+    """TERM=dumb, as in an editor."""
+    monkeypatch.setenv("TERM", "dumb")
+
+    assert "\033" not in _draw(monkeypatch, capsys, terminal=True)
+
+
 def test_a_notice_removes_the_line_of_progress_first(monkeypatch, capsys):
     monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
     with progress.Progress("made {} of {} things") as told:
