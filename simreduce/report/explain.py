@@ -220,7 +220,7 @@ EXPLAIN = Document(
         Record(
             "floors",
             "Lower bounds of the time of any schedule.",
-            Key("critical_path_us", MICROSECONDS, "By what waits for each other."),
+            Key("critical_path_us", MICROSECONDS, "By the ops that wait for each other."),
             Key("resource_us", MICROSECONDS, "By the busiest link or memory."),
             Key("lane_us", MICROSECONDS, "By the busiest lane."),
             Key("cut_us", MICROSECONDS, "By the narrowest cut of the machine."),
@@ -259,7 +259,7 @@ EXPLAIN = Document(
         list_of(
             Record(
                 "lane",
-                "What does one op at a time.",
+                "A lane: a queue of the runtime or of the hardware.",
                 Key("name", TEXT, "Its name."),
                 Key("share", RATIO, "The part of the time in which it is busy."),
             )

@@ -208,7 +208,7 @@ def _upstream(ranking: Ranking) -> list[str]:
 
 _STRATEGY = (
     Key("strategy", TEXT, "The strategy, as simreduce reads it."),
-    Key("spec", TEXT, "Its algorithms, by range of sizes."),
+    Key("spec", TEXT, "Its algorithms without the packing."),
     Key("packing", TEXT, "How it packs gradients."),
 )
 _SETTINGS = Record(
@@ -245,7 +245,11 @@ RUN = Document(
                 Key("wrong", COUNT, "Elements whose sum is wrong; 0 for a plan that is proven."),
                 Key("bottleneck", TEXT, 'The busiest link; "" if nothing moves.'),
                 Key("bottleneck_share", RATIO, "The part of the time in which it is busy."),
-                Key("busiest_lane", TEXT, 'The busiest lane of CPUs or copies; "" for none.'),
+                Key(
+                    "busiest_lane",
+                    TEXT,
+                    'The busiest lane, a queue of the runtime or of the hardware; "" for none.',
+                ),
                 Key("busiest_lane_share", RATIO, "The part of the time in which it is busy."),
                 *_CHOICE,
                 Key(

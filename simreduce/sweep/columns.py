@@ -35,7 +35,11 @@ COLUMNS = Record(
         SECONDS,
         "The reduction, the training step, or the mean of synchronous replicas' updates.",
     ),
-    Key("low", SECONDS, "The lower end of its 80 % interval; of a step, without compute's errors."),
+    Key(
+        "low",
+        SECONDS,
+        "The lower end of its 80 % interval; of a step, of its exposed communication.",
+    ),
     Key("high", SECONDS, "The upper end of that interval."),
     Key("chosen", TEXT, "The strategy with its chunk size."),
     Key("method", TEXT, "The method of the training step."),
