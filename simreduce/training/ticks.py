@@ -10,16 +10,24 @@ two in a row take equal times, as in `simulation`.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
+from functools import lru_cache
 from statistics import fmean
 
 from simreduce.engine import IDEAL, NCCL
+from simreduce.packing import Fusion
 from simreduce.setup import Setup
+from simreduce.strategy import Strategy
 from simreduce.training.launcher import to_cycle
-from simreduce.training.reductions import Method
+from simreduce.training.reductions import Fused, Method
 from simreduce.training.sharded.recurrence import slowest
 from simreduce.training.simulation import MOST_STEPS
 from simreduce.training.step import STRONG, StepJob
 from simreduce.training.summary import steady
+from simreduce.workload import Gradient, Workload
+
+_ENDLESS = 1 << 62
+"""Bytes of a buffer that takes all."""
 
 Buffers = Callable[[Sequence[int]], Sequence[tuple[int, ...]]]
 """The buffers of gradients that are ready, by index, in the order in which they became ready."""
@@ -38,19 +46,39 @@ def takes_turns(job: StepJob, method: Method, setup: Setup) -> bool:
 
 
 def tick_step(job: StepJob, method: Method, setup: Setup, most: int = MOST_STEPS) -> float:
-    """Seconds of a step that `takes_turns`, each buffer simulated once; of `most` steps that do not
-    become equal, the mean of the later half.
+    """Seconds of a step that `takes_turns`, buffers that are alike simulated once; of `most` steps
+    that do not become equal, the mean of the later half.
     """
     fusion, known = method.fusion, dict[tuple[int, ...], float]()
     assert fusion is not None  # noqa: S101 - the caller has looked
+    # Whatever the threshold: what a buffer takes depends on what is in it.
+    own, gradients = Fusion(_ENDLESS, fusion.fusion.fp16), fusion.workload.gradients
+    spec = fusion.strategy.spec
+    strategy = replace(fusion.strategy, text=spec, packing="fusion", packer=own)
 
     def seconds(buffer: tuple[int, ...]) -> float:
         if buffer not in known:
-            parts = fusion.reductions(buffer)
-            known[buffer] = sum(setup.simulate(part.plan).seconds for part in parts)
+            held = tuple((gradients[i].elements, gradients[i].dtype) for i in buffer)
+            known[buffer] = _buffer_seconds(setup, strategy, held, faithful=fusion.faithful)
         return known[buffer]
 
     return tick(job, slowest(job, setup), fusion.cycle, fusion.buffers, seconds, most)
+
+
+@lru_cache(maxsize=1 << 14)
+def _buffer_seconds(
+    setup: Setup, strategy: Strategy, held: tuple[tuple[int, int], ...], *, faithful: bool
+) -> float:
+    """Seconds of a buffer with gradients of these elements and dtypes, in this order. Layers that
+    are alike have buffers that are alike.
+    """
+    gradients = tuple(Gradient(f"g{i}", *each) for i, each in enumerate(held))
+    assert isinstance(strategy.packer, Fusion)  # noqa: S101 - the caller has made it
+    fused = Fused(
+        strategy.packer, strategy, Workload("buffer", gradients), setup.layout, faithful=faithful
+    )
+    parts = fused.reductions(tuple(range(len(gradients))))
+    return sum(setup.simulate(part.plan).seconds for part in parts)
 
 
 def tick(
