@@ -14,7 +14,7 @@ from simreduce import calibrate, pages, topology, workload
 from simreduce.packing import PACKERS
 from simreduce.serve.guard import App, Receive, Scope, Send, refuse
 from simreduce.serve.view import Files, View
-from simreduce.serve.workers import Busy, Late, Workers
+from simreduce.serve.workers import Busy, Late, Lost, Workers
 from simreduce.version import __version__
 
 if TYPE_CHECKING:
@@ -62,7 +62,9 @@ def make_app(files: Files, workers: Workers, first: View) -> App:
             await workers.end()
 
     routes = [Route("/", page), Route("/answer", answer), Route("/{name}", file)]
-    return Starlette(routes=routes, lifespan=lifespan)
+    app = Starlette(routes=routes, lifespan=lifespan)
+    app.router.redirect_slashes = False  # it would redirect to where the token is missing
+    return app
 
 
 class _Answer:
@@ -87,11 +89,7 @@ class _Answer:
         begun = False
         while True:
             coming = asyncio.ensure_future(anext(messages, None))
-            await asyncio.wait({coming, left}, return_when=asyncio.FIRST_COMPLETED)
-            if not coming.done():
-                coming.cancel()
-                with contextlib.suppress(asyncio.CancelledError):
-                    await coming
+            if not await _comes(coming, left):
                 return
             try:
                 message = coming.result()
@@ -100,18 +98,39 @@ class _Answer:
                 return
             except Late:
                 message = {"faults": [_LATE.format(self.workers.seconds)]}
-            if not begun:
-                begun = True
-                await send({"type": "http.response.start", "status": 200, "headers": [_LINES]})
+            except Lost:
+                message = {"faults": [_LOST]}
             line = b"" if message is None else json.dumps(message).encode() + b"\n"
             more = message is not None and "faults" not in message
-            await send({"type": "http.response.body", "body": line, "more_body": more})
+            try:
+                async with asyncio.timeout(UNREAD):
+                    if not begun:
+                        begun = True
+                        start = {"type": "http.response.start", "status": 200}
+                        await send({**start, "headers": [_LINES]})
+                    await send({"type": "http.response.body", "body": line, "more_body": more})
+            except TimeoutError:  # the client is there and does not read
+                return
             if not more:
                 return
 
 
+UNREAD = 30.0
+"""Seconds in which a client must have read a message."""
 _LINES = (b"content-type", b"application/x-ndjson")
 _LATE = "the answer took longer than {:g} s (--seconds); ask for less, or type simreduce run"
+_LOST = "the process that computed this has ended; ask again, or type simreduce run"
+
+
+async def _comes(coming: asyncio.Future[Any], left: asyncio.Future[None]) -> bool:
+    """Whether something comes before the browser leaves; else the wait for it is over."""
+    try:
+        await asyncio.wait({coming, left}, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        if not coming.done():
+            coming.cancel()
+            await asyncio.wait({coming})
+    return not coming.cancelled()
 
 
 async def _until_left(receive: Receive) -> None:

@@ -74,7 +74,7 @@ class Guard:
         sites = headers.get(b"sec-fetch-site", [])
         if any(site not in ("same-origin", "none") for site in sites):
             return 403
-        if scope["method"] not in ("GET", "HEAD"):
+        if scope["method"] != "GET":
             return 405
         if len(scope["raw_path"]) + len(scope["query_string"]) > LONGEST:
             return 414
@@ -85,7 +85,7 @@ class Guard:
 
 _NAMES = frozenset(name for name, _ in HEADERS)
 _WORDS = {
-    403: "Only the page itself may ask.",
+    403: "Only the page itself may ask. Type or paste its address; a link does not open it.",
     404: "There is nothing here. Open the address that simreduce serve printed.",
     405: "Only GET is answered.",
     414: "This address is too long.",

@@ -123,7 +123,9 @@ def _server(app: Guard) -> uvicorn.Server:
 
 
 def _protocol() -> Any:
-    """Uvicorn's protocol, which also closes a connection that sends no whole request in time."""
+    """Uvicorn's protocol, which also closes a connection that sends no whole request in time, or
+    does not read what it was sent last.
+    """
     from uvicorn.protocols.http.h11_impl import H11Protocol  # noqa: PLC0415 - an extra
 
     class Impatient(H11Protocol):
@@ -136,10 +138,11 @@ def _protocol() -> Any:
             super().connection_lost(exc)
 
         def _close_if_idle(self) -> None:
-            if self.cycle is None or self.cycle.response_complete:
+            if self.transport.is_closing():
                 self.transport.abort()
-            else:
-                self._watch = self.loop.call_later(_PATIENCE, self._close_if_idle)
+            elif self.cycle is None or self.cycle.response_complete:
+                self.transport.close()  # what was written still goes out
+            self._watch = self.loop.call_later(_PATIENCE, self._close_if_idle)
 
     return Impatient
 

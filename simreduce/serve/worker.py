@@ -16,6 +16,7 @@ import resource
 import signal
 import threading
 import time
+import traceback
 from pathlib import Path
 from typing import Any, TextIO
 
@@ -50,12 +51,9 @@ class _Desk:
             if found == "stop":
                 self._stop.set()
             else:
+                self._stop.clear()  # an order to stop came too late for the question before
                 self.questions.put(found)
         os.kill(os.getpid(), signal.SIGKILL)  # who started this process is gone
-
-    def begin(self) -> None:
-        """Forget an order to stop that came too late."""
-        self._stop.clear()
 
     def check(self) -> None:
         """Raise if the work at hand is to stop."""
@@ -91,7 +89,6 @@ def main() -> None:
     desk.say({"end": True})  # ready
     while True:
         question = desk.questions.get()
-        desk.begin()
         try:
             _answer(question["view"], files, known, desk)
         except _LeftError:
@@ -100,6 +97,11 @@ def main() -> None:
             known = Known()
             too_large = f"needs more than the {megabytes} MB that a page may use"
             desk.say({"faults": [f"{too_large}; try simreduce run"]})
+        except Exception as error:  # noqa: BLE001 - a bug; the next question is answered
+            traceback.print_exc()
+            known = Known()
+            where = "where simreduce serve was started"
+            desk.say({"faults": [f"a bug of simreduce: {type(error).__name__}; see {where}"]})
         desk.say({"end": True})
 
 

@@ -5,13 +5,16 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+import os
 import sys
 import tempfile
 from asyncio.subprocess import PIPE, Process
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
+from pathlib import Path
 from typing import Any
 
+import simreduce
 from simreduce.serve.view import Files
 
 _LINE = 64 << 20
@@ -30,25 +33,32 @@ class Late(Exception):  # noqa: N818 - likewise
     """An answer took longer than it may."""
 
 
+class Lost(Exception):  # noqa: N818 - likewise
+    """The process of an answer ended by itself, or somebody ended it."""
+
+
 class Worker:
     """One process of `simreduce.serve.worker`."""
 
     def __init__(self, process: Process) -> None:
         self.process = process
         self.at_work = False
+        self.late = False
 
     @classmethod
-    async def start(cls, files: Files, megabytes: int, folder: str) -> Worker:
+    async def start(cls, folder: str) -> Worker:
         """Start a process in an empty folder, so that no name means a file of the user."""
         process = await asyncio.create_subprocess_exec(
             sys.executable, "-P", "-m", "simreduce.serve.worker",
-            stdin=PIPE, stdout=PIPE, cwd=folder, limit=_LINE,
+            stdin=PIPE, stdout=PIPE, cwd=folder, limit=_LINE, env=_environment(),
         )  # fmt: skip
-        worker = cls(process)
-        await worker._send({"files": dict(files), "megabytes": megabytes})
-        async for _ in worker._messages():  # until it is ready
+        return cls(process)
+
+    async def warm(self, files: Files, megabytes: int) -> None:
+        """Send the settings, and wait until the process is ready."""
+        await self._send({"files": dict(files), "megabytes": megabytes})
+        async for _ in self._messages():
             pass
-        return worker
 
     async def answer(self, view: str) -> AsyncGenerator[dict[str, Any]]:
         """The messages on a view, to the last."""
@@ -60,6 +70,8 @@ class Worker:
     async def _messages(self) -> AsyncGenerator[dict[str, Any]]:
         assert self.process.stdout is not None  # noqa: S101 - it is a pipe
         while line := await self.process.stdout.readline():
+            if not line.endswith(b"\n"):
+                break  # the process ended while it wrote
             message = json.loads(line)
             if "end" in message:
                 self.at_work = False
@@ -76,7 +88,8 @@ class Worker:
         """Stop the work at hand. Whether the process can be used again."""
         if not self.at_work:
             return self.process.returncode is None
-        with contextlib.suppress(OSError, EOFError, TimeoutError):
+        # ValueError: a message that is too long.
+        with contextlib.suppress(OSError, EOFError, TimeoutError, ValueError):
             async with asyncio.timeout(_PATIENCE):
                 await self._send("stop")
                 async for _ in self._messages():
@@ -84,6 +97,11 @@ class Worker:
                 return True
         await self.end()
         return False
+
+    def expire(self) -> None:
+        """End the process because its time is over."""
+        self.late = True
+        self.kill()
 
     async def end(self) -> None:
         """End the process, whatever it does."""
@@ -94,6 +112,16 @@ class Worker:
         """Begin to end the process."""
         with contextlib.suppress(ProcessLookupError):
             self.process.kill()
+
+
+def _environment() -> dict[str, str]:
+    """That of this process, where simreduce is found from any folder."""
+    places = [str(Path(simreduce.__file__).parents[1])]
+    places += [str(Path(each).absolute()) for each in _PATHS.split(os.pathsep) if each]
+    return {**os.environ, "PYTHONPATH": os.pathsep.join(dict.fromkeys(places))}
+
+
+_PATHS = os.environ.get("PYTHONPATH", "")
 
 
 class Workers:
@@ -117,9 +145,27 @@ class Workers:
         self._free.append(await self._start())
 
     async def _start(self) -> Worker:
-        worker = await Worker.start(self.files, self.megabytes, self._folder.name)
+        worker = await Worker.start(self._folder.name)
         self._all.add(worker)
+        try:
+            await worker.warm(self.files, self.megabytes)
+        except (OSError, EOFError):
+            await self._drop(worker)
+            raise
         return worker
+
+    async def _drop(self, worker: Worker) -> None:
+        self._all.discard(worker)
+        await worker.end()
+
+    async def _take(self) -> Worker:
+        """A process that is free, or else a new one."""
+        while self._free:
+            worker = self._free.pop()
+            if worker.process.returncode is None:
+                return worker
+            await self._drop(worker)
+        return await self._start()
 
     async def answer(self, view: str) -> AsyncGenerator[dict[str, Any]]:
         """The messages on a view. Whoever closes this before its end stops the work."""
@@ -130,26 +176,30 @@ class Workers:
             await self._places.acquire()
         finally:
             self.waiting -= 1
-        worker = ending = None
+        # A client that leaves while its process starts leaves the process to the next one.
+        taking = asyncio.ensure_future(self._take())
+        ending = None
         try:
-            worker = self._free.pop() if self._free else await self._start()
-            ending = asyncio.get_running_loop().call_later(self.seconds, worker.kill)
+            worker = await asyncio.shield(taking)
+            ending = asyncio.get_running_loop().call_later(self.seconds, worker.expire)
             async with aclosing(worker.answer(view)) as messages:
                 async for message in messages:
                     yield message
-        except EOFError:
-            raise Late from None
+        except (OSError, EOFError, ValueError):
+            raise Late if _is_late(taking) else Lost from None
         finally:
             if ending is not None:
                 ending.cancel()
-            await asyncio.shield(self._put_back(worker))
+            await asyncio.shield(self._put_back(taking))
 
-    async def _put_back(self, worker: Worker | None) -> None:
+    async def _put_back(self, taking: asyncio.Future[Worker]) -> None:
         try:
-            if worker is not None and await worker.settle():
-                self._free.append(worker)
-            elif worker is not None:
-                self._all.discard(worker)
+            with contextlib.suppress(OSError, EOFError):
+                worker = await taking
+                if await worker.settle():
+                    self._free.append(worker)
+                else:
+                    self._all.discard(worker)
         finally:
             self._places.release()
 
@@ -157,3 +207,8 @@ class Workers:
         """End all processes."""
         await asyncio.gather(*(worker.end() for worker in self._all))
         self._folder.cleanup()
+
+
+def _is_late(taking: asyncio.Future[Worker]) -> bool:
+    """Whether the process was there, and was ended because its time was over."""
+    return taking.done() and taking.exception() is None and taking.result().late

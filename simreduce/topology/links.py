@@ -14,6 +14,8 @@ if TYPE_CHECKING:
 
 BOTH = "<>"
 """Between the names of two nodes: the links in both directions."""
+LEAST = 1e-6
+"""The smallest factor of a link, but for 0; what is closer to 0 is no number to divide by."""
 
 
 def find_links(topology: Topology, text: str) -> list[int]:
@@ -46,7 +48,8 @@ def find_links(topology: Topology, text: str) -> list[int]:
 
 def scaled(topology: Topology, factors: Mapping[str, float]) -> list[Link]:
     """The links with their bandwidth times the factors of what `find_links` reads; those times 0
-    are not there. TopologyError lists what the machine does not have, and cuts of one direction.
+    are not there. TopologyError lists what the machine does not have, cuts of one direction, and
+    factors too far from 1.
     """
     total = [1.0] * len(topology.links)
     problems: list[str] = []
@@ -58,6 +61,12 @@ def scaled(topology: Topology, factors: Mapping[str, float]) -> list[Link]:
             continue
         for each in found:
             total[each] *= factor
+    far = [k for k in topology.links if total[k.id] and not LEAST <= total[k.id] <= 1.0 / LEAST]
+    if far:
+        words = f"{far[0].name} would have {total[far[0].id]:g} times its bandwidth"
+        problems.append(
+            f"{topology.name}: {words}; 0 cuts it, else from {LEAST:g} to {1 / LEAST:g}"
+        )
     cut = {(k.source, k.target) for k in topology.links if not total[k.id]}
     left = {(k.source, k.target) for k in topology.links if total[k.id]}
     problems += [

@@ -90,7 +90,7 @@ def test_only_the_page_itself_may_ask(server):
             found = server.get(answer, *headers)
             assert _status(found) in (status, 400), headers
             assert b"machine" not in _body(found)
-    for method in ("POST", "PUT", "DELETE", "OPTIONS", "TRACE", "PATCH"):
+    for method in ("HEAD", "POST", "PUT", "DELETE", "OPTIONS", "TRACE", "PATCH"):
         assert _status(server.get(answer, method=method)) == 405
     for path in (answer, "", "x/answer", server.token[:-1] + "/", server.token, "%00/", "static/"):
         assert _status(server.get(path, token=False)) == 404
@@ -100,6 +100,7 @@ def test_only_the_page_itself_may_ask(server):
         "..%2f..%2fsetup.py",
         "page.html",
         "/etc/passwd",
+        "answer/",
     ):
         found = server.get(name)
         assert _status(found) == 404

@@ -66,6 +66,9 @@ def test_faults_are_listed_together():
         DGX1V.scale_links({"gpu0>gpu3": 0, "nvlink3": 0.5, "gpu9": 0.1})
 
     assert len(caught.value.problems) == 3
+    for factors in ({"qpi": 1e-300}, {"gpu0": 1e-5, "gpu0<>gpu3": 1e-4}, {"qpi": 1e7}):
+        with pytest.raises(TopologyError, match="times its bandwidth; 0 cuts it, else from 1e-06"):
+            DGX1V.scale_links(factors)
 
 
 @given(st.dictionaries(st.sampled_from(["gpu0<>gpu3", "gpu1", "nvlink2", "qpi"]),
