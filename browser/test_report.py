@@ -32,6 +32,7 @@ def made(tmp_path_factory):
         sizes=found["bench"],
         commands=(("This report", ("simreduce report x",)),),
         factor=1.2,
+        exports=documents.EXPORTS,
     )
     return found, beside, looks
 

@@ -21,12 +21,11 @@ from simreduce.errors import InputError, StrategyError, did_you_mean
 from simreduce.export import TARGETS, Choice, export as files_for, find_target, why_not
 from simreduce.formats import Faults
 from simreduce.outputs import check_place, write_file
-from simreduce.packing import NoPacking
 from simreduce.scenario import Scenario, is_scenario
 from simreduce.strategy import Strategy, parse_strategy
 from simreduce.training import StepQuestion
-from simreduce.training.sharded import DDP, largest_unit
-from simreduce.tune.asked import Asked, ask
+from simreduce.training.sharded import DDP
+from simreduce.tune.asked import ask, choice_of
 from simreduce.tune.rank import rank
 from simreduce.tune.steps import rank_steps
 
@@ -132,10 +131,10 @@ def _choice(
         scenario, strategy = read_question_scenario(question, algo, **given)
         method = _method(scenario.step, method)
         strategy = strategy or _fastest(target, scenario, method, workers)
-        return _with_step(ask(scenario, strategy), scenario.step, method)
+        return choice_of(ask(scenario, strategy), scenario.step, method)
     _method(None, method)
     asked = read_topology_question(question, algo or _DEFAULTS[0], **given)
-    choice = _with_step(asked, None, DDP)
+    choice = choice_of(asked, None, DDP)
     if algo is None and asked.strategy.collective == "all_reduce":
         for text in _DEFAULTS:
             other = Choice(choice.setup, choice.workload, parse_strategy(text))
@@ -153,22 +152,6 @@ def _method(step: StepQuestion | None, method: str | None) -> str:
         words = f"the step has {', '.join(methods)}"
         raise StrategyError(f"--method {method}: {words}{did_you_mean(method, methods)}")
     return method or methods[0]
-
-
-def _with_step(asked: Asked, step: StepQuestion | None, method: str) -> Choice:
-    """The choice, with what a training step adds; StrategyError for packs of a sharded step."""
-    choice = Choice(asked.setup, asked.workload, asked.strategy)
-    if step is None:
-        return choice
-    sharding, job = step.sharding, step.job
-    choice = replace(choice, cycle=step.cycle, batch=job.batch, accumulate=job.accumulate)
-    if method == DDP or sharding is None:
-        return choice
-    if not isinstance(asked.strategy.packer, NoPacking):
-        packing = asked.strategy.packing
-        raise StrategyError(f"{method} reduces a unit at a time; leave out +{packing}")
-    unit = largest_unit(job.model, sharding.units)
-    return replace(choice, method=method, shards=sharding, unit=unit)
 
 
 def _fastest(target: str, scenario: Scenario, method: str, workers: int | None) -> Strategy:
@@ -193,7 +176,7 @@ def _fastest(target: str, scenario: Scenario, method: str, workers: int | None) 
 def _refusals(target: str, scenario: Scenario, method: str, strategy: Strategy) -> tuple[str, ...]:
     """Why a target has no setting for a strategy of a scenario."""
     try:
-        return why_not(target, _with_step(ask(scenario, strategy), scenario.step, method))
+        return why_not(target, choice_of(ask(scenario, strategy), scenario.step, method))
     except StrategyError as error:
         return error.problems
 

@@ -13,6 +13,7 @@ from simreduce.cli.progress import Progress, until_stopped
 from simreduce.cli.replicas import repeat_replicas
 from simreduce.engine import Calibration
 from simreduce.errors import InputError
+from simreduce.export.targets import Exported, hand_over
 from simreduce.pages import Beside, timeline_of_events
 from simreduce.pages.notebook import machine_named
 from simreduce.report.bench import bench_document
@@ -28,8 +29,9 @@ from simreduce.textfiles import exists
 from simreduce.topology import Topology
 from simreduce.trace import step_trace_events, trace_events
 from simreduce.trace.replicas import replicas_trace_events
+from simreduce.training.sharded import DDP
 from simreduce.training.stragglers import sample
-from simreduce.tune.asked import ask
+from simreduce.tune.asked import ask, choice_of
 from simreduce.tune.bench import BenchRow, bench
 from simreduce.tune.rank import Candidate, Ranking, Row, rank
 from simreduce.tune.steps import rank_steps
@@ -57,6 +59,8 @@ def report_run(
     best = ranking.recommended
     if best is None:
         return document, beside, True
+    exports = hand_over(choice_of(ask(question, best.strategy), None))
+    beside = replace(beside, exports=exports)
     try:
         beside, complete = _look_closer(question, best.strategy, beside)
         sizes, all_sizes = _over_sizes(question.setup, _curves(ranking, best))
@@ -75,7 +79,8 @@ def report_step(
     names = [gradient.name for gradient in question.workload.gradients]
     document = step_document(ranking)
     events = list(step_trace_events(best.step, names))
-    beside = replace(beside, timeline=timeline_of_events(events))
+    timeline = timeline_of_events(events)
+    beside = replace(beside, timeline=timeline, exports=_step_exports(question, best.step.method))
     if ranking.untried:
         return document, replace(beside, missing=_STOPPED), False
     try:
@@ -86,6 +91,15 @@ def report_step(
     timeline = timeline_of_events(events, chain=path_words(look.path))
     found = step_look_document(look, best.step.method, names)
     return document, replace(beside, timeline=timeline, look=found), progress.complete
+
+
+def _step_exports(question: Scenario, name: str) -> tuple[Exported, ...]:
+    """What other systems can be told of a step's method and strategy; nothing of modes."""
+    if question.step is None or question.step.mode:
+        return ()
+    method, _, text = name.rpartition(", ")
+    asked = ask(question, parse_strategy(text))
+    return hand_over(choice_of(asked, question.step, method or DDP))
 
 
 def report_replicas(

@@ -92,3 +92,31 @@ def nearest(name: str, choice: Choice) -> str:
         except StrategyError:
             continue
     return ""
+
+
+@dataclass(frozen=True, slots=True)
+class Exported:
+    """What a system can be told of a choice: its files by name, or why it has no setting and the
+    nearest strategy that it has one for, "" if none is known.
+    """
+
+    name: str
+    title: str
+    files: Mapping[str, str]
+    reasons: tuple[str, ...] = ()
+    nearest: str = ""
+
+
+PASTED = ("pytorch", "nccl", "horovod", "deepspeed", "jax", "tensorflow", "tf_cnn_benchmarks")
+"""Targets whose files are short enough to read and paste."""
+
+
+def hand_over(choice: Choice) -> tuple[Exported, ...]:
+    """What each of `PASTED` can be told of a choice; those with a setting first."""
+    found = []
+    for name in PASTED:
+        target, reasons = TARGETS[name], why_not(name, choice)
+        near = nearest(name, choice) if reasons else ""
+        files = {} if reasons else target.files(choice)
+        found.append(Exported(name, target.title, files, reasons, near))
+    return tuple(sorted(found, key=lambda each: bool(each.reasons)))

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
+from simreduce.errors import StrategyError
+from simreduce.export import Choice
+from simreduce.packing import NoPacking
 from simreduce.plan import Plan, repeat
 from simreduce.scenario import Scenario
 from simreduce.setup import Setup
 from simreduce.strategy import Strategy
+from simreduce.training import StepQuestion
+from simreduce.training.sharded import DDP, largest_unit
 from simreduce.workload import Workload
 
 
@@ -76,3 +81,21 @@ def ask(scenario: Scenario, strategy: Strategy) -> Asked:
         scenario.name, strategy, scenario.workload, setup, scenario.repeat,
         faithful=scenario.faithful,
     )  # fmt: skip
+
+
+def choice_of(asked: Asked, step: StepQuestion | None, method: str = DDP) -> Choice:
+    """What other systems are told of it, with what a training step adds; StrategyError for packs of
+    a sharded step.
+    """
+    choice = Choice(asked.setup, asked.workload, asked.strategy)
+    if step is None:
+        return choice
+    sharding, job = step.sharding, step.job
+    choice = replace(choice, cycle=step.cycle, batch=job.batch, accumulate=job.accumulate)
+    if method == DDP or sharding is None:
+        return choice
+    if not isinstance(asked.strategy.packer, NoPacking):
+        packing = asked.strategy.packing
+        raise StrategyError(f"{method} reduces a unit at a time; leave out +{packing}")
+    unit = largest_unit(job.model, sharding.units)
+    return replace(choice, method=method, shards=sharding, unit=unit)

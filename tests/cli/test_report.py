@@ -26,8 +26,8 @@ def test_a_scenario_becomes_a_page_with_all_its_parts(simreduce, scenario, tmp_p
     page = (tmp_path / "out.html").read_text("utf-8")
     assert (done.status, done.out) == (0, "out.html: open it in a browser\n")
     for title in (
-        "What to run", "Machine and load", "What limits it", "What would help", "Timeline",
-        "Over sizes", "Calibration and its error", "Repeat it",
+        "What to run", "What to paste", "Machine and load", "What limits it", "What would help",
+        "Timeline", "Over sizes", "Calibration and its error", "Repeat it",
     ):  # fmt: skip
         assert f">{title}</h2>" in page
     assert "simreduce report two.toml</pre>" in page
@@ -155,6 +155,7 @@ def test_a_step_says_what_more_lanes_save_of_the_step(simreduce, write, tmp_path
     assert "with one more lane on every ib_edr link takes" in page
     assert "PyTorch&#39;s DDP" in page
     assert "The critical path of a step of nccl" in page
+    assert "DistributedDataParallel(model, **ARGUMENTS, **more)" in re.sub("<[^>]+>", "", page)
     assert "while a step of nccl" in page
     assert "The same step, simulated again with one change" in page
     assert ">Timeline</h2>" in page

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
+from simreduce.export.targets import Exported
 from simreduce.report.bench import bench_document
 from simreduce.report.explain import explanation_document
 from simreduce.report.looks import replicas_look_document, step_look_document
@@ -216,6 +217,12 @@ MEASURED = {
     "not_told_apart": ["ring", "direct"],
 }
 """What `--measure` adds."""
+
+EXPORTS = (
+    Exported("pytorch", "PyTorch", {"a.py": "import torch\n", "b.csv": "1,2\n" * 50}),
+    Exported("horovod", "Horovod", {}, ("it has no ring", "nor a tree"), "nccl+fusion"),
+)
+"""What other systems can be told."""
 
 NAMES = (
     "run", "measured", "measured-tune", "bench", "explain", "tune", "validate", "capacity",

@@ -15,7 +15,14 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 from simreduce.errors import InputError
+from simreduce.export import Choice
+from simreduce.export.targets import Exported, hand_over
 from simreduce.pages import KINDS, Beside, make_page, page_html, read_document, timeline_of_events
+from simreduce.pages.kinds.paste import paste_section
+from simreduce.pages.values import Code, Rows
+from simreduce.setup import Setup
+from simreduce.strategy import parse_strategy
+from simreduce.workload import load_workload
 from tests.pages import documents
 
 HOSTILE = "<script>alert(1)</script></title><!-- \"'&{0}%s\u2028 onload=alert(1) "
@@ -68,6 +75,7 @@ def _beside(found, kind: str = "") -> Beside:
         versions={"numpy": "2"},
         factor=1.2,
         look=looks.get(kind),
+        exports=documents.EXPORTS,
     )
 
 
@@ -116,8 +124,16 @@ def test_texts_are_texts_whatever_they_say(found, kind):
     plain = _Reader(page_html(make_page(found[0][kind], _beside(found, kind))))
     beside = _beside(found, kind)
     machine = dataclasses.replace(beside.machine, title=HOSTILE)
+    exports = tuple(
+        Exported(*([HOSTILE] * 2), {HOSTILE: HOSTILE}, e.reasons and (HOSTILE,))
+        for e in documents.EXPORTS
+    )
     hostile = dataclasses.replace(
-        beside, machine=machine, files={HOSTILE: HOSTILE}, look=_hostile(beside.look)
+        beside,
+        machine=machine,
+        files={HOSTILE: HOSTILE},
+        look=_hostile(beside.look),
+        exports=exports,
     )
     page = page_html(make_page(_hostile(found[0][kind]), hostile))
     read = _Reader(page)
@@ -208,6 +224,24 @@ def test_measured_times_stand_beside_predictions_for_the_same_devices(found):
     assert "Measuring failed" in page_html(make_page(failed, Beside()))
     wrong = {**found[0]["measured"], "recommended": None}
     assert make_page(wrong, Beside()).answer.startswith("No measured step was right")
+
+
+def test_what_to_paste_is_that_of_every_system():
+    """Those with a setting, a command for what is too long, and a folded table of reasons."""
+    setup = Setup("dgx1v").but(runtime="nccl")
+    exports = hand_over(Choice(setup, load_workload("resnet50"), parse_strategy("nccl+ddp")))
+    assert next(each.name for each in exports if not each.reasons) == "pytorch"
+    [section] = paste_section(exports, "ddp, nccl+ddp")
+    codes = {block.about: block.text for block in section.blocks if isinstance(block, Code)}
+    [rows] = [block for block in section.blocks if isinstance(block, Rows)]
+
+    assert "DistributedDataParallel" in codes["PyTorch: simreduce_ddp.py"]
+    [long] = [text for about, text in codes.items() if about.startswith("NCCL: nccl_tuner.csv")]
+    assert long.endswith("nccl SCENARIO --algo nccl+ddp --out DIR --method ddp")
+    without = [each for each in exports if each.reasons]
+    assert rows.folded
+    assert [row[0] for row in rows.table.rows] == [each.title for each in without]
+    assert all(each.files for each in exports if not each.reasons)
 
 
 def test_a_second_nic_comes_with_its_own_port(found):

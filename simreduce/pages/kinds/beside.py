@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from simreduce.engine import Calibration
+from simreduce.export.targets import Exported
 from simreduce.pages.timeline import Timeline
 from simreduce.topology import Topology
 
@@ -21,6 +22,7 @@ class Beside:
     the user's files by name; `versions` those of the programs that computed it. `factor` says that
     80 % of predictions of NCCL are within it, for a document that does not say so. `look` is a
     closer look at a step or an update: the load of each link, the critical path, what would help.
+    `exports` are what other systems can be told of the recommended strategy.
     """
 
     machine: Topology | None = None
@@ -33,4 +35,5 @@ class Beside:
     versions: Mapping[str, str] = field(default_factory=dict)
     factor: float | None = None
     look: Mapping[str, Any] | None = None
+    exports: tuple[Exported, ...] = ()
     missing: str = ""

@@ -21,6 +21,7 @@ from simreduce.pages.kinds.defaults import (
 )
 from simreduce.pages.kinds.limits import help_section, limit_fact, nic_fact, path_section
 from simreduce.pages.kinds.measured import measured_section, measured_words, was_measured
+from simreduce.pages.kinds.paste import paste_section
 from simreduce.pages.kinds.sections import (
     calibration_section,
     machine_section,
@@ -48,7 +49,8 @@ def run_page(document: Document, beside: Beside) -> Page:
     known = None if best is None else factors(document, best["strategy"]).single
     beside = replace(beside, factor=known)
     sections = [
-        *_choice_section(document, best, today),
+        *_choice_section(document, beside, best, today),
+        *paste_section(beside.exports, str(best and best["strategy"])),
         *measured_section(document),
         *machine_section(beside),
         *path_section(beside),
@@ -132,12 +134,12 @@ def _facts(
 
 
 def _choice_section(
-    document: Document, best: Document | None, today: list[Default]
+    document: Document, beside: Beside, best: Document | None, today: list[Default]
 ) -> Iterable[Section]:
     rows = document["candidates"]
     blocks: list[Block] = []
     if best is not None:
-        blocks += _how(document, best)
+        blocks += _how(document, beside, best)
     if today and best is not None:
         blocks.append(_against(document, best, today))
     if rows:
@@ -157,7 +159,11 @@ def _choice_section(
     yield Section("choice", "What to run", tuple(blocks))
 
 
-def _how(document: Document, best: Document) -> Iterable[Block]:
+def _how(document: Document, beside: Beside, best: Document) -> Iterable[Block]:
+    """What to type for TensorFlow, unless that is in the section of all systems; where it has no
+    setting for the best, the fastest that it has one for.
+    """
+    known = {each.title for each in beside.exports}
     by_name = {row["strategy"]: row for row in document["candidates"]}
     for row in document["candidates"]:
         by_name |= {each["strategy"]: {**row, **each} for each in row["also"]}
@@ -165,6 +171,8 @@ def _how(document: Document, best: Document) -> Iterable[Block]:
         name = best["strategy"]
         if not best["settings"].get(target):
             name = document["recommended_by_target"].get(target)
+        if title in known and (name == best["strategy"] or name not in by_name):
+            continue
         if name is None or name not in by_name:
             yield Paragraph(f"{title} has no setting for any of these strategies.")
             continue

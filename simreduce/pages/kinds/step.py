@@ -19,6 +19,7 @@ from simreduce.pages.kinds.defaults import (
     told_apart,
 )
 from simreduce.pages.kinds.limits import help_section, limit_fact, nic_fact, path_section
+from simreduce.pages.kinds.paste import paste_section
 from simreduce.pages.kinds.replicas import replicas_page
 from simreduce.pages.kinds.sections import (
     calibration_section,
@@ -57,6 +58,7 @@ def step_page(document: Document, beside: Beside) -> Page:
     alone = alone if beside.explanation and not beside.look else ""
     sections = [
         _methods(document, today),
+        *paste_section(beside.exports, document["strategy"]),
         *_alone(machine_section(beside), alone),
         *(step_path_section(beside) if beside.look else _alone(path_section(beside), alone)),
         *_alone(help_section(beside), alone),
