@@ -22,7 +22,7 @@ from simreduce.formats.documents import (
     one_of,
     or_null,
 )
-from simreduce.report.heads import one_runtime, with_runtimes
+from simreduce.report.heads import CALIBRATION_KEY, DISTURBANCE_KEY, one_runtime, with_runtimes
 from simreduce.tables import Column, Table
 from simreduce.tune.bench import DIVIDED, BenchRow, Bounded, Entry, Stuck
 from simreduce.tune.busbw import algbw, busbw
@@ -197,9 +197,9 @@ BENCH = Document(
     Key("topology", TEXT, "The name of the machine."),
     Key("ranks", COUNT, "GPUs that take part."),
     Key("runtime", TEXT, "The runtime of all rows, or `by_strategy` if they differ."),
-    Key("calibration", TEXT, "The constants that times were predicted with."),
+    CALIBRATION_KEY,
     Key("collective", one_of(*COLLECTIVES), "What is done."),
-    Key("disturbance", TEXT, 'What goes wrong, in words; "" for nothing.'),
+    DISTURBANCE_KEY,
     Key(
         "rows",
         list_of(

@@ -23,7 +23,7 @@ from simreduce.formats.documents import (
     number_in,
     one_of,
 )
-from simreduce.report.heads import TOPOLOGY_KEYS
+from simreduce.report.heads import CALIBRATION_KEY, DISTURBANCE_KEY, TOPOLOGY_KEYS
 from simreduce.tables import Column, Table
 from simreduce.tune.whatif import Saving
 
@@ -209,10 +209,10 @@ EXPLAIN = Document(
     Key("size_bytes", BYTES, "All gradients, or the tensor."),
     Key("ranks", COUNT, "GPUs that take part."),
     Key("repeat", COUNT, "How many of it are chained in one step."),
-    Key("disturbance", TEXT, 'What goes wrong, in words; "" for nothing.'),
+    DISTURBANCE_KEY,
     *TOPOLOGY_KEYS,
     Key("runtime", TEXT, "The system that runs it."),
-    Key("calibration", TEXT, "The constants that times were predicted with."),
+    CALIBRATION_KEY,
     Key("time_us", MICROSECONDS, "The whole plan."),
     Key("floor_us", MICROSECONDS, "The least time that any schedule takes: the highest floor."),
     Key(

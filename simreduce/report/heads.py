@@ -97,6 +97,8 @@ TOPOLOGY_KEYS = (
     Key("topology", TEXT, "The name of the machine."),
     Key("topology_digest", TEXT, "Names the machine's content: equal machines have equal digests."),
 )
+CALIBRATION_KEY = Key("calibration", TEXT, "The constants that times were predicted with.")
+DISTURBANCE_KEY = Key("disturbance", TEXT, 'What goes wrong, in words; "" for nothing.')
 HEAD_KEYS = (
     Key("scenario", TEXT, "The scenario's name or file."),
     *TOPOLOGY_KEYS,
@@ -104,7 +106,7 @@ HEAD_KEYS = (
     Key("size_bytes", BYTES, "All gradients."),
     Key("ranks", COUNT, "GPUs that take part."),
     Key("runtime", TEXT, "The runtime of all strategies, or `by_strategy` if they differ."),
-    Key("calibration", TEXT, "The constants that times were predicted with."),
+    CALIBRATION_KEY,
 )
 REFUSED_KEY = Key(
     "refused",

@@ -22,6 +22,7 @@ from simreduce.formats.documents import (
 )
 from simreduce.report.factors import FACTOR_KEYS, factor_keys
 from simreduce.report.heads import (
+    DISTURBANCE_KEY,
     HEAD_KEYS,
     REFUSED_KEY,
     best_rows,
@@ -227,7 +228,7 @@ RUN = Document(
     "`simreduce run --json`: every strategy for a workload on a machine, fastest first.",
     *HEAD_KEYS,
     Key("faithful", FLAG, "Whether strategies do what upstream does, quirks included."),
-    Key("disturbance", TEXT, 'What goes wrong, in words; "" for nothing.'),
+    DISTURBANCE_KEY,
     Key(
         "candidates",
         list_of(

@@ -18,7 +18,7 @@ from simreduce.formats.documents import (
     list_of,
     or_null,
 )
-from simreduce.report.heads import TOPOLOGY_KEYS
+from simreduce.report.heads import CALIBRATION_KEY, TOPOLOGY_KEYS
 from simreduce.setup import Setup
 from simreduce.tables import Table
 from simreduce.training.replay import Moved, Replay
@@ -100,7 +100,7 @@ REPLAY = Document(
     Key("ranks", COUNT, "All ranks of the run."),
     *TOPOLOGY_KEYS,
     Key("strategy", TEXT, "How collectives run."),
-    Key("calibration", TEXT, "The constants that times were predicted with."),
+    CALIBRATION_KEY,
     Key("notes", list_of(TEXT), "What the recording lacks, and what was assumed."),
     Key("seconds", SECONDS, "The run, from begin to end."),
     Key("recorded_seconds", or_null(SECONDS), "The recorded run; null if that is not known."),

@@ -27,6 +27,7 @@ from simreduce.formats.documents import (
     list_of,
     or_null,
 )
+from simreduce.report.heads import CALIBRATION_KEY, DISTURBANCE_KEY
 from simreduce.report.replicas_timeline import replicas_timeline
 from simreduce.scenario import Replicas
 from simreduce.tables import Table
@@ -236,8 +237,8 @@ REPLICAS = Document(
     Key("workload", or_null(TEXT), "The name of what is reduced; null without one."),
     Key("size_bytes", or_null(BYTES), "All gradients; null without a workload."),
     Key("runtime", TEXT, "The system that runs it."),
-    Key("calibration", TEXT, "The constants that times were predicted with."),
-    Key("disturbance", TEXT, 'What goes wrong, in words; "" for nothing.'),
+    CALIBRATION_KEY,
+    DISTURBANCE_KEY,
     Key("faithful", FLAG, "Whether it does what upstream does, quirks included."),
     Key("workers", COUNT, "Workers."),
     Key("variables", COUNT, "Variables."),

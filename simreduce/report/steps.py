@@ -23,6 +23,7 @@ from simreduce.formats.documents import (
 )
 from simreduce.report.factors import FACTOR_KEYS, factor_keys
 from simreduce.report.heads import (
+    DISTURBANCE_KEY,
     HEAD_KEYS,
     REFUSED_KEY,
     best_rows,
@@ -285,7 +286,7 @@ STEP = Document(
     "`simreduce step --json` of a scenario with `[step]`: training steps by method, shortest "
     "first, and the best one in full.",
     *(key for key in HEAD_KEYS if key.name != "runtime"),  # that of the best follows
-    Key("disturbance", TEXT, 'What goes wrong, in words; "" for nothing.'),
+    DISTURBANCE_KEY,
     Key("batch", COUNT, "Samples per GPU and pass."),
     Key("accumulate", COUNT, "Passes per step."),
     Key("compute_source", TEXT, "Where the times of the layers come from."),
