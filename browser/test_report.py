@@ -258,3 +258,112 @@ def test_charts_are_printed_light_and_within_the_page(visit, pages, tmp_path, pa
     printed = seen.page.pdf(path=tmp_path / "page.pdf", format=paper)
     assert printed.startswith(b"%PDF")
     seen.check()
+
+
+FITS = """() => [...document.querySelectorAll("[data-chart]")].flatMap((place) => {
+  const chart = echarts.getInstanceByDom(place);
+  const found = [];
+  const [width, height] = [chart.getWidth(), chart.getHeight()];
+  if (Math.abs(height - place.clientHeight) > 1) found.push("height");
+  const grid = chart.getModel().getComponent("grid").coordinateSystem.getRect();
+  const legend = chart.getModel().getComponent("legend");
+  if (legend) {
+    const group = chart.getViewOfComponentModel(legend).group;
+    const box = group.getBoundingRect();
+    if (group.y + box.y + box.height > grid.y) found.push("legend over the bars");
+    if (group.x + box.x + box.width > width) found.push("legend cut");
+  }
+  for (const name of ["xAxis", "yAxis"]) {
+    const { axis } = chart.getModel().getComponent(name);
+    const words = axis.getViewLabels().map((label) => label.formattedLabel).filter(Boolean);
+    if (new Set(words).size < words.length && axis.type !== "category")
+      found.push("labels repeat: " + words);
+    const most = Math.max(...words.map((word) => word.split("\\n").length));
+    if (axis.type === "category" && words.length > 1 && most * 12 > grid.height / words.length)
+      found.push("names over each other");
+  }
+  return found.map((what) => place.dataset.chart + ": " + what);
+})"""
+WIDE = """() => [...document.querySelectorAll("main table, main pre, main figure, main p, dd")]
+  .filter((each) => each.checkVisibility() && each.getBoundingClientRect().right > 681)
+  .map((each) => each.outerHTML.slice(0, 120))"""
+LONG = "hierarchical_copy+packs=8,small=65536,10+bucket=25M+chunk=4194304,first=1048576,view"
+
+
+@pytest.mark.parametrize("kind", documents.NAMES)
+def test_nothing_is_cut_or_lies_over_another(visit, pages, kind):
+    """Wide, at 200 % and narrow; and on paper with every table unfolded."""
+    seen = visit(pages[kind])
+    for width, height in ((1400, 900), (700, 450), (390, 844)):
+        seen.page.set_viewport_size({"width": width, "height": height})
+        seen.page.wait_for_timeout(50)
+        assert seen.page.evaluate(FITS) == []
+        assert seen.page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+
+    seen.page.emulate_media(media="print")
+    seen.page.set_viewport_size({"width": 680, "height": 900})
+    hidden = "[...document.querySelectorAll('main section')].filter((s) => !s.checkVisibility())"
+    folded = seen.page.evaluate(f"{hidden}.every((s) => !s.querySelector('canvas, svg, p, pre'))")
+    seen.page.evaluate(
+        "document.querySelectorAll('main details').forEach((each) => { each.open = true; })"
+    )
+    seen.page.evaluate("dispatchEvent(new Event('beforeprint'))")
+    assert folded
+    assert seen.page.evaluate(f"{hidden}.length") == 0
+    assert seen.page.evaluate(WIDE) == []
+    assert seen.page.evaluate(FITS) == []
+    seen.check()
+
+
+def test_long_names_differ_where_they_are_cut(visit, made, tmp_path):
+    """Names that are alike but for their end, on a narrow page too."""
+    found, *_ = made
+    row = found["run"]["candidates"][0]
+    rows = [{**row, "strategy": f"{LONG},{i}", "also": [], "place": i} for i in range(1, 9)]
+    document = {**found["run"], "candidates": rows, "recommended": rows[0]["strategy"]}
+    path = tmp_path / "long.html"
+    path.write_text(page_html(make_page(document, Beside())), "utf-8")
+    names = """() => echarts.getInstanceByDom(document.querySelector("[data-chart]"))
+      .getModel().getComponent("yAxis").axis.getViewLabels().map((each) => each.formattedLabel)"""
+    seen = visit(path)
+    for width in (1400, 390):
+        seen.page.set_viewport_size({"width": width, "height": 900})
+        seen.page.wait_for_timeout(50)
+        shown = seen.page.evaluate(names)
+        assert len(set(shown)) == len(rows)
+        assert all("\u2026" in name for name in shown)
+        assert seen.page.evaluate(FITS) == []
+    seen.check()
+
+
+def test_what_is_shown_of_the_time_stays(visit, pages):
+    """After zooming, labels of the axis differ; printing and other colours keep the part."""
+    seen = visit(pages["run"])
+    place = seen.page.locator(".plot[tabindex]")
+    for key in ("+",) * 9:
+        place.press(key)
+    part = """() => {
+      const chart = echarts.getInstanceByDom(document.querySelector(".plot[tabindex]"));
+      const { start, end } = chart.getOption().dataZoom[0];
+      return [start, end];
+    }"""
+    before = seen.page.evaluate(part)
+    assert before[1] - before[0] < 1
+    assert seen.page.evaluate(FITS) == []
+    seen.page.emulate_media(color_scheme="dark")
+    for event in ("beforeprint", "afterprint"):
+        seen.page.evaluate(f"dispatchEvent(new Event('{event}'))")
+        assert seen.page.evaluate(part) == pytest.approx(before)
+    seen.check()
+
+
+def test_what_is_pressed_is_seen_in_the_colours_of_the_system(visit, pages):
+    """With forced colours, which take the page's own."""
+    seen = visit(pages["run"], forced_colors="active")
+    colours = seen.page.evaluate(
+        "[...document.querySelectorAll('.groups button')]"
+        ".map((each) => getComputedStyle(each).backgroundColor)"
+    )
+    assert colours[0] not in colours[1:]
+    assert seen.page.evaluate(FITS) == []
+    seen.check()

@@ -109,7 +109,7 @@ def _json(value: Any) -> str:
     return text.replace("&", "\\u0026").replace("<", "\\u003c").replace(">", "\\u003e")
 
 
-_LONG = 18
+_LONG = 12
 """Characters of a name that may go on in the next line."""
 
 

@@ -47,9 +47,11 @@ def bench_page(document: Document, beside: Beside) -> Page:
         answer = f"At {size}, {name} takes {us(best['time_us'])}: {rate}"
     at_least = best["floor_us"] / best["time_us"] if best["time_us"] else 0.0
     found = replace(beside, factor=factor)
+    several = len({row["size_bytes"] for row in rows}) > 1
+    first = "Fastest at the largest size" if several else "What is the fastest?"
     facts = (
-        Fact("Fastest at the largest size", name, f"{us(best['time_us'])} for {size}."),
-        Fact("Fastest at each size", *_by_size(rows)),
+        Fact(first, name, f"{us(best['time_us'])} for {size}."),
+        *([Fact("Fastest at each size", *_by_size(rows))] if several else []),
         Fact("How sure is that?", *sure_fact(factor, None)),
         Fact(
             "How near the bound?",

@@ -75,6 +75,8 @@ def _sure(document: Document) -> str:
 
 def _range(choice: Document) -> str:
     low, high = (choice[key] / choice["simulated_s"] for key in ("step_low_s", "step_high_s"))
+    if max(1 - low, high - 1) < 1e-3:
+        return "0.1%"
     return f"{low - 1:+.1%} to {high - 1:+.1%}"
 
 
@@ -94,7 +96,7 @@ def _facts(document: Document, choice: Document) -> Iterable[Fact]:
     first: Document = (
         document["binds"][0] if document["binds"] else {"name": "nothing", "share": 0.0}
     )
-    more = f"{first['share']:.0%} of the time"
+    more = f"{first['share']:.1%} of the time"
     if choice["bottleneck"]:
         more += f"; of the communication, {choice['bottleneck']} binds"
     yield Fact("What limits it?", first["name"], f"{more}.")

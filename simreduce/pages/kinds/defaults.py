@@ -52,6 +52,13 @@ def _figures(row: Document, time: str) -> tuple[str, float]:
     return row["strategy"], row[time]
 
 
+def colour_words(marks: Sequence[int]) -> str:
+    """What the colours of bars with these marks mean."""
+    known = {1: "Blue: recommended", 2: "orange: what runs today"}
+    words = "; ".join(words for mark, words in known.items() if mark in marks)
+    return f"{words[0].upper()}{words[1:]}." if words else "Nothing is recommended."
+
+
 def by_nccl(*strategies: str) -> bool:
     """Whether NCCL runs all of these: the factor is that of its predictions."""
     return all("nccl" in strategy for strategy in strategies)

@@ -73,8 +73,8 @@ def _answer(document: Document, backups: int) -> str:
         return f"Keep {units.plural(backups, 'backup')}: {took[0].lower()}{took[1:]}."
     if now["as_good_as_the_best"]:
         return (
-            f"Keep {units.plural(backups, 'backup')}: {took[0].lower()}{took[1:]}; with {best} it "
-            "is no faster by more than the random times explain."
+            f"Keep {units.plural(backups, 'backup')}: {took[0].lower()}{took[1:]}. {best} is "
+            "better by less than the random times explain."
         )
     mine, other = (each["gradients_per_second"]["mean"] for each in (then, now))
     number = units.plural(best, "backup") if best else "no backups"
@@ -143,7 +143,7 @@ def _choice(document: Document, backups: int) -> tuple[str, str]:
         if each["as_good_as_the_best"] and each["backups"] != best
     ]
     if str(backups) in equal:
-        return f"{backups}, as now", f"{best} may be better, by less than the random times explain."
+        return f"{backups}, as now", f"{best} is better by less than the random times explain."
     more = f" {' and '.join(equal)} may be as good." if equal else ""
     return str(best), f"Most gradients in a second, of those tried.{more}"
 

@@ -10,6 +10,7 @@ from simreduce import tables, units
 from simreduce.pages.kinds.beside import Beside
 from simreduce.pages.kinds.defaults import (
     Default,
+    colour_words,
     defaults,
     factors,
     faster,
@@ -125,12 +126,19 @@ def _facts(
             f" {fastest['strategy']} takes {us(fastest['time_us'])}, but no setting of TensorFlow "
             "runs it."
         )
-    yield Fact("What should I run?", best["strategy"], f"{rate} What to type is below.")
+    yield Fact("What should I run?", best["strategy"], f"{rate}{_typed(document, best)}")
     yield today_fact(best["strategy"], best["time_us"], today)
     factor = factors(document, best["strategy"]).single
     yield Fact("How sure is that?", *sure_fact(factor, _from_today(document, best, today)))
     yield Fact("What limits it?", *limit_fact(beside))
     yield Fact("What would a second NIC buy?", *nic_fact(beside))
+
+
+def _typed(document: Document, best: Document) -> str:
+    """A sentence if there is something to type."""
+    some = any(best["settings"].get(target) for target in _TARGETS)
+    known = document.get("recommended_by_target") or {}
+    return " What to type is below." if some or any(known.values()) else ""
 
 
 def _choice_section(
@@ -156,7 +164,8 @@ def _choice_section(
                 folded=True,
             )
         )
-    yield Section("choice", "What to run", tuple(blocks))
+    if blocks:
+        yield Section("choice", "What to run", tuple(blocks))
 
 
 def _how(document: Document, beside: Beside, best: Document) -> Iterable[Block]:
@@ -217,8 +226,8 @@ def _ranking(document: Document, best: Document | None, today: list[Default]) ->
         else ""
     )
     words = (
-        "Time of one all-reduce by strategy. Blue: recommended; orange: what runs today. The tick "
-        f"is what no run of the plan can take less than.{more}"
+        f"Time of one all-reduce by strategy. {colour_words(marks)} The tick is what no run of the "
+        f"plan can take less than.{more}"
     )
     data = {
         "unit": "us",

@@ -10,6 +10,7 @@ from simreduce import tables, units
 from simreduce.pages.kinds.beside import Beside
 from simreduce.pages.kinds.defaults import (
     Default,
+    colour_words,
     defaults,
     factors,
     faster_than,
@@ -146,7 +147,7 @@ def _limit(document: Document, beside: Beside) -> tuple[str, str]:
 def _methods(document: Document, today: list[Default]) -> Section:
     rows = document["candidates"]
     mine = today[0].strategy if today else ""
-    data = {
+    data: dict[str, Any] = {
         "unit": "us",
         "names": [row["strategy"] for row in rows[:15]],
         "values": [row["step_time_us"] for row in rows[:15]],
@@ -187,7 +188,7 @@ def _methods(document: Document, today: list[Default]) -> Section:
     blocks: tuple[Block, ...] = (
         Chart("stack", f"What a step of {document['strategy']} spends its time on.", stack, shares),
         Chart(
-            "bars", "Time of a step by method. Blue: recommended; orange: what runs today.",
+            "bars", f"Time of a step by method. {colour_words(data['marks'])}",
             data, Table(columns, cells), 26 * len(data["names"]) + 46,
         ),
     )  # fmt: skip

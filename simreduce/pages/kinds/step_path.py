@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -102,14 +103,19 @@ def _transfers(look: Document) -> Iterable[Block]:
     yield Rows(caption, Table(columns, rows), len(rows) > 10)
 
 
+def _tensors(name: str) -> str:
+    """`reads of 4 tensors (a to b)` for the `reads of 4: a to b` of a timeline."""
+    return re.sub(r"\b(\d+): (.+)", r"\1 tensors (\2)", name)
+
+
 def _alone(look: Document) -> Iterable[Block]:
     """The longest of them by itself."""
     alone = look["alone"]
     if alone is None:
         return
-    size = units.format_size(alone["size_bytes"])
+    size, name = units.format_size(alone["size_bytes"]), _tensors(str(alone["strategy"]))
     yield Paragraph(
-        f"The longest of them is {alone['strategy']}, {size}. By itself, with nothing beside it on "
-        f"the links, it takes {us(alone['time_us'])}."
+        f"The longest of them: {name}, {size}. With nothing beside it on the links, it takes "
+        f"{us(alone['time_us'])}."
     )
-    yield from path_blocks(alone)
+    yield from path_blocks({**alone, "strategy": name})

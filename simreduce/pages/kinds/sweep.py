@@ -30,7 +30,7 @@ def sweep_page(document: Document, beside: Beside) -> Page:
         title=f"{document['name']} over {_listed(keys)}",
         about=f"{document['name']} for many values of {_listed(keys)}: {states}.",
         answer=_answer(done, keys),
-        sure=_sure(done[0] if done else None),
+        sure=_sure(done, keys),
         facts=tuple(_facts(document, done, keys)),
         sections=(
             *_curves(done, keys),
@@ -85,11 +85,16 @@ def _wins(done: Sequence[Row], keys: Sequence[str]) -> _Wins | None:
         return None
     counts: dict[str, int] = {}
     for rows in groups.values():
-        name = _cell(rows[0], choices)
+        name = _chosen(rows[0], choices)
         counts[name] = counts.get(name, 0) + 1
     slowest = max(groups.values(), key=lambda rows: float(rows[0]["seconds"]))
     order = tuple(sorted(counts.items(), key=lambda item: -item[1]))
     return _Wins(len(groups), order, (slowest[0], slowest[1]))
+
+
+def _chosen(row: Row, choices: Sequence[str]) -> str:
+    """The choice of a cell, without the word strategy where that is all there is to choose."""
+    return str(row[choices[0]]) if len(choices) == 1 else _cell(row, choices)
 
 
 def _compared(wins: _Wins, keys: Sequence[str]) -> str:
@@ -103,8 +108,9 @@ def _compared(wins: _Wins, keys: Sequence[str]) -> str:
     case = _cell(best, [key for key in keys if key not in _CHOICES])
     ratio = faster_than(best["seconds"], second["seconds"])
     return (
-        f"{name} is the fastest in {often} cases of {rest}{also}. At {case} {_cell(best, choices)} "
-        f"takes {units.format_duration(best['seconds'])}, {ratio} {_cell(second, choices)}."
+        f"{name} is the fastest in {often} cases of {rest}{also}. With {case}, "
+        f"{_chosen(best, choices)} takes {units.format_duration(best['seconds'])}, {ratio} "
+        f"{_chosen(second, choices)}."
     )
 
 
@@ -112,8 +118,7 @@ def _answer(done: Sequence[Row], keys: Sequence[str]) -> str:
     if not done:
         return "No cell of this sweep has an answer."
     if wins := _wins(done, keys):
-        words = _compared(wins, keys)
-        return f"{words[0].upper()}{words[1:]}"
+        return _compared(wins, keys)
     best, took = done[0], units.format_duration(done[0]["seconds"])
     if len(done) == 1:
         return f"{_cell(best, keys)} takes {took}."
@@ -123,26 +128,32 @@ def _answer(done: Sequence[Row], keys: Sequence[str]) -> str:
     )
 
 
-def _sure(best: Row | None) -> str:
-    if best is None:
+def _sure(done: Sequence[Row], keys: Sequence[str]) -> str:
+    if not done:
         return ""
+    wins = _wins(done, keys)
+    best = wins.largest[0] if wins else done[0]
+    what = "that time" if wins else "the fastest"
     if best.get("low") is None:
-        return "How sure: nothing is known of the error of the fastest prediction."
+        return f"How sure: nothing is known of the error of the prediction of {what}."
     low, high = (best[key] / best["seconds"] for key in ("low", "high"))
     return (
-        f"How sure: with 80% probability the fastest takes {low:.2f} to {high:.2f} times what is "
-        "predicted."
+        f"How sure: with 80% probability {what} is {low:.2f} to {high:.2f} times what is predicted."
     )
 
 
 def _facts(document: Document, done: Sequence[Row], keys: Sequence[str]) -> Iterable[Fact]:
     if done:
-        best = done[0]
-        yield Fact(
-            "Which cell is the fastest?",
-            _cell(best, keys),
-            f"{units.format_duration(best['seconds'])}.",
-        )
+        wins = _wins(done, keys)
+        best = wins.largest[0] if wins else done[0]
+        took = f"{units.format_duration(best['seconds'])}."
+        if wins:
+            name, count = wins.counts[0]
+            rest = _cell(best, [key for key in keys if key not in _CHOICES])
+            yield Fact("What is the fastest?", name, f"In {count} of {wins.cases} cases.")
+            yield Fact("What takes longest?", rest, f"Then the fastest takes {took}")
+        else:
+            yield Fact("Which cell is the fastest?", _cell(best, keys), took)
         if best.get("low") is not None:
             ends = " to ".join(units.format_duration(best[key]) for key in ("low", "high"))
             yield Fact("How sure is that?", ends, "With 80% probability.")
@@ -157,10 +168,9 @@ def _facts(document: Document, done: Sequence[Row], keys: Sequence[str]) -> Iter
         more = f"From one value to another, all else equal, up to {factor:.3g} times the time."
         yield Fact("What matters most?", key, f"{more}{f' Others: {others}.' if others else ''}")
     count, answered = sum(document["states"].values()), document["states"].get("done", 0)
-    more = (
-        "The table has the reasons of the others." if answered < count else "All that were asked."
-    )
-    yield Fact("How many have an answer?", f"{answered:,} of {count:,}", more)
+    if answered < count:
+        more = "The table has the reasons of the others."
+        yield Fact("How many have an answer?", f"{answered:,} of {count:,}", more)
 
 
 def _matters(done: Sequence[Row], keys: Sequence[str]) -> list[tuple[str, float]]:

@@ -101,12 +101,21 @@ const simreduceCharts = (() => {
   function names(p, width, data) {
     pen.font = "12px system-ui, sans-serif";
     const longest = Math.max(0, ...data.map((name) => pen.measureText(name).width));
-    const room = Math.ceil(Math.min(longest + 4, width * (width < 500 ? 0.36 : 0.42)));
+    const room = Math.ceil(Math.min(longest + 6, width * (width < 500 ? 0.36 : 0.42)));
     const wrapped = width < 500 && data.length <= 20;
-    const style = { color: p.ink, fontSize: width < 500 ? 11 : 12, lineHeight: 12, width: room, overflow: wrapped ? "break" : "truncate", interval: 0 };
-    if (wrapped) style.formatter = (name) => lines(name, room);
-    const most = wrapped ? Math.max(1, ...data.map((name) => lines(name, room).split("\n").length)) : 1;
+    const style = { color: p.ink, fontSize: width < 500 ? 11 : 12, lineHeight: 12, width: room, overflow: "break", interval: 0 };
+    style.formatter = (name) => (wrapped ? lines(cut(name, room * 3), room) : cut(name, room));
+    const most = wrapped ? Math.max(1, ...data.map((name) => style.formatter(name).split("\n").length)) : 1;
     return { left: room + 12, most, axis: axis(p, { type: "category", data, inverse: true, axisTick: { show: false }, axisLabel: style }) };
+  }
+
+  /* A name without its middle, where it would be wider than the room: names often differ at their end. */
+  function cut(name, room) {
+    if (pen.measureText(name).width <= room) return name;
+    let kept = name.length - 1;
+    const short = () => name.slice(0, Math.ceil(kept / 2)) + "\u2026" + name.slice(name.length - Math.floor(kept / 2));
+    while (kept > 4 && pen.measureText(short()).width > room) kept -= 1;
+    return short();
   }
 
   /* A name in lines that end at a blank or a sign, where they would be wider than the room. */
@@ -124,8 +133,8 @@ const simreduceCharts = (() => {
     pen.font = "12px system-ui, sans-serif";
     let [count, x] = [1, 0];
     for (const word of words) {
-      const more = pen.measureText(word).width + itemWidth + 18;
-      if (x && x + more > width - 8) [count, x] = [count + 1, 0];
+      const more = pen.measureText(word).width + itemWidth + 16;
+      if (x && x + more > width - 4) [count, x] = [count + 1, 0];
       x += more;
     }
     return { height: count * 23 + 3, show: { data: words, textStyle: { color: p.ink, fontSize: 12 }, left: 0, top: 0, width: width - 12, itemWidth, itemGap: 10, inactiveColor: p.quiet } };
@@ -222,7 +231,7 @@ const simreduceCharts = (() => {
       xAxis: mine(d.name_x, labelX, endsX, {}),
       yAxis: mine(d.name_y, labelY, endsY, above),
       series: [
-        ...d.groups.map((g, i) => ({ type: "scatter", name: g.name, data: g.points, symbol: g.best ? "pin" : ["circle", "rect", "triangle", "diamond"][i % 4], symbolSize: g.best ? 30 : 10, itemStyle: { opacity: 1 } })),
+        ...d.groups.map((g, i) => ({ type: "scatter", name: g.name, data: g.points, symbol: ["circle", "rect", "triangle", "diamond"][i % 4], symbolSize: g.best ? 18 : 10, itemStyle: { opacity: 1 } })),
         ...(d.unit ? [diagonal] : []),
       ],
     };
@@ -365,6 +374,10 @@ const simreduceCharts = (() => {
     const p = palette();
     const spec = chart.spec;
     chart.shown = chart.shown ?? [0, 100];
+    if (spec.kind === "curves" || spec.kind === "points") {
+      const height = Number(chart.place.dataset.height);
+      chart.place.style.height = (root.dataset.print ? Math.min(height, 290) : height) + "px";
+    }
     if (chart.echarts) chart.echarts.dispose();
     chart.echarts = echarts.init(chart.place, null, { renderer: "canvas", devicePixelRatio: root.dataset.print ? 3 : Math.max(devicePixelRatio, 1) });
     chart.echarts.setOption(KINDS[spec.kind](spec, p, chart.place.clientWidth, chart));
