@@ -30,6 +30,12 @@ class Arrangement:
     wire: int | None = None
     align: int = 0
 
+    @property
+    def is_bare(self) -> bool:
+        """Whether every gradient is a tensor as it is, in the order of the list or another."""
+        alone = self.pieces == 1 and self.wire is None and not self.align
+        return alone and all(len(group) == 1 for group in self.groups)
+
 
 class Packer(Protocol):
     """The interface of packers."""

@@ -1,4 +1,4 @@
-"""Adds the same ops on every rank but plans them once, as for packing and unpacking."""
+"""Packs and unpacks on all ranks: the same ops on every rank are planned once."""
 
 from __future__ import annotations
 
@@ -7,8 +7,32 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from simreduce.arrays import Bools, Ints
+from simreduce.packing.arrangement import Arrangement, Field, pack, unpack
 from simreduce.plan import PlanBuilder, Table, Value
 from simreduce.plan.stretches import Stretch
+
+Fields = Sequence[Sequence[Field]]
+
+
+def pack_all(b: PlanBuilder, ranks: int, arrangement: Arrangement, fields: Fields) -> Table:
+    """The tensors to reduce, made on every rank from its own gradients."""
+    dtypes = {field.dtype for group in fields for field in group}
+    if not arrangement.is_bare or len(dtypes) != 1:
+        given = Table.empty(ranks)
+        return on_each(b, given, lambda rank, _: pack(b, rank, arrangement, fields))
+    lo, hi = (np.array([each[i] for (each,) in fields], dtype=np.int64) for i in (0, 1))
+    device = np.repeat(np.arange(ranks)[:, None], len(fields), axis=1)
+    return Table.stacked(b.inputs(device, lo, hi, *dtypes).swapaxes(0, 1))
+
+
+def unpack_all(b: PlanBuilder, arrangement: Arrangement, results: Table, fields: Fields) -> Table:
+    """Per gradient in address order, its result on every rank; row i of `results` is tensor i."""
+    if arrangement.is_bare:
+        size = np.array([each.hi - each.lo for (each,) in fields], dtype=np.int64)
+        dtype = np.array([each.dtype for (each,) in fields], dtype=np.int64)
+        if (results.hi - results.lo == size[:, None]).all() and (results.dtype == dtype).all():
+            return results
+    return on_each(b, results, lambda _, own: unpack(b, arrangement, own, fields))
 
 
 def on_each(

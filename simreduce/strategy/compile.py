@@ -17,11 +17,9 @@ from simreduce.packing import (
     Packer,
     ScopedAllocator,
     SmallTensors,
-    pack,
     place,
-    unpack,
 )
-from simreduce.packing.on_ranks import on_each
+from simreduce.packing.on_ranks import pack_all, unpack_all
 from simreduce.plan import Aside, Contract, Plan, PlanBuilder, Table, Value
 from simreduce.strategy.automatic import AUTOMATIC, INTENDED
 from simreduce.strategy.spec import Range, assign
@@ -95,14 +93,14 @@ def _reduce(
     packer = _packer(strategy.packer, part.algorithm, faithful=faithful)
     arrangement = packer.arrange(gradients, faithful=faithful)
     groups = place(arrangement, gradients, base)
-    tensors = on_each(b, Table.empty(ranks), lambda r, _: pack(b, r, arrangement, groups))
+    tensors = pack_all(b, ranks, arrangement, groups)
     # Ranges whose algorithm sends no chunks have no use for the size of one.
     chunk = strategy.chunk if ALGORITHMS[part.algorithm].pipelined else 0
     options = Options(part.shards, faithful, chunk, nccl=strategy.nccl)
     serial = isinstance(packer, DdpBuckets)
     reduced = _reduce_tensors(b, layout, part.algorithm, tensors, options, serial=serial)
     results = Table.of(reduced).columns(0, ranks)
-    unpacked = on_each(b, results, lambda _, own: unpack(b, arrangement, own, groups))
+    unpacked = unpack_all(b, arrangement, results, groups)
     order = [i for group in arrangement.groups for i in group]
     return order, [f for group in groups for f in group], unpacked
 

@@ -16,7 +16,9 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from functools import cached_property
+from types import MappingProxyType
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -29,7 +31,9 @@ from simreduce.version import __version__
 
 US = 1e6
 BEGIN, END, _SENT, _USED, _COUNT = "B", "E", "s", "f", "C"
-_ARROW = "transfer"
+_ARROW, _COPY, _LINKS = "transfer", "copy", "links and memories"
+
+_NOTHING: Mapping[int, Any] = MappingProxyType({})
 
 
 def trace_text(recording: Recording, topology: Topology, about: Mapping[str, Any]) -> Iterator[str]:
@@ -70,7 +74,44 @@ class _Thread:
     slices: str  # which of the texts and details its slices have
 
 
-@dataclass(slots=True)
+class _Columns(NamedTuple):
+    """What slices say of their ops: lists, which are quicker to index than arrays."""
+
+    verb: list[str]
+    source: list[str]
+    target: list[str]
+    nbytes: list[int]
+    ready: list[float]
+    start: list[float]
+    finish: list[float]
+    flow: list[float]
+    amount: list[float]
+    overhead: list[float]
+    work: list[float]
+    latency: list[float]
+    cap: list[float]
+    piped: list[bool]
+
+    @staticmethod
+    def of(recording: Recording) -> _Columns:
+        result, lowered = recording.result, recording.lowered
+        names, verbs = result.devices, {int(kind): kind.name.lower() for kind in Kind}
+        return _Columns(
+            [verbs[kind] for kind in result.kind.tolist()],
+            [names[device] for device in result.source.tolist()],
+            [names[device] for device in result.device.tolist()],
+            *(
+                column.tolist()
+                for column in (
+                    result.nbytes, result.ready, result.start, result.finish,
+                    recording.flow_starts, lowered.amount, lowered.overhead, lowered.work,
+                    lowered.latency, lowered.cap, lowered.calls.piped[lowered.call],
+                )
+            ),
+        )  # fmt: skip
+
+
+@dataclass
 class _Sheet:
     """Events in columns, thread by thread; in a thread, by time."""
 
@@ -83,6 +124,11 @@ class _Sheet:
     phase: list[str] = field(default_factory=list)
     op: list[int] = field(default_factory=list)  # of a counter, the index of its value
     place: list[int] = field(default_factory=list)  # thread, or curve
+
+    @cached_property
+    def ops(self) -> _Columns:
+        """The columns of the ops."""
+        return _Columns.of(self.recording)
 
     def drawn(self, topology: Topology) -> Iterator[dict[str, Any]]:
         """All events."""
@@ -128,7 +174,7 @@ class _Sheet:
         """Flows by link (and memory), and how much each carries."""
         recording, names = self.recording, self.recording.resources.names
         lowered = recording.lowered
-        process = self._process("links and memories")
+        process = self._process(_LINKS)
         first, users = invert(lowered.use_start, lowered.uses, len(names))
         for resource, name in enumerate(names):
             ops = np.unique(users[first[resource] : first[resource + 1]])
@@ -174,8 +220,8 @@ class _Sheet:
         ops: Ints,
         begin: Floats,
         end: Floats,
-        arrows: Mapping[int, int] | None = None,
-        used: Mapping[int, list[int]] | None = None,
+        arrows: Mapping[int, int] = _NOTHING,
+        used: Mapping[int, list[int]] = _NOTHING,
     ) -> None:
         """As many threads as `ops` need."""
         for number, row in enumerate(rows(ops, begin[ops], end[ops]), 1):
@@ -185,9 +231,9 @@ class _Sheet:
             thread = len(self.threads) - 1
             for op, since, until in row:
                 self._extend([since], BEGIN, [op], thread)
-                for copy in (used or {}).get(op, ()):
+                for copy in used.get(op, ()):
                     self._extend([since], _USED, [copy], thread)
-                if op in (arrows or {}):
+                if op in arrows:
                     self._extend([since], _SENT, [op], thread)
                 self._extend([until], END, [op], thread)
 
@@ -212,7 +258,7 @@ class _Sheet:
         phase, op, ts = self.phase[i], self.op[i], self.time[i] * US
         if phase == _COUNT:
             curve = self.curves[self.place[i]]
-            process = self.processes.index("links and memories") + 1
+            process = self.processes.index(_LINKS) + 1
             unit, scale = self.units[self.place[i]]
             args = {unit: float(curve.value[op]) / scale}
             return {
@@ -230,48 +276,39 @@ class _Sheet:
         if phase != BEGIN:
             bound = {"bp": "e"} if phase == _USED else {}
             return {"ph": phase, "name": _ARROW, "cat": _ARROW, "id": op, **place, **bound}
-        kind = Kind(int(self.recording.result.kind[op])).name.lower()
         return {
             "ph": phase,
             "name": self._title(op, thread),
-            "cat": kind,
+            "cat": self.ops.verb[op],
             **place,
             "args": self._details(op, thread),
         }
 
     def _title(self, op: int, thread: _Thread) -> str:
         """What fits in a slice: no more than the thread's name does not say already."""
-        result = self.recording.result
-        kind, target = Kind(int(result.kind[op])), result.devices[result.device[op]]
-        verb = kind.name.lower()
+        ops = self.ops
+        verb, target = ops.verb[op], ops.target[op]
         if thread.slices == "op":
-            return f"to {target}" if kind == Kind.COPY else verb
-        return (
-            f"{result.devices[result.source[op]]} to {target}"
-            if kind == Kind.COPY
-            else f"{verb} {target}"
-        )
+            return f"to {target}" if verb == _COPY else verb
+        return f"{ops.source[op]} to {target}" if verb == _COPY else f"{verb} {target}"
 
     def _details(self, op: int, thread: _Thread) -> dict[str, Any]:
-        recording, result, lowered = self.recording, self.recording.result, self.recording.lowered
-        details: dict[str, Any] = {"op": op, "bytes": int(result.nbytes[op])}
-        seconds = float(result.finish[op] - recording.flow_starts[op])
+        ops = self.ops
+        details: dict[str, Any] = {"op": op, "bytes": ops.nbytes[op]}
+        start, seconds = ops.start[op], ops.finish[op] - ops.flow[op]
         # A flow of cores that is no more than its work moves no bytes.
-        call = lowered.call[op]
-        work = float(lowered.calls.work[call])
-        moves = not work or lowered.amount[op] > work * lowered.calls.cap[call] * (1 + 1e-9)
-        if moves and lowered.amount[op] > 0 and seconds > 0:
-            details["gb_per_s"] = float(result.nbytes[op]) / seconds / 1e9
+        amount, work = ops.amount[op], ops.work[op]
+        moves = not work or amount > work * ops.cap[op] * (1 + 1e-9)
+        if moves and amount > 0 and seconds > 0:
+            details["gb_per_s"] = ops.nbytes[op] / seconds / 1e9
         if thread.slices == "op":
-            details["ready_us"] = float(result.ready[op]) * US
-            details["waited_us"] = float(result.start[op] - result.ready[op]) * US
-            details["dispatch_us"] = (float(lowered.calls.overhead[call]) + work) * US
-            details["latency_us"] = float(lowered.calls.latency[call]) * US
-            if lowered.calls.piped[call]:
-                arrived = float(
-                    result.start[op] + lowered.calls.overhead[call] + lowered.calls.latency[call]
-                )
-                details["pipe_wait_us"] = max(float(recording.flow_starts[op]) - arrived, 0.0) * US
+            overhead, latency = ops.overhead[op], ops.latency[op]
+            details["ready_us"] = ops.ready[op] * US
+            details["waited_us"] = (start - ops.ready[op]) * US
+            details["dispatch_us"] = (overhead + work) * US
+            details["latency_us"] = latency * US
+            if ops.piped[op]:
+                details["pipe_wait_us"] = max(ops.flow[op] - (start + overhead + latency), 0.0) * US
         return details
 
 

@@ -52,17 +52,40 @@ def columns(table: NamedTuple) -> dict[str, bytes]:
     return flat
 
 
-def loaded(scene: Scene, times: int) -> tuple[NamedTuple, NamedTuple]:
+def arrays(table: NamedTuple) -> list[np.ndarray]:
+    """Every column of a table and of those in it."""
+    return [
+        each
+        for column in table
+        for each in (arrays(column) if isinstance(column, tuple) else [column])
+    ]
+
+
+def loaded(
+    scene: Scene, times: int, *, compile_first: bool = False
+) -> tuple[NamedTuple, NamedTuple]:
     """The kernel's tables with `times` submissions of the scene's plan, before anything has
-    happened.
+    happened: lists, whatever ran in this process before, or else arrays from the first one on.
     """
     fabric = Fabric(simpy.Environment(), scene.topology, scene.calibration, scene.runtime)
-    with mock.patch.object(
-        compiled, "pays", return_value=False
-    ):  # lists, whatever ran in this process before
+    with mock.patch.object(compiled, "pays", return_value=compile_first):
         for _ in range(times):
             fabric.submit(scene.plan, scene.ready)
     return fabric._store.ops, fabric._store.state
+
+
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(scenes(ANY))
+def test_tables_that_are_made_at_once_are_those_made_column_by_column(scene):
+    """Whether one plan is submitted or several, one after another."""
+    for times in (1, 2):
+        by_column = loaded(scene, times)
+        at_once = loaded(scene, times, compile_first=True)
+        for ours, theirs in zip(at_once, by_column, strict=True):
+            assert columns(ours) == columns(theirs)
+            for column, other in zip(arrays(ours), arrays(as_arrays(theirs)), strict=True):
+                assert column.dtype == other.dtype
+                assert column.flags.c_contiguous
 
 
 def drive(

@@ -16,8 +16,11 @@ from simreduce.engine.kernel import compiled
 from simreduce.engine.kernel.advance import advance
 from simreduce.engine.kernel.calendar import NONE, Heap
 from simreduce.engine.kernel.flows import mark_dirty
+from simreduce.engine.kernel.fresh import free_calls, fresh_tables
 from simreduce.engine.kernel.tables import (
     CROWDS,
+    DIRTY_COUNT,
+    DTYPE,
     FREE_CROWD,
     FREE_SLOT,
     INFINITY,
@@ -33,20 +36,9 @@ from simreduce.engine.kernel.tables import (
     Ops,
     Queues,
     State,
+    as_arrays,
 )
 from simreduce.engine.lowering.calls import Calls
-
-_KINDS: dict[type, str] = {
-    np.float64: "amount overhead latency cap weight ready start begun finish release_time"
-    " lane_freed capacity load own known was width soonest level served anchor rate goal on_weight"
-    " room_rate room_weight"
-    " clock tolerance key",
-    np.int8: "phase is_dirty",
-    np.bool_: "holds free lane_busy",
-    np.int64: "scalar entries released size",
-}
-_DTYPE: dict[str, type] = {name: kind for kind, names in _KINDS.items() for name in names.split()}
-"""Of the columns that are not int32."""
 
 _BY_CROWD = (
     "begin", "end", "flying", "bottleneck", "rate", "head", "tail", "next_crowd", "moved",
@@ -55,17 +47,6 @@ _BY_CROWD = (
 
 _SPARE = 4
 """What has grown may grow by a fourth before it is copied."""
-
-
-def as_arrays(table: Any) -> Any:
-    """The same table with numpy columns of the types that the compiled kernel expects."""
-    columns = {}
-    for name, column in table._asdict().items():
-        nested = isinstance(column, (Heap, Queues, Flows))
-        columns[name] = (
-            as_arrays(column) if nested else np.asarray(column, dtype=_DTYPE.get(name, np.int32))
-        )
-    return type(table)(**columns)
 
 
 def _state(columns: dict[str, Any]) -> State:
@@ -166,10 +147,17 @@ class Store:
         store's from now on. There are `lanes` lanes by now.
         """
         first, number = len(self.ops.call), len(self.state.pending)
-        if compiled.pays(first + len(call)):
+        pays = compiled.pays(first + len(call))
+        if pays and not (self.compiled or number or self.state.flows.scalar[DIRTY_COUNT]):
+            self.compiled = True
+            self.ops, self.state = fresh_tables(
+                self.state, calls, call, amount, waits, successor_start, successors, release_op,
+                release_time, lanes, submissions,
+            )  # fmt: skip
+            return 0
+        if pays:
             self.compile()
-        free = (calls.overhead == 0.0) & (calls.latency == 0.0) & (np.diff(calls.use_start) == 0)
-        free &= np.diff(calls.lane_start) == 0
+        free = free_calls(calls)
         size = len(call) // submissions
         ends = first + size * np.arange(1, submissions + 1)
         self._append_ops(calls, call, amount, successor_start, successors, ends, free)
@@ -285,7 +273,7 @@ class Store:
         if not self.compiled:
             old.extend(new if isinstance(new, list) else new.tolist())
             return old
-        new = np.asarray(new).astype(_DTYPE.get(name, np.int32), copy=False)
+        new = np.asarray(new).astype(DTYPE.get(name, np.int32), copy=False)
         if not len(old):
             return new
         column = self._grown(name, old, len(old), len(new))
@@ -296,7 +284,7 @@ class Store:
         """The column `old`, `more` longer; only the first `used` are kept. Of an array the rest is
         not touched.
         """
-        dtype = _DTYPE.get(name, np.int32)
+        dtype = DTYPE.get(name, np.int32)
         if not self.compiled:
             old.extend([dtype(0).item()] * more)
             return old
@@ -309,7 +297,7 @@ class Store:
         """
         count = len(old) + more
         if old.base is None or old.base is not self._spare.get(name) or len(old.base) < count:
-            self._spare[name] = np.zeros(count + count // _SPARE, dtype=_DTYPE.get(name, np.int32))
+            self._spare[name] = np.zeros(count + count // _SPARE, dtype=DTYPE.get(name, np.int32))
             self._spare[name][:used] = old[:used]
         return self._spare[name][:count]
 
@@ -357,7 +345,7 @@ class Store:
         within = np.arange(len(rows)) - row_starts(count)[rows]
         source, target = start[rows] + within, new[rows] + within
         for name in ("on_crowd", "on_use", "on_weight"):
-            column = np.zeros(new[-1], dtype=_DTYPE.get(name, np.int32))
+            column = np.zeros(new[-1], dtype=DTYPE.get(name, np.int32))
             column[target] = np.asarray(old[name])[source]
             old[name] = column if self.compiled else column.tolist()
         uses = np.asarray(old["on_use"])[target]

@@ -10,6 +10,8 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from simreduce.engine.kernel.calendar import Heap
 
 INFINITY = float("inf")
@@ -175,3 +177,27 @@ class State(NamedTuple):
     # by what part of its own time an op may end early, and the longest time (s) of one that moved
     # bytes, of which only a `part` above 0 takes note
     tolerance: Array
+
+
+_KINDS: dict[type, str] = {
+    np.float64: "amount overhead latency cap weight ready start begun finish release_time"
+    " lane_freed capacity load own known was width soonest level served anchor rate goal on_weight"
+    " room_rate room_weight"
+    " clock tolerance key",
+    np.int8: "phase is_dirty",
+    np.bool_: "holds free lane_busy",
+    np.int64: "scalar entries released size",
+}
+DTYPE: dict[str, type] = {name: kind for kind, names in _KINDS.items() for name in names.split()}
+"""Of the columns that are not int32."""
+
+
+def as_arrays(table: Any) -> Any:
+    """The same table with numpy columns of the types that the compiled kernel expects."""
+    columns = {}
+    for name, column in table._asdict().items():
+        nested = isinstance(column, (Heap, Queues, Flows))
+        columns[name] = (
+            as_arrays(column) if nested else np.asarray(column, dtype=DTYPE.get(name, np.int32))
+        )
+    return type(table)(**columns)

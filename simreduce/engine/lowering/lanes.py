@@ -20,6 +20,8 @@ from simreduce.topology import Node
 
 _FEW = 256
 """Up to so many calls it takes less time to look at one after another."""
+_EXECUTORS, _KINDS = tuple(Executor), tuple(Kind)
+"""By number."""
 
 
 class Lanes(NamedTuple):
@@ -68,13 +70,15 @@ def _number_each(
     rows: list[list[int]] = [[]]
     early = [0]
     rows_of_signatures = np.stack(signatures, axis=1)[1:].tolist()
+    over_network = far.tolist()
     for number, (executor, kind, source, target, channel, _, away, *_) in enumerate(
         rows_of_signatures, start=1
     ):
         here, there = nodes[source], nodes[target]
         if away > 1 and here.machine != there.machine:
             there = replace(there, machine=f"{here.machine}+{away}")
-        call = Call(Executor(executor), Kind(kind), here, there, channel, bool(far[number]))
+        role = _EXECUTORS[executor], _KINDS[kind]
+        call = Call(*role, here, there, channel, over_network[number])
         lanes, pipes = named_lanes(call, runtime)
         if executor == Executor.TF and number in owner:
             lanes = (*lanes, owner[number])

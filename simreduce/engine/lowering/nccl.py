@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
+from functools import lru_cache
 from typing import NamedTuple
 
 import numpy as np
@@ -16,7 +17,7 @@ from simreduce.engine.lowering.signatures import Signatures
 from simreduce.engine.lowering.sites import Site
 from simreduce.plan import Executor, Kind
 from simreduce.plan.plan import CHANNELS, FEWER, FOLLOWING, JOINED, LAST, PEER, SWITCHED
-from simreduce.topology import STAGED, Routes
+from simreduce.topology import STAGED, Routes, Topology
 
 _PROTOCOL = ("", "simple", "ll", "ll128")
 """By executor."""
@@ -49,13 +50,34 @@ class Sends(NamedTuple):
     slowest: Floats
 
 
+class _Facts(NamedTuple):
+    """Columns over the links of a machine."""
+
+    staged: Bools
+    nvlink: Bools
+    network: Bools
+    slingshot: Bools
+
+
+@lru_cache(maxsize=16)
+def _find_facts(topology: Topology) -> _Facts:
+    # No figures: what-if changes those and leaves the machine its digest.
+    links = topology.links
+    return _Facts(
+        np.array([link.link_class.startswith(STAGED) for link in links], dtype=np.bool_),
+        np.array([link.link_class.startswith("nvlink") for link in links], dtype=np.bool_),
+        np.array([not link.holds_lane for link in links], dtype=np.bool_),
+        np.array([link.link_class.startswith("slingshot") for link in links], dtype=np.bool_),
+    )
+
+
 def drop_tolls(routes: Routes, mine: Bools, site: Site) -> Routes:
     """The routes without the tolls of staged copies where they are `mine`: NCCL's kernels write to
     and read from the memory of the host themselves.
     """
     if not mine.any():
         return routes
-    staged = np.array([link.link_class.startswith(STAGED) for link in site.topology.links])
+    staged = _find_facts(site.topology).staged
     count = np.diff(routes.start)
     row = np.repeat(np.arange(len(count)), count)
     kept = ~(staged[routes.links] & mine[row])
@@ -72,21 +94,18 @@ def find_sends(signatures: Signatures, routes: Routes, site: Site, resources: Re
     mine = signatures.executor[copies] != Executor.TF
     if not mine.any():
         return Sends(copies[:0], copies[:0], np.zeros(0), mine[:0], np.zeros(0))
-    links = site.topology.links
-    nvlink = np.array([link.link_class.startswith("nvlink") for link in links], dtype=np.bool_)
-    network = np.array([not link.holds_lane for link in links], dtype=np.bool_)
+    facts = _find_facts(site.topology)
     count = np.diff(routes.start)
     row = np.repeat(np.arange(len(copies)), count)
     kind = np.where(
-        np.bincount(row, nvlink[routes.links], minlength=len(copies)) == count, _NVLINK, _PCI
+        np.bincount(row, facts.nvlink[routes.links], minlength=len(copies)) == count, _NVLINK, _PCI
     )
-    far = network[routes.links]
+    far = facts.network[routes.links]
     kind[np.bincount(row, far, minlength=len(copies)) > 0] = NET
     shares = 1.0 if routes.shares is None else routes.shares
-    latency = np.array([link.latency for link in links])[routes.links]
+    latency = np.array([link.latency for link in site.topology.links])[routes.links]
     wires = np.bincount(row, far * latency * shares, minlength=len(copies))
-    named = np.array([link.link_class.startswith("slingshot") for link in links], dtype=np.bool_)
-    slingshot = np.bincount(row, named[routes.links], minlength=len(copies)) > 0
+    slingshot = np.bincount(row, facts.slingshot[routes.links], minlength=len(copies)) > 0
     names, router = tuple(site.topology.nodes), site.topology.router
     for i in np.flatnonzero(mine & (kind != NET)).tolist():
         ends = [

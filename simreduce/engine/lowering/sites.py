@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import lru_cache
 from typing import NamedTuple
 
 import numpy as np
@@ -61,6 +62,7 @@ def _machines(count: int) -> str:
     )
 
 
+@lru_cache(maxsize=16)
 def find_hosts(topology: Topology) -> tuple[Ints, Ints]:
     """For every node, the number of its machine, and the place of that machine's first
     host, or -1.

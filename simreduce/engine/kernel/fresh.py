@@ -1,0 +1,215 @@
+"""The tables of one submission to an idle machine, for the compiled kernel: the usual case, made at
+once instead of column by column.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from simreduce.arrays import AnyInts, Bools, Floats, row_starts
+from simreduce.engine.kernel import compiled
+from simreduce.engine.kernel.calendar import NONE, Heap
+from simreduce.engine.kernel.tables import (
+    FREE_CROWD,
+    FREE_SLOT,
+    INFINITY,
+    PATIENCE,
+    RESOURCES,
+    SCALARS,
+    SUBMISSIONS,
+    Flows,
+    Ops,
+    Queues,
+    State,
+)
+from simreduce.engine.lowering.calls import Calls
+from simreduce.errors import InternalError
+
+
+class _Room:
+    """Columns of zeros of one type, cut from one piece of memory."""
+
+    def __init__(self, dtype: type[Any], size: int) -> None:
+        self._left = np.zeros(size, dtype=dtype)
+
+    def cut(self, size: int) -> npt.NDArray[Any]:
+        if size > len(self._left):
+            raise InternalError("too little room for the kernel's tables")
+        found, self._left = self._left[:size], self._left[size:]
+        return found
+
+
+def fresh_tables(
+    idle: State,
+    calls: Calls,
+    call: AnyInts,
+    amount: Floats,
+    waits: AnyInts,
+    successor_start: AnyInts,
+    successors: AnyInts,
+    release_op: AnyInts,
+    release_time: Floats,
+    lanes: int,
+    submissions: int,
+) -> tuple[Ops, State]:
+    """What `Store.append` makes of these of the tables of an `idle` machine."""
+    free = free_calls(calls)
+    pending = np.full(submissions, len(call) // submissions)
+    ops = Ops(
+        call=_ints(call),
+        amount=_floats(amount),
+        successor_start=_ints(successor_start),
+        successors=_ints(successors),
+        submission_start=_ints(row_starts(pending)),
+        overhead=_floats(calls.overhead),
+        latency=_floats(calls.latency),
+        holds=np.ascontiguousarray(calls.holds),
+        cap=_floats(calls.cap),
+        lane_start=_ints(calls.lane_start),
+        pipe_start=_ints(calls.lane_start[:-1] + calls.early),
+        lanes=_ints(calls.lanes),
+        free=free,
+    )
+    release = release_op, release_time
+    return ops, _fresh_state(idle, calls, call, waits, release, lanes, pending, free)
+
+
+def free_calls(calls: Calls) -> Bools:
+    """Which calls have neither costs nor lanes nor resources."""
+    free = (calls.overhead == 0.0) & (calls.latency == 0.0) & (np.diff(calls.use_start) == 0)
+    return np.asarray(free & (np.diff(calls.lane_start) == 0))
+
+
+def _fresh_state(
+    idle: State,
+    calls: Calls,
+    call: AnyInts,
+    waits: AnyInts,
+    release: tuple[AnyInts, Floats],
+    lanes: int,
+    pending: AnyInts,
+    free: Bools,
+) -> State:
+    """What has happened so far: nothing."""
+    capacity = np.array(idle.flows.capacity, dtype=np.float64)
+    n, resources = len(call), len(capacity)
+    slots = int(np.count_nonzero(~free[call]))
+    entries = int(np.diff(calls.lane_start)[call].sum()) if len(calls.lanes) else 0
+    groups, uses = resources + slots, len(calls.uses)
+    need = np.bincount(calls.uses, minlength=resources)
+    on_start, most = row_starts(need), int(need.max(initial=0))
+    total = int(on_start[-1])
+    op, time = release
+    order = np.lexsort((op, time))
+    ints = _Room(
+        np.int32,
+        2 * n + max(n, 2 * entries) + 5 * entries + 4 * groups + 3 * resources + 15 * slots
+        + uses + 2 * total,
+    )  # fmt: skip
+    floats = _Room(
+        np.float64, 4 * n + lanes + 4 * resources + 4 * groups + 2 * slots + total + 2 * most
+    )
+    minus = np.full(n + 3 * lanes + len(calls.cap), NONE, dtype=np.int32)
+    unknown = np.full(3 * resources, float(NONE))
+    level, at = floats.cut(groups), ints.cut(groups)
+    level[:resources], at[:resources] = INFINITY, NONE
+    scalar = np.zeros(SCALARS, dtype=np.int64)
+    scalar[FREE_SLOT] = scalar[FREE_CROWD] = NONE
+    scalar[RESOURCES], scalar[PATIENCE] = resources, compiled.PATIENCE
+    scalar[SUBMISSIONS] = len(pending)
+    count = np.zeros(3, dtype=np.int64)  # of the heaps, and of what is released
+    cut = ints.cut
+    flows = Flows(
+        calendar=Heap(key=floats.cut(groups), item=cut(groups), at=at, size=count[:1]),
+        capacity=capacity,
+        load=floats.cut(resources),
+        own=floats.cut(resources),
+        soonest=unknown[:resources],
+        on_start=on_start.astype(np.int32),
+        on_count=cut(resources),
+        dirty=cut(resources),
+        is_dirty=np.zeros(resources, dtype=np.int8),
+        known=unknown[resources : 2 * resources],
+        was=unknown[2 * resources :],
+        width=floats.cut(resources),
+        solver=Heap(
+            key=floats.cut(resources), item=cut(resources),
+            at=np.full(resources, NONE, dtype=np.int32), size=count[1:2],
+        ),
+        level=level,
+        served=floats.cut(groups),
+        anchor=floats.cut(groups),
+        members=cut(groups),
+        use_start=_ints(calls.use_start),
+        crowd_of=minus[n + 3 * lanes :],
+        begin=cut(slots),
+        end=cut(slots),
+        flying=cut(slots),
+        bottleneck=cut(slots),
+        rate=floats.cut(slots),
+        head=cut(slots),
+        tail=cut(slots),
+        next_crowd=cut(slots),
+        moved=cut(slots),
+        moved_from=cut(slots),
+        crowd=cut(slots),
+        goal=floats.cut(slots),
+        after=cut(slots),
+        before=cut(slots),
+        opened=cut(slots),
+        uses=_ints(calls.uses),
+        weight=_floats(calls.weight),
+        place=cut(uses),
+        on_crowd=cut(total),
+        on_use=cut(total),
+        on_weight=floats.cut(total),
+        room_rate=floats.cut(most),
+        room_weight=floats.cut(most),
+        scalar=scalar,
+    )  # fmt: skip
+    queues = Queues(
+        lane_head=minus[n : n + lanes],
+        lane_tail=minus[n + lanes : n + 2 * lanes],
+        lane_busy=np.zeros(lanes, dtype=np.bool_),
+        lane_last=minus[n + 2 * lanes : n + 3 * lanes],
+        lane_freed=floats.cut(lanes),
+        entry_op=cut(entries),
+        entry_next=cut(entries),
+        entry_prev=cut(entries),
+        entries=np.array([0, NONE]),
+    )
+    return State(
+        phase=np.zeros(n, dtype=np.int8),
+        slot=_ints(waits),
+        ready=floats.cut(n),
+        start=floats.cut(n),
+        begun=floats.cut(n),
+        finish=floats.cut(n),
+        blame=minus[:n],
+        pipe_blame=cut(n),
+        release_time=np.append(time[order], INFINITY),
+        release_op=_ints(op[order]),
+        released=count[2:],
+        pending=_ints(pending),
+        queues=queues,
+        flows=flows,
+        slot_op=cut(slots),
+        next_slot=cut(slots),
+        turn=cut(n),
+        candidates=cut(2 * entries),
+        taken=cut(groups),
+        spare=cut(max(n, 2 * entries)),
+        clock=np.array(idle.clock),
+        tolerance=np.array(idle.tolerance),
+    )
+
+
+def _ints(column: AnyInts) -> npt.NDArray[np.int32]:
+    return np.ascontiguousarray(column, dtype=np.int32)
+
+
+def _floats(column: Floats) -> Floats:
+    return np.ascontiguousarray(column, dtype=np.float64)
