@@ -8,10 +8,15 @@ import shutil
 import subprocess
 import sys
 import sysconfig
+import tomllib
 import zipfile
+from collections.abc import Iterable
+from importlib.metadata import Distribution, distribution
 from pathlib import Path
 
 import pytest
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
 
 pytestmark = pytest.mark.slow
 
@@ -30,14 +35,28 @@ def _run(*command: str | Path, cwd: Path) -> str:
     return done.stdout
 
 
-@pytest.fixture(scope="session")
-def dependencies(tmp_path_factory):
-    """A folder with everything that is installed here, except simreduce."""
-    folder = tmp_path_factory.mktemp("dependencies")
-    for place in sorted({sysconfig.get_path("purelib"), sysconfig.get_path("platlib")}):
-        for entry in Path(place).iterdir():
-            if "simreduce" not in entry.name and entry.suffix != ".pth":
-                (folder / entry.name).symlink_to(entry)
+def _required(names: Iterable[str]) -> set[str]:
+    """Distributions that these requirements need, themselves included."""
+    found: dict[str, Distribution] = {}
+    waiting = [Requirement(name) for name in names]
+    while waiting:
+        wanted = waiting.pop()
+        name = canonicalize_name(wanted.name)
+        if name in found or (wanted.marker and not wanted.marker.evaluate({"extra": ""})):
+            continue
+        found[name] = distribution(name)
+        waiting += map(Requirement, found[name].requires or [])
+    return {entry.parts[0] for each in found.values() for entry in each.files or []}
+
+
+def _dependencies(folder: Path, *more: str) -> Path:
+    """A folder with what simreduce says that it needs, without extras, and nothing but `more`."""
+    folder.mkdir(parents=True)
+    project = tomllib.loads((REPOSITORY / "pyproject.toml").read_text("utf-8"))["project"]
+    for name in _required([*project["dependencies"], *more]) - {"..", "__pycache__"}:
+        for place in {sysconfig.get_path("purelib"), sysconfig.get_path("platlib")}:
+            if (entry := Path(place) / name).exists() and not (folder / name).exists():
+                (folder / name).symlink_to(entry)
     return folder
 
 
@@ -69,10 +88,11 @@ def wheel(source, tmp_path_factory):
 
 
 @pytest.fixture(scope="session", params=["wheel", "editable"])
-def installed(request, source, dependencies, tmp_path_factory):
+def installed(request, source, tmp_path_factory):
     """(interpreter that has simreduce, folder that its code must come from)."""
     folder = tmp_path_factory.mktemp(request.param) / "environment"
-    python = _environment(folder, dependencies)
+    builder = ("hatchling",) if request.param == "editable" else ()
+    python = _environment(folder, _dependencies(folder.with_name("dependencies"), *builder))
     what = (
         (request.getfixturevalue("wheel"),) if request.param == "wheel" else ("--editable", source)
     )
@@ -130,6 +150,54 @@ def test_a_shipped_scenario_runs(installed, elsewhere):
         document["calibration"],
     )
     assert [0, 0, 0, 0] == [candidate["wrong"] for candidate in document["candidates"]]
+
+
+SCENARIOS = sorted((REPOSITORY / "scenarios").glob("*.toml"))
+
+
+@pytest.mark.parametrize("scenario", SCENARIOS, ids=lambda file: file.stem)
+@pytest.mark.parametrize("installed", ["wheel"], indirect=True)
+def test_the_wheel_alone_answers_every_shipped_scenario(installed, elsewhere, scenario):
+    """As the source tree does, to the letter."""
+    keys = tomllib.loads(scenario.read_text("utf-8"))
+    command = "step" if keys.keys() & {"step", "replicas"} else "run"
+    shown = _run(installed[0].parent / "simreduce", command, scenario.stem, cwd=elsewhere)
+
+    assert scenario.with_suffix(".out").read_text("utf-8") == shown
+
+
+@pytest.mark.parametrize(
+    ("extra", "words"),
+    [
+        ("report", "report dgx1v-resnet50 -o a.html"),
+        ("png", "topo show full:2 --png a.png"),
+        ("plot", "plot a.db --svg a.svg"),
+        ("parquet", "table a.db --parquet a.parquet"),
+        ("cluster", "sweep full:2 --over size=1M --db a.db --cluster slurm"),
+        ("chakra", "replay job.0.et --topology full:2"),
+        ("serve", "serve"),
+        ("tensorflow", "validate full:2"),
+        ("pytorch", "model torch --framework pytorch"),
+    ],
+)
+@pytest.mark.parametrize("installed", ["wheel"], indirect=True)
+def test_what_an_extra_would_do_names_it_in_one_sentence(installed, elsewhere, extra, words):
+    """And how it is installed, with exit status 2."""
+    command = installed[0].parent / "simreduce"
+    (elsewhere / "job.0.et").write_bytes(b"\x02\x0a\x00")
+    _run(
+        command,
+        *["sweep", "full:2", "--over", "size=1M", "--db", "a.db", "--workers", "1"],
+        cwd=elsewhere,
+    )
+    done = subprocess.run(
+        [command, *words.split()], cwd=elsewhere, capture_output=True, text=True, check=False
+    )
+    (line,) = done.stderr.splitlines()
+
+    assert 2 == done.returncode
+    assert line.startswith("simreduce: ")
+    assert f"pip install 'simreduce[{extra}]'" in line
 
 
 def test_type_checkers_are_told_that_there_are_types(installed, elsewhere):

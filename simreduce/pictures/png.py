@@ -26,7 +26,7 @@ def check_png() -> None:
         import_module("matplotlib")
     except ImportError:
         raise InputError(
-            "PNG needs resvg, install it with: pip install 'simreduce[png]'; SVG needs nothing"
+            "PNG needs resvg: pip install 'simreduce[png]'; SVG needs nothing"
         ) from None
 
 

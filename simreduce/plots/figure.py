@@ -76,9 +76,7 @@ def check_plot() -> None:
     try:
         import_module("matplotlib.figure")
     except ImportError:
-        raise InputError(
-            "plots need matplotlib, install it with: pip install 'simreduce[plot]'"
-        ) from None
+        raise InputError("plots need matplotlib: pip install 'simreduce[plot]'") from None
 
 
 def with_style(draw: Callable[_P, Figure]) -> Callable[_P, Plot]:

@@ -78,7 +78,5 @@ def test_huge_drawings_are_painted_smaller_instead_of_filling_the_memory():
 def test_without_its_extra_it_says_what_to_install(monkeypatch, missing):
     monkeypatch.setitem(sys.modules, missing, None)
 
-    with pytest.raises(
-        InputError, match=r"PNG needs resvg, install it with: pip install 'simreduce\[png\]'"
-    ):
+    with pytest.raises(InputError, match=r"PNG needs resvg: pip install 'simreduce\[png\]'"):
         to_png(Drawing(1, 1, ()))

@@ -297,7 +297,7 @@ def test_without_tensorflow_it_says_what_to_install(asked, monkeypatch):
 
     assert 2 == status
     assert [
-        "simreduce: TensorFlow is not installed here; pip install 'simreduce[tensorflow]'"
+        "simreduce: devices need TensorFlow: pip install 'simreduce[tensorflow]'"
     ] == err.splitlines()
 
 

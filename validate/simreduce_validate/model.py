@@ -60,7 +60,7 @@ def model(model: str, framework: str, inputs: tuple[str, ...], timeout: float) -
     faults.raise_any()
     has_torch = importlib.util.find_spec("torch") is not None
     if framework == "pytorch" and not has_torch:
-        raise InputError("PyTorch is not installed here; pip install 'simreduce[pytorch]'")
+        raise InputError("a model of PyTorch needs torch: pip install 'simreduce[pytorch]'")
     if framework == "keras":
         try:
             check_tensorflow()

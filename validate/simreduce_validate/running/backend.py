@@ -302,7 +302,7 @@ def _links_and_computers(
 def check_tensorflow() -> None:
     """InputError if it is not installed."""
     if importlib.util.find_spec("tensorflow") is None:
-        raise InputError("TensorFlow is not installed here; pip install 'simreduce[tensorflow]'")
+        raise InputError("devices need TensorFlow: pip install 'simreduce[tensorflow]'")
 
 
 def check_names(backend: str, route: str = ROUTES[0]) -> None:
