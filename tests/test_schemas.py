@@ -6,6 +6,7 @@ In other tests, the fixture `simreduce` checks every document that a command pri
 from __future__ import annotations
 
 import csv
+import doctest
 import json
 import shlex
 from dataclasses import fields, replace
@@ -21,6 +22,7 @@ from simreduce.accuracy.sharded import ShardedPoint, sharded_document
 from simreduce.accuracy.three_sizes import Calibrated, three_sizes_document
 from simreduce.cli.main import cli
 from simreduce.cli.progress import Progress
+from simreduce.formats import documents
 from simreduce.formats.documents import UNITS, Lines, Output, Record
 from simreduce.published import published_tables
 from simreduce.report.ranking import ranking_document
@@ -357,3 +359,7 @@ def test_a_key_too_many_and_a_key_too_few_are_faults(printed):
 
         assert faults_of(found | {"surprise": 1}, name)
         assert faults_of({key: value for key, value in found.items() if key != first}, name)
+
+
+def test_the_example_in_the_docstring_is_real():
+    assert (0, 4) == doctest.testmod(documents)

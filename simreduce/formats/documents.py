@@ -65,7 +65,7 @@ class Record(Kind):
     """An object with declared keys. Keys that a user chose have values of the kind `others`."""
 
     def __init__(self, name: str, about: str, *keys: Key, others: Kind | None = None) -> None:
-        super().__init__("object", {"$ref": f"#/$defs/{name}"}, records=(self,))
+        super().__init__(f"`{name}`", {"$ref": f"#/$defs/{name}"}, records=(self,))
         self.name, self.about, self.keys, self.others = name, about, keys, others
 
 
@@ -144,13 +144,13 @@ def list_of(kind: Kind, exactly: int | None = None) -> Kind:
     length = {} if exactly is None else {"minItems": exactly, "maxItems": exactly}
     schema = {"type": "array", "items": kind.schema, **length}
     words = "list" if exactly is None else f"list of {exactly}"
-    return Kind(f"{words}, each {kind.words}", schema, kind.unit, kind.records)
+    return Kind(f"{words}: {kind.words}", schema, kind.unit, kind.records)
 
 
 def map_of(kind: Kind) -> Kind:
     """An object whose keys are names, with values of this kind."""
     schema = {"type": "object", "additionalProperties": kind.schema}
-    return Kind(f"object of names, each {kind.words}", schema, kind.unit, kind.records)
+    return Kind(f"by name: {kind.words}", schema, kind.unit, kind.records)
 
 
 def output_schema(output: Output) -> dict[str, Any]:
@@ -213,11 +213,9 @@ def output_reference(output: Output) -> str:
 def _rows(record: Record) -> Iterator[str]:
     yield from ("| key | value | unit | meaning |", "| --- | --- | --- | --- |")
     for key in record.keys:
-        objects = ", ".join(f"`{each.name}`" for each in key.kind.records)
-        words = key.kind.words.replace("object", f"object {objects}") if objects else key.kind.words
         unit = "" if key.kind.unit == "1" else key.kind.unit
         about = f"{key.about} May be missing." if key.optional else key.about
-        cells = (f"`{key.name}`", words, unit, about)
+        cells = (f"`{key.name}`", key.kind.words, unit, about)
         yield "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"
     if record.others:
         yield f"| other names | {record.others.words} | | Chosen by the user. |"
