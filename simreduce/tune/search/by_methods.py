@@ -4,7 +4,8 @@ A point is a method with units, prefetching, limits, groups and dtypes.
 `training.sharded.recurrence` gives its time from those of its collectives, and a bound from bounds:
 
 - the first all-gathers, the compute, the last reduce-scatter and the update follow each other, and
-  so does all else that has to, with collectives as fast as the links of one GPU allow;
+  so does all else that has to, with collectives as fast as the links of one GPU allow, and those
+  of one machine: what other machines hold comes in, and what they sum goes out;
 - where one stream carries all, a step is no faster than with everything gathered ahead: so says a
   property test, and one such point stands for all with the same units;
 - collectives that share links only delay each other.
@@ -130,11 +131,12 @@ class ShardedSearch:
     _least: dict[Setting, float] = field(default_factory=dict)
     _units: dict[str | int, tuple[list[int], int]] = field(default_factory=dict)
     _rate: float = 0.0
+    _across: float = 0.0
     _setup: Setup = field(init=False)
 
     def __post_init__(self) -> None:
         self._setup = running_sharded(self.scenario.setup, "sharded methods")
-        self._rate = _RATE / _slowest_gpu(self._setup)
+        self._rate, self._across = _RATE / _slowest_gpu(self._setup), _RATE * _across(self._setup)
         fits = [least_fit(self.scenario, setting).fits is not False for setting in self.settings]
         pairs = list(zip(self.settings, fits, strict=True))
         self.unfit = [setting for setting, good in pairs if not good]
@@ -261,12 +263,20 @@ class ShardedSearch:
         units, first = self._wrapped(sharding.units)
         listed = step.job.model.workload.gradients[0].dtype
         widths = [dtypes.SIZES[dtype] for dtype in sharding.wire(listed)]
-        rate = self._rate * (group - 1) / group
+        rate = self._per_byte(group)
         gathers, scatters = ([size * width * rate for size in units] for width in widths)
         ends = scatters[first] + (gathers[first] if setting.method not in (ZERO1, ZERO2) else 0.0)
         compute = factor * step.job.compute + ends
         stream = sum(scatters) if sharding.streams > 1 else sum(gathers) + sum(scatters)
         return max(compute, stream) + factor * step.job.update / group
+
+    def _per_byte(self, group: int) -> float:
+        """Seconds for each byte of an all-gather or reduce-scatter among so many ranks, at least:
+        for a GPU to get what the others have, and for a machine to get what other machines have.
+        """
+        here = max(len(task) for task in self._setup.layout.tasks)
+        gpu = self._rate * (group - 1) / group
+        return gpu if group < self._setup.layout.n else max(gpu, self._across * (1 - here / group))
 
     def _wrapped(self, rule: str | int) -> tuple[list[int], int]:
         """Elements of the units by a rule, and which of them computes first."""
@@ -282,9 +292,12 @@ class ShardedSearch:
         if setting not in self._least:
             ranks = shared_by(setting, self._setup)
 
+            each = self._per_byte(ranks)
+
             def price(key: Key) -> float:
-                part = 0.5 if key.collective == ALL_REDUCE else (ranks - 1) / ranks
-                return key.elements * dtypes.SIZES[key.dtype] * part * self._rate
+                # A GPU lacks the sum of the others.
+                rate = self._rate if key.collective == ALL_REDUCE else each
+                return key.elements * dtypes.SIZES[key.dtype] * rate
 
             self._least[setting] = self._compose(setting, price)
         return self._least[setting]
@@ -332,6 +345,22 @@ def _slowest_gpu(setup: Setup) -> float:
         if link.target in into and not link.is_toll:
             into[link.target] += link.bandwidth
     return min(into.values())
+
+
+def _across(setup: Setup) -> float:
+    """Seconds for each byte that the machine with the narrowest links gets, or sends, from and to
+    other machines, whichever takes less; 0 of one machine.
+    """
+    nodes = setup.topology.nodes
+    used = {nodes[name].machine for name in setup.layout.ranks}
+    into, out = dict.fromkeys(used, 0.0), dict.fromkeys(used, 0.0)
+    for link in setup.topology.links:
+        source, target = nodes[link.source].machine, nodes[link.target].machine
+        if source != target and not link.is_toll:
+            into[target] = into.get(target, 0.0) + link.bandwidth
+            out[source] = out.get(source, 0.0) + link.bandwidth
+    widest = [max(into[each], out[each]) for each in used]
+    return 1 / min(widest) if len(used) > 1 and min(widest) > 0 else 0.0
 
 
 def _method(scenario: Scenario, setting: Setting) -> ShardedMethod | None:

@@ -89,6 +89,22 @@ def test_no_point_is_faster_than_the_best(seed, target):
             assert search.outcome.seconds[setting] == pytest.approx(seconds, rel=1e-9)
 
 
+@pytest.mark.parametrize("topology", ["dgx-a100x2", "dgx-h100x2"])
+def test_bounds_of_steps_that_compute_little_hold(topology):
+    """Then collectives are all there is: a machine gets and sends what its NICs carry."""
+    scenario = question(2, topology=topology, memory="80 GB")
+    job = scenario.step.job
+    little = tuple(1e-9 for _ in job.profile.forward)
+    job = replace(job, profile=Profile(little, little, "little"), update=0.0)
+    scenario = replace(scenario, step=replace(scenario.step, job=job))
+    points = points_of("any", ["fsdp", "hsdp", "zero2"], scenario, ["nccl"], half=False)
+    search = ShardedSearch(scenario, points)
+
+    for point in Random(topology).sample(search.settings, 8):  # noqa: S311 - no secret
+        bound = max(search._floor(point), search._coarse(point))
+        assert 0 < bound <= took(scenario, point)
+
+
 def test_methods_compete_with_ddp_and_the_winner_is_handed_over():
     """Where a GPU updates all variables, that takes longer than to gather them."""
     scenario = question(5)
