@@ -8,6 +8,7 @@ from collections.abc import Mapping
 
 import click
 
+from simreduce.cli.described import find
 from simreduce.cli.group import LazyGroup
 from simreduce.cli.progress import interruptible, say
 from simreduce.cli.terminal import complain, find_page
@@ -85,7 +86,19 @@ _COMMANDS: Mapping[str, tuple[str, str]] = {
 """Where each command is, and its line in --help, which imports none of them."""
 
 
-@click.group(cls=LazyGroup, table=_COMMANDS)
+class _Commands(LazyGroup):
+    """All commands; whoever asks one for help imports none."""
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """The command that the first arguments name, or what is known of it without it."""
+        if described := find(args, ctx.help_option_names):
+            return (*described, ["--help"])
+        return super().resolve_command(ctx, args)
+
+
+@click.group(cls=_Commands, table=_COMMANDS)
 @click.version_option(__version__, prog_name="simreduce")
 def cli() -> None:
     """Which gradient reduction is fastest on this machine? Plans that are proved, simulated and
