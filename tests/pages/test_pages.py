@@ -287,3 +287,51 @@ def test_samples_of_a_validation_are_read_line_by_line():
     [row] = document["rows"]
     assert (row["algorithm"], row["time_us"], row["low_us"], row["high_us"]) == ("ring", 6, 4, 9)
     page_html(make_page(document, Beside()))
+
+
+@pytest.mark.parametrize("kind", documents.NAMES)
+def test_the_first_screen_says_what_goes_wrong_and_what_is_missing(found, kind):
+    """A machine with a fault, and a command that was stopped."""
+    plain = make_page(found[0][kind], Beside()).about
+    document = {**found[0][kind], "disturbance": "gpu3 1.5 times as slow", "complete": False}
+    about = make_page(document, Beside()).about
+
+    assert "gpu3 1.5 times as slow" not in plain
+    assert "Disturbed: gpu3 1.5 times as slow." in about
+    if document["command"] != "tune":
+        assert about.count(".") > plain.count(".") + 2
+
+
+SWEPT = {
+    "keys": ["nodes", "size", "strategy"],
+    "states": {"done": 8},
+    "rows": [
+        {"nodes": nodes, "size": size, "strategy": name, "state": "done", "reason": "",
+         "seconds": nodes * size * factor, "low": None, "high": None}
+        for nodes in (1, 2) for size in (2**20, 2**21)
+        for name, factor in (("ring", 2e-9 if size > 2**20 and nodes > 1 else 1e-9),
+                             ("nccl", 1.5e-9))
+    ],
+}  # fmt: skip
+
+
+def test_a_sweep_says_which_choice_wins_how_often():
+    """And by how much in the case that takes longest, with sizes in units."""
+    page = make_page({**documents.SWEEP, **SWEPT}, Beside())
+
+    assert page.answer == (
+        "ring is the fastest in 3 of 4 cases of nodes and size (nccl in 1). With nodes 2, size "
+        "2.097 MB, nccl takes 6.291 ms, 1.33 times as fast as ring."
+    )
+    assert page.facts[0].answer == "ring"
+
+
+def test_the_error_of_a_capacity_plan_is_said_in_percent(found):
+    """How far off its step may be; less than a thousandth is no range."""
+    choice = found[0]["capacity"]["choice"]
+    near = {**choice, "simulated_s": 0.1, "step_low_s": 0.09995, "step_high_s": 0.10005}
+    page = make_page(found[0]["capacity"], Beside())
+
+    assert "within -10.0% to +20.0% of the prediction" in page.sure
+    page = make_page({**found[0]["capacity"], "choice": near}, Beside())
+    assert "within 0.1% of the prediction" in page.sure

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any
 
 from simreduce.errors import InputError, did_you_mean, quote
@@ -34,6 +35,25 @@ KINDS: Mapping[str, Callable[[Document, Beside], Page]] = {
 __all__ = ["KINDS", "Beside", "make_page"]
 
 
+_STOPPED = {
+    "tune": "",
+    "capacity": "Not all values at which the choice changes were found.",
+    "sweep": "The sweep has not run to its end.",
+}
+"""What is said of a document that is not complete, if not that its command was stopped."""
+
+
+def _beware(document: Document) -> str:
+    """What goes wrong on the machine, and what is missing: the first screen has to say so."""
+    disturbed, found = document.get("disturbance"), ""
+    if isinstance(disturbed, str) and disturbed:
+        found = f" Disturbed: {disturbed}."
+    if document.get("complete") is False:
+        stopped = _STOPPED.get(document["command"], "The command was stopped before its end.")
+        found += f" {stopped}" if stopped else ""
+    return found
+
+
 def make_page(document: Document, beside: Beside, place: str = "the document") -> Page:
     """The page of a document. InputError if there is none for its kind, or it lacks a key."""
     kind = document.get("command")
@@ -42,7 +62,8 @@ def make_page(document: Document, beside: Beside, place: str = "the document") -
         near = did_you_mean(str(kind), KINDS) if kind is not None else ""
         raise InputError(f"{place}: {said}{near}; a report takes the --json of {', '.join(KINDS)}")
     try:
-        return KINDS[kind](document, beside)
+        page = KINDS[kind](document, beside)
+        return replace(page, about=f"{page.about}{_beware(document)}")
     except KeyError as error:
         raise InputError(
             f"{place}: lacks the key {error.args[0]!r} of simreduce {kind} --json"

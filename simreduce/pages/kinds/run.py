@@ -201,9 +201,11 @@ def _against(document: Document, best: Document, today: list[Default]) -> Rows:
     words = {None: "not known", True: "yes", False: "no"}
     rows = []
     for each in today:
-        apart = _apart(document, best, each)
+        apart = words[_apart(document, best, each)]
         ratio = faster(best["time_us"], each.time_us)
-        rows.append((each.who, each.strategy, f"{each.time_us / 1e3:.3f}", ratio, words[apart]))
+        if each.strategy == best["strategy"]:
+            ratio, apart = "the same", ""
+        rows.append((each.who, each.strategy, f"{each.time_us / 1e3:.3f}", ratio, apart))
     return Rows(
         "Beside the defaults of frameworks: what runs today unless somebody changed it",
         Table(columns, tuple(rows)),
