@@ -26,7 +26,7 @@ class Ledger:
     `updated[layer]`: the layer's variables are ready for the next step.
     `unreduced[layer]`: how many gradients of the layer are in flight.
     `fetched`: the variables that this step reads have arrived.
-    `moved`: every reduction and read, with its plan.
+    `moved`: every reduction and read, with its plan, and since when nobody else held it up.
     """
 
     begin: float
@@ -38,7 +38,7 @@ class Ledger:
     transfers: list[simpy.Event] = field(default_factory=list)
     buckets: list[Bucket] = field(default_factory=list)
     reads: list[Bucket] = field(default_factory=list)
-    moved: list[tuple[Bucket, Plan]] = field(default_factory=list)
+    moved: list[tuple[Bucket, Plan, float | None]] = field(default_factory=list)
     fetched: Waits = field(default_factory=dict)
     spans: list[Span] = field(default_factory=list)
     end: float = 0.0

@@ -10,8 +10,9 @@ so their seconds add up to the step.
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 
 from simreduce.training.step import Bucket, Span, StepJob, StepPrediction, lane
 
@@ -44,16 +45,20 @@ class PathPiece:
         return self.end - self.begin
 
 
-def step_path(step: StepPrediction, job: StepJob) -> tuple[PathPiece, ...]:
+def step_path(
+    step: StepPrediction, job: StepJob, since: Mapping[Bucket, float] = MappingProxyType({})
+) -> tuple[PathPiece, ...]:
     """The pieces of a step's critical path, in order of time. They add up to the last step that was
-    simulated.
+    simulated. `since` is as in `Moved`, where it is known.
     """
-    return tuple(reversed(_Search(step, job).run()))
+    return tuple(reversed(_Search(step, job, since).run()))
 
 
 @dataclass(frozen=True, slots=True)
 class _Item:
-    """A pass or a transfer. It could begin at `ready`."""
+    """A pass or a transfer. It could begin at `ready`. One that is `held` was under way before, but
+    something else had its queue until `begin`.
+    """
 
     kind: str
     name: str
@@ -62,12 +67,14 @@ class _Item:
     end: float
     device: str = ""
     bucket: Bucket | None = None
+    held: bool = False
 
 
 class _Search:
     """Goes back from what ends last."""
 
-    def __init__(self, step: StepPrediction, job: StepJob) -> None:
+    def __init__(self, step: StepPrediction, job: StepJob, since: Mapping[Bucket, float]) -> None:
+        self._since = since
         self._whole = step.simulated[-1]
         self._near = self._whole * _SAME
         self._launch, self._update = step.launch, step.update
@@ -91,7 +98,11 @@ class _Search:
             there = [] if b.collective or not b.gradients else last.get(self._layer(b), [])
             late = max((end for end in there if b.start < end <= b.finish), default=None)
             ready, start = (b.ready, b.start) if late is None else (late, late)
-            yield _Item(TRANSFER, lane(b), ready, start, b.finish, "", b)
+            until = self._since.get(b, start)
+            if start < until < b.finish:
+                yield _Item(TRANSFER, lane(b), until, until, b.finish, "", b, held=True)
+            else:
+                yield _Item(TRANSFER, lane(b), ready, start, b.finish, "", b)
 
     def _layer(self, bucket: Bucket) -> str:
         """The layer whose gradients are ready last."""
@@ -133,7 +144,7 @@ class _Search:
         if queued:
             begin = max(begin, before.ready) if before else begin
             self._add(TURN, before.name if before else "", begin, at)
-        elif self._update and (before is None or before.kind == TRANSFER):
+        elif self._update and (before is None or (before.kind == TRANSFER and not before.held)):
             begin = max(begin, at - self._update)
             self._add(UPDATE, "", begin, at)
             self._update = 0.0
@@ -157,7 +168,7 @@ def _of_span(span: Span) -> _Item:
 def _earlier(item: _Item, seconds: float) -> _Item:
     """The same of the step before."""
     times = (item.ready - seconds, item.begin - seconds, item.end - seconds)
-    return _Item(item.kind, item.name, *times, item.device, item.bucket)
+    return _Item(item.kind, item.name, *times, item.device, item.bucket, item.held)
 
 
 def _distance(item: _Item, before: _Item | None) -> tuple[bool, float]:

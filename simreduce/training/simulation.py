@@ -52,25 +52,31 @@ def simulate_step(job: StepJob, method: Method, setup: Setup) -> StepPrediction:
     if it can never end, InputError for faults of links that are not there, or so late that they are
     not among the steps that are simulated.
     """
-    return record_step(job, method, setup).step
+    return _simulate(job, method, setup, closely=False).step
 
 
 def record_step(job: StepJob, method: Method, setup: Setup) -> StepRecording:
     """`simulate_step`, for those who look closer."""
+    return _simulate(job, method, setup, closely=True)
+
+
+def _simulate(job: StepJob, method: Method, setup: Setup, *, closely: bool) -> StepRecording:
     env = simpy.Environment()
     topology, disturbance = setup.topology, setup.disturbance
     disturbance.check(topology)
     constants = setup.constants_of(method.plan)
     fabric = Fabric(env, topology, constants, setup.runtime, replace(disturbance, faults=()))
-    run = _StepSimulation(
-        fabric, job, method, setup.layout.ranks, LinkFaults(fabric, disturbance.faults)
-    )
+    faults = LinkFaults(fabric, disturbance.faults)
+    run = _StepSimulation(fabric, job, method, setup.layout.ranks, faults, closely=closely)
     faulty = bool(disturbance.faults)
     env.run(until=env.process(run.steps()))
     step = summarize(
         job, method, run.groups, run.done, run.launch, run.update, one=run.one, faulty=faulty
     )
-    moved = tuple(Moved(bucket, plan, run.lowering.of(plan)) for bucket, plan in run.done[-1].moved)
+    moved = tuple(
+        Moved(bucket, plan, run.lowering.of(plan), since)
+        for bucket, plan, since in run.done[-1].moved
+    )
     return StepRecording(step, moved, fabric.resources)
 
 
@@ -78,7 +84,14 @@ class _StepSimulation:
     """A job on one fabric."""
 
     def __init__(
-        self, fabric: Fabric, job: StepJob, method: Method, ranks: Sequence[str], faults: LinkFaults
+        self,
+        fabric: Fabric,
+        job: StepJob,
+        method: Method,
+        ranks: Sequence[str],
+        faults: LinkFaults,
+        *,
+        closely: bool,
     ) -> None:
         self.env, self.job, self.faults = fabric.env, job, faults
         layers = job.model.layers
@@ -103,7 +116,9 @@ class _StepSimulation:
         )
         self.update = job.update * max(factors(method.servers or ranks))
         self.passes = Passes(fabric, job, self.groups, queued)
-        self.transfers = Transfers(fabric, lowering, method.streams, nbytes, self.layer_of)
+        self.transfers = Transfers(
+            fabric, lowering, method.streams, nbytes, self.layer_of, closely=closely
+        )
         self.launcher = Launcher(job, method, self.transfers, self.layer_of)
         everything = (
             [range(len(nbytes))] if method.fusion else [r.gradients for r in method.reductions]

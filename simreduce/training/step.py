@@ -157,11 +157,14 @@ class StepPrediction:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Moved:
-    """A bucket with the plan that moved it, lowered."""
+    """A bucket with the plan that moved it, lowered. `since` is when its critical path got a lane
+    that a kernel or another bucket had held, in seconds of the step; None if it waited for none.
+    """
 
     bucket: Bucket
     plan: Plan
     lowered: Lowered
+    since: float | None = None
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -8,8 +8,9 @@ from functools import partial
 import numpy as np
 import simpy
 
-from simreduce.engine import Fabric
+from simreduce.engine import Fabric, Timeline
 from simreduce.engine.lowering.lowered import Lowered
+from simreduce.engine.results.path import waited_until
 from simreduce.plan import Kind, Plan, side_by_side
 from simreduce.training.groups import DeviceGroup
 from simreduce.training.ledger import Ledger, Process
@@ -63,8 +64,11 @@ class Transfers:
         streams: int,
         nbytes: Sequence[int],
         layer_of: Sequence[int],
+        *,
+        closely: bool = False,
     ) -> None:
         self.fabric, self.env, self._lowering = fabric, fabric.env, lowering
+        self._closely = closely
         self._queue = simpy.Resource(fabric.env, streams) if streams else None
         self._nbytes, self._layer_of = nbytes, layer_of
 
@@ -79,7 +83,7 @@ class Transfers:
         yield self.fabric.submit(read.plan, lowered=self._lowering.of(read.plan))
         bucket = self._bucket(read, ledger, begin, begin)
         ledger.reads.append(bucket)
-        ledger.moved.append((bucket, read.plan))
+        ledger.moved.append((bucket, read.plan, None))
 
     def reduce(self, reduction: Reduction, ledger: Ledger, ready: float) -> Process:
         """Reduce gradients that all devices have since `ready`, once a stream is free."""
@@ -92,8 +96,10 @@ class Transfers:
 
     def _reduce(self, reduction: Reduction, ledger: Ledger, ready: float) -> Process:
         start = self.env.now
-        yield self.fabric.submit(reduction.plan, lowered=self._lowering.of(reduction.plan))
-        self._done(reduction, ledger, ready, start)
+        timeline = yield self.fabric.submit(
+            reduction.plan, lowered=self._lowering.of(reduction.plan)
+        )
+        self._done(reduction, ledger, ready, start, timeline)
 
     def reduce_early(
         self,
@@ -113,17 +119,26 @@ class Transfers:
         done = self.fabric.submit(plan, lowered=self._lowering.of(plan), held=held)
         for places, event in late:
             event.callbacks.append(partial(self._release, done, places))
-        yield done
-        self._done(reduction, ledger, start, start)
+        timeline = yield done
+        self._done(reduction, ledger, start, start, timeline)
 
     def _release(self, done: simpy.Event, places: np.ndarray, _: simpy.Event) -> None:
         self.fabric.release(done, places)
 
-    def _done(self, reduction: Reduction, ledger: Ledger, ready: float, start: float) -> None:
+    def _done(
+        self, reduction: Reduction, ledger: Ledger, ready: float, start: float, timeline: Timeline
+    ) -> None:
         bucket = self._bucket(reduction, ledger, ready, start)
         ledger.buckets.append(bucket)
-        ledger.moved.append((bucket, reduction.plan))
+        ledger.moved.append((bucket, reduction.plan, self._since(reduction, ledger, timeline)))
         ledger.count_reduced([self._layer_of[i] for i in reduction.gradients])
+
+    def _since(self, what: Reduction, ledger: Ledger, timeline: Timeline) -> float | None:
+        """When a reduction that has just ended was let go on by another or by a kernel."""
+        if not self._closely:
+            return None
+        found = waited_until(self._lowering.of(what.plan), timeline)
+        return None if found is None else found - ledger.begin
 
     def _bucket(self, what: Reduction, ledger: Ledger, ready: float, start: float) -> Bucket:
         """The record of a transfer that has just ended."""

@@ -90,8 +90,9 @@ def look_at_step(
     simulated yet.
     """
     case, step = _case(scenario, candidate.step), candidate.step
-    path = step_path(step, case.job)
     recording = case.record() if case.record else None
+    moved = recording.moved if recording else ()
+    path = step_path(step, case.job, {m.bucket: m.since for m in moved if m.since is not None})
     tried = _changes(case.setup, recording)
 
     def simulate(change: Change) -> float:

@@ -13,7 +13,7 @@ from simreduce.layouts import layout
 from simreduce.setup import Setup
 from simreduce.strategy import parse_strategy
 from simreduce.topology import load_topology
-from simreduce.training import StepJob, StepPrediction, method_for_mode, simulate_step
+from simreduce.training import StepJob, StepPrediction, method_for_mode, record_step, simulate_step
 from simreduce.training.path import PathPiece, seconds_by_kind, step_path
 from simreduce.training.sharded import METHODS, sharded_method, simulate_sharded_step
 from tests.training.small import TICK, by, job, pair
@@ -25,7 +25,11 @@ CLOSE = 1e-9
 
 def check_chain(step: StepPrediction, work: StepJob) -> tuple[PathPiece, ...]:
     """Pieces from 0 to the end of the step, each beginning where the one before ends."""
-    path, whole = step_path(step, work), step.simulated[-1]
+    return check_path(step_path(step, work), step)
+
+
+def check_path(path: tuple[PathPiece, ...], step: StepPrediction) -> tuple[PathPiece, ...]:
+    whole = step.simulated[-1]
     if whole == 0.0:
         assert path == ()
         return path
@@ -63,7 +67,11 @@ def test_a_path_has_no_gaps(parts, system, barrier, consistency, passes):
     runtime = {"runtime": IDEAL, **more}["runtime"]
     method = by(strategy, work, pair(), **{k: v for k, v in more.items() if k != "runtime"})
 
-    check_chain(simulate_step(work, method, Setup(pair(), runtime)), work)
+    found = record_step(work, method, Setup(pair(), runtime))
+    assert found.step == simulate_step(work, method, Setup(pair(), runtime))
+    check_chain(found.step, work)
+    since = {each.bucket: each.since for each in found.moved if each.since is not None}
+    check_path(step_path(found.step, work, since), found.step)
 
 
 @settings(deadline=None, max_examples=60)
@@ -126,3 +134,17 @@ def test_reads_come_first_and_the_update_last():
     assert path[0].kind == "read"
     assert [p.kind for p in path].count("forward") == 2
     assert (path[-1].kind, path[-1].seconds) == ("update", pytest.approx(512 * TICK))
+
+
+def test_sums_that_wait_for_kernels_are_compute():
+    """TensorFlow's sums queue behind kernels: a layer's gradients, on their way while the next
+    layer computes for long, are summed when that ends, and so the layer is on the path.
+    """
+    work = job((64, 2), (1, 1), (4000, 1))
+    method = by("direct", work, pair())
+    found = record_step(work, method, Setup(pair(), TENSORFLOW))
+    since = {each.bucket: each.since for each in found.moved if each.since is not None}
+    path = check_path(step_path(found.step, work, since), found.step)
+
+    assert since
+    assert max(path, key=lambda piece: piece.seconds).kind == "backward"

@@ -139,6 +139,16 @@ def _chain(lowered: Lowered, timeline: Timeline) -> tuple[Ints, Bools]:
     return np.array(ops[::-1], dtype=np.int64), np.array(queued[::-1], dtype=np.bool_)
 
 
+def waited_until(lowered: Lowered, timeline: Timeline) -> float | None:
+    """When the path to the end of a plan got a lane that an op of another plan had held; None if it
+    begins with an input.
+    """
+    path, _ = _chain(lowered, timeline)
+    if not len(path) or not timeline.start[path[0]] > timeline.ready[path[0]]:
+        return None
+    return float(timeline.start[path[0]])
+
+
 def _alone(
     path: Ints, begun: Floats, lowered: Lowered, resources: Resources
 ) -> tuple[Floats, Ints]:
