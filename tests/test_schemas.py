@@ -100,6 +100,7 @@ FILES = {
     "model.toml": MODEL,
     "all-steps.toml": 'topology = "ring:4"\nworkload = "model.toml"\n'
     '[step]\nbatch = 4\ntime = "1 ms"\n',
+    "at-once.toml": STEP.replace("switch:4", "switch:1").replace("1 ms", "0 s"),
     "buckets.toml": BUCKETS,
     "broken.toml": STEP.replace("switch:4", "swich:4"),
     "replicas.toml": SMALL,
@@ -130,6 +131,7 @@ run run.toml --json --workers 1 --faithful --slow gpu1=1.5
 step step.toml --json --workers 1
 step all-steps.toml --json --workers 1
 step sharded.toml --json --workers 1
+step at-once.toml --json --workers 1 --runtime ideal
 step fsdp.toml --json --workers 1
 step replicas.toml --json --workers 1 --backups
 step workload.toml --json --workers 1
@@ -147,6 +149,7 @@ sweep switch:4 --over size=1K,64K --over strategy=ring,nccl --set calibration=dg
   --db b.db --json --workers 1
 sweep sharded.toml --over update=1ms,2ms --db step.db --json --workers 1
 sweep replicas.toml --over backups=0,1 --db replicas.db --json --workers 1
+sweep at-once.toml --over runtime=ideal --db at-once.db --json --workers 1
 table a.db --json
 table a.db --json --columns size,seconds
 table a.db --json --pivot size,strategy,seconds

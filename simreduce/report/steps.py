@@ -20,6 +20,7 @@ from simreduce.formats.documents import (
     Record,
     list_of,
     one_of,
+    or_null,
 )
 from simreduce.report.factors import FACTOR_KEYS, factor_keys
 from simreduce.report.heads import (
@@ -259,7 +260,11 @@ _FIGURES = (
     Key("communication_us", MICROSECONDS, "When at least one transfer is in flight."),
     Key("exposed_us", MICROSECONDS, "Communication that no compute hides."),
     Key("waiting_us", MICROSECONDS, "What devices wait on average for the slowest one's compute."),
-    Key("images_per_second", PER_SECOND, "Samples of all devices."),
+    Key(
+        "images_per_second",
+        or_null(PER_SECOND),
+        "Samples of all devices; null for a step that takes no time.",
+    ),
     Key("scaling_efficiency", RATIO, "That over what all devices would do if each trained alone."),
     Key("alone_us", MICROSECONDS, "All transfers, with every gradient there from the start."),
     Key(
@@ -357,7 +362,7 @@ def _figures(c: StepCandidate) -> dict[str, Any]:
         "communication_us": s.communication * 1e6,
         "exposed_us": s.exposed * 1e6,
         "waiting_us": s.waiting * 1e6,
-        "images_per_second": s.images_per_second,
+        "images_per_second": s.images_per_second if s.seconds else None,
         "scaling_efficiency": c.efficiency,
         "alone_us": c.alone * 1e6,
         "bottleneck": c.bottleneck,

@@ -308,7 +308,7 @@ def _step(cell: Cell) -> Row:
         update=step.update,
         launch=step.launch,
         efficiency=best.efficiency,
-        samples_per_second=step.images_per_second,
+        samples_per_second=step.images_per_second if step.seconds else None,
         memory=step.memory.peak if step.memory else None,
         wrong=best.wrong,
         machines=1,

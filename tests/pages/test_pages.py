@@ -20,8 +20,11 @@ from simreduce.export.targets import Exported, hand_over
 from simreduce.pages import KINDS, Beside, make_page, page_html, read_document, timeline_of_events
 from simreduce.pages.kinds.paste import paste_section
 from simreduce.pages.values import Code, Rows
+from simreduce.report.steps import step_document
+from simreduce.scenario import load_scenario
 from simreduce.setup import Setup
 from simreduce.strategy import parse_strategy
+from simreduce.tune.steps import rank_steps
 from simreduce.workload import load_workload
 from tests.pages import documents
 
@@ -335,3 +338,16 @@ def test_the_error_of_a_capacity_plan_is_said_in_percent(found):
     assert "within -10.0% to +20.0% of the prediction" in page.sure
     page = make_page({**found[0]["capacity"], "choice": near}, Beside())
     assert "within 0.1% of the prediction" in page.sure
+
+
+def test_a_step_that_takes_no_time_has_a_page(tmp_path):
+    """On an ideal machine whose compute takes none: a rate without a number."""
+    path = tmp_path / "at-once.toml"
+    path.write_text(
+        'topology = "switch:1"\nworkload = "alexnet"\nstrategies = ["ring"]\nruntime = "ideal"\n'
+        '[step]\nbatch = 1\ntime = "0 s"\n'
+    )
+    document = json.loads(json.dumps(step_document(rank_steps(load_scenario(str(path))))))
+
+    assert document["images_per_second"] is None
+    assert "inf samples/s" in page_html(make_page(document, Beside(), "it"))

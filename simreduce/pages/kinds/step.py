@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any
@@ -49,7 +50,7 @@ def step_page(document: Document, beside: Beside) -> Page:
     beside = replace(beside, factor=known)
     ranks = units.plural(document["ranks"], "GPU")
     name = document["strategy"]
-    samples = f"{document['images_per_second']:,.0f} samples/s"
+    samples = f"{_rate(document):,.0f} samples/s"
     fixed = document["compute_us"] + document["update_us"] + document["launch_us"]
     apart = None
     if today and today[0].strategy != name:
@@ -132,7 +133,7 @@ def _limit(document: Document, beside: Beside) -> tuple[str, str]:
     """What takes most of the step."""
     if beside.look is not None:
         return limit_of_step(beside.look)
-    whole = document["step_time_us"]
+    whole = document["step_time_us"] or math.inf  # no part of no time
     compute, exposed = (document[key] / whole for key in ("compute_us", "exposed_us"))
     by_itself = limit_fact(beside)[0] if beside.explanation else ""
     if exposed >= 0.5:
@@ -166,7 +167,7 @@ def _methods(document: Document, today: list[Default]) -> Section:
             row["strategy"],
             f"{row['step_time_us'] / 1e3:.3f}",
             f"{row['exposed_us'] / 1e3:.3f}",
-            f"{row['images_per_second']:.1f}",
+            f"{_rate(row):.1f}",
             f"{row['scaling_efficiency']:.1%}",
             f"{row['alone_us'] / 1e3:.3f}",
             str(row["wrong"]),
@@ -179,7 +180,7 @@ def _methods(document: Document, today: list[Default]) -> Section:
         ("launch", document["launch_us"]),
         ("exposed communication", document["exposed_us"]),
     ]
-    whole = document["step_time_us"]
+    whole = document["step_time_us"] or math.inf  # no part of no time
     shares = Table(
         tables.columns("part|time|of the step", units="|(ms)|", left="part"),
         tuple((name, f"{t / 1e3:.3f}", f"{t / whole:.1%}") for name, t in parts),
@@ -215,3 +216,9 @@ def _buckets(document: Document) -> Iterable[Section]:
     yield Section(
         "buckets", "Buckets", (Rows(caption, Table(columns, tuple(rows)), folded=len(rows) > 20),)
     )
+
+
+def _rate(row: Mapping[str, Any]) -> float:
+    """Samples a second, which are infinitely many if a step takes no time."""
+    found = row["images_per_second"]
+    return math.inf if found is None else float(found)
