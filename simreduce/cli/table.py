@@ -6,7 +6,7 @@ import click
 
 from simreduce.cli.group import command
 from simreduce.cli.options import check_outputs, echo_json, report_options, write_output
-from simreduce.cli.terminal import show
+from simreduce.cli.terminal import SCREEN, rows_shown, show
 from simreduce.errors import InputError
 from simreduce.formats import Faults
 from simreduce.report.sweeps import (
@@ -104,7 +104,8 @@ def table(
                 if across
                 else rows_table(names, kept, all_names=columns is not None)
             )
-            show("\n".join(table_lines(store, sweep, shape, len(kept), counts)), to_csv)
+            most = rows_shown(everything=limit is not None, most=SCREEN)
+            show("\n".join(table_lines(store, sweep, shape, counts, most)), to_csv)
         every = names if columns or across else [*known, *(["cells"] if group else [])]
         whole = kept if columns or across else rows
         if to_csv is not None:

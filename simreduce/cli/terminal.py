@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 
 BEST = 15
 """Rows of a ranking on a terminal, unless all are asked for."""
+SCREEN = 40
+"""Rows of a table that is no ranking."""
 
 _LEAST, _MOST = 12, 24
 """Characters that a column of words keeps when it is wrapped, and those that it keeps at most so
@@ -39,9 +41,9 @@ _PIECES = re.compile(r"\s+|[^\s+,;/]*[+,;/]+|[^\s+,;/]+")
 """Where a cell may be broken: at blanks, and behind the signs that join parts of a strategy."""
 
 
-def rows_shown(*, everything: bool) -> int | None:
-    """How many rows of a ranking to print; None: all of them, as on anything but a terminal."""
-    return BEST if is_terminal(sys.stdout) and not everything else None
+def rows_shown(*, everything: bool, most: int = BEST) -> int | None:
+    """How many rows of a long table to print; None: all of them, as on anything but a terminal."""
+    return most if is_terminal(sys.stdout) and not everything else None
 
 
 def is_terminal(stream: TextIO | None) -> bool:

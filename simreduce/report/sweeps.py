@@ -7,6 +7,7 @@ import io
 import json
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from simreduce import tables, units
@@ -343,9 +344,13 @@ def _kind(name: str, values: Iterable[object], sweep: Sweep) -> str:
 
 
 def table_lines(
-    store: Store, sweep: Sweep, table: Table, shown: int, counts: Mapping[str, int]
+    store: Store,
+    sweep: Sweep,
+    table: Table,
+    counts: Mapping[str, int],
+    most: int | None = None,
 ) -> list[str]:
-    """A table under a head that says where it is from."""
+    """A table, or its first `most` rows, under a head that says where it is from."""
     calibrations = store.select(
         "SELECT DISTINCT calibration FROM sweep WHERE calibration IS NOT NULL ORDER BY 1"
     )[1]
@@ -354,5 +359,10 @@ def table_lines(
         f"simreduce {sweep.version}: sweep {sweep.id}, {sweep.name}: {_count(sweep.cells)}",
         f"{_states(counts)}; calibration {', '.join(several[:4]) or 'unknown'}",
     ]
-    lines = [*tables.comments(about), *table.lines(comment=True)]
-    return lines if shown else [*lines, "# no row"]
+    count = len(table.rows)
+    first = replace(table, rows=table.rows[:most])
+    lines = [*tables.comments(about), *first.lines(comment=True)]
+    if len(first.rows) < count:
+        how = f"--limit {count} shows them, and so does a pipe"
+        lines.append(f"# ... and {units.plural(count - len(first.rows), 'other')} ({how})")
+    return lines if count else [*lines, "# no row"]

@@ -20,6 +20,7 @@ TOP = click.Context(cli, info_name="simreduce", help_option_names=["-h", "--help
 
 def _describe(command: click.Command, context: click.Context) -> dict[str, Any]:
     """What a command says of itself; its subcommands too."""
+    command._help_option = None  # click keeps the one of whoever asked first
     options = [
         each.get_help_record(context)
         for each in command.get_params(context)
@@ -61,6 +62,7 @@ def test_help_from_data_reads_as_the_command_would_print_it(path, width, monkeyp
         assert isinstance(command, click.Group)
         command = command.get_command(context, word) or command
         context = click.Context(command, context, word)
+    command._help_option = None
     cli.main([*path.split(), "--help"], "simreduce", standalone_mode=False,
              help_option_names=["-h", "--help"])  # fmt: skip
 

@@ -226,3 +226,18 @@ def test_reports_fit_a_narrow_terminal(name, capsys):
     shown = capsys.readouterr().out
 
     assert max(map(len, shown.split("\n"))) <= 59
+
+
+def test_a_long_table_of_a_sweep_ends_with_how_to_see_all(simreduce, monkeypatch, tmp_path):
+    """On a terminal without --limit; a pipe gets all."""
+    db = str(tmp_path / "a.db")
+    simreduce("sweep", "full:2", "--over", "size=1K..4K*2", "--db", db, "--workers", "1")
+    monkeypatch.setattr("simreduce.cli.table.SCREEN", 2)
+    piped = simreduce("table", db).out
+    monkeypatch.setattr(terminal, "is_terminal", lambda _: True)
+    shown = simreduce("table", db).out
+    limited = simreduce("table", db, "--limit", "3").out
+
+    assert "# ... and 1 other (--limit 3 shows them, and so does a pipe)" in shown
+    assert piped.splitlines()[:-1] == shown.splitlines()[:-1]
+    assert piped == limited

@@ -32,10 +32,12 @@ LATENCY = "latency"
 _COLUMNS = columns(
     "machine|topology|matrix|peers|pairs|measured|predicted|median|90 %|",
     left="machine|topology|matrix|peers",
+    spare="topology|pairs",
 )
 _MACHINE_COLUMNS = columns(
     "all bandwidths|topology|pairs|median|90 %|less exceptions|median|90 %|",
     left="all bandwidths|topology",
+    spare="topology|pairs",
 )
 
 
