@@ -132,6 +132,12 @@ def test_a_link_is_slowed_cut_and_mended(tab):
     seen.page.wait_for_timeout(50)
     seen.wait()
     assert "=0.5" in seen.query
+    seen.page.select_option("#shipped", "dgx1p")
+    seen.page.wait_for_timeout(50)
+    seen.wait()
+    assert "machine=dgx1p" in seen.query
+    assert "link" not in seen.query
+    assert seen.page.text_content("#faults") == ""
     seen.check()
 
 
@@ -145,6 +151,14 @@ def test_the_form_changes_the_question_and_a_view_can_be_sent_on(tab):
     seen.wait()
     assert "size=2MiB" in seen.query
     assert seen.answer != first
+    assert seen.page.get_attribute("#slide", "aria-valuetext") == "2MiB"
+    seen.page.go_back()
+    seen.page.wait_for_timeout(50)
+    seen.wait()
+    assert seen.page.input_value("#q-size") == "1MiB"
+    seen.page.go_forward()
+    seen.page.wait_for_timeout(50)
+    seen.wait()
     seen.page.select_option("#q-model", "resnet50")
     seen.page.fill("#q-packing", "packs=8")
     seen.page.press("#q-packing", "Tab")
@@ -188,7 +202,7 @@ def test_long_work_shows_how_far_it_is_and_can_be_stopped(tab):
     seen.page.fill("#q-algo", "all")
     seen.page.press("#q-algo", "Tab")
     seen.page.wait_for_selector("#preview pre")
-    assert re.search(r"\d+ of \d+ strategies", seen.page.text_content("#state"))
+    assert re.search(r"\d+ of \d+ strategies", seen.page.text_content("#far"))
     seen.page.click("#stop")
     seen.wait()
     assert "Stopped" in seen.page.text_content("#state")

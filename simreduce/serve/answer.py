@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import shlex
+import time
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -31,6 +34,8 @@ Say = Callable[[Message], None]
 
 _BARS = 6000
 """Bars of the timeline. A report has more; here it is drawn again at every change."""
+_SOON = 1.0
+"""Seconds after which the ranking is shown before anything is looked at closely."""
 _CURVES = 3
 _SIZES = tuple(1 << power for power in range(16, 29, 2))
 """Bytes of the tensors of the curves: 64 KiB to 256 MiB."""
@@ -57,40 +62,55 @@ def answer(view: View, files: Files, known: Known, sayer: Sayer) -> None:
     """Say everything on a view: its machine, the ranking, one strategy closely, curves. `known` is
     what earlier answers found. InputError lists every fault of the view.
     """
-    scenario = view.scenario(files)
+    begun = time.monotonic()
+    try:
+        scenario = view.scenario(files)
+    except InputError:
+        with suppress(InputError):  # a picture shows which links there are
+            sayer.say(_machine(view.whole(files), {}))
+        raise
     whole = view.whole(files)
     sayer.say(_machine(whole, {}))
     shared = Beside(
         machine=whole,
         calibration=scenario.setup.calibration,
-        commands=tuple(_commands(view)),
-        files={"view.toml": toml_text(view.table())},
+        commands=tuple(_commands(view, files)),
+        files={"view.toml": toml_text(_table(view, scenario, files))},
         missing="Not computed yet.",
     )
     rows: list[Row] = []
     progress = sayer.progress("strategies simulated", lambda: {"preview": preview_lines(rows)})
     ranking = rank(scenario, 1, progress, seen=rows.append, known=known)
     document = ranking_document(ranking)
-    chosen = _chosen(view, ranking)
+    chosen, look = _chosen(view, ranking)
     if chosen is None:
         sayer.say(_page(document, replace(shared, missing="No plan to look at."), ranking, ""))
         return
+    if time.monotonic() - begun > _SOON:
+        sayer.say(_page(document, shared, ranking, look))
     beside = _closer(scenario, chosen.strategy, shared, sayer)
     if beside.explanation is not None:
         loads = {each["name"]: each["share"] for each in beside.explanation["links"]}
         sayer.say(_machine(whole, loads))
-    look = chosen.strategy.text
     sayer.say(_page(document, beside, ranking, look))
     sizes = _over_sizes(scenario, ranking, chosen, sayer)
     sayer.say(_page(document, replace(beside, sizes=sizes), ranking, look))
 
 
-def _chosen(view: View, ranking: Ranking) -> Candidate | None:
-    """The candidate to look at: the view's if it is in the ranking, else the recommended one."""
+def _chosen(view: View, ranking: Ranking) -> tuple[Candidate | None, str]:
+    """The candidate to look at, and its text if the view names it; else the recommended one."""
     for candidate in ranking.candidates:
         if view.look in [c.strategy.text for c in (candidate, *candidate.also)]:
-            return candidate
-    return ranking.recommended
+            return candidate, candidate.strategy.text
+    return ranking.recommended, ""
+
+
+def _table(view: View, scenario: Scenario, files: Files) -> dict[str, Any]:
+    """The view as a scenario file, which ranks the same strategies."""
+    table = {**view.table(), "topology": files.get(view.machine, view.machine)}
+    if scenario.strategies is not None:
+        table["strategies"] = [each.text for each in scenario.strategies]
+    return table
 
 
 def _closer(scenario: Scenario, strategy: Strategy, beside: Beside, sayer: Sayer) -> Beside:
@@ -145,7 +165,8 @@ def _machine(whole: Topology, loads: Mapping[str, float]) -> Message:
     names = {pairs[f"{k.name} {k.link_class}"] for k in whole.links if not k.is_toll}
     words = f"{whole.name}: {whole.title or whole.name}."
     picture = to_svg(drawing, wires)
-    return {"machine": {"svg": picture, "words": words, "wires": sorted(names, key=natural)}}
+    wires_of = sorted(names, key=natural)
+    return {"machine": {"svg": picture, "words": words, "wires": wires_of, "loaded": bool(loads)}}
 
 
 def _page(document: Mapping[str, Any], beside: Beside, ranking: Ranking, look: str) -> Message:
@@ -168,8 +189,14 @@ def _page(document: Mapping[str, Any], beside: Beside, ranking: Ranking, look: s
     }
 
 
-def _commands(view: View) -> Iterator[tuple[str, tuple[str, ...]]]:
-    yield "This view, on your machine", (f"simreduce serve '{view.query}'",)
+def _command(view: View, files: Files) -> str:
+    """The command that opens a page at a view."""
+    mine = f"{shlex.quote(files[view.machine])} " if view.machine in files else ""
+    return f"simreduce serve {mine}'{view.query}'"
+
+
+def _commands(view: View, files: Files) -> Iterator[tuple[str, tuple[str, ...]]]:
+    yield "This view, on your machine", (_command(view, files),)
     yield (
         "As a scenario: save what stands below as view.toml",
         ("simreduce run view.toml", "simreduce report view.toml"),

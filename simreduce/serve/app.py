@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+import shlex
 from collections.abc import AsyncGenerator, AsyncIterator
 from functools import cache
 from pathlib import Path
@@ -152,6 +153,7 @@ def _page(files: Files, first: View) -> str:
             version=__version__,
             first=first,
             query=first.query,
+            paths=json.dumps({name: f"{shlex.quote(path)} " for name, path in files.items()}),
             machines=[*machines, *topology.shipped()],
             models=workload.shipped(),
             calibrations=calibrate.shipped(),

@@ -5,7 +5,6 @@
   const NAMES = [...form.elements].map((each) => each.name).filter(Boolean);
   const STEPS = ["0.5", "0.1", "0"];
   const FACTORS = { 0.75: "75%", 0.5: "50%", 0.25: "25%", 0.1: "10%", 0: "cut" };
-  const still = matchMedia("(prefers-reduced-motion: reduce)");
   const SLOW_MS = 400;
   let links = new Map();
   let asking = null;
@@ -39,11 +38,14 @@
     here("sized").hidden = Boolean(form.elements.model.value);
     const power = Math.log2(bytes(form.elements.size.value));
     if (Number.isFinite(power)) here("slide").value = Math.round(power);
+    here("slide").setAttribute("aria-valuetext", form.elements.size.value);
     if (NAMES.slice(NAMES.indexOf("NCCL_ALGO")).some((name) => form.elements[name].value)) here("more").open = true;
+    here("shipped").value = form.elements.machine.value;
+    if (here("shipped").selectedIndex < 0) here("shipped").selectedIndex = 0;
     listLinks();
     markLinks();
   }
-  const UNITS = { b: 1, k: 1 << 10, m: 1 << 20, g: 1 << 30, kb: 1e3, mb: 1e6, gb: 1e9, kib: 1 << 10, mib: 1 << 20, gib: 1 << 30 };
+  const UNITS = { b: 1, k: 1 << 10, m: 1 << 20, g: 1 << 30, t: 2 ** 40, kb: 1e3, mb: 1e6, gb: 1e9, tb: 1e12, tib: 2 ** 40, kib: 1 << 10, mib: 1 << 20, gib: 1 << 30 };
   function bytes(text) {
     const found = /^([0-9.]+) *([a-z]*)$/i.exec(text.trim());
     return found ? Number(found[1]) * (UNITS[found[2].toLowerCase() || "b"] ?? NaN) : NaN;
@@ -97,7 +99,11 @@
     names.forEach((name) => (factor === null ? links.delete(name) : links.set(name, factor)));
     changed(true);
   }
-  function showMachine({ svg, words, wires }) {
+  let drawn = "";
+  function showMachine({ svg, words, wires, loaded }) {
+    const same = drawn === words + wires;
+    if (same && !loaded) return; // the loads that are shown stay until there are others
+    drawn = words + wires;
     const focused = document.activeElement?.closest?.("#picture [data-name]")?.dataset.name;
     here("picture").innerHTML = svg;
     here("words").textContent = words;
@@ -111,11 +117,7 @@
       });
       if (group.dataset.name === focused) group.focus();
     });
-    const choice = here("wire");
-    if (choice.dataset.wires !== wires.join()) {
-      choice.dataset.wires = wires.join();
-      choice.replaceChildren(new Option("choose a link", ""), ...wires.slice(0, 2000).map((name) => new Option(name.replace("<>", " \u2194 "), name)));
-    }
+    if (!same) here("wire").replaceChildren(new Option("choose a link", ""), ...wires.slice(0, 2000).map((name) => new Option(name.replace("<>", " \u2194 "), name)));
     markLinks();
   }
 
@@ -150,25 +152,29 @@
       shown.delete(key);
     }
     const choice = form.elements.look;
-    const chosen = choice.value;
     choice.replaceChildren(new Option("what is recommended", ""), ...strategies.map((name) => new Option(name, name)));
-    choice.value = strategies.includes(chosen) || !chosen ? chosen : look;
+    choice.value = look;
     here("preview").replaceChildren();
     simreduceCharts.show(charts);
     if (focused && !document.activeElement?.dataset.chart) place.querySelector(`[data-chart="${focused}"]`)?.focus();
   }
 
-  function showFaults(faults) {
+  function showFaults(faults, whole = false) {
     here("faults").replaceChildren(...faults.map((text) => Object.assign(document.createElement("p"), { textContent: text })));
-    here("main").classList.toggle("faulty", faults.length > 0);
+    here("main").classList.toggle("old", faults.length > 0 && !whole);
   }
   function showPreview(lines) {
     const words = Object.assign(document.createElement("p"), { textContent: "Best so far:" });
     const list = Object.assign(document.createElement("pre"), { textContent: lines.join("\n"), tabIndex: 0 });
     here("preview").replaceChildren(words, list);
   }
-  function say(text, done, total) {
+  function say(text) {
     here("state").textContent = text;
+    far();
+  }
+  /* How far it is: not read aloud, as it changes all the time. */
+  function far(text = "", done = 0, total = 0) {
+    here("far").textContent = text;
     here("progress").hidden = !total;
     here("progress").value = total ? done / total : 0;
   }
@@ -176,8 +182,11 @@
   /* Questions: only the last one is of interest, and the one before is dropped. */
   async function ask() {
     asking?.abort();
+    asked = query();
     const mine = (asking = new AbortController());
-    const begun = performance.now();
+    let begun = performance.now();
+    const slow = () => performance.now() - begun > SLOW_MS;
+    const working = setTimeout(() => { say("Computing"); here("main").classList.add("old"); }, SLOW_MS);
     document.documentElement.dataset.asked = String(Number(document.documentElement.dataset.asked ?? 0) + 1);
     delete document.documentElement.dataset.answered;
     here("stop").hidden = false;
@@ -185,14 +194,23 @@
     const act = {
       machine: showMachine,
       page: (page) => {
+        clearTimeout(working);
         showFaults([]);
         showPage(page);
-        any ??= performance.now() - begun;
-        say(`Answered in ${Math.round(any)} ms`);
+        if (any === null) {
+          any = performance.now() - begun;
+          say(`Answered in ${any < 9999 ? Math.round(any) + " ms" : Math.round(any / 1000) + " s"}`);
+          begun = performance.now();
+        } else far();
       },
-      faults: (faults) => { ended = true; here("preview").replaceChildren(); showFaults(faults); say("Not possible"); },
-      progress: ([done, total, text]) => any === null && performance.now() - begun > SLOW_MS && say(`${done} of ${total} ${text}`, done, total),
-      preview: (lines) => any === null && performance.now() - begun > SLOW_MS && showPreview(lines),
+      faults: (faults) => {
+        ended = true;
+        here("preview").replaceChildren();
+        showFaults(faults, any !== null);
+        say(any === null ? "Not possible" : "Not complete");
+      },
+      progress: ([done, total, text]) => slow() && far(`${done} of ${total} ${text}`, done, total),
+      preview: (lines) => any === null && slow() && showPreview(lines),
     };
     try {
       for await (const message of messages(mine.signal)) {
@@ -202,9 +220,10 @@
       if (mine === asking && !ended && any === null) say("No answer");
     } catch (error) {
       if (mine !== asking) return;
-      if (error.name === "AbortError") say(any === null ? "Stopped" : "Stopped; what is shown is complete but for curves");
-      else { showFaults([String(error.message)]); say("Not answered"); }
+      if (error.name === "AbortError") say(any === null ? "Stopped" : "Stopped; what stands below is right, and something is missing");
+      else { showFaults([String(error.message)], any !== null); say("Not answered"); }
     } finally {
+      clearTimeout(working);
       if (mine === asking) {
         here("stop").hidden = true;
         document.documentElement.dataset.answered = document.documentElement.dataset.asked;
@@ -212,17 +231,13 @@
     }
   }
   async function* messages(signal) {
-    let response;
-    try {
-      response = await fetch("answer" + location.search, { signal });
-    } catch (error) {
-      throw error.name === "AbortError" ? error : new Error("simreduce serve has ended. Start it again: " + command());
-    }
+    const gone = (error) => { throw error.name === "AbortError" ? error : new Error("simreduce serve has ended. Start it again: " + command()); };
+    const response = await fetch("answer" + location.search, { signal }).catch(gone);
     if (!response.ok) throw new Error(await response.text());
     const reader = response.body.pipeThrough(new TextDecoderStream()).getReader();
     let rest = "";
     for (;;) {
-      const { value, done } = await reader.read();
+      const { value, done } = await reader.read().catch(gone);
       if (done) return;
       const lines = (rest + value).split("\n");
       rest = lines.pop();
@@ -230,7 +245,9 @@
     }
   }
 
-  const command = () => "simreduce serve '" + query().replace(/%(3C|3E|2C|3A|3D)/g, decodeURIComponent) + "'";
+  const FILES = JSON.parse(document.body.dataset.files);
+  const command = () => "simreduce serve " + (FILES[form.elements.machine.value] ?? "") + "'" + query().replace(/%(3C|3E|2C|3A|3D|2F)/g, decodeURIComponent) + "'";
+  let asked = "";
   let due = 0;
   function changed(step) {
     fit();
@@ -243,8 +260,22 @@
   }
 
   form.addEventListener("submit", (event) => event.preventDefault());
-  form.addEventListener("change", (event) => event.target.id !== "slide" && changed(true));
-  here("slide").addEventListener("input", () => { form.elements.size.value = sizeText(Number(here("slide").value)); changed(false); });
+  form.addEventListener("change", ({ target }) => {
+    moving = false;
+    if (target.name === "machine") links.clear(); // those of another machine
+    if (target.id !== "slide") changed(true);
+  });
+  /* One movement of the slider is one step of Back. */
+  let moving = false;
+  here("slide").addEventListener("input", () => {
+    form.elements.size.value = sizeText(Number(here("slide").value));
+    changed(!moving);
+    moving = true;
+  });
+  here("shipped").addEventListener("change", () => {
+    form.elements.machine.value = here("shipped").value;
+    form.elements.machine.dispatchEvent(new Event("change", { bubbles: true }));
+  });
   here("wire").addEventListener("change", () => { const name = here("wire").value; here("wire").value = ""; if (name) setLink(name, STEPS[0]); });
   here("picture").addEventListener("click", (event) => { const group = event.target.closest("[data-name]"); if (group) turn(group); });
   here("picture").addEventListener("keydown", (event) => {
@@ -262,8 +293,7 @@
       say(command());
     }
   });
-  addEventListener("popstate", () => { read(location.search); ask(); });
-  here("main").dataset.still = String(still.matches);
+  addEventListener("popstate", () => { read(location.search); if (query() !== asked) ask(); });
   read(location.search || "?" + document.body.dataset.first);
   if (!location.search) history.replaceState(null, "", "?" + query());
   ask();
