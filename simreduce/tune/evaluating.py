@@ -23,6 +23,7 @@ def evaluate_all(
     by_name: bool,
     again: Callable[[Sequence[C]], Callable[[int], T]] | None = None,
     seen: Callable[[C], None] = lambda _: None,
+    order: Sequence[int] | None = None,
 ) -> tuple[list[C], tuple[tuple[str, str], ...], int]:
     """Candidates, the names of refused items with the reasons, and how many items are untried.
 
@@ -32,8 +33,10 @@ def evaluate_all(
 
     Items whose outcome is `Later` are evaluated again in `batches` once all others are done:
     `again` gives, from the candidates until then, what makes the item of a place. `seen` gets
-    each candidate as it comes.
+    each candidate as it comes. `order` has the places in the order of evaluation, which changes
+    nothing else.
     """
+    order = range(len(items)) if order is None else order
     outcomes: dict[int, C | Deadlock | str] = {}
     left: dict[int, Later] = {}
 
@@ -49,8 +52,8 @@ def evaluate_all(
     progress(0, len(items))
     try:
         with working(evaluate, min(workers, len(items))) as work_on:
-            for place, outcome in work_on(items):
-                take(place, outcome)
+            for number, outcome in work_on([items[place] for place in order]):
+                take(order[number], outcome)
             for places in batches(left):
                 assert again is not None  # noqa: S101 - else nothing is left for later
                 found = [o for o in outcomes.values() if not isinstance(o, Deadlock | str)]

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from math import inf
 from typing import Any, TypeAlias, TypeVar
 
 from simreduce.engine import Summary
@@ -28,6 +29,8 @@ _SMALL = 8
 
 _FACT = 64
 """Room of what is no column of ops, in ops."""
+_STRATEGIES = 1 << 12
+"""Upper limit of strategies whose last prediction is remembered."""
 
 
 class Known:
@@ -41,6 +44,7 @@ class Known:
         self._most, self._ops = most_ops, 0
         self._kept: OrderedDict[Hashable, tuple[int, Any]] = OrderedDict()
         self._made: dict[int, _Made] = {}  # by the `id` of a plan that is kept
+        self._took: dict[tuple[str, str], float] = {}
 
     def compile(
         self,
@@ -61,6 +65,17 @@ class Known:
             made = _Made(plan, asked.decisions, asked.networks)
             self._keep(key, made, len(plan))
         return made.plan
+
+    def quickest_first(self, strategies: Sequence[Strategy]) -> list[int]:
+        """Places in order of the last predictions; those without one last, in their order."""
+        took = [self._took.get((each.spec, each.packing), inf) for each in strategies]
+        return sorted(range(len(strategies)), key=took.__getitem__)
+
+    def note(self, strategy: Strategy, seconds: float) -> None:
+        """Remember the last prediction of a strategy, with any chunks, for `quickest_first`."""
+        if len(self._took) >= _STRATEGIES:
+            self._took.clear()
+        self._took[strategy.spec, strategy.packing] = seconds
 
     def digest(self, plan: Plan) -> str:
         """The digest of a plan."""

@@ -138,10 +138,12 @@ def rank(
     Strategies that take long are last, and simulated only as far as they may be among the first
     `FIRST`, or the fastest that a target can run; the others are `bounded`. With `simulate_all`,
     and where the scenario names its strategies, every strategy is simulated. On one process,
-    `known` keeps what the next ranking of a like scenario can use.
+    `known` keeps what the next ranking of a like scenario can use, and those that were fastest in
+    the last one come first.
     """
     strategies = scenario.strategies or candidates(scenario.setup.layout)
     texts = [s.text for s in strategies]
+    known = known or Known()
     quick_first: Sequence[Strategy] = strategies
     if not scenario.strategies:
         quick_first = sorted(strategies, key=lambda s: s.packing == "none")
@@ -153,10 +155,13 @@ def rank(
 
     found: list[Row]
     found, refused, untried = evaluate_all(
-        partial(_evaluate, scenario, known or Known()), [Task(s, quick=quick) for s in quick_first],
+        partial(_evaluate, scenario, known), [Task(s, quick=quick) for s in quick_first],
         [s.text for s in quick_first], workers, progress,
         by_name=bool(scenario.strategies), again=again, seen=seen,
+        order=known.quickest_first(quick_first),
     )  # fmt: skip
+    for row in found:
+        known.note(row.strategy, row.seconds)
     refused = tuple(sorted(refused, key=lambda each: texts.index(each[0])))
     rows = one_for_each_plan([c for c in found if isinstance(c, Candidate)])
     bounded = [c for c in found if isinstance(c, Bounded)]

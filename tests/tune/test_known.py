@@ -104,3 +104,19 @@ def test_room_is_bounded():
         rank(scenario(workload=f"bytes:{nbytes}", names=("ring", "nccl")), known=known)
         assert 0 < sum(ops for ops, _ in known._kept.values()) == known._ops <= 3_000
         assert len(known._made) <= len(known._kept)
+
+
+def test_what_was_fastest_comes_first():
+    """Pipelines too, whose rows name the chunks that were found for them."""
+    known, seen = Known(), []
+    took = {
+        (name.strategy.spec, name.strategy.packing): row.seconds
+        for row in rank(scenario(), known=known).candidates
+        for name in (row, *row.also)
+    }
+    rank(ASKED["a fault"], known=known, seen=seen.append)
+
+    assert any(row.strategy.chunk for row in seen)
+    times = [took[row.strategy.spec, row.strategy.packing] for row in seen]
+    assert len(times) == len(NAMES)
+    assert times == sorted(times)
