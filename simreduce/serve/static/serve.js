@@ -6,6 +6,7 @@
   const STEPS = ["0.5", "0.1", "0"];
   const FACTORS = { 0.75: "75%", 0.5: "50%", 0.25: "25%", 0.1: "10%", 0: "cut" };
   const SLOW_MS = 400;
+  const MOST = 64;
   let links = new Map();
   let asking = null;
 
@@ -96,6 +97,10 @@
   function turn(group) {
     const names = namesOf(group);
     const factor = nextFactor(names[0]);
+    if (factor !== null && new Set([...links.keys(), ...names]).size > MOST) {
+      say(`This line stands for ${names.length} links, and at most ${MOST} can be changed: choose one in the list below the picture`);
+      return;
+    }
     names.forEach((name) => (factor === null ? links.delete(name) : links.set(name, factor)));
     changed(true);
   }
@@ -117,7 +122,7 @@
       });
       if (group.dataset.name === focused) group.focus();
     });
-    if (!same) here("wire").replaceChildren(new Option("choose a link", ""), ...wires.slice(0, 2000).map((name) => new Option(name.replace("<>", " \u2194 "), name)));
+    if (!same) here("wire").replaceChildren(new Option("choose a link", ""), ...wires.slice(0, 5000).map((name) => new Option(name.replace("<>", " \u2194 "), name)));
     markLinks();
   }
 
