@@ -14,7 +14,7 @@ from simreduce.cli.replicas import repeat_replicas
 from simreduce.engine import Calibration
 from simreduce.errors import InputError
 from simreduce.export.targets import Exported, hand_over
-from simreduce.pages import Beside, timeline_of_events
+from simreduce.pages import Beside, answer_row, timeline_of_events
 from simreduce.pages.notebook import machine_named
 from simreduce.report.bench import bench_document
 from simreduce.report.explain import explanation_document
@@ -56,7 +56,8 @@ def report_run(
     document = ranking_document(ranking)
     if ranking.untried:
         return document, replace(beside, missing=_STOPPED), False
-    best = ranking.recommended
+    row = answer_row(document)
+    best = next((c for c in ranking.candidates if row and c.strategy.text == row["strategy"]), None)
     if best is None:
         return document, beside, True
     exports = hand_over(choice_of(ask(question, best.strategy), None))

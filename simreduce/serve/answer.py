@@ -10,8 +10,9 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from simreduce.errors import InputError
+from simreduce.export.targets import hand_over
 from simreduce.formats import toml_text
-from simreduce.pages import Beside, make_page, page_parts, timeline_of_events
+from simreduce.pages import Beside, answer_row, make_page, page_parts, timeline_of_events
 from simreduce.pages.values import Picture
 from simreduce.pictures import Mark, heat_picture, to_svg
 from simreduce.report.bench import bench_document
@@ -23,7 +24,7 @@ from simreduce.strategy import Strategy, parse_strategy
 from simreduce.topology import Topology, natural
 from simreduce.topology.links import BOTH
 from simreduce.trace import trace_events
-from simreduce.tune.asked import ask
+from simreduce.tune.asked import ask, choice_of
 from simreduce.tune.bench import BenchRow, bench
 from simreduce.tune.known import Known
 from simreduce.tune.rank import Candidate, Ranking, Row, rank
@@ -82,10 +83,12 @@ def answer(view: View, files: Files, known: Known, sayer: Sayer) -> None:
     progress = sayer.progress("strategies simulated", lambda: {"preview": preview_lines(rows)})
     ranking = rank(scenario, 1, progress, seen=rows.append, known=known)
     document = ranking_document(ranking)
-    chosen, look = _chosen(view, ranking)
+    chosen, look = _chosen(view, ranking, document)
     if chosen is None:
         sayer.say(_page(document, replace(shared, missing="No plan to look at."), ranking, ""))
         return
+    exports = hand_over(choice_of(ask(scenario, chosen.strategy), None))
+    shared = replace(shared, exports=exports)
     if time.monotonic() - begun > _SOON:
         sayer.say(_page(document, shared, ranking, look))
     beside = _closer(scenario, chosen.strategy, shared, sayer)
@@ -97,12 +100,16 @@ def answer(view: View, files: Files, known: Known, sayer: Sayer) -> None:
     sayer.say(_page(document, replace(beside, sizes=sizes), ranking, look))
 
 
-def _chosen(view: View, ranking: Ranking) -> tuple[Candidate | None, str]:
-    """The candidate to look at, and its text if the view names it; else the recommended one."""
+def _chosen(
+    view: View, ranking: Ranking, document: Mapping[str, Any]
+) -> tuple[Candidate | None, str]:
+    """The candidate to look at, and its text if the view names it; else what the page answers."""
     for candidate in ranking.candidates:
         if view.look in [c.strategy.text for c in (candidate, *candidate.also)]:
             return candidate, candidate.strategy.text
-    return ranking.recommended, ""
+    row = answer_row(document)
+    texts = {c.strategy.text: c for c in ranking.candidates}
+    return (texts[row["strategy"]] if row else None), ""
 
 
 def _table(view: View, scenario: Scenario, files: Files) -> dict[str, Any]:

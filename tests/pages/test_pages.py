@@ -351,3 +351,19 @@ def test_a_step_that_takes_no_time_has_a_page(tmp_path):
 
     assert document["images_per_second"] is None
     assert "inf samples/s" in page_html(make_page(document, Beside(), "it"))
+
+
+def test_what_runs_today_is_kept_where_it_is_faster_than_all_that_tensorflow_runs(found):
+    """PyTorch and others run it, so the page does not answer with something slower."""
+    document = copy.deepcopy(found[0]["run"])
+    best = next(r for r in document["candidates"] if r["strategy"] == document["recommended"])
+    today = {**best, "strategy": "nccl", "time_us": best["time_us"] / 2, "also": []}
+    rows = [today, *(r for r in document["candidates"] if r["strategy"] != "nccl")]
+    page = make_page({**document, "candidates": rows}, _beside(found))
+    wrong = make_page(
+        {**document, "candidates": [{**today, "wrong": 1}, *rows[1:]]}, _beside(found)
+    )
+
+    assert page.answer.startswith("Keep what runs today, nccl:")
+    assert page.facts[0].answer == "nccl"
+    assert wrong.facts[0].answer == best["strategy"]

@@ -10,6 +10,7 @@ from simreduce import tables, units
 from simreduce.pages.kinds.beside import Beside
 from simreduce.pages.kinds.defaults import (
     Default,
+    answer_row,
     colour_words,
     defaults,
     factors,
@@ -43,7 +44,7 @@ _TARGETS = {"tf_cnn_benchmarks": "tf_cnn_benchmarks", "tensorflow": "TensorFlow"
 def run_page(document: Document, beside: Beside) -> Page:
     """The page of `simreduce run --json`."""
     rows = document["candidates"]
-    best = next((row for row in rows if row["strategy"] == document["recommended"]), None)
+    best = answer_row(document)
     today = [] if best is None else defaults(rows)
     what = f"all-reduce of {document['workload']} ({units.format_size(document['size_bytes'])})"
     gpus = units.plural(document["ranks"], "GPU")
@@ -124,7 +125,7 @@ def _facts(
     elif fastest is not best and fastest["time_us"] < best["time_us"]:
         rate += (
             f" {fastest['strategy']} takes {us(fastest['time_us'])}, but no setting of TensorFlow "
-            "runs it."
+            "and no default of a framework runs it."
         )
     yield Fact("What should I run?", best["strategy"], f"{rate}{_typed(document, best)}")
     yield today_fact(best["strategy"], best["time_us"], today)
