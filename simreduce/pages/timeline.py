@@ -81,9 +81,12 @@ def timeline_of_events(
         ordered = [[replace(bar, group="all") for bar in row] for row in ordered]
     whole = max((bar.end for row in ordered for bar in row), default=0.0)
     resolution, found = 0.0, ordered
+    joined = {row[0].group for row in ordered}
+    if sum(len(row) for row in ordered if row[0].group == _PATH) <= most // 2:
+        joined.discard(_PATH)
     while sum(map(len, found)) > most and resolution <= whole > 0.0:
         resolution = 2 * resolution or whole / 20_000
-        found = [row if row[0].group == _PATH else _join(row, resolution) for row in ordered]
+        found = [_join(row, resolution) if row[0].group in joined else row for row in ordered]
     return Timeline(tuple(bar for row in found for bar in row), whole, resolution)
 
 

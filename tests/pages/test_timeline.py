@@ -57,16 +57,23 @@ def test_joined_bars_keep_order_and_cover_what_they_stand_for(slices, most):
         assert all(any(b.begin <= s and e <= b.end for b in mine) for s, e in row)
 
 
-def test_the_critical_path_comes_first_and_is_never_joined():
-    """Its ops are a group of their own, complete whatever the limit."""
+def test_the_critical_path_comes_first_and_is_joined_only_where_it_is_too_long_itself():
+    """Its ops are a group of their own, complete while they are half of the limit at most."""
     recording, setup = documents.record(size="bytes:4M")
     path = recording.result.path.op.tolist()
-    found = timeline_of_events(documents.events(recording, setup), path, most=1)
+    events = list(documents.events(recording, setup))
 
-    first = [bar for bar in found.bars if bar.group == PATH]
-    assert found.bars[: len(first)] == tuple(first)
-    assert {bar.kind for bar in first} == {PATH}
-    assert math.isclose(max(bar.end for bar in first), recording.result.seconds * 1e6)
+    def on_path(most):
+        found = timeline_of_events(events, path, most=most)
+        first = [bar for bar in found.bars if bar.group == PATH]
+        assert found.bars[: len(first)] == tuple(first)
+        assert {bar.kind for bar in first} == {PATH}
+        assert math.isclose(max(bar.end for bar in first), recording.result.seconds * 1e6)
+        return len(first)
+
+    whole = on_path(10**6)
+    assert on_path(2 * whole) == whole
+    assert on_path(whole) < whole
 
 
 def test_the_table_counts_the_bars_of_the_chart():

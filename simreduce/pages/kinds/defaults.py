@@ -111,8 +111,17 @@ def faster_than(best: float, other: float) -> str:
     return f"{words} as" if words.endswith("fast") else f"{words} than"
 
 
+def advise(what: str, took: str, beside: str, today: str, *, apart: bool | None) -> str:
+    """The answer in a sentence: do `what`, which takes so long beside what runs `today`. Where that
+    is within the error of predictions, either will do.
+    """
+    if apart is False:
+        return f"{what}, or keep {today}: {took}, {beside}; predictions cannot tell them apart."
+    return f"{what}: {took}, {beside}."
+
+
 def today_fact(strategy: str, time_us: float, today: Sequence[Default]) -> Fact:
-    """What is recommended, beside what runs today."""
+    """What is recommended, beside what runs today: in every framework that was ranked."""
     question = "How much faster than today?"
     if not today:
         return Fact(question, "not compared", "No default of a framework was ranked.")
@@ -120,6 +129,9 @@ def today_fact(strategy: str, time_us: float, today: Sequence[Default]) -> Fact:
     if first.strategy == strategy:
         return Fact(question, "it is what runs today", f"{first.who}.")
     now = f"Today: {first.who}, {first.strategy}, {us(first.time_us)}."
+    for other in today[1:]:
+        if other.strategy not in (strategy, first.strategy):
+            now += f" {other.who}: {us(other.time_us)}, so {faster(time_us, other.time_us)}."
     return Fact(question, faster(time_us, first.time_us), now)
 
 

@@ -10,6 +10,7 @@ from simreduce import tables, units
 from simreduce.pages.kinds.beside import Beside
 from simreduce.pages.kinds.defaults import (
     Default,
+    advise,
     answer_row,
     colour_words,
     defaults,
@@ -87,7 +88,10 @@ def _answer(document: Document, best: Document | None, today: list[Default], wha
     if first.time_us < best["time_us"]:  # others are faster, but measuring chose
         return f"{took}; {first.who} today ({first.strategy}) is predicted to take less."
     ratio = faster_than(best["time_us"], first.time_us)
-    return f"{took}, {ratio} {first.who} today ({first.strategy}, {us(first.time_us)})."
+    beside = f"{ratio} {first.who} today ({first.strategy}, {us(first.time_us)})"
+    apart = _from_today(document, best, today)
+    took = f"one {what} takes {us(best['time_us'])}"
+    return advise(f"Run {best['strategy']}", took, beside, first.strategy, apart=apart)
 
 
 def _apart(document: Document, best: Document, other: Default) -> bool | None:

@@ -11,6 +11,7 @@ from simreduce import tables, units
 from simreduce.pages.kinds.beside import Beside
 from simreduce.pages.kinds.defaults import (
     Default,
+    advise,
     colour_words,
     defaults,
     factors,
@@ -75,7 +76,7 @@ def step_page(document: Document, beside: Beside) -> Page:
         about=f"{document['workload']}, {units.format_size(document['size_bytes'])} of gradients, "
         f"batch {document['batch']} a GPU, {ranks} of {document['topology']}. "
         f"{units.plural(len(rows), 'method')} simulated.",
-        answer=_answer(document, today, samples),
+        answer=_answer(document, today, samples, apart),
         sure=sure_words(known, document["calibration"], apart, "times of the communication")
         + f" The time of compute is an input: {document['compute_source']}.",
         facts=tuple(_facts(document, beside, today, known, apart)),
@@ -89,7 +90,7 @@ def _alone(sections: Iterable[Section], words: str) -> Iterable[Section]:
         yield Section(each.key, each.title, (*first, *each.blocks))
 
 
-def _answer(document: Document, today: list[Default], samples: str) -> str:
+def _answer(document: Document, today: list[Default], samples: str, apart: bool | None) -> str:
     took = f"a step takes {us(document['step_time_us'])}, {samples}"
     name = document["strategy"]
     if not today:
@@ -98,7 +99,8 @@ def _answer(document: Document, today: list[Default], samples: str) -> str:
     if first.strategy == name:
         return f"Keep what runs today, {name}: {took}."
     ratio = faster_than(document["step_time_us"], first.time_us)
-    return f"Run {name}: {took}, {ratio} {first.who} today ({first.strategy}, {us(first.time_us)})."
+    beside = f"{ratio} {first.who} today ({first.strategy}, {us(first.time_us)})"
+    return advise(f"Run {name}", took, beside, first.strategy, apart=apart)
 
 
 def _facts(

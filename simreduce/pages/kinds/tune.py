@@ -8,7 +8,7 @@ from typing import Any
 
 from simreduce import tables, units
 from simreduce.pages.kinds.beside import Beside
-from simreduce.pages.kinds.defaults import faster, faster_than, sure_fact, sure_words
+from simreduce.pages.kinds.defaults import advise, faster, faster_than, sure_fact, sure_words
 from simreduce.pages.kinds.limits import help_section, path_section
 from simreduce.pages.kinds.measured import measured_section, measured_words
 from simreduce.pages.kinds.sections import (
@@ -78,10 +78,9 @@ def _answer(document: Document) -> str:
     if _same(document):
         return f"Keep the default of {target}, {best['setting']}: {took}."
     ratio = faster_than(best["time_us"], default["time_us"])
-    return (
-        f"Set {best['setting']} for {target}: {took}, {ratio} the default "
-        f"({default['setting']}, {us(default['time_us'])})."
-    )
+    beside = f"{ratio} the default ({default['setting']}, {us(default['time_us'])})"
+    what, apart = f"Set {best['setting']} for {target}", document["told_apart"]
+    return advise(what, took, beside, "the default", apart=apart)
 
 
 def _facts(document: Document, factor: float | None, apart: bool | None) -> Iterable[Fact]:
