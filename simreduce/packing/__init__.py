@@ -31,12 +31,24 @@ PACKERS: Mapping[str, Callable[[str | None], Packer]] = {
 no `=`.
 """
 
+SUMMARIES: Mapping[str, str] = {
+    "packs": "all gradients as one vector, cut into so many parts",
+    "small": "small gradients together: up to so many bytes each, and so many of them",
+    "repack": "all gradients as one vector, cut into so many parts, as tf_cnn_benchmarks does it",
+    "bucket": "gradients one after the other, in buckets of so many bytes",
+    "merge": "so many gradients one after the other in one buffer of TensorFlow's",
+    "ddp": "the buckets of PyTorch's DDP, of so many MiB, or of its default",
+    "fusion": "Horovod's buffers, of so many bytes, or of its default",
+}
+"""What each packer does, in a few words."""
+
 LISTS: Mapping[str, int] = {"small": 1, "repack": 1, "ddp": 3, "fusion": 1, "bucket": 1}
 """Those whose value may have commas in it, and how many."""
 
 __all__ = [
     "LISTS",
     "PACKERS",
+    "SUMMARIES",
     "Arrangement",
     "BytesPerPack",
     "ConcatAndSplit",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -10,6 +10,7 @@ from simreduce import units
 from simreduce.pages.kinds.beside import Beside
 from simreduce.pages.kinds.defaults import faster_than, sure_fact, sure_words
 from simreduce.pages.kinds.limits import help_section, path_section
+from simreduce.pages.kinds.names import names_block
 from simreduce.pages.kinds.sections import (
     calibration_section,
     machine_section,
@@ -17,7 +18,7 @@ from simreduce.pages.kinds.sections import (
     sizes_section,
     us,
 )
-from simreduce.pages.values import Fact, Page
+from simreduce.pages.values import Fact, Page, Section
 
 Document = Mapping[str, Any]
 
@@ -70,7 +71,7 @@ def bench_page(document: Document, beside: Beside) -> Page:
         sure=_sure(factor, document["calibration"]),
         facts=facts,
         sections=(
-            *sizes_section(found, document),
+            *_with_names(sizes_section(found, document), rows),
             *machine_section(found),
             *path_section(found),
             *help_section(found),
@@ -78,6 +79,13 @@ def bench_page(document: Document, beside: Beside) -> Page:
             *repeat_section(found, document),
         ),
     )
+
+
+def _with_names(sections: Iterable[Section], rows: list[Document]) -> Iterator[Section]:
+    """The sections, and in each what the names of algorithms mean."""
+    for each in sections:
+        names = names_block(row["algorithm"] for row in rows)
+        yield replace(each, blocks=(*each.blocks, *names))
 
 
 def _by_size(rows: list[Document]) -> tuple[str, str]:

@@ -24,6 +24,7 @@ from simreduce.pages.kinds.defaults import (
 )
 from simreduce.pages.kinds.limits import help_section, limit_fact, nic_fact, path_section
 from simreduce.pages.kinds.measured import measured_section, measured_words, was_measured
+from simreduce.pages.kinds.names import meaning, names_block
 from simreduce.pages.kinds.paste import paste_section
 from simreduce.pages.kinds.sections import (
     calibration_section,
@@ -123,6 +124,7 @@ def _facts(
     if best is None:
         return
     rate = f"{us(best['time_us'])}, {best['busbw_gb_per_s']:.1f} GB/s of bus bandwidth."
+    rate = f"{meaning(best['strategy'])} {rate}".strip()
     fastest = next(row for row in document["candidates"] if not row["wrong"] or row is best)
     if was_measured(document):
         rate += " Chosen by what was measured."
@@ -157,6 +159,7 @@ def _choice_section(
         blocks.append(_against(document, best, today))
     if rows:
         blocks.append(_ranking(document, best, today))
+        blocks += names_block(row["strategy"] for row in rows)
     if document.get("refused"):
         columns = tables.columns(
             "strategy|why it is not possible here", left="strategy|why it is not possible here"

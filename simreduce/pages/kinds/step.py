@@ -22,6 +22,7 @@ from simreduce.pages.kinds.defaults import (
     told_apart,
 )
 from simreduce.pages.kinds.limits import help_section, limit_fact, nic_fact, path_section
+from simreduce.pages.kinds.names import meaning, names_block
 from simreduce.pages.kinds.paste import paste_section
 from simreduce.pages.kinds.replicas import replicas_page
 from simreduce.pages.kinds.sections import (
@@ -113,7 +114,8 @@ def _facts(
     name = document["strategy"]
     yield Fact(
         "What should I run?", name,
-        f"{us(document['step_time_us'])} a step, {_efficiency(document['scaling_efficiency'])}.",
+        f"{meaning(name)} {us(document['step_time_us'])} a step, "
+        f"{_efficiency(document['scaling_efficiency'])}.".strip(),
     )  # fmt: skip
     yield today_fact(name, document["step_time_us"], today)
     yield Fact("How sure is that?", *sure_fact(known, apart))
@@ -194,6 +196,7 @@ def _methods(document: Document, today: list[Default]) -> Section:
             "bars", f"Time of a step by method. {colour_words(data['marks'])}",
             data, Table(columns, cells), 26 * len(data["names"]) + 46,
         ),
+        *names_block(row["strategy"] for row in rows),
     )  # fmt: skip
     return Section("choice", "What to run", blocks)
 
