@@ -11,7 +11,7 @@ import click
 from simreduce.cli.described import find
 from simreduce.cli.group import LazyGroup
 from simreduce.cli.progress import interruptible, say
-from simreduce.cli.terminal import complain, find_page
+from simreduce.cli.terminal import complain, fitted
 from simreduce.compiling import notices
 from simreduce.errors import Deadlock, DeviceError, InputError
 from simreduce.version import __version__
@@ -110,11 +110,10 @@ def main(command: click.Command = cli) -> None:
     """Run a command line. Exit status 0 done, 1 a check failed, 2 bad input, 130 stopped."""
     stdout = sys.stdout
     notices.listeners[:] = [lambda text: say(f"simreduce: {text}")]
-    find_page()
     if "_SIMREDUCE_COMPLETE" in os.environ:
         import simreduce.cli.completion  # noqa: F401, PLC0415 - what bash is told
     try:
-        with interruptible():
+        with interruptible(), fitted():
             status = command.main(standalone_mode=False, help_option_names=["-h", "--help"])
         if sys.stdout is not None:
             sys.stdout.flush()

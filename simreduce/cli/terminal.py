@@ -12,6 +12,7 @@ import shutil
 import sys
 import textwrap
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from itertools import groupby
 from typing import TYPE_CHECKING, TextIO
@@ -128,10 +129,15 @@ def complain(fault: str) -> None:
     click.echo(f"{name} {fault}", err=True)
 
 
-def find_page() -> None:
+@contextmanager
+def fitted() -> Iterator[None]:
     """Lay reports out for the terminal on stdout, if it is one."""
-    if is_terminal(sys.stdout):
-        PAGE.set(Terminal(shutil.get_terminal_size().columns - 1))
+    width = shutil.get_terminal_size().columns - 1
+    before = PAGE.set(Terminal(width) if is_terminal(sys.stdout) else None)
+    try:
+        yield
+    finally:
+        PAGE.reset(before)
 
 
 def _without_limit(_: click.Context, __: click.Parameter, wide: bool) -> None:

@@ -192,7 +192,7 @@ def test_the_same_data_gives_the_same_svg():
 def test_without_matplotlib_one_sentence_says_what_to_install(monkeypatch):
     monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
 
-    with pytest.raises(InputError, match=r"^plots need matplotlib, .*'simreduce\[plot\]'$"):
+    with pytest.raises(InputError, match=r"^plots need matplotlib: .*'simreduce\[plot\]'$"):
         check_plot()
     with pytest.raises(InputError, match="plots need matplotlib"):
         draw_bars([("a", 1.0)], "t")
