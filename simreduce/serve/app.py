@@ -57,7 +57,7 @@ def make_app(files: Files, workers: Workers, first: View) -> App:
     @contextlib.asynccontextmanager
     async def lifespan(_: Starlette) -> AsyncIterator[None]:
         try:
-            await workers.warm()
+            workers.warm()
             yield
         finally:
             await workers.end()

@@ -130,6 +130,7 @@ class Workers:
     def __init__(self, files: Files, count: int, megabytes: int, seconds: float) -> None:
         self.files, self.count, self.megabytes, self.seconds = files, count, megabytes, seconds
         self.waiting = 0
+        self._first: asyncio.Future[Worker] | None = None
         self._free: list[Worker] = []
         self._all: set[Worker] = set()
         self._places = asyncio.Semaphore(count)
@@ -140,9 +141,9 @@ class Workers:
         """Whether an answer is computed."""
         return any(worker.at_work for worker in self._all)
 
-    async def warm(self) -> None:
-        """Start a process before anybody asks."""
-        self._free.append(await self._start())
+    def warm(self) -> None:
+        """Begin to start a process before anybody asks."""
+        self._first = asyncio.ensure_future(self._start())
 
     async def _start(self) -> Worker:
         worker = await Worker.start(self._folder.name)
@@ -159,7 +160,10 @@ class Workers:
         await worker.end()
 
     async def _take(self) -> Worker:
-        """A process that is free, or else a new one."""
+        """The first process, one that is free, or else a new one."""
+        if self._first is not None:
+            first, self._first = self._first, None
+            return await first
         while self._free:
             worker = self._free.pop()
             if worker.process.returncode is None:
@@ -205,6 +209,9 @@ class Workers:
 
     async def end(self) -> None:
         """End all processes."""
+        if self._first is not None:
+            self._first.cancel()
+            await asyncio.wait([self._first])
         await asyncio.gather(*(worker.end() for worker in self._all))
         self._folder.cleanup()
 

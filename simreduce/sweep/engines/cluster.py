@@ -116,12 +116,15 @@ class Cluster:
     def _take(self, future: Any, batch: list[Cell], running: dict[Any, list[Cell]]) -> list[Answer]:
         """The answers of a future; cells of a batch that failed are sent one by one."""
         if future.status == "finished":
-            pairs = zip(batch, future.result(), strict=True)
+            with _lost_connection():
+                pairs = zip(batch, future.result(), strict=True)
             return [Answer(cell, row, taken, self.memory) for cell, (row, taken) in pairs]
         if future.status != "error":
             raise EngineGone(f"the cluster gave up its work ({future.status})")
         if len(batch) == 1:
-            return [self._failed(batch[0], future.exception())]
+            with _lost_connection():
+                error = future.exception()
+            return [self._failed(batch[0], error)]
         for cell in batch:
             self._send([cell], running)
         return []
