@@ -87,14 +87,15 @@ def answer(view: View, files: Files, known: Known, sayer: Sayer) -> None:
     if chosen is None:
         sayer.say(_page(document, replace(shared, missing="No plan to look at."), ranking, ""))
         return
-    exports = hand_over(choice_of(ask(scenario, chosen.strategy), None))
-    shared = replace(shared, exports=exports)
     if time.monotonic() - begun > _SOON:
         sayer.say(_page(document, shared, ranking, look))
     beside = _closer(scenario, chosen.strategy, shared, sayer)
     if beside.explanation is not None:
         loads = {each["name"]: each["share"] for each in beside.explanation["links"]}
         sayer.say(_machine(whole, loads))
+    sayer.say(_page(document, beside, ranking, look))
+    # What takes long and is looked at later.
+    beside = replace(beside, exports=hand_over(choice_of(ask(scenario, chosen.strategy), None)))
     sayer.say(_page(document, beside, ranking, look))
     sizes = _over_sizes(scenario, ranking, chosen, sayer)
     sayer.say(_page(document, replace(beside, sizes=sizes), ranking, look))

@@ -33,9 +33,9 @@ USUAL = "usual"
 """Instead of names of algorithms: those of `_USUAL` that the machine has a use for."""
 _USUAL = (
     "nccl", "collective", "xring", "psgpu", "hierarchical_copy", "copy_to_cpu", "ring",
-    "halving_doubling", "double_tree", "multi_ring", "trees", "direct", "nccl/xring", "ring/ring",
-    "ring/double_tree",
+    "halving_doubling", "direct", "nccl/xring", "ring/ring", "ring/halving_doubling",
 )  # fmt: skip
+"""Those that answer at once: none searches for the best trees, rings or chunks of the machine."""
 NCCL = tuple(each.key for each in SETTINGS.fields if each.key != "tuner")
 """Settings of NCCL that a view may have; a tuner is a file."""
 _LONGEST = 4096
