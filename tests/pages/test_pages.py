@@ -258,7 +258,7 @@ def test_a_second_nic_comes_with_its_own_port(found):
     [fact] = [each for each in page.facts if "NIC" in each.question]
 
     assert fact.answer == "25.0% less time"
-    assert "on every pcie and ib link" in fact.more
+    assert "beside every pcie and ib port" in fact.more
 
 
 def test_what_is_no_document_is_refused():

@@ -116,7 +116,8 @@ def advise(what: str, took: str, beside: str, today: str, *, apart: bool | None)
     is within the error of predictions, either will do.
     """
     if apart is False:
-        return f"{what}, or keep {today}: {took}, {beside}; predictions cannot tell them apart."
+        words = f"Keep {today}, or {what[0].lower()}{what[1:]}"
+        return f"{words}: {took}, {beside}; predictions cannot tell them apart."
     return f"{what}: {took}, {beside}."
 
 

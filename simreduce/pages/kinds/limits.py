@@ -174,7 +174,7 @@ def _nics(changes: Iterable[Document]) -> list[Document]:
 
 
 def nic_fact(beside: Beside) -> tuple[str, str]:
-    """What one more lane on every link of a network would save, in a few words and a sentence."""
+    """What one more lane (a port) on each link of a network would save, in words."""
     found = beside.look or beside.explanation
     if found is None:
         return "not known here", beside.missing or "This file has no simulated changes."
@@ -185,7 +185,7 @@ def nic_fact(beside: Beside) -> tuple[str, str]:
         return "nothing", where.get(what, "There is no network between machines here.")
     best = max(nics, key=lambda c: c["saving_share"])
     links = best["resource"].replace(" + ", " and ")
-    with_it = f"the same {what} with one more lane on every {links} link"
+    with_it = f"the same {what} with a further port beside every {links} port there is"
     if not _saves(best, 5e-4):
         return "nothing", f"Simulated: {with_it} is no faster."
     return f"{best['saving_share']:.1%} less time", (
