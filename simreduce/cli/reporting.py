@@ -44,6 +44,8 @@ Document = Mapping[str, Any]
 _SIZES = tuple(1 << power for power in range(16, 30, 2))
 """Bytes of the tensors of the curves: 64 KiB to 256 MiB."""
 _CURVES = 4
+_TRIED = 40
+"""Strategies that a system without a setting for the best may be told instead."""
 
 
 def report_run(
@@ -60,7 +62,8 @@ def report_run(
     best = next((c for c in ranking.candidates if row and c.strategy.text == row["strategy"]), None)
     if best is None:
         return document, beside, True
-    exports = hand_over(choice_of(ask(question, best.strategy), None))
+    proven = [c.strategy for c in ranking.candidates if not c.wrong][:_TRIED]
+    exports = hand_over(choice_of(ask(question, best.strategy), None), proven)
     beside = replace(beside, exports=exports)
     try:
         beside, complete = _look_closer(question, best.strategy, beside)

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from simreduce.errors import StrategyError, did_you_mean
 from simreduce.export import frameworks, msccl, nccl, pytorch, tensorflow
 from simreduce.export.choice import Choice
-from simreduce.strategy import parse_strategy
+from simreduce.strategy import Strategy, parse_strategy
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +97,8 @@ def nearest(name: str, choice: Choice) -> str:
 @dataclass(frozen=True, slots=True)
 class Exported:
     """What a system can be told of a choice: its files by name, or why it has no setting and the
-    nearest strategy that it has one for, "" if none is known.
+    nearest strategy that it has one for, "" if none is known. The files may be of another strategy
+    `instead`.
     """
 
     name: str
@@ -105,18 +106,26 @@ class Exported:
     files: Mapping[str, str]
     reasons: tuple[str, ...] = ()
     nearest: str = ""
+    instead: str = ""
 
 
 PASTED = ("pytorch", "nccl", "horovod", "deepspeed", "jax", "tensorflow", "tf_cnn_benchmarks")
 """Targets whose files are short enough to read and paste."""
 
 
-def hand_over(choice: Choice) -> tuple[Exported, ...]:
-    """What each of `PASTED` can be told of a choice; those with a setting first."""
+def hand_over(choice: Choice, others: Sequence[Strategy] = ()) -> tuple[Exported, ...]:
+    """What each of `PASTED` can be told of a choice, or else of the first of `others` that it has a
+    setting for; those with a setting of the choice first, those without any last.
+    """
     found = []
     for name in PASTED:
         target, reasons = TARGETS[name], why_not(name, choice)
+        choices = (replace(choice, strategy=each) for each in others) if reasons else ()
+        if other := next((each for each in choices if not why_not(name, each)), None):
+            files = target.files(other)
+            found.append(Exported(name, target.title, files, instead=other.strategy.text))
+            continue
         near = nearest(name, choice) if reasons else ""
         files = {} if reasons else target.files(choice)
         found.append(Exported(name, target.title, files, reasons, near))
-    return tuple(sorted(found, key=lambda each: bool(each.reasons)))
+    return tuple(sorted(found, key=lambda each: (bool(each.reasons), bool(each.instead))))

@@ -95,7 +95,9 @@ def answer(view: View, files: Files, known: Known, sayer: Sayer) -> None:
         sayer.say(_machine(whole, loads))
     sayer.say(_page(document, beside, ranking, look))
     # What takes long and is looked at later.
-    beside = replace(beside, exports=hand_over(choice_of(ask(scenario, chosen.strategy), None)))
+    proven = [c.strategy for c in ranking.candidates if not c.wrong]
+    exports = hand_over(choice_of(ask(scenario, chosen.strategy), None), proven)
+    beside = replace(beside, exports=exports)
     sayer.say(_page(document, beside, ranking, look))
     sizes = _over_sizes(scenario, ranking, chosen, sayer)
     sayer.say(_page(document, replace(beside, sizes=sizes), ranking, look))

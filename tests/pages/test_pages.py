@@ -247,6 +247,28 @@ def test_what_to_paste_is_that_of_every_system():
     assert all(each.files for each in exports if not each.reasons)
 
 
+def test_a_system_without_a_setting_is_told_its_fastest_of_those_ranked(found):
+    """By name, with its time, on the first screen too; one that has none for any stays without."""
+    setup = Setup("dgx1v").but(runtime="nccl")
+    others = [parse_strategy(text) for text in ("nccl+fusion", "nccl+ddp=50", "nccl+ddp")]
+    choice = Choice(setup, load_workload("vgg16"), others[0])
+    exports = hand_over(choice, others)
+    by_name = {each.name: each for each in exports}
+    [section] = paste_section(exports, "nccl+fusion", {"nccl+ddp=50": "1 ms"})
+    codes = {block.about: block.text for block in section.blocks if isinstance(block, Code)}
+
+    assert (by_name["horovod"].instead, by_name["pytorch"].instead) == ("", "nccl+ddp=50")
+    assert not by_name["pytorch"].reasons
+    assert (
+        by_name["pytorch"].files
+        == hand_over(dataclasses.replace(choice, strategy=others[1]))[0].files
+    )
+    words = "PyTorch has no setting for it; its fastest here is nccl+ddp=50, 1 ms"
+    assert '"bucket_cap_mb": 50' in codes[f"{words}: simreduce_ddp.py"]
+    page = make_page(found[0]["run"], Beside(exports=exports))
+    assert "PyTorch has no setting for it; its fastest here is nccl+ddp=50." in page.facts[0].more
+
+
 def test_a_second_nic_comes_with_its_own_port(found):
     """One more lane on a network's links that helps with another class alone counts as a NIC."""
     look = copy.deepcopy(found[1]["replicas"])

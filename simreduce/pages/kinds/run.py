@@ -25,7 +25,7 @@ from simreduce.pages.kinds.defaults import (
 from simreduce.pages.kinds.limits import help_section, limit_fact, nic_fact, path_section
 from simreduce.pages.kinds.measured import measured_section, measured_words, was_measured
 from simreduce.pages.kinds.names import meaning, names_block
-from simreduce.pages.kinds.paste import paste_section
+from simreduce.pages.kinds.paste import instead_words, paste_section
 from simreduce.pages.kinds.sections import (
     calibration_section,
     machine_section,
@@ -54,7 +54,7 @@ def run_page(document: Document, beside: Beside) -> Page:
     beside = replace(beside, factor=known)
     sections = [
         *_choice_section(document, beside, best, today),
-        *paste_section(beside.exports, str(best and best["strategy"])),
+        *paste_section(beside.exports, str(best and best["strategy"]), _times(rows)),
         *measured_section(document),
         *machine_section(beside),
         *path_section(beside),
@@ -133,12 +133,20 @@ def _facts(
             f" {fastest['strategy']} takes {us(fastest['time_us'])}, but no setting of TensorFlow "
             "and no default of a framework runs it."
         )
+    others = [instead_words(each, _times(document["candidates"])) for each in beside.exports
+              if each.instead and each.name == "pytorch"]  # fmt: skip
+    rate = " ".join([rate, *(f"{words}." for words in others)])
     yield Fact("What should I run?", best["strategy"], f"{rate}{_typed(document, best)}")
     yield today_fact(best["strategy"], best["time_us"], today)
     factor = factors(document, best["strategy"]).single
     yield Fact("How sure is that?", *sure_fact(factor, _from_today(document, best, today)))
     yield Fact("What limits it?", *limit_fact(beside))
     yield Fact("What would a second NIC buy?", *nic_fact(beside))
+
+
+def _times(rows: Iterable[Document]) -> dict[str, str]:
+    """How long each strategy takes, in words."""
+    return {name["strategy"]: us(row["time_us"]) for row in rows for name in (row, *row["also"])}
 
 
 def _typed(document: Document, best: Document) -> str:
