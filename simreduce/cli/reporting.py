@@ -33,7 +33,7 @@ from simreduce.training.sharded import DDP
 from simreduce.training.stragglers import sample
 from simreduce.tune.asked import ask, choice_of
 from simreduce.tune.bench import BenchRow, bench
-from simreduce.tune.rank import Candidate, Ranking, Row, rank
+from simreduce.tune.rank import Row, plain_specs, rank
 from simreduce.tune.steps import rank_steps
 from simreduce.tune.whatif import savings
 from simreduce.tune.whatif_replicas import run_loads, update_effects, worker_time
@@ -67,7 +67,7 @@ def report_run(
     beside = replace(beside, exports=exports)
     try:
         beside, complete = _look_closer(question, best.strategy, beside)
-        sizes, all_sizes = _over_sizes(question.setup, _curves(ranking, best))
+        sizes, all_sizes = _over_sizes(question.setup, plain_specs(ranking, best, _CURVES))
     except KeyboardInterrupt:
         return document, replace(beside, missing=_STOPPED), False
     return document, replace(beside, sizes=sizes), complete and all_sizes
@@ -154,13 +154,6 @@ def _look_closer(question: Scenario, strategy: Strategy, beside: Beside) -> tupl
     explanation = explanation_document(recording, found, case.about, complete=progress.complete)
     beside = replace(beside, explanation=explanation, timeline=timeline)
     return beside, progress.complete
-
-
-def _curves(ranking: Ranking, best: Candidate) -> list[Strategy]:
-    """The algorithms to show over sizes: the fastest of different kinds, without their packing."""
-    proven = [best, *(c for c in ranking.candidates if not c.wrong)]
-    specs = dict.fromkeys(c.strategy.spec for c in proven if ":" not in c.strategy.spec)
-    return [parse_strategy(spec) for spec in list(specs)[:_CURVES]]
 
 
 def _over_sizes(setup: Setup, strategies: list[Strategy]) -> tuple[Document | None, bool]:

@@ -44,7 +44,7 @@ def page_html(page: Page) -> str:
     scripts = [*map(_static, _SCRIPTS)] if charts else []
     style = _static("page.css")
     return str(
-        _templates()
+        templates(_STATIC)
         .get_template("page.html")
         .render(
             page=page,
@@ -73,7 +73,7 @@ class Part:
 def page_parts(page: Page) -> list[Part]:
     """The answer and the sections of a page, each by itself."""
     check_pages()
-    template = _templates().get_template("fragment.html")
+    template = templates(_STATIC).get_template("fragment.html")
     parts = [Part("answer", str(template.render(page=page, section=None)), {})]
     for section in page.sections:
         charts = [b for b in section.blocks if isinstance(b, Chart)]
@@ -137,13 +137,14 @@ def _static(name: str) -> str:
 
 
 @cache
-def _templates() -> Any:
+def templates(folder: Path) -> Any:
+    """Those of a folder; they escape every text."""
     import jinja2  # noqa: PLC0415 - an extra
     import markupsafe  # noqa: PLC0415 - comes with it
 
     place = jinja2.Environment(
         autoescape=True,
-        loader=jinja2.FileSystemLoader(_STATIC),
+        loader=jinja2.FileSystemLoader(folder),
         undefined=jinja2.StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,

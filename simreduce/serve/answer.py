@@ -20,14 +20,14 @@ from simreduce.report.explain import explanation_document
 from simreduce.report.ranking import preview_lines, ranking_document
 from simreduce.scenario import Scenario
 from simreduce.serve.view import Files, View
-from simreduce.strategy import Strategy, parse_strategy
+from simreduce.strategy import Strategy
 from simreduce.topology import Topology, natural
 from simreduce.topology.links import BOTH
 from simreduce.trace import trace_events
 from simreduce.tune.asked import ask, choice_of
 from simreduce.tune.bench import BenchRow, bench
 from simreduce.tune.known import Known
-from simreduce.tune.rank import Candidate, Ranking, Row, rank
+from simreduce.tune.rank import Candidate, Ranking, Row, plain_specs, rank
 from simreduce.tune.whatif import savings
 
 Message = dict[str, Any]
@@ -144,9 +144,7 @@ def _over_sizes(
     scenario: Scenario, ranking: Ranking, chosen: Candidate, sayer: Sayer
 ) -> Mapping[str, Any] | None:
     """The document of a bench of the fastest algorithms; None if the machine refuses one."""
-    proven = [chosen, *(c for c in ranking.candidates if not c.wrong)]
-    specs = dict.fromkeys(c.strategy.spec for c in proven if ":" not in c.strategy.spec)
-    strategies = [parse_strategy(spec) for spec in list(specs)[:_CURVES]]
+    strategies = plain_specs(ranking, chosen, _CURVES)
     setup, tell = scenario.setup, sayer.progress("sizes simulated")
     rows: list[BenchRow] = []
     try:

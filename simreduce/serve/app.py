@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from simreduce import calibrate, pages, topology, workload
 from simreduce.packing import PACKERS
+from simreduce.pages.html import templates
 from simreduce.serve.guard import App, Receive, Scope, Send, refuse
 from simreduce.serve.view import Files, View
 from simreduce.serve.workers import Busy, Late, Lost, Workers
@@ -149,7 +150,9 @@ def _page(files: Files, first: View) -> str:
     """The page before it has an answer."""
     machines = [(name, "from the command line") for name in files]
     return str(
-        _template().render(
+        templates(_HERE)
+        .get_template("serve.html")
+        .render(
             version=__version__,
             first=first,
             query=first.query,
@@ -162,17 +165,3 @@ def _page(files: Files, first: View) -> str:
             nccl_protocols=_PROTOCOLS,
         )
     )
-
-
-@cache
-def _template() -> Any:
-    import jinja2  # noqa: PLC0415 - an extra
-
-    place = jinja2.Environment(
-        autoescape=True,
-        loader=jinja2.FileSystemLoader(_HERE),
-        undefined=jinja2.StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
-    return place.get_template("serve.html")

@@ -63,12 +63,9 @@ class _Desk:
     def say(self, message: dict[str, Any]) -> None:
         """Write a message; of those on progress, some."""
         now = time.monotonic()
-        if "progress" not in message:
-            self._told = now
-        elif now - self._told < _OFTEN:
+        if "progress" in message and now - self._told < _OFTEN:
             return
-        else:
-            self._told = now
+        self._told = now
         self._out.write(json.dumps(message, separators=(",", ":")) + "\n")
         self._out.flush()
 

@@ -15,7 +15,7 @@ from simreduce.export import Settings, as_typed, settings
 from simreduce.plan import Plan
 from simreduce.scenario import Scenario
 from simreduce.setup import Setup
-from simreduce.strategy import Strategy, has_quirks
+from simreduce.strategy import Strategy, has_quirks, parse_strategy
 from simreduce.strategy.automatic import tensorflow_choice
 from simreduce.tune.bounds import TIED, Later, Run, simulate_quick, simulate_up_to
 from simreduce.tune.candidates import candidates
@@ -104,6 +104,15 @@ class Ranking:
         """
         names = (name for c in self.candidates if not c.wrong for name in (c, *c.also))
         return _first_sure([name for name in names if getattr(name.settings, target)])
+
+
+def plain_specs(ranking: Ranking, first: Candidate, most: int) -> list[Strategy]:
+    """At most so many algorithms without their packing: of `first`, then the fastest proven ones.
+    Those that differ by size are left out.
+    """
+    proven = [first, *(c for c in ranking.candidates if not c.wrong)]
+    specs = dict.fromkeys(c.strategy.spec for c in proven if ":" not in c.strategy.spec)
+    return [parse_strategy(spec) for spec in list(specs)[:most]]
 
 
 def _first_sure(rows: Sequence[Candidate]) -> Candidate | None:
