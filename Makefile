@@ -7,9 +7,20 @@ DEVICES := $(patsubst %,validate/tests/test_%.py,backends calibrate_links replic
 TF_GPU := .venv-tensorflow-gpu
 TORCH  := .venv-pytorch
 BROWSER := .venv-browser
+UV     := .venv-uv
 
-.PHONY: run docs test lint types tests test-slow fuzz \
-  test-tensorflow test-pytorch test-browser test-devices \
+# One release of every package for each Python; `make lock` chooses them. With `make CONSTRAINTS=`
+# pip chooses.
+CONSTRAINTS := constraints.txt
+PIP_INSTALL  = install --quiet --disable-pip-version-check $(CONSTRAINTS:%=--constraint %)
+
+# Pythons from 3.11 on that start, newest last. A name alone proves nothing: pyenv has names for
+# Pythons that it keeps switched off.
+PYTHONS = $(shell for minor in 11 12 13 14 15 16 17 18 19; do \
+  if python3.$$minor -c "import ensurepip, venv" 2>/dev/null; then echo python3.$$minor; fi; done)
+
+.PHONY: run docs test lint types tests test-quick test-pythons test-newest pythons lock test-slow \
+  fuzz test-tensorflow test-pytorch test-browser test-devices \
   test-tensorflow-slow validate-gpu bench bench-table container container-works clean
 
 run: $(VENV)/.installed
@@ -26,6 +37,37 @@ types: $(VENV)/.tested
 
 tests: $(VENV)/.tested
 	$(BIN)/pytest --numprocesses auto --dist loadgroup -m "not slow"
+
+# What a Python or a package breaks first, in three minutes on two cores.
+QUICK := $(filter-out %_documents.py %_layers.py,$(wildcard tests/test_*.py)) $(addprefix tests/, \
+  app/cli/test_commands.py app/cli/test_described.py files/formats plan planners/synthesis \
+  study/sweep training/executions)
+
+test-quick: $(VENV)/.tested
+	$(BIN)/pytest --numprocesses auto --dist loadgroup -m "not slow" $(QUICK)
+
+# The main job and the suite on every Python here, each in an environment of its own.
+test-pythons:
+	test -n "$(PYTHONS)"
+	$(MAKE) --keep-going $(PYTHONS:%=test-%)
+
+test-python3.%:
+	$(MAKE) VENV=.venv-python3.$* PYTHON=python3.$* run tests
+
+# The same with the newest release of every package, on the newest Python here.
+test-newest:
+	rm -rf .venv-newest
+	$(MAKE) VENV=.venv-newest CONSTRAINTS= PYTHON=$(or $(lastword $(PYTHONS)),$(PYTHON)) run tests
+
+pythons:
+	@echo $(PYTHONS)
+
+# Writes constraints.txt: the newest releases that go together.
+lock: $(UV)/bin/python
+	$(UV)/bin/pip install --quiet --disable-pip-version-check --upgrade uv
+	$(UV)/bin/uv pip compile --quiet --upgrade --universal --python-version 3.11 --all-extras \
+	  --no-emit-index-url --no-annotate --custom-compile-command "make lock" \
+	  --output-file constraints.txt pyproject.toml
 
 # What takes minutes: every subset of a DGX-1's GPUs, installs, compiling, whole models, completion
 # in shells. As root it installs Debian's zsh and fish where they are missing; else their tests say
@@ -101,43 +143,43 @@ bench-table: $(VENV)/.installed
 	$(BIN)/python benchmarks/table.py
 
 $(VENV)/bin/python $(TF)/bin/python $(TF_GPU)/bin/python $(TORCH)/bin/python \
-  $(BROWSER)/bin/python:
+  $(BROWSER)/bin/python $(UV)/bin/python:
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and \
 	  "simreduce needs Python 3.11 or newer; run: make PYTHON=python3.11 ...")'
 	$(PYTHON) -m venv $(@:/bin/python=)
 
-$(VENV)/.installed: pyproject.toml | $(VENV)/bin/python
-	$(BIN)/pip install --quiet --disable-pip-version-check --editable .
+$(VENV)/.installed: pyproject.toml $(CONSTRAINTS) | $(VENV)/bin/python
+	$(BIN)/pip $(PIP_INSTALL) --editable .
 	touch $@
 
-$(VENV)/.tested: pyproject.toml | $(VENV)/bin/python
-	$(BIN)/pip install --quiet --disable-pip-version-check --editable '.[test]'
+$(VENV)/.tested: pyproject.toml $(CONSTRAINTS) | $(VENV)/bin/python
+	$(BIN)/pip $(PIP_INSTALL) --editable '.[test]'
 	touch $@ $(VENV)/.installed
 
-$(VENV)/.documented: pyproject.toml | $(VENV)/bin/python
-	$(BIN)/pip install --quiet --disable-pip-version-check --editable '.[docs]'
+$(VENV)/.documented: pyproject.toml $(CONSTRAINTS) | $(VENV)/bin/python
+	$(BIN)/pip $(PIP_INSTALL) --editable '.[docs]'
 	touch $@ $(VENV)/.installed
 
-$(VENV)/.benched: pyproject.toml | $(VENV)/bin/python
-	$(BIN)/pip install --quiet --disable-pip-version-check --editable '.[bench]'
+$(VENV)/.benched: pyproject.toml $(CONSTRAINTS) | $(VENV)/bin/python
+	$(BIN)/pip $(PIP_INSTALL) --editable '.[bench]'
 	touch $@ $(VENV)/.installed
 
-$(TF)/.tested: pyproject.toml | $(TF)/bin/python
-	$(TF)/bin/pip install --quiet --disable-pip-version-check --editable '.[test-tensorflow]'
+$(TF)/.tested: pyproject.toml $(CONSTRAINTS) | $(TF)/bin/python
+	$(TF)/bin/pip $(PIP_INSTALL) --editable '.[test-tensorflow]'
 	touch $@
 
-$(TORCH)/.tested: pyproject.toml | $(TORCH)/bin/python
-	$(TORCH)/bin/pip install --quiet --disable-pip-version-check --editable '.[test-pytorch]'
+$(TORCH)/.tested: pyproject.toml $(CONSTRAINTS) | $(TORCH)/bin/python
+	$(TORCH)/bin/pip $(PIP_INSTALL) --editable '.[test-pytorch]'
 	touch $@
 
-$(BROWSER)/.tested: pyproject.toml | $(BROWSER)/bin/python
+$(BROWSER)/.tested: pyproject.toml $(CONSTRAINTS) | $(BROWSER)/bin/python
 	command -v chromium || test "$$(id -u)" != 0 || \
 	  (apt-get update -qq && apt-get install -y -qq --no-install-recommends chromium)
-	$(BROWSER)/bin/pip install --quiet --disable-pip-version-check --editable '.[test-browser]'
+	$(BROWSER)/bin/pip $(PIP_INSTALL) --editable '.[test-browser]'
 	touch $@
 
-$(TF_GPU)/.installed: pyproject.toml | $(TF_GPU)/bin/python
-	$(TF_GPU)/bin/pip install --quiet --disable-pip-version-check --editable '.[plot,tensorflow-gpu]'
+$(TF_GPU)/.installed: pyproject.toml $(CONSTRAINTS) | $(TF_GPU)/bin/python
+	$(TF_GPU)/bin/pip $(PIP_INSTALL) --editable '.[plot,tensorflow-gpu]'
 	touch $@
 
 # An image with simreduce installed, and the main job in it. Needs podman or docker, and an image
@@ -158,4 +200,4 @@ container-works:
 	test -n "$(ENGINE)" && timeout 300 $(RUN_IMAGE) $(BASE) python3 --version
 
 clean:
-	rm -rf $(VENV) $(TF) $(TF_GPU) $(TORCH) $(BROWSER) .mypy_cache .ruff_cache .pytest_cache .hypothesis build dist
+	rm -rf .venv .venv-* .mypy_cache .ruff_cache .pytest_cache .hypothesis build dist

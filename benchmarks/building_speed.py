@@ -15,9 +15,9 @@ import sys
 import time
 
 from simreduce.errors import StrategyError
-from simreduce.layouts import layout
 from simreduce.plan import verify
-from simreduce.strategy import compile_collective
+from simreduce.planners.layouts import layout
+from simreduce.planners.strategy import compile_collective
 from simreduce.topology import load_topology
 from simreduce.workload import Gradient, Workload
 

@@ -17,7 +17,7 @@ import time
 
 import numpy as np
 
-from simreduce.layouts import layout
+from simreduce.planners.layouts import layout
 from simreduce.topology import load_topology, route
 
 CASES = [

@@ -19,11 +19,11 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
-from simreduce.engine import NOMINAL, runtime_named, simulate
+from simreduce.engine import IDEAL, NOMINAL, Simulator, runtime_named
 from simreduce.errors import InputError
-from simreduce.layouts import layout
 from simreduce.plan import Kind, Plan
-from simreduce.strategy import compile_plan
+from simreduce.planners.layouts import layout
+from simreduce.planners.strategy import compile_plan
 from simreduce.topology import Topology, load_topology
 from simreduce.workload import Gradient, Workload
 
@@ -61,7 +61,7 @@ def measure(machine: str, algorithm: str, ranks: int) -> str:
     shape = layout(topology)
     workload = Workload("benchmark", (Gradient("gradient", 16384 * ranks),))
     warm = load_topology("switch:64")
-    simulate(compile_plan("direct", workload, layout(warm)), warm, "ideal")  # the machine code
+    Simulator(warm, IDEAL).simulate(compile_plan("direct", workload, layout(warm)))  # machine code
     before = peak()
     start = time.process_time()
     try:
@@ -69,7 +69,7 @@ def measure(machine: str, algorithm: str, ranks: int) -> str:
     except InputError as error:
         return f"refused: {error}"
     built = time.process_time() - start
-    result = simulate(plan, topology, "ideal")
+    result = Simulator(topology, IDEAL).simulate(plan)
     seconds = time.process_time() - start
     ratio = f"{_naive(plan, topology) / seconds:9.0f}x" if len(plan) <= NAIVE_OPS else f"{'':>10}"
     return (

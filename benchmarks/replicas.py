@@ -13,7 +13,7 @@ import sys
 import time
 
 from simreduce.engine import IDEAL
-from simreduce.setup import Setup
+from simreduce.engine.setup import Setup
 from simreduce.topology import load_topology
 from simreduce.training.distributions import Lognormal
 from simreduce.training.replicas import LinkNetwork, ReplicasJob, SyncSettings, delays

@@ -14,17 +14,17 @@ import time
 from collections.abc import Callable, Iterator
 
 from simreduce.engine import Disturbance, Fault
-from simreduce.nccl import Settings
-from simreduce.pages import timeline_of_events
+from simreduce.engine.setup import Setup
+from simreduce.planners.nccl import Settings
+from simreduce.planners.strategy import parse_strategy
 from simreduce.report.explain import explanation_document
-from simreduce.scenario import Scenario
-from simreduce.setup import Setup
-from simreduce.strategy import parse_strategy
+from simreduce.report.pages import timeline_of_events
+from simreduce.report.trace import trace_events
+from simreduce.study.scenario import Scenario
+from simreduce.study.tune.plan_cache import PlanCache
+from simreduce.study.tune.rank import rank
+from simreduce.study.tune.whatif import savings
 from simreduce.topology import load_topology
-from simreduce.trace import trace_events
-from simreduce.tune.known import Known
-from simreduce.tune.rank import rank
-from simreduce.tune.whatif import savings
 from simreduce.workload import load_workload
 
 MACHINES = "dgx1v", "dgx-a100"
@@ -47,13 +47,13 @@ def least(*runs: Callable[[], object]) -> int:
 
 def measure(name: str, names: tuple[str, ...]) -> Iterator[int]:
     """The time of the first ranking, and of each kind that comes later."""
-    machine, known = load_topology(name), Known()
+    machine, cache = load_topology(name), PlanCache()
     link = machine.links[0]
 
     def asking(setup: Setup, size: str = "64MiB") -> Callable[[], object]:
         strategies = tuple(map(parse_strategy, names)) or None
         scenario = Scenario("", "", setup, load_workload(f"bytes:{size}"), strategies)
-        return lambda: rank(scenario, known=known)
+        return lambda: rank(scenario, cache=cache)
 
     def setups(change: Callable[[int], Setup]) -> list[Callable[[], object]]:
         return [asking(change(i)) for i in range(TIMES)]

@@ -13,11 +13,11 @@ import resource
 import sys
 import time
 
-from simreduce.layouts import layout
-from simreduce.setup import Setup
+from simreduce.engine.setup import Setup
+from simreduce.planners.layouts import layout
 from simreduce.topology import load_topology
 from simreduce.training import StepJob, method_for_mode, profile_from_seconds, simulate_step
-from simreduce.variable_update import Flags
+from simreduce.training.variable_update import Flags
 from simreduce.workload import load_model
 
 

@@ -19,8 +19,8 @@ from pathlib import Path
 
 import numpy as np
 
-from simreduce.sweep import Planned, Row, Store, read_question
-from simreduce.sweep.store import Answer
+from simreduce.study.sweep import Figures, Planned, Store, read_question
+from simreduce.study.sweep.store import Answer
 
 FIGURES = 12
 """Columns of figures of each row; `nodes`, `strategy` and `size` besides."""
@@ -153,7 +153,7 @@ def ours(count, folder):
     print(f"plan    {count} cells {seconds(lambda: places.extend(plan()))}")
     with Store.open(str(folder / "ours.db"), write=True) as store:
         print(f"begin   {seconds(lambda: store.begin('many', {}, places))}")
-        row = Row(state="done", seconds=1.0, busbw=2.0, chosen="ring", ranks=8)
+        row = Figures(state="done", seconds=1.0, busbw=2.0, chosen="ring", ranks=8)
         answers = (Answer(place.cell, row, 0.1) for place in places)
         print(f"put     {seconds(lambda: store.put(answers))}")
         store.show()

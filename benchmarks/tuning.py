@@ -21,11 +21,12 @@ from statistics import median
 
 from scipy.optimize import differential_evolution, minimize_scalar
 
-from simreduce.scenario import Scenario
-from simreduce.setup import Setup
-from simreduce.tune.search.by_nccl import NcclSearch
-from simreduce.tune.search.packings import MIB, bucket_sizes, distinct, read_packing
-from simreduce.tune.search.setting import Setting, evaluate
+from simreduce.engine.setup import Setup
+from simreduce.study.scenario import Scenario
+from simreduce.study.tune.search.by_nccl import NcclSearch
+from simreduce.study.tune.search.packings import MIB, bucket_sizes, distinct, read_packing
+from simreduce.study.tune.search.search import Aim
+from simreduce.study.tune.search.setting import Setting, evaluate, simulating
 from simreduce.workload import load_workload
 
 CASES = (("dgx1v", "resnet50"), ("dgx-a100", "bert-base"), ("dgx-h100", "gpt2"))
@@ -49,7 +50,7 @@ class Times:
         packing = read_packing(text, self.scenario.workload.gradients)
         key = packing.groups, packing.sizes
         if key not in self.known:
-            self.known[key] = evaluate(self.scenario, "time", Setting(f"nccl{text}")).seconds
+            self.known[key] = evaluate(self.scenario, Setting(f"nccl{text}")).seconds
         return key, self.known[key]
 
 
@@ -137,15 +138,17 @@ def rows(scenario: Scenario) -> list[tuple[str, str, str]]:
     sizes, times = bucket_sizes(gradients), Times(scenario)
     texts = [(f"+ddp={size / MIB:g},view", size) for size in sizes]
     found = []
-    for name, told in (("bounds", False), ("bounds, with all choices of NCCL", True)):
-        search = NcclSearch(scenario, "time", distinct(texts, gradients), told=told)
-        search.run(1)
+    packings = distinct(texts, gradients)
+    for name, ruled in (("bounds", False), ("bounds, with all choices of NCCL", True)):
+        search = NcclSearch(Aim(scenario), packings=packings, ruled=ruled)
+        with simulating(search.scenario) as do:
+            search.run(do)
         found.append((name, str(search.tried), str(search.calls.counted)))
     best = min(times.look_up(size)[1] for size in sizes)
     for name, method in METHODS.items():
         count = median(needed(times, method, best, sizes, seed) for seed in range(SEEDS))
         found.append((name, f"> {MOST}" if count == inf else f"{count:g}", ""))
-    return [*found, ("every size", str(len(distinct(texts, gradients))), "")]
+    return [*found, ("every size", str(len(packings)), "")]
 
 
 def main() -> None:

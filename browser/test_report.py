@@ -8,9 +8,9 @@ from importlib.resources import files
 
 import pytest
 
-from simreduce.pages import Beside, make_page, page_html
-from simreduce.pages.timeline import Bar, Timeline, timeline_of_events
-from tests.pages import documents
+from simreduce.report.blocks import Bar, Timeline
+from simreduce.report.pages import Attachments, make_page, page_html, timeline_of_events
+from tests.report.pages import documents
 
 HOSTILE = "<script>alert(1)</script></title><img src=x onerror=alert(2)>"
 BARS = 5000
@@ -24,7 +24,7 @@ def made(tmp_path_factory):
     recording, setup = documents.record()
     found, looks = documents.every(folder, recording, setup)
     path = recording.result.path.op.tolist()
-    beside = Beside(
+    beside = Attachments(
         machine=setup.topology,
         calibration=setup.calibration,
         explanation=found["explain"],
@@ -56,7 +56,7 @@ def long(made, tmp_path_factory):
         for row in range(25)
         for i in range(BARS // 25)
     )
-    page = make_page(found["run"], Beside(timeline=Timeline(bars, 2000.0)))
+    page = make_page(found["run"], Attachments(timeline=Timeline(bars, 2000.0)))
     path = tmp_path_factory.mktemp("long") / "long.html"
     path.write_text(page_html(page), "utf-8")
     return path
@@ -322,7 +322,7 @@ def test_long_names_differ_where_they_are_cut(visit, made, tmp_path):
     rows = [{**row, "strategy": f"{LONG},{i}", "also": [], "place": i} for i in range(1, 9)]
     document = {**found["run"], "candidates": rows, "recommended": rows[0]["strategy"]}
     path = tmp_path / "long.html"
-    path.write_text(page_html(make_page(document, Beside())), "utf-8")
+    path.write_text(page_html(make_page(document, Attachments())), "utf-8")
     names = """() => echarts.getInstanceByDom(document.querySelector("[data-chart]"))
       .getModel().getComponent("yAxis").axis.getViewLabels().map((each) => each.formattedLabel)"""
     seen = visit(path)

@@ -8,7 +8,7 @@ from importlib.resources import files
 
 import pytest
 
-from tests.serve.servers import Served
+from tests.app.serve.servers import Served
 
 AXE = (files("axe_playwright_python") / "axe.min.js").read_text("utf-8")
 

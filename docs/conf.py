@@ -14,9 +14,9 @@ from sphinx.application import Sphinx
 from sphinx.util.docutils import SphinxDirective
 
 import simreduce
-from simreduce.algorithms import ALGORITHMS
-from simreduce.cli.main import cli
-from simreduce.schemas import output_texts, reference_texts
+from simreduce.app.cli.main import cli
+from simreduce.planners.algorithms import ALGORITHMS
+from simreduce.report.schemas import output_texts, reference_texts
 
 project = "simreduce"
 author = "The simreduce authors"

@@ -18,33 +18,32 @@ _HOME = {
     "__version__": "simreduce.version",
     "Disturbance": "simreduce.engine",
     "Fault": "simreduce.engine",
-    "Scenario": "simreduce.scenario",
-    "Setup": "simreduce.setup",
+    "Scenario": "simreduce.study.scenario",
+    "Setup": "simreduce.engine.setup",
     "Topology": "simreduce.topology",
-    "algorithm": "simreduce.algorithms",
-    "bench": "simreduce.api",
-    "compile": "simreduce.api",
-    "fold": "simreduce.api",
-    "layout": "simreduce.api",
-    "load_calibration": "simreduce.api",
-    "load_scenario": "simreduce.api",
-    "load_topology": "simreduce.api",
-    "load_workload": "simreduce.api",
-    "open_sweep": "simreduce.api",
-    "rank": "simreduce.api",
-    "record": "simreduce.api",
-    "repeat": "simreduce.api",
-    "simulate": "simreduce.api",
-    "run_sweep": "simreduce.api",
-    "step": "simreduce.api",
-    "verify": "simreduce.api",
+    "algorithm": "simreduce.planners.algorithms",
+    "bench": "simreduce.app.api",
+    "compile": "simreduce.app.api",
+    "fold": "simreduce.app.api",
+    "layout": "simreduce.app.api",
+    "load_calibration": "simreduce.app.api",
+    "load_scenario": "simreduce.app.api",
+    "load_topology": "simreduce.app.api",
+    "load_workload": "simreduce.app.api",
+    "open_sweep": "simreduce.app.api",
+    "rank": "simreduce.app.api",
+    "record": "simreduce.app.api",
+    "repeat": "simreduce.app.api",
+    "simulate": "simreduce.app.api",
+    "run_sweep": "simreduce.app.api",
+    "step": "simreduce.app.api",
+    "verify": "simreduce.app.api",
     "wrong_elements": "simreduce.plan",
 }
 """The module of each public name."""
 
 if TYPE_CHECKING:
-    from simreduce.algorithms import algorithm
-    from simreduce.api import (
+    from simreduce.app.api import (
         bench,
         compile,  # noqa: A004 - as re.compile
         fold,
@@ -63,9 +62,10 @@ if TYPE_CHECKING:
         verify,
     )
     from simreduce.engine import Disturbance, Fault
+    from simreduce.engine.setup import Setup
     from simreduce.plan import wrong_elements
-    from simreduce.scenario import Scenario
-    from simreduce.setup import Setup
+    from simreduce.planners.algorithms import algorithm
+    from simreduce.study.scenario import Scenario
     from simreduce.topology import Topology
     from simreduce.version import __version__ as __version__
 

@@ -6,7 +6,7 @@ import sys
 def main() -> None:
     """Run the command line. Ctrl-C exits with status 130, during imports too."""
     try:
-        from simreduce.cli import main as run  # noqa: PLC0415 - an interrupt of it is caught
+        from simreduce.app.cli import main as run  # noqa: PLC0415 - an interrupt of it is caught
 
         run()
     except KeyboardInterrupt:

@@ -6,6 +6,9 @@ import difflib
 import unicodedata
 from collections.abc import Iterable, Sequence
 from numbers import Integral
+from typing import Any, TypeVar
+
+T = TypeVar("T")
 
 
 class SimreduceError(Exception):
@@ -74,6 +77,11 @@ class InternalError(SimreduceError, RuntimeError):
     """A fault of simreduce itself. Please report it with the command that shows it."""
 
 
+def why_no_path(text: str, error: ValueError) -> str:
+    """Why `text` cannot name a file, in the same words on every Python."""
+    return "embedded null byte" if "\0" in text else str(error)
+
+
 _WIDTH = 80
 _TYPES = {dict: "table", list: "list", int: "whole number", float: "number"}
 
@@ -132,3 +140,10 @@ def first_words(error: Deadlock) -> str:
     """How many ops can never finish, and the first of them, in one line."""
     head, _, rest = str(error).partition("\n  ")
     return f"{head} {rest.splitlines()[0]}" if rest else head
+
+
+def expect(value: Any, kinds: type[T] | tuple[type, ...], meant: str) -> T:
+    """`value`; TypeError that says what was meant unless it is of these kinds."""
+    if isinstance(value, kinds):
+        return value  # type: ignore[return-value]
+    raise TypeError(f"expected {meant}, got {type(value).__name__} {quote(value)}")

@@ -64,7 +64,8 @@ def _split(text: object, known: Collection[str], what: str, examples: str) -> tu
     return number, unit
 
 
-def _read(text: object, table: dict[str, float], what: str, examples: str) -> float:
+def read(text: object, table: dict[str, float], what: str, examples: str) -> float:
+    """The number of a quantity times the factor of its unit in a table."""
     number, unit = _split(text, table, what, examples)
     value = float(number) * table[unit]
     if not math.isfinite(value):
@@ -84,12 +85,12 @@ def _whole(text: object, number: str, factor: int) -> int:
 
 def bandwidth(text: object) -> float:
     """Bytes/s of `25 GB/s`, `200 Gbit/s` or `200 Gbps`; decimal prefixes, per direction."""
-    return _read(text, _RATES, "bandwidth", "'25 GB/s' or '200 Gbit/s'")
+    return read(text, _RATES, "bandwidth", "'25 GB/s' or '200 Gbit/s'")
 
 
 def flops(text: object) -> float:
     """Floating-point operations per second of `15.7 TFLOP/s` or `312 TFLOPS`."""
-    return _read(text, _FLOPS, "rate of computing", "'6.5 TFLOP/s' or '300 GFLOPS'")
+    return read(text, _FLOPS, "rate of computing", "'6.5 TFLOP/s' or '300 GFLOPS'")
 
 
 def work(text: object) -> float:
@@ -103,7 +104,7 @@ def work(text: object) -> float:
 
 def duration(text: object) -> float:
     """Seconds of `1.5 us`, `700 ns` or `2 ms`."""
-    return _read(text, _TIMES, "time", "'1.5 us' or '700 ns'")
+    return read(text, _TIMES, "time", "'1.5 us' or '700 ns'")
 
 
 def size(text: object) -> int:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from simreduce.algorithms import Algorithm
+from simreduce.planners.algorithms import Algorithm
 
 
 def _lose_last(b, layout, tensors, options):  # noqa: ARG001 - a planner's signature

@@ -9,7 +9,7 @@ from typing import Any
 
 import jsonschema
 
-from simreduce.schemas import schemas
+from simreduce.report.schemas import schemas
 
 Schema = Mapping[str, Any]
 

@@ -16,15 +16,15 @@ import pytest
 from hypothesis import given, reject, settings, strategies as st
 
 import simreduce as sr
-from simreduce.algorithms import ALGORITHMS, COLLECTIVES, FAMILIES, TWO_LEVEL
 from simreduce.engine.calibration import LINK_KINDS, PROTOCOLS, NcclConstants
+from simreduce.engine.setup import Setup
 from simreduce.errors import InputError
 from simreduce.plan import Kind, Plan
-from simreduce.setup import Setup
-from simreduce.strategy import compile_collective, parse_strategy
+from simreduce.planners.algorithms import ALGORITHMS, COLLECTIVES, FAMILIES, TWO_LEVEL
+from simreduce.planners.strategy import compile_collective, parse_strategy
+from simreduce.study.tune.bench import tensor
 from simreduce.testing.strategies import ANY, ROUND, topologies
 from simreduce.topology import Cable, Node, Topology, build
-from simreduce.tune.bench import tensor
 
 
 def _sides(machine: Topology) -> Iterator[tuple[frozenset[str], Fraction]]:

@@ -13,8 +13,8 @@ import sys
 import pytest
 from hypothesis import HealthCheck, given, settings, strategies as st
 
-from simreduce.algorithms.shuffle import gather_groups
-from simreduce.cli import main
+from simreduce.app.cli import main
+from simreduce.planners.algorithms.shuffle import gather_groups
 
 
 @pytest.fixture

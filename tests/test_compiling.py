@@ -13,9 +13,9 @@ from unittest import mock
 import numpy as np
 import pytest
 
-from simreduce.compiling import kept, notices
-from simreduce.compiling.code import Native
-from simreduce.compiling.source import digest_of
+from simreduce.computing.compiling import kept, notices
+from simreduce.computing.compiling.code import Native
+from simreduce.computing.compiling.source import digest_of
 from simreduce.errors import InternalError
 
 
@@ -198,7 +198,7 @@ def test_the_digest_depends_on_all_that_is_called(monkeypatch):
 def test_who_compiles_long_says_so(monkeypatch):
     said: list[str] = []
     monkeypatch.setattr(notices, "listeners", [said.append])
-    monkeypatch.setattr("simreduce.compiling.code._SECONDS", 0.1)
+    monkeypatch.setattr("simreduce.computing.compiling.code._SECONDS", 0.1)
     check(Native(scaled_sum, "sums", bare=False))
 
     assert len(said) == 1

@@ -32,7 +32,9 @@ def _found(pattern: str) -> list[tuple[Path, tuple[str, ...]]]:
 
 CONSOLE = _found(r"```console\n\$ ([^\n]*)\n(.*?)```")
 PYTHON = [found for found in _found(r"```python\n(.*?)```") if found[0].name != "CONTRIBUTING.md"]
-"""CONTRIBUTING.md shows parts of files; tests/algorithms/test_contributing_example.py runs them."""
+"""CONTRIBUTING.md shows parts of files; tests/planners/algorithms/test_contributing_example.py runs
+them.
+"""
 LINKS = _found(r"\]\(([^)#\s]+)(?:#[^)]*)?\)")
 
 
@@ -111,7 +113,7 @@ def test_links_between_pages_lead_to_files():
     assert [] == missing
 
 
-@pytest.mark.parametrize(("page", "most"), [("README.md", 200), ("ARCHITECTURE.md", 200)])
+@pytest.mark.parametrize(("page", "most"), [("README.md", 200), ("ARCHITECTURE.md", 150)])
 def test_pages_stay_short(page, most):
     """A stranger reads them in one go; lines of prose end at 100 columns."""
     text = (ROOT / page).read_text("utf-8")

@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given, strategies as st
 
 from simreduce.errors import StrategyError
-from simreduce.layouts import Layout, layout
-from simreduce.layouts.sparse import SparseRow
+from simreduce.planners.layouts import Layout, layout
+from simreduce.planners.layouts.sparse import SparseRow
 from simreduce.topology import Node, build, load_topology
 
 DGX1V = (
@@ -210,7 +210,7 @@ def test_a_layout_is_a_value_without_rates():
 
 def test_the_module_needs_no_networkx():
     script = (
-        "import sys, simreduce.layouts; "
+        "import sys, simreduce.planners.layouts; "
         "sys.exit('networkx' in sys.modules or 'numpy' in sys.modules)"
     )
 

@@ -10,7 +10,7 @@ import sys
 
 class Interrupt:
     def find_spec(self, name, path=None, target=None):
-        if name == "simreduce.cli":
+        if name == "simreduce.app.cli":
             raise KeyboardInterrupt
 
 sys.meta_path.insert(0, Interrupt())

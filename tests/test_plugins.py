@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 import simreduce as sr
-from simreduce.algorithms import ALGORITHMS, COLLECTIVES
 from simreduce.errors import StrategyError
+from simreduce.planners.algorithms import ALGORITHMS, COLLECTIVES
 
 EXAMPLE = Path(__file__).parents[1] / "docs" / "examples" / "my_algorithm.py"
 
@@ -164,7 +164,7 @@ def test_a_plugin_that_cannot_be_imported_says_why_where_it_matters(simreduce_wi
 def test_a_plugin_may_be_imported_before_simreduce(simreduce_with_mine):
     """Its import loads simreduce, which finds it half done among the entry points."""
     done = subprocess.run(
-        [sys.executable, "-W", "error", "-c", "import my_algorithm, simreduce.cli"],
+        [sys.executable, "-W", "error", "-c", "import my_algorithm, simreduce.app.cli"],
         capture_output=True,
         text=True,
         check=False,

@@ -8,14 +8,14 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, example, given, settings, strategies as st
 
-from simreduce.calibrate import load_calibration
 from simreduce.engine import IDEAL, NOMINAL, RUNTIMES
+from simreduce.engine.calibrate import load_calibration
+from simreduce.engine.setup import BY_STRATEGY
 from simreduce.errors import InputError, ScenarioError
-from simreduce.layouts import layout
-from simreduce.scenario import load_scenario
-from simreduce.setup import BY_STRATEGY
-from simreduce.shipped import data_dir
-from simreduce.strategy import parse_strategy
+from simreduce.files.shipped import data_dir
+from simreduce.planners.layouts import layout
+from simreduce.planners.strategy import parse_strategy
+from simreduce.study.scenario import load_scenario
 from simreduce.topology import load_topology
 
 SHIPPED = [

@@ -9,7 +9,7 @@ import csv
 import doctest
 import json
 import shlex
-from dataclasses import fields, replace
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -17,28 +17,27 @@ from click.testing import CliRunner
 from simreduce_validate.measuring import Interval
 from simreduce_validate.remeasure import MeasuredCandidate, MeasuredRanking, document
 
-from simreduce.accuracy.leave_out import LeftOut, left_out_document
-from simreduce.accuracy.sharded import ShardedPoint, sharded_document
-from simreduce.accuracy.three_sizes import Calibrated, three_sizes_document
-from simreduce.cli.main import cli
-from simreduce.cli.progress import Progress
-from simreduce.formats import documents
-from simreduce.formats.documents import UNITS, Lines, Output, Record
-from simreduce.published import published_tables
+from simreduce.app.cli.main import cli
+from simreduce.app.cli.progress import Progress
+from simreduce.files.formats import documents
+from simreduce.files.formats.documents import UNITS, Document, Lines, Output, Record
+from simreduce.files.published import published_tables
+from simreduce.report import accuracy
 from simreduce.report.ranking import ranking_document
-from simreduce.report.tuned_document import tuned_document
-from simreduce.scenario import load_scenario
-from simreduce.schemas import outputs
-from simreduce.sweep import COLUMNS, NAMES
-from simreduce.sweep.rows import Row
-from simreduce.tune.prove import everything
-from simreduce.tune.rank import rank
-from simreduce.tune.search.tune import tune
-from tests.cli.command import REPOSITORY
-from tests.cli.test_accuracy import LOG
-from tests.cli.test_capacity import FILE as CAPACITY
-from tests.cli.test_examples import COMMANDS as BY_NAME
-from tests.cli.test_step_replicas import PLAIN, SMALL
+from simreduce.report.schemas import outputs
+from simreduce.report.tuned import tuned_document
+from simreduce.study.accuracy.hold_out import Calibrated, LeftOut
+from simreduce.study.accuracy.sharded import ShardedPoint
+from simreduce.study.scenario import load_scenario
+from simreduce.study.sweep import COLUMNS, NAMES, Figures
+from simreduce.study.tune.prove import everything
+from simreduce.study.tune.rank import rank
+from simreduce.study.tune.search.tune import tune
+from tests.app.cli.command import REPOSITORY
+from tests.app.cli.test_accuracy import LOG
+from tests.app.cli.test_capacity import FILE as CAPACITY
+from tests.app.cli.test_examples import COMMANDS as BY_NAME
+from tests.app.cli.test_step_replicas import PLAIN, SMALL
 from tests.schemas import declared_keys, faults_of, read_strictly, schema_of, used_keys
 from tests.topology.importers.files import GRAPHS, NCCL_TESTS, P2P_TEST
 
@@ -202,10 +201,10 @@ def printed(tmp_path_factory) -> dict[str, tuple[str, Any]]:
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(folder)
         # So that quick commands leave strategies undecided, as long ones do.
-        patch.setattr("simreduce.tune.bounds.LONG", 20)
-        patch.setattr("simreduce.tune.bounds.BATCH", 2)
-        patch.setattr("simreduce.tune.rank.FIRST", 2)
-        patch.setattr("simreduce.cli.verify.everything", lambda: everything()[:3])
+        patch.setattr("simreduce.study.tune.bounds.LONG", 20)
+        patch.setattr("simreduce.study.study.BATCH", 2)
+        patch.setattr("simreduce.study.tune.rank.FIRST", 2)
+        patch.setattr("simreduce.app.cli.verify.everything", lambda: everything()[:3])
         for line in LINES:
             done = CliRunner().invoke(cli, shlex.split(line), standalone_mode=False)
             assert done.stdout, (line, done.exception)
@@ -230,13 +229,20 @@ def _made() -> dict[str, dict[str, Any]]:
     found = tune(load_scenario("run.toml"), "pytorch")
     waiting = replace(found.rows[0], setting=replace(found.rows[0].setting, cycle=1e-3))
     tuned = tuned_document(replace(found, rows=(waiting,)), {"a": "text"})
+    left_out = LeftOut("nccl-volta", "dgx1v", 9, 0.1, 0.2, 0.2, 0.4)
+    calibrated = Calibrated(published_tables()[0], "net", 8, 0.1, 0)
+    sharded = ShardedPoint("1b", 16, 100.0, 90.0, 1e-3, fitted=True)
     return {
         "run": ranking_document(ranking) | more,
         "tune": tuned | {"measured": more["measured"]},
-        "left out": left_out_document([LeftOut("nccl-volta", "dgx1v", 9, (0.1, 0.2), (0.2, 0.4))]),
-        "three sizes": three_sizes_document([Calibrated(published_tables()[0], "net", 8, 0.1, 0)]),
-        "sharded": sharded_document([ShardedPoint("1b", 16, 100.0, 90.0, 1e-3, fitted=True)]),
+        "left out": accuracy.LEFT_OUT.write([left_out]),
+        "three sizes": _written(accuracy.THREE_SIZES, calibrated),
+        "sharded": _written(accuracy.SHARDED, sharded),
     }
+
+
+def _written(document: Document, point: object) -> dict[str, Any]:
+    return document.write({"points": [point], "complete": True})
 
 
 def test_commands_print_what_their_schemas_say(printed):
@@ -323,7 +329,7 @@ def test_csv_has_the_columns_of_the_rows(printed, tmp_path_factory, monkeypatch)
 
 def test_the_columns_of_a_sweep_are_the_values_of_a_row():
     """In the same order, which a database keeps."""
-    assert NAMES == tuple(key.name for key in COLUMNS.keys) == tuple(f.name for f in fields(Row))
+    assert NAMES == tuple(key.name for key in COLUMNS.keys) == tuple(Figures(state="done").values)
 
 
 @pytest.mark.parametrize("output", outputs().values(), ids=outputs())
@@ -365,4 +371,4 @@ def test_a_key_too_many_and_a_key_too_few_are_faults(printed):
 
 
 def test_the_example_in_the_docstring_is_real():
-    assert (0, 4) == doctest.testmod(documents)
+    assert (0, 9) == doctest.testmod(documents)

@@ -7,15 +7,16 @@ from dataclasses import FrozenInstanceError, replace
 
 import pytest
 
-from simreduce.calibrate import load_calibration
-from simreduce.engine import IDEAL, NCCL, NOMINAL, TENSORFLOW, Disturbance, simulate
+from simreduce.engine import IDEAL, NCCL, NOMINAL, TENSORFLOW, Disturbance
+from simreduce.engine.calibrate import load_calibration
+from simreduce.engine.setup import BY_STRATEGY, Setup
 from simreduce.errors import InputError, TopologyError
-from simreduce.layouts import Decision, layout
-from simreduce.nccl import Settings
-from simreduce.setup import BY_STRATEGY, Setup
-from simreduce.strategy import compile_collective, compile_plan, parse_strategy
+from simreduce.planners.layouts import Decision, layout
+from simreduce.planners.nccl import Settings
+from simreduce.planners.strategy import compile_collective, compile_plan, parse_strategy
 from simreduce.topology import fold, load_topology
 from simreduce.workload import load_workload
+from tests.simulating import simulate
 
 MACHINE = load_topology("full:4")
 MIB = load_workload("bytes:1M")

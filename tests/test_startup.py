@@ -9,7 +9,7 @@ import sys
 import pytest
 
 import simreduce
-from simreduce.cli.main import _COMMANDS
+from simreduce.app.cli.main import _COMMANDS
 
 HEAVY = ("numpy", "networkx", "simpy", "scipy", "numba", "rich", "tensorflow")
 
@@ -32,7 +32,7 @@ def _modules_after(act: str) -> set[str]:
 def _command(*arguments: str) -> str:
     return (
         f"sys.argv = ['simreduce', *{list(arguments)!r}]\n"
-        "from simreduce.cli import main\n"
+        "from simreduce.app.cli import main\n"
         "try:\n    main()\nexcept SystemExit as end:\n    assert not end.code, end.code"
     )
 
@@ -41,7 +41,7 @@ def _command(*arguments: str) -> str:
     "act",
     [
         "import simreduce",
-        "import simreduce.layouts",
+        "import simreduce.planners.layouts",
         _command("--help"),
         _command("--version"),
         _command("-h"),
@@ -66,7 +66,7 @@ def test_a_small_bench_loads_only_what_it_uses():
     loaded = _modules_after(_command("bench", "switch:8", "--algo", "ring", "-b", "1M"))
 
     unused = {"networkx", "numba", "multiprocessing", "matplotlib"}
-    assert set() == loaded & (unused | {"simreduce.training", "simreduce.scenario"})
+    assert set() == loaded & (unused | {"simreduce.training", "simreduce.study.scenario"})
 
 
 def test_importing_the_package_loads_no_part_of_it():
@@ -99,7 +99,7 @@ def test_an_unknown_name_is_an_attribute_error():
 
 
 @pytest.mark.parametrize(
-    "command", [["-m", "simreduce"], ["-c", "from simreduce.cli import main; main()"]]
+    "command", [["-m", "simreduce"], ["-c", "from simreduce.app.cli import main; main()"]]
 )
 def test_the_version_is_printed(command):
     """`--version` names the program and the version of the package."""

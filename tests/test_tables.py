@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import simreduce
-from simreduce import tables
-from simreduce.tables import Column, Table
+from simreduce.files import tables
+from simreduce.files.tables import Column, Table
 
 TABLE = Table(
     (Column("name", left=True), Column("time", "(ms)"), Column("why", left=True)),
@@ -85,3 +85,9 @@ def test_setup_lines_name_the_machine_and_its_constants():
         "topology dgx1v (abc), runtime tensorflow, calibration nominal",
         "more",
     ] == tables.setup_lines("ring", ("dgx1v", "abc"), "tensorflow", "nominal", "", "more")
+
+
+def test_the_column_that_is_named_first_is_left_out_first():
+    spare = {column.name: column.spare for column in tables.columns("a|b|c", spare="b|a")}
+
+    assert spare["b"] > spare["a"] > spare["c"] == 0

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from simreduce.algorithms import ALGORITHMS, Algorithm
-from simreduce.setup import Setup
+from simreduce.engine.setup import Setup
+from simreduce.planners.algorithms import ALGORITHMS, Algorithm
 from simreduce.testing import check_algorithm, copy_plan, pair
 
 

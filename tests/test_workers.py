@@ -10,11 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from simreduce.workers import in_processes, pool
+from simreduce.computing.workers import in_processes, pool
 
 _WORKING = """
 import os, time
-from simreduce.workers import pool
+from simreduce.computing.workers import pool
 
 with pool(3) as processes:
     for done in [processes.submit(os.getpid) for _ in range(3)]:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import simreduce as sr
-from simreduce.algorithms import Options, Results, Tensors
-from simreduce.layouts import Layout
 from simreduce.plan import PlanBuilder
+from simreduce.planners.algorithms import Options, Results, Tensors
+from simreduce.planners.layouts import Layout
 
 
 @sr.algorithm("mine", "sums every tensor on the last GPU, then copies it to every GPU")

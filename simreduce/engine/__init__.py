@@ -1,6 +1,5 @@
 """Time: SimPy keeps the clock, one kernel moves the bytes."""
 
-from simreduce.engine.alike import Alike
 from simreduce.engine.background import traffic
 from simreduce.engine.calibration import (
     NOMINAL,
@@ -14,24 +13,19 @@ from simreduce.engine.fabric import Fabric
 from simreduce.engine.lowering.lower import check_routes
 from simreduce.engine.lowering.resources import Resources
 from simreduce.engine.rerun import Rerun
+from simreduce.engine.resident import Resident
 from simreduce.engine.results.path import CAUSES, LANE, PathOp, PathPart
-from simreduce.engine.results.recording import Curve, Recording, record
+from simreduce.engine.results.recording import Curve, Recording
 from simreduce.engine.results.result import Floors, Result, Use
 from simreduce.engine.runtime import IDEAL, NCCL, RUNTIMES, TENSORFLOW, Runtime, runtime_named
 from simreduce.engine.simulation import (
     AtLeast,
     Rates,
+    Simulator,
     Summary,
-    compare_parts,
-    find_floor,
-    find_rates,
-    find_seconds,
-    simulate,
-    simulate_within,
-    summarise_within,
 )
-from simreduce.engine.standing import Standing
 from simreduce.engine.submission import Timeline
+from simreduce.engine.symmetry import Symmetry
 
 __all__ = [
     "CALM",
@@ -42,7 +36,6 @@ __all__ = [
     "NOMINAL",
     "RUNTIMES",
     "TENSORFLOW",
-    "Alike",
     "AtLeast",
     "Calibration",
     "Curve",
@@ -58,22 +51,16 @@ __all__ = [
     "Rates",
     "Recording",
     "Rerun",
+    "Resident",
     "Resources",
     "Result",
     "Runtime",
-    "Standing",
+    "Simulator",
     "Summary",
+    "Symmetry",
     "Timeline",
     "Use",
     "check_routes",
-    "compare_parts",
-    "find_floor",
-    "find_rates",
-    "find_seconds",
-    "record",
     "runtime_named",
-    "simulate",
-    "simulate_within",
-    "summarise_within",
     "traffic",
 ]

@@ -10,7 +10,7 @@ from math import inf, log
 import numpy as np
 import simpy
 
-from simreduce.arrays import uniform
+from simreduce.computing.arrays import uniform
 from simreduce.engine.fabric import Fabric
 from simreduce.engine.lowering.lower import lower
 from simreduce.engine.lowering.lowered import Lowered
@@ -36,9 +36,10 @@ def traffic(
     seed: int = 0,
     until: simpy.Event | None = None,
 ) -> simpy.Process:
-    """Send flows at random times, `rate` a second, each of `size` bytes (or of what `size` makes of
-    an even random number), between one of `pairs` (any two GPUs, unless given). They take links and
-    latency, but no lanes.
+    """Send flows at random times between GPUs, `rate` a second.
+
+    Each has `size` bytes (or what `size` makes of an even random number), and goes between one of
+    `pairs` (any two GPUs, unless given). Flows take links and latency, but no lanes.
 
     It ends when `until` has happened, when the process is interrupted, and when there is nobody to
     disturb: no event but traffic's is to come, and no plan can go on. What is under way then moves

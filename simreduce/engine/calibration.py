@@ -1,5 +1,6 @@
-"""The constants of a prediction that no data sheet gives: a value, fitted elsewhere, used by the
-engine.
+"""The constants of a prediction that no data sheet gives.
+
+A calibration is a value, fitted elsewhere and used by the engine.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ class Processor:
     An op uses at most one core. All ops share `cores` cores; at most `moving` of them move bytes at
     once. An op within a machine is one flow: its work and its bytes go on together, so a core that
     moves bytes does nothing else, and work waits when the bytes do. Messages are such flows too if
-    one computer stands in for all machines and the rate of `transfer` is known. Other messages take
+    one computer replaces all machines and the rate of `transfer` is known. Other messages take
     their turn at the cores for `work / cores` seconds, end their work after `work`, and then move
     their bytes over the network. They and the ops within machines take no cores from each other.
 
@@ -38,7 +39,7 @@ class Processor:
 
     cores: float = 1.0
     moving: float = math.inf
-    shared: bool = False  # one computer stands in for all machines
+    shared: bool = False  # one computer replaces all machines
     message: float = 0.0  # s of a core
     rates: Mapping[str, float] = field(
         default_factory=dict
@@ -49,15 +50,16 @@ class Processor:
     memory: float = math.inf  # bytes/s written
 
     def missed(self, nbytes: float) -> float:
-        """The part of what is written that does not stay in the cache, if a step's values take so
-        many bytes.
+        """Return the part of what is written that does not stay in the cache.
+
+        A step's values take `nbytes` bytes.
         """
         return 1.0 - self.cache / nbytes if nbytes > self.cache else 0.0
 
 
 LINK_KINDS = ("nvlink", "pci", "shm", "net", "nvls")
-"""What NCCL sends over: NVLink; PCIe with peer access; the memory of a host without it; a network;
-and NVSwitches that sum and multicast.
+"""Kinds of links that NCCL sends over: NVLink; PCIe with peer access; the memory of a host without
+it; a network; and NVSwitches that sum and multicast.
 """
 
 NVLS = "nvls"
@@ -100,11 +102,11 @@ def _by_link(table: Mapping[str, Mapping[str, float]], unit: float) -> dict[tupl
 
 @dataclass(frozen=True, slots=True)
 class NcclConstants:
-    """What NCCL's collectives cost besides the wires, by link kind and protocol.
+    """Costs of NCCL's collectives besides the wires, by link kind and protocol.
 
     A collective begins `launch` seconds after its last GPU has arrived, `launch_channel` later for
     each of its channels, and `start[protocol]` later still. A step takes `latency[link, protocol]`
-    seconds before its bytes move, and on a network those of the wires and switches besides. By
+    seconds before its bytes move, and on a network the latency of wires and switches besides. By
     Simple a block pauses for `slice[link]` seconds after each slice of 1 MiB or less; on a link
     that several blocks share, others move theirs meanwhile. Bytes
     move at `efficiency[link, protocol]` of the achievable rate of every link on the way, flags
@@ -136,8 +138,8 @@ class NcclConstants:
     `measured` has the collectives, and on how many GPUs, whose times on this very machine the
     constants were fitted to.
 
-    The defaults are those of NCCL's own tuning model where a machine of every generation bears
-    them out, else rounded means of public timings; a calibration replaces them.
+    The defaults come from NCCL's own tuning model where a machine of every generation bears them
+    out, else they are rounded means of public timings; a calibration replaces them.
     """
 
     launch: float = 8e-6
@@ -166,9 +168,10 @@ class NcclConstants:
     measured: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
 
     def per_call(self, seconds: float, gpus: int, posts: int = 0) -> float:
-        """Seconds of one of many calls in a row that take the GPUs so long, where one process
-        drives `gpus` of them on each machine (0: one process for each GPU) and posts so many sends
-        and receives for each.
+        """Return the seconds of one of many calls in a row that take the GPUs so long.
+
+        One process drives `gpus` of them on each machine (0: one process for each GPU) and posts so
+        many sends and receives for each.
         """
         if not (gpus or posts):
             return seconds

@@ -10,15 +10,16 @@ from numbers import Real
 import numpy as np
 
 from simreduce import units
-from simreduce.arrays import Floats, uniform
+from simreduce.computing.arrays import Floats, uniform
 from simreduce.errors import InputError, did_you_mean, quote
 from simreduce.topology import Topology, find_links
 
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """From `time` on, links carry `bandwidth` bytes/s; if that is None, `factor` times what they
-    carry when whole.
+    """A change of what links carry, from `time` on.
+
+    They carry `bandwidth` bytes/s; if that is None, `factor` times what they carry when whole.
 
     `link` is the name of a directed link (`gpu0>gpu3`), a node (every link from and to it) or a
     link class. A fault of 0 bytes/s cuts off; one that says neither mends.
@@ -56,10 +57,12 @@ SLOWEST = 1e6
 
 @dataclass(frozen=True, slots=True)
 class Disturbance:
-    """`slow[device]` multiplies the time of everything that the device does: dispatch of its ops
-    (the sender dispatches a COPY), work of its memory, and bytes on the links from and to it.
-    `jitter` scatters the dispatch cost and the latency of every op independently, by up to that
-    part, up or down; equal `seed` and op give equal jitter. `faults` come at times after the start.
+    """Slow devices, jitter and faults that disturb a run.
+
+    `slow[device]` multiplies the time of everything that the device does: dispatch of its ops (the
+    sender dispatches a COPY), work of its memory, and bytes on the links from and to it. `jitter`
+    scatters the dispatch cost and the latency of every op independently, by up to that part, up or
+    down; equal `seed` and op give equal jitter. `faults` come at times after the start.
 
     `tolerance` above 0 makes a simulation approximate: an op may end early by that part of its own
     time where that saves work. There is no bound for the whole, as rates do not only fall when an

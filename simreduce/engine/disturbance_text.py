@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from simreduce import units
 from simreduce.engine.disturbance import MOST_TOLERANCE, SLOWEST, Disturbance, Fault
-from simreduce.formats import Faults
+from simreduce.files.formats import Faults
 
 LEAST_RATE, MOST_RATE = 1.0, 1e18
 """Bytes/s of a link that carries anything: what is beyond is a slip."""
@@ -24,8 +24,9 @@ def parse_disturbance(
     fault: Sequence[str],
     tolerance: str | None = None,
 ) -> Disturbance:
-    """The disturbance of these texts; `faults` notes what is wrong with them, under names that
-    begin with `dashes`.
+    """Return the disturbance of these texts.
+
+    `faults` notes what is wrong with them, under names that begin with `dashes`.
     """
     slower: dict[str, float] = {}
     for text in slow:

@@ -1,5 +1,6 @@
-"""Events of SimPy at exact times. No other file uses SimPy's private queue or an event's private
-state.
+"""Events of SimPy at exact times.
+
+No other file uses SimPy's private queue or an event's private state.
 """
 
 from __future__ import annotations

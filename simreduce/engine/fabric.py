@@ -1,5 +1,6 @@
-"""The fabric: a SimPy component that moves the bytes of plans, one kernel call between two SimPy
-events.
+"""The fabric: a SimPy component that moves the bytes of plans.
+
+It makes one kernel call between two SimPy events.
 
     fabric = Fabric(env, topology)
     done = fabric.submit(plan)              # a SimPy event; its value is the plan's Timeline
@@ -23,7 +24,7 @@ from math import inf
 import numpy as np
 import simpy
 
-from simreduce.arrays import ULP, AnyInts, Floats, Ints
+from simreduce.computing.arrays import ULP, AnyInts, Floats, Ints
 from simreduce.engine.calibration import NOMINAL, Calibration
 from simreduce.engine.disturbance import CALM, Disturbance, Fault
 from simreduce.engine.events import LOW, Moment, pending_events, succeed_at
@@ -32,9 +33,9 @@ from simreduce.engine.lowering.cores import measure_working_set
 from simreduce.engine.lowering.lower import lower
 from simreduce.engine.lowering.lowered import Lowered, hold_lanes
 from simreduce.engine.lowering.resources import Resources, capacity_changes
+from simreduce.engine.resident import Resident
 from simreduce.engine.results.floors import resource_seconds
 from simreduce.engine.runtime import TENSORFLOW, Call, Runtime
-from simreduce.engine.standing import Standing
 from simreduce.engine.submission import (
     Submission,
     Timeline,
@@ -48,7 +49,7 @@ from simreduce.plan.plan import NO_STREAM
 from simreduce.topology import Folded, Topology
 
 _SAME_INSTANT = 4 * ULP
-"""What ends within 4 ulp of now ends now; the clock may be that far ahead of SimPy's."""
+"""Flows that end within 4 ulp of now end now; the clock may be that far ahead of SimPy's."""
 
 
 class _Wake(Moment):
@@ -56,9 +57,10 @@ class _Wake(Moment):
 
 
 class Fabric:
-    """The links, memories and queues of one machine. One per SimPy environment. `lanes` are the
-    numbers of queues by name, where plans are submitted that were lowered with these before, and
-    `resources` those of another fabric of the same machine, calibration and disturbance.
+    """The links, memories and queues of one machine. One per SimPy environment.
+
+    `lanes` are the numbers of queues by name, for plans that were lowered with these before.
+    `resources` may come from another fabric of the same machine, calibration and disturbance.
     """
 
     def __init__(
@@ -99,8 +101,10 @@ class Fabric:
     def lower(
         self, plan: Plan, number: int = 0, working_set: Mapping[str, float] | None = None
     ) -> Lowered:
-        """Costs, lanes and resources of every op of `plan` on this fabric. Plans of other numbers
-        get other jitter. `working_set` is that of the step that the plan is a part of.
+        """Costs, lanes and resources of every op of `plan` on this fabric.
+
+        Plans of other numbers get other jitter. `working_set` is that of the step that the plan is
+        a part of.
         """
         disturbance = replace(self.disturbance, seed=self.disturbance.seed + number)
         return lower(
@@ -115,8 +119,9 @@ class Fabric:
         )
 
     def busiest(self, lowered: Lowered) -> tuple[str, float]:
-        """The link or memory that a lowered plan needs for the longest, and the seconds that its
-        bytes take there at full rate; "" and 0 if nothing moves.
+        """Return the link or memory that a lowered plan needs for the longest, and the seconds.
+
+        The seconds are what its bytes take there at full rate; "" and 0 if nothing moves.
         """
         best = self.resources.best
         needed = resource_seconds(lowered, best)
@@ -137,11 +142,13 @@ class Fabric:
         background: bool = False,
         held: AnyInts | None = None,
     ) -> simpy.Event:
-        """Start a plan now. Its INPUTs become ready `ready` seconds from now: one number, or one
-        per INPUT in program order. The event succeeds with the plan's `Timeline` when its last op
-        is done. INPUTs whose places are in `held` wait for `release` instead. `lowered` is what
-        `lower` has given for the plan, for those who have it. What is stuck in the `background` is
-        no Deadlock: nobody waits for it.
+        """Start a plan now.
+
+        Its INPUTs become ready `ready` seconds from now: one number, or one per INPUT in program
+        order. The event succeeds with the plan's `Timeline` when its last op is done. INPUTs whose
+        places are in `held` wait for `release` instead. `lowered` is what `lower` has given for the
+        plan, for those who have it. What is stuck in the `background` is no Deadlock: nobody waits
+        for it.
         """
         ready = check_ready(plan, ready)
         self._touch()
@@ -161,24 +168,26 @@ class Fabric:
         return done
 
     def release(self, done: simpy.Event, inputs: AnyInts) -> None:
-        """Let INPUTs that were held become ready now: of the plan whose event is `done`, by their
-        places.
+        """Let INPUTs that were held become ready now.
+
+        They are INPUTs of the plan whose event is `done`, by their places.
         """
         self._touch()
         self._append_computes()
         self._store.release(self._held[done][inputs], float(self.env.now))
 
-    def standing(self, plan: Plan, lowered: Lowered | None = None) -> Standing:
-        """A plan, of one op or more, that will be submitted often. While there is one, what is done
-        is never cleared from the tables: for an environment in which nearly everything is a
-        standing plan.
+    def resident(self, plan: Plan, lowered: Lowered | None = None) -> Resident:
+        """A plan, of one op or more, that will be submitted often.
+
+        While there is one, what is done is never cleared from the tables: for an environment in
+        which nearly everything is a resident plan.
         """
         self._stands = True
         lowered = lowered or self.lower(plan)
         waits, inputs = count_waits(plan, lowered)
         done = self.env.event()
         submission = self._append(plan, lowered, waits.copy(), inputs[:0], np.zeros(0), done)
-        return Standing(self.env, submission, waits, inputs + submission.first, self._start)
+        return Resident(self.env, submission, waits, inputs + submission.first, self._start)
 
     def _append(
         self,
@@ -189,8 +198,9 @@ class Fabric:
         times: Floats,
         done: simpy.Event,
     ) -> Submission:
-        """Put the ops of a plan into the tables; `release` are INPUTs, and `times` when they are
-        ready.
+        """Put the ops of a plan into the tables.
+
+        `release` are INPUTs, and `times` when they are ready.
         """
         self._append_computes()
         first = len(self._store.ops.call)
@@ -212,7 +222,7 @@ class Fabric:
         return Submission(plan, first, number, laned, piped, done)
 
     def _start(self, submission: Submission, waits: AnyInts, inputs: AnyInts) -> None:
-        """A standing plan, from its beginning."""
+        """A resident plan, from its beginning."""
         self._touch()
         self._append_computes()
         self._store.again(submission.number, submission.first, waits, inputs, float(self.env.now))
@@ -224,8 +234,10 @@ class Fabric:
         return self.runtime.lanes(Call(Executor.TF, Kind.ADD, node, node, NO_STREAM))
 
     def compute(self, device: str, seconds: float) -> simpy.Event:
-        """Compute on `device` for so long, in the queue of its kernels: sums and packs wait for it
-        there, and it for them. The event succeeds with the `Timeline` of that one op.
+        """Compute on `device` for so long, in the queue of its kernels.
+
+        Sums and packs wait for it there, and it for them. The event succeeds with the `Timeline` of
+        that one op.
         """
         self._touch()
         if device not in self._kernels:
@@ -242,8 +254,9 @@ class Fabric:
         return done
 
     def _append_computes(self) -> None:
-        """Put the computes of this instant into the tables: all at once, as devices often work in
-        step, and to append costs much more than an op.
+        """Put the computes of this instant into the tables, all at once.
+
+        Devices often work in step, and to append costs much more than an op.
         """
         if not self._new:
             return
@@ -269,10 +282,11 @@ class Fabric:
             self._submissions.append(Submission(plan, first + i, number + i, laned, None, done))
 
     def set_bandwidth(self, link: str, bandwidth: float) -> None:
-        """Change what a directed link (by name, `gpu0>gpu3`) carries from now on, in bytes/s; 0
-        cuts it off.
+        """Change what a directed link carries from now on.
 
-        InputError on a folded machine, whose links stand for those of all equal machines.
+        `link` is its name (`gpu0>gpu3`), `bandwidth` is in bytes/s, and 0 cuts it off.
+
+        InputError on a folded machine, whose links represent all equal machines' links.
         """
         topology = self.unfolded()
         names = {each.name: each.id for each in topology.links}
@@ -349,12 +363,13 @@ class Fabric:
         self._wake = self._wake_at(time if completed else min(time, horizon))
 
     def _awaited(self) -> list[Submission]:
-        """What is running, but for the background."""
+        """Return the running submissions that are not background."""
         return [submission for submission in self._submissions if not submission.background]
 
     def busy(self, *idle: type[simpy.Event]) -> bool:
-        """Whether a plan can go on, or an event is to come that is none of `idle`: else only the
-        background moves.
+        """Whether a plan can go on, or an event is to come that is none of `idle`.
+
+        Else only the background moves.
         """
         if any(not isinstance(event, (_Wake, *idle)) for event in pending_events(self.env)):
             return True
@@ -376,7 +391,7 @@ class Fabric:
                 continue
             event = submission.done
             self._held.pop(event, None)
-            value = None if submission.standing else submission.timeline(self._store.state)
+            value = None if submission.resident else submission.timeline(self._store.state)
             succeed_at(event, time, value=value)
         self._submissions = live
         if not live and not self._stands:

@@ -1,5 +1,6 @@
-"""Runtimes: which queues (lanes) an op takes, and whether local ops cost time. Small values, one
-per runtime.
+"""Runtimes: which queues (lanes) an op takes, and whether local ops cost time.
+
+Small values, one per runtime.
 """
 
 from __future__ import annotations
@@ -10,13 +11,16 @@ from typing import NamedTuple
 
 from simreduce.errors import InputError, did_you_mean
 from simreduce.plan import Kind
-from simreduce.plan.plan import CHANNELS, FOLLOWING, Executor
+from simreduce.plan.channels import CHANNELS, FOLLOWING
+from simreduce.plan.plan import Executor
 from simreduce.topology import Node
 
 
 class Call(NamedTuple):
-    """What decides the lanes of an op. `channel` is the op's stream channel, or -1; `far` says
-    whether it is a send of NCCL's over a network.
+    """The properties of an op that decide its lanes.
+
+    `channel` is the op's stream channel, or -1; `far` says whether it is a send of NCCL's over a
+    network.
     """
 
     executor: Executor
@@ -34,7 +38,9 @@ def no_lanes(_: Call) -> tuple[str, ...]:
 
 @dataclass(frozen=True, slots=True)
 class Runtime:
-    """`lanes(call)` names the lanes of an op, and `pipes(call)` those that it takes only for its
+    """How a runtime queues ops and what it charges for.
+
+    `lanes(call)` names the lanes of an op, and `pipes(call)` the lanes that it takes only for its
     flow, after its latency; `dispatch` says whether ops pay their dispatch cost; `local` whether
     ADD, SLICE, CONCAT, SCALE and CAST move bytes through their device's memory; `staged` whether
     copies between machines go through the memory of both hosts; `kernels` whether the copies of
@@ -63,8 +69,9 @@ _FREE = (Kind.INPUT, Kind.OUTPUT)
 
 
 def _tensorflow_lanes(call: Call) -> tuple[str, ...]:
-    """TensorFlow's streams per GPU: one compute, one host-to-device, one device-to-host, one
-    device-to-device.
+    """The lanes of TensorFlow: its streams per GPU.
+
+    Each GPU has four: one compute, one host-to-device, one device-to-host, one device-to-device.
 
     A copy between GPUs is queued on the sender's device-to-device stream, so all peer copies of one
     GPU go one after another, whatever links they use (`gpu_util.cc`). Between processes a value
@@ -84,8 +91,10 @@ def _tensorflow_lanes(call: Call) -> tuple[str, ...]:
 
 
 def _tensorflow_pipes(call: Call) -> tuple[str, ...]:
-    """Two machines share one gRPC channel. The sender queues values and sends them one at a time,
-    first ready, first served. The wire's latency adds to each.
+    """Two machines share one gRPC channel.
+
+    The sender queues values and sends them one at a time, first ready, first served. The wire's
+    latency adds to each.
     """
     source, target = call.source.machine, call.target.machine
     between = call.kind == Kind.COPY and source != target
@@ -93,8 +102,10 @@ def _tensorflow_pipes(call: Call) -> tuple[str, ...]:
 
 
 def nccl_pipes(call: Call) -> tuple[str, ...]:
-    """The connection of a channel to the next GPU. Its bytes move one send after another, while the
-    latencies of those behind it pass. Sums are part of what receives.
+    """The connection of a channel to the next GPU.
+
+    Its bytes move one send after another, while the latencies of those behind it pass. Sums are
+    part of what receives.
     """
     if call.kind != Kind.COPY:
         return ()

@@ -1,17 +1,17 @@
-"""One plan, alone on one machine."""
+"""Plans, each alone on one machine."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from math import inf
 from typing import NamedTuple
 
 import numpy as np
 import simpy
 
-from simreduce.arrays import Floats
-from simreduce.engine.alike import Alike, find_alike
+from simreduce.computing.arrays import Floats
 from simreduce.engine.calibration import NOMINAL, Calibration
 from simreduce.engine.disturbance import CALM, Disturbance
 from simreduce.engine.fabric import Fabric
@@ -19,10 +19,13 @@ from simreduce.engine.lowering.lowered import Lowered
 from simreduce.engine.lowering.resources import Resources
 from simreduce.engine.results import floors
 from simreduce.engine.results.path import critical
+from simreduce.engine.results.recording import Recording
 from simreduce.engine.results.replay import flow_starts
 from simreduce.engine.results.result import ROUNDED, Floors, Result, Use
-from simreduce.engine.runtime import Runtime, runtime_named
+from simreduce.engine.runtime import TENSORFLOW, Runtime
 from simreduce.engine.submission import Timeline, read_ready
+from simreduce.engine.symmetry import Symmetry, find_symmetry
+from simreduce.errors import InputError, TopologyError, expect
 from simreduce.plan import Kind, Plan
 from simreduce.plan.part import part_for
 from simreduce.topology import Folded, Topology
@@ -52,120 +55,196 @@ class Summary(NamedTuple):
 
 
 class Rates(NamedTuple):
-    """Seconds that a plan takes at least: of `latency`, however few bytes it moves, and of `busy`
-    for the bytes that its busiest link or lane moves, in proportion to them.
+    """Seconds that a plan takes at least.
+
+    These are `latency`, however few bytes it moves, and `busy` for the bytes that its busiest link
+    or lane moves, in proportion to them.
     """
 
     latency: float
     busy: float
 
 
-def simulate(
-    plan: Plan,
-    topology: Topology | Folded,
-    runtime: str | Runtime = "tensorflow",
-    calibration: Calibration = NOMINAL,
-    ready: float | Floats = 0.0,
-    disturbance: Disturbance = CALM,
-) -> Result:
-    """How long `plan` takes on `topology`, and why. `ready` as in `Fabric.submit`; of a folded
-    plan, for one machine. What a step costs (`step_cost`) comes before everything.
+@dataclass(frozen=True)
+class Simulator:
+    """A machine, the runtime that executes plans on it, the model's constants and what goes wrong.
 
-    Raises Deadlock if the plan can never finish, InputError if it needs devices or routes that are
-    not there.
+    Each plan is simulated alone.
+
+    All methods raise Deadlock if the plan can never finish, and InputError if it needs devices or
+    routes that are not there.
     """
-    runtime = runtime_named(runtime) if isinstance(runtime, str) else runtime
-    result = simulate_within(plan, topology, runtime, calibration, ready, disturbance)
-    assert isinstance(result, Result)  # noqa: S101 - without a limit there is no other
-    return result
 
+    machine: Topology | Folded
+    runtime: Runtime = TENSORFLOW
+    calibration: Calibration = NOMINAL
+    disturbance: Disturbance = CALM
 
-def simulate_within(
-    plan: Plan,
-    topology: Topology | Folded,
-    runtime: Runtime,
-    calibration: Calibration = NOMINAL,
-    ready: float | Floats = 0.0,
-    disturbance: Disturbance = CALM,
-    limit: float = inf,
-    resources: Resources | None = None,
-    lowered: Lowered | None = None,
-    alike: Alike | None = None,
-) -> Result | AtLeast:
-    """As `simulate`, but only up to `limit` seconds. A plan that takes longer is not simulated if
-    one of its floors says so, and else until then. Plans within the limit have the same bits.
-    `resources` and `lowered` are for those who have them, of these very arguments. With `alike`,
-    the plan is a part that stands for others.
-    """
-    lanes = {name: i for i, name in enumerate(lowered.lane_names)} if lowered else None
-    fabric = Fabric(
-        simpy.Environment(), topology, calibration, runtime, disturbance, lanes, resources
-    )
-    done = _carry_out(plan, fabric, ready, limit, lowered, alike)
-    if isinstance(done, AtLeast):
-        return done
-    lowered, timeline, seconds = done.lowered, done.timeline, done.seconds
-    path = critical(lowered, fabric.resources, timeline)
-    summary = done.summary(fabric)
-    del lowered, done  # which is large, and so are columns of a result
-    return Result(
-        seconds=seconds,
-        topology=topology.name,
-        topology_digest=topology.digest,
-        runtime=runtime.name,
-        calibration=calibration.name,
-        digested=plan,
-        transfers=plan.transfers,
-        floors=summary.floors,
-        links=summary.links,
-        lanes=summary.lanes,
-        devices=plan.devices,
-        kind=plan.kind,
-        source=plan.source,
-        device=plan.device,
-        nbytes=plan.nbytes,
-        ready=timeline.ready,
-        start=timeline.start,
-        finish=timeline.finish,
-        blame=timeline.blame,
-        begun=timeline.begun,
-        path=path,
-        disturbance=disturbance.text,
-    )
+    @property
+    def topology(self) -> Topology:
+        """The machine with all that is in it. TopologyError if equal machines are folded."""
+        if isinstance(self.machine, Folded):
+            raise TopologyError(f"{self.machine.name}: its equal machines are folded into one")
+        return self.machine
 
+    def constants_of(self, plan: Plan) -> Calibration:  # noqa: ARG002 - for those that choose
+        """The constants that a plan is simulated with."""
+        return self.calibration
 
-def summarise_within(
-    plan: Plan,
-    topology: Topology | Folded,
-    runtime: Runtime,
-    calibration: Calibration = NOMINAL,
-    disturbance: Disturbance = CALM,
-    limit: float = inf,
-    resources: Resources | None = None,
-) -> Summary | AtLeast:
-    """As `simulate_within`, for those who need no critical path: in less time."""
-    fabric = Fabric(
-        simpy.Environment(), topology, calibration, runtime, disturbance, resources=resources
-    )
-    done = _carry_out(plan, fabric, 0.0, limit)
-    return done if isinstance(done, AtLeast) else done.summary(fabric)
+    @cached_property
+    def resources(self) -> Resources:
+        """The links, memories and processors, shared by all simulations."""
+        return Resources.of(self.machine, self.calibration, self.disturbance)
 
+    def fabric(
+        self,
+        plan: Plan,
+        disturbance: Disturbance | None = None,
+        lanes: dict[str, int] | None = None,
+    ) -> Fabric:
+        """A fabric for one plan, in an environment of its own."""
+        return Fabric(
+            simpy.Environment(),
+            self.machine,
+            self.constants_of(plan),
+            self.runtime,
+            self.disturbance if disturbance is None else disturbance,
+            lanes,
+            self.resources,
+        )
 
-def find_seconds(
-    plan: Plan,
-    topology: Topology | Folded,
-    runtime: Runtime,
-    calibration: Calibration = NOMINAL,
-    disturbance: Disturbance = CALM,
-    resources: Resources | None = None,
-) -> float:
-    """The seconds of `simulate`, for those who need nothing else."""
-    fabric = Fabric(
-        simpy.Environment(), topology, calibration, runtime, disturbance, resources=resources
-    )
-    done = _carry_out(plan, fabric, 0.0, inf, bounded=False)
-    assert isinstance(done, _Done)  # noqa: S101 - without a limit there is no other
-    return done.seconds
+    def simulate(self, plan: Plan, ready: float | Floats = 0.0) -> Result:
+        """How long a plan takes, and why.
+
+        `ready` is when its inputs exist, in seconds: one number, or one for each as in
+        `Fabric.submit`; of a folded plan, for one machine. What a step costs (`step_cost`) comes
+        before everything.
+        """
+        result = self.simulate_within(plan, inf, ready)
+        assert isinstance(result, Result)  # noqa: S101 - without a limit there is no other
+        return result
+
+    def simulate_within(
+        self,
+        plan: Plan,
+        limit: float,
+        ready: float | Floats = 0.0,
+        lowered: Lowered | None = None,
+        symmetry: Symmetry | None = None,
+    ) -> Result | AtLeast:
+        """Return the prediction if it is at most `limit` seconds, else a lower limit.
+
+        The prediction has the same bits as `simulate`. Where a floor of the plan is above the
+        limit, nothing is simulated.
+
+        `lowered` is the plan, lowered with a fabric of this simulator. With `symmetry`, the plan is
+        a part that represents others.
+        """
+        expect(plan, Plan, "a Plan, as compile makes it")
+        lanes = {name: i for i, name in enumerate(lowered.lane_names)} if lowered else None
+        fabric = self.fabric(plan, lanes=lanes)
+        done = _carry_out(plan, fabric, ready, limit, lowered, symmetry)
+        if isinstance(done, AtLeast):
+            return done
+        lowered, timeline, seconds = done.lowered, done.timeline, done.seconds
+        path = critical(lowered, fabric.resources, timeline)
+        summary = done.summary(fabric)
+        del lowered, done  # which is large, and so are columns of a result
+        return Result(
+            seconds=seconds,
+            topology=self.machine.name,
+            topology_digest=self.machine.digest,
+            runtime=self.runtime.name,
+            calibration=fabric.calibration.name,
+            digested=plan,
+            transfers=plan.transfers,
+            floors=summary.floors,
+            links=summary.links,
+            lanes=summary.lanes,
+            devices=plan.devices,
+            kind=plan.kind,
+            source=plan.source,
+            device=plan.device,
+            nbytes=plan.nbytes,
+            ready=timeline.ready,
+            start=timeline.start,
+            finish=timeline.finish,
+            blame=timeline.blame,
+            begun=timeline.begun,
+            path=path,
+            disturbance=self.disturbance.text,
+        )
+
+    def summarise(self, plan: Plan) -> Summary:
+        """As `simulate`, without the critical path: what a ranking needs, in less time."""
+        summary = self.summarise_within(plan, inf)
+        assert isinstance(summary, Summary)  # noqa: S101 - without a limit there is no other
+        return summary
+
+    def summarise_within(self, plan: Plan, limit: float) -> Summary | AtLeast:
+        """As `simulate_within`, without the critical path."""
+        fabric = self.fabric(plan)
+        done = _carry_out(plan, fabric, 0.0, limit)
+        return done if isinstance(done, AtLeast) else done.summary(fabric)
+
+    def find_seconds(self, plan: Plan) -> float:
+        """The seconds of `simulate`, in less time."""
+        done = _carry_out(plan, self.fabric(plan), 0.0, inf, bounded=False)
+        assert isinstance(done, _Done)  # noqa: S101 - without a limit there is no other
+        return done.seconds
+
+    def find_floor(self, plan: Plan, *, in_chunks: bool = False) -> AtLeast:
+        """The highest floor of a plan, which is not simulated.
+
+        With `in_chunks`, that of the same plan in chunks of any size: chunks move as many bytes,
+        and each goes all the way.
+        """
+        fabric = self.fabric(plan, self._without_jitter if in_chunks else None)
+        begin = np.asarray(step_cost(plan, self.machine, self.runtime, fabric.calibration))
+        return _at_least(_floors_of(plan, fabric, in_chunks=in_chunks), begin)
+
+    def find_rates(self, plan: Plan) -> Rates:
+        """The floors of a plan, which is not simulated, apart for its latencies and for its bytes.
+
+        A plan that moves other amounts over the same ways takes at least as much of each: the first
+        has no bytes, and the second is proportional to them.
+        """
+        fabric = self.fabric(plan, self._without_jitter)
+        lowered, best = fabric.lower(plan), fabric.resources.best
+        calls, nothing = lowered.calls, np.zeros_like(lowered.calls.latency)
+        bare = replace(lowered, calls=replace(calls, overhead=nothing, latency=nothing))
+        lanes = floors.lane_seconds(bare, *floors.alone(bare, best))
+        links = floors.resource_seconds(lowered, best)
+        empty = replace(lowered, amount=np.zeros_like(lowered.amount))
+        return Rates(
+            floors.critical_path(empty, best)
+            + step_cost(plan, self.machine, self.runtime, fabric.calibration),
+            max(float(lanes.max(initial=0.0)), float(links.max(initial=0.0))),
+        )
+
+    @property
+    def _without_jitter(self) -> Disturbance:
+        """The disturbance without jitter, which would scatter other ops than the plan's."""
+        return replace(self.disturbance, jitter=0.0)
+
+    def compare_parts(self, parts: Sequence[Plan]) -> Symmetry | None:
+        """Return the symmetry by which the first part represents all; None if they differ."""
+        fabric = self.fabric(parts[0])
+        return find_symmetry([fabric.lower(part) for part in parts], fabric.resources.capacity)
+
+    def record(self, plan: Plan, ready: float | Floats = 0.0) -> Recording:
+        """The prediction with the rate of every flow over time.
+
+        InputError with a tolerance or if equal machines are folded.
+        """
+        expect(plan, Plan, "a Plan, as compile makes it")
+        _ = self.topology  # refuses equal machines that are folded
+        if self.disturbance.tolerance:
+            raise InputError("tolerance: a recording has every byte; leave the tolerance out")
+        lowered = self.fabric(plan).lower(plan)
+        result = self.simulate_within(plan, inf, ready, lowered)
+        assert isinstance(result, Result)  # noqa: S101 - without a limit there is no other
+        return Recording(plan, result, lowered, self.resources)
 
 
 class _Done(NamedTuple):
@@ -196,7 +275,7 @@ def _carry_out(
     ready: float | Floats,
     limit: float,
     lowered: Lowered | None = None,
-    alike: Alike | None = None,
+    symmetry: Symmetry | None = None,
     *,
     bounded: bool = True,
 ) -> _Done | AtLeast:
@@ -209,7 +288,7 @@ def _carry_out(
         if found.seconds > limit:
             return found
     lowered = fabric.lower(plan) if lowered is None else lowered
-    lowered = alike.fold(lowered) if alike else lowered
+    lowered = symmetry.fold(lowered) if symmetry else lowered
     needed, bounds = _NONE, None
     if bounded:
         best = fabric.resources.best
@@ -228,66 +307,10 @@ def _carry_out(
     return _Done(plan, lowered, timeline, seconds, needed, bounds)
 
 
-def find_floor(
-    plan: Plan,
-    topology: Topology | Folded,
-    runtime: Runtime,
-    calibration: Calibration = NOMINAL,
-    disturbance: Disturbance = CALM,
-    resources: Resources | None = None,
-    *,
-    in_chunks: bool = False,
-) -> AtLeast:
-    """The highest floor of a plan, which is not simulated. With `in_chunks`, that of the same plan
-    in chunks of any size: chunks move as many bytes, and each goes all the way.
-    """
-    if in_chunks:  # other ops would be scattered
-        disturbance = replace(disturbance, jitter=0.0)
-    fabric = Fabric(
-        simpy.Environment(), topology, calibration, runtime, disturbance, resources=resources
-    )
-    begin = np.asarray(step_cost(plan, topology, runtime, calibration))
-    return _at_least(_floors_of(plan, fabric, in_chunks=in_chunks), begin)
-
-
-def find_rates(
-    plan: Plan,
-    topology: Topology | Folded,
-    runtime: Runtime,
-    calibration: Calibration = NOMINAL,
-    disturbance: Disturbance = CALM,
-    resources: Resources | None = None,
-) -> Rates:
-    """The floors of a plan, which is not simulated, apart for its latencies and for its bytes.
-
-    A plan that moves other amounts over the same ways takes at least as much of each: the first
-    has no bytes, and the second is proportional to them.
-    """
-    calm = replace(disturbance, jitter=0.0)
-    fabric = Fabric(simpy.Environment(), topology, calibration, runtime, calm, resources=resources)
-    lowered, best = fabric.lower(plan), fabric.resources.best
-    calls, nothing = lowered.calls, np.zeros_like(lowered.calls.latency)
-    bare = replace(lowered, calls=replace(calls, overhead=nothing, latency=nothing))
-    lanes = floors.lane_seconds(bare, *floors.alone(bare, best))
-    links = floors.resource_seconds(lowered, best)
-    empty = replace(lowered, amount=np.zeros_like(lowered.amount))
-    return Rates(
-        floors.critical_path(empty, best) + step_cost(plan, topology, runtime, calibration),
-        max(float(lanes.max(initial=0.0)), float(links.max(initial=0.0))),
-    )
-
-
-def compare_parts(
-    parts: Sequence[Plan], topology: Topology | Folded, runtime: Runtime, calibration: Calibration
-) -> Alike | None:
-    """What lets the first of these parts of a plan stand for all; None if they are not alike."""
-    fabric = Fabric(simpy.Environment(), topology, calibration, runtime)
-    return find_alike([fabric.lower(part) for part in parts], fabric.resources.capacity)
-
-
 def _at_least(bounds: Floors, begin: Floats) -> AtLeast:
-    """The highest floor of a plan that begins then. A floor may be higher than the time by
-    rounding.
+    """The highest floor of a plan that begins then.
+
+    A floor may be higher than the time by rounding.
     """
     reasons = {
         "critical path": bounds.critical_path,
@@ -313,10 +336,12 @@ def _floors_of(plan: Plan, fabric: Fabric, *, in_chunks: bool = False) -> Floors
 def step_cost(
     plan: Plan, topology: Topology | Folded, runtime: Runtime, calibration: Calibration
 ) -> float:
-    """Seconds that a step takes besides its ops, where ops are dispatched: `calibration.step` for
-    every machine that takes part, and ways between the first machine, where the step is started,
-    and the farthest of the others: there, back with the answer and, if anything is sent between
-    machines, one for the request that every receiver sends when it starts.
+    """Return the seconds that a step takes besides its ops, where ops are dispatched.
+
+    They are `calibration.step` for every machine that takes part, and ways between the first
+    machine, where the step is started, and the farthest of the others: there, back with the answer
+    and, if anything is sent between machines, one for the request that every receiver sends when it
+    starts.
     """
     if not calibration.step or not runtime.dispatch:
         return 0.0
@@ -325,7 +350,7 @@ def step_cost(
         (plan.devices[device] for device in np.unique(plan.device).tolist()), key=place.__getitem__
     )
     if isinstance(topology, Folded):
-        # The next machine stands for all others.
+        # The next machine represents all others.
         machines, graph, others = plan.machines, topology.pair, [topology.twin[names[0]]]
         sent = True
     else:
@@ -365,8 +390,9 @@ def _floors(
 
 
 def link_use(resources: Resources, needed: Floats, seconds: float) -> tuple[Use, ...]:
-    """How busy each link and memory is in so many seconds, if their bytes need `needed` seconds of
-    each; busiest first.
+    """Return how busy each link and memory is in so many seconds, busiest first.
+
+    Their bytes need `needed` seconds of each.
     """
     in_cores = resources.in_cores
     uses = [

@@ -1,5 +1,6 @@
-"""A plan that the fabric runs: its place in the kernel's tables, its timeline, and what it waits
-for.
+"""A plan that the fabric runs.
+
+It has its place in the kernel's tables, its timeline, and what it waits for.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ import numpy.typing as npt
 import simpy
 
 from simreduce import units
-from simreduce.arrays import AnyInts, Bools, Floats
+from simreduce.computing.arrays import AnyInts, Bools, Floats
 from simreduce.engine.kernel import tables
 from simreduce.engine.kernel.store import Store
 from simreduce.engine.kernel.tables import State
@@ -26,8 +27,9 @@ _NAMED = 5
 
 
 def count_waits(plan: Plan, lowered: Lowered) -> tuple[AnyInts, AnyInts]:
-    """How many things each op waits for, its release among them if it is an INPUT; and
-    which are.
+    """Return how many things each op waits for, and which ops are INPUTs.
+
+    An INPUT's release counts among them.
     """
     inputs = np.flatnonzero(plan.kind == Kind.INPUT)
     waits = lowered.waits.astype(np.int32)
@@ -59,8 +61,9 @@ def check_ready(plan: Plan, ready: float | Floats) -> Floats:
 
 @dataclass(frozen=True, slots=True)
 class Timeline:
-    """When each op of a plan was ready, got its lanes, and was done, in seconds of the
-    environment's clock.
+    """When each op of a plan was ready, got its lanes, and was done.
+
+    Times are in seconds of the environment's clock.
 
     `blame[op]` is the op whose end `op` waited for last (-1: its release time). `begun` is when an
     op got its pipes (NaN: it has none), and `pipe_blame[op]` the op whose end it waited for then
@@ -86,7 +89,7 @@ class Submission:
     piped: Bools | None  # and pipes
     done: simpy.Event
     background: bool = False
-    standing: bool = False
+    resident: bool = False
 
     def timeline(self, state: State) -> Timeline:
         """The timeline of the plan, which is done."""
@@ -113,7 +116,7 @@ class Submission:
         )
 
     def can_move(self, store: Store, capacity: Sequence[float]) -> bool:
-        """Whether an op is on its way to an end, as things stand."""
+        """Whether an op has begun and can end in the present state."""
         state, ops, flows = store.state, store.ops, store.state.flows
         for op in range(self.first, self.first + len(self.plan)):
             phase = state.phase[op]
@@ -128,8 +131,9 @@ class Submission:
 
 
 def _own_ids(ops: AnyInts, first: int, alone: bool) -> npt.NDArray[np.int32]:
-    """Ids in the kernel's tables as ids in the submission that begins at `first`; -1 for ops of
-    other submissions; there are none if it is `alone`.
+    """Return ids in the kernel's tables as ids in the submission that begins at `first`.
+
+    -1 for ops of other submissions; there are none if it is `alone`.
     """
     if alone:
         return ops.astype(np.int32, copy=False)
@@ -144,9 +148,9 @@ def explain_deadlock(
     names: Sequence[str],
     lanes: Sequence[str],
 ) -> str:
-    """The first ops that are stuck and what each waits for; those without bandwidth come first.
+    """Return the first ops that are stuck and what each waits for; ops without bandwidth lead.
 
-    `names` are those of resources, and `lanes` those of lanes.
+    `names` are the names of resources, and `lanes` the names of lanes.
     """
     state, ops, flows, count = store.state, store.ops, store.state.flows, 0
     lines: list[str] = []

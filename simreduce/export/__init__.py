@@ -1,4 +1,4 @@
-"""What to give to other systems to get a strategy: files for each target, or why there are none."""
+"""Files that make other systems run a strategy, for each target, or why there are none."""
 
 from simreduce.export.choice import Choice, Shards
 from simreduce.export.settings import Settings, as_typed, settings

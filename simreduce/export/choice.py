@@ -1,4 +1,4 @@
-"""What is exported: a strategy for a workload on a machine, and what a training step adds."""
+"""A strategy to export, for a workload on a machine, with what a training step adds."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from simreduce import dtypes, units
+from simreduce.engine.setup import Setup
 from simreduce.errors import StrategyError
-from simreduce.formats import Faults
-from simreduce.nccl import Facts, choose, facts
-from simreduce.nccl.tables import COLLECTIVES
-from simreduce.nccl.tuner import Rule
-from simreduce.packing import Arrangement, Packer
-from simreduce.setup import Setup
-from simreduce.strategy import Strategy, resolve
+from simreduce.files.formats import Faults
+from simreduce.planners.nccl import Facts, choose, facts
+from simreduce.planners.nccl.tables import COLLECTIVES
+from simreduce.planners.nccl.tuner import Rule
+from simreduce.planners.packing import Arrangement, Packer
+from simreduce.planners.strategy import Strategy, resolve
 from simreduce.version import __version__
 from simreduce.workload import Workload
 
@@ -26,7 +26,7 @@ class Shards(Protocol):
 
     @property
     def group(self) -> int:
-        """Ranks that hold one copy of the shards; 0 for those of a machine."""
+        """Ranks that hold one copy of the shards; 0 for all ranks of a machine."""
 
     @property
     def units(self) -> str | int:
@@ -92,7 +92,7 @@ class Choice:
 
     @property
     def title(self) -> str:
-        """What the first comment of a file says; no quote or backslash ends a docstring early."""
+        """The first comment of a file, without a quote or backslash that would end a docstring."""
         ranks = units.plural(self.setup.layout.n, "rank")
         method = "" if self.method == REPLICATED else f"{self.method}, "
         name = self.workload.name.translate({ord('"'): "'", ord("\\"): "/"})
@@ -110,20 +110,20 @@ class Choice:
         return len({gradient.dtype for gradient in self.workload.gradients}) == 1
 
     def arrange(self, packer: Packer) -> Arrangement | None:
-        """What a packer makes of the gradients; None if it refuses them."""
+        """Return a packer's arrangement of the gradients; None if it refuses them."""
         try:
             return packer.arrange(self.workload.gradients)
         except StrategyError:
             return None
 
     def packs_alike(self, packer: Packer) -> bool:
-        """Whether the strategy's packs are those of another packer, in the same order."""
+        """Whether another packer makes the same packs as the strategy, in the same order."""
         own, other = self.arrange(self.resolved.packer), self.arrange(packer)
         return own is not None and other is not None and _packs(own) == _packs(other)
 
 
 def _packs(arrangement: Arrangement) -> tuple[object, int, int | None]:
-    """What travels together, in order; tensors that travel alone have none."""
+    """Return the tensors that travel together, in order; tensors that travel alone have none."""
     groups = [frozenset(group) for group in arrangement.groups]
     alone = all(len(group) == 1 for group in groups)
     return set(groups) if alone else groups, arrangement.pieces, arrangement.wire

@@ -16,7 +16,7 @@ from typing import Any
 
 from simreduce import dtypes
 from simreduce.export.choice import REPLICATED, Choice, not_by_nccl, not_gradients, size_text
-from simreduce.packing import BytesPerPack, DdpBuckets, Fusion, NoPacking, Packer
+from simreduce.planners.packing import BytesPerPack, DdpBuckets, Fusion, NoPacking, Packer
 
 _MOST_COMBINED = 256
 _FALLBACK = 500_000_000

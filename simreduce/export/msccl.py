@@ -11,11 +11,18 @@ import numpy as np
 from simreduce import dtypes
 from simreduce.errors import InternalError, StrategyError
 from simreduce.export.choice import REPLICATED, Choice
-from simreduce.msccl import MOST_BYTES, Algorithm, algorithm_of, plan_text, problems_of, xml_text
-from simreduce.packing import NoPacking
 from simreduce.plan import Plan
-from simreduce.strategy import Range, Strategy
-from simreduce.strategy.spec import NO_LIMIT
+from simreduce.planners.msccl import (
+    MOST_BYTES,
+    Algorithm,
+    algorithm_of,
+    plan_text,
+    problems_of,
+    xml_text,
+)
+from simreduce.planners.packing import NoPacking
+from simreduce.planners.strategy import Range, Strategy
+from simreduce.planners.strategy.spec import NO_LIMIT
 from simreduce.workload import Gradient, Workload
 
 _MOST_RANKS = 128
@@ -103,8 +110,9 @@ def _alone(strategy: Strategy, part: Range) -> Strategy:
 
 
 def _plan(choice: Choice, strategy: Strategy) -> Plan:
-    """The plan for a tensor that it cuts without remainders: of twice as large a tensor, every
-    piece is twice as large.
+    """Return the plan for a tensor that it cuts without remainders.
+
+    Of twice as large a tensor, every piece is twice as large.
     """
 
     def compile_for(elements: int) -> Plan:

@@ -14,14 +14,14 @@ from itertools import pairwise
 
 from simreduce import dtypes
 from simreduce.export.choice import Choice, not_by_nccl
-from simreduce.layouts import OPEN
-from simreduce.nccl import Settings, choose
-from simreduce.nccl.settings import assignments
-from simreduce.nccl.tables import COLLECTIVES
-from simreduce.nccl.tuner import Rule, tuner_text
-from simreduce.packing import NoPacking
-from simreduce.strategy import Range, Strategy
-from simreduce.strategy.spec import NO_LIMIT
+from simreduce.planners.layouts import OPEN
+from simreduce.planners.nccl import Settings, choose
+from simreduce.planners.nccl.settings import assignments
+from simreduce.planners.nccl.tables import COLLECTIVES
+from simreduce.planners.nccl.tuner import Rule, tuner_text
+from simreduce.planners.packing import NoPacking
+from simreduce.planners.strategy import Range, Strategy
+from simreduce.planners.strategy.spec import NO_LIMIT
 
 ENVIRONMENT = "nccl.env"
 TUNER = "nccl_tuner.csv"
@@ -109,9 +109,10 @@ def _pinned(strategy: Strategy, settings: Settings) -> list[str]:
 
 
 def rules_of(choice: Choice) -> list[Rule]:
-    """The rules by collective and size for the machine's nodes and ranks. Collectives that the
-    strategy does not say have what NCCL chooses itself, because the plugin leaves one channel to
-    calls without a rule.
+    """The rules by collective and size for the machine's nodes and ranks.
+
+    Collectives that the strategy does not say have what NCCL chooses itself, because the plugin
+    leaves one channel to calls without a rule.
     """
     known = choice.facts
     found = []
@@ -128,7 +129,7 @@ def rules_of(choice: Choice) -> list[Rule]:
 
 
 def _picks(choice: Choice, collective: str) -> Callable[[int], Decided]:
-    """What runs for a call of so many bytes."""
+    """Return a function from the bytes of a call to the decision that NCCL runs it by."""
     settings, strategy = choice.setup.nccl, choice.resolved
     own = collective == strategy.collective
     _, protocol, channels, *_ = strategy.nccl if own else OPEN

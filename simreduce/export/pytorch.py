@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 
 from simreduce import dtypes
 from simreduce.export.choice import REPLICATED, Choice, Shards, not_by_nccl, not_gradients
-from simreduce.packing import (
+from simreduce.planners.packing import (
     BytesPerPack,
     ConcatAndSplit,
     DdpBuckets,
@@ -22,7 +22,7 @@ from simreduce.packing import (
     NoPacking,
     Packer,
 )
-from simreduce.packing.ddp import MIB
+from simreduce.planners.packing.ddp import MIB
 
 DDP, FSDP = "simreduce_ddp.py", "simreduce_fsdp.py"
 _ONE_BUCKET = 1 << 50
@@ -201,8 +201,9 @@ def _fsdp(choice: Choice) -> str:
 
 
 def _wrap(rule: str | int) -> list[str]:
-    """The head of the function that wraps a model, up to its policy. Sizes say nothing of blocks:
-    the root may be larger than each of them.
+    """The head of the function that wraps a model, up to its policy.
+
+    Sizes say nothing of blocks: the root may be larger than each of them.
     """
     if isinstance(rule, int):
         return [

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from simreduce.layouts import Layout
-from simreduce.packing import (
+from simreduce.planners.layouts import Layout
+from simreduce.planners.packing import (
     BytesPerPack,
     ConcatAndSplit,
     GradientRepacking,
@@ -14,9 +14,9 @@ from simreduce.packing import (
     ScopedAllocator,
     SmallTensors,
 )
-from simreduce.packing.small_tensors import OVERSHOOT
-from simreduce.strategy import Strategy, resolve
-from simreduce.strategy.spec import UPSTREAM
+from simreduce.planners.packing.small_tensors import OVERSHOOT
+from simreduce.planners.strategy import Strategy, resolve
+from simreduce.planners.strategy.spec import UPSTREAM
 
 _IMPLEMENTATION = {"collective": "RING", "nccl": "NCCL"}
 _NETWORK_TOPOLOGY = {"hierarchical_copy": "dgx1", "hierarchical_copy_gcp_v100": "gcp_v100"}
@@ -31,8 +31,9 @@ class Settings:
 
 
 def as_typed(strategy: Strategy) -> Strategy:
-    """The strategy that the settings spell: upstream packs two more small tensors than typed, so
-    the group is smaller than meant.
+    """Return the strategy that the settings spell.
+
+    Upstream packs two more small tensors than typed, so the group is smaller than meant.
     """
     packer = strategy.packer
     if isinstance(packer, SmallTensors) and packer.max_group > OVERSHOOT:
@@ -43,8 +44,9 @@ def as_typed(strategy: Strategy) -> Strategy:
 
 
 def settings(strategy: Strategy, layout: Layout, *, faithful: bool = False) -> Settings:
-    """Settings for one process per machine, as both systems are run; for the plan that `faithful`
-    gives, or not.
+    """Return settings for one process per machine, as both systems are run.
+
+    They are for the plan that `faithful` gives, or for the plan without it.
     """
     strategy = resolve(strategy, layout)
     if strategy.mean:  # tf_cnn_benchmarks only sums

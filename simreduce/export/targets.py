@@ -8,13 +8,15 @@ from dataclasses import dataclass, replace
 from simreduce.errors import StrategyError, did_you_mean
 from simreduce.export import frameworks, msccl, nccl, pytorch, tensorflow
 from simreduce.export.choice import Choice
-from simreduce.strategy import Strategy, parse_strategy
+from simreduce.planners.strategy import Strategy, parse_strategy
 
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """A system: its name in sentences, why it has no setting for a choice, the strategies near to
-    one that it may have settings for, and its files.
+    """A system that takes settings.
+
+    It has its name in sentences, the reasons why it has no setting for a choice, the strategies
+    near to one that it may have settings for, and its files.
     """
 
     title: str
@@ -67,8 +69,10 @@ def why_not(name: str, choice: Choice) -> tuple[str, ...]:
 
 
 def export(name: str, choice: Choice) -> Mapping[str, str]:
-    """The files for a target, by name. Raises `StrategyError` if it has no setting for the choice,
-    with the reasons and the nearest strategy that it has one for.
+    """The files for a target, by name.
+
+    Raises `StrategyError` if it has no setting for the choice, with the reasons and the nearest
+    strategy that it has one for.
     """
     target = find_target(name)
     if problems := target.refusals(choice):
@@ -96,8 +100,10 @@ def nearest(name: str, choice: Choice) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Exported:
-    """What a system can be told of a choice: its files by name, or why it has no setting and the
-    nearest strategy that it has one for, "" if none is known. The files may be of another strategy
+    """The settings of a system for a choice.
+
+    `files` are by name. Without a setting, `reasons` say why, and `nearest` is the nearest strategy
+    that the system has one for, "" if none is known. The files may be of another strategy
     `instead`.
     """
 
@@ -114,8 +120,10 @@ PASTED = ("pytorch", "nccl", "horovod", "deepspeed", "jax", "tensorflow", "tf_cn
 
 
 def hand_over(choice: Choice, others: Sequence[Strategy] = ()) -> tuple[Exported, ...]:
-    """What each of `PASTED` can be told of a choice, or else of the first of `others` that it has a
-    setting for; those with a setting of the choice first, those without any last.
+    """Return the settings of each of `PASTED` for a choice.
+
+    A target without a setting for the choice gets its setting for the first of `others` that it can
+    express. Targets with the choice itself come first, targets without any setting last.
     """
     found = []
     for name in PASTED:

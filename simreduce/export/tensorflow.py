@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from simreduce.errors import StrategyError
 from simreduce.export.choice import Choice, not_gradients
 from simreduce.export.settings import as_typed, settings
-from simreduce.layouts import Layout
+from simreduce.planners.layouts import Layout
 
 _FILES = {"tensorflow": "simreduce_strategy.py", "tf_cnn_benchmarks": "tf_cnn_benchmarks.args"}
 
@@ -59,7 +59,7 @@ def mode_files(layout: Layout, mode: str, device: str) -> dict[str, str]:
 
 
 def _text(system: str, choice: Choice) -> str | None:
-    """What to type, where upstream makes the same plan of it."""
+    """Return the text to type; None unless upstream makes the same plan of it."""
     strategy, setup = as_typed(choice.strategy), choice.setup
     found: str | None = getattr(settings(choice.strategy, setup.layout), system)
     if found is None:

@@ -1,6 +1,5 @@
-"""What moves and adds, and where: an SSA program over device-resident values, with its contract."""
+"""Plans: SSA programs of copies and sums over values on devices, each with its contract."""
 
-from simreduce.plan.aside import Aside
 from simreduce.plan.builder import PlanBuilder
 from simreduce.plan.contract import Contract, Homes, Promise
 from simreduce.plan.independent import split_independent
@@ -9,13 +8,13 @@ from simreduce.plan.plan import ZEROS, Executor, Kind, Plan
 from simreduce.plan.processes import across_processes
 from simreduce.plan.proof import Problem, verify, verify_part, wrong_elements
 from simreduce.plan.repeat import repeat
+from simreduce.plan.separate import SeparateBuilder
 from simreduce.plan.side_by_side import results_last, side_by_side
 from simreduce.plan.table import Table
 from simreduce.plan.values import Value, Values
 
 __all__ = [
     "ZEROS",
-    "Aside",
     "Contract",
     "Executor",
     "Homes",
@@ -24,6 +23,7 @@ __all__ = [
     "PlanBuilder",
     "Problem",
     "Promise",
+    "SeparateBuilder",
     "Table",
     "Value",
     "Values",

@@ -1,9 +1,9 @@
 """Rows of values that are alike are planned once.
 
 What a planner does with a tensor depends on its size and dtype, not on where in the address space
-it is. So for every further tensor of one size and dtype the ops are those of the first, at other
-addresses, and are appended by array arithmetic, those of many tensors at once. The plan is the
-same, op by op.
+it is. So every further tensor of one size and dtype repeats the ops of the first at other
+addresses. Array arithmetic appends these ops, for many tensors at once. The plan is the same, op by
+op.
 """
 
 from __future__ import annotations
@@ -14,33 +14,34 @@ from functools import cached_property
 
 import numpy as np
 
-from simreduce.arrays import Ints
+from simreduce.computing.arrays import Ints
 from simreduce.plan.builder import PlanBuilder
-from simreduce.plan.stretches import Stretch
+from simreduce.plan.intervals import OpInterval
 from simreduce.plan.table import Table
 from simreduce.plan.values import Value, Values
 
 
 @dataclass(frozen=True, eq=False)
 class _Kind:
-    """The first of some tensors that are alike: its ops in `b`, which use those of its own values
-    and of the results before, and its results.
+    """The first of some tensors that are alike, with its ops in `b` and its results.
+
+    The ops use the ops of its own values and of the results before.
     """
 
     b: PlanBuilder
     given: Values
-    stretch: Stretch
+    interval: OpInterval
     made: Values
 
     @cached_property
     def op(self) -> Ints | None:
-        """The ops of the results as `Stretch.relative` gives them; None if the ops cannot be
+        """The ops of the results as `OpInterval.relative` gives them; None if the ops cannot be
         repeated.
         """
-        op, before = self.stretch.relative(self.made.op), len(self.stretch.used) - len(self.given)
+        op, before = self.interval.relative(self.made.op), len(self.interval.used) - len(self.given)
         if op is None or (op < -len(self.given)).any() or before not in {0, len(op)}:
             return None
-        return op if self.b.is_closed(self.stretch) else None
+        return op if self.b.is_closed(self.interval) else None
 
     @cached_property
     def same(self) -> bytes:
@@ -90,7 +91,7 @@ class Alike:
         begin, made = self._b.mark(), Values.of(self._plan(i, before or ()))
         used = np.concatenate([given.op, before.op]) if before else given.op
         self._made.append(Table.of([made]))
-        return _Kind(self._b, given, Stretch(begin, self._b.mark(), used), made)
+        return _Kind(self._b, given, OpInterval(begin, self._b.mark(), used), made)
 
     def _before(self) -> Values | None:
         return self._made[-1][-1] if self._chained and self._made else None
@@ -103,7 +104,7 @@ class Alike:
         kinds = list(dict.fromkeys(self._waiting))
         number = {kind: i for i, kind in enumerate(kinds)}
         which = np.array([number[kind] for kind in self._waiting])
-        size = np.array([len(kind.stretch) for kind in kinds])[which]
+        size = np.array([len(kind.interval) for kind in kinds])[which]
         first = len(self._b) + np.cumsum(size) - size
         op = np.stack([kind.op for kind in kinds if kind.op is not None])[which]
         row, place = np.nonzero(op < 0)
@@ -115,7 +116,7 @@ class Alike:
         used = given.op
         if before:
             used = np.concatenate([used, np.concatenate([before.op[None], op[:-1]])], axis=1)
-        self._b.repeat([kind.stretch for kind in kinds], which, used, shift=shift)
+        self._b.repeat([kind.interval for kind in kinds], which, used, shift=shift)
         self._made.append(made)
         self._waiting = []
 

@@ -19,18 +19,18 @@ from functools import reduce
 
 import numpy as np
 
-from simreduce.arrays import Ints
+from simreduce.computing.arrays import Ints
 from simreduce.plan.columns import Numbers
 from simreduce.plan.contract import Contract
+from simreduce.plan.intervals import IntervalList
 from simreduce.plan.plan import IN_PLACE, NO_STREAM, ZEROS, Kind, Plan
-from simreduce.plan.stretches import StretchList
 from simreduce.plan.values import Value, Values
 
 
-class PlanBuilder(StretchList):
-    """The verbs of planners. Each appends ops.
+class PlanBuilder(IntervalList):
+    """The verbs of planners; each appends ops.
 
-    With `machines`, so many equal machines do what is appended (see `Plan`).
+    With `machines`, as many equal machines do what is appended (see `Plan`).
     """
 
     def __init__(self, devices: Sequence[str], machines: int = 1) -> None:

@@ -6,10 +6,10 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from simreduce.arrays import AnyInts
+from simreduce.computing.arrays import AnyInts
 
 _FAR = 1 << 24
-"""Up to so many numbers a column grows far ahead."""
+"""A column grows far ahead until it holds this many numbers."""
 
 Numbers: TypeAlias = "int | AnyInts"
 """One number for all ops of a block, or one for each."""
@@ -29,7 +29,7 @@ class GrowingColumn:
         self.size = 0
 
     def extend(self, count: int, numbers: Numbers) -> None:
-        """Append `count` numbers; a single number stands for all."""
+        """Append `count` numbers; a single number counts for all."""
         if count == 0:
             return
         end = self.size + count
@@ -79,7 +79,7 @@ class GrowingColumn:
         return self.array
 
     def starts(self) -> AnyInts:
-        """Where rows begin whose lengths are in the column, and where the last ends."""
+        """Return where rows of these lengths begin, and where the last ends."""
         if self.only == 0:
             return np.broadcast_to(np.array(0, dtype=np.int32), self.size + 1)
         start = np.zeros(self.size + 1, dtype=np.int32)

@@ -1,5 +1,6 @@
-"""What a plan promises: for each (device, interval), whose contributions are summed and what
-divides them.
+"""The contract of a plan: what it promises for each (device, interval).
+
+A contract says whose contributions are summed and what divides them.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from simreduce.arrays import AnyInts, Ints
+from simreduce.computing.arrays import AnyInts, Ints
 
 
 class Promise(NamedTuple):
@@ -85,8 +86,9 @@ class Contract:
 
     @staticmethod
     def all_gather(ranks: Sequence[int], intervals: Sequence[tuple[int, int, int]]) -> Contract:
-        """Every rank ends with every (lo, hi, dtype), of which rank i of n gives part i as
-        `reduce_scatter` cuts it.
+        """Every rank ends with every (lo, hi, dtype).
+
+        Rank i of n gives part i of it as `reduce_scatter` cuts it.
         """
         rows = _parts(intervals, len(ranks))
         return _from_one(
@@ -99,8 +101,9 @@ class Contract:
 
     @staticmethod
     def all_to_all(ranks: Sequence[int], intervals: Sequence[tuple[int, int, int]]) -> Contract:
-        """Every (lo, hi, dtype) is n equal rows, of which rank i gives row i; rank j ends with part
-        j of every row.
+        """Rank j ends with part j of every row.
+
+        Every (lo, hi, dtype) is n equal rows, and rank i gives row i.
         """
         n = len(ranks)
         rows = _parts(
@@ -113,8 +116,9 @@ class Contract:
 
     @staticmethod
     def send_receive(ranks: Sequence[int], intervals: Sequence[tuple[int, int, int]]) -> Contract:
-        """Every (lo, hi, dtype) is n equal rows, of which rank i gives row i to rank i + 1, and the
-        last rank to the first.
+        """Rank i gives row i to rank i + 1, and the last rank to the first.
+
+        Every (lo, hi, dtype) is n equal rows.
         """
         rows, n = _parts(intervals, len(ranks)), len(ranks)
         device = np.tile(np.roll(ranks, -1), len(intervals))

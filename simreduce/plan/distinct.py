@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from simreduce.arrays import AnyInts, Ints, distinct
-from simreduce.compiling.loops import sweep, worth_compiling
+from simreduce.computing.arrays import AnyInts, Ints, distinct
+from simreduce.computing.compiling.loops import sweep, worth_compiling
 from simreduce.plan.residues import collect, look_up
 
 _FREE = np.iinfo(np.int64).min  # as in `residues`

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from simreduce.arrays import AnyInts, Ints, ranges, row_starts
+from simreduce.computing.arrays import AnyInts, Ints, ranges, row_starts
 from simreduce.plan.contract import Contract
 from simreduce.plan.plan import Kind, Plan
 

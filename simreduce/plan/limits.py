@@ -11,8 +11,9 @@ from simreduce import units
 from simreduce.errors import InputError, PlanTooLarge
 
 BYTES = 200
-"""What an op takes while its plan is built, lowered, simulated and proved: rings take 90, direct
-exchanges 150, halving-doubling on a fat tree 180.
+"""Bytes that an op takes while its plan is built, lowered, simulated and proved.
+
+Rings take 90, direct exchanges 150, halving-doubling on a fat tree 180.
 """
 
 _VARIABLE = "SIMREDUCE_MEMORY"
@@ -54,7 +55,7 @@ def free_memory() -> int:
 
 
 def too_large(ops: int, about: str = "at least") -> PlanTooLarge:
-    """The error for a plan of so many ops, or `about` so many."""
+    """The error for a plan of `ops` ops; the message says `about` before its figures."""
     return PlanTooLarge(
         f"the plan would have {about} {ops:,} ops and take {about} {_show(ops * BYTES)} of "
         f"memory, more than the {_show(memory())} there are; try fewer GPUs, fewer tensors or "

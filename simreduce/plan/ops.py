@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from simreduce.arrays import AnyInts, Ints
+from simreduce.computing.arrays import AnyInts, Ints
 from simreduce.errors import InternalError, PlanError
 from simreduce.plan.columns import GrowingColumn, Numbers
 from simreduce.plan.limits import most_ops, too_large
@@ -22,7 +22,7 @@ _FEW = 48
 """Blocks with fewer ops, operands and controls in all are appended op by op."""
 
 _ROWS = 1 << 16
-"""Ops appended one by one are flushed to the columns when they are so many."""
+"""Ops appended one by one are flushed to the columns at this number."""
 
 _NARROW = np.iinfo(np.int32).max
 """The highest address of columns of 32 bits, which get 64 once there is a higher one."""

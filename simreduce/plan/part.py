@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from simreduce.arrays import AnyInts, ranges, row_starts
-from simreduce.compiling.loops import sweep, worth_compiling
+from simreduce.computing.arrays import AnyInts, ranges, row_starts
+from simreduce.computing.compiling.loops import sweep, worth_compiling
 from simreduce.plan.contract import Contract
 from simreduce.plan.plan import Plan
 

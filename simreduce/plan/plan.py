@@ -17,7 +17,7 @@ from enum import IntEnum
 import numpy as np
 
 from simreduce import dtypes
-from simreduce.arrays import AnyInts, Ints, blocks
+from simreduce.computing.arrays import AnyInts, Ints, blocks
 from simreduce.plan.contract import Contract
 from simreduce.units import plural
 
@@ -36,42 +36,8 @@ _HASHED = 1 << 15
 _SIZES = np.array(dtypes.SIZES, dtype=np.int64)
 
 
-CHANNELS = 64
-"""Channels that NCCL has at most."""
-
-
-def merged_channel(number: int, blocks: int) -> int:
-    """The channel that stands for `blocks` channels of NCCL that do the same; of what launches
-    kernels, all of their channels.
-    """
-    return number + CHANNELS * (blocks - 1)
-
-
-LAST = CHANNELS * CHANNELS
-"""Added to the channel of a send whose receiver does not send it on: the block there copies it to
-the user's buffer, and its own next send waits.
-"""
-
-SWITCHED = LAST
-"""Added to the channel of a launch of kernels that have switches sum."""
-
-JOINED = 2 * LAST
-"""Added to the channel of a send in a tree, whose blocks hear from several others or serve them."""
-
-FOLLOWING = 4 * LAST
-"""Added to the channel of a send of a chunk's parts after the first."""
-
-PEER = 8 * LAST
-"""Added to the channel of a send that a user has posted, to a peer with a connection of its own."""
-
-FEWER = 16 * LAST
-"""Added to the channel of a send for each time that the threads of its blocks are halved, at most
-three times.
-"""
-
-
 class Kind(IntEnum):
-    """What an op does. The comment gives its operands."""
+    """The kinds of ops; the comment of each gives its operands."""
 
     INPUT = 0  # none: a gradient, or part of one, exists on the device; `arg` is its contributor
     SLICE = 1  # one, same device: narrow to a sub-interval
@@ -93,11 +59,6 @@ class Executor(IntEnum):
     NCCL_LL = 2
     NCCL_LL128 = 3
 
-    @property
-    def is_nccl(self) -> bool:
-        """Whether NCCL executes it."""
-        return self != Executor.TF
-
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Plan:
@@ -106,7 +67,7 @@ class Plan:
 
     Program order is a topological order: operands and control predecessors have smaller ids.
     `stream` is `channel * len(devices) + device`, or `NO_STREAM`: ops of one stream run one after
-    another in program order. Those of NCCL do not: its streams only name the channel, on which
+    another in program order. Ops of NCCL do not: its streams only name the channel, on which
     bytes move one after another, whichever arrive first. Channels that would do the same are one
     (`merged_channel`). Addresses are 64 bits wide where some need it; a column of one number
     for all ops may be a view of that number.
@@ -114,8 +75,8 @@ class Plan:
     A *folded* plan is that of `machines` equal machines which all do the same at the same time, and
     holds the ops of one of them. A COPY from the `arg`-th next machine reads the op that the other
     has made when this one made its operand, so it crosses the way out of one machine and the way
-    into another. Nobody can prove such a plan by itself: what it stands for is what the same
-    strategy compiles to for few machines, each by itself.
+    into another. Nobody can prove such a plan by itself: the proof is of the plan that the
+    same strategy compiles to for few machines, each by itself.
 
     A *chained* plan does the same thing `times` times in a row (`repeat`).
     """

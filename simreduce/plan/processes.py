@@ -63,8 +63,9 @@ class _Rewriter:
         self.made.append(b.again(plan, op, operands, after))
 
     def _signal(self, wait: int, device: int, *, copies: bool) -> int | None:
-        """What tells the process of `device` that the op `wait` is done, or that it has launched
-        it; None if it need not know.
+        """The op that shows the process of `device` that the op `wait` is done or launched.
+
+        None if the process need not know.
         """
         value, mine = self.made[wait], self.process[device]
         if self.process[value.device] == mine:

@@ -16,10 +16,11 @@ from itertools import islice
 from typing import NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 
 from simreduce import dtypes
-from simreduce.arrays import AnyInts, Ints, distinct, ranges, row_starts, splitmix
-from simreduce.compiling.loops import sweep, worth_compiling
+from simreduce.computing.arrays import AnyInts, Ints, distinct, ranges, row_starts, splitmix
+from simreduce.computing.compiling.loops import sweep, worth_compiling
 from simreduce.errors import PlanError, quote
 from simreduce.plan.contract import Contract, Homes
 from simreduce.plan.distinct import number_distinct
@@ -31,10 +32,12 @@ from simreduce.plan.residues import (
     MISTYPED,
     PRIME,
     WRONG,
-    check,
     cover,
+    find_extra,
     is_malformed,
+    judge,
     run,
+    tally,
 )
 
 _SEED = np.uint64(0x5EED)
@@ -66,17 +69,18 @@ def verify(plan: Plan) -> list[Problem]:
     """Every rule the plan breaks, malformed ops first; empty means that it does what its contract
     says.
 
-    PlanError for a folded plan: what it stands for is proved on few machines, each by itself.
+    Raises PlanError for a folded plan: its strategy is proved on few machines, each by itself.
     """
     _check_unfolded(plan)
     return _faults_of_ops(plan) or list(_broken_promises(plan, _Atoms.of(plan)))
 
 
 def verify_part(plan: Plan) -> tuple[list[Problem], float]:
-    """As `verify`, and the share of the address space that was looked at.
+    """Return what `verify` returns, and the share of the address space that was looked at.
 
-    That is all of it, unless the proof would take long: then some stretches, evenly spread. What
-    happens to an address depends on no other, so of these the proof is as good as `verify`.
+    The share is 1, unless the proof would take long: then it looks at some stretches, evenly
+    spread. What happens to an address depends on no other, so for these the proof is as good as
+    `verify`.
     """
     _check_unfolded(plan)
     problems = _faults_of_ops(plan)
@@ -228,7 +232,7 @@ def _step(column: AnyInts) -> tuple[AnyInts, int]:
 
 @dataclass(frozen=True, slots=True)
 class _Atoms:
-    """The cuts of the address space, and where each op's atoms stand in it."""
+    """The cuts of the address space, and the place of each op's atoms among them."""
 
     cuts: Ints
     first: AnyInts
@@ -269,7 +273,7 @@ class _Atoms:
 
 
 def _residues_of(contributors: AnyInts) -> Ints:
-    """What each contributor gives: 1 to PRIME - 1, and 0 for ZEROS."""
+    """The residue that each contributor gives: 1 to PRIME - 1, and 0 for ZEROS."""
     mixed = splitmix(_SEED, contributors.astype(np.uint64) + np.uint64(1))
     return np.where(contributors == ZEROS, 0, (mixed % np.uint64(PRIME - 1)).astype(np.int64) + 1)
 
@@ -299,6 +303,30 @@ class _Bad(NamedTuple):
     maker: Ints
 
 
+class _Cells(NamedTuple):
+    """Atoms of several owners in one array: where each owner's begin, its first atom, and the rule
+    that each atom breaks, 0 for none.
+    """
+
+    start: Ints
+    first: Ints
+    rule: npt.NDArray[np.int8]
+
+    @classmethod
+    def of(cls, first: AnyInts, last: AnyInts, begin: int, end: int) -> _Cells:
+        """The atoms from `first` to before `last` of every owner that lie in [begin, end)."""
+        lowest = np.maximum(first, begin).astype(np.int64)
+        start = row_starts(np.maximum(np.minimum(last, end) - lowest, 0))
+        return cls(start, lowest, np.zeros(start[-1], dtype=np.int8))
+
+    def bad(self) -> tuple[Ints, Ints, Ints]:
+        """The owner, the atom and the rule of every atom that breaks one."""
+        cell = np.flatnonzero(self.rule)
+        owner = np.searchsorted(self.start, cell, side="right") - 1
+        atom = self.first[owner] + cell - self.start[owner]
+        return owner, atom, self.rule[cell].astype(np.int64)
+
+
 def _bad_results(plan: Plan, atoms: _Atoms, every: int) -> _Bad:
     """The plan run in residues, and its results compared with the contract, row by row; of
     stretches of atoms only every `every`-th.
@@ -315,7 +343,7 @@ def _bad_results(plan: Plan, atoms: _Atoms, every: int) -> _Bad:
         _wanted(contract),
     )
     outputs = np.flatnonzero(plan.kind == Kind.OUTPUT)
-    made = plan.device, atoms.first, atoms.last, *_step(plan.dtype), outputs
+    made = plan.device, atoms.first, atoms.last, outputs
     base = np.zeros(n, dtype=np.int32)
     found = []
     for begin, end, cells in islice(atoms.blocks(len(plan.devices)), 0, None, every):
@@ -324,13 +352,17 @@ def _bad_results(plan: Plan, atoms: _Atoms, every: int) -> _Bad:
         sweep(run, (*columns, begin, end), (base, value), compiled=compiled)
         places = len(plan.devices) * (end - begin)
         maker, times = np.full(places, -1, dtype=np.int32), np.zeros(places, dtype=np.int8)
-        some = *made, base, value, *rows, begin, end
-        bad, room = -1, 0
-        while bad != room:
-            room = max(bad, 0)
-            lists = [np.zeros(room, dtype=np.int64) for _ in range(4)]
-            bad = sweep(check, some, (maker, times, *lists), compiled=compiled)
-        found.append(lists)
+        sweep(tally, (*made, begin, end), (maker, times), compiled=compiled)
+        promised = _Cells.of(rows[1], rows[2], begin, end)
+        some = maker, base, value, *_step(plan.dtype), *rows, begin, end
+        if sweep(judge, some, (times, promised.rule), compiled=compiled):
+            row, atom, rule = promised.bad()
+            place = contract.device[row].astype(np.int64) * (end - begin) + atom - begin
+            found.append((rule, row, atom, maker[place]))
+        others = _Cells.of(atoms.first[outputs], atoms.last[outputs], begin, end)
+        if sweep(find_extra, (*made, times, begin, end), [others.rule], compiled=compiled):
+            output, atom, rule = others.bad()
+            found.append((rule, outputs[output], atom, outputs[output]))
     if not found:
         return _Bad(*[_EMPTY] * 4)
     bad_results = _Bad(*(np.concatenate(part) for part in zip(*found, strict=True)))
@@ -371,8 +403,9 @@ def _broken_promises(plan: Plan, atoms: _Atoms, every: int = 1) -> Iterator[Prob
 
 
 def _runs(row: Ints, key: Ints) -> Iterator[tuple[int, int]]:
-    """[start, stop) of each run of entries that stand side by side on one device: by device and
-    atom their keys are consecutive, and so are their rows.
+    """Yield [start, stop) of each run of entries that lie side by side on one device.
+
+    By device and atom their keys are consecutive, and so are their rows.
     """
     if not len(key):
         return
@@ -382,7 +415,7 @@ def _runs(row: Ints, key: Ints) -> Iterator[tuple[int, int]]:
 
 
 def explain_sum(plan: Plan, output: int, address: int, goal: frozenset[int], divisor: int) -> str:
-    """What the element at `address` of this result holds, against what it should hold."""
+    """Say what the element at `address` of this result holds, against what it should hold."""
     seen, stack = set(), [output]
     while stack:
         op = stack.pop()

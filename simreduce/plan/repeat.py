@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from simreduce.arrays import Ints, row_starts
+from simreduce.computing.arrays import Ints, row_starts
 from simreduce.errors import whole
 from simreduce.plan.builder import PlanBuilder
 from simreduce.plan.contract import Contract

@@ -13,7 +13,7 @@ PRIME = 2**31 - 1
 """Residues are modulo this prime."""
 
 MISSING, DOUBLED, WRONG, MISTYPED, EXTRA = 1, 2, 3, 4, 5
-"""What may be wrong with an element of a result."""
+"""Faults that an element of a result may have."""
 
 _INPUT, _CONCAT, _COPY, _ADD, _SCALE, _CAST, _OUTPUT = 0, 2, 3, 4, 5, 6, 7  # plan.Kind
 _FREE = -(1 << 63)
@@ -174,15 +174,29 @@ def run(
             scales += 1
 
 
-def check(
-    device: Any,
-    first: Any,
-    last: Any,
-    dtype: Any,
-    dtype_step: int,
-    outputs: Any,
+def tally(
+    device: Any, first: Any, last: Any, outputs: Any, begin: int, end: int, maker: Any, times: Any
+) -> None:
+    """Note for every device and atom in [begin, end) which op makes its result, and how often there
+    is one (3 and more: the same as 2).
+    """
+    width = end - begin
+    for i in range(len(outputs)):
+        op = outputs[i]
+        row = device[op] * width - begin
+        for a in range(max(begin, first[op]), min(end, last[op])):
+            if times[row + a] == 0:
+                maker[row + a] = op
+            if times[row + a] < 2:
+                times[row + a] += 1
+
+
+def judge(
+    maker: Any,
     base: Any,
     value: Any,
+    dtype: Any,
+    dtype_step: int,
     row_device: Any,
     row_first: Any,
     row_last: Any,
@@ -190,71 +204,59 @@ def check(
     wanted: Any,
     begin: int,
     end: int,
-    maker: Any,
     times: Any,
-    bad_rule: Any,
-    bad_owner: Any,
-    bad_atom: Any,
-    bad_maker: Any,
+    rule: Any,
 ) -> int:
     """Compare the results on atoms [begin, end) with the rows of the contract, whose residues are
-    `wanted`. Returns how many (row, atom) and unpromised (op, atom) are bad, and writes as many of
-    them as there is room for; the owner is the row, or the op that is not promised.
-
-    `maker` and `times` have a place for every device and atom: what made its result, and how often
-    there is one (3 and more: the same as 2), with 4 added once it is promised.
+    `wanted`. Returns how many are bad, and writes the rule that each breaks, row by row and atom by
+    atom. Adds 4 to the `times` of what is promised.
     """
     width = end - begin
-    for i in range(len(maker)):
-        times[i] = 0
-    for i in range(len(outputs)):
-        op = outputs[i]
-        lo = max(begin, first[op])
-        hi = min(end, last[op])
-        row = device[op] * width - begin
-        for a in range(lo, hi):
-            if times[row + a] == 0:
-                maker[row + a] = op
-            if times[row + a] < 2:
-                times[row + a] += 1
-    bad = 0
-    room = len(bad_rule)
+    bad, cell = 0, 0
     for i in range(len(row_device)):
-        lo = max(begin, row_first[i])
-        hi = min(end, row_last[i])
         row = row_device[i] * width - begin
-        for a in range(lo, hi):
+        for a in range(max(begin, row_first[i]), min(end, row_last[i])):
             found = times[row + a] & 3
-            rule = 0
-            op = maker[row + a]
+            broken = 0
             if found == 0:
-                rule = MISSING
+                broken = MISSING
             else:
                 times[row + a] = found | 4
+                op = maker[row + a]
                 if found > 1:
-                    rule = DOUBLED
+                    broken = DOUBLED
                 elif value[base[op] + a] != wanted[i]:
-                    rule = WRONG
+                    broken = WRONG
                 elif dtype[op * dtype_step] != row_dtype[i]:
-                    rule = MISTYPED
-            if rule != 0:
-                if bad < room:
-                    bad_rule[bad] = rule
-                    bad_owner[bad] = i
-                    bad_atom[bad] = a
-                    bad_maker[bad] = op
+                    broken = MISTYPED
+            if broken != 0:
+                rule[cell] = broken
                 bad += 1
+            cell += 1
+    return bad
+
+
+def find_extra(
+    device: Any,
+    first: Any,
+    last: Any,
+    outputs: Any,
+    times: Any,
+    begin: int,
+    end: int,
+    rule: Any,
+) -> int:
+    """Find results on atoms [begin, end) that are not promised. Returns how many there are, and
+    writes their rule, output by output and atom by atom.
+    """
+    width = end - begin
+    bad, cell = 0, 0
     for i in range(len(outputs)):
         op = outputs[i]
-        lo = max(begin, first[op])
-        hi = min(end, last[op])
         row = device[op] * width - begin
-        for a in range(lo, hi):
+        for a in range(max(begin, first[op]), min(end, last[op])):
             if times[row + a] < 4:
-                if bad < room:
-                    bad_rule[bad] = EXTRA
-                    bad_owner[bad] = op
-                    bad_atom[bad] = a
-                    bad_maker[bad] = op
+                rule[cell] = EXTRA
                 bad += 1
+            cell += 1
     return bad

@@ -7,17 +7,17 @@ from dataclasses import replace
 
 import numpy as np
 
-from simreduce.arrays import AnyInts, Ints, ranges, row_starts
+from simreduce.computing.arrays import AnyInts, Ints, ranges, row_starts
 from simreduce.plan.contract import Contract, Homes
 from simreduce.plan.plan import Kind, Plan
 
 
 def side_by_side(plans: Sequence[Plan], devices: Sequence[str]) -> Plan:
-    """One plan of all `plans` on `devices`, which hold theirs: program order is theirs one after
-    another, and no op waits for an op of another plan. Addresses follow each other likewise.
-    Contributors keep their numbers, and their homes within the addresses of their plan.
+    """Return one plan of all `plans` on `devices`, which include all their devices.
 
-    The collective is that of the first plan.
+    The plans follow each other in program order, and no op waits for an op of another plan.
+    Addresses follow each other likewise. Contributors keep their numbers, and their homes within
+    the addresses of their plan. The collective is the first plan's.
     """
     index = {name: i for i, name in enumerate(devices)}
     moved = [_on(plan, [index[name] for name in plan.devices], len(devices)) for plan in plans]

@@ -8,7 +8,7 @@ from typing import overload
 
 import numpy as np
 
-from simreduce.arrays import Ints
+from simreduce.computing.arrays import Ints
 from simreduce.plan.values import Value, Values
 
 
@@ -47,7 +47,7 @@ class Table(Sequence[Values]):
 
     @staticmethod
     def stacked(values: Values) -> Table:
-        """Of values with two axes."""
+        """The table of values with two axes."""
         dtype = np.full(len(values), values.dtype, dtype=np.int64)
         return Table(values.op, values.device, values.lo, values.hi, dtype)
 

@@ -10,10 +10,10 @@ from typing import Any, NamedTuple, TypeAlias, overload
 import numpy as np
 import numpy.typing as npt
 
-from simreduce.arrays import Ints
+from simreduce.computing.arrays import Ints
 
 Many: TypeAlias = "slice | EllipsisType | npt.NDArray[Any] | tuple[Any, ...] | None"
-"""What numpy is indexed by besides an integer."""
+"""An index of numpy arrays that is no integer."""
 
 
 class Value(NamedTuple):

@@ -1,4 +1,4 @@
-"""What each op waits for: control edges, and in a stream the op before."""
+"""The ops that each op waits for: control edges, and in a stream the op before."""
 
 from __future__ import annotations
 

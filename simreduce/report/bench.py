@@ -1,17 +1,21 @@
-"""`simreduce bench`: nccl-tests' table and our document."""
+"""`simreduce bench`: nccl-tests' table and file, our document, and its page."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
+from typing import Any, NamedTuple
 
-from simreduce import dtypes, tables, units
-from simreduce.algorithms import COLLECTIVES
-from simreduce.formats.documents import (
+from simreduce import dtypes, units
+from simreduce.engine.setup import Setup
+from simreduce.files import tables
+from simreduce.files.formats.documents import (
     BYTES,
     COUNT,
     FLAG,
     GB_PER_SECOND,
+    INTEGER,
+    ITSELF,
     MICROSECONDS,
     RATIO,
     TEXT,
@@ -21,41 +25,261 @@ from simreduce.formats.documents import (
     list_of,
     one_of,
     or_null,
+    unwritten,
 )
-from simreduce.report.heads import CALIBRATION_KEY, DISTURBANCE_KEY, one_runtime, with_runtimes
-from simreduce.tables import Column, Table
-from simreduce.tune.bench import DIVIDED, BenchRow, Bounded, Entry, Stuck
-from simreduce.tune.busbw import algbw, busbw
-
-Row = BenchRow | Stuck | Bounded
+from simreduce.files.tables import Column, Table
+from simreduce.planners.algorithms import COLLECTIVES
+from simreduce.report.blocks import Attachments, Chart, Fact, Page, Section, Written, bars
+from simreduce.report.headings import CALIBRATION_KEY, DISTURBANCE_KEY, one_runtime
+from simreduce.report.limits import help_section, path_section
+from simreduce.report.sections import (
+    calibration_section,
+    machine_section,
+    names_block,
+    repeat_section,
+    us,
+)
+from simreduce.study.advice import Advice, Option, faster_than
+from simreduce.study.tune.bench import DIVIDED, BenchRow, Bounded, Entry, Row, Stuck, algbw, busbw
+from simreduce.version import __version__
 
 _TYPES = {"float32": "float", "float16": "half", "float64": "double", "bfloat16": "bfloat16"}
-_COLUMNS = (
-    Column("size", "(B)", width=12),
-    Column("count", "(elements)", width=12, spare=5),
-    Column("type", width=8, spare=6),
-    Column("redop", width=6, spare=9),
-    Column("root", width=6, spare=8),
-    Column("time", "(us)", width=7),
-    Column("algbw", "(GB/s)", spare=2),
-    Column("busbw", "(GB/s)"),
-    Column("#wrong", spare=1),
-    Column("floor", "(us)", width=6, spare=4),
-    Column("transfers", spare=7),
-    Column("runtime", left=True, spare=3),
-    Column("algorithm, busiest link", left=True),
+
+
+class SizeTimes(NamedTuple):
+    """Times of one collective over sizes; not `complete` if the command was stopped."""
+
+    setup: Setup
+    rows: Sequence[Row]
+    collective: str = "all_reduce"
+    complete: bool = True
+
+    @property
+    def done(self) -> list[BenchRow]:
+        """The rows that were simulated to their end."""
+        return [row for row in self.rows if isinstance(row, BenchRow)]
+
+    @property
+    def stuck(self) -> list[Stuck]:
+        """The rows that never end."""
+        return [row for row in self.rows if isinstance(row, Stuck)]
+
+    @property
+    def bounded(self) -> list[Bounded]:
+        """The rows that another one beat before their end."""
+        return [row for row in self.rows if isinstance(row, Bounded)]
+
+
+def count_of(row: Entry, times: SizeTimes) -> int:
+    """nccl-tests' count: the elements of one rank's part where ranks have parts."""
+    return row.count // times.setup.layout.n if row.collective in DIVIDED else row.count
+
+
+def type_of(row: Entry) -> str:
+    """The type of the elements as nccl-tests writes it."""
+    name = dtypes.NAMES[row.dtype]
+    return _TYPES.get(name, name)
+
+
+def algbw_of(row: BenchRow) -> float:
+    """Size over time, in bytes per second."""
+    return algbw(row.nbytes, row.seconds)
+
+
+def busbw_of(row: BenchRow, times: SizeTimes) -> float:
+    """Algbw times nccl-tests' factor, in bytes per second."""
+    return busbw(row.nbytes, row.seconds, times.setup.layout.n, row.collective)
+
+
+def _fit(value: float, width: int = 7) -> str:
+    """Two decimals, fewer when the cell is full."""
+    for decimals in (2, 1, 0):
+        text = f"{value:.{decimals}f}"
+        if len(text) <= width:
+            return text
+    return text
+
+
+def _fit_rate(value: float) -> str:
+    return _fit(value, 6)
+
+
+def _time_cell(row: Written) -> str:
+    if "at_least_us" in row:
+        return f">={_fit(row['at_least_us'])}"
+    return _fit(row["time_us"]) if "time_us" in row else "-"
+
+
+def _algorithm_cell(row: Written) -> str:
+    """The algorithm, with the busiest link and the interval, or with what became of it."""
+    if "time_us" not in row:
+        said = ", " if "at_least_us" in row else " failed: "
+        return f"{row['algorithm']}{said}{row['reason']}"
+    link, low = row["bottleneck"], row["low_us"]
+    share = f" {row['bottleneck_share']:.0%}" if "bottleneck_share" in row else ""
+    busiest = f", {link}{share}" if link else ""
+    interval = f", {_fit(low)} to {_fit(row['high_us'])} us" if low is not None else ""
+    return f"{row['algorithm']}{busiest}{interval}"
+
+
+_SIZE = Key(
+    "size_bytes", BYTES, "The tensor, rounded down to whole elements and equal parts.", "nbytes",
+    column=(
+        Column("size", "(B)", width=12, on="text"),
+        Column("size", show=units.format_size, on="html"),
+    ),
+)  # fmt: skip
+_ELEMENTS = (
+    Key(
+        "count", COUNT, "Elements, counted as nccl-tests does.", get_in=count_of,
+        column=Column("count", "(elements)", width=12, spare=5, on="text"),
+    ),
+    Key(
+        "type", TEXT, "The type of its elements, as nccl-tests writes it.", type_of,
+        column=Column("type", width=8, spare=6, on="text"),
+    ),
+    Key(
+        "redop", TEXT, "The reduction: `sum`, or `none` of collectives that add nothing.",
+        column=Column("redop", width=6, spare=9, on="text"),
+    ),
+)  # fmt: skip
+_ROOT = Key(
+    "root", INTEGER, "The root's rank; -1 for collectives without one.",
+    column=Column("root", width=6, spare=8, on="text"), written=False,
+)  # fmt: skip
+_ALGORITHM = Key(
+    "algorithm", TEXT, "The strategy.",
+    column=Column("algorithm, busiest link", left=True, cell=_algorithm_cell),
+)  # fmt: skip
+_RUNTIME = Key(
+    "runtime", TEXT, "The system that runs it.",
+    column=Column("runtime", left=True, spare=3, keep="varied"),
+)  # fmt: skip
+ROW = Record(
+    "row",
+    "A strategy at a size.",
+    _SIZE,
+    *_ELEMENTS,
+    _ROOT,
+    _ALGORITHM,
+    _RUNTIME,
+    Key(
+        "time_us", MICROSECONDS, "One collective.", "seconds",
+        column=Column("time", "(us)", width=7, cell=_time_cell),
+    ),
+    Key(
+        "algbw_gb_per_s", GB_PER_SECOND, "Size over time.", algbw_of,
+        column=Column("algbw", "(GB/s)", spare=2, show=_fit_rate),
+    ),
+    Key(
+        "busbw_gb_per_s", GB_PER_SECOND, "Algbw times nccl-tests' factor.", get_in=busbw_of,
+        column=Column("busbw", "(GB/s)", show=_fit_rate),
+    ),
+    Key(
+        "wrong", COUNT, "Elements whose result is wrong.", column=Column("#wrong", spare=1),
+    ),
+    Key(
+        "low_us", or_null(MICROSECONDS),
+        "The lower end of the time's 80 % interval; null if nothing is known of errors.",
+        lambda row: row.interval and row.interval[0],
+    ),
+    Key(
+        "high_us", or_null(MICROSECONDS), "The upper end of that interval, or null.",
+        lambda row: row.interval and row.interval[1],
+    ),
+    Key(
+        "floor_us", MICROSECONDS, "The least time that any schedule takes.", "floor_seconds",
+        column=Column("floor", "(us)", width=6, spare=4, show=_fit),
+    ),
+    Key("bottleneck", TEXT, 'The busiest link; "" if nothing moves.', "link"),
+    Key(
+        "bottleneck_share", RATIO, "The part of the time in which it is busy.", "link_share",
+        written=False,
+    ),
+    Key("transfers", COUNT, "Copies between devices.", column=Column("transfers", spare=7)),
+    Key(
+        "folded_machines", COUNT, "Equal machines of which one was simulated for all; 1: none.",
+        "machines",
+    ),
+    Key("proved", RATIO, "The part of the elements among which wrong ones are sought."),
+    order="size_bytes count type redop root time_us algbw_gb_per_s busbw_gb_per_s wrong floor_us "
+    "transfers runtime algorithm",
+)  # fmt: skip
+_SHORT_SIZE = replace(_SIZE, about="The tensor.")
+_FAILED = Record(
+    "failed",
+    "A plan that never finishes.",
+    _SHORT_SIZE,
+    *unwritten(*_ELEMENTS, _ROOT, _RUNTIME),
+    _ALGORITHM,
+    Key("reason", TEXT, "Why it is stuck."),
 )
+_BOUNDED = Record(
+    "bounded",
+    "A size of a strategy that was not simulated to its end, as another is faster.",
+    _SHORT_SIZE,
+    *unwritten(*_ELEMENTS, _ROOT),
+    _ALGORITHM,
+    _RUNTIME,
+    Key("at_least_us", MICROSECONDS, "What it takes at least.", "seconds"),
+    Key("reason", TEXT, "Why it takes as long."),
+)
+BENCH = Document(
+    "bench",
+    "`simreduce bench --json`: the time of one collective by size and strategy.",
+    Key("topology", TEXT, "The name of the machine.", "setup.machine.name"),
+    Key("ranks", COUNT, "GPUs that take part.", "setup.layout.n"),
+    Key(
+        "runtime", TEXT, "The runtime of all rows, or `by_strategy` if they differ.",
+        lambda times: one_runtime((row.runtime for row in times.rows), times.setup.runtime.name),
+    ),
+    replace(CALIBRATION_KEY, get="setup.calibration.name"),
+    Key("collective", one_of(*COLLECTIVES), "What is done."),
+    replace(DISTURBANCE_KEY, get="setup.disturbance.text"),
+    Key(
+        "rows", list_of(ROW), "Every row that was simulated to its end, size by size.", "done",
+    ),
+    Key("failed", list_of(_FAILED), "Plans that never finish.", "stuck"),
+    Key("bounded", list_of(_BOUNDED), "Rows that cannot be the fastest of their size."),
+    Key("complete", FLAG, "False if the command was stopped and rows are missing."),
+)  # fmt: skip
+"""Of `SizeTimes`. A plan that never finishes has no time, so it stands under `failed`."""
 
 
-def folded_lines(rows: Sequence[Row]) -> list[str]:
+def bench_rows(times: SizeTimes) -> Table:
+    """A row per size and algorithm."""
+    records: dict[type[Row], Record] = {BenchRow: ROW, Stuck: _FAILED, Bounded: _BOUNDED}
+    return ROW.table(records[type(row)].row(row, times) for row in times.rows)
+
+
+def bench_table(times: SizeTimes, about: Sequence[str]) -> str:
+    """nccl-tests' columns in its places, ours to the right; the last line says if the run is not
+    complete.
+    """
+    lines = [*tables.comments(about), *bench_rows(times).lines(comment=True)]
+    wrong = sum(row.wrong for row in times.done)
+    lines.append(f"# Out of bounds values : {wrong} {'OK' if wrong == 0 else 'FAILED'}")
+    if times.stuck:
+        lines.append(f"# Can never finish     : {len(times.stuck)} FAILED")
+    lines.append(f"# Avg bus bandwidth    : {_best_average(times)}")
+    if times.bounded:
+        lines.append(
+            f"# {units.plural(len(times.bounded), 'row')} with >= may take longer, and another is "
+            "faster at that size (--all simulates them to the end)"
+        )
+    if not times.complete:
+        lines.append("# stopped before all sizes were simulated")
+    return "\n".join(lines)
+
+
+def folded_lines(times: SizeTimes) -> list[str]:
     """Says for which rows one of many equal machines was simulated, or a part was proved."""
-    done, _ = split_stuck(rows)
-    found = dict.fromkeys((r.machines, r.proved_on) for r in done if r.machines > 1)
-    some = "" if all(r.machines > 1 for r in done) else " (where machines do the same)"
+    found = dict.fromkeys((r.machines, r.proved_on) for r in times.done if r.machines > 1)
+    some = "" if all(r.machines > 1 for r in times.done) else " (where machines do the same)"
     parts = [
         f"#wrong of {r.algorithm} at {r.nbytes} B is found in {r.proved:.2%} of the elements: "
         "stretches of them, evenly spread"
-        for r in done
+        for r in times.done
         if r.proved < 1.0
     ]
     return parts + [
@@ -65,41 +289,6 @@ def folded_lines(rows: Sequence[Row]) -> list[str]:
     ]
 
 
-def bench_table(
-    rows: Sequence[Row], ranks: int, about: Sequence[str], *, complete: bool = True
-) -> str:
-    """nccl-tests' columns in its places, ours to the right; the last line says if the run is not
-    `complete`.
-    """
-    lines = [*tables.comments(about), *bench_rows(rows, ranks).lines(comment=True)]
-    done, stuck = split_stuck(rows)
-    wrong = sum(r.wrong for r in done)
-    lines.append(f"# Out of bounds values : {wrong} {'OK' if wrong == 0 else 'FAILED'}")
-    if stuck:
-        lines.append(f"# Can never finish     : {len(stuck)} FAILED")
-    lines.append(f"# Avg bus bandwidth    : {_best_average(done, ranks)}")
-    bounded = sum(isinstance(r, Bounded) for r in rows)
-    if bounded:
-        lines.append(
-            f"# {units.plural(bounded, 'row')} with >= may take longer, and another is faster at "
-            "that size (--all simulates them to the end)"
-        )
-    if not complete:
-        lines.append("# stopped before all sizes were simulated")
-    return "\n".join(lines)
-
-
-def bench_rows(rows: Sequence[Row], ranks: int) -> Table:
-    """A row per size and algorithm."""
-    table = Table(_COLUMNS, tuple(_cells(r, ranks) for r in rows))
-    return with_runtimes(table, (r.runtime for r in rows))
-
-
-def split_stuck(rows: Sequence[Row]) -> tuple[list[BenchRow], list[Stuck]]:
-    """Rows that end, and rows that never do."""
-    return [r for r in rows if isinstance(r, BenchRow)], [r for r in rows if isinstance(r, Stuck)]
-
-
 def preview_lines(rows: Sequence[Row]) -> list[str]:
     """The fastest row of each size so far."""
     best: dict[int, BenchRow] = {}
@@ -107,66 +296,18 @@ def preview_lines(rows: Sequence[Row]) -> list[str]:
         if isinstance(r, BenchRow) and (r.nbytes not in best or r.seconds < best[r.nbytes].seconds):
             best[r.nbytes] = r
     return [
-        f"{size:12} B {_cell(r.seconds * 1e6)} us  {r.algorithm}"
-        for size, r in sorted(best.items())
+        f"{size:12} B {_fit(r.seconds * 1e6)} us  {r.algorithm}" for size, r in sorted(best.items())
     ]
 
 
-def _cells(r: Row, ranks: int) -> tuple[str, ...]:
-    question = (str(r.nbytes), str(count_of(r, ranks)), type_of(r), r.redop, str(r.root))
-    if isinstance(r, Bounded):
-        known = f">={_cell(r.seconds * 1e6)}"
-        return (*question, known, *"-----", r.runtime, f"{r.algorithm}, {r.reason}")
-    if isinstance(r, Stuck):
-        return (*question, *"------", r.runtime, f"{r.algorithm} failed: {r.reason}")
-    return (
-        *question,
-        _cell(r.seconds * 1e6),
-        _cell(algbw(r.nbytes, r.seconds) / 1e9, 6),
-        _cell(busbw(r.nbytes, r.seconds, ranks, r.collective) / 1e9, 6),
-        str(r.wrong),
-        _cell(r.floor_seconds * 1e6),
-        str(r.transfers),
-        r.runtime,
-        r.algorithm + (f", {r.link} {r.link_share:.0%}" if r.link else "") + _interval(r),
-    )
-
-
-def _interval(r: BenchRow) -> str:
-    """The 80 % interval of the time, where there is one."""
-    if r.interval is None:
-        return ""
-    low, high = (_cell(end * 1e6) for end in r.interval)
-    return f", {low} to {high} us"
-
-
-def count_of(row: Entry, ranks: int) -> int:
-    """nccl-tests' count: the elements of one rank's part where ranks have parts."""
-    return row.count // ranks if row.collective in DIVIDED else row.count
-
-
-def type_of(row: Entry) -> str:
-    name = dtypes.NAMES[row.dtype]
-    return _TYPES.get(name, name)
-
-
-def _cell(value: float, width: int = 7) -> str:
-    """Two decimals, fewer when the cell is full."""
-    for decimals in (2, 1, 0):
-        text = f"{value:.{decimals}f}"
-        if len(text) <= width:
-            return text
-    return text
-
-
-def _best_average(rows: Sequence[BenchRow], ranks: int) -> str:
+def _best_average(times: SizeTimes) -> str:
     """nccl-tests' last figure: of several algorithms the highest average, because one over all
     would describe none of them.
     """
     by_name: dict[str, list[BenchRow]] = {}
-    for row in rows:
+    for row in times.done:
         by_name.setdefault(row.strategy or row.algorithm, []).append(row)
-    found = {name: average_busbw(mine, ranks) for name, mine in by_name.items()}
+    found = {name: average_busbw(mine, times) / 1e9 for name, mine in by_name.items()}
     best = max(found, key=found.__getitem__, default="")
     if len(found) < 2:
         return f"{found.get(best, 0.0):g}"
@@ -175,147 +316,274 @@ def _best_average(rows: Sequence[BenchRow], ranks: int) -> str:
     return f"{found[best]:g} ({name}, the highest of {len(found)} algorithms)"
 
 
-def average_busbw(rows: Sequence[BenchRow], ranks: int) -> float:
-    return (
-        sum(busbw(r.nbytes, r.seconds, ranks, r.collective) for r in rows) / len(rows) / 1e9
-        if rows
-        else 0.0
+def average_busbw(rows: Sequence[BenchRow], times: SizeTimes) -> float:
+    """The mean bus bandwidth of these rows in bytes per second; 0 without rows."""
+    return sum(busbw_of(row, times) for row in rows) / len(rows) if rows else 0.0
+
+
+class TimedRun(NamedTuple):
+    """A run of `simreduce bench`: its times, its arguments, when it began and ended (ISO 8601)."""
+
+    times: SizeTimes
+    args: Sequence[str]
+    began: str
+    ended: str
+
+    @property
+    def wrong(self) -> int:
+        """Wrong elements of all rows."""
+        return sum(row.wrong for row in self.times.done)
+
+
+def _run_count(row: BenchRow, run: TimedRun) -> int:
+    return count_of(row, run.times)
+
+
+def _run_busbw(row: BenchRow, run: TimedRun) -> float:
+    return busbw_of(row, run.times)
+
+
+def _run_average(run: TimedRun) -> float:
+    return average_busbw(run.times.done, run.times)
+
+
+_BLOCK = Record(
+    "block",
+    "Times and rates, as nccl-tests has them.",
+    Key("time", MICROSECONDS, "One collective.", "seconds"),
+    Key("alg_bw", GB_PER_SECOND, "Size over time.", algbw_of),
+    Key("bus_bw", GB_PER_SECOND, "Algbw times nccl-tests' factor.", get_in=_run_busbw),
+    Key("nwrong", COUNT, "Elements whose result is wrong.", "wrong"),
+)
+NCCL_TESTS = Record(
+    "bench-nccl-tests",
+    "`simreduce bench -J FILE`: the format of nccl-tests' `-J`, without plans that never finish. "
+    "The key `algorithm` is ours.",
+    Key(
+        "version",
+        TEXT,
+        "`simreduce` and its version.",
+        lambda _: f"simreduce {__version__}",
+    ),
+    Key("start_time", TEXT, "When the command began, in UTC, as ISO 8601 has it.", "began"),
+    Key("args", list_of(TEXT), "The arguments of the command."),
+    Key(
+        "config",
+        Record(
+            "config",
+            "The machine.",
+            Key("topology", TEXT, "Its name.", "times.setup.machine.name"),
+            Key("simulated", FLAG, "True: no device ran.", lambda _: True),
+        ),
+        "What ran.",
+        ITSELF,
+    ),
+    Key(
+        "devices",
+        list_of(Record("device", "A GPU.", Key("rank", COUNT, "Its rank.", ITSELF))),
+        "GPUs.",
+        lambda run: range(run.times.setup.layout.n),
+    ),
+    Key(
+        "results",
+        list_of(
+            Record(
+                "result",
+                "A strategy at a size.",
+                Key("size", BYTES, "The tensor.", "nbytes"),
+                Key("count", COUNT, "Elements, counted as nccl-tests does.", get_in=_run_count),
+                Key("type", TEXT, "The type of its elements.", type_of),
+                Key("redop", TEXT, "The reduction, or `none`."),
+                Key("root", INTEGER, "The root's rank; -1 for collectives without one."),
+                Key("algorithm", TEXT, "The strategy."),
+                Key("out_of_place", _BLOCK, "Results in other memory.", ITSELF),
+                Key(
+                    "in_place",
+                    _BLOCK,
+                    "The same: a simulation does not tell them apart.",
+                    ITSELF,
+                ),
+            )
+        ),
+        "Every row, size by size.",
+        "times.done",
+    ),
+    Key("end_time", TEXT, "When the command ended.", "ended"),
+    Key(
+        "out_of_bounds",
+        Record(
+            "out_of_bounds",
+            "Wrong results of all rows.",
+            Key("count", COUNT, "Wrong elements.", "wrong"),
+            Key("okay", FLAG, "Whether there are none.", lambda run: run.wrong == 0),
+        ),
+        "Whether results are right.",
+        ITSELF,
+    ),
+    Key(
+        "average_bus_bandwidth",
+        Record(
+            "average_bus_bandwidth",
+            "The mean of all rows.",
+            Key("bandwidth", GB_PER_SECOND, "Busbw; 0 without rows.", _run_average),
+        ),
+        "The mean busbw.",
+        ITSELF,
+    ),
+)
+
+
+def plain_name(row: Written) -> str:
+    """The algorithm of a row without its size of chunks."""
+    return str(row["algorithm"].split("+chunk=")[0])
+
+
+def sizes_section(
+    beside: Attachments, document: Written | None = None, today: str = ""
+) -> Iterable[Section]:
+    """Curves over size with the highest bound of the plans; `today` is what runs today."""
+    found = beside.sizes if document is None else document
+    if found is None or not found["rows"]:
+        return
+    lines: dict[str, list[tuple[float, float]]] = {}
+    bound: dict[float, float] = {}
+    for row in found["rows"]:
+        name = plain_name(row)
+        size, rate = row["size_bytes"], row["busbw_gb_per_s"]
+        lines.setdefault(name, []).append((size, rate))
+        reach = rate * row["time_us"] / row["floor_us"] if row["floor_us"] else 0.0
+        bound[size] = max(bound.get(size, 0.0), reach)
+    shown: list[dict[str, Any]] = [
+        {"name": f"{name} (runs today)", "points": points, "today": True}
+        if name == today
+        else {"name": name, "points": points}
+        for name, points in list(lines.items())[:6]
+    ]
+    shown.append(
+        {"name": "highest bound of these plans", "points": sorted(bound.items()), "dashed": True}
+    )
+    collective = found["collective"].replace("_", "-")
+    words = (
+        f"Bus bandwidth of one {collective} of one tensor over its size, on {found['topology']}. "
+        "The dotted line is what no run of the best of these plans can exceed."
+    )
+    table = ROW.table(found["rows"], on="html")
+    if len(bound) == 1:
+        yield Section("sizes", "At one size", (_at_one_size(found, table),))
+        return
+    data = {
+        "x": "bytes",
+        "y": "rate",
+        "log": True,
+        "name_x": "size",
+        "name_y": "bus bandwidth",
+        "lines": shown,
+    }
+    yield Section("sizes", "Over sizes", (Chart("curves", words, data, table, 400),))
+
+
+def _at_one_size(found: Written, table: Table) -> Chart:
+    """Bars instead of curves of one point each."""
+    shown = sorted(found["rows"], key=lambda row: float(row["time_us"]))[:15]
+    collective = found["collective"].replace("_", "-")
+    size = units.format_size(shown[0]["size_bytes"])
+    words = (
+        f"Time of one {collective} of {size} on {found['topology']}. Blue: the fastest. The tick "
+        "is what no run of the plan can take less than."
+    )
+    rows = [{**row, "name": plain_name(row)} for row in shown]
+    marks = [1, *[0] * (len(rows) - 1)]
+    return bars(words, table, rows, "name", "time_us", marks, "floor_us")
+
+
+def bench_page(document: Written, beside: Attachments) -> Page:
+    """The page of `simreduce bench --json`."""
+    rows = document["rows"]
+    if not rows:
+        raise ValueError("it has no rows")
+    largest = max(row["size_bytes"] for row in rows)
+    at = sorted(
+        (row for row in rows if row["size_bytes"] == largest), key=lambda row: row["time_us"]
+    )
+    best, factor = at[0], _factor(rows)
+    size, collective = units.format_size(largest), document["collective"].replace("_", "-")
+    name = plain_name(best)
+    answer = (
+        f"At {size}, {name} is the fastest: {us(best['time_us'])}, "
+        f"{best['busbw_gb_per_s']:.1f} GB/s of bus bandwidth"
+    )
+    other = next((row for row in at[1:]), None)
+    if other is not None:
+        ratio = faster_than(best["time_us"], other["time_us"])
+        answer += f", {ratio} {plain_name(other)}"
+    else:
+        rate = f"{best['busbw_gb_per_s']:.1f} GB/s of bus bandwidth"
+        answer = f"At {size}, {name} takes {us(best['time_us'])}: {rate}"
+    at_least = best["floor_us"] / best["time_us"] if best["time_us"] else 0.0
+    found = replace(beside, factor=factor)
+    advice = Advice(Option(name, best["time_us"]), (), factor, None)
+    several = len({row["size_bytes"] for row in rows}) > 1
+    first = "Fastest at the largest size" if several else "What is the fastest?"
+    facts = (
+        Fact(first, name, f"{us(best['time_us'])} for {size}."),
+        *([Fact("Fastest at each size", *_by_size(rows))] if several else []),
+        Fact("How sure is that?", *advice.sure()),
+        Fact(
+            "How near the bound?",
+            f"{at_least:.0%}",
+            f"No run of this plan takes less than {us(best['floor_us'])}.",
+        ),
+        Fact("Busiest link", best["bottleneck"] or "none", f"With {name} at {size}."),
+    )
+    ranks = units.plural(document["ranks"], "rank")
+    return Page(
+        title=f"{collective[0].upper()}{collective[1:]} on {document['topology']}: how fast?",
+        about=f"{collective[0].upper()}{collective[1:]} of one tensor on {document['topology']}, "
+        f"{ranks}. {units.plural(len(rows), 'run')} simulated, at "
+        f"{units.plural(len({row['size_bytes'] for row in rows}), 'size')}.",
+        answer=f"{answer}.",
+        sure=advice.caution(document["calibration"]),
+        facts=facts,
+        sections=(
+            *_with_names(sizes_section(found, document), rows),
+            *machine_section(found),
+            *path_section(found),
+            *help_section(found),
+            *calibration_section(found, document),
+            *repeat_section(found, document),
+        ),
     )
 
 
-_TENSOR = (
-    Key("size_bytes", BYTES, "The tensor, rounded down to whole elements and equal parts."),
-    Key("count", COUNT, "Elements, counted as nccl-tests does."),
-    Key("type", TEXT, "The type of its elements, as nccl-tests writes it."),
-    Key("redop", TEXT, "The reduction: `sum`, or `none` of collectives that add nothing."),
-    Key("algorithm", TEXT, "The strategy."),
-    Key("runtime", TEXT, "The system that runs it."),
-)
-BENCH = Document(
-    "bench",
-    "`simreduce bench --json`: the time of one collective by size and strategy.",
-    Key("topology", TEXT, "The name of the machine."),
-    Key("ranks", COUNT, "GPUs that take part."),
-    Key("runtime", TEXT, "The runtime of all rows, or `by_strategy` if they differ."),
-    CALIBRATION_KEY,
-    Key("collective", one_of(*COLLECTIVES), "What is done."),
-    DISTURBANCE_KEY,
-    Key(
-        "rows",
-        list_of(
-            Record(
-                "row",
-                "A strategy at a size.",
-                *_TENSOR,
-                Key("time_us", MICROSECONDS, "One collective."),
-                Key("algbw_gb_per_s", GB_PER_SECOND, "Size over time."),
-                Key("busbw_gb_per_s", GB_PER_SECOND, "Algbw times nccl-tests' factor."),
-                Key("wrong", COUNT, "Elements whose result is wrong."),
-                Key(
-                    "low_us",
-                    or_null(MICROSECONDS),
-                    "The lower end of the time's 80 % interval; null if nothing is known of "
-                    "errors.",
-                ),
-                Key("high_us", or_null(MICROSECONDS), "The upper end of that interval, or null."),
-                Key("floor_us", MICROSECONDS, "The least time that any schedule takes."),
-                Key("bottleneck", TEXT, 'The busiest link; "" if nothing moves.'),
-                Key("transfers", COUNT, "Copies between devices."),
-                Key(
-                    "folded_machines",
-                    COUNT,
-                    "Equal machines of which one was simulated for all; 1: none.",
-                ),
-                Key("proved", RATIO, "The part of the elements among which wrong ones are sought."),
-            )
-        ),
-        "Every row that was simulated to its end, size by size.",
-    ),
-    Key(
-        "failed",
-        list_of(
-            Record(
-                "failed",
-                "A plan that never finishes.",
-                Key("size_bytes", BYTES, "The tensor."),
-                Key("algorithm", TEXT, "The strategy."),
-                Key("reason", TEXT, "Why it is stuck."),
-            )
-        ),
-        "Plans that never finish.",
-    ),
-    Key(
-        "bounded",
-        list_of(
-            Record(
-                "bounded",
-                "A size of a strategy that was not simulated to its end, as another is faster.",
-                Key("size_bytes", BYTES, "The tensor."),
-                Key("algorithm", TEXT, "The strategy."),
-                Key("runtime", TEXT, "The system that runs it."),
-                Key("at_least_us", MICROSECONDS, "What it takes at least."),
-                Key("reason", TEXT, "Why it takes as long."),
-            )
-        ),
-        "Rows that cannot be the fastest of their size.",
-    ),
-    Key("complete", FLAG, "False if the command was stopped and rows are missing."),
-)
+def _with_names(sections: Iterable[Section], rows: list[Written]) -> Iterator[Section]:
+    """The sections, and in each what the names of algorithms mean."""
+    for each in sections:
+        names = names_block(row["algorithm"] for row in rows)
+        yield replace(each, blocks=(*each.blocks, *names))
 
 
-def bench_document(
-    rows: Sequence[Row], ranks: int, topology: str, runtime: str, calibration: str,
-    collective: str = "all_reduce", disturbance: str = "", *, complete: bool = True,
-) -> dict[str, Any]:  # fmt: skip
-    """The document of `--json`: `BENCH`.
+def _by_size(rows: list[Written]) -> tuple[str, str]:
+    """Which algorithms are the fastest, and where."""
+    best: dict[int, Written] = {}
+    for row in rows:
+        size = row["size_bytes"]
+        if size not in best or row["time_us"] < best[size]["time_us"]:
+            best[size] = row
+    spans: list[tuple[str, int, int]] = []
+    for size in sorted(best):
+        name = plain_name(best[size])
+        if spans and spans[-1][0] == name:
+            spans[-1] = (name, spans[-1][1], size)
+        else:
+            spans.append((name, size, size))
+    words = [f"{name} from {units.format_size(low)}" for name, low, _ in spans]
+    if len(spans) == 1:
+        return spans[0][0], "At every size."
+    return f"{len({name for name, *_ in spans})} algorithms", f"{'; '.join(words[:5])}."
 
-    A plan that never finishes has no time, so it stands under `failed`; one that was not simulated
-    to its end stands under `bounded`.
-    """
-    done, stuck = split_stuck(rows)
-    return {
-        **BENCH.head(),
-        "topology": topology,
-        "ranks": ranks,
-        "runtime": one_runtime((r.runtime for r in rows), runtime),
-        "calibration": calibration,
-        "collective": collective,
-        "disturbance": disturbance,
-        "rows": [
-            {
-                "size_bytes": r.nbytes,
-                "count": count_of(r, ranks),
-                "type": type_of(r),
-                "redop": r.redop,
-                "algorithm": r.algorithm,
-                "runtime": r.runtime,
-                "time_us": r.seconds * 1e6,
-                "algbw_gb_per_s": algbw(r.nbytes, r.seconds) / 1e9,
-                "busbw_gb_per_s": busbw(r.nbytes, r.seconds, ranks, r.collective) / 1e9,
-                "wrong": r.wrong,
-                "low_us": r.interval and r.interval[0] * 1e6,
-                "high_us": r.interval and r.interval[1] * 1e6,
-                "floor_us": r.floor_seconds * 1e6,
-                "bottleneck": r.link,
-                "transfers": r.transfers,
-                "folded_machines": r.machines,
-                "proved": r.proved,
-            }
-            for r in done
-        ],
-        "failed": [
-            {"size_bytes": r.nbytes, "algorithm": r.algorithm, "reason": r.reason} for r in stuck
-        ],
-        "bounded": [
-            {
-                "size_bytes": r.nbytes,
-                "algorithm": r.algorithm,
-                "runtime": r.runtime,
-                "at_least_us": r.seconds * 1e6,
-                "reason": r.reason,
-            }
-            for r in rows
-            if isinstance(r, Bounded)
-        ],
-        "complete": complete,
-    }
+
+def _factor(rows: list[Written]) -> float | None:
+    """Of the largest size whose time has an interval."""
+    known = [row for row in rows if row.get("high_us")]
+    row = max(known, key=lambda row: row["size_bytes"], default=None)
+    return max(row["high_us"] / row["time_us"], row["time_us"] / row["low_us"]) if row else None

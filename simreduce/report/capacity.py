@@ -1,43 +1,284 @@
-"""`simreduce capacity`: the choice, the options, what binds and when the choice changes, as text
-and as a plot.
+"""`simreduce capacity`: the choice, the options, what binds and when the choice changes, as a
+document, as text and as a plot. Pages show the same tables and sentences.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
+from typing import Any
 
-from simreduce import tables, units
-from simreduce.capacity.answer import Answer, parts
-from simreduce.capacity.choose import HOURLY, TIME, Key, Offer
-from simreduce.capacity.flips import Assumption, Flip
-from simreduce.capacity.options import NAMES, label
-from simreduce.capacity.quantities import HOUR, format_amount, format_period
-from simreduce.plots import CostPoint, Plot, draw_frontier
-from simreduce.tables import Table
-
-_COLUMNS = tables.columns(
-    "|name|machine|nodes|GPUs|network|method|strategy|batch|step|exposed|efficiency|goodput"
-    "|samples/s|price|time|cost|misses",
-    left="|name|machine|network|method|strategy|misses",
-    spare="exposed|GPUs|efficiency|network|step|samples/s|price",
+from simreduce import units
+from simreduce.files import tables
+from simreduce.files.formats.documents import (
+    COUNT,
+    FLAG,
+    PER_SECOND,
+    RATIO,
+    SECONDS,
+    TEXT,
+    Document,
+    Key,
+    Record,
+    list_of,
+    map_of,
+    number_in,
+    one_of,
+    or_null,
 )
+from simreduce.files.tables import Column, Table, percent
+from simreduce.report.plots import Plot, Point, draw_frontier
+from simreduce.study.capacity.answer import Answer, parts
+from simreduce.study.capacity.choose import (
+    HOURLY,
+    OBJECTIVES,
+    TIME,
+    Configuration,
+    Offer,
+    WithinTarget,
+)
+from simreduce.study.capacity.quantities import HOUR, format_amount, format_period
+
+Written = Mapping[str, Any]
+"""A document of `CAPACITY`, or an object in it."""
+
 _MOST_ROWS = 60
-_MACHINE, _NODES, _NETWORK, _BATCH = (
-    NAMES.index(name) for name in ("machine", "nodes", "network", "batch")
-)
-_OF_PLACE = {_NODES, _NETWORK, _BATCH}
-"""Parts of a key that depend on the number of nodes."""
+_OF_PLACE = ("nodes", "network", "batch")
+"""Parts of a configuration that depend on the number of nodes."""
 _MINIMISED = {HOURLY: "price per hour", TIME: "time of the run"}
+_NONE_MEETS = "none meets the target"
+MONEY = number_in("currency")
+
+
+def _part(name: str, about: str, **column: Any) -> Key:
+    """A part of an option's configuration."""
+    shown = {"left": True, "on": "text", **column}
+    return Key(name, TEXT, about, f"candidate.key.{name}", column=Column(name, **shown))
+
+
+def _finite(get: Callable[[Offer], float]) -> Callable[[Offer], float | None]:
+    return lambda offer: found if math.isfinite(found := get(offer)) else None
+
+
+def _milliseconds(seconds: float) -> str:
+    return f"{seconds * 1e3:.2f}"
+
+
+_MARKS = {"choice": "*", "frontier": "+", "": ""}
+_OFFER = Record(
+    "offer", "A configuration at its price.",
+    Key("standing", TEXT, "Whether it is the choice or on the frontier.", written=False, column=(
+        Column("", left=True, on="text", show=_MARKS.__getitem__),
+        Column("stands out", left=True, on="html"),
+    )),
+    Key("option", TEXT, "What it is, in one line.", "candidate.key.label",
+        column=Column("option", left=True, on="html")),
+    _part("name", "The name of the option in the file.", keep="varied"),
+    _part("machine", "The machine."),
+    Key("nodes", COUNT, "How many.", "candidate.nodes", column=Column("nodes", on="text")),
+    _part("network", 'What joins them; "" for one machine.', keep="known", spare=4),
+    _part("method", "The method of the step.", keep="varied"),
+    _part("strategy", "The strategy.", keep="known"),
+    _part("batch", "Samples per GPU.", keep="varied", left=False),
+    Key("gpus", COUNT, "All of its GPUs.", "candidate.devices", column=Column("GPUs", spare=6)),
+    Key("step_time_s", SECONDS, "A step with its stragglers.", "candidate.step",
+        column=Column("step", "(ms)", spare=3, show=_milliseconds)),
+    Key("step_low_s", or_null(SECONDS), "The lower end of the simulated step's 80 % interval.",
+        "candidate.low"),
+    Key("step_high_s", or_null(SECONDS), "The upper end; null if nothing is known of errors.",
+        "candidate.high"),
+    Key("simulated_s", SECONDS, "A step without stragglers.", "candidate.simulated"),
+    Key("compute_s", SECONDS, "The compute of a step.", "candidate.compute"),
+    Key("exposed_s", SECONDS, "Communication that no compute hides.", "candidate.exposed",
+        column=Column("exposed", "(ms)", spare=7, show=_milliseconds, on="text")),
+    Key("efficiency", RATIO, "What GPUs do together over what they would do singly.",
+        "candidate.efficiency", column=Column("efficiency", spare=5, show=percent(1))),
+    Key("goodput", RATIO, "The part of the time that makes progress.", "candidate.goodput",
+        column=Column("goodput", show=percent(1), on="text")),
+    Key("samples_per_second", or_null(PER_SECOND),
+        "Samples, lost time included; null for a step that takes no time.",
+        _finite(lambda offer: offer.candidate.rate), column=Column(
+            "samples/s", spare=2, show=format_amount, missing="unlimited", on="text")),
+    Key("hourly", MONEY, "The price of an hour.",
+        column=Column("price", spare=1, show=format_amount)),
+    Key("time_s", or_null(SECONDS), "The whole run; null if it makes no progress.",
+        _finite(lambda offer: offer.time),
+        column=Column("time", show=format_period, missing="never")),
+    Key("cost", or_null(MONEY), "The whole run; null if it makes no progress.",
+        _finite(lambda offer: offer.cost),
+        column=Column("cost", show=format_amount, missing="unlimited")),
+    Key("pays", map_of(RATIO), "How many units of each item of the price list it needs.",
+        "candidate.quantities"),
+    Key("bottleneck", TEXT, "The link or memory that transfers need for the longest.",
+        "candidate.bound"),
+    Key("misses", list_of(TEXT), "The targets that it misses.",
+        column=Column("misses", left=True, keep="known")),
+    Key("on_frontier", FLAG, "Whether no option beats it in both cost and time.",
+        get_in=lambda offer, answer: offer in answer.frontier),
+    order="option standing name machine nodes gpus network method strategy batch",
+)  # fmt: skip
+
+
+def _amount(row: Written, value: float) -> str:
+    """A value of an assumption, with its unit."""
+    if row["unit"] == "s":
+        return format_period(value)
+    times = row["unit"].startswith("times")
+    return f"x {value:.4g}" if times else f"{value:.6g} {row['unit']}"
+
+
+def _end(side: str, word: str, held: str, sign: int) -> Callable[[Written], str]:
+    """Shows at which value the choice changes, or how far it is known to hold."""
+
+    def show(row: Written) -> str:
+        flip, inner = row[side], row.get(held)
+        if flip is None:
+            if row["within"] is None:
+                return "never"
+            factor = row["within"] ** sign if inner is None else inner / row["value"]
+            return f"not {word} to x {factor:.3g}"
+        at = _amount(row, flip["at"])
+        if inner is not None:
+            low, high = sorted((inner, flip["at"]))
+            if high > low * (1.0 + 2.0 * row["tolerance"]):  # the search was stopped
+                at = f"x {low:.4g} to {high:.4g}"
+        return f"~{at}" if row["tolerance"] else at
+
+    return show
+
+
+def _becomes(flip: Written | None) -> str:
+    return "" if flip is None else flip["becomes"] or _NONE_MEETS
+
+
+_FLIP = Record(
+    "flip", "Where the choice changes.",
+    Key("at", RATIO, "The value of the assumption, in its unit."),
+    Key("becomes", or_null(TEXT), "The choice beyond it; null if none meets the target.",
+        lambda flip: flip.becomes and flip.becomes.label),
+)  # fmt: skip
+ASSUMPTION = Record(
+    "assumption", "An assumption, and how far it may be off.",
+    Key("assumption", TEXT, "What is assumed.", "name", column=Column("assumption", left=True)),
+    Key("value", RATIO, "Its value, in its unit.",
+        column=Column("now", spare=1, cell=lambda row: _amount(row, row["value"]))),
+    Key("nearest", RATIO, "How near its nearest change is, as a part of its value.",
+        column=Column("nearest", show=percent(1), missing="", on="html"), written=False),
+    Key("unit", TEXT, "The unit of the value."),
+    Key("below", or_null(_FLIP), "The nearest change below; null for none.", "down", column=(
+        Column("below", cell=_end("below", "down", "holds_down_to", -1)),
+        Column("choice below", left=True, show=_becomes, missing=""),
+    )),
+    Key("above", or_null(_FLIP), "The nearest change above; null for none.", "up", column=(
+        Column("above", cell=_end("above", "up", "holds_up_to", 1)),
+        Column("choice above", left=True, show=_becomes, missing=""),
+    )),
+    Key("within", or_null(RATIO), "The factor that was tried; null for all values."),
+    Key("tolerance", RATIO, "The width of where it changes, relatively; 0: exact."),
+    Key("holds_down_to", or_null(RATIO),
+        "The least value found with the same choice; null if that was not searched.",
+        lambda assumption: assumption.holds and assumption.holds[0]),
+    Key("holds_up_to", or_null(RATIO), "The greatest value found with the same choice, or null.",
+        lambda assumption: assumption.holds and assumption.holds[1]),
+    Key("complete", FLAG, "False if the search for its changes was ended early."),
+)  # fmt: skip
+_END = Record(
+    "end", "A number of nodes.",
+    Key("nodes", COUNT, "That number."),
+    Key("efficiency", RATIO, "The efficiency there."),
+)  # fmt: skip
+ITEM = Record(
+    "item", "A price.",
+    Key("name", TEXT, "What is paid for.", column=Column("price", left=True)),
+    Key("value", RATIO, "The price, in its unit.", column=Column("value", show="{:g}".format)),
+    Key("unit", TEXT, "The unit, such as `USD/h`.", column=Column("unit", left=True)),
+)  # fmt: skip
+PART = Record(
+    "part", "A part of the run.",
+    Key("name", TEXT, "What takes the time.", column=Column("part", left=True)),
+    Key("share", RATIO, "Its part of the time.", column=Column("of the time", show=percent(1))),
+)  # fmt: skip
+REFUSED = Record(
+    "refused", "An option that is not possible.",
+    Key("option", TEXT, "What it is.", lambda refused: refused[0],
+        column=Column("option", left=True)),
+    Key("reason", TEXT, "Why it is not possible.", lambda refused: refused[1],
+        column=Column("why it is left out", left=True)),
+)  # fmt: skip
+_MONEY, _PRICE = "money", "money/h"
+_TARGET = Record(
+    "target", "What a configuration must meet; null where it need not.",
+    Key("samples", RATIO, "Samples of the run."),
+    Key("step_time_s", or_null(SECONDS), "The longest step.", "step_time",
+        column=Column("step at most", keep="known", show=units.format_duration)),
+    Key("efficiency", or_null(RATIO), "The least efficiency.",
+        column=Column("efficiency at least", keep="known", show=percent(0))),
+    Key("samples_per_second", or_null(PER_SECOND), "The least rate of samples.",
+        column=Column("samples/s at least", keep="known", show=format_amount)),
+    Key("time_s", or_null(SECONDS), "The longest run.", "time",
+        column=Column("time at most", keep="known", show=format_period)),
+    Key("budget", or_null(MONEY), "The highest cost of the run.",
+        column=Column("cost at most", _MONEY, keep="known", show=format_amount)),
+    Key("hourly", or_null(MONEY), "The highest price of an hour.",
+        column=Column("price at most", _PRICE, keep="known", show=format_amount)),
+    Key("minimise", one_of(*OBJECTIVES), "What decides among those that meet it."),
+)  # fmt: skip
+CAPACITY = Document(
+    "capacity",
+    "`simreduce capacity --json`: the cheapest machines that meet a target, and what that rests "
+    "on.",
+    Key("title", TEXT, "The title of the question.", "question.title"),
+    Key("workload", TEXT, "The model.", "question.workload"),
+    Key("topology", TEXT, 'The machine of the choice; "" without one.',
+        lambda answer: answer.chosen.candidate.topology if answer.chosen else ""),
+    Key("topology_digest", TEXT, 'Names that machine\'s content; "" without a choice.',
+        lambda answer: answer.chosen.candidate.digest if answer.chosen else ""),
+    Key("currency", TEXT, "The currency of all prices.", "question.prices.currency"),
+    Key("prices", Record(
+        "prices", "The price list.",
+        Key("title", TEXT, "Its title."),
+        Key("date", TEXT, "Of when it is."),
+        Key("items", list_of(ITEM), "Every price that counts.",
+            lambda prices: prices.items.values()),
+    ), "The prices.", "question.prices"),
+    Key("target", _TARGET, "The target.", "question.target"),
+    Key("choice", or_null(_OFFER), "The best that meets the target; null if none does.", "chosen"),
+    Key("binds", list_of(PART), "What the time of the choice consists of, most first.",
+        lambda answer: parts(answer.chosen.candidate) if answer.chosen else []),
+    Key("options", list_of(_OFFER), "Every option, in the order of the file.", "offers"),
+    Key("frontier", list_of(TEXT), "Options that none beats in both cost and time.",
+        lambda answer: [each.candidate.key.label for each in answer.frontier]),
+    Key("efficiency_holds", list_of(Record(
+        "reach", "Up to how many nodes the target's efficiency holds.",
+        Key("series", map_of(TEXT), "What the options share, all but the nodes.",
+            lambda reach: {k: part for k, part in reach.series._asdict().items() if part}),
+        Key("up_to", or_null(_END), "The last that has it; null if none does.", "last"),
+        Key("below_at", or_null(_END), "The first that does not; null if all do.", "first_below"),
+    )), "Where the target's efficiency ends; empty without one.", "reaches"),
+    Key("sensitivity", list_of(ASSUMPTION), "When the choice changes.", "assumptions"),
+    Key("refused", list_of(REFUSED), "Options without a time."),
+    Key("waiting", list_of(TEXT), "Options that were not simulated, as the command was stopped."),
+    Key("notes", list_of(TEXT), "What a reader should know of prices and figures."),
+    Key("complete", FLAG, "False if the command was stopped or changes were not all found."),
+)  # fmt: skip
+"""Of an `Answer`."""
 
 
 def capacity_text(answer: Answer) -> str:
     """Header, every option, the choice and what it rests on."""
-    lines = [*_header(answer), *capacity_rows(answer).lines(indent=2), _LEGEND, ""]
-    lines += _choice(answer)
-    lines += _reach_lines(answer)
-    lines += _flip_lines(answer)
+    document, names = CAPACITY.write(answer), _Names(answer)
+    offers = [*answer.ranked, *(each for each in answer.offers if not each.meets)]
+    rows = [_OFFER.write(each, answer) for each in offers[:_MOST_ROWS]]
+    lines = [*_header(answer), *options_table(rows, document, on="text").lines(indent=2)]
+    lines += ["  * the choice, + on the frontier of cost against time", ""]
+    lines += _choice(answer, document)
+    if answer.reaches:
+        wanted = answer.question.target.efficiency or 0.0
+        lines += ["", f"Efficiency of at least {wanted:.0%}:"]
+        lines += [_holds(names.series(each.series), each) for each in answer.reaches]
+    lines += _flip_lines(answer, names)
     if answer.waiting:
         count = units.plural(len(answer.waiting), "option")
         lines += ["", f"Stopped: {count} not simulated, the choice is among the others:"]
@@ -49,28 +290,20 @@ def capacity_text(answer: Answer) -> str:
     return "\n".join(lines)
 
 
-_LEGEND = "  * the choice, + on the frontier of cost against time"
-
-
 def _header(answer: Answer) -> list[str]:
     q = answer.question
     prices, target = q.prices, q.target
-    run = f"run of {format_amount(target.samples)} samples"
-    wanted = [
-        ("step at most", target.step_time, units.format_duration),
-        ("efficiency at least", target.efficiency, lambda value: f"{value:.0%}"),
-        ("samples/s at least", target.samples_per_second, format_amount),
-        ("time at most", target.time, format_period),
-        ("cost at most", target.budget, lambda v: f"{format_amount(v)} {prices.currency}"),
-        ("price at most", target.hourly, lambda v: f"{format_amount(v)} {prices.currency}/h"),
+    money = prices.currency
+    wanted = _TARGET.table([_TARGET.write(target)])
+    limits = [
+        f"{column.name} {cell} {column.unit.replace(_MONEY, money)}".rstrip()
+        for column, cell in zip(wanted.columns, wanted.rows[0], strict=True)
     ]
-    limits = [f"{word} {show(value)}" for word, value, show in wanted if value is not None]
     lowest = _MINIMISED.get(target.minimise, "cost of the run")
-    dated = f" ({prices.date})" if prices.date else ""
     facts = [
-        ("workload", f"{q.workload}, {run}"),
-        ("target", f"{', '.join([*limits, 'the lowest ' + lowest])}"),
-        ("prices", f"{prices.title or 'of the file'}{dated}, in {prices.currency}"),
+        ("workload", f"{q.workload}, run of {format_amount(target.samples)} samples"),
+        ("target", ", ".join([*limits, f"the lowest {lowest}"])),
+        ("prices", f"{tables.label(prices.title or 'of the file', prices.date)}, in {money}"),
     ]
     if q.failures:
         f = q.failures
@@ -80,148 +313,103 @@ def _header(answer: Answer) -> list[str]:
     return tables.header(q.title, facts)
 
 
-def capacity_rows(answer: Answer) -> Table:
-    """A row for each option, those that meet the target first, best first."""
-    others = [each for each in answer.offers if not each.meets]
-    shown = [*answer.ranked, *others]
-    rows = tuple(_row(answer, each) for each in shown[:_MOST_ROWS])
-    head = [*_COLUMNS]
-    currency = answer.question.prices.currency
-    below = {"step": "(ms)", "exposed": "(ms)", "price": f"({currency}/h)", "cost": f"({currency})"}
-    table = Table(tuple(replace(c, unit=below.get(c.name, "")) for c in head), rows)
-    return _without_constants(table)
-
-
-def _without_constants(table: Table) -> Table:
-    """Without columns of which all cells are empty, or that tell configurations apart and have one
-    value only.
-    """
-    for i, column in [*enumerate(table.columns)][:0:-1]:
-        cells = {row[i] for row in table.rows}
-        idle = cells == {"100.0%"} if column.name == "goodput" else cells <= {""}
-        if idle or (column.name in ("method", "batch", "name") and len(cells) == 1):
-            table = tables.without(column.name, table)
-    return table
-
-
-def _row(answer: Answer, each: Offer) -> tuple[str, ...]:
-    c = each.candidate
-    name, machine, nodes, network, method, strategy, batch = c.key
-    mark = "*" if each is answer.chosen else "+" if each in answer.frontier else ""
-    return (
-        mark, name, machine, nodes, str(c.devices), network, method, strategy, batch,
-        f"{c.step * 1e3:.2f}", f"{c.exposed * 1e3:.2f}", f"{c.efficiency:.1%}",
-        f"{c.goodput:.1%}", format_amount(c.rate), format_amount(each.hourly),
-        format_period(each.time) if math.isfinite(each.time) else "never",
-        format_amount(each.cost), ", ".join(each.misses),
-    )  # fmt: skip
-
-
-def _choice(answer: Answer) -> list[str]:
-    chosen, currency = answer.chosen, answer.question.prices.currency
-    if chosen is None:
-        some = "that was simulated " if answer.waiting else ""
-        return [f"No option {some}meets the target.", *_nearest(answer)]
-    c = chosen.candidate
-    took = f"{format_period(chosen.time)} and {format_amount(chosen.cost)} {currency}"
-    lines = [
-        f"{label(c.key)}: the run takes {took}, at {format_amount(chosen.hourly)} {currency}/h"
+def options_table(rows: Iterable[Written], document: Written, *, on: str) -> Table:
+    """The table of written options, `on` text or html; with the goodput where time is lost."""
+    standing = dict.fromkeys(document["frontier"], "frontier")
+    standing |= {document["choice"]["option"]: "choice"} if document["choice"] else {}
+    marked = [
+        {**row, "standing": standing.get(row["option"], ""), "misses": ", ".join(row["misses"])}
+        for row in rows
     ]
-    shares = ", ".join(f"{part.name} {part.share:.1%}" for part in parts(c))
+    table = _OFFER.table(marked, on=on)
+    money = document["currency"]
+    below = {"price": f"({money}/h)", "cost": f"({money})"}
+    heads = tuple(replace(each, unit=below.get(each.name, each.unit)) for each in table.columns)
+    table = replace(table, columns=heads)
+    lost = any(percent(1)(row.get("goodput", 1.0)) != "100.0%" for row in marked)
+    return table if lost else tables.without("goodput", table)
+
+
+def money(document: Written, amount: float | None) -> str:
+    """`393 USD`, `39.33 USD`: no part of a cent, and no cents of much."""
+    if amount is None:
+        return "no end"
+    cents = 0.0 < abs(amount) < 1.0 or (amount < 1000 and round(amount, 2) != round(amount))
+    text = format_amount(amount) if abs(amount) < 0.01 else f"{amount:,.{2 if cents else 0}f}"
+    return f"{text} {document['currency']}"
+
+
+def choice_words(document: Written) -> str:
+    """What the choice is, takes and costs; which targets the options miss if there is none."""
+    choice = document["choice"]
+    if choice is None:
+        some = "that was simulated " if document.get("waiting") else ""
+        return f"No option {some}meets the target."
+    time = "never ends" if choice["time_s"] is None else f"takes {format_period(choice['time_s'])}"
+    cost, hourly = (money(document, choice[key]) for key in ("cost", "hourly"))
+    return f"{choice['option']}: the run {time} and costs {cost}, at {hourly} an hour"
+
+
+def step_range(choice: Written) -> str:
+    """The 80 % interval of the choice's step, as parts of the prediction."""
+    low, high = (choice[key] / choice["simulated_s"] for key in ("step_low_s", "step_high_s"))
+    if max(1 - low, high - 1) < 1e-3:
+        return "0.1%"
+    return f"{low - 1:+.1%} to {high - 1:+.1%}"
+
+
+def _choice(answer: Answer, document: Written) -> list[str]:
+    choice, failures = document["choice"], answer.question.failures
+    lines = [choice_words(document)]
+    if choice is None:
+        missed = Counter(name for each in answer.offers for name in each.misses)
+        count = len(answer.offers)
+        return lines + [f"  {name}: missed by {n} of {count}" for name, n in missed.items()]
+    shares = ", ".join(f"{part['name']} {part['share']:.1%}" for part in document["binds"])
     lines.append(f"  time goes into {shares}")
-    if c.bound:
-        lines.append(f"  of the communication, {c.bound} binds")
-    if answer.question.failures:
-        nodes = c.nodes
-        every = format_period(answer.question.failures.best_interval(nodes))
-        fails = format_period(answer.question.failures.between(nodes))
+    if choice["bottleneck"]:
+        lines.append(f"  of the communication, {choice['bottleneck']} binds")
+    if failures:
+        every = format_period(failures.best_interval(choice["nodes"]))
+        fails = format_period(failures.between(choice["nodes"]))
         lines.append(f"  a failure every {fails}, a checkpoint every {every}")
-    if c.low is not None and c.high is not None:
-        ends = f"{c.low / c.simulated - 1:+.1%} to {c.high / c.simulated - 1:+.1%}"
-        lines.append(
-            f"  the step is within {ends} of the prediction with 80 % (simreduce accuracy)"
-        )
+    if choice["step_low_s"] is not None:
+        words = f"the step is within {step_range(choice)} of the prediction with 80 %"
+        lines.append(f"  {words} (simreduce accuracy)")
     return lines
 
 
-def _nearest(answer: Answer) -> list[str]:
-    """What most options miss."""
-    missed: dict[str, int] = {}
-    for each in answer.offers:
-        for name in each.misses:
-            missed[name] = missed.get(name, 0) + 1
-    count = len(answer.offers)
-    return [f"  {name}: missed by {number} of {count}" for name, number in missed.items()]
+def _holds(name: str, reach: WithinTarget) -> str:
+    """Up to where a series holds the efficiency."""
+    last, below = reach.last, reach.first_below
+    holds = "never"
+    if last:
+        holds = f"up to {units.plural(last.nodes, 'node')} ({last.efficiency:.1%})"
+    ends = f", below at {below.nodes} ({below.efficiency:.1%})" if below else ""
+    return f"  {name}: {holds}{ends}"
 
 
-def _reach_lines(answer: Answer) -> list[str]:
-    """Up to where each series holds the efficiency."""
-    if not answer.reaches:
-        return []
-    wanted = answer.question.target.efficiency or 0.0
-    lines = ["", f"Efficiency of at least {wanted:.0%}:"]
-    names = _Names(answer)
-    for reach in answer.reaches:
-        name = names.series(reach.series)
-        last, below = reach.last, reach.first_below
-        holds = "never"
-        if last:
-            holds = f"up to {units.plural(last.nodes, 'node')} ({last.efficiency:.1%})"
-        ends = f", below at {below.nodes} ({below.efficiency:.1%})" if below else ""
-        lines.append(f"  {name}: {holds}{ends}")
-    return lines
-
-
-def _flip_lines(answer: Answer) -> list[str]:
+def _flip_lines(answer: Answer, names: _Names) -> list[str]:
     if not answer.assumptions:
         return []
-    names = _Names(answer)
-    rows = [
-        (a.name, _value(a), *_flip(a, a.down, "<", names), *_flip(a, a.up, ">", names))
-        for a in answer.assumptions
-    ]
-    columns = tables.columns(
-        "assumption|now|below|then|above|then ",
-        left="assumption|then|then ",
-        spare="now",
-    )
-    lines = ["", "The choice changes where", *Table(columns, tuple(rows)).lines(indent=2)]
+    rows = [ASSUMPTION.write(each) for each in answer.assumptions]
+    short = {each.candidate.key.label: names.short(each.candidate.key) for each in answer.offers}
+    for flip in (row[side] for row in rows for side in ("below", "above")):
+        if flip and flip["becomes"]:
+            flip["becomes"] = short[flip["becomes"]]
+    table = ASSUMPTION.table(rows)
+    lines = ["", "The choice changes where", *table.lines(indent=2)]
     stopped = [a.name for a in answer.assumptions if not a.complete]
     if stopped:
         lines.append(f"  stopped before all was known of {', '.join(stopped)}")
     return lines
 
 
-def _value(a: Assumption) -> str:
-    if a.unit == "s":
-        return format_period(a.value)
-    return "x 1" if a.unit.startswith("times") else f"{a.value:.6g} {a.unit}"
-
-
-def _flip(a: Assumption, flip: Flip | None, sign: str, names: _Names) -> tuple[str, str]:
-    if flip is None:
-        if a.within is None:
-            return "never", ""
-        down, up = a.holds or (a.value / a.within, a.value * a.within)
-        word, end = ("down", down) if sign == "<" else ("up", up)
-        return f"not {word} to x {end / a.value:.3g}", ""
-    if a.unit == "s":
-        at = format_period(flip.at)
-    else:
-        at = f"x {flip.at:.4g}" if a.unit.startswith("times") else f"{flip.at:.6g} {a.unit}"
-    if a.holds is not None:
-        inner, outer = sorted((a.holds[sign == ">"], flip.at))
-        if outer > inner * (1.0 + 2.0 * a.tolerance):  # the search was stopped
-            at = f"x {inner:.4g} to {outer:.4g}"
-    then = "none meets the target" if flip.becomes is None else names.short(flip.becomes)
-    return (f"~{at}" if a.tolerance else at), then
-
-
 def capacity_plot(answer: Answer) -> Plot:
     """Cost against time of every option, a line for what differs in the number of nodes only."""
     q = answer.question
     names = _Names(answer)
-    series: dict[str, list[CostPoint]] = {}
+    series: dict[str, list[Point]] = {}
     scale, word = _time_unit([o.time for o in answer.offers if math.isfinite(o.time)])
     for each in answer.offers:
         c = each.candidate
@@ -229,8 +417,8 @@ def capacity_plot(answer: Answer) -> Plot:
             None if end is None else each.time * end / c.simulated / scale
             for end in (c.low, c.high)
         )
-        point = CostPoint(each.time / scale, each.cost, low, high, str(c.nodes), each.meets)
-        series.setdefault(names.series(c.key) or c.machine, []).append(point)
+        point = Point(each.time / scale, each.cost, low, high, str(c.nodes), each.meets)
+        series.setdefault(names.series(c.key) or c.key.machine, []).append(point)
     chosen = answer.chosen
     currency = q.prices.currency
     run = f"{format_amount(q.target.samples)} samples"
@@ -254,27 +442,24 @@ class _Names:
 
     def __init__(self, answer: Answer) -> None:
         keys = [each.candidate.key for each in answer.offers]
-        columns = [set(column) - {""} for column in zip(*keys, strict=True)]
-        self._shared = {i for i, column in enumerate(columns) if len(column) <= 1}
-        self._shared |= {_BATCH} if answer.question.global_batch else set()
-        self._shared -= {_MACHINE, _NODES}
-        self._networks: dict[Key, set[str]] = {}
+        columns = zip(Configuration._fields, zip(*keys, strict=True), strict=False)
+        self._shared = {name for name, column in columns if len({*column} - {""}) <= 1}
+        self._shared |= {"batch"} if answer.question.global_batch else set()
+        self._shared -= {"machine", "nodes"}
+        self._networks: dict[Configuration, set[str]] = {}
         for key in keys:
-            self._networks.setdefault(self._blank(key, _OF_PLACE), set()).add(key[_NETWORK])
+            self._networks.setdefault(key.without(_OF_PLACE), set()).add(key.network)
 
-    def short(self, key: Key) -> str:
+    def short(self, key: Configuration) -> str:
         """A configuration: `8 x p5`."""
-        return label(self._blank(key, self._shared))
+        return key.without(self._shared).label
 
-    def series(self, key: Key) -> str:
+    def series(self, key: Configuration) -> str:
         """Those that differ in the number of nodes only: `p5, fat_tree`."""
-        gone = self._shared | {_NODES}
-        if len(self._networks[self._blank(key, _OF_PLACE)] - {""}) <= 1:
-            gone = gone | {_NETWORK}  # so that one machine, which has none, is of the series
-        return ", ".join(part for part in self._blank(key, gone) if part)
-
-    def _blank(self, key: Key, places: set[int]) -> Key:
-        return tuple("" if i in places else part for i, part in enumerate(key))
+        gone = self._shared | {"nodes"}
+        if len(self._networks[key.without(_OF_PLACE)] - {""}) <= 1:
+            gone = gone | {"network"}  # so that one machine, which has none, is of the series
+        return ", ".join(part for part in key.without(gone) if part)
 
 
 def _time_unit(times: Sequence[float]) -> tuple[float, str]:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
-from simreduce import tables, units
-from simreduce.formats.documents import (
+from simreduce import units
+from simreduce.files import tables
+from simreduce.files.formats.documents import (
     COUNT,
     INTEGER,
     PLAIN,
@@ -19,9 +20,9 @@ from simreduce.formats.documents import (
     map_of,
     or_null,
 )
-from simreduce.sweep import Sweep
-from simreduce.sweep.compare import Change, Comparison, Place, Winner
-from simreduce.tables import Table
+from simreduce.files.tables import Table
+from simreduce.study.sweep import Sweep
+from simreduce.study.sweep.compare import Change, Comparison, Place, Winner
 
 _MOST = 12
 
@@ -96,7 +97,28 @@ def _percent(each: Change) -> str:
     return each.reason[:60] if None in each.seconds else f"{each.ratio - 1.0:+.2%}"
 
 
-_CELL = Key("cell", map_of(PLAIN), "The values of the keys that vary.")
+class Compared(NamedTuple):
+    """Two sweeps with the names of their files, and what changed between them."""
+
+    found: Comparison
+    sweeps: tuple[Sweep, Sweep]
+    names: tuple[str, str]
+
+    @property
+    def files(self) -> list[tuple[str, Sweep]]:
+        """Each file with its sweep."""
+        return [*zip(self.names, self.sweeps, strict=True)]
+
+
+def _cell_of(each: Change | Winner, of: Compared) -> dict[str, Any]:
+    """The values of the keys that vary; of a winner, without the key that is chosen."""
+    keys = of.found.keys
+    if isinstance(each, Winner):
+        keys = tuple(key for key in keys if key != of.found.chosen)
+    return dict(zip(keys, each.place, strict=True))
+
+
+_CELL = Key("cell", map_of(PLAIN), "The values of the keys that vary.", get_in=_cell_of)
 COMPARE = Document(
     "compare",
     "`simreduce compare --json`: what changed between two sweeps. Pairs have the first sweep's "
@@ -107,19 +129,20 @@ COMPARE = Document(
             Record(
                 "sweep",
                 "A sweep.",
-                Key("file", TEXT, "Its database."),
-                Key("sweep", INTEGER, "Its number there."),
-                Key("name", TEXT, "Its name."),
-                Key("version", TEXT, "The version of simreduce that began it."),
-                Key("started", TEXT, "When it began, in UTC, as ISO 8601 has it."),
+                Key("file", TEXT, "Its database.", "0"),
+                Key("sweep", INTEGER, "Its number there.", "1.id"),
+                Key("name", TEXT, "Its name.", "1.name"),
+                Key("version", TEXT, "The version of simreduce that began it.", "1.version"),
+                Key("started", TEXT, "When it began, in UTC, as ISO 8601 has it.", "1.started"),
             ),
             2,
         ),
         "Both sweeps.",
+        "files",
     ),
-    Key("keys", list_of(TEXT), "The keys that vary, by which cells are matched."),
-    Key("cells", COUNT, "Cells in both."),
-    Key("only", list_of(COUNT, 2), "Cells in one of the two only."),
+    Key("keys", list_of(TEXT), "The keys that vary, by which cells are matched.", "found.keys"),
+    Key("cells", COUNT, "Cells in both.", "found.both"),
+    Key("only", list_of(COUNT, 2), "Cells in one of the two only.", "found.only"),
     Key(
         "changed",
         list_of(
@@ -133,9 +156,20 @@ COMPARE = Document(
             )
         ),
         "Cells that changed, largest change first.",
+        "found.changed",
     ),
-    Key("chosen", TEXT, 'The key whose fastest value is compared; "" for none.'),
-    Key("questions", COUNT, "Values of the other keys with a fastest one in both."),
+    Key(
+        "chosen",
+        TEXT,
+        'The key whose fastest value is compared; "" for none.',
+        "found.chosen",
+    ),
+    Key(
+        "questions",
+        COUNT,
+        "Values of the other keys with a fastest one in both.",
+        "found.questions",
+    ),
     Key(
         "flipped",
         list_of(
@@ -144,12 +178,28 @@ COMPARE = Document(
                 "Values of the other keys whose fastest one changed.",
                 _CELL,
                 Key("choice", list_of(PLAIN, 2), "The fastest."),
-                Key("earlier_s", list_of(SECONDS, 2), "Times of the first sweep's fastest."),
-                Key("later_s", list_of(SECONDS, 2), "Times of the second sweep's fastest."),
-                Key("slower", RATIO, "The part that the first's fastest is slower in the second."),
+                Key(
+                    "earlier_s",
+                    list_of(SECONDS, 2),
+                    "Times of the first sweep's fastest.",
+                    "earlier",
+                ),
+                Key(
+                    "later_s",
+                    list_of(SECONDS, 2),
+                    "Times of the second sweep's fastest.",
+                    "later",
+                ),
+                Key(
+                    "slower",
+                    RATIO,
+                    "The part that the first's fastest is slower in the second.",
+                    "worth",
+                ),
             )
         ),
         "Where the fastest changed.",
+        "found.flipped",
     ),
 )
 
@@ -158,43 +208,4 @@ def compared_document(
     found: Comparison, sweeps: tuple[Sweep, Sweep], names: tuple[str, str]
 ) -> dict[str, Any]:
     """The document of `--json`: `COMPARE`."""
-    return {
-        **COMPARE.head(),
-        "sweeps": [
-            {
-                "file": name,
-                "sweep": s.id,
-                "name": s.name,
-                "version": s.version,
-                "started": s.started,
-            }
-            for name, s in zip(names, sweeps, strict=True)
-        ],
-        "keys": list(found.keys),
-        "cells": found.both,
-        "only": list(found.only),
-        "changed": [_change_keys(found, each) for each in found.changed],
-        "chosen": found.chosen,
-        "questions": found.questions,
-        "flipped": [_winner_keys(found, each) for each in found.flipped],
-    }
-
-
-def _change_keys(found: Comparison, each: Change) -> dict[str, Any]:
-    return {
-        "cell": dict(zip(found.keys, each.place, strict=True)),
-        "states": list(each.states),
-        "seconds": list(each.seconds),
-        "reason": each.reason,
-    }
-
-
-def _winner_keys(found: Comparison, each: Winner) -> dict[str, Any]:
-    keys = [key for key in found.keys if key != found.chosen]
-    return {
-        "cell": dict(zip(keys, each.place, strict=True)),
-        "choice": list(each.choice),
-        "earlier_s": list(each.earlier),
-        "later_s": list(each.later),
-        "slower": each.worth,
-    }
+    return COMPARE.write(Compared(found, sweeps, names))

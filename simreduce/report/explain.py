@@ -3,29 +3,68 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from simreduce import tables, units
-from simreduce.algorithms import COLLECTIVES
-from simreduce.engine import CAUSES, LANE, PathPart, Recording, Use
-from simreduce.formats.documents import (
+from simreduce import units
+from simreduce.engine import CAUSES, LANE as LANE_WAIT, PathOp, PathPart, Recording, Result, Use
+from simreduce.files import tables
+from simreduce.files.formats.documents import (
     BYTES,
     COUNT,
     FLAG,
+    ITSELF,
     MICROSECONDS,
     RATIO,
     TEXT,
     Document,
     Key,
     Record,
+    keys_of,
     list_of,
-    number_in,
     one_of,
 )
-from simreduce.report.heads import CALIBRATION_KEY, DISTURBANCE_KEY, TOPOLOGY_KEYS
-from simreduce.tables import Column, Table
-from simreduce.tune.whatif import Saving
+from simreduce.files.tables import Column, Table
+from simreduce.planners.algorithms import COLLECTIVES
+from simreduce.report.blocks import Written
+from simreduce.report.headings import CALIBRATION_KEY, DISTURBANCE_KEY, LINK, TOPOLOGY_KEYS
+
+if TYPE_CHECKING:
+    from simreduce.study.tune.whatif import Saving
+
+
+class Explained(NamedTuple):
+    """A recording of a plan, what changes would save of it, and `about` it the keys of the document
+    from `question` to `disturbance`; not `complete` if changes are missing.
+    """
+
+    recording: Recording
+    savings: Sequence[Saving]
+    about: Written
+    complete: bool = True
+
+    @property
+    def result(self) -> Result:
+        """The prediction."""
+        return self.recording.result
+
+    @property
+    def seconds(self) -> float:
+        """All of the time."""
+        return self.recording.result.seconds
+
+    @property
+    def path(self) -> Sequence[PathOp]:
+        """The critical path."""
+        return self.recording.critical_path()
+
+    @property
+    def causes(self) -> list[tuple[tuple[str, ...], float]]:
+        """What the critical path is spent on, most first."""
+        parts = [part for step in self.path for part in step.parts]
+        return _group(parts, lambda part: (part.cause, part.where, part.meanwhile, part.at))
+
 
 _ROWS = 4
 """Links and lanes that the text names; the document names all."""
@@ -46,15 +85,17 @@ def _spent(part: PathPart) -> tuple[str, str]:
     """What a part was spent on, by whoever held the lane if somebody waited for one, and on which
     class of link.
     """
-    cause, where = (part.meanwhile, part.at) if part.cause == LANE else (part.cause, part.where)
+    cause, where = (
+        (part.meanwhile, part.at) if part.cause == LANE_WAIT else (part.cause, part.where)
+    )
     return cause, where.rsplit(" ", 1)[-1]
 
 
-def explanation_text(
-    recording: Recording, savings: Sequence[Saving], about: Mapping[str, Any], title: str = ""
-) -> str:
-    """Where the time goes, what is busy, how far from the floors, and what would help."""
-    result = recording.result
+def explanation_text(found: Explained, title: str = "") -> str:
+    """Where the time goes, what is busy, how far from the floors, and what would help; `title` is
+    that of the calibration.
+    """
+    recording, result, about = found.recording, found.result, found.about
     chained = f", {about['repeat']} of them chained in one step" if about["repeat"] > 1 else ""
     what = (
         f"{about['strategy']}, {about['collective'].replace('_', '-')} of {about['workload']} "
@@ -78,19 +119,19 @@ def explanation_text(
         "",
         *_busy("busiest links and memories", result.links),
         *_busy("busiest lanes", result.lanes),
-        *_help(savings, result.seconds),
+        *_help(found),
     ]
     return "\n".join(lines).rstrip()
 
 
-def _us(seconds: float) -> str:
-    return f"{round(seconds * 1e6, 2) + 0.0:.2f}"
+def _us(microseconds: float) -> str:
+    return f"{round(microseconds, 2) + 0.0:.2f}"
 
 
 def _times(recording: Recording) -> Iterator[str]:
     """The time, and the floors that it cannot be below."""
     result, floors = recording.result, recording.result.floors
-    rows = [("time", _us(result.seconds), "")]
+    rows = [("time", _us(result.seconds * 1e6), "")]
     for name, seconds in (
         ("floor: longest chain of ops, each alone", floors.critical_path),
         ("floor: most loaded link or memory at full rate", floors.resource),
@@ -98,7 +139,7 @@ def _times(recording: Recording) -> Iterator[str]:
         ("floor: the machine's narrowest cut between ranks", floors.cut),
     ):
         if seconds > 0:
-            rows.append((name, _us(seconds), _share(seconds, result.seconds)))
+            rows.append((name, _us(seconds * 1e6), _share(seconds, result.seconds)))
     columns = (Column("", left=True), Column("(us)"), Column("of the time"))
     yield from Table(columns, tuple(rows)).lines(indent=2)
 
@@ -118,12 +159,12 @@ def _path(recording: Recording) -> Iterator[str]:
             f"{name} {_share(most, whole)}, and {len(places) - 1} more" if len(places) > 1 else name
         )
         seconds = math.fsum(part.seconds for part in mine)
-        rows.append((cause, where, _us(seconds), _share(seconds, whole)))
+        rows.append((cause, where, _us(seconds * 1e6), _share(seconds, whole)))
     yield from _four("cause|where", rows)
-    if any(part.cause == LANE for part in parts):
+    if any(part.cause == LANE_WAIT for part in parts):
         yield ""
         yield "the same, with what the holder of the lane did for the waits"
-        found = [(*names, _us(s), _share(s, whole)) for names, s in _group(parts, _spent)]
+        found = [(*names, _us(s * 1e6), _share(s, whole)) for names, s in _group(parts, _spent)]
         yield from _four("spent on|class", found)
 
 
@@ -146,31 +187,13 @@ def _busy(title: str, uses: Sequence[Use]) -> list[str]:
     return [title, *Table((Column("", left=True), Column("")), rows).lines(indent=2), *more, ""]
 
 
-def _help(savings: Sequence[Saving], seconds: float) -> list[str]:
-    if not savings:
+def _help(found: Explained) -> list[str]:
+    if not found.savings:
         return []
-    rows: list[tuple[str, ...]] = []
-    for s in savings:
-        percent = f"{s.saved / seconds:.2%}" if seconds else "-"
-        c = s.change
-        rows.append(
-            (
-                _NAMES[c.sort].format(c.resource),
-                c.figure,
-                c.amount,
-                _us(s.seconds),
-                _us(s.saved),
-                percent,
-            )
-        )
-    columns = tables.columns(
-        "what|figure|change|time (us)|saves (us)|saves",
-        left="what|figure|change",
-        spare="time (us)|saves (us)",
-    )
+    rows = (CHANGE.write(saving, found) for saving in found.savings)
     return [
         "the same plan, simulated again with one change",
-        *Table(columns, tuple(rows)).lines(indent=2),
+        *CHANGE.table(rows).lines(indent=2),
     ]
 
 
@@ -185,104 +208,176 @@ _NAMES = {
 }
 
 
+_SORTS = {
+    "link": "{} links",
+    "nic": "{} network links",
+    "memory": "{}",
+    "dispatch": "a {}",
+    "cpu": "{} of CPU devices",
+    "lane": "{}",
+    "together": "{}",
+    "compute": "{}",
+}
+_CHANGES = {
+    ("lanes", "one more on each"): "one more lane on each of the {}",
+    ("bandwidth", "+10%"): "10% more bandwidth of {}",
+    ("latency", "-10%"): "10% less latency of {}",
+    ("cost", "-10%"): "10% less to start {}",
+    ("speed", "+10%"): "10% faster {}",
+    ("queue", "none"): "no queue of {}",
+}
+
+
+def change_words(change: Written) -> str:
+    """`one more lane on each of the ib_ndr network links`."""
+    name = _SORTS.get(change["sort"], "{}").format(change["resource"])
+    words = _CHANGES.get((change["figure"], change["change"]))
+    return words.format(name) if words else f"{name}: {change['figure']} {change['change']}"
+
+
+def _resource_cell(row: Written) -> str:
+    return _NAMES[row["sort"]].format(row["resource"])
+
+
+def _percent_cell(row: Written) -> str:
+    return f"{round(row['saving_share'], 4) + 0.0:.2%}"
+
+
+def _saving_share(saving: Saving, whole: Explained) -> float:
+    return saving.saved / whole.seconds if whole.seconds else 0.0
+
+
+def _cause_share(cause: tuple[tuple[str, ...], float], whole: Explained) -> float:
+    return cause[1] / whole.seconds
+
+
+LANE = Record(
+    "lane",
+    "A lane: a queue of the runtime or of the hardware.",
+    Key("name", TEXT, "Its name."),
+    Key("share", RATIO, "The part of the time in which it is busy."),
+)
+CHANGE = Record(
+    "change",
+    "The same plan, simulated again with one thing changed.",
+    Key(
+        "sort", one_of(*_NAMES), "What kind of resource changed.", "change.sort",
+        column=Column("what", left=True, on="text", cell=_resource_cell),
+    ),
+    Key("resource", TEXT, "The class of links, kind of op, kind of lane, ...", "change.resource"),
+    Key(
+        "figure", TEXT, "Which of its figures.", "change.figure",
+        column=Column("figure", left=True, on="text"),
+    ),
+    Key(
+        "change", TEXT, "By how much, such as `+10%`.", "change.amount",
+        column=(
+            Column("change", left=True, on="text"),
+            Column("change", left=True, on="html", cell=change_words),
+        ),
+    ),
+    Key(
+        "time_us", MICROSECONDS, "The whole plan with it.", "seconds",
+        column=(
+            Column("time (us)", spare=2, show=_us, on="text"), Column("time", "(us)", on="html")
+        ),
+    ),
+    Key(
+        "saving_us", MICROSECONDS, "How much less that is; negative: more.", "saved",
+        column=(
+            Column("saves (us)", spare=1, show=_us, on="text"),
+            Column("saves", "(us)", show=_us, on="html"),
+        ),
+    ),
+    Key(
+        "saving_share", RATIO, "That as a part of the time.", get_in=_saving_share,
+        column=(
+            Column("saves", on="text", cell=_percent_cell),
+            Column("of the time", on="html", cell=_percent_cell),
+        ),
+    ),
+    Key(
+        "saving_low_us", MICROSECONDS, "The lower end of its 95 % interval.", written=False,
+        optional=True, column=Column("saves at least", "(us)", show=_us, keep="known", on="html"),
+    ),
+    Key(
+        "saving_high_us", MICROSECONDS, "The upper end of that interval.", written=False,
+        optional=True, column=Column("at most", "(us)", show=_us, keep="known", on="html"),
+    ),
+)  # fmt: skip
 _CAUSE = Record(
     "cause",
     "What the critical path spends time on.",
-    Key("cause", one_of(*CAUSES), "What it is."),
-    Key("where", TEXT, 'The link, memory, lane or kind of op; "" where it has none.'),
+    Key("cause", one_of(*CAUSES), "What it is.", "0.0"),
+    Key("where", TEXT, 'The link, memory, lane or kind of op; "" where it has none.', "0.1"),
     Key(
         "meanwhile",
         one_of(*CAUSES, ""),
         'For a lane wait: what the holder of the lane spent that time on; "" else.',
+        "0.2",
     ),
-    Key("at", TEXT, 'Its link, memory or kind of op; "" else.'),
-    Key("time_us", MICROSECONDS, "All of these stretches."),
-    Key("share", RATIO, "Its part of the whole time."),
+    Key("at", TEXT, 'Its link, memory or kind of op; "" else.', "0.3"),
+    Key("time_us", MICROSECONDS, "All of these stretches.", "1"),
+    Key("share", RATIO, "Its part of the whole time.", get_in=_cause_share),
 )
 EXPLAIN = Document(
     "explain",
     "`simreduce explain --json`: what bounds the time of a plan, and what would help.",
-    Key("question", TEXT, "The scenario or the machine that was asked about."),
-    Key("strategy", TEXT, "The strategy."),
-    Key("collective", one_of(*COLLECTIVES), "What is done."),
-    Key("workload", TEXT, "The name of what is reduced."),
-    Key("size_bytes", BYTES, "All gradients, or the tensor."),
-    Key("ranks", COUNT, "GPUs that take part."),
-    Key("repeat", COUNT, "How many of it are chained in one step."),
-    DISTURBANCE_KEY,
-    *TOPOLOGY_KEYS,
-    Key("runtime", TEXT, "The system that runs it."),
-    CALIBRATION_KEY,
-    Key("time_us", MICROSECONDS, "The whole plan."),
-    Key("floor_us", MICROSECONDS, "The least time that any schedule takes: the highest floor."),
+    *(
+        replace(key, get=f"about.{key.name}")
+        for key in (
+            Key("question", TEXT, "The scenario or the machine that was asked about."),
+            Key("strategy", TEXT, "The strategy."),
+            Key("collective", one_of(*COLLECTIVES), "What is done."),
+            Key("workload", TEXT, "The name of what is reduced."),
+            Key("size_bytes", BYTES, "All gradients, or the tensor."),
+            Key("ranks", COUNT, "GPUs that take part."),
+            Key("repeat", COUNT, "How many of it are chained in one step."),
+            DISTURBANCE_KEY,
+        )
+    ),
+    *keys_of("result", *TOPOLOGY_KEYS),
+    Key("runtime", TEXT, "The system that runs it.", "result.runtime"),
+    replace(CALIBRATION_KEY, get="result.calibration"),
+    Key("time_us", MICROSECONDS, "The whole plan.", "result.seconds"),
+    Key(
+        "floor_us",
+        MICROSECONDS,
+        "The least time that any schedule takes: the highest floor.",
+        "result.floors.seconds",
+    ),
     Key(
         "floors",
         Record(
             "floors",
             "Lower bounds of the time of any schedule.",
-            Key("critical_path_us", MICROSECONDS, "By the ops that wait for each other."),
-            Key("resource_us", MICROSECONDS, "By the busiest link or memory."),
-            Key("lane_us", MICROSECONDS, "By the busiest lane."),
-            Key("cut_us", MICROSECONDS, "By the narrowest cut of the machine."),
+            Key(
+                "critical_path_us",
+                MICROSECONDS,
+                "By the ops that wait for each other.",
+                "critical_path",
+            ),
+            Key("resource_us", MICROSECONDS, "By the busiest link or memory.", "resource"),
+            Key("lane_us", MICROSECONDS, "By the busiest lane.", "lane"),
+            Key("cut_us", MICROSECONDS, "By the narrowest cut of the machine.", "cut"),
         ),
         "Each lower bound.",
+        "result.floors",
     ),
     Key(
         "critical_path",
         Record(
             "critical_path",
             "The chain of ops that the end waited for.",
-            Key("ops", COUNT, "How many."),
+            Key("ops", COUNT, "How many.", lambda found: len(found.path)),
             Key("causes", list_of(_CAUSE), "What they spend time on, most first."),
         ),
         "What the time consists of.",
+        ITSELF,
     ),
-    Key(
-        "links",
-        list_of(
-            Record(
-                "link",
-                "A link or a memory.",
-                Key("name", TEXT, "Its name."),
-                Key("share", RATIO, "The part of the time in which it is busy."),
-                Key(
-                    "bytes",
-                    number_in("B"),
-                    "What it carries; not whole where routes are split.",
-                ),
-            )
-        ),
-        "Links and memories, busiest first.",
-    ),
-    Key(
-        "lanes",
-        list_of(
-            Record(
-                "lane",
-                "A lane: a queue of the runtime or of the hardware.",
-                Key("name", TEXT, "Its name."),
-                Key("share", RATIO, "The part of the time in which it is busy."),
-            )
-        ),
-        "Lanes, busiest first.",
-    ),
-    Key(
-        "changes",
-        list_of(
-            Record(
-                "change",
-                "The same plan, simulated again with one thing changed.",
-                Key("sort", one_of(*_NAMES), "What kind of resource changed."),
-                Key("resource", TEXT, "The class of links, kind of op, kind of lane, ..."),
-                Key("figure", TEXT, "Which of its figures."),
-                Key("change", TEXT, "By how much, such as `+10%`."),
-                Key("time_us", MICROSECONDS, "The whole plan with it."),
-                Key("saving_us", MICROSECONDS, "How much less that is; negative: more."),
-                Key("saving_share", RATIO, "That as a part of the time."),
-            )
-        ),
-        "What would help, most first.",
-    ),
+    Key("links", list_of(LINK), "Links and memories, busiest first.", "result.links"),
+    Key("lanes", list_of(LANE), "Lanes, busiest first.", "result.lanes"),
+    Key("changes", list_of(CHANGE), "What would help, most first.", "savings"),
     Key("complete", FLAG, "False if the command was stopped and changes are missing."),
 )
 
@@ -290,65 +385,11 @@ EXPLAIN = Document(
 def explanation_document(
     recording: Recording,
     savings: Sequence[Saving],
-    about: Mapping[str, Any],
+    about: Written,
     *,
     complete: bool = True,
 ) -> dict[str, Any]:
     """The document of `--json`: `EXPLAIN`. `about` has the keys from `question` to
     `disturbance`.
     """
-    result = recording.result
-    steps, whole = recording.critical_path(), result.seconds
-    parts = [part for step in steps for part in step.parts]
-    return {
-        **EXPLAIN.head(),
-        **about,
-        "topology": result.topology,
-        "topology_digest": result.topology_digest,
-        "runtime": result.runtime,
-        "calibration": result.calibration,
-        "time_us": whole * 1e6,
-        "floor_us": result.floors.seconds * 1e6,
-        "floors": {
-            "critical_path_us": result.floors.critical_path * 1e6,
-            "resource_us": result.floors.resource * 1e6,
-            "lane_us": result.floors.lane * 1e6,
-            "cut_us": result.floors.cut * 1e6,
-        },
-        "critical_path": {
-            "ops": len(steps),
-            "causes": [
-                {
-                    "cause": cause,
-                    "where": where,
-                    "meanwhile": meanwhile,
-                    "at": at,
-                    "time_us": seconds * 1e6,
-                    "share": seconds / whole,
-                }
-                for (cause, where, meanwhile, at), seconds in _group(
-                    parts, lambda part: (part.cause, part.where, part.meanwhile, part.at)
-                )
-            ],
-        },
-        "links": [{"name": u.name, "share": u.share, "bytes": u.nbytes} for u in result.links],
-        "lanes": [{"name": u.name, "share": u.share} for u in result.lanes],
-        "changes": change_keys(savings, whole),
-        "complete": complete,
-    }
-
-
-def change_keys(savings: Sequence[Saving], whole: float) -> list[dict[str, Any]]:
-    """What each change saves of `whole` seconds."""
-    return [
-        {
-            "sort": s.change.sort,
-            "resource": s.change.resource,
-            "figure": s.change.figure,
-            "change": s.change.amount,
-            "time_us": s.seconds * 1e6,
-            "saving_us": s.saved * 1e6,
-            "saving_share": s.saved / whole if whole else 0.0,
-        }
-        for s in savings
-    ]
+    return EXPLAIN.write(Explained(recording, savings, about, complete))

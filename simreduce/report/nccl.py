@@ -4,34 +4,33 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
 
-from simreduce import tables, units
-from simreduce.formats.documents import (
+from simreduce import units
+from simreduce.files import tables
+from simreduce.files.formats.documents import (
     BYTES,
     COUNT,
     FLAG,
-    GB_PER_SECOND,
     INTEGER,
-    MICROSECONDS,
     TEXT,
     Document,
     Key,
     Record,
     list_of,
     map_of,
+    number_in,
     one_of,
     or_null,
 )
-from simreduce.nccl import Choice, Graph, estimates, p2p, ring_orders, tree_parents
-from simreduce.nccl.box import CLASSES
-from simreduce.nccl.choice import SENDS, Plan, nvls_channels
-from simreduce.nccl.search import Search
-from simreduce.nccl.tables import COLLECTIVES, PROTOCOLS
-from simreduce.report.heads import TOPOLOGY_KEYS
-from simreduce.tables import Column, Table
+from simreduce.files.tables import Column
+from simreduce.planners.nccl import Choice, Graph, estimates, p2p, ring_orders, tree_parents
+from simreduce.planners.nccl.box import CLASSES
+from simreduce.planners.nccl.choice import SENDS, Plan, nvls_channels
+from simreduce.planners.nccl.search import Search
+from simreduce.planners.nccl.tables import COLLECTIVES, PROTOCOLS
+from simreduce.report.topo import ROUNDED_US, topology_keys
 from simreduce.topology import Folded, Topology
 from simreduce.version import __version__
 
@@ -50,8 +49,7 @@ _TUNING, _CELL = 25, 17
 """Characters before the cells of a row of the tuning table, and of a cell."""
 
 
-@dataclass(frozen=True, slots=True)
-class Call:
+class Call(NamedTuple):
     """A call of a collective, what NCCL runs for it, and the seconds that we simulate, if we do."""
 
     nbytes: int
@@ -59,22 +57,31 @@ class Call:
     simulated: float | None = None
 
 
-def nccl_text(
-    machine: Topology | Folded, at: Plan, collective: str, calls: Sequence[Call], about: str
-) -> str:
+class Calls(NamedTuple):
+    """Calls of one collective on a machine, by NCCL's plan for it."""
+
+    machine: Topology | Folded
+    plan: Plan
+    collective: str
+    calls: Sequence[Call]
+
+
+def nccl_text(asked: Calls, about: str) -> str:
     """Graphs, channels, tuning table and choices."""
+    document = NCCL.write(asked)
+    title = f"# {asked.collective}, NCCL's own estimate"
     parts = [
-        [f"# {line}" for line in _about(machine, at, about)],
-        list(_graph_lines(at)),
-        list(_channel_lines(at)),
-        list(_tuning_lines(at)),
-        _choice_lines(collective, calls),
+        tables.comments(_about(asked, document["nccl_version"], about)),
+        list(_graph_lines(asked.plan)),
+        list(_channel_lines(document)),
+        list(_tuning_lines(asked.plan)),
+        [title, *_CHOICE.table(document["choices"]).lines(comment=True)],
     ]
     return "\n\n".join("\n".join(part) for part in parts if part)
 
 
-def _about(machine: Topology | Folded, at: Plan, about: str) -> list[str]:
-    known, version = at.facts, ".".join(map(str, at.settings.version))
+def _about(asked: Calls, version: str, about: str) -> list[str]:
+    known, machine = asked.plan.facts, asked.machine
     hardware = f"compute capability {known.capability / 10:.1f}, {known.vendor} hosts"
     shape = f"{units.plural(known.n, 'rank')} on {units.plural(known.nodes, 'node')}"
     return [
@@ -84,15 +91,15 @@ def _about(machine: Topology | Folded, at: Plan, about: str) -> list[str]:
     ]
 
 
-def _system(at: Plan) -> tuple[float, float]:
-    box = at.facts.boxes[0]
-    return Search(at.facts, box, at.settings).reach, box.total
+def _widest(at: Plan) -> float:
+    """GB/s of the widest path of a GPU."""
+    return Search(at.facts, at.facts.boxes[0], at.settings).reach
 
 
 def _graph_lines(at: Plan) -> Iterator[str]:
-    most, total = _system(at)
-    yield f"NCCL INFO === System : maxBw {most:.1f} totalBw {total:.1f} ==="
-    devs = {nic.name: dev for dev, nic in enumerate(at.facts.boxes[0].nics)}
+    box = at.facts.boxes[0]
+    yield f"NCCL INFO === System : maxBw {_widest(at):.1f} totalBw {box.total:.1f} ==="
+    devs = {nic.name: dev for dev, nic in enumerate(box.nics)}
     for graph in _graphs(at):
         yield (
             f"NCCL INFO Pattern {_PATTERN[graph.pattern]}, crossNic {int(graph.cross_nic) * 2}, "
@@ -111,25 +118,22 @@ def _graphs(at: Plan) -> list[Graph]:
     return [found.ring, found.tree, *([found.nvls] if found.nvls else [])]
 
 
-def _channel_lines(at: Plan) -> Iterator[str]:
-    rings = ring_orders(at.facts, at.settings)
+def _channel_lines(document: Mapping[str, Any]) -> Iterator[str]:
+    rings, found, n = document["rings"], document["p2p"], document["ranks"]
     for i, ring in enumerate(rings):
         start = ring.index(0)
         order = (*ring[start:], *ring[:start])
         more = " ..." if len(order) > _SHOWN_RANKS else ""
         ranks = "".join(f" {rank:3}" for rank in order[:_SHOWN_RANKS])
         yield f"NCCL INFO Channel {i:02}/{len(rings):02} :{ranks}{more}"
-    shown = [
-        f"[{i}] {_tree(parents)}" for i, parents in enumerate(tree_parents(at.facts, at.settings))
-    ]
+    shown = [f"[{i}] {_tree(parents)}" for i, parents in enumerate(document["tree_parents"])]
     yield f"NCCL INFO Trees {' '.join(shown)}"
-    found, n = p2p(at.facts, at.settings), at.facts.n
-    yield f"NCCL INFO P2P Chunksize set to {found.chunk}"
+    yield f"NCCL INFO P2P Chunksize set to {found['chunk_bytes']}"
     yield f"NCCL INFO threadThresholds 8/8/64 | {8 * n}/8/64 | 512 | 512"
-    nvls = nvls_channels(at) if at.graphs.nvls else 0
     yield (
-        f"NCCL INFO {at.model.channels} coll channels, 0 collnet channels, {nvls} nvls channels, "
-        f"{found.channels} p2p channels, {found.channels_per_peer} p2p channels per peer"
+        f"NCCL INFO {document['channels']} coll channels, 0 collnet channels, "
+        f"{document['nvls_channels']} nvls channels, {found['channels']} p2p channels, "
+        f"{found['channels_per_peer']} p2p channels per peer"
     )
 
 
@@ -168,62 +172,86 @@ def _tuning_lines(at: Plan) -> Iterator[str]:
             yield f"NCCL INFO {_COLLECTIVES[collective]:>13} |{cells}"
 
 
-_SIMULATED = Column("simulated", "(us)")
-_COLUMNS = (
-    Column("size", "(B)"), Column("algorithm", left=True, spare=1),
-    Column("protocol", left=True, spare=2), Column("channels", spare=3),
-    Column("threads", spare=5), Column("estimate", "(us)"),
-    Column("strategy", left=True), Column("why", left=True, spare=4),
-)  # fmt: skip
+def _known(seconds: float | None) -> float | None:
+    """The seconds; None if NCCL makes no estimate."""
+    return None if seconds is None or math.isnan(seconds) else seconds
 
 
-def _choice_lines(collective: str, calls: Sequence[Call]) -> list[str]:
-    simulated = any(call.simulated is not None for call in calls)
-    columns = [*_COLUMNS[:6], *([_SIMULATED] if simulated else []), *_COLUMNS[6:]]
-    rows = []
-    for call in calls:
-        found = call.choice
-        row = [
-            str(call.nbytes), _ALGORITHMS[found.algorithm], _PROTOCOLS[found.protocol],
-            str(found.channels), str(found.threads), _microseconds(found.seconds),
-            *([_microseconds(call.simulated)] if simulated else []),
-            found.text, found.why,
-        ]  # fmt: skip
-        rows.append(tuple(row))
-    title = f"# {collective}, NCCL's own estimate"
-    return [title, *Table(tuple(columns), tuple(rows)).lines(comment=True)]
+def _estimates(call: Call, asked: Calls) -> dict[str, float | None]:
+    """NCCL's estimates of a call, by algorithm and protocol."""
+    if asked.collective in SENDS:
+        return {}
+    found = estimates(asked.plan, asked.collective, call.nbytes)
+    return {"+".join(pair): _known(seconds) for pair, seconds in found.items()}
 
 
-def _microseconds(seconds: float | None) -> str:
-    return "-" if seconds is None or math.isnan(seconds) else f"{seconds * 1e6:.1f}"
+def _tuning(asked: Calls) -> list[tuple[str, str, str, float, float]]:
+    """Collective, algorithm, protocol, latency in us and GB/s of each row of the tuning table."""
+    model = asked.plan.model
+    return [(*key, us, model.bandwidth[key]) for key, us in model.latency.items()]
 
 
+_GB_PER_SECOND = number_in("GB/s")
+_ROUNDED = {unit: number_in(unit, lambda value: round(value, 6)) for unit in ("us", "GB/s")}
 _CHOICE = Record(
     "choice",
     "What NCCL runs for a call.",
-    Key("nbytes", BYTES, "The tensor."),
-    Key("algorithm", one_of(*_ALGORITHMS), "The algorithm."),
-    Key("protocol", one_of(*_PROTOCOLS), "The protocol."),
-    Key("channels", COUNT, "Channels that run."),
-    Key("threads", COUNT, "Threads of a channel."),
-    Key("estimate_us", or_null(MICROSECONDS), "NCCL's own estimate; null if it makes none."),
-    Key("simulated_us", or_null(MICROSECONDS), "What we simulate; null if we do not."),
-    Key("strategy", TEXT, "The strategy that carries the choice."),
-    Key("why", TEXT, "How it was decided."),
+    Key("nbytes", BYTES, "The tensor.", column=Column("size", "(B)")),
+    Key(
+        "algorithm", one_of(*_ALGORITHMS), "The algorithm.", "choice.algorithm",
+        column=Column("algorithm", left=True, spare=1, show=_ALGORITHMS.__getitem__),
+    ),
+    Key(
+        "protocol", one_of(*_PROTOCOLS), "The protocol.", "choice.protocol",
+        column=Column("protocol", left=True, spare=2, show=_PROTOCOLS.__getitem__),
+    ),
+    Key(
+        "channels", COUNT, "Channels that run.", "choice.channels",
+        column=Column("channels", spare=3),
+    ),
+    Key(
+        "threads", COUNT, "Threads of a channel.", "choice.threads",
+        column=Column("threads", spare=5),
+    ),
+    Key(
+        "estimate_us", or_null(ROUNDED_US), "NCCL's own estimate; null if it makes none.",
+        lambda call: _known(call.choice.seconds),
+        column=Column("estimate", "(us)", show="{:.1f}".format),
+    ),
+    Key(
+        "simulated_us", or_null(ROUNDED_US), "What we simulate; null if we do not.",
+        lambda call: _known(call.simulated),
+        column=Column("simulated", "(us)", show="{:.1f}".format, keep="known"),
+    ),
+    Key(
+        "strategy", TEXT, "The strategy that carries the choice.", "choice.text",
+        column=Column("strategy", left=True),
+    ),
+    Key(
+        "why", TEXT, "How it was decided.", "choice.why",
+        column=Column("why", left=True, spare=4),
+    ),
     Key(
         "estimates_us",
-        map_of(or_null(MICROSECONDS)),
+        map_of(or_null(ROUNDED_US)),
         "NCCL's estimates of each `algorithm+protocol`.",
+        get_in=_estimates,
     ),
-)
+)  # fmt: skip
 _GRAPH = Record(
     "graph",
     "A result of NCCL's search.",
     Key("pattern", one_of(*_PATTERN), "What it searched for."),
-    Key("speed_intra_gb_per_s", GB_PER_SECOND, "A channel inside a node."),
-    Key("speed_inter_gb_per_s", GB_PER_SECOND, "A channel between nodes."),
-    Key("type_intra", one_of(*CLASSES), "The class of the paths inside a node."),
-    Key("type_inter", one_of(*CLASSES), "The class of the paths between nodes."),
+    Key("speed_intra_gb_per_s", _GB_PER_SECOND, "A channel inside a node.", "speed_intra"),
+    Key("speed_inter_gb_per_s", _GB_PER_SECOND, "A channel between nodes.", "speed_inter"),
+    Key(
+        "type_intra", one_of(*CLASSES), "The class of the paths inside a node.",
+        lambda graph: CLASSES[graph.type_intra],
+    ),
+    Key(
+        "type_inter", one_of(*CLASSES), "The class of the paths between nodes.",
+        lambda graph: CLASSES[graph.type_inter],
+    ),
     Key("cross_nic", FLAG, "Whether a channel uses different NICs to send and to receive."),
     Key("same_channels", FLAG, "Whether all channels have the same order."),
     Key(
@@ -239,21 +267,38 @@ _GRAPH = Record(
         ),
         "The channels.",
     ),
-)
+)  # fmt: skip
 NCCL = Document(
     "nccl",
     "`simreduce nccl --json`: what NCCL itself chooses.",
-    *TOPOLOGY_KEYS,
-    Key("nccl_version", TEXT, "The NCCL whose rules are followed."),
-    Key("nodes", COUNT, "Machines."),
-    Key("ranks", COUNT, "GPUs."),
-    Key("widest_path_gb_per_s", GB_PER_SECOND, "The widest path of a GPU."),
-    Key("total_gb_per_s", GB_PER_SECOND, "All paths of a GPU."),
-    Key("graphs", list_of(_GRAPH), "What its search found."),
-    Key("channels", COUNT, "Channels of rings and trees."),
-    Key("nvls_channels", COUNT, "Channels of NVLink SHARP; 0 without it."),
-    Key("rings", list_of(list_of(COUNT)), "The ranks of each ring, in order."),
-    Key("tree_parents", list_of(list_of(INTEGER)), "The parent of each rank; -1: the root."),
+    *topology_keys("machine"),
+    Key(
+        "nccl_version", TEXT, "The NCCL whose rules are followed.",
+        lambda asked: ".".join(map(str, asked.plan.settings.version)),
+    ),
+    Key("nodes", COUNT, "Machines.", "plan.facts.nodes"),
+    Key("ranks", COUNT, "GPUs.", "plan.facts.n"),
+    Key(
+        "widest_path_gb_per_s", _GB_PER_SECOND, "The widest path of a GPU.",
+        lambda asked: _widest(asked.plan),
+    ),
+    Key("total_gb_per_s", _GB_PER_SECOND, "All paths of a GPU.", "plan.facts.boxes.0.total"),
+    Key(
+        "graphs", list_of(_GRAPH), "What its search found.", lambda asked: _graphs(asked.plan)
+    ),
+    Key("channels", COUNT, "Channels of rings and trees.", "plan.model.channels"),
+    Key(
+        "nvls_channels", COUNT, "Channels of NVLink SHARP; 0 without it.",
+        lambda asked: nvls_channels(asked.plan) if asked.plan.graphs.nvls else 0,
+    ),
+    Key(
+        "rings", list_of(list_of(COUNT)), "The ranks of each ring, in order.",
+        lambda asked: ring_orders(asked.plan.facts, asked.plan.settings),
+    ),
+    Key(
+        "tree_parents", list_of(list_of(INTEGER)), "The parent of each rank; -1: the root.",
+        lambda asked: tree_parents(asked.plan.facts, asked.plan.settings),
+    ),
     Key(
         "p2p",
         Record(
@@ -261,9 +306,10 @@ NCCL = Document(
             "How it sends.",
             Key("channels", COUNT, "Channels."),
             Key("channels_per_peer", COUNT, "Channels of one send."),
-            Key("chunk_bytes", BYTES, "What a channel moves at a time."),
+            Key("chunk_bytes", BYTES, "What a channel moves at a time.", "chunk"),
         ),
         "Sends and receives.",
+        lambda asked: p2p(asked.plan.facts, asked.plan.settings),
     ),
     Key(
         "tuning",
@@ -271,92 +317,17 @@ NCCL = Document(
             Record(
                 "model",
                 "NCCL's model of the time of an algorithm.",
-                Key("collective", one_of(*COLLECTIVES), "What is done."),
-                Key("algorithm", one_of(*_ALGORITHMS), "The algorithm."),
-                Key("protocol", one_of(*_PROTOCOLS), "The protocol."),
-                Key("latency_us", MICROSECONDS, "The time of no byte."),
-                Key("bandwidth_gb_per_s", GB_PER_SECOND, "The rate of many bytes."),
+                Key("collective", one_of(*COLLECTIVES), "What is done.", "0"),
+                Key("algorithm", one_of(*_ALGORITHMS), "The algorithm.", "1"),
+                Key("protocol", one_of(*_PROTOCOLS), "The protocol.", "2"),
+                Key("latency_us", _ROUNDED["us"], "The time of no byte.", "3"),
+                Key("bandwidth_gb_per_s", _ROUNDED["GB/s"], "The rate of many bytes.", "4"),
             )
         ),
         "Its tuning table.",
+        _tuning,
     ),
     Key("collective", one_of(*_COLLECTIVES), "What is asked about."),
-    Key("choices", list_of(_CHOICE), "The choice for each size."),
-)
-
-
-def nccl_document(
-    machine: Topology | Folded, at: Plan, collective: str, calls: Sequence[Call]
-) -> dict[str, Any]:
-    """The document of `nccl --json`: `NCCL`."""
-    most, total = _system(at)
-    found = p2p(at.facts, at.settings)
-    return {
-        **NCCL.head(),
-        "topology": machine.name,
-        "topology_digest": machine.digest,
-        "nccl_version": ".".join(map(str, at.settings.version)),
-        "nodes": at.facts.nodes,
-        "ranks": at.facts.n,
-        "widest_path_gb_per_s": most,
-        "total_gb_per_s": total,
-        "graphs": [_graph(graph) for graph in _graphs(at)],
-        "channels": at.model.channels,
-        "nvls_channels": nvls_channels(at) if at.graphs.nvls else 0,
-        "rings": [list(ring) for ring in ring_orders(at.facts, at.settings)],
-        "tree_parents": [list(tree) for tree in tree_parents(at.facts, at.settings)],
-        "p2p": {
-            "channels": found.channels,
-            "channels_per_peer": found.channels_per_peer,
-            "chunk_bytes": found.chunk,
-        },
-        "tuning": [
-            {
-                "collective": key[0],
-                "algorithm": key[1],
-                "protocol": key[2],
-                "latency_us": round(latency, 6),
-                "bandwidth_gb_per_s": round(at.model.bandwidth[key], 6),
-            }
-            for key, latency in at.model.latency.items()
-        ],
-        "collective": collective,
-        "choices": [_call(at, collective, call) for call in calls],
-    }
-
-
-def _graph(graph: Graph) -> dict[str, Any]:
-    return {
-        "pattern": graph.pattern,
-        "speed_intra_gb_per_s": graph.speed_intra,
-        "speed_inter_gb_per_s": graph.speed_inter,
-        "type_intra": CLASSES[graph.type_intra],
-        "type_inter": CLASSES[graph.type_inter],
-        "cross_nic": graph.cross_nic,
-        "same_channels": graph.same_channels,
-        "channels": [
-            {"gpus": list(each.gpus), "net_in": each.net_in, "net_out": each.net_out}
-            for each in graph.channels
-        ],
-    }
-
-
-def _call(at: Plan, collective: str, call: Call) -> dict[str, Any]:
-    found = call.choice
-    others = {} if collective in SENDS else estimates(at, collective, call.nbytes)
-    return {
-        "nbytes": call.nbytes,
-        "algorithm": found.algorithm,
-        "protocol": found.protocol,
-        "channels": found.channels,
-        "threads": found.threads,
-        "estimate_us": _round(found.seconds),
-        "simulated_us": _round(call.simulated),
-        "strategy": found.text,
-        "why": found.why,
-        "estimates_us": {"+".join(pair): _round(t) for pair, t in others.items()},
-    }
-
-
-def _round(seconds: float | None) -> float | None:
-    return None if seconds is None or math.isnan(seconds) else round(seconds * 1e6, 6)
+    Key("choices", list_of(_CHOICE), "The choice for each size.", "calls"),
+)  # fmt: skip
+"""Of `Calls`."""

@@ -1,17 +1,19 @@
-"""`simreduce run`: the ranking as a table for people and as a document for programs."""
+"""`simreduce run`: the ranking as text, as a document, and its page."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from dataclasses import asdict
-from typing import Any
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 
-from simreduce import tables, units
-from simreduce.formats.documents import (
+from simreduce import units
+from simreduce.files import tables
+from simreduce.files.formats.documents import (
     COUNT,
     FLAG,
     GB_PER_SECOND,
+    ITSELF,
     MICROSECONDS,
+    PLACE,
     RATIO,
     TEXT,
     Document,
@@ -20,32 +22,61 @@ from simreduce.formats.documents import (
     list_of,
     or_null,
 )
-from simreduce.report.factors import FACTOR_KEYS, factor_keys
-from simreduce.report.heads import (
-    DISTURBANCE_KEY,
+from simreduce.files.tables import Column, Table
+from simreduce.report.bench import sizes_section
+from simreduce.report.blocks import (
+    Attachments,
+    Block,
+    Chart,
+    Code,
+    Fact,
+    Page,
+    Paragraph,
+    Rows,
+    Section,
+    Written,
+    bars,
+    colour_words,
+)
+from simreduce.report.headings import (
+    DISTURBED,
+    FACTOR_KEYS,
     HEAD_KEYS,
+    MEASURED_KEYS,
+    REFUSED,
     REFUSED_KEY,
     best_rows,
-    document_head,
     header,
-    refused_keys,
+    nccl_sureness,
     refused_lines,
     same_plan_lines,
     untried_lines,
-    with_runtimes,
 )
-from simreduce.report.measured import MEASURED_KEYS
-from simreduce.report.sure import nccl_sureness
-from simreduce.tables import Table
-from simreduce.tune.busbw import algbw, busbw
-from simreduce.tune.rank import FIRST, Bounded, Candidate, Ranking, Row
-
-_COLUMNS = tables.columns(
-    "#|strategy|runtime|time|algbw|busbw|transfers|busiest link|busiest lane|#wrong|chosen by",
-    units="|||(ms)|(GB/s)|(GB/s)||(share of the time)|(share of the time)||",
-    left="strategy|runtime|busiest link|busiest lane|chosen by",
-    spare="chosen by|busiest lane|transfers|busiest link|algbw|runtime|busbw",
+from simreduce.report.limits import help_section, limit_fact, nic_fact, path_section
+from simreduce.report.sections import (
+    calibration_section,
+    copy_section,
+    instead_words,
+    machine_section,
+    meaning,
+    measured_section,
+    measured_words,
+    names_block,
+    repeat_section,
+    timeline_section,
+    us,
 )
+from simreduce.study.advice import (
+    Advice,
+    Option,
+    advise,
+    answer_row,
+    defaults,
+    faster,
+    told_apart,
+)
+from simreduce.study.tune.bench import algbw, busbw
+from simreduce.study.tune.rank import FIRST, Candidate, Ranking
 
 
 def ranking_table(ranking: Ranking, most: int | None = None) -> str:
@@ -69,24 +100,14 @@ def ranking_table(ranking: Ranking, most: int | None = None) -> str:
 
 def ranking_rows(ranking: Ranking) -> Table:
     """A row per strategy, best first; then those that were not simulated to their end."""
-    rows = [_row(place, c, ranking) for place, c in enumerate(ranking.candidates, 1)]
-    rows += [_bounded_row(c) for c in ranking.bounded]
-    return with_runtimes(Table(_COLUMNS, tuple(rows)), _runtimes(ranking))
+    document = RUN.write(ranking)
+    return CANDIDATE.table([*document["candidates"], *document["bounded"]])
 
 
-def preview_lines(found: Iterable[Row]) -> list[str]:
-    """The first rows of a ranking that is not complete."""
-    rows = sorted((c for c in found if isinstance(c, Candidate)), key=lambda c: c.seconds)
+def preview_lines(outcomes: Iterable[tuple[int, object]]) -> list[str]:
+    """The first rows of a ranking that is not complete, by its outcomes until now."""
+    rows = sorted((c for _, c in outcomes if isinstance(c, Candidate)), key=lambda c: c.seconds)
     return [f"{c.seconds * 1e3:12.3f} ms  {c.strategy.text}" for c in rows[:FIRST]]
-
-
-def _runtimes(ranking: Ranking) -> list[str]:
-    return [*(c.runtime for c in ranking.candidates), *(c.runtime for c in ranking.bounded)]
-
-
-def _bounded_row(c: Bounded) -> tuple[str, ...]:
-    known = "-", c.strategy.text, c.runtime, f">={c.seconds * 1e3:.3f}"
-    return (*known, *("-",) * (len(_COLUMNS) - len(known) - 1), "")
 
 
 def _bounded_lines(ranking: Ranking) -> list[str]:
@@ -101,43 +122,14 @@ def _bounded_lines(ranking: Ranking) -> list[str]:
     ]
 
 
-def _row(place: int, c: Candidate, ranking: Ranking) -> tuple[str, ...]:
-    nbytes, n = ranking.scenario.workload.nbytes, len(ranking.scenario.setup.layout)
-    return (
-        str(place),
-        c.strategy.text,
-        c.runtime,
-        f"{c.seconds * 1e3:.3f}",
-        f"{algbw(nbytes, c.seconds) / 1e9:.2f}",
-        f"{busbw(nbytes, c.seconds, n) / 1e9:.2f}",
-        str(c.transfers),
-        _share(c.link, c.link_share),
-        _share(c.lane, c.lane_share),
-        str(c.wrong),
-        ", ".join(c.chosen_by),
-    )
-
-
-def _share(name: str, share: float) -> str:
-    return f"{name} {share:.0%}" if name else "-"
-
-
 def _header(ranking: Ranking) -> list[str]:
     s, w = ranking.scenario, ranking.scenario.workload
     chained = f", each of {s.repeat} chained in one step" if s.repeat > 1 else ""
     size = f"{units.plural(w.elements, 'element')}, {units.format_size(w.nbytes)}"
     gradients = units.plural(len(w.gradients), "gradient")
     facts = [("workload", f"{w.name}: {gradients}, {size}")]
-    what = f"time of one all-reduce{chained}"
-    return header(s, facts, _runtimes(ranking), what, _sureness(ranking))
-
-
-def _sureness(ranking: Ranking) -> str:
-    """How far off NCCL's rows may be, if there are any."""
-    by_nccl = any("nccl" in r.algorithm for c in ranking.candidates for r in c.strategy.ranges)
-    scenario = ranking.scenario
-    largest = max((gradient.nbytes for gradient in scenario.workload.gradients), default=0)
-    return nccl_sureness(scenario.setup, largest) if by_nccl else ""
+    sureness = nccl_sureness(s, [c.strategy for c in ranking.candidates])
+    return header(ranking, facts, f"time of one all-reduce{chained}", sureness)
 
 
 def _recommendation(ranking: Ranking) -> list[str]:
@@ -207,11 +199,28 @@ def _upstream(ranking: Ranking) -> list[str]:
     return ["", "Upstream does something else under these names (--faithful ranks that):", *lines]
 
 
+def _busiest(name: str, share: str) -> Callable[[Written], str]:
+    """Shows what is busiest with its share of the time."""
+    return lambda row: f"{row[name]} {row[share]:.0%}" if row.get(name) else "-"
+
+
+def _time_cell(row: Written) -> str:
+    bound = ">=" * ("at_least_us" in row)
+    return f"{bound}{row.get('at_least_us', row.get('time_us')) / 1e3:.3f}"
+
+
 _STRATEGY = (
-    Key("strategy", TEXT, "The strategy, as simreduce reads it."),
-    Key("spec", TEXT, "Its algorithms without the packing."),
-    Key("packing", TEXT, "How it packs gradients."),
-)
+    Key(
+        "strategy", TEXT, "The strategy, as simreduce reads it.", "strategy.text",
+        column=Column("strategy", left=True),
+    ),
+    Key("spec", TEXT, "Its algorithms without the packing.", "strategy.spec"),
+    Key("packing", TEXT, "How it packs gradients.", "strategy.packing"),
+)  # fmt: skip
+_RUNTIME = Key(
+    "runtime", TEXT, "The system that runs it.",
+    column=Column("runtime", left=True, spare=2, keep="varied"),
+)  # fmt: skip
 _SETTINGS = Record(
     "settings",
     "Text to type; null where that system has no setting for the strategy.",
@@ -219,61 +228,112 @@ _SETTINGS = Record(
     Key("tensorflow", or_null(TEXT), "A call of TensorFlow."),
 )
 _CHOICE = (
-    Key("chosen_by", list_of(TEXT), "Rules of TensorFlow that would choose this plan here."),
+    Key(
+        "chosen_by", list_of(TEXT), "Rules of TensorFlow that would choose this plan here.",
+        column=Column("chosen by", left=True, spare=7, missing=""),
+    ),
     Key("upstream", TEXT, 'What upstream does instead under this name; "" for the same.'),
     Key("settings", _SETTINGS, "How to run it."),
+)  # fmt: skip
+
+
+def _algbw(row: Candidate, ranking: Ranking) -> float:
+    return algbw(ranking.scenario.workload.nbytes, row.seconds)
+
+
+def _busbw(row: Candidate, ranking: Ranking) -> float:
+    scenario = ranking.scenario
+    return busbw(scenario.workload.nbytes, row.seconds, len(scenario.setup.layout))
+
+
+CANDIDATE = Record(
+    "candidate",
+    "The prediction for one plan.",
+    Key("place", COUNT, "Its place, from 1 for the fastest.", PLACE, column=Column("#")),
+    *_STRATEGY,
+    _RUNTIME,
+    Key(
+        "time_us", MICROSECONDS, "One all-reduce of the whole workload.", "seconds",
+        column=Column("time", "(ms)", cell=_time_cell),
+    ),
+    Key(
+        "floor_us", MICROSECONDS, "The least time that any schedule takes.", "floor_seconds",
+        column=Column("at least", "(ms)", on="html"),
+    ),
+    Key(
+        "algbw_gb_per_s", GB_PER_SECOND, "Size over time.", get_in=_algbw,
+        column=Column("algbw", "(GB/s)", spare=3, on="text"),
+    ),
+    Key(
+        "busbw_gb_per_s", GB_PER_SECOND, "Algbw times 2(n-1)/n, as nccl-tests has it.",
+        get_in=_busbw, column=Column("busbw", "(GB/s)", spare=1),
+    ),
+    Key("transfers", COUNT, "Copies between devices.", column=Column("transfers", spare=5)),
+    Key(
+        "wrong", COUNT, "Elements whose sum is wrong; 0 for a plan that is proven.",
+        column=Column("#wrong"),
+    ),
+    Key(
+        "bottleneck", TEXT, 'The busiest link; "" if nothing moves.', "link",
+        column=Column(
+            "busiest link", "(share of the time)", left=True, spare=4,
+            cell=_busiest("bottleneck", "bottleneck_share"),
+        ),
+    ),
+    Key("bottleneck_share", RATIO, "The part of the time in which it is busy.", "link_share"),
+    Key(
+        "busiest_lane", TEXT,
+        'The busiest lane, a queue of the runtime or of the hardware; "" for none.', "lane",
+        column=Column(
+            "busiest lane", "(share of the time)", left=True, spare=6,
+            cell=_busiest("busiest_lane", "busiest_lane_share"),
+        ),
+    ),
+    Key("busiest_lane_share", RATIO, "The part of the time in which it is busy.", "lane_share"),
+    *_CHOICE,
+    Key(
+        "also",
+        list_of(Record("also", "Another name of the same plan.", *_STRATEGY, *_CHOICE)),
+        "Other strategies that make the same plan.",
+    ),
+    order="place strategy runtime time_us floor_us algbw_gb_per_s busbw_gb_per_s transfers "
+    "bottleneck busiest_lane wrong chosen_by",
+)  # fmt: skip
+_BOUNDED = Record(
+    "bounded",
+    "A strategy that was not simulated to its end.",
+    *_STRATEGY,
+    _RUNTIME,
+    Key("at_least_us", MICROSECONDS, "What it takes at least.", "seconds"),
+    Key("reason", TEXT, "Why it takes as long."),
 )
+
+
+def _fastest_by(target: str) -> Callable[[Ranking], str | None]:
+    """The strategy to use with a target."""
+
+    def text(ranking: Ranking) -> str | None:
+        found = ranking.fastest_by(target)
+        return found.strategy.text if found else None
+
+    return text
+
+
 RUN = Document(
     "run",
     "`simreduce run --json`: every strategy for a workload on a machine, fastest first.",
     *HEAD_KEYS,
-    Key("faithful", FLAG, "Whether strategies do what upstream does, quirks included."),
-    DISTURBANCE_KEY,
     Key(
-        "candidates",
-        list_of(
-            Record(
-                "candidate",
-                "The prediction for one plan.",
-                Key("place", COUNT, "Its place, from 1 for the fastest."),
-                *_STRATEGY,
-                Key("runtime", TEXT, "The system that runs it."),
-                Key("time_us", MICROSECONDS, "One all-reduce of the whole workload."),
-                Key("floor_us", MICROSECONDS, "The least time that any schedule takes."),
-                Key("algbw_gb_per_s", GB_PER_SECOND, "Size over time."),
-                Key("busbw_gb_per_s", GB_PER_SECOND, "Algbw times 2(n-1)/n, as nccl-tests has it."),
-                Key("transfers", COUNT, "Copies between devices."),
-                Key("wrong", COUNT, "Elements whose sum is wrong; 0 for a plan that is proven."),
-                Key("bottleneck", TEXT, 'The busiest link; "" if nothing moves.'),
-                Key("bottleneck_share", RATIO, "The part of the time in which it is busy."),
-                Key(
-                    "busiest_lane",
-                    TEXT,
-                    'The busiest lane, a queue of the runtime or of the hardware; "" for none.',
-                ),
-                Key("busiest_lane_share", RATIO, "The part of the time in which it is busy."),
-                *_CHOICE,
-                Key(
-                    "also",
-                    list_of(Record("also", "Another name of the same plan.", *_STRATEGY, *_CHOICE)),
-                    "Other strategies that make the same plan.",
-                ),
-            )
-        ),
+        "faithful", FLAG, "Whether strategies do what upstream does, quirks included.",
+        "scenario.faithful",
+    ),
+    DISTURBED,
+    Key(
+        "candidates", list_of(CANDIDATE),
         "Strategies that were simulated to the end, one for each plan, fastest first.",
     ),
     Key(
-        "bounded",
-        list_of(
-            Record(
-                "bounded",
-                "A strategy that was not simulated to its end.",
-                *_STRATEGY,
-                Key("runtime", TEXT, "The system that runs it."),
-                Key("at_least_us", MICROSECONDS, "What it takes at least."),
-                Key("reason", TEXT, "Why it takes as long."),
-            )
-        ),
+        "bounded", list_of(_BOUNDED),
         "Strategies that cannot be among the first, by what they take at least.",
     ),
     REFUSED_KEY,
@@ -282,73 +342,182 @@ RUN = Document(
         Record(
             "recommended_by_target",
             "The recommended strategy of each system; null without one.",
-            Key("tf_cnn_benchmarks", or_null(TEXT), "Of tf_cnn_benchmarks."),
-            Key("tensorflow", or_null(TEXT), "Of TensorFlow."),
+            Key(
+                "tf_cnn_benchmarks", or_null(TEXT), "Of tf_cnn_benchmarks.",
+                _fastest_by("tf_cnn_benchmarks"),
+            ),
+            Key("tensorflow", or_null(TEXT), "Of TensorFlow.", _fastest_by("tensorflow")),
         ),
         "The fastest proven strategy that each system has a setting for.",
+        ITSELF,
     ),
-    Key("recommended", or_null(TEXT), "The strategy to use; null if no plan is proven."),
+    Key(
+        "recommended", or_null(TEXT), "The strategy to use; null if no plan is proven.",
+        "recommended.strategy.text",
+    ),
     *FACTOR_KEYS,
-    Key("complete", FLAG, "False if the command was stopped and strategies are untried."),
+    Key(
+        "complete", FLAG, "False if the command was stopped and strategies are untried.",
+        lambda ranking: not ranking.untried,
+    ),
     *MEASURED_KEYS,
-)
+)  # fmt: skip
+ranking_document = RUN.write
+"""The document of a `Ranking`."""
+
+_SHOWN = 12
+_TARGETS = {"tf_cnn_benchmarks": "tf_cnn_benchmarks", "tensorflow": "TensorFlow"}
 
 
-def ranking_document(ranking: Ranking) -> dict[str, Any]:
-    """The document of `--json`: `RUN`."""
-    s = ranking.scenario
-    nbytes, n = s.workload.nbytes, len(s.setup.layout)
-    return {
-        **document_head(RUN, s, _runtimes(ranking)),
-        "faithful": s.faithful,
-        "disturbance": s.setup.disturbance.text,
-        "candidates": [
-            {
-                "place": place,
-                **_strategy_keys(c),
-                "runtime": c.runtime,
-                "time_us": c.seconds * 1e6,
-                "floor_us": c.floor_seconds * 1e6,
-                "algbw_gb_per_s": algbw(nbytes, c.seconds) / 1e9,
-                "busbw_gb_per_s": busbw(nbytes, c.seconds, n) / 1e9,
-                "transfers": c.transfers,
-                "wrong": c.wrong,
-                "bottleneck": c.link,
-                "bottleneck_share": c.link_share,
-                "busiest_lane": c.lane,
-                "busiest_lane_share": c.lane_share,
-                **_choice_keys(c),
-                "also": [{**_strategy_keys(other), **_choice_keys(other)} for other in c.also],
-            }
-            for place, c in enumerate(ranking.candidates, 1)
-        ],
-        "bounded": [
-            {
-                **_strategy_keys(c),
-                "runtime": c.runtime,
-                "at_least_us": c.seconds * 1e6,
-                "reason": c.reason,
-            }
-            for c in ranking.bounded
-        ],
-        "refused": refused_keys(ranking.refused),
-        "recommended_by_target": {
-            target: fastest.strategy.text if (fastest := ranking.fastest_by(target)) else None
-            for target in ("tf_cnn_benchmarks", "tensorflow")
-        },
-        "recommended": ranking.recommended.strategy.text if ranking.recommended else None,
-        **factor_keys(s),
-        "complete": not ranking.untried,
-    }
+def run_page(document: Written, beside: Attachments) -> Page:
+    """The page of `simreduce run --json`."""
+    rows, best = document["candidates"], answer_row(document)
+    today = [] if best is None else defaults(rows)
+    what = f"all-reduce of {document['workload']} ({units.format_size(document['size_bytes'])})"
+    gpus = units.plural(document["ranks"], "GPU")
+    advice = None
+    if best is not None:
+        advice = advise(Option(best["strategy"], best["time_us"]), today, document)
+    beside = replace(beside, factor=advice.factor if advice else None)
+    sections = [
+        *_choice_section(document, beside, best, advice),
+        *copy_section(beside.exports, str(best and best["strategy"]), _times(rows)),
+        *measured_section(document),
+        *machine_section(beside),
+        *path_section(beside),
+        *help_section(beside),
+        *timeline_section(beside, f"What every device, link and lane does during one {what}."),
+        *sizes_section(beside, today=today[0].name.partition("+")[0] if today else ""),
+        *calibration_section(beside, document),
+        *repeat_section(beside, document),
+    ]
+    answer = "No strategy has a plan that is proven right, so there is nothing to recommend."
+    if document.get("measured"):
+        answer = "No measured step was right, so there is nothing to recommend."
+    sure, facts = "", tuple[Fact, ...]()
+    if best and advice:
+        answer = advice.sentence(f"Run {advice.best.name}", f"one {what} takes {advice.best.took}")
+        sure = f"{advice.caution(document['calibration'])} {measured_words(document)}".strip()
+        facts = tuple(_facts(document, beside, best, advice))
+    return Page(
+        title=f"{document['workload']} on {document['topology']}: which reduction?",
+        about=f"{what[0].upper()}{what[1:]} on {document['topology']}, {gpus}. "
+        f"{units.plural(len(rows), 'plan')} simulated and proved.",
+        answer=answer,
+        sure=sure,
+        facts=facts,
+        sections=tuple(sections),
+    )
 
 
-def _strategy_keys(c: Row) -> dict[str, Any]:
-    return {"strategy": c.strategy.text, "spec": c.strategy.spec, "packing": c.strategy.packing}
+def _facts(document: Written, beside: Attachments, best: Written, advice: Advice) -> Iterable[Fact]:
+    rate = f"{us(best['time_us'])}, {best['busbw_gb_per_s']:.1f} GB/s of bus bandwidth."
+    rate = f"{meaning(best['strategy'])} {rate}".strip()
+    fastest = next(row for row in document["candidates"] if not row["wrong"] or row is best)
+    if document.get("measured"):
+        rate += " Chosen by what was measured."
+    elif fastest is not best and fastest["time_us"] < best["time_us"]:
+        rate += (
+            f" {fastest['strategy']} takes {us(fastest['time_us'])}, but no setting of TensorFlow "
+            "and no default of a framework runs it."
+        )
+    others = [instead_words(each, _times(document["candidates"])) for each in beside.exports
+              if each.instead and each.name == "pytorch"]  # fmt: skip
+    rate = " ".join([rate, *(f"{words}." for words in others)])
+    yield Fact("What should I run?", best["strategy"], f"{rate}{_typed(document, best)}")
+    yield Fact("How much faster than today?", *advice.worth())
+    yield Fact("How sure is that?", *advice.sure())
+    yield Fact("What limits it?", *limit_fact(beside))
+    yield Fact("What would a second NIC buy?", *nic_fact(beside))
 
 
-def _choice_keys(c: Candidate) -> dict[str, Any]:
-    return {
-        "chosen_by": list(c.chosen_by),
-        "upstream": c.upstream,
-        "settings": asdict(c.settings),
-    }
+def _times(rows: Iterable[Written]) -> dict[str, str]:
+    """How long each strategy takes, in words."""
+    return {name["strategy"]: us(row["time_us"]) for row in rows for name in (row, *row["also"])}
+
+
+def _typed(document: Written, best: Written) -> str:
+    """A sentence if there is something to type."""
+    some = any(best["settings"].get(target) for target in _TARGETS)
+    known = document.get("recommended_by_target") or {}
+    return " What to type is below." if some or any(known.values()) else ""
+
+
+def _choice_section(
+    document: Written, beside: Attachments, best: Written | None, advice: Advice | None
+) -> Iterable[Section]:
+    rows = document["candidates"]
+    blocks: list[Block] = []
+    if best is not None:
+        blocks += _type_blocks(document, beside, best)
+    if advice and advice.today:
+        blocks.append(_against(document, advice))
+    if rows:
+        blocks.append(_ranking(rows, best, advice))
+        blocks += names_block(row["strategy"] for row in rows)
+    if document.get("refused"):
+        caption = f"{len(document['refused'])} strategies are not possible here"
+        blocks.append(Rows(caption, REFUSED.table(document["refused"]), folded=True))
+    if blocks:
+        yield Section("choice", "What to run", tuple(blocks))
+
+
+def _type_blocks(document: Written, beside: Attachments, best: Written) -> Iterable[Block]:
+    """What to type for TensorFlow, unless that is in the section of all systems; where it has no
+    setting for the best, the fastest that it has one for.
+    """
+    known = {each.title for each in beside.exports}
+    by_name = {row["strategy"]: row for row in document["candidates"]}
+    for row in document["candidates"]:
+        by_name |= {each["strategy"]: {**row, **each} for each in row["also"]}
+    for target, title in _TARGETS.items():
+        name = best["strategy"]
+        if not best["settings"].get(target):
+            name = document["recommended_by_target"].get(target)
+        if title in known and (name == best["strategy"] or name not in by_name):
+            continue
+        if name is None or name not in by_name:
+            yield Paragraph(f"{title} has no setting for any of these strategies.")
+            continue
+        row = by_name[name]
+        about = f"{title}: {name}"
+        if name != best["strategy"]:
+            about = f"{title} has no setting for it; its fastest is {name}, {us(row['time_us'])}"
+        yield Code(str(row["settings"][target]), about)
+
+
+def _against(document: Written, advice: Advice) -> Rows:
+    columns = tables.columns(
+        "what runs today|strategy|time|recommended is|more than the error",
+        units="||(ms)||",
+        left="what runs today|strategy|more than the error",
+    )
+    words = {None: "not known", True: "yes", False: "no"}
+    rows = []
+    for each in advice.today:
+        cells = "the same", ""
+        if each.name != advice.best.name:
+            apart = told_apart(advice.best, each, document)
+            cells = faster(advice.best.time_us, each.time_us), words[apart]
+        rows.append((each.who, each.name, f"{each.time_us / 1e3:.3f}", *cells))
+    return Rows(
+        "Beside the defaults of frameworks: what runs today unless somebody changed it",
+        Table(columns, tuple(rows)),
+    )
+
+
+def _ranking(rows: Sequence[Written], best: Written | None, advice: Advice | None) -> Chart:
+    today = {option.name for option in advice.today[:1]} if advice else set()
+    first = [
+        row
+        for place, row in enumerate(rows)
+        if place < _SHOWN or row is best or row["strategy"] in today
+    ]
+    marks = [advice.mark(row["strategy"]) if advice else 0 for row in first]
+    more = f" {len(first)} of {units.plural(len(rows), 'plan')}; the table has all."
+    words = (
+        f"Time of one all-reduce by strategy. {colour_words(marks)} The tick is what no run of the "
+        f"plan can take less than.{more * (len(first) < len(rows))}"
+    )
+    table = CANDIDATE.table(rows, on="html")
+    return bars(words, table, first, "strategy", "time_us", marks, "floor_us")

@@ -1,17 +1,18 @@
-"""Synchronous replicas: what an update takes, and how many backups are best, for people and for
-programs.
-"""
+"""Synchronous replicas: the time of an update, the best number of backups, and a timeline."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import fields
+from collections.abc import Mapping, Sequence
+from dataclasses import fields, replace
+from itertools import pairwise
 from math import isfinite
-from typing import Any
+from typing import Any, NamedTuple
 
-from simreduce import tables, units
+from simreduce import units
 from simreduce.engine import NOMINAL, TENSORFLOW
-from simreduce.formats.documents import (
+from simreduce.engine.setup import Setup
+from simreduce.files import tables
+from simreduce.files.formats.documents import (
     BYTES,
     COUNT,
     FLAG,
@@ -27,36 +28,39 @@ from simreduce.formats.documents import (
     list_of,
     or_null,
 )
-from simreduce.report.heads import CALIBRATION_KEY, DISTURBANCE_KEY
-from simreduce.report.replicas_timeline import replicas_timeline
-from simreduce.scenario import Replicas
-from simreduce.tables import Table
+from simreduce.files.tables import Column, Table, percent
+from simreduce.report.headings import CALIBRATION_KEY, DISTURBANCE_KEY
+from simreduce.study.scenario import Replicas
 from simreduce.training.distributions import Constant, Distribution, Empirical
 from simreduce.training.replicas import Delays, ReplicasJob, ReplicasQuestion, Run
 from simreduce.training.stragglers import CONFIDENCE, BackupChoice, Interval, Repetitions
 
 _MOST = 8
-"""Workers unlike the others that the head names, at most."""
-
-_COLUMNS = tables.columns(
-    "backups|in an update|update||ideal|gradients||dropped|blocked",
-    units="|(gradients)|(ms)|(+-)|(ms)|(1/s)|(+-)|(share)|(runs)",
-    spare="ideal|blocked|in an update",
-)
+"""Workers unlike the others that the head names, and workers of a timeline, at most."""
 
 
-def replicas_text(
-    question: ReplicasQuestion,
-    spread: Repetitions,
-    choices: Sequence[BackupChoice] = (),
-    scenario: Replicas | None = None,
-    run: Run | None = None,
-    *,
-    complete: bool = True,
-) -> str:
-    """The job, what its updates take, and a row for every number of backups that was tried; first,
-    whose question it is. With a `run`, a timeline of it. What is not `complete` was stopped.
+class Updates(NamedTuple):
+    """Simulated updates, and the numbers of backups that were tried; not `complete` if the command
+    was stopped.
     """
+
+    question: ReplicasQuestion
+    spread: Repetitions
+    choices: Sequence[BackupChoice] = ()
+    scenario: Replicas | None = None
+    complete: bool = True
+
+    @property
+    def setup(self) -> Setup | None:
+        """The machine of the scenario, if it has one."""
+        return self.scenario.setup if self.scenario else None
+
+
+def replicas_text(found: Updates, run: Run | None = None) -> str:
+    """The job, the time of its updates, and a row for every number of backups that was tried;
+    first, whose question it is. With a `run`, a timeline of it.
+    """
+    question, spread, choices, scenario, complete = found
     job, settings = question.job, question.job.settings
     step = spread.step(question.skip)
     links = (
@@ -88,7 +92,7 @@ def replicas_text(
     if spread.blocked:
         lines.append(f"blocked        {spread.blocked} of {repetitions} did not make all updates")
     if choices:
-        lines += ["", *_table(choices, job.workers)]
+        lines += ["", *_backup_lines(found)]
     if run and run.updates:
         lines += ["", *replicas_timeline(run, job.names)]
     if not complete:
@@ -177,8 +181,16 @@ def _time(step: Interval) -> str:
     )
 
 
-def _table(choices: Sequence[BackupChoice], workers: int) -> list[str]:
-    lines = Table(_COLUMNS, tuple(_row(each, workers) for each in choices)).lines()
+def backups_table(document: Mapping[str, Any], *, on: str = "text") -> Table:
+    """A row for every number of backups that was tried; `on` is `text` or `html`."""
+    workers = document["workers"]
+    rows = [row | {"in_update": workers - row["backups"]} for row in document["backups"]]
+    return _BACKUPS.table(rows, on=on)
+
+
+def _backup_lines(found: Updates) -> list[str]:
+    choices = found.choices
+    lines = backups_table(REPLICAS.write(found)).lines()
     best = best_choice(choices)
     if best is None:
         return [*lines, "", "No choice makes all its updates."]
@@ -198,158 +210,211 @@ def best_choice(choices: Sequence[BackupChoice]) -> BackupChoice | None:
     return next((each for each in choices if each.best), None)
 
 
-def _row(choice: BackupChoice, workers: int) -> tuple[str, ...]:
-    def figure(value: float, digits: int) -> str:
-        return f"{value:.{digits}f}" if isfinite(value) else "-"
+WIDTH = 64
+"""Characters of a timeline, less on a page without room for them."""
+_FRAME = "   ||"
+"""What stands in a row of a timeline besides its name and its characters."""
 
-    step, rate = choice.step, choice.rate
-    return (
-        str(choice.backups),
-        str(workers - choice.backups),
-        figure(step.mean * 1e3, 3),
-        figure((step.high - step.mean) * 1e3, 3),
-        "-" if choice.ideal is None else figure(choice.ideal * 1e3, 3),
-        figure(rate.mean, 1),
-        figure(rate.high - rate.mean, 1),
-        f"{choice.wasted:.2%}",
-        str(choice.blocked) if choice.blocked else "-",
+UPDATES = 4
+"""That are shown, the last ones of the run."""
+
+_PARTS = "rCs"
+_IDLE, _UPDATE = ".", "|"
+
+
+def replicas_timeline(run: Run, names: Sequence[str], most: int = WIDTH) -> list[str]:
+    """A row for every worker: what it does for most of the time that a character stands for. Below,
+    when updates were made. Nothing if there is none.
+    """
+    if not run.updates:
+        return []
+    first = max(len(run.updates) - UPDATES, 0)
+    begin, end = run.updates[first - 1].time if first else 0.0, run.seconds
+    shown = range(len(names)) if len(names) <= _MOST else (*range(_MOST - 1), len(names) - 1)
+    left = max(len("updates"), *(len(names[w]) for w in shown))
+    width = tables.page_width(left + len(_FRAME) + most) - left - len(_FRAME)
+    scale = width / (end - begin) if end > begin else 0.0
+    rows = [(names[w], _bar(run, w, begin, scale, width)) for w in shown]
+    marks = [_IDLE] * width
+    for update in run.updates[first:]:
+        marks[min(int((update.time - begin) * scale), width - 1)] = _UPDATE
+    rows.append(("updates", "".join(marks)))
+    since, until = units.format_duration(begin), units.format_duration(end)
+    numbers = f"updates {first + 1} to {len(run.updates)}"
+    more = [f"  ({units.plural(len(names) - _MOST, 'worker')} more)"] if len(names) > _MOST else []
+    return [
+        f"the first repetition, {numbers}: r reads, C computes, s sends, {_IDLE} waits or is gone",
+        f"  {'':{left}}  {since}{until:>{width - len(since)}}",
+        *(f"  {name:{left}} |{bar}|" for name, bar in rows),
+        *more,
+    ]
+
+
+def _bar(run: Run, worker: int, begin: float, scale: float, width: int) -> str:
+    share = [[0.0] * len(_PARTS) for _ in range(width)]
+    for step in (*run.steps, *run.unfinished):
+        if step.worker == worker:
+            times = [
+                min(max((time - begin) * scale, 0.0), float(width))
+                for time in (step.begun, step.read, step.computed, step.asked)
+            ]
+            for part, (since, until) in enumerate(pairwise(times)):
+                for cell in range(int(since), min(int(until) + 1, width)):
+                    share[cell][part] += max(min(until, cell + 1.0) - max(since, float(cell)), 0.0)
+    return "".join(
+        _IDLE if sum(cell) < 0.5 else _PARTS[max(range(len(_PARTS)), key=cell.__getitem__)]
+        for cell in share
     )
+
+
+def _finite(value: float | None) -> float | None:
+    return value if value is not None and isfinite(value) else None
 
 
 def _spread(name: str, unit: Kind) -> Record:
     return Record(
         name,
         "A mean with its 95 % interval; null without a whole repetition, or with too few.",
-        Key("mean", or_null(unit), "The mean of the repetitions."),
-        Key("low", or_null(unit), "The lower end."),
-        Key("high", or_null(unit), "The upper end."),
+        Key("mean", or_null(unit), "The mean of the repetitions.", lambda i: _finite(i.mean)),
+        Key("low", or_null(unit), "The lower end.", lambda i: _finite(i.low)),
+        Key("high", or_null(unit), "The upper end.", lambda i: _finite(i.high)),
+    )
+
+
+def _mean_columns(name: str, unit: str, factor: float, digits: int) -> tuple[Column, ...]:
+    """The mean times `factor`, and how far the upper end of its interval is from it."""
+
+    def show(value: float | None) -> str:
+        return "-" if value is None else f"{value * factor:.{digits}f}"
+
+    def show_width(interval: Mapping[str, float | None]) -> str:
+        mean, high = interval["mean"], interval["high"]
+        return show(None if mean is None or high is None else high - mean)
+
+    return (
+        Column(name, unit, show=lambda interval: show(interval["mean"])),
+        Column("", "(+-)", show=show_width),
     )
 
 
 _TIME, _RATE = _spread("interval", MICROSECONDS), _spread("rate", PER_SECOND)
+_BACKUPS = Record(
+    "backups",
+    "The outcome of a number of backup workers.",
+    Key("backups", COUNT, "That number.", column=Column("backups")),
+    Key(
+        "in_update", COUNT, "Gradients of an update.",
+        column=Column("in an update", "(gradients)", spare=1), written=False,
+    ),
+    Key(
+        "step_time_us", _TIME, "An update.", "step",
+        column=_mean_columns("update", "(ms)", 1e-3, 3),
+    ),
+    Key(
+        "ideal_step_time_us",
+        or_null(MICROSECONDS),
+        "A step that all workers begin together with free communication; null if workers differ.",
+        lambda choice: _finite(choice.ideal),
+        column=Column("ideal", "(ms)", spare=3),
+    ),
+    Key(
+        "gradients_per_second", _RATE, "Gradients that enter updates.", "rate",
+        column=_mean_columns("gradients", "(1/s)", 1.0, 1),
+    ),
+    Key(
+        "dropped_share", or_null(RATIO), "Stale gradients as a part of all.", "wasted",
+        column=Column("dropped", "(share)", show=percent(2)),
+    ),
+    Key(
+        "blocked", COUNT, "Repetitions that did not make all their updates.",
+        column=(
+            Column("blocked", "(runs)", spare=2, show=lambda n: str(n or "-"), on="text"),
+            Column("runs that stop", on="html"),
+        ),
+    ),
+    Key(
+        "as_good_as_the_best", FLAG, "Whether it is not told apart from the best.", "as_good"
+    ),
+)  # fmt: skip
 REPLICAS = Document(
     "step-replicas",
     "`simreduce step --json` of a scenario with `[replicas]`: an update of synchronous replicas, "
     "and the best number of backups.",
-    Key("scenario", TEXT, "The scenario's name or file."),
-    Key("topology", or_null(TEXT), "The name of the machine; null without one."),
-    Key("topology_digest", or_null(TEXT), "Names the machine's content; null without one."),
-    Key("workload", or_null(TEXT), "The name of what is reduced; null without one."),
-    Key("size_bytes", or_null(BYTES), "All gradients; null without a workload."),
-    Key("runtime", TEXT, "The system that runs it."),
-    CALIBRATION_KEY,
-    DISTURBANCE_KEY,
-    Key("faithful", FLAG, "Whether it does what upstream does, quirks included."),
-    Key("workers", COUNT, "Workers."),
-    Key("variables", COUNT, "Variables."),
-    Key("replicas_to_aggregate", COUNT, "Gradients in an update."),
-    Key("total_num_replicas", COUNT, "As SyncReplicasOptimizer has it."),
-    Key("num_tokens", INTEGER, "Tokens in the queue at first, as SyncReplicasOptimizer has it."),
-    Key("contention", FLAG, "Whether workers share links."),
-    Key("updates", COUNT, "Updates of a repetition."),
-    Key("skipped", COUNT, "Of these, the first ones that do not count."),
-    Key("repetitions", COUNT, "Repetitions that were simulated."),
-    Key("seed", INTEGER, "The seed of random times."),
-    Key("confidence", RATIO, "That of all intervals."),
-    Key("step_time_us", _TIME, "An update."),
-    Key("dropped_share", or_null(RATIO), "Stale gradients as a part of all."),
-    Key("blocked", COUNT, "Repetitions that did not make all their updates."),
+    Key("scenario", TEXT, "The scenario's name or file.", "scenario.name"),
     Key(
-        "backups",
-        list_of(
-            Record(
-                "backups",
-                "The outcome of a number of backup workers.",
-                Key("backups", COUNT, "That number."),
-                Key("step_time_us", _TIME, "An update."),
-                Key(
-                    "ideal_step_time_us",
-                    or_null(MICROSECONDS),
-                    "A step that all workers begin together with free communication; null if "
-                    "workers differ.",
-                ),
-                Key("gradients_per_second", _RATE, "Gradients that enter updates."),
-                Key("dropped_share", or_null(RATIO), "Stale gradients as a part of all."),
-                Key("blocked", COUNT, "Repetitions that did not make all their updates."),
-                Key("as_good_as_the_best", FLAG, "Whether it is not told apart from the best."),
-            )
-        ),
-        "Numbers of backups that `--backups` tried; empty without it.",
+        "topology", or_null(TEXT), "The name of the machine; null without one.",
+        "setup.topology.name",
     ),
-    Key("best_backups", or_null(COUNT), "The best number; null if none was tried."),
+    Key(
+        "topology_digest", or_null(TEXT), "Names the machine's content; null without one.",
+        "setup.topology.digest",
+    ),
+    Key(
+        "workload", or_null(TEXT), "The name of what is reduced; null without one.",
+        "scenario.workload.name",
+    ),
+    Key(
+        "size_bytes", or_null(BYTES), "All gradients; null without a workload.",
+        "scenario.workload.nbytes",
+    ),
+    Key(
+        "runtime", TEXT, "The system that runs it.",
+        lambda found: (found.setup.runtime if found.setup else TENSORFLOW).name,
+    ),
+    replace(
+        CALIBRATION_KEY,
+        get=lambda found: (found.setup.calibration if found.setup else NOMINAL).name,
+    ),
+    replace(
+        DISTURBANCE_KEY,
+        get=lambda found: found.setup.disturbance.text if found.setup else "",
+    ),
+    Key(
+        "faithful", FLAG, "Whether it does what upstream does, quirks included.",
+        "scenario.faithful",
+    ),
+    Key("workers", COUNT, "Workers.", "question.job.workers"),
+    Key("variables", COUNT, "Variables.", "question.job.variables"),
+    Key(
+        "replicas_to_aggregate", COUNT, "Gradients in an update.",
+        "question.job.settings.replicas_to_aggregate",
+    ),
+    Key(
+        "total_num_replicas", COUNT, "As SyncReplicasOptimizer has it.",
+        "question.job.settings.total",
+    ),
+    Key(
+        "num_tokens", INTEGER, "Tokens in the queue at first, as SyncReplicasOptimizer has it.",
+        "question.job.settings.initial_tokens",
+    ),
+    Key(
+        "contention", FLAG, "Whether workers share links.",
+        lambda found: not isinstance(found.question.job.network, Delays),
+    ),
+    Key("updates", COUNT, "Updates of a repetition.", "question.updates"),
+    Key("skipped", COUNT, "Of these, the first ones that do not count.", "question.skip"),
+    Key(
+        "repetitions", COUNT, "Repetitions that were simulated.",
+        lambda found: len(found.spread.updates),
+    ),
+    Key("seed", INTEGER, "The seed of random times.", "question.job.seed"),
+    Key("confidence", RATIO, "That of all intervals.", lambda _: CONFIDENCE),
+    Key(
+        "step_time_us", _TIME, "An update.", lambda found: found.spread.step(found.question.skip)
+    ),
+    Key("dropped_share", or_null(RATIO), "Stale gradients as a part of all.", "spread.wasted"),
+    Key(
+        "blocked", COUNT, "Repetitions that did not make all their updates.", "spread.blocked"
+    ),
+    Key(
+        "backups", list_of(_BACKUPS),
+        "Numbers of backups that `--backups` tried; empty without it.", "choices",
+    ),
+    Key(
+        "best_backups", or_null(COUNT), "The best number; null if none was tried.",
+        lambda found: getattr(best_choice(found.choices), "backups", None),
+    ),
     Key("complete", FLAG, "False if the command was stopped."),
     command="step",
-)
-
-
-def replicas_document(
-    question: ReplicasQuestion,
-    spread: Repetitions,
-    choices: Sequence[BackupChoice] = (),
-    scenario: Replicas | None = None,
-    *,
-    complete: bool = True,
-) -> dict[str, Any]:
-    """The document of `--json`: `REPLICAS`; without a `scenario`, its keys from `workers` on."""
-    job, settings = question.job, question.job.settings
-    best = best_choice(choices)
-    return {
-        **(_about(scenario) if scenario else {}),
-        "workers": job.workers,
-        "variables": job.variables,
-        "replicas_to_aggregate": settings.replicas_to_aggregate,
-        "total_num_replicas": settings.total,
-        "num_tokens": settings.initial_tokens,
-        "contention": not isinstance(job.network, Delays),
-        "updates": question.updates,
-        "skipped": question.skip,
-        "repetitions": len(spread.updates),
-        "seed": job.seed,
-        "confidence": CONFIDENCE,
-        "step_time_us": _interval(spread.step(question.skip), 1e6),
-        "dropped_share": spread.wasted,
-        "blocked": spread.blocked,
-        "backups": [
-            {
-                "backups": each.backups,
-                "step_time_us": _interval(each.step, 1e6),
-                "ideal_step_time_us": _number(each.ideal, 1e6),
-                "gradients_per_second": _interval(each.rate, 1.0),
-                "dropped_share": each.wasted,
-                "blocked": each.blocked,
-                "as_good_as_the_best": each.as_good,
-            }
-            for each in choices
-        ],
-        "best_backups": best.backups if best else None,
-        "complete": complete,
-    }
-
-
-def _about(scenario: Replicas) -> dict[str, Any]:
-    """The first keys of the document; null for what the scenario does not have."""
-    at, workload = scenario.setup, scenario.workload
-    return {
-        **REPLICAS.head(),
-        "scenario": scenario.name,
-        "topology": at.topology.name if at else None,
-        "topology_digest": at.topology.digest if at else None,
-        "workload": workload.name if workload else None,
-        "size_bytes": workload.nbytes if workload else None,
-        "runtime": (at.runtime if at else TENSORFLOW).name,
-        "calibration": (at.calibration if at else NOMINAL).name,
-        "disturbance": at.disturbance.text if at else "",
-        "faithful": scenario.faithful,
-    }
-
-
-def _interval(found: Interval, factor: float) -> dict[str, float | None]:
-    return {
-        "mean": _number(found.mean, factor),
-        "low": _number(found.low, factor),
-        "high": _number(found.high, factor),
-    }
-
-
-def _number(value: float | None, factor: float) -> float | None:
-    return value * factor if value is not None and isfinite(value) else None
+)  # fmt: skip
+"""Of `Updates`."""

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from simreduce import plots, tables, units
+from simreduce import units
+from simreduce.files import tables
+from simreduce.report import plots
 from simreduce.training import Bucket, Span, StepPrediction, lanes
 
 WIDTH = 64

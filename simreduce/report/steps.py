@@ -1,67 +1,90 @@
-"""`simreduce step`: the ranking by step and the timeline of the best, as text and a document."""
+"""`simreduce step`: the ranking by step and the timeline of the best: text, document, page."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from math import fsum
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from math import fsum, inf
 from typing import Any
 
-from simreduce import tables, units
-from simreduce.formats.documents import (
+from simreduce import units
+from simreduce.files import tables
+from simreduce.files.formats.documents import (
+    ABSENT,
     BYTES,
     COUNT,
     FLAG,
     MICROSECONDS,
     PER_SECOND,
+    PLACE,
     RATIO,
     TEXT,
     Document,
     Key,
     Record,
+    keys_of,
     list_of,
+    map_of,
     one_of,
     or_null,
 )
-from simreduce.report.factors import FACTOR_KEYS, factor_keys
-from simreduce.report.heads import (
-    DISTURBANCE_KEY,
+from simreduce.files.tables import Column, Table, percent
+from simreduce.report.bench import sizes_section
+from simreduce.report.blocks import (
+    Attachments,
+    Block,
+    Fact,
+    Page,
+    Paragraph,
+    Section,
+    Written,
+    bars,
+    colour_words,
+    folded_when_long,
+    stack,
+)
+from simreduce.report.headings import (
+    DISTURBED,
+    FACTOR_KEYS,
     HEAD_KEYS,
     REFUSED_KEY,
     best_rows,
-    document_head,
     header,
-    refused_keys,
+    nccl_sureness,
     refused_lines,
     same_plan_lines,
     untried_lines,
-    with_runtimes,
 )
-from simreduce.report.sharing import SHARING_KEYS, misfit_lines, sharing_keys, sharing_lines
+from simreduce.report.limits import (
+    help_section,
+    limit_fact,
+    limit_of_step,
+    nic_fact,
+    path_section,
+    step_path_section,
+)
+from simreduce.report.sections import (
+    calibration_section,
+    copy_section,
+    machine_section,
+    meaning,
+    names_block,
+    repeat_section,
+    timeline_section,
+    us,
+)
 from simreduce.report.step_timeline import LEGEND, timeline
-from simreduce.report.sure import nccl_sureness
-from simreduce.tables import Table
-from simreduce.training import Bucket, StepPrediction, device_label, lane
+from simreduce.study.advice import Advice, Option, advise, defaults, strategy_of
+from simreduce.study.tune.steps import StepRanking
+from simreduce.training import Bucket, Memory, StepPrediction, device_label
+from simreduce.training.memory import Fit
 from simreduce.training.step import CONSISTENCIES
-from simreduce.tune.steps import StepCandidate, StepRanking
 
 _FIRST, _LAST = 8, 4
 """Buckets that are shown of many."""
 
 _SAME = 1e-6
 """Part of a step below which a difference is none to tell."""
-
-_COLUMNS = tables.columns(
-    "#|strategy|runtime|step|exposed|samples/s|efficiency|memory|buckets|alone|# alone|#wrong",
-    units="|||(ms)|(ms)|||(GB)||(ms)||",
-    left="strategy|runtime",
-    spare="# alone|alone|buckets|runtime|samples/s|memory|efficiency",
-)
-_BUCKET_COLUMNS = tables.columns(
-    "bucket|collective|gradients|of|size|ready|start|finish|after compute",
-    units="|||||(ms)|(ms)|(ms)|(ms)",
-    left="bucket|collective|gradients|of",
-    spare="of|ready|start|after compute|collective",
-)
 
 
 def step_table(ranking: StepRanking, most: int | None = None) -> str:
@@ -98,21 +121,10 @@ def _header(ranking: StepRanking) -> list[str]:
         ("", ", ".join(slow)),
     ]
     what = f"consistency {job.consistency}{after}"
-    return header(s, facts, _runtimes(ranking), what, _sureness(ranking))
-
-
-def _runtimes(ranking: StepRanking) -> list[str]:
-    return [c.runtime for c in ranking.candidates]
-
-
-def _sureness(ranking: StepRanking) -> str:
-    """How far off NCCL's rows may be, if there are any."""
-    by_nccl = any("nccl" in c.step.method for c in ranking.candidates)
-    scenario = ranking.scenario
-    largest = max((gradient.nbytes for gradient in scenario.workload.gradients), default=0)
-    sharded = scenario.step is not None and scenario.step.sharding is not None
+    sharded = s.step is not None and s.step.sharding is not None
     collectives = ("all_gather", "reduce_scatter") if sharded else ("all_reduce",)
-    return nccl_sureness(scenario.setup, largest, collectives) if by_nccl else ""
+    strategies = [strategy_of(c.step.method) for c in ranking.candidates]
+    return header(ranking, facts, what, nccl_sureness(s, strategies, collectives))
 
 
 def _ms(seconds: float) -> str:
@@ -126,35 +138,16 @@ def step_rows(ranking: StepRanking) -> Table:
     """
     candidates = ranking.candidates
     by_itself = sorted(candidates, key=lambda c: (c.alone, c.step.seconds, c.step.method))
-    place = {id(c): i for i, c in enumerate(by_itself, 1)}
-    rows = (_row(i, c, place[id(c)]) for i, c in enumerate(candidates, 1))
-    table = with_runtimes(Table(_COLUMNS, tuple(rows)), _runtimes(ranking))
-    known = any(c.step.memory for c in candidates)
-    return table if known else tables.without("memory", table)
-
-
-def _row(place: int, c: StepCandidate, place_alone: int) -> tuple[str, ...]:
-    s = c.step
-    return (
-        str(place),
-        s.method,
-        c.runtime,
-        f"{s.seconds * 1e3:.3f}",
-        f"{s.exposed * 1e3:.3f}",
-        f"{s.images_per_second:.1f}",
-        f"{c.efficiency:.1%}",
-        f"{s.memory.peak / 1e9:.2f}{' *' * (c.fits is False)}" if s.memory else "",
-        str(len(s.buckets)),
-        f"{c.alone * 1e3:.3f}",
-        str(place_alone),
-        str(c.wrong),
+    places = {id(c): place for place, c in enumerate(by_itself, 1)}
+    rows = (
+        CANDIDATE.row(c, ranking, place) | {"place_alone": places[id(c)]}
+        for place, c in enumerate(candidates, 1)
     )
+    return CANDIDATE.table(rows)
 
 
 def _best_step(ranking: StepRanking) -> list[str]:
     best, s = ranking.recommended, ranking.recommended.step
-    names = [g.name for g in ranking.scenario.workload.gradients]
-    ranks = ranking.scenario.setup.layout.ranks
     update = (f", update {_ms(s.update)}" if s.update else "") + (
         f", launch {_ms(s.launch)}" if s.launch else ""
     )
@@ -177,9 +170,9 @@ def _best_step(ranking: StepRanking) -> list[str]:
         lines.append(f"  {wrong} not as it should be: no candidate is proven right")
     if max(s.simulated) - min(s.simulated) > _SAME * s.seconds:
         lines.append(f"  {_times_of_steps(s)}")
-    lines += ["", *timeline(s), LEGEND, "", *_buckets(s, names, ranks)]
+    lines += ["", *timeline(s), LEGEND, "", *_buckets(s, ranking)]
     if s.slowest:
-        lines += ["", *_slowest(s.slowest, names, ranks)]
+        lines += ["", *_slowest(s.slowest, ranking)]
     return lines
 
 
@@ -210,14 +203,14 @@ def _times_of_steps(s: StepPrediction) -> str:
     return f"steps took {', '.join(texts)} ms; this is the last"
 
 
-def _slowest(s: StepPrediction, names: Sequence[str], devices: Sequence[str]) -> list[str]:
+def _slowest(s: StepPrediction, ranking: StepRanking) -> list[str]:
     """The step that lost most by what went wrong."""
     return [
         f"The slowest step took {_ms(s.seconds)}, of which {_ms(s.exposed)} were exposed:",
         "",
         *timeline(s),
         "",
-        *_buckets(s, names, devices),
+        *_buckets(s, ranking),
     ]
 
 
@@ -225,159 +218,419 @@ def _gpus(s: StepPrediction) -> str:
     return units.plural(s.devices, "GPU")
 
 
-def _buckets(step: StepPrediction, names: Sequence[str], devices: Sequence[str]) -> list[str]:
+def _buckets(step: StepPrediction, ranking: StepRanking) -> list[str]:
     """What was reduced when; of many, the first and the last."""
     if not step.buckets:
         return ["  nothing is reduced"]
-    rows: list[tuple[str, ...]] = []
     ended = max((span.end for span in step.spans), default=0.0)
-    left_out = len(step.buckets) - _FIRST - _LAST
-    for i, b in enumerate(step.buckets, 1):
-        if left_out > 0 and _FIRST < i <= len(step.buckets) - _LAST:
-            if i == _FIRST + 1:
-                rows.append((f"... {left_out} more", *[""] * 8))
-            continue
-        late = max(b.finish - ended, 0.0)
-        what = names[b.gradients[0]]
-        if len(b.gradients) > 1:
-            what = f"{len(b.gradients)}: {names[b.gradients[-1]]} to {what}"
-        times = tuple(f"{t * 1e3:.3f}" for t in (b.ready, b.start, b.finish, late))
-        of = device_label([devices[rank] for rank in b.ranks], len(devices))
-        rows.append((str(i), lane(b), what, of, units.format_size(b.nbytes), *times))
-    table = Table(_BUCKET_COLUMNS, tuple(rows))
-    if not any(b.collective for b in step.buckets):
-        table = tables.without("collective", table)
-    return table.lines(indent=2)
+    rows = [
+        BUCKET.row(bucket, ranking, place) | {"after_us": max(bucket.finish - ended, 0.0) * 1e6}
+        for place, bucket in enumerate(step.buckets, 1)
+    ]
+    left_out = len(rows) - _FIRST - _LAST
+    if left_out > 0:
+        rows[_FIRST:-_LAST] = [{"place": f"... {left_out} more"}]
+    return BUCKET.table(rows).lines(indent=2)
 
 
+def sharing_lines(step: StepPrediction, fit: Fit | None) -> list[str]:
+    """How much of the exposed time is due to each collective, and the memory of a device."""
+    lines = []
+    if step.exposed_by:
+        parts = [
+            f"{name.replace('_', '-')} {seconds * 1e3:.3f} ms" for name, seconds in step.exposed_by
+        ]
+        lines.append(f"  exposed by {', '.join(parts)}")
+    if step.memory:
+        has = f" of {units.format_size(fit.available)}" if fit and fit.available else ""
+        lines += [f"  {line}" for line in _memory(step.memory, has)]
+    if fit and fit.fits is False:
+        lines.append(f"  this does not fit: it {fit.words}")
+    elif step.memory and not has:
+        lines.append("  whether that fits is not known: no `memory` of its GPUs is given")
+    return lines
+
+
+def misfit_lines(fits: Iterable[tuple[str, Fit | None]]) -> list[str]:
+    """Which methods do not fit, by name, with the numbers."""
+    lines = [f"  {name} {fit.words}" for name, fit in fits if fit and fit.fits is False]
+    return ["", f"Does not fit ({len(lines)}):", *lines] if lines else []
+
+
+def _memory(memory: Memory, has: str) -> list[str]:
+    size = units.format_size
+    kept = (
+        f"parameters {size(memory.parameters)}, gradients {size(memory.gradients)}, "
+        f"optimizer {size(memory.optimizer)}"
+    )
+    if memory.activations:
+        kept += f", activations {size(memory.activations)}"
+    more = [
+        f"{size(nbytes)} {words}"
+        for nbytes, words in (
+            (memory.gathered, f"gathered (limit {size(memory.gathered_limit)})"),
+            (memory.unreduced, "of gradients to reduce"),
+        )
+        if nbytes
+    ]
+    lines = [f"a GPU holds {size(memory.peak)}{has} at most: {kept}"]
+    if more:
+        lines.append(f"  and for a while {' and '.join(more)}")
+    if not memory.activations:
+        lines[-1] += "; activations not counted"
+    return lines
+
+
+def _samples(row: Written) -> str:
+    """Samples a second, which are infinitely many if a step takes no time."""
+    rate = row["images_per_second"]
+    return f"{inf if rate is None else rate:.1f}"
+
+
+def _peak(row: Written) -> str:
+    peak = row["memory_bytes"]["peak"] if "memory_bytes" in row else None
+    return "" if peak is None else f"{peak / 1e9:.2f}{' *' * (row.get('fits') is False)}"
+
+
+MEMORY = Record(
+    "memory",
+    "What a GPU holds.",
+    Key("parameters", BYTES, "Parameters, all the time."),
+    Key("gradients", BYTES, "Gradients, all the time."),
+    Key("optimizer", BYTES, "The optimizer's states."),
+    Key("gathered", BYTES, "Gathered parameters, at most at once."),
+    Key("gathered_limit", BYTES, "What these may never exceed."),
+    Key("unreduced", BYTES, "Gradients that are not reduced yet, at most at once."),
+    Key("peak", BYTES, "The most of all at once."),
+    Key("activations", BYTES, "Activations; 0 if nobody said how many."),
+)
 _FIGURES = (
-    Key("strategy", TEXT, "The method, with its strategy."),
-    Key("runtime", TEXT, "The system that runs it."),
-    Key("step_time_us", MICROSECONDS, "A step."),
-    Key("compute_us", MICROSECONDS, "The compute of the slowest device."),
-    Key("update_us", MICROSECONDS, "The update of the variables."),
-    Key("launch_us", MICROSECONDS, "The cost of starting a step."),
-    Key("communication_us", MICROSECONDS, "When at least one transfer is in flight."),
-    Key("exposed_us", MICROSECONDS, "Communication that no compute hides."),
-    Key("waiting_us", MICROSECONDS, "What devices wait on average for the slowest one's compute."),
     Key(
-        "images_per_second",
-        or_null(PER_SECOND),
-        "Samples of all devices; null for a step that takes no time.",
+        "strategy", TEXT, "The method, with its strategy.", "step.method",
+        column=Column("strategy", left=True),
     ),
-    Key("scaling_efficiency", RATIO, "That over what all devices would do if each trained alone."),
-    Key("alone_us", MICROSECONDS, "All transfers, with every gradient there from the start."),
     Key(
-        "bottleneck",
-        TEXT,
+        "runtime", TEXT, "The system that runs it.",
+        column=Column("runtime", left=True, spare=4, keep="varied"),
+    ),
+    Key("step_time_us", MICROSECONDS, "A step.", "step.seconds", column=Column("step", "(ms)")),
+    Key("compute_us", MICROSECONDS, "The compute of the slowest device.", "step.compute"),
+    Key("update_us", MICROSECONDS, "The update of the variables.", "step.update"),
+    Key("launch_us", MICROSECONDS, "The cost of starting a step.", "step.launch"),
+    Key(
+        "communication_us", MICROSECONDS, "When at least one transfer is in flight.",
+        "step.communication",
+    ),
+    Key(
+        "exposed_us", MICROSECONDS, "Communication that no compute hides.", "step.exposed",
+        column=Column("exposed", "(ms)"),
+    ),
+    Key(
+        "waiting_us", MICROSECONDS,
+        "What devices wait on average for the slowest one's compute.", "step.waiting",
+    ),
+    Key(
+        "images_per_second", or_null(PER_SECOND),
+        "Samples of all devices; null for a step that takes no time.",
+        lambda c: c.step.images_per_second if c.step.seconds else None,
+        column=Column("samples/s", spare=3, cell=_samples),
+    ),
+    Key(
+        "scaling_efficiency", RATIO, "That over what all devices would do if each trained alone.",
+        "efficiency", column=Column("efficiency", spare=1, show=percent(1)),
+    ),
+    Key(
+        "alone_us", MICROSECONDS, "All transfers, with every gradient there from the start.",
+        "alone", column=Column("alone", "(ms)", spare=6),
+    ),
+    Key(
+        "bottleneck", TEXT,
         'The link or memory that the transfers need for the longest; "" if nothing moves.',
     ),
-    Key("wrong", COUNT, "Elements whose sum is wrong; 0 for a plan that is proven."),
-    *SHARING_KEYS,
-)
-_BUCKET = Record(
+    Key(
+        "wrong", COUNT, "Elements whose sum is wrong; 0 for a plan that is proven.",
+        column=Column("#wrong"),
+    ),
+    Key(
+        "exposed_by_us", map_of(MICROSECONDS), "The exposed time that is due to each collective.",
+        lambda c: c.step.exposed_by or ABSENT, optional=True,
+    ),
+    Key(
+        "memory_bytes", MEMORY, "What a GPU holds, where that is known.",
+        lambda c: c.step.memory or ABSENT, optional=True,
+        column=Column("memory", "(GB)", spare=2, cell=_peak, keep="known"),
+    ),
+    Key(
+        "gpu_memory_bytes", or_null(BYTES),
+        "The memory of the smallest GPU; null if it is not known.",
+        lambda c: (c.fit.available or None) if c.fit else ABSENT, optional=True,
+    ),
+    Key(
+        "fits", or_null(FLAG), "Whether it fits; null if that is not known.",
+        lambda c: c.fit.fits if c.fit else ABSENT, optional=True,
+    ),
+)  # fmt: skip
+
+
+def _collective(row: Written) -> str:
+    """The lane on which a bucket stands."""
+    known = row.get("collective", "reductions" if "gradients" in row else "")
+    return str(known).replace("_", "-")
+
+
+def _names_of(bucket: Bucket, ranking: StepRanking) -> list[str]:
+    gradients = ranking.scenario.workload.gradients
+    return [gradients[i].name for i in bucket.gradients]
+
+
+def _some(names: Sequence[str]) -> str:
+    return names[0] if len(names) == 1 else f"{len(names)}: {names[-1]} to {names[0]}"
+
+
+def _devices_of(bucket: Bucket, ranking: StepRanking) -> list[str]:
+    return [ranking.scenario.setup.layout.ranks[rank] for rank in bucket.ranks]
+
+
+def _label_of(bucket: Bucket, ranking: StepRanking) -> str:
+    return device_label(_devices_of(bucket, ranking), len(ranking.scenario.setup.layout.ranks))
+
+
+BUCKET = Record(
     "bucket",
     "Gradients that are reduced together, or variables that are read.",
-    Key("collective", TEXT, "What moves them, of a sharded method.", optional=True),
-    Key("gradients", list_of(TEXT), "Their names."),
-    Key("devices", list_of(TEXT), "The GPUs that take part."),
-    Key("size_bytes", BYTES, "All of them; of a sharded method, what one collective moves."),
-    Key("ready_us", MICROSECONDS, "From the start of the step until the first device has them."),
-    Key("start_us", MICROSECONDS, "From the start of the step until they begin to move."),
-    Key("finish_us", MICROSECONDS, "From the start of the step until they are there."),
-)
+    Key(
+        "place", COUNT, "Its place, by start.", PLACE, written=False,
+        column=Column("bucket", left=True),
+    ),
+    Key(
+        "collective", TEXT, "What moves them, of a sharded method.",
+        lambda bucket: bucket.collective or ABSENT, optional=True,
+        column=Column("collective", left=True, spare=1, cell=_collective, keep="known"),
+    ),
+    Key(
+        "gradients", list_of(TEXT), "Their names.", get_in=_names_of,
+        column=Column("gradients", left=True, missing="", show=_some),
+    ),
+    Key("devices", list_of(TEXT), "The GPUs that take part.", get_in=_devices_of),
+    Key(
+        "of", TEXT, "These GPUs in words.", get_in=_label_of, written=False,
+        column=Column("of", left=True, spare=5, missing="", keep="known"),
+    ),
+    Key(
+        "size_bytes", BYTES, "All of them; of a sharded method, what one collective moves.",
+        "nbytes", column=Column("size", show=units.format_size, missing=""),
+    ),
+    Key(
+        "ready_us", MICROSECONDS, "From the start of the step until the first device has them.",
+        "ready", column=Column("ready", "(ms)", spare=4, missing=""),
+    ),
+    Key(
+        "start_us", MICROSECONDS, "From the start of the step until they begin to move.", "start",
+        column=Column("start", "(ms)", spare=3, missing=""),
+    ),
+    Key(
+        "finish_us", MICROSECONDS, "From the start of the step until they are there.", "finish",
+        column=Column("finish", "(ms)", missing=""),
+    ),
+    Key(
+        "after_us", MICROSECONDS, "From the end of the compute until they are there.",
+        optional=True, written=False,
+        column=Column("after compute", "(ms)", spare=2, missing="", keep="known"),
+    ),
+)  # fmt: skip
+CANDIDATE = Record(
+    "candidate",
+    "The step of a method.",
+    Key("place", COUNT, "Its place, from 1 for the shortest.", PLACE, column=Column("#")),
+    *_FIGURES,
+    Key("also", list_of(TEXT), "Other methods with the same step and plan."),
+    Key(
+        "buckets", COUNT, "What it reduces.", lambda c: len(c.step.buckets), written=False,
+        column=Column("buckets", spare=5, keep="known"),
+    ),
+    Key(
+        "place_alone", COUNT, "The place that the reductions alone would have.",
+        optional=True, written=False, column=Column("# alone", spare=7, keep="known"),
+    ),
+    order="place strategy runtime step_time_us exposed_us images_per_second scaling_efficiency "
+    "memory_bytes buckets alone_us place_alone wrong",
+)  # fmt: skip
 STEP = Document(
     "step",
     "`simreduce step --json` of a scenario with `[step]`: training steps by method, shortest "
     "first, and the best one in full.",
     *(key for key in HEAD_KEYS if key.name != "runtime"),  # that of the best follows
-    DISTURBANCE_KEY,
-    Key("batch", COUNT, "Samples per GPU and pass."),
-    Key("accumulate", COUNT, "Passes per step."),
-    Key("compute_source", TEXT, "Where the times of the layers come from."),
-    Key("consistency", one_of(*CONSISTENCIES), "Which gradients a step waits for."),
-    Key("barrier", FLAG, "Whether a step begins when all devices have ended the one before."),
-    *_FIGURES,
-    Key("settled", FLAG, "Whether simulated steps became equal; else times are means."),
-    Key("simulated_us", list_of(MICROSECONDS), "Every simulated step of the best, in order."),
-    Key("slowest_us", MICROSECONDS, "The longest of them."),
-    Key("buckets", list_of(_BUCKET), "What the best method reduces, by start."),
-    Key("reads", list_of(_BUCKET), "Variables that devices read, by start."),
+    DISTURBED,
+    Key("batch", COUNT, "Samples per GPU and pass.", "question.job.batch"),
+    Key("accumulate", COUNT, "Passes per step.", "question.job.accumulate"),
     Key(
-        "candidates",
-        list_of(
-            Record(
-                "candidate",
-                "The step of a method.",
-                Key("place", COUNT, "Its place, from 1 for the shortest."),
-                *_FIGURES,
-                Key("also", list_of(TEXT), "Other methods with the same step and plan."),
-            )
-        ),
-        "Every method, shortest step first.",
+        "compute_source", TEXT, "Where the times of the layers come from.",
+        "question.job.profile.source",
     ),
+    Key(
+        "consistency", one_of(*CONSISTENCIES), "Which gradients a step waits for.",
+        "question.job.consistency",
+    ),
+    Key(
+        "barrier", FLAG, "Whether a step begins when all devices have ended the one before.",
+        "question.job.barrier",
+    ),
+    *keys_of("recommended", *_FIGURES),
+    Key(
+        "settled", FLAG, "Whether simulated steps became equal; else times are means.",
+        "recommended.step.settled",
+    ),
+    Key(
+        "simulated_us", list_of(MICROSECONDS), "Every simulated step of the best, in order.",
+        "recommended.step.simulated",
+    ),
+    Key(
+        "slowest_us", MICROSECONDS, "The longest of them.",
+        lambda ranking: max(ranking.recommended.step.simulated),
+    ),
+    Key(
+        "buckets", list_of(BUCKET), "What the best method reduces, by start.",
+        "recommended.step.buckets",
+    ),
+    Key(
+        "reads", list_of(BUCKET), "Variables that devices read, by start.",
+        "recommended.step.reads",
+    ),
+    Key("candidates", list_of(CANDIDATE), "Every method, shortest step first."),
     REFUSED_KEY,
     *FACTOR_KEYS,
-    Key("complete", FLAG, "False if the command was stopped and methods are untried."),
-)
+    Key(
+        "complete", FLAG, "False if the command was stopped and methods are untried.",
+        lambda ranking: not ranking.untried,
+    ),
+)  # fmt: skip
 
 
 def step_document(ranking: StepRanking) -> dict[str, Any]:
     """The document of `--json`: `STEP`. The step is that of the best."""
-    s, job, best = ranking.scenario, ranking.question.job, ranking.recommended
-    at, names = s.setup, [g.name for g in s.workload.gradients]
-    return {
-        **document_head(STEP, s, _runtimes(ranking)),
-        "disturbance": at.disturbance.text,
-        "batch": job.batch,
-        "accumulate": job.accumulate,
-        "compute_source": job.profile.source,
-        "consistency": job.consistency,
-        "barrier": job.barrier,
-        **_figures(best),
-        "settled": best.step.settled,
-        "simulated_us": [t * 1e6 for t in best.step.simulated],
-        "slowest_us": max(best.step.simulated) * 1e6,
-        "buckets": [_bucket(b, names, at.layout.ranks) for b in best.step.buckets],
-        "reads": [_bucket(b, names, at.layout.ranks) for b in best.step.reads],
-        "candidates": [
-            {"place": i, **_figures(c), "also": list(c.also)}
-            for i, c in enumerate(ranking.candidates, 1)
-        ],
-        "refused": refused_keys(ranking.refused),
-        **factor_keys(s),
-        "complete": not ranking.untried,
-    }
+    head = dict.fromkeys(key.name for key in (*STEP.keys[:3], *HEAD_KEYS))  # with the runtime
+    return head | STEP.write(ranking)
 
 
-def _figures(c: StepCandidate) -> dict[str, Any]:
-    s = c.step
-    return {
-        "strategy": s.method,
-        "runtime": c.runtime,
-        "step_time_us": s.seconds * 1e6,
-        "compute_us": s.compute * 1e6,
-        "update_us": s.update * 1e6,
-        "launch_us": s.launch * 1e6,
-        "communication_us": s.communication * 1e6,
-        "exposed_us": s.exposed * 1e6,
-        "waiting_us": s.waiting * 1e6,
-        "images_per_second": s.images_per_second if s.seconds else None,
-        "scaling_efficiency": c.efficiency,
-        "alone_us": c.alone * 1e6,
-        "bottleneck": c.bottleneck,
-        "wrong": c.wrong,
-        **sharing_keys(s, c.fit),
-    }
+_SHOWN = 15
+"""Bars of a chart."""
+
+_ASK = "A report on the scenario itself simulates the step with it."
 
 
-def _bucket(b: Bucket, names: Sequence[str], devices: Sequence[str]) -> dict[str, Any]:
-    return {
-        **({"collective": b.collective} if b.collective else {}),
-        "gradients": [names[i] for i in b.gradients],
-        "devices": [devices[rank] for rank in b.ranks],
-        "size_bytes": b.nbytes,
-        "ready_us": b.ready * 1e6,
-        "start_us": b.start * 1e6,
-        "finish_us": b.finish * 1e6,
-    }
+def step_page(document: Written, beside: Attachments) -> Page:
+    """The page of `simreduce step --json`, of a `[step]` or of `[replicas]`."""
+    if not isinstance(document["strategy"], str):
+        raise TypeError("its strategy is no text")
+    rows, name = document["candidates"], document["strategy"]
+    best = Option(name, document["step_time_us"])
+    fixed = document["compute_us"] + document["update_us"] + document["launch_us"]
+    advice = advise(best, defaults(rows, "step_time_us"), document, fixed)
+    beside = replace(beside, factor=advice.factor)
+    ranks = units.plural(document["ranks"], "GPU")
+    took = f"a step takes {best.took}, {_rate(document)} samples/s"
+    today = advice.today[0].name.partition("+")[0] if advice.today else ""
+    alone = "The same reductions by themselves, with every gradient there from the start."
+    alone = alone if beside.explanation and not beside.look else ""
+    sections = [
+        _methods(document, advice),
+        *copy_section(beside.exports, document["strategy"]),
+        *_with_words(machine_section(beside), alone),
+        *(step_path_section(beside) if beside.look else _with_words(path_section(beside), alone)),
+        *_with_words(help_section(beside), alone),
+        *timeline_section(beside, "What computes and what moves during one step."),
+        *_bucket_section(document),
+        *sizes_section(beside, today=today),
+        *calibration_section(beside, document),
+        *repeat_section(beside, document, [("compute", str(document["compute_source"]))]),
+    ]
+    return Page(
+        title=f"{document['workload']} on {document['topology']}: the training step",
+        about=f"{document['workload']}, {units.format_size(document['size_bytes'])} of gradients, "
+        f"batch {document['batch']} a GPU, {ranks} of {document['topology']}. "
+        f"{units.plural(len(rows), 'method')} simulated.",
+        answer=advice.sentence(f"Run {name}", took),
+        sure=advice.caution(document["calibration"], "times of the communication")
+        + f" The time of compute is an input: {document['compute_source']}.",
+        facts=tuple(_facts(document, beside, advice)),
+        sections=tuple(sections),
+    )
+
+
+def _with_words(sections: Iterable[Section], words: str) -> Iterable[Section]:
+    first = (Paragraph(words),) if words else ()
+    for each in sections:
+        yield Section(each.key, each.title, (*first, *each.blocks))
+
+
+def _facts(document: Written, beside: Attachments, advice: Advice) -> Iterable[Fact]:
+    name = document["strategy"]
+    yield Fact(
+        "What should I run?", name,
+        f"{meaning(name)} {us(document['step_time_us'])} a step, "
+        f"{_efficiency(document['scaling_efficiency'])}.".strip(),
+    )  # fmt: skip
+    yield Fact("How much faster than today?", *advice.worth())
+    yield Fact("How sure is that?", *advice.sure())
+    yield Fact("What limits it?", *_limit(document, beside))
+    nic = nic_fact(beside) if beside.look else ("not known here", beside.missing or _ASK)
+    yield Fact("What would a second NIC buy?", *nic)
+
+
+def _efficiency(share: float) -> str:
+    """The rate beside that of as many GPUs that each train alone."""
+    more = " (alone, each updates every variable)" if share > 1.0005 else ""
+    return f"{share:.1%} of the rate of the GPUs, each alone{more}"
+
+
+def _limit(document: Written, beside: Attachments) -> tuple[str, str]:
+    """What takes most of the step."""
+    if beside.look is not None:
+        return limit_of_step(beside.look)
+    whole = document["step_time_us"] or inf  # no part of no time
+    compute, exposed = (document[key] / whole for key in ("compute_us", "exposed_us"))
+    by_itself = limit_fact(beside)[0] if beside.explanation else ""
+    if exposed >= 0.5:
+        alone = f" By themselves they wait for {by_itself}." if by_itself else ""
+        hidden = f"{exposed:.0%} of the step is communication that it does not hide."
+        return "reductions", f"{hidden}{alone}"
+    hidden = f"{exposed:.1%} is communication that it does not hide."
+    alone = f" The reductions by themselves: {by_itself}." if by_itself else ""
+    return "compute", f"{compute:.1%} of the step; {hidden}{alone}"
+
+
+def _methods(document: Written, advice: Advice) -> Section:
+    rows = document["candidates"]
+    marks = [advice.mark(row["strategy"]) for row in rows[:_SHOWN]]
+    words = f"Time of a step by method. {colour_words(marks)}"
+    table = CANDIDATE.table(rows, on="html")
+    parts = [
+        ("compute", document["compute_us"]),
+        ("update", document["update_us"]),
+        ("launch", document["launch_us"]),
+        ("exposed communication", document["exposed_us"]),
+    ]
+    whole = document["step_time_us"] or inf  # no part of no time
+    shares = Table(
+        tables.columns("part|time|of the step", units="|(ms)|", left="part"),
+        tuple((name, f"{t / 1e3:.3f}", f"{t / whole:.1%}") for name, t in parts),
+    )
+    blocks: tuple[Block, ...] = (
+        stack(f"What a step of {document['strategy']} spends its time on.", parts, shares),
+        bars(words, table, rows[:_SHOWN], "strategy", "step_time_us", marks),
+        *names_block(row["strategy"] for row in rows),
+    )
+    return Section("choice", "What to run", blocks)
+
+
+def _bucket_section(document: Written) -> Iterable[Section]:
+    rows = [{"place": place, **each} for place, each in enumerate(document["buckets"], 1)]
+    if rows:
+        caption = f"What is reduced when: {units.plural(len(rows), 'bucket')}"
+        yield Section("buckets", "Buckets", (folded_when_long(caption, BUCKET.table(rows), 20),))
+
+
+def _rate(row: Written) -> str:
+    """Samples a second, which are infinitely many if a step takes no time."""
+    found = row["images_per_second"]
+    return f"{inf if found is None else found:,.0f}"

@@ -5,20 +5,19 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from simreduce import plots
-from simreduce.errors import InputError, did_you_mean, quote
-from simreduce.plots import Axis, Choice, Plot, Reading
-from simreduce.plots.sweeps import BYTES, PLAIN, RATE, SECONDS, SHARE
-from simreduce.sweep import BENCH, UNITS, Sweep
+from simreduce.errors import InputError
+from simreduce.report import plots
+from simreduce.report.plots import Axis, Plot, Point, Reading
+from simreduce.report.plots.sweeps import BYTES, PLAIN, RATE, SECONDS, SHARE
+from simreduce.report.sweeps import check_columns
+from simreduce.study.sweep import BENCH, UNITS, Sweep
 
 LINES, HEAT, PARETO = KINDS = ("lines", "heat", "pareto")
 """Kinds of plots."""
-_KINDS = {"s": SECONDS, "B": BYTES, "B/s": RATE}
-_SHARES = ("efficiency", "bound_share", "dropped")
-_INVERSE = ("algbw", "busbw", "efficiency", "samples_per_second", "gradients_per_second")
+_KINDS = {"s": SECONDS, "B": BYTES, "B/s": RATE, "1": SHARE}
+_INVERSE = (*(name for name, unit in UNITS.items() if unit in ("B/s", "1/s")), "efficiency")
 """Columns that are something over the time: more is better, and they share its interval."""
 _SIZES = ("size", "bytes")
-_ALL = "`simreduce table DB --columns all` names them"
 
 Row = Mapping[str, Any]
 
@@ -51,7 +50,7 @@ def sweep_plot(
             raise InputError("-y: a heat map needs two keys that vary; this sweep has one")
         chosen = chosen[0], others[0]
     shown = value or default
-    _check(rows, [*chosen, *([shown] if kind == HEAT else [])])
+    check_columns([*chosen, *([shown] if kind == HEAT else [])], [*rows[0]])
     title, about = sweep.name, _about(sweep, done, varied)
     if kind == HEAT:
         return _heat(rows, chosen, shown, varied, title, about)
@@ -64,15 +63,6 @@ def _with_bytes(row: Row) -> Row:
     """The row with sizes, which may be text such as `64M`, in bytes where it has these."""
     sizes = [key for key in _SIZES if isinstance(row.get(key), str)]
     return {**row, **dict.fromkeys(sizes, row["nbytes"])} if sizes and row.get("nbytes") else row
-
-
-def _check(rows: Sequence[Row], names: Iterable[str]) -> None:
-    known = dict.fromkeys(name for row in rows[:1] for name in row)
-    wrong = [name for name in names if name not in known]
-    if wrong:
-        raise InputError(
-            [f"no column {quote(name)}{did_you_mean(name, known) or f'; {_ALL}'}" for name in wrong]
-        )
 
 
 def _widest(varied: Sequence[str], rows: Sequence[Row], sweep: Sweep) -> str:
@@ -98,7 +88,7 @@ def _about(sweep: Sweep, rows: Sequence[Row], varied: Sequence[str]) -> str:
 
 def axis(name: str) -> Axis:
     """The axis of a column."""
-    kind = SHARE if name in _SHARES else _KINDS.get(UNITS.get(name, ""), PLAIN)
+    kind = _KINDS.get(UNITS.get(name, ""), PLAIN)
     return Axis(_WORDS.get(name, name), BYTES if name in _SIZES else kind)
 
 
@@ -178,11 +168,11 @@ def _pareto(
     rows: Sequence[Row], chosen: tuple[str, str], varied: Sequence[str], title: str, about: str
 ) -> Plot:
     x, y = chosen
-    series: dict[str, list[Choice]] = {}
+    series: dict[str, list[Point]] = {}
     words = [k for k in varied if any(isinstance(row.get(k), str) for row in rows)]
     for row in rows:
         if isinstance(row.get(x), int | float) and isinstance(row.get(y), int | float):
-            choice = Choice(row[x], row[y], *_band(row, x), _name(row, varied))
+            choice = Point(row[x], row[y], *_band(row, x), _name(row, varied))
             series.setdefault(_name(row, words[:1]) or title, []).append(choice)
     wanted = [f"{'high' if name in _INVERSE else 'low'} {axis(name).name}" for name in chosen]
     about = f"best: {' and '.join(wanted)}; {about}"

@@ -8,11 +8,13 @@ import json
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
-from simreduce import tables, units
+from simreduce import units
 from simreduce.errors import InputError, cut, did_you_mean
-from simreduce.formats.documents import (
+from simreduce.files import tables
+from simreduce.files.formats.documents import (
     COUNT,
     FLAG,
     INTEGER,
@@ -27,30 +29,20 @@ from simreduce.formats.documents import (
     one_of,
     or_null,
 )
-from simreduce.sweep import BENCH, COLUMNS, KINDS, REPLICAS, RUN, STEP, UNITS, Store, Sweep
-from simreduce.sweep.opening import OF_ROWS
-from simreduce.tables import Column, Table
+from simreduce.files.tables import Column, Table, table_of
+from simreduce.study.sweep import BENCH, COLUMNS, KINDS, REPLICAS, RUN, STEP, UNITS, Store, Sweep
+from simreduce.study.sweep.store import OF_ROWS, quoted
 from simreduce.version import __version__
 
-_SCALED = {
-    "seconds": (1e-3, "(ms)"),
-    "low": (1e-3, "(ms)"),
-    "high": (1e-3, "(ms)"),
-    "floor": (1e-3, "(ms)"),
-    "compute": (1e-3, "(ms)"),
-    "exposed": (1e-3, "(ms)"),
-    "communication": (1e-3, "(ms)"),
-    "update": (1e-3, "(ms)"),
-    "launch": (1e-3, "(ms)"),
-    "algbw": (1e9, "(GB/s)"),
-    "busbw": (1e9, "(GB/s)"),
-    "memory": (1e9, "(GB)"),
-    "taken": (1.0, "(s)"),
-    "nbytes": (1, "(B)"),
-    "size": (1, "(B)"),
-}
-"""What a figure is divided by in tables, and its unit there. Files have SI units."""
-_SHARES = ("efficiency", "bound_share", "dropped")
+_BY_UNIT = {"s": (1e-3, "(ms)"), "B/s": (1e9, "(GB/s)"), "B": (1, "(B)")}
+_OWN = {"memory": (1e9, "(GB)"), "taken": (1.0, "(s)"), "size": (1, "(B)")}
+
+
+def scale(name: str) -> tuple[float, str]:
+    """What tables divide a column by, and the unit in their heading. Files have SI units."""
+    return _OWN.get(name) or _BY_UNIT.get(UNITS.get(name, ""), (1, ""))
+
+
 _FIRST: Mapping[str, Sequence[str]] = {
     BENCH: ("seconds", "low", "high", "busbw", "chosen", "bound"),
     RUN: ("seconds", "low", "high", "chosen", "bound"),
@@ -106,7 +98,12 @@ ROW = Record(
     "A cell: its keys by their names, figures in SI units, and where they come from. A figure that "
     "does not apply is null. `table --columns` and `--pivot` choose what there is.",
     *(
-        Key(key.name, PLAIN if key.name in _OF_KEYS else or_null(key.kind), key.about, True)
+        Key(
+            key.name,
+            PLAIN if key.name in _OF_KEYS else or_null(key.kind),
+            key.about,
+            optional=True,
+        )
         for key in COLUMNS.keys
     ),
     Key("version", or_null(TEXT), "The simreduce that computed it.", optional=True),
@@ -203,12 +200,6 @@ def query(
     return text if limit is None else f"{text} LIMIT {limit}"
 
 
-def quoted(name: str) -> str:
-    """The name of a column, as SQL has it."""
-    doubled = name.replace('"', '""')
-    return f'"{doubled}"'
-
-
 def check_columns(names: Iterable[str], known: Sequence[str]) -> None:
     """InputError for each name that is no column."""
     problems = [
@@ -238,13 +229,18 @@ def rows_table(
     leaves none of them out.
     """
     kept = list(rows)
-    left = [any(isinstance(row[name], str) for row in kept) for name in names]
     spare = {} if all_names else _SPARE
-    columns = tuple(
-        Column(name, _SCALED.get(name, (1, ""))[1], text, spare=spare.get(name, 0))
-        for name, text in zip(names, left, strict=True)
-    )
-    return Table(columns, tuple(tuple(cell(name, row[name]) for name in names) for row in kept))
+    return table_of([_column(name, kept, spare.get(name, 0)) for name in names], kept)
+
+
+def _column(
+    name: str, rows: Sequence[Mapping[str, Any]], spare: int = 0, of: str = ""
+) -> tuple[str, Column]:
+    """A column of these rows with values of the column `of`, its own unless another is given."""
+    text = any(isinstance(row[name], str) for row in rows)
+    show = partial(cell, of or name)
+    unit = scale(of or name)[1]
+    return name, Column(name, unit, text, spare=spare, show=show, missing="")
 
 
 def cell(name: str, value: object) -> str:
@@ -253,9 +249,9 @@ def cell(name: str, value: object) -> str:
         return ""
     if isinstance(value, str):
         return cut(value)
-    if name in _SHARES and isinstance(value, float):
+    if UNITS.get(name) == "1" and isinstance(value, float):
         return f"{value:.1%}"
-    factor, unit = _SCALED.get(name, (1, ""))
+    factor, unit = scale(name)
     if isinstance(value, float):
         return f"{value / factor:.4g}" if unit else f"{value:.6g}"
     return str(value)
@@ -283,16 +279,9 @@ def pivot_table(
     rows: Sequence[Mapping[str, Any]], names: Sequence[str], across: str, value: str
 ) -> Table:
     """A pivot for people, with the unit of its values."""
-    unit = _SCALED.get(value, (1, ""))[1]
     down = names[0]
-    columns = (
-        Column(down, f"{across}:", any(isinstance(row[down], str) for row in rows)),
-        *(Column(name, unit) for name in names[1:]),
-    )
-    body = tuple(
-        (cell(down, row[down]), *(cell(value, row[name]) for name in names[1:])) for row in rows
-    )
-    return Table(columns, body)
+    first = replace(_column(down, rows)[1], unit=f"{across}:")
+    return table_of([(down, first), *(_column(name, rows, of=value) for name in names[1:])], rows)
 
 
 def csv_text(names: Sequence[str], rows: Iterable[Mapping[str, Any]]) -> str:
@@ -323,8 +312,8 @@ def parquet_bytes(sweep: Sweep, names: Sequence[str], rows: Sequence[Mapping[str
         if kind == pa.string():
             values = [None if value is None else str(value) for value in values]
         columns.append(pa.array(values, kind))
-        unit = {**UNITS, "taken": "s", "size": "B", "bytes": "B"}.get(name)
-        fields.append(pa.field(name, kind, metadata={"unit": unit} if unit else None))
+        unit = {**UNITS, "taken": "s", "size": "B", "bytes": "B"}.get(name, "1")
+        fields.append(pa.field(name, kind, metadata={"unit": unit} if unit != "1" else None))
     about = {"version": sweep.version, "kind": sweep.kind, "started": sweep.started}
     text = json.dumps(about | {"specification": dict(sweep.specification)})
     schema = pa.schema(fields, metadata={"simreduce": text})

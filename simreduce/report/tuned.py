@@ -1,17 +1,58 @@
-"""`simreduce tune`: the best setting as text and as a plot."""
+"""`simreduce tune`: the best setting as text, as a document, as a plot, and its page."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from typing import Any
 
-from simreduce import tables, units
-from simreduce.plots import Plot, draw_sensitivity
-from simreduce.report.heads import header
-from simreduce.scenario import Scenario
-from simreduce.tables import Table
-from simreduce.training.sharded import running_sharded
-from simreduce.tune.search.setting import Setting, rules_text
-from simreduce.tune.search.tuned import NEAR, Row, Tuned
+from simreduce import units
+from simreduce.files.formats.documents import (
+    ANYTHING,
+    BYTES,
+    COUNT,
+    FLAG,
+    INTEGER,
+    MICROSECONDS,
+    PLACE,
+    RATIO,
+    TEXT,
+    Document,
+    Key,
+    Record,
+    list_of,
+    map_of,
+    one_of,
+    or_null,
+)
+from simreduce.files.tables import Column, Table, percent
+from simreduce.report.bench import sizes_section
+from simreduce.report.blocks import (
+    Attachments,
+    Block,
+    Chart,
+    Code,
+    Fact,
+    Page,
+    Section,
+    Written,
+    bars,
+)
+from simreduce.report.headings import FACTOR_KEYS, HEAD_KEYS, MEASURED_KEY, header
+from simreduce.report.limits import help_section, path_section
+from simreduce.report.plots import Plot, draw_sensitivity
+from simreduce.report.sections import (
+    calibration_section,
+    machine_section,
+    measured_section,
+    measured_words,
+    repeat_section,
+    us,
+)
+from simreduce.study.advice import Advice, Option
+from simreduce.study.tune.search.setting import Setting, rules_text
+from simreduce.study.tune.search.targets import OBJECTIVES, TARGETS
+from simreduce.study.tune.search.tuned import NEAR, Row, Tuned
 
 _SHOWN = 10
 """Rows of the table."""
@@ -35,18 +76,10 @@ def files_text(files: Mapping[str, str]) -> str:
 
 
 def _header(found: Tuned) -> list[str]:
-    scenario, w = found.scenario, found.scenario.workload
+    w = found.scenario.workload
     gradients = units.plural(len(w.gradients), "gradient")
     facts = [("workload", f"{w.name}: {gradients}, {units.format_size(w.nbytes)}")]
-    runtimes = [runtime_of(scenario, found.best.setting)]
-    return header(scenario, facts, runtimes, _WHAT[found.objective], "")
-
-
-def runtime_of(scenario: Scenario, setting: Setting) -> str:
-    """The runtime that a setting runs in."""
-    if setting.sharding is not None:
-        return running_sharded(scenario.setup, setting.method).runtime.name
-    return scenario.setup.running(setting.parsed).runtime.name
+    return header(found, facts, _WHAT[found.objective])
 
 
 def _verdict(found: Tuned) -> list[str]:
@@ -200,11 +233,7 @@ def _measure(found: Tuned) -> str:
 
 
 def _table(found: Tuned) -> Table:
-    columns = tables.columns(
-        "#|setting|time|slower|told apart", units="||(ms)||", left="setting|told apart"
-    )
-    rows = tuple(_row(place, row, found) for place, row in enumerate(_top(found), 1))
-    return Table(columns, rows)
+    return _ROW.table(_ROW.row(row, found, place) for place, row in enumerate(_top(found), 1))
 
 
 def _top(found: Tuned) -> list[Row]:
@@ -214,17 +243,169 @@ def _top(found: Tuned) -> list[Row]:
     return top if found.default in top else [*top, found.default]
 
 
-def _row(place: int, row: Row, found: Tuned) -> tuple[str, ...]:
-    more = row.seconds / found.best.seconds - 1 if found.best.seconds else 0.0
-    apart = {True: "yes", False: "no", None: "?"}[found.apart(row)]
+def _short_row(row: Row, found: Tuned) -> str:
     note = " (default)" * (row == found.default) + " (does not fit)" * row.misfit
-    return (
-        str(place),
-        f"{short(found, row.setting)}{note}",
-        f"{row.seconds * 1e3:.3f}",
-        f"{max(more, 0.0) if not row.misfit else more:.1%}",
-        "" if row == found.best else apart,
-    )
+    return f"{short(found, row.setting)}{note}"
+
+
+def _slower(row: Row, found: Tuned) -> float:
+    more = row.seconds / found.best.seconds - 1 if found.best.seconds else 0.0
+    return more if row.misfit else max(more, 0.0)
+
+
+def _told(row: Row, found: Tuned) -> str:
+    if row == found.best:
+        return ""
+    return {True: "yes", False: "no", None: "?"}[found.apart(row)]
+
+
+def _known_cell(row: Written) -> str:
+    return "exactly" if row["exact"] else "about" if row.get("estimated") else "at least"
+
+
+_RULE = Record(
+    "rule",
+    "A choice that NCCL makes for calls of these sizes.",
+    Key("from_bytes", BYTES, "The smallest call.", "least"),
+    Key("to_bytes", or_null(BYTES), "The largest call; null: no limit.", "most"),
+    Key("algorithm", TEXT, "NCCL's algorithm."),
+    Key("protocol", TEXT, "NCCL's protocol."),
+    Key("channels", INTEGER, "NCCL's channels; -1: its own choice."),
+)
+_ROW = Record(
+    "row",
+    "A setting, simulated.",
+    Key("place", COUNT, "From 1.", PLACE, column=Column("#", on="text"), written=False),
+    Key(
+        "short", TEXT, "The setting in one line.", get_in=_short_row, written=False,
+        column=Column("setting", left=True, on="text"),
+    ),
+    Key(
+        "setting", TEXT, "The setting in one line.", "setting.label",
+        column=Column("setting", left=True, on="html"),
+    ),
+    Key("strategy", TEXT, 'Its strategy; "" of a mode.', "setting.strategy"),
+    Key(
+        "rules", list_of(_RULE), "What NCCL is told for each size; empty: its own choice.",
+        "setting.rules",
+    ),
+    Key(
+        "gpu_indices", list_of(COUNT), "The order of the GPUs of each machine; empty: theirs.",
+        "setting.order",
+    ),
+    Key(
+        "method", TEXT, "`ddp`, a sharded method, or a mode of tf_cnn_benchmarks.",
+        lambda row: row.setting.mode or row.setting.method,
+    ),
+    Key(
+        "knobs", map_of(ANYTHING), "What differs from the defaults of a sharded method.",
+        "setting.knobs",
+    ),
+    Key(
+        "cycle_us", or_null(MICROSECONDS), "Horovod's cycle; null of other systems.",
+        "setting.cycle",
+    ),
+    Key(
+        "time_us", MICROSECONDS, "One all-reduce, or a step.", "seconds",
+        column=Column("time", "(ms)"),
+    ),
+    Key(
+        "told_apart",
+        or_null(FLAG),
+        "Whether the best is surely faster; null for the best, or if nothing is known of errors.",
+        get_in=lambda row, found: None if row == found.best else found.apart(row),
+        column=Column("slower by more than the error", left=True, missing="not known", on="html"),
+    ),
+    Key(
+        "needed_bytes", or_null(BYTES), "What a GPU holds at most; null if it is not known.",
+        "fit.needed",
+    ),
+    Key("fits", or_null(FLAG), "Whether it fits a GPU; null if that is not known.", "fit.fits"),
+    Key(
+        "slower", RATIO, "How much slower than the best.", get_in=_slower, written=False,
+        column=Column("slower", show=percent(1), on="text"),
+    ),
+    Key(
+        "told", TEXT, "Whether the best is surely faster.", get_in=_told, written=False,
+        column=Column("told apart", left=True, on="text"),
+    ),
+)  # fmt: skip
+_PLACE = Record(
+    "place",
+    "A size of buckets. A time that is neither exact nor estimated is a lower bound.",
+    Key(
+        "bucket_bytes", BYTES, "The size.", "nbytes",
+        column=Column("bucket", show=units.format_size),
+    ),
+    Key("time_us", MICROSECONDS, "The time with it.", "seconds", column=Column("time", "(ms)")),
+    Key(
+        "exact", FLAG, "Whether the time was simulated.", column=Column("known", cell=_known_cell),
+    ),
+    Key("estimated", FLAG, "Whether it lies between simulated calls."),
+)  # fmt: skip
+TUNE = Document(
+    "tune",
+    "`simreduce tune --json`: the best setting of a system, and those near it.",
+    *HEAD_KEYS,
+    Key("target", one_of(*TARGETS), "The system."),
+    Key("objective", one_of(*OBJECTIVES), "The time of one all-reduce, or of a training step."),
+    Key("best", _ROW, "The fastest setting."),
+    Key("default", _ROW, "What runs if nothing is set."),
+    Key("speedup", RATIO, "How many times as fast as the default the best is."),
+    Key(
+        "told_apart",
+        or_null(FLAG),
+        "Whether the best is surely faster than the default; null if nothing is known of errors.",
+        lambda found: found.apart(found.default),
+    ),
+    replace(FACTOR_KEYS[0], get="sureness.factor"),
+    replace(FACTOR_KEYS[1], get="sureness.ratio_factor"),
+    Key("points", COUNT, "Settings of the space."),
+    Key("simulated", COUNT, "Settings that were simulated.", lambda found: len(found.rows)),
+    Key("calls", COUNT, "Single calls that were simulated for bounds."),
+    Key("complete", FLAG, "Whether the best is proven to be the best of the space."),
+    Key("stopped", FLAG, "Whether the command was stopped."),
+    Key("composed", FLAG, "Whether some times are single calls put together."),
+    Key("bound_us", MICROSECONDS, "No setting of the space takes less.", "bound"),
+    Key("floor_us", MICROSECONDS, "No all-reduce of the machine takes less.", "floor"),
+    Key(
+        "flat",
+        or_null(
+            Record(
+                "flat",
+                "Sizes of buckets around the best that are nearly as good.",
+                Key("from_bytes", BYTES, "The smallest.", "0"),
+                Key("to_bytes", BYTES, "The largest.", "1"),
+            )
+        ),
+        "Where the size of buckets hardly matters; null if that is not known.",
+    ),
+    Key(
+        "curve",
+        list_of(_PLACE),
+        "The time over the size of buckets; empty where there are none.",
+    ),
+    Key("rows", list_of(_ROW), "Settings that were simulated, fastest first."),
+    Key(
+        "worth_measuring",
+        list_of(TEXT),
+        "Settings that may be faster than the best.",
+        lambda found: [row.setting.label for row in found.worth_measuring()],
+    ),
+    Key("unfit", COUNT, "Settings of the space that do not fit a GPU."),
+    Key(
+        "files",
+        map_of(TEXT),
+        "What to paste or save, by the name of the file.",
+        lambda _: {},
+    ),
+    MEASURED_KEY,
+)
+
+
+def tuned_document(found: Tuned, files: Written) -> dict[str, Any]:
+    """The document of `--json`: `TUNE`, with files to paste."""
+    return TUNE.write(found) | {"files": dict(files)}
 
 
 def sensitivity_plot(found: Tuned) -> Plot:
@@ -237,3 +418,93 @@ def sensitivity_plot(found: Tuned) -> Plot:
         f"{scenario.workload.name} on {scenario.setup.machine.name}: {best}",
         f"{_WHAT[found.objective]}, calibration {scenario.setup.calibration.name}",
     )
+
+
+def tune_page(document: Written, beside: Attachments) -> Page:
+    """The page of `simreduce tune --json`."""
+    target, best, default = _target(document), document["best"], document["default"]
+    today = Option(default["setting"], default["time_us"], f"{target}'s default")
+    option = Option(best["setting"], best["time_us"])
+    apart = None if option.name == today.name else document["told_apart"]
+    advice = Advice(option, (today,), document["factor"], apart)
+    what = "a training step" if document["objective"] == "step" else "one all-reduce"
+    found = replace(beside, factor=advice.factor)
+    gpus = units.plural(document["ranks"], "GPU")
+    size = units.format_size(document["size_bytes"])
+    sure = advice.caution(document["calibration"])
+    return Page(
+        title=f"{document['workload']} on {document['topology']}: best setting for {target}",
+        about=f"{document['workload']} ({size}) on {document['topology']}, {gpus}; "
+        f"{document['points']:,} settings.",
+        answer=advice.sentence(
+            f"Set {option.name} for {target}", f"{what} takes {option.took}", "the default"
+        ),
+        sure=f"{sure} {measured_words(document)}".strip(),
+        facts=tuple(_page_facts(document, advice)),
+        sections=(
+            _settings(document, advice),
+            *measured_section(document),
+            *_curve(document),
+            *machine_section(found),
+            *path_section(found),
+            *help_section(found),
+            *sizes_section(found),
+            *calibration_section(found, document),
+            *repeat_section(found, document),
+        ),
+    )
+
+
+_MAKERS = {
+    "pytorch": "PyTorch", "tensorflow": "TensorFlow", "horovod": "Horovod",
+    "deepspeed": "DeepSpeed", "nccl": "NCCL", "jax": "JAX",
+}  # fmt: skip
+
+
+def _target(document: Written) -> str:
+    """The name as its makers write it."""
+    return _MAKERS.get(document["target"], str(document["target"]))
+
+
+def _page_facts(document: Written, advice: Advice) -> Iterable[Fact]:
+    best = advice.best
+    yield Fact("What should I run?", best.name, f"{best.took}. The next section has what to paste.")
+    yield Fact("How much faster than today?", *advice.worth())
+    yield Fact("How sure is that?", *advice.sure())
+    tried = f"Of {document['points']:,} settings, {document['simulated']} were simulated"
+    if document["complete"]:
+        yield Fact("Is there anything better?", "no", f"{tried}; bounds exclude all others.")
+    else:
+        less = f"{1 - document['bound_us'] / best.time_us:.1%}"
+        more = f"{tried}; no setting is more than {less} faster."
+        yield Fact("Is there anything better?", "perhaps", more)
+    yield Fact("What is the bound?", us(document["floor_us"]), "Nothing here takes less.")
+
+
+def _settings(document: Written, advice: Advice) -> Section:
+    rows, files = document["rows"], document["files"].items()
+    blocks: list[Block] = [Code(text.rstrip("\n"), name) for name, text in files]
+    shown = rows[:_SHOWN]
+    marks = [advice.mark(row["setting"]) for row in shown]
+    about = f"The fastest {len(shown)} simulated settings. Blue: the best; orange: the default."
+    table = _ROW.table(rows, on="html")
+    blocks.append(bars(about, table, shown, "setting", "time_us", marks))
+    return Section("choice", "What to set", tuple(blocks))
+
+
+def _curve(document: Written) -> Iterable[Section]:
+    curve = document.get("curve") or []
+    if len(curve) < 2:
+        return
+    default = document["default"]["time_us"]
+    points = [(each["bucket_bytes"], each["time_us"]) for each in curve]
+    lines: list[dict[str, Any]] = [
+        {"name": "the best setting with buckets of this size", "points": points},
+        {"name": "default", "points": [(x, default) for x, _ in points], "dashed": True,
+         "today": True},
+        {"name": "bound", "points": [(x, document["floor_us"]) for x, _ in points], "dashed": True},
+    ]  # fmt: skip
+    data = {"x": "bytes", "y": "us", "name_x": "size of a bucket", "name_y": "time", "lines": lines}
+    about = "The time over the size of buckets, all else as in the best setting."
+    chart = Chart("curves", about, data, _PLACE.table(curve), 360)
+    yield Section("bucket-sizes", "Over bucket sizes", (chart,))

@@ -2,21 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from typing import Any
+from collections.abc import Iterable
 
 from simreduce import units
-from simreduce.formats.documents import (
+from simreduce.files.formats.documents import (
+    ABSENT,
     COUNT,
     FLAG,
+    ITSELF,
     TEXT,
     Document,
     Key,
     Record,
     list_of,
 )
-from simreduce.msccl import Algorithm
-from simreduce.tune.prove import Proof
+from simreduce.study.tune.prove import Proof
+from simreduce.version import __version__
 
 
 def list_problems(proofs: Iterable[Proof]) -> list[str]:
@@ -57,7 +58,10 @@ def list_unproved(proofs: Iterable[Proof]) -> dict[str, str]:
 VERIFY = Document(
     "verify",
     "`simreduce verify --json`: whether plans sum right.",
-    Key("checked", COUNT, "Plans that were proved or found wrong."),
+    Key(
+        "checked", COUNT, "Plans that were proved or found wrong.",
+        lambda proofs: sum(p.plans for p in proofs),
+    ),
     Key(
         "refused",
         list_of(
@@ -69,11 +73,12 @@ VERIFY = Document(
                 Key("ranks", COUNT, "GPUs."),
                 Key("tasks", COUNT, "Machines."),
                 Key("plans", COUNT, "Plans that were checked."),
-                Key("refused", COUNT, "Cases that it refuses."),
-                Key("reason", TEXT, "Why, of the last one."),
+                Key("refused", COUNT, "Cases that it refuses.", lambda proof: len(proof.refused)),
+                Key("reason", TEXT, "Why, of the last one.", lambda proof: proof.refused[-1]),
             )
         ),
         "Strategies that refuse cases.",
+        lambda proofs: [p for p in proofs if p.refused],
     ),
     Key(
         "unproved",
@@ -81,81 +86,48 @@ VERIFY = Document(
             Record(
                 "unproved",
                 "A strategy that takes none of its cases.",
-                Key("strategy", TEXT, "The collective, unless it is an all-reduce; the strategy."),
-                Key("reason", TEXT, "Why, of the last one."),
+                Key(
+                    "strategy", TEXT, "The collective, unless it is an all-reduce; the strategy.",
+                    "0",
+                ),
+                Key("reason", TEXT, "Why, of the last one.", "1"),
             )
         ),
         "Strategies of which nothing could be proved.",
+        lambda proofs: list_unproved(proofs).items(),
     ),
-    Key("problems", list_of(TEXT), "Everything that is wrong."),
-    Key("complete", FLAG, "With `--all`: false if the command was stopped.", optional=True),
-)
-
-
-def proofs_document(proofs: Sequence[Proof]) -> dict[str, Any]:
-    """The document of `verify --json`: `VERIFY`."""
-    return {
-        **VERIFY.head(),
-        "checked": sum(p.plans for p in proofs),
-        "refused": [
-            {
-                "collective": p.collective,
-                "strategy": p.strategy,
-                "ranks": p.ranks,
-                "tasks": p.tasks,
-                "plans": p.plans,
-                "refused": len(p.refused),
-                "reason": p.refused[-1],
-            }
-            for p in proofs
-            if p.refused
-        ],
-        "unproved": [
-            {"strategy": title, "reason": reason} for title, reason in list_unproved(proofs).items()
-        ],
-        "problems": list_problems(proofs),
-    }
-
+    Key("problems", list_of(TEXT), "Everything that is wrong.", list_problems),
+    Key(
+        "complete", FLAG, "With `--all`: false if the command was stopped.", lambda _: ABSENT,
+        optional=True,
+    ),
+)  # fmt: skip
+"""Of proofs."""
 
 FILES = Document(
     "verify-files",
     "`simreduce verify FILE --json`: whether algorithms of MSCCL leave the right sums.",
-    Key("simreduce", TEXT, "The version of simreduce."),
+    Key("simreduce", TEXT, "The version of simreduce.", lambda _: __version__),
     Key(
         "files",
         list_of(
             Record(
                 "file",
                 "An algorithm.",
-                Key("file", TEXT, "Its file."),
-                Key("name", TEXT, "Its name."),
-                Key("collective", TEXT, "What is done."),
-                Key("gpus", COUNT, "GPUs."),
-                Key("chunks", COUNT, "Chunks of the tensor."),
-                Key("channels", COUNT, "Channels."),
-                Key("steps", COUNT, "Steps of all thread blocks."),
-                Key("proved", FLAG, "Whether it is right."),
-                Key("problems", list_of(TEXT), "Everything that is wrong."),
+                Key("file", TEXT, "Its file.", "0"),
+                Key("name", TEXT, "Its name.", "1.name"),
+                Key("collective", TEXT, "What is done.", "1.collective"),
+                Key("gpus", COUNT, "GPUs.", lambda file: len(file[1].gpus)),
+                Key("chunks", COUNT, "Chunks of the tensor.", "1.chunks"),
+                Key("channels", COUNT, "Channels.", "1.channels"),
+                Key("steps", COUNT, "Steps of all thread blocks.", "1.steps"),
+                Key("proved", FLAG, "Whether it is right.", lambda file: not file[2]),
+                Key("problems", list_of(TEXT), "Everything that is wrong.", "2"),
             )
         ),
         "Every file.",
+        ITSELF,
     ),
     command="verify",
 )
-
-
-def files_document(found: Iterable[tuple[str, Algorithm, Sequence[str]]]) -> dict[str, Any]:
-    """The document of `verify FILE --json`: `FILES`. `found` has files, what they hold and its
-    problems.
-    """
-    head = FILES.head()
-    rows = [_file_keys(*each) for each in found]
-    return {**head, "simreduce": head["version"], "files": rows}
-
-
-def _file_keys(file: str, made: Algorithm, problems: Sequence[str]) -> dict[str, Any]:
-    return {
-        "file": file, "name": made.name, "collective": made.collective, "gpus": len(made.gpus),
-        "chunks": made.chunks, "channels": made.channels, "steps": made.steps,
-        "proved": not problems, "problems": list(problems),
-    }  # fmt: skip
+"""Of files, each with its algorithm and its problems."""

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from simreduce.engine import IDEAL, TENSORFLOW
+from simreduce.engine.setup import Setup
 from simreduce.errors import StrategyError
 from simreduce.plan import Plan
-from simreduce.setup import Setup
-from simreduce.tune.bench import tensor
-from simreduce.tune.prove import COUNTS, prove
+from simreduce.study.tune.bench import tensor
+from simreduce.study.tune.prove import COUNTS, prove
 
 RANKS = (1, 2, 3, 4, 5, 8)
 

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from hypothesis import strategies as st
 
-from simreduce.arrays import Floats
+from simreduce.computing.arrays import Floats
 from simreduce.engine import (
     IDEAL,
     NCCL,

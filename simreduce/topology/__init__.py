@@ -10,8 +10,7 @@ from __future__ import annotations
 from simreduce.topology.classes import LinkClass, link_classes
 from simreduce.topology.elements import DIRECTIONS, STAGED, Cable, Link, Node, NodeKind, direction
 from simreduce.topology.folded import Folded, fold
-from simreduce.topology.graph import Topology, build, route
-from simreduce.topology.links import find_links
+from simreduce.topology.graph import Topology, build, find_links, route
 from simreduce.topology.load import load_machine, load_topology, shipped
 from simreduce.topology.matrix import matrix_text, path_class
 from simreduce.topology.naming import natural

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from simreduce.errors import TopologyError
-from simreduce.textfiles import exists, read_text
+from simreduce.files.textfiles import exists, read_text
 from simreduce.topology.classes import link_classes
 from simreduce.topology.clusters import is_cluster
 from simreduce.topology.elements import DEFAULT_NIC_REACH, DEFAULT_REACH, STAGED, Link
@@ -38,11 +38,13 @@ WIRE_LIMITS = (1e7, 2e13)
 MEMORY_LIMITS = (1e9, 1e14)
 LATENCY_LIMIT = 1e-3
 UNLIKE_CLASS = 3.0
-"""A rate this many times that of its class, or this part of it, is rather a slip of the unit."""
+"""A rate this many times its class's, or this part of it, is probably a slip of the unit."""
 LEAST_ACHIEVABLE = 0.1
 _MOST_GPUS, _FEW_GPUS = 1024, 128
-"""From so many GPUs a way to a CPU is tried; of more GPUs no ways between them, of more than the
-second number only those of one GPU.
+"""Upper limits of GPUs for trying ways, and for trying the ways between every two of them.
+
+Ways to a CPU are tried from this many GPUs. If there are more, no ways between them are tried; if
+there are more than the second number, only one GPU's ways.
 """
 
 
@@ -121,11 +123,10 @@ def _check_model(machine: Topology) -> Iterator[str]:
 def find_faults(
     machine: Topology, place: Callable[[str], str], named: Container[str] | None = None
 ) -> Iterator[str]:
-    """What cannot well be meant in a topology; `place` names where a node or a link class is
-    written.
+    """Yield what is probably a mistake in a topology.
 
-    Of one that could not be read whole, `named` are the nodes that its pairs name, and no ways are
-    tried.
+    `place` names where a node or a link class is written. For a topology that could not be read
+    whole, `named` are the nodes that its pairs name, and no ways are tried.
     """
     yield from _check_memories(machine, place)
     yield from _check_links(machine, place)
@@ -141,7 +142,7 @@ def find_faults(
 
 
 def _locate(document: Document) -> Callable[[str], str]:
-    """Where a node's group or a class's table stands."""
+    """Return a function that names the place of a node's group or a class's table."""
     paths: dict[str, str] = {}
     for group, fields in _groups(document, "nodes"):
         names = fields.get("names")

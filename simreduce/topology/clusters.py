@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from simreduce.errors import TopologyError, cut, quote
-from simreduce.formats import Faults, Format
-from simreduce.textfiles import flatten
+from simreduce.files.formats import Faults, Format
+from simreduce.files.textfiles import flatten
 from simreduce.topology.file_formats import CLUSTER
 from simreduce.topology.files import Document, is_path
 from simreduce.topology.generators import Inline, build_cluster
@@ -18,14 +18,14 @@ from simreduce.topology.generators.machines import FABRIC_KEYS, SETTINGS
 from simreduce.topology.graph import Topology
 
 _MOST = 1 << 63
-"""Of whole numbers that are written out."""
+"""Upper limit of whole numbers that are written out."""
 _OWN_KEYS = ("title", "sources", "extends", "nodes", "machine", "overrides")
 _OWN = Format("", "", *(replace(CLUSTER[key], required=False) for key in _OWN_KEYS))
 """The keys that are no settings of the network."""
 
 
 def is_cluster(tables: Mapping[str, Any]) -> bool:
-    """Whether these are the tables of such a file, and not those of a machine."""
+    """Whether these are the tables of such a file, not of a machine."""
     return "machine" in tables or "fabric" in tables
 
 
@@ -36,10 +36,10 @@ def cluster(
     overrides: Mapping[str, str | int],
     load: Callable[[str, Mapping[str, str | int]], Topology],
 ) -> Topology:
-    """The topology of the file at `path`. `overrides` are of its keys, or of those of its machine,
-    which `load` reads.
+    """The topology of the file at `path`.
 
-    Raises `TopologyError` with every fault.
+    `overrides` set keys of the file, or keys of its machine, which `load` reads. Raises
+    `TopologyError` with every fault.
     """
     faults = Faults(document.shown, document.origin)
     tables = dict(document.tables)
@@ -98,8 +98,9 @@ def _setting(faults: Faults, key: str, value: object) -> str:
 
 
 def _beside(path: Path, machine: str) -> str:
-    """What `machine` means in the file at `path`: a file beside it, if there is one, but not that
-    file itself.
+    """Return the machine that the file at `path` means by `machine`.
+
+    It is a file beside that file, if there is one, but not the file itself.
     """
     there = path.parent / (machine if is_path(machine) else f"{machine}.toml")
     # Path.exists raises for names that no file can have.

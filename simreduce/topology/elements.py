@@ -114,9 +114,10 @@ class Link(Cable):
 
     @property
     def is_toll(self) -> bool:
-        """Whether this is no wire but a toll: a rate and a latency that certain copies pay besides
-        those of their wires. No route is searched over it. Tolls are the links of a node to itself
-        and those of class `route`.
+        """Whether this is a toll: a rate and a latency that certain copies pay besides their wires.
+
+        No route is searched over it. Tolls are the links of a node to itself and the links of class
+        `route`.
         """
         return self.source == self.target or self.link_class == ROUTE
 

@@ -1,4 +1,4 @@
-"""What may stand in files of machines, of several machines, and of link figures."""
+"""The formats of files of machines, of several machines, and of link figures."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import fields
 from typing import Any
 
 from simreduce import units
-from simreduce.formats import (
+from simreduce.files.formats import (
     ANYTHING,
     BANDWIDTH,
     FLAG,

@@ -1,5 +1,6 @@
-"""Reading machine files: TOML, `extends`, and overrides, into one document with the origin of every
-key. `file_formats` says what stands in them.
+"""Reads machine files: TOML, `extends` and overrides, into one document.
+
+The document has the origin of every key. `file_formats` says what the files may hold.
 """
 
 from __future__ import annotations
@@ -9,9 +10,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from simreduce.errors import TopologyError, did_you_mean
-from simreduce.formats import LINE
-from simreduce.shipped import data_dir
-from simreduce.textfiles import parse_toml, read_text
+from simreduce.files.formats import LINE
+from simreduce.files.shipped import data_dir
+from simreduce.files.textfiles import parse_toml, read_text
 from simreduce.topology.generators.machines import FABRIC_KEYS
 
 if TYPE_CHECKING:

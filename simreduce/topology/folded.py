@@ -6,7 +6,7 @@ same as the sender's own links in. So one machine is enough, whatever their numb
 another machine runs over the links of this one.
 
 A `Folded` machine holds two of them. Routes are searched between the two, and each node and link of
-the second stands for the one in its place in the first.
+the second represents the one in its place in the first.
 """
 
 from __future__ import annotations
@@ -23,9 +23,10 @@ from simreduce.topology.routing.spread import FIRST
 
 @dataclass(frozen=True)
 class Folded:
-    """`machines` equal machines on one switch. `pair` is the graph of two of them; `devices` and
-    `hosts` are those of the first. `one_task` says that the machines are single GPUs, all of one
-    task.
+    """`machines` equal machines on one switch.
+
+    `pair` is the graph of two of them; `devices` and `hosts` belong to the first. `one_task` says
+    that the machines are single GPUs, all of one task.
     """
 
     name: str
@@ -38,21 +39,22 @@ class Folded:
     twin: Mapping[str, str] = field(repr=False)
     """The node in the second machine that is in the place of one in the first."""
     home: tuple[int, ...] = field(repr=False)
-    """For each link of `pair`, the link of the first machine that stands for it."""
+    """For each link of `pair`, the link of the first machine that represents it."""
     whole: Callable[[], Topology] | None = field(default=None, compare=False, repr=False)
     """Loads all machines. None if folding was asked for, or they are too many to hold."""
 
     @property
     def digest(self) -> str:
-        """Names the content, as that of a topology does."""
+        """A digest of the content, like a topology's."""
         return hashlib.sha256(f"{self.machines} x {self.pair.digest}".encode()).hexdigest()[:12]
 
 
 def fold(topology: Topology, machines: int | None = None) -> Folded:
-    """The equal machines of a topology as one; with `machines`, as many more of them.
+    """Fold the equal machines of a topology into one.
 
-    Raises `TopologyError` if they cannot stand for each other: if links or devices differ, if links
-    join two machines, or if more than one switch does.
+    With `machines`, the one represents that many. Raises `TopologyError` if the machines cannot
+    represent each other: if links or devices differ, if links join two machines, or if more than
+    one switch does.
     """
     choice = topology.router.equal_cost.choice
     if choice != FIRST:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, TypeGuard
 import numpy as np
 
 from simreduce.errors import TopologyError, did_you_mean, quote
-from simreduce.formats import BANDWIDTH, LATENCY, LINE, Faults, Field, Format, Scalar, Values
+from simreduce.files.formats import BANDWIDTH, LATENCY, LINE, Faults, Field, Format, Scalar, Values
 from simreduce.topology.classes import LinkClass, link_classes
 from simreduce.topology.elements import (
     CABLE,
@@ -154,7 +154,7 @@ def _is_near(key: str, known: tuple[str, ...]) -> bool:
 
 
 def wiring(nodes: Iterable[str], links: Iterable[Link]) -> str:
-    """A digest of which nodes the links join, which a routing rule relies on."""
+    """A digest of the nodes and of the ends of the links, which a routing rule relies on."""
     content = [list(nodes), [(link.source, link.target) for link in links]]
     return hashlib.sha256(json.dumps(content).encode()).hexdigest()[:12]
 
@@ -177,8 +177,9 @@ def _nodes(graph: nx.Graph[Any], faults: Faults) -> dict[Any, Node]:
 
 
 def _number(label: object, place: int) -> str:
-    """What follows the kind in a name: 3 is `gpu3`, (0, 1) is `gpu0.1`, and a label that is no
-    number has its place in the graph.
+    """The part of a name after the kind: 3 makes `gpu3`, and (0, 1) makes `gpu0.1`.
+
+    A label that is no number has its place in the graph.
     """
     parts = label if isinstance(label, tuple) else (label,)
     texts = [_number(p, -1) if isinstance(p, tuple) else str(p) for p in parts]
@@ -187,8 +188,9 @@ def _number(label: object, place: int) -> str:
 
 
 def _links(graph: nx.Graph[Any], nodes: Mapping[Any, Node], faults: Faults) -> list[Link]:
-    """The links of all edges, in both directions; they keep their numbers where the keys of the
-    edges are those of links.
+    """The links of all edges, in both directions.
+
+    They keep their numbers if the keys of the edges are numbers of links.
     """
     edges = list(graph.edges(data=True))
     keys = list(range(len(edges)))

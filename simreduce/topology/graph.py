@@ -10,6 +10,7 @@ from dataclasses import astuple, dataclass, field, replace
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
+from simreduce.errors import InputError, TopologyError, did_you_mean
 from simreduce.topology.elements import (
     DEFAULT_NIC_REACH,
     DEFAULT_REACH,
@@ -20,7 +21,6 @@ from simreduce.topology.elements import (
     NodeKind,
 )
 from simreduce.topology.from_networkx import read_graph, wiring
-from simreduce.topology.links import scaled
 from simreduce.topology.naming import natural
 from simreduce.topology.routing.equal_machines import EqualMachines
 from simreduce.topology.routing.route import Route
@@ -32,6 +32,12 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
     import networkx as nx
+
+BOTH = "<>"
+"""Between the names of two nodes: the links in both directions."""
+
+_LEAST = 1e-6
+"""The smallest factor of a link besides 0; a number closer to 0 is none to divide by."""
 
 Rule = RoutingRule | EqualMachines | None
 """The routing rule of a network, or of equal machines on one; None where routes are searched."""
@@ -62,7 +68,7 @@ class Topology:
     ) -> Topology:
         """The machine that a networkx graph describes, directed or not, with parallel edges or not.
 
-        A node may carry the fields of `Node` and an edge those of `Link` as attributes, all of them
+        A node may carry the fields of `Node` as attributes, and an edge the fields of `Link`, all
         optional: `kind` is `gpu`, `bandwidth` 25 GB/s and `latency` 1 us unless stated, or what
         `link_class` has. Rates are numbers in bytes/s, of all `lanes` together and per direction,
         times numbers in seconds; text with a unit is read too. An undirected edge is a link in both
@@ -133,12 +139,14 @@ class Topology:
         return self._with(source, nodes, links)
 
     def scale_links(self, factors: Mapping[str, float]) -> Topology:
-        """The same machine with the bandwidth of some links times a factor, by class (those of a
-        network included), by node, or by name: `gpu0>gpu3`, `gpu0<>gpu3` for both directions. At a
-        factor of 0 a link is not there, and routes are searched without it. TopologyError names
-        what the machine does not have, and links that are cut in one direction only.
+        """The same machine with the bandwidth of some links times a factor.
+
+        `factors` are by class (including the links of a network), by node, or by name: `gpu0>gpu3`,
+        `gpu0<>gpu3` for both directions. At a factor of 0 a link is not there, and routes are
+        searched without it. TopologyError names what the machine does not have, and links that are
+        cut in one direction only.
         """
-        links = scaled(self, factors)
+        links = _scaled(self, factors)
         rule = self.router.rule if len(links) == len(self.links) else None
         words = ", ".join(f"{name} x {factor:g}" for name, factor in factors.items())
         source = f"{self.source}, bandwidth of {words}"
@@ -168,6 +176,77 @@ class Topology:
 def route(topology: Topology, source: str, target: str) -> Route:
     """The route of a transfer; raises `TopologyError` when there is none or a node is unknown."""
     return topology.router.route(source, target)
+
+
+def find_links(topology: Topology, text: str) -> list[int]:
+    """The links that `text` means: one by its name (`gpu0>gpu3`), those between two nodes
+    (`gpu0<>gpu3`), all from and to a node, or all of a class. InputError names the nearest.
+    """
+    ends = set(text.split(BOTH)) if BOTH in text else set()
+    for chosen in (
+        [each.id for each in topology.links if each.name == text],
+        [
+            each.id
+            for each in topology.links
+            if {each.source, each.target} == ends and not each.is_toll
+        ],
+        [each.id for each in topology.links if text in (each.source, each.target)],
+        [each.id for each in topology.links if each.link_class == text],
+    ):
+        if chosen:
+            return chosen
+    names = [each.name for each in topology.links]
+    if BOTH in text:
+        known = [f"{each.source}{BOTH}{each.target}" for each in topology.links]
+    elif ">" in text:
+        known = names
+    else:
+        known = [*names, *topology.nodes, *(each.link_class for each in topology.links)]
+    near = did_you_mean(text, dict.fromkeys(known))
+    raise InputError(f"{topology.name}: no link, node or link class {text!r}{near}")
+
+
+def _scaled(topology: Topology, factors: Mapping[str, float]) -> list[Link]:
+    """The links with their bandwidth times the factors of what `find_links` reads.
+
+    Links times 0 are not there. TopologyError lists what the machine does not have, cuts of one
+    direction, and factors too far from 1.
+    """
+    total = [1.0] * len(topology.links)
+    problems: list[str] = []
+    for text, factor in factors.items():
+        try:
+            found = find_links(topology, text)
+        except InputError as error:
+            problems += error.problems
+            continue
+        for each in found:
+            total[each] *= factor
+    far = [k for k in topology.links if total[k.id] and not _LEAST <= total[k.id] <= 1.0 / _LEAST]
+    if far:
+        words = f"{far[0].name} would have {total[far[0].id]:g} times its bandwidth"
+        problems.append(
+            f"{topology.name}: {words}; 0 cuts it, else from {_LEAST:g} to {1 / _LEAST:g}"
+        )
+    cut = {(k.source, k.target) for k in topology.links if not total[k.id]}
+    left = {(k.source, k.target) for k in topology.links if total[k.id]}
+    problems += [
+        f"{topology.name}: {a}>{b} is cut and {b}>{a} is not; cut both: {a}{BOTH}{b}"
+        for a, b in sorted(cut)
+        if (b, a) in left
+    ]
+    if problems:
+        raise TopologyError(problems)
+    kept = [link for link in topology.links if total[link.id]]
+    return [
+        replace(
+            link,
+            id=i,
+            nominal=link.nominal * total[link.id],
+            bandwidth=link.bandwidth * total[link.id],
+        )
+        for i, link in enumerate(kept)
+    ]
 
 
 def build(
@@ -229,7 +308,7 @@ def _in_order(nodes: Mapping[str, Node], kind: NodeKind) -> tuple[str, ...]:
 def _digest(nodes: Mapping[str, Node], links: Iterable[Link], equal_cost: EqualCost) -> str:
     content: list[object] = [
         [
-            # Stated only where they are not the default, so that older digests stand.
+            # Stated only where they are not the default, so that older digests hold.
             [
                 n.name,
                 n.kind,

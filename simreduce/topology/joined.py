@@ -1,4 +1,4 @@
-"""What is joined by links, however many lie between."""
+"""Groups of names that links join, however many links lie between."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from collections.abc import Iterable
 
 def joined(names: Iterable[str], pairs: Iterable[Iterable[str]]) -> list[set[str]]:
     """The connected parts of `names` and of what the pairs name, in the order of their firsts."""
+    # Not networkx's: it takes long to load, and most machines do without.
     near: dict[str, list[str]] = {name: [] for name in names}
     for a, b in pairs:
         near.setdefault(a, []).append(b)

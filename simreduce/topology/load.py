@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from simreduce.errors import TopologyError, cut, did_you_mean, quote
-from simreduce.shipped import data_dir
+from simreduce.files.shipped import data_dir
 from simreduce.topology.clusters import cluster, is_cluster
 from simreduce.topology.files import apply_overrides, is_path, read_document
 from simreduce.topology.folded import Folded, fold
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 Overrides = Mapping[str, str | int]
 
 FOLDED_ABOVE = 4096
-"""Of more GPUs than this, equal machines on one switch are folded without being asked."""
+"""Equal machines on one switch are folded without being asked if they have more GPUs than this."""
 
 
 def load_topology(text: str, overrides: Overrides | None = None) -> Topology:
@@ -89,9 +89,7 @@ def load_machine(
 
 
 def _two_of(text: str, overrides: Overrides) -> tuple[Topology, int] | None:
-    """Two of the machines of `switch:N` and of `MACHINExN` on a switch, and N; None for what is
-    written otherwise.
-    """
+    """Two of the machines of `switch:N` and of `MACHINExN` on a switch, and N; else None."""
     separator = ":" if ":" in text.partition(",")[0] else "x"
     inline = None if find(text) else split_inline(text, separator)
     if inline is None or not re.fullmatch(r"[0-9]{1,9}", inline.size) or int(inline.size) < 2:

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from simreduce.errors import TopologyError, did_you_mean, quote
-from simreduce.formats import Faults, Values
+from simreduce.files.formats import Faults, Values
 from simreduce.topology.classes import LinkClass, link_classes
 from simreduce.topology.elements import KINDS, ROUTE, STAGED, Cable, Node
 from simreduce.topology.file_formats import LANES, MACHINE, node_values
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 _MOST = 1 << 18
 """Nodes or links of the largest machine that a file may describe."""
 UNREAD = 1.0
-"""Bytes/s: stands in for a rate that could not be read, and is less than any that can be."""
+"""Bytes/s in place of a rate that could not be read; less than any that can be."""
 
 
 def build_machine(
@@ -42,7 +42,7 @@ def build_machine(
 def read_machine(
     document: Document, name: str, source: str, problems: Sequence[str] = ()
 ) -> tuple[Topology, list[str]]:
-    """What could be read of a document, and every fault."""
+    """Read what can be read of a document, and return it with every fault."""
     faults = Faults(document.shown, document.origin)
     faults.problems.extend(problems)
     values = MACHINE.read(document.tables, faults)
@@ -83,7 +83,7 @@ def _nodes(faults: Faults, groups: Mapping[str, Values]) -> dict[str, Node]:
 
 
 def _names(faults: Faults, place: str, name: object) -> list[Any]:
-    """The names that an entry stands for, [] after a fault; an entry that is no text as it is."""
+    """Return the names that an entry means, [] after a fault; an entry that is no text as it is."""
     if not isinstance(name, str):
         return [name]
     return faults.attempt(place, expand_range, name) or []
@@ -140,7 +140,7 @@ def _routes(faults: Faults, tables: Mapping[str, Values], nodes: Mapping[str, No
 def _pairs(
     faults: Faults, place: str, pair: object, nodes: Mapping[str, Node], before: int
 ) -> list[tuple[str, str]]:
-    """The pairs that an entry stands for, [] after a fault."""
+    """Return the pairs that an entry means, [] after a fault."""
     if not isinstance(pair, list) or len(pair) not in (2, 3):
         faults.add(place, f"must be [node, node] or [node, node, lanes], got {quote(pair)}")
         return []
@@ -165,7 +165,7 @@ def _pairs(
 def read_link_class(
     faults: Faults, path: str, key: str, values: Values, source: str = ""
 ) -> LinkClass:
-    """The figures of a table of links: its own, else those of its class."""
+    """The figures of a table of links: its own, else the class's."""
     link_class = values.get("class") or key
     known = link_classes().get(link_class)
     lacking = [figure for figure in ("bandwidth", "latency") if figure not in values.given]

@@ -9,7 +9,7 @@ from simreduce.errors import TopologyError
 from simreduce.topology.graph import route
 from simreduce.topology.naming import natural
 from simreduce.topology.routing.equal_machines import EqualMachines
-from simreduce.topology.routing.nvlink import nvlink_lanes
+from simreduce.topology.routing.nvlink import is_nvlink
 from simreduce.topology.routing.reach import path_kind
 
 if TYPE_CHECKING:
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 NO_PATH = "-"
 MOST_ROWS = 256
-"""Of a matrix with more only a part is shown: nobody reads it, and it takes long."""
+"""Upper limit of rows shown. Nobody reads a larger matrix, and it takes long."""
 _FEW = 16
 
 _LEGEND = {
@@ -49,15 +49,26 @@ def path_class(topology: Topology, a: str, b: str) -> str:
         return NO_PATH
     used = [topology.router.link(*hop) for hop in itertools.pairwise(path)]
     kind = path_kind([topology.nodes[name] for name in path], used)
-    return f"NV{nvlink_lanes(topology, a, b, direct=len(path) == 2)}" if kind == "NV" else kind
+    return f"NV{_nvlink_lanes(topology, a, b, direct=len(path) == 2)}" if kind == "NV" else kind
+
+
+def _nvlink_lanes(topology: Topology, a: str, b: str, *, direct: bool) -> int:
+    """Lanes of the `direct` NVLinks between two devices, or the fewer of theirs to NVSwitches."""
+    lanes = {a: 0, b: 0}
+    for end in (a, b):
+        for _, target, key in topology.graph.out_edges(end, keys=True):
+            wanted = target in (a, b) if direct else topology.nodes[target].kind == "nvswitch"
+            if wanted and is_nvlink(topology.links[key]):
+                lanes[end] += topology.links[key].lanes
+    return min(lanes.values())
 
 
 def matrix_text(topology: Topology) -> str:
     """The table of `nvidia-smi topo -m` over GPUs and NICs, tab-separated, with the legend of what
     occurs.
 
-    Above `MOST_ROWS` it has those of the first of equal machines, or else the first few rows, under
-    a line that says so.
+    Above `MOST_ROWS` it has the rows of the first of equal machines, or else the first few rows,
+    under a line that says so.
     """
     nics = [node.name for node in topology.nodes.values() if node.kind == "nic"]
     nics.sort(key=lambda name: (natural(topology.nodes[name].machine), natural(name)))

@@ -7,7 +7,7 @@ import re
 from simreduce.errors import quote
 
 MOST_NAMES = 4096
-"""A range that stands for more names is refused."""
+"""Upper limit of the names of a range."""
 
 _RANGE = re.compile(
     r"(?P<head>[^\[\]]*)\[(?P<first>[0-9]{1,18})-(?P<last>[0-9]{1,18})(:(?P<step>[0-9]{1,"
@@ -24,10 +24,10 @@ def natural(name: str) -> tuple[tuple[int, str], ...]:
 
 
 def expand_range(text: str) -> list[str]:
-    """The names that `gpu[0-7]` or `cpu[0-34:2]` (every second) stands for; a text without brackets
-    is one name.
+    """Return the names in `gpu[0-7]` or `cpu[0-34:2]` (every second).
 
-    Raises `ValueError` when the brackets hold anything else, or stand for too many names.
+    A text without brackets is one name. Raises `ValueError` when the brackets hold anything else,
+    or too many names.
     """
     if "[" not in text and "]" not in text:
         return [text]

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
 
-from simreduce.formats import toml_text
+from simreduce.files.formats import toml_text
 from simreduce.topology.classes import LinkClass, link_classes
 from simreduce.topology.elements import (
     BOTH_WAYS,
@@ -31,7 +31,7 @@ _NUMBER = re.compile(r"(.*?)(0|[1-9][0-9]{0,4})")
 def to_toml(topology: Topology, comments: Sequence[str] = ()) -> str:
     """The text of the file, `comments` first.
 
-    It leaves out figures that equal those of the class, and uses ranges of names.
+    It leaves out figures that equal the class's, and uses ranges of names.
     """
     document: dict[str, Any] = {"title": topology.title, "sources": [topology.source]}
     taken: dict[str, int] = {}
@@ -87,7 +87,7 @@ def _rows(links: Sequence[Link]) -> list[_Row]:
         found.append(_Row(link.source, link.target, link.lanes, wire))
         if loop and link.latency:
             latency.setdefault(link.link_class, link.latency)
-    # A switch's toll has no latency, whatever its class says: it stands in the table of the GPUs.
+    # A switch's toll has no latency, whatever its class says: the table of the GPUs holds it.
     return [
         row._replace(wire=replace(row.wire, latency=latency.get(row.wire.name, 0.0)))
         if row.a == row.b and not row.wire.latency
@@ -124,12 +124,12 @@ def _node_values(fields: dict[str, Any]) -> Iterator[tuple[str, object]]:
 
 
 def _memory_text(nbytes: int) -> str:
-    """As data sheets have it, if that is exact."""
+    """Bytes as data sheets write them, if that is exact."""
     return f"{nbytes // 10**9} GB" if nbytes % 10**9 == 0 else exact_size(nbytes)
 
 
 def _wire_values(wire: LinkClass, taken: dict[str, int]) -> dict[str, Any]:
-    """The figures that are not those of the class."""
+    """The figures that differ from the class's."""
     values: dict[str, Any] = {}
     if taken[_bare(wire.name)] > 1 or _bare(wire.name) != wire.name:
         values["class"] = wire.name

@@ -13,7 +13,7 @@ from math import exp, inf, isfinite, lgamma, log, log1p, pi, sqrt
 
 import numpy as np
 
-from simreduce.arrays import Floats
+from simreduce.computing.arrays import Floats
 from simreduce.errors import InputError
 
 
@@ -30,17 +30,20 @@ class Distribution(ABC):
         """The mean, in seconds; `inf` if there is none."""
 
     def order_statistic(self, k: int, n: int) -> float:
-        """The expected k-th smallest of n independent times; `inf` if there is none. It is the
-        time of an update that needs k of n gradients, if workers begin together and communication
-        is free.
+        """The expected k-th smallest of n independent times; `inf` if there is none.
+
+        It is the time of an update that needs k of n gradients, if workers begin together and
+        communication is free.
         """
         if not 1 <= k <= n:
             raise InputError(f"the k-th smallest of {n} times: k from 1 to {n}, not {k}")
         return self._order_statistic(k, n)
 
     def _order_statistic(self, k: int, n: int) -> float:
-        """By quadrature: the k-th smallest of n uniform numbers has Beta(k, n - k + 1). Equal steps
-        of normal scores suit, as the integrand is smooth there and vanishes on both sides.
+        """By quadrature: the k-th smallest of n uniform numbers has Beta(k, n - k + 1).
+
+        Equal steps of normal scores suit, as the integrand is smooth there and vanishes on both
+        sides.
         """
         from scipy.special import betaincinv, ndtr  # noqa: PLC0415 - takes a while to load
 
@@ -97,8 +100,10 @@ class Uniform(Distribution):
 
 @dataclass(frozen=True, slots=True)
 class Normal(Distribution):
-    """A normal distribution truncated at 0 s. Unless `sd` is small beside `mean`, the expected time
-    is above `mean` and the standard deviation below `sd`.
+    """A normal distribution truncated at 0 s.
+
+    Unless `sd` is small beside `mean`, the expected time is above `mean` and the standard deviation
+    below `sd`.
     """
 
     mean: float
@@ -136,7 +141,7 @@ class Normal(Distribution):
 
 @dataclass(frozen=True, slots=True)
 class Lognormal(Distribution):
-    """Times whose logarithm is normal; `mean` and `sd` are those of the times themselves."""
+    """Times whose logarithm is normal; `mean` and `sd` are the moments of the times themselves."""
 
     mean: float
     sd: float

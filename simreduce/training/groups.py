@@ -1,5 +1,6 @@
-"""Groups simulated as one because their members do the same at the same time: ranks, and reads of
-one layer.
+"""Groups simulated as one because their members do the same at the same time.
+
+They hold ranks, and reads of one layer.
 """
 
 from __future__ import annotations
@@ -41,8 +42,9 @@ def group_ranks(
 
 
 def merge_reads(reads: Sequence[Reduction], layer_of: Sequence[int]) -> list[Reduction]:
-    """Merge the same ranks' reads of one layer: a layer waits for all of them, and simulating one
-    is faster.
+    """Merge the same ranks' reads of one layer.
+
+    A layer waits for all of them, and simulating one is faster.
     """
     equal: dict[tuple[tuple[int, ...], frozenset[int]], list[Reduction]] = {}
     for read in reads:

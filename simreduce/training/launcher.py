@@ -15,8 +15,10 @@ from simreduce.training.transfers import Transfers
 
 
 class Launcher:
-    """Starts the reductions of a step. With relaxed consistency it starts those of the step before,
-    whose gradients are ready from the beginning.
+    """Starts the reductions of a step.
+
+    With relaxed consistency it starts the reductions of the step before, whose gradients are ready
+    from the beginning.
     """
 
     def __init__(
@@ -50,8 +52,9 @@ class Launcher:
         yield self._env.all_of(started)
 
     def _run_alone(self, reduction: Reduction, ledger: Ledger) -> Process:
-        """Start a reduction when its gradients are ready: on all devices if these meet or streams
-        are limited, else on the first.
+        """Start a reduction when its gradients are ready.
+
+        They must be ready on all devices if these meet or streams are limited, else on the first.
         """
         if self._relaxed or self._method.streams or reduction.meets:
             if not self._relaxed:

@@ -41,9 +41,11 @@ def device_memory(topology: Topology, names: Iterable[str]) -> int:
 def least_memory(
     method: str, model: Model, sharding: Sharding, ranks: int, activations: int = 0
 ) -> Memory:
-    """What a GPU holds at least by a method, without a simulation: parameters, gradients and
-    optimizer states, of which `ranks` GPUs have one copy; what a pass gathers and has to reduce at
-    least; and `activations` in bytes. A simulated step holds no less.
+    """Return a lower bound of a GPU's memory with a method, without a simulation.
+
+    It counts parameters, gradients and optimizer states, where `ranks` GPUs share one copy; the
+    least that a pass gathers and has to reduce; and `activations` in bytes. A simulated step holds
+    no less.
     """
     if method == DDP:
         found = replicated_memory(model.workload, sharding)

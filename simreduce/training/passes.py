@@ -21,8 +21,9 @@ class Passes:
     queued: bool
 
     def run(self, number: int, ledger: Ledger, waits: Waits) -> Process:
-        """Run both passes of one group; forward passes wait for `waits`. A layer's gradients are
-        ready when its backward pass ends.
+        """Run both passes of one group; forward passes wait for `waits`.
+
+        A layer's gradients are ready when its backward pass ends.
         """
         profile = self.job.profile
         for layer, seconds in enumerate(profile.forward):

@@ -19,7 +19,7 @@ from simreduce.training.step import Bucket, Span, StepJob, StepPrediction, lane
 FORWARD, BACKWARD, UPDATE, LAUNCH, READ, TRANSFER, TURN, WAIT = (
     "forward", "backward", "update", "launch", "read", "transfer", "turn", "wait",
 )  # fmt: skip
-"""What a piece is; a `turn` is what ready gradients wait for, as for Horovod's cycle."""
+"""Kinds of pieces. In a `turn`, ready gradients wait to be sent, as for Horovod's cycle."""
 
 _PASSES = (FORWARD, BACKWARD)
 
@@ -29,8 +29,9 @@ _SAME = 1e-9
 
 @dataclass(frozen=True, slots=True)
 class PathPiece:
-    """From `begin` to `end` in seconds of the step. `name` is the layer, or the lane of a transfer;
-    `bucket` what is transferred.
+    """A piece of a step's critical path, from `begin` to `end` in seconds of the step.
+
+    `name` is the layer, or the lane of a transfer; `bucket` what is transferred.
     """
 
     kind: str
@@ -48,16 +49,19 @@ class PathPiece:
 def step_path(
     step: StepPrediction, job: StepJob, since: Mapping[Bucket, float] = MappingProxyType({})
 ) -> tuple[PathPiece, ...]:
-    """The pieces of a step's critical path, in order of time. They add up to the last step that was
-    simulated. `since` is as in `Moved`, where it is known.
+    """The pieces of a step's critical path, in order of time.
+
+    They add up to the last step that was simulated. `since` is as in `Moved`, where it is known.
     """
     return tuple(reversed(_Search(step, job, since).run()))
 
 
 @dataclass(frozen=True, slots=True)
 class _Item:
-    """A pass or a transfer. It could begin at `ready`. One that is `held` was under way before, but
-    something else had its queue until `begin`.
+    """A pass or a transfer.
+
+    It could begin at `ready`. One that is `held` was under way before, but something else had its
+    queue until `begin`.
     """
 
     kind: str
@@ -128,7 +132,7 @@ class _Search:
             self._pieces.append(PathPiece(kind, name, begin, end, bucket))
 
     def _ending(self, at: float, before: _Item | None) -> _Item | None:
-        """What ends then and lets `before` begin; the likeliest of several."""
+        """Return the item that ends then and lets `before` begin; the likeliest of several."""
         first = bisect_right(self._ends, at - self._near)
         last = bisect_right(self._ends, at + self._near)
         ending = [each for each in self._items[first:last] if each.begin < at - self._near]
@@ -172,9 +176,10 @@ def _earlier(item: _Item, seconds: float) -> _Item:
 
 
 def _distance(item: _Item, before: _Item | None) -> tuple[bool, float]:
-    """The smaller, the likelier that `item` lets `before` begin: a pass follows a pass of its
-    device, a transfer that was ready earlier one in its queue, else what made it ready. Of equals,
-    the one that took longest.
+    """How unlikely it is that `item` lets `before` begin: the smaller, the likelier.
+
+    A pass follows a pass of its device, a transfer that was ready earlier one in its queue, else
+    what made it ready. Of equals, the one that took longest.
     """
     took = item.begin - item.end
     passes = item.kind in _PASSES

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import overload
 
 from simreduce.errors import InputError, did_you_mean, quote
-from simreduce.formats import (
+from simreduce.files.formats import (
     DURATION,
     LINE,
     Faults,
@@ -20,7 +20,7 @@ from simreduce.formats import (
     TablesOf,
     read_csv,
 )
-from simreduce.textfiles import parse_toml, read_text
+from simreduce.files.textfiles import parse_toml, read_text
 from simreduce.workload import Model
 
 _LAYER = Format(
@@ -40,8 +40,9 @@ PROFILE = Format(
 
 @dataclass(frozen=True, slots=True)
 class Profile:
-    """Seconds of one batch on one device, by layer in the order of the forward pass, and their
-    `source` in words.
+    """Seconds of one batch on one device, by layer in the order of the forward pass.
+
+    `source` is where they come from, in words.
     """
 
     forward: tuple[float, ...]
@@ -70,8 +71,9 @@ class Profile:
 
 
 def profile_from_seconds(model: Model, seconds: float) -> Profile:
-    """A profile of `seconds` for both passes, spread by FLOPs. Where no FLOPs are known, layers
-    take equal times, a third of it forward.
+    """A profile of `seconds` for both passes, spread by FLOPs.
+
+    Where no FLOPs are known, layers take equal times, a third of it forward.
     """
     whole = model.flops
     if not whole:
@@ -83,8 +85,9 @@ def profile_from_seconds(model: Model, seconds: float) -> Profile:
 
 
 def profile_from_rate(model: Model, batch: int, rate: float) -> Profile:
-    """A profile of `batch` samples at `rate` FLOP/s. InputError if a layer with gradients has no
-    FLOPs.
+    """A profile of `batch` samples at `rate` FLOP/s.
+
+    InputError if a layer with gradients has no FLOPs.
     """
     if len(model.uncounted) == len(model.layers):
         raise InputError(f"{model.name}: nobody counted its FLOPs; give a time or a profile")
@@ -119,6 +122,7 @@ def load_profile(text: str, model: Model) -> Profile: ...
 def load_profile(text: str, model: Model | None) -> Profile | None: ...
 def load_profile(text: str, model: Model | None) -> Profile | None:
     """The times in the file `text`, for the layers of `model`; InputError lists every fault.
+
     Without a model, None after those faults that need none.
     """
     path = Path(text)

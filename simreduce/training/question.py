@@ -8,7 +8,7 @@ from typing import Any
 
 from simreduce import units
 from simreduce.errors import did_you_mean
-from simreduce.formats import (
+from simreduce.files.formats import (
     FLAG,
     LINE,
     SIZE,
@@ -25,8 +25,8 @@ from simreduce.formats import (
     quantity,
     whole,
 )
-from simreduce.layouts import Layout
-from simreduce.strategy import Strategy
+from simreduce.planners.layouts import Layout
+from simreduce.planners.strategy import Strategy
 from simreduce.topology import Topology
 from simreduce.training.profile import (
     Profile,
@@ -38,7 +38,7 @@ from simreduce.training.reductions import CYCLE, Method, method_for_mode, method
 from simreduce.training.sharded import SHARDING, Sharding, read_sharding, wrap
 from simreduce.training.sharded.question import DDP, METHODS_KIND, check_methods
 from simreduce.training.step import CONSISTENCIES, RELAXED, STAGED, STRONG, StepJob
-from simreduce.variable_update import MODES, Flags
+from simreduce.training.variable_update import MODES, Flags
 from simreduce.workload import Model
 
 MOST_SAMPLES = 10**9
@@ -172,8 +172,10 @@ STEP = Format(
 
 @dataclass(frozen=True, slots=True)
 class StepQuestion:
-    """What `[step]` asks. Without a `mode`, strategies reduce the gradients by each of `methods`;
-    `sharding` is None where nobody asked for a method; `activations` are bytes, 0 if nobody says.
+    """The question that `[step]` asks.
+
+    Without a `mode`, strategies reduce the gradients by each of `methods`. `sharding` is None
+    unless a method was asked for. `activations` are bytes, 0 if nobody says.
     """
 
     job: StepJob
@@ -219,8 +221,9 @@ def parse_step(
     beside: Callable[[str], str] = str,
     batch: int | None = None,
 ) -> StepQuestion | None:
-    """The question of a `[step]` table; None if there is a fault, which `faults` notes. Without a
-    model or a machine, those that need none.
+    """The question of a `[step]` table; None if there is a fault, which `faults` notes.
+
+    Without a model or a machine, it notes the faults that need none.
 
     `beside` finds files. A `batch` replaces the table's: measured times change in proportion.
     """
@@ -246,7 +249,7 @@ def parse_step(
         for key in (*_FLAG_KEYS, "cycle", "streams"):
             if key in values.given and key not in used:
                 faults.add(f"step.{key}", f"{mode}{when} does not use it")
-    methods: tuple[str, ...] = values["method"] or (DDP,)
+    methods: tuple[str, ...] = tuple(values["method"] or (DDP,))
     sharding = read_sharding(values["sharding"]) if "method" in values.given else None
     if sharding and methods != (DDP,) and model is not None:
         faults.attempt("step.sharding.units", wrap, model, sharding.units)

@@ -13,12 +13,12 @@ from typing import NamedTuple
 
 import numpy as np
 
-from simreduce.arrays import Ints
-from simreduce.layouts import Layout
-from simreduce.packing import DdpBuckets, Fusion
+from simreduce.computing.arrays import Ints
 from simreduce.plan import ZEROS, Executor, Kind, Plan, split_independent
-from simreduce.strategy import Strategy, compile_plan
-from simreduce.variable_update import STRATEGIES, Flags, variable_update
+from simreduce.planners.layouts import Layout
+from simreduce.planners.packing import DdpBuckets, Fusion
+from simreduce.planners.strategy import Strategy, compile_plan
+from simreduce.training.variable_update import STRATEGIES, Flags, variable_update
 from simreduce.workload import Workload
 
 CYCLE = 1e-3
@@ -103,9 +103,10 @@ def method_for_strategy(
     streams: int | None = None,
     cycle: float = CYCLE,
 ) -> Method:
-    """An all-reduce of all gradients by `strategy`. Without `streams`, DDP and Horovod reduce one
-    bucket at a time, as NCCL does on one communicator. With a `FIXED` cycle, buffers are those of
-    the packer.
+    """Return an all-reduce of all gradients by `strategy`.
+
+    Without `streams`, DDP and Horovod reduce one bucket at a time, as NCCL does on one
+    communicator. With a `FIXED` cycle, the buffers are the packer's.
     """
     plan = compile_plan(strategy, workload, layout, faithful=faithful)
     found, _ = _parts(plan, workload)
@@ -173,7 +174,7 @@ def _parts(
     plan: Plan, workload: Workload, *, loose: bool = True
 ) -> tuple[list[Reduction], list[Reduction]]:
     """The reductions of a plan, in the order of their first ops, and its reads."""
-    variable = len(plan.devices)  # the contributor that stands for a variable's new value
+    variable = len(plan.devices)  # the contributor that represents a variable's new value
     places = _Places.of(plan, workload)
     reductions: list[Reduction] = []
     reads: list[Reduction] = []
@@ -202,6 +203,7 @@ class _Places(NamedTuple):
     @staticmethod
     def of(plan: Plan, workload: Workload) -> _Places:
         """From the contract of an all-reduce, which has gradients by rank in the order of the list.
+
         Other modes lay out the list end to end, again and again.
         """
         period = int(plan.hi.max(initial=0)) + 1
@@ -215,8 +217,9 @@ class _Places(NamedTuple):
         return _Places(order, lo[order], (lo + size)[order], period)
 
     def between(self, lo: int, hi: int) -> list[int]:
-        """The gradients with an address in [lo, hi); for an empty interval the empty gradients
-        there.
+        """The gradients with an address in [lo, hi).
+
+        For an empty interval, they are the empty gradients there.
         """
         base = lo - lo % self.period
         lo, hi = lo - base, hi - base

@@ -1,5 +1,6 @@
-"""Runs again what another program recorded: its compute as long as it took, its collectives as
-plans on a machine's fabric.
+"""Replays what another program recorded.
+
+Its compute takes as long as it took, and its collectives run as plans on a machine's fabric.
 
 A collective begins when all recorded ranks of its group are there, as NCCL's does; the k-th of one
 rank of a group is the k-th of every other. A rank's nodes of one lane run one at a time, those that
@@ -22,25 +23,27 @@ import simpy
 
 from simreduce import dtypes
 from simreduce.engine import Fabric
+from simreduce.engine.setup import Setup
 from simreduce.errors import Deadlock, InputError
-from simreduce.executions import COLLECTIVE, COMPUTE, SEND, Execution, Node
-from simreduce.formats import Faults
+from simreduce.files.formats import Faults
 from simreduce.plan import Kind, Plan, part_for
-from simreduce.setup import Setup
-from simreduce.strategy import parse_strategy
+from simreduce.planners.strategy import parse_strategy
+from simreduce.training.executions import COLLECTIVE, COMPUTE, SEND, Execution, Node
 from simreduce.workload import Gradient, Workload
 
 _UNIT = dtypes.SIZES[0]
 _SHOWN = 5
 Meeting = tuple[object, ...]
-"""What tells a collective from all others: its group or pair, and its number there."""
+"""The identity of a collective: its group or pair, and its number there."""
 
 
 @dataclass(frozen=True, slots=True)
 class Moved:
-    """A collective, or a send with its receive. `arrived` and `met` are when its first and its last
-    recorded rank were there, `end` when its last rank was done, in seconds; `recorded` is the
-    shortest time that a rank recorded for it, as others also waited.
+    """A collective, or a send with its receive.
+
+    `arrived` and `met` are when its first and its last recorded rank were there, `end` when its
+    last rank was done, in seconds; `recorded` is the shortest time that a rank recorded for it, as
+    others also waited.
     """
 
     collective: str
@@ -54,8 +57,9 @@ class Moved:
 
 @dataclass(frozen=True, slots=True)
 class Ran:
-    """A node of a rank, from `begin` to `end` in seconds. A collective begins when its rank is
-    there.
+    """A node of a rank, from `begin` to `end` in seconds.
+
+    A collective begins when its rank is there.
     """
 
     rank: int
@@ -66,8 +70,10 @@ class Ran:
 
 @dataclass(frozen=True, slots=True)
 class Replay:
-    """`seconds` from begin to end. `exposed` is how long the slowest recorded rank computed nothing
-    while something of its own was under way.
+    """A finished replay, which took `seconds` from begin to end.
+
+    `exposed` is how long the slowest recorded rank computed nothing while something of its own was
+    under way.
     """
 
     execution: Execution
@@ -81,8 +87,9 @@ class Replay:
 def replay_execution(
     execution: Execution, setup: Setup, algorithm: str, progress: Callable[[int, int], None]
 ) -> Replay:
-    """The run on `setup`, rank i on its i-th device. InputError with all that the machine or the
-    algorithm cannot do, or in which ranks disagree.
+    """The run on `setup`, rank i on its i-th device.
+
+    InputError with all that the machine or the algorithm cannot do, or in which ranks disagree.
     """
     chosen = setup.running(parse_strategy(algorithm))
     plans = _Plans(chosen, algorithm)
@@ -111,14 +118,14 @@ class _Plans:
     made: dict[tuple[str, int, tuple[int, ...], int], Plan] = field(default_factory=dict)
 
     def plan(self, node: Node, group: tuple[int, ...]) -> Plan:
-        """Of a collective."""
+        """The plan of a collective in a group."""
         key = node.collective, node.nbytes, group, node.root
         if key not in self.made:
             self.made[key] = self._compile(*key)
         return self.made[key]
 
     def transfer(self, nbytes: int, source: int, target: int) -> Plan:
-        """Of a send: one way of an exchange of two ranks."""
+        """The plan of a send, which is one way of an exchange of two ranks."""
         key = "send_receive", nbytes, (source, target), 0
         if key not in self.made:
             exchange = self._compile(*key)
@@ -137,7 +144,10 @@ class _Plans:
 
 
 def _one_way(exchange: Plan, source: str) -> Plan:
-    """What `source` sends, after both have arrived: all that the other's result needs."""
+    """Return the part of an exchange that `source` sends: all that the other's result needs.
+
+    It begins after both have arrived.
+    """
     home = exchange.devices.index(source)
     results = (exchange.kind == Kind.OUTPUT) & (exchange.device != home)
     return part_for(exchange, np.flatnonzero(results))
@@ -172,7 +182,7 @@ def _check(execution: Execution, plans: _Plans) -> None:
 
 
 class _Rank:
-    """What is left for a rank to do."""
+    """The work of a rank that is left."""
 
     def __init__(self, rank: int, nodes: Sequence[Node]) -> None:
         self.rank, self.nodes = rank, nodes
@@ -316,8 +326,9 @@ class _Run:
 
 
 def _exposed(mine: Sequence[Ran]) -> tuple[float, float]:
-    """Seconds in which a rank has something under way and computes nothing, and in which it
-    computes.
+    """Return the seconds in which a rank's work is exposed, and in which it computes.
+
+    Exposed means that something is under way and it computes nothing.
     """
     computes = _union([(e.begin, e.end) for e in mine if e.node.kind == COMPUTE])
     everything = _union([(e.begin, e.end) for e in mine])

@@ -31,9 +31,9 @@ from typing import Any
 import simpy
 
 from simreduce.engine import Fabric
+from simreduce.engine.setup import Setup
 from simreduce.engine.simulation import step_cost
 from simreduce.errors import InputError
-from simreduce.setup import Setup
 from simreduce.training.faults import LinkFaults
 from simreduce.training.groups import group_ranks, merge_reads
 from simreduce.training.launcher import Launcher
@@ -48,9 +48,10 @@ MOST_STEPS = 100
 
 
 def simulate_step(job: StepJob, method: Method, setup: Setup) -> StepPrediction:
-    """One step of `job` on the ranks of the setup's layout, which `method` was made for. Deadlock
-    if it can never end, InputError for faults of links that are not there, or so late that they are
-    not among the steps that are simulated.
+    """One step of `job` on the ranks of the setup's layout, which `method` was made for.
+
+    Deadlock if it can never end, InputError for faults of links that are not there, or so late that
+    they are not among the steps that are simulated.
     """
     return _simulate(job, method, setup, closely=False).step
 
@@ -160,8 +161,10 @@ class _StepSimulation:
         yield self.env.all_of(ledger.transfers)
 
     def _earlier_passes(self, begin: float) -> Generator[simpy.Event, Any, list[Ledger]]:
-        """The passes of a step that began at `begin`, but for the last. Those that reduce gradients
-        end when that is done: DDP's backward pass does, and Horovod's optimizer waits for them.
+        """The passes of a step that began at `begin`, but for the last.
+
+        Those that reduce gradients end when that is done: DDP's backward pass does, and Horovod's
+        optimizer waits for them.
         """
         ledgers = []
         for _ in range(self.job.accumulate - 1):
@@ -191,8 +194,9 @@ class _StepSimulation:
         return ledger
 
     def _reads(self, ledger: Ledger, before: Ledger | None) -> Waits:
-        """Start the reads. The reads that each forward pass waits for: with staged consistency,
-        those of the step before.
+        """Start the reads, and return the reads that each forward pass waits for.
+
+        With staged consistency, these are the reads of the step before.
         """
         waits: Waits = {}
         for read in self.reads:

@@ -14,15 +14,17 @@ from simreduce.workload import Model
 
 STRONG, RELAXED, STAGED = CONSISTENCIES = ("strong", "relaxed", "staged")
 """`strong`: a step reduces its own gradients and computes with current variables. `relaxed`: it
-reduces those of the step before (`--variable_consistency=relaxed`). `staged`: it computes with
-variables read one step earlier (`--staged_vars`).
+reduces the gradients of the step before (`--variable_consistency=relaxed`). `staged`: it computes
+with variables read one step earlier (`--staged_vars`).
 """
 
 
 @dataclass(frozen=True, slots=True)
 class StepJob:
-    """The compute of every device in a step: `accumulate` passes of `batch` samples, then `update`
-    seconds on the variables. A device takes `slow[device]` times as long.
+    """The compute of every device in a step.
+
+    It is `accumulate` passes of `batch` samples, then `update` seconds on the variables. A device
+    takes `slow[device]` times as long.
 
     With `no_sync` only the last pass reduces gradients, which are sums over the passes; else every
     pass does.
@@ -57,10 +59,11 @@ class StepJob:
 
 @dataclass(frozen=True, slots=True)
 class Bucket:
-    """Gradients of `ranks`, by index, reduced together; or variables that they read. Times in
-    seconds from the start of the step. Where devices do not wait for each other, a bucket is
-    `ready` when the first device is. Of sharded methods, `collective` moves them, and `nbytes` are
-    those of the unit's flat parameter, or of a rank's shard that replicas all-reduce.
+    """Gradients of `ranks`, by index, reduced together; or variables that they read.
+
+    Times are seconds from the start of the step. Where devices do not wait for each other, a bucket
+    is `ready` when the first device is. In sharded methods, `collective` moves the bucket, and
+    `nbytes` is the size of the unit's flat parameter, or of the shard that replicas all-reduce.
     """
 
     gradients: tuple[int, ...]
@@ -74,10 +77,12 @@ class Bucket:
 
 @dataclass(frozen=True, slots=True)
 class Memory:
-    """Bytes that a device holds for parameters: what it holds all the time, by what it is, and at
-    most for a while: `gathered` parameters, never more than `gathered_limit`, and gradients of its
-    own passes that are not reduced yet (`unreduced`). `peak` is the most of all at once. It has
-    `activations` if somebody says how many there are.
+    """Bytes that a device holds for parameters.
+
+    It holds some all the time, by what they are, and some at most for a while: `gathered`
+    parameters, never more than `gathered_limit`, and gradients of its own passes that are not
+    reduced yet (`unreduced`). `peak` is the most of all at once. It has `activations` if somebody
+    says how many there are.
     """
 
     parameters: int
@@ -157,8 +162,10 @@ class StepPrediction:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Moved:
-    """A bucket with the plan that moved it, lowered. `since` is when its critical path got a lane
-    that a kernel or another bucket had held, in seconds of the step; None if it waited for none.
+    """A bucket with the plan that moved it, lowered.
+
+    `since` is when its critical path got a lane that a kernel or another bucket had held, in
+    seconds of the step; None if it waited for none.
     """
 
     bucket: Bucket
@@ -169,8 +176,9 @@ class Moved:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class StepRecording:
-    """A prediction and what it was computed from: all that moved, reads included, and what it
-    competed for.
+    """A prediction and what it was computed from.
+
+    That is all that moved, reads included, and what it competed for.
     """
 
     step: StepPrediction
@@ -186,14 +194,12 @@ def device_label(devices: Sequence[str], of: int) -> str:
 
 
 def lane(bucket: Bucket) -> str:
-    """The lane of a timeline on which a bucket stands: `all-gather`, or `reductions` where nobody
-    shards.
-    """
+    """Return the lane of a bucket in a timeline: its collective, or `reductions` without shards."""
     return bucket.collective.replace("_", "-") or "reductions"
 
 
 def lanes(step: StepPrediction) -> list[tuple[str, list[Bucket]]]:
-    """What moves in a step, by lane."""
+    """Return the transfers of a step, by lane."""
     found: dict[str, list[Bucket]] = {"reads": list(step.reads)} if step.reads else {}
     for bucket in step.buckets:
         found.setdefault(lane(bucket), []).append(bucket)

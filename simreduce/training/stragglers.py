@@ -1,5 +1,7 @@
-"""Repetitions of a job with synchronous replicas: the mean time of an update, its confidence
-interval, and the best number of backup workers.
+"""Repetitions of a job with synchronous replicas.
+
+They give the mean time of an update, its confidence interval, and the best number of backup
+workers.
 """
 
 from __future__ import annotations
@@ -12,12 +14,12 @@ from math import comb, inf, nan, sqrt
 
 import numpy as np
 
-from simreduce.arrays import Bools, Floats, Ints
+from simreduce.computing.arrays import Bools, Floats, Ints
+from simreduce.computing.workers import in_processes
 from simreduce.errors import InputError
 from simreduce.training.distributions import Distribution
 from simreduce.training.replicas import Delays, ReplicasJob, Run, simulate_replicas
 from simreduce.training.replicas.recurrence import DelayRuns
-from simreduce.workers import in_processes
 
 CONFIDENCE = 0.95
 """Confidence of every interval; of all comparisons of choices together."""
@@ -48,8 +50,10 @@ def interval(numbers: Floats, confidence: float = CONFIDENCE) -> Interval:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Repetitions:
-    """Results by repetition: when each update was made (NaN: never), how many gradients its means
-    contain over all variables, how many gradients arrived, and how many of these were dropped.
+    """Results by repetition.
+
+    They are when each update was made (NaN: never), how many gradients its means contain over all
+    variables, how many gradients arrived, and how many of these were dropped.
     """
 
     job: ReplicasJob
@@ -74,8 +78,9 @@ class Repetitions:
         return found
 
     def rates(self, skip: int = 0) -> Floats:
-        """Gradients that enter updates in a second after the first `skip` updates, by whole
-        repetition: the mean over variables. An update may contain more than
+        """Gradients that enter updates in a second after the first `skip` updates.
+
+        They are by whole repetition: the mean over variables. An update may contain more than
         `replicas_to_aggregate`, if gradients arrive between rounds.
         """
         entered = self.gradients[:, skip:].sum(axis=1) / self.job.variables
@@ -171,8 +176,10 @@ _MOST_IN_SAMPLE = 50_000
 
 
 def sample(job: ReplicasJob, updates: int, skip: int = 0) -> Run | None:
-    """Simulate the first repetition, gradient by gradient, up to a few updates after the first
-    `skip`; fewer with very many gradients, None if one update has too many.
+    """Simulate the first repetition, gradient by gradient.
+
+    It goes up to a few updates after the first `skip`; fewer with very many gradients, None if one
+    update has too many.
     """
     most = _MOST_IN_SAMPLE // (job.workers * job.variables)
     return simulate_replicas(job, min(updates, skip + _SAMPLE, most)) if most else None
@@ -213,8 +220,9 @@ def compare_backups(
     processes: int = 1,
     progress: Callable[[int, int], None] | None = None,
 ) -> tuple[BackupChoice, ...]:
-    """Compare numbers of backup workers, whose gradients no update waits for: `choices`, by default
-    0 to half of the workers.
+    """Compare numbers of backup workers, whose gradients no update waits for.
+
+    `choices` are the numbers, by default 0 to half of the workers.
 
     The best choice has the most gradients in a second, as if a gradient were worth as much in a
     small update as in a large one; otherwise compare `step`. There are tokens for all workers,

@@ -17,8 +17,9 @@ _SAME = 1e-9
 
 
 def steady(job: StepJob, times: Sequence[float]) -> bool:
-    """Whether the last steps took equal times: two, or four without a barrier, where a step affects
-    the next two.
+    """Whether the last steps took equal times.
+
+    These are two, or four without a barrier, where a step affects the next two.
     """
     last = times[-2:] if job.barrier else times[-4:]
     return len(last) == (2 if job.barrier else 4) and max(last) - min(last) <= _SAME * times[-1]

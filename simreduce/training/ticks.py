@@ -15,9 +15,9 @@ from functools import lru_cache
 from statistics import fmean
 
 from simreduce.engine import IDEAL, NCCL
-from simreduce.packing import Fusion
-from simreduce.setup import Setup
-from simreduce.strategy import Strategy
+from simreduce.engine.setup import Setup
+from simreduce.planners.packing import Fusion
+from simreduce.planners.strategy import Strategy
 from simreduce.training.launcher import to_cycle
 from simreduce.training.reductions import Fused, Method
 from simreduce.training.sharded.recurrence import slowest
@@ -46,8 +46,9 @@ def takes_turns(job: StepJob, method: Method, setup: Setup) -> bool:
 
 
 def tick_step(job: StepJob, method: Method, setup: Setup, most: int = MOST_STEPS) -> float:
-    """Seconds of a step that `takes_turns`, buffers that are alike simulated once; of `most` steps
-    that do not become equal, the mean of the later half.
+    """Return the seconds of a step that `takes_turns`, with alike buffers simulated once.
+
+    Of `most` steps that do not become equal, it is the mean of the later half.
     """
     fusion, known = method.fusion, dict[tuple[int, ...], float]()
     assert fusion is not None  # noqa: S101 - the caller has looked
@@ -69,8 +70,9 @@ def tick_step(job: StepJob, method: Method, setup: Setup, most: int = MOST_STEPS
 def _buffer_seconds(
     setup: Setup, strategy: Strategy, held: tuple[tuple[int, int], ...], *, faithful: bool
 ) -> float:
-    """Seconds of a buffer with gradients of these elements and dtypes, in this order. Layers that
-    are alike have buffers that are alike.
+    """Seconds of a buffer with gradients of these elements and dtypes, in this order.
+
+    Layers that are alike have buffers that are alike.
     """
     gradients = tuple(Gradient(f"g{i}", *each) for i, each in enumerate(held))
     assert isinstance(strategy.packer, Fusion)  # noqa: S101 - the caller has made it
@@ -89,8 +91,10 @@ def tick(
     seconds: Callable[[tuple[int, ...]], float],
     most: int = MOST_STEPS,
 ) -> float:
-    """Seconds of a step whose slowest rank takes `factor` times as long as the profile says, and
-    whose buffers take `seconds`; of steps that never become equal, the mean of the later half.
+    """Seconds of a step whose buffers take `seconds`.
+
+    Its slowest rank takes `factor` times as long as the profile says. Of steps that never become
+    equal, it is the mean of the later half.
     """
     layers = job.model.layers
     layer_of = [i for i, layer in enumerate(layers) for _ in layer.gradients]

@@ -19,8 +19,10 @@ from simreduce.training.step import Bucket
 
 
 class Lowering:
-    """Lowers each plan once. Plans known from the start are lowered together, which is faster; with
-    jitter, which depends on op numbers, each alone. All share the working set of the `whole` step.
+    """Lowers each plan once.
+
+    Plans known from the start are lowered together, which is faster; with jitter, which depends on
+    op numbers, each alone. All share the working set of the `whole` step.
     """
 
     def __init__(self, fabric: Fabric, whole: Plan, plans: Sequence[Plan]) -> None:
@@ -73,8 +75,9 @@ class Transfers:
         self._nbytes, self._layer_of = nbytes, layer_of
 
     def read(self, read: Reduction, ledger: Ledger, before: Ledger | None) -> Process:
-        """Bring variables to the devices that compute with them, after the step `before`, if it is
-        in flight, has updated them.
+        """Bring variables to the devices that compute with them.
+
+        The step `before`, if it is in flight, has to update them first.
         """
         if before is not None:
             layers = {self._layer_of[i] for i in read.gradients}

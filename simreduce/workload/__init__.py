@@ -1,5 +1,6 @@
-"""What must be reduced: ordered gradients with names, elements and dtype; and the models they
-belong to, layer by layer.
+"""Gradients to reduce, in order, with names, elements and dtype; and the models they belong to.
+
+A model is given layer by layer.
 """
 
 from simreduce.workload.files import GRADIENTS, MODEL, model_text

@@ -53,7 +53,7 @@ class _Net:
         self._layer(path, shapes, positions=self.size**2)
 
     def pool(self, kernel: int, stride: int, *, padded: bool = False) -> None:
-        """What a window of that size and stride leaves of an image."""
+        """Shrink the image to what a window of that size and stride leaves of it."""
         self.size = -(-(self.size if padded else self.size - kernel + 1) // stride)
 
     def affine(self, outputs: int) -> None:
@@ -214,15 +214,16 @@ _TABLE: Mapping[str, tuple[Callable[[_Net], None], int, tuple[str, ...]]] = {
     "trivial": (_trivial, 227, ()),
     "vgg16": (_vgg16, 224, ()),
 }
-"""What builds it, pixels along an edge of its image, and the variables of its batch norms: with
-none, biases.
+"""Builder, pixels along an image's edge, and variables of batch norms, by model.
+
+A model without variables of batch norms has biases.
 """
 
 NAMES = tuple(_TABLE)
 
 
 def convolutional(name: str) -> Model:
-    """One of `NAMES`."""
+    """The model of that name, one of `NAMES`."""
     build, size, norm = _TABLE[name]
     net = _Net(size, norm)
     build(net)

@@ -10,7 +10,7 @@ from typing import Any
 
 from simreduce import dtypes, units
 from simreduce.errors import WorkloadError, did_you_mean
-from simreduce.formats import (
+from simreduce.files.formats import (
     LINE,
     WORK,
     Faults,
@@ -25,7 +25,7 @@ from simreduce.formats import (
     toml_text,
     whole,
 )
-from simreduce.textfiles import parse_toml, read_text
+from simreduce.files.textfiles import parse_toml, read_text
 from simreduce.workload.model import Layer, Model
 from simreduce.workload.workload import Gradient, Workload
 
@@ -75,7 +75,7 @@ MODEL = Format(
 )
 _EXAMPLE = "name,elements,dtype"
 _MOST_GRADIENTS = 100_000
-"""Ten times those of the largest models. To read a line takes 35 us."""
+"""Ten times the gradients of the largest models. Reading a line takes 35 us."""
 
 
 def read_file(text: str) -> Model | Workload:
@@ -169,8 +169,9 @@ def _model(source: str, values: Values, faults: Faults) -> Model:
 
 
 def model_text(model: Model, about: Iterable[str] = ()) -> str:
-    """The text of a model's file, which reads back as the same layers. Lines `about` the model
-    stand first.
+    """Return the text of a model's file, which reads back as the same layers.
+
+    Lines `about` the model come first.
     """
     layers = [_layer_table(layer) for layer in model.layers]
     return toml_text({"title": model.name, "layers": layers}, about)

@@ -14,8 +14,8 @@ from pathlib import Path
 
 from simreduce import dtypes, units
 from simreduce.errors import WorkloadError, did_you_mean, quote
-from simreduce.formats import Faults
-from simreduce.textfiles import exists
+from simreduce.files.formats import Faults
+from simreduce.files.textfiles import exists
 from simreduce.workload import architectures, convolutional
 from simreduce.workload.files import read_file
 from simreduce.workload.model import Model, of_list

@@ -21,7 +21,7 @@ class Layer:
 
     @property
     def flops(self) -> float:
-        """Of both passes."""
+        """FLOPs of both passes."""
         return self.forward + self.backward
 
 

@@ -300,7 +300,7 @@ class Oracle:
                 + plan.controls[plan.control_start[op] : plan.control_start[op + 1]].tolist()
             )
             stream = int(plan.stream[op])
-            if stream >= 0 and op not in steps and not Executor(plan.executor[op]).is_nccl:
+            if stream >= 0 and op not in steps and Executor(plan.executor[op]) == Executor.TF:
                 before += [last_on_stream[stream]] if stream in last_on_stream else []
                 last_on_stream[stream] = op
             target = self.topology.nodes[plan.devices[plan.device[op]]]
@@ -348,7 +348,7 @@ class Oracle:
             elif kind not in (Kind.INPUT, Kind.OUTPUT):
                 weights = self._memory(kind, len(operands), target)
             lanes, pipes = frozenset(self.runtime.lanes(call)), frozenset(self.runtime.pipes(call))
-            if executor.is_nccl:
+            if executor != Executor.TF:
                 lanes, pipes = frozenset(), frozenset()
                 if kind == Kind.COPY:
                     connection = source.name, target.name, channel % 64
@@ -376,7 +376,7 @@ class Oracle:
                     weights = {**weights, f"shared memory of {owner}": past}
                 moved = nbytes * per_byte + self._past_its_own(call, per_byte, passes, nbytes)
                 nbytes, weights, cap = self._core_flow(owner, seconds, moved, nbytes, weights)
-            if executor.is_nccl:  # the steps of one kernel: nothing is dispatched
+            if executor != Executor.TF:  # the steps of one kernel: nothing is dispatched
                 far = self._is_message(call)
                 overhead = Fraction(0)
                 if far:

@@ -20,7 +20,6 @@ from simreduce.engine import (
     LinkConstants,
     Processor,
     Result,
-    simulate,
 )
 from simreduce.engine.kernel import advance as kernel
 from simreduce.engine.lowering.lower import lower
@@ -28,10 +27,12 @@ from simreduce.engine.lowering.resources import Resources
 from simreduce.engine.results.floors import narrowest_cut
 from simreduce.engine.results.result import Floors
 from simreduce.plan import Contract, Executor, Kind, PlanBuilder
-from simreduce.plan.plan import CHANNELS, LAST, NO_STREAM
+from simreduce.plan.channels import count_blocks
+from simreduce.plan.plan import NO_STREAM
 from simreduce.testing.small import cable, copy_plan, machine, node, pair, plan_of
 from simreduce.testing.strategies import ANY, ROUND, Scene, scenes
 from simreduce.topology import Node, Topology, route
+from tests.simulating import simulate
 
 S = 400.0  # bytes of a value of small.ELEMENTS float32
 A, B = 3e-6, 7e9  # latency and bandwidth that do not come out even
@@ -638,7 +639,7 @@ def nccl_factor(scene: Scene, op: int) -> float:
     is_cpu = any(topology.nodes[end].kind == "cpu" for end in ends)
     if scene.runtime.kernels and executor == Executor.TF and not is_cpu:
         executor = Executor.NCCL  # as NCCL's Simple sends
-    if not executor.is_nccl:
+    if executor == Executor.TF:
         return 1.0
     protocol, flags = {
         Executor.NCCL: ("simple", 1.0),
@@ -663,7 +664,7 @@ def test_bytes_that_leave_a_device_arrive_at_another(scene):
     for op in np.flatnonzero(scene.plan.kind == Kind.COPY).tolist():
         nbytes = float(scene.plan.nbytes[op])
         if scene.plan.executor[op] == Executor.NCCL_LL and scene.plan.stream[op] != NO_STREAM:
-            blocks = scene.plan.stream[op] // len(scene.plan.devices) % LAST // CHANNELS + 1
+            blocks = count_blocks(scene.plan.stream[op] // len(scene.plan.devices))
             nbytes += scene.calibration.nccl.first_pass * min(nbytes, 4096 * blocks)
         nbytes *= nccl_factor(scene, op)
         for link_id in route_of(scene, op):

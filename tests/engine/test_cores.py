@@ -7,11 +7,12 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from simreduce.engine import TENSORFLOW, Calibration, Processor, Result, simulate
+from simreduce.engine import TENSORFLOW, Calibration, Processor, Result
 from simreduce.engine.lowering.cores import core_flow
 from simreduce.plan import Kind, Plan, PlanBuilder, repeat
 from simreduce.testing.small import cable, copy_plan, machine, node, plan_of
 from tests.engine.test_closed_forms import close_to, finish
+from tests.simulating import simulate
 
 
 @pytest.mark.parametrize(

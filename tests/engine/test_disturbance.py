@@ -24,8 +24,6 @@ from simreduce.engine import (
     Disturbance,
     Fabric,
     Fault,
-    record,
-    simulate,
     traffic,
 )
 from simreduce.engine.lowering.lower import lower
@@ -34,6 +32,7 @@ from simreduce.errors import Deadlock, InputError
 from simreduce.testing.small import RATE, cable, copy_plan, machine, node, pair, plan_of
 from simreduce.testing.strategies import ANY, ROUND, either_scenes, scenes
 from tests.engine.test_fabric import bits, xring_on_a_dgx1
+from tests.simulating import record, simulate
 
 _COSTS = Calibration("costs", dispatch={"copy": 0.5, "add": 0.25})
 

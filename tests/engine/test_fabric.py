@@ -15,12 +15,13 @@ import simpy
 from hypothesis import given, settings
 
 import simreduce as sr
-from simreduce.engine import IDEAL, NOMINAL, TENSORFLOW, Calibration, Fabric, Timeline, simulate
+from simreduce.engine import IDEAL, NOMINAL, TENSORFLOW, Calibration, Fabric, Timeline
 from simreduce.errors import Deadlock, InputError, InternalError, TopologyError
 from simreduce.plan import Contract, Plan, PlanBuilder
 from simreduce.testing.small import ELEMENTS, NO_CONTRACT, cable, copy_plan, machine, pair, plan_of
 from simreduce.testing.strategies import ROUND, scenes, with_controls
 from simreduce.topology import Topology, load_topology
+from tests.simulating import simulate
 
 
 def bits(timeline: Timeline) -> str:

@@ -11,14 +11,15 @@ import simpy
 from hypothesis import given, settings, strategies as st
 
 import simreduce as sr
-from simreduce.engine import NOMINAL, Calibration, Fabric, Result, simulate
+from simreduce.engine import NOMINAL, Calibration, Fabric, Result
+from simreduce.engine.setup import Setup
 from simreduce.errors import InputError, PlanError, StrategyError, TopologyError
-from simreduce.layouts import layout
-from simreduce.setup import Setup
-from simreduce.strategy import compile_collective, compile_plan
+from simreduce.planners.layouts import layout
+from simreduce.planners.strategy import compile_collective, compile_plan
 from simreduce.topology import Cable, Folded, Node, Topology, build, fold, load_topology
 from simreduce.topology.load import load_machine
 from simreduce.workload import Gradient, Workload
+from tests.simulating import simulate
 
 RUNTIMES = ("ideal", "tensorflow")
 ALONE = (

@@ -20,9 +20,9 @@ import simpy
 from hypothesis import HealthCheck, given, settings
 
 import simreduce as sr
-from simreduce.compiling import notices
-from simreduce.compiling.code import Native
-from simreduce.engine import NOMINAL, TENSORFLOW, Calibration, Fabric, simulate
+from simreduce.computing.compiling import notices
+from simreduce.computing.compiling.code import Native
+from simreduce.engine import NOMINAL, TENSORFLOW, Calibration, Fabric
 from simreduce.engine.kernel import advance as kernel, compiled, flows
 from simreduce.engine.kernel.calendar import Heap
 from simreduce.engine.kernel.store import Store, as_arrays
@@ -30,6 +30,7 @@ from simreduce.engine.kernel.tables import SCALARS, Flows, Queues
 from simreduce.errors import InternalError
 from simreduce.plan import Kind
 from simreduce.testing.strategies import ANY, ROUND, TWO_ENDED, Scene, scenes
+from tests.simulating import simulate
 
 Advance = Callable[..., tuple[bool, float]]
 

@@ -7,18 +7,18 @@ import pytest
 import simpy
 from hypothesis import given, settings, strategies as st
 
-from simreduce import arrays
-from simreduce.engine import simulate
+from simreduce.computing import arrays
 from simreduce.engine.fabric import Fabric
 from simreduce.engine.lowering import lanes, lower as lowering
 from simreduce.engine.lowering.lanes import number_lanes
 from simreduce.engine.results import floors
 from simreduce.engine.runtime import RUNTIMES
-from simreduce.layouts import layout
-from simreduce.strategy import compile_plan
+from simreduce.planners.layouts import layout
+from simreduce.planners.strategy import compile_plan
 from simreduce.testing.strategies import ONE_WIRE, PIPED, ROUND, TWO_ENDED, scenes
 from simreduce.topology import fold, load_topology
 from simreduce.workload import Gradient, Workload
+from tests.simulating import simulate
 
 BOTH = st.sampled_from([*RUNTIMES.values(), TWO_ENDED, PIPED, ONE_WIRE])
 

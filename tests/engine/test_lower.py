@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 import simreduce as sr
-from simreduce.engine import IDEAL, NOMINAL, Runtime, simulate
+from simreduce.engine import IDEAL, NOMINAL, Runtime
 from simreduce.engine.lowering import dependencies
 from simreduce.engine.lowering.cores import measure_working_set
 from simreduce.engine.lowering.lower import lower
@@ -22,6 +22,7 @@ from simreduce.plan import Executor, Kind, PlanBuilder, side_by_side
 from simreduce.testing.small import NO_CONTRACT, pair, plan_of
 from simreduce.testing.strategies import ROUND, Scene, scenes
 from simreduce.topology import load_topology, route
+from tests.simulating import simulate
 
 
 def lowered(scene: Scene) -> tuple[Lowered, Resources]:
@@ -45,7 +46,7 @@ def waits_for(plan: sr.Plan, topology: sr.Topology, runtime: Runtime) -> list[se
         ends = {int(plan.device[op])}
         ends |= {int(plan.source[op])} if kind == Kind.COPY else set()
         step = kind in (Kind.COPY, Kind.ADD) and not any(cpus[end] for end in ends)
-        kernels = Executor(plan.executor[op]).is_nccl or (runtime.kernels and step)
+        kernels = Executor(plan.executor[op]) != Executor.TF or (runtime.kernels and step)
         if stream >= 0 and not kernels:
             before |= {last[stream]} if stream in last else set()
             last[stream] = op

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 
 import simreduce as sr
-from simreduce.engine import IDEAL, TENSORFLOW, Calibration, Result, record
+from simreduce.engine import IDEAL, TENSORFLOW, Calibration, Result
 from simreduce.engine.results.path import (
     BANDWIDTH,
     CAUSES,
@@ -25,6 +25,7 @@ from simreduce.engine.results.path import (
 from simreduce.plan import Kind, PlanBuilder
 from simreduce.testing.small import RATE, cable, copy_plan, machine, node, pair, plan_of
 from simreduce.testing.strategies import Scene, either_scenes
+from tests.simulating import record
 
 DISPATCHED = Calibration("costs", dispatch={"copy": 0.5})
 

@@ -5,12 +5,13 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from simreduce.engine import IDEAL, TENSORFLOW, Calibration, Result, record, simulate
+from simreduce.engine import IDEAL, TENSORFLOW, Calibration, Result
 from simreduce.engine.runtime import Runtime, no_lanes
 from simreduce.errors import Deadlock
 from simreduce.plan import Kind
 from simreduce.testing.small import RATE, cable, copy_plan, machine, node, pair
 from simreduce.testing.strategies import PIPED
+from tests.simulating import lane_curves, record, simulate
 
 DELAY = 3.0
 
@@ -69,7 +70,7 @@ def test_the_wait_for_a_pipe_is_told_and_the_parts_add_up():
     assert [(lane.name, lane.share) for lane in result.lanes] == [
         ("0>1 channel", pytest.approx(2 * unit / result.seconds))
     ]
-    [held] = recording.lane_curves()
+    [held] = lane_curves(recording)
     assert held.time.tolist() == pytest.approx([DELAY, DELAY + 2 * unit])
     assert result.floors.lane == pytest.approx(2 * unit)
 

@@ -9,11 +9,12 @@ import pytest
 from hypothesis import given, settings
 
 import simreduce as sr
-from simreduce.engine import IDEAL, TENSORFLOW, Calibration, record
+from simreduce.engine import IDEAL, TENSORFLOW, Calibration
 from simreduce.engine.results.replay import replay
 from simreduce.errors import InternalError
 from simreduce.testing.small import RATE, cable, copy_plan, machine, plan_of
 from simreduce.testing.strategies import either_scenes
+from tests.simulating import lane_curves, record
 
 
 def curves(recording):
@@ -74,9 +75,9 @@ def test_lanes_are_held_as_long_as_the_result_says(scene):
     held = {use.name: use.share * result.seconds for use in result.lanes if use.share > 0}
 
     assert held == pytest.approx(
-        {c.name: c.total for c in recording.lane_curves()}, rel=1e-9, abs=1e-15
+        {c.name: c.total for c in lane_curves(recording)}, rel=1e-9, abs=1e-15
     )
-    for curve in recording.lane_curves():
+    for curve in lane_curves(recording):
         assert np.all(np.diff(curve.time) > 0)
         assert curve.value.tolist() == [1.0, 0.0] * (len(curve.time) // 2)
 
@@ -107,7 +108,7 @@ def test_a_cable_that_rests_between_two_flows():
     assert curves(recording.resource_curves()) == {
         "gpu0>gpu1 wire": [(1.0, RATE), (5.0, 0.0), (6.0, RATE), (10.0, 0.0)]
     }
-    assert curves(recording.lane_curves()) == {"gpu0 device-to-device": [(0.0, 1.0), (10.0, 0.0)]}
+    assert curves(lane_curves(recording)) == {"gpu0 device-to-device": [(0.0, 1.0), (10.0, 0.0)]}
 
 
 def test_rates_that_do_not_explain_the_end_are_a_fault_of_ours():

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from simreduce.engine import NOMINAL, NcclConstants, Rerun
-from simreduce.setup import Setup
+from simreduce.engine.setup import Setup
 from simreduce.workload import Gradient, Workload
 
 CONSTANTS = (

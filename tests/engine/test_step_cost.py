@@ -7,10 +7,11 @@ from __future__ import annotations
 import pytest
 
 import simreduce as sr
-from simreduce.engine import Calibration, LinkConstants, runtime_named, simulate
+from simreduce.engine import Calibration, LinkConstants, runtime_named
 from simreduce.engine.simulation import step_cost
 from simreduce.plan import Contract, PlanBuilder
 from simreduce.topology import Cable, Node, build, fold
+from tests.simulating import simulate
 
 TENSORFLOW, IDEAL = runtime_named("tensorflow"), runtime_named("ideal")
 ONE_WAY = 5e-3

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings, strategies as st
 
 import simreduce as sr
-from simreduce.engine import NOMINAL, simulate
+from simreduce.engine import NOMINAL
 from simreduce.engine.disturbance import CALM, MOST_TOLERANCE, Disturbance
 from simreduce.engine.kernel import compiled
 from simreduce.engine.kernel.store import Store
@@ -19,9 +19,9 @@ from simreduce.engine.lowering.calls import Calls
 from simreduce.engine.lowering.lower import lower
 from simreduce.engine.lowering.resources import Resources
 from simreduce.engine.results import floors
-from simreduce.engine.results.recording import record
 from simreduce.errors import InputError
 from simreduce.testing.strategies import ANY, ROUND, scenes
+from tests.simulating import record, simulate
 
 any_scene = st.one_of(scenes(ROUND), scenes(ANY))
 

@@ -9,19 +9,13 @@ import pytest
 from hypothesis import assume, given, settings, strategies as st
 
 import simreduce as sr
-from simreduce.engine import (
-    AtLeast,
-    Disturbance,
-    find_floor,
-    simulate,
-    simulate_within,
-    simulation,
-)
+from simreduce.engine import AtLeast, Disturbance, simulation
 from simreduce.engine.results.result import ROUNDED
 from simreduce.errors import Deadlock
 from simreduce.plan import part
 from simreduce.plan.part import part_for
 from simreduce.testing.strategies import ANY, ROUND, scenes
+from tests.simulating import simulator
 
 
 def needs(plan, ops):
@@ -67,17 +61,16 @@ def test_within_the_limit_every_bit_is_the_same_and_beyond_it_is_a_bound(
     scene, share, in_parts, jitter
 ):
     plan, disturbance = scene.plan, Disturbance(jitter=jitter, seed=3)
-    setting = scene.runtime, scene.calibration, scene.ready, disturbance
+    alone = simulator(scene.topology, scene.runtime, scene.calibration, disturbance)
     try:
-        full = simulate(plan, scene.topology, *setting)
+        full = alone.simulate(plan, scene.ready)
     except Deadlock:
         assume(False)
-    quiet = scene.runtime, scene.calibration, disturbance
     limit = full.seconds * share
     with mock.patch.object(simulation, "_LARGE", 0 if in_parts else 1 << 30):
-        found = simulate_within(plan, scene.topology, *setting, limit)
+        found = alone.simulate_within(plan, limit, scene.ready)
 
-    assert find_floor(plan, scene.topology, *quiet).seconds <= full.seconds
+    assert alone.find_floor(plan).seconds <= full.seconds
     if isinstance(found, AtLeast):
         assert limit <= full.seconds * (1 + ROUNDED)
         assert limit <= found.seconds * (1 + ROUNDED)

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from simreduce.algorithms import ALGORITHMS
 from simreduce.export import Settings, settings
-from simreduce.layouts import layout
-from simreduce.strategy import parse_strategy
+from simreduce.planners.algorithms import ALGORITHMS
+from simreduce.planners.layouts import layout
+from simreduce.planners.strategy import parse_strategy
 from simreduce.topology import load_topology
 
 ONE = layout(load_topology("dgx1v"))

@@ -13,17 +13,17 @@ from itertools import pairwise
 import pytest
 from hypothesis import given, settings, strategies as st
 
+from simreduce.engine.setup import Setup
 from simreduce.errors import StrategyError
 from simreduce.export import TARGETS, Choice, export, nearest, why_not
-from simreduce.formats import Faults
-from simreduce.msccl import problems_of, read_algorithm
-from simreduce.nccl import DEFAULTS, Settings, choose, read_settings
-from simreduce.nccl.settings import read_assignments
-from simreduce.nccl.tables import COLLECTIVES
-from simreduce.nccl.tuner import Rule, read_tuner
-from simreduce.packing import DdpBuckets
-from simreduce.setup import Setup
-from simreduce.strategy import parse_strategy
+from simreduce.files.formats import Faults
+from simreduce.planners.msccl import problems_of, read_algorithm
+from simreduce.planners.nccl import DEFAULTS, Settings, choose, read_settings
+from simreduce.planners.nccl.settings import read_assignments
+from simreduce.planners.nccl.tables import COLLECTIVES
+from simreduce.planners.nccl.tuner import Rule, read_tuner
+from simreduce.planners.packing import DdpBuckets
+from simreduce.planners.strategy import parse_strategy
 from simreduce.topology import Folded, load_machine
 from simreduce.workload import Gradient, Workload, load_workload
 

@@ -16,7 +16,16 @@ from itertools import pairwise
 import numpy as np
 
 from simreduce import dtypes
-from simreduce.arrays import AnyInts, Bools, Ints, distinct, invert, ranges, row_starts, splitmix
+from simreduce.computing.arrays import (
+    AnyInts,
+    Bools,
+    Ints,
+    distinct,
+    invert,
+    ranges,
+    row_starts,
+    splitmix,
+)
 from simreduce.plan.contract import Contract
 from simreduce.plan.plan import ZEROS, Kind, Plan
 from simreduce.plan.proof import Problem, explain_sum, find_faults

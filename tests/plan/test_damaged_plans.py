@@ -11,12 +11,12 @@ import numpy as np
 import pytest
 
 import simreduce as sr
-from simreduce.algorithms import ALGORITHMS, COLLECTIVES
-from simreduce.algorithms.families import FAMILIES
 from simreduce.errors import InputError
-from simreduce.packing import PACKERS
 from simreduce.plan import Contract, Plan, distinct, proof, verify
-from simreduce.strategy import compile_collective
+from simreduce.planners.algorithms import ALGORITHMS, COLLECTIVES
+from simreduce.planners.algorithms.families import FAMILIES
+from simreduce.planners.packing import PACKERS
+from simreduce.planners.strategy import compile_collective
 from simreduce.workload import Gradient, Workload
 from tests.plan import slow_proof
 

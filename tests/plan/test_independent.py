@@ -9,12 +9,12 @@ import pytest
 from hypothesis import given, strategies as st
 
 import simreduce as sr
-from simreduce.layouts import layout
 from simreduce.plan import Contract, Kind, Plan, PlanBuilder, side_by_side, split_independent
+from simreduce.planners.layouts import layout
 from simreduce.topology import load_topology
-from simreduce.variable_update import Flags, variable_update
+from simreduce.training.variable_update import Flags, variable_update
 from simreduce.workload import Gradient, Workload
-from tests.algorithms.test_nccl_and_hybrids import tasks_of
+from tests.planners.algorithms.test_nccl_and_hybrids import tasks_of
 
 
 def gradients(*elements: int) -> Workload:

@@ -63,7 +63,7 @@ def check(plan: Plan, process: list[int]) -> None:
     before: dict[int, int] = {}
     for op, stream in enumerate(plan.stream.tolist()):
         waits = _waits(plan, op)
-        if stream != NO_STREAM and not Executor(plan.executor[op]).is_nccl:
+        if stream != NO_STREAM and Executor(plan.executor[op]) == Executor.TF:
             waits += [before[stream]] if stream in before else []
             before[stream] = op
         for wait in waits:

@@ -7,9 +7,10 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 import simreduce as sr
-from simreduce.engine import IDEAL, TENSORFLOW, simulate
+from simreduce.engine import IDEAL, TENSORFLOW
 from simreduce.plan import Contract, Kind, Plan, PlanBuilder, repeat, verify
 from simreduce.testing.small import NO_CONTRACT, cable, machine
+from tests.simulating import simulate
 
 SPECS = (
     "ring",

@@ -5,16 +5,22 @@ from __future__ import annotations
 import math
 import re
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 from hypothesis import given, strategies as st
 
 import simreduce
 from simreduce import dtypes
-from simreduce.report.bench import bench_document, bench_table
-from simreduce.report.nccl_tests import nccl_tests_document
-from simreduce.tune.bench import BenchRow, Stuck
-from simreduce.tune.busbw import algbw, busbw
+from simreduce.report.bench import (
+    BENCH,
+    NCCL_TESTS,
+    SizeTimes,
+    TimedRun,
+    bench_table,
+    folded_lines,
+)
+from simreduce.study.tune.bench import BenchRow, Stuck, algbw, busbw
 
 ROW = BenchRow(
     algorithm="psgpu#8",
@@ -44,6 +50,18 @@ rows = st.builds(
 )
 
 
+def _times(rows, ranks: int = 8) -> SizeTimes:
+    """Rows of a machine that is named only."""
+    setup = SimpleNamespace(
+        machine=SimpleNamespace(name="dgx1v" if ranks == 8 else "switch:2"),
+        layout=SimpleNamespace(n=ranks),
+        runtime=SimpleNamespace(name="tensorflow"),
+        calibration=SimpleNamespace(name="nominal"),
+        disturbance=SimpleNamespace(text=""),
+    )
+    return SizeTimes(setup, rows)
+
+
 def _row(table: str) -> str:
     (line,) = [line for line in table.splitlines() if not line.startswith("#")]
     return line
@@ -56,7 +74,7 @@ def test_the_first_nine_fields_of_a_row_are_those_of_nccl_tests(measured, ranks)
     """
     lines = [
         line.split()
-        for line in bench_table(measured, ranks, ["about"]).splitlines()
+        for line in bench_table(_times(measured, ranks), ["about"]).splitlines()
         if line[0] != "#"
     ]
 
@@ -93,7 +111,7 @@ def test_the_first_nine_fields_of_a_row_are_those_of_nccl_tests(measured, ranks)
 def test_a_cell_has_two_decimals_or_fewer_when_it_is_full(seconds, printed):
     """In nccl-tests' columns and widths: `%12li  %12li  %8s  %6s  %6s  %7s  %6s  %6s  %6g`."""
     row = BenchRow("ring", 8388608, 0, "sum", seconds, 0.0, 14, 0, "", 0.0)
-    line = _row(bench_table([row], 8, []))
+    line = _row(bench_table(_times([row], 8), []))
 
     assert line.startswith(
         f"{33554432:12d}  {8388608:12d}  {'float':>8}  {'sum':>6}  {-1:>6}  {printed}  {0:6g}  "
@@ -104,14 +122,14 @@ def test_our_columns_stand_to_the_right_of_theirs():
     """Floor, transfers, algorithm, busiest link: the algorithm is the first field that is no
     number.
     """
-    fields = _row(bench_table([ROW], 8, [])).split(maxsplit=11)
+    fields = _row(bench_table(_times([ROW], 8), [])).split(maxsplit=11)
 
     assert ["400.00", "240", "psgpu#8, gpu0>gpu1 nvlink2 87%"] == fields[9:]
 
 
 def test_everything_but_rows_is_a_comment():
     """The header names the columns in their order; the footer is nccl-tests'."""
-    lines = bench_table([ROW, ROW], 8, ["about one", "about two"]).splitlines()
+    lines = bench_table(_times([ROW, ROW], 8), ["about one", "about two"]).splitlines()
 
     assert ["# about one", "# about two"] == lines[:2]
     assert [
@@ -137,7 +155,7 @@ def test_everything_but_rows_is_a_comment():
 
 def test_each_title_stands_over_its_column():
     """Right-aligned, so that a reader's eye and a fixed-width reader find it."""
-    header, _, line = bench_table([ROW], 8, []).splitlines()[:3]
+    header, _, line = bench_table(_times([ROW], 8), []).splitlines()[:3]
     ends = [m.end() for m in re.finditer(r"\S+", header)][1:10]
 
     assert ends[:9] == [m.end() for m in re.finditer(r"\S+", line)][:9]
@@ -148,7 +166,8 @@ def test_wrong_elements_fail_the_table():
     wrong = BenchRow("ring", 4, 0, "sum", 1e-6, 0.0, 1, 7, "", 0.0)
 
     assert (
-        "# Out of bounds values : 14 FAILED" in bench_table([wrong, ROW, wrong], 2, []).splitlines()
+        "# Out of bounds values : 14 FAILED"
+        in bench_table(_times([wrong, ROW, wrong], 2), []).splitlines()
     )
 
 
@@ -157,26 +176,26 @@ def test_what_can_never_finish_has_no_times():
     others.
     """
     stuck = Stuck("ring", 8388608, 0, "sum", "2 ops can never finish: op 3")
-    table = bench_table([stuck, ROW], 8, []).splitlines()
-    document = bench_document([stuck, ROW], 8, "dgx1v", "tensorflow", "nominal")
+    table = bench_table(_times([stuck, ROW], 8), []).splitlines()
+    document = BENCH.write(_times([stuck, ROW], 8))
 
     assert ["33554432", "8388608", "float", "sum", "-1", *"------"] == table[2].split()[:11]
     assert table[2].endswith("  ring failed: 2 ops can never finish: op 3")
     assert "# Can never finish     : 1 FAILED" in table
-    assert bench_table([ROW], 8, []).splitlines()[-1] == table[-1]
+    assert bench_table(_times([ROW], 8), []).splitlines()[-1] == table[-1]
     assert ["psgpu#8"] == [row["algorithm"] for row in document["rows"]]
     assert [
         {"size_bytes": 33554432, "algorithm": "ring", "reason": "2 ops can never finish: op 3"}
     ] == document["failed"]
-    assert 1 == len(nccl_tests_document([stuck, ROW], 8, [], "x", "", "")["results"])
+    assert 1 == len(NCCL_TESTS.write(TimedRun(_times([stuck, ROW], 8), [], "", ""))["results"])
 
 
 def test_the_average_is_over_rows():
     """Of the bus bandwidth, in GB/s."""
     slow = BenchRow("ring", 8388608, 0, "sum", 864.2e-6, 0.0, 14, 0, "", 0.0)
-    average = nccl_tests_document([ROW, slow], 8, [], "x", "", "")["average_bus_bandwidth"][
-        "bandwidth"
-    ]
+    average = NCCL_TESTS.write(TimedRun(_times([ROW, slow], 8), [], "", ""))[
+        "average_bus_bandwidth"
+    ]["bandwidth"]
 
     assert pytest.approx(0.75 * 33554432 / 432.1e-6 * 14 / 8 / 1e9) == average
 
@@ -184,7 +203,9 @@ def test_the_average_is_over_rows():
 def test_the_table_averages_one_algorithm_at_a_time():
     """Of several, it names the one with the highest average."""
     slow = BenchRow("psgpu", 8388608, 0, "sum", 864.2e-6, 0.0, 14, 0, "", 0.0)
-    alone, both = (bench_table(rows, 8, []).splitlines()[-1] for rows in ([ROW], [slow, ROW]))
+    alone, both = (
+        bench_table(_times(rows, 8), []).splitlines()[-1] for rows in ([ROW], [slow, ROW])
+    )
 
     assert f"# Avg bus bandwidth    : {33554432 / 432.1e-6 * 14 / 8 / 1e9:g}" == alone
     assert f"{alone} ({ROW.algorithm}, the highest of 2 algorithms)" == both
@@ -193,7 +214,7 @@ def test_the_table_averages_one_algorithm_at_a_time():
 def test_where_every_rank_has_a_part_the_count_is_of_the_part():
     """As nccl-tests has it; the size is that of the whole."""
     row = BenchRow("ring", 8192, 0, "none", 1e-6, 0.0, 1, 0, "", 0.0, collective="all_gather")
-    fields = _row(bench_table([row], 8, [])).split()
+    fields = _row(bench_table(_times([row], 8), [])).split()
 
     assert ["32768", "1024", "float", "none", "-1"] == fields[:5]
     assert pytest.approx(32768e-9 / 1e-6 * 7 / 8, abs=0.01) == float(fields[7])
@@ -201,7 +222,7 @@ def test_where_every_rank_has_a_part_the_count_is_of_the_part():
 
 def test_our_document_has_the_keys_that_others_rely_on():
     """In this order; quantities with their units in their names."""
-    document = bench_document([ROW], 8, "dgx1v", "tensorflow", "nominal")
+    document = BENCH.write(_times([ROW], 8))
 
     assert {
         "command": "bench",
@@ -277,8 +298,8 @@ def test_our_document_has_the_keys_that_others_rely_on():
 def test_the_document_for_j_has_the_shape_of_nccl_tests():
     """The same results out of place and in place; times in microseconds, bandwidths in GB/s."""
     arguments = ["bench", "switch:2", "-J", "x.json"]
-    document = nccl_tests_document(
-        [ROW], 2, arguments, "switch:2", "2024-05-01T10:00:00", "2024-05-01T10:00:09"
+    document = NCCL_TESTS.write(
+        TimedRun(_times([ROW], 2), arguments, "2024-05-01T10:00:00", "2024-05-01T10:00:09")
     )
     block = {
         "time": pytest.approx(432.1, rel=1e-4),
@@ -326,9 +347,9 @@ def test_types_are_spelled_as_nccl_tests_spells_them(name, printed):
     """In the table and in both documents; `-d` reads them back."""
     row = BenchRow("ring", 8, dtypes.code(name), "sum", 1e-6, 0.0, 2, 0, "", 0.0)
 
-    assert printed == _row(bench_table([row], 2, [])).split()[2]
-    assert printed == bench_document([row], 2, "", "", "")["rows"][0]["type"]
-    assert printed == nccl_tests_document([row], 2, [], "", "", "")["results"][0]["type"]
+    assert printed == _row(bench_table(_times([row], 2), [])).split()[2]
+    assert printed == BENCH.write(_times([row], 2))["rows"][0]["type"]
+    assert printed == NCCL_TESTS.write(TimedRun(_times([row], 2), [], "", ""))["results"][0]["type"]
     assert dtypes.code(name) == dtypes.code(printed)
 
 
@@ -351,6 +372,12 @@ def test_the_sizes_of_a_chunk_make_no_further_algorithms():
         replace(ROW, strategy="ring", algorithm="ring", seconds=2 * ROW.seconds),
         replace(ROW, strategy="trees", algorithm="trees+chunk=2MiB"),
     ]
-    last = bench_table(rows, 8, []).splitlines()[-1]
+    last = bench_table(_times(rows, 8), []).splitlines()[-1]
 
     assert last.endswith("(trees, the highest of 2 algorithms)")
+
+
+def test_a_row_of_which_a_part_is_proved_says_so():
+    (line,) = folded_lines(_times([ROW, replace(ROW, proved=0.25)]))
+
+    assert line.startswith("#wrong of psgpu#8 at 33554432 B is found in 25.00% of the elements")

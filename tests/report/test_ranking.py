@@ -9,13 +9,13 @@ import pytest
 
 import simreduce
 from simreduce.engine import Calibration
+from simreduce.engine.setup import Setup
 from simreduce.export import Settings
-from simreduce.report.factors import factor_keys
-from simreduce.report.ranking import ranking_document, ranking_table
-from simreduce.scenario import Scenario
-from simreduce.setup import Setup
-from simreduce.strategy import parse_strategy
-from simreduce.tune.rank import Bounded, Candidate, Ranking
+from simreduce.planners.strategy import parse_strategy
+from simreduce.report.headings import factor_keys
+from simreduce.report.ranking import preview_lines, ranking_document, ranking_table
+from simreduce.study.scenario import Scenario
+from simreduce.study.tune.rank import Bounded, Candidate, Ranking
 from simreduce.workload import load_workload
 
 NONE = Settings(None, None)
@@ -377,3 +377,10 @@ def test_where_no_setting_runs_any_none_is_said_to_be_the_reason():
         "  tf_cnn_benchmarks  has no flags for any of them",
         "  TensorFlow         has no call for any of them",
     ] == _foot(_ranking(copies, nccl))
+
+
+def test_a_preview_has_the_fastest_first():
+    found = enumerate([_candidate("ring", 2e-3), _candidate("psgpu#4", 1e-3)])
+    lines = [line.strip() for line in preview_lines(found)]
+
+    assert ["1.000 ms  psgpu#4", "2.000 ms  ring"] == lines

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from simreduce.report.replicas_timeline import replicas_timeline
+from simreduce.report.replicas import replicas_timeline
 from simreduce.training.distributions import Constant
 from simreduce.training.replicas import ReplicasJob, SyncSettings, delays, simulate_replicas
 

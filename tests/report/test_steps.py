@@ -9,10 +9,10 @@ import pytest
 
 from simreduce.engine import CALM, Disturbance, Fault
 from simreduce.report.step_timeline import step_tracks, timeline
-from simreduce.report.steps import _times_of_steps, step_document, step_table
-from simreduce.scenario import load_scenario
+from simreduce.report.steps import _times_of_steps, step_document, step_rows, step_table
+from simreduce.study.scenario import load_scenario
+from simreduce.study.tune.steps import rank_steps
 from simreduce.training import Bucket, Span, StepPrediction
-from simreduce.tune.steps import rank_steps
 
 
 def step(
@@ -195,3 +195,22 @@ def best_names(ranking):
     names = [g.name for g in ranking.scenario.workload.gradients]
     gradients = ranking.recommended.step.buckets[0].gradients
     return [f"{len(gradients)}:", names[gradients[-1]], "to"]
+
+
+def test_a_row_has_the_place_by_the_time_of_the_reductions_alone(ranking):
+    first, second = ranking.candidates
+    changed = (replace(first, alone=2.0), replace(second, alone=1.0))
+    table = step_rows(replace(ranking, candidates=changed))
+    at = [column.name for column in table.columns].index("# alone")
+
+    assert ["2", "1"] == [row[at] for row in table.rows]
+
+
+def test_a_bucket_says_how_long_after_the_compute_it_ends(ranking):
+    best = ranking.recommended.step
+    ended = max(span.end for span in best.spans)
+    late = [max(each.finish - ended, 0.0) for each in best.buckets]
+    lines = step_table(ranking).splitlines()[-len(late) :]
+
+    assert late[-1] > 0.0
+    assert [f"{seconds * 1e3:.3f}" for seconds in late] == [line.split()[-1] for line in lines]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from simreduce.formats import reference
+from simreduce.files.formats import reference
 from simreduce.topology import clusters
 from simreduce.topology.check import check_file
 from simreduce.topology.file_formats import CLUSTER, MACHINE

@@ -16,10 +16,10 @@ from hypothesis import given, settings, strategies as st
 import simreduce as sr
 from simreduce.errors import TopologyError
 from simreduce.plan import Contract, PlanBuilder
+from simreduce.study.tune.p2p import peer_to_peer
 from simreduce.topology import Cable, Node, Topology, build, fold, load_topology, route
 from simreduce.topology.routing.spread import EqualCost
 from simreduce.topology.toml_writer import to_toml
-from simreduce.tune.p2p import peer_to_peer
 
 SPLIT = EqualCost("split")
 

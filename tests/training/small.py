@@ -9,12 +9,12 @@ from typing import Any
 
 import numpy as np
 
-from simreduce.arrays import Floats
+from simreduce.computing.arrays import Floats
 from simreduce.engine import IDEAL, Runtime
-from simreduce.formats import Faults
-from simreduce.layouts import layout
-from simreduce.setup import Setup
-from simreduce.strategy import parse_strategy
+from simreduce.engine.setup import Setup
+from simreduce.files.formats import Faults
+from simreduce.planners.layouts import layout
+from simreduce.planners.strategy import parse_strategy
 from simreduce.topology import Topology, load_topology
 from simreduce.training import (
     Method,

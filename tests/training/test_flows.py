@@ -16,8 +16,8 @@ from simreduce.engine import (
     LinkConstants,
     Processor,
 )
+from simreduce.engine.setup import Setup
 from simreduce.errors import InputError
-from simreduce.setup import Setup
 from simreduce.testing.small import cable, machine, node
 from simreduce.topology import load_topology
 from simreduce.training.distributions import Constant, Uniform

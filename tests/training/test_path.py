@@ -9,9 +9,9 @@ import pytest
 from hypothesis import assume, given, settings, strategies as st
 
 from simreduce.engine import IDEAL, NCCL, TENSORFLOW
-from simreduce.layouts import layout
-from simreduce.setup import Setup
-from simreduce.strategy import parse_strategy
+from simreduce.engine.setup import Setup
+from simreduce.planners.layouts import layout
+from simreduce.planners.strategy import parse_strategy
 from simreduce.topology import load_topology
 from simreduce.training import StepJob, StepPrediction, method_for_mode, record_step, simulate_step
 from simreduce.training.path import PathPiece, seconds_by_kind, step_path

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given, strategies as st
 
 from simreduce.errors import InputError
-from simreduce.layouts import layout
-from simreduce.scenario import load_scenario
+from simreduce.planners.layouts import layout
+from simreduce.study.scenario import load_scenario
 from simreduce.topology import load_topology
 from simreduce.training import StepQuestion
 from simreduce.workload import load_model

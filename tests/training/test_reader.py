@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given, strategies as st
 
 from simreduce.engine import IDEAL, Disturbance, Fault
+from simreduce.engine.setup import Setup
 from simreduce.errors import ScenarioError
-from simreduce.formats import Faults
-from simreduce.report.replicas import replicas_document, replicas_text
-from simreduce.setup import Setup
+from simreduce.files.formats import Faults
+from simreduce.report.replicas import REPLICAS, Updates, replicas_text
 from simreduce.topology import load_topology
 from simreduce.training.distributions import (
     Constant,
@@ -424,8 +424,8 @@ def test_what_is_printed_and_what_programs_get():
     spread = repeat(asked.job, asked.updates, asked.repetitions)
     choices = compare_backups(asked.job, asked.updates, asked.repetitions, skip=asked.skip)
     text, document = (
-        replicas_text(asked, spread, choices),
-        replicas_document(asked, spread, choices),
+        replicas_text(Updates(asked, spread, choices)),
+        REPLICAS.write(Updates(asked, spread, choices)),
     )
 
     assert "# 4 workers, 1 variable, no two workers share a link" in text
@@ -446,8 +446,8 @@ def test_a_job_that_blocks_is_told():
     spread = repeat(asked.job, asked.updates, asked.repetitions)
     choices = compare_backups(asked.job, asked.updates, asked.repetitions, [0])
     text, document = (
-        replicas_text(asked, spread, choices),
-        replicas_document(asked, spread, choices),
+        replicas_text(Updates(asked, spread, choices)),
+        REPLICAS.write(Updates(asked, spread, choices)),
     )
 
     assert "one update     never made" in text
@@ -460,7 +460,7 @@ def test_flows_name_their_machine():
     asked = read(
         'workers = 2\nrepetitions = 1\nupdates = 1\nsize = "1 MB"\ncompute = "1 ms"', Setup(NODES)
     )
-    text = replicas_text(asked, repeat(asked.job, 1, 1))
+    text = replicas_text(Updates(asked, repeat(asked.job, 1, 1)))
 
     assert isinstance(asked.job, ReplicasJob)
     assert f"# 2 workers, 1 variable, {NODES.name}" in text
@@ -488,7 +488,7 @@ def test_the_head_says_how_long_workers_compute(compute, says):
         f'workers = 4\ncompute = {compute}\nslow = {{2 = 1.5}}\ndies = {{1 = "1 s", 3 = "2 s"}}\n'
         f'returns = {{3 = "5 s"}}\nupdates = 3'
     )
-    lines = replicas_text(asked, repeat(asked.job, 3, 1)).splitlines()
+    lines = replicas_text(Updates(asked, repeat(asked.job, 3, 1))).splitlines()
 
     assert f"# computing: {says}" in lines
     assert (

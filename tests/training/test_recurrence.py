@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from simreduce.compiling.code import Native
+from simreduce.computing.compiling.code import Native
 from simreduce.errors import InputError
 from simreduce.training.distributions import Constant, Empirical, Exponential, Uniform
 from simreduce.training.replicas.job import ReplicasJob

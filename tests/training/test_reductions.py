@@ -10,15 +10,15 @@ import pytest
 from hypothesis import given, strategies as st
 
 from simreduce.errors import StrategyError
-from simreduce.layouts import layout
-from simreduce.packing import DdpBuckets, Fusion
 from simreduce.plan import Kind, verify
-from simreduce.strategy import parse_strategy
+from simreduce.planners.layouts import layout
+from simreduce.planners.packing import DdpBuckets, Fusion
+from simreduce.planners.strategy import parse_strategy
 from simreduce.topology import load_topology
 from simreduce.training import Method, method_for_mode, method_for_strategy
-from simreduce.variable_update import MODES, Flags
+from simreduce.training.variable_update import MODES, Flags
 from simreduce.workload import Gradient, Workload, load_workload
-from tests.algorithms.test_nccl_and_hybrids import tasks_of
+from tests.planners.algorithms.test_nccl_and_hybrids import tasks_of
 
 FOUR = layout(load_topology("full:4"))
 

@@ -9,13 +9,13 @@ import pytest
 from click.testing import CliRunner
 from hypothesis import given, strategies as st
 
-from simreduce.cli.main import cli
+from simreduce.app.cli.main import cli
+from simreduce.engine.setup import BY_STRATEGY, Setup
 from simreduce.errors import Deadlock, InputError
-from simreduce.executions import COLLECTIVE, COMPUTE, RECEIVE, SEND, Execution, Node
-from simreduce.setup import BY_STRATEGY, Setup
+from simreduce.training.executions import COLLECTIVE, COMPUTE, RECEIVE, SEND, Execution, Node
 from simreduce.training.replay import replay_execution
 from simreduce.workload import Gradient, Workload
-from tests.executions import traces as t
+from tests.training.executions import traces as t
 
 SETUP = Setup("switch:4", BY_STRATEGY)
 

@@ -11,10 +11,10 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 from simreduce.engine import CALM, IDEAL, Disturbance, Fault
+from simreduce.engine.setup import BY_STRATEGY, Setup
 from simreduce.errors import InputError, StrategyError
 from simreduce.plan import verify, wrong_elements
-from simreduce.setup import BY_STRATEGY, Setup
-from simreduce.strategy import parse_strategy
+from simreduce.planners.strategy import parse_strategy
 from simreduce.testing.small import cable, machine, node
 from simreduce.topology import Topology
 from simreduce.training import Profile, StepJob, StepPrediction

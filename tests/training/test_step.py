@@ -24,9 +24,9 @@ from simreduce.engine import (
     Runtime,
 )
 from simreduce.engine.lowering.cores import measure_working_set
+from simreduce.engine.setup import Setup
 from simreduce.errors import Deadlock, InputError
-from simreduce.layouts import layout
-from simreduce.setup import Setup
+from simreduce.planners.layouts import layout
 from simreduce.testing.small import FREE_NCCL
 from simreduce.topology import Topology, load_topology
 from simreduce.training import (
@@ -39,7 +39,7 @@ from simreduce.training import (
 )
 from simreduce.training.launcher import to_cycle
 from simreduce.training.transfers import Lowering
-from simreduce.variable_update import Flags
+from simreduce.training.variable_update import Flags
 from simreduce.workload import Gradient, Layer, Model
 from tests.training.small import TICK, by, job, model, pair, run, ticks
 

@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given, strategies as st
 from scipy import stats
 
+from simreduce.engine.setup import Setup
 from simreduce.errors import InputError
-from simreduce.setup import Setup
 from simreduce.training.distributions import (
     Constant,
     Empirical,

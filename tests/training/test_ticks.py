@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 from simreduce.engine import IDEAL, Disturbance
+from simreduce.engine.setup import Setup
 from simreduce.plan import Plan
-from simreduce.setup import Setup
-from simreduce.strategy import parse_strategy
+from simreduce.planners.strategy import parse_strategy
 from simreduce.training import Profile, StepJob, method_for_strategy, simulate_step
 from simreduce.training.sharded.recurrence import slowest
 from simreduce.training.ticks import can_tick, tick

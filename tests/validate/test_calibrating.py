@@ -35,12 +35,12 @@ from simreduce_validate.running.placement import numbers
 from simreduce_validate.validate import validate
 
 import simreduce as sr
-from simreduce.calibrate import load_calibration, to_toml
-from simreduce.cli.main import main
+from simreduce.app.cli.main import main
 from simreduce.engine import Calibration, Processor
+from simreduce.engine.calibrate import load_calibration, to_toml
 from simreduce.plan import Kind
-from simreduce.strategy import compile_plan
-from simreduce.tune.bench import tensor
+from simreduce.planners.strategy import compile_plan
+from simreduce.study.tune.bench import tensor
 from tests.validate.devices import devices
 
 ASKED = {

@@ -19,11 +19,11 @@ from simreduce_validate.devices import Devices
 from simreduce_validate.running import Measurement
 
 import simreduce as sr
-from simreduce.calibrate import CONTROLS
 from simreduce.engine import Calibration, Processor
+from simreduce.engine.calibrate import CONTROLS
 from simreduce.plan import Kind
-from simreduce.strategy import parse_strategy
-from simreduce.tune.bench import tensor
+from simreduce.planners.strategy import parse_strategy
+from simreduce.study.tune.bench import tensor
 from tests.validate.devices import devices
 
 ASKED = {

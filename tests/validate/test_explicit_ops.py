@@ -10,10 +10,10 @@ from simreduce_validate.running.explicit_ops import make_ops_explicit
 import simreduce as sr
 from simreduce.plan import Contract, Kind, PlanBuilder
 from simreduce.plan.plan import NO_STREAM
-from simreduce.strategy import compile_plan
+from simreduce.planners.strategy import compile_plan
+from simreduce.study.tune.bench import tensor
 from simreduce.testing import strategies
 from simreduce.topology import load_topology
-from simreduce.tune.bench import tensor
 
 FIGURES = strategies.Figures(st.none(), st.none(), st.sampled_from([1, 3, 16]))
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from simreduce_validate import p2p
 
-from simreduce.cli import main
+from simreduce.app.cli import main
 
 
 @pytest.mark.parametrize("chapter", ["p2p", "step", "throughput"])

@@ -25,13 +25,13 @@ from simreduce_validate.running.backend import BACKENDS, PATIENCE
 from simreduce_validate.running.protocol import ROUTES
 
 from simreduce import units
-from simreduce.cli.devices import device_options
-from simreduce.cli.run import run
+from simreduce.app.cli.measuring import device_options
+from simreduce.app.cli.run import run
 from simreduce.errors import InputError
 from simreduce.export import Settings
-from simreduce.scenario import load_scenario
-from simreduce.tune.rank import rank
-from tests.cli.command import simreduce
+from simreduce.study.scenario import load_scenario
+from simreduce.study.tune.rank import rank
+from tests.app.cli.command import simreduce
 
 __all__ = ["simreduce"]
 

@@ -19,10 +19,10 @@ from simreduce_validate.report.documents import document
 from simreduce_validate.running import Measurement
 from simreduce_validate.transfers import Transfer
 
-from simreduce.calibrate.fit import Fit
 from simreduce.engine import Calibration
+from simreduce.engine.calibrate.fit import Fit
 from simreduce.engine.calibration import LinkConstants
-from simreduce.setup import Setup
+from simreduce.engine.setup import Setup
 from tests.schemas import declared_keys, faults_of, used_keys
 from tests.validate.test_accuracy import row
 

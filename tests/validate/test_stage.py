@@ -7,8 +7,8 @@ import pytest
 
 import simreduce as sr
 from simreduce.plan import Contract, Kind, PlanBuilder
-from simreduce.strategy import compile_plan
-from simreduce.tune.bench import tensor
+from simreduce.planners.strategy import compile_plan
+from simreduce.study.tune.bench import tensor
 from tests.validate.devices import devices
 
 TWO_TASKS = "dgx1vx2,nic=ib_edr"

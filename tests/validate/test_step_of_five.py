@@ -14,8 +14,8 @@ import numpy as np
 import pytest
 from simreduce_validate import step_of_five
 
-from simreduce.calibrate import load_calibration
 from simreduce.engine import NOMINAL
+from simreduce.engine.calibrate import load_calibration
 
 PUBLISHED = {
     "copy_to_cpu": 64.4e-3,

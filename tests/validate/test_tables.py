@@ -20,9 +20,9 @@ from simreduce_validate.validation import best_of
 
 from simreduce.engine import NOMINAL
 from simreduce.engine.calibration import Processor
-from simreduce.scenario import load_scenario
-from simreduce.strategy import parse_strategy
-from simreduce.tune.bench import tensor
+from simreduce.planners.strategy import parse_strategy
+from simreduce.study.scenario import load_scenario
+from simreduce.study.tune.bench import tensor
 from tests.validate.devices import devices
 
 README = (Path(__file__).parents[2] / "docs" / "tutorials" / "calibrate.md").read_text("utf-8")

@@ -17,7 +17,7 @@ from simreduce_validate.throughput import (
     vary,
 )
 
-from simreduce.calibrate import load_calibration
+from simreduce.engine.calibrate import load_calibration
 
 predict = functools.cache(throughput.predict)
 BY_NAME = {(row.model, row.batch): row for row in (*PUBLISHED, *PUBLISHED_32)}

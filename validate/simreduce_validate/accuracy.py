@@ -21,7 +21,7 @@ import numpy as np
 from scipy.stats import spearmanr
 
 from simreduce import units
-from simreduce.arrays import Bools
+from simreduce.computing.arrays import Bools
 from simreduce_validate.cases import Timing
 from simreduce_validate.measuring import (
     Interval,

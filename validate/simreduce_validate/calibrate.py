@@ -13,22 +13,23 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import click
 
-from simreduce.calibrate import own_calibrations, shipped, to_toml
-from simreduce.cli.devices import device_options, warmup_option
-from simreduce.cli.group import command
-from simreduce.cli.nccl_logs import calibrate_from_logs
-from simreduce.cli.options import echo_json, gpus_options, report_options
-from simreduce.cli.progress import interruptible
-from simreduce.cli.terminal import show
+from simreduce.app.cli.group import command
+from simreduce.app.cli.measuring import device_options, warmup_option
+from simreduce.app.cli.nccl import calibrate_from_logs
+from simreduce.app.cli.options import gpus_options
+from simreduce.app.cli.progress import interruptible
+from simreduce.app.cli.reply import Reply, report_options
 from simreduce.engine import NOMINAL
+from simreduce.engine.calibrate import own_calibrations, shipped, to_toml
 from simreduce.errors import InputError
-from simreduce.formats import Faults
-from simreduce.outputs import check_place, write_file
+from simreduce.files.formats import Faults
+from simreduce.files.outputs import check_place, write_file
 from simreduce_validate.calibrating import cores_of, design
 from simreduce_validate.calibrating.provenance import describe
 from simreduce_validate.calibrating.session import learn, measure_held_out, measure_micros
@@ -101,9 +102,8 @@ def calibrate(
     iters: int | None,
     warmup_iters: int,
     held_out: bool,
-    as_json: bool,
     **options: Any,
-) -> int:
+) -> Reply | int:
     """Learn the constants of real devices: time small plans, and fit what the simulator predicts
     for them.
 
@@ -118,7 +118,7 @@ def calibrate(
     if from_nccl_tests:
         path = _read_path(name, out, "nccl")
         path.parent.mkdir(parents=True, exist_ok=True)
-        return calibrate_from_logs(topology, machine, collective or "", path, as_json=as_json)
+        return calibrate_from_logs(topology, machine, collective or "", path)
     if machine is not None or collective is not None or len(topology) > 1:
         raise click.UsageError("several arguments, --topology, --collective: --from-nccl-tests")
     devices, path = _read(topology[0] if topology else "switch:4", ngpus, gpus, name, out, options)
@@ -140,11 +140,11 @@ def calibrate(
     calibration = describe(session, path.stem, chosen, devices, about)
     session = replace(session, calibration=calibration)
     write_file(str(path), [to_toml(calibration)])
-    if as_json:
-        echo_json(session_document(session, path))
-    else:
-        show("\n".join(session_lines(session, path)))
-    return int(_print_faults(session.tried))
+    return Reply(
+        partial(session_lines, session, path),
+        partial(session_document, session, path),
+        failed=_print_faults(session.tried),
+    )
 
 
 def _read(

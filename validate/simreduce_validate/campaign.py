@@ -12,11 +12,11 @@ from typing import Any
 import numpy as np
 
 import simreduce as sr
-from simreduce.cli.progress import Progress
+from simreduce.app.cli.progress import Progress
+from simreduce.engine.setup import Setup
 from simreduce.errors import StrategyError
 from simreduce.plan import Plan
-from simreduce.setup import Setup
-from simreduce.strategy import Strategy
+from simreduce.planners.strategy import Strategy
 from simreduce.workload import Workload
 from simreduce_validate.calibrating.controls import Key, choose_controls, control_plans
 from simreduce_validate.cases import Case, Control, Timing

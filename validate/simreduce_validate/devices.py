@@ -10,15 +10,15 @@ from dataclasses import dataclass
 import click
 
 import simreduce as sr
-from simreduce.cli.options import shape_of
+from simreduce.app.cli.options import shape_of
 from simreduce.engine import Calibration
+from simreduce.engine.setup import Setup
 from simreduce.errors import InputError, StrategyError
-from simreduce.formats import Faults
-from simreduce.layouts import Layout
+from simreduce.files.formats import Faults
 from simreduce.plan import Executor
-from simreduce.scenario import Scenario
-from simreduce.setup import Setup
-from simreduce.strategy import Strategy, compile_plan
+from simreduce.planners.layouts import Layout
+from simreduce.planners.strategy import Strategy, compile_plan
+from simreduce.study.scenario import Scenario
 from simreduce.topology import Topology, load_topology
 from simreduce.workload import Workload
 from simreduce_validate.running import Worker, open_backend

@@ -14,11 +14,11 @@ from typing import Any
 
 from simreduce import units
 from simreduce.errors import InputError
-from simreduce.formats import Faults
+from simreduce.files.formats import Faults
+from simreduce.files.tables import Table, columns
 from simreduce.report.ranking import how_lines
-from simreduce.scenario import Scenario
-from simreduce.tables import Table, columns
-from simreduce.tune.rank import Candidate, Ranking
+from simreduce.study.scenario import Scenario
+from simreduce.study.tune.rank import Candidate, Ranking
 from simreduce_validate.campaign import Campaign
 from simreduce_validate.devices import Devices, can_run, read_devices
 from simreduce_validate.measuring import Interval

@@ -20,14 +20,14 @@ import numpy as np
 from scipy.optimize import bisect
 
 import simreduce as sr
-from simreduce.arrays import Floats
-from simreduce.cli.group import command
-from simreduce.cli.progress import Progress
-from simreduce.cli.terminal import show, wide_option
+from simreduce.app.cli.group import command
+from simreduce.app.cli.progress import Progress
+from simreduce.app.cli.terminal import show, wide_option
+from simreduce.computing.arrays import Floats
 from simreduce.engine import NOMINAL, Calibration, LinkConstants
+from simreduce.engine.setup import Setup
+from simreduce.files.tables import Column, Table, columns
 from simreduce.plan import Plan
-from simreduce.setup import Setup
-from simreduce.tables import Column, Table, columns
 
 STEPS = 5
 PUBLISHED: Mapping[str, float] = {

@@ -39,12 +39,12 @@ from math import hypot
 
 import click
 
-from simreduce.cli.group import command
-from simreduce.cli.progress import Progress
-from simreduce.cli.terminal import show, wide_option
+from simreduce.app.cli.group import command
+from simreduce.app.cli.progress import Progress
+from simreduce.app.cli.terminal import show, wide_option
 from simreduce.engine import Calibration
-from simreduce.setup import Setup
-from simreduce.tables import Table, columns
+from simreduce.engine.setup import Setup
+from simreduce.files.tables import Table, columns
 from simreduce.training import (
     StepJob,
     StepPrediction,
@@ -52,7 +52,7 @@ from simreduce.training import (
     profile_from_seconds,
     simulate_step,
 )
-from simreduce.variable_update import Flags
+from simreduce.training.variable_update import Flags
 from simreduce.workload import load_model
 from simreduce_validate.calibrating.constants import assemble
 

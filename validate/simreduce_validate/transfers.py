@@ -7,9 +7,9 @@ from typing import NamedTuple
 
 import numpy as np
 
+from simreduce.engine.setup import Setup
 from simreduce.engine.simulation import step_cost
 from simreduce.plan import Kind, Plan
-from simreduce.setup import Setup
 from simreduce_validate.running.program import Event
 
 

@@ -9,22 +9,20 @@ transfers and sums are those of the plan. Exit status 1 if any is wrong.
 from __future__ import annotations
 
 import math
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import click
 
 from simreduce import units
-from simreduce.cli.devices import device_options, warmup_option
-from simreduce.cli.group import command
-from simreduce.cli.options import calibration_option, echo_json, gpus_options, report_options
-from simreduce.cli.pictures import check_pictures, picture_options, write_plot
-from simreduce.cli.sizes import sizes_options
-from simreduce.cli.strategies import algo_option
-from simreduce.cli.terminal import show
-from simreduce.formats import Faults
-from simreduce.outputs import check_place
-from simreduce.plots import AccuracyPoint, draw_accuracy
+from simreduce.app.cli.group import command
+from simreduce.app.cli.measuring import device_options, warmup_option
+from simreduce.app.cli.options import algo_option, calibration_option, gpus_options, sizes_options
+from simreduce.app.cli.reply import Reply, option_faults, picture_options, report_options
+from simreduce.files.formats import Faults
+from simreduce.files.outputs import check_place
+from simreduce.report.plots import AccuracyPoint, draw_accuracy
 from simreduce_validate.measuring import overwrite_fault
 from simreduce_validate.report.accuracy import accuracy_lines
 from simreduce_validate.report.documents import document
@@ -90,12 +88,10 @@ from simreduce_validate.validation import Validation, measure, read_campaign
     metavar="FILE",
     help="Keep predictions, then every sample, in a new file.",
 )
-@picture_options("Measured against predicted", ("plot", "plot"))
+@picture_options("Measured against predicted", plot=True)
 @calibration_option(None)
 @report_options
-def validate(
-    out: str | None, svg: str | None, png: str | None, as_json: bool, **options: Any
-) -> int:
+def validate(out: str | None, **options: Any) -> Reply:
     """Time all-reduces on real devices beside what is predicted for them.
 
     The devices stand for TOPOLOGY: a name, a file, an inline machine such as switch:4, or auto for
@@ -107,24 +103,23 @@ def validate(
         faults.add("", f"--out {overwrite_fault(out)}")
     if out is not None:
         faults.attempt("", check_place, out)
-    faults.attempt("", check_pictures, svg, png, as_json=as_json, plot=True)
+    faults.problems += option_faults().problems
     campaign, groups = read_campaign(faults, **options)
     found = measure(campaign, groups, None if out is None else Path(out))
-    if as_json:
-        echo_json(document(found))
-    else:
-        show("\n".join(validation_lines(found)), svg, png)
-    marks = _marks(found)
-    if marks and (svg is not None or png is not None):
-        heads = title(campaign), calibration(campaign)
-        plot = draw_accuracy(marks, *heads, accuracy_lines(found.accuracy))
-        write_plot(plot, svg, png)
+    marks, heads = _marks(found), (title(campaign), calibration(campaign))
     if not found.complete:
         count = f"{len(found.of_candidates)} of {units.plural(found.candidates, 'candidate')}"
         kept = f"; every sample is in {out}" if out else ""
         click.echo(f"simreduce: stopped after {count}, of complete sizes{kept}", err=True)
-        return 130
-    return int(any(timing.faults for timing in found.timings))
+    return Reply(
+        partial(validation_lines, found),
+        partial(document, found),
+        picture=partial(draw_accuracy, marks, *heads, accuracy_lines(found.accuracy))
+        if marks
+        else None,
+        failed=any(timing.faults for timing in found.timings),
+        complete=found.complete,
+    )
 
 
 def _marks(found: Validation) -> list[AccuracyPoint]:

@@ -10,20 +10,18 @@ from pathlib import Path
 from typing import Any
 
 from simreduce import dtypes
-from simreduce.algorithms import ALGORITHMS
-from simreduce.calibrate import load_calibration
-from simreduce.cli.devices import typed
-from simreduce.cli.progress import interruptible
-from simreduce.cli.sizes import read_sizes
-from simreduce.cli.strategies import read_strategies
+from simreduce.app.cli.options import is_typed, read_sizes, read_strategies
+from simreduce.app.cli.progress import interruptible
 from simreduce.engine import NOMINAL
+from simreduce.engine.calibrate import load_calibration
+from simreduce.engine.setup import BY_STRATEGY
 from simreduce.errors import InputError
-from simreduce.formats import Faults
-from simreduce.scenario import Scenario, load_scenario
-from simreduce.setup import BY_STRATEGY
-from simreduce.strategy import Strategy
-from simreduce.tune.bench import tensor
-from simreduce.tune.candidates import candidates
+from simreduce.files.formats import Faults
+from simreduce.planners.algorithms import ALGORITHMS
+from simreduce.planners.strategy import Strategy
+from simreduce.study.scenario import Scenario, load_scenario
+from simreduce.study.tune.bench import tensor
+from simreduce.study.tune.candidates import candidates
 from simreduce.workload import Workload
 from simreduce_validate.accuracy import Accuracy, assess
 from simreduce_validate.campaign import Campaign, Interruption
@@ -156,7 +154,7 @@ def _read_scenario(faults: Faults, topology: str | None, scenario: str | None) -
         return None
     found = faults.attempt("", load_scenario, scenario)
     for option, name in _OF_THE_SCENARIO.items():
-        if typed(name):
+        if is_typed(name):
             faults.add(option, "the --scenario says what is reduced and how")
     if found and found.setup.runtime.name not in (RUNTIME, BY_STRATEGY.name):
         runtime = found.setup.runtime.name

@@ -18,13 +18,13 @@ from simreduce_validate.running.placement import logical_cpus
 from simreduce_validate.running.program import Array, Program, Runner, faults, load
 from simreduce_validate.running.session import SessionRunner, session_config
 
-from simreduce.algorithms import ALGORITHMS
 from simreduce.errors import StrategyError
-from simreduce.layouts import Layout
 from simreduce.plan import Kind, Plan
 from simreduce.plan.plan import ZEROS
-from simreduce.strategy import compile_plan, parse_strategy
-from simreduce.tune.prove import machines
+from simreduce.planners.algorithms import ALGORITHMS
+from simreduce.planners.layouts import Layout
+from simreduce.planners.strategy import compile_plan, parse_strategy
+from simreduce.study.tune.prove import machines
 from simreduce.workload import Gradient, Workload
 
 

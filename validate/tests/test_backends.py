@@ -22,10 +22,10 @@ from simreduce_validate.running.discover import from_table
 from simreduce_validate.running.workers import loopback
 
 import simreduce as sr
-from simreduce.algorithms import ALGORITHMS
 from simreduce.errors import DeviceError, InputError, StrategyError
 from simreduce.plan import Contract, Kind, PlanBuilder
-from simreduce.strategy import compile_plan
+from simreduce.planners.algorithms import ALGORITHMS
+from simreduce.planners.strategy import compile_plan
 from simreduce.topology import load_topology
 from validate.tests.commands import document, is_alive
 from validate.tests.emitted import workload
@@ -326,7 +326,7 @@ def test_nothing_is_left_behind(blow, tmp_path):
     script.write_text(
         "import simreduce as sr\n"
         "from simreduce_validate.running import open_backend\n"
-        "from simreduce.strategy import compile_plan\n"
+        "from simreduce.planners.strategy import compile_plan\n"
         "from simreduce.workload import Gradient, Workload\n"
         "shape = sr.layout(sr.load_topology('switch:2'))\n"
         "plan = compile_plan('ring', Workload('w', (Gradient('g', 1000),)), shape)\n"

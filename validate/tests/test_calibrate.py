@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from simreduce_validate.measuring import read_record
 
-from simreduce.calibrate import load_calibration
+from simreduce.engine.calibrate import load_calibration
 from validate.tests.commands import document
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from simreduce_validate.running.links import Links
 
-from simreduce.calibrate import load_calibration
+from simreduce.engine.calibrate import load_calibration
 from validate.tests.commands import document
 
 MBIT = 1e6 / 8

@@ -18,16 +18,16 @@ from simreduce_validate.running.session import SessionRunner, session_config
 
 import simreduce as sr
 from simreduce import dtypes
-from simreduce.algorithms import ALGORITHMS, COLLECTIVES, TWO_LEVEL
 from simreduce.errors import InputError, StrategyError
 from simreduce.plan import Contract, Executor, Kind, Plan, PlanBuilder, Values, verify
 from simreduce.plan.plan import IN_PLACE, NO_STREAM
-from simreduce.strategy import compile_collective
+from simreduce.planners.algorithms import ALGORITHMS, COLLECTIVES, TWO_LEVEL
+from simreduce.planners.strategy import compile_collective
+from simreduce.study.tune.bench import ROOTED
+from simreduce.study.tune.prove import machines
 from simreduce.testing import strategies
 from simreduce.topology import load_topology
-from simreduce.tune.bench import ROOTED
-from simreduce.tune.prove import machines
-from simreduce.variable_update import MODES, Flags, variable_update
+from simreduce.training.variable_update import MODES, Flags, variable_update
 from validate.tests.emitted import (
     compiled,
     found_wrong,
@@ -338,7 +338,7 @@ def test_ops_wait_for_control_edges_and_streams(text):
     for op in range(len(plan)):
         before = plan.controls[plan.control_start[op] : plan.control_start[op + 1]].tolist()
         # NCCL's streams only name a channel.
-        if plan.stream[op] != NO_STREAM and not Executor(plan.executor[op]).is_nccl:
+        if plan.stream[op] != NO_STREAM and Executor(plan.executor[op]) == Executor.TF:
             before += [last[stream]] if (stream := int(plan.stream[op])) in last else []
             last[stream] = op
         begin = events.get(f"op{op}/source", events.get(f"op{op}"))

@@ -12,7 +12,7 @@ from hypothesis import given, strategies as st
 from tensorflow.python.distribute import collective_util, cross_device_ops, cross_device_utils
 
 from simreduce import dtypes
-from simreduce.packing import group_by_size
+from simreduce.planners.packing import group_by_size
 from simreduce.workload import load_workload
 from validate.tests.traffic import graph_traffic, plan_traffic
 from validate.tests.upstream import (

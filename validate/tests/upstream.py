@@ -12,8 +12,8 @@ from tensorflow.python.distribute import cross_device_ops, values
 from tensorflow.python.distribute.v1 import all_reduce
 from tensorflow.python.ops import math_ops
 
-from simreduce.layouts import Layout
-from simreduce.strategy import compile_plan
+from simreduce.planners.layouts import Layout
+from simreduce.planners.strategy import compile_plan
 from simreduce.workload import Gradient, Workload
 from validate.tests.traffic import graph_traffic, plan_traffic, running
 

@@ -34,7 +34,7 @@ has, ends at the instant that happens already, and its last bytes are dropped.
 
 from __future__ import annotations
 
-from simreduce.arrays import ULP
+from simreduce.computing.arrays import ULP
 from simreduce.engine.kernel.calendar import NONE, list_until, put, take_until
 from simreduce.engine.kernel.flows import close_flow, due_of, open_flow
 from simreduce.engine.kernel.queues import free_lanes, join_queues, may_take, sort, take_lanes

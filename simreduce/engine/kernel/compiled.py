@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from simreduce.compiling.code import Native, native
+from simreduce.computing.compiling.code import Native, native
 from simreduce.engine.kernel.advance import advance
 
 Advance = Callable[[Any, Any, float, float], tuple[bool, float]]

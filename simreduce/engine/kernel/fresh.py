@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from simreduce.arrays import AnyInts, Bools, Floats, row_starts
+from simreduce.computing.arrays import AnyInts, Bools, Floats, row_starts
 from simreduce.engine.kernel import compiled
 from simreduce.engine.kernel.calendar import NONE, Heap
 from simreduce.engine.kernel.tables import (
@@ -55,7 +55,9 @@ def fresh_tables(
     lanes: int,
     submissions: int,
 ) -> tuple[Ops, State]:
-    """What `Store.append` makes of these of the tables of an `idle` machine."""
+    """The tables after `Store.append` on an `idle` machine: the same as `Store` writes, in less
+    time.
+    """
     free = free_calls(calls)
     pending = np.full(submissions, len(call) // submissions)
     ops = Ops(

@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from simreduce.arrays import AnyInts, Bools, Floats, row_starts
-from simreduce.compiling import notices
-from simreduce.compiling.code import Known
+from simreduce.computing.arrays import AnyInts, Bools, Floats, row_starts
+from simreduce.computing.compiling import notices
+from simreduce.computing.compiling.code import Known
 from simreduce.engine.kernel import compiled
 from simreduce.engine.kernel.advance import advance
 from simreduce.engine.kernel.calendar import NONE, Heap

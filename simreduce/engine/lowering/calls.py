@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from simreduce.arrays import AnyInts, Bools, Floats, Ints, ranges, row_starts
+from simreduce.computing.arrays import AnyInts, Bools, Floats, Ints, ranges, row_starts
 from simreduce.engine.disturbance import Disturbance, scatter
 
 
@@ -80,8 +80,9 @@ class Calls:
 
 
 def scatter_costs(call: AnyInts, calls: Calls, disturbance: Disturbance) -> tuple[AnyInts, Calls]:
-    """Scatters overhead and latency: every op that pays either has a call of its own, after all
-    others.
+    """Scatter overhead and latency.
+
+    Every op that pays either has a call of its own, after all others.
     """
     paying = np.flatnonzero(((calls.overhead > 0.0) | (calls.latency > 0.0))[call])
     overhead, latency = (

@@ -1,4 +1,4 @@
-"""The time that ops on CPU devices take of the cores, and the flows that stand for it."""
+"""The time that ops on CPU devices take of the cores, and the flows that represent it."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from simreduce.arrays import AnyInts, Bools, Floats, blocks
+from simreduce.computing.arrays import AnyInts, Bools, Floats, blocks
 from simreduce.engine.calibration import Processor
 from simreduce.engine.disturbance import Disturbance, scatter
 from simreduce.engine.lowering.calls import Calls, give_own_calls
@@ -171,8 +171,9 @@ def find_core_work(
 
 
 def core_speed(processor: Processor, capacity: Sequence[float]) -> float:
-    """Bytes/s that one core copies, or else its highest rate; without any rate, the highest of the
-    machine's capacities.
+    """Return the bytes/s that one core copies, or else its highest rate.
+
+    Without any rate, it is the highest of the machine's capacities.
     """
     rates = processor.rates
     return rates.get("copy") or max(rates.values(), default=max(filter(math.isfinite, capacity)))
@@ -181,7 +182,7 @@ def core_speed(processor: Processor, capacity: Sequence[float]) -> float:
 def core_flow(
     work: Floats, moving: Floats, demand: Floats, uses: AnyInts, speed: float
 ) -> tuple[Floats, Floats]:
-    """The amounts of flows that stand for ops on cores, and the weights of what they use.
+    """Return the amounts of flows that represent ops on cores, and the weights of what they use.
 
     An op keeps one core busy for `work` seconds, whatever its size, and for `moving` seconds with
     its bytes. Meanwhile it takes `demand[r]` of every other resource r: bytes, or seconds of the
@@ -192,8 +193,8 @@ def core_flow(
         weight of r     = demand[r] / amount          of r per core byte
         weight of cores = 1 / speed                   s of a core per core byte
 
-    So cores are shared by time, and links by bytes. Op i has `uses[i]` entries of `demand`, of
-    which the last is the cores' and does not count.
+    So cores are shared by time, and links by bytes. Op i has `uses[i]` entries of `demand`;
+    the last is the cores' and does not count.
 
     Example: a core copies 10 GB/s. An op has 100 us of work and moves 1 MB through a memory in 100
     us. Its amount is 200 us * 10 GB/s = 2 MB, its weight on the memory 1 MB / 2 MB = 0.5, and on
@@ -215,8 +216,9 @@ def add_core_flows(
     speed: float,
     disturbance: Disturbance,
 ) -> tuple[AnyInts, Calls, Floats]:
-    """Calls and amounts in which ops that `cores` work on are core flows (see `core_flow`). They
-    have calls of their own, one for each size, after all others.
+    """Calls and amounts in which ops that `cores` work on are core flows (see `core_flow`).
+
+    They have calls of their own, one for each size, after all others.
 
     `moving` are the resources of cores that move bytes.
     """

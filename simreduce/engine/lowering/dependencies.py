@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from simreduce.arrays import AnyInts, blocks
-from simreduce.compiling.loops import sweep, worth_compiling
+from simreduce.computing.arrays import AnyInts, blocks
+from simreduce.computing.compiling.loops import sweep, worth_compiling
 from simreduce.errors import PlanError
 from simreduce.plan import Plan
 from simreduce.plan.plan import NO_STREAM

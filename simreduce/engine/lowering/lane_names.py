@@ -1,5 +1,6 @@
-"""The lanes of many calls at once: calls that differ in the names of nodes only are looked at
-together.
+"""The lanes of many calls at once.
+
+Calls that differ in the names of nodes only are looked at together.
 """
 
 from __future__ import annotations
@@ -11,14 +12,14 @@ from itertools import repeat
 
 import numpy as np
 
-from simreduce.arrays import AnyInts, Bools, Ints, row_starts
+from simreduce.computing.arrays import AnyInts, Bools, Ints, row_starts
 from simreduce.engine.lowering.signatures import Signatures
 from simreduce.engine.runtime import Call, Runtime, named_lanes
 from simreduce.plan import Executor, Kind
 from simreduce.topology import Node
 
 _ENDS = ("\0a", "\0b", "\0m", "\0n")
-"""What stands for the name of the source, of the target, and of their machines."""
+"""Placeholders for the names of the source, of the target, and of their machines."""
 
 _NAMED = re.compile("(\0[abmn])")
 
@@ -30,9 +31,10 @@ def number_alike(
     runtime: Runtime,
     numbers: dict[str, int],
 ) -> tuple[Ints, Ints, Ints]:
-    """By call but the first: where its lanes begin, and where they end; how many of them are no
-    pipes; and the number of each lane, by its name in `numbers`, which is given the new ones in
-    order.
+    """Return where the lanes of each call begin and end, how many are no pipes, and their numbers.
+
+    The first call is left out. A lane's number is found by its name in `numbers`, which is given
+    the new ones in order.
     """
     names, ends = _ends(signatures, nodes)
     which, calls = _classes(signatures, far[1:], nodes, runtime, ends)
@@ -56,8 +58,9 @@ def number_alike(
 
 
 def _ends(signatures: Signatures, nodes: Sequence[Node]) -> tuple[list[str], tuple[Ints, ...]]:
-    """Names; and by call but the first, the places in them of those of its two nodes and of their
-    machines.
+    """Return names, and by call the places in them of its two nodes and their machines.
+
+    The first call is left out.
     """
     source, target, away = signatures.source[1:], signatures.target[1:], signatures.away[1:]
     place: dict[str, int] = {}
@@ -81,8 +84,9 @@ def _classes(
     runtime: Runtime,
     ends: tuple[Ints, ...],
 ) -> tuple[Ints, list[Call]]:
-    """The class of every call but the first; and a call of each class, whose nodes have `_ends`
-    for names where the class is of several nodes.
+    """Return the class of every call but the first, and a call of each class.
+
+    The call's nodes have `_ends` for names where the class is of several nodes.
     """
     executor, kind, source, target, channel = (column[1:] for column in signatures[:5])
     plain = (executor != Executor.TF) | runtime.plain

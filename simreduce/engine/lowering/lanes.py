@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from simreduce.arrays import Bools, Ints, row_starts
+from simreduce.computing.arrays import Bools, Ints, row_starts
 from simreduce.engine.lowering.cores import CPU, CoreWork
 from simreduce.engine.lowering.lane_names import number_alike
 from simreduce.engine.lowering.nccl import NET, Sends

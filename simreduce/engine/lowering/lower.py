@@ -1,5 +1,6 @@
-"""From a plan on a topology, under a runtime and a calibration, to the arrays that the
-kernel runs.
+"""Lowering: from a plan on a topology to the arrays that the kernel runs.
+
+It depends on a runtime and a calibration.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from simreduce.arrays import AnyInts, Bools, Floats, blocks
+from simreduce.computing.arrays import AnyInts, Bools, Floats, blocks
 from simreduce.engine.calibration import Calibration, NcclConstants
 from simreduce.engine.disturbance import CALM, Disturbance
 from simreduce.engine.lowering.calls import Calls, scatter_costs
@@ -45,11 +46,13 @@ def lower(
     disturbance: Disturbance = CALM,
     working_set: Mapping[str, float] | None = None,
 ) -> Lowered:
-    """Costs, lanes and resources of every op. Raises InputError if the topology lacks a device of
-    the plan, or if only one of the two is folded.
+    """Costs, lanes and resources of every op.
 
-    `lanes` numbers the lanes by name; give the same dict again to number those of several plans
-    alike. `working_set` is that of the step that the plan is a part of (see `measure_working_set`);
+    Raises InputError if the topology lacks a device of the plan, or if only one of the two is
+    folded.
+
+    `lanes` numbers the lanes by name; give the same dict again to number several plans alike.
+    `working_set` is measured on the step that the plan is a part of (see `measure_working_set`);
     None if the plan is the whole step.
     """
     numbers = {} if lanes is None else lanes

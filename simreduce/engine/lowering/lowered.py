@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from simreduce.arrays import AnyInts, Bools, Floats, Ints, ranges, row_starts
+from simreduce.computing.arrays import AnyInts, Bools, Floats, Ints, ranges, row_starts
 from simreduce.engine.lowering.calls import Calls
 from simreduce.engine.lowering.dependencies import find_successors
 from simreduce.plan import Plan
@@ -32,8 +32,10 @@ class Lowered:
     stream: AnyInts  # that orders each op, or NO_STREAM
 
     def part(self, plan: Plan, first: int) -> Lowered:
-        """The lowering of `plan`, whose ops are those of this plan from `first` on, with the
-        working set of this plan. Not for plans with jitter, which depends on the ids of ops.
+        """Return the lowering of `plan`, which has this plan's ops from `first` on.
+
+        It has the working set of this plan. Not for plans with jitter, which depends on the ids of
+        ops.
         """
         mine = slice(first, first + len(plan))
         which, call = np.unique(self.call[mine], return_inverse=True)
@@ -48,8 +50,9 @@ class Lowered:
         )
 
     def _dependencies(self, plan: Plan, first: int) -> tuple[AnyInts, AnyInts, AnyInts]:
-        """The waits and successors of a part. A stream may run through several parts, so a part
-        that has streams is searched anew.
+        """The waits and successors of a part.
+
+        A stream may run through several parts, so a part that has streams is searched anew.
         """
         if (stream := self.stream[first : first + len(plan)]).max(initial=NO_STREAM) > NO_STREAM:
             return find_successors(plan, stream)

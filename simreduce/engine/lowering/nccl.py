@@ -1,4 +1,4 @@
-"""What NCCL's sends use and cost: kinds of links, protocols, channels, launches."""
+"""Resources and costs of NCCL's sends: kinds of links, protocols, channels, launches."""
 
 from __future__ import annotations
 
@@ -9,14 +9,22 @@ from typing import NamedTuple
 
 import numpy as np
 
-from simreduce.arrays import AnyInts, Bools, Floats, Ints, row_starts
+from simreduce.computing.arrays import AnyInts, Bools, Floats, Ints, row_starts
 from simreduce.engine.calibration import LINK_KINDS, NVLS, NcclConstants
 from simreduce.engine.lowering.calls import Calls
 from simreduce.engine.lowering.resources import Resources
 from simreduce.engine.lowering.signatures import Signatures
 from simreduce.engine.lowering.sites import Site
 from simreduce.plan import Executor, Kind
-from simreduce.plan.plan import CHANNELS, FEWER, FOLLOWING, JOINED, LAST, PEER, SWITCHED
+from simreduce.plan.channels import (
+    FOLLOWING,
+    JOINED,
+    LAST,
+    PEER,
+    SWITCHED,
+    count_blocks,
+    count_halvings,
+)
 from simreduce.topology import STAGED, Routes, Topology
 
 _PROTOCOL = ("", "simple", "ll", "ll128")
@@ -38,9 +46,11 @@ _NVLINK, _PCI, _SHM, NET, _NVLS = range(len(LINK_KINDS))
 
 
 class Sends(NamedTuple):
-    """The rows of calls that are sends of NCCL, the kind of link of each, the latency of the
-    network's wires and switches on its way, whether the network is Slingshot, and the bytes/s of
-    the slowest link on its way.
+    """The calls that are sends of NCCL.
+
+    They have the rows of these calls, the kind of link of each, the latency of the network's wires
+    and switches on its way, whether the network is Slingshot, and the bytes/s of the slowest link
+    on its way.
     """
 
     calls: AnyInts
@@ -72,8 +82,9 @@ def _find_facts(topology: Topology) -> _Facts:
 
 
 def drop_tolls(routes: Routes, mine: Bools, site: Site) -> Routes:
-    """The routes without the tolls of staged copies where they are `mine`: NCCL's kernels write to
-    and read from the memory of the host themselves.
+    """Return the routes without the tolls of staged copies where they are `mine`.
+
+    NCCL's kernels write to and read from the memory of the host themselves.
     """
     if not mine.any():
         return routes
@@ -89,7 +100,7 @@ def drop_tolls(routes: Routes, mine: Bools, site: Site) -> Routes:
 
 
 def find_sends(signatures: Signatures, routes: Routes, site: Site, resources: Resources) -> Sends:
-    """NCCL's sends among the calls; `routes` are those of all copies."""
+    """Return NCCL's sends among the calls; `routes` are the routes of all copies."""
     copies = np.flatnonzero(signatures.kind == Kind.COPY)
     mine = signatures.executor[copies] != Executor.TF
     if not mine.any():
@@ -138,7 +149,7 @@ def add_costs(
             latency[launches] = constants.launch + constants.start[name]
             if (switched := channel & SWITCHED > 0).any():
                 latency[launches] += switched * (constants.start[NVLS] - constants.start[name])
-            latency[launches] += constants.launch_channel * (channel % LAST // CHANNELS + 1)
+            latency[launches] += constants.launch_channel * count_blocks(channel)
     uses = np.diff(calls.use_start)
     factor: Floats = np.ones(len(uses))
     columns = zip(*(column.tolist() for column in sends), strict=True)
@@ -153,18 +164,17 @@ def add_costs(
         if channel >= 0 and kind == _NVLS:
             # The warps of a stage wait for each other before every chunk.
             holds[call] = True
-            cap[call] = constants.channel_rate[NVLS] * (channel // CHANNELS + 1)
+            cap[call] = constants.channel_rate[NVLS] * count_blocks(channel)
         elif channel >= 0:
-            role, channel = divmod(channel, LAST)
-            blocks = channel // CHANNELS + 1
+            blocks = count_blocks(channel)
             cap[call] = constants.channel_rate[name] * blocks
-            if role * LAST & LAST:
+            if channel & LAST:
                 factor[call] *= 1 + constants.copy_out[LINK_KINDS[kind]]
-            elif role * LAST & JOINED and kind == NET:
+            elif channel & JOINED and kind == NET:
                 latency[call] += constants.join[name]
-            if kind == NET and slingshot and role * LAST & PEER:
+            if kind == NET and slingshot and channel & PEER:
                 overhead[call] = constants.peer_message
-            elif kind == NET and not role * LAST & FOLLOWING:
+            elif kind == NET and not channel & FOLLOWING:
                 overhead[call] = constants.message * blocks
             if nbytes := int(signatures.slice[call]):
                 link = math.inf if kind == NET else slowest / factor[call]
@@ -176,6 +186,7 @@ def add_costs(
 
 def _rate_of_slices(nbytes: int, blocks: int, rate: float, pause: float, link: float) -> float:
     """Bytes/s of so many blocks that share a link of `link` bytes/s and send slices of `nbytes`.
+
     One alone would move bytes at `rate`, and pauses after each slice.
 
     Blocks go their own ways, so the link is a queue of a closed network: a block spends
@@ -193,20 +204,21 @@ def _rate_of_slices(nbytes: int, blocks: int, rate: float, pause: float, link: f
 def with_first_passes(
     amount: Floats, call: AnyInts, signatures: Signatures, sends: Sends, constants: NcclConstants
 ) -> Floats:
-    """The bytes of every op with what the first pass of a block takes longer by LL, and later ones
-    with fewer threads. A NIC does not wait for threads, but for all warps of a first pass, which
-    may come in parts.
+    """Return the bytes of every op with the extra time of a block's passes by LL.
+
+    The first pass takes longer, and later ones with fewer threads. A NIC does not wait for threads,
+    but for all warps of a first pass, which may come in parts.
     """
     mine = (signatures.executor == Executor.NCCL_LL) & (signatures.kind == Kind.COPY)
     mine &= signatures.channel >= 0
     if not mine.any():
         return amount
-    halvings = np.where(mine, signatures.channel // FEWER, 0)
+    halvings = np.where(mine, count_halvings(signatures.channel), 0)
     far = np.zeros(len(mine), dtype=np.bool_)
     far[sends.calls[sends.kind == NET]] = True
     halvings[far] = 0
     begins = mine & (signatures.channel & FOLLOWING == 0)
-    most = np.where(mine, (signatures.channel % LAST // CHANNELS + 1) * (_PASS >> halvings), 0)
+    most = np.where(mine, count_blocks(signatures.channel) * (_PASS >> halvings), 0)
     first = np.where(begins[call], np.minimum(amount, most[call]), 0.0)
     parts = (mine & far & ~begins)[call] & (amount <= (most // _PARTS)[call])
     first[parts] = amount[parts]

@@ -1,4 +1,4 @@
-"""What flows compete for on a machine: links, memories, cores, and what faults do to them."""
+"""Resources of a machine that flows compete for: links, memories, cores, and their faults."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from functools import cached_property
 
 import numpy as np
 
-from simreduce.arrays import Floats
+from simreduce.computing.arrays import Floats
 from simreduce.engine.calibration import Calibration
 from simreduce.engine.disturbance import CALM, Disturbance, Fault
 from simreduce.engine.lowering.cores import COMPUTER, MEMORY, core_owners
@@ -19,9 +19,11 @@ from simreduce.topology import Folded, Link, Topology, direction, find_links
 
 @dataclass(frozen=True)
 class Resources:
-    """What flows compete for: every directed link (same index as in the topology), then every
-    device's memory, then the cores of every machine, or of the one computer that stands for all, if
-    the calibration has a `Processor`, those of them that move bytes, and its memory.
+    """The resources that flows compete for, in a fixed order.
+
+    Every directed link comes first (same index as in the topology), then every device's memory. If
+    the calibration has a `Processor`, there follow the cores of every machine, or of the one
+    computer that replaces all, the cores that move bytes, and the memory that they share.
 
     `changes` are (s, resource, bytes/s), in order of time: what faults do to capacities.
     """
@@ -39,8 +41,9 @@ class Resources:
     def of(
         topology: Topology | Folded, calibration: Calibration, disturbance: Disturbance = CALM
     ) -> Resources:
-        """The topology's achievable figures, with the calibration's in their place where it has
-        them.
+        """Return the resources of a topology, by its achievable figures.
+
+        The calibration's figures replace them where it has any.
 
         NotFoldable if something disturbs a folded topology: its machines would no longer be alike.
         """
@@ -121,8 +124,9 @@ class Resources:
 def capacity_changes(
     topology: Topology, whole: Sequence[float], faults: Sequence[Fault]
 ) -> tuple[tuple[float, int, float], ...]:
-    """What `faults` do to links that carry `whole` bytes/s, as in `Resources`; of one instant, the
-    last counts.
+    """Return the `changes` of `Resources` by `faults` on links that carry `whole` bytes/s.
+
+    Of several faults at one instant, the last counts.
     """
     found = [
         (
@@ -137,8 +141,10 @@ def capacity_changes(
 
 
 def _figures(link: Link, topology: Topology, calibration: Calibration) -> tuple[float, float]:
-    """Bandwidth and latency, of the class, of the class in this direction or of this very link:
-    what is said last counts.
+    """Return a link's bandwidth and latency.
+
+    They are given for the class, for the class in this direction or for this very link: what is
+    said last counts.
     """
     bandwidth, latency = link.bandwidth, link.latency
     way = direction(topology.nodes[link.source], topology.nodes[link.target])

@@ -1,5 +1,6 @@
-"""Ops that are alike in all but their size: each such group is a *call*, whose costs are
-kept once.
+"""Calls: groups of ops that are alike in all but their size.
+
+The costs of a *call* are kept once.
 """
 
 from __future__ import annotations
@@ -10,25 +11,26 @@ from typing import NamedTuple
 
 import numpy as np
 
-from simreduce.arrays import AnyInts, Bools, Ints, blocks
+from simreduce.computing.arrays import AnyInts, Bools, Ints, blocks
 from simreduce.engine.runtime import Runtime
 from simreduce.plan import Executor, Kind, Plan
+from simreduce.plan.channels import count_blocks
 from simreduce.plan.distinct import number_distinct
-from simreduce.plan.plan import CHANNELS, IN_PLACE, LAST, NO_STREAM
+from simreduce.plan.plan import IN_PLACE, NO_STREAM
 from simreduce.topology import Node
 
 
 class Signatures(NamedTuple):
-    """Columns over calls: ops with the same signature belong to one call. The first call is that of
-    ops that cost nothing.
+    """Columns over calls: ops with the same signature belong to one call.
 
-    `source` and `target` are devices of the plan, or past them those of another machine. `channel`
-    is -1 without a stream, and -2 - it for steps of kernels, whose channels have no rate of their
-    own. `passes` is how many times its own size an op moves: a sum of n values
-    reads n and writes one, a join reads and writes every byte once. `away` is the number of
-    machines from the source to the target, if the machines are folded and something may queue for
-    it. `starts` is 1 where a kernel starts once the op is done (see `Runtime.kernels`). `slice` is
-    the bytes of a slice that a block of NCCL's Simple sends, else 0: its rate depends on them.
+    Ops that cost nothing belong to the first call. `source` and `target` are devices of the plan,
+    or past them devices of another machine. `channel` is -1 without a stream, and -2 - it for steps
+    of kernels, whose channels have no rate of their own. `passes` is how many times its own size an
+    op moves: a sum of n values reads n and writes one, a join reads and writes every byte once.
+    `away` is the number of machines from the source to the target, if the machines are folded and
+    something may queue for it. `starts` is 1 where a kernel starts once the op is done (see
+    `Runtime.kernels`). `slice` is the bytes of a slice that a block of NCCL's Simple sends, else 0:
+    its rate depends on them.
     """
 
     executor: AnyInts
@@ -50,8 +52,9 @@ _FREE = Signatures(
 
 
 def group_ops(plan: Plan, runtime: Runtime, nodes: Sequence[Node]) -> tuple[AnyInts, Signatures]:
-    """The call of every op, and the signatures of the calls in ascending order. `nodes` are those
-    of the plan's devices.
+    """The call of every op, and the signatures of the calls in ascending order.
+
+    `nodes` are the nodes of the plan's devices.
     """
     queues = runtime.queues or bool(plan.executor.any())
     call = np.zeros(len(plan), dtype=np.int32)
@@ -97,8 +100,7 @@ def _slices(plan: Plan, heads: Signatures, ops: AnyInts) -> Ints:
     mine = (heads.executor == Executor.NCCL) & (heads.kind == Kind.COPY) & (heads.channel >= 0)
     if not mine.any():
         return np.zeros(1, dtype=np.int64)
-    blocks = heads.channel % LAST // CHANNELS + 1
-    return np.where(mine, plan.sizes(ops) // blocks, 0)
+    return np.where(mine, plan.sizes(ops) // count_blocks(heads.channel), 0)
 
 
 def steps_of_kernels(plan: Plan, nodes: Sequence[Node]) -> Bools:
@@ -111,8 +113,9 @@ def steps_of_kernels(plan: Plan, nodes: Sequence[Node]) -> Bools:
 
 
 def _starts(plan: Plan, steps: Bools) -> Bools:
-    """What steps of kernels read that no kernel has made; of a buffer that was never copied, what
-    was written into it.
+    """The ops after which a kernel starts: a kernel reads their value, and none has made it.
+
+    Of a buffer that was filled in place, these are the ops that filled it.
     """
     reader = np.repeat(np.arange(len(plan)), np.diff(plan.operand_start))
     after = np.zeros(len(plan), dtype=np.bool_)
@@ -129,7 +132,7 @@ def _away(plan: Plan, ops: AnyInts) -> AnyInts:
     """The number of machines from the operand of each copy to the copy; 0 for other ops.
 
     A folded plan has one copy for each copy to another machine and one for each copy from another.
-    They are as many and as large, so the first kind stands for both: the sender's way out, then the
+    They are as many and as large, so the first kind represents both: the sender's way out, then the
     receiver's way in.
     """
     return np.where(plan.kind[ops] == Kind.COPY, plan.arg[ops], 0) if plan.machines > 1 else _ONE
@@ -143,8 +146,9 @@ def _passes(plan: Plan) -> Ints:
 
 
 def _distinct(rows: Signatures) -> tuple[AnyInts, Signatures]:
-    """The place of each row among the distinct rows, and the distinct rows in ascending order. A
-    column may hold one number that stands for all rows.
+    """Return the place of each row among the distinct rows, and these in ascending order.
+
+    A column may hold one number for all rows.
     """
     low = [int(column.min()) for column in rows]
     size = [int(column.max()) - least + 1 for column, least in zip(rows, low, strict=True)]

@@ -8,17 +8,17 @@ from typing import NamedTuple
 
 import numpy as np
 
-from simreduce.arrays import Ints
+from simreduce.computing.arrays import Ints
 from simreduce.errors import InputError, did_you_mean
 from simreduce.plan import Plan
 from simreduce.topology import Folded, Node, Topology
 
 
 class Site(NamedTuple):
-    """The devices of a plan on a topology; for a folded plan followed by those of another machine.
+    """The devices of a plan on a topology; for a folded plan also another machine's devices.
 
     `place` is a device's place in the topology. `nodes` gives its lanes their names. `home` is the
-    link that stands for each link; None if every link stands for itself.
+    link that represents each link; None if every link represents itself.
     """
 
     topology: Topology
@@ -64,8 +64,9 @@ def _machines(count: int) -> str:
 
 @lru_cache(maxsize=16)
 def find_hosts(topology: Topology) -> tuple[Ints, Ints]:
-    """For every node, the number of its machine, and the place of that machine's first
-    host, or -1.
+    """Return, for every node, the number of its machine and the place of its host.
+
+    The host is the machine's first; -1 if it has none.
     """
     first = {
         topology.nodes[name].machine: topology.router.index[name]

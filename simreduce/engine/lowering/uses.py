@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from simreduce.arrays import AnyInts, Bools, Floats, Ints, ranges, row_starts
+from simreduce.computing.arrays import AnyInts, Bools, Floats, Ints, ranges, row_starts
 from simreduce.engine.lowering.cores import CoreWork
 from simreduce.engine.lowering.nccl import Sends, drop_tolls, find_sends
 from simreduce.engine.lowering.resources import Resources
@@ -18,7 +18,7 @@ from simreduce.topology import Routes
 
 
 class Uses(NamedTuple):
-    """What calls use. Row c of `resource` and `weight` is [start[c], start[c + 1])."""
+    """Resources that calls use. Row c of `resource` and `weight` is [start[c], start[c + 1])."""
 
     start: Ints
     resource: Ints
@@ -31,8 +31,10 @@ class Uses(NamedTuple):
 def find_uses(
     signatures: Signatures, site: Site, runtime: Runtime, resources: Resources, cores: CoreWork
 ) -> Uses:
-    """The resources of every call: its links or its device's memory, then for ops on CPU devices
-    the computer's memory, the cores that move bytes, and last all cores.
+    """Return the resources of every call.
+
+    These are its links or its device's memory, then for ops on CPU devices the computer's memory,
+    the cores that move bytes, and last all cores.
 
     `cores` come with weight 1: `add_core_flows` computes their weights.
     """
@@ -74,8 +76,9 @@ def find_uses(
 
 
 def _latency(routes: Routes, resources: Resources) -> Floats:
-    """Seconds of every route, summed from left to right: the bits do not depend on how many routes
-    there are.
+    """Return the seconds of every route, summed from left to right.
+
+    So the bits do not depend on how many routes there are.
     """
     hops = np.diff(routes.start)
     rows = np.repeat(np.arange(len(hops), dtype=np.int32), hops)
@@ -89,7 +92,7 @@ def _latency(routes: Routes, resources: Resources) -> Floats:
 def _at_home(routes: Routes, site: Site) -> tuple[Ints, AnyInts, Floats | float]:
     """How many links each route has, the links, and the weight of each.
 
-    In a folded topology a link stands for its copies in other machines. It carries a transfer's way
+    In a folded topology a link represents its copies in other machines. It carries a transfer's way
     out and another's way in, so it may have weight 2.
     """
     hops = np.diff(routes.start)

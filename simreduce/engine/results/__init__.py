@@ -1,1 +1,1 @@
-"""What a finished run says: a result, its critical path, its floors and its rates over time."""
+"""Results of finished runs, with critical paths, floors and rates over time."""

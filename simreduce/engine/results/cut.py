@@ -14,8 +14,9 @@ N = TypeVar("N", bound=Hashable)
 
 
 def max_flow(capacity: Mapping[N, Mapping[N, int]], source: N, target: N) -> int:
-    """Dinitz: paths of fewest hops, all of one length before longer ones. Capacities are whole
-    numbers, so the flow is exact.
+    """Dinitz: paths of fewest hops, all of one length before longer ones.
+
+    Capacities are whole numbers, so the flow is exact.
     """
     left: dict[N, dict[N, int]] = {a: dict(row) for a, row in capacity.items()}
     for a, row in capacity.items():

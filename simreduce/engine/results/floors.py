@@ -1,5 +1,7 @@
-"""What no prediction may be below: the plan's critical path, its load on every resource and lane,
-and the cut of the machine that the collective has to cross.
+"""Lower bounds of predictions.
+
+They are the plan's critical path, its load on every resource and lane, and the cut of the machine
+that the collective has to cross.
 """
 
 from __future__ import annotations
@@ -8,8 +10,8 @@ from functools import lru_cache
 
 import numpy as np
 
-from simreduce.arrays import Floats, blocks, ranges
-from simreduce.compiling.loops import sweep, worth_compiling
+from simreduce.computing.arrays import Floats, blocks, ranges
+from simreduce.computing.compiling.loops import sweep, worth_compiling
 from simreduce.dtypes import SIZES
 from simreduce.engine.kernel.tables import Array
 from simreduce.engine.lowering.lowered import Lowered

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from simreduce.arrays import ULP, Bools, Floats, Ints, ranges
+from simreduce.computing.arrays import ULP, Bools, Floats, Ints, ranges
 from simreduce.engine.lowering.lowered import Lowered
 from simreduce.engine.lowering.resources import Resources
 from simreduce.engine.submission import Timeline
@@ -43,9 +43,11 @@ class PathPart:
 
 @dataclass(frozen=True, slots=True)
 class PathOp:
-    """One op of the critical path. `start` is when it got the lane or pipe that it waited for, and
-    `waited` how long it stood ready for that; `parts`, in order of time, what of the path's time is
-    its own (less than from `start` to `finish` if the next step needed its lane only).
+    """One op of the critical path.
+
+    `start` is when it got the lane or pipe that it waited for, and `waited` how long it stood ready
+    for that; `parts`, in order of time, what of the path's time is its own (less than from `start`
+    to `finish` if the next step needed its lane only).
     """
 
     op: int
@@ -58,8 +60,9 @@ class PathOp:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Path:
-    """Columns over the ops of the critical path, first to last; the last three are indices of
-    `names`, -1 for none.
+    """Columns over the ops of the critical path, first to last.
+
+    The last three columns are indices of `names`, -1 for none.
 
     `begin` is when an op got its lanes, and `stood` since when it stood ready for them; if it
     waited for a pipe, it is that which counts, and there is neither overhead nor latency after it.
@@ -140,8 +143,9 @@ def _chain(lowered: Lowered, timeline: Timeline) -> tuple[Ints, Bools]:
 
 
 def waited_until(lowered: Lowered, timeline: Timeline) -> float | None:
-    """When the path to the end of a plan got a lane that an op of another plan had held; None if it
-    begins with an input.
+    """Return when the path to the end of a plan got a lane that another plan's op had held.
+
+    None if it begins with an input.
     """
     path, _ = _chain(lowered, timeline)
     if not len(path) or not timeline.start[path[0]] > timeline.ready[path[0]]:
@@ -152,8 +156,9 @@ def waited_until(lowered: Lowered, timeline: Timeline) -> float | None:
 def _alone(
     path: Ints, begun: Floats, lowered: Lowered, resources: Resources
 ) -> tuple[Floats, Ints]:
-    """Seconds that the bytes of each op take alone from `begun` on, and the resource (-1: no bytes)
-    that says so.
+    """Return the seconds that the bytes of each op take alone from `begun` on.
+
+    Also the resource (-1: no bytes) that says so.
     """
     calls, call = lowered.calls, lowered.call[path]
     first, count = calls.use_start[call], np.diff(calls.use_start)[call]
@@ -183,8 +188,9 @@ def _alone(
 def _amid(
     resources: Resources, uses: dict[int, float], cap: float, amount: float, begun: float
 ) -> tuple[float, int]:
-    """`_alone` of one op while capacities change; the resource is that which was narrowest for most
-    of the time.
+    """Return `_alone` of one op while capacities change.
+
+    The resource is the one that was narrowest for most of the time.
     """
     rates = {_NONE: cap} | {r: resources.capacity[r] / weight for r, weight in uses.items()}
     changes = [change for change in resources.changes if change[1] in uses]
@@ -225,6 +231,7 @@ class _Waiter(NamedTuple):
 
 def parts(path: Path, finish: Floats, kinds: list[str]) -> list[list[PathPart]]:
     """Per op of the path, its parts in order of time; all together they last from 0 to the end.
+
     `finish` and `kinds` have an entry per op of the path.
     """
     found: list[list[PathPart]] = [[] for _ in path.op]
@@ -247,8 +254,9 @@ def parts(path: Path, finish: Floats, kinds: list[str]) -> list[list[PathPart]]:
 def _spans(
     path: Path, i: int, begin: float, end: float
 ) -> Iterator[tuple[str, float, float, float]]:
-    """(cause, from, to, the part of it that was lost to others), last first, of one op up
-    to `end`.
+    """Yield (cause, from, to, the part of it that was lost to others) of one op up to `end`.
+
+    The last comes first.
     """
     near = _NEAR * end
     dispatched = min(begin + float(path.overhead[i]), end)
@@ -277,8 +285,10 @@ def _spans(
 def _split_by_lane(
     waiters: list[_Waiter], begin: float, end: float
 ) -> Iterator[tuple[float, float, str]]:
-    """(from, to, the lane that an op of the path stood ready for, or ""), last first. Of several
-    the one nearest in the chain counts. Those that were not ready yet before `begin` are dropped.
+    """(from, to, the lane that an op of the path stood ready for, or ""), last first.
+
+    Of several the one nearest in the chain counts. Those that were not ready yet before `begin` are
+    dropped.
     """
     while waiters:
         ready, lane = waiters[-1]

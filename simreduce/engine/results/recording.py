@@ -1,5 +1,6 @@
-"""A simulation with all that observers need: what every op cost and used, and how busy everything
-was when.
+"""A simulation with all that observers need.
+
+It holds what every op cost and used, and how busy everything was when.
 """
 
 from __future__ import annotations
@@ -7,30 +8,23 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
-from math import inf
 
 import numpy as np
 
-from simreduce.arrays import Floats, Ints
-from simreduce.engine.calibration import NOMINAL, Calibration
-from simreduce.engine.disturbance import CALM, Disturbance
-from simreduce.engine.lowering.lower import lower
+from simreduce.computing.arrays import Floats, Ints
 from simreduce.engine.lowering.lowered import Lowered
 from simreduce.engine.lowering.resources import Resources
 from simreduce.engine.results.path import Path, PathOp
 from simreduce.engine.results.replay import Rates, flow_starts, replay
 from simreduce.engine.results.result import Result
-from simreduce.engine.runtime import Runtime, runtime_named
-from simreduce.engine.simulation import simulate_within
-from simreduce.errors import InputError
 from simreduce.plan import Plan
-from simreduce.topology import Topology
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Curve:
-    """How busy a link, a memory or a lane was. `value[i]` holds from `time[i]` to `time[i + 1]`;
-    the last is 0.
+    """How busy a link, a memory or a lane was.
+
+    `value[i]` holds from `time[i]` to `time[i + 1]`; the last is 0.
 
     Of a link or a memory: bytes/s, up to `capacity`. Of a lane: 1 while it is held, else 0.
     """
@@ -48,8 +42,9 @@ class Curve:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Recording:
-    """A `Result` and what it was computed from. Made by `record`; rates are worked out when they
-    are asked for.
+    """A `Result` and what it was computed from, made by `Simulator.record`.
+
+    Rates are computed when they are first used.
     """
 
     plan: Plan
@@ -97,37 +92,16 @@ class Recording:
             )
         return tuple(curves)
 
-    def lane_curves(self) -> tuple[Curve, ...]:
-        """Of every lane that an op held for a while, in the order of `Lowered.lane_names`."""
-        lowered = self.lowered
-        since, until = self.lane_times
-        order = np.lexsort((until, since, lowered.lanes))
-        curves = []
-        for lane, rows in _by(lowered.lanes, order):
-            begin, end = since[rows], until[rows]
-            end[:-1] = np.minimum(end[:-1], begin[1:])  # two computations of one instant
-            some = end > begin
-            begin, end = begin[some], end[some]
-            gap = np.concatenate([begin[1:] > end[:-1], [True]])[: len(end)]
-            joined = np.concatenate([[True], gap[:-1]])[: len(begin)]
-            if len(begin):
-                time = np.stack([begin[joined], end[gap]], axis=1).reshape(-1)
-                curves.append(
-                    Curve(lowered.lane_names[lane], 1.0, time, np.tile([1.0, 0.0], len(time) // 2))
-                )
-        return tuple(curves)
-
     def critical_path(self) -> list[PathOp]:
-        """As the result's, but time lost to others is charged to the resource that was full at the
-        time.
-        """
+        """The result's critical path; time lost to others goes to the resource that was full."""
         path = self.result.path
         shared, names = self._shared(path)
         return replace(self.result, path=replace(path, shared=shared, names=names)).critical_path()
 
     def _shared(self, path: Path) -> tuple[Ints, tuple[str, ...]]:
-        """Where each op of the path lost most of its time to others: indices, and the names they
-        are of.
+        """Return where each op of the path lost most of its time to others.
+
+        The result has indices, and the names they are of.
         """
         rates, where = self.rates, {op: i for i, op in enumerate(path.op.tolist())}
         lost: list[dict[int, float]] = [{} for _ in path.op]
@@ -154,25 +128,3 @@ def _by(column: Ints, order: Ints) -> Iterator[tuple[int, Ints]]:
     used, first = np.unique(column[order], return_index=True)
     if len(used):
         yield from zip(used.tolist(), np.split(order, first[1:]), strict=True)
-
-
-def record(
-    plan: Plan,
-    topology: Topology,
-    runtime: str | Runtime = "tensorflow",
-    calibration: Calibration = NOMINAL,
-    ready: float | Floats = 0.0,
-    disturbance: Disturbance = CALM,
-    resources: Resources | None = None,
-) -> Recording:
-    """`simulate`, for those who look closer. `resources` as in `simulate_within`."""
-    if disturbance.tolerance:
-        raise InputError("tolerance: a recording has every byte; leave the tolerance out")
-    runtime = runtime_named(runtime) if isinstance(runtime, str) else runtime
-    resources = resources or Resources.of(topology, calibration, disturbance)
-    lowered = lower(plan, topology, runtime, calibration, resources, disturbance=disturbance)
-    result = simulate_within(
-        plan, topology, runtime, calibration, ready, disturbance, inf, resources, lowered
-    )
-    assert isinstance(result, Result)  # noqa: S101 - without a limit there is no other
-    return Recording(plan, result, lowered, resources)

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from simreduce.arrays import ULP, Floats, Ints, blocks
+from simreduce.computing.arrays import ULP, Floats, Ints, blocks
 from simreduce.engine.lowering.lowered import Lowered
 from simreduce.engine.lowering.resources import Resources
 from simreduce.engine.submission import Timeline
@@ -33,9 +33,11 @@ _NONE = -1
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Rates:
-    """Two tables. Stretches of constant rate of flows: op, from, to, bytes/s, and the full resource
-    that set the rate (-1: the flow's own cap). Loads of resources: resource, from when on, bytes/s,
-    in order of time.
+    """The rates of flows and the loads of resources over time, as two tables.
+
+    Stretches of constant rate of flows: op, from, to, bytes/s, and the full resource that set the
+    rate (-1: the flow's own cap). Loads of resources: resource, from when on, bytes/s, in order of
+    time.
     """
 
     op: Ints
@@ -173,6 +175,7 @@ class _Replay:
 
     def _connected(self, touched: dict[int, None]) -> tuple[dict[int, None], list[int]]:
         """The flows and resources connected to one of `touched`."""
+        # Not networkx's: who shares with whom changes at every event.
         flows: dict[int, None] = {}
         resources, queue = dict(touched), list(touched)
         for resource in queue:
@@ -187,8 +190,9 @@ class _Replay:
         return flows, queue
 
     def _share(self, flows: dict[int, None], resources: list[int]) -> None:
-        """Progressive filling: all rise together until a resource is full or a cap is reached, and
-        so on.
+        """Share by progressive filling.
+
+        All rates rise together until a resource is full or a cap is reached, and so on.
         """
         room = {r: self.capacity[r] for r in resources}
         load = {r: sum(self.on.get(r, {}).values()) for r in resources}

@@ -1,5 +1,6 @@
-"""The result of a simulation: a value that tables, traces and reports are made from, and that
-survives JSON.
+"""The result of a simulation.
+
+It is a value that tables, traces and reports are made from, and that survives JSON.
 """
 
 from __future__ import annotations
@@ -28,9 +29,10 @@ _PATH_DTYPES = {"Ints": np.int64, "Floats": np.float64}
 
 @dataclass(frozen=True, slots=True)
 class Use:
-    """How busy a link, a memory or a lane was: `share` of the whole time, from 0 to 1. A lane
-    itself moves no bytes. To NCCL's bytes on a link its flags are added, and what its protocol
-    loses there.
+    """How busy a link, a memory or a lane was: `share` of the whole time, from 0 to 1.
+
+    A lane itself moves no bytes. To NCCL's bytes on a link its flags are added, and what its
+    protocol loses there.
     """
 
     name: str
@@ -57,8 +59,9 @@ class Floors:
         return max(self.critical_path, self.resource, self.lane, self.cut)
 
     def under(self, seconds: float, *, exact: bool = True) -> Floors:
-        """The floors of a run of so many seconds. A floor that is higher by rounding alone becomes
-        `seconds`.
+        """The floors of a run of so many seconds.
+
+        A floor that is higher by rounding alone becomes `seconds`.
 
         A run adds up the same times as a floor does, but rounds elsewhere: what is due within 4 ulp
         happens at one instant, and levels within 1e-12 are one level. `ROUNDED` has room for a
@@ -123,8 +126,9 @@ class Result:
         return self.links[0].name if self.links else ""
 
     def critical_path(self) -> list[PathOp]:
-        """The chain of ops that the end waited for, first to last: each began when the one before
-        let it.
+        """The chain of ops that the end waited for, first to last.
+
+        Each began when the one before let it.
 
         The seconds of all their parts add up to `seconds`.
         """

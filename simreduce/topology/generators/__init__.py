@@ -94,8 +94,9 @@ GENERATORS: dict[str, Generator] = {
 def generate(
     inline: Inline, overrides: Mapping[str, str | int], limit: int = DEVICES_LIMIT
 ) -> Topology:
-    """The topology of `NAME:SIZE,...`; overrides have the same keys as the settings and win over
-    them. `limit` is that of devices on one switch.
+    """The topology of `NAME:SIZE,...`; overrides have the keys of the settings and win over them.
+
+    `limit` is the most devices on one switch.
     """
     generator = GENERATORS[inline.name]
     settings = InlineSettings(inline, dict(inline.settings) | dict(overrides), limit)

@@ -14,7 +14,7 @@ Balanced are a = 2p = 2h: what is not stated follows from what is, and p is the 
 hosts if nothing is. There are as many groups as hosts fill unless stated. Routes are minimal:
 local, global, local. Traffic between two groups shares their own cables, in the worst case one
 cable for a p hosts. Adaptive routing over a third group is not modelled.
-With `equal_cost=hashed` or `split` the equal paths are those of fewest hops over the routers of the
+With `equal_cost=hashed` or `split` the equal paths are all paths of fewest hops over routers of the
 two groups, which cross one global cable as well; they differ only where two groups share several.
 """
 

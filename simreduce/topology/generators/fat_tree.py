@@ -38,11 +38,12 @@ TREE_KEYS = ("radix", "oversubscription", "levels", "pods", "reduce")
 
 @dataclass(frozen=True, slots=True)
 class FatTree:
-    """Over `hosts` hosts: `radix` of them under each leaf, which has one cable to each of `spines`.
+    """A fat tree over `hosts` hosts: `radix` under each leaf, which has one cable to each of
+    `spines`.
 
     With `rails` above 1 the hosts are the NICs of machines, so many of each, and the i-th ones of
     `radix` machines share a leaf. With `pod`, at most so many leaves share `spines` of their own,
-    each of which has a cable to each of `cores`; all pods but the last are full, or there are
+    and each spine has a cable to each of `cores`; all pods but the last are full, or there are
     `dealt` pods, which differ by a leaf at most.
     """
 
@@ -88,7 +89,7 @@ class FatTree:
     def wire(
         self, nodes: Sequence[Node], hosts: Sequence[int], first: int, join: Join
     ) -> NetworkParts:
-        """See `Blueprint`; hosts beyond those of the tree sit on the last leaf."""
+        """See `Blueprint`; hosts beyond the tree's sit on the last leaf."""
         large = self.leaves - self.dealt * (self.pod - 1) if self.dealt else self.pods
         rule = FatTreeRule(
             tuple(hosts),
@@ -138,7 +139,7 @@ def read_tree(settings: InlineSettings, machines: int, nics: int) -> FatTree:
 
 
 def up_links(settings: InlineSettings, radix: int) -> int:
-    """Of a leaf over so many hosts: `radix` / `oversubscription=`."""
+    """The up-links of a leaf over `radix` hosts: `radix` / `oversubscription=`."""
     ratio = settings.ratio("oversubscription")
     up = radix / ratio
     if up.denominator != 1 or not 1 <= up <= DEVICES_LIMIT:
@@ -179,7 +180,7 @@ def _three_levels(settings: InlineSettings, hosts: int) -> FatTree:
 
 
 def _up_links(ports: int, ratio: Fraction) -> int:
-    """Of a leaf with so many ports, 0 if they do not come out even."""
+    """The up-links of a leaf with `ports` ports, 0 if they do not come out even."""
     up = ports / (1 + ratio)
     return int(up) if up.denominator == 1 else 0
 

@@ -9,7 +9,7 @@ from fractions import Fraction
 from typing import TYPE_CHECKING, TypeVar
 
 from simreduce.errors import TopologyError, cut, quote
-from simreduce.formats import BANDWIDTH, LATENCY, Faults, Scalar, choice
+from simreduce.files.formats import BANDWIDTH, LATENCY, Faults, Scalar, choice
 from simreduce.topology.elements import DEFAULT_BANDWIDTH, DEFAULT_LATENCY
 from simreduce.topology.routing.spread import CHOICES, FIRST, HASHED, EqualCost
 
@@ -125,8 +125,9 @@ class InlineSettings:
         return min(max(count, 1), limit)
 
     def sizes(self, limit: int, fewest: int, most: int, key: str = "") -> tuple[int, ...]:
-        """`AxB` or `AxBxC`: at least `fewest` and at most `most` sizes from 1, `limit` devices in
-        all. It is that of the topology, or of a setting that must be there.
+        """Parse `AxB` or `AxBxC`: `fewest` to `most` sizes of at least 1, `limit` devices in all.
+
+        The text is the topology's size, or with `key` a setting that must be there.
         """
         form = " or ".join("x".join("ABCDEF"[:count]) for count in range(fewest, most + 1))
         text = str(self.values.get(key, "")) if key else self._size

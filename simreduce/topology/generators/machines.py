@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
 from simreduce.errors import TopologyError
-from simreduce.formats import choice
+from simreduce.files.formats import choice
 from simreduce.topology.classes import link_classes, networks
 from simreduce.topology.elements import Cable, Node
 from simreduce.topology.generators.dragonfly import DRAGONFLY_KEYS, read_dragonfly
@@ -25,7 +25,7 @@ from simreduce.units import noun
 
 DEFAULT_NIC = "ib_edr"
 DEFAULT_SWITCH_LATENCY = 0.1e-6
-"""Of one InfiniBand switch, in seconds: the customary figure that the link classes use too."""
+"""Seconds of one InfiniBand switch: the customary figure that the link classes use too."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +50,7 @@ FABRICS = {
 }
 
 SETTINGS = ("fabric", "nic", "switch_latency", "equal_cost", "seed")
-"""Those of every network; one switch has no cable between switches."""
+"""Settings of every network; one switch has no cable between switches."""
 
 
 FABRIC_KEYS = tuple(dict.fromkeys(key for fabric in FABRICS.values() for key in fabric.keys))
@@ -63,8 +63,10 @@ def build_cluster(
     load: Callable[[str, Mapping[str, str | int]], Topology],
     limit: int = DEVICES_LIMIT,
 ) -> Topology:
-    """The topology of `MACHINExN,...`; `load` reads the machine, and gets the overrides that are
-    not settings. `limit` is that of devices on one switch.
+    """The topology of `MACHINExN,...`.
+
+    `load` reads the machine, and gets the overrides that are not settings. `limit` is the most
+    devices on one switch.
     """
     known = (*SETTINGS, *FABRIC_KEYS)
     mine = {key: value for key, value in overrides.items() if key in known}
@@ -106,7 +108,7 @@ def build_cluster(
 
 
 def _nic_class(settings: InlineSettings, name: str, machine: Topology, nic: str) -> str:
-    """The link class of the network: `nic`, else that of all NICs of the machine."""
+    """The link class of the network: `nic`, else the class of all NICs of the machine."""
     ports = [n.network or DEFAULT_NIC for n in machine.nodes.values() if n.kind == "nic"]
     own = list(dict.fromkeys(ports))
     if not nic and len(own) > 1:
@@ -140,8 +142,9 @@ def _join(nic: str, trunk: float) -> Join:
 
 
 def _boards(box: Topology) -> int:
-    """How many parts of a machine only NVLink joins, as the trays of a rack: 1 unless each has a
-    CPU, and equally many NICs that stand in order.
+    """The number of parts of a machine that only NVLink joins, such as the trays of a rack.
+
+    It is 1 unless each part has a CPU and equally many NICs, which come in order.
     """
     wires = ((link.source, link.target) for link in box.links if not is_nvlink(link))
     board = {name: i for i, names in enumerate(joined(box.nodes, wires)) for name in names}

@@ -29,7 +29,7 @@ RAIL_KEYS = ("unit", "oversubscription", "levels", "reduce")
 
 
 def read_rails(settings: InlineSettings, machines: int, nics: int) -> FatTree:
-    """The rails of so many machines with so many NICs each, joined by spines."""
+    """The rails of `machines` machines with `nics` NICs each, joined by spines."""
     unit = settings.whole("unit", min(UNIT, machines), 1, DEVICES_LIMIT)
     up, reduces = up_links(settings, unit), settings.flag("reduce")
     pod = max(unit // nics, 1) * nics if settings.whole("levels", 2, 2, 3) == 3 else 0

@@ -14,7 +14,7 @@ from simreduce.topology.routing.rule import RoutingRule
 from simreduce.units import plural
 
 CABLES_LIMIT = 1 << 20
-"""Of a network: every one of them is held."""
+"""Upper limit of the cables of a network, because all of them are held in memory."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,19 +50,22 @@ class Blueprint(Protocol):
 
     @property
     def cables(self) -> int:
-        """The number of cables, those of hosts included."""
+        """The number of cables, including the cables of hosts."""
 
     def wire(
         self, nodes: Sequence[Node], hosts: Sequence[int], first: int, join: Join
     ) -> NetworkParts:
-        """It over the `hosts`, places in `nodes` in the order of their ports; one beyond its size
-        has a port too. Switches come after all `nodes`, the cables after `first` others.
+        """Lay the network over the `hosts`, places in `nodes` in the order of their ports.
+
+        A host beyond its size has a port too. Switches come after all `nodes`, the cables after
+        `first` others.
         """
 
 
 Read = Callable[[InlineSettings, int, int], Blueprint]
-"""What makes a network of the settings, for so many machines with so many hosts (NICs, or GPUs of a
-textbook) each.
+"""Makes a network of the settings, for so many machines with so many hosts each.
+
+Hosts are NICs, or GPUs of a textbook.
 """
 
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from simreduce.errors import TopologyError
-from simreduce.formats import Faults
+from simreduce.files.formats import Faults
 from simreduce.topology.classes import LinkClass, link_classes
 from simreduce.topology.file_formats import LINK_FIGURES
 from simreduce.topology.files import read_document
@@ -14,7 +14,7 @@ from simreduce.topology.machine import read_link_class
 
 
 def read_link_table(path: str) -> Mapping[str, LinkClass]:
-    """Returns the shipped classes, replaced and extended by those of the file.
+    """Return the shipped classes, replaced and extended by the classes of the file.
 
     A table of a shipped class replaces only the keys that it gives. Any other class needs a
     bandwidth and a latency. Raises `TopologyError` with every fault.

@@ -11,8 +11,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from simreduce.errors import TopologyError, quote
-from simreduce.formats import Faults
-from simreduce.formats.xml import Element, read_xml
+from simreduce.files.formats import Faults
+from simreduce.files.formats.xml import Element, read_xml
 
 PATTERNS: Mapping[str, str] = {
     "1": "balanced_tree",
@@ -71,7 +71,7 @@ def _graph(element: Element, faults: Faults) -> NcclGraph:
             place, f"pattern {quote(element.get('pattern'))} is none of {', '.join(PATTERNS)}"
         )
     stated = element.get("nchannels")
-    # A copied channel stands once and counts twice.
+    # The file lists a copied channel once and counts it twice.
     if stated and _number(stated) not in (len(channels), 2 * len(channels)):
         faults.add(place, f"nchannels is {quote(stated)}, but there are {len(channels)}")
     members = {frozenset(channel.gpus) for channel in channels}

@@ -4,7 +4,7 @@
         <gpu> <nvlink target count/> </gpu> <nic> <net name speed/> </nic>
 
 GPUs are numbered by `dev` where all have one, else by bus id, as CUDA orders them. All NVSwitch
-chips become one node, as in NCCL. Speeds are those of the file, even where they are below the
+chips become one node, as in NCCL. Speeds come from the file, even where they are below the
 wire's, as on virtual bridges. The `speed` of a NIC, in Mbit/s, gives the class of its network.
 """
 
@@ -17,8 +17,8 @@ from dataclasses import dataclass, field, replace
 
 from simreduce import units
 from simreduce.errors import TopologyError, quote
-from simreduce.formats import Faults
-from simreduce.formats.xml import Element, read_xml
+from simreduce.files.formats import Faults
+from simreduce.files.formats.xml import Element, read_xml
 from simreduce.topology.classes import LinkClass, link_classes, networks
 from simreduce.topology.elements import OFF, STAGED
 from simreduce.topology.graph import Topology, build
@@ -67,12 +67,12 @@ def read_nccl_topology(
     nics: Sequence[str] = (),
     classes: Mapping[str, LinkClass] | None = None,
 ) -> tuple[Topology, list[str]]:
-    """The machine of a file, and notes on what was assumed; raises `TopologyError` with every
-    fault.
+    """Return the machine of a file, and notes on what was assumed.
 
-    `model` is that of the GPUs, the first of their compute capability unless given. `nics` are bus
-    ids of devices that are NICs although the file does not say what they are; other devices without
-    a class are taken to be GPUs. `classes` are those of the links, the shipped ones unless given.
+    `model` is the model of the GPUs, the first of their compute capability unless given. `nics` are
+    bus ids of devices that are NICs although the file does not say what they are; other devices
+    without a class are taken to be GPUs. `classes` are the classes of links, the shipped ones
+    unless given. Raises `TopologyError` with every fault.
     """
     root = read_xml(text, name, TopologyError)
     reading = _Reading(Faults(name), MachineBuilder(classes or link_classes()), tuple(nics))
@@ -211,8 +211,9 @@ def _devices(reading: _Reading, model: GpuModel | None) -> None:
 
 
 def _network(reading: _Reading, nets: Sequence[Element]) -> str:
-    """The class whose rate is nearest to that of all ports of a NIC, InfiniBand where several have
-    it; "" if none is stated.
+    """The class with the rate nearest to the rate of all ports of a NIC; "" if none is stated.
+
+    Where several classes have that rate, it is InfiniBand.
     """
     mbit_per_s = 0
     for net in nets:

@@ -30,7 +30,7 @@ def with_nvlinks(
 
     `switch`: all links of each GPU to NVSwitches. `mesh`: all links of each GPU, shared out evenly
     to the others. `MACHINE[:ORDER]`: GPU i of the file has the links of GPU ORDER[i] of the
-    machine. `classes` are those of the links, the shipped ones unless given.
+    machine. `classes` are the classes of links, the shipped ones unless given.
     """
     if any(is_nvlink(link) for link in topology.links):
         raise TopologyError(f"--nvlink {text}: {topology.name} shows NVLinks of its own")

@@ -70,7 +70,7 @@ class MachineBuilder:
         self.cables.append(link_class.cable(self.nodes[a], self.nodes[b]))
 
     def staging(self, name: str, pcie: str) -> None:
-        """What staged copies take at a GPU or a PCIe switch whose links are of the class `pcie`."""
+        """Add what staged copies take at a GPU or a PCIe switch with links of the class `pcie`."""
         known = self.classes.get(f"staged_{pcie.partition('_')[0]}")
         if known:
             self.cables += known.tolls(self.nodes[name])
@@ -95,8 +95,9 @@ HOSTS = (
     Host("x86_64", "AuthenticAMD", ("17", "144"), "xgmi3", 3),
     Host("arm64", "", ("",), "grace_link", 1),
 )
-"""The first model id of each is what is written; the first host of each vendor stands for its
-models that are not here.
+"""Hosts by vendor and model ids; writers use the first model id of each.
+
+The first host of each vendor also serves for its models that are not here.
 """
 
 

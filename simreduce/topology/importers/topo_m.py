@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 from simreduce import units
 from simreduce.errors import TopologyError, quote
-from simreduce.formats import Faults
+from simreduce.files.formats import Faults
 from simreduce.topology.classes import LinkClass, link_classes
 from simreduce.topology.graph import Topology, build
 from simreduce.topology.importers.models import UNKNOWN, GpuModel
@@ -61,11 +61,11 @@ def read_topo_m(
     socket: tuple[str, int] = ("upi", 2),
     classes: Mapping[str, LinkClass] | None = None,
 ) -> tuple[Topology, list[str]]:
-    """The machine of a table, and notes on what was assumed; raises `TopologyError` with every
-    fault.
+    """Return the machine of a table, and notes on what was assumed.
 
     `model` gives the figures of the GPUs and their links; `socket` is the class and the number of
-    links between CPUs; `classes` are those of the links, the shipped ones unless given.
+    links between CPUs; `classes` are the classes of links, the shipped ones unless given. Raises
+    `TopologyError` with every fault.
     """
     faults = Faults(name)
     if len(text) > MOST_CHARACTERS:
@@ -93,9 +93,7 @@ def read_topo_m(
 
 
 def _contradictions(table: _Table, machine: Topology) -> list[str]:
-    """A note if no tree of switches and sockets prints the table, with the first pair that stands
-    in the way.
-    """
+    """A note if no tree of switches and sockets prints the table; it names the first bad pair."""
     names = [name.lower() if name.startswith("GPU") else name for name in table.names]
     alike = {"NODE": "PHB", "SOC": "SYS"}
     for i, a in enumerate(names[:_MOST_COMPARED]):
@@ -180,8 +178,9 @@ def _names(line: str) -> tuple[str, ...]:
 
 
 def _legend(lines: Sequence[str], names: Sequence[str]) -> dict[str, str]:
-    """The names of NICs that the table calls NIC0, NIC1, ...: those of its legend, if they are
-    names.
+    """The names of the NICs that the table calls NIC0, NIC1, ..., from its legend.
+
+    Without a valid name in the legend, a NIC keeps its name of the table.
     """
     named = {name: name for name in names}
     for line in lines:

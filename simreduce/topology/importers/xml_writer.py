@@ -8,11 +8,9 @@ the importer assumes it:
   `gpudirect` but for "off";
 - of CPUs the model and memory; of NICs the model; names of PCIe switches and CPUs;
 - which sockets are joined, and by how many links of what rate: NCCL has a table by vendor and model
-  of the CPU, and joins
-  every two. Of Grace it knows the architecture;
-- rates and latencies that are not those of a class (NVLinks to NVSwitches), `routes`, and the
-  figures of staged copies,
-  which follow from the PCIe class;
+  of the CPU, and joins every two. Of Grace it knows the architecture;
+- rates and latencies that differ from the class's (NVLinks to NVSwitches), `routes`, and the
+  figures of staged copies, which follow from the PCIe class;
 - whether a switch can sum.
 """
 
@@ -34,7 +32,7 @@ _GT_PER_S = {"1": "2.5", "2": "5", "3": "8", "4": "16", "5": "32", "6": "64"}
 _CHIP = "ffff:00:00.0"
 _HOST = "ffff:ff:ff.0"
 _KINDS = {"nvswitch": "0x068000", "cpu": "0x068001"}
-"""PCI classes of what NVLinks lead to besides GPUs."""
+"""PCI classes of the nodes that NVLinks lead to besides GPUs."""
 
 
 def to_nccl_xml(topology: Topology) -> str:
@@ -170,8 +168,9 @@ def _mbit_per_s(network: str) -> int:
 
 
 def _pcie(link_class: str) -> tuple[str, str]:
-    """GT/s and lanes of a class such as pcie4_x16; those of C2C as NCCL shows them, a PCIe port
-    beside it.
+    """The GT/s and lanes of a class such as pcie4_x16.
+
+    For C2C, they are the figures of a PCIe port beside it, as NCCL shows it.
     """
     if not link_class.startswith("pcie"):
         return "32", "16"

@@ -7,18 +7,20 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from simreduce.arrays import AnyInts, Ints, row_starts
+from simreduce.computing.arrays import AnyInts, Ints, row_starts
 
 
 @dataclass(frozen=True, slots=True)
 class DragonflyRule:
-    """Minimal routing of a dragonfly (Kim et al. 2008): at most one local cable to the router that
-    is linked to the other group, the global one, and at most one local cable there.
+    """Minimal routing of a dragonfly (Kim et al. 2008).
 
-    `each` ports are at every router, those left over at the last; `routers` are in each of
-    `groups`, every two of them linked. Two groups share `parallel` cables, of which port d as a
-    destination takes number d mod `parallel`; global cable c between a group and the o-th after it
-    (mod `groups`) is at router (c (groups - 1) + o - 1) mod `routers`.
+    A route takes at most one local cable to the router that is linked to the other group, the
+    global cable, and at most one local cable there.
+
+    Every router has `each` ports, and the last one the ports left over. Each of `groups` groups has
+    `routers` routers, and every two groups are linked. Two groups share `parallel` cables; port d
+    as a destination takes number d mod `parallel`. Global cable c between a group and the o-th
+    after it (mod `groups`) is at router (c (groups - 1) + o - 1) mod `routers`.
 
     After the hosts' cables come the local ones, group by group and in each 0-1, 0-2, ..., 1-2, ...;
     then the global ones, for groups 0-1, 0-2, ... in the same way, `parallel` of each.

@@ -8,7 +8,7 @@ from typing import TypeVar
 
 import numpy as np
 
-from simreduce.arrays import AnyInts, Ints, ranges, row_starts
+from simreduce.computing.arrays import AnyInts, Ints, ranges, row_starts
 from simreduce.errors import TopologyError
 from simreduce.topology.elements import Link, Node
 from simreduce.topology.routing.rule import RoutingRule
@@ -19,13 +19,15 @@ Nodes = TypeVar("Nodes", int, Ints)
 
 @dataclass(frozen=True, slots=True)
 class EqualMachines:
-    """`count` equal machines on a network. The `nodes` of each come machine by machine, then those
-    of the network; the `cables` in each machine by machine, then those of the network, whose ports
-    are numbered machine by machine too.
+    """`count` equal machines on a network.
 
-    A route between machines is the network's between two of their ports, and before and after it
-    that of the same transfer in the first machine and the second. `parts` gives the part of the
-    network that each port of a machine is on: routes join ports of one part only.
+    The `nodes` of each come machine by machine, then the nodes of the network. The `cables` in each
+    come machine by machine, then the cables of the network, whose ports are numbered machine by
+    machine too.
+
+    A route between machines is the network's route between two of their ports; before and after it
+    come the links of the same transfer in the first machine and the second. `parts` gives the part
+    of the network that each port of a machine is on: routes join ports of one part only.
     """
 
     count: int
@@ -44,9 +46,10 @@ class EqualMachines:
     def rows(
         self, found: Sequence[Sequence[int]], which: Ints, here: Ints, there: Ints
     ) -> tuple[Ints, AnyInts]:
-        """The links of routes from machines `here` to machines `there`. Route i is like
-        `found[which[i]]`, a route within the first machine or from it to the second, in which the
-        cables of two ports stand for the network.
+        """The links of routes from machines `here` to machines `there`.
+
+        Route i is like `found[which[i]]`, a route within the first machine or from it to the
+        second, where the cables of two ports represent the network.
         """
         each, first = len(self.parts), 2 * self.network.first
         enter = np.array(
@@ -59,7 +62,7 @@ class EqualMachines:
         begin = (at[:-1] + enter)[which[crosses]]
         out, into = ((table[begin + i] - first) // 2 for i in (0, 1))
         machine = np.stack([here[crosses], there[crosses]])
-        # The ports of the found way are those of machines 0 and 1: of the first two that it names.
+        # The found way names ports of machines 0 and 1 by its first two cables of the network.
         ends = [
             np.where(port < each, machine[0], machine[1]) * each + port % each
             for port in (out, into)

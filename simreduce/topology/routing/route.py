@@ -9,7 +9,7 @@ from typing import NamedTuple, TypeAlias
 
 import numpy as np
 
-from simreduce.arrays import AnyInts, Bools, Floats, Ints, ranges, row_starts
+from simreduce.computing.arrays import AnyInts, Bools, Floats, Ints, ranges, row_starts
 from simreduce.topology.elements import Link
 from simreduce.topology.routing.search import Path
 
@@ -25,7 +25,7 @@ class Route:
     `holds_lane` is true when all links hold their sender's lane; `path` names the nodes, both ends
     included. Among the links are the tolls that the copy pays. `shares` are the parts of the bytes
     that the links carry: 1 unless they are split over equal paths. Then `path` is the first of
-    these, and `bandwidth` and `latency` are those of all together.
+    these, and `bandwidth` and `latency` are for all together.
     """
 
     links: tuple[int, ...]
@@ -37,8 +37,9 @@ class Route:
 
 
 class Routes(NamedTuple):
-    """Many routes: the links of route i are `links[start[i]:start[i + 1]]`, and `shares` stand
-    beside them, None where all are 1; `holds_lane[i]` is that of `Route`.
+    """Many routes; the links of route i are `links[start[i]:start[i + 1]]`.
+
+    `shares` has one number for each link, None where all are 1; `holds_lane[i]` is as in `Route`.
     """
 
     start: Ints

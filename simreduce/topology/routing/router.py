@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from simreduce.arrays import AnyInts, Bools, Floats, Ints, ranges, row_starts
+from simreduce.computing.arrays import AnyInts, Bools, Floats, Ints, ranges, row_starts
 from simreduce.errors import TopologyError, did_you_mean
 from simreduce.topology.routing.equal_machines import EqualMachines, MachineRoutes
 from simreduce.topology.routing.rails import Rails
@@ -198,9 +198,7 @@ class Router:
         return self._network.between(self._only_port[source], self._only_port[target])
 
     def _ruled_links(self, source: str, target: str, *, staged: bool) -> list[Link] | None:
-        """The links of `route`, or those of `path` unless `staged`, where a rule has them all; None
-        elsewhere.
-        """
+        """The links of `route`, or of `path` unless `staged`; None if no rule has them all."""
         if self._network is None or not (source in self.index and target in self.index):
             return None
         a, b = self.index[source], self.index[target]
@@ -228,7 +226,7 @@ class Router:
 
     @functools.cached_property
     def _machine_paths(self) -> MachineRoutes:
-        """Of the direct paths, without hosts and tolls."""
+        """The links of the direct paths, without hosts and tolls."""
         assert self._machines is not None  # noqa: S101 - likewise
 
         def find(source: str, target: str) -> list[int]:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Protocol
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from simreduce.arrays import AnyInts, Ints
+    from simreduce.computing.arrays import AnyInts, Ints
 
 
 class RoutingRule(Protocol):

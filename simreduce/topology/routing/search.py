@@ -167,7 +167,7 @@ class Search:
 
     @functools.cached_property
     def machines(self) -> Mapping[str, Sequence[str]]:
-        """The names of the nodes of every machine; "" has those of all."""
+        """The names of the nodes of every machine; "" has the names of all nodes."""
         found: dict[str, list[str]] = {}
         for name, node in self.nodes.items():
             found.setdefault(node.machine, []).append(name)
@@ -196,6 +196,8 @@ class Search:
 
     def _best(self, paths: Fan, own: Own) -> Path:
         """Widest, then quickest, then over `own` NICs, then first by name."""
+        # networkx's shortest paths add up one weight of edges; here four keys decide in turn, and
+        # the second depends on the ends.
         width = paths.bottleneck(self.wires)
         source, target = paths.layers[-1][0], paths.layers[0][0]
         mine = {own(source), own(target)}

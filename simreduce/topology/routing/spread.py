@@ -169,7 +169,7 @@ class Spreader:
         return self._fans[areas]
 
     def _join(self, paths: Fan) -> _Web:
-        """Of fewest-hop paths the widest, and of these the quickest."""
+        """The widest fewest-hop paths, and of these the quickest."""
         wires = self._search.wires
         width = paths.bottleneck(wires)
         target, source = paths.layers[0][0], paths.layers[-1][0]

@@ -102,7 +102,7 @@ class Staging:
         return (*out, *self._path(out[-1], target)[1:])
 
     def _paths(self, source: str, targets: Sequence[str]) -> Iterator[Path]:
-        """The paths to those of `targets` that a node reaches."""
+        """Yield the path to each of `targets` that a node reaches."""
         for target in targets:
             try:
                 path = self._path(source, target)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from simreduce.arrays import AnyInts, Ints, ranges, row_starts
+from simreduce.computing.arrays import AnyInts, Ints, ranges, row_starts
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,5 +1,6 @@
-"""Synchronous replicas: `tf.train.SyncReplicasOptimizer` on parameter servers, with backups,
-stragglers and failures.
+"""Synchronous replicas on parameter servers, with backups, stragglers and failures.
+
+They are `tf.train.SyncReplicasOptimizer`.
 """
 
 from simreduce.training.replicas.accumulator import Slices

@@ -7,7 +7,7 @@ from typing import Any, Generic, NamedTuple, TypeVar
 
 import numpy as np
 
-from simreduce.arrays import Floats
+from simreduce.computing.arrays import Floats
 from simreduce.errors import InputError, InternalError
 
 T = TypeVar("T")
@@ -21,8 +21,9 @@ class Slices(NamedTuple):
 
 
 class Accumulator(Generic[T]):
-    """Counts gradients; subclasses also sum them. `step` counts the means taken: gradients of
-    earlier steps are stale.
+    """Counts gradients; subclasses also sum them.
+
+    `step` counts the means taken: gradients of earlier steps are stale.
     """
 
     def __init__(self) -> None:
@@ -89,8 +90,10 @@ class DenseAccumulator(Accumulator[Floats]):
 
 
 class SparseAccumulator(Accumulator[Slices]):
-    """Gradients of some rows. The mean is that of the equivalent dense gradients: ascending rows,
-    each divided by the number of gradients.
+    """Gradients of some rows.
+
+    The mean is that of the equivalent dense gradients: ascending rows, each divided by the number
+    of gradients.
     """
 
     def __init__(self, shape: tuple[int, ...]) -> None:
@@ -129,8 +132,10 @@ class SparseAccumulator(Accumulator[Slices]):
 
 
 class UpstreamSparseAccumulator(SparseAccumulator):
-    """Like `SparseConditionalAccumulator`: divides each row by the number of gradients that have
-    it, and merges lists as if they were ascending and without duplicates.
+    """Like `SparseConditionalAccumulator`.
+
+    It divides each row by the number of gradients that have it, and merges lists as if they were
+    ascending and without duplicates.
     """
 
     def _first(self, gradient: Slices) -> Any:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from simreduce.formats import (
+from simreduce.files.formats import (
     DURATION,
     Faults,
     Field,

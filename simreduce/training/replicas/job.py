@@ -8,7 +8,7 @@ from math import inf, isfinite
 
 import numpy as np
 
-from simreduce.arrays import Floats, uniform
+from simreduce.computing.arrays import Floats, uniform
 from simreduce.errors import InputError
 from simreduce.training.distributions import Distribution
 from simreduce.training.replicas.network import Delays, LinkNetwork
@@ -99,6 +99,7 @@ class ReplicasJob:
 
     def seconds(self, repetition: int, steps: int) -> Floats:
         """Compute times of the first `steps` steps, by [worker, step], of a repetition.
+
         More steps do not change those before. InputError if there are too many for memory.
         """
         if steps * self.workers > MOST_TIMES:

@@ -15,15 +15,15 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 import simpy
 
-from simreduce.arrays import Floats
-from simreduce.engine import Fabric, Standing
+from simreduce.computing.arrays import Floats
+from simreduce.engine import Fabric, Resident
 from simreduce.engine.lowering.cores import core_owner
 from simreduce.engine.lowering.lower import lower
 from simreduce.engine.lowering.lowered import Lowered
 from simreduce.engine.lowering.resources import Resources
+from simreduce.engine.setup import Setup
 from simreduce.errors import InputError, did_you_mean
 from simreduce.plan import Contract, Plan, PlanBuilder
-from simreduce.setup import Setup
 
 
 class Messages(NamedTuple):
@@ -87,9 +87,10 @@ def delays(
 
 
 def port_delays(workers: int, nbytes: Sequence[int], rate: float, latency: float) -> Delays:
-    """Delays of workers with a port of `rate` bytes/s each way, which a worker's simultaneous
-    transfers share evenly. Every message takes `latency`; the token queue is on the server of the
-    first variable.
+    """Delays of workers with a port of `rate` bytes/s each way.
+
+    A worker's simultaneous transfers share its port evenly. Every message takes `latency`; the
+    token queue is on the server of the first variable.
     """
     sizes = np.array(nbytes, dtype=np.float64)
     order = np.argsort(sizes, kind="stable")
@@ -111,10 +112,12 @@ def port_delays(workers: int, nbytes: Sequence[int], rate: float, latency: float
 
 @dataclass(frozen=True, eq=False)
 class LinkNetwork:
-    """Variables and gradients share a machine's links. `workers` and `servers` are devices of the
-    topology, where worker w is and variable v is kept; the token queue is with the first variable,
-    the chief is worker 0. `nbytes[v]` is what the variable, and its gradient, has. Jitter of the
-    disturbance is that of a transfer, the same every time it is made.
+    """Variables and gradients share a machine's links.
+
+    `workers` and `servers` are devices of the topology, where worker w is and variable v is kept;
+    the token queue is with the first variable, the chief is worker 0. `nbytes[v]` is what the
+    variable, and its gradient, has. Jitter of the disturbance is that of a transfer, the same every
+    time it is made.
 
     InputError if a device is not there.
     """
@@ -150,8 +153,9 @@ class LinkNetwork:
 
     @cached_property
     def working_set(self) -> Mapping[str, float]:
-        """Bytes of all values of a step with every worker, by the owner of the CPU cores; used to
-        lower each transfer.
+        """Bytes of all values of a step with every worker, by the owner of the CPU cores.
+
+        They are used to lower each transfer.
         """
         held: dict[str, float] = {}
         if (cpu := self.setup.calibration.cpu) is None:
@@ -228,8 +232,9 @@ class _TransferPlans:
     def of(
         self, sources: Sequence[str], target: str, sizes: Sequence[int]
     ) -> tuple[Plan, Lowered] | None:
-        """A copy of each size in bytes from each source to the target; None if there is none to
-        another device.
+        """Return a copy of each size in bytes from each source to the target.
+
+        None if there is none to another device.
         """
         away = [
             (source, size) for source, size in zip(sources, sizes, strict=True) if source != target
@@ -282,7 +287,7 @@ class _OpenLinkNetwork:
         fabric = Fabric(env, at.topology, at.calibration, at.runtime, at.disturbance, ways.lanes)
 
         def repeated(way: Way | None) -> _RepeatedTransfer | None:
-            return _RepeatedTransfer(partial(fabric.standing, *way)) if way else None
+            return _RepeatedTransfer(partial(fabric.resident, *way)) if way else None
 
         self._pull = [*map(repeated, ways.pull)]
         self._push = [[*map(repeated, pushed)] for pushed in ways.push]
@@ -317,8 +322,10 @@ Way = tuple[Plan, Lowered]
 
 
 class Ways(NamedTuple):
-    """What moves: `pull[w]` brings all variables to worker w, `push[w][v]` its gradient of variable
-    v to the server; None where nothing leaves a device. `lanes` are numbers by name.
+    """The lowered transfers of all workers.
+
+    `pull[w]` brings all variables to worker w, and `push[w][v]` its gradient of variable v to the
+    server; None where nothing leaves a device. `lanes` are numbers by name.
     """
 
     pull: tuple[Way | None, ...]
@@ -339,11 +346,13 @@ def lower_ways(flows: LinkNetwork) -> Ways:
 
 
 class _RepeatedTransfer:
-    """A transfer that repeats. One in flight when a worker dies still ends, even beside those that
-    the worker starts when it comes back.
+    """A transfer that repeats.
+
+    One in flight when a worker dies still ends, even beside those that the worker starts when it
+    comes back.
     """
 
-    def __init__(self, make: Callable[[], Standing]) -> None:
+    def __init__(self, make: Callable[[], Resident]) -> None:
         self._make, self._plans = make, [make()]
 
     def submit(self) -> simpy.Event:

@@ -1,5 +1,6 @@
-"""SyncReplicasOptimizer as SimPy processes: workers, accumulators, the token queue and the chief's
-loop.
+"""SyncReplicasOptimizer as SimPy processes.
+
+They are workers, accumulators, the token queue and the chief's loop.
 
 A worker repeats: read all variables; compute; send every gradient to its variable's accumulator,
 which drops stale ones (their `local_step` is behind); after the last has arrived, take a token from
@@ -51,8 +52,9 @@ _FIRST_STEPS = 16
 def simulate_replicas(
     job: ReplicasJob, updates: int, values: VariableValues | None = None, repetition: int = 0
 ) -> Run:
-    """Simulate until `updates` updates are made or nothing is pending. Each `repetition` has random
-    times of its own.
+    """Simulate until `updates` updates are made or nothing is pending.
+
+    Each `repetition` has random times of its own.
     """
     if updates < 1:
         raise InputError(f"updates: 1 or more, not {updates}")
@@ -175,8 +177,10 @@ class _Training:
     def deliver(
         self, w: int, until: float, step: int, local_step: int, read: list[Any]
     ) -> simpy.Event:
-        """Send all gradients of a step. The event succeeds when the queue knows that the last has
-        arrived. A dead worker's gradients never arrive, since the receiver fetches them.
+        """Send all gradients of a step.
+
+        The event succeeds when the queue knows that the last has arrived. A dead worker's gradients
+        never arrive, since the receiver fetches them.
 
         Callbacks, not processes: a process for each gradient would take half of a run's time.
         """
@@ -310,8 +314,10 @@ class _Training:
         return self.now >= self.lives_until[w]
 
     def moment(self, delay: float, kind: int, which: int) -> Moment:
-        """An event after `delay` seconds; those of one instant come in the order of the docstring
-        above, after SimPy's own events and before the fabric's.
+        """Return an event after `delay` seconds.
+
+        Events of one instant come in the order of the docstring above, after SimPy's own events and
+        before the fabric's.
         """
         most = self.job.workers * len(self.variables)
         rank = (kind + which / most) / (_RETURN + 1)

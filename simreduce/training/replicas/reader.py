@@ -11,8 +11,9 @@ from typing import TypeVar
 import simpy
 
 from simreduce import units
+from simreduce.engine.setup import Setup
 from simreduce.errors import InputError, did_you_mean, quote
-from simreduce.formats import (
+from simreduce.files.formats import (
     DURATION,
     FLAG,
     SIZE,
@@ -28,7 +29,6 @@ from simreduce.formats import (
     quantity,
     whole,
 )
-from simreduce.setup import Setup
 from simreduce.topology import Topology
 from simreduce.training.replicas.compute import ComputeTime
 from simreduce.training.replicas.job import ReplicasJob, worker_faults

@@ -22,8 +22,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from simreduce.arrays import Bools, Floats, Ints
-from simreduce.compiling.code import native
+from simreduce.computing.arrays import Bools, Floats, Ints
+from simreduce.computing.compiling.code import native
 from simreduce.errors import InternalError
 from simreduce.training.replicas.job import ReplicasJob
 from simreduce.training.replicas.network import Delays
@@ -74,10 +74,10 @@ class Rules(NamedTuple):
 
 
 class State(NamedTuple):
-    """What a run changes: the calendar, the workers, the variables, the token queue.
+    """The mutable state of a run: the calendar, the workers, the variables, the token queue.
 
-    The queue holds runs of equal tokens: the initial ones, those of each update, and those of a
-    chief that came back. `requests` is a ring buffer of workers.
+    The queue holds runs of equal tokens: the initial ones, the tokens of each update, and the
+    tokens of a chief that came back. `requests` is a ring buffer of workers.
     """
 
     due: Floats  # by item

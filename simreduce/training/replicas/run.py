@@ -11,8 +11,9 @@ import numpy as np
 
 @dataclass(frozen=True, slots=True)
 class Arrival:
-    """A gradient at its accumulator, from the worker's own step number `step`. `update`, from 1, is
-    the one it enters; 0 if it was dropped as stale.
+    """A gradient at its accumulator, from the worker's own step number `step`.
+
+    `update`, from 1, is the one it enters; 0 if it was dropped as stale.
     """
 
     time: float  # s
@@ -25,8 +26,10 @@ class Arrival:
 
 @dataclass(frozen=True, slots=True)
 class Update:
-    """The global step reaches `number` at `time`. By variable: when its mean was taken, of how many
-    gradients, and with `VariableValues` its new value and moving average.
+    """The global step reaches `number` at `time`.
+
+    By variable: when its mean was taken, of how many gradients, and with `VariableValues` its new
+    value and moving average.
     """
 
     number: int
@@ -39,8 +42,10 @@ class Update:
 
 @dataclass(frozen=True, slots=True)
 class WorkerStep:
-    """A worker's own step number `step`. The worker had its token at `begun`, all variables at
-    `read` and its gradients at `computed`; with all delivered, it asked for a token at `asked`.
+    """A worker's own step number `step`.
+
+    The worker had its token at `begun`, all variables at `read` and its gradients at `computed`;
+    with all delivered, it asked for a token at `asked`.
     """
 
     worker: int
@@ -54,9 +59,11 @@ class WorkerStep:
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """A run in order of time. `steps` are over. `unfinished` steps were in flight at the end or at
-    their worker's death, which stands for times not reached. `blocked` says why a run has not made
-    all its updates; "" if it has.
+    """A run in order of time.
+
+    `steps` are over. `unfinished` steps were in flight at the end or at their worker's death; a
+    time that they did not reach is that instant. `blocked` says why a run has not made all its
+    updates; "" if it has.
     """
 
     workers: int

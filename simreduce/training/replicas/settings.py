@@ -73,9 +73,10 @@ class SyncSettings:
 
 
 def easyrec(workers: int) -> SyncSettings:
-    """The settings of EasyRec (parameter-server strategy, `sync_replicas`): a gradient of every
-    worker in every update, no token at the start. InputError for one worker, which EasyRec does not
-    synchronise.
+    """Return the settings of EasyRec (parameter-server strategy, `sync_replicas`).
+
+    A gradient of every worker is in every update, and there is no token at the start. InputError
+    for one worker, which EasyRec does not synchronise.
     """
     if workers < 2:
         raise InputError(f"EasyRec synchronises several workers, not {workers}")

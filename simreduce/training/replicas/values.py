@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from simreduce.arrays import Floats
+from simreduce.computing.arrays import Floats
 from simreduce.training.replicas.accumulator import (
     Accumulator,
     DenseAccumulator,
@@ -19,8 +19,10 @@ from simreduce.training.replicas.accumulator import (
 
 
 class GradientRequest(NamedTuple):
-    """A request for a worker's gradient of a variable, in its own step number `step` with a
-    `local_step`; `read` is the value that the worker has read.
+    """A request for a worker's gradient of a variable.
+
+    It is in the worker's own step number `step` with a `local_step`; `read` is the value that the
+    worker has read.
     """
 
     worker: int
@@ -32,8 +34,10 @@ class GradientRequest(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class VariableValues:
-    """Variables that begin at `start`. `gradient` returns an array of a variable's shape, or for
-    those in `sparse` `Slices`. Every update subtracts `rate` times the mean.
+    """Variables that begin at `start`.
+
+    `gradient` returns an array of a variable's shape, or for those in `sparse` `Slices`. Every
+    update subtracts `rate` times the mean.
 
     With `decay`, every variable has a moving average, which begins at its start and after every
     update moves (1 - decay) of the way to the variable. `warm_up` limits the decay to

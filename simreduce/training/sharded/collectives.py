@@ -1,7 +1,7 @@
 """The collectives of a sharded step as plans, each with the contract of its collective.
 
 All shard groups run a collective at once, each among its own ranks; so do all groups of replicas,
-which are the ranks with the same shard. Groups stand side by side in one plan and share the fabric.
+which are the ranks with the same shard. One plan holds all groups, which share the fabric.
 """
 
 from __future__ import annotations
@@ -11,9 +11,9 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from simreduce.errors import StrategyError
-from simreduce.layouts import Layout
 from simreduce.plan import Plan, side_by_side
-from simreduce.strategy import Strategy, compile_collective, parse_strategy
+from simreduce.planners.layouts import Layout
+from simreduce.planners.strategy import Strategy, compile_collective, parse_strategy
 from simreduce.training.sharded.schedule import Do, Instruction, schedule
 from simreduce.training.sharded.settings import HSDP, METHODS, Sharding
 from simreduce.training.sharded.units import Unit, wrap
@@ -28,7 +28,7 @@ ALL_GATHER, REDUCE_SCATTER, ALL_REDUCE = COLLECTIVES = (
 
 
 class Key(NamedTuple):
-    """What a plan is compiled for: units of equal size share one."""
+    """The input that a plan is compiled from: units of equal size share a plan."""
 
     collective: str
     elements: int
@@ -61,8 +61,9 @@ class ShardedMethod:
         return self.layout.n // self.group
 
     def key(self, collective: str, unit: int) -> Key:
-        """What the plan of a unit's collective is compiled for: the flat parameter, padded, or for
-        an all-reduce one rank's shard of it.
+        """Return the key of a unit's collective.
+
+        It covers the padded flat parameter, or for an all-reduce one rank's shard of it.
         """
         elements = self.units[unit].padded(self.group)
         if collective == ALL_REDUCE:
@@ -79,6 +80,12 @@ class ShardedMethod:
         scatter = self.key(REDUCE_SCATTER, instruction.unit)
         across = self.key(ALL_REDUCE, instruction.unit)
         return (scatter, across) if self.replicas > 1 else (scatter,)
+
+    def stream(self, key: Key) -> str:
+        """The stream on which a collective waits for its turn."""
+        if key.collective == REDUCE_SCATTER and self.sharding.streams > 1:
+            return "gradients"
+        return "replicas" if key.collective == ALL_REDUCE else "shards"
 
     @property
     def distinct(self) -> tuple[Key, ...]:
@@ -122,8 +129,10 @@ class ShardedMethod:
 def sharded_method(
     method: str, strategy: Strategy, job: StepJob, layout: Layout, sharding: Sharding
 ) -> ShardedMethod:
-    """A method of `METHODS`. StrategyError for a strategy without an all-gather, a reduce-scatter
-    or, of replicas, an all-reduce; and for groups that the ranks do not divide into.
+    """A method of `METHODS`.
+
+    StrategyError for a strategy without an all-gather, a reduce-scatter or, of replicas, an
+    all-reduce; and for groups that the ranks do not divide into.
     """
     name = f"{method}, {strategy.text}"
     if method not in METHODS:

@@ -1,4 +1,4 @@
-"""What each collective of a sharded step costs alone, and which of them share something."""
+"""The cost of each collective of a sharded step alone, and which of them share something."""
 
 from __future__ import annotations
 
@@ -8,20 +8,22 @@ from dataclasses import dataclass
 import simpy
 
 from simreduce.engine import CALM, Fabric
+from simreduce.engine.setup import Setup
 from simreduce.errors import NotFoldable, TopologyError
 from simreduce.plan import verify, wrong_elements
-from simreduce.setup import Setup
-from simreduce.strategy import compile_collective, proved_on_few
+from simreduce.planners.strategy import compile_collective, proved_on_few
 from simreduce.topology import fold
 from simreduce.training.sharded.collectives import Key, ShardedMethod
 
 FOLDED_FROM = 64
-"""Of so many ranks, one of equal machines stands for all."""
+"""Ranks from which on one of equal machines represents all."""
 
 
 @dataclass(frozen=True, slots=True)
 class Cost:
-    """One plan: its time alone on the machine, wrong elements, digest, and the links and queues
+    """The cost of one plan.
+
+    It has the plan's time alone on the machine, wrong elements, digest, and the links and queues
     that it uses, by number, unless it is alone anyway. `busiest` is the link or memory that it
     needs for the longest, with the seconds.
     """
@@ -39,8 +41,10 @@ class Cost:
 
 
 def measure_costs(method: ShardedMethod, setup: Setup, *, keep: bool) -> dict[Key, Cost]:
-    """The cost of every plan of a step. Plans are large: unless it is to `keep` them, there is one
-    at a time, and where many machines are equal one of them stands for all.
+    """Return the cost of every plan of a step.
+
+    Plans are large: unless it is to `keep` them, there is one at a time, and where many machines
+    are equal one of them represents all.
     """
     numbers: dict[str, int] = {}
     one = None if keep else fold_setup(method, setup)
@@ -69,8 +73,9 @@ def key_seconds(method: ShardedMethod, key: Key, setup: Setup) -> float:
 
 
 def fold_setup(method: ShardedMethod, setup: Setup) -> Setup | None:
-    """The setup with its equal machines as one, if there are many ranks, all in one group; None if
-    one cannot stand for all.
+    """Return the setup with its equal machines folded into one; None if they cannot be.
+
+    Only many ranks, all in one group, are folded.
     """
     shape = setup.layout
     whole = method.group == shape.n == len(setup.topology.devices) and not shape.order
@@ -83,8 +88,9 @@ def fold_setup(method: ShardedMethod, setup: Setup) -> Setup | None:
 
 
 def _folded_cost(method: ShardedMethod, key: Key, one: Setup) -> Cost | None:
-    """The cost of a plan of equal machines, proved on few of them; None if its algorithm does not
-    do the same on each.
+    """Return the cost of a plan of equal machines, proved on few of them.
+
+    None if its algorithm does not do the same on each.
     """
     strategy, workload = method.strategies[key.collective], method.workload(key)
     try:

@@ -13,9 +13,10 @@ Interval = tuple[float, float]
 def exposed_by(
     busy: Iterable[Interval], buckets: Sequence[Bucket], seconds: float
 ) -> tuple[tuple[str, float], ...]:
-    """Seconds that each collective, by name, is exposed in a step of `seconds`. Where several are
-    in flight, it is the first of all-gather, reduce-scatter and all-reduce, which the others wait
-    for or run beside.
+    """Seconds that each collective, by name, is exposed in a step of `seconds`.
+
+    Where several are in flight, it is the first of all-gather, reduce-scatter and all-reduce, which
+    the others wait for or run beside.
     """
     idle = _gaps(sorted(busy), seconds)
     found = []
@@ -28,7 +29,7 @@ def exposed_by(
 
 
 def _gaps(busy: Sequence[Interval], seconds: float) -> list[Interval]:
-    """What is left of [0, seconds)."""
+    """Return the gaps between the busy intervals in [0, seconds)."""
     gaps, until = [], 0.0
     for begin, end in [*busy, (seconds, seconds)]:
         if begin > until:

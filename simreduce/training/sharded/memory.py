@@ -39,7 +39,7 @@ from simreduce.workload import Workload
 
 
 def replicated_memory(workload: Workload, sharding: Sharding) -> Memory:
-    """Where every device holds all; the dtypes are the list's, or those of `sharding`."""
+    """Return the memory where every device holds all, in the list's dtypes or `sharding`'s."""
     params = grads = states = 0
     for gradient in workload.gradients:
         param, reduce = sharding.wire(gradient.dtype)
@@ -81,8 +81,9 @@ class Shares(NamedTuple):
 
     @property
     def gradients(self) -> list[int]:
-        """Bytes of each unit's gradients from its backward pass to its reduction; 0 where there is
-        always room for them.
+        """Bytes of each unit's gradients from its backward pass to its reduction.
+
+        0 where there is always room for them.
         """
         return self._of_units(ZERO1)
 
@@ -94,8 +95,10 @@ class Shares(NamedTuple):
 
     @property
     def least(self) -> Memory:
-        """What a device holds at least: with what it keeps, the root, and of another unit the
-        gathered parameters and the gradients that its backward pass makes of them.
+        """A lower bound of a device's memory.
+
+        It counts what the device keeps, the root unit, and another unit's gathered parameters with
+        the gradients that its backward pass makes of them.
         """
         gathered, gradients = self.gathered, self.gradients
         roots = sum(size for size, unit in zip(gathered, self.units, strict=True) if unit.root)
@@ -117,7 +120,7 @@ class Shares(NamedTuple):
 
 
 def shares_of(method: ShardedMethod) -> Shares:
-    """What the ranks of a method share."""
+    """Return the shares that the ranks of a method hold."""
     return Shares(
         method.method,
         method.units,
@@ -134,8 +137,9 @@ def gathered_sizes(method: ShardedMethod) -> list[int]:
 
 
 def gradient_sizes(method: ShardedMethod) -> list[int]:
-    """Bytes of each unit's gradients from its backward pass to its reduction; 0 where there is
-    always room for them.
+    """Bytes of each unit's gradients from its backward pass to its reduction.
+
+    0 where there is always room for them.
     """
     return shares_of(method).gradients
 

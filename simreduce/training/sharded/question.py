@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 from simreduce.errors import did_you_mean, quote
-from simreduce.formats import Faults, ValueKind, Values, inside
+from simreduce.files.formats import Faults, OneOrMore, Scalar, Values, inside
 from simreduce.training.sharded.settings import FSDP, HSDP, METHODS, ZERO1, ZERO2
 
 DDP = "ddp"
@@ -15,31 +14,14 @@ DDP = "ddp"
 _ALL = (DDP, *METHODS)
 
 
-class _Methods(ValueKind[tuple[str, ...]]):
-    """One method, or a list of different ones."""
-
-    def __init__(self) -> None:
-        one = {"enum": list(_ALL)}
-        many = {"type": "array", "items": one, "minItems": 1, "uniqueItems": True}
-        super().__init__(f"one of {', '.join(_ALL)}, or a list of them", {"anyOf": [one, many]})
-
-    def take(self, value: object, faults: Faults, path: str) -> tuple[str, ...] | None:
-        """Read one method, or every method of a list; None if one is wrong."""
-        given: list[Any] = value if isinstance(value, list) and value else [value]
-        fine = True
-        for i, each in enumerate(given):
-            place = f"{path}[{i}]" if isinstance(value, list) and value else path
-            if not isinstance(each, str) or each not in _ALL:
-                near = did_you_mean(each, _ALL) if isinstance(each, str) else ""
-                faults.add(place, f"must be one of {', '.join(_ALL)}, got {quote(each)}{near}")
-                fine = False
-            elif given.index(each) < i:
-                faults.add(place, f"{each} stands there twice")
-                fine = False
-        return tuple(given) if fine else None
+def _read_method(value: object) -> str:
+    if isinstance(value, str) and value in _ALL:
+        return value
+    near = did_you_mean(value, _ALL) if isinstance(value, str) else ""
+    raise ValueError(f"must be one of {', '.join(_ALL)}, got {quote(value)}{near}")
 
 
-METHODS_KIND = _Methods()
+METHODS_KIND = OneOrMore(Scalar(f"one of {', '.join(_ALL)}", {"enum": list(_ALL)}, _read_method))
 
 
 def check_methods(values: Values, faults: Faults, path: str) -> None:

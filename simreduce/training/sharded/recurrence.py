@@ -1,9 +1,9 @@
-"""The time of a sharded step from those of its collectives, as one pass over its schedule.
+"""The time of a sharded step from its collectives' times, in one pass over its schedule.
 
-This is `simulation` without events: the CPU's clock, the end of each stream and that of the kernels
-are numbers, and each instruction moves one of them. It gives the same bits where no two collectives
-share a link while both are in flight. Elsewhere it is a lower bound, as sharing only delays, and so
-it is with lower bounds of the collectives' times.
+This is `simulation` without events: the CPU's clock, the end of each stream and the end of the
+kernels are numbers, and each instruction moves one of them. It gives the same bits where no two
+collectives share a link while both are in flight. Elsewhere it is a lower bound, as sharing only
+delays, and so it is with lower bounds of the collectives' times.
 """
 
 from __future__ import annotations
@@ -11,8 +11,8 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable
 
-from simreduce.setup import Setup
-from simreduce.training.sharded.collectives import ALL_REDUCE, REDUCE_SCATTER, Key, ShardedMethod
+from simreduce.engine.setup import Setup
+from simreduce.training.sharded.collectives import Key, ShardedMethod
 from simreduce.training.sharded.schedule import Do, Instruction
 from simreduce.training.step import StepJob
 
@@ -26,8 +26,9 @@ def slowest(job: StepJob, setup: Setup) -> float:
 def compose(
     job: StepJob, method: ShardedMethod, factor: float, seconds: Callable[[Key], float]
 ) -> float:
-    """Seconds of a step whose collectives take `seconds`, and whose slowest rank takes `factor`
-    times as long as the profile says.
+    """Return the seconds of a step whose collectives take `seconds`.
+
+    Its slowest rank takes `factor` times as long as the profile says.
     """
     clock = _Clock(job, method, factor, seconds)
     for each in method.instructions:
@@ -59,7 +60,7 @@ class _Clock:
             if limit and len(self._freed) >= limit:
                 self._cpu = max(self._cpu, self._freed.popleft())
             (key,) = self._method.keys(each)
-            self._there[each.unit] = self._queue("shards", key, 0.0)
+            self._there[each.unit] = self._queue(key, 0.0)
         elif each.do == Do.FREE:
             self._freed.append(self._computed)
             del self._there[each.unit]
@@ -71,14 +72,12 @@ class _Clock:
             self._compute(each)
 
     def _reduce(self, each: Instruction) -> None:
-        done, apart = self._computed, self._method.sharding.streams > 1
+        done = self._computed
         for key in self._method.keys(each):
-            stream = "replicas" if key.collective == ALL_REDUCE else "shards"
-            if apart and key.collective == REDUCE_SCATTER:
-                stream = "gradients"
-            done = self._queue(stream, key, done)
+            done = self._queue(key, done)
 
-    def _queue(self, stream: str, key: Key, ready: float) -> float:
+    def _queue(self, key: Key, ready: float) -> float:
+        stream = self._method.stream(key)
         start = max(self._cpu, self._tails.get(stream, 0.0), ready)
         self._tails[stream] = end = start + self._seconds(key)
         return end

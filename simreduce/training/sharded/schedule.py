@@ -1,4 +1,4 @@
-"""What the CPU issues in a sharded step, in order, as PyTorch's FullyShardedDataParallel does.
+"""The instructions of a sharded step, in the order PyTorch's FullyShardedDataParallel issues them.
 
 The order of issue decides the order on each stream (torch/distributed/fsdp/_runtime_utils.py, the
 hooks around a unit's passes). All-gathers and reduce-scatters of one process group share one NCCL
@@ -17,8 +17,9 @@ from simreduce.training.sharded.units import Segment, Unit, segments
 
 
 class Do(Enum):
-    """What is issued. A unit is freed when the computing that was issued before has ended; its
-    gradients are reduced then too.
+    """Kinds of instruction.
+
+    A unit is freed when the compute issued before has ended; its gradients are reduced then too.
     """
 
     GATHER = "all-gather"
@@ -97,8 +98,9 @@ class _Writer:
                 self._free(segment.unit)
 
     def backward(self, *, sync: bool) -> None:
-        """In reverse; with `sync` each unit's gradients are reduced after its last pass. Without
-        it, parameters stay where they stay after a forward pass.
+        """In reverse; with `sync` each unit's gradients are reduced after its last pass.
+
+        Without it, parameters stay where they stay after a forward pass.
         """
         prefetch, reshard = self._sharding.backward_prefetch, self._sharding.reshard_after_forward
         turned = self._segments[::-1]

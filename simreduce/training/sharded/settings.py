@@ -56,8 +56,9 @@ class Sharding:
 
 
 def state_bytes(optimizer: str, param_dtype: int) -> int:
-    """Bytes of optimizer states for a parameter, with the float32 master that parameters of another
-    dtype need.
+    """Return the bytes of optimizer states for a parameter.
+
+    They include the float32 master that parameters of another dtype need.
     """
     mixed = dtypes.NAMES[param_dtype] != "float32"
     return OPTIMIZERS[optimizer] + (MASTER if mixed else 0)

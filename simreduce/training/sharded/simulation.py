@@ -33,11 +33,11 @@ import simpy
 
 from simreduce import dtypes
 from simreduce.engine import NCCL, Fabric
+from simreduce.engine.setup import BY_STRATEGY, Setup
 from simreduce.errors import StrategyError
-from simreduce.setup import BY_STRATEGY, Setup
 from simreduce.training.groups import DeviceGroup, group_ranks
 from simreduce.training.ledger import Process
-from simreduce.training.sharded.collectives import ALL_REDUCE, REDUCE_SCATTER, Key, ShardedMethod
+from simreduce.training.sharded.collectives import Key, ShardedMethod
 from simreduce.training.sharded.costs import Cost, digest_of, measure_costs
 from simreduce.training.sharded.exposure import exposed_by
 from simreduce.training.sharded.memory import gathered_sizes, gradient_sizes, measure_memory
@@ -58,7 +58,9 @@ Move = Callable[[Key], simpy.Event]
 
 @dataclass(frozen=True, slots=True)
 class ShardedStep:
-    """A step; the time of all its collectives one after another, alone; the wrong elements and the
+    """A step with the collectives that it was simulated with.
+
+    It has the time of all its collectives one after another, alone; the wrong elements and the
     digest of their plans; and the link or memory that they need for the longest.
     """
 
@@ -70,8 +72,9 @@ class ShardedStep:
 
 
 def record_sharded_step(step: StepPrediction, method: ShardedMethod, setup: Setup) -> StepRecording:
-    """A step that was simulated, for those who look closer, with its plans. These are not folded,
-    so they are large where there are many ranks.
+    """A step that was simulated, for those who look closer, with its plans.
+
+    These are not folded, so they are large where there are many ranks.
     """
     plans = {key: method.plan(key, keep=True) for key in method.distinct}
     fabric = Fabric(
@@ -94,8 +97,10 @@ def _nbytes(key: Key) -> int:
 
 
 def running_sharded(setup: Setup, name: str) -> Setup:
-    """The setup in which a sharded step runs: libraries that shard use NCCL. StrategyError, with
-    the `name` of method and strategy, for a runtime without such libraries and for faults.
+    """The setup in which a sharded step runs: libraries that shard use NCCL.
+
+    StrategyError, with the `name` of method and strategy, for a runtime without such libraries and
+    for faults.
     """
     if setup.runtime == BY_STRATEGY:
         setup = setup.but(runtime=NCCL)
@@ -217,7 +222,7 @@ class _Run:
         size = self._gathered_sizes[each.unit]
         self._gathered_bytes.append((self.env.now, size))
         (key,) = self.method.keys(each)
-        self._there[each.unit] = self._queue("shards", key, each.unit, ())
+        self._there[each.unit] = self._queue(key, each.unit, ())
 
     def _free(self, unit: int) -> None:
         self._freed.append(self._computed)
@@ -227,12 +232,8 @@ class _Run:
 
     def _reduce(self, each: Instruction) -> None:
         done: simpy.Event = self._computed
-        apart = self.method.sharding.streams > 1
         for key in self.method.keys(each):
-            stream = "replicas" if key.collective == ALL_REDUCE else "shards"
-            if apart and key.collective == REDUCE_SCATTER:
-                stream = "gradients"
-            done = self._queue(stream, key, each.unit, (done,))
+            done = self._queue(key, each.unit, (done,))
         size = self._gradient_sizes[each.unit]
         self._owed.discard(each.unit)
         self._then(done, lambda: self._unreduced_bytes.append((self.env.now, -size)))
@@ -244,8 +245,9 @@ class _Run:
         else:
             event.callbacks.append(lambda _: act())
 
-    def _queue(self, stream: str, key: Key, unit: int, waits: Sequence[simpy.Event]) -> simpy.Event:
-        """Put a collective on a stream; the event is its end."""
+    def _queue(self, key: Key, unit: int, waits: Sequence[simpy.Event]) -> simpy.Event:
+        """Put a collective on its stream; the event is its end."""
+        stream = self.method.stream(key)
         before = self._tails.get(stream)
         self._tails[stream] = done = self.env.process(self._carry_out(before, key, unit, waits))
         return done

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from simreduce import dtypes, units
 from simreduce.errors import did_you_mean, quote
-from simreduce.formats import FLAG, Field, Format, Scalar, Values, choice, whole
+from simreduce.files.formats import FLAG, Field, Format, Scalar, Values, choice, whole
 from simreduce.training.sharded.settings import (
     BACKWARD_PREFETCHES,
     OPTIMIZERS,

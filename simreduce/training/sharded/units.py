@@ -18,8 +18,10 @@ _NUMBERED = re.compile(r"^(?:.*?[./])?\d+(?=[./]|$)")
 
 @dataclass(frozen=True, slots=True)
 class Unit:
-    """Layers by index, with the parameters that they have, by index and in all. The `root` has what
-    is in no block, and is kept from its first forward to its last backward pass.
+    """Layers by index, with the parameters that they have, by index and in all.
+
+    The `root` has what is in no block, and is kept from its first forward to its last backward
+    pass.
     """
 
     name: str
@@ -70,9 +72,7 @@ def wrap(model: Model, rule: str | int) -> tuple[Unit, ...]:
 
 
 def largest_unit(model: Model, rule: str | int) -> int:
-    """Elements up to which layers are put together: as many as the rule's bytes are, or those of
-    the largest unit.
-    """
+    """Return the most elements of a unit: the rule's bytes as elements, or the largest unit's."""
     if isinstance(rule, int):
         listed = [dtypes.SIZES[g.dtype] for layer in model.layers for g in layer.gradients]
         return max(rule // max(listed, default=1), 1)

@@ -2,7 +2,7 @@
 by the length of a sequence.
 
 One file per family: `bert`, `gpt2`, `llama` (and Mixtral, whose blocks have experts), `t5`, `vit`.
-Work: two FLOPs per weight and token in matrix products, and those of attention, four per pair of
+Work: two FLOPs per weight and token in matrix products, and in attention four per pair of
 tokens and unit of width; twice that backward. A causal mask saves nothing, as in the counts that
 are published. Look-ups, norms and activations are not counted.
 
@@ -54,12 +54,12 @@ def longest(name: str) -> int:
 
 
 def of_sequences(name: str) -> bool:
-    """Whether the length of a sample can be chosen; that of an image's patches cannot."""
+    """Whether the length of a sample can be chosen; the number of an image's patches cannot."""
     return not name.startswith("vit")
 
 
 def transformer(name: str, sequence: int | None = None) -> Model:
-    """One of `NAMES`; a sample is a sequence of so many tokens, or an image."""
+    """The model of that name; a sample is a sequence of `sequence` tokens, or an image."""
     found = _TABLE[name]
     layers = tuple(found.layers(sequence or found.usual))
     return Model(name if sequence is None else f"{name},sequence={sequence}", layers)

@@ -12,13 +12,13 @@ POSITIONS = 512
 
 
 class Bert(NamedTuple):
-    """Of `blocks` blocks and that width."""
+    """A BERT model of `blocks` blocks and that width."""
 
     blocks: int
     width: int
 
     def layers(self, tokens: int) -> list[Layer]:
-        """For sequences of so many tokens."""
+        """The layers for sequences of `tokens` tokens."""
         h = self.width
         tables = [
             ("word.weight", (WORDS, h)),

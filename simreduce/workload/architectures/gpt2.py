@@ -14,13 +14,13 @@ POSITIONS = 1024
 
 
 class Gpt2(NamedTuple):
-    """Of `blocks` blocks and that width."""
+    """A GPT-2 model of `blocks` blocks and that width."""
 
     blocks: int
     width: int
 
     def layers(self, tokens: int) -> list[Layer]:
-        """For sequences of so many tokens."""
+        """The layers for sequences of `tokens` tokens."""
         h = self.width
         found = [
             Layer(

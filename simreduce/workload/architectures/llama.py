@@ -4,7 +4,7 @@ groups of heads, a gated feed-forward part.
 Of Mixtral's experts a token passes through two, and all have gradients on every device: this is
 data parallelism, nothing is said of experts that are spread over devices.
 
-A norm stands with the part that reads it. PyTorch registers a block's two norms last.
+A norm belongs to the part that reads it. PyTorch registers a block's two norms last.
 """
 
 from __future__ import annotations
@@ -24,8 +24,10 @@ from simreduce.workload.model import Layer
 
 
 class Llama(NamedTuple):
-    """`narrow` is the width of keys and of values, `inner` that of the feed-forward part, of which
-    there are `experts`; a token passes through `active` of them.
+    """The figures of a Llama or Mixtral model.
+
+    `narrow` is the width of keys and of values, `inner` the width of a feed-forward part. There are
+    `experts` of these; a token passes through `active` of them.
     """
 
     blocks: int
@@ -37,7 +39,7 @@ class Llama(NamedTuple):
     active: int = 1
 
     def layers(self, tokens: int) -> list[Layer]:
-        """For sequences of so many tokens."""
+        """The layers for sequences of `tokens` tokens."""
         h = self.width
         embedding = gradients("embed_tokens", [("weight", (self.words, h))])
         found = [Layer("embed_tokens", embedding)]

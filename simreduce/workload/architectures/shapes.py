@@ -1,4 +1,4 @@
-"""What every transformer is made of: named shapes of parameters, and a layer of them."""
+"""The parts of every transformer: named shapes of parameters, and a layer of them."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ def scale(path: str, width: int) -> Shapes:
 
 
 def gradients(name: str, shapes: Sequence[tuple[str, tuple[int, ...]]]) -> tuple[Gradient, ...]:
-    """Of parameters of `name`."""
+    """The gradients of the parameters of `name`."""
     return tuple(Gradient(f"{name}.{path}", prod(shape)) for path, shape in shapes)
 
 
 def products(shapes: Sequence[tuple[str, tuple[int, ...]]], tokens: float) -> float:
-    """FLOPs of what has two dimensions, multiplied with so many vectors."""
+    """FLOPs of the products of all two-dimensional shapes with so many vectors."""
     return sum(2.0 * prod(shape) * tokens for _, shape in shapes if len(shape) == 2)
 
 
@@ -44,6 +44,6 @@ def attention(queries: float, keys: float, width: int) -> float:
 
 
 def layer(name: str, shapes: Shapes, tokens: float, more: float = 0.0) -> Layer:
-    """`shapes`, those of two dimensions multiplied with `tokens` vectors. `more` FLOPs."""
+    """A layer of `shapes` over `tokens` vectors, with `more` FLOPs besides its matrix products."""
     forward = more + products(shapes, tokens)
     return Layer(name, gradients(name, shapes), forward, 2 * forward)

@@ -26,7 +26,10 @@ _WRITTEN = 114 / 512
 
 
 class T5(NamedTuple):
-    """`projected` is the width of all heads together, `inner` that of the feed-forward part."""
+    """The figures of a T5 model.
+
+    `projected` is the width of all heads together, `inner` the width of the feed-forward part.
+    """
 
     blocks: int
     width: int
@@ -35,7 +38,7 @@ class T5(NamedTuple):
     heads: int
 
     def layers(self, tokens: int) -> list[Layer]:
-        """For inputs of so many tokens."""
+        """The layers for inputs of `tokens` tokens."""
         written = tokens * _WRITTEN
         table = gradients("shared", [("weight", (WORDS, self.width))])
         found = [Layer("shared", table)]

@@ -22,13 +22,13 @@ TOKENS = _PATCHES + 1
 
 
 class Vit(NamedTuple):
-    """Of `blocks` blocks and that width."""
+    """A ViT model of `blocks` blocks and that width."""
 
     blocks: int
     width: int
 
     def layers(self, tokens: int) -> list[Layer]:
-        """Of an image, which has that many `tokens`."""
+        """The layers for an image, which has `tokens` tokens."""
         h = self.width
         patches = linear("conv_proj", 3 * 16 * 16, h)
         shapes = [("class_token", (h,)), *patches, ("encoder.pos_embedding", (tokens * h,))]

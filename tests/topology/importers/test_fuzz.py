@@ -17,9 +17,9 @@ import time
 import pytest
 from hypothesis import HealthCheck, given, settings, strategies as st
 
-from simreduce.calibrate.measured import read_nccl_tests, read_p2p_test
+from simreduce.engine.calibrate.measured import read_nccl_tests, read_p2p_test
 from simreduce.errors import CalibrationError, TopologyError
-from simreduce.shipped import data_dir
+from simreduce.files.shipped import data_dir
 from simreduce.topology import load_topology, matrix_text
 from simreduce.topology.check import check_file
 from simreduce.topology.importers import (

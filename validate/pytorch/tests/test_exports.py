@@ -15,9 +15,9 @@ from simreduce_validate.models.torch_tracing import traced
 from torchvision_models import MODELS
 from trained import run
 
+from simreduce.engine.setup import Setup
 from simreduce.export import Choice, export
-from simreduce.setup import Setup
-from simreduce.strategy import parse_strategy
+from simreduce.planners.strategy import parse_strategy
 from simreduce.workload import Gradient, Workload
 
 

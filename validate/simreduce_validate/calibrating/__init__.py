@@ -1,6 +1,6 @@
 """Constants from measurements: micro-plans that determine them, and the fit."""
 
-from simreduce.calibrate.fit import Constant, Fit, fit_constants
+from simreduce.engine.calibrate.fit import Constant, Fit, fit_constants
 from simreduce_validate.calibrating.constants import assemble
 from simreduce_validate.calibrating.design import Cores, Design, cores_of, design
 from simreduce_validate.calibrating.micro import Micro

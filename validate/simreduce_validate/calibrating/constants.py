@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from simreduce.calibrate import DISPATCHED, RATED
 from simreduce.engine import Calibration, LinkConstants, Processor
+from simreduce.engine.calibrate import DISPATCHED, RATED
 
 
 def assemble(base: Calibration, values: Mapping[str, float]) -> Calibration:

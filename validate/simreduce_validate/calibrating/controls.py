@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping, Sequence
 
-from simreduce.calibrate import CHAINS, COPIES, SUMS, TRANSFERS
+from simreduce.engine.calibrate import CHAINS, COPIES, SUMS, TRANSFERS
 from simreduce_validate.calibrating.micro import Micro, flight, sums, to_and_fro
 from simreduce_validate.devices import Devices
 from simreduce_validate.running import placement

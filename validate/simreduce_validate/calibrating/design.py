@@ -6,12 +6,12 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import combinations
 
-from simreduce.calibrate import CHAINS, COPIES, SUMS, TRANSFERS
-from simreduce.calibrate.fit import Constant
 from simreduce.engine import Calibration, Processor
-from simreduce.strategy import compile_plan
+from simreduce.engine.calibrate import CHAINS, COPIES, SUMS, TRANSFERS
+from simreduce.engine.calibrate.fit import Constant
+from simreduce.planners.strategy import compile_plan
+from simreduce.study.tune.bench import tensor
 from simreduce.topology import Link, Topology, direction, route
-from simreduce.tune.bench import tensor
 from simreduce_validate.calibrating.controls import BETWEEN, WITHIN, Key
 from simreduce_validate.calibrating.micro import (
     FLOAT32,

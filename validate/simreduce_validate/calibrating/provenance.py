@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from simreduce.calibrate.fit import Fit
 from simreduce.engine import Calibration
+from simreduce.engine.calibrate.fit import Fit
 from simreduce.plan import Kind
 from simreduce_validate.calibrating.design import Design
 from simreduce_validate.calibrating.session import Session

@@ -11,9 +11,9 @@ from typing import Any
 
 from simreduce.engine import Calibration
 from simreduce.engine.runtime import no_lanes
-from simreduce.setup import Setup
-from simreduce.strategy import parse_strategy
-from simreduce.tune.bench import tensor
+from simreduce.engine.setup import Setup
+from simreduce.planners.strategy import parse_strategy
+from simreduce.study.tune.bench import tensor
 from simreduce_validate.accuracy import Accuracy, assess
 from simreduce_validate.calibrating import (
     Constant,

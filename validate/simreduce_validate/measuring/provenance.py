@@ -13,7 +13,7 @@ from typing import Any
 
 import simreduce as sr
 from simreduce import units
-from simreduce.formats.documents import (
+from simreduce.files.formats.documents import (
     ANYTHING,
     BYTES,
     COUNT,

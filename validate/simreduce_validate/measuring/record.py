@@ -28,9 +28,9 @@ from typing import IO, Any
 
 import numpy as np
 
-from simreduce.arrays import Floats
+from simreduce.computing.arrays import Floats
 from simreduce.errors import InputError
-from simreduce.formats.documents import (
+from simreduce.files.formats.documents import (
     BYTES,
     COUNT,
     MICROSECONDS,

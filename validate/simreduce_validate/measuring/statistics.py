@@ -13,7 +13,7 @@ from itertools import pairwise
 
 import numpy as np
 
-from simreduce.arrays import Floats, Ints
+from simreduce.computing.arrays import Floats, Ints
 
 RESAMPLES = 2000
 LEVEL = 0.95

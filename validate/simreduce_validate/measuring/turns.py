@@ -7,7 +7,7 @@ from typing import Protocol
 
 import numpy as np
 
-from simreduce.arrays import Floats
+from simreduce.computing.arrays import Floats
 
 
 class Timed(Protocol):

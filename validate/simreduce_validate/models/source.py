@@ -13,7 +13,7 @@ from zipfile import is_zipfile
 from tensorflow import keras
 
 from simreduce.errors import InputError, did_you_mean, quote
-from simreduce.textfiles import reason
+from simreduce.files.textfiles import reason
 from simreduce_validate.models.users import made, words
 
 

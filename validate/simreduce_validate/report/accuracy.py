@@ -6,7 +6,7 @@ import math
 from typing import Any
 
 from simreduce import units
-from simreduce.formats.documents import (
+from simreduce.files.formats.documents import (
     BYTES,
     COUNT,
     RATIO,

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from simreduce.calibrate import own_calibrations, unit_of
-from simreduce.formats.documents import (
+from simreduce.engine.calibrate import own_calibrations, unit_of
+from simreduce.files.formats.documents import (
     BYTES,
     BYTES_PER_SECOND,
     MICROSECONDS,

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from simreduce import dtypes
-from simreduce.formats.documents import (
+from simreduce.files.formats.documents import (
     BYTES,
     COUNT,
     FLAG,
@@ -22,7 +22,7 @@ from simreduce.formats.documents import (
     list_of,
     or_null,
 )
-from simreduce.tune.busbw import algbw, busbw
+from simreduce.study.tune.bench import algbw, busbw
 from simreduce_validate.cases import Timing
 from simreduce_validate.measuring import noise
 from simreduce_validate.measuring.provenance import PROVENANCE

@@ -10,8 +10,8 @@ import numpy as np
 
 import simreduce as sr
 from simreduce import dtypes, units
-from simreduce.tables import Column, Table, comments, page_width
-from simreduce.tune.busbw import algbw, busbw
+from simreduce.files.tables import Column, Table, comments, page_width
+from simreduce.study.tune.bench import algbw, busbw
 from simreduce_validate.campaign import Campaign
 from simreduce_validate.cases import Timing
 from simreduce_validate.measuring import noise

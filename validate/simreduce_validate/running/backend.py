@@ -21,10 +21,10 @@ from typing import Any
 
 import numpy as np
 
-from simreduce.arrays import Floats
+from simreduce.computing.arrays import Floats
 from simreduce.errors import InputError, did_you_mean
-from simreduce.layouts import Layout
 from simreduce.plan import Plan
+from simreduce.planners.layouts import Layout
 from simreduce_validate.running import by_rank, placement
 from simreduce_validate.running.builtin import COLLECTIVE, Builtin
 from simreduce_validate.running.by_rank import BY_RANK, Members

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from simreduce.errors import InputError, did_you_mean
 from simreduce.plan import Contract, Plan, PlanBuilder
-from simreduce.strategy import parse_strategy
+from simreduce.planners.strategy import parse_strategy
 
 BUILTINS: Mapping[str, str] = {
     "HierarchicalCopyAllReduce": "hierarchical_copy",

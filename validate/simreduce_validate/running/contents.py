@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from simreduce import dtypes
-from simreduce.arrays import Floats
+from simreduce.computing.arrays import Floats
 from simreduce.errors import InputError
 from simreduce.plan import Kind, Plan
 from simreduce.plan.plan import ZEROS

@@ -13,8 +13,8 @@ from dataclasses import dataclass, field
 import simreduce as sr
 from simreduce import units
 from simreduce.errors import InputError
-from simreduce.formats import Faults
-from simreduce.layouts import Layout
+from simreduce.files.formats import Faults
+from simreduce.planners.layouts import Layout
 from simreduce.topology import Cable, Node, NodeKind, Topology, build
 
 HEADERS = 20 + 20 + 12

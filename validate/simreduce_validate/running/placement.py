@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from simreduce.errors import InputError
-from simreduce.layouts import Layout
+from simreduce.planners.layouts import Layout
 
 
 def device(kind: str, number: int, job: str = "localhost", task: int = 0) -> str:

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from simreduce import units
-from simreduce.layouts import Layout
 from simreduce.plan import Plan, across_processes
+from simreduce.planners.layouts import Layout
 from simreduce.topology import Cable, Node, Topology, build
 from simreduce_validate.running import placement
 from simreduce_validate.running.explicit_ops import make_ops_explicit

@@ -1,0 +1,350 @@
+"""Results as the Python API returns them: with a short repr, a table, a document and a plot."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, fields, replace
+from importlib import import_module
+from typing import Any, ClassVar, TypeVar
+
+from simreduce import engine, units
+from simreduce.engine.setup import Setup
+from simreduce.errors import InputError
+from simreduce.files.tables import Table, columns
+from simreduce.plan import Kind
+from simreduce.report import plots
+from simreduce.report.bench import BENCH, SizeTimes, bench_rows
+from simreduce.report.headings import runtimes_text
+from simreduce.report.pages.notebook import Picture, cell_html, load_pictures
+from simreduce.report.ranking import ranking_document, ranking_rows
+from simreduce.report.step_timeline import step_tracks
+from simreduce.report.steps import step_document, step_rows
+from simreduce.report.sweeps import count_states, first_columns, rows_table, sweep_document
+from simreduce.study.sweep import Sweep
+from simreduce.study.tune import rank, steps
+from simreduce.study.tune.bench import BenchRow, Stuck, busbw
+
+A = TypeVar("A")
+
+_DRAWN = 15
+"""Plans of a ranking that a notebook draws."""
+
+_FRAMES: Mapping[str, Callable[[Any, list[dict[str, Any]]], object]] = {
+    "pandas": lambda pandas, rows: pandas.DataFrame(rows),
+    "polars": lambda polars, rows: polars.DataFrame(rows, infer_schema_length=None),
+}
+"""How each library makes a frame of rows; `to_frame` takes the first that is installed."""
+
+
+class Answer(ABC):
+    """A result that shows itself; subclasses define all but `to_frame`."""
+
+    __slots__ = ()
+
+    headline: Any
+    """The result in one line."""
+
+    rows_key: ClassVar[str]
+    """The key of the document that has a row for each of `to_frame`."""
+
+    @property
+    @abstractmethod
+    def subtitle(self) -> str:
+        """The runtimes and the calibration of the prediction, for plots."""
+
+    @abstractmethod
+    def table(self) -> Table:
+        """The result as rows of text."""
+
+    @abstractmethod
+    def to_dict(self) -> dict[str, Any]:
+        """The result as JSON types, with the keys of `--json` documents."""
+
+    @abstractmethod
+    def plot(self) -> plots.Plot:
+        """The result as a matplotlib figure."""
+
+    def records(self) -> list[dict[str, Any]]:
+        """The rows of `to_frame`."""
+        return list(self.to_dict()[self.rows_key])
+
+    def to_frame(self) -> Any:
+        """The rows as a pandas or a polars frame, whichever is installed."""
+        for name, make in _FRAMES.items():
+            try:
+                library = import_module(name)
+            except ImportError:
+                continue
+            return make(library, self.records())
+        raise ImportError(f"to_frame needs one of {', '.join(_FRAMES)}: pip install pandas")
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__}: {self.headline}>"
+
+    def pictures(self) -> list[Picture]:
+        """Pictures that a notebook draws above the table; none without matplotlib."""
+        try:
+            plots.check_plot()
+        except InputError:
+            return []
+        return [(self.headline, self._drawn().svg())]
+
+    def _drawn(self) -> plots.Plot:
+        """The plot of a notebook."""
+        return self.plot()
+
+    def _repr_html_(self) -> str:
+        return cell_html(self.headline, self.table(), self.pictures())
+
+
+class Prediction(Answer, engine.Result):
+    """The prediction for one plan: an `engine.Result` that shows itself."""
+
+    __slots__ = ()
+
+    @property
+    def subtitle(self) -> str:
+        """The runtime and the calibration."""
+        return f"runtime {self.runtime}, calibration {self.calibration}"
+
+    def table(self) -> Table:
+        """A row per busy link, memory and lane."""
+        rows = [(use.name, f"{use.share:.1%}") for use in (*self.links, *self.lanes)]
+        return Table(columns("link, memory or lane|busy", left="link, memory or lane"), tuple(rows))
+
+    def to_dict(self) -> dict[str, Any]:
+        """Time, floors and what is busy; times in microseconds, shares from 0 to 1."""
+        return {
+            "topology": self.topology,
+            "topology_digest": self.topology_digest,
+            "runtime": self.runtime,
+            "calibration": self.calibration,
+            "disturbance": self.disturbance,
+            "plan_digest": self.plan_digest,
+            "time_us": self.seconds * 1e6,
+            "floor_us": self.floors.seconds * 1e6,
+            "transfers": self.transfers,
+            "bottleneck": self.bottleneck,
+            "links": [{"name": u.name, "share": u.share, "bytes": u.nbytes} for u in self.links],
+            "lanes": [{"name": u.name, "share": u.share} for u in self.lanes],
+        }
+
+    def pictures(self) -> list[Picture]:
+        """The machine, with each link in the colour of its load."""
+        loads = {use.name: use.share for use in self.links}
+        return load_pictures(self.topology, self.topology_digest, loads)
+
+    def records(self) -> list[dict[str, Any]]:
+        """A row per op of the plan."""
+        names = self.devices
+        return [
+            {
+                "op": op,
+                "kind": Kind(kind).name,
+                "source": names[source] if kind == Kind.COPY else names[device],
+                "device": names[device],
+                "bytes": nbytes,
+                "ready_us": ready * 1e6,
+                "start_us": start * 1e6,
+                "finish_us": finish * 1e6,
+            }
+            for op, (kind, source, device, nbytes, ready, start, finish) in enumerate(
+                zip(
+                    *(c.tolist() for c in (self.kind, self.source, self.device, self.nbytes)),
+                    *(c.tolist() for c in (self.ready, self.start, self.finish)),
+                    strict=True,
+                )
+            )
+        ]
+
+    def plot(self) -> plots.Plot:
+        """Seconds that each link, memory and lane is busy, as bars."""
+        uses = [(use.name, use.share * self.seconds) for use in (*self.links, *self.lanes)]
+        return plots.draw_bars(uses, self.headline, self.subtitle)
+
+
+class _Ranked(Answer):
+    """Candidates in order."""
+
+    __slots__ = ()
+
+    rows_key = "candidates"
+    scenario: Any
+    candidates: Any
+
+    @property
+    def subtitle(self) -> str:
+        """The runtimes and the calibration."""
+        return _name_models((c.runtime for c in self.candidates), self.scenario.setup)
+
+
+class Ranking(_Ranked, rank.Ranking):
+    """Strategies in order: a `tune.rank.Ranking` that shows itself."""
+
+    __slots__ = ()
+
+    @property
+    def headline(self) -> str:
+        """The workload and the machine, and the recommended strategy."""
+        s, best = self.scenario, self.recommended
+        first = "none is proven right"
+        if best:
+            first = f"recommended {best.strategy.text}, {units.format_duration(best.seconds)}"
+        ways = units.plural(len(self.candidates), "plan")
+        return f"{s.workload.name} on {s.setup.topology.name}: {ways}, {first}"
+
+    def table(self) -> Table:
+        """A row per plan, fastest first."""
+        return ranking_rows(self)
+
+    def to_dict(self) -> dict[str, Any]:
+        """The document of `simreduce run --json`."""
+        return ranking_document(self)
+
+    def plot(self) -> plots.Plot:
+        """The time of each plan as a bar."""
+        return plots.draw_bars(
+            [(c.strategy.text, c.seconds) for c in self.candidates], self.headline, self.subtitle
+        )
+
+    def _drawn(self) -> plots.Plot:
+        return replace(self, candidates=self.candidates[:_DRAWN]).plot()
+
+
+class StepRanking(_Ranked, steps.StepRanking):
+    """Methods by the training step around them: a `tune.steps.StepRanking` that shows itself."""
+
+    __slots__ = ()
+
+    @property
+    def headline(self) -> str:
+        """The workload and the machine, and the fastest step."""
+        s, best = self.scenario, self.recommended.step
+        took = units.format_duration(best.seconds)
+        return f"{s.workload.name} on {s.setup.topology.name}: {best.method}, {took} a step"
+
+    def table(self) -> Table:
+        """A row per method, shortest step first."""
+        return step_rows(self)
+
+    def to_dict(self) -> dict[str, Any]:
+        """The document of `simreduce step --json`."""
+        return step_document(self)
+
+    def plot(self) -> plots.Plot:
+        """The time of each step as a bar."""
+        return plots.draw_bars(
+            [(c.step.method, c.step.seconds) for c in self.candidates], self.headline, self.subtitle
+        )
+
+    def timeline(self) -> plots.Plot:
+        """Compute and transfers during the fastest step."""
+        return plots.draw_timeline(step_tracks(self.recommended.step), self.headline, self.subtitle)
+
+    def pictures(self) -> list[Picture]:
+        """The methods as bars, and the timeline of the fastest step."""
+        found = super().pictures()
+        return [*found, (f"Timeline: {self.headline}", self.timeline().svg())] if found else []
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class Bench(Answer):
+    """Strategies over sizes, one tensor each, as nccl-tests measures them."""
+
+    rows_key = "rows"
+    setup: Setup
+    collective: str
+    rows: tuple[BenchRow | Stuck, ...]
+
+    @property
+    def headline(self) -> str:
+        """The collective, the machine and the number of rows."""
+        rows = units.plural(len(self.rows), "row")
+        ranks = units.plural(self.setup.layout.n, "rank")
+        return f"{self.collective} on {self.setup.machine.name}, {ranks}: {rows}"
+
+    @property
+    def subtitle(self) -> str:
+        """The runtime and the calibration."""
+        return _name_models((row.runtime for row in self.rows), self.setup)
+
+    def table(self) -> Table:
+        """A row per size and strategy."""
+        return bench_rows(SizeTimes(self.setup, self.rows, self.collective))
+
+    def to_dict(self) -> dict[str, Any]:
+        """The document of `simreduce bench --json`."""
+        return BENCH.write(SizeTimes(self.setup, self.rows, self.collective))
+
+    def plot(self) -> plots.Plot:
+        """Bus bandwidth over sizes, a curve for each strategy."""
+        curves: dict[str, list[tuple[int, float]]] = {}
+        for row in self.rows:
+            if isinstance(row, BenchRow):
+                rate = busbw(row.nbytes, row.seconds, self.setup.layout.n, row.collective)
+                name = row.strategy
+                curves.setdefault(name, []).append((row.nbytes, rate))
+        return plots.draw_curves(curves, self.headline, self.subtitle)
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class SweepRows(Answer):
+    """The rows of a sweep: a dictionary for each cell, in SI units, its keys first."""
+
+    sweep: Sweep
+    path: str
+    rows: tuple[Mapping[str, Any], ...]
+
+    @property
+    def headline(self) -> str:
+        """The keys that vary."""
+        count = units.plural(len(self.rows), "cell")
+        return f"{self.sweep.name}: {count} over {', '.join(self.sweep.keys)}"
+
+    @property
+    def subtitle(self) -> str:
+        """The calibrations."""
+        names = sorted({row["calibration"] for row in self.rows if row["calibration"]})
+        return f"calibration {', '.join(names)}"
+
+    def table(self) -> Table:
+        """A row per cell, in ms and GB/s."""
+        return rows_table(first_columns(self.sweep, self.rows, group=False), self.rows)
+
+    def to_dict(self) -> dict[str, Any]:
+        """The document of `simreduce sweep --json`."""
+        counts = count_states(self.rows)
+        done = "waiting" not in counts
+        return sweep_document(self.sweep, self.path, counts, self.rows, complete=done)
+
+    def records(self) -> list[dict[str, Any]]:
+        """A row per cell."""
+        return [dict(row) for row in self.rows]
+
+    def best(self, *keys: str, by: str = "seconds") -> list[dict[str, Any]]:
+        """Of the rows with equal values of `keys`, the one with the least `by`; those that have
+        one.
+        """
+        found: dict[tuple[Any, ...], dict[str, Any]] = {}
+        for row in self.records():
+            group = tuple(row[key] for key in keys)
+            if row[by] is not None and (group not in found or row[by] < found[group][by]):
+                found[group] = row
+        return [*found.values()]
+
+    def plot(self) -> plots.Plot:
+        """A bar for each of the fastest cells."""
+        rows = sorted((r for r in self.rows if r["seconds"]), key=lambda r: float(r["seconds"]))
+        names = [", ".join(f"{key} {row[key]}" for key in self.sweep.keys) for row in rows]
+        bars = [(name, row["seconds"]) for name, row in zip(names, rows, strict=True)]
+        return plots.draw_bars(bars, self.headline, self.subtitle)
+
+
+def _name_models(runtimes: Iterable[str], setup: Setup) -> str:
+    return f"runtime {runtimes_text(runtimes)}, calibration {setup.calibration.name}"
+
+
+def as_answer(kind: type[A], value: Any) -> A:
+    """The same value as an answer, a subclass that adds no fields."""
+    return kind(**{field.name: getattr(value, field.name) for field in fields(value)})

@@ -1,0 +1,177 @@
+"""`simreduce accuracy`: published timings beside predictions, of collectives and of FSDP."""
+
+from __future__ import annotations
+
+from functools import partial
+
+import click
+
+from simreduce.app.cli.group import LazyGroup, command
+from simreduce.app.cli.options import calibration_option, workers_option
+from simreduce.app.cli.progress import Progress, until_stopped
+from simreduce.app.cli.reply import Reply, option_faults, picture_options, report_options
+from simreduce.engine.calibrate import load_calibration
+from simreduce.files.published import PublishedTable, published_tables
+from simreduce.report.accuracy import (
+    ACCURACY,
+    LEFT_OUT,
+    SHARDED,
+    THREE_SIZES,
+    Comparison,
+    accuracy_lines,
+    draw_points,
+    left_out_lines,
+    sharded_lines,
+    three_sizes_lines,
+)
+from simreduce.study.accuracy import predict
+from simreduce.study.accuracy.hold_out import calibrate_on_three, leave_machines_out
+from simreduce.study.accuracy.predict import copies_of
+from simreduce.study.accuracy.sharded import SERIES, predict_sharded
+
+_NAMES = [series.name for series in SERIES]
+_CHAPTERS = {
+    "nccl": (
+        "simreduce.app.cli.accuracy:nccl",
+        "Collectives of NCCL; what stands without a chapter.",
+    ),
+    "step": ("simreduce_validate.step_of_five:step", "Five all-reduces of ResNet-50, TensorFlow."),
+    "throughput": ("simreduce_validate.throughput:throughput", "Training on a DGX-1, TensorFlow."),
+    "sharded": ("simreduce.app.cli.accuracy:sharded", "Training by FSDP, PyTorch."),
+    "p2p": ("simreduce_validate.p2p:p2p", "Copies between GPUs."),
+}
+_PARTS = ("held", "fit", "all")
+
+
+@click.group(cls=LazyGroup, table=_CHAPTERS, default="nccl")
+def accuracy() -> None:
+    """Compare predictions with published timings, without devices.
+
+    Each chapter has its own options: simreduce accuracy nccl --help.
+    """
+
+
+@command(examples="simreduce accuracy nccl --only bessemer")
+@click.option(
+    "--tables",
+    type=click.Choice(_PARTS),
+    default="held",
+    help="Compare tables that no constant was fitted to (held), the others (fit) or all; default"
+    " held.",
+)
+@click.option(
+    "--only",
+    multiple=True,
+    metavar="TEXT",
+    help="Compare tables with TEXT in their name, topology or collective only. Repeatable.",
+)
+@click.option(
+    "--most-machines",
+    type=click.IntRange(1),
+    default=64,
+    help="Leave tables of more machines out, whose plans take minutes; default 64.",
+)
+@click.option(
+    "--leave-one-out",
+    is_flag=True,
+    help="Print the errors on each machine by constants that were fitted without it; takes long.",
+)
+@click.option(
+    "--three-sizes",
+    is_flag=True,
+    help="Print the errors on each table with constants fitted to three of its sizes; takes"
+    " minutes.",
+)
+@calibration_option(None, "that of each machine's generation")
+@workers_option
+@picture_options("Predicted beside measured busbw over size", plot=True)
+@report_options
+def nccl(
+    tables: str,
+    only: tuple[str, ...],
+    most_machines: int,
+    leave_one_out: bool,
+    three_sizes: bool,
+    calibration: str | None,
+    workers: int,
+) -> Reply:
+    """Compare predicted times of NCCL's collectives with published ones.
+
+    On Ctrl-C or SIGTERM, prints the tables so far and exits with status 130.
+    """
+    faults = option_faults()
+    constants = None if calibration is None else faults.attempt("", load_calibration, calibration)
+    chosen = _chosen(tables, only, most_machines)
+    if not chosen:
+        faults.add("", f"--only {' '.join(only)}: no published table ({tables}) has this")
+    faults.raise_any()
+    if leave_one_out:
+        with Progress("fitting without each machine"):
+            left_out = list(leave_machines_out())
+        return Reply(partial(left_out_lines, left_out), partial(LEFT_OUT.write, left_out))
+    if three_sizes:
+        return _on_three_sizes(chosen, workers)
+    coming = predict(chosen, constants, workers)
+    found, complete = until_stopped(coming, len(chosen), "predicted {} of {} tables")
+    points = [point for of_one in found for point in of_one]
+    name = "by generation" if constants is None else constants.name
+    stopped = [] if complete else [f"# stopped after {len(found)} of {len(chosen)} tables"]
+    compared = Comparison(points, name, tables, complete)
+    return Reply(
+        lambda: [*accuracy_lines(compared), *stopped],
+        partial(ACCURACY.write, compared),
+        picture=partial(draw_points, points, name),
+        complete=complete,
+    )
+
+
+def _on_three_sizes(chosen: list[PublishedTable], workers: int) -> Reply:
+    """Errors on each table with constants that are fitted to three of its sizes."""
+    coming = calibrate_on_three(chosen, workers)
+    fitted, complete = until_stopped(coming, len(chosen), "calibrated on {} of {} tables")
+    sizes = [each for one in fitted for each in one]
+    return Reply(
+        partial(three_sizes_lines, sizes),
+        partial(THREE_SIZES.write, {"points": sizes, "complete": complete}),
+        complete=complete,
+    )
+
+
+def _chosen(tables: str, only: tuple[str, ...], most_machines: int) -> list[PublishedTable]:
+    return [
+        table
+        for table in published_tables()
+        if tables in ("all", "held" if table.held else "fit")
+        and copies_of(table.topology) <= most_machines
+        and (
+            not only
+            or any(text in (table.name + table.topology + table.collective) for text in only)
+        )
+    ]
+
+
+@command(examples="simreduce accuracy sharded --model 760m")
+@click.option(
+    "--model",
+    "models",
+    multiple=True,
+    type=click.Choice(_NAMES),
+    metavar="NAME",
+    help=f"Compare this model only: {', '.join(_NAMES)}. Repeatable; default all.",
+)
+@report_options
+def sharded(models: tuple[str, ...]) -> Reply:
+    """Compare predicted throughputs of MPT models, trained by FSDP on 16 to 128 A100, with those
+    that MosaicML published. The compute is fitted to the first number of GPUs.
+
+    On Ctrl-C or SIGTERM, prints the rows so far and exits with status 130.
+    """
+    chosen = [series for series in SERIES if not models or series.name in models]
+    count = sum(len(series.tokens) for series in chosen)
+    coming = (point for series in chosen for point in predict_sharded(series))
+    points, complete = until_stopped(coming, count, "predicted {} of {} steps")
+    return Reply(
+        partial(sharded_lines, points),
+        partial(SHARDED.write, {"points": points, "complete": complete}),
+        complete=complete,
+    )

@@ -1,0 +1,197 @@
+"""`simreduce bench TOPOLOGY`: letters and columns of nccl-tests."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from operator import itemgetter
+from typing import Any
+
+import click
+
+from simreduce import units
+from simreduce.app.cli.completion import topology_argument
+from simreduce.app.cli.group import command
+from simreduce.app.cli.options import (
+    algo_option,
+    all_option,
+    read_strategies,
+    sizes_options,
+    workers_option,
+)
+from simreduce.app.cli.progress import until_stopped
+from simreduce.app.cli.reply import (
+    Reply,
+    json_text,
+    option_faults,
+    output_option,
+    report_options,
+)
+from simreduce.app.cli.setups import (
+    SetupOptions,
+    collective_options,
+    read_collective,
+    setup_options,
+)
+from simreduce.files import tables
+from simreduce.planners.algorithms import COLLECTIVES, TWO_LEVEL
+from simreduce.planners.strategy import Strategy
+from simreduce.report.bench import (
+    BENCH,
+    NCCL_TESTS,
+    SizeTimes,
+    TimedRun,
+    bench_table,
+    folded_lines,
+    preview_lines,
+)
+from simreduce.report.headings import runtimes_text
+from simreduce.study.outcome import Refused
+from simreduce.study.tune.bench import Row, bench as measure, bench_all
+
+Named = list[tuple[Strategy, bool]]
+_Line = tuple[int, Row | Refused]
+
+
+@command(
+    examples="""
+    simreduce bench dgx1v --algo nccl,ring -b 1M -e 64M
+    simreduce bench dgx-h100x4 --algo nccl -b 1G
+    """
+)
+@topology_argument
+@algo_option("Simulate these, all: every strategy; default ring, or the first there is.")
+@sizes_options("32M")
+@collective_options
+@click.option(
+    "--fold/--no-fold",
+    default=None,
+    help="Simulate one of equal machines for all; default: where that gives the same bits for 64 "
+    "GPUs or more, where a plan takes long, and where machines are too many.",
+)
+@setup_options()
+@all_option
+@workers_option
+@output_option(
+    "-J",
+    "--output_file",
+    "--output-file",
+    about="Also write nccl-tests' JSON; -: stdout, with the table on stderr.",
+)
+@report_options
+def bench(
+    topology: str,
+    algo: tuple[str, ...],
+    minbytes: str,
+    maxbytes: str | None,
+    stepbytes: str,
+    stepfactor: float | None,
+    fold: bool | None,
+    simulate_all: bool,
+    workers: int,
+    **given: Any,
+) -> Reply:
+    """Simulate one collective of one tensor of each size on TOPOLOGY (a shipped name, a file, or
+    e.g. switch:8,bandwidth=10GB/s).
+
+    With --algo all, what takes long is simulated only as far as it may be the fastest of its size;
+    its row then says what it takes at least.
+
+    Exit status 1 if a strategy can never finish. On Ctrl-C or SIGTERM, prints the rows so far and
+    exits with status 130.
+    """
+    question = read_collective(
+        option_faults(),
+        topology,
+        lambda collective: _strategies(algo, collective),
+        (minbytes, maxbytes, stepbytes, stepfactor),
+        SetupOptions(**given),
+        folded=bool(fold),
+    )
+    began = _now()
+    strategies = [strategy for strategy, _ in question.strategies]
+    by_name = all(by_name for _, by_name in question.strategies)
+    asked = question.setup, strategies, question.nbytes, question.dtype
+    options: dict[str, Any] = {
+        "faithful": question.faithful,
+        "root": question.root,
+        "fold": fold,
+    }
+    total, text = len(strategies) * len(question.nbytes), "simulated {} of {} rows"
+    rows: Sequence[Row]
+    if by_name:
+        rows, complete = until_stopped(measure(*asked, **options), total, text, preview_lines)
+    else:
+        options |= {"workers": workers, "simulate_all": simulate_all}
+        lines, complete = until_stopped(
+            bench_all(*asked, **options),
+            total,
+            text,
+            _preview,
+        )
+        rows = _take(lines, strategies, question.nbytes)
+    times, ended = SizeTimes(question.setup, rows, question.name, complete), _now()
+    run = TimedRun(times, sys.argv[1:], began, ended)
+    return Reply(
+        lambda: bench_table(times, _about(times)),
+        lambda: BENCH.write(times),
+        files={"output_file": lambda: [json_text(NCCL_TESTS.write(run))]},
+        failed=bool(times.stuck) or any(row.wrong for row in times.done),
+        complete=complete,
+    )
+
+
+def _about(times: SizeTimes) -> list[str]:
+    """The lines above the table."""
+    setup = times.setup
+    disturbance = setup.disturbance.text
+    return tables.setup_lines(
+        f"simulated {times.collective.replace('_', '-')}, {units.plural(setup.layout.n, 'rank')}",
+        (setup.machine.name, setup.machine.digest),
+        runtimes_text(row.runtime for row in times.rows),
+        setup.calibration.name,
+        *folded_lines(times),
+        f"disturbed: {disturbance}" if disturbance else "",
+    )
+
+
+def _now() -> str:
+    return datetime.now(UTC).isoformat(timespec="seconds")
+
+
+def _strategies(texts: tuple[str, ...], collective: str) -> Named:
+    """The strategies, and whether each was given by name: the machine may refuse those that `all`
+    stands for.
+    """
+    known = COLLECTIVES[collective]
+    names = [*known, *(TWO_LEVEL if collective == "all_reduce" else ())]
+    return read_strategies(texts or ("ring" if "ring" in known else names[0],), names, collective)
+
+
+def _preview(lines: Sequence[_Line]) -> list[str]:
+    return preview_lines([r for _, r in lines if not isinstance(r, Refused)])
+
+
+def _take(
+    lines: Sequence[_Line],
+    strategies: Sequence[Strategy],
+    nbytes: Sequence[int],
+) -> list[Row]:
+    """The rows, size by size. What the machine cannot run is said on stderr."""
+    rows: list[Row] = []
+    refused: dict[int, list[tuple[int, Refused]]] = {}
+    for place, row in sorted(lines, key=itemgetter(0)):
+        size, strategy = divmod(place, len(strategies))
+        if isinstance(row, Refused):
+            refused.setdefault(strategy, []).append((size, row))
+        else:
+            rows.append(row)
+    for number, faults in sorted(refused.items()):
+        name = strategies[number].text
+        where = ""
+        if len(faults) < len(nbytes):
+            where = " at " + ", ".join(f"{nbytes[size]} B" for size, _ in faults)
+        for problem in faults[0][1].error.problems:
+            click.echo(f"{name} left out{where}: {problem.removeprefix(f'{name}: ')}", err=True)
+    return rows

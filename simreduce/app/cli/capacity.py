@@ -1,0 +1,81 @@
+"""`simreduce capacity FILE`: the cheapest configuration that meets a target."""
+
+from __future__ import annotations
+
+from functools import partial
+
+import click
+
+from simreduce.app.cli.group import command
+from simreduce.app.cli.options import workers_option
+from simreduce.app.cli.progress import Progress, say
+from simreduce.app.cli.reply import Reply, option_faults, picture_options, report_options
+from simreduce.report.capacity import CAPACITY, capacity_plot, capacity_text
+from simreduce.study.capacity.answer import answer, plan_of
+from simreduce.study.capacity.prices import shipped
+from simreduce.study.capacity.question import load_question
+from simreduce.study.sweep import running
+
+
+@command(
+    examples=r"""
+    printf 'workload = "resnet50"\nprices = "aws-capacity-blocks"\n' > plan.toml
+    printf '[target]\nsamples = 115e6\ntime = "1 d"\n' >> plan.toml
+    printf '[[options]]\nmachine = "p4d"\nnodes = [1, 2]\nstrategy = "nccl"\n' >> plan.toml
+    printf 'step.batch = 256\nstep.rate = "60 TFLOP/s"\n' >> plan.toml
+    simreduce capacity plan.toml
+    """
+)
+@click.argument("file")
+@click.option(
+    "--db",
+    default=None,
+    metavar="FILE",
+    help="Keep what is simulated in this database of sweeps, and take what it has.",
+)
+@click.option(
+    "--prices",
+    default=None,
+    metavar="NAME|FILE",
+    help=f"Take this price list instead of the file's; shipped: {', '.join(shipped())}.",
+)
+@click.option(
+    "--sensitivity/--no-sensitivity",
+    default=True,
+    help="Also say at which prices, rates and errors the choice changes; default: do.",
+)
+@workers_option
+@picture_options("Also draw cost against time", plot=True)
+@report_options
+def capacity(
+    file: str,
+    db: str | None,
+    prices: str | None,
+    sensitivity: bool,
+    workers: int,
+) -> Reply:
+    """Choose the cheapest of the machines, networks and methods in FILE that meets its target, and
+    say what binds it, the frontier of cost against time, and at which value of each assumption the
+    choice changes. Exits with status 1 if none meets the target.
+
+    With --db, a command that is stopped goes on where it was, and other prices need no simulation.
+    On Ctrl-C or SIGTERM, prints what is known and exits with status 130.
+    """
+    faults = option_faults()
+    question = faults.require(faults.attempt("", load_question, file, prices))
+    with (
+        Progress("simulated {} of {} configurations") as progress,
+        running(db, workers, progress.watch, say) as runner,
+    ):
+        if runner.store:  # so that `simreduce table` shows what was asked
+            runner.store.begin(question.name, {"question": question.name}, plan_of(question))
+        found = answer(question, runner.rows, sensitivity=sensitivity)
+    if runner.stopped and not found.offers:
+        raise KeyboardInterrupt
+    return Reply(
+        partial(capacity_text, found),
+        partial(CAPACITY.write, found),
+        picture=partial(capacity_plot, found),
+        failed=not found.chosen,
+        complete=not runner.stopped,
+    )

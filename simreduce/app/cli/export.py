@@ -1,0 +1,205 @@
+"""`simreduce export TARGET SCENARIO|TOPOLOGY`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import click
+
+from simreduce.app.cli.explain import (
+    question_options,
+    read_question_scenario,
+    read_topology_question,
+)
+from simreduce.app.cli.group import command
+from simreduce.app.cli.progress import Progress
+from simreduce.errors import InputError, StrategyError, did_you_mean
+from simreduce.export import TARGETS, Choice, export as files_for, find_target, why_not
+from simreduce.files.formats import Faults
+from simreduce.files.outputs import check_place, write_file
+from simreduce.planners.strategy import Strategy, parse_strategy
+from simreduce.study.question import ask, choice_of
+from simreduce.study.scenario import Scenario, is_scenario
+from simreduce.study.tune.rank import rank
+from simreduce.study.tune.steps import rank_steps
+from simreduce.training import StepQuestion
+from simreduce.training.sharded import DDP
+
+_DEFAULTS = ("nccl", "nccl+ddp", "nccl+fusion", "ring", "collective", "hierarchical_copy")
+"""Strategies for a topology, of which the first that the target has a setting for is taken."""
+
+_REASONS = 3
+"""Why strategies have no setting, shown at most."""
+
+
+@command(
+    examples="""
+    simreduce export nccl dgx-a100 --algo nccl:ring+channels=8 -b 64M
+    simreduce export pytorch dgx1v-resnet50
+    """
+)
+@click.argument("target", metavar="TARGET")
+@question_options("Export this strategy; default: the fastest that TARGET has a setting for.")
+@click.option(
+    "--out",
+    default=None,
+    metavar="DIR",
+    help="Write the files to this folder; default: print them.",
+)
+@click.option(
+    "--method",
+    default=None,
+    metavar="NAME",
+    help="Of a step with several methods, take this one; default: the first.",
+)
+def export(
+    target: str,
+    question: str,
+    out: str | None,
+    method: str | None,
+    algo: str | None,
+    workers: int,
+    **given: Any,
+) -> None:
+    """Print the settings of another system that give a strategy: environment, arguments, flags, a
+    configuration or a program.
+
+    TARGET is nccl, pytorch, horovod, deepspeed, jax, tensorflow, tf_cnn_benchmarks, msccl or
+    mscclpp. SCENARIO|TOPOLOGY is what `simreduce run` or `simreduce bench` takes. Without --algo,
+    it is the fastest strategy that TARGET has a setting for.
+    """
+    faults = Faults()
+    faults.attempt("", find_target, target)
+    if out is not None:
+        faults.attempt("--out", check_folder, out)
+    faults.raise_any()
+    files = files_for(target, _choice(target, question, algo, method, workers, given))
+    if out is None:
+        _print(files)
+        return
+    for place in write_folder(out, files):
+        click.echo(place)
+
+
+def write_folder(path: str, files: Mapping[str, str]) -> list[Path]:
+    """Write files to a folder, which is made if it is not there. Returns their paths."""
+    folder = Path(path)
+    try:
+        folder.mkdir(exist_ok=True)
+    except OSError as error:
+        raise InputError(f"--out: {path}: {error.strerror or error}") from None
+    for name in files:
+        check_place(str(folder / name))
+    for name, text in files.items():
+        write_file(str(folder / name), [text])
+    return [folder / name for name in files]
+
+
+def check_folder(path: str) -> None:
+    """Raises InputError unless the folder is there, or could be made."""
+    folder = Path(path)
+    try:
+        fine = folder.is_dir() or (not folder.exists() and folder.parent.is_dir())
+    except (OSError, ValueError) as error:
+        raise InputError(f"{path}: {error}") from None
+    if not path or not fine:
+        raise InputError(f"{path}: is no folder, and its parent is none either")
+
+
+def _print(files: Mapping[str, str]) -> None:
+    """One file as it is; several, each after a comment with its name."""
+    for name, text in files.items():
+        if len(files) > 1:
+            click.echo(f"# {name}" if not name.endswith(".xml") else f"<!-- {name} -->")
+        click.echo(text, nl=False)
+
+
+def _choice(
+    target: str,
+    question: str,
+    algo: str | None,
+    method: str | None,
+    workers: int,
+    given: dict[str, Any],
+) -> Choice:
+    """The choice that the options name; of a scenario without a strategy, the fastest one that the
+    target has a setting for.
+    """
+    if is_scenario(question):
+        scenario, strategy = read_question_scenario(question, algo, **given)
+        method = _method(scenario.step, method)
+        strategy = strategy or _fastest(target, scenario, method, workers)
+        return choice_of(ask(scenario, strategy), scenario.step, method)
+    _method(None, method)
+    asked = read_topology_question(question, algo or _DEFAULTS[0], **given)
+    choice = choice_of(asked, None, DDP)
+    if algo is None and asked.strategy.collective == "all_reduce":
+        for text in _DEFAULTS:
+            other = Choice(choice.setup, choice.workload, parse_strategy(text))
+            if not why_not(target, other):
+                return other
+    return choice
+
+
+def _method(step: StepQuestion | None, method: str | None) -> str:
+    """The method of a step that is meant; StrategyError for one that it has not."""
+    if method is not None and step is None:
+        raise StrategyError(f"--method {method}: only a scenario with a [step] has methods")
+    methods = step.methods if step else (DDP,)
+    if method is not None and method not in methods:
+        words = f"the step has {', '.join(methods)}"
+        raise StrategyError(f"--method {method}: {words}{did_you_mean(method, methods)}")
+    return method or methods[0]
+
+
+def _fastest(target: str, scenario: Scenario, method: str, workers: int) -> Strategy:
+    """The strategy of a scenario with the fastest step, or the fastest all-reduce where there is no
+    step, of those that a target has a setting for; says so on stderr.
+    """
+    title, reasons = TARGETS[target].title, []
+    named = scenario.strategies
+    if named:
+        refused = {each: _refusals(target, scenario, method, each) for each in named}
+        named = tuple(each for each, why in refused.items() if not why)
+        reasons = [f"{each.text}: {why}" for each, whys in refused.items() for why in whys]
+    for strategy in _ranked(replace(scenario, strategies=named), method, workers):
+        if scenario.strategies or not _refusals(target, scenario, method, strategy):
+            what = "fastest step" if scenario.step else "fastest"
+            click.echo(f"{strategy.text}: the {what} of {scenario.name} for {title}", err=True)
+            return strategy
+    fault = f"{scenario.name}: {title} has no setting for any of its strategies"
+    raise InputError([fault, *reasons[:_REASONS]])
+
+
+def _refusals(target: str, scenario: Scenario, method: str, strategy: Strategy) -> tuple[str, ...]:
+    """Why a target has no setting for a strategy of a scenario."""
+    try:
+        return why_not(target, choice_of(ask(scenario, strategy), scenario.step, method))
+    except StrategyError as error:
+        return error.problems
+
+
+def _ranked(scenario: Scenario, method: str, workers: int) -> Iterator[Strategy]:
+    """The strategies of a scenario that sum right, by the time of the step, or of the all-reduce if
+    there is none. One that is alone is not simulated.
+    """
+    if scenario.strategies is not None and len(scenario.strategies) < 2:
+        yield from scenario.strategies
+        return
+    step = scenario.step
+    with Progress("simulated {} of {} strategies") as progress:
+        if step is None or step.mode:
+            ranking = rank(scenario, workers, progress.watch)
+            untried, rows = ranking.untried, [c for c in ranking.candidates if not c.wrong]
+            names = [each.strategy.text for c in rows for each in (c, *c.also)]
+        else:
+            one = replace(scenario, step=replace(step, methods=(method,)))
+            steps = rank_steps(one, workers, progress.watch)
+            untried, right = steps.untried, [c for c in steps.candidates if not c.wrong]
+            names = [name for c in right for name in (c.step.method, *c.also)]
+    if untried:
+        raise KeyboardInterrupt
+    yield from (parse_strategy(name.removeprefix(f"{method}, ")) for name in names)

@@ -1,0 +1,139 @@
+"""Commands that list every fault of their options, and groups that know misspelt commands."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import partial
+from importlib import import_module
+from typing import Any
+
+import click
+from click.core import iter_params_for_processing
+from click.shell_completion import CompletionItem
+
+from simreduce.app.cli.reply import OutputOption, Reply
+from simreduce.errors import InputError, did_you_mean
+from simreduce.files.formats import Faults
+
+
+class Command(click.Command):
+    """A command that lists every option whose value has the wrong type, in one round."""
+
+    def __init__(self, *args: Any, examples: str = "", **attrs: Any) -> None:
+        """`examples` are command lines that work when they are pasted, one a line."""
+        lines = [f"  {line.strip()}" for line in examples.strip().splitlines()]
+        epilog = "\n".join(("\b", "Examples:", *lines)) if lines else None
+        super().__init__(*args, **{"epilog": epilog, **attrs})
+        self.examples = tuple(line.strip() for line in lines)
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """Run the command, which knows nothing of `--json` and of files to write unless it asks,
+        and give its reply. Returns the exit status.
+        """
+        own = {each.name for each in self.params if isinstance(each, OutputOption)} | {"as_json"}
+        values = {name: value for name, value in ctx.params.items() if name not in own}
+        found = ctx.invoke(self.callback, **values) if self.callback else None
+        return found.give() if isinstance(found, Reply) else found
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """As click does it, but click stops at the first fault."""
+        words = list(args)
+        try:
+            return super().parse_args(ctx, args)
+        except click.MissingParameter:
+            raise
+        except click.BadParameter:
+            faults = Faults()
+        values, rest, order = self.make_parser(ctx).parse_args([*words])
+        for param in iter_params_for_processing(order, self.get_params(ctx)):
+            try:
+                _, rest = param.handle_parse_result(ctx, values, rest)
+            except click.MissingParameter:
+                faults.add(param.make_metavar(ctx), "is missing")
+            except click.BadParameter as error:
+                name = next((each for each in param.opts if each in words), param.opts[0])
+                faults.add(name, _reason(param.type, error))
+        raise InputError(faults.problems)
+
+
+command = partial(click.command, cls=Command)
+"""The decorator of every command."""
+
+
+def _reason(kind: click.ParamType[Any], error: click.BadParameter) -> str:
+    """Why a value is wrong: in our words if it should be a number, else in click's."""
+    value = error.message.partition(" is not ")[0].strip("'")
+    if isinstance(kind, click.IntRange) and kind.max is None:
+        return f"must be a whole number of at least {kind.min}, got {value}"
+    if kind is click.INT or kind is click.FLOAT:
+        return f"must be a {'whole ' * (kind is click.INT)}number, got {value}"
+    return error.message
+
+
+class CommandGroup(click.Group):
+    """A group that says which command a misspelt one may have meant."""
+
+    command_class = Command
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """The command that the first argument names; with its usage, the nearest one if it names
+        none.
+        """
+        name = args[0]
+        if self.get_command(ctx, name) is None and not name.startswith("-"):
+            ctx.fail(
+                f"No such command {name!r}{did_you_mean(name, self.list_commands(ctx)) or '.'}"
+            )
+        return super().resolve_command(ctx, args)
+
+
+class LazyGroup(CommandGroup):
+    """A group that imports a command only when it is used.
+
+    `table` holds where each command is, and its line in --help. `default` is the command whose
+    options may follow the group's name at once.
+    """
+
+    def __init__(
+        self, *args: Any, table: Mapping[str, tuple[str, str]], default: str = "", **attrs: Any
+    ) -> None:
+        super().__init__(*args, **attrs)
+        self.table = table
+        self.default = default
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """As click does it, after the default command's name is put where no name stands."""
+        if self.default and (
+            not args or (args[0].startswith("-") and args[0] not in ctx.help_option_names)
+        ):
+            args = [self.default, *args]
+        return super().parse_args(ctx, args)
+
+    def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002
+        """Their names, in the order of the table."""
+        return list(self.table)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002
+        """The command of this name."""
+        if cmd_name not in self.table:
+            return None
+        module, attribute = self.table[cmd_name][0].split(":")
+        found = getattr(import_module(module), attribute)
+        assert isinstance(found, click.Command)  # noqa: S101
+        return found
+
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
+        """The commands that begin so, with their lines from the table."""
+        found = [
+            CompletionItem(name, help=text)
+            for name, (_, text) in self.table.items()
+            if name.startswith(incomplete)
+        ]
+        return [*found, *click.Command.shell_complete(self, ctx, incomplete)]
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002
+        """Their lines from the table."""
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, text) for name, (_, text) in self.table.items()])

@@ -1,0 +1,154 @@
+"""The entry point and the table of commands."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Mapping
+
+import click
+
+from simreduce.app.cli.described import find
+from simreduce.app.cli.group import LazyGroup
+from simreduce.app.cli.progress import interruptible, say
+from simreduce.app.cli.terminal import complain, fitted
+from simreduce.computing.compiling import notices
+from simreduce.errors import Deadlock, DeviceError, InputError
+from simreduce.version import __version__
+
+_COMMANDS: Mapping[str, tuple[str, str]] = {
+    "run": (
+        "simreduce.app.cli.run:run",
+        "Rank every strategy for a workload on a topology, recommend one.",
+    ),
+    "tune": (
+        "simreduce.app.cli.tune:tune",
+        "The best setting for PyTorch, Horovod, NCCL and others.",
+    ),
+    "bench": ("simreduce.app.cli.bench:bench", "A table over sizes, as nccl-tests prints it."),
+    "explain": (
+        "simreduce.app.cli.explain:explain",
+        "What bounds the time, and what would help, tried out.",
+    ),
+    "step": (
+        "simreduce.app.cli.step:step",
+        "A training step, or synchronous replicas with stragglers.",
+    ),
+    "capacity": (
+        "simreduce.app.cli.capacity:capacity",
+        "The cheapest machines and network that meet a target.",
+    ),
+    "sweep": ("simreduce.app.cli.sweep:sweep", "A question over many values, into a database."),
+    "table": (
+        "simreduce.app.cli.table:table",
+        "The rows of a sweep: filter, group, pivot, export.",
+    ),
+    "serve": ("simreduce.app.cli.serve:serve", "A local page where the question can be changed."),
+    "report": (
+        "simreduce.app.cli.report:report",
+        "One HTML file with the answer and all behind it.",
+    ),
+    "plot": (
+        "simreduce.app.cli.table:plot",
+        "Lines, a heat map or a Pareto frontier of a sweep.",
+    ),
+    "compare": (
+        "simreduce.app.cli.table:compare",
+        "Which answers changed between two sweeps.",
+    ),
+    "trace": ("simreduce.app.cli.explain:trace", "A timeline for Perfetto and chrome://tracing."),
+    "replay": (
+        "simreduce.app.cli.replay:replay",
+        "A recorded run (Chakra, PyTorch, NCCL) on a machine.",
+    ),
+    "export": (
+        "simreduce.app.cli.export:export",
+        "Settings for NCCL, PyTorch, Horovod and others.",
+    ),
+    "calibrate": (
+        "simreduce_validate.calibrate:calibrate",
+        "Learn the constants of real devices, through TensorFlow.",
+    ),
+    "validate": (
+        "simreduce_validate.validate:validate",
+        "Time plans on real devices beside what is predicted.",
+    ),
+    "model": (
+        "simreduce_validate.model:model",
+        "The layers of a Keras or PyTorch model, as a workload.",
+    ),
+    "accuracy": (
+        "simreduce.app.cli.accuracy:accuracy",
+        "How far predictions are from published timings.",
+    ),
+    "verify": ("simreduce.app.cli.verify:verify", "Prove that plans do what they promise."),
+    "nccl": (
+        "simreduce.app.cli.nccl:nccl",
+        "What NCCL itself chooses: channels, algorithm, protocol.",
+    ),
+    "topo": ("simreduce.app.cli.topo:topo", "List and show machines."),
+    "schema": (
+        "simreduce.app.cli.schema:schema",
+        "The keys and units of a document or a file, as JSON Schema.",
+    ),
+}
+"""Where each command is, and its line in --help, which imports none of them."""
+
+
+class _Commands(LazyGroup):
+    """All commands; whoever asks one for help imports none."""
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """The command that the first arguments name, or what is known of it without it."""
+        if described := find(args, ctx.help_option_names):
+            return (*described, ["--help"])
+        return super().resolve_command(ctx, args)
+
+
+@click.group(cls=_Commands, table=_COMMANDS)
+@click.version_option(__version__, prog_name="simreduce")
+def cli() -> None:
+    """Which gradient reduction is fastest on this machine? Plans that are proved, simulated and
+    run.
+    """
+
+
+def main(command: click.Command = cli) -> None:
+    """Run a command line. Exit status 0 done, 1 a check failed, 2 bad input, 130 stopped."""
+    stdout = sys.stdout
+    notices.listeners[:] = [lambda text: say(f"simreduce: {text}")]
+    if "_SIMREDUCE_COMPLETE" in os.environ:
+        import simreduce.app.cli.completion  # noqa: F401, PLC0415 - what bash is told
+    try:
+        with interruptible(), fitted():
+            status = command.main(standalone_mode=False, help_option_names=["-h", "--help"])
+        if sys.stdout is not None:
+            sys.stdout.flush()
+    except SystemExit as end:
+        # click exits by itself when the reader of a pipe has gone, after it has put a stdout that
+        # is silent about it.
+        status = end.code if sys.stdout is stdout else 0
+    except click.exceptions.Abort:
+        click.echo("simreduce: stopped before there was a result", err=True)
+        status = 130
+    except click.ClickException as error:
+        error.show()
+        status = 2
+    except InputError as error:
+        for problem in error.problems:
+            complain(problem)
+        status = 2
+    except (Deadlock, DeviceError) as error:
+        complain(str(error))
+        status = 1
+    except BrokenPipeError:
+        # The same, found by the flush above; Python would complain again when it closes stdout.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        status = 0
+    except OSError as error:  # a full disk behind stdout
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        click.echo(f"simreduce: the output cannot be written: {error.strerror or error}", err=True)
+        status = 2
+    sys.exit(status if isinstance(status, int) else 0)

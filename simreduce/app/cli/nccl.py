@@ -1,0 +1,163 @@
+"""`simreduce nccl`, and `simreduce calibrate --from-nccl-tests LOG... --topology T`, which needs no
+device and no TensorFlow.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+from pathlib import Path
+
+import click
+
+from simreduce import dtypes
+from simreduce.app.cli.completion import topology_argument
+from simreduce.app.cli.group import command
+from simreduce.app.cli.options import calibration_option, is_typed, read_sizes, sizes_options
+from simreduce.app.cli.progress import Progress
+from simreduce.app.cli.reply import Reply, report_options
+from simreduce.engine.calibrate import load_calibration, to_toml
+from simreduce.engine.calibrate.nccl_tests import read_nccl_log
+from simreduce.engine.setup import Setup
+from simreduce.errors import CalibrationError, InputError, did_you_mean
+from simreduce.files.formats import Faults
+from simreduce.files.outputs import write_file
+from simreduce.files.published import COLLECTIVES as PUBLISHED
+from simreduce.files.textfiles import read_text
+from simreduce.planners.nccl import (
+    DEFAULTS,
+    Settings,
+    choose,
+    facts,
+    load_conf,
+    plan,
+    read_settings,
+)
+from simreduce.planners.nccl.choice import SENDS
+from simreduce.planners.nccl.settings import read_assignments
+from simreduce.planners.nccl.tables import COLLECTIVES
+from simreduce.report.accuracy import FITTED, fitted_lines
+from simreduce.report.nccl import NCCL, Call, Calls, nccl_text
+from simreduce.study.accuracy.from_logs import fit_logs
+from simreduce.study.tune.bench import tensor
+from simreduce.topology import load_topology
+
+
+@command(examples="simreduce nccl dgx-h100 NCCL_ALGO=Ring")
+@topology_argument
+@click.argument("variables", nargs=-1, metavar="[NAME=VALUE]...")
+@click.option(
+    "--collective",
+    type=click.Choice((*COLLECTIVES, *SENDS)),
+    default="all_reduce",
+    help="Show what runs for this collective; default all_reduce.",
+)
+@sizes_options("1K")
+@click.option("--version", default=None, metavar="2.N", help="Of this NCCL; default 2.30.")
+@click.option(
+    "--conf", default=None, metavar="FILE", help="Read variables from an nccl.conf first."
+)
+@click.option(
+    "--tuner", default=None, metavar="FILE", help="Apply the CSV of NCCL's example tuner plugin."
+)
+@click.option("--simulate", is_flag=True, help="Also simulate each choice.")
+@calibration_option("nominal")
+@report_options
+def nccl(
+    topology: str,
+    variables: tuple[str, ...],
+    collective: str,
+    minbytes: str,
+    maxbytes: str | None,
+    stepbytes: str,
+    stepfactor: float | None,
+    version: str | None,
+    conf: str | None,
+    tuner: str | None,
+    simulate: bool,
+    calibration: str,
+) -> Reply:
+    """Show what NCCL itself chooses on a machine: channels, graphs, tuning table, and the algorithm
+    and protocol of each size, in the words of NCCL's log.
+
+    Variables are NCCL's own, such as NCCL_ALGO=Ring or NCCL_P2P_DISABLE=1. Without -b and -e the
+    sizes go up to 1G by a factor of 4.
+    """
+    faults = Faults()
+    machine = faults.attempt("", load_topology, topology)
+    settings = _settings(faults, variables, version, conf, tuner)
+    if maxbytes is None and not is_typed("minbytes"):
+        maxbytes, stepfactor = "1G", stepfactor or 4.0
+    sizes = faults.attempt("", read_sizes, minbytes, maxbytes, stepbytes, stepfactor)
+    constants = faults.attempt("--calibration", load_calibration, calibration)
+    machine, constants = faults.require(machine), faults.require(constants)
+    at, sizes = plan(facts(machine, settings=settings), settings), faults.require(sizes)
+    setup = Setup(machine, calibration=constants, nccl=settings)
+    calls = []
+    with Progress("simulated {} of {} sizes") as progress:
+        for i, nbytes in enumerate(sizes):
+            found = choose(at.facts, collective, nbytes, settings)
+            seconds = _simulated(setup, found.text, collective, nbytes) if simulate else None
+            calls.append(Call(nbytes, found, seconds))
+            progress(i + 1, len(sizes))
+    given = f"variables {' '.join(variables)}" if variables else ""
+    asked = Calls(machine, at, collective, calls)
+    return Reply(partial(nccl_text, asked, given), partial(NCCL.write, asked))
+
+
+def _simulated(setup: Setup, strategy: str, collective: str, nbytes: int) -> float | None:
+    """The seconds of a choice; None where it has no plan."""
+    try:
+        workload = tensor(nbytes, dtypes.code("float"), setup.layout.n)
+        return setup.simulate(setup.compile(strategy, workload, collective)).seconds
+    except InputError:
+        return None
+
+
+def _settings(
+    faults: Faults,
+    variables: tuple[str, ...],
+    version: str | None,
+    conf: str | None,
+    tuner: str | None,
+) -> Settings:
+    """The settings of a file, then those of the command line."""
+    base = Settings()
+    if conf is not None:
+        table = faults.attempt("--conf", load_conf, conf)
+        own = Faults(conf)
+        base = read_settings(table or {}, own, "")
+        faults.problems += own.problems
+    given = dict(read_assignments([("", each) for each in variables], faults))
+    options = {"version": version, "tuner": tuner}
+    given |= {key: value for key, value in options.items() if value is not None}
+    placed = Faults(options={key: f"--{key}" for key in options})
+    settings = read_settings(given, placed, "", base)
+    faults.problems += placed.problems
+    return settings
+
+
+def calibrate_from_logs(
+    logs: Sequence[str], machine: str | None, collective: str, path: Path
+) -> Reply:
+    """Fit NCCL's constants to logs, and keep them at `path`."""
+    faults = Faults()
+    if not logs:
+        faults.add("--from-nccl-tests", "name one log or more")
+    if machine is None:
+        faults.add("--from-nccl-tests", "needs --topology, the machine of the logs")
+    if collective and collective not in PUBLISHED:
+        near = did_you_mean(collective, PUBLISHED) or f"; known are {', '.join(PUBLISHED)}"
+        faults.add(f"--collective {collective}", f"unknown{near}")
+    topology = machine and faults.attempt("", load_topology, machine)
+    read = [
+        log
+        for name in logs
+        if (text := faults.attempt("", read_text, Path(name), CalibrationError)) is not None
+        and (log := faults.attempt("", read_nccl_log, text, name)) is not None
+    ]
+    known = faults.require(topology or None)
+    with Progress("fitting"):
+        found = fit_logs(read, known, DEFAULTS, collective, path)
+    write_file(str(path), [to_toml(found.calibration)])
+    return Reply(partial(fitted_lines, found), partial(FITTED.write, found))

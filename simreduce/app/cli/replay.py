@@ -1,0 +1,106 @@
+"""`simreduce replay TRACE...`: a recorded run on another machine."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import click
+
+from simreduce.app.cli.completion import strategies
+from simreduce.app.cli.group import command
+from simreduce.app.cli.options import calibration_option, gpus_options
+from simreduce.app.cli.progress import Progress
+from simreduce.app.cli.reply import Reply, option_faults, output_option, report_options
+from simreduce.app.cli.setups import SetupOptions, nccl_option, read_setup, slow_option
+from simreduce.errors import InputError
+from simreduce.files.formats import Faults
+from simreduce.files.textfiles import read_text
+from simreduce.planners.strategy import parse_strategy
+from simreduce.report.replay import REPLAY, Replayed, replay_text
+from simreduce.report.trace import replay_trace_text
+from simreduce.training.executions import read_executions
+from simreduce.training.replay import replay_execution
+
+
+@command(
+    examples="""
+    echo '{"world_size": 8, "bucket_sizes": "4194304, 25165824"}' > ddp.json
+    simreduce replay ddp.json --topology dgx1v
+    """
+)
+@click.argument("traces", metavar="TRACE...", nargs=-1, required=True)
+@click.option("--topology", required=True, metavar="MACHINE", help="Run it on this machine.")
+@click.option(
+    "--algo",
+    default="nccl",
+    shell_complete=strategies,
+    metavar="STRATEGY",
+    help="Reduce by this strategy; default nccl.",
+)
+@click.option(
+    "--groups",
+    default=None,
+    metavar="FILE",
+    help='Read the ranks of process groups from this JSON: {"0": [0, 1], "1": [2, 3]}.',
+)
+@gpus_options
+@calibration_option(None, "nominal")
+@nccl_option()
+@slow_option
+@output_option(
+    "--trace", about="Also write the timeline of the replay; .gz: compressed; -: stdout."
+)
+@report_options
+def replay(
+    traces: Sequence[str], topology: str, algo: str, groups: str | None, **given: Any
+) -> Reply:
+    """Run again what was recorded elsewhere: its compute as long as it took, its collectives as
+    MACHINE would do them.
+
+    TRACE is a Chakra execution trace of each rank (job.0.et job.1.et ...), a timeline of the
+    PyTorch profiler, NCCL's log (NCCL_DEBUG=INFO NCCL_DEBUG_SUBSYS=INIT,COLL), or DDP's logging
+    data as JSON. A rank that was not recorded keeps nobody waiting.
+    """
+    faults = option_faults()
+    ranks = faults.attempt("", _read_groups, groups)
+    faults.attempt("--algo", parse_strategy, algo)
+    setup = read_setup(faults, topology, SetupOptions(**given))
+    execution = faults.require(faults.attempt("", read_executions, traces, ranks))
+    setup = faults.require(setup)
+    with Progress("replayed {} of {} nodes") as progress:
+        found = replay_execution(execution, setup, algo, progress)
+    replayed = Replayed(found, setup, algo)
+    document = partial(REPLAY.write, replayed)
+    return Reply(
+        partial(replay_text, replayed),
+        document,
+        files={"trace": lambda: replay_trace_text(found, document())},
+    )
+
+
+def _read_groups(path: str | None) -> dict[str, tuple[int, ...]]:
+    """Ranks by the name of a process group."""
+    if path is None:
+        return {}
+    try:
+        document = json.loads(read_text(Path(path), InputError))
+    except (ValueError, RecursionError) as error:
+        if isinstance(error, InputError):
+            raise
+        raise InputError(f"{path}: is no JSON: {error}") from None
+    faults = Faults(path)
+    if not isinstance(document, dict) or not document:
+        faults.add("", 'must be ranks by group, such as {"0": [0, 1]}')
+        document = {}
+    for name, ranks in document.items():
+        numbers = isinstance(ranks, list) and all(
+            type(rank) is int and 0 <= rank < 1 << 20 for rank in ranks
+        )
+        if not numbers or len(set(ranks)) != len(ranks) or not ranks:
+            faults.add(name, "must be a list of ranks, each once, such as [0, 1]")
+    faults.raise_any()
+    return {name: tuple(ranks) for name, ranks in document.items()}

@@ -1,0 +1,349 @@
+"""`simreduce report SCENARIO|RESULT`: one HTML file to hand on."""
+
+from __future__ import annotations
+
+import platform
+import shlex
+import sys
+from collections.abc import Mapping
+from dataclasses import replace
+from importlib.metadata import PackageNotFoundError, version
+from math import isfinite
+from pathlib import Path
+from typing import Any
+
+import click
+
+from simreduce.app.cli.group import command
+from simreduce.app.cli.options import algo_option, is_typed, strategy_texts, workers_option
+from simreduce.app.cli.progress import Progress
+from simreduce.app.cli.reply import option_faults, output_option, output_path, write_output
+from simreduce.app.cli.setups import SetupOptions, read_scenario, setup_options
+from simreduce.app.cli.step import read_replicas, repeat_replicas
+from simreduce.app.look import Document, answer_of, bench_sizes, exports_of, look_closer
+from simreduce.engine import Calibration
+from simreduce.engine.calibrate import load_calibration
+from simreduce.errors import InputError, quote
+from simreduce.export.targets import Exported, hand_over
+from simreduce.files.formats import Faults
+from simreduce.files.outputs import STDOUT
+from simreduce.files.textfiles import exists, read_text
+from simreduce.planners.strategy import parse_strategy
+from simreduce.report.pages import (
+    Attachments,
+    check_pages,
+    make_page,
+    page_html,
+    read_document,
+    timeline_of_events,
+)
+from simreduce.report.pages.notebook import machine_named
+from simreduce.report.ranking import preview_lines, ranking_document
+from simreduce.report.replicas import REPLICAS, Updates
+from simreduce.report.step_details import path_words, replicas_look_document, step_look_document
+from simreduce.report.steps import step_document
+from simreduce.report.sweeps import count_states, sweep_document
+from simreduce.report.trace import step_trace_events
+from simreduce.report.trace.runs import replicas_trace_events
+from simreduce.study.question import ask, choice_of
+from simreduce.study.scenario import Replicas, Scenario, is_scenario, keys_of, read_scenario_file
+from simreduce.study.sweep import Store
+from simreduce.study.tune.rank import plain_specs, rank
+from simreduce.study.tune.steps import rank_steps
+from simreduce.study.tune.whatif_steps import look_at_step, run_loads, update_effects, worker_time
+from simreduce.topology import Topology
+from simreduce.training.sharded import DDP
+from simreduce.training.stragglers import sample
+
+_DEFAULT = "report.html"
+_CURVES = 4
+_TRIED = 40
+"""Strategies that a system without a setting for the best may be told instead."""
+_SQLITE = b"SQLite format 3\0"
+_PROGRAMS = ("numpy", "scipy", "numba", "simpy", "networkx")
+
+
+@command(examples="simreduce report dgx1v-resnet50 -o report.html")
+@click.argument("sources", nargs=-1, required=True, metavar="SCENARIO|RESULT...")
+@output_option(
+    "-o", "--output", default=_DEFAULT, about=f"Write this file; -: stdout; default {_DEFAULT}."
+)
+@algo_option("Rank these instead of the scenario's.")
+@setup_options("the scenario's", "the scenario's")
+@workers_option
+def report(sources: tuple[str, ...], algo: tuple[str, ...], workers: int, **given: Any) -> int:
+    """Write a report as one HTML file that opens without a network: what to run, how much faster
+    than today, how sure, what limits it, what would help.
+
+    For a SCENARIO (a file, or a shipped name) it computes all of that. A RESULT is what --json
+    printed: run, step, bench, explain, tune, validate, capacity or sweep; or the database of a
+    sweep. Nothing is computed again. Further RESULTs on the same machine add to the first: explain
+    the load of each link, bench the curves.
+
+    Example: simreduce report dgx1v-resnet50
+
+    On Ctrl-C or SIGTERM, writes what there is and exits with status 130.
+    """
+    faults, output = option_faults(), output_path("output") or _DEFAULT
+    faults.attempt("", check_pages)
+    results = [text for text in sources if _is_result(text)]
+    if results and len(results) < len(sources):
+        faults.add("", f"{' '.join(sources)}: give one scenario, or results alone")
+    elif not results and len(sources) > 1:
+        faults.add("", f"{' '.join(sources)}: give one scenario at a time")
+    if results:
+        page, complete = _from_results(faults, sources), True
+    else:
+        page, complete = _from_scenario(faults, sources[0], algo, workers, SetupOptions(**given))
+    write_output(output, [page])
+    if output != STDOUT:
+        click.echo(f"{output}: open it in a browser")
+    return 0 if complete else 130
+
+
+def _is_result(text: str) -> bool:
+    """Whether a source is a document of --json, not a scenario."""
+    return text == STDOUT or (
+        text.endswith((".json", ".jsonl"))
+        or (exists(text) and not is_scenario(text) and not text.endswith(".toml"))
+    )
+
+
+def _from_results(faults: Faults, sources: tuple[str, ...]) -> str:
+    for name in click.get_current_context().params:
+        if is_typed(name) and name not in ("sources", "output"):
+            faults.add(
+                f"--{name.replace('_', '-')}", "a result is not computed again; leave it out"
+            )
+    documents = [faults.attempt("", _read, text) for text in sources]
+    faults.raise_any()
+    first, *others = [document for document in documents if document is not None]
+    for text, other in zip(sources[1:], others, strict=True):
+        for key in ("topology", "topology_digest"):
+            if other.get(key) and first.get(key) and other[key] != first[key]:
+                faults.add(
+                    text, f"its {key} is {quote(str(other[key]))}, not {quote(str(first[key]))}"
+                )
+    extra = {document.get("command"): document for document in others}
+    for unused in extra.keys() - {"explain", "bench"}:
+        faults.add("", f"a result of {unused} adds nothing to another; give it first")
+    faults.raise_any()
+    machine, calibration = document_machine(first)
+    missing = "The result has no simulated changes; add that of simreduce explain --json."
+    beside = Attachments(
+        machine=machine, calibration=calibration, explanation=extra.get("explain"),
+        sizes=extra.get("bench"), commands=((_ABOUT, (_typed("report"),)),), missing=missing,
+    )  # fmt: skip
+    return page_html(make_page(first, beside, sources[0]))
+
+
+def _is_database(text: str) -> bool:
+    """Whether a file begins as SQLite's do."""
+    try:
+        with Path(text).open("rb") as file:
+            return file.read(len(_SQLITE)) == _SQLITE
+    except (OSError, ValueError):
+        return False
+
+
+def _read(text: str) -> Mapping[str, Any]:
+    if _is_database(text):
+        with Store.open(text) as store:
+            sweep, rows = store.sweep(), store.table()
+            states = count_states(rows)
+            return sweep_document(sweep, text, states, rows, complete="waiting" not in states)
+    content = sys.stdin.read() if text == STDOUT else read_text(Path(text), InputError)
+    return read_document(content, text)
+
+
+def _from_scenario(
+    faults: Faults,
+    text: str,
+    algo: tuple[str, ...],
+    workers: int,
+    given: SetupOptions,
+) -> tuple[str, bool]:
+    """The page of a scenario, and whether nothing is missing."""
+    keys = keys_of(text)
+    name = "step" if {"step", "replicas"} & set(keys) else "run"
+    question: Scenario | Replicas | None
+    if "replicas" in keys:
+        question = read_replicas(faults, text, given, algo)
+    else:
+        texts = strategy_texts(faults, algo)
+        question = faults.require(read_scenario(faults, text, given, texts))
+    setup, (path, _) = question.setup, read_scenario_file(text)
+    shared = Attachments(
+        machine=setup.topology if setup else None,
+        calibration=setup.calibration if setup else None,
+        files={path.name: read_text(path, InputError)},
+        versions={"Python": platform.python_version(), **_versions()},
+    )
+    if isinstance(question, Replicas):
+        document, beside, complete = report_replicas(question, shared, workers)
+    else:
+        make = report_step if name == "step" else report_run
+        document, beside, complete = make(question, shared, workers)
+    parts = _parts(name, beside, backups=isinstance(question, Replicas))
+    beside = replace(beside, commands=((_ABOUT, (_typed("report"),)), (_PARTS[name], parts)))
+    return page_html(make_page(document, beside, text)), complete
+
+
+_ABOUT = "This report"
+_PARTS = {
+    "run": "Its parts: the ranking, what limits it, the timeline for Perfetto",
+    "step": "Its parts: the step, with its timeline for Perfetto",
+}
+
+
+def _parts(first: str, beside: Attachments, *, backups: bool) -> tuple[str, ...]:
+    """Commands whose documents the report is made of."""
+    found = beside.explanation
+    if first == "step":
+        return (f"{_typed(first)}{' --backups' * backups} --trace step.json",)
+    if found is None:
+        return (_typed(first),)
+    algo = shlex.join(["--algo", found["strategy"]])
+    more = (f"{_typed(name, without='algo')} {algo}" for name in ("explain", "trace"))
+    return (_typed(first), *more)
+
+
+def _typed(name: str, without: str = "") -> str:
+    """The command `name` with what was typed, but for files to write, processes and `without`."""
+    context = click.get_current_context()
+    words = ["simreduce", name]
+    for param in context.command.params:
+        key = param.name or ""
+        if not is_typed(key) or key in ("output", "workers", without):
+            continue
+        value = context.params[key]
+        if isinstance(param, click.Argument):
+            words += map(str, value)
+        elif getattr(param, "is_flag", False):
+            words.append(param.opts[0])
+        else:
+            option = next((each for each in param.opts if each.startswith("--")), param.opts[0])
+            for each in value if isinstance(value, tuple) else (value,):
+                words += [option, str(each)]
+    return shlex.join(words)
+
+
+def _versions() -> dict[str, str]:
+    found = {}
+    for name in _PROGRAMS:
+        try:
+            found[name] = version(name)
+        except PackageNotFoundError:
+            continue
+    return found
+
+
+def report_run(
+    question: Scenario, beside: Attachments, workers: int
+) -> tuple[Document, Attachments, bool]:
+    """The ranking of a scenario, what stands beside it, and whether nothing is missing."""
+    with Progress("simulated {} of {} strategies", preview_lines) as progress:
+        ranking = rank(question, workers, progress.watch)
+    document = ranking_document(ranking)
+    if ranking.untried:
+        return document, replace(beside, missing=_STOPPED), False
+    best = answer_of(ranking, document)
+    if best is None:
+        return document, beside, True
+    beside = replace(beside, exports=exports_of(ranking, best, _TRIED))
+    try:
+        beside, complete = look_closer(question, best.strategy, beside, Progress)
+        strategies = plain_specs(ranking, best, _CURVES)
+        sizes, all_sizes = bench_sizes(question.setup, strategies, Progress)
+    except KeyboardInterrupt:
+        return document, replace(beside, missing=_STOPPED), False
+    return document, replace(beside, sizes=sizes), complete and all_sizes
+
+
+def report_step(
+    question: Scenario, beside: Attachments, workers: int
+) -> tuple[Document, Attachments, bool]:
+    """The training steps of a scenario, what stands beside them, and whether nothing is missing."""
+    with Progress("simulated {} of {} steps") as progress:
+        ranking = rank_steps(question, workers, progress.watch)
+    best = ranking.recommended
+    names = [gradient.name for gradient in question.workload.gradients]
+    document = step_document(ranking)
+    events = list(step_trace_events(best.step, names))
+    timeline = timeline_of_events(events)
+    beside = replace(beside, timeline=timeline, exports=_step_exports(question, best.step.method))
+    if ranking.untried:
+        return document, replace(beside, missing=_STOPPED), False
+    try:
+        with Progress("simulated {} of {} changes of the step") as progress:
+            look = look_at_step(question, best, progress.watch)
+    except KeyboardInterrupt:
+        return document, replace(beside, missing=_STOPPED), False
+    timeline = timeline_of_events(events, chain=path_words(look.path))
+    found = step_look_document(look, best.step.method, names)
+    return document, replace(beside, timeline=timeline, look=found), progress.complete
+
+
+def _step_exports(question: Scenario, name: str) -> tuple[Exported, ...]:
+    """What other systems can be told of a step's method and strategy; nothing of modes."""
+    if question.step is None or question.step.mode:
+        return ()
+    method, _, text = name.rpartition(", ")
+    asked = ask(question, parse_strategy(text))
+    return hand_over(choice_of(asked, question.step, method or DDP))
+
+
+def report_replicas(
+    question: Replicas, beside: Attachments, workers: int
+) -> tuple[Document, Attachments, bool]:
+    """The updates of a scenario's replicas, what stands beside them, and whether nothing is
+    missing.
+    """
+    q = question.question
+    spread, choices, complete = repeat_replicas(question, workers, try_backups=True)
+    document = REPLICAS.write(Updates(q, spread, choices, question, complete))
+    run = sample(q.job, q.updates, q.skip)
+    if run is not None:
+        events = replicas_trace_events(run, q.job.names)
+        beside = replace(beside, timeline=timeline_of_events(events))
+    if not complete:
+        return document, replace(beside, missing=_STOPPED), False
+    seconds = spread.step(q.skip).mean
+    if run is None or not isfinite(seconds):
+        why = "One update has too many gradients to show." if run is None else "Training stops."
+        return document, replace(beside, missing=why), True
+    try:
+        with Progress("simulated {} of {} changes") as progress:
+            effects = update_effects(q, spread, workers, progress.watch)
+    except KeyboardInterrupt:
+        return document, replace(beside, missing=_STOPPED), False
+    spent, links = worker_time(run, q.skip), run_loads(q.job, run)
+    look = replicas_look_document(seconds, spent, links, effects)
+    return document, replace(beside, look=look), progress.complete
+
+
+_STOPPED = "Stopped before this was computed."
+
+
+_MACHINE = ("topology", "topology_digest")
+
+
+def document_machine(document: Document) -> tuple[Topology | None, Calibration | None]:
+    """The machine and the calibration of a document, if simreduce has them under these names and
+    the machine is the same; of a sweep over machines, that of its fastest cell. No file of a user
+    is read.
+    """
+    rows = document.get("rows") if document.get("command") == "sweep" else None
+    done = [row for row in rows or () if row.get("seconds") is not None]
+    if document.get("topology") is None and done:
+        fastest = min(done, key=lambda row: row["seconds"])
+        document = {**document, **{key: fastest.get(key) for key in _MACHINE}}
+    name, digest = document.get("topology"), document.get("topology_digest")
+    machine = machine_named(name, digest) if isinstance(name, str) else None
+    name = document.get("calibration")
+    if not isinstance(name, str) or exists(name):
+        return machine, None
+    try:
+        return machine, load_calibration(name)
+    except InputError:
+        return machine, None

@@ -1,0 +1,57 @@
+"""`simreduce run SCENARIO`, and with `--measure K` the best of it on real devices."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+from simreduce.app.cli.completion import scenario_argument
+from simreduce.app.cli.group import command
+from simreduce.app.cli.measuring import give_measured, measure_options, read_measurement
+from simreduce.app.cli.options import algo_option, all_option, strategy_texts, workers_option
+from simreduce.app.cli.progress import Progress
+from simreduce.app.cli.reply import Reply, report_options
+from simreduce.app.cli.setups import SetupOptions, read_scenario, setup_options
+from simreduce.app.cli.terminal import rows_shown
+from simreduce.files.formats import Faults
+from simreduce.report.ranking import preview_lines, ranking_document, ranking_table
+from simreduce.study.tune.rank import rank
+
+
+@command(
+    examples="""
+    simreduce run dgx1v-resnet50
+    simreduce run dgx1v-resnet50 --algo ring,nccl+packs=2 --json
+    """
+)
+@scenario_argument
+@algo_option("Rank these instead of the scenario's.")
+@setup_options("the scenario's", "the scenario's")
+@workers_option
+@all_option
+@measure_options
+@report_options
+def run(
+    scenario: str, algo: tuple[str, ...], workers: int, simulate_all: bool, **given: Any
+) -> int:
+    """Rank every strategy of SCENARIO (a file, or a shipped name) and recommend one.
+
+    Strategies that take long to simulate are simulated only as far as they may be among the first
+    ten, or recommended; their rows then say what they take at least.
+
+    On Ctrl-C or SIGTERM, prints the strategies so far and exits with status 130.
+    """
+    faults = Faults()
+    texts, options = strategy_texts(faults, algo), SetupOptions.take(given)
+    found = read_scenario(faults, scenario, options, texts)
+    measurement = read_measurement(faults, found, options, **given)
+    question = faults.require(found)
+    with Progress("simulated {} of {} strategies", preview_lines) as progress:
+        ranking = rank(question, workers, progress.watch, simulate_all=simulate_all)
+    reply = Reply(
+        lambda: ranking_table(ranking, rows_shown(everything=simulate_all)),
+        partial(ranking_document, ranking),
+        failed=any(c.wrong for c in ranking.candidates),
+        complete=not ranking.untried,
+    )
+    return give_measured(reply, measurement, lambda: ranking)

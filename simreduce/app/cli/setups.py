@@ -1,0 +1,337 @@
+"""The options that say on which machine something is simulated, and how; what they mean."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, fields
+from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar
+
+import click
+
+from simreduce import dtypes
+from simreduce.app.cli.options import (
+    calibration_option,
+    gpus_options,
+    read_gpu_indices,
+    read_sizes,
+    shape_of,
+)
+from simreduce.app.cli.reply import Decorator, options
+from simreduce.engine import CALM, NOMINAL, RUNTIMES, Disturbance
+from simreduce.engine.calibrate import load_calibration
+from simreduce.engine.disturbance_text import parse_disturbance
+from simreduce.engine.setup import BY_STRATEGY, Setup, read_runtime
+from simreduce.errors import InputError, did_you_mean
+from simreduce.files.formats import Faults
+from simreduce.planners.algorithms import NAMES
+from simreduce.planners.algorithms.families import IN_RANK_ORDER
+from simreduce.planners.layouts import layout
+from simreduce.planners.nccl import DEFAULTS, Settings, read_settings
+from simreduce.planners.nccl.settings import read_assignments
+from simreduce.study.tune.bench import DIVIDED, ROOTED, tensor
+from simreduce.topology import Topology, load_machine
+from simreduce.workload import Workload
+
+if TYPE_CHECKING:
+    from simreduce.study.scenario import Scenario
+
+S = TypeVar("S")
+
+faithful_option = click.option(
+    "--faithful",
+    is_flag=True,
+    default=None,
+    help="Reproduce upstream's quirks; default: what a user intends.",
+)
+slow_option = click.option(
+    "--slow",
+    multiple=True,
+    metavar="DEVICE=FACTOR",
+    help="Slow DEVICE down by FACTOR, its links included. Repeatable.",
+)
+
+
+def nccl_option(about: str = "this, such as NCCL_ALGO=Ring or version=2.18") -> Decorator:
+    """`--nccl`; `about` says what NCCL is told."""
+    return click.option(
+        "--nccl", multiple=True, metavar="NAME=VALUE", help=f"Tell NCCL {about}. Repeatable."
+    )
+
+
+collective_option = click.option(
+    "--collective",
+    default=None,
+    metavar="NAME",
+    help=f"Choose the collective: {', '.join(NAMES)}; default all_reduce.",
+)
+root_option = click.option(
+    "-r",
+    "--root",
+    type=int,
+    default=None,
+    help="Broadcast from this rank, or reduce to it; default 0.",
+)
+collective_options = options(
+    collective_option,
+    root_option,
+    gpus_options,
+    click.option(
+        "-d",
+        "--datatype",
+        default=None,
+        metavar="TYPE",
+        help="Use elements of this type: half, double, bfloat16, int32, ...; default float.",
+    ),
+)
+
+
+def setup_options(runtime: str = "the strategy's", calibration: str = "nominal") -> Decorator:
+    """How a machine is simulated; the arguments say what the defaults are."""
+    return options(
+        click.option(
+            "--runtime",
+            default=None,
+            metavar="NAME",
+            help=f"Simulate this runtime: {', '.join(RUNTIMES)}; default {runtime}.",
+        ),
+        calibration_option(None, calibration),
+        click.option(
+            "--gpu-indices",
+            "--gpu_indices",
+            default=None,
+            metavar="I,J,...",
+            help="Order the GPUs of each machine in the rings of xring, ring and collective.",
+        ),
+        faithful_option,
+        nccl_option(),
+        click.option(
+            "--jitter",
+            default=None,
+            metavar="PART",
+            help="Scatter latencies and the fixed cost of ops; 0.1: +-10%; default 0.",
+        ),
+        click.option(
+            "--seed", type=int, default=None, help="Draw the jitter from this seed; default 0."
+        ),
+        click.option(
+            "--tolerance",
+            default=None,
+            metavar="PART",
+            help="Let ops end early by up to this part of their own time where that saves work, "
+            "such as 0.1%; the total may be off by several times that; default 0: exact.",
+        ),
+        slow_option,
+        click.option(
+            "--fault",
+            multiple=True,
+            metavar="LINK@TIME=BANDWIDTH",
+            help="Give a link, node or link class this bandwidth from TIME on: 0, 5GB/s or 50%; "
+            "=100% mends. Repeatable.",
+        ),
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SetupOptions:
+    """Options that say on what something is simulated, and how; None: not given."""
+
+    collective: str | None = None
+    root: int | None = None
+    ngpus: int | None = None
+    gpus: str | None = None
+    datatype: str | None = None
+    runtime: str | None = None
+    calibration: str | None = None
+    gpu_indices: str | None = None
+    faithful: bool | None = None
+    nccl: Sequence[str] = ()
+    jitter: str | None = None
+    seed: int | None = None
+    tolerance: str | None = None
+    slow: Sequence[str] = ()
+    fault: Sequence[str] = ()
+
+    @classmethod
+    def take(cls, given: dict[str, Any]) -> Self:
+        """Take these options out of those of a command."""
+        return cls(
+            **{each.name: given.pop(each.name) for each in fields(cls) if each.name in given}
+        )
+
+    @property
+    def disturb(self) -> bool:
+        """Whether something is to go wrong."""
+        return bool(self.slow or self.fault or self.jitter not in (None, "0"))
+
+    def disturbance(self, machine: object) -> Disturbance:
+        """The disturbance of a machine. InputError lists every fault, and names that a topology
+        lacks.
+        """
+        faults = Faults()
+        given = self.jitter, self.seed, self.slow, self.fault, self.tolerance
+        disturbance = parse_disturbance(faults, "--", *given)
+        if isinstance(machine, Topology):
+            faults.attempt("", disturbance.check, machine)
+        faults.raise_any()
+        return disturbance
+
+
+@dataclass(frozen=True, slots=True)
+class Collective(Generic[S]):
+    """One collective of one tensor, of several sizes, on a machine. `strategies` are what the
+    command's `--algo` means.
+    """
+
+    setup: Setup
+    name: str
+    strategies: S
+    root: int
+    dtype: int
+    nbytes: Sequence[int]
+    faithful: bool
+
+    @property
+    def workloads(self) -> list[Workload]:
+        """The tensor of each size."""
+        parts = self.setup.layout.n if self.name in DIVIDED else 1
+        return [tensor(size, self.dtype, parts) for size in self.nbytes]
+
+
+def read_setup(
+    faults: Faults, text: str, given: SetupOptions, *, folded: bool = False
+) -> Setup | None:
+    """How the machine `text` is simulated; None if the machine or the choice of its GPUs has a
+    fault. Other faulty options count as not given.
+    """
+    attempt, name = faults.attempt, given.calibration
+    machine = attempt("", load_machine, text, folded=folded)
+    order = attempt("", read_gpu_indices, given.gpu_indices)
+    whole = layout(machine) if machine else None
+    shape = attempt("", shape_of, whole, given.ngpus, given.gpus, order) if whole else None
+    runtime = None
+    if given.runtime is not None:
+        runtime = attempt("--runtime", read_runtime, given.runtime)
+    constants = attempt("--calibration", load_calibration, "nominal" if name is None else name)
+    disturbance = attempt("", given.disturbance, machine)
+    settings = read_nccl(faults, given.nccl)
+    if not (machine and shape):
+        return None
+    known = runtime or BY_STRATEGY, constants or NOMINAL, disturbance or CALM
+    return Setup(machine, *known, shape, settings)
+
+
+def read_collective(
+    faults: Faults,
+    text: str,
+    read_algo: Callable[[str], S],
+    sizes: tuple[str | None, str | None, str | None, float | None],
+    given: SetupOptions,
+    *,
+    folded: bool = False,
+) -> Collective[S]:
+    """The collective that the options name on the machine `text`. `read_algo` reads the strategies
+    of a collective; `sizes` are `-b`, `-e`, `-i` and `-f`. InputError with every fault.
+    """
+    name, attempt = given.collective or "all_reduce", faults.attempt
+    setup = read_setup(faults, text, given, folded=folded)
+    elements = "float" if given.datatype is None else given.datatype
+    dtype = attempt("--datatype", dtypes.code, elements)
+    nbytes = attempt("", read_sizes, *sizes)
+    known = attempt("--collective", check_collective, name)
+    check_used(faults, name, given.faithful, given.gpu_indices)
+    strategies = attempt("", read_algo, name) if known else None
+    ranks = setup.layout.n if setup else None
+    if known:
+        check_root(faults, given.root, name, ranks)
+    if dtype is not None and nbytes:
+        parts = ranks or 1 if name in DIVIDED else 1
+        unit = dtypes.SIZES[dtype] * parts
+        if nbytes[0] < unit:
+            each = f" for each of {parts} ranks" if parts > 1 else ""
+            faults.add(f"-b {sizes[0]}", f"less than one element of {dtypes.NAMES[dtype]}{each}")
+        else:
+            nbytes = _whole_elements(nbytes, unit)
+    return Collective(
+        faults.require(setup), name, faults.require(strategies), given.root or 0,
+        faults.require(dtype), faults.require(nbytes), bool(given.faithful),
+    )  # fmt: skip
+
+
+def read_nccl(faults: Faults, texts: Sequence[str], base: Settings = DEFAULTS) -> Settings:
+    """NCCL's settings by `--nccl NAME=VALUE`, over `base`."""
+    own = Faults("--nccl")
+    found = read_settings(read_assignments([("", text) for text in texts], own), own, "", base)
+    faults.problems += own.problems
+    return found
+
+
+def _whole_elements(nbytes: Sequence[int], unit: int) -> list[int]:
+    """The sizes rounded down to multiples of `unit` bytes, each once; stderr says so of the
+    first size.
+    """
+    rounded = list(dict.fromkeys(size // unit * unit for size in nbytes))
+    if rounded[0] != nbytes[0]:
+        why = f"the nearest multiple of {unit} bytes below {nbytes[0]}"
+        click.echo(f"simreduce: sizes begin with {rounded[0]} bytes, {why}", err=True)
+    return rounded
+
+
+def read_scenario(
+    faults: Faults,
+    text: str,
+    given: SetupOptions,
+    strategies: Sequence[str] = (),
+    batch: int | None = None,
+) -> Scenario | None:
+    """The scenario with what the options say instead; None if there is a fault."""
+    from simreduce.study.scenario import look_at_scenario  # noqa: PLC0415 - other commands do without
+
+    order = faults.attempt("", read_gpu_indices, given.gpu_indices)
+    scenario, machine, found = look_at_scenario(
+        text,
+        batch,
+        runtime=given.runtime,
+        calibration=given.calibration,
+        gpu_indices=order,
+        faithful=given.faithful,
+        strategies=list(strategies) or None,
+    )
+    faults.problems += found
+    whole = scenario.setup.layout if scenario else layout(machine) if machine else None
+    shape = faults.attempt("", shape_of, whole, given.ngpus, given.gpus) if whole else None
+    disturbance = faults.attempt("", given.disturbance, machine)
+    settings = read_nccl(faults, given.nccl, scenario.setup.nccl if scenario else DEFAULTS)
+    if faults.problems or scenario is None:
+        return None
+    part = shape if (given.ngpus, given.gpus) != (None, None) else ...
+    return scenario.but(disturbance=disturbance, part=part, nccl=settings)
+
+
+def check_collective(name: str) -> str:
+    """The name of a collective; InputError names the nearest."""
+    if name not in NAMES:
+        raise InputError(f"unknown {name!r}{did_you_mean(name, NAMES)}; one of {', '.join(NAMES)}")
+    return name
+
+
+def check_used(
+    faults: Faults, collective: str, faithful: bool | None, gpu_indices: str | None
+) -> None:
+    """Note the options that the collective would ignore."""
+    if faithful and collective != "all_reduce":
+        faults.add(
+            "--faithful", f"upstream's quirks are in its all-reduces, and this is {collective}"
+        )
+    if gpu_indices is not None and collective in IN_RANK_ORDER:
+        why = f"{collective} says which rank holds which part, so its ranks keep their order"
+        faults.add("--gpu-indices", why)
+
+
+def check_root(faults: Faults, root: int | None, collective: str, ranks: int | None) -> None:
+    """Note a root that the collective does not have, or that is none of its ranks."""
+    if root is None:
+        return
+    if collective not in ROOTED:
+        faults.add(f"-r {root}", f"{collective} has no root; {' and '.join(ROOTED)} have")
+    elif ranks is not None and not 0 <= root < ranks:
+        faults.add(f"-r {root}", f"the ranks are 0 to {ranks - 1}")

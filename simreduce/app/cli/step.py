@@ -1,0 +1,186 @@
+"""`simreduce step SCENARIO`: a training step, or the updates of synchronous replicas."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, replace
+from functools import cache, partial
+from typing import Any
+
+import click
+
+from simreduce.app.cli.completion import scenario_argument
+from simreduce.app.cli.group import command
+from simreduce.app.cli.options import algo_option, gpus_options, strategy_texts, workers_option
+from simreduce.app.cli.progress import Progress
+from simreduce.app.cli.reply import (
+    Reply,
+    option_faults,
+    output_option,
+    output_path,
+    report_options,
+    wants_json,
+)
+from simreduce.app.cli.setups import SetupOptions, read_scenario, setup_options
+from simreduce.app.cli.terminal import rows_shown
+from simreduce.engine import CALM
+from simreduce.errors import InputError
+from simreduce.files.formats import Faults
+from simreduce.report.replicas import REPLICAS, Updates, replicas_text
+from simreduce.report.steps import step_document, step_table
+from simreduce.report.trace import replicas_trace_text, step_trace_text
+from simreduce.study.scenario import NO_STEP, Replicas, keys_of, load_replicas
+from simreduce.study.tune.steps import rank_steps
+from simreduce.training.stragglers import BackupChoice, Repetitions, compare_backups, repeat, sample
+
+_ONLY_STEP = {
+    "algo": "--algo",
+    "batch": "--batch",
+    "ngpus": "--ngpus",
+    "gpus": "--gpus",
+    "gpu_indices": "--gpu-indices",
+    "nccl": "--nccl",
+    "tolerance": "--tolerance",
+}
+
+
+@command(examples="simreduce step step-dgx1p-resnet50")
+@scenario_argument
+@algo_option("Rank these instead of the scenario's.")
+@click.option(
+    "--batch",
+    type=int,
+    default=None,
+    help="Take so many samples per GPU; default: the scenario's.",
+)
+@gpus_options
+@setup_options("the scenario's", "the scenario's")
+@workers_option
+@output_option(
+    "--trace",
+    about="Also write the timeline of the step, or of the first updates of [replicas]; "
+    ".gz: compressed; -: stdout.",
+)
+@click.option(
+    "--backups",
+    "try_backups",
+    is_flag=True,
+    help="Try how many workers of [replicas] should be backups.",
+)
+@click.option(
+    "--all", "show_all", is_flag=True, help="Show all strategies, however many, on a terminal too."
+)
+@report_options
+def step(
+    scenario: str,
+    algo: tuple[str, ...],
+    batch: int | None,
+    workers: int,
+    try_backups: bool,
+    show_all: bool,
+    **given: Any,
+) -> Reply:
+    """Predict the training step of SCENARIO (a file with a [step], or a shipped name): how much of
+    the reductions the backward pass hides, and which strategy gives the fastest step. With
+    [replicas] instead of [step]: the time of an update of synchronous replicas whose workers do
+    not compute equally long.
+
+    On Ctrl-C or SIGTERM, prints the results so far and exits with status 130.
+    """
+    faults, options, keys = option_faults(), SetupOptions(**given), keys_of(scenario)
+    if "replicas" in keys:
+        replicas = read_replicas(faults, scenario, options, algo, batch)
+        return _replicas(replicas, workers, try_backups=try_backups)
+    if keys and try_backups:
+        faults.add("--backups", "only a scenario with [replicas] has backup workers")
+    if keys and "step" not in keys:
+        faults.add(scenario, NO_STEP)
+    texts = strategy_texts(faults, algo)
+    question = faults.require(read_scenario(faults, scenario, options, texts, batch))
+    with Progress("simulated {} of {} steps") as progress:
+        ranking = rank_steps(question, workers, progress.watch)
+    document = cache(partial(step_document, ranking))
+    names = [gradient.name for gradient in question.workload.gradients]
+    return Reply(
+        lambda: step_table(ranking, rows_shown(everything=show_all)),
+        document,
+        files={
+            "trace": lambda: step_trace_text(ranking.recommended.step, names, _about(document()))
+        },
+        failed=any(c.wrong for c in ranking.candidates),
+        complete=not ranking.untried,
+    )
+
+
+def _about(document: Mapping[str, Any]) -> dict[str, Any]:
+    """The head of a timeline: the figures of a document without its lists."""
+    return {
+        key: value
+        for key, value in document.items()
+        if key != "schema" and not isinstance(value, list)
+    }
+
+
+def _replicas(replicas: Replicas, workers: int, *, try_backups: bool) -> Reply:
+    """Answer `[replicas]`. It fails if no repetition makes all its updates."""
+    q, trace = replicas.question, output_path("trace")
+    run = None if wants_json() and not trace else sample(q.job, q.updates, q.skip)
+    if trace and run is None:
+        raise InputError("--trace: one update has too many gradients to show")
+    spread, choices, complete = repeat_replicas(replicas, workers, try_backups=try_backups)
+    found = Updates(q, spread, choices, replicas, complete)
+    document = partial(REPLICAS.write, found)
+    return Reply(
+        partial(replicas_text, found, run),
+        document,
+        files={"trace": lambda: replicas_trace_text(run, q.job.names, _about(document()))}
+        if run
+        else {},
+        failed=spread.blocked == len(spread.updates),
+        complete=complete,
+    )
+
+
+def read_replicas(
+    faults: Faults,
+    scenario: str,
+    given: SetupOptions,
+    algo: Sequence[str] = (),
+    batch: int | None = None,
+) -> Replicas:
+    """The question of a scenario with `[replicas]`. InputError with every fault, among them options
+    for which it has no use.
+    """
+    for key, option in _ONLY_STEP.items():
+        if {"algo": algo, "batch": batch, **asdict(given)}[key] not in (None, ()):
+            faults.add(option, "a scenario with [replicas] does not use it")
+    calm = replace(given, tolerance=None)
+    disturbance = Faults().attempt("", calm.disturbance, None)
+    replicas = faults.attempt(
+        "", load_replicas, scenario, disturbance or CALM, runtime=given.runtime,
+        calibration=given.calibration, faithful=given.faithful,
+    )  # fmt: skip
+    if disturbance is None:  # its faults, with what the machine lacks
+        machine = replicas.setup.topology if replicas and replicas.setup else None
+        faults.attempt("", calm.disturbance, machine)
+    return faults.require(replicas)
+
+
+def repeat_replicas(
+    replicas: Replicas, processes: int, *, try_backups: bool
+) -> tuple[Repetitions, tuple[BackupChoice, ...], bool]:
+    """All repetitions, the choices of backups if they are tried, and whether nothing is missing."""
+    q = replicas.question
+    with Progress("simulated {} of {} repetitions") as progress:
+        spread = repeat(q.job, q.updates, q.repetitions, processes, progress)
+        if len(spread.updates) < q.repetitions:
+            return spread, (), False
+        if not try_backups:
+            return spread, (), True
+        try:
+            choices = compare_backups(
+                q.job, q.updates, q.repetitions, None, q.skip, processes, progress
+            )
+        except KeyboardInterrupt:
+            return spread, (), False
+    return spread, choices, True

@@ -1,0 +1,265 @@
+"""`simreduce table`, `plot` and `compare`: the rows of sweeps in databases."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+import click
+
+from simreduce.app.cli.group import command
+from simreduce.app.cli.reply import (
+    Reply,
+    option_faults,
+    output_option,
+    output_paths,
+    picture_options,
+    report_options,
+    write_pictures,
+)
+from simreduce.app.cli.terminal import SCREEN, rows_shown, show
+from simreduce.errors import InputError
+from simreduce.files.formats import Faults
+from simreduce.report.compared import compared_document, compared_text
+from simreduce.report.sweep_plots import HEAT, KINDS, LINES, sweep_plot
+from simreduce.report.sweeps import (
+    check_columns,
+    count_states,
+    csv_text,
+    first_columns,
+    parquet_bytes,
+    pivot,
+    pivot_table,
+    query,
+    rows_table,
+    sweep_document,
+    table_lines,
+)
+from simreduce.study.sweep import Store, Sweep
+from simreduce.study.sweep.compare import compare as compare_sweeps
+
+_STATES = "SELECT state FROM sweep"
+
+_where_option = click.option(
+    "--where", default=None, metavar="SQL", help='Keep rows such as "nodes > 4 AND busbw > 1e10".'
+)
+
+
+@command(
+    examples="""
+    simreduce sweep dgx1v --over size=1M..64M*4 --over strategy=ring,nccl --db sizes.db
+    simreduce table sizes.db --pivot size,strategy,seconds
+    """
+)
+@click.argument("db")
+@click.option("--sweep", "number", type=int, default=None, help="Show this sweep; default: last.")
+@click.option("--list", "list_", is_flag=True, help="List the sweeps of the database.")
+@click.option("--columns", default=None, metavar="A,B,...", help="Show these columns, or all.")
+@_where_option
+@click.option("--sort", default=None, metavar="A,-B", help="Sort by A, then by B downwards.")
+@click.option("--group", default=None, metavar="A,B", help="Of rows with equal A and B, keep the "
+              "best.")  # fmt: skip
+@click.option("--by", default="seconds", metavar="[-]NAME", help="What is best: least NAME, or "
+              "greatest with -; default seconds.")  # fmt: skip
+@click.option("--pivot", "across", default=None, metavar="DOWN,ACROSS,VALUE", help="A row for each "
+              "value of DOWN, a column for each of ACROSS.")  # fmt: skip
+@click.option("--limit", type=click.IntRange(0), default=None, help="Show so many rows.")
+@output_option("--csv", about="Also write CSV; -: stdout.")
+@output_option("--parquet", about="Also write Parquet.")
+@report_options
+def table(
+    db: str,
+    number: int | None,
+    list_: bool,
+    columns: str | None,
+    where: str | None,
+    sort: str | None,
+    group: str | None,
+    by: str,
+    across: str | None,
+    limit: int | None,
+) -> Reply | None:
+    """Show the rows of a sweep in the database DB, while it runs or afterwards.
+
+    Tables have ms and GB/s; CSV, JSON and Parquet have SI units and every digit. --where takes any
+    condition of SQLite on the columns; --columns all shows their names.
+    """
+    faults = option_faults()
+    axes = _names(across)
+    if across is not None and len(axes) != 3:
+        faults.add(f"--pivot {across}", "must be DOWN,ACROSS,VALUE")
+    faults.raise_any()
+    with Store.open(db) as store:
+        if list_:
+            for each in store.sweeps():
+                show(f"{each.id}  {each.name}: {', '.join(each.keys)}; {each.cells} cells")
+            return None
+        sweep, known = store.show(number)
+        text = query(known, where=where, group=_names(group), by=by, sort=_names(sort), limit=limit)
+        found, rows = _select(store, text, where)
+        counts = count_states({"state": state} for (state,) in store.select(_STATES)[1])
+        names = _names(columns) or first_columns(sweep, rows, group=group is not None)
+        every = [*known, *(["cells"] if group else [])]
+        names = every if columns == "all" else names
+        check_columns([*names, *axes], found)
+        shown = rows
+        if across is not None:
+            names, shown = pivot(rows, *axes)
+        kept = [{name: row[name] for name in names} for row in shown]
+        shape = (
+            pivot_table(kept, names, *axes[1:])
+            if across
+            else rows_table(names, kept, all_names=columns is not None)
+        )
+        most = rows_shown(everything=limit is not None, most=SCREEN)
+        lines = table_lines(store, sweep, shape, counts, most)
+    every, whole = (names, kept) if columns or across else (every, rows)
+    return Reply(
+        lambda: lines,
+        lambda: sweep_document(sweep, db, counts, whole, complete="waiting" not in counts),
+        files={
+            "csv": lambda: [csv_text(every, whole)],
+            "parquet": lambda: [parquet_bytes(sweep, every, whole)],
+        },
+    )
+
+
+def _names(text: str | None) -> list[str]:
+    """`a,b` as a list. InputError for an empty name."""
+    if text is None:
+        return []
+    found = [name.strip() for name in text.split(",")]
+    if "" in found or "-" in found:
+        raise InputError(f"{text!r} has an empty name")
+    return found
+
+
+def _select(store: Store, text: str, where: str | None) -> tuple[list[str], list[dict[str, Any]]]:
+    """The columns and the rows of a query. InputError if SQLite does not understand `--where`."""
+    faults = Faults()
+    found = faults.attempt(f"--where {where}" if where else "", store.select, text)
+    names, rows = faults.require(found)
+    return names, [dict(zip(names, row, strict=True)) for row in rows]
+
+
+def _read_sweep(
+    path: str, number: int | None, where: str | None
+) -> tuple[Sweep, list[dict[str, Any]]]:
+    """The sweep of that number in a database, the last unless given, and its rows that fit a
+    condition of SQLite. InputError if there is none.
+    """
+    with Store.open(path) as store:
+        sweep, columns = store.show(number)
+        return sweep, _select(store, query(columns, where=where), where)[1]
+
+
+@command(
+    examples="""
+    simreduce sweep dgx1v --over size=1M..64M*4 --over strategy=ring,nccl --db sizes.db
+    simreduce plot sizes.db --kind heat --svg times.svg
+    simreduce plot sizes.db --svg busbw.svg
+    """
+)
+@click.argument("db")
+@click.option("--sweep", "number", type=int, default=None, help="Draw this sweep; default: last.")
+@click.option(
+    "--kind", type=click.Choice(KINDS), default=LINES, help=f"Draw this; default {LINES}."
+)
+@click.option(
+    "-x", default=None, metavar="COLUMN", help="Across; default: the numbers that vary most."
+)
+@click.option(
+    "-y",
+    default=None,
+    metavar="COLUMN",
+    help="Upwards; default: seconds, busbw of collectives, for heat the next key that varies.",
+)
+@click.option(
+    "--value", default=None, metavar="COLUMN", help="What a heat map shows; default as -y of lines."
+)
+@_where_option
+@picture_options("Write the plot", plot=True)
+def plot(
+    db: str,
+    number: int | None,
+    kind: str,
+    x: str | None,
+    y: str | None,
+    value: str | None,
+    where: str | None,
+) -> None:
+    """Draw the cells of a sweep in the database DB: lines over a key, with the 80 % band of the
+    calibration; a heat map over two keys; or what no other cell beats in two columns (pareto).
+    """
+    faults = option_faults()
+    if not output_paths():
+        faults.add("--svg FILE or --png FILE", "is missing; say where to write the plot")
+    if value is not None and kind != HEAT:
+        faults.add(f"--value {value}", f"is for --kind {HEAT}; give -y")
+    faults.raise_any()
+    sweep, rows = _read_sweep(db, number, where)
+    write_pictures(partial(sweep_plot, sweep, rows, kind, x, y, value))
+
+
+@command(
+    examples="""
+    simreduce sweep dgx1v --over size=1M,64M --over strategy=ring,nccl --db before.db
+    simreduce sweep dgx1v --over size=1M,64M --over strategy=ring,nccl --db after.db
+    simreduce compare before.db after.db
+    """
+)
+@click.argument("a")
+@click.argument("b")
+@click.option(
+    "--sweeps",
+    default=None,
+    metavar="I,J",
+    help="Compare sweep I of A with sweep J of B; default: the last of each.",
+)
+@click.option(
+    "--choose",
+    default=None,
+    metavar="KEY",
+    help="Say where the fastest value of KEY changed; default: strategy, method or machine.",
+)
+@click.option(
+    "--tolerance",
+    type=click.FloatRange(0.0),
+    default=0.0,
+    metavar="PART",
+    help="Take times as equal that differ by no more than this part; default 0.",
+)
+@_where_option
+@report_options
+def compare(
+    a: str,
+    b: str,
+    sweeps: str | None,
+    choose: str | None,
+    tolerance: float,
+    where: str | None,
+) -> Reply:
+    """Compare two sweeps in the databases A and B, such as those of two versions or calibrations:
+    which times changed and by how much, and which winners did. Cells are matched by the keys that
+    vary. Exits with status 1 if an answer changed.
+    """
+    faults, numbers = Faults(), _numbers(sweeps)
+    old = faults.attempt("", _read_sweep, a, numbers[0], where)
+    new = faults.attempt("", _read_sweep, b, numbers[1], where)
+    before, after = faults.require(old), faults.require(new)
+    result = compare_sweeps(before, after, choose, tolerance)
+    both = before[0], after[0]
+    return Reply(
+        partial(compared_text, result, both, (a, b)),
+        partial(compared_document, result, both, (a, b)),
+        failed=bool(result.changed),
+    )
+
+
+def _numbers(text: str | None) -> tuple[int | None, int | None]:
+    if text is None:
+        return None, None
+    parts = [part.strip() for part in text.split(",")]
+    if len(parts) != 2 or not all(part.isdecimal() and len(part) < 10 for part in parts):
+        raise InputError(f"--sweeps {text}: two numbers with a comma between, such as 1,2")
+    return int(parts[0]), int(parts[1])

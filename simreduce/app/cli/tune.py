@@ -1,0 +1,103 @@
+"""`simreduce tune SCENARIO`: the best setting for what a target can be told."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+import click
+
+from simreduce.app.cli.completion import scenario_argument
+from simreduce.app.cli.export import check_folder, write_folder
+from simreduce.app.cli.group import command
+from simreduce.app.cli.measuring import give_measured, measure_options, read_measurement
+from simreduce.app.cli.options import calibration_option, gpus_options, workers_option
+from simreduce.app.cli.progress import Progress
+from simreduce.app.cli.reply import Reply, option_faults, picture_options, report_options
+from simreduce.app.cli.setups import SetupOptions, nccl_option, read_scenario, slow_option
+from simreduce.report.tuned import files_text, sensitivity_plot, tuned_document, tuned_text
+from simreduce.study.tune.rank import Ranking
+from simreduce.study.tune.search.export_choice import files_of, ranking_of, why_nothing
+from simreduce.study.tune.search.targets import OBJECTIVES, STEP, TARGETS, check_target
+from simreduce.study.tune.search.tune import read_objective, tune as find_best
+
+_DEFAULT = "pytorch"
+
+
+@command(examples="simreduce tune dgx1v-resnet50 --target pytorch")
+@scenario_argument
+@click.option(
+    "--target",
+    default=_DEFAULT,
+    metavar="NAME",
+    help=f"Try what this can be told: {', '.join(TARGETS)}; default {_DEFAULT}.",
+)
+@click.option(
+    "--objective",
+    default=None,
+    metavar="WHAT",
+    help=f"Shorten this: {' or '.join(OBJECTIVES)}; default: the step, if SCENARIO has one.",
+)
+@click.option(
+    "--fp16", is_flag=True, help="Also try half precision on the wire, which changes numerics."
+)
+@gpus_options
+@calibration_option(None, "the scenario's")
+@nccl_option("this whatever is found, such as version=2.18")
+@slow_option
+@click.option(
+    "--out", default=None, metavar="DIR", help="Write what to paste to this folder; default: print."
+)
+@workers_option
+@measure_options
+@picture_options("Also draw the time over the size of buckets", plot=True)
+@report_options
+def tune(
+    scenario: str,
+    target: str,
+    objective: str | None,
+    fp16: bool,
+    out: str | None,
+    workers: int,
+    **given: Any,
+) -> int:
+    """Find the best setting of SCENARIO (a file, or a shipped name) for what a target can be told:
+    packing, algorithms, protocols and channels by size. Says how much it is worth, how sure that
+    is, and how near the bound.
+
+    On Ctrl-C or SIGTERM, prints the best so far and exits with status 130.
+    """
+    faults = option_faults()
+    faults.attempt("", check_target, target)
+    if out is not None:
+        faults.attempt("--out", check_folder, out)
+    options = SetupOptions.take(given)
+    read = read_scenario(faults, scenario, options)
+    measurement = read_measurement(faults, read, options, **given)
+    if read is not None:
+        shortened = faults.attempt("--objective", read_objective, read, objective or "")
+        if given["measure"] is not None and shortened == STEP:
+            faults.add("--measure", "devices time an all-reduce; give --objective time")
+    question = faults.require(read)
+    with Progress("simulated or excluded {} of {} settings") as progress:
+        found = find_best(
+            question, target, objective or "", half=fp16, workers=workers, progress=progress
+        )
+    files = files_of(found)
+    places = [] if out is None else write_folder(out, files)
+    reply = Reply(
+        lambda: tuned_text(found, why_nothing(found)),
+        partial(tuned_document, found, files),
+        picture=partial(sensitivity_plot, found) if found.curve else None,
+        paste=files_text(files) if out is None else "".join(f"{place}\n" for place in places),
+        complete=not found.stopped,
+    )
+
+    def ranking() -> Ranking:
+        """The settings to measure, which the devices can run."""
+        assert measurement is not None  # noqa: S101 - else nothing is measured
+        can_run = measurement.module.can_run
+        known = {"devices": measurement.devices, "workloads": [question.workload]}
+        return ranking_of(found, measurement.best, partial(can_run, **known))
+
+    return give_measured(reply, measurement, ranking, "measured")

@@ -1,0 +1,100 @@
+"""A closer look at one strategy of a ranking: what reports and the local page show beside it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import replace
+from typing import Any, Protocol, TypeAlias, TypeVar
+
+from simreduce.computing.watching import until_stopped
+from simreduce.engine.setup import Setup
+from simreduce.errors import InputError
+from simreduce.export.targets import Exported, hand_over
+from simreduce.planners.strategy import Strategy
+from simreduce.report.bench import BENCH, SizeTimes
+from simreduce.report.explain import explanation_document
+from simreduce.report.pages import Attachments, answer_row
+from simreduce.report.timeline import MOST_BARS, timeline_of_events
+from simreduce.report.trace import trace_events
+from simreduce.study.question import ask, choice_of
+from simreduce.study.scenario import Scenario
+from simreduce.study.tune.bench import BenchRow, bench
+from simreduce.study.tune.rank import Candidate, Ranking
+from simreduce.study.tune.whatif import savings
+
+T = TypeVar("T")
+Document = Mapping[str, Any]
+
+_SIZES = tuple(1 << power for power in range(16, 29, 2))
+"""Bytes of the tensors of the curves: 64 KiB to 256 MiB."""
+
+
+class Work(Protocol):
+    """Some work at hand, of which somebody sees how much is done."""
+
+    @property
+    def complete(self) -> bool:
+        """Whether all is done."""
+
+    def watch(self, coming: Iterable[T], total: int) -> Iterable[T]:
+        """Pass on what comes, one of `total`. May raise to stop the work."""
+
+
+Show: TypeAlias = Callable[[str], AbstractContextManager[Work]]
+"""Shows some work while it lasts: `simulating the plan`, `simulated {} of {} sizes`."""
+
+
+def answer_of(ranking: Ranking, document: Document) -> Candidate | None:
+    """The candidate that a page answers with; None if no plan is proven. The document is that of
+    the ranking.
+    """
+    row = answer_row(document)
+    return next((c for c in ranking.candidates if row and c.strategy.text == row["strategy"]), None)
+
+
+def exports_of(
+    ranking: Ranking, chosen: Candidate, most: int | None = None
+) -> tuple[Exported, ...]:
+    """Settings of a candidate for other systems. A system that has none for it gets the fastest of
+    the first `most` strategies that it has one for.
+    """
+    proven = [c.strategy for c in ranking.candidates if not c.wrong][:most]
+    return hand_over(choice_of(ask(ranking.scenario, chosen.strategy), None), proven)
+
+
+def look_closer(
+    question: Scenario, strategy: Strategy, beside: Attachments, show: Show, bars: int = MOST_BARS
+) -> tuple[Attachments, bool]:
+    """With the load of each link, the critical path, what would help, and the timeline; and whether
+    nothing is missing.
+    """
+    try:
+        with show("simulating the plan"):
+            case = ask(question, strategy).make_case()
+            recording = case.setup.record(case.plan)
+    except InputError as error:  # too large to hold, or nothing can be recorded of it
+        return replace(beside, missing=f"Not simulated in detail: {error.problems[0]}"), True
+    with show("simulated {} of {} changes") as work:
+        found = savings(recording, case.setup, work.watch)
+    with show("drawing the timeline"):
+        events = trace_events(recording, case.setup.topology)
+        timeline = timeline_of_events(events, recording.result.path.op.tolist(), bars)
+    explanation = explanation_document(recording, found, case.about, complete=work.complete)
+    return replace(beside, explanation=explanation, timeline=timeline), work.complete
+
+
+def bench_sizes(
+    setup: Setup, strategies: Sequence[Strategy], show: Show
+) -> tuple[Document | None, bool]:
+    """The document of a bench of these strategies, and whether nothing is missing; no document if
+    the machine refuses one.
+    """
+    total = len(strategies) * len(_SIZES)
+    try:
+        with show("simulated {} of {} sizes") as work:
+            rows = until_stopped(work.watch(bench(setup, strategies, _SIZES), total))
+    except InputError:
+        return None, True
+    done = [row for row in rows if isinstance(row, BenchRow)]
+    return BENCH.write(SizeTimes(setup, done, complete=work.complete)), work.complete

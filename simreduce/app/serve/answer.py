@@ -1,0 +1,184 @@
+"""Answers to a view, in steps: the page gets each as soon as it is known."""
+
+from __future__ import annotations
+
+import shlex
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import AbstractContextManager, nullcontext, suppress
+from dataclasses import dataclass, replace
+from typing import Any, TypeVar
+
+from simreduce.app.look import answer_of, bench_sizes, exports_of, look_closer
+from simreduce.app.serve.view import Files, View
+from simreduce.errors import InputError
+from simreduce.files.formats import toml_text
+from simreduce.report.blocks import Picture
+from simreduce.report.pages import Attachments, make_page, page_parts
+from simreduce.report.pictures import Mark, heat_picture, to_svg
+from simreduce.report.ranking import preview_lines, ranking_document
+from simreduce.study.scenario import Scenario
+from simreduce.study.tune.plan_cache import PlanCache
+from simreduce.study.tune.rank import Candidate, Ranking, plain_specs, rank
+from simreduce.topology import Topology, natural
+from simreduce.topology.graph import BOTH
+
+T = TypeVar("T")
+Message = dict[str, Any]
+Say = Callable[[Message], None]
+
+_BARS = 6000
+"""Bars of the timeline. A report has more; here it is drawn again at every change."""
+_SOON = 1.0
+"""Seconds after which the ranking is shown before anything is looked at closely."""
+_CURVES = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Sayer:
+    """Sends messages. `check` raises when nobody listens any more."""
+
+    say: Say
+    check: Callable[[], None]
+
+    def show(self, text: str) -> AbstractContextManager[Said]:
+        """Say how much of some work is done: of `simulated {} of {} sizes`, as sizes simulated."""
+        self.check()
+        return nullcontext(Said(self, text))
+
+
+@dataclass(frozen=True, slots=True)
+class Said:
+    """Work of which a page hears how much is done, and with `preview` what is known by then."""
+
+    sayer: Sayer
+    text: str
+    preview: Callable[[list[Any]], list[str]] | None = None
+    complete = True
+
+    def watch(self, coming: Iterable[T], total: int) -> Iterator[T]:
+        """Pass on what comes, and say so."""
+        seen: list[T] = []
+        self._say(seen, total)
+        for each in coming:
+            seen.append(each)
+            self._say(seen, total)
+            yield each
+
+    def _say(self, seen: list[Any], total: int) -> None:
+        done, _, what = self.text.partition(" {} of {} ")
+        message: Message = {"progress": [len(seen), total, f"{what} {done}"]}
+        self.sayer.check()
+        self.sayer.say(message | ({"preview": self.preview(seen)} if self.preview else {}))
+
+
+def answer(view: View, files: Files, cache: PlanCache, sayer: Sayer) -> None:
+    """Say everything on a view: its machine, the ranking, one strategy closely, curves. `cache` is
+    what earlier answers found. InputError lists every fault of the view.
+    """
+    begun = time.monotonic()
+    try:
+        scenario = view.scenario(files)
+    except InputError:
+        with suppress(InputError):  # a picture shows which links there are
+            sayer.say(_machine(view.whole(files), {}))
+        raise
+    whole = view.whole(files)
+    sayer.say(_machine(whole, {}))
+    shared = Attachments(
+        machine=whole,
+        calibration=scenario.setup.calibration,
+        commands=tuple(_commands(view, files)),
+        files={"view.toml": toml_text(_table(view, scenario, files))},
+        missing="Not computed yet.",
+    )
+    work = Said(sayer, "simulated {} of {} strategies", preview_lines)
+    ranking = rank(scenario, 1, work.watch, cache=cache)
+    document = ranking_document(ranking)
+    chosen, look = _chosen(view, ranking, document)
+    if chosen is None:
+        sayer.say(_page(document, replace(shared, missing="No plan to look at."), ranking, ""))
+        return
+    if time.monotonic() - begun > _SOON:
+        sayer.say(_page(document, shared, ranking, look))
+    beside, _ = look_closer(scenario, chosen.strategy, shared, sayer.show, _BARS)
+    if beside.explanation is not None:
+        loads = {each["name"]: each["share"] for each in beside.explanation["links"]}
+        sayer.say(_machine(whole, loads))
+    sayer.say(_page(document, beside, ranking, look))
+    # What takes long and is looked at later.
+    beside = replace(beside, exports=exports_of(ranking, chosen))
+    sayer.say(_page(document, beside, ranking, look))
+    strategies = plain_specs(ranking, chosen, _CURVES)
+    sizes, _ = bench_sizes(scenario.setup, strategies, sayer.show)
+    sayer.say(_page(document, replace(beside, sizes=sizes), ranking, look))
+
+
+def _chosen(
+    view: View, ranking: Ranking, document: Mapping[str, Any]
+) -> tuple[Candidate | None, str]:
+    """The candidate to look at, and its text if the view names it; else what the page answers."""
+    for candidate in ranking.candidates:
+        if view.look in [c.strategy.text for c in (candidate, *candidate.also)]:
+            return candidate, candidate.strategy.text
+    return answer_of(ranking, document), ""
+
+
+def _table(view: View, scenario: Scenario, files: Files) -> dict[str, Any]:
+    """The view as a scenario file, which ranks the same strategies."""
+    table = {**view.table(), "topology": files.get(view.machine, view.machine)}
+    if scenario.strategies is not None:
+        table["strategies"] = [each.text for each in scenario.strategies]
+    return table
+
+
+def _machine(whole: Topology, loads: Mapping[str, float]) -> Message:
+    """The message with the picture of the machine, and with the names of its wires."""
+    drawing = heat_picture(whole, loads)
+    pairs = {
+        f"{k.name} {k.link_class}": BOTH.join(sorted((k.source, k.target))) for k in whole.links
+    }
+
+    def wires(mark: Mark) -> str:
+        found = [pairs.get(each, "") for each in mark.resources] if mark.kind == "link" else ()
+        return "\n".join(dict.fromkeys(filter(None, found)))
+
+    names = {pairs[f"{k.name} {k.link_class}"] for k in whole.links if not k.is_toll}
+    words = f"{whole.name}: {whole.title or whole.name}."
+    picture = to_svg(drawing, wires)
+    wires_of = sorted(names, key=natural)
+    return {"machine": {"svg": picture, "words": words, "wires": wires_of, "loaded": bool(loads)}}
+
+
+def _page(document: Mapping[str, Any], beside: Attachments, ranking: Ranking, look: str) -> Message:
+    """The message with the answer and the sections, but for the picture of the machine."""
+    page = make_page(document, beside)
+    sections = []
+    for section in page.sections:
+        blocks = tuple(b for b in section.blocks if not isinstance(b, Picture))
+        if blocks:
+            sections.append(replace(section, blocks=blocks))
+    parts = page_parts(replace(page, sections=tuple(sections)))
+    names = [c.strategy.text for c in ranking.candidates]
+    return {
+        "page": {
+            "title": page.title,
+            "parts": [{"key": p.key, "html": p.html, "charts": p.charts} for p in parts],
+            "strategies": names,
+            "look": look,
+        }
+    }
+
+
+def _command(view: View, files: Files) -> str:
+    """The command that opens a page at a view."""
+    mine = f"{shlex.quote(files[view.machine])} " if view.machine in files else ""
+    return f"simreduce serve {mine}'{view.query}'"
+
+
+def _commands(view: View, files: Files) -> Iterator[tuple[str, tuple[str, ...]]]:
+    yield "This view, on your machine", (_command(view, files),)
+    yield (
+        "As a scenario: save what stands below as view.toml",
+        ("simreduce run view.toml", "simreduce report view.toml"),
+    )

@@ -1,0 +1,217 @@
+"""The state of the page: what stands in its URL.
+
+A view becomes a scenario, so the page asks nothing that a file could not. Names are checked against
+what simreduce ships and what the command line named before anything is loaded: no text of a URL is
+ever used as a path.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, fields, replace
+from pathlib import Path
+from typing import Any
+from urllib.parse import parse_qsl, urlencode, urlsplit
+
+from simreduce import topology, workload
+from simreduce.engine import RUNTIMES, calibrate
+from simreduce.engine.setup import BY_STRATEGY
+from simreduce.errors import InputError, did_you_mean, quote
+from simreduce.files.formats import Faults
+from simreduce.planners.layouts import Layout
+from simreduce.planners.nccl import SETTINGS
+from simreduce.planners.packing import PACKERS
+from simreduce.planners.strategy import ALL, Strategy, parse_strategy, split_strategies
+from simreduce.study.scenario import Scenario, build_scenario
+from simreduce.study.tune.candidates import candidates
+from simreduce.topology import Topology, load_topology
+from simreduce.topology.generators import GENERATORS
+from simreduce.topology.generators.inline import split_inline
+
+USUAL = "usual"
+"""Instead of names of algorithms: those of `_USUAL` that the machine has a use for."""
+_USUAL = (
+    "nccl", "collective", "xring", "psgpu", "hierarchical_copy", "copy_to_cpu", "ring",
+    "halving_doubling", "direct", "nccl/xring", "ring/ring", "ring/halving_doubling",
+)  # fmt: skip
+"""Algorithms that plan at once: none searches for the best trees, rings or chunks."""
+NCCL = tuple(each.key for each in SETTINGS.fields if each.key != "tuner")
+"""Settings of NCCL that a view may have; a tuner is a file."""
+_LONGEST = 4096
+"""Characters of a view."""
+_MOST = 64
+"""Links that are slow or cut."""
+_INLINE = re.compile(r"[A-Za-z0-9_.:,=+-]{1,200}")
+
+Files = Mapping[str, str]
+"""Paths of machine files by the names that views have for them: those of the command line."""
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """A question on the page, as texts. An empty text stands for the default.
+
+    `size` is of one tensor, `model` a shipped model instead. `algo` are strategies without their
+    packing, or USUAL, or ALL; `packing` is what stands behind the +. `links` has `gpu0<>gpu3` and
+    its factor, 0 for a link that is cut. `look` is the strategy to look at closely.
+    """
+
+    machine: str = "dgx1v"
+    size: str = "64MiB"
+    model: str = ""
+    algo: str = USUAL
+    packing: str = ""
+    look: str = ""
+    runtime: str = ""
+    calibration: str = ""
+    nccl: Mapping[str, str] = field(default_factory=dict)
+    links: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def query(self) -> str:
+        """The view as the query of a URL, without what is as usual."""
+        return urlencode(list(self._pairs()), safe=":,/<>=")
+
+    def _pairs(self) -> Iterator[tuple[str, str]]:
+        usual = View()
+        for name in _KEYS:
+            if (value := getattr(self, name)) != getattr(usual, name) or name == "machine":
+                yield name, value
+        yield from self.nccl.items()
+        yield from (("link", f"{name}={factor}") for name, factor in self.links.items())
+
+    def table(self) -> dict[str, Any]:
+        """The scenario as a table, without the strategies where they depend on the machine."""
+        table: dict[str, Any] = {
+            "topology": self.machine,
+            "workload": self.model or f"bytes:{self.size}",
+        }
+        for key in ("runtime", "calibration"):
+            if getattr(self, key):
+                table[key] = getattr(self, key)
+        if self.algo not in (USUAL, ALL) or self.packing:
+            table["strategies"] = self._strategies() or [ALL]
+        if self.nccl:
+            table["nccl"] = {key: _number(value) for key, value in self.nccl.items()}
+        if self.links:
+            table["link_factors"] = {name: _number(value) for name, value in self.links.items()}
+        return table
+
+    def _strategies(self) -> list[str]:
+        if self.algo in (USUAL, ALL):
+            return []
+        return [self._packed(each.strip()) for each in split_strategies(self.algo)]
+
+    def _packed(self, spec: str) -> str:
+        return f"{spec}+{self.packing}" if self.packing and "+" not in spec else spec
+
+    def whole(self, files: Files) -> Topology:
+        """The machine with all of its links."""
+        return load_topology(files.get(self.machine, self.machine))
+
+    def scenario(self, files: Files) -> Scenario:
+        """The scenario. InputError lists every fault, each behind the key of the view."""
+        table = {**self.table(), "topology": files.get(self.machine, self.machine)}
+        options = {
+            "topology": "machine",
+            "workload": "model" if self.model else "size",
+            "strategies": "algo",
+            "link_factors": "link",
+        } | {f"nccl.{name}": name for name in NCCL}
+        keys = {"runtime": "runtime", "calibration": "calibration"}
+        found = build_scenario(Path("view"), table, options=options | keys)
+        if self.algo == USUAL or (self.algo == ALL and self.packing):
+            chosen = self._for(found.setup.layout)
+            found = replace(found, strategies=tuple(chosen))
+        return found
+
+    def _for(self, layout: Layout) -> list[Strategy]:
+        """The usual algorithms, or all, that this layout has a use for, with the packing."""
+        specs = dict.fromkeys(each.spec for each in candidates(layout))
+        chosen = [s for s in specs if self.algo == ALL or s in _USUAL]
+        return [parse_strategy(self._packed(spec)) for spec in chosen]
+
+
+_KEYS = tuple(f.name for f in fields(View) if f.name not in ("nccl", "links"))
+
+
+def _number(text: str) -> object:
+    """The number that a text is, or the text."""
+    for read in (int, float):
+        try:
+            return read(text)
+        except ValueError:
+            continue
+    return text
+
+
+def read_view(text: str, files: Files) -> View:
+    """The view of a URL or of its query. InputError lists every fault that can be seen without
+    loading anything.
+    """
+    query = urlsplit(text).query if text.startswith("http://") else text.removeprefix("?")
+    if len(query) > _LONGEST:
+        raise InputError(f"a view of {len(query)} characters; at most {_LONGEST}")
+    try:
+        pairs = parse_qsl(query, keep_blank_values=True, strict_parsing=bool(query))
+    except ValueError as error:
+        raise InputError(f"the view {quote(text)} is no query of a URL: {error}") from None
+    faults = Faults()
+    values: dict[str, str] = {}
+    links: dict[str, str] = {}
+    for key, value in pairs:
+        if key == "link":
+            name, _, factor = value.rpartition("=")
+            if not name:
+                faults.add("link", f"{quote(value)} must be LINK=FACTOR, such as gpu0<>gpu3=0.5")
+            links[name] = factor
+        elif key not in (*_KEYS, *NCCL):
+            faults.unknown("", [key], [*_KEYS, *NCCL, "link"])
+        elif key in values:
+            faults.add(key, "is given twice")
+        elif value:
+            values[key] = value
+    if len(links) > _MOST:
+        faults.add("link", f"{len(links)} links are changed; at most {_MOST}")
+    nccl = {key: values.pop(key) for key in NCCL if key in values}
+    view = View(nccl=nccl, links=links, **{k: v for k, v in values.items() if k in _KEYS})
+    _check_names(view, files, faults)
+    faults.raise_any()
+    return view
+
+
+def _check_names(view: View, files: Files, faults: Faults) -> None:
+    """Note what is neither shipped, nor named on the command line, nor made of such names."""
+    faults.attempt("machine", _check_machine, view.machine, files)
+    for key, value, known in (
+        ("model", view.model, workload.shipped()),
+        ("calibration", view.calibration, calibrate.shipped()),
+        ("runtime", view.runtime, [*RUNTIMES, BY_STRATEGY.name]),
+    ):
+        if value and value not in known:
+            near = did_you_mean(value, known) or f"; there are {', '.join(known)}"
+            faults.add(key, f"no {key} {quote(value)}{near}")
+    packer = re.split(r"[=+]", view.packing)[0]
+    if view.packing and packer not in PACKERS:
+        near = did_you_mean(packer, PACKERS) or f"; there are {', '.join(PACKERS)}"
+        faults.add("packing", f"no packer {quote(packer)}{near}")
+    if not re.fullmatch(r"[A-Za-z0-9.]{1,24}", view.size):
+        faults.add("size", f"{quote(view.size)} is no size, such as 64MiB")
+
+
+def _check_machine(text: str, files: Files) -> None:
+    """InputError unless `text` is a machine that needs no file of a user."""
+    names = [*files, *(name for name, _ in topology.shipped())]
+    if text in names:
+        return
+    known = False
+    if _INLINE.fullmatch(text):
+        inline, copies = split_inline(text, ":"), split_inline(text, "x")
+        known = (inline is not None and inline.name in GENERATORS) or (
+            copies is not None and copies.name in names and copies.name not in files
+        )
+    if not known:
+        near = did_you_mean(text, [*names, *GENERATORS])
+        ways = "; or several, dgx-a100x4, or a shape, switch:8"
+        raise InputError(f"no machine {quote(text)}{near}{ways}")

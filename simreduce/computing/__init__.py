@@ -1,0 +1,1 @@
+"""Array arithmetic, loops compiled to machine code, and worker processes."""

@@ -1,0 +1,188 @@
+"""How sure a prediction of NCCL is: intervals made of the errors of published times.
+
+The errors are log(predicted / published) by constants that were fitted without the machine.
+An interval is for a machine that nobody has measured, so what is weighed is machines: each counts
+once for a collective, a link and a band of sizes, however many times were published of it.
+Few machines were measured in most cells, so errors of other cells count as well, the less the
+farther away. The ends are the 10 % and the 90 % quantile of these errors, and farther out where few
+machines say less of the next one: of m machines, each tail is 10 % less the m-th part.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from functools import cache, lru_cache
+from importlib import resources
+
+import numpy as np
+
+from simreduce.computing.arrays import AnyInts, Floats
+
+_FOLDER = resources.files("simreduce") / "files" / "calibrations"
+GENERATION, MACHINE = "nccl-errors.csv", "nccl-errors-calibrated.csv"
+"""Errors by constants of the machine's generation, and by those fitted to three sizes of the table.
+"""
+SIZES = (0, 64 << 10, 1 << 20, 8 << 20, (64 << 20) + 1)
+"""Bytes at which another band begins."""
+SURE = 0.8
+"""Share of the times that an interval is to cover."""
+OTHER_NET = "other_net"
+"""The link of networks whose software adds what the model does not have: EFA, Slingshot, TCP."""
+_FAMILY = {
+    "all_reduce": 0,
+    "reduce": 1,
+    "broadcast": 1,
+    "all_gather": 2,
+    "reduce_scatter": 2,
+    "all_to_all": 3,
+    "send_receive": 3,
+}
+COLLECTIVES = tuple(_FAMILY)
+_BAND, _COLLECTIVE, _FAMILIES, _LINK, _REACHES, _NETWORKS = 0.4, 0.3, 0.2, 0.5, 0.1, 0.03
+"""Weights of an error in another cell: for each band of sizes between them, and where the
+collective, its family, the link, what the link joins, or the kind of network differs. Chosen for
+the lowest interval score on machines that were left out (Gneiting and Raftery 2007, section 6.2);
+twice or half as much changes the score by 2 % at most.
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Errors:
+    """log(predicted / published) of one table's times in the band that begins at `size` bytes."""
+
+    table: str
+    machine: str
+    collective: str
+    link: str
+    size: int
+    errors: tuple[float, ...]
+
+
+_HEAD = ("table", "machine", "collective", "link", "size_bytes", "errors")
+
+
+def read_errors(text: str) -> tuple[Errors, ...]:
+    """The errors of a CSV, as `write_errors` makes it."""
+    rows = csv.DictReader(io.StringIO(text))
+    return tuple(
+        Errors(
+            row["table"], row["machine"], row["collective"], row["link"], int(row["size_bytes"]),
+            tuple(float(error) for error in row["errors"].split()),
+        )
+        for row in rows
+    )  # fmt: skip
+
+
+def write_errors(found: Iterable[Errors]) -> str:
+    """The errors as CSV, to three digits."""
+    text = io.StringIO()
+    table = csv.writer(text, lineterminator="\n")
+    table.writerow(_HEAD)
+    for row in found:
+        errors = " ".join(f"{error:.3f}" for error in row.errors)
+        table.writerow((row.table, row.machine, row.collective, row.link, row.size, errors))
+    return text.getvalue()
+
+
+@cache
+def published_errors(file: str = GENERATION) -> tuple[Errors, ...]:
+    """The errors that come with simreduce."""
+    return read_errors((_FOLDER / file).read_text("utf-8"))
+
+
+def band_of(nbytes: int) -> int:
+    """The place of a size among the bands."""
+    return int(np.searchsorted(SIZES, nbytes, "right")) - 1
+
+
+class Spread:
+    """Intervals made of some errors."""
+
+    def __init__(self, found: Sequence[Errors]) -> None:
+        each = [(row, error) for row in found for error in row.errors]
+        self._errors = np.array([error for _, error in each])
+        self._bands = np.array([band_of(row.size) for row, _ in each], dtype=np.int64)
+        self._collectives = [row.collective for row, _ in each]
+        self._links = [row.link for row, _ in each]
+        self._machines = np.unique([row.machine for row, _ in each], return_inverse=True)[1]
+        self._weights = _one_for_each_machine(found)
+
+    def ends(self, collective: str, link: str, nbytes: int) -> tuple[float, float]:
+        """The ends of the 80 % interval, as factors of the prediction, which is always inside."""
+        nearness = _BAND ** abs(self._bands - band_of(nbytes))
+        weights = self._weights * nearness
+        weights *= _each(self._collectives, {c: _near(collective, c) for c in _FAMILY})
+        weights *= _each(self._links, {k: _near_link(link, k) for k in {*self._links}})
+        tail = (1 - SURE) / 2 * (1 - 1 / _count(self._machines, weights))
+        low, high = (_quantile(self._errors, weights, part) for part in (1 - tail, tail))
+        return min(math.exp(-low), 1.0), max(math.exp(-high), 1.0)
+
+
+def _count(machines: AnyInts, weights: Floats) -> float:
+    """How many machines of equal weights would say as much: (sum w)^2 / sum w^2."""
+    each = np.bincount(machines, weights)
+    return float(each.sum() ** 2 / (each**2).sum())
+
+
+def _each(names: Sequence[str], values: dict[str, float]) -> Floats:
+    return np.array([values[name] for name in names])
+
+
+def _near(a: str, b: str) -> float:
+    if a == b:
+        return 1.0
+    return _COLLECTIVE if _FAMILY[a] == _FAMILY[b] else _FAMILIES
+
+
+def _near_link(a: str, b: str) -> float:
+    if a == b:
+        return 1.0
+    if OTHER_NET in (a, b):
+        return _NETWORKS
+    return _REACHES if "net" in (a, b) else _LINK
+
+
+def _one_for_each_machine(found: Sequence[Errors]) -> Floats:
+    """Weights of errors that sum to 1 over each cell of each machine."""
+    tables: dict[tuple[object, ...], int] = {}
+    for row in found:
+        cell = row.machine, row.collective, row.link, row.size
+        tables[cell] = tables.get(cell, 0) + 1
+    return np.array([
+        1 / len(row.errors) / tables[row.machine, row.collective, row.link, row.size]
+        for row in found
+        for _ in row.errors
+    ])  # fmt: skip
+
+
+def _quantile(values: Floats, weights: Floats, part: float) -> float:
+    """The weighted quantile, with straight lines between the middles of the weights."""
+    order = np.argsort(values)
+    weight = weights[order]
+    place = np.cumsum(weight) - weight / 2
+    return float(np.interp(part * weight.sum(), place, values[order]))
+
+
+@lru_cache(maxsize=128)
+def _spread_without(machine: str, file: str) -> Spread:
+    return Spread([row for row in published_errors(file) if row.machine != machine])
+
+
+@lru_cache(maxsize=4096)
+def _ends(collective: str, link: str, band: int, without: str, file: str) -> tuple[float, float]:
+    return _spread_without(without, file).ends(collective, link, SIZES[band])
+
+
+def spread(
+    collective: str, link: str, nbytes: int, without: str = "", file: str = GENERATION
+) -> tuple[float, float]:
+    """The ends of the 80 % interval, as factors of the prediction: 0.9 and 1.2, perhaps.
+
+    `file` names the published errors to use: the errors of constants fitted like the ones that made
+    the prediction. Errors of the machine `without` are left out.
+    """
+    return _ends(collective, link, band_of(nbytes), without, file)

@@ -1,0 +1,286 @@
+"""A machine and how plans run on it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import cached_property
+from os import PathLike, fspath
+from types import EllipsisType
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
+
+import numpy as np
+import numpy.typing as npt
+
+from simreduce import units
+from simreduce.engine import (
+    CALM,
+    NCCL,
+    NOMINAL,
+    RUNTIMES,
+    TENSORFLOW,
+    Calibration,
+    Disturbance,
+    Runtime,
+    Simulator,
+    runtime_named,
+)
+from simreduce.engine.calibrate import load_calibration, nccl_constants
+from simreduce.engine.calibrate.sure import GENERATION, MACHINE, OTHER_NET, spread
+from simreduce.engine.calibration import NcclConstants
+from simreduce.errors import TopologyError, expect
+from simreduce.plan import Plan
+from simreduce.planners.layouts import Layout, layout as layout_of
+from simreduce.planners.nccl import DEFAULTS, Settings, facts
+from simreduce.planners.nccl.decide import Decide
+from simreduce.planners.strategy import Strategy, compile_collective, parse_strategy
+from simreduce.planners.strategy.size import Compile, check_size, takes_long
+from simreduce.topology import Folded, Topology, load_topology
+from simreduce.topology.from_networkx import is_graph
+from simreduce.workload import Workload, load_workload
+
+if TYPE_CHECKING:
+    import networkx as nx
+
+T = TypeVar("T")
+Text = str | PathLike[str]
+Machine: TypeAlias = "Topology | Folded | nx.Graph[Any] | Text"
+Ready = float | npt.NDArray[np.float64]
+
+_OTHER_NETS = ("efa", "slingshot", "tcp")
+"""Networks that are neither InfiniBand nor RoCE, by the beginning of their names."""
+BY_STRATEGY = replace(TENSORFLOW, name="by_strategy")
+"""In the place of a runtime: each strategy's own (see `Setup.running`). A plan by itself, which
+says no strategy, runs on TensorFlow's.
+"""
+
+
+@dataclass(frozen=True, init=False, repr=False)
+class Setup(Simulator):
+    """A machine, the runtime that executes plans on it, the model's constants and what goes wrong.
+
+    `part` is the layout that plans are made for if that is not the whole machine's: some of its
+    GPUs, or rings in another order. `nccl` holds NCCL's settings. Machine, runtime and calibration
+    may be given by name; the runtime may be `BY_STRATEGY`.
+    """
+
+    part: Layout | None = None
+    nccl: Settings = DEFAULTS
+
+    def __init__(
+        self,
+        machine: Machine,
+        runtime: Runtime | str = TENSORFLOW,
+        calibration: Calibration | Text = NOMINAL,
+        disturbance: Disturbance = CALM,
+        part: Layout | None = None,
+        nccl: Settings = DEFAULTS,
+    ) -> None:
+        found = read_machine(machine)
+        if part is not None:
+            chosen = expect(part, Layout, "a Layout")
+            if foreign := sorted({*chosen.ranks} - {*found.devices, *found.hosts}):
+                words = f"is no device of {found.name}; use a part of its layout"
+                raise TopologyError(f"part: {foreign[0]!r} {words}")
+        values = {
+            "machine": found,
+            "runtime": read_runtime(runtime),
+            "calibration": read_calibration(calibration),
+            "disturbance": expect(disturbance, Disturbance, "a Disturbance"),
+            "part": part,
+            "nccl": expect(nccl, Settings, "NCCL's Settings"),
+        }
+        for name, value in values.items():
+            object.__setattr__(self, name, value)
+
+    def __repr__(self) -> str:
+        names = self.machine.name, self.runtime.name, self.calibration.name, self.disturbance.text
+        part = f"{units.plural(len(self.part), 'GPU')} of " if self.part else ""
+        return f"<Setup: {part}{', '.join(filter(None, names))}>"
+
+    def __hash__(self) -> int:
+        # Calibrations have dictionaries: names, and what a digest covers, tell most setups apart.
+        return hash((self.machine.digest, self.runtime.name, self.calibration.name))
+
+    @cached_property
+    def layout(self) -> Layout:
+        """The machine as planners see it."""
+        found = self.part or layout_of(self.machine)
+        if found.decide and not isinstance(found.decide, Decide):
+            return found
+        # A part of another setup's layout may hold that one's settings of NCCL.
+        return replace(found, decide=Decide(self.machine, self.nccl))
+
+    @cached_property
+    def constants(self) -> Calibration:
+        """The calibration; one that says nothing of NCCL has the constants of the generation."""
+        if self.calibration.nccl != NcclConstants():
+            return self.calibration
+        return replace(self.calibration, nccl=self._generation)
+
+    @property
+    def _generation(self) -> NcclConstants:
+        return nccl_constants(facts(self.machine, settings=self.nccl).capability)
+
+    def constants_of(self, plan: Plan) -> Calibration:
+        """The constants that a plan is simulated with: NCCL's only where it has a use for them."""
+        by_nccl = self.runtime.kernels or plan.executor.any()
+        return self.constants if by_nccl else self.calibration
+
+    def running(self, strategy: Strategy | None) -> Setup:
+        """Return the setup with the strategy's own runtime, if it has `BY_STRATEGY`.
+
+        That is NCCL's where the strategy is `by_nccl`, else TensorFlow's, which also runs what is
+        no strategy.
+        """
+        if self.runtime != BY_STRATEGY:
+            return self
+        return self._by_runtime[strategy is not None and strategy.by_nccl]
+
+    @cached_property
+    def _by_runtime(self) -> tuple[Setup, Setup]:
+        return self.but(runtime=TENSORFLOW), self.but(runtime=NCCL)
+
+    @cached_property
+    def slowest_link(self) -> str:
+        """The slowest kind of link that NCCL has to use between GPUs, as in `LINK_KINDS`."""
+        ranks = self.layout.ranks
+        if isinstance(self.machine, Folded) or len(self.layout.tasks) > 1:
+            return "net"
+        if any(link.link_class.startswith("nvlink") for link in self.machine.links):
+            return "nvlink"
+        peers = (self.machine.router.is_peer(ranks[0], other) for other in ranks[1:])
+        return "pci" if any(peers) else "shm"
+
+    @cached_property
+    def link_class(self) -> str:
+        """The slowest link, where errors of networks with software of their own are kept apart."""
+        if self.slowest_link != "net":
+            return self.slowest_link
+        machine = self.machine.pair if isinstance(self.machine, Folded) else self.machine
+        other = any(node.network.startswith(_OTHER_NETS) for node in machine.nodes.values())
+        return OTHER_NET if other else "net"
+
+    def interval(
+        self, nbytes: int, seconds: float, collective: str = "all_reduce", without: str = ""
+    ) -> tuple[float, float] | None:
+        """Return the ends of the 80 % interval of a prediction of one NCCL collective, in seconds.
+
+        They come from the errors of published times, except times of the machine `without`. None if
+        nothing is known: for constants that are neither simreduce's own nor fitted to logs.
+        """
+        nccl, file = self.constants.nccl, GENERATION
+        if self.layout.n in nccl.measured.get(collective, ()):
+            file = MACHINE
+        elif not (nccl.measured or nccl == self._generation):
+            return None
+        low, high = spread(collective, self.link_class, nbytes, without, file)
+        return low * seconds, high * seconds
+
+    def but(
+        self,
+        *,
+        machine: Topology | Folded | Text | None = None,
+        runtime: Runtime | str | None = None,
+        calibration: Calibration | Text | None = None,
+        disturbance: Disturbance | None = None,
+        part: Layout | EllipsisType | None = ...,
+        nccl: Settings | None = None,
+    ) -> Setup:
+        """The same setup with other values.
+
+        With `part=None`, or another machine and no `part`, plans use all of the machine.
+        """
+        return Setup(
+            self.machine if machine is None else machine,
+            self.runtime if runtime is None else runtime,
+            self.calibration if calibration is None else calibration,
+            self.disturbance if disturbance is None else disturbance,
+            (self.part if machine is None else None) if part is ... else part,
+            self.nccl if nccl is None else nccl,
+        )
+
+    def compile(
+        self,
+        strategy: Strategy | str,
+        workload: Workload | Text,
+        collective: str = "all_reduce",
+        *,
+        root: int = 0,
+        faithful: bool = False,
+    ) -> Plan:
+        """The plan of a strategy for this machine; a `Strategy` has its own collective.
+
+        StrategyError if the machine does not accept it, PlanTooLarge if memory does not.
+        """
+        chosen, tensors = read_strategy(strategy, collective), read_workload(workload)
+        if self.layout.machines == 1:
+            self.check_size(chosen, tensors, faithful=faithful)
+        return compile_collective(
+            chosen.collective, chosen, tensors, self.layout, root=root, faithful=faithful
+        )
+
+    def check_size(self, strategy: Strategy, workload: Workload, *, faithful: bool = False) -> None:
+        """PlanTooLarge if the plan of all ranks, unfolded, would surely not fit into memory."""
+        check_size(strategy, workload, self.layout, _build(faithful=faithful))
+
+    def takes_long(self, strategy: Strategy, workload: Workload) -> bool:
+        """Whether the plan of all ranks, unfolded, would take several seconds."""
+        return takes_long(strategy, workload, self.layout, _build(faithful=False))
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # A runtime's functions need not be importable: a known one goes by its name.
+        known = RUNTIMES.get(self.runtime.name) == self.runtime
+        runtime = self.runtime.name if known else self.runtime
+        rest = self.calibration, self.disturbance, self.part, self.nccl
+        return Setup, (self.machine, runtime, *rest)
+
+
+def read_machine(machine: Machine) -> Topology | Folded:
+    """The machine itself, or that of a networkx graph, of that name or in that file."""
+    if is_graph(machine):
+        return Topology.from_networkx(machine)
+    return _read(machine, (Topology, Folded), load_topology, "a Topology or the name of one")
+
+
+def read_runtime(runtime: Runtime | str) -> Runtime:
+    """The runtime itself, or the one of that name."""
+    if runtime == BY_STRATEGY.name:
+        return BY_STRATEGY
+    return _read(runtime, (Runtime,), runtime_named, f"a Runtime or one of {', '.join(RUNTIMES)}")
+
+
+def read_calibration(calibration: Calibration | Text) -> Calibration:
+    """The calibration itself, or the one of that name or in that file."""
+    return _read(calibration, (Calibration,), load_calibration, "a Calibration or the name of one")
+
+
+def read_workload(workload: Workload | Text) -> Workload:
+    """The workload itself, or the one of that name or in that file."""
+    return _read(workload, (Workload,), load_workload, "a Workload or the name of one")
+
+
+def read_text(text: Text, meant: str) -> str:
+    """The text, or the path as text."""
+    return str(fspath(expect(text, (str, PathLike), meant)))
+
+
+def read_strategy(strategy: Strategy | str, collective: str = "all_reduce") -> Strategy:
+    """The strategy itself, or the one that the text says."""
+    return _read(
+        strategy, (Strategy,), lambda text: parse_strategy(text, collective), "a strategy's text"
+    )
+
+
+def _read(value: Any, kinds: tuple[type, ...], load: Callable[[str], T], meant: str) -> T:
+    """`value` if it is of these kinds, or what `load` makes of text. TypeError for all else."""
+    if isinstance(value, (str, PathLike)):
+        return load(str(fspath(value)))
+    return expect(value, kinds, meant)
+
+
+def _build(*, faithful: bool) -> Compile:
+    def build(one: Strategy, some: Workload, few: Layout) -> Plan:
+        return compile_collective(one.collective, one, some, few, faithful=faithful)
+
+    return build

@@ -1,0 +1,1 @@
+"""Files that users, other programs and simreduce write: formats, tables, outputs."""

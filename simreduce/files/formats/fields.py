@@ -1,0 +1,139 @@
+"""Tables: their keys as data, and reading them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+from simreduce.files.formats.faults import Faults, inside
+from simreduce.files.formats.kinds import ValueKind, refusal
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Field:
+    """A key of a table, and `about` it one sentence.
+
+    `default` is what its absence means, in words for people where the value needs them
+    (`default_words`).
+    """
+
+    key: str
+    kind: ValueKind[Any]
+    about: str
+    default: Any = None
+    required: bool = False
+    default_words: str = ""
+
+
+class Values(dict[str, Any]):
+    """The value of every declared key: the default where the table has none or a faulty one.
+
+    `given` are the keys that the table has, faulty ones included; `faulty` those with faults.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.given: set[str] = set()
+        self.faulty: set[str] = set()
+
+
+Check = Callable[[Values, Faults, str], None]
+"""Notes the faults of keys that do not go together, in the table at a path."""
+
+
+class Format:
+    """A table, or a file, with declared keys."""
+
+    def __init__(self, name: str, about: str, *fields: Field, check: Check | None = None) -> None:
+        self.name, self.about, self.fields = name, about, fields
+        self._check = check
+        self.keys = tuple(field.key for field in fields)
+
+    def __getitem__(self, key: str) -> Field:
+        return next(field for field in self.fields if field.key == key)
+
+    def read(self, value: object, faults: Faults, path: str = "") -> Values:
+        """Return the values of a table, and note each fault at `path` and its key."""
+        table = take_table(value, faults, path)
+        faults.unknown(path, table, self.keys)
+        values = Values()
+        for field in self.fields:
+            place = inside(path, field.key)
+            values[field.key] = field.default
+            if field.key in table:
+                values.given.add(field.key)
+                found = field.kind.take(table[field.key], faults, place)
+                if found is None:
+                    values.faulty.add(field.key)
+                else:
+                    values[field.key] = found
+            elif field.required:
+                faults.add(place, f"missing; must be {field.kind.words}")
+        if self._check:
+            self._check(values, faults, path)
+        return values
+
+
+def take_table(value: object, faults: Faults, path: str) -> dict[str, Any]:
+    """Return `value` if it is a table; else note a fault and return an empty one."""
+    if isinstance(value, dict):
+        return value
+    faults.add(path, refusal("a table", value))
+    return {}
+
+
+class TableOf(ValueKind[Values]):
+    """A table of a format."""
+
+    def __init__(self, form: Format) -> None:
+        super().__init__("a table", {})
+        self.form = form
+
+    def take(self, value: object, faults: Faults, path: str) -> Values | None:
+        """Read the table; None if it is no table."""
+        if isinstance(value, dict):
+            return self.form.read(value, faults, path)
+        faults.add(path, refusal(self.words, value))
+        return None
+
+
+class TablesOf(ValueKind[list[Values]]):
+    """A list of tables of a format: `[[layers]]`."""
+
+    def __init__(self, form: Format) -> None:
+        super().__init__(f"[[{form.name}]] tables with {', '.join(form.keys)}", {})
+        self.form = form
+
+    def take(self, value: object, faults: Faults, path: str) -> list[Values] | None:
+        """Read every table; None if this is no list of tables."""
+        if isinstance(value, list) and all(isinstance(each, dict) for each in value):
+            return [self.form.read(each, faults, f"{path}[{i}]") for i, each in enumerate(value)]
+        faults.add(path, refusal(self.words, value))
+        return None
+
+
+class MapOf(ValueKind[dict[str, T]]):
+    """A table whose keys a user chooses, of `known` if these are given, with values of one kind."""
+
+    def __init__(self, kind: ValueKind[T], known: tuple[str, ...] = (), key: str = "NAME") -> None:
+        super().__init__("a table", {})
+        self.kind, self.known, self.key = kind, known, key
+
+    def take(self, value: object, faults: Faults, path: str) -> dict[str, T] | None:
+        """Read every value that has no fault; None if this is no table."""
+        if not isinstance(value, dict):
+            faults.add(path, refusal(self.words, value))
+            return None
+        if self.known:
+            faults.unknown(path, value, self.known)
+        found: dict[str, T] = {}
+        for key, each in value.items():
+            if self.known and key not in self.known:
+                continue
+            taken = self.kind.take(each, faults, inside(path, key))
+            if taken is not None:
+                found[key] = taken
+        return found

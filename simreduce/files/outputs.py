@@ -1,0 +1,128 @@
+"""Users' files, written whole or not at all: a reader never finds a part of one.
+
+The content goes to a temporary file in the same folder, which then replaces the file. Whatever ends
+the writer (a full disk, Ctrl-C, `kill -9`) leaves the old file as it was, and of two writers the
+last one to finish wins. Devices and pipes are written directly. `-` is stdout, which only the
+command line writes to.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import gzip
+import itertools
+import os
+import stat
+from collections.abc import Iterable, Iterator
+from typing import IO
+
+from simreduce.errors import InputError, why_no_path
+
+STDOUT = "-"
+
+_STREAMS = ("/dev/std", "/dev/fd/", "/proc/")
+"""Prefixes of names that mean a file the process holds open."""
+
+# Below, os.path replaces Path, which raises for names that no file can have.
+
+
+def check_place(path: str) -> None:
+    """Raises InputError if no file can be written at `path`, before the work for it starts."""
+    if not path:
+        raise InputError("the name of the file to write is empty; - stands for stdout")
+    if path != STDOUT and (fault := _fault(path)):
+        raise InputError(f"{path}: cannot be written: {fault}")
+
+
+def _fault(path: str) -> str:
+    """Why no file can be written at `path`, "" if one can."""
+    if os.path.isdir(path):  # noqa: PTH112
+        return "it is a folder"
+    place, exists = path, False
+    try:
+        if os.path.islink(path):  # noqa: PTH114
+            place = os.path.realpath(path)
+        folder = os.path.dirname(place) or "."  # noqa: PTH120
+        os.stat(folder)  # noqa: PTH116
+        with contextlib.suppress(FileNotFoundError):
+            exists = bool(os.stat(path))  # noqa: PTH116
+    except (FileNotFoundError, NotADirectoryError):
+        return "there is no such folder"
+    except OSError as error:
+        return error.strerror or str(error)
+    except ValueError as error:  # a NUL
+        return why_no_path(path, error)
+    may = os.access(path, os.W_OK) if exists else True
+    if may and not _is_direct(path):
+        may = os.access(folder, os.W_OK)  # the file is replaced by a new one
+    return "" if may else "you may not (see its permissions)"
+
+
+def write_file(path: str, pieces: Iterable[str | bytes]) -> None:
+    """Write a file from its pieces, as UTF-8; gzip it if its name ends in .gz.
+
+    Equal pieces make equal files. A link stays, and the file that it leads to is replaced. Raises
+    InputError if the file cannot be written.
+    """
+    try:
+        with _direct(path) if _is_direct(path) else _replacement(os.path.realpath(path)) as file:
+            content = (piece.encode() if isinstance(piece, str) else piece for piece in pieces)
+            if path.endswith(".gz"):
+                with gzip.GzipFile("", "wb", fileobj=file, mtime=0) as compressed:
+                    compressed.writelines(content)
+            else:
+                file.writelines(content)
+    except OSError as error:
+        raise InputError(f"{path}: cannot be written: {error.strerror or error}") from None
+
+
+def _is_direct(path: str) -> bool:
+    """Whether `path` names something other than a plain file: a device, a pipe, a stream."""
+    if path.startswith(_STREAMS):
+        return True
+    try:
+        return not stat.S_ISREG(os.stat(path).st_mode)  # noqa: PTH116
+    except (OSError, ValueError):
+        return False
+
+
+def _direct(path: str) -> IO[bytes]:
+    return open(path, "wb")  # noqa: PTH123
+
+
+@contextlib.contextmanager
+def _replacement(target: str) -> Iterator[IO[bytes]]:
+    """A temporary file that replaces `target` at the end, and disappears after an exception."""
+    temporary, number = _temporary(os.path.dirname(target))  # noqa: PTH120
+    try:
+        with open(number, "wb") as file:  # noqa: PTH123
+            _copy_permissions(target, number)
+            yield file
+            file.flush()
+            os.fsync(number)
+        os.replace(temporary, target)  # noqa: PTH105
+    except BaseException:
+        with contextlib.suppress(OSError):
+            os.unlink(temporary)  # noqa: PTH108
+        raise
+
+
+def _temporary(folder: str) -> tuple[str, int]:
+    """A new file of `folder`, with the permissions that new files get: its name and descriptor."""
+    for attempt in itertools.count():
+        name = os.path.join(folder, f".simreduce-{os.getpid()}-{attempt}.tmp")  # noqa: PTH118
+        with contextlib.suppress(FileExistsError):
+            return name, os.open(name, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666)
+    raise AssertionError  # the count has no end
+
+
+def _copy_permissions(source: str, number: int) -> None:
+    """Give an open file the owner and mode of `source`, if there is one, as far as allowed."""
+    try:
+        old = os.stat(source)  # noqa: PTH116
+    except FileNotFoundError:
+        return
+    with contextlib.suppress(OSError):
+        os.fchown(number, old.st_uid, old.st_gid)
+    with contextlib.suppress(OSError):
+        os.fchmod(number, stat.S_IMODE(old.st_mode))

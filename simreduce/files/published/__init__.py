@@ -1,0 +1,21 @@
+"""Published timings of collectives, with their sources."""
+
+from simreduce.files.published.reading import (
+    COLLECTIVES,
+    ITERATIONS,
+    LAUNCHERS,
+    PUBLISHED,
+    PublishedTable,
+    published_tables,
+    read_published,
+)
+
+__all__ = [
+    "COLLECTIVES",
+    "ITERATIONS",
+    "LAUNCHERS",
+    "PUBLISHED",
+    "PublishedTable",
+    "published_tables",
+    "read_published",
+]

@@ -1,0 +1,112 @@
+"""Text files that users name: read whole, or refused with the file and the reason."""
+
+from __future__ import annotations
+
+import errno
+import os
+import re
+import tomllib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from simreduce.errors import InputError, why_no_path
+
+
+def exists(text: str) -> bool:
+    """Whether something is at the path `text`; False too for what cannot be a path."""
+    return os.path.exists(text)  # noqa: PTH110 - Path.exists raises for names that no file can have
+
+
+MOST_BYTES = 64 << 20
+"""No file that a person writes is larger; a device such as /dev/zero has no end."""
+
+
+def read_bytes(path: Path) -> bytes:
+    """The content of a file; OSError also if there is more of it than `MOST_BYTES`."""
+    with path.open("rb") as file:
+        content = file.read(MOST_BYTES + 1)
+    if len(content) > MOST_BYTES:
+        raise OSError(errno.EFBIG, "more than 64 MiB, or without an end")
+    return content
+
+
+_REASONS = {
+    errno.ENOENT: "there is no such file",
+    errno.ENOTDIR: "there is no such file",
+    errno.EISDIR: "is a directory, not a file",
+    errno.EACCES: "cannot be read: you may not (see its permissions)",
+}
+
+
+def reason(error: OSError) -> str:
+    """Why a file cannot be read, in words that go on from its name."""
+    return _REASONS.get(error.errno or 0) or f"cannot be read: {error.strerror or error}"
+
+
+def read_text(path: Path, refuse: type[InputError], name: str = "") -> str:
+    """The text of a UTF-8 file, called `name` in faults; raises `refuse` if it cannot be read."""
+    name = name or str(path)
+    try:
+        content = read_bytes(path)
+        # Editors on Windows begin a file with a byte order mark.
+        return content.decode("utf-8-sig")
+    except OSError as error:
+        raise refuse(f"{name}: {reason(error)}") from None
+    except UnicodeDecodeError as error:
+        line = content[: error.start].count(b"\n") + 1
+        raise refuse(f"{name}: line {line} is not UTF-8 text") from None
+    except ValueError as error:  # a name with a NUL or a lone surrogate
+        raise refuse(f"{name!r}: cannot be read: {why_no_path(str(path), error)}") from None
+
+
+MOST_TOML = 4 << 20
+"""Characters of the longest TOML document: the parser takes seconds for it."""
+MOST_DEPTH = 64
+"""The most parts of a dotted key, and the most levels of nested brackets."""
+_TOKEN = re.compile(
+    r'''(?P<text>"""(?:[^"\\]|\\.|"{1,2}(?!"))*+(?:""")?'''
+    r"""|'{3}(?:[^']|'{1,2}(?!'))*+(?:'{3})?"""
+    r"""|"(?:[^"\\\n]|\\.)*+"?|'[^'\n]*+'?|\#[^\n]*+)"""
+    r"""|(?P<end>[=,\n][=,\s]*+)|[.\[\]{}]""",
+    re.DOTALL,
+)
+
+
+def parse_toml(source: str, content: str, refuse: type[InputError]) -> dict[str, Any]:
+    """Parse a TOML document; raises `refuse` with `source` and the place when it is none.
+
+    The document is bounded first: the parser takes time and memory by the square of a key's parts.
+    """
+    if len(content) > MOST_TOML:
+        raise refuse(f"{source}: more than {MOST_TOML >> 20} MiB of TOML")
+    dots = depth = 0
+    for token in _TOKEN.finditer(content):
+        mark = content[token.start()]
+        if token["end"]:
+            dots = 0
+        elif mark == ".":
+            dots += 1
+        elif mark in "[{":
+            depth, dots = depth + 1, 0
+        elif mark in "]}":
+            depth, dots = max(depth - 1, 0), 0
+        if dots > MOST_DEPTH or depth > MOST_DEPTH:
+            line = content.count("\n", 0, token.start()) + 1
+            raise refuse(f"{source}: line {line}: nested too deeply, more than {MOST_DEPTH} levels")
+    try:
+        return tomllib.loads(content)
+    except ValueError as error:  # TOMLDecodeError, and whole numbers with thousands of digits
+        raise refuse(f"{source}: not valid TOML: {error}") from None
+
+
+def flatten(table: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the values of a table and of the tables in it, by dotted key.
+
+    TOML lets keys be written both ways.
+    """
+    found: dict[str, Any] = {}
+    for key, value in table.items():
+        inner = flatten(value) if isinstance(value, dict) else None
+        found |= {f"{key}.{name}": each for name, each in inner.items()} if inner else {key: value}
+    return found

@@ -1,0 +1,1 @@
+"""How a reduction is planned: algorithms, packing, strategies, NCCL's and MSCCL's choices."""

@@ -1,0 +1,396 @@
+"""Reduction algorithms, one file each. Adding one is a file and a line in `ALGORITHMS` or in
+`families.FAMILIES`.
+
+A planner is a function `(builder, layout, tensors, options) -> results` (see `planner`). What the
+devices at hand or the shard count do not allow is a `StrategyError` that says what would be. A
+planner sees a `Layout`: devices, tasks, which pairs are linked. It knows no bandwidth and no time.
+A family gives collectives over groups of devices (see `family`); every one of them is an algorithm
+too, and any two make a two-level algorithm `inner/outer`.
+"""
+
+from __future__ import annotations
+
+import inspect
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from types import MappingProxyType
+
+from simreduce.computing import workers
+from simreduce.errors import NotFoldable, OptionNotTaken, StrategyError, did_you_mean, quote
+from simreduce.plan import PlanBuilder
+from simreduce.planners.algorithms import nccl, packed_trees, relay
+from simreduce.planners.algorithms.blueconnect import blueconnect
+from simreduce.planners.algorithms.collective import collective
+from simreduce.planners.algorithms.copy_to_device import copy_to_cpu, copy_to_gpus, reduce_to_one
+from simreduce.planners.algorithms.families import FAMILIES, planner as planner_of
+from simreduce.planners.algorithms.family import NAMES, Family
+from simreduce.planners.algorithms.hierarchical_copy import (
+    hierarchical_copy,
+    hierarchical_copy_gcp_v100,
+)
+from simreduce.planners.algorithms.in_switch import in_switch
+from simreduce.planners.algorithms.multi_ring import best_ring, multi_ring
+from simreduce.planners.algorithms.nccl.hybrids import nccl_pscpu, nccl_rechd, nccl_xring
+from simreduce.planners.algorithms.planner import Options, Planner, Results, Tensors
+from simreduce.planners.algorithms.plugins import load_plugins, warn_of_unloaded, why_unloaded
+from simreduce.planners.algorithms.pscpu_pscpu import pscpu_pscpu
+from simreduce.planners.algorithms.registered import Choices, guard, guard_choices
+from simreduce.planners.algorithms.shuffle import pscpu, psgpu
+from simreduce.planners.algorithms.two_level import fits, two_level
+from simreduce.planners.algorithms.xring import xring
+from simreduce.planners.layouts import Layout
+from simreduce.planners.synthesis.network import MOST_RANKS
+
+PACKS = (0, 2, 4, 8, 16)
+"""Numbers of packs tried; 0 is no packing. tf_cnn_benchmarks' own recipes use 2 and 8."""
+
+LIBRARY_PACKS = (0, 1, 8)
+"""The same for what libraries run: on whole buffers, as Horovod fuses them and DDP buckets them."""
+
+
+_MOST_RELAYED = 16
+"""GPUs up to which rankings try all-to-alls with relays, whose plans have paths for each pair."""
+
+
+def _one(_: Layout) -> Sequence[int]:
+    return (1,)
+
+
+def _one_or_two(_: Layout) -> Sequence[int]:
+    return (1, 2)
+
+
+def _powers_of_two(layout: Layout) -> Sequence[int]:
+    return [1 << i for i in range(len(layout.ranks).bit_length())]
+
+
+def _several_orders(layout: Layout) -> Sequence[int]:
+    # In one task the rings of all sub-chunks are rotations of one list and use the same links.
+    return (1,) if len(layout.tasks) == 1 else (1, 2)
+
+
+def _across(layout: Layout) -> Sequence[int]:
+    # With one task there is nothing to cross: only detours are left.
+    return () if len(layout.tasks) == 1 else (1,)
+
+
+def _switches_that_sum(layout: Layout) -> Sequence[int]:
+    return (1,) if layout.reducers else ()
+
+
+def _across_alike(layout: Layout) -> Sequence[int]:
+    return () if len({len(task) for task in layout.tasks}) > 1 else _across(layout)
+
+
+def _searched(layout: Layout) -> Sequence[int]:
+    return (1,) if layout.n <= MOST_RANKS else ()
+
+
+def _relayed(layout: Layout) -> Sequence[int]:
+    return (1,) if 1 < layout.n <= _MOST_RELAYED else ()
+
+
+def _eight_only(layout: Layout) -> Sequence[int]:
+    return (1,) if len(layout.ranks) == 8 else ()
+
+
+@dataclass(frozen=True, slots=True)
+class Algorithm:
+    """A planner with what the command line says about it.
+
+    `shards` is the meaning of `#k`, "" if it has none; `choices` gives the shard counts worth
+    trying on a layout. `pipelined` says whether it cuts what it sends into chunks. `packs` are the
+    numbers of packs worth trying, 0 for no packing. `symmetric` says whether it does the same on
+    every of a number of equal machines, so that they can be folded. `quirks` says whether upstream
+    may do something else (`Options.faithful`).
+    """
+
+    name: str
+    plan: Planner
+    summary: str
+    shards: str = ""
+    choices: Choices = _one
+    pipelined: bool = False
+    packs: Sequence[int] = PACKS
+    symmetric: bool = False
+    quirks: bool = False
+
+    def reduce(self, b: PlanBuilder, layout: Layout, tensors: Tensors, options: Options) -> Results:
+        """Plan the collective of every tensor over all ranks."""
+        if options.shards != 1 and not self.shards:
+            raise OptionNotTaken(f"{self.name} takes no shards")
+        if options.shards < 1 and not options.faithful:
+            raise OptionNotTaken("the number of shards is 1 or more")
+        if options.chunk and not self.pipelined:
+            raise OptionNotTaken(f"{self.name} sends no chunks; leave out +chunk")
+        if layout.machines > 1 and not self.symmetric:
+            raise NotFoldable(
+                f"{self.name} does not do the same on each of the {layout.machines} equal "
+                "machines, so that one of them could "
+                "stand for all; those that do: "
+                f"{', '.join(f.name for f in FAMILIES.values() if f.symmetric)}, and inner/outer "
+                "with one of them as the outer"
+            )
+        return self.plan(b, layout, tensors, options)
+
+
+def _trees(plan: Planner) -> Algorithm:
+    summary = "trees that share the links at hand best"
+    return Algorithm("trees", plan, summary, choices=_searched, pipelined=True, packs=LIBRARY_PACKS)
+
+
+_IN_PARTS: Mapping[str, Sequence[str]] = {
+    "reduce_scatter": ("ring", "direct"),
+    "all_gather": ("ring", "direct"),
+}
+"""Families that are symmetric in collectives besides all-reduces; NCCL's rings are too."""
+
+
+def _nccl(collective: str, **algorithms: str) -> tuple[Algorithm, ...]:
+    """NCCL as it chooses by itself, then by each of its algorithms, which rankings do not try."""
+    ignored = "ignored" if collective == "all_reduce" else ""
+    folds = collective == "all_reduce" or collective in _IN_PARTS
+    plan = nccl.planner(collective)
+    bare = Algorithm("nccl", plan, "NCCL, as it chooses by itself", ignored, symmetric=folds)
+    return bare, *(
+        Algorithm(
+            f"nccl:{name}",
+            nccl.planner(collective, name),
+            f"NCCL's {words}",
+            choices=_switches_that_sum if name.startswith("nvls") else _one,
+            packs=(),
+            symmetric=folds and name == "ring",
+        )
+        for name, words in algorithms.items()
+    )
+
+
+# fmt: off
+_TABLE = (
+    *_nccl("all_reduce", ring="rings", tree="chains and double binary trees",
+           nvls="switches that sum and multicast",
+           nvlstree="switches that sum, and trees across"),
+    Algorithm("nccl/xring", nccl_xring, "NCCL in every task, a ring across",
+              "1 only, with several tasks", _across, quirks=True),
+    Algorithm("nccl/rechd", nccl_rechd, "NCCL in every task, halving-doubling across", "ignored",
+              _across, quirks=True),
+    Algorithm("nccl/pscpu", nccl_pscpu, "NCCL in every task, a shuffle on the CPUs across",
+              "ignored", _across, quirks=True),
+    Algorithm("xring", xring, "tf_cnn_benchmarks' ring over all GPUs", "sub-chunks of a segment",
+              _several_orders),
+    Algorithm("pscpu", pscpu, "sums shards on the tasks' CPUs, a group of them per tensor",
+              "CPUs per tensor"),
+    Algorithm("psgpu", psgpu, "sums shards on the GPUs, a group of them per tensor",
+              "GPUs per tensor", _powers_of_two),
+    Algorithm("pscpu/pscpu", pscpu_pscpu, "sums on every task's CPU, then a shuffle",
+              "CPUs that sum across", _across, quirks=True),
+    Algorithm("collective", collective, "TensorFlow's runtime ring", "rings, 1 or 2", _one_or_two),
+    Algorithm("hierarchical_copy", hierarchical_copy, "two quads and a bridge, made for the DGX-1",
+              quirks=True),
+    Algorithm(
+        "hierarchical_copy_gcp_v100",
+        hierarchical_copy_gcp_v100,
+        "two quads and two bridges, made for GCP's machine with 8 V100",
+        choices=_eight_only,
+    ),
+    Algorithm("copy_to_cpu", copy_to_cpu,
+              "sums every tensor on the CPU, then copies it to every GPU"),
+    Algorithm("copy_to_gpus", copy_to_gpus,
+              "sums tensor i on GPU i mod n, then copies it to every GPU"),
+    Algorithm("reduce_to_one", reduce_to_one,
+              "sums every tensor on the first GPU, then copies it to every GPU"),
+    Algorithm("in_switch", in_switch, "switches that can sum add what passes through them",
+              choices=_switches_that_sum,
+              pipelined=True, packs=LIBRARY_PACKS),
+    Algorithm("blueconnect", blueconnect, "rings level by level: in every task, then across",
+              choices=_across_alike,
+              packs=LIBRARY_PACKS),
+    Algorithm("best_ring", best_ring,
+              "textbook ring in the order whose slowest hop is fastest", choices=_searched,
+              packs=LIBRARY_PACKS),
+    Algorithm("multi_ring", multi_ring, "rings that share the links at hand best",
+              choices=_searched, packs=LIBRARY_PACKS),
+    _trees(packed_trees.all_reduce),
+)
+
+_OWN: Mapping[str, Sequence[Algorithm]] = {
+    "all_reduce": _TABLE,
+    "reduce_scatter": (*_nccl("reduce_scatter", ring="rings"), _trees(packed_trees.reduce_scatter)),
+    "all_gather": (*_nccl("all_gather", ring="rings"), _trees(packed_trees.all_gather)),
+    "reduce": (*_nccl("reduce", ring="rings"), _trees(packed_trees.reduce)),
+    "broadcast": (*_nccl("broadcast", ring="rings"), _trees(packed_trees.broadcast)),
+    "all_to_all": (
+        *_nccl("all_to_all"),
+        Algorithm("relay", relay.all_to_all, "parts go over other GPUs where that is faster",
+                  choices=_relayed, pipelined=True, packs=LIBRARY_PACKS),
+    ),
+    "send_receive": _nccl("send_receive"),
+}
+# fmt: on
+
+
+def _of_family(family: Family, collective: str) -> Algorithm | None:
+    function = getattr(family, collective)
+    return function and Algorithm(
+        family.name,
+        planner_of(collective, function),
+        family.summary,
+        pipelined=family.pipelined,
+        packs=LIBRARY_PACKS,
+        symmetric=family.symmetric
+        and (collective == "all_reduce" or family.name in _IN_PARTS.get(collective, ())),
+    )
+
+
+class Catalogue(dict[str, Algorithm]):
+    """The algorithms of one collective by the name users type. All-reduces also have `inner/outer`
+    for any two families that fit: it is found like any other but not listed, as there are too many.
+    """
+
+    def __init__(self, collective: str) -> None:
+        lifted = [_of_family(family, collective) for family in FAMILIES.values()]
+        own = _OWN.get(collective, ())
+        super().__init__((algorithm.name, algorithm) for algorithm in (*own, *lifted) if algorithm)
+        self._paired = collective == "all_reduce"
+
+    def __missing__(self, name: str) -> Algorithm:
+        if name not in self:
+            raise KeyError(name)
+        inner, _, outer = name.partition("/")
+        summary = f"{inner} in every task, {outer} across"
+        plan = two_level(FAMILIES[inner], FAMILIES[outer])
+        symmetric = FAMILIES[outer].symmetric
+        return Algorithm(
+            name,
+            plan,
+            summary,
+            choices=_across,
+            pipelined=True,
+            packs=LIBRARY_PACKS,
+            symmetric=symmetric,
+        )
+
+    def __contains__(self, name: object) -> bool:
+        return super().__contains__(name) or (
+            isinstance(name, str) and "/" in name and name in self.pairs()
+        )
+
+    def pairs(self) -> list[str]:
+        """Every `inner/outer`."""
+        if not self._paired:
+            return []
+        table = FAMILIES.values()
+        return [
+            f"{inner.name}/{outer.name}" for inner in table for outer in table if fits(inner, outer)
+        ]
+
+    def hint(self, name: str, others: Iterable[str] = ()) -> str:
+        """Return what to type instead of an unknown name: the nearest one, or all known names.
+
+        `others` count as known names too.
+        """
+        if why := why_unloaded(name):
+            return f": {why}"
+        known = [*self, *others]
+        near = did_you_mean(name, [*known, *(self.pairs() if "/" in name else ())])
+        pairs = "; any two families make inner/outer, as in ring/halving_doubling" * self._paired
+        if near:
+            return near
+        warn_of_unloaded()
+        return f"; known: {', '.join(known)}{pairs}"
+
+
+COLLECTIVES: Mapping[str, Catalogue] = MappingProxyType({name: Catalogue(name) for name in NAMES})
+"""By collective, every algorithm by the name users type."""
+
+ALGORITHMS = COLLECTIVES["all_reduce"]
+"""Every all-reduce by the name users type."""
+
+TWO_LEVEL = (
+    "ring/ring",
+    "ring/halving_doubling",
+    "ring/double_tree",
+    "chain/double_tree",
+    "torus_2d/ring",
+    "direct/ring",
+    "direct/halving_doubling",
+    "direct/direct",
+    "direct/one_shot",
+    "halving_doubling/halving_doubling",
+)
+"""The two-level algorithms worth trying on several machines: those with few messages for small
+tensors, those in parts for large ones, `chain/double_tree` as NCCL's tree, and `torus_2d/...` for
+the squares in a DGX-1.
+"""
+
+
+def algorithm(
+    name: str,
+    summary: str,
+    *,
+    collective: str = "all_reduce",
+    shards: str = "",
+    choices: Choices = _one,
+    pipelined: bool = False,
+    packs: Sequence[int] = PACKS,
+) -> Callable[[Planner], Planner]:
+    """Register the planner below it: `--algo NAME`, `compile("NAME", ...)` and rankings find it.
+
+    `collective` is what the planner does; `Algorithm` describes the other arguments.
+    Raises StrategyError if the name is taken or no name, TypeError unless the planner takes four
+    arguments.
+    """
+    known = COLLECTIVES.get(collective)
+    if known is None:
+        near = did_you_mean(collective, NAMES)
+        raise StrategyError(f"{name}: unknown collective {collective!r}{near}")
+    if not _NAME.fullmatch(name) or name in _RESERVED:
+        raise StrategyError(f"{name!r} is no name for an algorithm; letters, digits and _ make one")
+
+    if any(not isinstance(each, int) or each < 0 for each in packs):
+        raise TypeError(f"{name}: packs are whole numbers from 0, not {quote(packs)}")
+
+    def register(planner: Planner) -> Planner:
+        taken = known.get(name)
+        if taken is not None and _place(taken.plan) != _place(planner):
+            raise StrategyError(f"{name}: there is an algorithm of that name: {taken.summary}")
+        try:
+            inspect.signature(planner).bind(*_ARGUMENTS)
+        except TypeError as error:
+            takes = ", ".join(_ARGUMENTS)
+            raise TypeError(f"{name}: a planner takes ({takes}): {error}") from None
+        plan, counts = guard(planner, collective), guard_choices(choices)
+        known[name] = Algorithm(name, plan, summary, shards, counts, pipelined, packs, quirks=True)
+        workers.modules.add(planner.__module__)
+        return planner
+
+    return register
+
+
+_NAME = re.compile(r"[a-z][a-z0-9_]*")
+_RESERVED = ("all", "auto")
+_ARGUMENTS = ("builder", "layout", "tensors", "options")
+
+
+def _place(planner: Planner) -> tuple[object, object]:
+    """Where a planner is defined: a notebook may define it again."""
+    return getattr(planner, "__module__", None), getattr(planner, "__qualname__", planner)
+
+
+__all__ = [
+    "ALGORITHMS",
+    "COLLECTIVES",
+    "FAMILIES",
+    "NAMES",
+    "TWO_LEVEL",
+    "Algorithm",
+    "Options",
+    "Planner",
+    "Results",
+    "Tensors",
+    "algorithm",
+    "warn_of_unloaded",
+]
+
+load_plugins()

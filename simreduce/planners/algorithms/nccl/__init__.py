@@ -1,0 +1,101 @@
+"""NCCL's collectives, as channel programs.
+
+A collective starts when all participants have arrived, and the one before it is done. NCCL chooses
+an algorithm, a protocol and a number of channels for every tensor; a strategy may say them
+(`nccl:tree+ll128+channels=16`). `#k` is accepted and ignored, as upstream does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+
+from simreduce import dtypes
+from simreduce.errors import NotFoldable
+from simreduce.plan import Executor, PlanBuilder, Value, Values
+from simreduce.planners.algorithms.alike import plan_chain
+from simreduce.planners.algorithms.nccl import chain, nvls, point_to_point, ring, tree
+from simreduce.planners.algorithms.nccl.choice import decided
+from simreduce.planners.algorithms.nccl.lanes import fill
+from simreduce.planners.algorithms.nccl.paths import rings, ways
+from simreduce.planners.algorithms.nccl.stream import machine_of
+from simreduce.planners.algorithms.planner import Options, Planner, Results, Tensors
+from simreduce.planners.layouts import OPEN, Decision, Layout
+
+_EXECUTORS = {"simple": Executor.NCCL, "ll": Executor.NCCL_LL, "ll128": Executor.NCCL_LL128}
+_BY_RINGS: dict[str, Callable[..., Values]] = {
+    "all_reduce": ring.all_reduce,
+    "all_gather": ring.all_gather,
+    "reduce_scatter": ring.reduce_scatter,
+    "broadcast": chain.broadcast,
+    "reduce": chain.reduce,
+    "all_to_all": point_to_point.all_to_all,
+    "send_receive": point_to_point.send_receive,
+}
+
+
+def planner(collective: str, algorithm: str = "") -> Planner:
+    """The planner of a collective by one of NCCL's algorithms, or by the one that NCCL chooses."""
+
+    def plan(b: PlanBuilder, layout: Layout, tensors: Tensors, options: Options) -> Results:
+        wanted = options.nccl._replace(algorithm=algorithm)
+        root = [options.root] if collective in ("broadcast", "reduce") else []
+
+        def plan_next(tensor: Sequence[Value], before: Sequence[Value]) -> Sequence[Value]:
+            return fill(run(b, layout, collective, tensor, before, wanted, *root), tensor, wanted)
+
+        return plan_chain(b, tensors, plan_next)
+
+    return plan
+
+
+def run(
+    b: PlanBuilder,
+    layout: Layout,
+    collective: str,
+    values: Sequence[Value],
+    before: Sequence[Value] = (),
+    wanted: Decision = OPEN,
+    *root: int,
+) -> Values:
+    """One collective of the ranks that have `values`, in ascending order, after the values
+    `before`; `root` is a place among them.
+    """
+    given = Values.of(values)
+    if len(given) * layout.machines == 1:
+        return given
+    ranks, machine = given.device.tolist(), machine_of(layout, given)
+    place = {rank: i for i, rank in enumerate(ranks)}
+    shares = len(given) * layout.machines if collective == "all_gather" else 1
+    nbytes = int(given.elements.max(initial=0)) * shares * dtypes.SIZES[given.dtype]
+    how = decided(layout, ranks, collective, nbytes, wanted)
+    channel = point_to_point.launched(how, collective, len(given) * layout.machines)
+    with executed_by_nccl(b, how.protocol, [*given, *before], channel) as launch:
+        if how.algorithm in ("nvls", "nvlstree"):
+            return nvls.all_reduce(b, given, nvls.boxes(layout, ranks), how, launch)
+        if how.algorithm == "tree":
+            if layout.machines > 1:
+                raise NotFoldable("machines have different places in NCCL's tree")
+            paths = [
+                [[place[rank] for rank in part] for part in way] for way in ways(layout, ranks)
+            ]
+            return tree.all_reduce(b, given, paths, how, launch, machine)
+        orders = [[place[rank] for rank in order] for order in rings(layout, ranks)]
+        return _BY_RINGS[collective](b, given, orders, how, launch, machine, *root)
+
+
+@contextmanager
+def executed_by_nccl(
+    b: PlanBuilder, protocol: str, values: Sequence[Value], channel: int = 0
+) -> Iterator[tuple[int, ...]]:
+    """Mark the ops appended inside as NCCL's.
+
+    Yields the op to wait for: it is done when all `values` are there and the kernels run, on the
+    channels that `channel` represents (`merged_channel`).
+    """
+    before, b.executor = b.executor, _EXECUTORS[protocol]
+    first = values[0].device
+    try:
+        yield (b.barrier(first, [value.op for value in values], b.stream(first, channel)),)
+    finally:
+        b.executor = before

@@ -1,0 +1,123 @@
+"""How NCCL shares a tensor out: over channels, and in each over pieces that follow one another.
+
+Channels that would do the same are one *lane* here, as wide as they are together: all channels of
+an NVSwitch go the same way.
+
+A chunk of a rank is sent in slices, two or more of them under way. Loops over a large tensor
+are alike, and a rank starts the next before the last has come round, so what counts is how many
+slices fill the connection. A piece therefore represents as many slices as it takes to keep a plan
+small. In a ring every connection is busy all the time, and pieces longer than the latency cost
+nothing. In a chain, a tree or a switch the first piece has to arrive before the others count: with
+p pieces for s slices over h hops the time is up to (h - 1)(1/p - 1/s) of the whole too long. Trees
+and switches therefore send NCCL's own chunks, unless these are very many.
+
+NCCL lets 8 steps be under way on a connection. At its own buffer sizes that never binds: even 8
+steps of LL, 256 KiB, are more than a channel moves in the two latencies of a network.
+
+A plan may hold a *part* of a collective: what the channels of one way round the GPUs carry. By
+itself it is no collective and proves nothing. Where ways are alike, one of them takes as long as
+all together, if resources carry what they would carry then (`engine.symmetry`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple, TypeVar
+
+import numpy as np
+
+from simreduce import dtypes
+from simreduce.plan import PlanBuilder, Value, Values
+from simreduce.plan.channels import merged_channel
+from simreduce.planners.layouts import Decision
+
+T = TypeVar("T")
+
+_STEP = {"ll": 1 << 15, "ll128": 600 * 1024 * 15 // 16}
+"""Bytes of data in a step of the protocols whose buffers have their own size."""
+
+_LEAST = 1 << 15
+"""Bytes of the smallest slice of Simple."""
+
+_OPS = 6_000
+"""Copies of one collective, about; more pieces would change little."""
+
+_COPIES = 1 << 22
+"""Copies of one collective over trees, about."""
+
+
+class Lane(NamedTuple):
+    """Channels `first` to `last` (not included) of `of`, which do the same; `channel` is theirs."""
+
+    first: int
+    last: int
+    of: int
+    channel: int
+
+    def share(self, values: Values) -> Values:
+        """The part of every value that these channels carry."""
+        size, whole = values.elements, self.of
+        each, more = size // whole, size % whole
+        lo, hi = (values.lo + each * c + more * c // whole for c in (self.first, self.last))
+        return values.view(lo, hi)
+
+
+def lanes(ways: Sequence[T], channels: int) -> list[tuple[T, Lane]]:
+    """Every way that has channels, with its lane; channel c takes the way c % len(ways)."""
+    count = np.bincount(np.arange(channels) % len(ways), minlength=len(ways)).tolist()
+    last = np.cumsum(count).tolist()
+    return [
+        (way, Lane(end - blocks, end, channels, merged_channel(number % 64, blocks)))
+        for number, (way, blocks, end) in enumerate(zip(ways, count, last, strict=True))
+        if blocks
+    ]
+
+
+def lanes_of(how: Decision, ways: Sequence[T], of: int) -> list[tuple[T, Lane]]:
+    """The lanes of every way; of a part, those whose number modulo `of` is its way's."""
+    made = lanes(ways, how.channels)
+    return made if how.way < 0 else made[how.way :: of]
+
+
+def step_bytes(how: Decision) -> int:
+    """Bytes of data in a step."""
+    return _STEP.get(how.protocol, how.step)
+
+
+def pieces(
+    values: Values, channels: int, step: int, copies: int, least: int = 1, most: int = _OPS
+) -> int:
+    """How many pieces of about `step` bytes a channel's share of every value is cut into, if one
+    piece makes so many copies, of `most` in all.
+    """
+    share = int(values.elements.max(initial=0)) * dtypes.SIZES[values.dtype] / channels
+    return int(max(min(-(-share // step), most / copies), min(least, share / _LEAST), 1))
+
+
+def chunk_count(nbytes: int, chunk: int, copies: int, hops: int) -> int:
+    """The number of chunks that a channel sends `nbytes` in.
+
+    Each chunk makes `copies` copies, and the longest way has `hops` hops. Chunks are larger than
+    NCCL's where copies would be too many.
+    """
+    most = max(_COPIES // copies, 4 * hops)
+    return max(min(-(-nbytes // chunk), most), 1)
+
+
+def join(b: PlanBuilder, made: Sequence[Values]) -> Values:
+    """By rank, what lanes made by piece, rank and chunk."""
+    each = [values.swapaxes(0, 1).swapaxes(1, 2) for values in made]
+    whole = Values.concatenate([v[:, :, None] for v in each], axis=2)
+    return b.joins(whole.reshape(whole.shape[0], -1))
+
+
+def fill(found: Values, given: Sequence[Value], how: Decision) -> Values:
+    """The result of every rank; of a part, as if it were the whole tensor, and what a rank has
+    where it gets none.
+    """
+    if how.way < 0:
+        return found
+    whole = Values.of(given)
+    op = whole.op.copy()
+    op[np.isin(whole.device, found.device)] = found.op
+    return whole.with_ops(op)

@@ -1,0 +1,134 @@
+"""The ways round the GPUs that NCCL's channels take.
+
+In a machine they are Hamiltonian rings on the links between GPUs. A ring is taken once, then its
+reverse, then the next one that is found, while lanes are free: greedily, most free lanes first,
+with a bounded search. It finds all six rings of a DGX-1 with V100 and all four of one with P100.
+Lanes are also counted twice, as NCCL also takes rings of half a link's rate: the arcs between four
+GPUs make six such rings, but two whole ones. Without links there is one way, in rank order.
+
+Through several machines, every NIC has a way that begins at a GPU of it, so that all NICs send and
+receive alike. Where no GPU beside it can be the last, the next machine is crossed the other way
+round: what leaves by one rail arrives on the same rail.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections import Counter
+from collections.abc import Sequence
+
+from simreduce.planners.layouts import Layout
+
+_MOST = 32
+"""Rings that NCCL takes at most."""
+
+_VISITS = 20_000
+"""Nodes visited by one search at most."""
+
+Way = tuple[int, ...]
+
+
+def rings(layout: Layout, ranks: Sequence[int]) -> list[Way]:
+    """Orders of `ranks` (all of one task, or of several tasks), one for each different channel."""
+    found = []
+    for way in ways(layout, ranks):
+        turn = len({_nic(layout, end) for end in (way[0][0], way[0][-1])}) > 1
+        found.append(tuple(r for i, part in enumerate(way) for r in part[:: -1 if turn & i else 1]))
+    return found
+
+
+def ways(layout: Layout, ranks: Sequence[int]) -> list[list[Way]]:
+    """By channel and task, the ranks of the task in order. The first ones of a channel have NICs in
+    the same place.
+    """
+    wanted = set(ranks)
+    tasks = [[r for r in task if r in wanted] for task in layout.tasks]
+    found = [_disjoint(layout, task) for task in tasks if task]
+    if len(found) == 1 and layout.machines == 1:
+        return [[order] for order in found[0]]
+    return [
+        [_cut(layout, each[number % len(each)], nic) for each in found]
+        for number, nic in _choices(layout, found)
+    ]
+
+
+def _choices(layout: Layout, found: Sequence[Sequence[Way]]) -> list[tuple[int, int]]:
+    """By channel, which ring of a task it takes and at which NIC it begins: as many begin at each
+    NIC, as many end at each, and as many take each ring, as can be.
+    """
+    nics = sorted({_nic(layout, rank) for rank in found[0][0]})
+    count = math.lcm(len(nics), *(len(each) for each in found))
+    last = {
+        (number, nic): _nic(layout, _cut(layout, ring, nic)[-1])
+        for nic in nics
+        for number, ring in enumerate(found[0])
+    }
+    begun, ended, taken = Counter[int](), Counter[int](), Counter[int]()
+    chosen: list[tuple[int, int]] = []
+    for _ in range(count if count <= _MOST else len(nics)):
+        number, nic = min(
+            last, key=lambda c: (begun[c[1]], ended[last[c]], taken[c[0]], c[1], c[0])
+        )
+        chosen.append((number, nic))
+        begun[nic] += 1
+        ended[last[number, nic]] += 1
+        taken[number] += 1
+    return chosen
+
+
+def _nic(layout: Layout, rank: int) -> int:
+    return layout.nics[rank] if layout.nics else 0
+
+
+def _cut(layout: Layout, ring: Way, nic: int) -> Way:
+    """The ring from a GPU of the NIC on, if possible to one beside it."""
+    starts = [i for i, rank in enumerate(ring) if _nic(layout, rank) == nic] or [0]
+    start = next((i for i in starts if _nic(layout, ring[i - 1]) == nic), starts[0])
+    return (*ring[start:], *ring[:start])
+
+
+def _disjoint(layout: Layout, ranks: Sequence[int]) -> list[Way]:
+    """The rings of one task; equal tasks are searched once."""
+    lanes = tuple(tuple(layout.links[a][b] for b in ranks) for a in ranks)
+    return [tuple(ranks[i] for i in ring) for ring in _ring_search(lanes)]
+
+
+@functools.lru_cache(maxsize=64)
+def _ring_search(lanes: tuple[Way, ...]) -> tuple[Way, ...]:
+    """Rings over GPUs 0, 1, ... with these lanes from each to each; one in rank order if there is
+    none. A ring is there as often as it is taken, by turns with the others.
+    """
+    once, twice = (_packed(lanes, copies) for copies in (1, 2))
+    times = Counter(twice if len(twice) > 2 * len(once) else once)
+    share = math.gcd(*times.values())
+    rounds = range(max(times.values(), default=0))
+    return tuple(ring for i in rounds for ring in times if i * share < times[ring]) or (
+        tuple(range(len(lanes))),
+    )
+
+
+def _packed(links: tuple[Way, ...], copies: int) -> list[Way]:
+    found: list[Way] = []
+    n = range(len(links))
+    free = {(a, b): links[a][b] * copies for a in n for b in n if links[a][b]}
+    while len(n) > 2 and len(found) < _MOST and (ring := _search(n, free)):
+        for order in (ring, (ring[0], *ring[:0:-1])):
+            arcs = list(zip(order, (*order[1:], order[0]), strict=True))
+            if all(free.get(arc, 0) for arc in arcs):
+                free |= {arc: free[arc] - 1 for arc in arcs}
+                found.append(order)
+    return found
+
+
+def _search(n: range, lanes: dict[tuple[int, int], int]) -> Way:
+    """One ring over free lanes, by depth-first search; most lanes first, then lowest rank."""
+    # networkx has no search for Hamiltonian cycles, only heuristics for tours of complete graphs.
+    stack: list[Way] = [(0,)]
+    for _ in range(_VISITS):
+        path = stack.pop() if stack else ()
+        if not path or (len(path) == len(n) and lanes.get((path[-1], path[0]), 0) > 0):
+            return path
+        free = [r for r in n if r not in path and lanes.get((path[-1], r), 0) > 0]
+        stack += [(*path, r) for r in sorted(free, key=lambda r: (lanes[path[-1], r], -r))]
+    return ()

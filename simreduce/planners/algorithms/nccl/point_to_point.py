@@ -1,0 +1,100 @@
+"""NCCL's all-to-all, and send and receive from every rank to the next.
+
+An all-to-all is a group of sends and receives, which a channel does one after another. In round k
+every rank sends to the k-th after it; up to 8 rounds are under way.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from simreduce import dtypes
+from simreduce.computing.arrays import Ints
+from simreduce.plan import PlanBuilder, Values
+from simreduce.plan.channels import PEER, SWITCHED, merged_channel
+from simreduce.planners.layouts import Decision
+
+_AT_ONCE = 8
+"""Peers that a rank sends to at the same time, at most."""
+
+_MOST = 32
+"""Channels that the sends of one rank share, at most, unless one alone has more."""
+
+
+def launched(how: Decision, collective: str, ranks: int) -> int:
+    """The channel that represents all channels of a collective's kernels.
+
+    Kernels of an all-to-all have as many channels for each peer, the rank itself included.
+    """
+    blocks = how.channels
+    if collective == "all_to_all":
+        blocks = min(blocks * ranks, max(blocks, _MOST))
+    switched = how.algorithm in ("nvls", "nvlstree")
+    return merged_channel(0, blocks) + (SWITCHED if switched else 0)
+
+
+def _send(
+    b: PlanBuilder,
+    values: Values,
+    to: Ints,
+    how: Decision,
+    number: Ints | int,
+    after: Sequence[int],
+) -> Values:
+    """The values on the devices `to`, over connections of these numbers. A last channel that is not
+    filled is done before the others.
+    """
+    part = how.part // dtypes.SIZES[values.dtype]
+    full = int(values.elements.max(initial=0)) // part if part else 0
+    if not 0 < full < how.channels:
+        stream = b.streams(values.device, merged_channel(0, how.channels) + number + PEER)
+        return b.copies(values, to, stream=stream, after=after)
+    middle = np.minimum(values.lo + full * part, values.hi)
+    made = []
+    for lo, hi, channel in (
+        (values.lo, middle, merged_channel(0, full)),
+        (middle, values.hi, merged_channel(_AT_ONCE, how.channels - full)),
+    ):
+        stream = b.streams(values.device, channel + number + PEER)
+        made.append(b.copies(values.view(lo, hi), to, stream=stream, after=after))
+    return b.joins(Values.stack(made, axis=-1))
+
+
+def all_to_all(
+    b: PlanBuilder,
+    given: Values,
+    ways: Sequence[Sequence[int]],
+    how: Decision,
+    after: Sequence[int],
+    machine: Ints,
+) -> Values:
+    """By rank and sender, the part that the sender gave for it."""
+    n = len(given)
+    ranks, peers = np.arange(n), np.arange(1, n)
+    rounds = min(n - 1, _AT_ONCE)
+    part = given.cut(n)
+    target = (ranks[:, None] + peers) % n
+    sent = part[ranks[:, None], target]
+    moved = _send(b, sent, given.device[target], how, peers % rounds, after)
+    own = b.slices(part[ranks, ranks])
+    # Rank r hears from r - k in round k.
+    source = (ranks[:, None] - peers) % n
+    found = Values.concatenate([own[:, None], moved[source, peers - 1]], axis=1)
+    order = np.argsort(np.concatenate([ranks[:, None], source], axis=1), axis=1)
+    return found[ranks[:, None], order].reshape(-1)
+
+
+def send_receive(
+    b: PlanBuilder,
+    given: Values,
+    ways: Sequence[Sequence[int]],
+    how: Decision,
+    after: Sequence[int],
+    machine: Ints,
+) -> Values:
+    """By rank, what the rank before it gave; the first hears from the last."""
+    n = len(given)
+    moved = _send(b, given, np.roll(given.device, -1), how, 0, after)
+    return moved[(np.arange(n) - 1) % n]

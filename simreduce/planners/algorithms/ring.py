@@ -1,0 +1,92 @@
+"""The textbook ring (Patarasuk and Yuan 2009): reduce-scatter, then all-gather, one chunk per rank.
+
+2(n-1) steps of S/n: 2(n-1)(a + S/(nB)) when n divides the elements. Nothing is padded or copied
+locally: the library works in place.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from simreduce.plan import PlanBuilder, Values
+from simreduce.planners.algorithms.family import Connect, Knobs, everyones, parts, puller
+
+
+def all_reduce(b: PlanBuilder, values: Values, knobs: Knobs) -> Values:
+    """Every chunk goes round to be summed, then goes round once more as it is."""
+    return b.joins(_all_reduce(b, parts(values, knobs), knobs.channel))
+
+
+def reduce_scatter(b: PlanBuilder, values: Values, knobs: Knobs) -> Values:
+    """Chunk c starts at position c+1 and is summed on its way to position c."""
+    return reduce_scatter_pieces(b, parts(values, knobs), knobs.channel)
+
+
+def all_gather(b: PlanBuilder, shards: Values, knobs: Knobs) -> Values:
+    """Every shard goes round once."""
+    return b.joins(all_gather_pieces(b, shards, everyones(shards, knobs), knobs.channel))
+
+
+def all_reduce_pieces(
+    b: PlanBuilder, values: Values, channel: int = 0, after: Sequence[int] = ()
+) -> Values:
+    """By group, position and chunk: the sum over the positions of the group. The first sends wait
+    for the ops `after`.
+    """
+    return _all_reduce(b, values.cut(values.shape[1]), channel, after)
+
+
+def _all_reduce(b: PlanBuilder, own: Values, channel: int, after: Sequence[int] = ()) -> Values:
+    return all_gather_pieces(b, reduce_scatter_pieces(b, own, channel, after), own[:, 0], channel)
+
+
+def reduce_scatter_pieces(
+    b: PlanBuilder, own: Values, channel: int, after: Sequence[int] = (),
+    way: int = 1, last: int | None = None, connect: Connect = puller,
+) -> Values:  # fmt: skip
+    """By group and position, the sum of the chunk of that number.
+
+    `own` is by group, position and chunk. The chunks of a position are of one value, and all
+    positions of a group have the same intervals. The sums go round upwards, or with `way` -1
+    downwards. The last step may have a channel of its own.
+    """
+    n, position = own.shape[2], np.arange(own.shape[1])
+    neighbour = (position - way) % n
+    whole, chunks = own[:, :, 0], own[:, 0]
+    send = connect(b, whole.device, neighbour, channel=channel)
+    held = own[:, position, neighbour]
+    # Step by step, as each rank's port sends one chunk after another in program order.
+    for step in range(1, n):
+        place = (position - way * (1 + step)) % n
+        target = whole.view(chunks.lo[:, place], chunks.hi[:, place])
+        if step == n - 1 and last is not None:
+            send = connect(b, whole.device, neighbour, channel=last)
+        arrived = send(held, target, after if step == 1 else ())
+        held = b.adds([arrived, target])
+    return held
+
+
+def all_gather_pieces(
+    b: PlanBuilder, shards: Values, chunks: Values, channel: int, after: Sequence[int] = (),
+    way: int = 1, last: int | None = None, connect: Connect = puller,
+) -> Values:  # fmt: skip
+    """By group, position and chunk, the shards of all positions, which have the intervals of
+    `chunks`. The first sends wait for the ops `after`. The last step may have a channel of its own.
+    """
+    n, position = chunks.shape[1], np.arange(shards.shape[1])
+    neighbour = (position - way) % n
+    send = connect(b, shards.device, neighbour, channel=channel)
+    held, made = shards, [shards.op]
+    for step in range(1, n):
+        place = (position - way * step) % n
+        target = shards.view(chunks.lo[:, place], chunks.hi[:, place])
+        if step == n - 1 and last is not None:
+            send = connect(b, shards.device, neighbour, channel=last)
+        held = send(held, target, after if step == 1 else ())
+        made.append(held.op)
+    # Chunk c gets to position p in step p - c.
+    at = position[:, None]
+    op = np.stack(made, axis=1)[:, way * (at - np.arange(n)) % n, at]
+    return chunks[:, None].on(shards.device[..., None]).with_ops(op)

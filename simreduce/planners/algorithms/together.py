@@ -1,0 +1,87 @@
+"""Plans all tensors in a few calls, by planners that do array arithmetic.
+
+The plan is the same as from one call for each tensor, op by op.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable
+from typing import TypeAlias
+
+import numpy as np
+
+from simreduce import dtypes
+from simreduce.plan import PlanBuilder, SeparateBuilder, Table, Values
+from simreduce.planners.algorithms.alike import plan_each
+from simreduce.planners.algorithms.planner import Results, Tensors
+
+PlanMany: TypeAlias = Callable[[PlanBuilder, Values], Values]
+"""From shape (tensors, ranks) to shape (tensors, results)."""
+
+Shape: TypeAlias = Callable[[Values], Hashable]
+"""From the values of one tensor, by rank, to what decides which ops it takes."""
+
+_AT_ONCE = 1 << 20
+"""Upper limit of tensors planned at once, times about as many as the ops of each."""
+
+_LARGE = 512
+"""Tensors of more than about this many ops are planned one by one.
+
+There the ops take the time, not the calls, and the ops of equal tensors need only be copied.
+"""
+
+_REPEATED = 16
+"""Tensors are also planned one by one if so many of them are equal, on average."""
+
+
+def plan_together(
+    b: PlanBuilder,
+    tensors: Tensors,
+    plan: PlanMany,
+    chunk: int = 0,
+    shape: Shape = lambda _: None,
+) -> Results:
+    """`plan` of all tensors in a few calls, in the order of one call after another.
+
+    It must do the same ops for tensors of one dtype that are equal in `shape`, or in all sizes if
+    they are sent in chunks of `chunk` bytes.
+    """
+    given = Table.of(tensors)
+    ranks, most = max(given.shape[1], 1), int((given.hi - given.lo).max(initial=0))
+    pieces = most * max(dtypes.SIZES) // chunk if chunk else 1
+    ops = ranks * max(ranks, pieces)
+    if ops > _LARGE or _REPEATED * _kinds(given) <= len(given):
+        return plan_each(b, given, lambda tensor, _: plan(b, Values.of(tensor)[None, :])[0, :])
+    step = max(_AT_ONCE // ops, 1)
+    if chunk:
+        shape = _sizes
+    parts = [given[first : first + step] for first in range(0, len(given), step)]
+    made = [_plan_some(b, part, plan, shape) for part in parts]
+    return Table.concatenate(made) if made else given
+
+
+def _kinds(given: Table) -> int:
+    """How many different sizes and dtypes there are."""
+    size = given.hi[:, 0] - given.lo[:, 0] if given.shape[1] else given.dtype
+    return len(np.unique(size * len(dtypes.SIZES) + given.dtype))
+
+
+def _sizes(tensor: Values) -> Hashable:
+    return tensor.elements.tobytes()
+
+
+def _plan_some(b: PlanBuilder, given: Table, plan: PlanMany, shape: Shape) -> Table:
+    if len(given) == 1:
+        return Table.of([plan(b, given[0][None, :])[0, :]])
+    places: dict[tuple[int, Hashable], list[int]] = {}
+    for i, tensor in enumerate(given):
+        places.setdefault((tensor.dtype, shape(tensor)), []).append(i)
+    separate, made = SeparateBuilder(b, len(given)), []
+    for those in places.values():
+        at = np.array(those)
+        (stacked,) = given[at].by_dtype()
+        made.append(plan(separate, separate.lift(stacked, at[:, None])))
+    separate.settle()
+    settled = [Table.stacked(separate.settled(values)) for values in made]
+    order = np.argsort(np.concatenate(list(places.values())))
+    return Table.concatenate(settled)[order]

@@ -1,0 +1,29 @@
+"""MSCCL's algorithms: from plans, as XML and as MSCCL++'s JSON, and proved by interpretation."""
+
+from simreduce.planners.msccl.algorithm import (
+    MOST_BYTES,
+    Algorithm,
+    Block,
+    Gpu,
+    Place,
+    Step,
+    xml_text,
+)
+from simreduce.planners.msccl.from_plan import algorithm_of
+from simreduce.planners.msccl.interpreter import problems_of
+from simreduce.planners.msccl.plus_plus import plan_text
+from simreduce.planners.msccl.reader import read_algorithm
+
+__all__ = [
+    "MOST_BYTES",
+    "Algorithm",
+    "Block",
+    "Gpu",
+    "Place",
+    "Step",
+    "algorithm_of",
+    "plan_text",
+    "problems_of",
+    "read_algorithm",
+    "xml_text",
+]

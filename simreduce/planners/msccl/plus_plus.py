@@ -1,0 +1,234 @@
+"""An algorithm of MSCCL as an execution plan of MSCCL++.
+
+The format is that of MSCCL++'s reader (microsoft/mscclpp, `src/executor/execution_plan.cc`, 0.8). A
+GPU's thread blocks run `ops` in order. A channel joins two GPUs: memory in a machine, a port
+between machines. `put` writes into the other's buffer, `signal` tells it so, and it `wait`s.
+
+Each connection of the algorithm becomes a channel. Each message has a place of its own in the
+receiver's scratch: no message waits for room. At first every receiver signals that it runs, so that
+nobody writes into the scratch of a call before. What one thread block waits for from another is a
+semaphore. A `nop` makes the threads of a block meet; one comes between any two ops.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from simreduce.planners.msccl.algorithm import COLLECTIVES, Algorithm, Gpu, Place, Step
+
+Connection = tuple[int, int, int]
+"""Sender, receiver and channel."""
+
+Op = dict[str, Any]
+
+MOST_BYTES = 2**64 - 1
+_NOP: Op = {"name": "nop"}
+_MEMORY, _PORT = "memory", "port"
+
+
+def plan_text(algorithm: Algorithm, machines: Sequence[int]) -> str:
+    """The JSON of an algorithm for GPUs on these machines."""
+    plan = _Plan(algorithm, machines)
+    coll = next(theirs for theirs, ours in COLLECTIVES.items() if ours == algorithm.collective)
+    document = {
+        "name": algorithm.name,
+        "collective": coll,
+        "protocol": "Simple",
+        "inplace": algorithm.in_place,
+        "reuse_resources": False,
+        "gpus": [plan.gpu(rank) for rank in range(len(algorithm.gpus))],
+        "num_threads_per_block": 1024,
+        "use_double_scratch_buffer": False,
+        "buffer_alignment": 16,
+        "min_message_size": algorithm.least,
+        "max_message_size": min(algorithm.most, MOST_BYTES),
+    }
+    return json.dumps(document, indent=1) + "\n"
+
+
+class _Plan:
+    """The channels and the places of messages of all GPUs."""
+
+    def __init__(self, algorithm: Algorithm, machines: Sequence[int]) -> None:
+        self.algorithm, self.machines = algorithm, machines
+        self.inboxes: dict[Connection, list[tuple[int, int]]] = defaultdict(list)
+        self.scratch = [gpu.scratch for gpu in algorithm.gpus]
+        for rank, gpu in enumerate(algorithm.gpus):
+            for block in gpu.blocks:
+                for step in block.steps:
+                    if step.action.receives:
+                        box = self.inboxes[block.receive, rank, block.channel]
+                        box.append((self.scratch[rank], step.count))
+                        self.scratch[rank] += step.count
+
+    def kind(self, a: int, b: int) -> str:
+        """The type of a channel between two GPUs."""
+        return _MEMORY if self.machines[a] == self.machines[b] else _PORT
+
+    def channels(self, rank: int, kind: str) -> list[Connection]:
+        """A GPU's channels of a type; those to one peer are in the same order on both sides."""
+        own = [each for each in self.inboxes
+               if rank in each[:2] and self.kind(*each[:2]) == kind]  # fmt: skip
+        return sorted(own, key=lambda each: (each[0] + each[1] - rank, each[2], each[0]))
+
+    def gpu(self, rank: int) -> Op:
+        """The entry of a GPU."""
+        gpu = self.algorithm.gpus[rank]
+        channels = {kind: self.channels(rank, kind) for kind in (_MEMORY, _PORT)}
+        peers = sorted({b for a, b, _ in self.inboxes if a == rank})
+        waits = [(number, at) for number, block in enumerate(gpu.blocks)
+                 for at, step in enumerate(block.steps) if step.waits]  # fmt: skip
+        semaphores = {wait: i for i, wait in enumerate(waits)}
+        blocks = [
+            _Block(self, rank, number, semaphores, channels, peers).entry()
+            for number in range(len(gpu.blocks))
+        ]
+        inputs, outputs = self._chunks()
+        return {
+            "id": rank,
+            "input_chunks": inputs,
+            "output_chunks": outputs,
+            "scratch_chunks": self.scratch[rank],
+            "threadblocks": blocks,
+            "channels": [
+                {"channel_type": kind, "connected_to": [a + b - rank for a, b, _ in found]}
+                for kind, found in channels.items()
+                if found
+            ],
+            "remote_buffers": [
+                {"rank": peer, "type": "s", "access_channel_types": [self.kind(rank, peer)]}
+                for peer in peers
+            ],
+            "semaphores": [{"init_value": 0} for _ in semaphores],
+        }
+
+    def _chunks(self) -> tuple[int, int]:
+        """Chunks of the input and the output of a call."""
+        chunks, each = self.algorithm.chunks, self.algorithm.chunks // len(self.machines)
+        inputs = each if self.algorithm.collective == "all_gather" else chunks
+        return inputs, each if self.algorithm.collective == "reduce_scatter" else chunks
+
+
+class _Block:
+    """The ops of one thread block."""
+
+    def __init__(
+        self,
+        plan: _Plan,
+        rank: int,
+        number: int,
+        semaphores: Mapping[tuple[int, int], int],
+        channels: Mapping[str, Sequence[Connection]],
+        peers: Sequence[int],
+    ) -> None:
+        self.plan, self.rank, self.number, self.semaphores = plan, rank, number, semaphores
+        self.gpu: Gpu = plan.algorithm.gpus[rank]
+        self.block = self.gpu.blocks[number]
+        self.out = (rank, self.block.send, self.block.channel)
+        self.into = (self.block.receive, rank, self.block.channel)
+        self.channels, self.peers = channels, peers
+        self.ops: list[Op] = []
+        self.sent = self.received = 0
+
+    def entry(self) -> Op:
+        """The thread block, after the first signals."""
+        ends = [each for each in (self.into, self.out) if each in self.plan.inboxes]
+        if self.into in ends:
+            self._add("signal", channel=self.into)
+        if self.out in ends:
+            self._add("wait", channel=self.out)
+        for at, step in enumerate(self.block.steps):
+            self._step(at, step)
+        kinds = {kind: [each for each in ends if each in found]
+                 for kind, found in self.channels.items()}  # fmt: skip
+        own = {self.plan.kind(self.rank, self.block.send): self.block.send} if self._sends else {}
+        return {
+            "id": self.number,
+            "ops": self.ops,
+            "channels": [
+                {"channel_type": kind, "channel_ids": [self.channels[kind].index(e) for e in found]}
+                for kind, found in kinds.items()
+                if found
+            ],
+            "remote_buffer_refs": [
+                {"access_channel_type": kind, "remote_buffer_ids": [self.peers.index(peer)]}
+                for kind, peer in own.items()
+            ],
+        }
+
+    @property
+    def _sends(self) -> bool:
+        return self.out in self.plan.inboxes
+
+    def _step(self, at: int, step: Step) -> None:
+        """The ops of a step."""
+        action, box = step.action, Place("s", 0)
+        if step.waits:
+            self._add("sem_acquire", semaphore_ids=[self.semaphores[self.number, at]])
+        if action.receives:
+            offset, count = self.plan.inboxes[self.into][self.received]
+            assert count == step.count  # noqa: S101 - else the algorithm was not proved
+            box = Place("s", offset)
+            self.received += 1
+            self._add("wait", channel=self.into)
+        reads = [step.target] * action.reads_target + [step.source] * action.reads_source
+        reads += [box] * action.receives
+        result = step.target if action.writes else box if action.receives else step.source
+        if len(reads) > 1:
+            self._move("re", reads, result, step.count, reduce_op="sum")
+        elif action.writes:
+            self._move("copy", reads, result, step.count)
+        if action.sends:
+            self._send(result if len(reads) > 1 else reads[0], step.count)
+        if step.tells:
+            told = [
+                semaphore
+                for (block, waiting), semaphore in self.semaphores.items()
+                if self.gpu.blocks[block].steps[waiting].waits == (self.number, at)
+            ]
+            if told:
+                self._add("sem_release", semaphore_ids=told)
+
+    def _send(self, source: Place, count: int) -> None:
+        """Put chunks into the receiver's scratch, and tell it."""
+        offset, _ = self.plan.inboxes[self.out][self.sent]
+        self.sent += 1
+        kind = self.plan.kind(*self.out[:2])
+        put: Op = {
+            "name": "put",
+            "src_buff": [_buffer(source, count)],
+            "dst_buff": [{"buffer_id": 0, "index": offset, "size": count}],
+            "channel_ids": [self._channel(self.out)],
+            "channel_type": kind,
+        }
+        self.ops += [put, _NOP]
+        self._add("signal", channel=self.out)
+        if kind == _PORT:  # the source may be overwritten after this only
+            self._add("flush", channel=self.out)
+
+    def _move(
+        self, name: str, reads: Sequence[Place], target: Place, count: int, **more: Any
+    ) -> None:
+        sources = [_buffer(place, count) for place in reads]
+        op: Op = {"name": name, "src_buff": sources, "dst_buff": [_buffer(target, count)], **more}
+        self.ops += [op, _NOP]
+
+    def _add(self, name: str, *, channel: Connection | None = None, **more: Any) -> None:
+        op: Op = {"name": name, **more}
+        if channel is not None:
+            kind = self.plan.kind(*channel[:2])
+            op |= {"channel_ids": [self._channel(channel)], "channel_type": kind}
+        self.ops += [op, _NOP]
+
+    def _channel(self, connection: Connection) -> int:
+        """The channel's number among the thread block's channels of its type."""
+        kind = self.plan.kind(*connection[:2])
+        ends = [each for each in (self.into, self.out) if each in self.channels[kind]]
+        return ends.index(connection)
+
+
+def _buffer(place: Place, count: int) -> Op:
+    return {"type": place.buffer, "index": place.offset, "size": count}

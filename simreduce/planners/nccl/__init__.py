@@ -1,0 +1,35 @@
+"""The choices that NCCL itself would make on a machine: channels, algorithm, protocol.
+
+>>> from simreduce.topology import load_topology
+>>> choose(load_topology("dgx-h100"), "all_reduce", 1 << 30).text
+'nccl:nvls+simple+channels=16'
+"""
+
+from simreduce.planners.nccl.choice import Choice, P2p, choose, estimates, graphs, p2p, plan
+from simreduce.planners.nccl.connect import double_tree, ring_orders, tree_parents
+from simreduce.planners.nccl.machine import Facts, facts
+from simreduce.planners.nccl.search import Channel, Graph, Graphs
+from simreduce.planners.nccl.settings import DEFAULTS, SETTINGS, Settings, load_conf, read_settings
+
+__all__ = [
+    "DEFAULTS",
+    "SETTINGS",
+    "Channel",
+    "Choice",
+    "Facts",
+    "Graph",
+    "Graphs",
+    "P2p",
+    "Settings",
+    "choose",
+    "double_tree",
+    "estimates",
+    "facts",
+    "graphs",
+    "load_conf",
+    "p2p",
+    "plan",
+    "read_settings",
+    "ring_orders",
+    "tree_parents",
+]

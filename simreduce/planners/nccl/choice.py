@@ -1,0 +1,289 @@
+"""The choice of what NCCL runs for a call: algorithm, protocol, channels and threads.
+
+Since 2.5 the estimate of `tuning` decides. Before, byte thresholds did (`ll_limit`,
+`tree_limit`).
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from simreduce import units
+from simreduce.errors import StrategyError, did_you_mean
+from simreduce.planners.nccl.box import NVL
+from simreduce.planners.nccl.machine import Facts, facts
+from simreduce.planners.nccl.search import Graphs, graphs_of
+from simreduce.planners.nccl.settings import DEFAULTS, Settings
+from simreduce.planners.nccl.tables import ALGORITHMS, COLLECTIVES, PROTOCOLS, tables
+from simreduce.planners.nccl.tuning import Entry, Model, Tuner, bounded
+from simreduce.topology import Folded, Topology
+
+_P2P_LL = 16 << 10
+"""Bytes up to which send and receive use LL."""
+_P2P_PART = 2 << 20
+"""Bytes that 2.18 and before send to one GPU of the machine before they take another channel."""
+_THRESHOLDS = {"ll": 8, "ll128": 8, "simple": 64}
+"""Bytes for each thread below which channels are dropped, then threads. Logs of 2.28 and later show
+no other limit, although the scheduler has a least amount of traffic for a channel.
+"""
+_LL_BYTES = 8 * 256
+"""Bytes of each rank that 2.4 gives to a channel by LL before it takes another."""
+_WARP = 32
+SENDS = ("all_to_all", "send_receive")
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """NCCL's choice for one call.
+
+    `channels` is the number that run. `seconds` is the planner's own estimate, nan where it makes
+    none. `why` says in words how it was decided. A send fills a channel with `part` bytes before it
+    takes another; 0 if all of its channels carry as much.
+    """
+
+    algorithm: str
+    protocol: str
+    channels: int
+    threads: int = 512
+    seconds: float = math.nan
+    why: str = ""
+    part: int = 0
+
+    @property
+    def text(self) -> str:
+        """The strategy that carries the choice: `nccl:ring+ll128+channels=16`. Sends have one
+        algorithm, which goes without saying.
+        """
+        how = "nccl" if self.algorithm == "p2p" else f"nccl:{self.algorithm}"
+        return f"{how}+{self.protocol}+channels={self.channels}"
+
+
+@dataclass(frozen=True, slots=True)
+class P2p:
+    """Channels of sends and receives, of all together and of each pair, and bytes of a chunk."""
+
+    channels: int
+    channels_per_peer: int
+    chunk: int
+
+
+@dataclass(frozen=True)
+class Plan:
+    """All that is decided before a call: facts, graphs and model."""
+
+    facts: Facts
+    settings: Settings
+    graphs: Graphs
+    tuner: Tuner
+    model: Model
+
+
+Machine = Topology | Folded | Facts
+
+
+def plan(machine: Machine, settings: Settings = DEFAULTS) -> Plan:
+    """The communicator of all GPUs of a machine, searched and tuned once."""
+    known = facts(machine, settings=settings)
+    key = ("plan", settings)
+    if key not in known.cache:
+        found = graphs_of(known, settings)
+        tuner = Tuner(known, found, settings)
+        known.cache[key] = Plan(known, settings, found, tuner, tuner.model())
+    made = known.cache[key]
+    assert isinstance(made, Plan)  # noqa: S101
+    return made
+
+
+def graphs(machine: Machine, settings: Settings = DEFAULTS) -> Graphs:
+    """The graphs that NCCL searches for."""
+    return plan(machine, settings).graphs
+
+
+def choose(
+    machine: Machine,
+    collective: str,
+    nbytes: int,
+    settings: Settings = DEFAULTS,
+    *,
+    algorithm: str = "",
+    protocol: str = "",
+) -> Choice:
+    """Return what NCCL runs for one call of `nbytes`, counted as nccl-tests does.
+
+    If `algorithm` or `protocol` is given, only choices with it count. Raises `StrategyError` for an
+    unknown collective, or if no choice is left.
+    """
+    if collective not in (*COLLECTIVES, *SENDS):
+        known = (*COLLECTIVES, *SENDS)
+        near = did_you_mean(collective, known) or f"; one of {', '.join(known)}"
+        raise StrategyError(f"collective: unknown {collective!r}{near}")
+    at = plan(machine, settings)
+    if at.facts.n == 1:
+        return Choice("ring", "simple", 1, why="one GPU: nothing to send")
+    if collective in SENDS:
+        return _sends(at, collective, nbytes)
+    if settings.version < (2, 5):
+        return _by_threshold(at, collective, nbytes)
+    if not (algorithm or protocol) and (found := _by_rule(at, collective, nbytes)):
+        return found
+    return _by_model(at, collective, nbytes, algorithm, protocol)
+
+
+def estimates(at: Plan, collective: str, nbytes: int) -> dict[tuple[str, str], float]:
+    """The planner's estimate in seconds of each algorithm and protocol that is allowed."""
+    entries = [(a, p) for a in ALGORITHMS for p in PROTOCOLS]
+    found = {
+        pair: at.tuner.microseconds(at.model, (collective, *pair), nbytes) * 1e-6
+        for pair in entries
+    }
+    return {pair: seconds for pair, seconds in found.items() if math.isfinite(seconds)}
+
+
+def _by_model(
+    at: Plan, collective: str, nbytes: int, algorithm: str = "", protocol: str = ""
+) -> Choice:
+    every = estimates(at, collective, nbytes)
+    wanted = (algorithm, protocol)
+    found = {
+        pair: seconds
+        for pair, seconds in every.items()
+        if all(word in ("", have) for word, have in zip(wanted, pair, strict=True))
+    }
+    if not found:
+        words = f"NCCL has no {'+'.join(filter(None, wanted))} on {at.facts.name}"
+        if not every:
+            words = f"NCCL_ALGO and NCCL_PROTO leave no algorithm on {at.facts.name}"
+        raise StrategyError(f"{collective}: {words}")
+    (algorithm, protocol), *others = sorted(found, key=lambda pair: found[pair])
+    why = "the only one allowed"
+    if others:
+        a, p = others[0]
+        why = f"next: {a}+{p}, {units.format_duration(found[a, p])}"
+    return _run(at, (collective, algorithm, protocol), nbytes, why)
+
+
+def _by_rule(at: Plan, collective: str, nbytes: int) -> Choice | None:
+    known = at.facts
+    for rule in at.settings.tuner:
+        if rule.matches(collective, nbytes, known.nodes, known.n):
+            entry = (collective, rule.algorithm, rule.protocol)
+            if at.model.bandwidth.get(entry, 0.0) <= 0:
+                # NCCL ignores a tuner's choice that the communicator does not have.
+                return None
+            why = "a rule of the tuner's file"
+            return _run(at, entry, nbytes, why, max(0, rule.channels))
+    return None
+
+
+def _by_threshold(at: Plan, collective: str, nbytes: int) -> Choice:
+    """The choice of 2.4, which knows neither NCCL_ALGO nor NCCL_PROTO."""
+    channels = at.model.channels
+    algorithm = "ring"
+    if collective == "all_reduce" and nbytes <= tree_limit(at.facts, channels):
+        algorithm = "tree"
+    ll = nbytes <= ll_limit(at.facts, channels)
+    few = max(1, -(-nbytes // (_LL_BYTES * at.facts.n)))
+    why = f"up to {units.format_size(ll_limit(at.facts, channels))} by LL"
+    protocol, running = ("ll", min(channels, few)) if ll else ("simple", channels)
+    return Choice(algorithm, protocol, running, 256, math.nan, why)
+
+
+def ll_limit(known: Facts, channels: int) -> int:
+    """Bytes up to which 2.4 uses LL: 64 for each of 256 threads, channel and rank, half before
+    Volta, twice as many on several nodes.
+    """
+    each = (64 if known.capability >= 70 else 32) * (2 if known.nodes > 1 else 1)
+    return known.n * channels * 256 * each
+
+
+def tree_limit(known: Facts, channels: int) -> float:
+    """Bytes up to which 2.4 uses trees: where a ring of 6 us a hop and a tree of 15 us a level and
+    4 us a GPU take equally long. With NVLink a channel counts 5 GB/s and a tree reaches 3/4 of
+    rings, on two nodes 3/2; without, all channels count 5 GB/s and trees reach 2/3.
+    """
+    n, nodes = known.n, known.nodes
+    saved = 6 * (n - 1) - 15 * math.floor(math.log2(nodes)) - 4 * (n // nodes - 1)
+    if nodes < 2 or saved <= 0:
+        return 0
+    nvlink = max(known.boxes[0].nvlink) > 0
+    ring = 5000.0 * (channels if nvlink else 1)
+    part = 3 / 4 * (2 if nodes == 2 else 1) if nvlink else 2 / 3
+    return math.inf if part > 1 else ring * part / (1 - part) * saved
+
+
+def _run(at: Plan, entry: Entry, nbytes: int, why: str, fixed: int = 0) -> Choice:
+    """The choice with the channels and threads that are left for few bytes."""
+    _, algorithm, protocol = entry
+    seconds = at.tuner.microseconds(at.model, entry, nbytes) * 1e-6
+    channels, threads = at.model.channels, at.model.threads[algorithm, protocol]
+    threshold = _THRESHOLDS[protocol] * (at.facts.n if entry[1:] == ("ring", "ll") else 1)
+    if algorithm in ("nvls", "nvlstree"):
+        channels = nvls_channels(at)
+    elif not fixed:
+        channels = max(min(channels, nbytes // (threads * threshold)), 1)
+    while algorithm in ("ring", "tree") and nbytes < channels * threads * threshold:
+        if threads % 128:
+            break
+        threads //= 2
+    threads = max(threads, 3 * _WARP)
+    known = seconds if math.isfinite(seconds) else math.nan
+    return Choice(algorithm, protocol, fixed or channels, threads, known, why)
+
+
+def nvls_channels(at: Plan) -> int:
+    """Channels of NVLS when they run."""
+    newer = 24 if at.facts.nodes == 1 else 32
+    return bounded(newer if at.facts.capability >= 100 else 16, at.settings)
+
+
+def p2p(machine: Machine, settings: Settings = DEFAULTS) -> P2p:
+    """Channels and chunks of sends and receives.
+
+    A pair over NVLink has two channels for each link's worth of the path, others have two; all
+    pairs have the fewest of any, rounded up to a power of two.
+    """
+    at = plan(machine, settings)
+    most = tables(settings.version).most_channels
+    link = tables(settings.version).nvlink_rate(at.facts.capability)
+    box, counts = at.facts.boxes[0], [2] if at.facts.nodes > 1 else []
+    # All pairs of GPUs on a switch are alike.
+    others = range(1, min(len(box.gpus), 2)) if box.switched else range(len(box.gpus))
+    paths = [box.between(u, v) for u in range(len(box.gpus)) for v in others if u != v]
+    near = [path for path in paths if path and path.kind <= NVL]
+    direct = len(near) == len(paths)
+    counts += [2 * max(1, int(path.rate / link + 1e-6)) for path in near]
+    counts += [2] * (not direct)
+    channels = min(_power(at.model.channels), most)
+    inside = (512 << 10) if direct else (128 << 10)
+    chunk = settings.p2p_net_chunk if at.facts.nodes > 1 else inside
+    return P2p(channels, min(_power(min(counts, default=2)), channels), chunk)
+
+
+def _power(count: int) -> int:
+    return 1 << max(count - 1, 0).bit_length()
+
+
+def _sends(at: Plan, collective: str, nbytes: int) -> Choice:
+    """All sends of one rank share the channels, as many to each peer. All ranks count as peers,
+    also where there is one. Parts of more than 32 chunks (of one, on several nodes) take channels
+    that up to four sends share.
+    """
+    found = p2p(at.facts, at.settings)
+    each = nbytes // at.facts.n if collective == "all_to_all" else nbytes
+    most = found.channels_per_peer
+    while most * at.facts.n > 4 * found.channels and most > 1:
+        most //= 2
+    older = at.settings.version < (2, 19) and at.facts.nodes == 1
+    pair, part = most, _P2P_PART if older else max(found.chunk // 8, 1)
+    if not older:
+        while pair * at.facts.n > found.channels and pair > 1:
+            pair //= 2
+        longest = found.chunk * (32 if at.facts.nodes == 1 else 1)
+        while each > pair * longest and 2 * pair <= most:
+            pair *= 2
+    filled = -(-each // part)
+    pair, part = (max(filled, 1), part) if filled <= pair else (pair, 0)
+    protocol = "ll" if each <= _P2P_LL else "simple"
+    why = f"sends of {units.format_size(each)} over {units.plural(pair, 'channel')} each"
+    return Choice("p2p", protocol, pair, 640, math.nan, why, part)

@@ -1,0 +1,51 @@
+"""NCCL's choice as planners ask for it: by the names of GPUs, around what a strategy fixes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from simreduce.planners.nccl.choice import choose
+from simreduce.planners.nccl.machine import facts
+
+if TYPE_CHECKING:
+    from simreduce.planners.layouts import Decision
+    from simreduce.planners.nccl.settings import Settings
+    from simreduce.topology import Folded, Topology
+
+
+STEPS = 8
+"""Parts of a buffer."""
+
+
+@dataclass(frozen=True)
+class Decide:
+    """Fills in what a decision leaves open on one machine."""
+
+    machine: Topology | Folded
+    settings: Settings
+
+    def __call__(
+        self, gpus: tuple[str, ...], collective: str, nbytes: int, wanted: Decision
+    ) -> Decision:
+        """The decision of NCCL for a collective among these GPUs. What has no plan, PAT and NVLS of
+        a gather, is decided as a ring.
+        """
+        wanted = wanted._replace(step=self.settings.buffer // STEPS)
+        if not wanted.is_open:
+            return wanted
+        known = facts(self.machine, gpus, self.settings)
+        algorithm, protocol = wanted.algorithm, wanted.protocol
+        found = choose(
+            known, collective, nbytes, self.settings, algorithm=algorithm, protocol=protocol
+        )
+        if found.algorithm == "pat" or (found.algorithm == "nvls" and collective != "all_reduce"):
+            found = choose(
+                known, collective, nbytes, self.settings, algorithm="ring", protocol=protocol
+            )
+        return wanted._replace(
+            algorithm=algorithm or found.algorithm,
+            protocol=protocol or found.protocol,
+            channels=wanted.channels or found.channels,
+            part=0 if wanted.channels else found.part,
+        )

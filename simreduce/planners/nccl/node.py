@@ -1,0 +1,305 @@
+"""Reads a node of a topology with the planner's rates instead of measured ones.
+
+All NVSwitches are one. Links of no product and switches between the GPUs of one machine count as
+NVLink with their own rate.
+"""
+
+from __future__ import annotations
+
+import itertools
+import re
+from collections import deque
+from collections.abc import Mapping, Sequence
+from functools import cached_property
+from typing import Any
+
+from simreduce.planners.nccl.box import (
+    LOC,
+    LOCAL,
+    NVB,
+    NVL,
+    P2C,
+    PHB,
+    PIX,
+    PXB,
+    SYS,
+    Box,
+    Nic,
+    Path,
+    crossbar,
+)
+from simreduce.planners.nccl.settings import Settings
+from simreduce.planners.nccl.tables import tables
+from simreduce.topology import Link, Node, Topology, link_classes, route
+from simreduce.topology.elements import OFF, TCP
+from simreduce.topology.importers.models import model_in
+
+_GENERATION = {"nvlink1": 60, "nvlink2": 70, "nvlink3": 80, "nvlink4": 90, "nvlink5": 100}
+_SOCKETS = {"qpi": 6.0, "upi": 10.0, "upi2": 22.0, "grace_link": 6.0}
+_EMERALD_RAPIDS = 38e9
+"""Bytes/s of a UPI link from which on a Xeon counts as Emerald Rapids."""
+_TEN_GIGABIT = 1.25
+"""GB/s of a port whose network is not stated, as NCCL takes one of unknown speed."""
+_REACHES = {OFF: LOC, "NV": NVL, "PIX": PIX, "PXB": PXB, "PHB": PHB, "SYS": SYS}
+_LEVELS = {"LOC": LOC, "NVL": NVL, "PIX": PIX, "PXB": PXB, "PHB": PHB, "NODE": PHB, "SYS": SYS}
+
+
+def capability(topology: Topology, gpu: str) -> int:
+    """The compute capability of a GPU, times 10: of its model, else of its NVLinks, else 8.0."""
+    model = model_in(topology.nodes[gpu].model)
+    if model is not None:
+        return model.sm
+    classes = (link.link_class for link in topology.links if link.source == gpu)
+    return max((_GENERATION.get(name, 0) for name in classes), default=0) or 80
+
+
+class Reading:
+    """A node as it is read: capacities by pair of nodes of the planner's graph."""
+
+    def __init__(
+        self, topology: Topology, links: Mapping[str, list[Link]], around: Sequence[Node],
+        gpus: Sequence[str], settings: Settings, copies: int, several: bool,
+    ) -> None:  # fmt: skip
+        self.several = several
+        self.topology, self.links, self.settings, self.copies = topology, links, settings, copies
+        self.tables = tables(settings.version)
+        self.gpus = tuple(gpus)
+        self.around = {node.name: node for node in around}
+        crossbars = ("nvswitch", "switch")
+        self.crossbars = {name for name, node in self.around.items() if node.kind in crossbars}
+        # The switches of a network that counts as one machine belong to no machine.
+        for gpu in self.gpus:
+            for link in links.get(gpu, ()):
+                if topology.nodes[link.target].kind == "switch":
+                    self.crossbars.add(link.target)
+        self.nics = [name for name, node in self.around.items() if node.kind == "nic"]
+        self.rates = self._rates()
+        self.arcs = {pair: arc for arc, pair in enumerate(self.rates)}
+
+    def _rates(self) -> dict[tuple[str, str], float]:
+        """GB/s by pair of nodes. Where NVLinks join two nodes, only these count, all together."""
+        wires: dict[tuple[str, str], float] = {}
+        nvlinks: dict[tuple[str, str], float] = {}
+        for name in dict.fromkeys((*self.gpus, *self.around, *sorted(self.crossbars))):
+            if name in self.around and self.around[name].kind == "gpu" and name not in self.gpus:
+                continue
+            for link in self.links.get(name, ()):
+                a, b = ("NVS" if e in self.crossbars else e for e in (link.source, link.target))
+                inside = b == "NVS" or b in self.gpus
+                inside = inside or (b in self.around and self.around[b].kind != "gpu")
+                if a == b or not inside:
+                    continue
+                if self.is_nvlink(link):
+                    nvlinks[a, b] = nvlinks.get((a, b), 0.0) + self.rate(link)
+                else:
+                    wires[a, b] = max(wires.get((a, b), 0.0), self.rate(link))
+        return wires | nvlinks
+
+    def is_nvlink(self, link: Link) -> bool:
+        """Whether a link counts as NVLink: links of no product between GPUs do."""
+        kinds = {self.topology.nodes[end].kind for end in (link.source, link.target)}
+        return link.link_class.startswith("nvlink") or (
+            kinds <= {"gpu", "switch", "nvswitch"} and not link.link_class.startswith("pcie")
+        )
+
+    def rate(self, link: Link) -> float:
+        """The planning rate of a link in GB/s."""
+        if link.link_class in _GENERATION:
+            gpu = next((e for e in (link.source, link.target) if e in self.gpus), "")
+            cc = capability(self.topology, gpu) if gpu else _GENERATION[link.link_class]
+            return link.lanes * self.tables.nvlink_rate(cc)
+        if match := re.fullmatch(r"pcie(\d)_x(\d+)", link.link_class):
+            return link.lanes * 12.0 * 2.0 ** (int(match[1]) - 3) * int(match[2]) / 16
+        kinds = {self.topology.nodes[end].kind for end in (link.source, link.target)}
+        if kinds == {"cpu"}:
+            known = 40.0 if link.nominal / link.lanes > _EMERALD_RAPIDS else 0.0
+            if link.link_class.startswith("xgmi"):
+                return self.tables.amd_sockets
+            return known or _SOCKETS.get(link.link_class, 10.0)
+        return link.nominal / 1e9 if link.link_class == "c2c" else link.bandwidth / 1e9
+
+    def signature(self) -> object:
+        """Equal for nodes that the planner cannot tell apart."""
+        place = {name: i for i, name in enumerate((*self.gpus, *self.nics))}
+        place |= {name: -1 - i for i, name in enumerate(self.around) if name not in place}
+        place["NVS"] = -len(self.around) - 2
+        rates = tuple(
+            (place.get(a, 0), place.get(b, 0), rate) for (a, b), rate in self.rates.items()
+        )
+        reach = tuple(self.topology.nodes[gpu].peer for gpu in self.gpus)
+        nics = tuple(self._nic(name).rate for name in self.nics)
+        return rates, reach, nics, len(self.gpus)
+
+    def box(self) -> Box:
+        """The node as the search sees it."""
+        gpus = self.gpus
+        ports = [self.rates.get((gpu, "NVS"), 0.0) for gpu in gpus]
+        if self.copies > 1:
+            return crossbar(gpus * self.copies, ports[0] or LOCAL)
+        nvlink = tuple(
+            sum(rate for (a, b), rate in self.rates.items() if a == gpu and self._between_gpus(b))
+            for gpu in gpus
+        )
+        pcie = tuple(
+            max((rate for (a, b), rate in self.rates.items() if a == gpu and not
+                 self._between_gpus(b)), default=0.0)
+            for gpu in gpus
+        )  # fmt: skip
+        capacity = [*self.rates.values()]
+        nics = [self._nic(name) for name in self.nics]
+        if not nics and self.several:
+            return self._without_nics(nvlink, pcie)
+        # Every NIC sends and receives at the rate of its port.
+        ports_of = {nic.name: (len(capacity) + 2 * i, nic) for i, nic in enumerate(nics)}
+        for nic in nics:
+            capacity += [nic.rate, nic.rate]
+        return Box(
+            gpus=gpus,
+            nics=tuple(nics),
+            capacity=tuple(capacity),
+            to_nic=tuple(
+                tuple(self._to_nic(u, name, *ports_of[name], out=True) for name in self.nics)
+                for u in gpus
+            ),
+            from_nic=tuple(
+                tuple(self._to_nic(u, name, *ports_of[name], out=False) for u in gpus)
+                for name in self.nics
+            ),
+            nvlink=nvlink,
+            pcie=pcie,
+            **self._inner(),
+        )
+
+    def _without_nics(self, nvlink: tuple[float, ...], pcie: tuple[float, ...]) -> Box:
+        """A node whose GPUs reach the network by no NIC of a machine file: as if by one near them
+        all, with the rate of the first GPU's route to another node.
+        """
+        gpus, capacity = self.gpus, [*self.rates.values()]
+        nic = Nic("net", self.network)
+        arc = len(capacity)
+        out, into = (Path(PIX, (at,), nic.rate, 1) for at in (arc, arc + 1))
+        return Box(
+            gpus, (nic,), (*capacity, nic.rate, nic.rate), ((out,),) * len(gpus),
+            ((into,) * len(gpus),), nvlink, pcie, **self._inner(),
+        )  # fmt: skip
+
+    def _inner(self) -> dict[str, Any]:
+        """The ports on NVSwitches, or else a path for every two GPUs."""
+        gpus = self.gpus
+        ports = [((gpu, "NVS"), ("NVS", gpu)) for gpu in gpus]
+        direct = not self.settings.p2p_disable and not any(self._off(gpu, gpu) for gpu in gpus)
+        if direct and len(gpus) > 1 and all(pair in self.rates for port in ports for pair in port):
+            return {"ports": tuple((self.arcs[a], self.arcs[b], self.rates[a]) for a, b in ports)}
+        return {"paths": tuple(tuple(self._between(u, v) for v in gpus) for u in gpus)}
+
+    @cached_property
+    def network(self) -> float:
+        """GB/s of the route from the first GPU to a GPU of another node."""
+        other = next(gpu for gpu in self.topology.devices if gpu not in self.around)
+        return route(self.topology, self.gpus[0], other).bandwidth / 1e9
+
+    def _between_gpus(self, name: str) -> bool:
+        return name == "NVS" or name in self.gpus
+
+    def _nic(self, name: str) -> Nic:
+        """A NIC with the rate of its link to the network, else the rate of its class."""
+        for link in self.links.get(name, ()):
+            if link.target not in self.around or link.link_class.startswith(TCP):
+                return Nic(name, link.nominal / 1e9)
+        network = self.topology.nodes[name].network
+        known = link_classes().get(network)
+        return Nic(name, known.bandwidth / 1e9 if known else _TEN_GIGABIT)
+
+    def _path(self, names: Sequence[str], kind: int) -> Path:
+        arcs = tuple(self.arcs[pair] for pair in itertools.pairwise(names))
+        rate = min((self.rates[pair] for pair in itertools.pairwise(names)), default=LOCAL)
+        return Path(kind, arcs, rate, len(arcs))
+
+    def _between(self, u: str, v: str) -> Path | None:
+        if u == v:
+            return Path(LOC, (), LOCAL, 0)
+        nvlinks = not (self.settings.p2p_disable or self._off(u, v))
+        if nvlinks:
+            if (u, v) in self.rates:
+                return self._path((u, v), NVL)
+            if (u, "NVS") in self.rates and ("NVS", v) in self.rates:
+                return self._path((u, "NVS", v), NVL)
+        walk = self._walk(u, v)
+        kind = self._kind(walk)
+        peers = [w for w in self.gpus if (u, w) in self.rates and (w, v) in self.rates]
+        if nvlinks and peers:
+            return max((self._path((u, w, v), NVB) for w in peers), key=lambda path: path.rate)
+        if not walk:
+            return None
+        if kind <= PXB and not (nvlinks and kind <= self._peer_level(u, v)):
+            # Without peer access data goes through the memory of the host.
+            walk, kind = self._through_host(u, v) or walk, PHB
+        return self._path(walk, kind)
+
+    def _off(self, u: str, v: str) -> bool:
+        return OFF in (self.topology.nodes[u].peer, self.topology.nodes[v].peer)
+
+    def _peer_level(self, u: str, v: str) -> int:
+        """The farthest path over which two GPUs copy directly."""
+        level = self.settings.p2p_level
+        reach = min(_REACHES[self.topology.nodes[gpu].peer] for gpu in (u, v))
+        return min(_LEVELS[level] if level else PXB, reach)
+
+    def _through_host(self, u: str, v: str) -> list[str]:
+        hosts = [name for name, node in self.around.items() if node.kind == "cpu"]
+        ways = [(self._walk(u, host), self._walk(host, v)) for host in hosts]
+        whole = [[*one, *other[1:]] for one, other in ways if one and other]
+        return min(whole, key=len, default=[])
+
+    def _walk(self, u: str, v: str) -> list[str]:
+        """The nodes from `u` to `v` over PCIe, C2C and sockets, the fewest there are."""
+        # Not networkx's: a GPU is an end of a path and never inside it, so each pair would need a
+        # graph of its own.
+        before: dict[str, str] = {u: ""}
+        queue = deque([u])
+        while queue and v not in before:
+            at = queue.popleft()
+            for a, b in self._edges.get(at, ()):
+                passable = b == v or self.around[b].kind in ("pcie_switch", "cpu")
+                if b not in before and passable:
+                    before[b] = a
+                    queue.append(b)
+        found, at = [], v if v in before else ""
+        while at:
+            found.append(at)
+            at = before[at]
+        return found[::-1]
+
+    @cached_property
+    def _edges(self) -> dict[str, list[tuple[str, str]]]:
+        edges: dict[str, list[tuple[str, str]]] = {}
+        for a, b in self.rates:
+            if "NVS" not in (a, b) and not (a in self.gpus and b in self.gpus):
+                edges.setdefault(a, []).append((a, b))
+        return edges
+
+    def _kind(self, walk: Sequence[str]) -> int:
+        kinds = [self.around[name].kind for name in walk]
+        bridges = kinds.count("cpu")
+        if bridges:
+            return SYS if bridges > 1 else PHB
+        return PXB if kinds.count("pcie_switch") > 1 else PIX
+
+    def _to_nic(self, gpu: str, name: str, port: int, nic: Nic, *, out: bool) -> Path | None:
+        walk = self._walk(gpu, name)
+        if not walk:
+            return None
+        kind = self._kind(walk)
+        grace = kind == PHB and self.topology.nodes[gpu].gpudirect != OFF and self._c2c(gpu)
+        if grace and self.tables.since(27):
+            kind = P2C
+        level = _LEVELS.get(self.settings.gdr_level, 0) if self.settings.gdr_level else 0
+        if kind <= PXB and ((level and kind > level) or self.topology.nodes[gpu].gpudirect == OFF):
+            # Without GPUDirect data goes through the memory of the host.
+            walk, kind = self._through_host(gpu, name) or walk, PHB
+        path = self._path(walk if out else walk[::-1], kind)
+        arcs = (*path.arcs, port) if out else (port + 1, *path.arcs)
+        return Path(kind, arcs, min(path.rate, nic.rate), path.hops + 1)
+
+    def _c2c(self, gpu: str) -> bool:
+        return any(link.link_class == "c2c" for link in self.links.get(gpu, ()))

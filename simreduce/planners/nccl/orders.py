@@ -1,0 +1,166 @@
+"""Channels that fit into a node at one speed: Hamiltonian cycles and paths within capacities."""
+
+from __future__ import annotations
+
+import itertools
+from collections import Counter
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+
+from simreduce.computing.arrays import Floats
+from simreduce.planners.nccl.box import NVL
+from simreduce.planners.nccl.nics import through_nics
+from simreduce.planners.nccl.walks import SLACK, Order, Task, take, walk
+
+_MOST_LISTED = 5
+"""GPUs up to which all cycles are listed where the walks may have missed some; chains up to 4."""
+_NODES = 200
+"""Nodes of the integer programme's tree: complete digraphs of 6 take long to rule out."""
+
+
+def fill(task: Task, least: int, most: int) -> list[Order]:
+    """Channels that fit into the node together, as many as were found, `most` at most; none where
+    fewer than `least` fit.
+    """
+    box, limits, several = task.box, task.limits, task.several
+    if several:
+        return through_nics(task, most)
+    if len(box.gpus) == 1:
+        return [Order((0,), None, None, (), ())] * most
+    if box.switched and limits.intra >= NVL:
+        return _on_switch(task, most)
+    return _inside(task, most) if _bound(task) >= least else []
+
+
+def _on_switch(task: Task, most: int) -> list[Order]:
+    """Rings in the order of the GPUs; chains also start elsewhere, so that each port is used."""
+    box, n = task.box, len(task.box.gpus)
+    room = [int((min(box.nvlink) + SLACK) / task.speed)] * n
+    if task.ring:
+        return [_order(task, tuple(range(n)))] * min(room[0], most)
+    # A chain spares one port in and one out; the same order first, as NCCL tries it.
+    same = min(room[0], most)
+    if same == most or n * room[0] < most * (n - 1):
+        return [_order(task, tuple(range(n)))] * same
+    starts = [i * n // most if most < n else i % n for i in range(most)]
+    turned = [tuple((start + i) % n for i in range(n)) for start in starts]
+    out = Counter(gpu for order in turned for gpu in order[:-1])
+    into = Counter(gpu for order in turned for gpu in order[1:])
+    if max((*out.values(), *into.values())) > room[0]:
+        return [_order(task, tuple(range(n)))] * same
+    return [_order(task, order) for order in turned]
+
+
+def _order(task: Task, gpus: tuple[int, ...]) -> Order:
+    ends = (*gpus, gpus[0]) if task.ring else gpus
+    paths = tuple(p for u, v in itertools.pairwise(ends) if (p := task.box.between(u, v)))
+    return Order(gpus, None, None, paths, ())
+
+
+def _inside(task: Task, most: int) -> list[Order]:
+    """The same order again and again, then different ones; the more of the two."""
+    found = _greedy(task, most)
+    same = _same(task, found, most)
+    found = same if len(same) >= len(found) else found
+    if len(task.box.gpus) <= _MOST_LISTED - (not task.ring) and len(found) < min(
+        most, _bound(task)
+    ):
+        listed = _list_orders(task, most)
+        found = listed if len(listed) > len(found) else found
+    return found
+
+
+def _bound(task: Task) -> int:
+    """No more channels than this fit: each leaves every GPU, or all but one."""
+    n = range(len(task.box.gpus))
+    slots = [
+        sum(int((path.rate + SLACK) / task.speed) for v in n if u != v and (path := task.hop(u, v)))
+        for u in n
+    ]
+    return min(slots) if task.ring else sum(slots) // max(len(slots) - 1, 1)
+
+
+def _same(task: Task, found: Sequence[Order], most: int) -> list[Order]:
+    """The first order found, as often as it fits."""
+    if not found:
+        return []
+    best = max(set(found), key=lambda order: (_times(task, order), [-g for g in order.gpus]))
+    return [best] * min(_times(task, best), most)
+
+
+def _times(task: Task, order: Order) -> int:
+    total: dict[int, float] = {}
+    for path in order.paths:
+        for arc, load in task.load(path).items():
+            total[arc] = total.get(arc, 0.0) + load
+    rooms = (task.box.capacity[arc] / load for arc, load in total.items())
+    return int(min(rooms, default=0.0) + SLACK)
+
+
+def _list_orders(task: Task, most: int) -> list[Order]:
+    """The largest multiset of all orders that fit, by integer programming."""
+    orders = list(_all(task))
+    if not orders:
+        return []
+    use = np.zeros((len(task.box.capacity), len(orders)))
+    for column, order in enumerate(orders):
+        for path in order.paths:
+            for arc, load in task.load(path).items():
+                use[arc, column] += load
+    used = use.any(axis=1)
+    counts = _largest(use[used], np.array(task.box.capacity)[used] + SLACK, most)
+    return [order for order, count in zip(orders, counts, strict=True) for _ in range(count)]
+
+
+def _largest(use: Floats, room: Floats, most: int) -> list[int]:
+    """Whole numbers x with use x <= room and the largest sum, `most` at most."""
+    from scipy.optimize import Bounds, LinearConstraint, milp  # noqa: PLC0415 - a second to load
+
+    columns = use.shape[1]
+    # Of equal sums the one with fewer different orders: earlier orders weigh a little more.
+    weight = -(1.0 - 1e-6 * np.arange(columns) / columns)
+    rows = [LinearConstraint(use, ub=room), LinearConstraint(np.ones((1, columns)), ub=most)]
+    found = milp(
+        weight,
+        constraints=rows,
+        integrality=np.ones(columns),
+        bounds=Bounds(0, most),
+        options={"node_limit": _NODES},
+    )
+    return [round(x) for x in found.x] if found.x is not None else [0] * columns
+
+
+def _all(task: Task) -> Iterator[Order]:
+    """Every order whose paths alone fit; cycles begin at GPU 0."""
+    n = len(task.box.gpus)
+    starts = (0,) if task.ring else range(n)
+    for start in starts:
+        others = [gpu for gpu in range(n) if gpu != start]
+        for rest in itertools.permutations(others):
+            gpus = (start, *rest)
+            ends = (*gpus, start) if task.ring else gpus
+            if all(task.hop(u, v) for u, v in itertools.pairwise(ends)):
+                order = _order(task, gpus)
+                if _times(task, order):
+                    yield order
+
+
+def _greedy(task: Task, most: int) -> list[Order]:
+    """Orders over what is left, the widest hops first; several ways to begin are tried."""
+    best: list[Order] = []
+    for turn in range(4):
+        left = list(task.box.capacity)
+        found: list[Order] = []
+        while len(found) < most:
+            start = 0 if task.ring else (len(found) * (turn + 1)) % len(task.box.gpus)
+            gpus = walk(task, left, start, None, turn)
+            if gpus is None:
+                break
+            order = _order(task, gpus)
+            for path in order.paths:
+                take(left, task.load(path))
+            found.append(order)
+        if len(found) > len(best):
+            best = found
+    return best

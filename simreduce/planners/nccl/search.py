@@ -1,0 +1,322 @@
+"""The search for channels: rings, trees and NVLS, as NCCL's planner finds them.
+
+A channel of a speed takes that much of every capacity it crosses, so that channels slower than a
+link share it. From the top of the ladder down, the most channels that fit at each speed are found;
+more channels x speed wins. Where NCCL walks all orders until a time limit, this finds the same
+count with a bounded search, and on small machines with integer programming.
+"""
+
+from __future__ import annotations
+
+import functools
+import itertools
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from simreduce.planners.nccl.box import CLASSES, DIS, NVL, PIX, PXN, SYS, Box
+from simreduce.planners.nccl.machine import Facts
+from simreduce.planners.nccl.orders import fill
+from simreduce.planners.nccl.settings import DEFAULTS, Settings
+from simreduce.planners.nccl.tables import ladder, tables
+from simreduce.planners.nccl.walks import Limits, Task
+
+RING, TREE, PLAIN, NVLS = "ring", "tree", "plain_tree", "nvls"
+_SLACK = 1e-6
+
+
+@dataclass(frozen=True, slots=True)
+class Channel:
+    """GPUs of a node in order, by their place in it, and the NICs before and after, by name."""
+
+    gpus: tuple[int, ...]
+    net_in: str | None = None
+    net_out: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Graph:
+    """One result of the search, of a whole communicator; `channels` belong to its first node.
+
+    Speeds are per channel in GB/s, inside a node and between nodes.
+    """
+
+    pattern: str
+    channels: tuple[Channel, ...]
+    speed_intra: float
+    speed_inter: float
+    type_intra: int
+    type_inter: int
+    cross_nic: bool = False
+    same_channels: bool = True
+    hops: int = 0
+
+    @property
+    def count(self) -> int:
+        """The number of channels before the connector doubles them."""
+        return len(self.channels)
+
+    @property
+    def types(self) -> str:
+        """Classes of the paths, as the log has them: `NVL/PIX`."""
+        return f"{CLASSES[self.type_intra]}/{CLASSES[self.type_inter]}"
+
+
+@dataclass(frozen=True, slots=True)
+class Graphs:
+    """The graphs of a communicator. `nvls` is None without NVLink SHARP."""
+
+    ring: Graph
+    tree: Graph
+    nvls: Graph | None
+
+
+def graphs_of(facts: Facts, settings: Settings = DEFAULTS, box: Box | None = None) -> Graphs:
+    """The graphs that all nodes of a communicator agree on, or with `box` one node's graphs."""
+    key = ("graphs", settings.version, settings.cross_nic, settings.nvls)
+    if key not in facts.cache:
+        found = {each: _box_graphs(facts, each, settings) for each in facts.kinds}
+        nvls = [each.nvls for each in found.values() if each.nvls is not None]
+        common = Graphs(
+            _common([each.ring for each in found.values()]),
+            _common([each.tree for each in found.values()]),
+            _common(nvls) if len(nvls) == len(found) else None,
+        )
+        facts.cache[key] = common, found
+    entry = facts.cache[key]
+    assert isinstance(entry, tuple)  # noqa: S101
+    return entry[0] if box is None else entry[1][box]  # type: ignore[no-any-return]
+
+
+def _common(graphs: Sequence[Graph]) -> Graph:
+    """The graph that unequal nodes agree on: fewest channels, lowest speeds, farthest paths."""
+    first = graphs[0]
+    return replace(
+        first,
+        channels=first.channels[: min(graph.count for graph in graphs)],
+        speed_intra=min(graph.speed_intra for graph in graphs),
+        speed_inter=min(graph.speed_inter for graph in graphs),
+        type_intra=max(graph.type_intra for graph in graphs),
+        type_inter=max(graph.type_inter for graph in graphs),
+        same_channels=all(graph.same_channels for graph in graphs),
+    )
+
+
+def _box_graphs(facts: Facts, box: Box, settings: Settings) -> Graphs:
+    search = Search(facts, box, settings)
+    ring = search.ring()
+    tree = search.tree(ring)
+    return Graphs(ring, tree, search.nvls())
+
+
+class Search:
+    """The search on one node."""
+
+    def __init__(self, facts: Facts, box: Box, settings: Settings) -> None:
+        self.box, self.settings, self.facts = box, settings, facts
+        self.several = facts.nodes > 1
+        self.speeds = ladder(facts.capability, facts.nodes, settings.version)
+        self.most = tables(settings.version).most_channels // 2
+        self.intel = facts.vendor == "Intel"
+
+    @functools.cached_property
+    def reach(self) -> float:
+        """The rate of the widest path: between GPUs, or to a NIC where there are several nodes."""
+        box = self.box
+        gpus = range(len(box.gpus))
+        if self.several:
+            paths = [path for row in box.to_nic for path in row if path]
+        elif box.switched:
+            return max(box.nvlink)
+        else:
+            paths = [path for u in gpus for v in gpus if u != v and (path := box.between(u, v))]
+        return max((path.rate for path in paths), default=self.speeds[-1])
+
+    def _first(self, total: float, least: int) -> int:
+        """The place of the first speed that the widest path and all links together allow."""
+        for place, speed in enumerate(self.speeds):
+            if speed <= self.reach + _SLACK and speed * least <= total + _SLACK:
+                return place
+        return len(self.speeds) - 1
+
+    def _limits(self, pattern: str = RING) -> list[Limits]:
+        """From the strictest to the loosest."""
+        box, n = self.box, len(self.box.gpus)
+        inside = {NVL}
+        if n > 1 and not box.switched:
+            inside = {
+                path.kind
+                for u in range(n)
+                for v in range(n)
+                if u != v and (path := box.between(u, v))
+            }
+        outside = {path.kind for row in box.to_nic for path in row if path} or {PIX}
+        if self.settings.version >= (2, 12) and min(inside, default=DIS) <= NVL:
+            outside |= {PXN}
+        near = [kind for kind in sorted(inside) if kind <= SYS] or [SYS]
+        far = sorted(outside) if self.several else [PIX]
+        cross = [False, True] if self.several and self.settings.cross_nic else [False]
+        if self.several and self.settings.cross_nic == 1:
+            cross = [True]
+        plain = [False, True] if pattern == TREE and self.facts.capability >= 90 else [False]
+        c2c = self.settings.version >= (2, 27)
+        return [
+            Limits(a, b, c, p, c2c) for c, b, a, p in itertools.product(cross, far, near, plain)
+        ]
+
+    def ring(self) -> Graph:
+        """The rings; rings of at least 25 GB/s are split into two of half the speed."""
+        found = self._best(RING, 1, self.most, self.box.total)
+        return self._twice(found or self._fallback(RING))
+
+    def tree(self, ring: Graph) -> Graph:
+        """As many chains as rings; inside a node they may be faster than between nodes."""
+        n = len(self.box.gpus)
+        total = self.box.total * (n / (n - 1) if n > 1 else 1)
+        # Within a node, rings without their last hop are trees; only faster ones are searched.
+        least = 0.0 if self.several else ring.speed_inter
+        found = self._best(TREE, ring.count, ring.count, total, above=least)
+        if found is None or found.speed_inter < ring.speed_inter:
+            found = replace(ring, pattern=TREE)
+        if self.several:
+            found = self._faster_inside(found)
+        return found
+
+    def nvls(self) -> Graph | None:
+        """A channel for each head; every port carries all channels and one more for its own."""
+        box, n = self.box, len(self.box.gpus)
+        capable = self.facts.multicast and self.facts.capability >= 90 and box.switched
+        if not (capable and self.settings.nvls and self.settings.version >= (2, 17) and n > 2):
+            return None
+        most, port = min(n, self.most), min(box.nvlink)
+        nics = [nic.rate for nic in box.nics]
+        speeds = self.speeds
+        if self.several:
+            speeds = ladder(self.facts.capability, self.facts.nodes, self.settings.version)
+        best: tuple[int, float] = (0, 0.0)
+        for speed in speeds:
+            if self.several and speed > self.reach + _SLACK:
+                continue
+            count = min(int((port + _SLACK) / speed) - 1, most)
+            if self.several:
+                count = min(
+                    count, sum(int((self._nic(k) + _SLACK) / speed) for k in range(len(nics)))
+                )
+            if count > best[0] or count * speed > best[0] * best[1] + _SLACK:
+                best = (count, speed)
+            if best[0] == most:
+                break
+        count, speed = best
+        if count < 2:
+            return None
+        outer, limit = speed, self.reach if self.several else math.inf
+        for faster in reversed([each for each in speeds if each > speed]):
+            if outer < 2 * speed - _SLACK and faster <= limit + _SLACK:
+                outer = faster
+        channels = tuple(
+            Channel((head, *(gpu for gpu in range(n) if gpu != head))) for head in range(count)
+        )
+        inter = self._limits()[0].inter
+        return Graph(NVLS, channels, speed, outer, NVL, inter, same_channels=False)
+
+    def _nic(self, k: int) -> float:
+        """The rate in GB/s of a NIC and the way to its nearest GPU."""
+        return max((path.rate for row in self.box.to_nic if (path := row[k])), default=0.0)
+
+    def _best(
+        self, pattern: str, least: int, most: int, total: float, above: float = 0.0
+    ) -> Graph | None:
+        """The graph with the most channels x speed, found as NCCL relaxes its demands, of speeds
+        `above` one.
+        """
+        best: Graph | None = None
+        for place in range(self._first(total, least), len(self.speeds)):
+            speed = self.speeds[place]
+            if speed <= above:
+                break
+            if best and speed / best.speed_inter <= 0.49:
+                break
+            for limits in self._limits(pattern):
+                if best and not self._worth(best, limits):
+                    continue
+                found = self._at(pattern, speed, limits, least, most)
+                if found and (best is None or _better(found, best)):
+                    best = found
+                if best and (best.count == most or best.count * best.speed_inter >= total - _SLACK):
+                    return best
+        return best
+
+    @staticmethod
+    def _worth(best: Graph, limits: Limits) -> bool:
+        """Whether looser limits are still tried once a graph is found."""
+        inter = limits.inter <= best.type_inter or limits.inter <= PXN
+        return limits.intra <= best.type_intra and inter and limits.cross <= best.cross_nic
+
+    def _at(
+        self, pattern: str, speed: float, limits: Limits, least: int, most: int
+    ) -> Graph | None:
+        task = Task(self.box, speed, pattern == RING, limits, self.several, self.intel)
+        found = fill(task, least, most)
+        if len(found) < least:
+            return None
+        paths = [path for each in found for path in each.paths]
+        outer = [path for each in found for path in each.outer]
+        channels = tuple(Channel(each.gpus, each.net_in, each.net_out) for each in found)
+        name = PLAIN if limits.plain else pattern
+        return Graph(
+            name, channels, speed, speed,
+            max((path.kind for path in paths), default=0),
+            max((path.kind for path in outer), default=PIX),
+            any(each.net_in != each.net_out for each in found),
+            len({each.gpus for each in found}) == 1,
+            sum(path.hops for path in (*paths, *outer)),
+        )  # fmt: skip
+
+    def _faster_inside(self, graph: Graph) -> Graph:
+        """The tree with a higher speed inside the node, up to the first of at least twice the speed
+        between nodes.
+        """
+        box, n = self.box, len(self.box.gpus)
+        speed = graph.speed_intra
+        for faster in reversed([each for each in self.speeds if each > speed]):
+            if graph.speed_intra >= 2 * graph.speed_inter - _SLACK or n == 1:
+                break
+            if not self._fits(graph, box, faster):
+                break
+            graph = replace(graph, speed_intra=faster)
+        return graph
+
+    def _fits(self, graph: Graph, box: Box, speed: float) -> bool:
+        left = list(box.capacity)
+        for channel in graph.channels:
+            for u, v in itertools.pairwise(channel.gpus):
+                path = box.between(u, v)
+                for arc in path.arcs if path else ():
+                    left[arc] -= speed
+        return min(left) >= -_SLACK
+
+    def _twice(self, graph: Graph) -> Graph:
+        """The duplication of fast channels."""
+        cc, speed, count = self.facts.capability, graph.speed_intra, graph.count
+        if speed < 25 or (cc > 80 and speed < 50 and count > 4):
+            return graph
+        twice = min(2 * count, self.most)
+        channels = (graph.channels * 2)[:twice]
+        return replace(
+            graph, channels=channels, speed_intra=speed / 2, speed_inter=graph.speed_inter / 2
+        )
+
+    def _fallback(self, pattern: str) -> Graph:
+        """GPUs by number at 0.1 GB/s, where no channel was found."""
+        nic = self.box.nics[0].name if self.several and self.box.nics else None
+        channel = Channel(tuple(range(len(self.box.gpus))), nic, nic)
+        return Graph(pattern, (channel,), 0.1, 0.1, SYS, SYS)
+
+
+def _better(one: Graph, other: Graph) -> bool:
+    """More channels x speed, or as much with fewer links crossed by each channel."""
+    a, b = one.count * one.speed_intra, other.count * other.speed_intra
+    if abs(a - b) > _SLACK:
+        return a > b
+    alike = one.pattern == other.pattern and one.cross_nic == other.cross_nic
+    return alike and one.hops < other.hops

@@ -1,0 +1,213 @@
+"""The constants of NCCL's planner by version: microseconds, GB/s, and the ladders of speeds.
+
+They were read from the public history of NVIDIA/nccl. Exact: 2.8, 2.17, 2.19 to 2.21 and 2.30.
+Between these, a constant changes with the version that the release history names. Not known
+exactly: 2.5 to 2.7 (their caps of trees and of LL come from 2.6), the Blackwell rows of 2.25 to
+2.28, and since when trees have Blackwell's rows. Before 2.5 there was no model (`choice`).
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+Version = tuple[int, int]
+CURRENT: Version = (2, 30)
+OLDEST: Version = (2, 4)
+
+ALGORITHMS = ("tree", "ring", "nvls", "nvlstree", "pat")
+PROTOCOLS = ("ll", "ll128", "simple")
+COLLECTIVES = ("broadcast", "reduce", "all_gather", "reduce_scatter", "all_reduce")
+NVLINK, PCI, NET = "nvlink", "pci", "net"
+
+Row = tuple[float, float, float]
+"""By protocol, or by nodes: one, two, more."""
+VOLTA, AMPERE, HOPPER, BLACKWELL = range(4)
+_NONE: Row = (0.0, 0.0, 0.0)
+
+
+@dataclass(frozen=True)
+class Tables:
+    """Constants of one version. Rows by protocol are LL, LL128, Simple; rows by generation are
+    Volta, Ampere, Hopper, Blackwell, and in each one node, two nodes, more.
+    """
+
+    version: Version
+    base: Mapping[str, Row]
+    steps: Mapping[tuple[str, str], Row]
+    """Latency of a step, by kind of link and algorithm."""
+    ll_cap: tuple[Row, ...]
+    ring_ll128: tuple[Row, ...]
+    tree_ll128: tuple[Row, ...]
+    tree_cap: tuple[Row, ...]
+    nvls_tree_cap: tuple[Row, ...]
+    nvls_efficiency: tuple[float, ...]
+    correction: tuple[tuple[float, ...], ...]
+    """The part of their rate that trees reach, by protocol and power of two from 64 bytes."""
+    nvlink: Mapping[int, float]
+    """GB/s of one NVLink, by compute capability."""
+    amd_sockets: float = 16.0
+    most_channels: int = 64
+    bus_caps: tuple[float, ...] = (float("inf"),) * 4
+    ll128_by_collective: Row | tuple[float, ...] = ()
+    """Cap of LL128 by collective: of a channel in 2.8 and 2.9, of all channels before."""
+    pat_efficiency: float = 0.75
+
+    def since(self, minor: int) -> bool:
+        """Whether this is version 2.`minor` or later."""
+        return self.version >= (2, minor)
+
+    def nvlink_rate(self, capability: int) -> float:
+        """GB/s of one NVLink of a GPU."""
+        known = [cc for cc in self.nvlink if cc <= capability] or [min(self.nvlink)]
+        return self.nvlink[max(known)]
+
+
+_TREE = tuple(
+    tuple(map(float, row.split()))
+    for row in (
+        "1 1 1 1 .9 .8 .7 .7 .7 .7 .6 .5 .4 .4 .5 .6 .7 .8 .9 1 1 1 1",
+        "1 1 1 1 1 .9 .8 .8 .8 .7 .6 .6 .6 .6 .6 .6 .8 .9 .9 .9 .9 1 1",
+        ".9 .9 .9 .9 .9 .9 .9 .8 .7 .6 .6 .5 .5 .5 .5 .6 .7 .8 .7 .7 .8 .9 .9",
+    )
+)
+_LL128_2_8 = "1 1 1 1 1 .9 .8 .8 .8 .7 .6 .6 .6 .5 .6 .6 .7 .7 .8 .9 .9 .92 .92"
+_TREE_2_8 = (_TREE[0], tuple(map(float, _LL128_2_8.split())), _TREE[2])
+
+_NEWEST = Tables(
+    version=CURRENT,
+    base={
+        "tree": (6.8, 14.0, 8.4), "ring": (6.6, 14.0, 8.4), "nvls": _NONE, "nvlstree": _NONE,
+        "pat": (8.0, 8.0, 8.0),
+    },
+    steps={
+        (NVLINK, "tree"): (0.6, 1.25, 4.0), (NVLINK, "ring"): (0.6, 1.9, 3.4),
+        (NVLINK, "nvls"): (0, 0, 25.0), (NVLINK, "nvlstree"): (0, 0, 25.0),
+        (NVLINK, "pat"): (0, 0, 4.0),
+        (PCI, "tree"): (1.0, 1.9, 4.0), (PCI, "ring"): (1.0, 2.5, 5.7),
+        (PCI, "nvls"): _NONE, (PCI, "nvlstree"): _NONE, (PCI, "pat"): (0, 0, 4.0),
+        (NET, "tree"): (5.0, 8.5, 14.0), (NET, "ring"): (2.7, 4.0, 14.0),
+        (NET, "nvls"): (0, 0, 18.0), (NET, "nvlstree"): (0, 0, 20.9), (NET, "pat"): (0, 0, 14.0),
+    },
+    ll_cap=((39.0, 39.0, 20.4), (87.7, 22.5, 19.0), (141.0, 45.0, 35.0), (282.0, 90.0, 70.0)),
+    ring_ll128=((20.0,) * 3, (20.0,) * 3, (36.7,) * 3, (40.0,) * 3),
+    tree_ll128=((20.0,) * 3, (20.0,) * 3, (36.7, 36.7, 29.0), (55.6, 31.67, 20.0)),
+    tree_cap=((26.5, 18.5, 10.0), (24.0, 23.6, 17.8), (38.7, 41.4, 36.0), (70.0, 42.8, 24.0)),
+    nvls_tree_cap=(_NONE, _NONE, (0.0, 57.7, 45.5), (0.0, 96.0, 80.0)),
+    nvls_efficiency=(0.0, 0.0, 0.85, 0.74),
+    correction=_TREE,
+    nvlink={60: 18.0, 70: 20.0, 80: 20.0, 86: 12.0, 90: 20.6, 100: 40.1},
+)  # fmt: skip
+
+
+@functools.cache
+def tables(version: Version = CURRENT) -> Tables:
+    """The constants of a version, from the newest back, change by change."""
+    at = replace(_NEWEST, version=version)
+    if version < (2, 29):
+        at = replace(
+            at,
+            ring_ll128=(*at.ring_ll128[:3], (73.4,) * 3),
+            nvls_tree_cap=(*at.nvls_tree_cap[:3], (0.0, 96.0, 43.8)),
+        )
+    if version < (2, 28):
+        at = replace(
+            at,
+            steps={**at.steps, (NET, "nvlstree"): (0, 0, 14.0)},
+            tree_ll128=(*at.tree_ll128[:3], (73.4, 73.4, 58.0)),
+            tree_cap=(*at.tree_cap[:3], (77.4, 82.8, 72.0)),
+        )
+    if version < (2, 24):
+        at = replace(at, pat_efficiency=0.85)
+    if version < (2, 23):
+        slow = {(link, "tree"): (*at.steps[link, "tree"][:2], 28.0) for link in (NVLINK, PCI, NET)}
+        at = replace(
+            at,
+            base={**at.base, "tree": (6.8, 14.0, 0.0)},
+            steps={**at.steps, **slow},
+            most_channels=32,
+        )
+    if version < (2, 21):
+        nvls = {(NVLINK, name): (0, 0, 23.0) for name in ("nvls", "nvlstree")}
+        at = replace(at, steps={**at.steps, **nvls}, ll_cap=(*at.ll_cap[:2], *(at.ll_cap[1],) * 2))
+    if version < (2, 20):
+        at = replace(at, nvlink={**at.nvlink, 90: 20.0})
+    if version < (2, 19):
+        fast = {NVLINK: 4.0, PCI: 6.0, NET: 14.0}
+        trees = {(k, "tree"): (*at.steps[k, "tree"][:2], late) for k, late in fast.items()}
+        at = replace(
+            at, amd_sockets=5000.0, steps={**at.steps, **trees, (NET, "nvlstree"): (0, 0, 19.0)}
+        )
+    return _before_2_18(at) if version < (2, 18) else at
+
+
+def _before_2_18(at: Tables) -> Tables:
+    version = at.version
+    ring_net = 28.0 if (2, 12) <= version < (2, 14) else 9.6
+    at = replace(
+        at,
+        base={**at.base, "tree": (4.4, 4.4, 0.0), "ring": (3.6, 10.0, 8.4), "nvls": (0, 0, 40.0)},
+        steps={
+            **at.steps,
+            **{(link, "tree"): (*at.steps[link, "tree"][:2], 28.0) for link in (PCI, NET)},
+            (NVLINK, "tree"): (0.52, 1.25, 28.0), (NVLINK, "ring"): (0.47, 1.9, 3.4),
+            (NVLINK, "nvls"): _NONE, (NET, "ring"): (2.7, 4.0, ring_net),
+        },
+        tree_ll128=at.ring_ll128,
+        tree_cap=(*at.tree_cap[:2], *((38.7, 41.4, 33.0),) * 2),
+        nvlink={**at.nvlink, 70: 22.0, 80: 22.0},
+        bus_caps=(float("inf"), 235.0, 370.0, 370.0),
+    )  # fmt: skip
+    if version < (2, 10):
+        at = replace(
+            at,
+            tree_cap=((26.5, 18.5, 10.0), *((24.0, 22.5, 16.0),) * 3),
+            ll128_by_collective=(18.8, 12.0, 18.3, 15.2, 16.9),
+            correction=_TREE_2_8,
+            nvlink={**at.nvlink, 70: 21.0, 80: 21.0},
+        )
+    if version < (2, 8):
+        at = replace(
+            at,
+            ll_cap=((float("inf"),) * 3,) * 4,
+            tree_cap=((110.0, 80.0, 80.0),) * 4,
+            ll128_by_collective=(113.0, 72.0, 110.0, 91.0, 100.0),
+        )
+    if version < (2, 6):
+        at = replace(
+            at,
+            base={**at.base, "ring": (3.6, 3.6, 8.4)},
+            steps={
+                **at.steps,
+                (NVLINK, "tree"): (0.5, 1.9, 28.0), (NVLINK, "ring"): (0.4, 2.5, 5.7),
+                (NET, "tree"): (5.0, 7.5, 50.0), (NET, "ring"): (0.9, 2.5, 6.6),
+            },
+        )  # fmt: skip
+    return at
+
+
+_INTRA = {
+    70: "40 30 20 18 15 12 10 9 7 6 5 4 3",
+    90: "60 50 40 30 24 20 15 12 11 6 3",
+    100: "90 80 70 60 50 45 40 30 24 20 19 18",
+}
+_INTER = {
+    70: "48 30 28 24 20 18 15 12 10 9 7 6 5 4 3 2.4 1.2 .24 .12",
+    90: "48 45 42 40 30 24 22 20 17.5 15 12 6 3 2.4 1.2 .24 .12",
+    100: "96 86 80 48 45.1 42 40 30 24 22 20 17.5 15 12 6 3 2.4 1.2 .24 .12",
+}
+_BEFORE_2_10 = "42 30 24 21 18 15 12 10 9 7 6 5 4 3 2.4 1.2 .24 .12"
+
+
+def ladder(capability: int, nodes: int, version: Version) -> tuple[float, ...]:
+    """The speeds of a channel in GB/s that the search tries, the highest first."""
+    row = 100 if capability >= 100 and version >= (2, 25) else 90 if capability >= 90 else 70
+    text = (_INTRA if nodes == 1 else _INTER)[row] if version >= (2, 10) else _BEFORE_2_10
+    speeds = tuple(map(float, text.split()))
+    if version < (2, 18) and row == 70:
+        # The planning rate of an NVLink was 22 then, and the ladder was made for it.
+        speeds = tuple({40.0: 44.0, 20.0: 22.0}.get(speed, speed) for speed in speeds)
+    if version < (2, 29) and nodes > 1:
+        speeds = tuple(speed for speed in speeds if speed not in (86.0, 80.0))
+    return speeds

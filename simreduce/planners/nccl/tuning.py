@@ -1,0 +1,304 @@
+"""NCCL's model of time: latency and bandwidth of each algorithm and protocol, and the estimate.
+
+    t = latency x operations + M / bandwidth
+
+It is a chooser, not a prediction: its rates of LL and LL128 are ceilings that are rarely met.
+Latencies are in microseconds and bandwidths in GB/s, of M bytes, here as in NCCL's log.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from simreduce.planners.nccl.box import NVB, NVL, P2C, PXB, PXN, hardware
+from simreduce.planners.nccl.machine import Facts
+from simreduce.planners.nccl.search import PLAIN, Graph, Graphs
+from simreduce.planners.nccl.settings import Settings
+from simreduce.planners.nccl.tables import (
+    AMPERE,
+    BLACKWELL,
+    COLLECTIVES,
+    HOPPER,
+    NET,
+    PROTOCOLS,
+    VOLTA,
+    Tables,
+    tables,
+)
+
+Entry = tuple[str, str, str]
+"""Collective, algorithm, protocol."""
+LL, LL128, SIMPLE = range(3)
+_OF = {
+    "broadcast": ("ring",),
+    "reduce": ("ring",),
+    "all_gather": ("ring", "nvls", "pat"),
+    "reduce_scatter": ("ring", "nvls", "pat"),
+    "all_reduce": ("tree", "ring", "nvls", "nvlstree"),
+}
+"""The algorithms that NCCL has for each collective, without CollNet."""
+_POST = {"AMD": 2.0}
+"""Microseconds to post a network operation on a host, 1 unless stated."""
+
+
+@dataclass(frozen=True)
+class Model:
+    """Latency in microseconds and bandwidth in GB/s of every choice; bandwidth 0 is not allowed."""
+
+    latency: Mapping[Entry, float]
+    bandwidth: Mapping[Entry, float]
+    threads: Mapping[tuple[str, str], int]
+    channels: int
+    """Running channels of rings and trees."""
+
+
+def generation(capability: int, version: tuple[int, int]) -> int:
+    """The row of the tables."""
+    if capability >= 100 and version >= (2, 25):
+        return BLACKWELL
+    if capability >= 90 and version >= (2, 14):
+        return HOPPER
+    return AMPERE if capability >= 80 and version >= (2, 7) else VOLTA
+
+
+class Tuner:
+    """Fills the model of one communicator."""
+
+    def __init__(self, facts: Facts, graphs: Graphs, settings: Settings) -> None:
+        self.facts, self.settings = facts, settings
+        self.tables: Tables = tables(settings.version)
+        self.graphs: dict[str, Graph] = {"ring": graphs.ring, "tree": graphs.tree}
+        self.graphs["pat"] = graphs.ring
+        if graphs.nvls:
+            self.graphs["nvls"] = graphs.nvls
+            self.graphs["nvlstree"] = graphs.nvls
+        self.nodes, self.n = facts.nodes, facts.n
+        self.local = self.n / self.nodes
+        self.scale = min(self.nodes, 3) - 1
+        self.row = generation(facts.capability, settings.version)
+        amd = facts.vendor == "AMD"
+        self.ll_row = self.row if self.nodes == 1 else AMPERE if amd else VOLTA
+
+    def model(self) -> Model:
+        """Latencies, bandwidths and threads."""
+        latency: dict[Entry, float] = {}
+        bandwidth: dict[Entry, float] = {}
+        modelled = self.n > 1 and self.tables.since(5)
+        for collective in COLLECTIVES if modelled else ():
+            for algorithm in _OF[collective]:
+                if not self._has(algorithm):
+                    continue
+                simple_only = algorithm in ("nvls", "nvlstree", "pat")
+                for place, protocol in enumerate(PROTOCOLS):
+                    if simple_only and place != SIMPLE:
+                        continue
+                    key = (collective, algorithm, protocol)
+                    latency[key] = self._latency(collective, algorithm, place)
+                    allowed = self._allowed(collective, algorithm, place)
+                    rate = self._bandwidth(collective, algorithm, place)
+                    bandwidth[key] = rate if allowed else 0.0
+        return Model(latency, bandwidth, self._threads(), running(self.facts, self.graphs["ring"],
+                                                                  self.settings))  # fmt: skip
+
+    def _has(self, algorithm: str) -> bool:
+        graph = self.graphs.get(algorithm)
+        if graph is None:
+            return False
+        if algorithm == "nvls":
+            return self.nodes == 1 and graph.count >= 2
+        if algorithm == "nvlstree":
+            return self.nodes > 1 and graph.count >= 2 and self.tables.since(18)
+        if algorithm == "pat":
+            return self.n == self.nodes and self.nodes > 1 and self.tables.since(23)
+        return True
+
+    def _steps(self, collective: str) -> int:
+        if collective == "all_reduce":
+            return 2 * (self.n - 1)
+        return self.n - 1 if collective in ("all_gather", "reduce_scatter") else self.n
+
+    def _allowed(self, collective: str, algorithm: str, place: int) -> bool:
+        settings, protocol = self.settings, PROTOCOLS[place]
+        # Before 2.24 rings of other collectives stayed, so that NCCL_ALGO=Tree ran whole programs.
+        spared = not self.tables.since(24) and algorithm == "ring" and collective != "all_reduce"
+        if not (spared or settings.allows_algorithm(collective, algorithm)):
+            return False
+        if not settings.allows_protocol(collective, protocol):
+            return False
+        # A user who names LL128 has it wherever the paths lead.
+        return place != LL128 or bool(settings.protocols) or self._trusts_ll128(algorithm)
+
+    def _trusts_ll128(self, algorithm: str) -> bool:
+        """Whether the paths keep the order of the 128 bytes."""
+        graph = self.graphs[algorithm]
+        cc, version = self.facts.capability, self.settings.version
+        if cc < 70 or (cc != self.facts.newest and cc < 90):
+            return False
+        if version < (2, 27) and cc not in (70, 80, 90, 100):
+            return False
+        inside = NVB if version >= (2, 18) else NVL
+        outside = PXN if cc >= 90 else PXB
+        if graph.type_inter == P2C and version < (2, 27):
+            return False
+        return graph.type_intra <= inside and graph.type_inter <= outside
+
+    def _bandwidth(self, collective: str, algorithm: str, place: int) -> float:
+        """GB/s of the collective's bytes."""
+        graph, t = self.graphs[algorithm], self.tables
+        speed = graph.speed_intra if self.nodes <= 2 else graph.speed_inter
+        gathers = collective in ("all_gather", "reduce_scatter")
+        if algorithm in ("nvls", "nvlstree"):
+            speed = self._nvls_speed(algorithm, gathers=gathers)
+        if algorithm == "nvls" and not t.since(18):
+            return min(self.graphs["ring"].count * self.graphs["ring"].speed_intra, 370.0) * 0.75
+        bus = min(graph.count * speed, t.bus_caps[self.row])
+        if algorithm == "ring":
+            bus = self._ring(bus, collective, place)
+        elif algorithm == "tree":
+            bus = self._tree(bus, collective, place)
+        elif algorithm == "pat":
+            bus *= t.pat_efficiency
+        if gathers and algorithm != "ring":
+            return bus
+        if algorithm in ("nvls", "nvlstree") and not t.since(28):
+            if algorithm == "nvlstree" and not t.since(19):
+                return bus * 0.70 * self.nodes / (2 * (self.nodes - 1))
+            return bus * 5 / 6
+        return bus * (0.5 if algorithm == "tree" else self.n / self._steps(collective))
+
+    def _nvls_speed(self, algorithm: str, *, gathers: bool) -> float:
+        graph, tree = self.graphs[algorithm], algorithm == "nvlstree"
+        pair = self.nodes <= 2 and tree
+        if not self.tables.since(28):
+            half = 2 if tree and self.nodes > 2 else 1
+            return min(graph.speed_intra, graph.speed_inter / half)
+        heads = (graph.count - 1) / graph.count
+        inside = graph.speed_intra * self.tables.nvls_efficiency[self.row] * heads
+        inside *= (self.local - 1) / self.local if gathers else 2
+        cap = self.tables.nvls_tree_cap[self.row][self.scale] if tree else math.inf
+        return min(inside, graph.speed_inter * (2 if pair else 1), cap)
+
+    def _ring(self, bus: float, collective: str, place: int) -> float:
+        t, count = self.tables, self.graphs["ring"].count
+        if place == LL:
+            factor = 0.5
+            if not t.since(21):
+                sums = collective in ("all_reduce", "reduce")
+                factor = 1 / 4 if self.nodes > 1 or sums else 1 / 3
+            return min(t.ll_cap[self.ll_row][self.scale], bus * factor)
+        if place == LL128:
+            part = 0.7 if self.local < 2 and not t.since(23) else 0.92
+            return min(bus * part, self._ll128_cap(collective, t.ring_ll128, count))
+        return bus
+
+    def _ll128_cap(self, collective: str, caps: tuple[tuple[float, ...], ...], count: int) -> float:
+        t = self.tables
+        if t.ll128_by_collective:
+            cap = t.ll128_by_collective[COLLECTIVES.index(collective)]
+            return cap * count if t.since(8) else cap
+        return count * caps[self.row][self.scale]
+
+    def _tree(self, bus: float, collective: str, place: int) -> float:
+        t, graph = self.tables, self.graphs["tree"]
+        cap = t.tree_cap[self.row][self.scale]
+        bus = min(bus * 0.92, graph.count * cap if t.since(8) else cap)
+        if place == LL:
+            bus = min(bus / 3.8, t.ll_cap[self.ll_row][self.scale])
+        elif place == LL128:
+            several = 15 / 16 if t.since(10) else 0.915
+            part = 7 / 9 if self.nodes == 1 else several
+            bus = min(bus * part, self._ll128_cap(collective, t.tree_ll128, graph.count))
+        return bus * 0.85 if graph.pattern == PLAIN and t.since(18) else bus
+
+    def _latency(self, collective: str, algorithm: str, place: int) -> float:
+        t, graph = self.tables, self.graphs[algorithm]
+        inside = hardware(graph.type_intra)
+        base = t.base[algorithm][place]
+        step = t.steps[inside, algorithm][place]
+        alone = self.local == 1 and t.since(23)
+        outer = t.steps[NET, "tree" if alone else algorithm][place]
+        if self.nodes > 1 and place == LL and not t.since(18):
+            step *= 1.8
+        levels = math.floor(math.log2(self.nodes))
+        if algorithm == "ring":
+            return base + self._ring_steps(collective, place, step, outer)
+        if algorithm == "tree":
+            return base + 2 * ((self.n // self.nodes - 1) * step + levels * outer)
+        if algorithm == "nvlstree":
+            return base + step + 2 * levels * outer
+        if algorithm == "pat":
+            return base + levels * outer / 3.5 + self.n * 2.8
+        return base + step if not t.since(18) else step
+
+    def _ring_steps(self, collective: str, place: int, step: float, outer: float) -> float:
+        t, graph = self.tables, self.graphs["ring"]
+        if collective in ("broadcast", "reduce"):
+            kind = NET if self.nodes > 1 else hardware(graph.type_intra)
+            if graph.same_channels:
+                return t.steps[kind, "ring"][place]
+            slow = t.steps[kind, "tree" if place == SIMPLE else "ring"][place]
+            return self._steps(collective) * slow
+        steps, crossings = self._steps(collective), 0
+        if self.nodes > 1:
+            crossings = self.nodes - 1
+            if collective == "all_reduce":
+                # From 2.12 to 2.22 one crossing too many was counted each way.
+                crossings = 2 * (self.nodes if t.since(12) and not t.since(23) else self.nodes - 1)
+            if t.since(18):
+                post = _POST.get(self.facts.vendor, 1.0) * (3 if place == SIMPLE else 1)
+                step = max(step, post)
+        return (steps - crossings) * step + crossings * outer
+
+    def _threads(self) -> dict[tuple[str, str], int]:
+        ring = self.graphs["ring"]
+        simple = 256 if ring.speed_intra * ring.count <= 12.0 else 512
+        return {
+            ("ring", "ll"): 512, ("ring", "ll128"): 640, ("ring", "simple"): simple,
+            ("tree", "ll"): 512, ("tree", "ll128"): 640, ("tree", "simple"): 512,
+            ("nvls", "simple"): 640, ("nvlstree", "simple"): 640, ("pat", "simple"): 640,
+        }  # fmt: skip
+
+    def microseconds(self, model: Model, entry: Entry, nbytes: int, operations: int = 1) -> float:
+        """The planner's estimate; infinite for what is not allowed."""
+        collective, algorithm, protocol = entry
+        rate, latency = model.bandwidth.get(entry, 0.0), model.latency.get(entry, 0.0)
+        if rate <= 0:
+            return math.inf
+        place, reduces = PROTOCOLS.index(protocol), collective == "all_reduce"
+        power = (nbytes >> 6).bit_length() - 1
+        x86_tree = (
+            algorithm == "nvlstree" and self.tables.since(29) and self.row == BLACKWELL
+            and self.facts.arch == "x86_64"
+        )  # fmt: skip
+        if reduces and (algorithm == "tree" or x86_tree) and 0 <= power < 23:
+            rate *= self.tables.correction[place][power]
+        slow = reduces and algorithm == "ring" and place == SIMPLE and self.nodes > 1
+        if slow and self._plateau(nbytes, model.channels):
+            newer = self.facts.capability >= 80 and self.tables.since(12)
+            latency *= 1.4 if newer else 1.9
+        times = operations if algorithm == "ring" else 1
+        return latency * times + nbytes / (1000 * rate)
+
+    def _plateau(self, nbytes: int, channels: int) -> bool:
+        if not self.tables.since(10):
+            return nbytes >= self.n / 16 * 65536
+        return nbytes / (channels * self.n) >= 64
+
+
+def running(facts: Facts, ring: Graph, settings: Settings) -> int:
+    """Channels of rings and trees when they run: the connector doubles the graph's channels."""
+    most = tables(settings.version).most_channels
+    count = min(2 * ring.count, most)
+    fast = facts.capability >= 90 and facts.nodes > 1 and ring.speed_intra > 45.0
+    if fast and count < 16:
+        count = min(2 * count, most)
+    return bounded(count, settings)
+
+
+def bounded(count: int, settings: Settings) -> int:
+    """A number of channels within NCCL_MIN_NCHANNELS and NCCL_MAX_NCHANNELS."""
+    low, high = settings.min_channels, settings.max_channels
+    count = max(count, low) if low else count
+    return min(count, high) if high else count

@@ -1,0 +1,235 @@
+"""Best rates of collectives on a network, exact by maximum flow, each with the bottleneck that
+proves it.
+
+A rate is *algorithm bandwidth*: bytes of the whole tensor per second, in the unit of the network's
+capacities. A byte may take any path along the arcs. Switches forward and may be on either side of a
+cut, but neither sum nor duplicate. `B+(S)` is the capacity of the arcs that
+leave S.
+
+- broadcast from r: min over v of maxflow(r, v) (Edmonds 1973: so many arc-disjoint arborescences
+  exist);
+- all-gather: M / t with t >= (M/n) max |S & ranks| / B+(S), over all S that lack a rank
+  (ForestColl, Zhao et al. 2024,
+  arXiv 2402.06787, who also show that it is reached);
+- all-reduce: an in-tree sums every byte at some rank, its root, and an out-tree broadcasts it.
+  Where links are direct and equal in both directions the two use the same links, each in one
+  direction, and the best rate is the *strength* min c(E(P)) / (|P| - 1) over partitions P of the
+  ranks (Nash-Williams 1961, Tutte 1961, fractionally). Elsewhere a linear programme over the cuts
+  of both shares capacities out between in- and out-trees.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+
+from simreduce.planners.synthesis.cuts import root_and_share
+from simreduce.planners.synthesis.flow import Amount, max_flow
+from simreduce.planners.synthesis.network import Network
+
+
+@dataclass(frozen=True, slots=True)
+class Optimum:
+    """The best rate, in the network's unit, and what limits it.
+
+    `parts` are sets of vertices: one for a cut (what leaves it is too little, or enters it if
+    `inward`), all blocks of a partition (what joins them is too little). `arcs` are the arcs that
+    leave, enter or join them.
+    """
+
+    rate: float
+    parts: tuple[tuple[int, ...], ...]
+    arcs: tuple[int, ...]
+    inward: bool = False
+
+    def bottleneck(self, network: Network) -> str:
+        """The bottleneck in names: `cut {gpu0..gpu3}`, `cut into {gpu7}`, `partition {gpu0,gpu1}
+        {gpu2}`.
+        """
+        if not self.parts:
+            return "links " + ", ".join(_arc_name(network, a) for a in self.arcs)
+        names = [
+            _set_name([network.names[v] for v in part if v < network.ranks]) for part in self.parts
+        ]
+        if len(names) > 1:
+            return "partition " + " ".join(names)
+        return f"cut {'into ' if self.inward else ''}{names[0]}"
+
+
+def broadcast(network: Network, root: int) -> Optimum:
+    """From rank `root` to all: the least of the maximum flows to the others."""
+    arcs = _exact(network)
+    flows = (max_flow(arcs, root, v) for v in range(network.ranks) if v != root)
+    flow, side = min(flows, key=lambda found: (found[0], len(found[1])))
+    return _cut(network, float(flow), side)
+
+
+def reduce(network: Network, root: int) -> Optimum:
+    """To rank `root` from all: a broadcast in the reversed network."""
+    return _reverse(broadcast(network.reverse(), root))
+
+
+def narrowest_cut(network: Network) -> float:
+    """The rate of the narrowest cut with ranks on both sides."""
+    arcs = _exact(network)
+    pairs = [pair for v in range(1, network.ranks) for pair in ((0, v), (v, 0))]
+    return float(min(max_flow(arcs, a, b)[0] for a, b in pairs))
+
+
+def all_gather(network: Network) -> Optimum:
+    """Every rank has M/n bytes and ends with all M; Newton's method on the cut ratio, exact."""
+    n, arcs = network.ranks, _exact(network)
+    everything = range(len(network.names))
+    side, share = frozenset(everything) - {n - 1}, Fraction(0)
+    # From above: the share that the cut at hand allows, until no cut allows less.
+    while True:
+        ranks = sum(v < n for v in side)
+        share = Fraction(_capacity_out(arcs, side)) / ranks
+        scaled = [(a, b, c * share.denominator) for a, b, c in arcs]
+        source = len(network.names)
+        supply = [(source, r, share.numerator) for r in range(n)]
+        flows = [max_flow([*scaled, *supply], source, v) for v in range(n)]
+        flow, found = min(flows, key=lambda each: each[0])
+        if flow >= share.numerator * n:
+            return _cut(network, float(share * n), side)
+        side = found - {source}
+
+
+def reduce_scatter(network: Network) -> Optimum:
+    """Every rank ends with a sum of M/n bytes: an all-gather in the reversed network."""
+    return _reverse(all_gather(network.reverse()))
+
+
+def scatter_then_gather(network: Network) -> float:
+    """The rate of a best reduce-scatter followed by a best all-gather."""
+    return 1 / (1 / reduce_scatter(network).rate + 1 / all_gather(network).rate)
+
+
+def strength(network: Network) -> Optimum:
+    """The least c(E(P)) / (|P| - 1) over partitions P of the ranks of a direct, symmetric network.
+
+    Newton's method; the worst partition for a guess is found by the greedy algorithm for the
+    Dilworth truncation of c(cut(S))/2 - guess, one minimum cut per rank (Cunningham 1985, Barahona
+    1992). Exact.
+    """
+    n = network.ranks
+    arcs = _exact(network)
+    parts: list[frozenset[int]] = [frozenset([v]) for v in range(n)]
+    while True:
+        guess = Fraction(_capacity_between(arcs, parts)) / (2 * (len(parts) - 1))
+        worse = _worst_partition(n, arcs, guess)
+        if Fraction(_capacity_between(arcs, worse)) / 2 >= guess * (len(worse) - 1):
+            break
+        parts = worse
+    block = {v: i for i, part in enumerate(parts) for v in part}
+    return Optimum(
+        rate=float(guess),
+        parts=tuple(sorted(tuple(sorted(part)) for part in parts)),
+        arcs=tuple(i for i, (a, b, _) in enumerate(network.arcs) if block[a] != block[b]),
+    )
+
+
+@functools.lru_cache(maxsize=64)
+def all_reduce(network: Network) -> Optimum:
+    """The best of all plans that sum every byte at some rank and broadcast it from there."""
+    if network.direct and network.symmetric:
+        return strength(network)
+
+    rate, tight = root_and_share(network)
+    return Optimum(rate, (), tight)
+
+
+def ports(network: Network) -> Optimum:
+    """An upper bound for all-reduces from the ports of the ranks: each byte leaves a rank and
+    enters one 2 (n - 1) times, n - 1 times to be summed and n - 1 times to be broadcast.
+    """
+    ends = [
+        [i for i, arc in enumerate(network.arcs) if arc[side] < network.ranks] for side in (0, 1)
+    ]
+    arcs = min(ends, key=lambda found: sum(Fraction(network.arcs[i][2]) for i in found))
+    total = sum(Fraction(network.arcs[i][2]) for i in arcs)
+    return Optimum(float(total / (2 * (network.ranks - 1))), (), tuple(arcs))
+
+
+def best_rate(network: Network, collective: str, root: int) -> Optimum | None:
+    """The best rate of a collective; None for the all-reduces whose linear programme over cuts
+    would take too long.
+    """
+    if collective == "all_reduce":
+        quick = (
+            network.direct and (network.symmetric or network.ranks <= 16)
+        ) or network.ranks <= 8
+        return all_reduce(network) if quick else None
+    if collective in ("broadcast", "reduce"):
+        return (broadcast if collective == "broadcast" else reduce)(network, root)
+    return all_gather(network) if collective == "all_gather" else reduce_scatter(network)
+
+
+def _worst_partition(
+    n: int, arcs: Sequence[tuple[int, int, Amount]], guess: Fraction
+) -> list[frozenset[int]]:
+    """The partition P of least c(E(P)) - guess |P|; `arcs` hold every edge in both directions."""
+    value: list[Fraction] = []
+    blocks: list[frozenset[int]] = []
+    for last in range(n):
+        sink = n
+        cut: list[tuple[int, int, Amount]] = []
+        for a, b, c in arcs:
+            if a <= last:
+                cut.append((a, b if b <= last else sink, Fraction(c) / 2))
+        for v, y in enumerate(value):
+            cut.append((last, v, y) if y > 0 else (v, sink, -y))
+        flow, side = max_flow(cut, last, sink)
+        value.append(Fraction(flow) - sum((y for y in value if y > 0), Fraction(0)) - guess)
+        # The sets that are tight at `value` and meet each other are tight together.
+        merged = side.union(*(block for block in blocks if block & side))
+        blocks = [*(block for block in blocks if not block & side), merged]
+    return blocks
+
+
+def _exact(network: Network) -> list[tuple[int, int, Amount]]:
+    return [(a, b, Fraction(c)) for a, b, c in network.arcs]
+
+
+def _capacity_out(arcs: Sequence[tuple[int, int, Amount]], side: frozenset[int]) -> Amount:
+    return sum((c for a, b, c in arcs if a in side and b not in side), Fraction(0))
+
+
+def _capacity_between(
+    arcs: Sequence[tuple[int, int, Amount]], parts: Sequence[frozenset[int]]
+) -> Amount:
+    block = {v: i for i, part in enumerate(parts) for v in part}
+    return sum((c for a, b, c in arcs if block[a] != block[b]), Fraction(0))
+
+
+def _cut(network: Network, rate: float, side: frozenset[int]) -> Optimum:
+    across = tuple(i for i, (a, b, _) in enumerate(network.arcs) if a in side and b not in side)
+    return Optimum(rate, (tuple(sorted(side)),), across)
+
+
+def _reverse(optimum: Optimum) -> Optimum:
+    return Optimum(optimum.rate, optimum.parts, optimum.arcs, inward=True)
+
+
+def _arc_name(network: Network, arc: int) -> str:
+    a, b, _ = network.arcs[arc]
+    return f"{network.names[a]}>{network.names[b]}"
+
+
+def _set_name(names: Sequence[str]) -> str:
+    """`{gpu0..gpu3}` for four or more that count on, `{gpu0,gpu2}` for others."""
+    runs: list[list[str]] = []
+    for name in names:
+        if runs and _next(runs[-1][-1]) == name:
+            runs[-1].append(name)
+        else:
+            runs.append([name])
+    texts = [f"{run[0]}..{run[-1]}" if len(run) > 2 else ",".join(run) for run in runs]
+    return "{" + ",".join(texts) + "}"
+
+
+def _next(name: str) -> str:
+    stem = name.rstrip("0123456789")
+    return f"{stem}{int(name[len(stem) :]) + 1}" if stem != name else ""

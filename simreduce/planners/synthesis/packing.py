@@ -1,0 +1,196 @@
+"""Fractional packings by column generation: the best shares of patterns (trees, rings) under the
+capacities of arcs.
+
+max t with t <= the shares of the patterns of every group, and no arc carrying more than its
+capacity. There are too many patterns to list, so the programme starts with a few and `price` adds
+the cheapest of every group at the current prices of the arcs (Dantzig and Wolfe 1960). Prices at
+which no new pattern pays off prove that the shares are best. Prices are smoothed towards the best
+proof so far (Wentges 1997), which saves most of the rounds.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Generic, TypeVar
+
+import numpy as np
+
+from simreduce.computing.arrays import Floats
+from simreduce.planners.synthesis.lp import maximise
+
+P = TypeVar("P", bound=Hashable)
+Load = Mapping[int, int]
+
+GAP = 2e-4
+"""Relative gap to the bound at which the search stops."""
+LOST = 7e-4
+"""Fraction of the rate that may be given up for fewer patterns."""
+_LIGHT_ROUNDS = 12
+_SMOOTH = 0.6
+
+
+@dataclass(frozen=True, slots=True)
+class Packing(Generic[P]):
+    """Patterns with their shares, the rate of every group, and a proved upper bound of it."""
+
+    patterns: tuple[tuple[P, float], ...]
+    rate: float
+    bound: float
+
+
+@dataclass(frozen=True, slots=True)
+class PackingProblem(Generic[P]):
+    """A packing problem. `load` counts how often a pattern crosses each arc, `group` numbers its
+    group, and at the same rate patterns of less `weight` are better. `price` returns patterns that
+    are cheap at prices of the arcs, the cheapest of every group among them if `exact`; `light`
+    returns some that are both cheap and light. `bound` is an upper bound of the rate known before;
+    `price` is called at most `rounds` times.
+    """
+
+    capacity: tuple[float, ...]
+    groups: int
+    load: Callable[[P], Load]
+    group: Callable[[P], int]
+    weight: Callable[[P], float]
+    price: Callable[[Sequence[float]], Iterable[P]]
+    exact: bool = True
+    bound: float = math.inf
+    rounds: int = 3000
+    light: Callable[[Sequence[float]], Iterable[P]] = lambda _: ()
+
+
+def pack(problem: PackingProblem[P], seeds: Iterable[P]) -> Packing[P]:
+    """The best shares found. Their bound is what prices prove, infinite if `price` is not exact."""
+    pool = _Pool(problem)
+    pool.extend(seeds)
+    bound, anchor = problem.bound, None
+    if problem.exact:
+        # Where all arcs are alike, these prices are best, and the seeds may be.
+        even = 1.0 / np.array(problem.capacity)
+        proved = pool.prove(problem.price([float(p) for p in even]), even)
+        if proved <= pool.solve()[0] * (1 + GAP):
+            return pool.prune(min(bound, proved))
+    for _ in range(problem.rounds):
+        rate, _, prices = pool.solve()
+        if bound <= rate * (1 + GAP):
+            break
+        tries = [prices] if anchor is None else [_SMOOTH * anchor + (1 - _SMOOTH) * prices, prices]
+        for y in tries:
+            proved, better = pool.improve(y)
+            if problem.exact and proved < bound:
+                bound, anchor = proved, y
+            if better:
+                break
+        else:
+            break
+    return pool.prune(bound)
+
+
+class _Pool(Generic[P]):
+    """The patterns found so far, as columns of a linear programme. Capacities are relative to the
+    greatest.
+    """
+
+    def __init__(self, problem: PackingProblem[P]) -> None:
+        self.problem = problem
+        self.unit = max(problem.capacity)
+        self.patterns: dict[P, int] = {}
+        self.columns: list[Floats] = []
+
+    def extend(self, patterns: Iterable[P]) -> bool:
+        """Add patterns; return whether any of them is new."""
+        before = len(self.patterns)
+        for pattern in patterns:
+            if pattern not in self.patterns:
+                self.patterns[pattern] = len(self.patterns)
+                self.columns.append(self._column(pattern))
+        return len(self.patterns) > before
+
+    def _column(self, pattern: P) -> Floats:
+        m = len(self.problem.capacity)
+        column = np.zeros(m + self.problem.groups)
+        for arc, times in self.problem.load(pattern).items():
+            column[arc] = times
+        column[m + self.problem.group(pattern)] = -1.0
+        return column
+
+    def solve(self, chosen: Sequence[int] | None = None) -> tuple[float, Floats, Floats]:
+        """The best rate with the patterns `chosen`, their shares, and the price of every arc."""
+        m, groups = len(self.problem.capacity), self.problem.groups
+        columns = self.columns if chosen is None else [self.columns[i] for i in chosen]
+        rate = np.concatenate([np.zeros(m), np.ones(groups)])
+        table = np.stack([rate, *columns], axis=1)
+        goal = np.zeros(len(columns) + 1)
+        goal[0] = 1.0
+        limit = np.concatenate([np.array(self.problem.capacity) / self.unit, np.zeros(groups)])
+        value, point, prices = maximise(goal, table, limit)
+        return value * self.unit, point[1:] * self.unit, prices[:m]
+
+    def improve(self, y: Floats) -> tuple[float, bool]:
+        """Add the patterns that are cheap at prices `y`; return the bound that these prove, and
+        whether a pattern is new.
+        """
+        found = list(self.problem.price([float(p) for p in y]))
+        return self.prove(found, y), self.extend(found)
+
+    def prove(self, cheapest: Iterable[P], y: Floats) -> float:
+        """The bound that prices `y` prove, at which a cheapest pattern of every group is there."""
+        least = np.full(self.problem.groups, np.inf)
+        for pattern in cheapest:
+            group = self.problem.group(pattern)
+            least[group] = min(least[group], _cost(self.problem.load(pattern), y))
+        # Prices that make every pattern dear enough, times this, are dual to the programme: its
+        # value is a bound.
+        worth, cost = float(np.dot(y, self.problem.capacity)), float(least.sum())
+        return worth / cost if cost > 1e-12 * worth else math.inf
+
+    def prune(self, bound: float) -> Packing[P]:
+        """Few and light patterns at nearly the best rate: the lightest shares, less one by one the
+        smallest that the others make up for.
+        """
+        rate, _, _ = self.solve()
+        target = rate * (1 - LOST)
+        chosen = self._lightest(rate * (1 - LOST / 3))
+        settled: set[int] = set()
+        while True:
+            value, shares, _ = self.solve(chosen)
+            kept = [(i, x) for i, x in zip(chosen, shares, strict=True) if x > 1e-9 * value]
+            chosen = [i for i, _ in kept]
+            open_ = [(x, i) for i, x in kept if i not in settled]
+            if not open_:
+                break
+            least = min(open_)[1]
+            fewer = [i for i in chosen if i != least]
+            if fewer and self._covers(fewer) and self.solve(fewer)[0] >= target:
+                chosen = fewer
+            else:
+                settled.add(least)
+        names = list(self.patterns)
+        order = sorted(
+            kept, key=lambda each: (self.problem.group(names[each[0]]), -each[1], each[0])
+        )
+        return Packing(tuple((names[i], float(x)) for i, x in order), value, max(bound, value))
+
+    def _covers(self, chosen: Sequence[int]) -> bool:
+        names = list(self.patterns)
+        return len({self.problem.group(names[i]) for i in chosen}) == self.problem.groups
+
+    def _lightest(self, rate: float) -> list[int]:
+        """The patterns of the least weight, by their shares, that make `rate`."""
+        m = len(self.problem.capacity)
+        limit = (
+            np.concatenate([np.array(self.problem.capacity), np.full(self.problem.groups, -rate)])
+            / self.unit
+        )
+        for _ in range(_LIGHT_ROUNDS):
+            weight = np.array([self.problem.weight(pattern) for pattern in self.patterns])
+            _, shares, prices = maximise(-weight, np.stack(self.columns, axis=1), limit)
+            if not self.extend(self.problem.light([float(p) for p in prices[:m]])):
+                break
+        return [int(i) for i in np.flatnonzero(shares > 1e-9)]
+
+
+def _cost(load: Load, y: Floats) -> float:
+    return float(sum(y[arc] * times for arc, times in load.items()))

@@ -1,0 +1,381 @@
+"""Trees that share a network and reach its best rate: for all-reduce, broadcast, reduce,
+all-gather, reduce-scatter.
+
+An all-reduce sums up a tree and broadcasts down a tree. Where paths are symmetric, one undirected
+tree serves both directions and any rank may be its root; elsewhere every root has an in-tree and an
+out-tree of the same share. Shares come from `packing`. The cheapest tree at given prices is a
+spanning tree (Prim) or an arborescence (Edmonds), which proves that the packing is best for
+transfers along the network's paths. Where paths are not symmetric and ranks are more than 16, the
+packing is the best one found, and the narrowest cut is the bound.
+
+Every search works on the network in canonical order, so the trees depend on no names and no order.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from simreduce.errors import StrategyError
+from simreduce.planners.synthesis.arborescence import arborescence, in_order, spanning_tree
+from simreduce.planners.synthesis.canonical import canonical
+from simreduce.planners.synthesis.network import Edge, Network
+from simreduce.planners.synthesis.optimum import broadcast, narrowest_cut
+from simreduce.planners.synthesis.packing import Packing, PackingProblem, pack
+
+_SEVERAL_ROOTS = 16
+"""Up to this many ranks every rank is tried as the root at every price; beyond, trees are used in
+both directions.
+"""
+
+_ROUNDS, _ROUNDS_UNPROVED = 3000, 200
+"""How often better trees are looked for, where prices can prove that there are none and where they
+cannot.
+"""
+
+_SHALLOW = 3
+"""Trees of up to this depth are looked for besides the cheapest."""
+
+
+@dataclass(frozen=True, slots=True)
+class SpanningTree:
+    """An in-tree and an out-tree of one root. `up` are edges (child, parent), children first;
+    `down` are (parent, child), parents first. Either is () where the collective does not use it.
+    """
+
+    root: int
+    up: tuple[Edge, ...]
+    down: tuple[Edge, ...]
+
+    @property
+    def hops(self) -> int:
+        """Transfers, one after another, on the longest path up and down."""
+        return _depth([(b, a) for a, b in reversed(self.up)], self.root) + _depth(
+            self.down, self.root
+        )
+
+    @property
+    def edges(self) -> tuple[Edge, ...]:
+        """Every transfer."""
+        return (*self.up, *self.down)
+
+    def relabel(self, ranks: Sequence[int]) -> SpanningTree:
+        """The same tree over other ranks: `ranks[r]` where this has r."""
+        up, down = (tuple((ranks[a], ranks[b]) for a, b in edges) for edges in (self.up, self.down))
+        return SpanningTree(ranks[self.root], up, down)
+
+    def reverse(self) -> SpanningTree:
+        """A reduction where this is a broadcast."""
+        turned = (
+            tuple((b, a) for a, b in reversed(self.down)),
+            tuple((b, a) for a, b in reversed(self.up)),
+        )
+        return SpanningTree(self.root, *turned)
+
+
+Trees = Packing[SpanningTree]
+
+
+def _depth(down: Sequence[Edge], root: int) -> int:
+    depth = {root: 0}
+    for parent, child in down:
+        depth[child] = depth[parent] + 1
+    return max(depth.values())
+
+
+@functools.lru_cache(maxsize=32)
+def all_reduce_trees(network: Network) -> Trees:
+    """Trees that sum at their root and broadcast from there; the rate is the sum of the shares.
+
+    Of what is found in canonical order and in the reverse order, that with fewer hops for a byte
+    counts if it has the same rate: the shallower trees are, the sooner their links are busy.
+    """
+    return min(
+        (search_in_order(network, _all_reduce), search_in_order(network, _all_reduce, back=True)),
+        key=lambda found: (-float(f"{found.rate:.9g}"), _hops(found)),
+    )
+
+
+@functools.lru_cache(maxsize=64)
+def broadcast_trees(network: Network, root: int) -> Trees:
+    """Trees from `root`; the rate is the sum of the shares."""
+    return search_in_order(network, _broadcast, root)
+
+
+@functools.lru_cache(maxsize=64)
+def reduce_trees(network: Network, root: int) -> Trees:
+    """Trees to `root`."""
+    return _reverse(broadcast_trees(network.reverse(), root))
+
+
+@functools.lru_cache(maxsize=16)
+def all_gather_trees(network: Network) -> Trees:
+    """Trees from every rank; the rate is the sum of the shares of *one* root, the same for all."""
+    return search_in_order(network, _all_gather)
+
+
+@functools.lru_cache(maxsize=16)
+def reduce_scatter_trees(network: Network) -> Trees:
+    """Trees to every rank."""
+    return _reverse(all_gather_trees(network.reverse()))
+
+
+def search_in_order(
+    network: Network, search: Callable[[Network], Trees], root: int = -1, *, back: bool = False
+) -> Trees:
+    """Return the trees that `search` finds in canonical order, in which `root` is the first.
+
+    With `back`, the order is reversed.
+    """
+    ordered, ranks = canonical(network, root)
+    if back:
+        paths = tuple(row[::-1] for row in ordered.paths[::-1])
+        ordered, ranks = replace(ordered, paths=paths), ranks[::-1]
+    found = search(ordered)
+    return Packing(
+        tuple((tree.relabel(ranks), share) for tree, share in found.patterns),
+        found.rate,
+        found.bound,
+    )
+
+
+def _hops(found: Trees) -> float:
+    """Transfers one after another, in the mean over the bytes; rounded, as shares are."""
+    return round(sum(share * tree.hops for tree, share in found.patterns) / found.rate, 6)
+
+
+def _all_reduce(network: Network) -> Trees:
+    either_way = network.symmetric or network.ranks > _SEVERAL_ROOTS
+    price = _both_ways if either_way else _pairs
+    # The cheapest undirected tree proves nothing of asymmetric paths; the narrowest cut still does.
+    proved = network.symmetric or not either_way
+    return _pack_trees(
+        network,
+        1,
+        lambda _: 0,
+        functools.partial(price, network),
+        functools.partial(price, network, depths=range(1, _SHALLOW + 1)),
+        bound=math.inf if proved else narrowest_cut(network),
+        exact=proved,
+    )
+
+
+def _broadcast(network: Network) -> Trees:
+    bound = broadcast(network, 0).rate if network.ranks > 1 else math.inf
+    seeds = list(_by_first_edges(network))
+    return _pack_outward(network, 1, lambda _: 0, [0], seeds, bound)
+
+
+def _all_gather(network: Network) -> Trees:
+    return _pack_outward(network, network.ranks, lambda tree: tree.root, range(network.ranks))
+
+
+def _by_first_edges(network: Network) -> Iterator[SpanningTree]:
+    """Trees that leave rank 0 by one edge each: of a complete graph they are the best packing."""
+    edges = [edge for edge in network.edges if edge[0] == 0]
+    for edge in edges:
+        dear = len(network.arcs) * max(network.capacity) / min(network.capacity)
+        prices = [1.0 / c for c in network.capacity]
+        for arc in network.load([other for other in edges if other != edge]):
+            prices[arc] *= dear
+        yield from _outward(network, prices, [0], depths=[math.inf])
+
+
+def _pack_outward(
+    network: Network,
+    groups: int,
+    group: Callable[[SpanningTree], int],
+    roots: Sequence[int],
+    seeds: Sequence[SpanningTree] = (),
+    bound: float = math.inf,
+) -> Trees:
+    return _pack_trees(
+        network,
+        groups,
+        group,
+        functools.partial(_outward, network, roots=roots),
+        functools.partial(_outward, network, roots=roots, depths=range(1, 2 * _SHALLOW)),
+        bound=bound,
+        more=seeds,
+    )
+
+
+def _pack_trees(
+    network: Network,
+    groups: int,
+    group: Callable[[SpanningTree], int],
+    price: Callable[[Sequence[float]], Iterator[SpanningTree]],
+    light: Callable[[Sequence[float]], Iterator[SpanningTree]] | None = None,
+    bound: float = math.inf,
+    *,
+    exact: bool = True,
+    more: Sequence[SpanningTree] = (),
+) -> Trees:
+    """`bound` is one of the rate that is known before; without `exact`, trees that `price` gives
+    need not be the cheapest. `more` are trees to begin with.
+    """
+    if network.ranks == 1:
+        return Packing(((SpanningTree(0, (), ()), 1.0),), math.inf, math.inf)
+    seeds = list(price([1.0 / c for c in network.capacity]))
+    if len({group(tree) for tree in seeds}) < groups:
+        raise StrategyError(f"no trees were found that span these {network.ranks} GPUs")
+    problem = PackingProblem(
+        capacity=network.capacity,
+        groups=groups,
+        load=functools.cache(lambda tree: network.load(tree.edges)),
+        group=group,
+        # A chunk's journey is what pipelining has to fill, and the longest one counts; then fewer
+        # arcs.
+        weight=functools.cache(
+            lambda tree: tree.hops**2 + 1e-3 * sum(network.load(tree.edges).values())
+        ),
+        price=price,
+        exact=exact,
+        bound=bound,
+        rounds=_ROUNDS if exact else _ROUNDS_UNPROVED,
+        light=light or (lambda _: ()),
+    )
+    return pack(problem, [*seeds, *more])
+
+
+def _reverse(packing: Trees) -> Trees:
+    return Packing(
+        tuple((t.reverse(), x) for t, x in packing.patterns), packing.rate, packing.bound
+    )
+
+
+def _costs(network: Network, prices: Sequence[float]) -> list[list[float]]:
+    return [
+        [sum(prices[a] for a in path) if path else math.inf for path in row]
+        for row in network.paths
+    ]
+
+
+def _both_ways(
+    network: Network, prices: Sequence[float], depths: Sequence[float] = (math.inf,)
+) -> Iterator[SpanningTree]:
+    """Cheapest trees of at most some depths, used in both directions.
+
+    They grow from every rank, so that some are shallow.
+    """
+    costs = _there_and_back(network, prices)
+    for start in range(network.ranks):
+        for deepest in depths:
+            edges = spanning_tree(costs, start, 1e-9 * max(prices), deepest)
+            if edges is not None:
+                yield _from_centre(edges)
+
+
+def _there_and_back(network: Network, prices: Sequence[float]) -> list[list[float]]:
+    one_way, n = _costs(network, prices), network.ranks
+    return [[one_way[u][v] + one_way[v][u] for v in range(n)] for u in range(n)]
+
+
+def _from_centre(edges: Sequence[Edge]) -> SpanningTree:
+    """The tree of these edges, rooted where it is least deep."""
+    beside: dict[int, list[int]] = {}
+    for a, b in edges:
+        beside.setdefault(a, []).append(b)
+        beside.setdefault(b, []).append(a)
+    path = _path(_breadth_first(beside, min(beside)))
+    path = _path(_breadth_first(beside, path[0]))
+    root = min(path[(len(path) - 1) // 2], path[len(path) // 2])
+    down = tuple(
+        in_order({c: p for c, p in _breadth_first(beside, root).items() if c != root}, root)
+    )
+    return SpanningTree(root, tuple((b, a) for a, b in reversed(down)), down)
+
+
+def _breadth_first(beside: Mapping[int, Sequence[int]], start: int) -> dict[int, int]:
+    before = {start: start}
+    frontier = [start]
+    for v in frontier:
+        for w in sorted(beside[v]):
+            if w not in before:
+                before[w] = v
+                frontier.append(w)
+    return before
+
+
+def _path(before: Mapping[int, int]) -> list[int]:
+    """The path from the last vertex that a search reached back to the first."""
+    path = [list(before)[-1]]
+    while before[path[-1]] != path[-1]:
+        path.append(before[path[-1]])
+    return path
+
+
+def _outward(
+    network: Network,
+    prices: Sequence[float],
+    roots: Sequence[int],
+    depths: Sequence[float] = (),
+) -> Iterator[SpanningTree]:
+    """A cheapest tree from each of `roots`; of at most some `depths`, if there are any, cheap
+    trees.
+    """
+    costs, top = _costs(network, prices), max(prices)
+    for root in roots:
+        for search in _searches(root, top, depths):
+            down = search(costs)
+            if down is not None:
+                yield SpanningTree(root, (), tuple(down))
+
+
+def _pairs(
+    network: Network, prices: Sequence[float], depths: Sequence[float] = ()
+) -> Iterator[SpanningTree]:
+    """For every root, a cheapest tree to it and a cheapest tree from it; of at most some `depths`,
+    if there are any, cheap trees.
+    """
+    costs, top = _costs(network, prices), max(prices)
+    back = [list(column) for column in zip(*costs, strict=True)]
+    for root in range(network.ranks):
+        for search in _searches(root, top, depths):
+            down, up = search(costs), search(back)
+            if down is not None and up is not None:
+                yield SpanningTree(root, tuple((b, a) for a, b in reversed(up)), tuple(down))
+
+
+def _searches(
+    root: int, top: float, depths: Sequence[float]
+) -> list[Callable[[Sequence[Sequence[float]]], list[Edge] | None]]:
+    """For every depth a search for a cheap tree that is no deeper; else one for the cheapest."""
+    return [
+        functools.partial(spanning_tree, root=root, close=1e-9 * top, deepest=deepest)
+        for deepest in depths
+    ] or [functools.partial(_shallow, root=root, scale=top)]
+
+
+def _shallow(costs: Sequence[Sequence[float]], root: int, scale: float) -> list[Edge] | None:
+    """A cheapest arborescence that, of equally cheap edges, takes those that lead away from the
+    root.
+    """
+    # Not networkx's: to make a graph of the table takes longer than this.
+    far = {root: 0}
+    frontier = [root]
+    for u in frontier:
+        for v, cost in enumerate(costs[u]):
+            if cost < math.inf and v not in far:
+                far[v] = far[u] + 1
+                frontier.append(v)
+    if len(far) < len(costs):
+        return None
+    nudge = 1e-7 * scale
+    nudged = [
+        [cost + nudge * (far[u] - far[v] + 1) for v, cost in enumerate(row)]
+        for u, row in enumerate(costs)
+    ]
+    return arborescence(nudged, root)
+
+
+PACKINGS: Mapping[str, Callable[[Network, int], Trees]] = {
+    "all_reduce": lambda network, _: all_reduce_trees(network),
+    "broadcast": broadcast_trees,
+    "reduce": reduce_trees,
+    "all_gather": lambda network, _: all_gather_trees(network),
+    "reduce_scatter": lambda network, _: reduce_scatter_trees(network),
+}
+"""By collective, the trees for it; the second argument is the root, where there is one."""

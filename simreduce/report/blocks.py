@@ -1,0 +1,182 @@
+"""Reports as values: blocks that renderers show, such as `pages.html`. All texts are plain text."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+
+from simreduce.files.tables import Table
+
+if TYPE_CHECKING:
+    from simreduce.engine import Calibration
+    from simreduce.export.targets import Exported
+    from simreduce.report.pictures import Drawing
+    from simreduce.topology import Topology
+
+Written: TypeAlias = Mapping[str, Any]
+"""A document, or an object in one, as it was written."""
+
+
+@dataclass(frozen=True, slots=True)
+class Fact:
+    """A question, its answer in a few words, and what to add in a sentence."""
+
+    question: str
+    answer: str
+    more: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Paragraph:
+    """A paragraph of text."""
+
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Code:
+    """Text to copy, such as a command; `about` says what it does."""
+
+    text: str
+    about: str
+
+
+@dataclass(frozen=True, slots=True)
+class Rows:
+    """A table. One that is `folded` opens on request."""
+
+    caption: str
+    table: Table
+    folded: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Picture:
+    """A drawing; `words` say what is to be seen."""
+
+    drawing: Drawing
+    words: str
+
+
+@dataclass(frozen=True, slots=True)
+class Chart:
+    """A chart that the page's script draws from `data`, which is made of JSON types.
+
+    `words` say what is to be seen, and `table` has the figures. `height` is in pixels.
+    """
+
+    kind: Literal["bars", "curves", "points", "stack", "timeline"]
+    words: str
+    data: Mapping[str, Any]
+    table: Table
+    height: int = 320
+
+
+def bars(
+    words: str, table: Table, rows: Sequence[Mapping[str, Any]], name: str, time: str,
+    marks: Sequence[int], floors: str = "",
+) -> Chart:  # fmt: skip
+    """A bar for the time of each row, by the keys of its name, its time and its lower bound."""
+    data = {
+        "unit": "us",
+        "names": [row[name] for row in rows],
+        "values": [row[time] for row in rows],
+        **({"floors": [row[floors] for row in rows]} if floors else {}),
+        "marks": list(marks),
+    }
+    return Chart("bars", words, data, table, 26 * len(rows) + 46)
+
+
+def colour_words(marks: Sequence[int]) -> str:
+    """What the colours of bars with these marks mean."""
+    known = {1: "Blue: recommended", 2: "orange: what runs today"}
+    words = "; ".join(words for mark, words in known.items() if mark in marks)
+    return f"{words[0].upper()}{words[1:]}." if words else "Nothing is recommended."
+
+
+def stack(words: str, parts: Sequence[tuple[str, float]], table: Table, height: int = 320) -> Chart:
+    """Parts of a time in microseconds, side by side."""
+    shown = [{"name": name, "value": value} for name, value in parts if value > 0]
+    return Chart("stack", words, {"unit": "us", "parts": shown}, table, height)
+
+
+def folded_when_long(caption: str, table: Table, most: int) -> Rows:
+    """A table that opens on request if it has more than `most` rows."""
+    return Rows(caption, table, folded=len(table.rows) > most)
+
+
+Block: TypeAlias = Paragraph | Code | Rows | Picture | Chart
+
+
+@dataclass(frozen=True, slots=True)
+class Section:
+    """A part of a page. `key` is its anchor: letters and hyphens."""
+
+    key: str
+    title: str
+    blocks: tuple[Block, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """A report: the `answer` in one sentence, how `sure` it is, facts, and sections with why."""
+
+    title: str
+    about: str
+    answer: str
+    sure: str
+    facts: tuple[Fact, ...]
+    sections: tuple[Section, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Bar:
+    """From `begin` to `end` in microseconds, on row `row` of group `group`."""
+
+    group: str
+    row: str
+    begin: float
+    end: float
+    kind: str
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Timeline:
+    """Bars, row by row and in order of time in a row; `whole` is all of the time in microseconds.
+
+    Bars shorter than `resolution` that stand side by side were joined.
+    """
+
+    bars: tuple[Bar, ...]
+    whole: float
+    resolution: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Attachments:
+    """What a page may have besides its document: the machine, its calibration, and other documents
+    on the same question; None or empty for what is not at hand.
+
+    `explanation` is of `simreduce explain --json`, for the recommended strategy; `sizes` of `bench
+    --json`. `commands` are what to type to repeat it, with a word on each; `files` the content of
+    the user's files by name; `versions` those of the programs that computed it. `factor` says that
+    80 % of predictions of NCCL are within it, for a document that does not say so. `look` is a
+    closer look at a step or an update: the load of each link, the critical path, what would help.
+    `exports` are the settings of other systems for the recommended strategy. `missing` says why
+    there is no explanation.
+    """
+
+    machine: Topology | None = None
+    calibration: Calibration | None = None
+    explanation: Mapping[str, Any] | None = None
+    timeline: Timeline | None = None
+    sizes: Mapping[str, Any] | None = None
+    commands: tuple[tuple[str, tuple[str, ...]], ...] = ()
+    files: Mapping[str, str] = field(default_factory=dict)
+    versions: Mapping[str, str] = field(default_factory=dict)
+    factor: float | None = None
+    look: Mapping[str, Any] | None = None
+    exports: tuple[Exported, ...] = ()
+    missing: str = ""

@@ -1,0 +1,267 @@
+"""Parts that reports on a scenario share: headers, lines below a table, keys of documents."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from textwrap import wrap
+from typing import TYPE_CHECKING, Any, Protocol
+
+from simreduce import units
+from simreduce.files import tables
+from simreduce.files.formats.documents import (
+    ANYTHING,
+    BYTES,
+    COUNT,
+    MICROSECONDS,
+    RATIO,
+    TEXT,
+    Key,
+    Record,
+    list_of,
+    map_of,
+    number_in,
+    or_null,
+)
+from simreduce.files.tables import Column, Table, percent
+from simreduce.study.advice import sureness_of
+
+if TYPE_CHECKING:
+    from simreduce.planners.strategy import Strategy
+    from simreduce.study.scenario import Scenario
+
+
+class Ranked(Protocol):
+    """Rows of a scenario, and the runtime of each."""
+
+    @property
+    def scenario(self) -> Scenario:
+        """The question."""
+        ...
+
+    @property
+    def runtimes(self) -> Sequence[str]:
+        """The runtime of each row."""
+        ...
+
+
+def runtimes_text(runtimes: Iterable[str]) -> str:
+    """The runtime of all rows, or where to look for that of each."""
+    names = sorted(set(runtimes))
+    return one_runtime(names, f"by strategy ({' or '.join(names)})" if names else "by strategy")
+
+
+def one_runtime(runtimes: Iterable[str], several: str) -> str:
+    """The runtime of all rows, or what stands for `several`."""
+    names = set(runtimes)
+    return names.pop() if len(names) == 1 else several
+
+
+def best_rows(table: Table, most: int | None, *, indent: int = 0) -> list[str]:
+    """The lines of a ranking's table, or of its best `most` rows and how to see the others."""
+    if most is None or len(table.rows) <= most:
+        return table.lines(indent=indent)
+    others = units.plural(len(table.rows) - most, "other")
+    lines = replace(table, rows=table.rows[:most]).lines(indent=indent)
+    return [*lines, " " * indent + f"... and {others} (--all shows them, and so does a pipe)"]
+
+
+def header(
+    found: Ranked, facts: Iterable[tuple[str, str]], what: str, warning: str = ""
+) -> list[str]:
+    """The header of a report: `facts` about the question, and `what` it predicts."""
+    scenario = found.scenario
+    at = scenario.setup
+    ranks = units.plural(len(at.layout), "rank")
+    faithful = ", faithful to upstream" * scenario.faithful
+    return tables.header(
+        scenario.title,
+        [
+            ("topology", f"{at.topology.name}: {at.topology.title}, {ranks}, {at.topology.digest}"),
+            *facts,
+            ("runtime", f"{runtimes_text(found.runtimes)}, {what}{faithful}"),
+            ("calibration", tables.label(at.calibration.name, at.calibration.title)),
+            ("", warning),
+            ("disturbed", at.disturbance.text),
+        ],
+    )
+
+
+def nccl_sureness(
+    scenario: Scenario,
+    strategies: Iterable[Strategy | None],
+    collectives: Sequence[str] = ("all_reduce",),
+) -> str:
+    """How far off NCCL's rows may be, in words; "" without such rows, or if that is not known."""
+    if not any(each and each.reduced_by_nccl for each in strategies):
+        return ""
+    largest = max((gradient.nbytes for gradient in scenario.workload.gradients), default=0)
+    found = [scenario.setup.interval(largest, 1.0, collective) for collective in collectives]
+    ends = [each for each in found if each]
+    if not ends:
+        return ""
+    low = math.floor(min(low for low, _ in ends) * 20) / 20
+    high = math.ceil(max(high for _, high in ends) * 20) / 20
+    return (
+        f"nccl rows: with 80 % it takes {low:.2f} to {high:.2f} times as long (simreduce accuracy)"
+    )
+
+
+def same_plan_lines(rows: Iterable[tuple[str, Sequence[str]]]) -> list[str]:
+    """The other names of each row, if any row has some."""
+    lines: list[str] = []
+    for name, others in rows:
+        if others:
+            lines += wrap(
+                f"{name} = {', '.join(others)}", tables.page_width(100),
+                initial_indent="  ", subsequent_indent="    ",
+                break_long_words=False, break_on_hyphens=False,
+            )  # fmt: skip
+    return ["", "The same plan under other names:", *lines] if lines else []
+
+
+def refused_lines(refused: Sequence[tuple[str, str]]) -> list[str]:
+    """The strategies that the machine refuses, and why."""
+    reasons = [f"  {reason}" for _, reason in refused]
+    return ["", f"Not possible here ({len(reasons)}):", *reasons] if reasons else []
+
+
+def untried_lines(untried: int) -> list[str]:
+    """The line of a ranking that Ctrl-C ended."""
+    return ["", f"stopped with {units.plural(untried, 'other')} untried"] if untried else []
+
+
+def factor_keys(scenario: Scenario) -> dict[str, float | None]:
+    """80 % of the times of NCCL for such a workload are within `factor` of what is predicted, and
+    80 % of ratios of two within `ratio_factor`; None if nothing is known of errors.
+    """
+    sure = sureness_of(scenario, [gradient.nbytes for gradient in scenario.workload.gradients])
+    return {
+        "factor": sure.factor if sure else None,
+        "ratio_factor": sure.ratio_factor if sure else None,
+    }
+
+
+TOPOLOGY_KEYS = (
+    Key("topology", TEXT, "The name of the machine."),
+    Key("topology_digest", TEXT, "Names the machine's content: equal machines have equal digests."),
+)
+CALIBRATION_KEY = Key("calibration", TEXT, "The constants that times were predicted with.")
+DISTURBANCE_KEY = Key("disturbance", TEXT, 'What goes wrong, in words; "" for nothing.')
+DISTURBED = replace(DISTURBANCE_KEY, get="scenario.setup.disturbance.text")
+HEAD_KEYS = (
+    Key("scenario", TEXT, "The scenario's name or file.", "scenario.name"),
+    replace(TOPOLOGY_KEYS[0], get="scenario.setup.topology.name"),
+    replace(TOPOLOGY_KEYS[1], get="scenario.setup.topology.digest"),
+    Key("workload", TEXT, "The name of what is reduced.", "scenario.workload.name"),
+    Key("size_bytes", BYTES, "All gradients.", "scenario.workload.nbytes"),
+    Key("ranks", COUNT, "GPUs that take part.", lambda found: len(found.scenario.setup.layout)),
+    Key(
+        "runtime", TEXT, "The runtime of all strategies, or `by_strategy` if they differ.",
+        lambda found: one_runtime(found.runtimes, found.scenario.setup.runtime.name),
+    ),
+    replace(CALIBRATION_KEY, get="scenario.setup.calibration.name"),
+)  # fmt: skip
+"""First keys of a document, of what is `Ranked`."""
+REFUSED = Record(
+    "refused",
+    "A strategy that the machine refuses.",
+    Key("strategy", TEXT, "The strategy.", "0", column=Column("strategy", left=True)),
+    Key(
+        "reason", TEXT, "Why it is not possible here.", "1",
+        column=Column("why it is not possible here", left=True),
+    ),
+)  # fmt: skip
+REFUSED_KEY = Key(
+    "refused", list_of(REFUSED), "Strategies that are not possible on this machine.",
+)  # fmt: skip
+FACTOR_KEYS = (
+    Key(
+        "factor",
+        or_null(RATIO),
+        "80 % of NCCL's times for such a workload are within this factor of the prediction; null "
+        "if nothing is known of errors.",
+        lambda found: factor_keys(found.scenario)["factor"],
+    ),
+    Key(
+        "ratio_factor",
+        or_null(RATIO),
+        "80 % of the ratios of two of NCCL's times are within this factor of the prediction; null "
+        "if nothing is known of errors.",
+        lambda found: factor_keys(found.scenario)["ratio_factor"],
+    ),
+)
+
+
+LINK = Record(
+    "link",
+    "A link or a memory.",
+    Key("name", TEXT, "Its name.", column=Column("link or memory", left=True)),
+    Key(
+        "share", RATIO, "The part of the time in which it is busy.",
+        column=Column("busy", show=percent(1)),
+    ),
+    Key(
+        "bytes", number_in("B"), "What it carries; not whole where routes are split.", "nbytes",
+        column=Column("carries", show=lambda nbytes: units.format_size(round(nbytes))),
+    ),
+)  # fmt: skip
+
+
+def _error_cell(row: Mapping[str, Any]) -> str:
+    """How far off the prediction is, as a part of what was measured."""
+    predicted, time = row["predicted_time_us"], row["time_us"]
+    known = not row["faults"] and predicted is not None and time
+    return f"{predicted / time - 1.0:+.0%}" if known else ""
+
+
+MEASURED = Record(
+    "measured",
+    "A strategy, timed on real devices.",
+    Key("place", COUNT, "Its place by prediction, from 1.", column=Column("predicted", "(place)")),
+    Key("strategy", TEXT, "The strategy.", column=Column("strategy", left=True)),
+    Key(
+        "predicted_time_us", or_null(MICROSECONDS),
+        "Predicted for the measured devices; null without a prediction.",
+        column=Column("here", "(ms)", missing=""),
+    ),
+    Key("time_us", MICROSECONDS, "The median.", column=Column("measured", "(ms)", missing="")),
+    Key(
+        "low_us", MICROSECONDS, "The lower end of the median's 95 % interval.",
+        column=Column("from", "(ms)", missing=""),
+    ),
+    Key(
+        "high_us", MICROSECONDS, "The upper end of that interval.",
+        column=Column("to", "(ms)", missing=""),
+    ),
+    Key(
+        "place_measured", or_null(COUNT), "Its place by measured time, from 1; null with faults.",
+        column=Column("error", cell=_error_cell),
+    ),
+    Key(
+        "faults", list_of(TEXT), "What was wrong with the results.",
+        column=Column("faults", left=True, show="; ".join),
+    ),
+)  # fmt: skip
+MEASURED_KEY = Key(
+    "measured",
+    or_null(list_of(MEASURED)),
+    "The strategies that `--measure` timed; null if it failed.",
+    optional=True,
+)
+MEASURED_KEYS = (
+    MEASURED_KEY,
+    Key(
+        "measured_on",
+        map_of(ANYTHING),
+        "Hardware, versions and settings, as `provenance` of `validate`.",
+        optional=True,
+    ),
+    Key(
+        "not_told_apart",
+        list_of(TEXT),
+        "The fastest measured strategy, and those whose intervals overlap with its own.",
+        optional=True,
+    ),
+)

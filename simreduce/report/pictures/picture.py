@@ -1,0 +1,202 @@
+"""The picture of a topology: its name, its network, its machines and a key."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Mapping, Sequence
+from functools import lru_cache
+
+import networkx as nx
+
+from simreduce.report.pictures.blocks import (
+    Block,
+    common_prefix,
+    machine_name,
+    make_block,
+    wire_graph,
+)
+from simreduce.report.pictures.fabric import draw_network
+from simreduce.report.pictures.grid import draw_torus, torus_grid
+from simreduce.report.pictures.heat import colour_loads, draw_scale
+from simreduce.report.pictures.key import draw_key
+from simreduce.report.pictures.machine import MOST, draw_machine
+from simreduce.report.pictures.scene import LinkPair, link_pairs
+from simreduce.report.pictures.shapes import (
+    FAINT,
+    Drawing,
+    Mark,
+    Rect,
+    Text,
+    shift,
+    stack,
+    text_width,
+)
+from simreduce.topology import Node, Topology
+
+_MARGIN, _GAP = 24.0, 26.0
+_NARROWEST = 560.0
+_MOST_KINDS = 6
+"""Most kinds of machine with a drawing of their own."""
+
+
+def machine_picture(topology: Topology) -> Drawing:
+    """The picture of a topology of any size; one of several equal parts stands for all."""
+    wires, classes = _wires(topology)
+    key = draw_key(topology, wires, classes)
+    return _page([_draw_head(topology), _draw_nodes(topology, wires, classes), key])
+
+
+def heat_picture(topology: Topology, loads: Mapping[str, float]) -> Drawing:
+    """The picture of a machine under load.
+
+    `loads` says for which part of the time, 0 to 1, each link and memory is busy, by the names that
+    results have. Of the parts that one stands for, the busiest counts.
+    """
+    return _page([colour_loads(_without_loads(topology), loads), draw_scale()])
+
+
+@lru_cache(maxsize=4)
+def _without_loads(topology: Topology) -> Drawing:
+    """What pictures of a machine under any load have in common."""
+    return _draw_nodes(topology, *_wires(topology))
+
+
+def _wires(topology: Topology) -> tuple[list[LinkPair], list[str]]:
+    """The wires of a machine and their classes."""
+    wires = link_pairs(topology)
+    return wires, list(dict.fromkeys(cable.there.link_class for cable in wires))
+
+
+def _page(parts: Sequence[Drawing]) -> Drawing:
+    """The parts below each other, with a margin."""
+    inner = stack(parts, _GAP)
+    width = max(inner.width, _NARROWEST) + 2 * _MARGIN
+    shapes = tuple(shift(shape, _MARGIN, _MARGIN) for shape in inner.shapes)
+    return Drawing(width, inner.height + 2 * _MARGIN, shapes)
+
+
+def _draw_nodes(topology: Topology, wires: Sequence[LinkPair], classes: Sequence[str]) -> Drawing:
+    """Network and machines, without a head and a key."""
+    nodes = tuple(topology.nodes.values())
+    torus = torus_grid(topology, wires)
+    if torus is None:
+        drawings = _draw_views(nodes, wires, classes, "")
+    else:
+        found = draw_torus(torus, wires, classes)
+        drawings = [
+            _frame(heading, [drawing]) if heading else drawing for heading, drawing in found
+        ]
+        drawings += _draw_details(
+            [host for hosts in torus.hosts for host in hosts], wires, classes, ""
+        )
+    return stack(drawings, _GAP, centred=True)
+
+
+def _draw_head(topology: Topology) -> Drawing:
+    title = topology.title if topology.title != topology.name else ""
+    texts = (
+        Text(0, 16, topology.name, 18, bold=True),
+        Text(0, 34, title, 12, fill=FAINT),
+        Text(0, 50, f"content {topology.digest}", 9, fill=FAINT),
+    )
+    return Drawing(max(text_width(topology.name, 20), text_width(title, 12)), 50, texts)
+
+
+def _draw_views(
+    nodes: Sequence[Node], wires: Sequence[LinkPair], classes: Sequence[str], prefix: str
+) -> list[Drawing]:
+    """A network and then one of each kind of machine on it, or a machine alone.
+
+    Labels leave out `prefix`.
+    """
+    hubs = _hubs(nodes)
+    if not hubs:
+        return [draw_machine(nodes, wires, classes, prefix)]
+    whole = make_block(nodes, hubs, wire_graph([node.name for node in nodes], wires))
+    views = [draw_network(whole, wires, classes, prefix)]
+    return [*views, *_draw_details(_hosts(whole), wires, classes, prefix)]
+
+
+def _draw_details(
+    hosts: Sequence[tuple[Node, ...]],
+    wires: Sequence[LinkPair],
+    classes: Sequence[str],
+    prefix: str,
+) -> list[Drawing]:
+    """One of each kind of machine in a frame; single devices have nothing to show."""
+    views = []
+    kinds = _kinds_of_host([host for host in hosts if len(host) > 1], wires)
+    for alike in kinds[:_MOST_KINDS]:
+        own = alike[0]
+        name = machine_name(own, prefix)
+        heading = f"{name}, one of {len(alike):,} alike" if len(alike) > 1 else name
+        names = [node.name for node in own]
+        inside = frozenset(names)
+        touching = [c for c in wires if c.there.source in inside or c.there.target in inside]
+        inner = prefix + common_prefix([each.removeprefix(prefix) for each in names])
+        views.append(_frame(heading, _draw_views(own, touching, classes, inner)))
+    if len(kinds) > _MOST_KINDS:
+        rest = f"{len(kinds) - _MOST_KINDS:,} more kinds of machine are not drawn one by one."
+        views.append(Drawing(text_width(rest, 11), 14, (Text(0, 11, rest, 11),)))
+    return views
+
+
+def _hubs(nodes: Sequence[Node]) -> frozenset[str]:
+    """The switches of a network; without any, the NVSwitches of many GPUs."""
+    hubs = frozenset(node.name for node in nodes if node.kind == "switch")
+    if not hubs and sum(node.kind == "gpu" for node in nodes) > MOST:
+        hubs = frozenset(node.name for node in nodes if node.kind == "nvswitch")
+    return hubs
+
+
+def _frame(heading: str, views: Sequence[Drawing]) -> Drawing:
+    inner = stack(views, _GAP, centred=True)
+    width = max(inner.width + 32, text_width(heading, 12) + 24)
+    frame = Rect(0, 0, width, inner.height + 52, stroke="#999999", radius=8)
+    shapes = (
+        frame,
+        Text(14, 20, heading, 12, bold=True),
+        *(shift(s, 16, 34) for s in inner.shapes),
+    )
+    return Drawing(width, inner.height + 52, (Mark(shapes, kind="detail"),))
+
+
+def _hosts(whole: Block) -> list[tuple[Node, ...]]:
+    if whole.level == 0:
+        return [whole.nodes]
+    return [host for part in whole.parts for host in _hosts(part)]
+
+
+def _kinds_of_host(
+    hosts: Sequence[tuple[Node, ...]], wires: Sequence[LinkPair]
+) -> list[list[tuple[Node, ...]]]:
+    """Machines that are alike, together: alike in nodes, links and links to the outside.
+
+    Weisfeiler-Lehman hashes decide: equal for alike machines, and different for most others.
+    """
+    owner = {node.name: i for i, host in enumerate(hosts) for node in host}
+    graph: nx.Graph[str] = nx.Graph()
+    outside: dict[str, list[tuple[tuple[object, ...], ...]]] = {name: [] for name in owner}
+    for cable in wires:
+        a, b = cable.there.source, cable.there.target
+        if owner.get(a) != owner.get(b):
+            for end in owner.keys() & {a, b}:
+                outside[end].append(cable.figures)
+        elif a in owner:
+            links = graph.get_edge_data(a, b, {"links": ()})["links"]
+            graph.add_edge(a, b, links=sorted([*links, cable.figures]))
+    for node in itertools.chain.from_iterable(hosts):
+        about = (
+            node.kind,
+            node.model,
+            node.memory_bandwidth,
+            node.peer,
+            sorted(outside[node.name], key=str),
+        )
+        graph.add_node(node.name, about=str(about))
+    found: dict[str, list[tuple[Node, ...]]] = {}
+    for host in hosts:
+        inside = graph.subgraph(node.name for node in host)
+        alike = nx.weisfeiler_lehman_graph_hash(inside, edge_attr="links", node_attr="about")
+        found.setdefault(alike, []).append(host)
+    return list(found.values())

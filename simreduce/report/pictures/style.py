@@ -1,0 +1,165 @@
+"""Colours, widths, lines and boxes.
+
+Colour-blind readers can distinguish the colours, which are those of Okabe and Ito. A print in grey
+stays readable: boxes differ in their names, and links in their widths.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from simreduce.report.pictures.scene import Bundle, Item, Scene
+from simreduce.report.pictures.shapes import (
+    FAINT,
+    WHITE,
+    Line,
+    Mark,
+    Point,
+    Rect,
+    Shape,
+    Text,
+    along,
+    polyline,
+    text_width,
+)
+from simreduce.report.pictures.wires import Place
+
+FILLS = {
+    "gpu": "#d5efe3",
+    "cpu": "#fbe3d0",
+    "pcie_switch": "#d6e6f5",
+    "nvswitch": "#9fd8c0",
+    "nic": "#fdf3c4",
+    "switch": "#e4e4e4",
+    "machine": "#f4f4f4",
+}
+_FAMILIES = (
+    (("nvlink",), "#009e73"),
+    (("pcie",), "#0072b2"),
+    (("c2c",), "#cc79a7"),
+    (("qpi", "upi", "xgmi", "grace_link"), "#d55e00"),
+    (("cable",), "#56708a"),
+)
+_NETWORK = "#b07d00"
+"""The colour of networks' links: darker than the palette's orange, to be seen on white."""
+
+HEIGHT = 30.0
+"""The height of a box with one line of text."""
+_SECOND = 13.0
+"""The height that a second line adds."""
+
+
+def colour(link_class: str) -> str:
+    """The colour of a link class, by its family."""
+    for stems, code in _FAMILIES:
+        if link_class.startswith(stems):
+            return code
+    return _NETWORK
+
+
+def dashes(link_class: str, classes: Sequence[str]) -> tuple[float, ...]:
+    """The dashes of a link class: none for the first class of its colour, others for the next.
+
+    So pcie5_x16 and pcie4_x16 of one machine differ.
+    """
+    alike = [each for each in classes if colour(each) == colour(link_class)]
+    return ((), (7.0, 3.0), (2.5, 2.5), (9.0, 3.0, 2.0, 3.0))[min(alike.index(link_class), 3)]
+
+
+def stroke(bandwidth: float) -> float:
+    """The width in pixels of a line of `bandwidth` bytes/s.
+
+    It grows with the bandwidth, at first in proportion, and stays below 11.
+    """
+    rate = bandwidth / 1e9
+    return 0.8 + 10 * rate / (rate + 100)
+
+
+def box_size(item: Item) -> tuple[float, float]:
+    """Width and height that the texts of an item need."""
+    width = max(text_width(item.label, 11), text_width(item.note, 9))
+    return max(46.0, width + 12), HEIGHT + (_SECOND if item.note else 0)
+
+
+def draw_scene(
+    scene: Scene,
+    places: Sequence[Place],
+    lines: Sequence[Sequence[Point]],
+    classes: Sequence[str],
+) -> list[Mark]:
+    """The lines of a scene, their counts, and the boxes of its items on top."""
+    marks = [_line(b, points, classes) for b, points in zip(scene.bundles, lines, strict=True)]
+    marks += _counts(scene.bundles, lines, [place.corners for place in places])
+    return marks + [_box(*each) for each in zip(scene.items, places, strict=True)]
+
+
+def _box(item: Item, place: Place) -> Mark:
+    """The box of an item; a pile of boxes for several nodes or machines."""
+    left, top, *_ = place.corners
+    offsets = (4.0, 2.0, 0.0) if item.several else (0.0,)
+    fill = FILLS[item.kind]
+    shapes: list[Shape] = [
+        Rect(left + d, top - d, place.width, place.height, fill) for d in offsets
+    ]
+    middle = top + place.height / 2 + (4 if not item.note else -2)
+    shapes.append(Text(place.x, middle, item.label, 11, "middle"))
+    if item.note:
+        shapes.append(Text(place.x, middle + 13, item.note, 9, "middle", FAINT))
+    memories = tuple(f"{node.name} memory" for node in item.nodes)
+    return Mark(tuple(shapes), item.title, f"node {item.kind}", len(item.nodes), memories)
+
+
+def _line(bundle: Bundle, points: Sequence[Point], classes: Sequence[str]) -> Mark:
+    """The line of a bundle through the points of a `Line`."""
+    link_class = bundle.link_class
+    shape = Line(
+        tuple(points), colour(link_class), stroke(bundle.bandwidth), dashes(link_class, classes)
+    )
+    ways = [way for cable in bundle.cables for way in (cable.there, cable.back) if way]
+    names = tuple(f"{way.name} {way.link_class}" for way in ways)
+    return Mark((shape,), bundle.title, "link", len(bundle.cables), names)
+
+
+def _counts(
+    bundles: Sequence[Bundle],
+    lines: Sequence[Sequence[Point]],
+    boxes: Sequence[tuple[float, float, float, float]],
+) -> list[Mark]:
+    """`x 32` on each line that stands for several links.
+
+    A count covers no box (left, top, right, bottom), no other count and the fewest other lines.
+    """
+    paths = [polyline(points) for points in lines]
+    marks = [[along(path, k / 40) for k in range(41)] for path in paths]
+    taken = [(left - 1, top - 6, right + 6, bottom + 2) for left, top, right, bottom in boxes]
+    found: list[Mark] = []
+    for i, (bundle, path) in enumerate(zip(bundles, paths, strict=True)):
+        if len(bundle.cables) < 2:
+            continue
+        text = f"x {len(bundle.cables):,}"
+        half = text_width(text, 10) / 2 + 2
+        free: list[tuple[int, int, Point]] = []
+        for rank, part in enumerate((0.5, 0.6, 0.4, 0.7, 0.3, 0.8, 0.2, 0.85, 0.15, 0.9, 0.1)):
+            x, y = along(path, part)
+            area = (x - half, y - 8, x + half, y + 8)
+            if not any(_overlap(area, other) for other in taken):
+                others = (each for k, each in enumerate(marks) if k != i)
+                crossed = sum(any(_inside(area, at) for at in each) for each in others)
+                free.append((crossed, rank, (x, y)))
+        if free:
+            _, _, (x, y) = min(free)
+            taken.append((x - half, y - 8, x + half, y + 8))
+            label = Text(x, y + 3.5, text, 10, "middle", FAINT)
+            found.append(Mark((Rect(x - half, y - 7, 2 * half, 14, WHITE, "", 3), label)))
+    return found
+
+
+_Area = tuple[float, float, float, float]
+
+
+def _overlap(one: _Area, other: _Area) -> bool:
+    return one[0] < other[2] and other[0] < one[2] and one[1] < other[3] and other[1] < one[3]
+
+
+def _inside(area: _Area, at: Point) -> bool:
+    return area[0] < at[0] < area[2] and area[1] < at[1] < area[3]

@@ -1,0 +1,139 @@
+"""Writes drawings as standalone SVG, and as PNG (the extra `simreduce[png]`).
+
+resvg renders our SVG with matplotlib's fonts: a machine without fonts gets the same picture.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable, Iterable, Iterator
+from importlib import import_module
+from pathlib import Path
+from xml.sax.saxutils import escape, quoteattr
+
+from simreduce.errors import InputError
+from simreduce.report.pictures.shapes import (
+    Circle,
+    Drawing,
+    Line,
+    Mark,
+    Point,
+    Polygon,
+    Rect,
+    Shape,
+    Text,
+)
+
+_SCALE = 2.0
+"""Pixels of the PNG per pixel of the drawing, for screens and print."""
+_MOST = 25_000_000
+"""Most pixels of a PNG; larger drawings get a smaller scale."""
+
+
+def to_svg(drawing: Drawing, name: Callable[[Mark], str] = lambda _: "") -> str:
+    """The drawing as SVG: the same text for the same drawing. Groups for which `name` has a text
+    carry it as `data-name`.
+    """
+    width, height = _number(drawing.width), _number(drawing.height)
+    head = (
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" '
+        f'width="{width}" height="{height}" '
+        'font-family="Helvetica, Arial, sans-serif">'
+    )
+    page = Rect(0, 0, drawing.width, drawing.height, stroke="", radius=0)
+    return "\n".join([head, *_elements([page, *drawing.shapes], name), "</svg>", ""])
+
+
+def _elements(shapes: Iterable[Shape], name: Callable[[Mark], str]) -> Iterator[str]:
+    for shape in shapes:
+        match shape:
+            case Mark():
+                kind = f" class={quoteattr(shape.kind)}" if shape.kind else ""
+                count = f' data-count="{shape.count}"' if shape.count else ""
+                named = f" data-name={quoteattr(text)}" if (text := name(shape)) else ""
+                yield f"<g{kind}{count}{named}>"
+                if shape.title:
+                    yield f"<title>{_text(shape.title)}</title>"
+                yield from _elements(shape.shapes, name)
+                yield "</g>"
+            case Rect():
+                place = f'x="{_number(shape.x)}" y="{_number(shape.y)}"'
+                size = f'width="{_number(shape.width)}" height="{_number(shape.height)}"'
+                radius = f' rx="{_number(shape.radius)}"' if shape.radius else ""
+                paint = _paint(shape.fill, shape.stroke, shape.stroke_width)
+                yield f"<rect {place} {size}{radius} {paint}/>"
+            case Circle():
+                place = (
+                    f'cx="{_number(shape.x)}" cy="{_number(shape.y)}" r="{_number(shape.radius)}"'
+                )
+                yield f"<circle {place} {_paint(shape.fill, shape.stroke, 1)}/>"
+            case Line():
+                dashes = (
+                    f' stroke-dasharray="{" ".join(map(_number, shape.dashes))}"'
+                    if shape.dashes
+                    else ""
+                )
+                paint = _paint("", shape.stroke, shape.width)
+                yield f'<path d="{_path(shape.points)}" {paint}{dashes}/>'
+            case Polygon():
+                corners = " ".join(f"{_number(x)},{_number(y)}" for x, y in shape.points)
+                yield f'<polygon points="{corners}" fill="{shape.fill}"/>'
+            case Text():
+                anchor = f' text-anchor="{shape.anchor}"' if shape.anchor != "start" else ""
+                bold = ' font-weight="bold"' if shape.bold else ""
+                place = f'x="{_number(shape.x)}" y="{_number(shape.y)}"'
+                size = f' font-size="{_number(shape.size)}"'
+                fill = f' fill="{shape.fill}"'
+                yield f"<text {place}{size}{anchor}{bold}{fill}>{_text(shape.text)}</text>"
+
+
+def _path(points: tuple[Point, ...]) -> str:
+    places = [f"{_number(x)} {_number(y)}" for x, y in points]
+    if len(points) < 4:
+        return "M" + "L".join(places)
+    return f"M{places[0]}C{' '.join(places[1:])}"
+
+
+def _paint(fill: str, stroke: str, width: float) -> str:
+    edge = f' stroke="{stroke}" stroke-width="{_number(width)}"' if stroke else ""
+    return f'fill="{fill or "none"}"{edge}'
+
+
+def _number(value: float) -> str:
+    """Two decimals at most, so that rounding in the last place shows nowhere."""
+    return f"{round(value, 2) + 0.0:.2f}".rstrip("0").rstrip(".")
+
+
+def _text(text: str) -> str:
+    """Escaped, without the characters that XML has no way to write."""
+    return escape(re.sub(r"[^\t\n\r -\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]", "\ufffd", text))
+
+
+def check_png() -> None:
+    """Raises InputError with the install command if the renderer or its fonts are missing."""
+    try:
+        import_module("resvg_py")
+        import_module("matplotlib")
+    except ImportError:
+        raise InputError(
+            "PNG needs resvg: pip install 'simreduce[png]'; SVG needs nothing"
+        ) from None
+
+
+def to_png(drawing: Drawing) -> bytes:
+    """The drawing as PNG: the same bytes for the same drawing and versions of the extra."""
+    check_png()
+    import matplotlib as mpl  # noqa: PLC0415 - loads when a PNG is written
+    import resvg_py  # noqa: PLC0415 - likewise
+
+    fonts = Path(mpl.get_data_path(), "fonts", "ttf")
+    image: bytes = resvg_py.svg_to_bytes(
+        svg_string=to_svg(drawing),
+        zoom=min(_SCALE, math.sqrt(_MOST / (drawing.width * drawing.height))),
+        skip_system_fonts=True,
+        font_files=[str(fonts / name) for name in ("DejaVuSans.ttf", "DejaVuSans-Bold.ttf")],
+        font_family="DejaVu Sans",
+        sans_serif_family="DejaVu Sans",
+    )
+    return image

@@ -1,0 +1,45 @@
+"""Plots of plain data: accuracy, curves over sizes, bars and timelines.
+
+matplotlib draws them (the extra `simreduce[plot]`); it loads when a plot is drawn. No plot needs a
+display.
+"""
+
+from simreduce.report.plots.accuracy import AccuracyPoint, Compared, draw_accuracy, draw_multiples
+from simreduce.report.plots.charts import (
+    TimelineBar,
+    draw_bars,
+    draw_curves,
+    draw_sensitivity,
+    draw_timeline,
+)
+from simreduce.report.plots.figure import Plot, check_plot
+from simreduce.report.plots.sweeps import (
+    Axis,
+    Point,
+    Reading,
+    draw_frontier,
+    draw_heat,
+    draw_lines,
+    draw_pareto,
+)
+
+__all__ = [
+    "AccuracyPoint",
+    "Axis",
+    "Compared",
+    "Plot",
+    "Point",
+    "Reading",
+    "TimelineBar",
+    "check_plot",
+    "draw_accuracy",
+    "draw_bars",
+    "draw_curves",
+    "draw_frontier",
+    "draw_heat",
+    "draw_lines",
+    "draw_multiples",
+    "draw_pareto",
+    "draw_sensitivity",
+    "draw_timeline",
+]

@@ -1,0 +1,120 @@
+"""The formats of all files that simreduce reads and of all documents that it writes, and their
+JSON Schemas.
+
+`python -m simreduce.report.schemas` writes the schemas to `docs/schemas` of a source tree. An
+editor uses one when a file begins with `#:schema https://.../docs/schemas/scenario.json`.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+from simreduce.engine.calibrate import CALIBRATION
+from simreduce.files.formats import Format, json_schema, reference
+from simreduce.files.formats.documents import Output, output_reference, output_schema
+from simreduce.files.published import PUBLISHED
+from simreduce.planners.nccl import SETTINGS
+from simreduce.report import capacity, sweeps, topo, verified
+from simreduce.report.accuracy import ACCURACY, FITTED, LEFT_OUT, SHARDED, THREE_SIZES
+from simreduce.report.bench import BENCH, NCCL_TESTS
+from simreduce.report.compared import COMPARE
+from simreduce.report.explain import EXPLAIN
+from simreduce.report.nccl import NCCL
+from simreduce.report.ranking import RUN
+from simreduce.report.replay import REPLAY
+from simreduce.report.replicas import REPLICAS
+from simreduce.report.steps import STEP
+from simreduce.report.tuned import TUNE
+from simreduce.study.capacity.prices import PRICES
+from simreduce.study.capacity.question import CAPACITY
+from simreduce.study.scenario import SCENARIO
+from simreduce.study.sweep import SWEEP
+from simreduce.topology.file_formats import CLUSTER, LINK_FIGURES, MACHINE
+from simreduce.training import PROFILE
+from simreduce.workload import GRADIENTS, MODEL
+
+FORMATS: Mapping[str, Format] = {
+    "calibration": CALIBRATION,
+    "capacity": CAPACITY,
+    "cluster": CLUSTER,
+    "gradients": GRADIENTS,
+    "link_figures": LINK_FIGURES,
+    "machine": MACHINE,
+    "model": MODEL,
+    "nccl": SETTINGS,
+    "prices": PRICES,
+    "profile": PROFILE,
+    "published": PUBLISHED,
+    "scenario": SCENARIO,
+    "sweep": SWEEP,
+}
+"""Every format of files that simreduce reads, by the name of its schema."""
+
+_OF_DEVICES = (
+    "simreduce_validate.report.calibration:CALIBRATE",
+    "simreduce_validate.report.documents:VALIDATE",
+    "simreduce_validate.measuring.record:RECORD",
+)
+"""Outputs of the harness, which stands above this package. They are imported by name, as its
+commands are.
+"""
+
+
+def outputs() -> dict[str, Output]:
+    """Every output that simreduce writes for programs, by the name of its schema."""
+    ours: list[Output] = [
+        RUN, STEP, REPLICAS, BENCH, NCCL_TESTS, EXPLAIN, TUNE, capacity.CAPACITY,
+        sweeps.SWEEP, COMPARE, REPLAY, NCCL, verified.VERIFY, verified.FILES,
+        topo.LIST, topo.SHOW, topo.CHECK, topo.P2P, topo.RINGS, topo.TREES,
+        topo.GRAPHS, topo.MATRICES, topo.ROWS,
+        ACCURACY, LEFT_OUT, THREE_SIZES, SHARDED, FITTED,
+    ]  # fmt: skip
+    for place in _OF_DEVICES:
+        module, _, name = place.partition(":")
+        ours.append(getattr(import_module(module), name))
+    return {output.name: output for output in sorted(ours, key=lambda output: output.name)}
+
+
+FOLDER = Path(__file__).parents[2] / "docs" / "schemas"
+
+
+def schemas() -> dict[str, dict[str, Any]]:
+    """Each schema by its name: `run` of a document that simreduce writes, `scenario.toml` of a file
+    that it reads.
+    """
+    written = {name: output_schema(output) for name, output in outputs().items()}
+    return written | {f"{name}.toml": json_schema(form) for name, form in FORMATS.items()}
+
+
+def schema_texts() -> dict[str, str]:
+    """The text of each schema, by its place under `docs/schemas`."""
+    found = {}
+    for name, schema in schemas().items():
+        stem = name.removesuffix(".toml")
+        found[f"{stem}.json" if name != stem else f"output/{name}.json"] = schema_text(schema)
+    return found
+
+
+def schema_text(schema: Mapping[str, Any]) -> str:
+    """A schema as files have it."""
+    return json.dumps(schema, indent=2, ensure_ascii=False) + "\n"
+
+
+def reference_texts() -> dict[str, str]:
+    """The reference of each format in Markdown, by its name."""
+    return {name: reference(form) for name, form in FORMATS.items()}
+
+
+def output_texts() -> dict[str, str]:
+    """The reference of each output in Markdown, by its name."""
+    return {name: output_reference(output) for name, output in outputs().items()}
+
+
+if __name__ == "__main__":
+    (FOLDER / "output").mkdir(parents=True, exist_ok=True)
+    for name, text in schema_texts().items():
+        (FOLDER / name).write_text(text, "utf-8")

@@ -1,0 +1,427 @@
+"""Reports of `simreduce topo`: machines, matrices of copies, rings and trees, imported files."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+from simreduce.engine import Calibration
+from simreduce.files.formats.documents import (
+    ABSENT,
+    BYTES,
+    COUNT,
+    FLAG,
+    GB_PER_SECOND,
+    INTEGER,
+    ITSELF,
+    MICROSECONDS,
+    RATIO,
+    TEXT,
+    Document,
+    Key,
+    Kind,
+    Record,
+    list_of,
+    number_in,
+    one_of,
+    or_null,
+)
+from simreduce.files.tables import Column, Table
+from simreduce.planners.synthesis.network import Network
+from simreduce.report.headings import TOPOLOGY_KEYS
+from simreduce.report.pictures import Panel
+from simreduce.study.tune.p2p import PeerToPeer
+from simreduce.topology import Topology
+from simreduce.topology.routing.spread import CHOICES
+
+ROUNDED_US = number_in("us", lambda seconds: round(seconds * 1e6, 6))
+ROUNDED_GB_PER_SECOND = number_in("GB/s", lambda rate: round(rate * 1e-9, 6))
+
+LIST = Document(
+    "topo-list",
+    "`simreduce topo list --json`: the machines that come with simreduce.",
+    Key(
+        "topologies",
+        list_of(
+            Record(
+                "topology",
+                "A machine.",
+                Key("name", TEXT, "Its name.", "0"),
+                Key("title", TEXT, "What it is.", "1"),
+            )
+        ),
+        "Every machine.",
+        ITSELF,
+    ),
+    command="topo list",
+)
+"""Of names with titles."""
+
+SHOW = Document(
+    "topo-show",
+    "`simreduce topo show --json`: the nodes and links of a machine.",
+    Key("topology", TEXT, "Its name.", "name"),
+    Key("title", TEXT, "What it is."),
+    Key("digest", TEXT, "Names its content: equal machines have equal digests."),
+    Key(
+        "equal_cost",
+        Record(
+            "equal_cost",
+            "What happens where several routes are equally short.",
+            Key("choice", one_of(*CHOICES), "Which of them are taken."),
+            Key("seed", INTEGER, "The seed of hashed routes."),
+        ),
+        "The choice among equal routes.",
+        "router.equal_cost",
+    ),
+    Key(
+        "nodes",
+        list_of(
+            Record(
+                "node",
+                "A device, a switch, a NIC, ...",
+                Key("name", TEXT, "Its name."),
+                Key("kind", TEXT, "What it is."),
+                Key("model", TEXT, 'Its model; "" if it is not known.'),
+            )
+        ),
+        "Every node.",
+        lambda machine: machine.nodes.values(),
+    ),
+    Key(
+        "links",
+        list_of(
+            Record(
+                "link",
+                "A link, one way.",
+                Key("source", TEXT, "Where it begins."),
+                Key("target", TEXT, "Where it ends."),
+                Key("class", TEXT, "Its class, such as `nvlink2`.", "link_class"),
+                Key("lanes", COUNT, "Its lanes."),
+                Key("nominal_gb_per_s", GB_PER_SECOND, "What it is sold as.", "nominal"),
+                Key("bandwidth_gb_per_s", GB_PER_SECOND, "What it carries.", "bandwidth"),
+                Key("latency_us", MICROSECONDS, "What a byte takes.", "latency"),
+            )
+        ),
+        "Every link, each way.",
+    ),
+    command="topo show",
+)
+"""Of a machine."""
+
+CHECK = Document(
+    "topo-check",
+    "`simreduce topo check --json`: the faults of a file.",
+    Key("file", TEXT, "The file, or the name of a machine."),
+    Key("problems", list_of(TEXT), "Every fault and every warning, with its place."),
+    command="topo check",
+)
+
+
+def topology_keys(path: str) -> tuple[Key, ...]:
+    """The name and the digest of the machine at a path."""
+    parts = zip(TOPOLOGY_KEYS, ("name", "digest"), strict=True)
+    return tuple(replace(key, get=f"{path}.{part}") for key, part in parts)
+
+
+class Copies(NamedTuple):
+    """The predicted copies between the GPUs of a machine."""
+
+    machine: Topology
+    calibration: Calibration
+    predicted: PeerToPeer
+
+
+def _matrix_of(kind: Kind) -> Kind:
+    return list_of(list_of(kind))
+
+
+_RATES = _matrix_of(or_null(ROUNDED_GB_PER_SECOND))
+_TIMES = _matrix_of(or_null(ROUNDED_US))
+_MATRICES = Record(
+    "matrices",
+    "A matrix of each kind: a row for each sender, null on the diagonal and without a route.",
+    Key("unidirectional_gb_per_s", _RATES, "One way.", "one_way"),
+    Key("bidirectional_gb_per_s", _RATES, "Both ways together.", "both_ways"),
+    Key("latency_us", _TIMES, "Of a small copy.", "latency"),
+)
+P2P = Document(
+    "topo-p2p",
+    "`simreduce topo p2p --json`: what p2pBandwidthLatencyTest would print.",
+    *topology_keys("machine"),
+    Key(
+        "calibration", TEXT, "The constants that figures were predicted with.", "calibration.name"
+    ),
+    Key(
+        "devices", list_of(TEXT), "The GPUs, in the order of rows and columns.", "predicted.devices"
+    ),
+    Key(
+        "peer_access", _matrix_of(FLAG), "Whether a GPU reaches another's memory directly.",
+        "predicted.peers",
+    ),
+    Key("p2p_disabled", _MATRICES, "Without peer access.", "predicted.disabled"),
+    Key("p2p_enabled", _MATRICES, "With peer access.", "predicted.enabled"),
+    command="topo p2p",
+)  # fmt: skip
+"""Of `Copies`."""
+
+
+def p2p_table(document: Mapping[str, Any]) -> str:
+    """The text of p2pBandwidthLatencyTest. A dash stands on the diagonal, where it measures memory,
+    and where no route exists.
+    """
+    peers = [
+        [1 if i == j or cell else 0 for j, cell in enumerate(row)]
+        for i, row in enumerate(document["peer_access"])
+    ]
+    parts = [_matrix("P2P Connectivity Matrix", peers, "{}")]
+    for name, title in (
+        ("unidirectional_gb_per_s", "Unidirectional P2P={} Bandwidth Matrix (GB/s)"),
+        ("bidirectional_gb_per_s", "Bidirectional P2P={} Bandwidth Matrix (GB/s)"),
+        ("latency_us", "P2P={} Latency Matrix (us)"),
+    ):
+        for word in ("Disabled", "Enabled"):
+            rows = document[f"p2p_{word.lower()}"][name]
+            parts.append(_matrix(title.format(word), rows, "{:.2f}"))
+    return "\n\n".join(parts)
+
+
+def _matrix(title: str, rows: Sequence[Sequence[float | None]], form: str) -> str:
+    names = ("D\\D", *map(str, range(len(rows))))
+    cells = tuple(
+        (str(number), *("-" if cell is None else form.format(cell) for cell in row))
+        for number, row in enumerate(rows)
+    )
+    table = Table(tuple(Column(name, width=6) for name in names), cells)
+    return "\n".join([title, *table.lines(gap=1)])
+
+
+class Outcome(NamedTuple):
+    """Bytes/s of the whole tensor: reached, if anything was packed, and at best; and what limits
+    it.
+    """
+
+    rate: float | None
+    optimum: float
+    bottleneck: str
+
+    @property
+    def gap(self) -> float | None:
+        """The part of the optimum that is not reached; rounding is none."""
+        if self.rate is None:
+            return None
+        gap = 1 - self.rate / self.optimum
+        return gap if gap > 1e-9 else 0.0
+
+
+class Packed(NamedTuple):
+    """Rings or trees that share a machine, each with its bytes/s, their text and their pictures.
+
+    `best` is the best single ring, `link_rate` what all rings carry together, and `searched` the
+    number of machines that were searched of `machines` equal ones, 0 for all.
+    """
+
+    machine: Topology
+    network: Network
+    about: str
+    outcome: Outcome
+    patterns: Sequence[tuple[Any, float]] | None = None
+    lines: Sequence[str] = ()
+    panels: Sequence[Panel] = ()
+    gpus: int = 0  # 0: those of the network
+    collective: str = ""
+    link_rate: float = 0.0
+    best: tuple[Sequence[int], float] = ((), 0.0)
+    machines: int = 0
+    searched: int = 0
+
+
+def _names(network: Network, ranks: Iterable[int]) -> list[str]:
+    return [network.names[rank] for rank in ranks]
+
+
+_PACKED = (
+    Key("topology", TEXT, "The name of the machine.", "machine.name"),
+    Key(
+        "digest", TEXT, "Names the machine's content: equal machines have equal digests.",
+        "machine.digest",
+    ),
+    Key(
+        "gpus", list_of(TEXT), "The GPUs that were searched.",
+        lambda packed: packed.network.names[: packed.network.ranks],
+    ),
+    Key(
+        "rate_gb_per_s", or_null(GB_PER_SECOND),
+        "The tensor over the time, of what was found; null if nothing was packed.", "outcome.rate",
+    ),
+    Key("optimum_gb_per_s", GB_PER_SECOND, "The most that it can be.", "outcome.optimum"),
+    Key("gap", or_null(RATIO), "The part of the optimum that is not reached.", "outcome.gap"),
+    Key("bottleneck", TEXT, "What limits it.", "outcome.bottleneck"),
+    Key(
+        "network", one_of("direct", "routed"), "Whether only links between GPUs are used.",
+        lambda packed: "direct" if packed.network.direct else "routed",
+    ),
+)  # fmt: skip
+_SHARE = Key("share_gb_per_s", GB_PER_SECOND, "What each of its links carries.", "1")
+_RING = Record(
+    "ring",
+    "A ring through all GPUs.",
+    Key(
+        "order", list_of(TEXT), "The GPUs in its order.",
+        get_in=lambda ring, packed: _names(packed.network, ring[0]),
+    ),
+    _SHARE,
+)  # fmt: skip
+RINGS = Document(
+    "topo-rings",
+    "`simreduce topo rings --json`: rings that share a machine best.",
+    *_PACKED,
+    Key("link_rate_gb_per_s", GB_PER_SECOND, "What all rings carry together.", "link_rate"),
+    Key("rings", list_of(_RING), "The rings.", "patterns"),
+    Key("best_order", _RING, "The best single ring.", "best"),
+    Key(
+        "machines", COUNT, "Machines, if only a few of equal ones were searched.",
+        lambda packed: packed.machines or ABSENT, optional=True,
+    ),
+    Key(
+        "searched_machines", COUNT, "Of these, the ones that were searched.",
+        lambda packed: packed.searched or ABSENT, optional=True,
+    ),
+    command="topo rings",
+)  # fmt: skip
+_HOPS = list_of(list_of(TEXT, 2))
+TREES = Document(
+    "topo-trees",
+    "`simreduce topo trees --json`: trees that share a machine best.",
+    *_PACKED,
+    Key("collective", TEXT, "What they carry."),
+    Key(
+        "trees",
+        list_of(
+            Record(
+                "tree",
+                "A tree, or of an all-to-all a path.",
+                Key(
+                    "root", TEXT, "Its root.",
+                    get_in=lambda tree, packed: packed.network.names[tree[0].root],
+                ),
+                Key(
+                    "up", _HOPS, "Senders and receivers on the way to the root.",
+                    get_in=lambda tree, packed: [_names(packed.network, e) for e in tree[0].up],
+                ),
+                Key(
+                    "down", _HOPS, "Senders and receivers on the way from it.",
+                    get_in=lambda tree, packed: [_names(packed.network, e) for e in tree[0].down],
+                ),
+                _SHARE,
+            )
+        ),
+        "The trees; not with `--bound`.",
+        lambda packed: ABSENT if packed.patterns is None else packed.patterns,
+        optional=True,
+    ),
+    command="topo trees",
+)  # fmt: skip
+
+_CHANNELS = list_of(
+    Record(
+        "channel",
+        "A channel.",
+        Key("gpus", list_of(COUNT), "Its GPUs, in order."),
+        Key("net_in", or_null(TEXT), "The NIC before the first."),
+        Key("net_out", or_null(TEXT), "The NIC behind the last."),
+    )
+)
+GRAPHS = Document(
+    "topo-import-graphs",
+    "`simreduce topo import` of NCCL's graph XML (NCCL_GRAPH_DUMP_FILE).",
+    Key("program", one_of("nccl"), "What wrote the file.", lambda _: "nccl"),
+    Key(
+        "graphs",
+        list_of(
+            Record(
+                "graph",
+                "A result of NCCL's search.",
+                Key("id", COUNT, "Its number."),
+                Key("pattern", TEXT, "What it searched for."),
+                Key(
+                    "speed_intra_gb_per_s", GB_PER_SECOND, "A channel inside a node.", "speed_intra"
+                ),
+                Key(
+                    "speed_inter_gb_per_s", GB_PER_SECOND, "A channel between nodes.", "speed_inter"
+                ),
+                Key("type_intra", TEXT, "The class of the paths inside a node."),
+                Key("type_inter", TEXT, "The class of the paths between nodes."),
+                Key("channels", _CHANNELS, "The channels."),
+            )
+        ),
+        "The graphs.",
+        ITSELF,
+    ),
+    command="topo import",
+)
+"""Of `NcclGraph` values."""
+
+
+MATRICES = Document(
+    "topo-import-p2p",
+    "`simreduce topo import` of what p2pBandwidthLatencyTest printed.",
+    Key(
+        "program", one_of("p2pBandwidthLatencyTest"), "What wrote the file.",
+        lambda _: "p2pBandwidthLatencyTest",
+    ),
+    Key(
+        "matrices",
+        list_of(
+            Record(
+                "matrix",
+                "A matrix: a row for each sender. It has one of the two keys with rows.",
+                Key("kind", one_of("one_way", "both_ways", "latency"), "What it is of."),
+                Key("peer_access", FLAG, "Whether GPUs reach each other's memory."),
+                Key("reads", FLAG, "Whether the receiving GPU drives the copies."),
+                Key(
+                    "rows_us", _TIMES, "Latencies.",
+                    lambda each: each.rows if each.kind == "latency" else ABSENT, optional=True,
+                ),
+                Key(
+                    "rows_gb_per_s", _RATES, "Bandwidths.",
+                    lambda each: ABSENT if each.kind == "latency" else each.rows, optional=True,
+                ),
+            )
+        ),
+        "The matrices, in the order of the file.",
+        ITSELF,
+    ),
+    command="topo import",
+)  # fmt: skip
+"""Of `MeasuredMatrix` values."""
+
+ROWS = Document(
+    "topo-import-nccl-tests",
+    "`simreduce topo import` of what nccl-tests printed.",
+    Key("program", one_of("nccl-tests"), "What wrote the file.", lambda _: "nccl-tests"),
+    Key(
+        "rows",
+        list_of(
+            Record(
+                "row",
+                "A size.",
+                Key("size_bytes", BYTES, "The tensor.", "size"),
+                Key("count", COUNT, "Elements, counted as nccl-tests does."),
+                Key("type", TEXT, "The type of its elements.", "dtype"),
+                Key("redop", TEXT, "The reduction, or `none`."),
+                Key("time_us", ROUNDED_US, "One collective, out of place.", "time"),
+                Key("algbw_gb_per_s", ROUNDED_GB_PER_SECOND, "Size over time.", "algbw"),
+                Key(
+                    "busbw_gb_per_s", ROUNDED_GB_PER_SECOND, "Algbw times nccl-tests' factor.",
+                    "busbw",
+                ),
+            )
+        ),
+        "Every size, in the order of the file.",
+        ITSELF,
+    ),
+    command="topo import",
+)  # fmt: skip
+"""Of `MeasuredRow` values."""

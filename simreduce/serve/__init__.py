@@ -1,6 +1,0 @@
-"""A local page that answers questions while they change. It listens on loopback only."""
-
-from simreduce.serve.server import Limits, check_serve, serve
-from simreduce.serve.view import View, read_view
-
-__all__ = ["Limits", "View", "check_serve", "read_view", "serve"]

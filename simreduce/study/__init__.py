@@ -1,0 +1,1 @@
+"""Questions and their outcomes: rankings, sizes, searches, sweeps, capacity, accuracy."""

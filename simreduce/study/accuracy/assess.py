@@ -1,0 +1,258 @@
+"""Errors of predictions, by collective, number of machines and size."""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import NamedTuple, TypeVar
+
+import numpy as np
+import numpy.typing as npt
+
+from simreduce.files.published import published_tables
+from simreduce.study.accuracy.predict import Point, machine_of
+
+K = TypeVar("K")
+MIB = 1 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class Band:
+    """Sizes from `low` to below `high` bytes, and the errors to reach there.
+
+    The errors are of all-reduces, as a part of the measured time. None sets no limit.
+    """
+
+    name: str
+    low: float
+    high: float
+    median: float | None = None
+    p90: float | None = None
+
+
+BANDS = (
+    Band("< 64 KiB", 0, 64 << 10, 0.25),
+    Band("64 KiB to 8 MiB", 64 << 10, 8 * MIB, 0.20),
+    Band("8 to 64 MiB", 8 * MIB, 64 * MIB + 1, 0.15),
+    Band("> 64 MiB", 64 * MIB + 1, math.inf, 0.10),
+    Band("> 1 MiB", MIB + 1, math.inf, None, 0.35),
+)
+SLACK = {
+    "all_reduce": 0.0,
+    "all_gather": 0.05,
+    "reduce_scatter": 0.05,
+    "broadcast": 0.05,
+    "reduce": 0.05,
+    "all_to_all": 0.10,
+    "send_receive": 0.10,
+}
+"""How far a collective's limits exceed an all-reduce's limits."""
+BRACKETED_FACTOR = 2.0
+"""Predictions over bracketed networks are at most this factor off in the median."""
+ACCEPTED = 0.70, 0.90
+"""The part of a cell's points that 80 % intervals are to cover."""
+DIVERSE = 3
+"""Machines of a cell from which its part says something: times of one machine err together."""
+FASTER = 0.03
+"""A published time this much below the bound shows that the machine's figures are wrong."""
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """Errors of some points.
+
+    `median` and `p90` are of |predicted / measured - 1|, `bias` is the median of predicted /
+    measured - 1, `inside` the part of the points within the interval.
+
+    `factor` is the median of how often the longer of the two times is as long as the other. `low`
+    and `high` are the medians of the interval's ends as parts of the predicted time.
+    """
+
+    machines: int
+    tables: int
+    points: int
+    median: float
+    p90: float
+    bias: float
+    factor: float
+    inside: float | None
+    low: float | None
+    high: float | None
+
+
+def median_and_p90(errors: npt.ArrayLike) -> tuple[float, float]:
+    """The median and the 90th percentile of the errors' sizes."""
+    sizes = np.abs(errors)
+    return float(np.median(sizes)), float(np.quantile(sizes, 0.9))
+
+
+def summarize(points: Iterable[Point]) -> Group | None:
+    """The errors of the points that have a prediction; None if there are none."""
+    shown = [point for point in points if point.predicted is not None]
+    if not shown:
+        return None
+    errors = np.array([point.error for point in shown])
+    median, p90 = median_and_p90(errors)
+    sure = [p for p in shown if p.high > 0]
+    inside = [p.low <= p.seconds <= p.high for p in sure]
+    ends = [(p.low / p.predicted, p.high / p.predicted) for p in sure if p.predicted]
+    low, high = np.median(ends, axis=0).tolist() if ends else (None, None)
+    return Group(
+        machines=len({point.machine for point in shown}),
+        tables=len({point.table.name for point in shown}),
+        points=len(shown),
+        median=median,
+        p90=p90,
+        bias=float(np.median(errors)),
+        factor=float(np.exp(np.median(abs(np.log(1 + errors))))),
+        inside=sum(inside) / len(inside) if inside else None,
+        low=low,
+        high=high,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Cell:
+    """One collective on one machine or on several, in one band of sizes."""
+
+    collective: str
+    several: bool
+    bracketed: bool
+    band: Band
+    group: Group
+
+    @property
+    def limits(self) -> tuple[float | None, float | None]:
+        """The greatest median and 90th percentile that are accepted."""
+        if self.bracketed:
+            return None, None
+        slack = SLACK[self.collective]
+        median, p90 = (
+            None if limit is None else limit + slack for limit in (self.band.median, self.band.p90)
+        )
+        return median, p90
+
+    @property
+    def missed(self) -> bool:
+        """Whether an error is greater than its limit."""
+        if self.bracketed:
+            return self.group.factor > BRACKETED_FACTOR
+        median, p90 = self.limits
+        found = self.group
+        return (median is not None and found.median > median) or (
+            p90 is not None and found.p90 > p90
+        )
+
+
+def cells(points: Sequence[Point]) -> list[Cell]:
+    """The errors by collective, number of machines and band; bracketed networks last."""
+    groups = _by(
+        points, lambda p: (p.bracketed, list(SLACK).index(p.table.collective), p.nodes > 1)
+    )
+    found = []
+    for (bracketed, place, several), mine in sorted(groups.items()):
+        for band in BANDS:
+            group = summarize(p for p in mine if band.low <= p.nbytes < band.high)
+            if group is not None:
+                found.append(Cell(list(SLACK)[place], several, bracketed, band, group))
+    return found
+
+
+@dataclass(frozen=True, slots=True)
+class Coverage:
+    """Parts of points that lie within their 80 % intervals: of all, and of `unseen` ones.
+
+    `unseen` points are on machines with no table that constants are fitted to; None without such
+    points. `cells` have points on `DIVERSE` machines or more.
+    """
+
+    inside: float
+    unseen: float | None
+    cells: tuple[Cell, ...]
+
+    @property
+    def kept(self) -> int:
+        """Cells whose part is from 70 to 90 %."""
+        return sum(ACCEPTED[0] <= (cell.group.inside or 0.0) <= ACCEPTED[1] for cell in self.cells)
+
+    @property
+    def worst(self) -> Cell | None:
+        """The cell of the least part."""
+        return min(self.cells, key=lambda cell: cell.group.inside or 0.0, default=None)
+
+
+def cover(points: Sequence[Point]) -> Coverage | None:
+    """How often intervals cover the published times; bracketed networks do not count.
+
+    None if no point has an interval.
+    """
+    mine = [point for point in points if point.high > 0 and not point.bracketed]
+    whole = summarize(mine)
+    if whole is None or whole.inside is None:
+        return None
+    fitted = {machine_of(table.topology) for table in published_tables() if not table.held}
+    unseen = summarize(point for point in mine if point.machine not in fitted)
+    diverse = [c for c in cells(mine) if c.band.median and c.group.machines >= DIVERSE]
+    return Coverage(whole.inside, unseen.inside if unseen else None, tuple(diverse))
+
+
+class MachineErrors(NamedTuple):
+    """The errors on a machine, and a point at which it is off most."""
+
+    name: str
+    group: Group
+    off_most: Point
+
+
+def machines(points: Sequence[Point]) -> list[MachineErrors]:
+    """Machines with their errors, worst median first."""
+    found = []
+    for name, mine in _by(points, lambda p: p.machine).items():
+        group = summarize(mine)
+        if group is not None:
+            found.append(MachineErrors(name, group, _typical_miss(mine)))
+    return sorted(found, key=lambda each: -each.group.median)
+
+
+def _typical_miss(points: Iterable[Point]) -> Point:
+    """The point at the 90th percentile of the errors: bad, and no outlier."""
+    ordered = sorted((p for p in points if p.predicted is not None), key=lambda p: abs(p.error))
+    return ordered[int(0.9 * (len(ordered) - 1))]
+
+
+def impossible(points: Iterable[Point]) -> list[Point]:
+    """Predictions that are faster than any algorithm can be."""
+    return [p for p in points if p.predicted is not None and p.predicted < p.bound * (1 - 1e-9)]
+
+
+def too_fast(points: Iterable[Point]) -> list[Point]:
+    """Published points that are faster than the machine's figures allow."""
+    return [p for p in points if p.seconds < p.bound * (1 - FASTER)]
+
+
+def regrets(points: Iterable[Point]) -> list[Point]:
+    """The predicted fastest of several settings of one size, with the regret.
+
+    The regret is its measured time over the time of the measured fastest, less 1.
+    """
+    groups = _by(
+        points,
+        lambda p: (p.table.source, p.table.topology, p.table.gpus, p.table.collective, p.nbytes),
+    )
+    found = []
+    for mine in groups.values():
+        shown = [p for p in mine if p.predicted is not None]
+        if len({p.table.settings for p in shown}) > 1:
+            chosen = min(shown, key=lambda p: p.predicted or math.inf)
+            regret = chosen.seconds / min(p.seconds for p in shown) - 1
+            found.append(replace(chosen, regret=regret))
+    return found
+
+
+def _by(points: Iterable[Point], key: Callable[[Point], K]) -> Mapping[K, list[Point]]:
+    groups: defaultdict[K, list[Point]] = defaultdict(list)
+    for point in points:
+        groups[key(point)].append(point)
+    return groups

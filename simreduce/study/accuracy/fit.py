@@ -1,0 +1,241 @@
+"""Fits NCCL's constants to measured times with the simulator itself."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, TypeVar
+
+import numpy as np
+
+from simreduce.computing.arrays import AnyInts, Floats
+from simreduce.engine import Rerun
+from simreduce.engine.calibrate.fit import (
+    INLIER,
+    Constant,
+    Fit,
+    find_slopes,
+    fit_constants,
+    weights,
+)
+from simreduce.engine.calibrate.nccl import nccl_names, with_values
+from simreduce.engine.calibration import NVLS, PROTOCOLS, NcclConstants
+from simreduce.engine.setup import Setup
+from simreduce.files.published import ITERATIONS
+from simreduce.plan import Executor, Kind, Plan
+from simreduce.plan.channels import JOINED, SWITCHED, count_blocks
+from simreduce.study.tune.bench import seconds_per_call, sends_of
+
+T = TypeVar("T")
+
+_UNCERTAIN = {
+    "launch": 0.5,
+    "post": 0.5,
+    "start": 0.5,
+    "latency": 0.4,
+    "efficiency": 0.2,
+    "channel_rate": 0.3,
+    "message": 0.5,
+    "join": 0.5,
+    "slice": 0.5,
+}
+"""How well a constant is known before, by the first word of its name, as a logarithm."""
+_NOISE = 0.08
+"""The error of a measurement itself, as a logarithm."""
+_FARTHEST = 6.0
+"""Factor from the start to the bounds of a constant."""
+_CHANNEL = "nccl.launch_channel"
+_LAUNCH = ("nccl.launch", *(f"nccl.start.{protocol}" for protocol in (*PROTOCOLS, NVLS)))
+"""Constants that add to the time: they need no simulation."""
+_ADDED = (*_LAUNCH, _CHANNEL, "nccl.launch_each", "nccl.post")
+_NO_LAUNCH: dict[str, Any] = {
+    "launch": 0.0,
+    "launch_each": 0.0,
+    "launch_channel": 0.0,
+    "start": dict.fromkeys((*PROTOCOLS, NVLS), 0.0),
+}
+_FEW = 6
+"""With fewer times, none can be recognised as an outlier: each constant needs them all."""
+_ANY = 1.0
+"""Residuals up to this, as logarithms, then count in full."""
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """A measured time and its plan.
+
+    `gpus` counts those that one process drives, 0 where each GPU has a process of its own; `link`
+    is the slowest kind of link, and `group` what is left out of a fit as a whole.
+    """
+
+    setup: Setup
+    plan: Plan
+    nbytes: int
+    seconds: float
+    gpus: int
+    link: str
+    group: str
+    iterations: int = ITERATIONS
+
+    @property
+    def rerun(self) -> Rerun:
+        """The plan, to be simulated often."""
+        setup = self.setup
+        return Rerun(self.plan, setup.machine, setup.runtime, setup.calibration)
+
+    def predict(self, constants: NcclConstants, rerun: Rerun | None = None) -> float:
+        """Seconds with these constants."""
+        times = (rerun or self.rerun)(constants)
+        seconds = seconds_per_call(self.plan, times, self.iterations)
+        return constants.per_call(seconds, self.gpus, self.posts)
+
+    @property
+    def channels(self) -> int:
+        """Channels of the kernels that the plan launches, one after another."""
+        return int(count_blocks(self._launches).sum())
+
+    @property
+    def posts(self) -> int:
+        """Sends and receives that each GPU posts."""
+        return sends_of(self.plan)
+
+    @property
+    def _launches(self) -> AnyInts:
+        launches = (self.plan.kind == Kind.INPUT) & (self.plan.executor != Executor.TF)
+        channels: AnyInts = self.plan.stream[launches] // len(self.plan.devices)
+        return channels
+
+    @property
+    def _joins(self) -> bool:
+        """Whether it is a tree of several machines."""
+        stream = self.plan.stream[self.plan.stream >= 0]
+        return self.link == "net" and bool((stream // len(self.plan.devices) & JOINED).any())
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The constants that may matter."""
+        protocols = {PROTOCOLS[e - 1] for e in self.plan.executor.tolist() if e}
+        switched = bool((self._launches & SWITCHED).any())
+        kinds = {self.link, *([NVLS] if switched else [])}
+        if any(link.link_class.startswith("nvlink") for link in self.setup.topology.links):
+            kinds.add("nvlink")
+        elif self.link == "net":
+            kinds |= {"pci", "shm"}
+        known = {
+            "start": {NVLS} if switched else protocols,
+            "channel_rate": {NVLS, *protocols} if switched else protocols,
+            "join": protocols if self._joins else set(),
+            "slice": kinds if "simple" in protocols else set(),
+        }
+
+        def matters(name: str) -> bool:
+            _, key, *parts = name.split(".")
+            if len(parts) == 2:
+                return parts[0] in kinds and parts[1] in protocols
+            if key == "message":
+                return self.link == "net"
+            return parts[0] in known[key] if parts else key != "post" or self.posts > 0
+
+        return tuple(name for name in nccl_names() if matters(name))
+
+
+class Predictor:
+    """Predicts all cases, and simulates only those whose constants have changed."""
+
+    def __init__(self, cases: Sequence[Case], base: NcclConstants) -> None:
+        self._cases, self._base = cases, base
+        self._names = [case.names for case in cases]
+        self._reruns = [case.rerun for case in cases]
+        self._known: list[dict[tuple[float, ...], float]] = [{} for _ in cases]
+        self.names = tuple(dict.fromkeys(name for names in self._names for name in names))
+
+    def __call__(self, values: Mapping[str, float]) -> list[float]:
+        """Seconds of every case with these constants in the place of the base's."""
+        constants = with_values(self._base, values)
+        every = nccl_names(constants)
+        found = []
+        each = zip(self._cases, self._reruns, self._names, self._known, strict=True)
+        for case, rerun, names, known in each:
+            launch = sum(every[name] for name in names if name in _LAUNCH)
+            launch += every[_CHANNEL] * case.channels
+            key = tuple(every[name] for name in names if name not in _ADDED)
+            if key not in known:
+                known[key] = case.predict(replace(constants, **_NO_LAUNCH), rerun)
+            found.append(constants.per_call(launch + known[key], case.gpus, case.posts))
+        return found
+
+
+def fit_nccl(
+    cases: Sequence[Case], base: NcclConstants, inlier: float = INLIER
+) -> tuple[NcclConstants, Fit]:
+    """The constants for which predictions come nearest to the cases, and the fit.
+
+    The prior of each constant is its value in `base`, more or less sure (`_UNCERTAIN`): what the
+    cases do not determine stays as it is. A residual counts less beyond `inlier`.
+    """
+    predict = Predictor(cases, base)
+    start = nccl_names(base)
+    constants = [_constant(name, start[name]) for name in predict.names if start[name] > 0]
+    fit = fit_constants(constants, predict, [case.seconds for case in cases], inlier)
+    return with_values(base, fit.values), fit
+
+
+def _constant(name: str, start: float) -> Constant:
+    kind = name.split(".")[1].partition("_")[0]
+    uncertain = _UNCERTAIN["channel_rate" if kind == "channel" else kind]
+    high = 1.0 if kind == "efficiency" else start * _FARTHEST
+    pull = INLIER * _NOISE / uncertain * np.log(10) / INLIER
+    return Constant(name, start, start / _FARTHEST, max(high, start * 1.01), True, float(pull))
+
+
+def sample(values: Sequence[T], most: int) -> list[T]:
+    """At most so many of the values, spread over all, the first and the last one included."""
+    steps = np.linspace(0, len(values) - 1, min(most, len(values)))
+    return [values[i] for i in sorted(set(steps.round().astype(int).tolist()))]
+
+
+def fit_machine(cases: Sequence[Case]) -> tuple[NcclConstants, Fit]:
+    """Return a machine's constants and the fit, with its generation's constants as the prior."""
+    base = replace(cases[0].setup.constants.nccl, measured=_count_gpus(cases))
+    return fit_nccl(cases, base, _ANY if len(cases) < _FEW else INLIER)
+
+
+def _count_gpus(cases: Sequence[Case]) -> dict[str, tuple[int, ...]]:
+    """The collectives of the cases, and on how many GPUs."""
+    found: dict[str, tuple[int, ...]] = {}
+    for case in cases:
+        name, count = case.plan.contract.collective, case.setup.layout.n
+        found[name] = tuple(sorted({*found.get(name, ()), count}))
+    return found
+
+
+def left_out_residuals(
+    cases: Sequence[Case], base: NcclConstants, fitted: NcclConstants, names: Sequence[str]
+) -> Floats:
+    """log(predicted / measured) of each case by constants that were fitted without its group.
+
+    The fit without a group is one step of least squares from the constants fitted to all.
+    """
+    predict = Predictor(cases, fitted)
+    start, at = nccl_names(base), nccl_names(fitted)
+    free = [name for name in names if at[name] > 0]
+    logs = np.log([at[name] for name in free])
+    pulls = np.array([_constant(name, start[name]).pull for name in free]) / np.log(10)
+    before = np.log([start[name] for name in free])
+    goal = np.log([case.seconds for case in cases])
+
+    def residuals(x: Floats) -> Floats:
+        values = dict(zip(free, np.exp(x).tolist(), strict=True))
+        return np.asarray(np.log(predict(values)) - goal)
+
+    here, slopes = residuals(logs), find_slopes(residuals, logs)
+    weight = weights(here)
+    found, groups = here.copy(), np.array([case.group for case in cases])
+    for group in set(groups.tolist()):
+        kept = groups != group
+        j, w = slopes[kept], weight[kept]
+        normal = j.T @ (w[:, None] * j) + np.diag(pulls**2)
+        gradient = j.T @ (w * here[kept]) + pulls**2 * (logs - before)
+        change = -np.linalg.solve(normal, gradient)
+        found[~kept] = here[~kept] + slopes[~kept] @ np.clip(change, -0.7, 0.7)
+    return found

@@ -1,0 +1,209 @@
+"""Errors on times that took no part in a fit.
+
+A machine is left out of the fit of its generation. Or constants are fitted to three sizes of a
+table, as a short run of nccl-tests gives them, and the other sizes are compared.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from simreduce.computing.workers import in_processes
+from simreduce.engine import NOMINAL, Calibration
+from simreduce.engine.calibrate import GENERATIONS, load_calibration
+from simreduce.engine.calibrate.sure import MACHINE, OTHER_NET, spread
+from simreduce.engine.setup import Setup
+from simreduce.errors import InputError
+from simreduce.files.published import PublishedTable, published_tables
+from simreduce.planners.nccl import facts
+from simreduce.study.accuracy.assess import median_and_p90
+from simreduce.study.accuracy.fit import Case, fit_machine, left_out_residuals, sample
+from simreduce.study.accuracy.predict import (
+    gpus_of_a_process,
+    machine_of,
+    setup_for,
+    strategy_for,
+    workload_of,
+)
+
+_SIZES = 9
+"""Sizes of a table that are fitted, spread over all it has."""
+_MOST_OPS, _MOST_OPS_OF_ONE = 24_000, 200_000
+"""Ops of a plan in the fit of a generation, and of one table: larger plans take too long."""
+_OLDEST = (2, 5)
+"""Versions of NCCL before this have no model of time, and other protocols."""
+_LEAST = 6
+"""Sizes of a table that is calibrated: three are fitted, the others compared."""
+
+
+def cases_of(table: PublishedTable) -> Iterator[Case]:
+    """Some sizes of a table, first and last included."""
+    setup = setup_for(table, NOMINAL).but(calibration=NOMINAL)
+    return make_cases(table, setup, sample(table.times, _SIZES), _MOST_OPS)
+
+
+def make_cases(
+    table: PublishedTable, setup: Setup, times: Sequence[tuple[int, float]], most_ops: int
+) -> Iterator[Case]:
+    """Cases of some times of a table, without those that have no plan of so few ops."""
+    shape, group = setup.layout, machine_of(table.topology)
+    gpus, link = gpus_of_a_process(table, shape), setup.slowest_link
+    for nbytes, seconds in times:
+        workload = workload_of(table.collective, nbytes, table.dtype, shape.n)
+        try:
+            plan = setup.compile(strategy_for(table.collective), workload)
+        except InputError:  # no plan, too many ops, or less than an element for each rank
+            continue
+        if len(plan) <= most_ops:
+            yield Case(setup, plan, nbytes, seconds, gpus, link, group, table.iterations_timed)
+
+
+def chosen_tables() -> dict[str, list[PublishedTable]]:
+    """The tables that constants are fitted to, by the name of the generation's calibration."""
+    found: defaultdict[str, list[PublishedTable]] = defaultdict(list)
+    for table in published_tables():
+        if table.held or table.library or _is_old(table.nccl):
+            continue
+        setup = setup_for(table)
+        if setup.link_class != OTHER_NET:
+            found[generation_of(setup)].append(table)
+    return dict(found)
+
+
+def generation_of(setup: Setup) -> str:
+    """The name of the calibration that is for a machine's GPUs."""
+    capability = facts(setup.machine, setup.layout.ranks).capability
+    return GENERATIONS[max((g for g in GENERATIONS if g <= capability), default=min(GENERATIONS))]
+
+
+def _is_old(version: str) -> bool:
+    parts = tuple(int(part) for part in version.split(".")[:2] if part.isdecimal())
+    return bool(parts) and len(parts) == 2 and parts < _OLDEST and parts != (2, 0)
+
+
+@dataclass(frozen=True, slots=True)
+class LeftOut:
+    """A machine and the errors of constants that were fitted with it and without it.
+
+    It has its cases, and the median and 90th percentile of |predicted / published - 1|.
+    """
+
+    calibration: str
+    machine: str
+    cases: int
+    median_error: float
+    p90_error: float
+    median_error_without_it: float
+    p90_error_without_it: float
+
+
+@dataclass(frozen=True, slots=True)
+class Fitted:
+    """A time that constants were fitted to.
+
+    It has log(predicted / published) with its machine and without it.
+    """
+
+    table: str
+    machine: str
+    nbytes: int
+    with_it: float
+    without: float
+
+
+def fitted_times(tables: Sequence[PublishedTable], calibration: Calibration) -> list[Fitted]:
+    """The times that the constants of a calibration were fitted to."""
+    cases = [(table.name, case) for table in tables for case in cases_of(table)]
+    every, nccl = [case for _, case in cases], calibration.nccl
+    without = left_out_residuals(every, NOMINAL.nccl, nccl, list(calibration.errors))
+    return [
+        Fitted(
+            name, case.group, case.nbytes, math.log(case.predict(nccl) / case.seconds), float(off)
+        )
+        for (name, case), off in zip(cases, without, strict=True)
+    ]
+
+
+def leave_machines_out() -> Iterator[LeftOut]:
+    """Every machine of the tables that constants are fitted to, by generation."""
+    for name, tables in chosen_tables().items():
+        times = fitted_times(tables, load_calibration(name))
+        for machine in dict.fromkeys(time.machine for time in times):
+            mine = [time for time in times if time.machine == machine]
+            with_it = median_and_p90(np.expm1([time.with_it for time in mine]))
+            without = median_and_p90(np.expm1([time.without for time in mine]))
+            yield LeftOut(name, machine, len(mine), *with_it, *without)
+
+
+@dataclass(frozen=True, slots=True)
+class Calibrated:
+    """A size of a table that was not fitted, with its errors (0.1 is 10 % too long).
+
+    The errors are by the constants of the machine's generation, and by constants fitted to three
+    other sizes of the table. `low` and `high` are the ratios of the interval's ends to the latter,
+    by errors on other machines.
+    """
+
+    table: PublishedTable
+    link: str
+    nbytes: int
+    before: float
+    after: float
+    low: float = 1.0
+    high: float = 1.0
+
+    @property
+    def bracketed(self) -> bool:
+        """Whether the network has software of its own."""
+        return self.link == OTHER_NET
+
+    @property
+    def several(self) -> bool:
+        """Whether there are several machines."""
+        return self.link in ("net", OTHER_NET)
+
+    @property
+    def inside(self) -> bool:
+        """Whether the interval covers the published time."""
+        return self.low <= 1 / (1 + self.after) <= self.high
+
+
+def calibrate_on_three(
+    tables: Sequence[PublishedTable], workers: int = 1
+) -> Iterator[list[Calibrated]]:
+    """The sizes of each table besides its smallest, its middle and its largest one.
+
+    The constants of the machine's generation are fitted to these three. Empty for a table with few
+    sizes.
+    """
+    return in_processes(_calibrated, tables, workers)
+
+
+def _calibrated(table: PublishedTable) -> list[Calibrated]:
+    if len(table.times) < _LEAST:
+        return []
+    setup = setup_for(table)
+    cases = list(make_cases(table, setup, table.times, _MOST_OPS_OF_ONE))
+    if len(cases) < _LEAST:
+        return []
+    known = sorted({0, len(cases) // 2, len(cases) - 1})
+    base, link = setup.constants.nccl, setup.link_class
+    fitted, _ = fit_machine([cases[i] for i in known])
+    machine = machine_of(table.topology)
+    return [
+        Calibrated(
+            table,
+            link,
+            case.nbytes,
+            case.predict(base) / case.seconds - 1,
+            case.predict(fitted) / case.seconds - 1,
+            *spread(table.collective, link, case.nbytes, machine, MACHINE),
+        )
+        for i, case in enumerate(cases)
+        if i not in known
+    ]

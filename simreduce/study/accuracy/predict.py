@@ -1,0 +1,249 @@
+"""Predicts published timings: one simulation for each size of a table."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import lru_cache, partial
+
+from simreduce.computing.workers import in_processes
+from simreduce.engine import NOMINAL, Calibration, Result
+from simreduce.engine.calibrate.sure import OTHER_NET
+from simreduce.engine.setup import Setup
+from simreduce.errors import InputError, NotFoldable, PlanTooLarge
+from simreduce.files.formats import Faults
+from simreduce.files.published import PublishedTable
+from simreduce.planners.algorithms import COLLECTIVES
+from simreduce.planners.layouts import Layout, layout
+from simreduce.planners.nccl import Settings, read_settings
+from simreduce.planners.nccl.settings import read_assignments
+from simreduce.planners.nccl.tables import CURRENT, OLDEST
+from simreduce.planners.strategy import Strategy, parse_strategy
+from simreduce.study.tune.bench import DIVIDED, busbw_factor, seconds_per_call, sends_of, tensor
+from simreduce.study.tune.folding import folded
+from simreduce.topology import Topology, load_topology, shipped
+from simreduce.workload import Workload
+
+_TERMS = 3
+"""Causes of a predicted time that a point keeps."""
+
+
+@dataclass(frozen=True, slots=True)
+class Point:
+    """A published time and its prediction, in seconds.
+
+    `predicted` is None where there is no plan, and `refusal` says why.
+
+    `low` and `high` are the ends of the 80 % interval, made of errors on other machines; `bound` is
+    what any algorithm takes on the machine. `terms` are the causes of the predicted time with their
+    shares, largest first. `regret` is the part that a choice by prediction is slower than the best.
+    """
+
+    table: PublishedTable
+    nbytes: int
+    seconds: float
+    nodes: int
+    ranks: int
+    bracketed: bool
+    strategy: str = ""
+    predicted: float | None = None
+    low: float = 0.0
+    high: float = 0.0
+    bound: float = 0.0
+    terms: tuple[tuple[str, float], ...] = ()
+    refusal: str = ""
+    regret: float = 0.0
+
+    @property
+    def error(self) -> float:
+        """How far off the prediction is: 0.1 is 10 % too long. NaN without a prediction."""
+        return float("nan") if self.predicted is None else self.predicted / self.seconds - 1
+
+    @property
+    def machine(self) -> str:
+        """The machine without the number of its copies and its network."""
+        return machine_of(self.table.topology)
+
+    @property
+    def busbw_factor(self) -> float:
+        """The ratio of busbw to algbw, as nccl-tests counts it."""
+        collective = self.table.collective
+        return 1.0 if collective == "send_receive" else busbw_factor(collective, self.ranks)
+
+
+def machine_of(topology: str) -> str:
+    """`abci-v` of `abci-vx32,nic=ib_hdr`."""
+    head = topology.partition(",")[0]
+    return head.rpartition("x")[0] if copies_of(topology) > 1 else head
+
+
+def copies_of(topology: str) -> int:
+    """32 of `abci-vx32,nic=ib_hdr`."""
+    head = topology.partition(",")[0]
+    name, _, count = head.rpartition("x")
+    return int(count) if name and count.isdecimal() and head not in dict(shipped()) else 1
+
+
+def predict(
+    tables: Sequence[PublishedTable],
+    calibration: Calibration | None = None,
+    workers: int = 1,
+) -> Iterator[list[Point]]:
+    """The points of each table, in order."""
+    return in_processes(partial(_points, calibration=calibration), tables, workers)
+
+
+def _points(table: PublishedTable, calibration: Calibration | None) -> list[Point]:
+    setup = setup_for(table, calibration)
+    nodes, bracketed = len(setup.layout.tasks), setup.link_class == OTHER_NET
+    found: list[Point] = []
+    too_large = ""
+    for nbytes, seconds in table.times:
+        point = Point(table, nbytes, seconds, nodes, setup.layout.n, bracketed, refusal=too_large)
+        if not too_large:
+            try:
+                point = _predict(point, setup)
+            except InputError as error:
+                point = replace(point, refusal=error.problems[0])
+                too_large = point.refusal if isinstance(error, PlanTooLarge | NotFoldable) else ""
+        found.append(point)
+    return found
+
+
+def setup_for(table: PublishedTable, calibration: Calibration | None = None) -> Setup:
+    """The machine, NCCL's version and settings of a table."""
+    machine = load_topology(table.topology)
+    shape = part_of(machine, table.gpus)
+    return Setup(machine, "tensorflow", calibration or NOMINAL, part=shape, nccl=_settings(table))
+
+
+def gpus_of_a_process(table: PublishedTable, shape: Layout) -> int:
+    """GPUs that one process drives, 0 where each has its own."""
+    return len(shape.tasks[0]) if table.launcher == "process" else 0
+
+
+def _settings(table: PublishedTable) -> Settings:
+    faults = Faults(table.name)
+    given = dict(read_assignments([("settings", line) for line in table.settings], faults))
+    major, _, rest = table.nccl.partition(".")
+    minor = rest.partition(".")[0]
+    if minor.isdecimal():
+        oldest = max((int(major), int(minor)), OLDEST)
+        given["version"] = ".".join(map(str, min(oldest, CURRENT)))
+    found = read_settings(given, faults, "")
+    faults.raise_any()
+    return found
+
+
+@lru_cache(maxsize=32)
+def part_of(machine: Topology, gpus: int | None) -> Layout:
+    """The layout of the first `gpus` of every machine."""
+    whole = layout(machine)
+    if gpus is None:
+        return whole
+    return whole.only([rank for task in whole.tasks for rank in task[:gpus]])
+
+
+def strategy_for(collective: str) -> Strategy:
+    """NCCL's strategy for a collective."""
+    if collective not in COLLECTIVES:
+        raise InputError(f"{collective}: no strategy does this")
+    return parse_strategy("nccl", collective)
+
+
+def workload_of(collective: str, nbytes: int, dtype: int, ranks: int) -> Workload:
+    """One tensor of at most `nbytes`; every rank has an equal part where each has its own."""
+    return tensor(nbytes, dtype, ranks if collective in DIVIDED else 1)
+
+
+def _predict(point: Point, setup: Setup) -> Point:
+    """The point with its prediction, of one of equal machines for all if a plan is too large."""
+    table, shape = point.table, setup.layout
+    collective, strategy = table.collective, strategy_for(table.collective)
+    workload = workload_of(collective, point.nbytes, table.dtype, shape.n)
+    if not workload.elements:
+        raise InputError("there is less than an element for each rank")
+    at = setup
+    try:
+        plan = at.compile(strategy, workload)
+    except PlanTooLarge as why:
+        at = folded(setup, why)
+        plan = at.compile(strategy, workload)
+    result = at.simulate(plan)
+    seconds = seconds_per_call(plan, result, table.iterations_timed)
+    seconds = setup.constants.nccl.per_call(
+        seconds, gpus_of_a_process(table, shape), sends_of(plan)
+    )
+    ends = setup.interval(point.nbytes, seconds, collective, without=point.machine)
+    low, high = ends or (0.0, 0.0)
+    return replace(
+        point,
+        strategy=strategy.text,
+        predicted=seconds,
+        low=low,
+        high=high,
+        bound=bound(setup.topology, shape, collective, point.nbytes),
+        terms=_terms(result),
+    )
+
+
+def _terms(result: Result) -> tuple[tuple[str, float], ...]:
+    """The causes along the critical path with their shares of the time, largest first."""
+    seconds: defaultdict[str, float] = defaultdict(float)
+    for op in result.critical_path():
+        for part in op.parts:
+            seconds[f"{part.cause} {part.where}".strip()] += part.seconds
+    largest = sorted(seconds.items(), key=lambda each: -each[1])[:_TERMS]
+    return tuple((cause, share / result.seconds) for cause, share in largest)
+
+
+def bound(machine: Topology, shape: Layout, collective: str, nbytes: int) -> float:
+    """Seconds that no algorithm can beat.
+
+    They are M bytes over the cuts that part one GPU, or one machine, from the rest.
+
+    GPUs without a switch that sums also need 2 (n - 1) M bytes of ports for an all-reduce.
+    Figures are those that a large copy reaches.
+    """
+    n = shape.n
+    if n < 2 or collective == "send_receive":
+        return 0.0
+    rates = list(_cuts(machine, shape))
+    seconds = [_bytes_out(collective, nbytes, n, inside) / rate for inside, rate in rates]
+    if collective == "all_reduce" and not shape.reducers:
+        ports = sum(rate for inside, rate in rates[:n] if inside == 1)
+        seconds.append(2 * (n - 1) * nbytes / ports)
+    return max(seconds)
+
+
+@lru_cache(maxsize=32)
+def _cuts(machine: Topology, shape: Layout) -> tuple[tuple[int, float], ...]:
+    """Ranks inside, and the lesser of the rates out of and into them: each rank, each machine."""
+    found = [(1, _rate(machine, frozenset([rank]))) for rank in shape.ranks]
+    for task in shape.tasks if len(shape.tasks) > 1 else ():
+        name = machine.nodes[shape.ranks[task[0]]].machine
+        inside = frozenset(node for node, each in machine.nodes.items() if each.machine == name)
+        found.append((len(task), _rate(machine, inside)))
+    return tuple(found)
+
+
+def _rate(machine: Topology, inside: frozenset[str]) -> float:
+    """Bytes/s out of these nodes or into them, whichever is less."""
+    crossing = [k for k in machine.links if not k.is_toll]
+    out = sum(k.bandwidth for k in crossing if k.source in inside and k.target not in inside)
+    into = sum(k.bandwidth for k in crossing if k.target in inside and k.source not in inside)
+    return min(out, into)
+
+
+def _bytes_out(collective: str, nbytes: int, n: int, inside: int) -> float:
+    """Bytes that must cross a cut with `inside` of `n` ranks on one side, in one direction."""
+    part = nbytes / n
+    return {
+        "all_reduce": nbytes,
+        "reduce": nbytes,
+        "broadcast": nbytes,
+        "all_gather": part * max(inside, n - inside),
+        "reduce_scatter": part * max(inside, n - inside),
+        "all_to_all": part * inside * (n - inside),
+    }[collective]

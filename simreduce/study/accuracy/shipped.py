@@ -1,0 +1,87 @@
+"""Fits the NCCL constants that simreduce ships, and finds how sure predictions by them are.
+
+`python -m simreduce.study.accuracy.shipped` writes both to `simreduce/files/calibrations` of a
+source tree: the constants as `nccl-hopper.toml` and so on, fitted to published tables that are not
+held out, and the errors of all tables as `nccl-errors.csv` (`simreduce.study.accuracy.errors`). It
+takes some minutes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+import numpy as np
+
+from simreduce import units
+from simreduce.engine import Calibration
+from simreduce.engine.calibrate import GENERATIONS, to_toml, unit_of
+from simreduce.engine.calibrate.nccl import nccl_names, with_values
+from simreduce.engine.calibration import NcclConstants
+from simreduce.study.accuracy.assess import median_and_p90
+from simreduce.study.accuracy.errors import FOLDER, write_shipped
+from simreduce.study.accuracy.fit import fit_nccl, left_out_residuals
+from simreduce.study.accuracy.hold_out import cases_of, chosen_tables
+
+_AFTER = {"nccl-blackwell": "nccl-hopper"}
+"""Generations with too few tables begin with the constants of another one."""
+_CHANGED = {
+    "nccl-blackwell": {"nccl.efficiency.nvls.simple": 0.74 / 0.85, "nccl.channel_rate.nvls": 1.5}
+}
+"""Constants that differ from the generation before, as factors: NCCL's own model gives the rate of
+NVLS; and 24 channels of B200 move 544 GB/s.
+"""
+
+
+def calibrations() -> Iterator[Calibration]:
+    """The calibration of each generation, fitted."""
+    by_name = chosen_tables()
+    fitted: dict[str, NcclConstants] = {}
+    for name in GENERATIONS.values():
+        tables = by_name[name]
+        cases = [case for table in tables for case in cases_of(table)]
+        base = fitted.get(_AFTER.get(name, ""), NcclConstants())
+        at, changed = nccl_names(base), _CHANGED.get(name, {})
+        base = with_values(base, {key: at[key] * factor for key, factor in changed.items()})
+        constants, fit = fit_nccl(cases, base)
+        fitted[name] = constants
+        own = median_and_p90(np.expm1(fit.residuals))
+        left_out = left_out_residuals(cases, base, constants, list(fit.values))
+        others = median_and_p90(np.expm1(left_out))
+        provenance = {
+            "hardware": ", ".join(dict.fromkeys(table.topology for table in tables)),
+            "software": "NCCL "
+            + ", ".join(sorted({table.nccl or "of an unknown version" for table in tables})),
+            "source": "; ".join(dict.fromkeys(table.source for table in tables)),
+            "tables": ", ".join(table.name for table in tables),
+            "method": "robust least squares on log(predicted / published), from NCCL's own model;"
+            " python -m simreduce.study.accuracy.shipped",
+            "errors": f"{own[0]:.0%} in the median, {own[1]:.0%} at the 90th"
+            f" percentile; {others[0]:.0%} and {others[1]:.0%} for machines"
+            " left out of the fit",
+        }
+        yield Calibration(
+            name,
+            f"NCCL on {name.removeprefix('nccl-').title()}, fitted to {len(cases)} published times",
+            nccl=with_values(NcclConstants(), _rounded(nccl_names(constants))),
+            provenance=provenance,
+            errors=_rounded(fit.errors),
+        )
+
+
+def _rounded(values: Mapping[str, float]) -> dict[str, float]:
+    """Three digits: more would say what the data cannot."""
+
+    def rounded(name: str, value: float) -> float:
+        if unit_of(name) == "time":  # as they are written
+            return units.duration(f"{value * 1e6:.3g} us")
+        if unit_of(name) == "rate":
+            return units.bandwidth(f"{value / 1e9:.3g} GB/s")
+        return float(f"{value:.3g}")
+
+    return {name: rounded(name, value) for name, value in values.items() if np.isfinite(value)}
+
+
+if __name__ == "__main__":
+    for found in calibrations():
+        (FOLDER / f"{found.name}.toml").write_text(to_toml(found), "utf-8")
+    write_shipped()

@@ -1,0 +1,265 @@
+"""The answer to a capacity question: every option evaluated, the choice, and what it rests on."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from simreduce.errors import InputError
+from simreduce.study.capacity.choose import (
+    Candidate,
+    Configuration,
+    Offer,
+    WithinTarget,
+    choice,
+    frontier,
+    offer,
+    rank_offers,
+    within_target,
+)
+from simreduce.study.capacity.flips import (
+    Answer as At,
+    Assumption,
+    error_flips,
+    formula_flip,
+    price_flips,
+)
+from simreduce.study.capacity.options import Option, classes_of, pieces
+from simreduce.study.capacity.question import Question
+from simreduce.study.capacity.rates import Rate, rate_flips
+from simreduce.study.sweep import STEP, Cell, Figures, Planned, make_cell
+from simreduce.training.memory import Fit
+
+Evaluate = Callable[[Sequence[Cell]], Sequence[Figures | None]]
+"""The rows of cells, in their order; None for those that a user's stop left out."""
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """A share of the time of the run: `compute`, `exposed communication` and so on."""
+
+    name: str
+    share: float
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """The answer: offers in the file's order, and the `chosen` one.
+
+    `ranked` are the offers that meet the target, best first, and `chosen` is the best. `refused`
+    has labels and reasons. `frontier` holds offers that none beats in both cost and time. `waiting`
+    has the labels of options that were not simulated when a user stopped.
+    """
+
+    question: Question
+    offers: tuple[Offer, ...]
+    ranked: tuple[Offer, ...]
+    refused: tuple[tuple[str, str], ...]
+    frontier: tuple[Offer, ...]
+    reaches: tuple[WithinTarget, ...]
+    assumptions: tuple[Assumption, ...]
+    notes: tuple[str, ...]
+    waiting: tuple[str, ...] = ()
+
+    @property
+    def complete(self) -> bool:
+        """Whether all was simulated that should be."""
+        return not self.waiting and all(each.complete for each in self.assumptions)
+
+    @property
+    def chosen(self) -> Offer | None:
+        """The best that meets the target."""
+        return self.ranked[0] if self.ranked else None
+
+
+def cell_of(option: Option, folder: str) -> Cell:
+    """The cell that asks for an option's step."""
+    document: dict[str, Any] = {"scenario": dict(option.scenario)}
+    if option.batch is not None and option.batch != option.scenario["step"]["batch"]:
+        document["batch"] = option.batch
+    return make_cell(STEP, document, folder)
+
+
+def plan_of(question: Question) -> list[Planned]:
+    """Every option as a place of a sweep, by the parts of its key."""
+    return [
+        Planned(
+            {**o.key._asdict(), "nodes": o.nodes},
+            None if o.refused else cell_of(o, question.folder),
+            o.refused,
+        )
+        for o in question.options
+    ]
+
+
+def answer(question: Question, evaluate: Evaluate, *, sensitivity: bool = True) -> Answer:
+    """Evaluate every option and choose.
+
+    `sensitivity` also looks for the values at which the choice changes, which takes further
+    simulations for rates.
+    """
+    able = [option for option in question.options if not option.refused]
+    rows = evaluate([cell_of(option, question.folder) for option in able])
+    candidates: list[Candidate] = []
+    refused = [(o.label, o.refused) for o in question.options if o.refused]
+    by_key = {}
+    waiting = tuple(o.label for o, row in zip(able, rows, strict=True) if row is None)
+    for option, row in zip(able, rows, strict=True):
+        found = _candidate(question, option, row)
+        if found is None:
+            continue
+        if isinstance(found, str):
+            refused.append((option.label, found))
+        else:
+            candidates.append(found)
+            by_key[option.key] = option
+    prices, target = question.prices, question.target
+    offers = [offer(c, prices, target) for c in candidates]
+    ranked = rank_offers(offers, target.minimise)
+    flips: list[Assumption] = []
+    if sensitivity and ranked and not waiting:
+        flips += price_flips(candidates, prices, target)
+        flips += error_flips(candidates, prices, target, ranked[0])
+        flips += _failure_flips(question, candidates)
+        flips += _rate_flips(question, candidates, by_key, evaluate, ranked[0].candidate)
+    far: list[WithinTarget] = []
+    if target.efficiency is not None:
+        differ = ("nodes", "batch") if question.global_batch else ("nodes",)
+        far = within_target(candidates, target.efficiency, differ)
+    return Answer(
+        question, tuple(offers), tuple(ranked), tuple(refused), tuple(frontier(offers)), tuple(far),
+        tuple(flips), tuple(_notes(question, offers)), waiting,
+    )  # fmt: skip
+
+
+def candidate_of(question: Question, option: Option, row: Figures) -> Candidate:
+    """The candidate of an option whose step was simulated."""
+    counted = any(name.startswith("networks.") for name in question.prices.items)
+    made = pieces(option, question.folder, counted=counted)
+    step, compute = row.seconds or 0.0, row.compute or 0.0
+    slow = 1.0
+    if question.stragglers is not None:
+        slow = question.stragglers.factor(option.nodes, option.devices)
+    samples = round(step * (row.samples_per_second or 0.0))
+    return Candidate(
+        key=option.key,
+        nodes=option.nodes,
+        devices=row.ranks or option.devices,
+        samples=samples,
+        step=step + (slow - 1.0) * compute,
+        simulated=step,
+        compute=compute,
+        exposed=row.exposed or 0.0,
+        communication=row.communication or 0.0,
+        singly=(row.efficiency or 1.0) * step,
+        goodput=question.failures.goodput(option.nodes) if question.failures else 1.0,
+        quantities=question.prices.quantities(made),
+        bound=row.link or "",
+        low=row.low,
+        high=row.high,
+        topology=row.topology or "",
+        digest=row.topology_digest or "",
+    )
+
+
+def _candidate(question: Question, option: Option, row: Figures | None) -> Candidate | str | None:
+    """The candidate, or why the option is none; None if that is not known."""
+    if row is None:
+        return None
+    if row.state != "done":
+        return str(row.reason or row.state)
+    if row.wrong:
+        return f"{row.wrong} elements are wrong"
+    fit = Fit(row.memory or 0, option.memory)
+    if fit.fits is False:
+        return f"a GPU {fit.words}"
+    try:
+        return candidate_of(question, option, row)
+    except InputError as error:
+        return "; ".join(error.problems)
+
+
+def parts(chosen: Candidate) -> list[Part]:
+    """Return the parts of the time of the run, largest share first."""
+    rest = chosen.simulated - chosen.compute - chosen.exposed
+    seconds = {
+        "compute": chosen.compute,
+        "exposed communication": chosen.exposed,
+        "update and launch": max(rest, 0.0),
+        "stragglers": chosen.step - chosen.simulated,
+    }
+    found = [
+        Part(name, each / chosen.step * chosen.goodput) for name, each in seconds.items() if each
+    ]
+    if chosen.goodput < 1.0:
+        found.append(Part("failures and checkpoints", 1.0 - chosen.goodput))
+    return sorted(found, key=lambda part: -part.share)
+
+
+def _failure_flips(question: Question, candidates: Sequence[Candidate]) -> list[Assumption]:
+    failures = question.failures
+    if failures is None:
+        return []
+
+    def at(key: str) -> At:
+        def chosen(value: float) -> Configuration | None:
+            changed = replace(failures, **{key: value})
+            moved = [replace(c, goodput=changed.goodput(c.nodes)) for c in candidates]
+            return choice(moved, question.prices, question.target)
+
+        return chosen
+
+    return [
+        formula_flip(f"failures.{key}", getattr(failures, key), "s", at(key))
+        for key in ("mtbf", "checkpoint", "restart")
+        if getattr(failures, key)
+    ]
+
+
+def _rate_flips(
+    question: Question,
+    candidates: Sequence[Candidate],
+    by_key: Mapping[Configuration, Option],
+    evaluate: Evaluate,
+    chosen: Candidate,
+) -> list[Assumption]:
+    """The flips of rates: of computing, networks and the link that binds the choice.
+
+    Computing has a rate for every machine, and each class of network has one.
+    """
+    options = [by_key[c.key] for c in candidates]
+    rates = [
+        Rate(f"compute of {machine}", tuple(o for o in options if o.key.machine == machine))
+        for machine in dict.fromkeys(o.key.machine for o in options)
+    ]
+    classes = {o.key: classes_of(o, question.folder) for o in options}
+    networks = dict.fromkeys(each.network for each in classes.values() if each.network)
+    # A name of a link ends in its class.
+    bound = [name for name in chosen.bound.split()[-1:] if name in classes[chosen.key].all]
+    for name in dict.fromkeys([*networks, *bound]):
+        having = tuple(o for o in options if name in classes[o.key].all)
+        rates.append(Rate(f"links {name}", having, name))
+
+    def simulate(options: Sequence[Option]) -> list[Candidate | str | None]:
+        rows = evaluate([cell_of(option, question.folder) for option in options])
+        return [_candidate(question, o, row) for o, row in zip(options, rows, strict=True)]
+
+    return rate_flips(question, candidates, rates, simulate)
+
+
+def _notes(question: Question, offers: Sequence[Offer]) -> list[str]:
+    """Return notes on the prices for the reader."""
+    prices = question.prices
+    notes = []
+    if prices.date:
+        notes.append(f"prices of {prices.date}: they age, look yours up")
+    bought = [name for name, item in prices.items.items() if item.unit == prices.currency]
+    joined = [each.candidate for each in offers if each.candidate.nodes > 1]
+    free = [c for c in joined if not any(name.startswith("networks.") for name in c.quantities)]
+    if bought and free:
+        notes.append("networks without a price cost nothing here")
+    return notes
+
+
+__all__ = ["Answer", "Part", "answer", "candidate_of", "cell_of", "parts", "plan_of"]

@@ -1,0 +1,224 @@
+"""Candidates, the choice among them, the frontier of cost against time, and where targets end."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import NamedTuple
+
+from simreduce.study.capacity.prices import PriceList
+from simreduce.study.capacity.quantities import HOUR
+
+COST, HOURLY, TIME = OBJECTIVES = ("cost", "hourly", "time")
+"""Objectives to minimise: the cost of the run, the price per hour, the time of the run."""
+
+
+class Configuration(NamedTuple):
+    """The settings of an option, in the words of the file; "" for settings it does not have."""
+
+    name: str
+    machine: str
+    nodes: str
+    network: str
+    method: str
+    strategy: str
+    batch: str
+
+    @property
+    def label(self) -> str:
+        """The configuration in words: `8 x p4d, switch, ddp, nccl, batch 32`."""
+        nodes = f"{self.nodes} x {self.machine}"
+        batch = self.batch and f"batch {self.batch}"
+        parts = (self.name, nodes, self.network, self.method, self.strategy, batch)
+        return ", ".join(part for part in parts if part)
+
+    def without(self, names: Iterable[str]) -> Configuration:
+        """The configuration with these parts blank."""
+        return self._replace(**dict.fromkeys(names, ""))
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """Limits that a configuration must meet; None where there is no limit.
+
+    The run has `samples` samples, and its cost and time count; `budget` is money for the run,
+    `hourly` money per hour.
+    """
+
+    samples: float = 1e6
+    step_time: float | None = None
+    efficiency: float | None = None
+    samples_per_second: float | None = None
+    time: float | None = None
+    budget: float | None = None
+    hourly: float | None = None
+    minimise: str = COST
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """A configuration that was evaluated.
+
+    `step` is the seconds of a step with its stragglers; `compute`, `exposed` and the rest are its
+    parts. `simulated` is the seconds without stragglers, within `low` and `high` with 80 %.
+    Something moves for `communication` seconds, hidden or not. `singly` is the seconds that the
+    samples of a step take where devices train by themselves. `goodput` is the part of the time that
+    makes progress, and `quantities` counts the price list's items. `bound` is the link or memory
+    that the transfers need for the longest.
+    """
+
+    key: Configuration
+    nodes: int
+    devices: int
+    samples: int
+    step: float
+    simulated: float
+    compute: float
+    exposed: float
+    communication: float
+    singly: float
+    goodput: float
+    quantities: Mapping[str, float]
+    bound: str = ""
+    low: float | None = None
+    high: float | None = None
+    topology: str = ""
+    digest: str = ""
+
+    @property
+    def rate(self) -> float:
+        """Samples a second, failures included."""
+        return self.samples / self.step * self.goodput if self.step else math.inf
+
+    @property
+    def efficiency(self) -> float:
+        """The devices' rate together over their rate singly, stragglers and failures included."""
+        return self.singly / self.step * self.goodput if self.step else 1.0
+
+    def time(self, samples: float) -> float:
+        """Seconds of a run of so many samples; infinite where there is no progress."""
+        return samples / self.rate if self.rate else math.inf
+
+    def slower(self, factor: float) -> Candidate:
+        """The candidate with steps that take `factor` times as long as predicted."""
+        extra = (factor - 1.0) * self.step
+        return replace(self, step=self.step + extra, exposed=self.exposed + extra)
+
+
+@dataclass(frozen=True, slots=True)
+class Offer:
+    """A candidate at prices: money per hour, seconds and money of the run."""
+
+    candidate: Candidate
+    hourly: float
+    time: float
+    cost: float
+    misses: tuple[str, ...]
+
+    @property
+    def meets(self) -> bool:
+        """Whether it meets the target."""
+        return not self.misses
+
+
+def offer(candidate: Candidate, prices: PriceList, target: Target) -> Offer:
+    """A candidate at these prices, with the names of the targets that it misses."""
+    hourly = prices.per_hour(candidate.quantities)
+    time = candidate.time(target.samples)
+    cost = hourly * time / HOUR
+    wanted = (
+        ("step_time", target.step_time is not None and candidate.step > target.step_time),
+        ("efficiency", target.efficiency is not None and candidate.efficiency < target.efficiency),
+        (
+            "samples_per_second",
+            target.samples_per_second is not None and candidate.rate < target.samples_per_second,
+        ),
+        ("time", target.time is not None and time > target.time),
+        ("budget", target.budget is not None and cost > target.budget),
+        ("hourly", target.hourly is not None and hourly > target.hourly),
+        ("progress", math.isinf(time)),
+    )
+    return Offer(candidate, hourly, time, cost, tuple(name for name, missed in wanted if missed))
+
+
+def rank_offers(offers: Sequence[Offer], minimise: str) -> list[Offer]:
+    """Offers that meet the target, best first.
+
+    Ties go to the cheaper, then the faster, then the smaller one, then the one that the file names
+    first.
+    """
+    place = {id(each): i for i, each in enumerate(offers)}
+
+    def order(o: Offer) -> tuple[float, ...]:
+        first = {
+            COST: (o.cost, o.time, o.hourly),
+            HOURLY: (o.hourly, o.time, o.cost),
+            TIME: (o.time, o.cost, o.hourly),
+        }[minimise]
+        return (*first, o.candidate.nodes, place[id(o)])
+
+    return sorted((each for each in offers if each.meets), key=order)
+
+
+def choose(candidates: Sequence[Candidate], prices: PriceList, target: Target) -> Offer | None:
+    """The best offer that meets the target; None if none does."""
+    ranked = rank_offers([offer(c, prices, target) for c in candidates], target.minimise)
+    return ranked[0] if ranked else None
+
+
+def choice(
+    candidates: Sequence[Candidate], prices: PriceList, target: Target
+) -> Configuration | None:
+    """The configuration of the best offer that meets the target; None if none does."""
+    found = choose(candidates, prices, target)
+    return None if found is None else found.candidate.key
+
+
+def frontier(offers: Sequence[Offer]) -> list[Offer]:
+    """Offers that no other beats in both cost and time, fastest first.
+
+    Of equal ones the first counts.
+    """
+    found: list[Offer] = []
+    for each in sorted(offers, key=lambda o: (o.time, o.cost)):
+        if math.isfinite(each.time) and (not found or each.cost < found[-1].cost):
+            found.append(each)
+    return found
+
+
+@dataclass(frozen=True, slots=True)
+class WithinTarget:
+    """How far a series of configurations with more and more nodes holds an efficiency.
+
+    It holds up to `last`, and no longer at `first_below`; None where there is none. Numbers between
+    these two were not evaluated. `series` is their key, "" where they differ.
+    """
+
+    series: Configuration
+    last: Candidate | None
+    first_below: Candidate | None
+
+
+def within_target(
+    candidates: Sequence[Candidate], efficiency: float, differ: Collection[str] = ("nodes",)
+) -> list[WithinTarget]:
+    """For each series, the largest number of nodes up to which all have at least that efficiency.
+
+    Members of a series `differ` in parts of their keys. One node has no network and belongs to the
+    series of every network.
+    """
+    series: dict[Configuration, list[Candidate]] = {}
+    for each in candidates:
+        series.setdefault(each.key.without(differ), []).append(each)
+    joined = {key.without(["network"]) for key in series if key.network}
+    found = []
+    for key, members in series.items():
+        if key in joined:
+            continue
+        alone = series.get(key.without(["network"]), []) if key.network else []
+        ordered = sorted([*alone, *members], key=lambda c: c.nodes)
+        below = next((c for c in ordered if c.efficiency < efficiency), None)
+        above = [c for c in ordered if below is None or c.nodes < below.nodes]
+        found.append(WithinTarget(key, above[-1] if above else None, below))
+    return found

@@ -1,0 +1,274 @@
+"""At which value of an assumption the answer changes.
+
+A choice changes only where two candidates tie or one meets or misses a target. For whatever enters
+cost and time linearly (prices, errors of predictions) these values have closed forms: all of them
+are collected, and the answer between two neighbours is constant. Walking outwards from today's
+value finds the first one at which the answer is another. For figures that enter by a formula
+(failures) or by a simulation (rates) the same walk goes over a grid, and bisection narrows the step
+in which the answer changed.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Generator, Iterable, Sequence
+from dataclasses import dataclass
+from typing import TypeVar
+
+from simreduce.study.capacity.choose import (
+    Candidate,
+    Configuration,
+    Offer,
+    Target,
+    choice,
+    choose,
+    offer,
+)
+from simreduce.study.capacity.prices import PriceList
+from simreduce.study.capacity.quantities import HOUR
+
+Answer = Callable[[float], Configuration | None]
+"""The choice where an assumption has some value; None where no candidate meets the target."""
+
+EXACT = 1e-12
+"""Relative width of the interval to which bisection narrows a formula."""
+GRID = (1.01, 1.02, 1.05, 1.1, 1.2, 1.35, 1.5, 1.75, 2.0, 2.5, 3.0, 4.0, 6.0, 10.0)
+"""Factors by which formulas are tried, up and down."""
+
+
+@dataclass(frozen=True, slots=True)
+class Flip:
+    """The answer is `becomes` beyond the value `at`; None if then nothing meets the target."""
+
+    at: float
+    becomes: Configuration | None
+
+
+@dataclass(frozen=True, slots=True)
+class Assumption:
+    """An assumption and the nearest values at which the answer changes.
+
+    Its `value` is in `unit`. The nearest values are below and above; None where it does not change
+    `within` a factor, or at all if that is None. `tolerance` is the relative width of the interval
+    that holds a flip, 0 where it is exact. `holds` are the values down and up to which a search has
+    found the same answer; a search that was stopped is not `complete`, and its intervals may be
+    wider.
+    """
+
+    name: str
+    value: float
+    unit: str
+    down: Flip | None
+    up: Flip | None
+    within: float | None = None
+    tolerance: float = 0.0
+    holds: tuple[float, float] | None = None
+    complete: bool = True
+
+
+Flips = tuple[Flip | None, Flip | None]
+"""The nearest below and above."""
+
+
+def walk(value: float, answer: Answer, breakpoints: Iterable[float]) -> Flips:
+    """The nearest flips of an answer below and above `value`.
+
+    The answer changes at `breakpoints` only and is defined from 0 on.
+    """
+    now = answer(value)
+    points = sorted({each for each in breakpoints if 0.0 <= each < math.inf})
+    above = [value, *(each for each in points if each > value)]
+    below = [value, *[each for each in points if each < value][::-1]]
+    up = next(
+        (
+            Flip(at, becomes)
+            for at, beyond in zip(above, [*above[1:], 2.0 * above[-1] + 1.0], strict=True)
+            if (becomes := answer((at + beyond) / 2.0)) != now
+        ),
+        None,
+    )
+    down = next(
+        (
+            Flip(at, becomes)
+            for at, beyond in zip(below, [*below[1:], 0.0], strict=True)
+            if at > 0.0 and (becomes := answer((at + beyond) / 2.0)) != now
+        ),
+        None,
+    )
+    return down, up
+
+
+T = TypeVar("T")
+Request = TypeVar("Request")
+Reply = TypeVar("Reply")
+Asking = Generator[Request, Reply, T]
+"""Finds something and yields what it must know first."""
+
+
+class Search:
+    """A walk over factors of `value`, up (`sign` 1) or down (-1), to the nearest flip.
+
+    Bisection then narrows the flip to a relative width of `tolerance`. A choice that changes and
+    changes back between two neighbours of the walk is not seen.
+
+    At any moment the choice is known to hold up to the factor `inner`, and to be `becomes` at
+    `outer`, if that is not None.
+    """
+
+    def __init__(self, value: float, sign: int, factors: Sequence[float], tolerance: float) -> None:
+        self.value, self.sign, self.tolerance = value, sign, tolerance
+        self.factors = sorted(factors)
+        self.inner = 1.0
+        self.outer: float | None = None
+        self.becomes: Configuration | None = None
+        self.complete = False
+
+    def walk(
+        self,
+        now: Configuration | None,
+        choice: Callable[[float], Asking[Request, Reply, Configuration | None]],
+    ) -> Asking[Request, Reply, None]:
+        """Look for the flip of a choice that is `now` today."""
+        for factor in self.factors:
+            found = yield from choice(self._at(factor))
+            if found != now:
+                self.outer, self.becomes = factor, found
+                break
+            self.inner = factor
+        while self.outer is not None and self.outer > self.inner * (1.0 + self.tolerance):
+            middle = math.sqrt(self.inner * self.outer)
+            if not self.inner < middle < self.outer:
+                break
+            found = yield from choice(self._at(middle))
+            if found == now:
+                self.inner = middle
+            else:
+                self.outer, self.becomes = middle, found
+        self.complete = True
+
+    def _at(self, factor: float) -> float:
+        return self.value * factor**self.sign
+
+    @property
+    def flip(self) -> Flip | None:
+        """The nearest flip that is known."""
+        return None if self.outer is None else Flip(self._at(self.outer), self.becomes)
+
+    @property
+    def holds_to(self) -> float:
+        """The value up to which the choice is known to hold."""
+        return self._at(self.inner)
+
+
+def search(value: float, answer: Answer, factors: Sequence[float], tolerance: float) -> Flips:
+    """The nearest flips below and above `value` of an answer that is there at once."""
+    now = answer(value)
+
+    def at_once(at: float) -> Asking[None, None, Configuration | None]:
+        yield from ()
+        return answer(at)
+
+    down, up = (Search(value, sign, factors, tolerance) for sign in (-1, 1))
+    for each in (down, up):
+        for _ in each.walk(now, at_once):
+            pass
+    return down.flip, up.flip
+
+
+def price_flips(
+    candidates: Sequence[Candidate], prices: PriceList, target: Target
+) -> list[Assumption]:
+    """Every price that a candidate pays, with the exact values at which the answer changes."""
+    used = [name for name in prices.items if any(name in c.quantities for c in candidates)]
+    return [_price_flip(name, candidates, prices, target) for name in used]
+
+
+def _price_flip(
+    name: str, candidates: Sequence[Candidate], prices: PriceList, target: Target
+) -> Assumption:
+    item, free = prices.items[name], prices.but(name, 0.0)
+
+    def answer(value: float) -> Configuration | None:
+        return choice(candidates, prices.but(name, value), target)
+
+    def lines(each: Candidate) -> tuple[Line, Line]:
+        """Money of the run and money per hour: base and slope over the price."""
+        base, slope = free.per_hour(each.quantities), each.quantities.get(name, 0.0) * item.hourly
+        hours = each.time(target.samples) / HOUR
+        return (base * hours, slope * hours), (base, slope)
+
+    able = [c for c in candidates if c.time(target.samples) < math.inf]
+    now = choose(able, prices, target)
+    points = []
+    for each in able:
+        run, hour = lines(each)
+        points += [*_meets(run, (target.budget, 0.0)), *_meets(hour, (target.hourly, 0.0))]
+        if now is not None:
+            points += [a for mine, its in zip(lines(now.candidate), (run, hour), strict=True)
+                       for a in _meets(mine, its)]  # fmt: skip
+    down, up = walk(item.value, answer, points)
+    return Assumption(name, item.value, item.unit, down, up)
+
+
+Line = tuple[float, float]
+"""Base and slope."""
+
+
+def _meets(line: Line, other: tuple[float | None, float]) -> list[float]:
+    """Where two lines meet, if above 0; nowhere if the other has no base."""
+    (a, m), (b, n) = line, other
+    return [] if b is None or m == n or (b - a) / (m - n) <= 0.0 else [(b - a) / (m - n)]
+
+
+def error_flips(
+    candidates: Sequence[Candidate], prices: PriceList, target: Target, chosen: Offer
+) -> list[Assumption]:
+    """Errors of the predicted step: of the chosen candidate alone, and common to all.
+
+    The value is the true time of a step over the predicted one.
+    """
+    own = chosen.candidate
+
+    def alone(factor: float) -> Configuration | None:
+        changed = [c.slower(factor) if c is own else c for c in candidates]
+        return choice(changed, prices, target)
+
+    def common(factor: float) -> Configuration | None:
+        return choice([c.slower(factor) for c in candidates], prices, target)
+
+    offers = [offer(c, prices, target) for c in candidates]
+    now = next(each for each in offers if each.candidate is own)
+    limits = [_limits(each, target) for each in offers]
+    ties = [
+        each / mine
+        for other in offers
+        for each, mine in ((other.cost, now.cost), (other.time, now.time))
+        if other is not now and mine > 0.0 and each < math.inf
+    ]
+    found = []
+    for name, answer, points in (
+        ("step time of this choice", alone, [*ties, *_limits(now, target)]),
+        ("step time of all", common, [point for each in limits for point in each]),
+    ):
+        down, up = walk(1.0, answer, points)
+        found.append(Assumption(name, 1.0, "times the prediction", down, up))
+    return found
+
+
+def _limits(each: Offer, target: Target) -> list[float]:
+    """Factors of the step at which a candidate meets a target exactly."""
+    c = each.candidate
+    pairs = (
+        (target.step_time, c.step),
+        (target.time, each.time),
+        (target.budget, each.cost),
+        (c.efficiency, target.efficiency),
+        (c.rate, target.samples_per_second),
+    )
+    return [high / low for high, low in pairs if high is not None and low and low < math.inf]
+
+
+def formula_flip(name: str, value: float, unit: str, answer: Answer) -> Assumption:
+    """An assumption that enters by a formula, tried up to the last factor of `GRID`."""
+    down, up = search(value, answer, GRID, EXACT)
+    return Assumption(name, value, unit, down, up, GRID[-1])

@@ -1,0 +1,300 @@
+"""Configurations: the product of machines, counts, networks, methods, strategies and batches."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import lru_cache, partial
+from pathlib import Path
+from typing import Any
+
+from simreduce.files.formats import (
+    ANYTHING,
+    LINE,
+    Faults,
+    Field,
+    Format,
+    OneOrMore,
+    Values,
+    whole,
+)
+from simreduce.planners.strategy import parse_strategy
+from simreduce.study.capacity.choose import Configuration
+from simreduce.study.capacity.prices import Pieces
+from simreduce.study.scenario import beside
+from simreduce.study.sweep.machines import is_single
+from simreduce.topology import Topology, load_topology
+from simreduce.training import StepQuestion, parse_step
+from simreduce.training.memory import Fit, device_memory, least_memory
+from simreduce.training.question import MOST_SAMPLES
+from simreduce.training.sharded import Sharding
+from simreduce.training.sharded.settings import HSDP
+from simreduce.workload import Model
+
+MOST_NODES = 1 << 20
+_OF_A_BATCH = ("time", "profile", "activations")
+"""Keys of `[step]` that were measured with its batch, and change in proportion to it."""
+
+
+def _one_of_them(values: Values, faults: Faults, path: str) -> None:
+    step = values["step"]
+    if isinstance(step, dict) and "method" in step:
+        faults.add(f"{path}.step.method", "write it in options, as method")
+
+
+OPTION = Format(
+    "options",
+    "Configurations to choose from: every combination of the values of its keys.",
+    Field("name", LINE, "A name that tells it from other tables of options.", ""),
+    Field("machine", OneOrMore(LINE), "Machines, by name or file.", required=True),
+    Field("nodes", OneOrMore(whole(1, MOST_NODES)), "How many of them.", [1],
+          default_words="1"),
+    Field("network", OneOrMore(LINE), "The network of more than one, as behind a machine's name:"
+          ' `"switch"`, `"fat_tree,oversubscription=2"`.', ["switch"],
+          default_words='`"switch"`'),
+    Field("nic", OneOrMore(LINE), "The class of the network's links.", [""],
+          default_words="the machine's"),
+    Field("method", OneOrMore(LINE), "As in `[step]`: `ddp`, `zero1`, `fsdp` and so on.", ["ddp"],
+          default_words="`ddp`"),
+    Field("strategy", OneOrMore(LINE), "Strategies of the reductions.", ["nccl"],
+          default_words="`nccl`"),
+    Field("batch", OneOrMore(whole(1, MOST_SAMPLES)), "Samples of a GPU.",
+          default_words="`step.batch`"),
+    Field("step", ANYTHING, "Keys of `[step]` of a scenario, over those of all options, such as"
+          " the rate that this machine's GPUs achieve."),
+    check=_one_of_them,
+)  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Option:
+    """A configuration: what it is called, the scenario that asks for its step, and its pieces.
+
+    `memory` is that of a GPU in bytes, 0 if unknown. `refused` says why it is none, "" if it is
+    one. `batch` are the samples of a GPU where the scenario's are those that were measured.
+    """
+
+    group: int
+    key: Configuration
+    nodes: int
+    devices: int
+    scenario: Mapping[str, Any]
+    memory: int = 0
+    refused: str = ""
+    batch: int | None = None
+
+    @property
+    def label(self) -> str:
+        """Its key in words."""
+        return self.key.label
+
+
+def expand(
+    group: int,
+    table: Values,
+    common: Mapping[str, Any],
+    step: object,
+    global_batch: int | None,
+    model: Model | None,
+    folder: str,
+    faults: Faults,
+) -> Iterator[Option]:
+    """The options of one table. Its faults are noted, once for each machine."""
+    at = f"options[{group}]"
+    own = {} if table["step"] is None else table["step"]
+    tables = {"step": {} if step is None else step, f"{at}.step": own}
+    wrong = [path for path, each in tables.items() if not isinstance(each, dict)]
+    for path in wrong:
+        faults.add(path, "must be a table")
+    if wrong or any(key in table.faulty for key in table):
+        return
+    merged: dict[str, Any] = {}
+    for each in tables.values():
+        merged |= each if isinstance(each, dict) else {}
+    mode = "variable_update" in merged
+    if mode:
+        for key in ("method", "strategy"):
+            if key in table.given:
+                faults.add(f"{at}.{key}", "step.variable_update says how to reduce; give one")
+    methods = [""] if mode else table["method"]
+    strategies = [""] if mode else table["strategy"]
+    for i, text in enumerate(strategies):
+        if text:
+            faults.attempt(f"{at}.strategy[{i}]", parse_strategy, text)
+    batches = table["batch"] or [None]
+    measured = next((key for key in _OF_A_BATCH if key in merged), "")
+    if global_batch is not None and (table["batch"] or ("batch" in merged and not measured)):
+        faults.add(f"{at}.batch", "global_batch says how many samples each GPU gets")
+        return
+    if measured and "batch" not in merged and (global_batch is not None or len(batches) > 1):
+        faults.add(f"{at}.step.batch", f"missing; say of how many samples step.{measured} is")
+        return
+    for machine in table["machine"] or ():
+        near = beside(Path(folder, "-"), machine)
+        box = faults.attempt(f"{at}.machine", _load, near)
+        if box is None:
+            continue
+        before = len(faults.problems)
+        if max(table["nodes"]) > 1 and not is_single(near):
+            words = (
+                f"{machine}: is not one machine, so that no network joins several; give its name"
+            )
+            faults.add(f"{at}.machine", f"{words}, or nodes = 1")
+        asked = {
+            method: _read_step(
+                merged | ({"method": method} if method else {}), batches[0] or global_batch,
+                model, box, folder, faults, at,
+            )
+            for method in methods
+        }  # fmt: skip
+        if len(faults.problems) > before:
+            continue
+        for option in _product(
+            group, table, common, merged, (machine, near), box, (methods, strategies, batches),
+            global_batch,
+        ):  # fmt: skip
+            question = asked[option.key.method]
+            yield option if option.refused else _fitting(option, question, model, len(box.devices))
+
+
+def _read_step(
+    asked: Mapping[str, Any], batch: int | None, model: Model | None, box: Topology, folder: str,
+    faults: Faults, at: str,
+) -> StepQuestion | None:  # fmt: skip
+    """The question of `[step]` on this machine; its faults are noted under the option."""
+    own = Faults()
+    keeps = batch is None or ("batch" in asked and any(key in asked for key in _OF_A_BATCH))
+    table = dict(asked) if keeps else {**asked, "batch": batch}
+    found = parse_step(table, model, box, own, partial(beside, Path(folder, "-")))
+    for problem in own.problems:
+        place, _, text = problem.partition(": ")
+        # Options have it as a key of their own.
+        faults.add(f"{at}.method" if place == "step.method" else f"{at}.{place}", text)
+    return found
+
+
+def _fitting(
+    option: Option, question: StepQuestion | None, model: Model | None, local: int
+) -> Option:
+    """The option, refused if its GPUs surely cannot hold what a step needs."""
+    if question is None or question.mode or model is None:
+        return option
+    (method,) = question.methods
+    sharding = question.sharding or Sharding()
+    ranks = option.devices
+    if method == HSDP:
+        ranks = sharding.group or local
+    needs = least_memory(method, model, sharding, ranks).peak
+    fit = Fit(needs, option.memory)
+    return replace(option, refused=f"a GPU {fit.words}") if fit.fits is False else option
+
+
+def _product(
+    group: int,
+    table: Values,
+    common: Mapping[str, Any],
+    step: Mapping[str, Any],
+    named: tuple[str, str],
+    box: Topology,
+    ways: tuple[Sequence[str], Sequence[str], Sequence[int | None]],
+    global_batch: int | None,
+) -> Iterator[Option]:
+    """Every combination with one machine, by its name and where that leads."""
+    machine, place = named
+    passes = step.get("accumulate", 1)
+    single = False
+    for nodes, network, nic, method, strategy, batch in itertools.product(
+        table["nodes"], table["network"], table["nic"], *ways
+    ):
+        shown = ",".join([network, *([f"nic={nic}"] if nic else [])])
+        if nodes == 1:
+            if single and (network, nic) != (table["network"][0], table["nic"][0]):
+                continue  # one machine has no network
+            single, shown = True, ""
+        devices = nodes * len(box.devices)
+        refused = ""
+        if global_batch is not None:
+            batch, rest = divmod(global_batch, devices * passes)  # noqa: PLW2901 - that of each GPU
+            if rest or not batch:
+                refused = f"{global_batch} samples do not come out even on {devices} GPUs"
+        text = f"{place}x{nodes},fabric={shown}" if shown else machine
+        samples = step.get("batch") if batch is None else batch
+        own = "batch" in step and any(key in step for key in _OF_A_BATCH)
+        asked: dict[str, Any] = {"batch": samples, **step} if own else {**step, "batch": samples}
+        asked |= {"method": method} if method else {}
+        scenario = {**common, "topology": text, "step": asked}
+        if strategy:
+            scenario["strategies"] = [strategy]
+        mode = str(step.get("variable_update", ""))
+        key = Configuration(
+            table["name"],
+            machine,
+            str(nodes),
+            shown,
+            method,
+            strategy or mode,
+            str(samples),
+        )
+        memory = device_memory(box, box.devices)
+        yield Option(
+            group, key, nodes, devices, scenario, memory, refused,
+            samples if own else None,
+        )  # fmt: skip
+
+
+@lru_cache(64)
+def _load(text: str) -> Topology:
+    return load_topology(text)
+
+
+def with_rates(
+    option: Option, compute: float = 1.0, links: Mapping[str, float] | None = None
+) -> Option:
+    """The option with its rates of computing and of classes of links times factors."""
+    scenario = dict(option.scenario)
+    if links:
+        scenario["link_factors"] = dict(links)
+    if compute != 1.0:
+        step = scenario["step"]
+        scenario["step"] = {**step, "speed": compute * step.get("speed", 1.0)}
+    return replace(option, scenario=scenario)
+
+
+def pieces(option: Option, folder: str, *, counted: bool) -> Pieces:
+    """The pieces of an option.
+
+    They are machines, and, if `counted`, the cables and switch ports in use of its network.
+    """
+    found = Pieces("", 0)
+    if counted and option.nodes > 1:
+        found = _count(beside(Path(folder, "-"), str(option.scenario["topology"])))
+    return replace(found, machine=option.key.machine, nodes=option.nodes)
+
+
+@dataclass(frozen=True, slots=True)
+class Classes:
+    """The link classes of a configuration: that of its `network` ("" for one machine), and all."""
+
+    network: str
+    all: frozenset[str]
+
+
+def classes_of(option: Option, folder: str) -> Classes:
+    """The link classes of an option."""
+    return _classes(beside(Path(folder, "-"), str(option.scenario["topology"])))
+
+
+@lru_cache(4096)
+def _classes(text: str) -> Classes:
+    return Classes(_count(text).network, frozenset(k.link_class for k in load_topology(text).links))
+
+
+@lru_cache(4096)
+def _count(text: str) -> Pieces:
+    """Network, ports and cables of a cluster. InputError if it cannot be built."""
+    cluster = load_topology(text)
+    kinds = {name: node.kind for name, node in cluster.nodes.items()}
+    joins = [k for k in cluster.links[::2] if "switch" in (kinds[k.source], kinds[k.target])]
+    ports = sum((kinds[k.source] == "switch") + (kinds[k.target] == "switch") for k in joins)
+    return Pieces("", 0, joins[0].link_class if joins else "", ports, len(joins))

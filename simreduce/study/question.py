@@ -1,0 +1,99 @@
+"""One strategy for one workload, to look at more closely than a ranking does."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from simreduce.engine.setup import Setup
+from simreduce.errors import StrategyError
+from simreduce.export import Choice
+from simreduce.plan import Plan, repeat
+from simreduce.planners.packing import NoPacking
+from simreduce.planners.strategy import Strategy
+from simreduce.workload import Workload
+
+if TYPE_CHECKING:
+    from simreduce.study.scenario import Scenario
+    from simreduce.training import StepQuestion
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """How long a strategy takes for a workload on one machine, `times` times in a row."""
+
+    strategy: Strategy
+    workload: Workload
+    setup: Setup
+    times: int = 1
+    root: int = 0
+    faithful: bool = False
+    name: str = ""
+
+    def compile(self) -> Plan:
+        """The plan of one of its reductions; StrategyError if the machine does not accept it."""
+        return self.setup.compile(
+            self.strategy, self.workload, root=self.root, faithful=self.faithful
+        )
+
+    def make_case(self) -> Case:
+        """The question with the plan of all its reductions. Raises as `compile` does."""
+        plan = self.compile()
+        return Case(self, repeat(plan, self.times) if self.times > 1 else plan)
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """A question with its plan, which chains all its reductions."""
+
+    question: Question
+    plan: Plan
+
+    @property
+    def setup(self) -> Setup:
+        return self.question.setup
+
+    @property
+    def about(self) -> dict[str, Any]:
+        """The keys with which documents name the question."""
+        asked = self.question
+        return {
+            "question": asked.name,
+            "strategy": asked.strategy.text,
+            "collective": asked.strategy.collective,
+            "workload": asked.workload.name,
+            "size_bytes": asked.workload.nbytes,
+            "ranks": len(asked.setup.layout),
+            "repeat": asked.times,
+            "disturbance": asked.setup.disturbance.text,
+        }
+
+
+def ask(scenario: Scenario, strategy: Strategy) -> Question:
+    """A strategy of a scenario."""
+    setup, times = scenario.setup.running(strategy), scenario.repeat
+    return Question(
+        strategy, scenario.workload, setup, times, faithful=scenario.faithful, name=scenario.name
+    )
+
+
+def choice_of(question: Question, step: StepQuestion | None, method: str = "") -> Choice:
+    """The question as exporters take it.
+
+    It has the settings of a training step by a method, DDP unless given. StrategyError for packs of
+    a sharded step.
+    """
+    choice = Choice(question.setup, question.workload, question.strategy)
+    if step is None:
+        return choice
+    from simreduce.training.sharded import DDP, largest_unit  # noqa: PLC0415 - a bench does without
+
+    sharding, job = step.sharding, step.job
+    choice = replace(choice, cycle=step.cycle, batch=job.batch, accumulate=job.accumulate)
+    if method in ("", DDP) or sharding is None:
+        return choice
+    if not isinstance(question.strategy.packer, NoPacking):
+        packing = question.strategy.packing
+        raise StrategyError(f"{method} reduces a unit at a time; leave out +{packing}")
+    unit = largest_unit(job.model, sharding.units)
+    return replace(choice, method=method, shards=sharding, unit=unit)

@@ -1,0 +1,417 @@
+"""A question worth asking, as a TOML file: which reductions of what, on which machine.
+
+With `[replicas]` instead of `[step]` it asks about synchronous replicas: that is another value,
+`Replicas`, which needs no machine and no gradients, and sends its gradients to servers by no
+strategy.
+
+A reader reports every fault in the file, and in the files that it names, at once.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import Any, TypeVar
+
+from simreduce.engine import CALM, RUNTIMES, Disturbance
+from simreduce.engine.calibrate import load_calibration
+from simreduce.engine.setup import BY_STRATEGY, Setup, read_runtime
+from simreduce.errors import InputError, ScenarioError, did_you_mean, quote
+from simreduce.files.formats import (
+    ANYTHING,
+    FLAG,
+    LINE,
+    Faults,
+    Field,
+    Format,
+    ListOf,
+    MapOf,
+    Scalar,
+    TableOf,
+    Values,
+    number,
+    whole,
+)
+from simreduce.files.shipped import data_dir
+from simreduce.files.textfiles import exists, flatten, parse_toml, read_text
+from simreduce.planners.layouts import Layout, layout
+from simreduce.planners.nccl import DEFAULTS, SETTINGS
+from simreduce.planners.nccl.settings import settings_of
+from simreduce.planners.packing import Fusion
+from simreduce.planners.strategy import ALL, Strategy, misplaced, parse_strategy
+from simreduce.topology import Topology, load_topology
+from simreduce.topology.load import Overrides, find
+from simreduce.training import STEP, StepQuestion, parse_step, replicas
+from simreduce.training.question import MOST_SAMPLES
+from simreduce.workload import Workload, load_model, load_workload
+
+NO_STEP = "it has no [step], which says what a step computes"
+_REQUIRED = ("topology", "workload")
+MOST_REPEATS = 1000
+T = TypeVar("T")
+LoadMachine = Callable[[str, Overrides | None], Topology]
+
+
+class _LaterTable(TableOf):
+    """A table that is read once the machine and the model are known."""
+
+    def take(self, value: object, faults: Faults, path: str) -> Any:  # noqa: ARG002 - read later
+        """Return the table unread."""
+        return value
+
+
+SCENARIO = Format(
+    "scenario",
+    "Which reductions of what, on which machine. Only `[replicas]` can do without the first two"
+    " keys.",
+    Field("topology", LINE, "A shipped machine, a file, or a machine written inline."),
+    Field("workload", LINE, "A shipped model, a file, or one gradient such as `bytes:64MiB`."),
+    Field("title", LINE, "The title of reports.", default_words="the file's name"),
+    Field("runtime", Scalar(LINE.words, {"enum": [*RUNTIMES, BY_STRATEGY.name]}, LINE.read),
+          f"The runtime of all strategies: {', '.join(RUNTIMES)}; or `{BY_STRATEGY.name}`: of each"
+          " its own.", BY_STRATEGY.name),
+    Field("calibration", LINE, "A shipped calibration or a file.", "nominal"),
+    Field("strategies",
+          ListOf(Scalar('a strategy such as "all"', LINE.schema, lambda value: value), 1),
+          'Strategies such as `"ring"`, or `["all"]`.', default_words='`["all"]`'),
+    Field("repeat", whole(1, MOST_REPEATS), "Chained all-reduces in one step.", 1),
+    Field("gpu_indices", ListOf(whole(0)), "The order of the GPUs of every machine in rings.",
+          default_words="by number"),
+    Field("faithful", FLAG, "Upstream's quirks instead of what a user intends.", default=False),
+    Field("topology_overrides", MapOf(ANYTHING, key="KEY"),
+          'Keys of the machine\'s file, dotted or nested: `"links.qpi.bandwidth" = "9.6 GB/s"`.'),
+    Field("link_factors", MapOf(number(0.0, 1e3), key="LINKS"),
+          "Bandwidth of links over that of the machine, by class (`efa_100 = 0.8`, networks"
+          ' included), node or name (`"gpu0<>gpu3" = 0.5`); 0 cuts them.',
+          default_words="1 for each"),
+    Field("nccl", TableOf(SETTINGS), "NCCL's settings.", default_words="none"),
+    Field("step", _LaterTable(STEP), "What a training step computes, for `simreduce step`."),
+    Field("replicas", _LaterTable(replicas.REPLICAS), "Synchronous replicas, instead of `step`."),
+)  # fmt: skip
+_UNUSED = {
+    "step": "a scenario has a step or [replicas], not both",
+    "strategies": "[replicas] sends gradients to their servers, by no strategy",
+    "repeat": "replicas.repetitions says how often",
+    "gpu_indices": "replicas.workers says which GPUs, in which order",
+    "nccl": "[replicas] sends gradients to their servers, not through NCCL",
+}
+"""Keys of other scenarios, and why `[replicas]` does not take them."""
+_OF_TOPOLOGIES = ("runtime", "calibration", "topology_overrides", "link_factors")
+_OPTIONS = {
+    "runtime": "--runtime",
+    "calibration": "--calibration",
+    "strategies": "--algo",
+    "gpu_indices": "--gpu-indices",
+    "batch": "--batch",
+}
+"""The options of commands that replace keys."""
+_MARKS = (*_REQUIRED, "replicas")
+"""A file with one of these is a scenario."""
+_OF_MACHINES = ("nodes", "links", "machine", "extends")
+_FOR_MACHINES = "try `simreduce bench {0}`, or write a scenario with topology = '{0}'"
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class Scenario:
+    """Reductions of a workload on a machine. `strategies` is None for all that it accepts."""
+
+    name: str
+    title: str
+    setup: Setup
+    workload: Workload
+    strategies: tuple[Strategy, ...] | None
+    repeat: int = 1
+    faithful: bool = False
+    step: StepQuestion | None = None
+
+    def __repr__(self) -> str:
+        return f"<Scenario {self.name}: {self.workload.name} on {self.setup.machine.name}>"
+
+    def require_step(self) -> StepQuestion:
+        """The step; ScenarioError if there is none."""
+        if self.step is None:
+            raise ScenarioError(f"{self.name}: {NO_STEP}")
+        return self.step
+
+    def but(self, **changes: Any) -> Scenario:
+        """The same scenario with another `disturbance`, or whatever else `Setup.but` takes."""
+        return replace(self, setup=self.setup.but(**changes))
+
+
+@dataclass(frozen=True, slots=True)
+class Replicas:
+    """A question about synchronous replicas. Without a setup, the table times transfers."""
+
+    name: str
+    title: str
+    setup: Setup | None
+    workload: Workload | None
+    faithful: bool
+    question: replicas.ReplicasQuestion
+
+
+def load_scenario(text: str, batch: object = None, **overrides: object) -> Scenario:
+    """The scenario in the file `text`, or the shipped one of that name.
+
+    Keyword arguments that are not None replace the file's keys (`runtime="ideal"`), `batch` its
+    `step.batch`; the measured times of a step change in proportion.
+    """
+    found, _, problems = _look(text, batch, overrides, {})
+    if problems or found is None:
+        raise ScenarioError(problems)
+    return found
+
+
+def look_at_scenario(
+    text: str, batch: object = None, **overrides: object
+) -> tuple[Scenario | None, Topology | None, list[str]]:
+    """As `load_scenario` for commands, whose options faults name: scenario, machine, all faults."""
+    return _look(text, batch, overrides, _OPTIONS)
+
+
+def _look(
+    text: str, batch: object, overrides: Mapping[str, object], options: Mapping[str, str]
+) -> tuple[Scenario | None, Topology | None, list[str]]:
+    try:
+        path, document = read_scenario_file(text)
+    except ScenarioError as error:
+        return None, None, [*error.problems]
+    if "replicas" in document:
+        why = "[replicas] asks what synchronous replicas do; only `simreduce step` answers that"
+        return None, None, [f"{path}: {why}"]
+    faults, given = _faults(path, {**overrides, "batch": batch}, options)
+    batch = given.pop("batch", None)
+    alone = "strategies" not in given
+    found = _build(path, {**document, **given}, faults, batch, load_topology, alone=alone)
+    return (*found, faults.problems)
+
+
+def load_replicas(text: str, disturbance: Disturbance = CALM, **overrides: object) -> Replicas:
+    """The scenario with `[replicas]`.
+
+    InputError names options of commands, and what of the disturbance the machine lacks.
+    """
+    path, document = read_scenario_file(text)
+    faults, given = _faults(path, overrides, _OPTIONS)
+    return build_replicas(path, {**document, **given}, disturbance, faults)
+
+
+def _faults(
+    path: Path, overrides: Mapping[str, object], options: Mapping[str, str]
+) -> tuple[Faults, dict[str, object]]:
+    """A collector that names `options`, and the keys that are overridden."""
+    given = {key: value for key, value in overrides.items() if value is not None}
+    return Faults(str(path), options={key: options.get(key, key) for key in given}), given
+
+
+def read_scenario_file(text: str) -> tuple[Path, dict[str, Any]]:
+    """Return the file that `text` means and its raw tables. ScenarioError if there is none."""
+    path = Path(text)
+    if path.suffix != ".toml" and not exists(text):
+        known = shipped()
+        if text not in known and find(text) is not None:
+            raise ScenarioError(
+                f"{text} is a machine, not a scenario; {_FOR_MACHINES.format(text)}"
+            )
+        if text not in known:
+            near = did_you_mean(text, known) or f"; shipped: {', '.join(known)}"
+            raise ScenarioError(f"no scenario {quote(text)}{near}; a file ends in .toml")
+        path = data_dir("scenarios") / f"{text}.toml"
+    document = parse_toml(str(path), read_text(path, ScenarioError), ScenarioError)
+    if not any(key in document for key in _MARKS) and any(key in document for key in _OF_MACHINES):
+        raise ScenarioError(
+            f"{path}: is a machine file, not a scenario; {_FOR_MACHINES.format(path)}"
+        )
+    return path, document
+
+
+def is_scenario(text: str) -> bool:
+    """Whether `text` means a scenario.
+
+    A scenario is the name of a shipped one, or a TOML file with the keys of one.
+    """
+    return any(key in keys_of(text) for key in _MARKS)
+
+
+def keys_of(text: str) -> frozenset[str]:
+    """The keys of the scenario that `text` means, sensible or not; none if it cannot be read."""
+    try:
+        return frozenset(read_scenario_file(text)[1])
+    except ScenarioError:
+        return frozenset()
+
+
+def shipped() -> list[str]:
+    """Names of the scenarios that come with simreduce."""
+    return sorted(p.stem for p in data_dir("scenarios").glob("*.toml"))
+
+
+def beside(path: Path, name: str) -> str:
+    """The path of a file that the scenario at `path` names, which is looked for beside it first."""
+    near = str(path.parent / name)
+    is_file = Path(name).suffix in (".toml", ".csv") and os.path.isfile(near)  # noqa: PTH113 - Path.is_file raises for names that no file can have
+    return near if is_file else name
+
+
+def _read(path: Path, table: Mapping[str, Any], faults: Faults, load: LoadMachine) -> Values:
+    """The values of a scenario, with its machine, runtime and calibration.
+
+    None where these have faults.
+    """
+    settings = table.get("nccl")
+    if isinstance(settings, dict) and isinstance(settings.get("tuner"), str):
+        table = {**table, "nccl": {**settings, "tuner": beside(path, settings["tuner"])}}
+    values = SCENARIO.read(table, faults)
+    values["nccl"] = settings_of(values["nccl"]) if values["nccl"] else DEFAULTS
+    values["title"] = path.stem if values["title"] is None else values["title"]
+    overrides = flatten(values["topology_overrides"] or {}) or None
+    _load(path, values, faults, "topology", load, overrides)
+    if values["topology"] and values["link_factors"]:
+        scale = values["topology"].scale_links
+        values["topology"] = faults.attempt("link_factors", scale, values["link_factors"])
+    _load(path, values, faults, "runtime", read_runtime)
+    _load(path, values, faults, "calibration", load_calibration)
+    return values
+
+
+def _load(
+    path: Path, values: Values, faults: Faults, key: str, load: Callable[..., object], *more: object
+) -> None:
+    """Put what `load` reads in the place of its name."""
+    if values[key] is not None:
+        values[key] = faults.attempt(key, load, beside(path, values[key]), *more)
+
+
+def build_scenario(
+    path: Path, table: Mapping[str, Any], batch: object = None, load: LoadMachine = load_topology,
+    options: Mapping[str, str] | None = None,
+) -> Scenario:  # fmt: skip
+    """Return the scenario of tables that were read from the file at `path`, and perhaps changed.
+
+    `load` loads its machine. ScenarioError lists every fault; for a key in `options` it names the
+    text given there instead of the file.
+    """
+    faults = Faults(str(path), options=options)
+    found, _ = _build(path, table, faults, batch, load, alone=True)
+    if found is None:
+        raise ScenarioError(faults.problems)
+    return found
+
+
+def _build(
+    path: Path, table: Mapping[str, Any], faults: Faults, batch: object, load: LoadMachine, *,
+    alone: bool,
+) -> tuple[Scenario | None, Topology | None]:  # fmt: skip
+    """The scenario and its machine, None where there are faults.
+
+    Strategies that replace the file's (not `alone`) may do without a `cycle`.
+    """
+    values = _read(path, table, faults, load)
+    topology = values["topology"]
+    for key in _REQUIRED:
+        if key not in values.given:
+            faults.add(key, f"missing; {SCENARIO[key].about[0].lower()}{SCENARIO[key].about[1:-1]}")
+    _load(path, values, faults, "workload", load_model)
+    before = len(faults.problems)
+    strategies = _strategies(values, faults)
+    fuses = strategies is None or any(isinstance(s.packer, Fusion) for s in strategies)
+    fuses = fuses or not alone or len(faults.problems) > before
+    part = _part(values, topology, faults)
+    step = _step(path, values, topology, faults, batch)
+    if step and not step.mode and not fuses and "cycle" in values["step"]:
+        faults.add(
+            "step.cycle", "is for Horovod's buffers, which no strategy has; add +fusion to one"
+        )
+    if faults.problems or topology is None:
+        return None, topology
+    setup = Setup(
+        topology, values["runtime"], values["calibration"], part=part, nccl=values["nccl"]
+    )
+    found = path.stem, values["title"], setup, values["workload"].workload, strategies
+    return Scenario(*found, values["repeat"], values["faithful"], step), topology
+
+
+def build_replicas(
+    path: Path,
+    table: Mapping[str, Any],
+    disturbance: Disturbance = CALM,
+    faults: Faults | None = None,
+) -> Replicas:
+    """As `build_scenario`, of tables with `[replicas]`. ScenarioError lists `faults` too."""
+    faults = faults or Faults(str(path))
+    unused = dict(_UNUSED)
+    if "topology" not in table:
+        unused |= dict.fromkeys(_OF_TOPOLOGIES, "only a topology has use for it")
+    values = _read(path, {k: v for k, v in table.items() if k not in unused}, faults, load_topology)
+    topology = values["topology"]
+    for key, why in unused.items():
+        if key in table:
+            faults.add(key, why)
+    _load(path, values, faults, "workload", load_workload)
+    workload = values["workload"]
+    faulty = {
+        key
+        for key, value in (("topology", topology), ("workload", workload))
+        if key in table and not value
+    }
+    lacking = Faults()
+    if "topology" not in table and disturbance.text:
+        words = "has no topology, so nothing is there to disturb"
+        lacking.add("", f"{path} {words}: {disturbance.text}")
+    elif topology is not None:
+        lacking.attempt("", disturbance.check, topology)
+    faulty |= {"disturbance"} if lacking.problems else set()
+    setup = None
+    if topology is not None:
+        setup = Setup(topology, values["runtime"], values["calibration"], disturbance)
+        setup = setup.running(None)
+    question = replicas.parse_replicas(
+        table.get("replicas"), faults, setup, workload, faithful=values["faithful"], faulty=faulty
+    )
+    if faults.problems or lacking.problems or question is None:
+        raise ScenarioError([*faults.problems, *lacking.problems])
+    return Replicas(path.stem, values["title"], setup, workload, values["faithful"], question)
+
+
+def _step(
+    path: Path, values: Values, topology: Topology | None, faults: Faults, batch: object
+) -> StepQuestion | None:
+    """The table `step`, if there is one."""
+    table, model = values["step"], values["workload"]
+    if table is None:
+        return None
+    if batch is not None:
+        batch = whole(1, MOST_SAMPLES).take(batch, faults, "batch") or 1
+    found = parse_step(table, model, topology, faults, partial(beside, path), batch)
+    if isinstance(table, dict) and "variable_update" in table and "strategies" in values.given:
+        words = "step.variable_update says how to reduce; give one of the two"
+        faults.add("strategies", words)
+    return found
+
+
+def _part(values: Values, topology: Topology | None, faults: Faults) -> Layout | None:
+    """The GPUs in the order of `gpu_indices`."""
+    order = values["gpu_indices"]
+    if not order or topology is None:
+        return None
+    try:
+        return layout(topology).with_order(order)
+    except InputError as error:
+        for problem in error.problems:
+            faults.add("gpu_indices", problem.removeprefix("gpu_indices "))
+        return None
+
+
+def _strategies(values: Values, faults: Faults) -> tuple[Strategy, ...] | None:
+    given = [ALL] if values["strategies"] is None else values["strategies"]
+    for problem in misplaced(text for text in given if isinstance(text, str) and text.strip()):
+        faults.add("strategies", problem)
+    found = []
+    for i, text in enumerate(given):
+        line = LINE.take(text, faults, f"strategies[{i}]")
+        if line is not None and line != ALL:
+            found.append(faults.attempt(f"strategies[{i}]", parse_strategy, line))
+    return None if ALL in given else tuple(each for each in found if each is not None)

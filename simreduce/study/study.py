@@ -1,0 +1,117 @@
+"""Many questions, answered on several processes: in any order, quick ones first, until Ctrl-C."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
+from functools import partial
+from math import inf
+from typing import Any, Generic, NamedTuple, TypeAlias, TypeVar
+
+from simreduce.computing.watching import until_stopped
+from simreduce.computing.workers import working
+from simreduce.engine import AtLeast
+from simreduce.errors import Deadlock, InputError, StrategyError
+from simreduce.study.outcome import Outcome, Postponed, Refused, Stuck
+
+Q = TypeVar("Q")
+T = TypeVar("T")
+
+TIED = 1.001
+"""Plans within this factor of a limit are simulated: they may be as fast."""
+
+BATCH = 12
+"""Plans that take long are simulated so many at a time, plans of few transfers first. The limits of
+a batch come from all outcomes before, and so do not depend on how many processes there are.
+"""
+
+Limit: TypeAlias = float | None
+"""Seconds up to which a plan is simulated. None: to its end, unless that takes long."""
+
+
+def study(
+    questions: Sequence[Q],
+    evaluate: Callable[[Q, Limit], T | AtLeast | Postponed],
+    *,
+    workers: int = 1,
+    limits: Callable[[Mapping[int, Any]], Callable[[int], float]] | None = None,
+    order: Sequence[int] | None = None,
+) -> Generator[tuple[int, Outcome[T]], None, None]:
+    """Yield the place of each question and its outcome, in any order.
+
+    `order` has the places in the order in which to begin. To close the generator ends the
+    processes.
+
+    `evaluate` may raise InputError and Deadlock, which are outcomes. With `limits`, it may
+    postpone what takes long: when all others are done, those come in batches. `limits` gives, from
+    the outcomes by place until then, the seconds beyond which the question of a place is of no
+    interest.
+    """
+    first = inf if limits is None else None
+    asked = [(place, first) for place in (range(len(questions)) if order is None else order)]
+    outcomes, left = dict[int, Outcome[T]](), dict[int, Postponed]()
+    with working(partial(_answer, evaluate), min(workers, len(questions))) as work_on:
+        while asked:
+            for number, outcome in work_on([(questions[place], limit) for place, limit in asked]):
+                place = asked[number][0]
+                if isinstance(outcome, Postponed):
+                    left[place] = outcome
+                else:
+                    outcomes[place] = outcome
+                    yield place, outcome
+            batch = sorted(left, key=lambda place: (left[place].transfers, place))[:BATCH]
+            limit_of = limits(outcomes) if limits else lambda _: inf
+            asked = [(place, limit_of(place)) for place in batch if left.pop(place)]
+
+
+def _answer(
+    evaluate: Callable[[Q, Limit], T | AtLeast | Postponed], asked: tuple[Q, Limit]
+) -> Outcome[T] | Postponed:
+    try:
+        return evaluate(*asked)
+    except Deadlock as error:
+        return Stuck(error)
+    except InputError as error:
+        return Refused(error)
+
+
+class Answers(NamedTuple, Generic[T]):
+    """The outcomes of a study.
+
+    It has figures and lower bounds by place, the names of what was refused with the reasons, and
+    how many questions Ctrl-C left untried.
+    """
+
+    found: Mapping[int, T | AtLeast]
+    refused: tuple[tuple[str, str], ...]
+    untried: int
+
+
+def collect(
+    coming: Iterable[tuple[int, Outcome[T]]], names: Sequence[str], *, by_name: bool
+) -> Answers[T]:
+    """The outcomes of a study by the names of its questions.
+
+    Questions given `by_name` that the machine refuses raise one StrategyError; questions out of
+    "all" are refused. So are questions that a fault cuts off for ever, unless it cuts off all of
+    them, which raises Deadlock. Ctrl-C is raised unless something is found.
+    """
+    outcomes = dict(until_stopped(coming, lambda pairs: any(_is_found(o) for _, o in pairs)))
+    refused, stuck, found = [], [], dict[int, T | AtLeast]()
+    for place, outcome in sorted(outcomes.items()):
+        if isinstance(outcome, Refused):
+            refused.append((names[place], outcome.reason(names[place])))
+        elif isinstance(outcome, Stuck):
+            stuck.append((names[place], outcome))
+        else:
+            found[place] = outcome
+    if refused and by_name:
+        raise StrategyError([reason for _, reason in refused])
+    if stuck and not found:
+        name, first = stuck[0]
+        raise Deadlock(f"{name}: {first.error}")
+    refused += [(name, outcome.reason(name)) for name, outcome in stuck]
+    return Answers(found, tuple(refused), len(names) - len(outcomes))
+
+
+def _is_found(outcome: object) -> bool:
+    return not isinstance(outcome, Refused | Stuck)

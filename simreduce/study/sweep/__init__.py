@@ -1,0 +1,39 @@
+"""Many questions that differ in a few keys: planned, computed anywhere, and kept in a database."""
+
+from simreduce.study.sweep.cells import BENCH, KINDS, REPLICAS, RUN, STEP, Cell, Kind, make_cell
+from simreduce.study.sweep.evaluate import evaluate
+from simreduce.study.sweep.figures import COLUMNS, NAMES, UNITS, Figures
+from simreduce.study.sweep.files import SWEEP, Specification, read_specification
+from simreduce.study.sweep.grid import Sample
+from simreduce.study.sweep.question import Question, read_question
+from simreduce.study.sweep.running import Runner, running
+from simreduce.study.sweep.store import IN_MEMORY, Answer, Planned, Store, Sweep
+
+__all__ = [
+    "BENCH",
+    "COLUMNS",
+    "IN_MEMORY",
+    "KINDS",
+    "NAMES",
+    "REPLICAS",
+    "RUN",
+    "STEP",
+    "SWEEP",
+    "UNITS",
+    "Answer",
+    "Cell",
+    "Figures",
+    "Kind",
+    "Planned",
+    "Question",
+    "Runner",
+    "Sample",
+    "Specification",
+    "Store",
+    "Sweep",
+    "evaluate",
+    "make_cell",
+    "read_question",
+    "read_specification",
+    "running",
+]

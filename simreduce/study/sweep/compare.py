@@ -1,0 +1,166 @@
+"""Two sweeps cell by cell: which answers changed, by how much, and which winners did."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from simreduce.errors import InputError, did_you_mean, quote
+from simreduce.study.sweep.figures import DONE
+from simreduce.study.sweep.store import Sweep
+
+Table = Sequence[Mapping[str, Any]]
+Place = tuple[Any, ...]
+"""The values of the keys that tell cells apart."""
+
+CHOICES = ("strategy", "method", "machine", "backups")
+"""Keys that are chosen, unless a user says which: the first that varies."""
+_SAME = 1e-12
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """A cell of both, with its states and its seconds (None where it is not done)."""
+
+    place: Place
+    states: tuple[str, str]
+    seconds: tuple[float | None, float | None]
+    reason: str = ""
+
+    @property
+    def ratio(self) -> float:
+        """Seconds of the second over the first; infinite if only one is done."""
+        before, after = self.seconds
+        if before is None or after is None:
+            return 1.0 if before is after else math.inf
+        return after / before if before else math.inf if after else 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class Winner:
+    """A question whose fastest `choice` changed.
+
+    It has the seconds of both choices in both sweeps: the earlier winner's, and the later one's.
+    """
+
+    place: Place
+    choice: tuple[Any, Any]
+    earlier: tuple[float, float]
+    later: tuple[float, float]
+
+    @property
+    def worth(self) -> float:
+        """The part of its time in the second sweep that the earlier winner would lose."""
+        return self.earlier[1] / self.later[1] - 1.0 if self.later[1] else 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """Cells of two sweeps by the keys that vary.
+
+    `changed` holds the cells whose time changed by more than the tolerance, or whose state did,
+    largest change first. `questions` counts the questions with a winner in both, and `flipped` are
+    the ones whose winner differs; `chosen` is the key whose value wins.
+    """
+
+    keys: tuple[str, ...]
+    both: int
+    only: tuple[int, int]
+    changed: tuple[Change, ...]
+    ratios: tuple[float, ...]
+    chosen: str
+    questions: int
+    flipped: tuple[Winner, ...]
+
+
+def compare(
+    first: tuple[Sweep, Table],
+    second: tuple[Sweep, Table],
+    chosen: str | None = None,
+    tolerance: float = 0.0,
+) -> Comparison:
+    """Compare two sweeps, each with its rows.
+
+    A key that has one value in each sweep, such as the calibration that was changed, tells no cells
+    apart. InputError for keys that only one varies.
+    """
+    varied = [_varied(*each) for each in (first, second)]
+    lone = [
+        f"only the {word} sweep has the key {key}; --where keeps one of its values"
+        for word, own, (other, _) in (("first", varied[0], second), ("second", varied[1], first))
+        for key in own
+        if key not in other.keys
+    ]
+    if lone:
+        raise InputError(lone)
+    keys = tuple(dict.fromkeys([*varied[0], *varied[1]]))
+    if chosen is not None and chosen not in keys:
+        near = did_you_mean(chosen, keys) or f"; these do: {', '.join(keys) or 'none'}"
+        raise InputError(f"--choose: no key {quote(chosen)} varies{near}")
+    pick = chosen or next((key for key in CHOICES if key in keys), "")
+    tables = [_by_place(keys, each[1]) for each in (first, second)]
+    common = [place for place in tables[0] if place in tables[1]]
+    changes = [_change(place, tables[0][place], tables[1][place]) for place in common]
+    times = [c for c in changes if None not in c.seconds]
+    loud = [c for c in changes if c.states[0] != c.states[1]
+            or abs(math.log(c.ratio or _SAME)) > math.log1p(max(tolerance, _SAME))]  # fmt: skip
+    loud.sort(key=lambda c: -abs(math.log(c.ratio or _SAME)))
+    questions, flipped = _flips(keys, pick, times) if pick else (0, ())
+    return Comparison(
+        keys,
+        len(common),
+        (len(tables[0]) - len(common), len(tables[1]) - len(common)),
+        tuple(loud),
+        tuple(sorted(c.ratio for c in times)),
+        pick,
+        questions,
+        flipped,
+    )
+
+
+def _varied(sweep: Sweep, rows: Table) -> list[str]:
+    return [key for key in sweep.keys if len({row.get(key) for row in rows}) > 1]
+
+
+def _by_place(keys: Sequence[str], rows: Table) -> dict[Place, Mapping[str, Any]]:
+    return {tuple(row.get(key) for key in keys): row for row in rows}
+
+
+def _change(place: Place, before: Mapping[str, Any], after: Mapping[str, Any]) -> Change:
+    def seconds(row: Mapping[str, Any]) -> float | None:
+        found = row.get("seconds")
+        return float(found) if row["state"] == DONE and found is not None else None
+
+    reason = "" if after["state"] == DONE else after.get("reason") or ""
+    return Change(
+        place, (before["state"], after["state"]), (seconds(before), seconds(after)), reason
+    )
+
+
+def _flips(
+    keys: Sequence[str], pick: str, cells: Iterable[Change]
+) -> tuple[int, tuple[Winner, ...]]:
+    """How many questions have a winner in both, and those with another one.
+
+    Of equals the first named wins.
+    """
+    at = list(keys).index(pick)
+    questions: dict[Place, list[Change]] = {}
+    for cell in cells:
+        place = (*cell.place[:at], *cell.place[at + 1 :])
+        questions.setdefault(place, []).append(cell)
+    found = []
+    for place, rivals in questions.items():
+        earlier = min(rivals, key=lambda c: c.seconds[0] or 0.0)
+        later = min(rivals, key=lambda c: c.seconds[1] or 0.0)
+        if earlier is not later and (later.seconds[1] or 0.0) < (earlier.seconds[1] or 0.0):
+            choice = earlier.place[at], later.place[at]
+            found.append(Winner(place, choice, _both(earlier), _both(later)))
+    return len(questions), tuple(sorted(found, key=lambda w: -w.worth))
+
+
+def _both(cell: Change) -> tuple[float, float]:
+    before, after = cell.seconds
+    return before or 0.0, after or 0.0

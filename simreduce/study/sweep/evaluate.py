@@ -1,0 +1,284 @@
+"""A cell's figures: the one function that workers run, wherever they are.
+
+What is built of a machine (routes, layouts, folded machines) is kept for the cells that follow.
+Cells that share a machine should come together.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from functools import lru_cache, partial
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+from simreduce.dtypes import SIZES
+from simreduce.engine import CALM, Disturbance
+from simreduce.engine.disturbance_text import parse_disturbance
+from simreduce.engine.setup import Setup
+from simreduce.errors import Deadlock, InputError, PlanTooLarge, StrategyError, first_words
+from simreduce.files.formats import Faults, Values
+from simreduce.files.textfiles import flatten
+from simreduce.planners.layouts import Layout, layout
+from simreduce.planners.nccl.settings import settings_of
+from simreduce.planners.strategy import parse_strategy
+from simreduce.study.scenario import Scenario, beside, build_replicas, build_scenario
+from simreduce.study.sweep.cells import BENCH, REPLICAS, RUN, STEP, Cell, code
+from simreduce.study.sweep.figures import (
+    COLUMNS,
+    DONE,
+    FAILED,
+    REFUSED,
+    STUCK,
+    TOO_LARGE,
+    Figures,
+    State,
+)
+from simreduce.study.sweep.question import BENCH_DOCUMENT, DISTURB
+from simreduce.study.tune.bench import DIVIDED, BenchRow, Machines, algbw, busbw, simulate_row
+from simreduce.study.tune.rank import Candidate, rank
+from simreduce.study.tune.steps import rank_steps
+from simreduce.topology import Folded, Topology, load_machine, load_topology
+from simreduce.training.stragglers import repeat
+
+_KEPT = 2
+"""Machines that a worker keeps: one of 16,384 GPUs takes 1 GB."""
+
+
+def evaluate(cell: Cell) -> Figures:
+    """The figures of a cell. What the cell's input cannot do is in its `reason`, not raised."""
+    if cell.code and cell.code != code():
+        return Figures(state=FAILED, reason=f"this worker has simreduce {code()}, not {cell.code}")
+    try:
+        return {BENCH: _bench, RUN: _run, STEP: _step, REPLICAS: _replicas}[cell.kind](cell)
+    except InputError as error:
+        state: State = TOO_LARGE if isinstance(error, PlanTooLarge) else REFUSED
+        return Figures(state=state, reason="; ".join(error.problems))
+    except Deadlock as error:
+        return Figures(state=STUCK, reason=first_words(error))
+
+
+def _done(setup: Setup | None, best: Any = None, **own: Any) -> Figures:
+    """The figures of the `best` answer on these machines, with the kind's `own`."""
+    found = {"state": DONE, "reason": "", "setup": setup, "best": best, **own}
+    return Figures(**COLUMNS.write(SimpleNamespace(**found)))
+
+
+def _reduction(
+    setup: Setup,
+    row: BenchRow | Candidate,
+    nbytes: int,
+    interval: tuple[float, float] | None,
+    busiest: tuple[float, str],
+    collective: str = "all_reduce",
+    **own: Any,
+) -> Figures:
+    """Return the figures of a reduction by itself; `busiest` is a link or lane, after its share."""
+    ranks = setup.layout.n
+    low, high = interval or (None, None)
+    return _done(
+        setup, row, seconds=row.seconds, low=low, high=high, runtime=row.runtime, ranks=ranks,
+        nbytes=nbytes, algbw=algbw(nbytes, row.seconds),
+        busbw=busbw(nbytes, row.seconds, ranks, collective),
+        bound=busiest[1] or None, bound_share=busiest[0], **own,
+    )  # fmt: skip
+
+
+def _read_bench(document: object) -> Values:
+    faults = Faults()
+    found = BENCH_DOCUMENT.read(document, faults)
+    faults.raise_any()
+    return found
+
+
+def _bench(cell: Cell) -> Figures:
+    values = _read_bench(cell.document)
+    collective, size = values["collective"], values["size"]
+    strategy = parse_strategy(values["strategy"], collective)
+    shared = {k: v for k, v in cell.document.items() if k not in ("strategy", "size")}
+    at = _machines(json.dumps(shared, sort_keys=True), cell.folder)
+    setup = at.setup
+    least = SIZES[values["dtype"]] * (setup.layout.n if collective in DIVIDED else 1)
+    if size < least:
+        raise InputError(f"size: must be at least {least} bytes, one element of every part")
+    row = at.do(simulate_row, strategy, size)
+    return _reduction(
+        setup, row, row.nbytes, row.interval, (row.link_share, row.link), collective,
+        chosen=row.algorithm, machines=row.machines,
+    )  # fmt: skip
+
+
+@lru_cache(_KEPT)
+def _machines(document: str, folder: str) -> Machines:
+    """The machines of all strategies and sizes of a bench document, given as JSON."""
+    table = json.loads(document)
+    values = _read_bench(table)
+    near = partial(beside, Path(folder, "it"))
+    machine = _machine(
+        load_machine, near(values["topology"]), flatten(values["topology_overrides"] or {})
+    )
+    shape = _part(layout(machine), values["gpus"])
+    if shape and values["gpu_indices"]:
+        shape = shape.with_order(values["gpu_indices"])
+    setup = Setup(
+        machine,
+        values["runtime"],
+        near(values["calibration"]),
+        _disturbance(table.get("disturb"), machine),
+        shape,
+        **({"nccl": settings_of(values["nccl"])} if values["nccl"] else {}),
+    )
+    return Machines(
+        setup, values["dtype"], faithful=values["faithful"], root=values["root"], fold=None,
+        eager=True,
+    )  # fmt: skip
+
+
+def _machine(load: Callable[..., Any], text: str, overrides: Mapping[str, Any] | None) -> Any:
+    """Return the machine that `load` makes, kept for the cells that follow."""
+    return _kept(load, text, tuple(sorted((overrides or {}).items())))
+
+
+@lru_cache(_KEPT)
+def _kept(load: Callable[..., Any], text: str, overrides: tuple[tuple[str, Any], ...]) -> Any:
+    return load(text, dict(overrides))
+
+
+def forget() -> None:
+    """Drop what is kept of the cells before."""
+    for kept in (_machines, _kept):
+        kept.cache_clear()
+
+
+def _part(shape: Layout, gpus: Any) -> Layout:
+    if gpus is None:
+        return shape
+    try:
+        return shape.only(gpus) if isinstance(gpus, list) else shape.subset(gpus)
+    except ValueError as error:
+        raise InputError(f"gpus: {error}") from None
+
+
+def _disturbance(table: Any, machine: Topology | Folded | None) -> Disturbance:
+    faults = Faults()
+    values = DISTURB.read(table or {}, faults, "disturb")
+    jitter = values["jitter"]
+    found = parse_disturbance(
+        faults, "", jitter, values["seed"] if jitter else None, values["slow"] or (),
+        values["fault"] or (), values["tolerance"],
+    )  # fmt: skip
+    if isinstance(machine, Topology):
+        faults.attempt("", found.check, machine)
+    faults.raise_any()
+    return found
+
+
+@contextmanager
+def _no_file(cell: Cell) -> Iterator[Path]:
+    """A path in the folder of a cell, where there is no file: faults are named without it."""
+    path = Path(cell.folder, "cell.toml")
+    try:
+        yield path
+    except InputError as error:
+        raise type(error)([text.removeprefix(f"{path}: ") for text in error.problems]) from None
+
+
+def _scenario(cell: Cell) -> Scenario:
+    document = cell.document
+    load = partial(_machine, load_topology)
+    with _no_file(cell) as path:
+        scenario = build_scenario(path, document["scenario"], document.get("batch"), load)
+    setup = scenario.setup
+    changes: dict[str, Any] = {"disturbance": _disturbance(document.get("disturb"), setup.machine)}
+    if document.get("gpus") is not None:
+        changes["part"] = _part(setup.layout, document["gpus"])
+    return scenario.but(**changes) if changes != {"disturbance": CALM} else scenario
+
+
+def _replicas(cell: Cell) -> Figures:
+    with _no_file(cell) as path:
+        calm = _disturbance(cell.document.get("disturb"), None)
+        replicas = build_replicas(path, cell.document["scenario"], calm)
+    question, setup, workload = replicas.question, replicas.setup, replicas.workload
+    found = repeat(question.job, question.updates, question.repetitions)
+    count = len(found.updates)
+    if count < question.repetitions:
+        raise KeyboardInterrupt
+    reason = f"{found.blocked} of {count} repetitions did not make all updates"
+    if found.blocked == count:
+        return Figures(state=STUCK, reason=reason)
+    return _done(
+        setup,
+        reason=reason if found.blocked else "",
+        seconds=float(found.steps(question.skip).mean()),
+        gradients_per_second=float(found.rates(question.skip).mean()),
+        dropped=found.wasted,
+        runtime=setup.runtime.name if setup else None,
+        ranks=question.job.workers,
+        nbytes=workload.nbytes if workload else None,
+    )
+
+
+def _largest(scenario: Scenario) -> int:
+    """Bytes of the largest gradient."""
+    return max((g.nbytes for g in scenario.workload.gradients), default=0)
+
+
+def _run(cell: Cell) -> Figures:
+    scenario = _scenario(cell)
+    ranking = rank(scenario)
+    if ranking.untried:
+        raise KeyboardInterrupt
+    best = ranking.recommended
+    if best is None:
+        reasons = [reason for _, reason in ranking.refused]
+        return Figures(state=REFUSED, reason="; ".join(reasons) or "no plan is proven right")
+    setup, interval = scenario.setup, None
+    if best.strategy.reduced_by_nccl:
+        interval = setup.running(best.strategy).interval(_largest(scenario), best.seconds)
+    busiest = max((best.link_share, best.link), (best.lane_share, best.lane))
+    return _reduction(
+        setup, best, scenario.workload.nbytes, interval, busiest,
+        chosen=best.strategy.text, machines=1,
+    )  # fmt: skip
+
+
+def _step(cell: Cell) -> Figures:
+    scenario = _scenario(cell)
+    ranking = rank_steps(scenario)
+    if ranking.untried:
+        raise KeyboardInterrupt
+    best = ranking.recommended
+    step, setup = best.step, scenario.setup
+    method, _, chosen = step.method.rpartition(", ")
+    low = high = None
+    with suppress(StrategyError):  # a mode is none
+        if parse_strategy(chosen).reduced_by_nccl:
+            known = setup.interval(_largest(scenario), step.exposed)
+            low, high = known or (None, None)
+    parts = {
+        "compute": step.compute,
+        "exposed communication": step.exposed,
+        "update": step.update,
+        "launch": step.launch,
+    }
+    bound = max(parts, key=parts.__getitem__)
+    return _done(
+        setup,
+        best,
+        seconds=step.seconds,
+        low=None if low is None else step.seconds - step.exposed + low,
+        high=None if high is None else step.seconds - step.exposed + high,
+        chosen=chosen,
+        method=method or "ddp",
+        runtime=best.runtime,
+        ranks=step.devices,
+        nbytes=scenario.workload.nbytes,
+        bound=bound,
+        bound_share=parts[bound] / step.seconds if step.seconds else 0.0,
+        link=best.bottleneck or None,
+        samples_per_second=step.images_per_second if step.seconds else None,
+        machines=1,
+    )

@@ -1,0 +1,128 @@
+"""The figures of a cell, each declared once: its name, kind, unit and meaning.
+
+Columns of databases, keys of documents, and headings of tables and plots follow from `COLUMNS`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import SimpleNamespace
+from typing import Any, Final, Literal, Self
+
+from simreduce.files.formats.documents import (
+    BYTES,
+    BYTES_PER_SECOND,
+    COUNT,
+    PER_SECOND,
+    RATIO,
+    SECONDS,
+    TEXT,
+    Key,
+    Kind,
+    Record,
+    one_of,
+)
+
+DONE: Final = "done"
+REFUSED: Final = "refused"
+TOO_LARGE: Final = "too_large"
+STUCK: Final = "stuck"
+KILLED: Final = "killed"
+FAILED: Final = "failed"
+State = Literal["done", "refused", "too_large", "stuck", "killed", "failed"]
+WAITING = "waiting"
+"""The state of a cell without a row."""
+
+
+def _figure(name: str, kind: Kind, about: str, get: str = "") -> Key:
+    """A figure of the answers that have the attribute at the path `get`.
+
+    The path is the figure's name unless another is given.
+    """
+    return Key(name, kind, about, get, optional=True)
+
+
+COLUMNS = Record(
+    "row",
+    "A cell: the values of its keys, its figures, and where they come from.",
+    Key("state", one_of(DONE, REFUSED, TOO_LARGE, STUCK, KILLED, FAILED, WAITING),
+        "`done`; or why there is no answer."),
+    Key("reason", TEXT, 'Why there is no answer; "" for one that is done or waits.'),
+    _figure("seconds", SECONDS,
+            "The reduction, the training step, or the mean of synchronous replicas' updates."),
+    _figure("low", SECONDS,
+            "The lower end of its 80 % interval; of a step, of its exposed communication."),
+    _figure("high", SECONDS, "The upper end of that interval."),
+    _figure("chosen", TEXT, "The strategy with its chunk size."),
+    _figure("method", TEXT, "The method of the training step."),
+    _figure("runtime", TEXT, "The system that runs it."),
+    _figure("ranks", COUNT, "GPUs that take part."),
+    _figure("nbytes", BYTES, "All gradients, or the tensor."),
+    _figure("algbw", BYTES_PER_SECOND, "Size over time."),
+    _figure("busbw", BYTES_PER_SECOND, "Algbw times nccl-tests' factor."),
+    _figure("floor", SECONDS, "The least time that any schedule takes.", "best.floor_seconds"),
+    _figure("bound", TEXT, "The busiest link or lane, or what a step waits for."),
+    _figure("bound_share", RATIO, "The part of the time in which that is busy."),
+    _figure("link", TEXT, "The link or memory that a step's transfers need for the longest."),
+    _figure("compute", SECONDS, "The compute of a step.", "best.step.compute"),
+    _figure("exposed", SECONDS, "Communication that no compute hides.", "best.step.exposed"),
+    _figure("communication", SECONDS, "When at least one transfer is in flight.",
+            "best.step.communication"),
+    _figure("update", SECONDS, "The update of the variables.", "best.step.update"),
+    _figure("launch", SECONDS, "The cost of starting a step.", "best.step.launch"),
+    _figure("efficiency", RATIO, "What GPUs do together over what they would do singly.",
+            "best.efficiency"),
+    _figure("samples_per_second", PER_SECOND, "Samples of all GPUs."),
+    _figure("gradients_per_second", PER_SECOND,
+            "Of synchronous replicas: gradients that enter updates."),
+    _figure("dropped", RATIO,
+            "Of synchronous replicas: gradients that no update has, as a part of all."),
+    _figure("memory", BYTES, "What a GPU holds at most.", "best.step.memory.peak"),
+    _figure("transfers", COUNT, "Copies between devices.", "best.transfers"),
+    _figure("wrong", COUNT, "Elements whose sum is wrong.", "best.wrong"),
+    _figure("machines", COUNT,
+            "Equal machines of which one was simulated for all; 1: none."),
+    _figure("topology", TEXT, "The name of the machine.", "setup.machine.name"),
+    _figure("topology_digest", TEXT, "Names the machine's content.", "setup.machine.digest"),
+)  # fmt: skip
+"""The columns of what `evaluate` finds: `best` is the answer of bench, run or step, the others are
+said of their kinds.
+"""
+NAMES = tuple(key.name for key in COLUMNS.keys)
+"""Columns of a row, in order."""
+UNITS = {key.name: key.kind.unit for key in COLUMNS.keys if key.kind.unit}
+"""Units of the columns that have one; `1` is a share."""
+_TYPES = {"string": "TEXT", "integer": "INTEGER", "number": "REAL"}
+TYPES = {key.name: _TYPES[key.kind.schema.get("type", "string")] for key in COLUMNS.keys}
+"""Types of the columns in a database."""
+
+
+class Figures(SimpleNamespace):
+    """The answer of a cell: an attribute for each of `NAMES`.
+
+    Figures are in SI units and JSON types, equal to the bit wherever they are computed; None where
+    a figure does not apply.
+
+    `state` is `done`; or why there is no answer, which `reason` says: the machine or the file
+    `refused` it, it is `too_large` for the memory, its plan is `stuck` for ever, it `killed` every
+    worker that tried it, or simreduce `failed`.
+    """
+
+    def __init__(self, *, state: State, reason: str = "", **values: Any) -> None:
+        if unknown := values.keys() - TYPES.keys():
+            raise TypeError(f"no such figures: {', '.join(sorted(unknown))}")
+        given = values | {"state": state, "reason": reason}
+        super().__init__(**(dict.fromkeys(NAMES) | given))
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self).of, (self.values,)
+
+    @property
+    def values(self) -> dict[str, Any]:
+        """Every value by name."""
+        return dict(vars(self))
+
+    @classmethod
+    def of(cls, values: Mapping[str, Any]) -> Self:
+        """The figures among these values."""
+        return cls(**{name: values[name] for name in NAMES if name in values})

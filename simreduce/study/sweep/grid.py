@@ -1,0 +1,281 @@
+"""The grid of a sweep: the values of keys as people write them, and which combinations are tried.
+
+A key has a list, a range or an interval of values:
+
+* `1,2,4` or `ring;nccl+small=65536,10`: a list; with `;`, commas belong to the values
+* `1..64`: every whole number; `1..64+8`: every eighth from 1; `1..64*2`: doubled each time
+* `8M..1G*2`, `100..400TFLOP/s+100`: numbers with a unit
+* `0.5..2.0`: an interval, for `--sample` only; with whole ends, every whole number between
+"""
+
+from __future__ import annotations
+
+import itertools
+import re
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from math import ceil, log2, prod
+from typing import Any
+
+import numpy as np
+
+from simreduce import units
+from simreduce.errors import InputError, cut, quote
+from simreduce.planners.strategy import split_strategies
+
+RANDOM, SOBOL = "random", "sobol"
+SAMPLES = (RANDOM, SOBOL)
+MOST_CELLS = 10_000_000
+"""Cells of the largest sweep."""
+MOST_SOBOL = 64
+"""Keys of a Sobol sample: beyond, its points are spread no better than random ones."""
+MOST_VALUES = 100_000
+"""Values of the longest list."""
+SIZES = ("size", "bytes")
+"""Keys whose numbers are sizes."""
+_STRATEGIES = ("strategy", "algo")
+_NUMBER = r"[0-9]+(?:\.[0-9]+)?"
+_RANGE = re.compile(
+    rf"\s*({_NUMBER})\s*([A-Za-z/]*)\s*\.\.\s*({_NUMBER})\s*([A-Za-z/]*)\s*"
+    rf"(?:([*+])\s*({_NUMBER})\s*([A-Za-z/]*))?\s*"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Interval:
+    """Any number from `low` to `high`, of a unit."""
+
+    low: Fraction
+    high: Fraction
+    unit: str = ""
+
+    def at(self, share: float) -> float | str:
+        """The value at a share of the way, from 0 to 1."""
+        value = float(self.low) + float(self.high - self.low) * share
+        return f"{value!r}{self.unit}" if self.unit else value
+
+
+Choices = tuple[Any, ...] | Interval
+"""The values that a key may have."""
+
+
+def parse_values(key: str, given: object) -> tuple[Choices, list[str]]:
+    """The values of a key that can be read, and what is wrong with the others."""
+    if not isinstance(given, list):
+        try:
+            given = _split(key, given) if isinstance(given, str) else [given]
+        except ValueError as error:
+            return (), [str(error)]
+    if not given:
+        return (), ["needs at least one value"]
+    found: list[Any] = []
+    problems: list[str] = []
+    seen: Counter[str] = Counter()
+    for each in given:
+        try:
+            part = _parse(key, each) if isinstance(each, str) else (each,)
+        except ValueError as error:
+            problems.append(str(error))
+            continue
+        if isinstance(part, Interval):
+            if len(given) == 1:
+                return part, []
+            problems.append("an interval stands alone; a range of it has a step, as 1..2+0.5")
+        else:
+            found += [value for value in part if not seen[repr(value)]]
+            seen.update(map(repr, part))
+    problems += [f"{cut(text)} is given twice" for text, times in seen.items() if times > 1]
+    if len(found) > MOST_VALUES:
+        problems.append(f"{len(found):,} values are more than {MOST_VALUES:,}")
+    return tuple(found), problems
+
+
+def _split(key: str, text: str) -> list[str]:
+    if ";" in text:
+        parts = text.split(";")
+    elif key in _STRATEGIES:
+        parts = split_strategies(text, "all_reduce")
+    else:
+        parts = text.split(",")
+    parts = [part.strip() for part in parts]
+    if "" in parts:
+        raise ValueError(f"an empty value in {quote(text)}")
+    return parts
+
+
+def _parse(key: str, text: str) -> Choices:
+    match = _RANGE.fullmatch(text)
+    if match is None:
+        return (parse_scalar(key, text),)
+    low, unit, high, unit_high, sign, step, unit_step = match.groups()
+    if key in SIZES:
+        return _sizes(text, low + unit, high + unit_high, sign, (step or "") + (unit_step or ""))
+    unit = unit or unit_high
+    if unit_high not in ("", unit) or (unit_step or "") not in ("", unit):
+        raise ValueError(f"{quote(text)}: both ends need the same unit")
+    ends, whole = (Fraction(low), Fraction(high)), not unit and "." not in f"{low}{high}{step}"
+    if sign is None and (unit or "." in low + high):
+        _check(text, *ends)
+        return Interval(*ends, unit)
+    found = _steps(text, *ends, sign or "+", Fraction(step or 1))
+    return tuple(
+        (int(each) if whole else float(each)) if not unit else f"{_decimal(each)}{unit}"
+        for each in found
+    )
+
+
+def _sizes(text: str, low: str, high: str, sign: str | None, step: str) -> Choices:
+    if sign is None:
+        raise ValueError(f"{quote(text)} needs a step, as {text}*2 or {text}+1M")
+    by = Fraction(step) if sign == "*" else Fraction(units.cli_size(step))
+    found = _steps(text, Fraction(units.cli_size(low)), Fraction(units.cli_size(high)), sign, by)
+    return tuple(int(each) for each in found)
+
+
+def _check(text: str, low: Fraction, high: Fraction) -> None:
+    if high < low:
+        raise ValueError(f"{quote(text)} ends before it begins")
+
+
+def _steps(text: str, low: Fraction, high: Fraction, sign: str, step: Fraction) -> list[Fraction]:
+    _check(text, low, high)
+    if step <= (1 if sign == "*" else 0) or (sign == "*" and not low):
+        words = "a factor above 1, and a start above 0" if sign == "*" else "a step above 0"
+        raise ValueError(f"{quote(text)} needs {words}")
+    found = [low]
+    while (following := found[-1] * step if sign == "*" else found[-1] + step) <= high:
+        if len(found) == MOST_VALUES:
+            raise ValueError(f"{quote(text)} has more than {MOST_VALUES:,} values")
+        found.append(following)
+    return found
+
+
+def _decimal(value: Fraction) -> str:
+    return str(int(value)) if value.denominator == 1 else repr(float(value))
+
+
+def parse_scalar(key: str, text: str) -> Any:
+    """A number where the text is one, else the text; bytes for sizes."""
+    if key in SIZES:
+        return units.cli_size(text)
+    if key in _STRATEGIES:
+        return text
+    if text in ("true", "false"):
+        return text == "true"
+    if re.fullmatch(r"-?[0-9]{1,18}", text):
+        return int(text)
+    if re.fullmatch(r"-?[0-9]{1,18}\.[0-9]{1,18}", text):
+        return float(text)
+    return text
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """So many points, `by` which rule, from a seed."""
+
+    by: str
+    count: int
+    seed: int = 0
+
+
+def combine(
+    over: Mapping[str, Choices], zipped: Sequence[Sequence[str]], sample: Sample | None
+) -> list[dict[str, Any]]:
+    """The settings of every cell.
+
+    Keys that are `zipped` advance together. InputError lists what does not go together.
+    """
+    if problems := check_design(over, zipped, sample):
+        raise InputError(problems)
+    groups = _groups(over, zipped)
+    if sample:
+        return list(_sampled(over, groups, sample))
+    lists = {key: values for key, values in over.items() if not isinstance(values, Interval)}
+    found = []
+    for places in itertools.product(*(range(_length(over, group)) for group in groups)):
+        place_of = {
+            key: place for group, place in zip(groups, places, strict=True) for key in group
+        }
+        found.append({key: values[place_of[key]] for key, values in lists.items()})
+    return found
+
+
+def check_design(
+    over: Mapping[str, Choices], zipped: Sequence[Sequence[str]], sample: Sample | None
+) -> list[str]:
+    """Return faults where keys do not go together. A key without values has faults elsewhere."""
+    problems = []
+    seen: set[str] = set()
+    for keys in zipped:
+        unknown = [key for key in keys if key not in over]
+        problems += [f"zip: {key} has no values" for key in unknown]
+        problems += [f"zip: {key} is in two of them" for key in keys if key in seen]
+        seen.update(keys)
+        if len(set(keys)) < 2:
+            problems.append(f"zip: {', '.join(keys)}: name two keys or more")
+        lengths = {key: _length(over, (key,)) for key in keys if over.get(key)}
+        if len(set(lengths.values())) > 1:
+            counts = ", ".join(f"{key} {count}" for key, count in lengths.items())
+            problems.append(f"zip: lists of one length go side by side, and there are {counts}")
+        problems += [
+            f"zip: {key} is an interval" for key in lengths if isinstance(over[key], Interval)
+        ]
+    if sample:
+        return problems
+    problems += [
+        f"{key}: an interval has no end of values; give a step, as 1..2+0.5, or --sample"
+        for key, values in over.items()
+        if isinstance(values, Interval)
+    ]
+    total = 1 if problems else prod(_length(over, group) for group in _groups(over, zipped))
+    if total > MOST_CELLS:
+        problems.append(f"{total:,} cells are more than {MOST_CELLS:,}; try --sample")
+    return problems
+
+
+def _groups(over: Mapping[str, Choices], zipped: Sequence[Sequence[str]]) -> list[tuple[str, ...]]:
+    """Keys that advance together, each key in one group, in the order of `over`."""
+    group_of = {key: tuple(keys) for keys in zipped for key in keys}
+    return list(dict.fromkeys(group_of.get(key, (key,)) for key in over))
+
+
+def _length(over: Mapping[str, Choices], group: Sequence[str]) -> int:
+    values = over[group[0]]
+    return 0 if isinstance(values, Interval) else len(values)
+
+
+def _sampled(
+    over: Mapping[str, Choices], groups: Sequence[Sequence[str]], sample: Sample
+) -> Iterator[dict[str, Any]]:
+    """Points of the unit cube, as values; equal ones once."""
+    seen = set()
+    for point in _points(sample, len(groups)):
+        by_key = {}
+        for group, share in zip(groups, point, strict=True):
+            for key in group:
+                values = over[key]
+                by_key[key] = (
+                    values.at(float(share))
+                    if isinstance(values, Interval)
+                    else values[min(int(share * len(values)), len(values) - 1)]
+                )
+        settings = {key: by_key[key] for key in over}
+        text = repr(settings)
+        if text not in seen:
+            seen.add(text)
+            yield settings
+
+
+def _points(sample: Sample, dimensions: int) -> np.ndarray[Any, np.dtype[np.float64]]:
+    if sample.by == RANDOM:
+        return np.random.default_rng(sample.seed).random((sample.count, dimensions))
+    if dimensions > MOST_SOBOL:
+        raise InputError(f"a Sobol sample of {dimensions} keys: at most {MOST_SOBOL}; try random")
+    from scipy.stats import qmc  # noqa: PLC0415 - takes a second to import
+
+    points = qmc.Sobol(dimensions, seed=np.random.default_rng(sample.seed)).random_base2(
+        ceil(log2(max(sample.count, 1)))
+    )
+    return np.asarray(points[: sample.count], np.float64)

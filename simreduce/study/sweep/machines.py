@@ -1,0 +1,79 @@
+"""The text of a machine with other settings: more nodes, another fabric, another NIC."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from simreduce.errors import InputError, quote
+from simreduce.topology.clusters import is_cluster
+from simreduce.topology.files import read_document
+from simreduce.topology.generators import GENERATORS, split_inline
+from simreduce.topology.generators.machines import FABRIC_KEYS, SETTINGS
+from simreduce.topology.load import find
+
+NETWORK = tuple(key for key in (*SETTINGS, *FABRIC_KEYS) if key != "seed")
+"""Settings of the network between machines. `seed` is also one of them, and is written
+`topology.seed`: by itself it is that of the jitter.
+"""
+OF_SHAPES = ("bandwidth", "latency")
+"""Settings of shapes such as `switch:8`."""
+SHORT = ("machine", "nodes", *NETWORK, *OF_SHAPES)
+"""Keys that need no `topology.` before them."""
+
+
+def set_machine(text: str, settings: Mapping[str, str | int]) -> tuple[str, dict[str, str | int]]:
+    """The text of a machine with these settings, and keys of its file that are overridden.
+
+    One node has no network and none of its settings. InputError if the text cannot have the
+    settings.
+    """
+    rest = {key: value for key, value in settings.items() if key not in ("machine", "nodes")}
+    name, separator, nodes, own = _parts(text)
+    if separator == "file":
+        return text, dict(settings)
+    if "machine" in settings:
+        if separator == ":":
+            raise InputError(f"machine: {quote(text)} is a shape without machines")
+        name = str(settings["machine"])
+        other = _parts(name)
+        if other[1] not in ("", "file") or other[3]:
+            raise InputError(f"machine: must name one machine, got {quote(name)}")
+    if "nodes" in settings:
+        nodes = str(settings["nodes"])
+        if not nodes.isdecimal() or not int(nodes):
+            raise InputError(f"nodes: must be a whole number of at least 1, got {quote(nodes)}")
+    if separator == ":":
+        own |= {key: str(value) for key, value in rest.items()}
+        return _text(f"{name}:{nodes}", own), {}
+    network = (*NETWORK, "seed")
+    own |= {key: str(value) for key, value in rest.items() if key in network}
+    if "fabric" in rest:  # the settings of another fabric do not suit it
+        own = {k: v for k, v in own.items() if k not in FABRIC_KEYS or k in rest}
+    overrides = {key: value for key, value in rest.items() if key not in network}
+    if nodes == "" or ("nodes" in settings and nodes == "1"):
+        return name, overrides
+    return _text(f"{name}x{nodes}", own), overrides
+
+
+def is_single(text: str) -> bool:
+    """Whether a text names one machine, which a network may join with others of its kind."""
+    return _parts(text)[1] == ""
+
+
+def _parts(text: str) -> tuple[str, str, str, dict[str, str]]:
+    """Return name, separator, number and settings.
+
+    `dgx1v` has no separator, and the file of a cluster has "file".
+    """
+    place = find(text)
+    if place is not None:
+        return text, "file" if is_cluster(read_document(*place).tables) else "", "", {}
+    for separator in ":x":
+        inline = split_inline(text, separator)
+        if inline is not None and (separator == "x" or inline.name in GENERATORS):
+            return inline.name, separator, inline.size, dict(inline.settings)
+    return text, "", "", {}
+
+
+def _text(head: str, settings: Mapping[str, str]) -> str:
+    return ",".join([head, *(f"{key}={value}" for key, value in settings.items())])

@@ -1,0 +1,311 @@
+"""The question of a sweep: a scenario, or one collective on a machine, with keys set one by one."""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from simreduce import dtypes, units
+from simreduce.engine import RUNTIMES
+from simreduce.engine.calibrate import load_calibration
+from simreduce.engine.setup import BY_STRATEGY
+from simreduce.errors import InputError, did_you_mean
+from simreduce.files.formats import (
+    ANYTHING,
+    FLAG,
+    LINE,
+    Faults,
+    Field,
+    Format,
+    ListOf,
+    MapOf,
+    Scalar,
+    TableOf,
+    choice,
+    text_of,
+    whole,
+)
+from simreduce.planners.algorithms import NAMES
+from simreduce.planners.nccl import SETTINGS
+from simreduce.planners.strategy import ALL, parse_strategy
+from simreduce.study.scenario import beside, is_scenario, read_scenario_file
+from simreduce.study.sweep.cells import BENCH, REPLICAS, RUN, STEP, Cell, Kind, make_cell
+from simreduce.study.sweep.machines import SHORT, set_machine
+from simreduce.topology import load_machine, load_topology
+from simreduce.topology.classes import networks
+from simreduce.topology.generators.machines import FABRICS
+from simreduce.training import STEP as STEP_TABLE
+from simreduce.training.replicas import REPLICAS as REPLICAS_TABLE
+from simreduce.workload import MOST_BYTES, load_model
+
+DISTURB = Format(
+    "disturb",
+    "What goes wrong on the machine.",
+    Field("slow", ListOf(LINE), "Devices and how many times as slow they are: `gpu3=1.5`."),
+    Field("fault", ListOf(LINE), "Links, and what they carry from a time on: `gpu0>gpu3@1ms=0`."),
+    Field("jitter", LINE, "Scatter of latencies and fixed costs, such as `0.1`."),
+    Field("seed", whole(0), "The seed of the jitter."),
+    Field("tolerance", LINE, "The part of its time by which an op may end early, as `0.1%`."),
+)
+BENCH_DOCUMENT = Format(
+    "bench",
+    "One collective of one tensor on a machine.",
+    Field("topology", LINE, "The machine.", required=True),
+    Field("topology_overrides", MapOf(ANYTHING), "Keys of its file."),
+    Field("strategy", LINE, "The strategy.", "ring"),
+    Field("collective", choice(NAMES, "collective"), "The collective.", "all_reduce"),
+    Field("size", whole(1, MOST_BYTES), "Bytes of the tensor.", 32 << 20),
+    Field("dtype", text_of(dtypes.code, "a type"), "The type of its elements.", 0),
+    Field("root", whole(0), "The root of a broadcast or reduce.", 0),
+    Field("runtime", LINE, "The runtime.", BY_STRATEGY.name),
+    Field("calibration", LINE, "The calibration.", "nominal"),
+    Field("faithful", FLAG, "Upstream's quirks.", default=False),
+    Field("nccl", TableOf(SETTINGS), "NCCL's settings."),
+    Field("gpus", ANYTHING, "So many of the GPUs, or a list of them."),
+    Field("gpu_indices", ListOf(whole(0)), "The order of each machine's GPUs in rings."),
+    Field("disturb", TableOf(DISTURB), "What goes wrong."),
+)
+_CASE = ("workload", "runtime", "calibration", "repeat", "faithful", "gpu_indices")
+"""Keys of a scenario that may be set; `strategy` sets its `strategies`."""
+_STEP = tuple(field.key for field in STEP_TABLE.fields if field.key not in ("batch", "sharding"))
+"""Keys of `[step]`, which need no `step.` before them."""
+_ALIASES = {"model": "workload", "bytes": "size", "algo": "strategy"}
+_OF_REPLICAS = tuple(f.key for f in REPLICAS_TABLE.fields if f.key not in ("slow", "seed"))
+"""Keys of `[replicas]`, which need no `replicas.` before them; by themselves, `slow` and `seed` are
+of devices and of the jitter.
+"""
+NONE = "none"
+"""No slow device, no fault."""
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """A question with every key at its first value; `cell` gives it with others.
+
+    `name` is that of reports, `folder` where files are looked for first.
+    """
+
+    kind: Kind
+    document: Mapping[str, Any]
+    name: str
+    folder: str = ""
+
+    @property
+    def keys(self) -> tuple[str, ...]:
+        """Keys that may be set, besides dotted ones."""
+        of_kind, more = {
+            BENCH: ([f.key for f in BENCH_DOCUMENT.fields], ()),
+            REPLICAS: ([*_OF_REPLICAS, "workload", "runtime", "calibration", "faithful"], ()),
+        }.get(self.kind, ([*_CASE, "size"], ("strategy", "gpus", "batch", *_STEP)))
+        named = dict.fromkeys([*of_kind, *more, *SHORT, *DISTURB.keys, "topology"])
+        named |= dict.fromkeys(alias for alias, key in _ALIASES.items() if key in named)
+        return tuple(key for key in named if key not in ("topology_overrides", "disturb", "nccl"))
+
+    @property
+    def sections(self) -> tuple[str, ...]:
+        """Tables whose keys may be set, as `nccl.KEY`."""
+        of_kind = {BENCH: ("nccl",), REPLICAS: ("replicas",)}
+        return "topology", *of_kind.get(self.kind, ("nccl", "step"))
+
+    def cell(self, settings: Mapping[str, Any]) -> Cell:
+        """The question with these keys set.
+
+        InputError lists every key and value that cannot be; what only the machine can refuse, the
+        cell's row says.
+        """
+        faults = Faults()
+        document = copy.deepcopy(dict(self.document))
+        machine: dict[str, str | int] = {}
+        for name, value in settings.items():
+            key = faults.attempt(name, self.key_of, name)
+            if key is None:
+                continue
+            if key in SHORT or key.startswith("topology."):
+                machine[key.removeprefix("topology.")] = value
+            else:
+                self._set(document, key, faults.attempt(name, _read, key, value), faults)
+        if machine:
+            table = document if self.kind == BENCH else document["scenario"]
+            faults.attempt("", _set_machine, table, machine)
+        faults.raise_any()
+        return make_cell(self.kind, document, self.folder)
+
+    def check(self, key: str, value: Any, collectives: Sequence[str] = ()) -> None:
+        """Raise InputError or ValueError if no cell could have this value of a known key.
+
+        A name of something that is not there is such a value too. `collectives` are the sweep's.
+        """
+        value = _read(key, value)
+        for each in value if isinstance(value, list) else [value]:
+            if isinstance(each, str):
+                self._load(key, each, collectives or ("all_reduce",))
+
+    def key_of(self, name: str) -> str:
+        """The key of a name, which may be another word for it. InputError if there is none."""
+        key = _ALIASES.get(name, name)
+        section, _, rest = key.partition(".")
+        if section == "step" and rest in _STEP and self.kind in (RUN, STEP):
+            return rest
+        if self.kind == REPLICAS and key in _OF_REPLICAS:
+            return f"replicas.{key}"
+        if key in self.keys or (rest and section in self.sections):
+            return key
+        known = [*self.keys, *(f"{section}.KEY" for section in self.sections)]
+        near = did_you_mean(key, known) or f"; known: {', '.join(known)}"
+        raise InputError(f"unknown key{near}")
+
+    def _load(self, key: str, value: str, collectives: Sequence[str]) -> None:
+        """Read what a value names. InputError or ValueError if it cannot be."""
+        if key == "strategy":
+            if self.kind == BENCH or value != ALL:
+                _parse_for_any(value, collectives)
+        elif key in ("calibration", "workload"):
+            load = load_calibration if key == "calibration" else load_model
+            load(beside(Path(self.folder, "it"), value))
+        elif key == "machine":
+            load_topology(value)
+        elif key in ("fabric", "nic"):
+            known = tuple(FABRICS) if key == "fabric" else networks()
+            choice(known, "class of network link" if key == "nic" else key).read(value)
+
+    def _set(self, document: dict[str, Any], key: str, value: Any, faults: Faults) -> None:
+        """Set a key that is none of the machine's."""
+        if value is None:  # which has a fault
+            return
+        table = document if self.kind == BENCH else document["scenario"]
+        section, _, rest = key.partition(".")
+        if key in DISTURB.keys:
+            texts = value if isinstance(value, list) else [value]
+            listed = [text for text in texts if text != NONE]
+            found = listed if key in ("slow", "fault") else value
+            disturb = {**document.pop("disturb", {}), key: found}
+            if kept := {k: v for k, v in disturb.items() if v != []}:  # calm as if never said
+                document["disturb"] = kept
+        elif key == "replicas.size":
+            _set_inside(table, ["replicas", "size"], f"{value} B")
+        elif rest:
+            _set_inside(table.setdefault(section, {}), rest.split("."), value)
+        elif self.kind != BENCH and key in ("batch", "gpus"):
+            document[key] = value
+        elif self.kind != BENCH and key in _STEP:
+            if not isinstance(table.get("step"), dict):
+                faults.add(key, "the scenario has no [step]")
+            else:
+                table["step"] = {k: v for k, v in table["step"].items() if not _clash(key, k)}
+                table["step"][key] = value
+        elif self.kind != BENCH and key == "strategy":
+            table["strategies"] = value if isinstance(value, list) else [value]
+        elif self.kind != BENCH and key == "size":
+            table["workload"] = f"bytes:{value}B"
+        else:
+            table[key] = value
+
+
+_TIMES = ("time", "rate", "profile")
+
+
+def _clash(key: str, other: str) -> bool:
+    """Whether `[step]` takes only one of two keys."""
+    return key in _TIMES and other in _TIMES
+
+
+def clashes(names: Mapping[str, str]) -> list[str]:
+    """Pairs of names that say the same thing in two ways, as faults.
+
+    `names` has the key of each name.
+    """
+    items = [*names.items()]
+    pairs = [(one, other) for i, one in enumerate(items) for other in items[:i]]
+    found = [
+        f"{one} and {other} are one key; give one of them"
+        for (one, key), (other, before) in pairs
+        if key == before
+    ]
+    return found + [
+        f"{one} and {other} exclude each other; give one of them"
+        for (one, key), (other, before) in pairs
+        if key != before and any({key, before} <= {*group} for group in _EXCLUSIVE)
+    ]
+
+
+_EXCLUSIVE = (_TIMES, ("size", "workload"))
+"""Groups of keys that exclude each other in a cell."""
+
+
+def _parse_for_any(text: str, collectives: Sequence[str]) -> None:
+    """StrategyError if no collective has this strategy."""
+    for collective in collectives[:-1]:
+        with contextlib.suppress(InputError):
+            parse_strategy(text, collective)
+            return
+    parse_strategy(text, collectives[-1])
+
+
+def _set_inside(table: dict[str, Any], path: list[str], value: Any) -> None:
+    for part in path[:-1]:
+        table = table.setdefault(part, {})
+    table[path[-1]] = value
+
+
+def _set_machine(table: dict[str, Any], settings: Mapping[str, str | int]) -> None:
+    """Set the machine's keys. InputError if it cannot have them."""
+    text, overrides = set_machine(table["topology"], settings)
+    table["topology"] = text
+    if overrides:
+        table["topology_overrides"] = {**(table.get("topology_overrides") or {}), **overrides}
+
+
+def _read(key: str, value: Any) -> Any:
+    """The value as documents have it. InputError or ValueError for one that is none."""
+    if key in ("slow", "fault", "strategy"):
+        for each in value if isinstance(value, list) else [value]:
+            LINE.read(each)
+    elif key in ("jitter", "tolerance"):
+        return str(value)
+    elif key in ("size", "replicas.size"):
+        nbytes = value if isinstance(value, int) else units.cli_size(str(value))
+        return whole(1, MOST_BYTES, "bytes").read(nbytes)
+    elif key in _KINDS:
+        _KINDS[key].read(value)
+    return value
+
+
+_KINDS: Mapping[str, Scalar[Any]] = {
+    "runtime": choice((*RUNTIMES, BY_STRATEGY.name), "runtime"),
+    "collective": choice(NAMES, "collective"),
+    "dtype": text_of(dtypes.code, "a type"),
+    "batch": whole(1, 10**9, "samples"),
+    "seed": whole(0),
+    "repeat": whole(1, 1000),
+    "root": whole(0),
+    "faithful": FLAG,
+}
+
+
+def read_question(text: str, kind: str | None = None) -> Question:
+    """The question that `text` means: a scenario, or a machine for `bench`.
+
+    Unless `kind` is given, it is `step` for scenarios with `[step]` and `replicas` for those with
+    `[replicas]`. Raises InputError for a name of neither.
+    """
+    if not is_scenario(text):
+        if kind not in (None, BENCH):
+            raise InputError(f"{text}: is a machine; only a scenario can be asked for a {kind}")
+        load_machine(text)  # what is misspelt is said before anything starts
+        return Question(BENCH, {"topology": text}, text)
+    path, table = read_scenario_file(text)
+    if kind == BENCH:
+        raise InputError(f"{path}: is a scenario; a machine can be asked for a bench")
+    if kind in (STEP, REPLICAS) and kind not in table:
+        raise InputError(f"{path}: has no [{kind}]")
+    if kind == RUN and "replicas" in table:
+        raise InputError(f"{path}: has [replicas], which have no strategies to rank")
+    document = {"scenario": json.loads(json.dumps(table, default=str))}
+    found: Kind = REPLICAS if "replicas" in table else STEP if "step" in table else RUN
+    found = RUN if kind == RUN else found
+    return Question(found, document, path.stem, str(path.parent))

@@ -1,0 +1,148 @@
+"""Computing what a database lacks."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from typing import Self
+
+from simreduce.computing.watching import Watch, until_stopped, unwatched
+from simreduce.errors import InputError
+from simreduce.study.sweep.cells import Cell
+from simreduce.study.sweep.engines import Engine, Here, Processes
+from simreduce.study.sweep.engines.engine import MEMORY_DEFAULT
+from simreduce.study.sweep.figures import Figures
+from simreduce.study.sweep.store import Answer, Store, StoreFull
+
+PATIENCE = 600.0
+"""Seconds for which a full disk is waited for."""
+_AGAIN = 1.0
+"""Seconds between two attempts to write to a full disk."""
+_MOST_WAITING = 10_000
+"""Rows that wait for a disk before workers do."""
+
+
+class Runner:
+    """Answers cells from a store, or without one from memory, and computes the others.
+
+    Its workers live until it is closed, so that many small rounds are quick.
+
+    `workers` is 0 for none: cells are then computed in this process.
+    """
+
+    def __init__(
+        self,
+        store: Store | None = None,
+        workers: int = 1,
+        memory: int = MEMORY_DEFAULT,
+        engine: Engine | None = None,
+        *,
+        retry: bool = False,
+        say: Callable[[str], None] = lambda _: None,
+        watch: Watch = unwatched,
+    ) -> None:
+        self.store = store
+        self.engine = engine or (Processes(workers, memory) if workers else Here(memory))
+        self._known: dict[str, Figures] = {}
+        self.stopped = False
+        self._retry, self._say, self._watch = retry, say, watch
+        self._waiting: list[Answer] = []
+        self._tried = 0.0
+        self._full_since: float | None = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """End the workers."""
+        self.engine.close()
+
+    def missing(self, cells: Iterable[Cell]) -> list[Cell]:
+        """The cells without an answer, each digest once."""
+        done = set(self._known)
+        if self.store:
+            done |= self.store.finished(memory=self.engine.memory, retry=self._retry)
+        return list({c.digest: c for c in cells if c.digest not in done}.values())
+
+    def run(self, cells: Sequence[Cell]) -> Generator[Answer, None, None]:
+        """Compute the cells, and yield each answer when it is stored.
+
+        Answers of workers that work on while the disk is full come when it takes them.
+        """
+        coming = self.engine.run(cells)
+        try:
+            for answers in coming:
+                self._waiting += answers
+                if self._full_since is None or time.monotonic() - self._tried >= _AGAIN:
+                    yield from self._write()
+                while len(self._waiting) > _MOST_WAITING:
+                    yield from self._insist()
+            while self._waiting:
+                yield from self._insist()
+        except BaseException:
+            self._write()  # what there is
+            raise
+        finally:
+            coming.close()
+
+    def rows(self, cells: Sequence[Cell]) -> list[Figures | None]:
+        """The figures of each cell, in order; equal cells are computed once.
+
+        After Ctrl-C the runner is `stopped`: it computes nothing more, and what it does not know is
+        None.
+        """
+        lacking = [] if self.stopped else self.missing(cells)
+        if lacking:
+            coming = self._watch(self.run(lacking), len(lacking))
+            answers = until_stopped(coming, lambda _: True)
+            self._known |= {each.cell.digest: each.row for each in answers}
+            self.stopped = len(answers) < len(lacking)
+        for cell in cells:
+            if self.store and cell.digest not in self._known:
+                kept = self.store.get(cell.digest)
+                self._known |= {} if kept is None else {cell.digest: kept}
+        return [self._known.get(cell.digest) for cell in cells]
+
+    def _write(self) -> list[Answer]:
+        """Store what waits, and return it; nothing if the disk is full."""
+        self._tried = time.monotonic()
+        try:
+            if self.store and self._waiting:
+                self.store.put(self._waiting)
+        except StoreFull as error:
+            if self._full_since is None:
+                self._full_since = self._tried
+                self._say(f"{error}; rows wait until there is room")
+            return []
+        if self._full_since is not None:
+            self._say(f"there is room again: {len(self._waiting)} rows are stored")
+        self._full_since = None
+        written, self._waiting = self._waiting, []
+        return written
+
+    def _insist(self) -> list[Answer]:
+        """Store what waits; InputError if the disk was full for too long."""
+        written = self._write()
+        if not written:
+            if self._full_since and time.monotonic() - self._full_since > PATIENCE:
+                raise InputError(f"the disk was full for {PATIENCE / 60:.0f} minutes")
+            time.sleep(_AGAIN)
+        return written
+
+
+@contextmanager
+def running(
+    path: str | None,
+    workers: int = 1,
+    watch: Watch = unwatched,
+    say: Callable[[str], None] = lambda _: None,
+) -> Iterator[Runner]:
+    """A runner with the database at `path`, or none. One worker means this process."""
+    with ExitStack() as stack:
+        store = stack.enter_context(Store.open(path, write=True)) if path is not None else None
+        count = workers if workers > 1 else 0
+        yield stack.enter_context(Runner(store, count, say=say, watch=watch))

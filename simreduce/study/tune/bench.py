@@ -1,0 +1,469 @@
+"""The same algorithms over a range of sizes, one tensor each, as nccl-tests does."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from functools import cached_property, partial
+from math import inf
+from typing import Any, TypeAlias, TypeVar
+
+import numpy as np
+
+from simreduce import dtypes, units
+from simreduce.engine import AtLeast, Result, Timeline, check_routes
+from simreduce.engine.setup import Setup
+from simreduce.errors import InputError, NotFoldable, PlanTooLarge, StrategyError, first_words
+from simreduce.files.published import ITERATIONS
+from simreduce.plan import Kind, Plan, verify_part, wrong_elements
+from simreduce.planners.strategy import SUMMING, Strategy, proved_on_few
+from simreduce.planners.strategy.automatic import AUTOMATIC
+from simreduce.study import outcome
+from simreduce.study.outcome import Postponed, Refused
+from simreduce.study.question import Question
+from simreduce.study.study import TIED, Limit, study
+from simreduce.study.tune.bounds import HUGE, Run, simulate_up_to, simulate_within
+from simreduce.study.tune.folding import folded, folded_alike, unfolded
+from simreduce.topology import Folded, Topology
+from simreduce.workload import MOST_BYTES, Gradient, Workload
+
+T = TypeVar("T")
+
+DIVIDED = ("reduce_scatter", "all_gather", "all_to_all")
+"""Collectives in which every rank has a part of the tensor, all of one size as in nccl-tests."""
+
+ROOTED = ("reduce", "broadcast")
+"""Collectives with a root."""
+
+MOST_SIZES = 10_000
+"""Rows of the longest table."""
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One size of one algorithm: `count` elements of the whole tensor.
+
+    `strategy` is the text that was given; `algorithm` may add a chunk size to it. `redop` is
+    `sum`, `avg` or, where nothing is added, `none`. `root` is -1 for collectives without one.
+    """
+
+    algorithm: str
+    count: int
+    dtype: int
+    redop: str
+    strategy: str = field(default="", kw_only=True)
+    collective: str = field(default="all_reduce", kw_only=True)
+    root: int = field(default=-1, kw_only=True)
+    runtime: str = field(default="tensorflow", kw_only=True)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the whole tensor: the most that a rank has before or after."""
+        return self.count * dtypes.SIZES[self.dtype]
+
+
+@dataclass(frozen=True, slots=True)
+class Stuck(Entry):
+    """A plan that can never finish, and why, in one line."""
+
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Bounded(Entry):
+    """A size of a strategy that was not simulated to its end, as another one is faster.
+
+    It takes at least `seconds`, for `reason`.
+    """
+
+    seconds: float
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class BenchRow(Entry):
+    """The prediction for one size, in seconds.
+
+    Where `machines` is above 1, one of that many equal machines was simulated for all, and `wrong`
+    was found on `proved_on` of them. `interval` has the time with 80 %; None where nothing is known
+    of errors. `proved` is the share of the elements among which `wrong` was looked for.
+    """
+
+    seconds: float
+    floor_seconds: float
+    transfers: int
+    wrong: int
+    link: str
+    link_share: float
+    machines: int = 1
+    proved_on: int = 1
+    interval: tuple[float, float] | None = None
+    proved: float = 1.0
+
+
+Row: TypeAlias = BenchRow | Stuck | Bounded
+
+
+def sizes(minimum: int, maximum: int, step: int, factor: float) -> list[int]:
+    """nccl-tests' sizes in bytes: times `factor` if it is above 1, else plus `step`."""
+    problems = []
+    if minimum < 1 or maximum < minimum:
+        problems.append(
+            f"the sizes go from -b {minimum} to -e {maximum}: needs 1 <= minbytes <= maxbytes"
+        )
+    if maximum > MOST_BYTES:
+        name = "-b" if maximum == minimum else "-e"
+        problems.append(f"{name} {maximum}: more than 1 PiB")
+    if factor and not 1 <= factor < math.inf:
+        problems.append(f"-f {factor}: the factor must be above 1 (or give -i, a step)")
+    elif factor <= 1 and step < 1:
+        problems.append(
+            f"-i {step}: the step must be at least 1 byte (or give -f, a factor above 1)"
+        )
+    if problems:
+        raise InputError(problems)
+    found = [minimum]
+    while (
+        following := max(int(found[-1] * factor), found[-1] + 1) if factor > 1 else found[-1] + step
+    ) <= maximum:
+        if len(found) == MOST_SIZES:
+            raise InputError(
+                f"more than {MOST_SIZES} sizes; raise the step (-i) or the factor (-f)"
+            )
+        found.append(following)
+    return found
+
+
+def algbw(nbytes: int, seconds: float) -> float:
+    """Bytes of one rank's array per second; 0 for a plan that takes no time."""
+    return nbytes / seconds if seconds else 0.0
+
+
+def busbw(nbytes: int, seconds: float, ranks: int, collective: str = "all_reduce") -> float:
+    """Algbw, times what makes it comparable with what one link carries.
+
+    The factor is 2(n-1)/n for an all-reduce, (n-1)/n where every rank keeps or has a part, 1 for a
+    broadcast and a reduce.
+    """
+    return algbw(nbytes, seconds) * busbw_factor(collective, ranks)
+
+
+def busbw_factor(collective: str, ranks: int) -> float:
+    """Busbw over algbw."""
+    if collective in ("broadcast", "reduce"):
+        return 1.0
+    return (2 if collective == "all_reduce" else 1) * (ranks - 1) / ranks
+
+
+def tensor(nbytes: int, dtype: int, parts: int = 1) -> Workload:
+    """One tensor of at most `nbytes` that `parts` divides."""
+    count = nbytes // dtypes.SIZES[dtype] // parts * parts
+    return Workload(units.plural(count, "element"), (Gradient("tensor", count, dtype),))
+
+
+@dataclass(frozen=True, slots=True)
+class Cell(Question):
+    """One tensor of at most `nbytes`. Its plan takes `long`, though whatever can be folded is."""
+
+    nbytes: int = 0
+    long: bool = False
+
+
+class Machines:
+    """The machines of a table: all of them, or one for all, whichever a plan allows."""
+
+    def __init__(
+        self,
+        setup: Setup,
+        dtype: int,
+        *,
+        faithful: bool,
+        root: int,
+        fold: bool | None,
+        eager: bool = False,
+    ) -> None:
+        """InputError if they cannot be as asked for.
+
+        With `eager`, equal machines are folded wherever they reduce the same pieces, long or not:
+        times may then differ in the last bits.
+        """
+        calm = setup.disturbance.calm
+        if isinstance(setup.machine, Folded) and not calm:
+            # Loaded whole instead, they would not fit.
+            raise InputError(
+                f"{setup.machine.name}: {setup.disturbance.text}: its equal machines are folded, "
+                "and nothing may disturb one of them; leave out --fold, or take fewer machines"
+            )
+        if fold is False and isinstance(setup.machine, Folded):
+            why = NotFoldable(f"{setup.machine.name}: too large to hold unfolded")
+            setup = unfolded(setup, why)
+        self.setup, self.dtype, self.faithful, self.root = setup, dtype, faithful, root
+        self.fold, whole = fold is not False, isinstance(setup.machine, Topology)
+        self.foldable = self.fold and whole and calm and not faithful
+        self.eager = eager and self.foldable and len(setup.layout.tasks) > 1
+        self._alike = folded_alike(setup) if self.foldable else None
+        self._whole: Setup | None = None
+
+    def ask(self, strategy: Strategy, nbytes: int, setup: Setup | None = None) -> Cell:
+        """A cell of the table, on the machines of `setup` if one is given."""
+        setup = (setup or self.setup).running(strategy)
+        layout = setup.layout
+        divided = strategy.collective in DIVIDED or layout.machines > 1
+        workload = tensor(nbytes, self.dtype, layout.n if divided else 1)
+        if layout.machines > 1 and not workload.elements:
+            least = f"less than an element for each of {layout.n} ranks"
+            raise StrategyError(f"{strategy.text}: {nbytes} bytes are {least}")
+        return Cell(
+            strategy, workload, setup, root=self.root, faithful=self.faithful, nbytes=nbytes
+        )
+
+    def do(self, answer: Callable[[Cell], T], strategy: Strategy, nbytes: int) -> T:
+        """Call `answer` with a cell on these machines."""
+        cell = self.ask(strategy, nbytes)
+        even = not nbytes // dtypes.SIZES[self.dtype] % self.setup.layout.n
+        # Folded machines must reduce in the same pieces.
+        same = strategy.spec not in AUTOMATIC and not (strategy.pipelined and not strategy.chunk)
+        # Links of NCCL's runtime carry more than the bytes, so that sums round differently.
+        if self._alike and same and even and not cell.setup.runtime.kernels:
+            with suppress(NotFoldable):
+                return answer(self.ask(strategy, nbytes, self._alike))
+        eager = self.eager and same and even
+        may = self.foldable and same and not eager
+        long = may and cell.setup.takes_long(strategy, cell.workload)
+        if (eager or long) and isinstance(self._one, Setup):
+            with suppress(NotFoldable, PlanTooLarge):
+                return answer(self.ask(strategy, nbytes, self._one))
+        try:
+            return answer(replace(cell, long=long))
+        except PlanTooLarge as why:
+            if not self.fold:
+                raise
+            return self._answer_by_one(answer, cell, why)
+        except NotFoldable as why:
+            self.setup.check_size(strategy, cell.workload, faithful=self.faithful)
+            if self._whole is None:
+                self._whole = unfolded(self.setup, why)
+            return answer(self.ask(strategy, nbytes, self._whole))
+
+    def _answer_by_one(self, answer: Callable[[Cell], T], cell: Cell, why: PlanTooLarge) -> T:
+        """By one machine for all, as the plan of all is too large to hold."""
+        one = self._one
+        if isinstance(one, PlanTooLarge):
+            raise PlanTooLarge([*why.problems, *one.problems]) from None
+        try:
+            return answer(self.ask(cell.strategy, cell.nbytes, one))
+        except NotFoldable as either:
+            raise PlanTooLarge([*why.problems, *either.problems]) from None
+
+    @cached_property
+    def _one(self) -> Setup | PlanTooLarge:
+        """One of the equal machines for all, or why they cannot be folded."""
+        try:
+            return folded(self.setup, PlanTooLarge([]))
+        except PlanTooLarge as error:
+            return error
+
+
+_Asked: TypeAlias = tuple[Strategy, int]
+"""A strategy and the bytes of a tensor."""
+
+
+def bench(
+    setup: Setup,
+    strategies: Sequence[Strategy],
+    nbytes: Sequence[int],
+    dtype: int = 0,
+    *,
+    faithful: bool = False,
+    root: int = 0,
+    fold: bool | None = None,
+) -> Iterator[BenchRow | Stuck]:
+    """Rows size by size, in the order of `strategies` within a size.
+
+    InputError names every strategy that is refused: before the first size is simulated, or after
+    the first size at which one is. Sizes are rounded down to whole elements, and to equal parts
+    where every rank has one. Pipelined strategies without a chunk size get the best one for an
+    undisturbed run. Many equal GPUs are folded where that gives the same bits. Equal machines are
+    folded where a plan takes long or is too large to hold; sizes are then rounded down to equal
+    parts too, and only strategies with a chunk size are pipelined. Machines that are folded because
+    they are many are unfolded for strategies that cannot be folded. With `fold` False, nothing is
+    folded.
+    """
+    at = Machines(setup, dtype, faithful=faithful, root=root, fold=fold)
+    if len(strategies) > 1:  # one by itself is refused as soon anyway
+        asked = [(strategy, nbytes[0]) for strategy in strategies]
+        _refuse(strategies, dict(study(asked, partial(_check, at))))
+    for size in nbytes:
+        outcomes = dict[int, object]()
+        asked = [(strategy, size) for strategy in strategies]
+        for place, row in _rows(at, asked):
+            outcomes[place] = row
+            if isinstance(row, BenchRow | Stuck):
+                yield row
+        _refuse(strategies, outcomes)
+
+
+def _refuse(strategies: Sequence[Strategy], outcomes: Mapping[int, object]) -> None:
+    """Raise one error with every reason for which strategies were refused, if there is any."""
+    faults = {strategies[i].text: o.error for i, o in outcomes.items() if isinstance(o, Refused)}
+    problems = [_prefix(text, each) for text, error in faults.items() for each in error.problems]
+    kinds = [type(error) for error in faults.values()]
+    if len(kinds) == 1:
+        raise kinds[0](problems)
+    if kinds:
+        raise StrategyError(problems)
+
+
+def _prefix(text: str, problem: str) -> str:
+    """The problem after the name of its strategy, which may have a chunk size already."""
+    return problem if problem.startswith((f"{text}: ", f"{text}+")) else f"{text}: {problem}"
+
+
+def bench_all(
+    setup: Setup,
+    strategies: Sequence[Strategy],
+    nbytes: Sequence[int],
+    dtype: int = 0,
+    *,
+    faithful: bool = False,
+    root: int = 0,
+    fold: bool | None = None,
+    workers: int = 1,
+    simulate_all: bool = False,
+) -> Iterator[tuple[int, Row | Refused]]:
+    """The rows of `bench` as they come, each with its place.
+
+    They come size by size, in the order of the strategies within a size. The machine may refuse any
+    of them.
+
+    What takes long comes last, and is simulated only as far as it may be the fastest of its size;
+    with `simulate_all`, and for collectives with a root, everything is simulated.
+    """
+    at = Machines(setup, dtype, faithful=faithful, root=root, fold=fold)
+    asked = [(strategy, size) for size in nbytes for strategy in strategies]
+
+    def limits(outcomes: Mapping[int, object]) -> Callable[[int], float]:
+        best = dict.fromkeys(nbytes, inf)
+        for place, row in outcomes.items():
+            if isinstance(row, BenchRow) and not row.wrong:
+                size = asked[place][1]
+                best[size] = min(best[size], row.seconds)
+        return lambda place: best[asked[place][1]] * TIED
+
+    # One call of many with a root may take less time than one by itself.
+    all_of_them = simulate_all or strategies[0].collective in ROOTED
+    return _rows(at, asked, workers, None if all_of_them else limits)
+
+
+def _check(at: Machines, asked: _Asked, _: Limit) -> None:
+    """InputError if there is no such plan on these machines, or no way for what it sends."""
+    at.do(lambda cell: check_routes(cell.compile(), cell.setup.machine), *asked)
+
+
+def _rows(
+    at: Machines, asked: Sequence[_Asked], workers: int = 1, limits: Any = None
+) -> Iterator[tuple[int, Row | Refused]]:
+    found: Iterator[tuple[int, outcome.Outcome[BenchRow | Bounded]]]
+    found = study(asked, partial(_simulate, at), workers=workers, limits=limits)
+    for place, row in found:
+        if isinstance(row, outcome.Stuck):
+            question = at.ask(*asked[place])
+            text, reason = question.strategy.text, first_words(row.error)
+            yield place, Stuck(text, reason=reason, **_entry(question))
+        elif not isinstance(row, AtLeast):
+            yield place, row
+
+
+def _simulate(at: Machines, asked: _Asked, limit: Limit) -> BenchRow | Bounded | Postponed:
+    return at.do(partial(_simulate_within, limit), *asked)
+
+
+def _simulate_within(limit: Limit, question: Cell) -> BenchRow | Bounded | Postponed:
+    if question.long and limit is None:
+        return HUGE
+    run = simulate_within(question, limit)
+    if isinstance(run, AtLeast):
+        text, reason = question.strategy.text, run.reason
+        return Bounded(text, seconds=run.seconds, reason=reason, **_entry(question))
+    return _row(question, run) if isinstance(run, Run) else run
+
+
+def simulate_row(question: Cell) -> BenchRow:
+    """The row of a question, however long it takes; Deadlock if its plan never finishes."""
+    run = simulate_up_to(question, inf)
+    assert isinstance(run, Run)  # noqa: S101 - without a limit there is no other
+    return _row(question, run)
+
+
+def _entry(question: Question) -> dict[str, Any]:
+    strategy, (one,) = question.strategy, question.workload.gradients
+    return {
+        "count": one.elements,
+        "dtype": one.dtype,
+        "redop": ("avg" if strategy.mean else "sum") if strategy.collective in SUMMING else "none",
+        "strategy": strategy.text,
+        "collective": strategy.collective,
+        "root": question.root if strategy.collective in ROOTED else -1,
+        "runtime": question.setup.runtime.name,
+    }
+
+
+def _row(question: Cell, run: Run) -> BenchRow:
+    (best, plan, result), setup = run, question.setup
+    seconds = seconds_per_call(plan, result.timeline)
+    proved_on, wrong, proved = 1, 0, 1.0
+    layout = setup.layout
+    if layout.machines > 1:
+        proved_on, wrong = proved_on_few(best, question.workload, layout)
+    else:
+        problems, proved = verify_part(plan)
+        wrong = wrong_elements(problems)
+    interval = None
+    if plan.executor.any():
+        interval = setup.interval(question.nbytes, seconds, best.collective)
+    return BenchRow(
+        best.text,
+        seconds=seconds,
+        floor_seconds=min(result.floors.seconds, seconds),
+        transfers=plan.transfers,
+        wrong=wrong,
+        link=result.links[0].name if result.links else "",
+        link_share=result.links[0].share if result.links else 0.0,
+        machines=layout.machines,
+        proved_on=proved_on,
+        interval=interval,
+        proved=proved,
+        **_entry(question),
+    )
+
+
+def seconds_per_call(plan: Plan, times: Result | Timeline, iterations: int = ITERATIONS) -> float:
+    """Seconds of one of so many equal calls in a row, as nccl-tests takes them.
+
+    In a broadcast or reduce of NCCL a GPU goes on to the next call as soon as its own part is done,
+    and the GPUs before it have filled its buffer by then. So a call takes its launch and the
+    longest time that any GPU is busy with it: from its first send, or the arrival of its first
+    piece, to its last. Rings of different orders do not overlap so: a GPU that is first on one
+    ring and last on another is busy for all of the call. The last call takes its whole time, unless
+    `iterations` is 0: the root's own clock, which does not wait for it.
+    """
+    whole = float(times.finish.max(initial=0.0))
+    copies = np.flatnonzero(plan.kind == Kind.COPY)
+    start, finish = times.start[copies], times.finish[copies]
+    if plan.contract.collective not in ROOTED or not plan.executor.any() or not len(copies):
+        return whole
+    first, last = np.full(len(plan.devices), np.inf), np.zeros(len(plan.devices))
+    for device, begun in ((plan.source[copies], start), (plan.device[copies], finish)):
+        np.minimum.at(first, device, begun)
+        np.maximum.at(last, device, finish)
+    busy = np.where(np.isfinite(first), last - first, 0.0)
+    each = float(start.min() + busy.max())
+    return each + (max(whole - each, 0.0) / iterations if iterations else 0.0)
+
+
+def sends_of(plan: Plan) -> int:
+    """Sends and receives that each GPU posts in a call, itself among its peers."""
+    ranks = len(np.unique(plan.contract.device)) * plan.machines
+    return {"all_to_all": 2 * ranks, "send_receive": 2}.get(plan.contract.collective, 0)

@@ -1,0 +1,134 @@
+"""The matrices of CUDA's p2pBandwidthLatencyTest, predicted.
+
+They are of copies between two GPUs at a time, nothing else running.
+
+Bandwidths belong to one large copy from the row's GPU to the column's (`one_way`), and to one copy
+each way at once, both together (`both_ways`); the latency is the time of a few bytes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from simreduce.engine import IDEAL, NOMINAL, Calibration
+from simreduce.engine.setup import Setup
+from simreduce.errors import TopologyError
+from simreduce.plan import Contract, Plan, PlanBuilder
+from simreduce.topology import Link, Topology, route
+
+LARGE = 1 << 30
+"""Bytes of the copies that show a bandwidth: the latency is lost in them."""
+SMALL = 16
+"""Bytes of the copies that show a latency."""
+MOST_GPUS = 128
+"""Upper limit: a larger matrix takes long and is hard to read."""
+
+Matrix: TypeAlias = tuple[tuple[float | None, ...], ...]
+"""A row per sending GPU; None on the diagonal, and where there is no route."""
+
+
+@dataclass(frozen=True, slots=True)
+class Matrices:
+    """With peer access or without it: bytes/s one way, bytes/s both ways together, and seconds."""
+
+    one_way: Matrix
+    both_ways: Matrix
+    latency: Matrix
+
+
+@dataclass(frozen=True, slots=True)
+class PeerToPeer:
+    """The test's output.
+
+    It has the GPUs, which pairs copy to each other directly, and the matrices without and with peer
+    access.
+    """
+
+    devices: tuple[str, ...]
+    peers: tuple[tuple[bool, ...], ...]
+    disabled: Matrices
+    enabled: Matrices
+
+
+def peer_to_peer(topology: Topology, calibration: Calibration = NOMINAL) -> PeerToPeer:
+    """The predicted matrices of a machine's GPUs. TopologyError for more than `MOST_GPUS`."""
+    devices = topology.devices
+    if len(devices) > MOST_GPUS:
+        raise TopologyError(
+            f"{topology.name}: all pairs of {len(devices)} GPUs are asked for, and at most "
+            f"{MOST_GPUS} GPUs are compared; name fewer machines or GPUs on the same network"
+        )
+    peers = [[a != b and topology.router.is_peer(a, b) for b in devices] for a in devices]
+    return PeerToPeer(
+        devices=devices,
+        peers=tuple(tuple(row) for row in peers),
+        disabled=_matrices(topology.without_peers(), calibration),
+        enabled=_matrices(topology, calibration),
+    )
+
+
+def _matrices(topology: Topology, calibration: Calibration) -> Matrices:
+    measure = _Measure(topology, calibration)
+    devices = topology.devices
+
+    def matrix(cell: Callable[[str, str], float | None]) -> Matrix:
+        return tuple(tuple(None if a == b else cell(a, b) for b in devices) for a in devices)
+
+    return Matrices(matrix(measure.one_way), matrix(measure.both_ways), matrix(measure.latency))
+
+
+class _Measure:
+    """Simulates pairs of GPUs, once for all pairs whose routes have the same figures."""
+
+    def __init__(self, topology: Topology, calibration: Calibration) -> None:
+        self._topology, self._setup = topology, Setup(topology, IDEAL, calibration)
+        self._known: dict[tuple[object, ...], float] = {}
+
+    def one_way(self, a: str, b: str) -> float | None:
+        seconds = self._seconds(a, b, LARGE, both=False)
+        return seconds and LARGE / seconds
+
+    def both_ways(self, a: str, b: str) -> float | None:
+        seconds = self._seconds(a, b, LARGE, both=True)
+        return seconds and 2 * LARGE / seconds
+
+    def latency(self, a: str, b: str) -> float | None:
+        return self._seconds(a, b, SMALL, both=False)
+
+    def _seconds(self, a: str, b: str, nbytes: int, *, both: bool) -> float | None:
+        """Seconds of the copy, or of the longer of the two; None if there is no route."""
+        try:
+            routes = [route(self._topology, *ends) for ends in ((a, b), (b, a))[: 1 + both]]
+        except TopologyError:
+            return None
+        number: dict[int, int] = {}
+        places = tuple(
+            tuple(number.setdefault(link, len(number)) for link in each.links) for each in routes
+        )
+        shares = tuple(each.shares for each in routes)
+        key = (
+            nbytes,
+            places,
+            shares,
+            tuple(_figures(self._topology.links[link]) for link in number),
+        )
+        if key not in self._known:
+            plan = _copies(a, b, nbytes, both=both)
+            self._known[key] = self._setup.simulate(plan).seconds
+        return self._known[key]
+
+
+def _figures(link: Link) -> tuple[str, float, float, int]:
+    """The properties of a link that decide a copy's time under any calibration."""
+    return link.link_class, link.bandwidth, link.latency, link.lanes
+
+
+def _copies(a: str, b: str, nbytes: int, *, both: bool) -> Plan:
+    """A copy of float32 from `a` to `b`, and if `both` another one back, of other values."""
+    builder, elements = PlanBuilder((a, b)), nbytes // 4
+    for source in (0, 1)[: 1 + both]:
+        value = builder.input(source, source * elements, (source + 1) * elements)
+        builder.output(builder.copy(value, 1 - source))
+    return builder.finish(Contract.broadcast([1], [(0, elements, 0)], 0))

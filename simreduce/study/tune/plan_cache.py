@@ -1,0 +1,189 @@
+"""Keeps plans, proofs and predictions of a process, to rank again sooner."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable, Hashable, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from math import inf
+from typing import Any, TypeAlias, TypeVar
+
+from simreduce.engine import Summary
+from simreduce.engine.setup import Setup
+from simreduce.plan import Contract, Plan, repeat, verify, wrong_elements
+from simreduce.planners.layouts import Decision, Layout
+from simreduce.planners.strategy import Strategy
+from simreduce.planners.synthesis.network import Network
+from simreduce.study.question import Question
+
+T = TypeVar("T")
+_Asking: TypeAlias = tuple[tuple[str, ...], str, int, Decision]
+_Wired: TypeAlias = tuple[tuple[str, ...], tuple[tuple[int, ...], ...], bool]
+
+MOST_OPS = 1 << 20
+"""Default upper limit of ops in all plans that are kept, with their predictions: 100 MB."""
+
+_SMALL = 8
+"""Values that need more than this part of the room are not kept."""
+
+_FACT = 64
+"""Room of what is no column of ops, in ops."""
+_STRATEGIES = 1 << 12
+"""Upper limit of strategies whose last prediction is remembered."""
+
+
+class PlanCache:
+    """Plans, proofs and predictions by all that decides them: give it to `rank` again and again.
+
+    It never changes a result. A plan holds for every machine of the same layout where NCCL decides
+    the same and planners that look at bandwidth see the same. What was used longest ago goes first.
+    """
+
+    def __init__(self, most_ops: int = MOST_OPS) -> None:
+        self._most, self._ops = most_ops, 0
+        self._kept: OrderedDict[Hashable, tuple[int, Any]] = OrderedDict()
+        self._made: dict[int, _Made] = {}  # by the `id` of a plan that is kept
+        self._took: dict[tuple[str, str], float] = {}
+
+    def compile(self, question: Question) -> Plan:
+        """As `Question.compile`."""
+        q, layout = question, question.setup.layout
+        key = "plan", q.strategy, q.workload, layout, q.root, q.faithful
+        made: _Made | None = self._find(key)
+        if made is None or not made.holds(layout):
+            asked = _Asked(layout)
+            plan = replace(q, setup=q.setup.but(part=asked.layout_that_asks())).compile()
+            made = _Made(plan, asked.decisions, asked.networks)
+            self._keep(key, made, len(plan))
+        return made.plan
+
+    def quickest_first(self, strategies: Sequence[Strategy]) -> list[int]:
+        """Places in order of the last predictions; those without one last, in their order."""
+        took = [self._took.get((each.spec, each.packing), inf) for each in strategies]
+        return sorted(range(len(strategies)), key=took.__getitem__)
+
+    def note(self, strategy: Strategy, seconds: float) -> None:
+        """Remember the last prediction of a strategy, with any chunks, for `quickest_first`."""
+        if len(self._took) >= _STRATEGIES:
+            self._took.clear()
+        self._took[strategy.spec, strategy.packing] = seconds
+
+    def digest(self, plan: Plan) -> str:
+        """The digest of a plan."""
+        made = self._made.get(id(plan))
+        return made.digest if made else plan.digest
+
+    def wrong(self, plan: Plan) -> int:
+        """The wrong elements of a plan."""
+        key = "wrong", self.digest(plan), _content(plan.contract)
+        return self.once(key, lambda: wrong_elements(verify(plan)))
+
+    def summarise(self, setup: Setup, plan: Plan, times: int = 1) -> Summary:
+        """The prediction of so many collectives in a row."""
+        key = "summary", setup, self.digest(plan), times
+
+        def simulate() -> Summary:
+            return setup.summarise(repeat(plan, times) if times > 1 else plan)
+
+        return self.once(key, simulate, len(plan) * times)
+
+    def once(self, key: Hashable, make: Callable[[], T], ops: int = _FACT) -> T:
+        """The result of `make`, called once; it needs about as much room as so many `ops`."""
+        found: T | None = self._find(key)
+        if found is None:
+            found = make()
+            self._keep(key, found, ops)
+        return found
+
+    def _find(self, key: Hashable) -> Any:
+        if key not in self._kept:
+            return None
+        self._kept.move_to_end(key)
+        return self._kept[key][1]
+
+    def _keep(self, key: Hashable, value: object, ops: int) -> None:
+        if ops > self._most // _SMALL:
+            return
+        self._drop(key)
+        self._kept[key] = ops, value
+        self._ops += ops
+        if isinstance(value, _Made):
+            self._made[id(value.plan)] = value
+        while self._ops > self._most:
+            self._drop(next(iter(self._kept)))
+
+    def _drop(self, key: Hashable) -> None:
+        ops, value = self._kept.pop(key, (0, None))
+        self._ops -= ops
+        if isinstance(value, _Made):
+            del self._made[id(value.plan)]
+
+
+@dataclass(frozen=True)
+class _Made:
+    """A plan, with the decisions and networks that its planner asked for beyond the layout."""
+
+    plan: Plan
+    decisions: dict[_Asking, Decision]
+    networks: dict[_Wired, Network]
+
+    @cached_property
+    def digest(self) -> str:
+        return self.plan.digest
+
+    def holds(self, layout: Layout) -> bool:
+        """Whether its planner would get the same answers from this layout, equal to its own."""
+        asked = _Asked(layout)
+        same = all(asked.decide(*asking) == answer for asking, answer in self.decisions.items())
+        return same and all(
+            asked.network(ranks, tasks, routed=routed) == answer
+            for (ranks, tasks, routed), answer in self.networks.items()
+        )
+
+
+@dataclass(frozen=True)
+class _Asked:
+    """Answers in the place of a layout, and remembers what was asked."""
+
+    layout: Layout
+    decisions: dict[_Asking, Decision] = field(default_factory=dict)
+    networks: dict[_Wired, Network] = field(default_factory=dict)
+
+    def layout_that_asks(self) -> Layout:
+        """The layout, with this in the place of what knows more than it says."""
+        wiring = None if self.layout.wiring is None else self
+        return replace(self.layout, decide=self.decide, wiring=wiring)
+
+    def decide(
+        self, gpus: tuple[str, ...], collective: str, nbytes: int, wanted: Decision
+    ) -> Decision:
+        """NCCL's choice."""
+        assert self.layout.decide is not None  # noqa: S101 - a setup's layout has it
+        asking = gpus, collective, nbytes, wanted
+        answer = self.decisions[asking] = self.layout.decide(*asking)
+        return answer
+
+    def network(
+        self, ranks: tuple[str, ...], tasks: tuple[tuple[int, ...], ...], *, routed: bool
+    ) -> Network:
+        """The network of these ranks."""
+        assert self.layout.wiring is not None  # noqa: S101 - else it is not in its place
+        answer = self.networks[ranks, tasks, routed] = self.layout.wiring.network(
+            ranks, tasks, routed=routed
+        )
+        return answer
+
+
+def _content(contract: Contract) -> Hashable:
+    columns = (
+        contract.device, contract.lo, contract.hi, contract.dtype, contract.members,
+        contract.divisor,
+    )  # fmt: skip
+    homes = tuple((home.lo, tuple(sorted(home.device.items()))) for home in contract.homes)
+    return (
+        contract.collective,
+        *(column.astype("<i8").tobytes() for column in columns),
+        (contract.sets),
+        homes,
+    )

@@ -1,0 +1,318 @@
+"""Every strategy of a scenario: compiled, proved, simulated, and put in order."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from math import inf
+
+from simreduce import units
+from simreduce.computing.watching import Watch, unwatched
+from simreduce.engine import AtLeast, Use
+from simreduce.engine.setup import Setup
+from simreduce.errors import StrategyError
+from simreduce.export import Settings, as_typed, settings
+from simreduce.plan import Plan
+from simreduce.planners.strategy import Strategy, has_quirks, parse_strategy
+from simreduce.planners.strategy.automatic import tensorflow_choice
+from simreduce.study.outcome import Postponed
+from simreduce.study.question import Question, ask
+from simreduce.study.scenario import Scenario
+from simreduce.study.study import TIED, Limit, collect, study
+from simreduce.study.tune.bounds import Run, simulate_within
+from simreduce.study.tune.candidates import candidates
+from simreduce.study.tune.plan_cache import PlanCache
+
+FIRST = 10
+"""Rows of a ranking that are always simulated."""
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """A strategy, and the seconds of one all-reduce of the whole workload."""
+
+    strategy: Strategy
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate(Row):
+    """One strategy's prediction. Times are seconds of one all-reduce of the whole workload.
+
+    `chosen_by` names the rules of TensorFlow that would choose its plan here. `upstream` says what
+    upstream does instead under the same name (`faithful` reproduces that), "" for the same. `also`
+    are the other strategies that make the plan named by `digest`. `shortest` is the lower end of
+    the 80 % interval of NCCL's time. `undispatched` says that the time lacks the dispatch of
+    TensorFlow's copies, which the calibration does not know, so that it is a lower bound.
+    """
+
+    floor_seconds: float
+    transfers: int
+    wrong: int
+    link: str
+    link_share: float
+    lane: str
+    lane_share: float
+    settings: Settings
+    runtime: str = "tensorflow"
+    shortest: float = inf
+    undispatched: bool = False
+    chosen_by: tuple[str, ...] = ()
+    upstream: str = ""
+    digest: str = ""
+    also: tuple[Candidate, ...] = ()
+
+    @property
+    def runnable(self) -> bool:
+        """Whether tf_cnn_benchmarks or TensorFlow has a setting for it."""
+        return bool(self.settings.tf_cnn_benchmarks or self.settings.tensorflow)
+
+
+@dataclass(frozen=True, slots=True)
+class Bounded(Row):
+    """A strategy that was not simulated to its end: it takes at least `seconds`, for `reason`."""
+
+    reason: str
+    runtime: str = "tensorflow"
+
+
+@dataclass(frozen=True, slots=True)
+class Ranking:
+    """Candidates, one for each plan, fastest first.
+
+    The machine refuses other strategies, which are kept with the reason. `untried` counts the ones
+    that Ctrl-C left out. `bounded` cannot be among the first and were not simulated to their end;
+    they have what they take at least.
+    """
+
+    scenario: Scenario
+    candidates: tuple[Candidate, ...]
+    refused: tuple[tuple[str, str], ...]
+    untried: int = 0
+    bounded: tuple[Bounded, ...] = ()
+
+    @property
+    def runtimes(self) -> list[str]:
+        """The runtime of each row."""
+        return [c.runtime for c in self.candidates] + [c.runtime for c in self.bounded]
+
+    @property
+    def recommended(self) -> Candidate | None:
+        """The fastest proven candidate that tf_cnn_benchmarks or TensorFlow can run.
+
+        If there is none, it is the fastest proven one; None if no plan is proven. A lower bound is
+        not recommended before a time of NCCL that may be as short.
+        """
+        proven = [c for c in self.candidates if not c.wrong]
+        runnable = [c for c in proven if c.runnable]
+        return _first_sure(runnable or proven)
+
+    def fastest_by(self, target: str) -> Candidate | None:
+        """The fastest proven strategy that `target`, a field of `Settings`, can run.
+
+        It means the same as in `recommended`.
+        """
+        names = (name for c in self.candidates if not c.wrong for name in (c, *c.also))
+        return _first_sure([name for name in names if getattr(name.settings, target)])
+
+
+def plain_specs(ranking: Ranking, first: Candidate, most: int) -> list[Strategy]:
+    """At most so many algorithms without their packing: of `first`, then the fastest proven ones.
+
+    Those that differ by size are left out.
+    """
+    proven = [first, *(c for c in ranking.candidates if not c.wrong)]
+    specs = dict.fromkeys(c.strategy.spec for c in proven if ":" not in c.strategy.spec)
+    return [parse_strategy(spec) for spec in list(specs)[:most]]
+
+
+def _first_sure(rows: Sequence[Candidate]) -> Candidate | None:
+    """The first row. If its time is only a lower bound, the first of NCCL that may be as fast."""
+    if not rows or not rows[0].undispatched:
+        return next(iter(rows), None)
+    return next((c for c in rows if c.shortest <= rows[0].seconds), rows[0])
+
+
+def rank(
+    scenario: Scenario,
+    workers: int = 1,
+    watch: Watch = unwatched,
+    *,
+    simulate_all: bool = False,
+    cache: PlanCache | None = None,
+) -> Ranking:
+    """Evaluate every strategy, on `workers` processes, and `collect` the outcomes.
+
+    Those that pack gradients come first: they have fewer tensors and take less time.
+
+    Strategies that take long are last, and simulated only as far as they may be among the first
+    `FIRST`, or the fastest that a target can run; the others are `bounded`. With `simulate_all`,
+    and where the scenario names its strategies, every strategy is simulated. On one process,
+    `cache` keeps what the next ranking of a like scenario can use, and those that were fastest in
+    the last one come first.
+    """
+    given, cache = scenario.strategies, cache or PlanCache()
+    listed = given or candidates(scenario.setup.layout)
+    strategies = given or sorted(listed, key=lambda s: s.packing == "none")
+
+    def limits(outcomes: Mapping[int, object]) -> Callable[[int], float]:
+        found = Limits(scenario, [c for c in outcomes.values() if isinstance(c, Candidate)])
+        return lambda place: found.of(strategies[place])
+
+    coming = study(
+        strategies,
+        partial(evaluate, scenario, cache=cache),
+        workers=workers,
+        limits=None if simulate_all or given else limits,
+        order=cache.quickest_first(strategies),
+    )
+    texts = [s.text for s in strategies]
+    found, refused, untried = collect(watch(coming, len(texts)), texts, by_name=bool(given))
+    bounded = []
+    for place, outcome in found.items():
+        if isinstance(outcome, AtLeast):
+            strategy, runtime = strategies[place], scenario.setup.running(strategies[place]).runtime
+            bounded.append(Bounded(strategy, outcome.seconds, outcome.reason, runtime.name))
+        cache.note(strategies[place], outcome.seconds)
+    texts = [s.text for s in listed]
+    return Ranking(
+        scenario,
+        tuple(one_for_each_plan([c for c in found.values() if isinstance(c, Candidate)])),
+        tuple(sorted(refused, key=lambda each: texts.index(each[0]))),
+        untried,
+        tuple(sorted(bounded, key=lambda c: (c.seconds, c.strategy.text))),
+    )
+
+
+class Limits:
+    """Up to how many seconds a strategy may matter, by candidates that are known."""
+
+    def __init__(self, scenario: Scenario, found: Sequence[Candidate]) -> None:
+        self.scenario = scenario
+        rows = [c for c in one_for_each_plan(found) if not c.wrong]
+        self.last = rows[FIRST - 1].seconds if len(rows) >= FIRST else inf
+        names = [name for c in rows for name in (c, *c.also)]
+        self.by_target = {
+            target: min((c.seconds for c in names if getattr(c.settings, target)), default=inf)
+            for target in ("tf_cnn_benchmarks", "tensorflow")
+        }
+
+    def of(self, strategy: Strategy) -> float:
+        """Seconds beyond which `strategy` is neither among the first rows nor recommended."""
+        setup, limit = self.scenario.setup, self.last
+        typed = settings(strategy, setup.layout, faithful=self.scenario.faithful)
+        for target, seconds in self.by_target.items():
+            if getattr(typed, target):  # where upstream runs the same plan
+                limit = max(limit, seconds)
+        if strategy.reduced_by_nccl:  # the lower end of its interval counts
+            interval = setup.running(strategy).interval(
+                _largest(self.scenario), 1.0, strategy.collective
+            )
+            limit /= min(interval[0], 1.0) if interval else 1.0
+        return limit * TIED
+
+
+def _largest(scenario: Scenario) -> int:
+    """Bytes of the largest gradient."""
+    return max((gradient.nbytes for gradient in scenario.workload.gradients), default=0)
+
+
+def one_for_each_plan(found: Sequence[Candidate]) -> list[Candidate]:
+    """Candidates in order.
+
+    Of those with the same plan and runtime, the first that can be run has the others in `also`.
+    """
+    by_plan: dict[tuple[str, str], list[Candidate]] = {}
+    for candidate in sorted(found, key=lambda c: (not c.runnable, c.strategy.text)):
+        by_plan.setdefault((candidate.digest, candidate.runtime), []).append(candidate)
+    rows = [
+        replace(
+            first,
+            also=tuple(others),
+            chosen_by=tuple(rule for each in (first, *others) for rule in each.chosen_by),
+        )
+        for first, *others in by_plan.values()
+    ]
+    return sorted(rows, key=lambda c: (c.seconds, c.strategy.text))
+
+
+def evaluate(
+    scenario: Scenario, strategy: Strategy, limit: Limit = inf, cache: PlanCache | None = None
+) -> Candidate | AtLeast | Postponed:
+    """One strategy's prediction, or what it takes at least, if that is more than `limit`.
+
+    Pipelined strategies without a chunk size get the best one for an undisturbed run.
+    """
+    question, cache = ask(scenario, strategy), cache or PlanCache()
+    run = simulate_within(question, limit, cache)
+    return _candidate(scenario, question.setup, run, cache) if isinstance(run, Run) else run
+
+
+def _candidate(scenario: Scenario, setup: Setup, run: Run, cache: PlanCache) -> Candidate:
+    (strategy, plan, result), times = run, scenario.repeat
+    same = scenario.faithful or not has_quirks(strategy)
+    theirs = plan if same else _upstream(scenario, strategy, cache)
+    link, lane = _first(result.links), _first(result.lanes)
+    interval = None
+    if strategy.reduced_by_nccl:
+        interval = setup.interval(_largest(scenario), result.seconds / times, strategy.collective)
+    return Candidate(
+        strategy=strategy,
+        runtime=setup.runtime.name,
+        shortest=interval[0] if interval else inf,
+        undispatched=setup.runtime.dispatch
+        and not setup.calibration.dispatch
+        and not strategy.reduced_by_nccl,
+        seconds=result.seconds / times,
+        floor_seconds=result.floors.seconds / times,
+        transfers=plan.transfers,
+        wrong=cache.wrong(plan),
+        link=link.name,
+        link_share=link.share,
+        lane=lane.name,
+        lane_share=lane.share,
+        settings=_settings(scenario, strategy, plan, theirs, cache),
+        chosen_by=tuple(
+            n for n, text in tensorflow_choice(setup.layout).items() if text == strategy.text
+        ),
+        upstream=_difference(plan, theirs, cache),
+        digest=cache.digest(plan),
+    )
+
+
+def _settings(
+    scenario: Scenario, strategy: Strategy, plan: Plan, theirs: Plan | str, cache: PlanCache
+) -> Settings:
+    """The settings to type; none where upstream would run another plan than the ranked one."""
+    shape = scenario.setup.layout
+    if scenario.faithful:
+        return settings(strategy, shape, faithful=True)
+    typed = as_typed(strategy)
+    if typed is not strategy:
+        theirs = _upstream(scenario, typed, cache)
+    same = not isinstance(theirs, str) and cache.digest(theirs) == cache.digest(plan)
+    return settings(strategy, shape) if same else Settings(None, None)
+
+
+def _difference(plan: Plan, theirs: Plan | str, cache: PlanCache) -> str:
+    """How upstream differs from `plan`."""
+    if isinstance(theirs, str):
+        return f"upstream refuses it: {theirs}"
+    if theirs is plan or cache.digest(theirs) == cache.digest(plan):
+        return ""
+    wrong = cache.wrong(theirs)
+    sums = f" and gives {units.plural(wrong, 'wrong element')}" if wrong else ""
+    return f"upstream makes {units.plural(theirs.transfers, 'transfer')} of it{sums}"
+
+
+def _upstream(scenario: Scenario, strategy: Strategy, cache: PlanCache) -> Plan | str:
+    """The plan that upstream makes of `strategy`, or why it refuses it."""
+    try:
+        return cache.compile(Question(strategy, scenario.workload, scenario.setup, faithful=True))
+    except StrategyError as error:
+        return "; ".join(error.problems)
+
+
+def _first(uses: tuple[Use, ...]) -> Use:
+    return uses[0] if uses else Use("", 0.0)

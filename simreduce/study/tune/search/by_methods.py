@@ -1,0 +1,418 @@
+"""The search of sharded methods and their settings.
+
+A point is a method with units, prefetching, limits, groups and dtypes.
+`training.sharded.recurrence` gives its time from the times of its collectives, and a bound from
+their bounds:
+
+- the first all-gathers, the compute, the last reduce-scatter and the update follow each other, and
+  so does all else that has to, with collectives as fast as the links of one GPU and of one machine
+  allow: shards of other machines come in, and sums go out;
+- where one stream carries all, a step is no faster than with everything gathered ahead: a property
+  test says so, and one such point represents all with the same units;
+- collectives that share links only delay each other.
+
+The collectives of the most promising point are simulated, once for each size. Points that do not
+fit the memory of a GPU are left out before.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from functools import cache, partial
+from itertools import groupby
+from math import inf
+from typing import NamedTuple
+
+from simreduce import dtypes
+from simreduce.engine import NCCL
+from simreduce.engine.setup import Setup
+from simreduce.errors import Deadlock, InputError
+from simreduce.planners.layouts import Decision
+from simreduce.planners.nccl.tuner import Rule
+from simreduce.planners.strategy import parse_strategy
+from simreduce.study.advice import sureness_of
+from simreduce.study.scenario import Scenario
+from simreduce.study.tune.candidates import sharing_candidates
+from simreduce.study.tune.search.best_first import Tried, search
+from simreduce.study.tune.search.call_time import text_of
+from simreduce.study.tune.search.search import WIDTH, Aim, Search
+from simreduce.study.tune.search.setting import Do, Setting, least_fit, shared_by
+from simreduce.study.tune.search.step_calls import decisions, make_rules
+from simreduce.study.tune.search.targets import points_of
+from simreduce.study.tune.search.tuned import Tuned
+from simreduce.training.memory import Fit
+from simreduce.training.sharded import (
+    ShardedMethod,
+    Sharding,
+    running_sharded,
+    segments,
+    sharded_method,
+    simulate_sharded_step,
+    wrap,
+)
+from simreduce.training.sharded.collectives import ALL_REDUCE, Key
+from simreduce.training.sharded.costs import key_seconds
+from simreduce.training.sharded.recurrence import compose, slowest
+from simreduce.training.sharded.settings import PRE, ZERO1, ZERO2
+
+_RATE = 0.97
+"""The factor of bounds of collectives, for rates that are rounded."""
+
+_SAME = 1e-9
+
+_WORTH = 1.002
+"""Times the floor of a step from which NCCL's choices are looked at."""
+
+_WHOLE, _COLLECTIVES, _RANKS = 24, 480, 64
+"""Whole steps and collectives that are simulated at most, and the ranks from which there are fewer,
+as each takes longer.
+"""
+
+
+class Simulated(NamedTuple):
+    """A whole step that was simulated.
+
+    It has its seconds, infinite if the machine refuses it, the bytes that a GPU holds at most, and
+    wrong elements of its plans.
+    """
+
+    seconds: float
+    peak: int = 0
+    wrong: int = 0
+
+
+class ShardedSearch(Search):
+    """The search of the points of sharded methods.
+
+    `unfit` need more memory than a GPU has; `ruled` counts simulations of collectives by other
+    choices than NCCL's own.
+    """
+
+    def __init__(
+        self,
+        aim: Aim,
+        before: Tuned | None = None,
+        points: Sequence[Setting] = (),
+    ) -> None:
+        scenario = aim.scenario
+        super().__init__(aim, scenario.but(runtime=NCCL), before)
+        self._setup = running_sharded(self.scenario.setup, "sharded methods")
+        self._rate, self._across = _RATE / _slowest_gpu(self._setup), _RATE * _across(self._setup)
+        fits = {each: least_fit(scenario, each) for each in points or _points(aim)}
+        self.unfit = [setting for setting, fit in fits.items() if fit.fits is False]
+        self.settings = [setting for setting, fit in fits.items() if fit.fits is not False]
+        if not self.settings and before is None:
+            last = {each.method: each for each in reversed(self.unfit)}
+            raise InputError(
+                [f"{scenario.name}: {name} {fits[each].words}" for name, each in last.items()]
+            )
+        self.limit = before.best.seconds if before and not before.best.misfit else inf
+        self.ruled = 0
+        self.simulated: dict[Setting, Simulated] = {}
+        self.collectives: dict[tuple[str, int, Key], float] = {}
+        self._method = cache(partial(_method, self.scenario))
+        self._coarse = cache(self._find_coarse)
+        self._wrapped = cache(self._wrap)
+
+    @property
+    def seconds(self) -> Mapping[Setting, float]:
+        """Seconds by setting; of one method's settings as fast, the one with fewest words."""
+        order = sorted(self.outcome.seconds.items(), key=lambda each: (each[1], each[0].tie_break))
+        found = dict[object, tuple[Setting, float]]()
+        for setting, took in order:
+            found.setdefault((setting.method, setting.strategy, f"{took:.9g}"), (setting, took))
+        return dict(found.values())
+
+    @property
+    def floors(self) -> tuple[float, float]:
+        """Seconds of a step that no setting changes, twice.
+
+        Each rank updates its shards, and all collectives may be hidden.
+        """
+        overlap = self.aim.overlap
+        least = overlap.compute + overlap.update / self.scenario.setup.layout.n
+        return least, least
+
+    def fit(self, setting: Setting) -> Fit:
+        """The memory of a simulated step, or else the least."""
+        known, fit = self.simulated.get(setting), least_fit(self.scenario, setting)
+        return Fit(known.peak, fit.available) if known else fit
+
+    def answer(self, *, stopped: bool = False) -> Tuned:
+        """The answer, whose default is the setting with fewest words."""
+        found, scenario = super().answer(stopped=stopped), self.aim.scenario
+        return replace(
+            found,
+            scenario=self.before.scenario if self.before else scenario,
+            default=min(found.rows, key=lambda row: row.setting.tie_break, default=found.default),
+            points=self.ruled + len({*self.settings, *self.unfit}),
+            calls=len(self.collectives) + self.ruled,
+            sureness=sureness_of(scenario, [g.nbytes for g in scenario.workload.gradients]),
+            unfit=len(self.unfit),
+            spent=self.spent,
+        )
+
+    def run(self, do: Do) -> None:
+        """Simulate the default of each method; search the others; simulate the best as a whole."""
+        self.aim.progress(0, len(self.settings))
+        defaults = {(s.method, s.strategy): s for s in reversed(self.settings)}
+        self._settle(list(defaults.values()), do)
+        seed, seconds = Setting(""), self.outcome.seconds
+        seconds[seed] = self.limit
+        try:
+            search(
+                [(self._floor(s), s) for s in self.settings if s not in seconds],
+                partial(self._sharpen, do),
+                partial(self._simulate, do),
+                self.outcome,
+                WIDTH,
+                lambda: self.spent,
+                self.aim.progress,
+            )
+        finally:
+            del seconds[seed]
+        self._finish(do)
+
+    @property
+    def spent(self) -> bool:
+        """Whether the search has simulated as much as it may."""
+        fewer = max(self._setup.layout.n / _RANKS, 1.0)
+        return len(self.simulated) * fewer > _WHOLE or len(self.collectives) * fewer > _COLLECTIVES
+
+    def _finish(self, do: Do) -> None:
+        """Simulate the best as a whole, the simplest of equals, until one holds.
+
+        Then simulate it with NCCL's best choice for each of its collectives, if that is worth it.
+        """
+        while (best := self.outcome.best * (1 + 1e-6)) < inf:
+            same = [s for s, time in self.outcome.seconds.items() if time <= best]
+            if any(s in self.simulated for s in same):
+                break
+            same += [
+                other
+                for other in self._simpler(min(same, key=lambda s: s.tie_break))
+                if not self._overlaps(other) and self._exact(other, do) <= best
+            ]
+            self._settle([min(same, key=lambda s: s.tie_break)], do)
+        if self.outcome.best == inf:
+            return
+        found = min(self.outcome.seconds, key=self.outcome.seconds.__getitem__)
+        method, near = self._method(found), self._floor(found) * _WORTH >= self.outcome.best
+        if method is None or near or found.strategy != "nccl" or self._overlaps(found):
+            return
+        ruled = choose_per_collective(found, method.distinct, self._setup, do)
+        if ruled.rules:
+            self.ruled += len(method.distinct) * len(decisions(self._setup, "all_gather"))
+            self._settle([ruled], do)
+
+    def _simpler(self, setting: Setting) -> list[Setting]:
+        """The points of the space with fewer settings that are not the default's."""
+        return [
+            each
+            for each in self.settings
+            if (each.method, each.strategy) == (setting.method, setting.strategy)
+            and set(each.knobs.items()) < set(setting.knobs.items())
+        ]
+
+    def _settle(self, settings: Sequence[Setting], do: Do) -> None:
+        """Simulate whole steps, and note their times."""
+        self.outcome.seconds |= zip(settings, self._whole(settings, do), strict=True)
+        for setting in settings:
+            self.outcome.excluded.pop(setting, None)
+
+    def _whole(self, settings: Sequence[Setting], do: Do) -> list[float]:
+        """Seconds of whole steps; infinite for what is wrong, refused, or does not fit."""
+        new = [s for s in settings if s not in self.simulated]
+        self.simulated |= zip(new, do(_simulate_whole, new), strict=True)
+        self.unfit += [setting for setting in new if self.fit(setting).fits is False]
+        return [
+            inf if self.simulated[s].wrong or s in self.unfit else self.simulated[s].seconds
+            for s in settings
+        ]
+
+    def _simulate(self, do: Do, settings: Sequence[Setting]) -> list[Tried]:
+        """Times of points whose collectives are known; whole steps where these may overlap."""
+        whole = [s for s in settings if self._overlaps(s)]
+        times = dict(zip(whole, self._whole(whole, do), strict=True))
+        return [Tried(times[s] if s in times else self._exact(s, do)) for s in settings]
+
+    def _overlaps(self, setting: Setting) -> bool:
+        """Whether collectives of a point may be in flight at once."""
+        streams = setting.sharding.streams if setting.sharding else 1
+        return streams > 1 or shared_by(setting, self._setup) < self._setup.layout.n
+
+    def _ahead(self, setting: Setting) -> Setting:
+        """The point that no other of the same units is faster than, where one is known."""
+        sharding = setting.sharding
+        if sharding is None or self._overlaps(setting):
+            return setting
+        most = max((s.sharding.forward_prefetch for s in self.settings if s.sharding), default=0)
+        ahead = replace(sharding, forward_prefetch=most, backward_prefetch=PRE, limit_all_gathers=0)
+        return replace(setting, sharding=ahead)
+
+    def _floor(self, setting: Setting) -> float:
+        """Seconds that a point takes at least.
+
+        They are its compute with the first all-gather and the last reduce-scatter, or all
+        collectives of its units once.
+        """
+        step, sharding = self.scenario.require_step(), setting.sharding
+        assert sharding is not None  # noqa: S101 - all here are sharded
+        group, factor = shared_by(setting, self._setup), slowest(step.job, self._setup)
+        units, first = self._wrapped(sharding.units)
+        listed = step.job.model.workload.gradients[0].dtype
+        widths = [dtypes.SIZES[dtype] for dtype in sharding.wire(listed)]
+        rate = self._per_byte(group)
+        gathers, scatters = ([size * width * rate for size in units] for width in widths)
+        ends = scatters[first] + (gathers[first] if setting.method not in (ZERO1, ZERO2) else 0.0)
+        compute = factor * step.job.compute + ends
+        stream = sum(scatters) if sharding.streams > 1 else sum(gathers) + sum(scatters)
+        return max(compute, stream) + factor * step.job.update / group
+
+    def _per_byte(self, group: int) -> float:
+        """Seconds for each byte of an all-gather or reduce-scatter among so many ranks, at least.
+
+        That is for a GPU to get what the others have, and for a machine to get what other machines
+        have.
+        """
+        here = max(len(task) for task in self._setup.layout.tasks)
+        gpu = self._rate * (group - 1) / group
+        return gpu if group < self._setup.layout.n else max(gpu, self._across * (1 - here / group))
+
+    def _wrap(self, rule: str | int) -> tuple[list[int], int]:
+        """Elements of the units by a rule, and which of them computes first."""
+        units = wrap(self.scenario.require_step().job.model, rule)
+        return [unit.elements for unit in units], segments(units)[0].unit
+
+    def _find_coarse(self, setting: Setting) -> float:
+        """Seconds that a point takes at least with collectives as fast as a GPU's links allow."""
+        each = self._per_byte(shared_by(setting, self._setup))
+
+        def price(key: Key) -> float:
+            # A GPU lacks the sum of the others.
+            return _nbytes(key) * (self._rate if key.collective == ALL_REDUCE else each)
+
+        return self._compose(setting, price)
+
+    def _sharpen(self, do: Do, setting: Setting) -> float | None:
+        """The time of a point, or what it takes at least.
+
+        As few collectives are simulated as that needs.
+        """
+        enough, ahead = self.outcome.best * (1.0 - _SAME), self._ahead(setting)
+        found = self._coarse(ahead)
+        if self.spent:
+            return found
+        if found < enough:
+            found = self._exact(ahead, do)
+        return found if found >= enough else self._exact(setting, do)
+
+    def _exact(self, setting: Setting, do: Do) -> float:
+        """Return the seconds of a point by its collectives, and simulate each of these once."""
+        method, known = self._method(setting), self.collectives
+        if method is None:
+            return inf
+        text, group = setting.strategy, method.group
+        asked = [key for key in method.distinct if (text, group, key) not in known]
+        found = do(_simulate_collective, [(setting, key) for key in asked])
+        known |= zip([(text, group, key) for key in asked], found, strict=True)
+        return self._compose(setting, lambda key: known[text, group, key])
+
+    def _compose(self, setting: Setting, seconds: Callable[[Key], float]) -> float:
+        method, job = self._method(setting), self.scenario.require_step().job
+        return compose(job, method, slowest(job, self._setup), seconds) if method else inf
+
+
+def _points(aim: Aim) -> list[Setting]:
+    """Every point of the methods of an aim."""
+    scenario, texts = aim.scenario, ["nccl"]
+    if aim.target == "any":
+        texts += [s.text for s in sharing_candidates(scenario.setup.layout) if s.text != "nccl"]
+    return points_of(aim.target, aim.methods, scenario, texts, half=aim.half)
+
+
+def choose_per_collective(setting: Setting, keys: Sequence[Key], setup: Setup, do: Do) -> Setting:
+    """The setting with NCCL's fastest choice for each collective of a step.
+
+    Each is simulated by every choice.
+    """
+    asked = [(key, how) for key in keys for how in decisions(setup, key.collective)]
+    texts = [replace(setting, strategy=text_of(how)) for _, how in asked]
+    items = [(each, key) for each, (key, _) in zip(texts, asked, strict=True)]
+    best = dict[Key, tuple[float, Decision]]()
+    for (key, how), seconds in zip(asked, do(_simulate_collective, items), strict=True):
+        best[key] = min(best.get(key, (seconds, how)), (seconds, how))
+    rules = list[Rule]()
+    ordered = sorted(best, key=lambda key: (key.collective, _nbytes(key)))
+    for collective, some in groupby(ordered, key=lambda key: key.collective):
+        mine = list(some)
+        sizes, chosen = [_nbytes(key) for key in mine], [best[key][1] for key in mine]
+        rules += make_rules(setup, collective, sizes, chosen)
+    return replace(setting, rules=tuple(rules))
+
+
+def _nbytes(key: Key) -> int:
+    return key.elements * dtypes.SIZES[key.dtype]
+
+
+def _slowest_gpu(setup: Setup) -> float:
+    """Bytes/s that reach the GPU with the least: all its links together."""
+    into = dict.fromkeys(setup.layout.ranks, 0.0)
+    for link in setup.topology.links:
+        if link.target in into and not link.is_toll:
+            into[link.target] += link.bandwidth
+    return min(into.values())
+
+
+def _across(setup: Setup) -> float:
+    """Seconds for each byte that the machine with the narrowest links gets or sends.
+
+    Bytes go to or come from other machines, whichever takes less; 0 of one machine.
+    """
+    nodes = setup.topology.nodes
+    used = {nodes[name].machine for name in setup.layout.ranks}
+    into, out = dict.fromkeys(used, 0.0), dict.fromkeys(used, 0.0)
+    for link in setup.topology.links:
+        source, target = nodes[link.source].machine, nodes[link.target].machine
+        if source != target and not link.is_toll:
+            into[target] = into.get(target, 0.0) + link.bandwidth
+            out[source] = out.get(source, 0.0) + link.bandwidth
+    widest = [max(into[each], out[each]) for each in used]
+    return 1 / min(widest) if len(used) > 1 and min(widest) > 0 else 0.0
+
+
+def _method(scenario: Scenario, setting: Setting) -> ShardedMethod | None:
+    """The method of a setting; None if the machine refuses it."""
+    strategy, layout = parse_strategy(setting.strategy), setting.setup(scenario.setup).layout
+    job, sharding = scenario.require_step().job, setting.sharding or Sharding()
+    try:
+        return sharded_method(setting.method, strategy, job, layout, sharding)
+    except InputError:
+        return None
+
+
+def _simulate_collective(scenario: Scenario, asked: tuple[Setting, Key]) -> float:
+    """Seconds of one collective of a step alone; infinite if the machine refuses it."""
+    setting, key = asked
+    method = _method(scenario, setting)
+    setup = running_sharded(setting.setup(scenario.setup), setting.label)
+    try:
+        return inf if method is None else key_seconds(method, key, setup)
+    except (Deadlock, InputError):
+        return inf
+
+
+def _simulate_whole(scenario: Scenario, setting: Setting) -> Simulated:
+    """A whole step."""
+    step, method = scenario.require_step(), _method(scenario, setting)
+    setup = running_sharded(setting.setup(scenario.setup), setting.label)
+    if method is None:
+        return Simulated(inf)
+    try:
+        found = simulate_sharded_step(step.job, method, setup)
+    except (Deadlock, InputError):
+        return Simulated(inf)
+    memory = found.step.memory
+    peak = memory.peak if memory is not None else 0
+    return Simulated(found.step.seconds, peak + step.activations, found.wrong)

@@ -1,0 +1,252 @@
+"""The search of packings and NCCL's choices by size, where NCCL carries every byte."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from math import inf
+
+from simreduce.engine import NCCL
+from simreduce.planners.nccl.tuner import Rule
+from simreduce.study.advice import sureness_of
+from simreduce.study.tune.search.best_first import SAME, Outcome, Tried, search
+from simreduce.study.tune.search.call_time import MANY, CallSetting, Size, machines
+from simreduce.study.tune.search.packings import Packing
+from simreduce.study.tune.search.search import WIDTH, Aim, Search
+from simreduce.study.tune.search.setting import Do, Setting, evaluate
+from simreduce.study.tune.search.step_calls import StepCalls, decisions
+from simreduce.study.tune.search.targets import nccl_packings
+from simreduce.study.tune.search.tuned import Place, Tuned
+
+_GAP = 0.005
+"""The part of its time by which another setting may be faster where plans are huge."""
+
+_HUGE = 4_000_000
+"""Ops from which the time of a plan is composed of its calls' times."""
+
+_CURVE_EFFORT = 4_000_000
+"""Ops after which no other call is simulated for times of sizes of buckets near the best."""
+
+_CURVE = 13
+"""Sizes of buckets around the best that are simulated to show how flat the best is."""
+
+
+@dataclass(frozen=True, slots=True)
+class Point:
+    """A packing, with the fastest decisions for its sizes (`ruled`), or with NCCL's own."""
+
+    packing: Packing
+    ruled: bool
+
+
+class NcclSearch(Search):
+    """The search of each packing with NCCL's decisions.
+
+    It tries NCCL's own choice, every decision for all sizes, and the fastest ranges, unless NCCL
+    always chooses by itself (not `ruled`).
+
+    `tried` counts simulated settings, and `pieced` the ones among them whose times are composed of
+    calls; `spent` counts their ops.
+    """
+
+    def __init__(
+        self,
+        aim: Aim,
+        before: Tuned | None = None,
+        packings: Sequence[Packing] = (),
+        *,
+        ruled: bool = True,
+    ) -> None:
+        scenario = aim.reducing.but(runtime=NCCL)
+        self.packings = packings or nccl_packings(aim.target, scenario, half=aim.half)
+        super().__init__(aim, scenario, before, Setting(f"nccl{self.packings[0].text}"))
+        # All plans are that large, so their times are composed of their calls' times.
+        self.composed = machines(scenario.setup) >= MANY
+        self.gap = _GAP if self.composed else 0.0
+        choices = decisions(scenario.setup) if ruled else []
+        self.calls = StepCalls(scenario.setup, choices, aim.effort / 2, self.gap)
+        self.outcome: Outcome[Point] = Outcome()
+        self.settings: dict[Point, Setting] = {}
+        self.spent = self.tried = self.pieced = 0
+
+    @property
+    def seconds(self) -> Mapping[Setting, float]:
+        """Seconds by setting."""
+        return {self.settings[point]: took for point, took in self.outcome.seconds.items()}
+
+    def answer(self, *, stopped: bool = False) -> Tuned:
+        """The answer, with the number of points, ranges of sizes counted as one of each packing."""
+        found, choices = super().answer(stopped=stopped), len(self.calls.choices)
+        points = len(self.packings) * (1 + choices + bool(choices))
+        near = self.outcome.best * (1.0 - max(self.gap, SAME))
+        sizes = [size.nbytes for size in self.packings[0].calls]
+        return replace(
+            found,
+            points=points,
+            calls=self.calls.counted,
+            sureness=sureness_of(self.scenario, sizes),
+            composed=self.pieced > 0,
+            unfit=points if self.aim.misfit else 0,
+            spent=not stopped and self.outcome.bound < near,
+        )
+
+    def first(self, do: Do) -> None:
+        """Simulate the default."""
+        point = Point(self.packings[0], ruled=False)
+        [tried] = self._simulate(do, [point])
+        self.outcome.seconds[point] = tried.seconds
+
+    def run(self, do: Do) -> None:
+        """Search until every point is simulated or excluded, or the effort is spent.
+
+        Ends at once if none fits the memory of a GPU.
+        """
+        if self.aim.misfit:
+            return
+        both = (False, True) if self.calls.choices else (False,)
+        points = [Point(packing, ruled) for packing in self.packings for ruled in both]
+        # An interrupt before the first bounds leaves that nothing is known.
+        self.outcome.excluded.update(dict.fromkeys(points, 0.0))
+        self.aim.progress(0, len(points))
+        sizes = sorted({s for p in self.packings for s in p.calls}, key=lambda s: s.nbytes)
+        self.calls.rate(do, map(self.calls.own, sizes))
+        search(
+            [(self._bound(point), point) for point in points],
+            partial(self._sharpen, do),
+            partial(self._simulate, do),
+            self.outcome,
+            WIDTH,
+            lambda: self.spent > self.aim.effort,
+            self.aim.progress,
+            max(self.gap, SAME),
+        )
+
+    def _bound(self, point: Point) -> float:
+        """Seconds that a point takes at least, by what is known of its calls."""
+        calls = self.calls
+        if point.ruled:
+            return self.aim.overlap.bound(point.packing, calls.least)
+        return self.aim.overlap.bound(
+            point.packing, lambda size: calls.bound(calls.own(size), size)
+        )
+
+    def _sharpen(self, do: Do, point: Point) -> float | None:
+        """The bound from the fastest decisions for the sizes of a point.
+
+        Or it is from calls by NCCL's own that were simulated since.
+        """
+        calls, sizes = self.calls, point.packing.calls
+        if point.ruled:
+            calls.settle(sizes, do, lambda: self._bound(point) > self.outcome.best)
+        elif not calls.choices:
+            calls.ask([CallSetting(calls.own(size), size) for size in sizes], do)
+        return self._bound(point)
+
+    def _simulate(self, do: Do, points: Sequence[Point]) -> list[Tried]:
+        """Simulate the settings of points, each once.
+
+        Where NCCL's own choice is the fastest, the settings are the same.
+        """
+        for point in points:
+            rules = self.calls.rules(point.packing.calls, do) if point.ruled else ()
+            self.settings[point] = Setting(f"nccl{point.packing.text}", rules)
+        found = {p: self._compose(p, do) for p in points if self._is_huge(p)}
+        known = {setting: Tried(seconds) for setting, seconds in self.seconds.items()}
+        known |= {self.settings[point]: tried for point, tried in found.items()}
+        mine = [self.settings[point] for point in points]
+        asked = [setting for setting in dict.fromkeys(mine) if setting not in known]
+        tried = do(partial(evaluate, limit=self.outcome.best), asked)
+        self.spent += sum(each.ops for each in tried)
+        self.tried += len(asked)
+        known |= dict(zip(asked, tried, strict=True))
+        return [known[setting] for setting in mine]
+
+    def _is_huge(self, point: Point) -> bool:
+        """Whether the time of a plan is composed of its calls' times.
+
+        A simulation of it would take long. Composing is exact but for copies into and out of
+        buckets, which take longer where they meet.
+        """
+        if self.composed:
+            return True
+        calls, rules = self.calls, self.settings[point].rules
+        ops = (calls.ops(calls.chosen(rules, size), size) for size in point.packing.calls)
+        return bool(calls.choices) and sum(ops) > _HUGE
+
+    def _compose(self, point: Point, do: Do) -> Tried:
+        """The time of a point by the times of its calls.
+
+        The largest says whether the others are worth it.
+        """
+        calls, rules = self.calls, self.settings[point].rules
+        chosen = {size: calls.chosen(rules, size) for size in point.packing.calls}
+        first = max(chosen, key=lambda size: size.nbytes)
+        for sizes in ([first], chosen):
+            calls.ask([CallSetting(chosen[size], size) for size in sizes], do)
+            took = self.aim.overlap.bound(
+                point.packing, lambda size: calls.bound(chosen[size], size)
+            )
+            if took > self.outcome.best and len(sizes) < len(chosen):
+                return Tried(took, exact=False)
+        self.tried += 1
+        self.pieced += 1
+        return Tried(took)
+
+    def curve(self, best: Setting, do: Do) -> tuple[Place, ...]:
+        """Times of other sizes of buckets, all else as in the best setting.
+
+        They are simulated, or composed of calls where plans are huge. Sizes that the effort does
+        not reach have bounds.
+        """
+        own = next((p for p, setting in self.settings.items() if setting == best), None)
+        if own is None or self.aim.misfit:
+            return ()
+        words = own.packing.text.partition(",")[2]
+        alike = sorted(
+            (p for p in self.packings if p.knob and p.text.partition(",")[2] == words),
+            key=lambda packing: packing.knob,
+        )
+        if own.packing not in alike:
+            return ()
+        at = alike.index(own.packing)
+        first = max(min(at - _CURVE // 2, len(alike) - _CURVE), 0)
+        seconds = self.seconds
+        settings = {
+            p: replace(best, strategy=f"nccl{p.text}") for p in alike[first : first + _CURVE]
+        }
+        known = {p: Tried(seconds[s]) for p, s in settings.items() if s in seconds}
+        unknown = [p for p in settings if p not in known]
+        if self.pieced:
+            known |= zip(unknown, self._between(unknown, best.rules, do), strict=True)
+        elif self.spent <= self.aim.effort / 2:
+            tried = do(evaluate, [settings[packing] for packing in unknown])
+            known |= zip(unknown, tried, strict=True)
+        return tuple(
+            Place(p.knob, took.seconds, took.exact, estimated=not took.exact)
+            if (took := known.get(p, Tried(inf))).seconds < inf
+            else Place(p.knob, self.aim.overlap.bound(p, self.calls.least), exact=False)
+            for p in settings
+        )
+
+    def _between(self, packings: Sequence[Packing], rules: Sequence[Rule], do: Do) -> list[Tried]:
+        """Seconds of packings by these rules, composed of calls.
+
+        Some calls are simulated, and others lie between two such (`StepCalls.between`): those times
+        are not exact. Where too many would be simulated, they are infinite.
+        """
+        calls = self.calls
+        chosen = {size: calls.chosen(rules, size) for p in packings for size in p.calls}
+        calls.surround([(how, size) for size, how in chosen.items()], do, _CURVE_EFFORT)
+
+        def price(size: Size) -> float:
+            found = calls.between(chosen[size], size)
+            return inf if found is None else found
+
+        return [
+            Tried(
+                self.aim.overlap.bound(packing, price),
+                exact=all(calls.known(chosen[s], s) is not None for s in packing.calls),
+            )
+            for packing in packings
+        ]

@@ -1,0 +1,202 @@
+"""The searches of whole plans.
+
+One tries every algorithm, each bounded by the floors of its plan and simulated only if these are
+below the best time; the other tries tf_cnn_benchmarks' modes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+from math import inf
+
+from simreduce.errors import Deadlock, InputError
+from simreduce.export import Choice, why_not
+from simreduce.plan import verify, wrong_elements
+from simreduce.planners.algorithms import ALGORITHMS, TWO_LEVEL
+from simreduce.planners.nccl import facts
+from simreduce.planners.nccl.choice import plan as nccl_plan
+from simreduce.planners.strategy import parse_strategy
+from simreduce.planners.strategy.automatic import select_cross_device_ops
+from simreduce.study.question import ask
+from simreduce.study.scenario import Scenario
+from simreduce.study.tune.bounds import lower_bound
+from simreduce.study.tune.candidates import candidates
+from simreduce.study.tune.search.best_first import Tried, search
+from simreduce.study.tune.search.packings import bucket_sizes
+from simreduce.study.tune.search.search import WIDTH, Aim, Search
+from simreduce.study.tune.search.setting import Do, Setting, evaluate
+from simreduce.study.tune.search.tuned import Tuned
+
+_FINALISTS = 5
+"""Algorithms that are tried in pairs, one for small gradients and one for large ones."""
+
+_LIMITS = 5
+"""Limits between them that are tried."""
+
+_COARSER = 2
+"""Of the sizes of buckets, one in so many is tried."""
+
+_SMALL = ("small=4096,10", "small=16384,10", "small=65536,10", "small=65536,40", "small=262144,40")
+
+_ORDERED = ("xring", "ring", "collective")
+"""Algorithms whose rings take the order of the GPUs."""
+
+MODES = tuple(
+    Setting("", mode=mode, device=device)
+    for mode in ("parameter_server", "distributed_replicated")
+    for device in ("cpu", "gpu")
+)
+"""tf_cnn_benchmarks' modes whose variables are on servers."""
+
+
+def settings_of(scenario: Scenario, target: str, *, half: bool) -> list[Setting]:
+    """The settings of a target that are tried.
+
+    They are the strategies that `run` ranks, more packings of each kind, and other orders of rings.
+    """
+    layout, gradients = scenario.setup.layout, scenario.workload.gradients
+    texts = [s.text for s in candidates(layout)]
+    specs = list(dict.fromkeys(parse_strategy(text).spec for text in texts))
+    sizes = bucket_sizes(gradients)[::-_COARSER]
+    for spec in ("nccl", "collective"):
+        texts += [f"{spec}+bucket={size}" for size in sizes]
+    texts += [f"{spec}+{small}" for spec in specs for small in _SMALL]
+    texts += [f"{spec}+packs={n}" for spec in specs for n in (2, 3, 4, 6, 8, 12, 16)]
+    texts += [f"{spec}+repack={n},fp16" for spec in specs for n in (1, 2, 4, 8) if half]
+    if not half:
+        texts = [text for text in texts if "fp16" not in text]
+    settings = [Setting(text) for text in dict.fromkeys(texts)]
+    settings += [
+        Setting(setting.strategy, order=order)
+        for order in _orders(scenario)
+        for setting in settings
+        if parse_strategy(setting.strategy).spec.partition("#")[0] in _ORDERED
+    ]
+    return [setting for setting in settings if _is_settable(target, scenario, setting)]
+
+
+def _is_settable(target: str, scenario: Scenario, setting: Setting) -> bool:
+    """Whether a target can be set to it; `any` can to all that have a plan."""
+    strategy = parse_strategy(setting.strategy)
+    choice = Choice(setting.setup(scenario.setup), scenario.workload, strategy)
+    return target == "any" or not why_not(target, choice)
+
+
+def _orders(scenario: Scenario) -> list[tuple[int, ...]]:
+    """The orders of GPUs of NCCL's rings, on one machine."""
+    setup = scenario.setup
+    if len(setup.layout.tasks) > 1 or setup.layout.n < 3 or setup.layout.order:
+        return []
+    try:
+        known = facts(setup.machine, setup.layout.ranks, setup.nccl)
+        channels = nccl_plan(known, setup.nccl).graphs.ring.channels
+    except InputError:
+        return []
+    own = tuple(range(setup.layout.n))
+    found = [tuple(channel.gpus) for channel in channels]
+    return [order for order in dict.fromkeys(found) if order != own and sorted(order) == list(own)]
+
+
+class PlanSearch(Search):
+    """The search of all algorithms that the target has."""
+
+    def __init__(self, aim: Aim, before: Tuned | None = None) -> None:
+        scenario, target = aim.reducing, aim.target
+        self.settings = settings_of(scenario, target, half=aim.half)
+        if not self.settings and before is None:
+            machine = scenario.setup.machine.name
+            raise InputError(f"{target} has no setting for any strategy on {machine}")
+        default = None if before else _default(scenario, target, self.settings)
+        super().__init__(aim, scenario, before, default)
+        self.limit = before.best.seconds if before else inf
+
+    @property
+    def seconds(self) -> Mapping[Setting, float]:
+        """Seconds by setting, but for those with a wrong plan that would be the best."""
+        right = {s: took for s, took in self.outcome.seconds.items() if took < inf}
+        while right and not _is_right(self.scenario, best := min(right, key=right.__getitem__)):
+            del right[best]
+        return right
+
+    def answer(self, *, stopped: bool = False) -> Tuned:
+        """The answer, with the number of settings."""
+        return replace(super().answer(stopped=stopped), points=len(self.settings))
+
+    def run(self, do: Do) -> None:
+        """Search the settings, then pairs of the best algorithms by size."""
+        self._search(self.settings, do)
+        pairs = [s for s in self._pairs() if _is_settable(self.aim.target, self.scenario, s)]
+        self.settings += pairs
+        self._search(pairs, do)
+
+    def _search(self, settings: Sequence[Setting], do: Do) -> None:
+        new = [s for s in settings if s not in self.outcome.seconds]
+
+        def simulate(some: Sequence[Setting]) -> list[Tried]:
+            return do(partial(evaluate, limit=min(self.limit, self.outcome.best)), some)
+
+        bounds, progress = zip(do(_bound, new), new, strict=True), self.aim.progress
+        search(bounds, lambda _: None, simulate, self.outcome, WIDTH, progress=progress)
+
+    def _pairs(self) -> Iterator[Setting]:
+        """Pairs of the fastest algorithms without a packer.
+
+        One is for gradients up to a limit, and one for the rest.
+        """
+        sizes = sorted({g.elements for g in self.scenario.workload.gradients})
+        known = {**self.outcome.excluded, **self.outcome.seconds}
+        alone = [s for s in known if s.strategy in ALGORITHMS or s.strategy in TWO_LEVEL]
+        alone = sorted((s for s in alone if not s.order), key=lambda s: (known[s], s.strategy))
+        names = [s.strategy for s in alone[:_FINALISTS]]
+        step = max(len(sizes) // (_LIMITS + 1), 1)
+        for limit in sizes[step - 1 : -1 : step]:
+            for small in names:
+                for large in names:
+                    if small != large:
+                        yield Setting(f"{small}:{limit}:{large}")
+
+
+class ModeSearch(Search):
+    """The search of `MODES`: every mode is simulated."""
+
+    floors = inf, inf
+
+    def __init__(self, aim: Aim, before: Tuned | None = None) -> None:
+        super().__init__(aim, aim.scenario, before)
+
+    def run(self, do: Do) -> None:
+        """Simulate all."""
+        tried = zip(MODES, do(evaluate, MODES), strict=True)
+        self.outcome.seconds |= {setting: each.seconds for setting, each in tried}
+
+
+def _bound(scenario: Scenario, setting: Setting) -> float:
+    """Seconds that a setting takes at least, by its plan; infinite if it has none."""
+    own = setting.scenario(scenario)
+    strategy = parse_strategy(setting.strategy)
+    try:
+        floor = lower_bound(ask(own, strategy)).seconds
+    except (Deadlock, InputError):
+        return inf
+    if own.step is None:
+        return floor
+    job = own.step.job
+    compute = job.profile.seconds if job.barrier else 0.0
+    return max(floor if job.barrier else 0.0, compute) + job.update
+
+
+def _default(scenario: Scenario, target: str, settings: Sequence[Setting]) -> Setting | None:
+    """TensorFlow's own choice, or the copies of tf_cnn_benchmarks."""
+    own = "copy_to_gpus"
+    if target == "tensorflow":
+        own = select_cross_device_ops(scenario.setup.layout)
+    found = Setting(own)
+    return found if _is_settable(target, scenario, found) else next(iter(settings), None)
+
+
+def _is_right(scenario: Scenario, setting: Setting) -> bool:
+    """Whether the plan of a setting is proven to sum right."""
+    own, strategy = setting.scenario(scenario), parse_strategy(setting.strategy)
+    return not wrong_elements(verify(ask(own, strategy).compile()))

@@ -1,0 +1,82 @@
+"""The files to paste for the best setting, and the settings to measure on devices."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from itertools import islice
+
+from simreduce.export import TARGETS, Choice, export, mode_files, why_not
+from simreduce.planners.strategy import Strategy, parse_strategy
+from simreduce.study.question import ask, choice_of
+from simreduce.study.tune.rank import Candidate, Ranking, evaluate
+from simreduce.study.tune.search.search import reducing_scenario
+from simreduce.study.tune.search.setting import Setting
+from simreduce.study.tune.search.targets import STEP
+from simreduce.study.tune.search.tuned import Tuned
+
+_NCCL = "nccl"
+
+_LOOKED_AT = 8
+"""Settings that are checked for each that devices shall measure."""
+
+
+def files_of(found: Tuned) -> Mapping[str, str]:
+    """The files of the best setting for its target, by name, with NCCL's where it has rules.
+
+    For `any`, the files of the first target that can be set to it; none if no target can.
+    """
+    setting = found.best.setting
+    if setting.mode:
+        return mode_files(found.scenario.setup.layout, setting.mode, setting.device)
+    names = list(TARGETS) if found.target == "any" else [found.target]
+    for name in names:
+        if not why_not(name, choice := _choice(found, setting)):
+            files = dict(export(name, choice))
+            break
+    else:
+        return {}
+    if setting.rules and name != _NCCL:
+        files |= export(_NCCL, _choice(found, Setting(_NCCL, setting.rules)))
+    return files
+
+
+def why_nothing(found: Tuned) -> tuple[str, ...]:
+    """Why there is nothing to paste for the best setting; empty if there is."""
+    if found.target == "any" or found.best.setting.mode:
+        return ()
+    return why_not(found.target, _choice(found, found.best.setting))
+
+
+def ranking_of(found: Tuned, most: int, can_run: Callable[[Strategy], bool]) -> Ranking:
+    """The best setting, those worth measuring and the next, as a ranking for real devices.
+
+    These are the first `most` that devices can run, of a few times as many. Devices run strategies:
+    one rule for all sizes is part of one, several are not.
+    """
+    rows = dict.fromkeys((found.best, *found.worth_measuring(most), *found.rows))
+    texts = dict.fromkeys(text for row in rows if (text := _as_strategy(row.setting)))
+    looked_at = (parse_strategy(text) for text in [*texts][: _LOOKED_AT * most])
+    chosen = islice(filter(can_run, looked_at), most)
+    tried = [evaluate(found.scenario, strategy) for strategy in chosen]
+    return Ranking(found.scenario, tuple(c for c in tried if isinstance(c, Candidate)), ())
+
+
+def _as_strategy(setting: Setting) -> str:
+    """The strategy that says all of a setting; "" if none does."""
+    if setting.order or setting.mode or setting.sharding or len(setting.rules) > 1:
+        return ""
+    for rule in setting.rules:
+        how = f"nccl:{rule.algorithm}+{rule.protocol}+channels={rule.channels}"
+        return how + setting.strategy.removeprefix("nccl")
+    return setting.strategy
+
+
+def _choice(found: Tuned, setting: Setting) -> Choice:
+    """The setting as exporters take it."""
+    own = found.scenario
+    if found.objective == STEP and setting.sharding is None:
+        own = reducing_scenario(own)
+    own = replace(setting, rules=()).scenario(own)
+    asked = ask(own, parse_strategy(setting.strategy))
+    return replace(choice_of(asked, own.step, setting.method), rules=setting.rules)

@@ -1,0 +1,159 @@
+"""The common part of all searches: the aim, the default, the floors and the answer."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from functools import cached_property
+from math import inf
+from typing import Any
+
+from simreduce.engine import NCCL
+from simreduce.study.scenario import Scenario
+from simreduce.study.tune.search.best_first import Outcome
+from simreduce.study.tune.search.overlap import OverlapEstimate, estimate_overlap
+from simreduce.study.tune.search.setting import Do, Setting, evaluate, least_fit
+from simreduce.study.tune.search.targets import STEP, TIME, methods_of
+from simreduce.study.tune.search.tuned import Place, Row, Tuned
+from simreduce.training.memory import Fit
+from simreduce.training.reductions import FIXED
+from simreduce.training.sharded import DDP
+from simreduce.workload import Workload
+
+EFFORT = 40_000_000
+"""Ops of whole plans that are simulated before a search settles for what it has."""
+
+WIDTH = 4
+"""Settings that are simulated at a time, however many processes there are: so that the answer is
+the same everywhere.
+"""
+
+Progress = Callable[[int, int], None]
+
+
+@dataclass(frozen=True)
+class Aim:
+    """A scenario, and the target whose settings are tried.
+
+    If the scenario has a step, it is shortened; with `half`, half precision on the wire is tried
+    too.
+    """
+
+    scenario: Scenario
+    target: str = "pytorch"
+    half: bool = False
+    workers: int = 1
+    effort: int = EFFORT
+    progress: Progress = lambda _done, _all: None
+
+    @cached_property
+    def methods(self) -> tuple[str, ...]:
+        """The methods that are tried."""
+        return methods_of(self.target, self.scenario) if self.scenario.step else (DDP,)
+
+    @cached_property
+    def misfit(self) -> bool:
+        """Whether only methods that shard may fit the memory of a GPU."""
+        alone = len(self.methods) == 1
+        return not alone and least_fit(self.scenario, Setting("nccl")).fits is False
+
+    @cached_property
+    def reducing(self) -> Scenario:
+        """The scenario for DDP; XLA settles its buffers before the step."""
+        scenario = reducing_scenario(self.scenario)
+        if self.target != "jax" or scenario.step is None:
+            return scenario
+        return replace(scenario, step=replace(scenario.step, cycle=FIXED))
+
+    @cached_property
+    def overlap(self) -> OverlapEstimate:
+        """Bounds of DDP by the times of its calls."""
+        return estimate_overlap(self.reducing.but(runtime=NCCL))
+
+
+def reducing_scenario(scenario: Scenario) -> Scenario:
+    """The scenario for DDP: gradients of a step have the dtype in which it reduces."""
+    if scenario.step is None:
+        return scenario
+    step = scenario.step.replicated
+    return replace(scenario, step=step, workload=step.job.model.workload)
+
+
+class Search:
+    """A search of some settings for an aim, in the way of one system.
+
+    It simulates `scenario` after the answer of other searches, `before`; `outcome` has what it
+    found.
+    """
+
+    def __init__(
+        self,
+        aim: Aim,
+        scenario: Scenario,
+        before: Tuned | None,
+        default: Setting | None = None,
+    ) -> None:
+        self.aim, self.scenario = aim, scenario
+        self.before, self.default = before, default
+        self.outcome: Outcome[Any] = Outcome()
+
+    def first(self, do: Do) -> None:
+        """Simulate the default, if the search has one."""
+        if self.default is not None:
+            [tried] = do(evaluate, [self.default])
+            self.outcome.seconds[self.default] = tried.seconds
+
+    def run(self, do: Do) -> None:
+        """Search, until an interrupt at most."""
+        raise NotImplementedError
+
+    def curve(self, best: Setting, do: Do) -> tuple[Place, ...]:  # noqa: ARG002 - few have one
+        """Times of other sizes of buckets than the best setting's; empty if there are none."""
+        return ()
+
+    @property
+    def seconds(self) -> Mapping[Setting, float]:
+        """Seconds by setting."""
+        return self.outcome.seconds
+
+    @property
+    def floors(self) -> tuple[float, float]:
+        """Two bounds in seconds.
+
+        No algorithm takes less than the bytes, or half as many, need to cross the narrowest cut; no
+        setting changes the compute of a step.
+        """
+        workload, setup, overlap = (
+            self.scenario.workload,
+            self.scenario.setup,
+            self.aim.overlap,
+        )
+        small = Workload("one", (replace(workload.gradients[0], elements=setup.layout.n),))
+        cut = setup.simulate(setup.compile("nccl", small)).floors.cut
+        least = cut * workload.nbytes / small.nbytes / (2 if self.aim.half else 1)
+        return max(least, overlap.compute) + overlap.update, overlap.alone
+
+    def fit(self, setting: Setting) -> Fit | None:
+        """The memory that a setting needs at least; None of an all-reduce and of modes."""
+        known = self.aim.scenario
+        return None if known.step is None or setting.mode else least_fit(known, setting)
+
+    def answer(self, *, stopped: bool = False) -> Tuned:
+        """The answer of this search alone."""
+        seconds, (floor, base) = self.seconds, self.floors
+        found = [Row(s, t, self.fit(s)) for s, t in seconds.items() if t < inf]
+        rows = sorted(found, key=lambda row: (row.misfit, row.seconds, row.setting.tie_break))
+        last = rows[-1] if rows else Row(Setting(""), inf)
+        return Tuned(
+            scenario=self.scenario,
+            target=self.aim.target,
+            objective=STEP if self.aim.scenario.step else TIME,
+            rows=tuple(rows),
+            default=next((row for row in rows if row.setting == self.default), last),
+            points=len(seconds),
+            calls=0,
+            bound=min([self.outcome.bound_or(floor, stopped=stopped), *(r.seconds for r in rows)]),
+            floor=floor,
+            base=base,
+            stopped=stopped,
+        )

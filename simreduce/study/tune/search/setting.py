@@ -1,0 +1,198 @@
+"""A point of the space that `tune` searches, and its simulation, on several processes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, fields, replace
+from functools import partial
+from math import inf
+from typing import Any, Protocol, TypeVar
+
+from simreduce import dtypes
+from simreduce.computing.workers import rounds
+from simreduce.engine import AtLeast
+from simreduce.engine.setup import Setup
+from simreduce.errors import Deadlock, InputError
+from simreduce.planners.nccl.tuner import Rule
+from simreduce.planners.strategy import Strategy, parse_strategy
+from simreduce.study.question import ask
+from simreduce.study.scenario import Scenario
+from simreduce.study.tune.bounds import simulate_up_to
+from simreduce.study.tune.search.best_first import Tried
+from simreduce.training import simulate_step
+from simreduce.training.memory import Fit, device_memory, least_memory
+from simreduce.training.sharded import DDP, Sharding
+from simreduce.training.sharded.settings import HSDP
+from simreduce.training.ticks import takes_turns, tick_step
+from simreduce.training.variable_update import Flags
+from simreduce.units import exact_size
+
+T = TypeVar("T")
+R = TypeVar("R")
+
+_UNSET = Sharding()
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """A strategy with the settings of its system.
+
+    `rules` are how NCCL chooses for each size, empty for its own choice; `order` is of the GPUs of
+    each machine in rings, empty for theirs; `cycle` is Horovod's, in seconds.
+
+    Of a step, a `method` other than `ddp` shards by `sharding`. A `mode` of tf_cnn_benchmarks, with
+    variables on a `device`, replaces the strategy.
+    """
+
+    strategy: str
+    rules: tuple[Rule, ...] = ()
+    order: tuple[int, ...] = ()
+    cycle: float | None = None
+    method: str = DDP
+    sharding: Sharding | None = None
+    mode: str = ""
+    device: str = ""
+
+    @property
+    def label(self) -> str:
+        """The setting in one line."""
+        parts = [self.strategy]
+        if self.mode:
+            parts = [f"{self.mode}, variables on each {self.device.upper()}"]
+        if self.rules:
+            parts.append(f"[{rules_text(self.rules)}]")
+        if self.order:
+            parts.append(f"gpu_indices {','.join(map(str, self.order))}")
+        if self.cycle is not None:
+            parts.append(f"cycle {self.cycle * 1e3:g} ms")
+        if self.sharding is not None:
+            parts = [self.method + ",", *parts, *(f"{k}={v}" for k, v in self.knobs.items())]
+        return " ".join(parts)
+
+    @property
+    def knobs(self) -> dict[str, object]:
+        """The values of `sharding` that are not the defaults, in a scenario's words."""
+        found = dict[str, object]()
+        for key in (each.name for each in fields(Sharding) if self.sharding):
+            value = getattr(self.sharding, key)
+            if value == getattr(_UNSET, key):
+                continue
+            if key == "units" and isinstance(value, int):
+                value = _size_text(value)
+            if key.endswith("dtype"):
+                value = dtypes.NAMES[value]
+            found[key] = str(value).lower() if isinstance(value, bool) else value
+        return found
+
+    @property
+    def tie_break(self) -> tuple[int, int, int, str]:
+        """A key that sorts settings as fast: first those with fewer words."""
+        text = self.label if self.mode or self.sharding else self.strategy
+        return len(self.rules), len(self.order) + len(self.knobs), len(text), text
+
+    @property
+    def parsed(self) -> Strategy | None:
+        """The strategy; None of a mode."""
+        return None if self.mode else parse_strategy(self.strategy)
+
+    def setup(self, base: Setup) -> Setup:
+        """The setup of `base` with these rules and this order."""
+        if self.rules:
+            base = base.but(nccl=replace(base.nccl, tuner=self.rules))
+        if self.order:
+            base = base.but(part=base.layout.with_order(list(self.order)))
+        return base
+
+    def scenario(self, base: Scenario) -> Scenario:
+        """The scenario with this setting as its only strategy."""
+        step = base.step
+        if step is not None:
+            more: dict[str, Any] = {} if self.cycle is None else {"cycle": self.cycle}
+            if self.mode:
+                more |= {"mode": self.mode, "flags": Flags(local_parameter_device=self.device)}
+            if self.sharding is not None:
+                more |= {"methods": (self.method,), "sharding": self.sharding}
+            step = replace(step, **more)
+        strategies = () if self.parsed is None else (self.parsed,)
+        return replace(base, setup=self.setup(base.setup), strategies=strategies, step=step)
+
+
+def _size_text(nbytes: int) -> str:
+    for unit, size in (("GB", 10**9), ("MB", 10**6)):
+        if nbytes % size == 0:
+            return f"{nbytes // size}{unit}"
+    return exact_size(nbytes).replace(" ", "")
+
+
+def rules_text(rules: Sequence[Rule]) -> str:
+    """Rules as one line: `up to 65536 B ring+ll+8, then nvls+simple+16`."""
+    return ", ".join(
+        (f"{r.collective} " if r.collective != "all_reduce" and not r.least else "")
+        + (f"to {r.most} B " if r.most is not None else "")
+        + f"{r.algorithm}+{r.protocol}"
+        + (f"+{r.channels}" if r.channels > 0 else "")
+        for r in rules
+    )
+
+
+def evaluate(scenario: Scenario, setting: Setting, limit: float = inf) -> Tried:
+    """Seconds of one step by this setting, or of one all-reduce without a step.
+
+    Of an all-reduce that takes longer than `limit`, at least that. Infinite for a setting that the
+    machine refuses or never finishes.
+    """
+    own, strategy = setting.scenario(scenario), setting.parsed
+    setup = own.setup.running(strategy)
+    try:
+        if own.step is not None:
+            method = own.step.method(strategy, setup.layout, faithful=own.faithful)
+            if takes_turns(own.step.job, method, setup):
+                return Tried(tick_step(own.step.job, method, setup), len(method.plan))
+            return Tried(simulate_step(own.step.job, method, setup).seconds, len(method.plan))
+        assert strategy is not None  # noqa: S101 - modes are for steps
+        found = simulate_up_to(ask(own, strategy), limit)
+    except (Deadlock, InputError):
+        return Tried(inf)
+    if isinstance(found, AtLeast):
+        return Tried(found.seconds, exact=False)
+    return Tried(found.result.seconds / own.repeat, own.repeat * len(found.plan))
+
+
+def shared_by(setting: Setting, setup: Setup) -> int:
+    """The ranks that hold one copy of the shards."""
+    if setting.method != HSDP or setting.sharding is None:
+        return setup.layout.n
+    return setting.sharding.group or min(len(task) for task in setup.layout.tasks)
+
+
+def least_fit(scenario: Scenario, setting: Setting) -> Fit:
+    """The bytes that a GPU holds at least by a setting, and its memory."""
+    step, setup = scenario.require_step(), scenario.setup
+    sharding = setting.sharding or step.sharding or _UNSET
+    ranks = shared_by(setting, setup)
+    memory = least_memory(setting.method, step.job.model, sharding, ranks, step.activations)
+    return Fit(memory.peak, device_memory(setup.topology, setup.layout.ranks))
+
+
+class Do(Protocol):
+    """Works on every item of a list with the scenario, several at a time."""
+
+    def __call__(self, work: Callable[[Scenario, T], R], items: Sequence[T], /) -> list[R]:
+        """The results in order."""
+
+
+@contextmanager
+def simulating(scenario: Scenario, workers: int = 1) -> Iterator[Do]:
+    """Processes that have `scenario`, until the end of the context."""
+    with rounds(partial(_work, scenario), workers) as work_on:
+
+        def do(work: Callable[[Scenario, T], R], items: Sequence[T]) -> list[R]:
+            return work_on([(work, item) for item in items])
+
+        yield do
+
+
+def _work(scenario: Scenario, asked: tuple[Callable[[Scenario, Any], Any], Any]) -> Any:
+    work, item = asked
+    return work(scenario, item)

@@ -1,0 +1,331 @@
+"""The calls of NCCL that a step makes.
+
+Their seconds by each of its decisions are simulated where needed, else bounded.
+
+NCCL's collectives of one communicator run one after another. So the calls of a packing take the sum
+of what each takes alone, and no packing is faster than the sum of bounds.
+
+Two bounds are proven. No call takes less than the latencies of its decision's longest chain, nor
+than its busiest link or channel needs for its bytes, which are in proportion to the call's
+(`Setup.find_rates` of one small plan for each decision). Nor does it take less than the floors of
+its own plan, which are looked at before it is simulated.
+
+Three more are tried, not proven:
+
+- a call takes as long as one that is smaller by up to `PRECISION`: so sizes that nearly agree share
+  a simulation, equal machines can be folded, and one of alike channels represents all;
+- by one decision, a call takes no less than a smaller one, and no less per byte than a larger one,
+  but for `SMALLER` and `PER_BYTE`: NCCL cuts large tensors in other ways than small ones;
+- trees take no less than among a part of many equal machines, but for `PART`.
+
+`tests/study/tune/search` tries these on random machines and sizes.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, insort
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from math import inf
+
+import numpy as np
+
+from simreduce.computing.arrays import Floats
+from simreduce.engine import Rates
+from simreduce.engine.setup import Setup
+from simreduce.planners.layouts import OPEN, Decision
+from simreduce.planners.nccl import facts
+from simreduce.planners.nccl.choice import estimates, nvls_channels, plan
+from simreduce.planners.nccl.tuner import Rule
+from simreduce.study.tune.search.best_first import Tried
+from simreduce.study.tune.search.call_time import (
+    COLLECTIVE,
+    MANY,
+    CallSetting,
+    Size,
+    find_rates,
+    machines,
+    simulate_call,
+)
+from simreduce.study.tune.search.ranges import boundary, partition
+from simreduce.study.tune.search.setting import Do
+
+SMALLER, PER_BYTE = 0.8, 0.88
+"""The factors of bounds from a smaller call, and from the bytes of a larger one."""
+
+PART = 0.95
+"""The factor of bounds from a part of the machines: trees of more send smaller chunks."""
+
+_ALIKE = 1.25
+"""By how much ops for each byte differ where NCCL cuts two calls into chunks of one size: it halves
+chunks of smaller calls.
+"""
+
+_CHANNELS = (1, 2, 4, 8, 12, 16, 24, 32)
+"""Numbers of channels that are tried, with the most that the communicator has."""
+
+_PLANNED = {COLLECTIVE: ("ring", "tree", "nvls", "nvlstree")}
+"""The algorithms with plans, by collective; all-gathers and reduce-scatters have `_SHARDED`."""
+
+_SHARDED = ("ring", "nvls")
+
+_NOTHING = Rates(0.0, 0.0)
+
+
+def decisions(setup: Setup, collective: str = COLLECTIVE) -> list[Decision]:
+    """The decisions that NCCL can be set to on the setup's ranks.
+
+    They are each algorithm and protocol that it allows there, with several numbers of channels;
+    none before NCCL 2.5.
+    """
+    if setup.nccl.version < (2, 5) or setup.layout.n < 2:
+        return []
+    at = plan(facts(setup.machine, setup.layout.ranks, setup.nccl), setup.nccl)
+    step = setup.layout.decide(setup.layout.ranks, COLLECTIVE, 1, OPEN).step  # type: ignore[misc]
+    counts = sorted({c for c in _CHANNELS if c < at.model.channels} | {at.model.channels})
+    return [
+        Decision(algorithm, protocol, channels, step)
+        for algorithm, protocol in estimates(at, collective, 1 << 20)
+        if algorithm in _PLANNED.get(collective, _SHARDED)
+        for channels in ([nvls_channels(at)] if algorithm.startswith("nvls") else counts)
+    ]
+
+
+@dataclass(slots=True)
+class StepCalls:
+    """The calls of one setup, as far as they are known.
+
+    `counted` is how many have been simulated, `spent` with how many ops; from `effort` ops on, no
+    more are. A decision that may be faster by a part of `gap` at most is not simulated.
+    """
+
+    setup: Setup
+    choices: Sequence[Decision]
+    effort: float = inf
+    gap: float = 0.0
+    counted: int = 0
+    spent: int = 0
+    _times: dict[tuple[Decision, Size], Tried] = field(default_factory=dict)
+    _rates: dict[Decision, Rates] = field(default_factory=dict)
+    _least: dict[tuple[Decision, Size], float] = field(default_factory=dict)
+    _near: dict[Decision, list[tuple[int, float, int]]] = field(default_factory=dict)
+    _coarse: set[tuple[Decision, Size]] = field(default_factory=set)
+
+    def own(self, size: Size) -> Decision:
+        """NCCL's own choice."""
+        layout = self.setup.layout
+        assert layout.decide is not None  # noqa: S101 - a setup's layout has it
+        return layout.decide(layout.ranks, COLLECTIVE, size.nbytes, OPEN)
+
+    def chosen(self, rules: Sequence[Rule], size: Size) -> Decision:
+        """NCCL's choice for a call by `rules`, or its own where none is for that size."""
+        own = self.own(size)
+        rule = next((r for r in rules if r.most is None or size.nbytes <= r.most), None)
+        if rule is None:
+            return own
+        return Decision(rule.algorithm, rule.protocol, rule.channels, own.step)
+
+    def known(self, how: Decision, size: Size) -> float | None:
+        """The simulated seconds of a call by a decision; None if it was not simulated."""
+        found = self._times.get((how, size.rounded))
+        return found.seconds if found else None
+
+    def ops(self, how: Decision, size: Size) -> int:
+        """The ops of a simulated call, of all machines; 0 if it was not simulated."""
+        return self._times.get((how, size.rounded), Tried(inf)).whole
+
+    def bound(self, how: Decision, size: Size) -> float:
+        """Seconds that the call takes at least by this decision; exact if it was simulated."""
+        size = size.rounded
+        if (exact := self._times.get((how, size))) is not None:
+            return exact.seconds
+        rates, nbytes = self._rates.get(how, _NOTHING), size.nbytes
+        least = self._least.get((how, size), 0.0)
+        found = max(least, rates.latency, rates.busy * nbytes)
+        if near := self._near.get(how):
+            at = bisect_left(near, (nbytes,))
+            if at:
+                found = max(found, SMALLER * near[at - 1][1])
+            if at < len(near):
+                found = max(found, PER_BYTE * near[at][1] * nbytes / near[at][0])
+        return found
+
+    def between(self, how: Decision, size: Size) -> float | None:
+        """Seconds of a call by a decision.
+
+        They are simulated, or of trees on the line between the next smaller and larger simulated
+        calls, if NCCL cuts both into chunks of about one size. Else None.
+        """
+        if (exact := self.known(how, size)) is not None:
+            return exact
+        near, nbytes = self._near.get(how, []), size.nbytes
+        at = bisect_left(near, (nbytes,))
+        if how.algorithm == "ring" or not 0 < at < len(near):
+            return None
+        (low, fast, few), (high, slow, many) = near[at - 1 : at + 1]
+        if not 1 / _ALIKE < few * high / max(many * low, 1) < _ALIKE:
+            return None
+        return fast + (slow - fast) * (nbytes - low) / (high - low)
+
+    def surround(self, wanted: Sequence[tuple[Decision, Size]], do: Do, effort: int) -> None:
+        """Simulate as few of these calls as leave the others `between`.
+
+        It ends when more than `effort` ops are spent. Of each decision the smallest and the largest
+        come first, then those in the middle.
+        """
+        most = self.spent + effort
+        while self.spent <= most:
+            left: dict[Decision, list[Size]] = {}
+            for how, size in wanted:
+                if self.between(how, size) is None:
+                    left.setdefault(how, []).append(size.rounded)
+            asked = []
+            for how, found in left.items():
+                sizes = sorted(found, key=lambda size: size.nbytes)
+                near = self._near.get(how, [])
+                ends = not near or sizes[0].nbytes < near[0][0] or sizes[-1].nbytes > near[-1][0]
+                some = {sizes[0], sizes[-1]} if ends else {sizes[len(sizes) // 2]}
+                some = {*sizes} if how.algorithm == "ring" else some
+                asked += [CallSetting(how, size) for size in sorted(some)]
+            if not asked:
+                return
+            self.ask(asked, do)
+
+    def least(self, size: Size) -> float:
+        """Seconds that the call takes at least, by whichever decision."""
+        return min((self.bound(how, size) for how in self.choices), default=0.0)
+
+    def near_own(self, size: Size) -> Decision:
+        """The choice nearest to NCCL's own."""
+        own = self.own(size)
+        alike = [how for how in self.choices if how[:2] == own[:2]]
+        return min(alike or self.choices, key=lambda how: abs(how.channels - own.channels))
+
+    def best(self, size: Size) -> tuple[float, Decision]:
+        """The fastest simulated decision for a size, or else the one nearest to NCCL's own.
+
+        It comes with its seconds, or bound.
+        """
+        known = [(took, how) for how in self.choices if (took := self.known(how, size)) is not None]
+        if not known:
+            how = self.near_own(size)
+            return self.bound(how, size), how
+        return min(known, key=lambda each: each[0])
+
+    def rate(self, do: Do, others: Iterable[Decision] = ()) -> None:
+        """Read the rates of all choices, and of `others`: no simulation is needed for that."""
+        new = [how for how in dict.fromkeys([*self.choices, *others]) if how not in self._rates]
+        self._rates |= zip(new, do(find_rates, new), strict=True)
+
+    def settle(
+        self, sizes: Iterable[Size], do: Do, enough: Callable[[], bool] = lambda: False
+    ) -> None:
+        """Simulate until the fastest decision of every one of these sizes is known.
+
+        It ends earlier when the effort is spent, or the bounds are `enough`.
+        """
+        pending = list(dict.fromkeys(size.rounded for size in sizes))
+        while pending and self.spent < self.effort and not enough():
+            asked = {size: each for size in pending if (each := self._next(size))}
+            self.ask(list(asked.values()), do)
+            pending = list(asked)
+
+    def _next(self, size: Size) -> CallSetting | None:
+        """The most promising decision that may still be the fastest."""
+        known = {how: found for how in self.choices if (found := self._times.get((how, size)))}
+        large = machines(self.setup) >= MANY
+        best = min((found.seconds for found in known.values()), default=inf)
+        choices = self.choices
+        if large and best == inf:  # rings are quick to simulate there
+            choices = [how for how in choices if how.algorithm == "ring"] or choices
+        bounds = [(self.bound(how, size), how not in known) for how in choices]
+        at = min(range(len(bounds)), key=bounds.__getitem__)
+        if not bounds[at][1] or bounds[at][0] >= best * (1.0 - self.gap):
+            return None
+        how = choices[at]
+        coarse = large and how.algorithm != "ring" and (how, size) not in self._coarse
+        return CallSetting(how, size, coarse, best / PART if coarse else best)
+
+    def ask(self, asked: Iterable[CallSetting], do: Do) -> None:
+        """Simulate those calls that are not known."""
+        rounded = dict.fromkeys(each._replace(size=each.size.rounded) for each in asked)
+        new = [each for each in rounded if (each.how, each.size) not in self._times]
+        for each, found in zip(new, do(simulate_call, new), strict=True):
+            key = each.how, each.size
+            self.counted += found.ops > 0
+            self.spent += found.ops
+            if found.exact:
+                self._times[key] = found
+                known = each.size.nbytes, found.seconds, found.whole
+                insort(self._near.setdefault(each.how, []), known)
+                continue
+            least = found.seconds * (PART if each.coarse else 1.0)
+            self._least[key] = max(self._least.get(key, 0.0), least)
+            if each.coarse:
+                self._coarse.add(key)
+
+    def rules(self, called: Iterable[Size], do: Do) -> tuple[Rule, ...]:
+        """The fastest choice by ranges of sizes for these calls, which are settled.
+
+        There are no rules if NCCL chooses the same by itself.
+        """
+        times = Counter(called)
+        sizes = sorted(times, key=lambda size: (size.nbytes, size))
+        cost, found = partition(self._costs(times, sizes))
+        if cost == inf:  # more ranges than there may be
+            found = self._fewer_ranges(times, sizes, do)
+        chosen = [self.choices[choice] for choice in found]
+        if chosen == [self.own(size) for size in sizes]:
+            return ()
+        return make_rules(self.setup, COLLECTIVE, [size.nbytes for size in sizes], chosen)
+
+    def _fewer_ranges(self, times: Counter[Size], sizes: Sequence[Size], do: Do) -> list[int]:
+        """The best ranges with decisions that are the fastest for some size.
+
+        A call that is not known counts with its bound; it is simulated if the best ranges then rest
+        on it.
+        """
+        winners = {self.best(size)[1] for size in sizes}
+        while True:
+            costs = self._costs(times, sizes)
+            for column, how in enumerate(self.choices):
+                if how in winners:
+                    bounds = [times[size] * self.bound(how, size) for size in sizes]
+                    costs[:, column] = np.minimum(costs[:, column], bounds)
+            _, found = partition(costs)
+            asked = [
+                CallSetting(self.choices[choice], size)
+                for choice, size in zip(found, sizes, strict=True)
+                if self.known(self.choices[choice], size) is None
+            ]
+            if not asked:
+                return found
+            self.ask(asked, do)
+
+    def _costs(self, times: Counter[Size], sizes: Sequence[Size]) -> Floats:
+        """Seconds of all calls of each size by each decision that was simulated, else infinite."""
+        costs = np.full((len(sizes), len(self.choices)), inf)
+        for row, size in enumerate(sizes):
+            for column, how in enumerate(self.choices):
+                if (found := self.known(how, size)) is not None:
+                    costs[row, column] = times[size] * found
+            if not np.isfinite(costs[row]).any():  # the effort was spent before
+                how = self.near_own(size)
+                costs[row, self.choices.index(how)] = times[size] * self.bound(how, size)
+        return costs
+
+
+def make_rules(
+    setup: Setup, collective: str, sizes: Sequence[int], chosen: Sequence[Decision]
+) -> tuple[Rule, ...]:
+    """One rule for each range of sizes, ascending, with the same choice."""
+    known = facts(setup.machine, setup.layout.ranks, setup.nccl)
+    rules, least = list[Rule](), 0
+    for at, how in enumerate(chosen, 1):
+        last = at == len(chosen)
+        if last or how != chosen[at]:
+            most = None if last else boundary(sizes[at - 1], sizes[at])
+            rules.append(Rule(collective, least, most, *how[:3], known.nodes, known.n))
+            least = (most or 0) + 1
+    return tuple(rules)

@@ -1,0 +1,247 @@
+"""The targets of `tune`: the default of each, and the settings that are tried."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import product
+from typing import Any
+
+from simreduce import dtypes
+from simreduce.errors import InputError, did_you_mean, quote
+from simreduce.planners.layouts import Layout
+from simreduce.planners.packing.options import FP16
+from simreduce.study.scenario import Scenario
+from simreduce.study.tune.search.packings import MIB, Packing, bucket_sizes, distinct
+from simreduce.study.tune.search.setting import Setting
+from simreduce.training.sharded import DDP, METHODS, Sharding, wrap
+from simreduce.training.sharded.settings import (
+    BACKWARD_PREFETCHES,
+    FSDP,
+    HSDP,
+    UNIT_RULES,
+    ZERO1,
+    ZERO2,
+    ZERO3,
+)
+from simreduce.workload import Gradient, Model
+
+TIME, STEP = OBJECTIVES = ("time", "step")
+
+_DEEPSPEED = 500_000_000
+"""DeepSpeed's `reduce_bucket_size` and `allgather_bucket_size`, in elements."""
+
+_JAX = 30 * MIB
+"""`xla_gpu_all_reduce_combine_threshold_bytes`."""
+
+_PACKS = (1, 2, 3, 4, 6, 8, 12, 16)
+
+_HALF = "float16"
+
+Packers = Callable[[Sequence[Gradient]], list[tuple[str, int]]]
+"""The texts of packers, each with the bytes of a bucket."""
+
+Knobs = Mapping[str, Sequence[object]]
+_PYTORCH: Knobs = {
+    "reshard_after_forward": (True, False),
+    "backward_prefetch": BACKWARD_PREFETCHES,
+    "limit_all_gathers": (2, 0),
+    "forward_prefetch": (0, 1),
+}
+"""Arguments of FullyShardedDataParallel, its defaults first."""
+
+_ANY: Knobs = {
+    **_PYTORCH,
+    "limit_all_gathers": (2, 3, 4, 0),
+    "forward_prefetch": (0, 1, 2),
+    "streams": (1, 2),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """A system to tune.
+
+    Where NCCL runs its reductions, it can be set to one of `packers`, the default first, and `half`
+    says that it also has them in half precision. `by_plans` says that whole plans of all its
+    algorithms are searched, `modes` that it has tf_cnn_benchmarks' modes with variables on servers.
+
+    Of a step, `methods` are tried if the scenario names none; it can run `named` too. `knobs` are
+    the settings of shards, and one in `coarser` sizes of units is tried, in eight where units have
+    other rules too.
+    """
+
+    packers: Packers | None = None
+    half: bool = False
+    by_plans: bool = False
+    modes: bool = False
+    methods: tuple[str, ...] = (DDP,)
+    named: tuple[str, ...] = ()
+    knobs: Knobs | None = None
+    coarser: int = 0
+
+
+def _ddp(gradients: Sequence[Gradient]) -> list[tuple[str, int]]:
+    """Caps; first caps beside the cap that DDP has unset, as PyTorch knows them only then."""
+    sizes = bucket_sizes(gradients)
+    words = (",view", "")
+    found = [(f"+ddp={size / MIB:g}{word}", size) for word in words for size in sizes]
+    firsts = [size for size in sizes if size < 25 * MIB]
+    found += [(f"+ddp=25,{first / MIB:g}{w}", 25 * MIB) for w in words for first in firsts]
+    return [("+ddp", 0), *found, ("+ddp=25,1,view", 25 * MIB)]
+
+
+def _threshold(gradients: Sequence[Gradient]) -> list[tuple[str, int]]:
+    sizes = bucket_sizes(gradients)
+    return [("+fusion", 0), ("+fusion=0", 0), *((f"+fusion={size}", size) for size in sizes)]
+
+
+def _jax(gradients: Sequence[Gradient]) -> list[tuple[str, int]]:
+    return [(f"+fusion={_JAX}", 0), *_threshold(gradients)[1:]]
+
+
+def _deepspeed(gradients: Sequence[Gradient]) -> list[tuple[str, int]]:
+    """The one size of buckets that it has without ZeRO."""
+    return [(f"+bucket={_DEEPSPEED * dtypes.SIZES[gradients[0].dtype]}", 0)]
+
+
+def _anything(gradients: Sequence[Gradient]) -> list[tuple[str, int]]:
+    """All packings of all targets, and numbers of packs."""
+    found = [("", 0), *((f"+packs={count}", 0) for count in _PACKS)]
+    return [*found, *_ddp(gradients)[1:], *_threshold(gradients)[1:]]
+
+
+TARGETS: Mapping[str, Target] = {
+    "nccl": Target(lambda _: [("", 0)], named=METHODS),
+    "pytorch": Target(
+        _ddp, half=True, methods=(DDP, FSDP, HSDP), named=(ZERO2, ZERO3), knobs=_PYTORCH
+    ),
+    "horovod": Target(_threshold, half=True),
+    "deepspeed": Target(_deepspeed, methods=(DDP, ZERO1, ZERO2, ZERO3), coarser=1),
+    "jax": Target(_jax, named=(FSDP, ZERO3), coarser=1),
+    "tensorflow": Target(by_plans=True),
+    "tf_cnn_benchmarks": Target(by_plans=True, modes=True),
+    "any": Target(
+        _anything, half=True, by_plans=True, modes=True, methods=(DDP, *METHODS), knobs=_ANY
+    ),
+}
+
+
+def check_target(name: str) -> str:
+    """The name of a target; InputError names the nearest."""
+    if name not in TARGETS:
+        near = did_you_mean(name, TARGETS) or f"; one of {', '.join(TARGETS)}"
+        raise InputError(f"--target: unknown {quote(name)}{near}")
+    return name
+
+
+def nccl_packings(target: str, scenario: Scenario, *, half: bool) -> list[Packing]:
+    """Return the packings of a target whose reductions NCCL runs, the default first.
+
+    NCCL itself packs nothing: its packings come from the scenario's strategies.
+    """
+    chosen, gradients = TARGETS[target], scenario.workload.gradients
+    assert chosen.packers is not None  # noqa: S101 - NCCL runs its reductions
+    texts = chosen.packers(gradients)
+    if target == "nccl":
+        own = [s for s in scenario.strategies or () if s.reduced_by_nccl]
+        texts = [("" if s.packing == "none" else f"+{s.packing}", 0) for s in own] or texts
+    if half and chosen.half:  # views keep their dtype
+        texts += [(f"{text},{FP16}", n) for text, n in texts[1:] if "view" not in text]
+    packings = distinct(texts, gradients)
+    if not packings:
+        raise InputError(f"{target}: none of its packings takes these gradients")
+    return packings
+
+
+def methods_of(target: str, scenario: Scenario) -> tuple[str, ...]:
+    """The methods of a step that are tried.
+
+    They are the ones that the scenario names, or else all that the target has by itself. InputError
+    if it has none that is named.
+    """
+    chosen, step = TARGETS[target], scenario.step
+    if step is None or step.sharding is None:
+        return chosen.methods
+    known = (*chosen.methods, *chosen.named)
+    found = tuple(dict.fromkeys(m for m in step.methods if m in known))
+    if not found:
+        words = f"{target} cannot be told {' or '.join(step.methods)}"
+        raise InputError(f"{scenario.name}: {words}; it has {', '.join(known)}")
+    return found
+
+
+def points_of(
+    target: str,
+    methods: Iterable[str],
+    scenario: Scenario,
+    strategies: Sequence[str],
+    *,
+    half: bool,
+) -> list[Setting]:
+    """Every point of the sharded ones of these methods, the default of each first."""
+    return [
+        Setting(strategy, method=method, sharding=sharding)
+        for method in methods
+        if method != DDP
+        for strategy in strategies
+        for sharding in _shardings(target, method, scenario, half=half)
+    ]
+
+
+def _shardings(target: str, method: str, scenario: Scenario, *, half: bool) -> list[Sharding]:
+    """The settings of a target's method, its default first."""
+    step = scenario.require_step()
+    base = step.sharding or Sharding()
+    if target == "nccl":
+        return [base]
+    base = Sharding(
+        param_dtype=base.param_dtype, reduce_dtype=base.reduce_dtype, optimizer=base.optimizer
+    )
+    if target == "deepspeed":
+        width = dtypes.SIZES[scenario.workload.gradients[0].dtype]
+        base = replace(base, units=_DEEPSPEED * width)
+    units = _units(step.job.model, TARGETS[target].coarser, base)
+    knobs = TARGETS[target].knobs or {}
+    if method in (ZERO1, ZERO2):  # nothing is gathered ahead, or freed
+        knobs = {key: values for key, values in knobs.items() if key == "streams"}
+    groups = _groups(scenario.setup.layout) if method == HSDP else [0]
+    if not groups:
+        return []
+    base = replace(base, group=groups[0])
+    found = [
+        replace(base, units=unit, group=group, **dict(zip(knobs, values, strict=True)))  # type: ignore[arg-type]
+        for unit, group, *values in product(units, groups, *knobs.values())
+    ]
+    if half:
+        found += [replace(each, **wire) for wire in _half(base) for each in found]
+    return list(dict.fromkeys([base, *found]))
+
+
+def _half(base: Sharding) -> Iterator[dict[str, Any]]:
+    """Half precision of reductions, and of all-gathers too."""
+    code = dtypes.code(_HALF)
+    if base.reduce_dtype is None and base.param_dtype is None:
+        yield {"reduce_dtype": code}
+        yield {"param_dtype": code, "reduce_dtype": code}
+
+
+def _units(model: Model, coarser: int, base: Sharding) -> list[str | int]:
+    """Rules that put layers together, without rules that make the same units as one before."""
+    rules: list[str | int] = [base.units, *(() if coarser else UNIT_RULES)]
+    rules += bucket_sizes(model.workload.gradients)[:: coarser or 8]
+    found: dict[object, str | int] = {}
+    for rule in rules:
+        try:
+            found.setdefault(tuple(unit.layers for unit in wrap(model, rule)), rule)
+        except InputError:  # no layer is in a block
+            continue
+    return list(found.values())
+
+
+def _groups(layout: Layout) -> list[int]:
+    """Ranks of a shard group: 0 for all of a machine, then every other whole part of all."""
+    n, sizes = layout.n, {len(task) for task in layout.tasks}
+    found = [size for size in range(2, n) if n % size == 0]
+    own = min(sizes) if len(sizes) == 1 else 0
+    return [0, *(size for size in found if size != own)] if own in found else found

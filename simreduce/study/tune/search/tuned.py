@@ -1,0 +1,231 @@
+"""The answer of `tune`.
+
+It has the best setting, how sure and how near the bound it is, and the settings that may be as
+good.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from itertools import groupby, takewhile
+from math import inf
+
+from simreduce.study.advice import Sureness
+from simreduce.study.scenario import Scenario
+from simreduce.study.tune.search.setting import Setting
+from simreduce.training.memory import Fit
+from simreduce.training.sharded import running_sharded
+
+NEAR = 1.05
+"""Times within this factor of the best count as flat."""
+
+_UNKNOWN = 1.5
+"""The factor of predictions whose errors are not known."""
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """A setting that was simulated, and its seconds.
+
+    Of a step, `fit` compares what a GPU holds at least with its memory.
+    """
+
+    setting: Setting
+    seconds: float
+    fit: Fit | None = None
+
+    @property
+    def misfit(self) -> bool:
+        """Whether a GPU has too little memory."""
+        return self.fit is not None and self.fit.fits is False
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """A size of buckets in bytes and the seconds with it, everything else as in the best setting.
+
+    The seconds are `exact`, or `estimated` between simulated calls, or else a lower bound.
+    """
+
+    nbytes: int
+    seconds: float
+    exact: bool = True
+    estimated: bool = False
+
+    @property
+    def known(self) -> bool:
+        """Whether the seconds are more than a bound."""
+        return self.exact or self.estimated
+
+
+@dataclass(frozen=True, slots=True)
+class Tuned:
+    """The answer of one or several searches. Times are seconds of one all-reduce, or of a step.
+
+    `rows` are the settings that were simulated, fastest first; settings that do not fit the memory
+    of a GPU come after all others. `points` is the size of the space; `unfit` of them do not fit;
+    `calls` counts the single calls that were simulated for bounds. No point of the space takes less
+    than `bound`; no all-reduce of the machine less than `floor`. `base` is the part of a step that
+    no setting changes: its compute.
+
+    `stopped`: Ctrl-C ended the search; `spent`: its effort did. `composed`: some times are sums of
+    single calls, as plans are huge; `estimated`: times of settings without a row lie between
+    simulated calls.
+    """
+
+    scenario: Scenario
+    target: str
+    objective: str
+    rows: tuple[Row, ...]
+    default: Row
+    points: int
+    calls: int
+    bound: float
+    floor: float
+    base: float = 0.0
+    sureness: Sureness | None = None
+    curve: tuple[Place, ...] = ()
+    stopped: bool = False
+    composed: bool = False
+    unfit: int = 0
+    estimated: bool = False
+    spent: bool = False
+
+    @property
+    def best(self) -> Row:
+        """The fastest setting; of those as fast, the one with fewest words."""
+        fastest, misfit = self.rows[0].seconds * (1 + 1e-6), self.rows[0].misfit
+        return min(
+            (row for row in self.rows if row.seconds <= fastest and row.misfit == misfit),
+            key=lambda row: row.setting.tie_break,
+        )
+
+    @property
+    def runtimes(self) -> list[str]:
+        """The runtime of the best setting."""
+        setup, best = self.scenario.setup, self.best.setting
+        if best.sharding is not None:
+            return [running_sharded(setup, best.method).runtime.name]
+        return [setup.running(best.parsed).runtime.name]
+
+    @property
+    def complete(self) -> bool:
+        """Whether the best is proven to be the best of the space."""
+        return self.bound >= self.best.seconds * (1 - 1e-6)
+
+    @property
+    def speedup(self) -> float:
+        """How many times as fast as the default the best is."""
+        return self.default.seconds / self.best.seconds if self.best.seconds else 1.0
+
+    def apart(self, row: Row) -> bool | None:
+        """Whether the best is surely faster than another setting.
+
+        False where errors may well turn them round; None if the errors are not known.
+        """
+        if self.sureness is None:
+            return None
+        return self.sureness.apart(self.best.seconds - self.base, row.seconds - self.base)
+
+    def worth_measuring(self, most: int = 3) -> tuple[Row, ...]:
+        """Settings that may be faster than the best, fastest first.
+
+        Of settings that differ in bucket size only, the fastest. The default is always among them
+        if it may be.
+        """
+        seen = {_kind(self.best.setting)}
+        found = []
+        for row in self.rows:
+            kind = _kind(row.setting)
+            if kind not in seen and not row.misfit and self._near(row):
+                seen.add(kind)
+                found.append(row)
+        rest = [row for row in found if row.setting != self.default.setting][: most - 1]
+        same = self.default.setting == self.best.setting or self.default.misfit
+        return (*rest, *(() if same or not self._near(self.default) else (self.default,)))
+
+    @property
+    def by_method(self) -> Mapping[str, Row]:
+        """The fastest of each method or mode, fastest first."""
+        found: dict[str, Row] = {}
+        for row in self.rows:
+            found.setdefault(row.setting.mode or row.setting.method, row)
+        return found
+
+    def _near(self, row: Row) -> bool:
+        """Whether a measurement may put a setting before the best."""
+        apart = self.apart(row)
+        return row.seconds < _UNKNOWN * self.best.seconds if apart is None else not apart
+
+    @property
+    def flat(self) -> tuple[int, int] | None:
+        """The smallest and the largest bucket around the best whose times are `NEAR` it.
+
+        Buckets are in bytes. None without a curve, or where a time that says so is not known.
+        """
+        if not self.curve:
+            return None
+        limit = self.best.seconds * NEAR
+        at = min(range(len(self.curve)), key=lambda i: (not self.curve[i].known,
+                                                        self.curve[i].seconds))  # fmt: skip
+        below = list(takewhile(lambda place: place.seconds <= limit, self.curve[at::-1]))
+        above = list(takewhile(lambda place: place.seconds <= limit, self.curve[at:]))
+        if not all(place.known for place in (*below, *above)):
+            return None
+        return below[-1].nbytes, above[-1].nbytes
+
+    @property
+    def shape(self) -> str:
+        """The shape of the curve near the best: flat, sharp or "".
+
+        Flat if twice the bytes in a bucket change little; sharp if a bucket is slower that is less
+        than twice as large or small as those near the best; "" if neither is known.
+        """
+        if (flat := self.flat) is None:
+            return ""
+        if flat[1] >= 2 * flat[0]:
+            return "flat"
+        limit = self.best.seconds * NEAR
+        outside = [place for place in self.curve if not flat[0] <= place.nbytes <= flat[1]]
+        close = [p for p in outside if flat[0] < 2 * p.nbytes and p.nbytes < 2 * flat[1]]
+        return "sharp" if any(place.seconds > limit for place in close) else ""
+
+    @property
+    def near(self) -> tuple[tuple[int, int], ...]:
+        """All ranges of buckets, in bytes, whose times are within `NEAR` of the best."""
+        limit = self.best.seconds * NEAR
+        runs = groupby(self.curve, lambda place: place.known and place.seconds <= limit)
+        found = [[place.nbytes for place in run] for good, run in runs if good]
+        return tuple((run[0], run[-1]) for run in found)
+
+
+def _kind(setting: Setting) -> tuple[object, ...]:
+    """The key of settings that differ in the number of bytes only."""
+    strategy = setting.parsed
+    if strategy is None:
+        return setting.mode, setting.device
+    words = tuple(word for word in strategy.packing.split(",") if word in ("view", "fp16"))
+    how = setting.rules, setting.cycle, setting.order, setting.method
+    return strategy.spec, type(strategy.packer), words, *how
+
+
+def join(before: Tuned, after: Tuned) -> Tuned:
+    """One answer of two searches of different settings, one after the other."""
+    rows = sorted((*before.rows, *after.rows), key=lambda row: (row.misfit, row.seconds))
+    # The bound of settings that do not fit says nothing of the best one that does.
+    bound = inf if before.best.misfit and not rows[0].misfit else before.bound
+    return replace(
+        before,
+        scenario=after.scenario,
+        rows=tuple(rows),
+        points=before.points + after.points,
+        calls=before.calls + after.calls,
+        bound=min(bound, after.bound),
+        floor=min(before.floor, after.floor),
+        base=min(before.base, after.base),
+        curve=before.curve if rows[0] in before.rows else (),
+        stopped=after.stopped,
+        unfit=before.unfit + after.unfit,
+        spent=before.spent or after.spent,
+    )

@@ -1,0 +1,238 @@
+"""Every strategy of a scenario, ranked by the training step around it.
+
+What back-propagation hides costs nothing.
+
+The reduction that is fastest alone need not be that of the fastest step: small packs start early,
+one large pack moves fast. So packing and algorithm are chosen together, against the timeline of the
+backward pass.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from math import inf
+
+from simreduce.computing.watching import Watch, unwatched
+from simreduce.engine.setup import Setup
+from simreduce.errors import StrategyError
+from simreduce.plan import verify, wrong_elements
+from simreduce.planners.strategy import Strategy
+from simreduce.study.scenario import Scenario
+from simreduce.study.study import Limit, collect, study
+from simreduce.study.tune.candidates import candidates, sharing_candidates
+from simreduce.study.tune.chunks import with_best_chunk
+from simreduce.training import Memory, StepPrediction, StepQuestion, simulate_step
+from simreduce.training.memory import Fit, device_memory, least_memory
+from simreduce.training.sharded import (
+    DDP,
+    Sharding,
+    running_sharded,
+    sharded_method,
+    simulate_sharded_step,
+)
+from simreduce.training.variable_update import STRATEGIES
+
+
+@dataclass(frozen=True, slots=True)
+class StepCandidate:
+    """One method's step.
+
+    `alone` is the time of all its transfers with every gradient there from the start, in seconds;
+    `singly` samples a second of all devices if each trained by itself, with its own reads and
+    updates. `also` are the other methods with the same step and the same plan, which `digest`
+    names. `fit` compares what a GPU holds with its memory, None for modes whose servers hold
+    variables. `bottleneck` is the link or memory that the transfers need for the longest, "" if
+    nothing moves.
+    """
+
+    step: StepPrediction
+    alone: float
+    wrong: int
+    singly: float
+    digest: str = ""
+    runtime: str = "tensorflow"
+    also: tuple[str, ...] = ()
+    fit: Fit | None = None
+    bottleneck: str = ""
+
+    @property
+    def efficiency(self) -> float:
+        """Throughput of the devices together over that of each by itself."""
+        return self.step.images_per_second / self.singly if self.step.seconds else 1.0
+
+    @property
+    def fits(self) -> bool | None:
+        """Whether a GPU has enough memory; None if that is not known."""
+        return self.fit.fits if self.fit else None
+
+
+@dataclass(frozen=True, slots=True)
+class StepRanking:
+    """Candidates, one for each plan and step, fastest first.
+
+    Candidates that do not fit the memory of a GPU come last. The machine refuses other methods,
+    which are kept with the reason. `untried` counts the ones that Ctrl-C left out.
+    """
+
+    scenario: Scenario
+    question: StepQuestion
+    candidates: tuple[StepCandidate, ...]
+    refused: tuple[tuple[str, str], ...]
+    untried: int = 0
+
+    @property
+    def runtimes(self) -> list[str]:
+        """The runtime of each row."""
+        return [row.runtime for row in self.candidates]
+
+    @property
+    def recommended(self) -> StepCandidate:
+        """The fastest that is proven right and fits.
+
+        If none does, it is the fastest that is right, and if none is, the fastest.
+        """
+        right = [c for c in self.candidates if not c.wrong] or list(self.candidates)
+        return next((c for c in right if c.fits is not False), right[0])
+
+
+def rank_steps(scenario: Scenario, workers: int = 1, watch: Watch = unwatched) -> StepRanking:
+    """The step of every strategy by every method, or of the mode that `[step]` names.
+
+    As in `rank`: what is named and not accepted raises StrategyError, and so does a scenario
+    without a `[step]`.
+    """
+    question = scenario.require_step()
+    pairs = _pairs(scenario, question)
+    names = [_name(question, *pair) for pair in pairs]
+    named = bool((scenario.strategies and len(question.methods) == 1) or question.mode)
+    coming = study(pairs, partial(_predict, scenario), workers=workers)
+    found, refused, untried = collect(watch(coming, len(pairs)), names, by_name=named)
+    candidates = [c for c in found.values() if isinstance(c, StepCandidate)]
+    if not candidates:
+        raise StrategyError([reason for _, reason in refused])
+    return StepRanking(scenario, question, tuple(_one_for_each_step(candidates)), refused, untried)
+
+
+Pair = tuple[str, Strategy | None]
+"""A method and its strategy; the scenario's mode if there is none."""
+
+
+def _pairs(scenario: Scenario, question: StepQuestion) -> list[Pair]:
+    """Every method with the scenario's strategies, or with all that suit it.
+
+    Where `ddp` is among several methods, strategies that pack are for it alone.
+    """
+    if question.mode:
+        return [(DDP, None)]
+    shape, pairs = scenario.setup.layout, list[Pair]()
+    for method in question.methods:
+        suited = scenario.strategies
+        if suited is None:
+            suited = tuple(candidates(shape) if method == DDP else sharing_candidates(shape))
+        elif method != DDP and DDP in question.methods:
+            suited = tuple(s for s in suited if s.packing == "none")
+        pairs += [(method, strategy) for strategy in suited]
+    return pairs
+
+
+def _name(question: StepQuestion, method: str, strategy: Strategy | None) -> str:
+    """The name of a row."""
+    if strategy is None:
+        return question.mode
+    return strategy.text if question.sharding is None else f"{method}, {strategy.text}"
+
+
+def _one_for_each_step(found: Sequence[StepCandidate]) -> list[StepCandidate]:
+    """Candidates in order.
+
+    Of those with the same plan and the same step, the one with the shortest name has the others in
+    `also`.
+    """
+    rows: dict[object, list[StepCandidate]] = {}
+    for c in sorted(found, key=lambda c: (len(c.step.method), c.step.method)):
+        rows.setdefault((c.digest, c.runtime, replace(c.step, method="")), []).append(c)
+    merged = [
+        replace(c, also=tuple(other.step.method for other in more)) for c, *more in rows.values()
+    ]
+    return sorted(merged, key=lambda c: (c.fits is False, c.step.seconds, c.alone, c.step.method))
+
+
+def _predict(scenario: Scenario, pair: Pair, _: Limit) -> StepCandidate:
+    question, (method, strategy) = scenario.require_step(), pair
+    if method != DDP and strategy is not None:
+        return _predict_sharded(scenario, question, strategy, method)
+    asked, question = question, question.replicated
+    setup = scenario.setup.running(strategy)
+    if strategy is not None:
+        strategy = with_best_chunk(strategy, question.job.model.workload, setup)
+    how = question.method(strategy, setup.layout, faithful=scenario.faithful)
+    step = simulate_step(question.job, how, setup)
+    memory = least_memory(
+        DDP, asked.job.model, asked.sharding or Sharding(), setup.layout.n, asked.activations
+    )
+    if question.sharding is not None:
+        step = replace(step, method=_name(question, method, strategy), memory=memory)
+    alone = setup.simulate(how.plan)
+    return StepCandidate(
+        step=step,
+        alone=alone.seconds,
+        wrong=wrong_elements(verify(how.plan)),
+        runtime=setup.runtime.name,
+        singly=_singly(question, setup),
+        digest=how.plan.digest,
+        fit=None if question.mode else _fit(memory, setup),
+        bottleneck=alone.bottleneck,
+    )
+
+
+def _fit(memory: Memory, setup: Setup) -> Fit:
+    """The peak of a GPU's memory, and its size."""
+    return Fit(memory.peak, device_memory(setup.topology, setup.layout.ranks))
+
+
+def _predict_sharded(
+    scenario: Scenario, question: StepQuestion, strategy: Strategy, method: str
+) -> StepCandidate:
+    setup = running_sharded(scenario.setup, _name(question, method, strategy))
+    sharding = question.sharding or Sharding()
+    how = sharded_method(method, strategy, question.job, setup.layout, sharding)
+    found = simulate_sharded_step(question.job, how, setup)
+    assert found.step.memory is not None  # noqa: S101 - sharded steps say it
+    memory = found.step.memory.plus(question.activations)
+    return StepCandidate(
+        step=replace(found.step, memory=memory),
+        alone=found.alone,
+        wrong=found.wrong,
+        runtime=setup.runtime.name,
+        singly=_singly(question, setup),
+        digest=found.digest,
+        fit=_fit(memory, setup),
+        bottleneck=found.bottleneck,
+    )
+
+
+def _singly(question: StepQuestion, setup: Setup) -> float:
+    """Samples a second of all devices, each by itself: one of every kind and slowness is simulated.
+
+    Where gradients are only reduced, one device has nothing to wait for.
+    """
+    job, shape, disturbance = question.job, setup.layout, setup.disturbance
+    kinds: dict[tuple[float, str], list[int]] = {}
+    for rank, name in enumerate(shape.ranks):
+        factor = job.slow.get(name, 1.0) * disturbance.slow.get(name, 1.0)
+        kinds.setdefault((factor, setup.topology.nodes[name].model), []).append(rank)
+    total = 0.0
+    for (factor, _), ranks in kinds.items():
+        if question.mode in STRATEGIES or not question.mode:
+            launch = setup.calibration.step if job.barrier and setup.runtime.dispatch else 0.0
+            seconds = launch + factor * (job.compute + job.update)
+        else:
+            one = shape.only(ranks[:1])
+            flags = replace(question.flags, ps_tasks=())  # there is one machine
+            method = replace(question, flags=flags).method(None, one)
+            alone = setup.but(part=one, disturbance=replace(disturbance, faults=()))
+            seconds = simulate_step(job, method, alone).seconds
+        total += len(ranks) * job.batch * job.accumulate / seconds if seconds else inf
+    return total

@@ -1,0 +1,287 @@
+"""Savings by a little more of each resource.
+
+The same plan is simulated again with one thing changed, or with several that help only together.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import reduce
+from types import MappingProxyType
+from typing import Any
+
+import numpy as np
+
+from simreduce.computing.watching import Watch, until_stopped, unwatched
+from simreduce.engine import LinkConstants, Recording
+from simreduce.engine.lowering.cores import CPU
+from simreduce.engine.lowering.lowered import Lowered
+from simreduce.engine.lowering.resources import Resources
+from simreduce.engine.runtime import Call
+from simreduce.engine.setup import Setup
+from simreduce.plan import Kind, Plan
+from simreduce.topology import DIRECTIONS, Link, Node, Topology
+
+MORE, LESS = 1.1, 0.9
+TIED = 1e-3
+"""Changes that save no more than this part of the time alone may help together."""
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """One thing that is different: `figure` of `resource`, changed by `amount`, as `+10%`.
+
+    Resources are link classes, `gpu memory`, kinds of op, kinds of lane, and of a calibration's
+    `[cpu]` its `cores` and their `memory`; `sort` says which (`link`, `nic` for the links of a
+    network, `memory`, `dispatch`, `lane`, `cpu`, and `together` for several that tie).
+    """
+
+    sort: str
+    resource: str
+    figure: str
+    amount: str
+    apply: Callable[[Setup], Setup]
+
+
+@dataclass(frozen=True, slots=True)
+class Saving:
+    """A change and the seconds of the plan with it."""
+
+    change: Change
+    seconds: float
+    saved: float
+
+
+def savings(recording: Recording, setup: Setup, watch: Watch = unwatched) -> tuple[Saving, ...]:
+    """Every change of `changes` to what this plan meets, as `compare` gives them."""
+    met = find_used(recording.resources, [(recording.plan, recording.lowered)])
+
+    def simulate(change: Change) -> float:
+        return change.apply(setup).find_seconds(recording.plan)
+
+    return compare(tuple(changes(met, setup)), recording.result.seconds, simulate, watch)
+
+
+def compare(
+    tried: Sequence[Change],
+    before: float,
+    simulate: Callable[[Change], float],
+    watch: Watch = unwatched,
+) -> tuple[Saving, ...]:
+    """Return the saving of every change, largest first.
+
+    `simulate` gives a change's seconds, where nothing changed took `before`. Changes of one figure
+    that help only together are one saving more. A change that costs time saves less than 0. Ctrl-C
+    leaves out the changes that are not simulated yet, if there is a saving.
+    """
+    found: list[Saving] = []
+
+    def save(change: Change) -> Saving:
+        after = simulate(change)
+        return Saving(change, after, before - after)
+
+    def each() -> Iterator[Change]:
+        for change in tried:
+            found.append(save(change))
+            if change is tried[-1]:
+                weak = [s for s in found if abs(s.saved) <= TIED * before]
+                for figure in dict.fromkeys(s.change.figure for s in weak):
+                    same = [s for s in weak if s.change.figure == figure]
+                    found.extend(_tied(same, save, TIED * before))
+            yield change
+
+    until_stopped(watch(each(), len(tried)), lambda _: found)
+    return tuple(sorted(found, key=lambda s: -s.saved))
+
+
+def _tied(
+    weak: Sequence[Saving], simulate: Callable[[Change], Saving], least: float
+) -> list[Saving]:
+    """The fewest of these changes that together save `least` seconds more than each alone."""
+    best = None
+    for left_out in (None, *weak):  # first all of them, and then without those that add nothing
+        some = [s for s in weak if s is not left_out]
+        if len(some) < 2:
+            break
+        joint = simulate(_together([s.change for s in some]))
+        if joint.saved - sum(s.saved for s in some) > least:
+            best, weak = joint, some
+        elif left_out is None:
+            break
+    return [best] if best else []
+
+
+def _together(parts: Sequence[Change]) -> Change:
+    """All these changes at once."""
+
+    def apply(setup: Setup) -> Setup:
+        return reduce(lambda changed, part: part.apply(changed), parts, setup)
+
+    resources = " + ".join(part.resource for part in parts)
+    return Change("together", resources, parts[0].figure, parts[0].amount, apply)
+
+
+@dataclass(frozen=True, slots=True)
+class UsedResources:
+    """Resources that plans use, by number, kinds of op that cost something, and kinds of lane."""
+
+    resources: Resources
+    used: frozenset[int]
+    paid: tuple[str, ...]
+    lanes: tuple[str, ...]
+
+
+def find_used(resources: Resources, plans: Iterable[tuple[Plan, Lowered]]) -> UsedResources:
+    """The resources that these plans use, each with its lowering."""
+    used, paid, lanes = set[int](), dict[str, None](), dict[str, None]()
+    for plan, lowered in plans:
+        used.update(np.unique(lowered.uses).tolist())
+        kinds = np.unique(plan.kind[lowered.overhead + lowered.work > 0]).tolist()
+        paid |= dict.fromkeys(Kind(k).name.lower() for k in kinds)
+        held = np.unique(lowered.lanes).tolist()
+        lanes |= dict.fromkeys(lane_kind(lowered.lane_names[lane]) for lane in held)
+    return UsedResources(resources, frozenset(used), tuple(paid), tuple(lanes))
+
+
+def changes(met: UsedResources, setup: Setup) -> Iterator[Change]:
+    """The changes to try: one for each figure that plans meet.
+
+    These are of the links they cross, the memories, dispatch and lanes they use.
+    """
+    links, used = setup.topology.links, met.used
+    crossed = [links[i] for i in sorted(used) if i < len(links)]
+    for name in dict.fromkeys(link.link_class for link in crossed):
+        mine = [link for link in crossed if link.link_class == name]
+        sort = "nic" if any(_network(setup.topology, link) for link in mine) else "link"
+        yield Change(sort, name, "bandwidth", "+10%", _links(name, bandwidth=MORE))
+        yield Change(sort, name, "lanes", "one more on each", _more_lanes(name))
+        if any(met.resources.latency[link.id] for link in mine):
+            yield Change(sort, name, "latency", "-10%", _links(name, latency=LESS))
+    index = {i: name for name, i in met.resources.memory.items()}
+    kinds = [setup.topology.nodes[index[i]].kind for i in sorted(used) if i in index]
+    for kind in dict.fromkeys(kinds):
+        yield Change("memory", f"{kind} memory", "bandwidth", "+10%", _memory(kind))
+    for name in [name for name in met.paid if setup.calibration.dispatch.get(name)]:
+        yield Change("dispatch", name, "cost", "-10%", _dispatch(name))
+    if used & set(met.resources.cores.values()) or CPU in met.lanes:
+        yield Change("cpu", "cores", "speed", "+10%", _cores)
+    if used & set(met.resources.shared_memory.values()):
+        yield Change("cpu", "memory", "bandwidth", "+10%", _shared_memory)
+    for name in [name for name in met.lanes if name != CPU]:
+        yield Change("lane", name, "queue", "none", _no_queue(name))
+
+
+def network_changes(topology: Topology) -> Iterator[Change]:
+    """One more lane on every link of each class that joins machines, whatever a plan uses."""
+    network = [link for link in topology.links if _network(topology, link)]
+    for name in dict.fromkeys(link.link_class for link in network):
+        yield Change("nic", name, "lanes", "one more on each", _more_lanes(name))
+
+
+def lane_kind(lane: str) -> str:
+    """`gpu0>gpu1 nccl 5` is of the kind `nccl`."""
+    return " ".join(word for word in lane.split(" ")[1:] if not word.lstrip("-").isdecimal())
+
+
+def _network(topology: Topology, link: Link) -> bool:
+    """Whether a link belongs to the network between machines."""
+    return "switch" in (topology.nodes[link.source].kind, topology.nodes[link.target].kind)
+
+
+def _with(
+    topology: Topology,
+    link: Callable[[Link], Link] = lambda link: link,
+    node: Callable[[Node], Node] = lambda node: node,
+) -> Topology:
+    """The same machine with other figures. Transfers keep the routes they have."""
+    nodes: Mapping[str, Node] = MappingProxyType(
+        {name: node(n) for name, n in topology.nodes.items()}
+    )
+    return replace(topology, links=tuple(link(each) for each in topology.links), nodes=nodes)
+
+
+def _times(value: float | None, factor: float) -> float | None:
+    return None if value is None else value * factor
+
+
+def _links(name: str, bandwidth: float = 1.0, latency: float = 1.0) -> Callable[[Setup], Setup]:
+    """Return a function that scales the figures of every link of a class.
+
+    The figures may come from the topology or from the calibration, there for the class, a direction
+    or one link.
+    """
+
+    def link(each: Link) -> Link:
+        if each.link_class != name:
+            return each
+        return replace(each, bandwidth=each.bandwidth * bandwidth, latency=each.latency * latency)
+
+    def apply(setup: Setup) -> Setup:
+        members = {name, *(f"{name}:{way}" for way in DIRECTIONS)}
+        members.update(each.name for each in setup.topology.links if each.link_class == name)
+        constants = {
+            known: LinkConstants(_times(old.bandwidth, bandwidth), _times(old.latency, latency))
+            if known in members
+            else old
+            for known, old in setup.calibration.links.items()
+        }
+        calibration = replace(setup.calibration, links=constants)
+        return setup.but(machine=_with(setup.topology, link=link), calibration=calibration)
+
+    return apply
+
+
+def _more_lanes(name: str) -> Callable[[Setup], Setup]:
+    def link(each: Link) -> Link:
+        more = each.lanes + (each.link_class == name)
+        return replace(each, lanes=more, bandwidth=each.bandwidth * (more / each.lanes))
+
+    return lambda setup: setup.but(machine=_with(setup.topology, link=link))
+
+
+def _memory(kind: str) -> Callable[[Setup], Setup]:
+    def node(each: Node) -> Node:
+        factor = MORE if each.kind == kind else 1.0
+        return replace(each, memory_bandwidth=each.memory_bandwidth * factor)
+
+    return lambda setup: setup.but(machine=_with(setup.topology, node=node))
+
+
+def _calibrated(setup: Setup, **changes: Any) -> Setup:
+    return setup.but(calibration=replace(setup.calibration, **changes))
+
+
+def _dispatch(name: str) -> Callable[[Setup], Setup]:
+    def apply(setup: Setup) -> Setup:
+        costs = setup.calibration.dispatch
+        return _calibrated(setup, dispatch={**costs, name: costs[name] * LESS})
+
+    return apply
+
+
+def _cores(setup: Setup) -> Setup:
+    cpu = setup.calibration.cpu
+    assert cpu  # noqa: S101 - something waits for it
+    costs = {name: cost / MORE for name, cost in setup.calibration.dispatch.items()}
+    rates = {name: rate * MORE for name, rate in cpu.rates.items()}
+    cpu = replace(cpu, message=cpu.message / MORE, rates=rates, past_own=cpu.past_own * MORE)
+    return _calibrated(setup, dispatch=costs, cpu=cpu)
+
+
+def _shared_memory(setup: Setup) -> Setup:
+    cpu = setup.calibration.cpu
+    assert cpu  # noqa: S101 - something is written to it
+    return _calibrated(setup, cpu=replace(cpu, memory=cpu.memory * MORE))
+
+
+def _no_queue(name: str) -> Callable[[Setup], Setup]:
+    def apply(setup: Setup) -> Setup:
+        def without(queues: Callable[[Call], tuple[str, ...]]) -> Callable[[Call], tuple[str, ...]]:
+            return lambda call: tuple(lane for lane in queues(call) if lane_kind(lane) != name)
+
+        runtime = setup.runtime
+        runtime = replace(runtime, lanes=without(runtime.lanes), pipes=without(runtime.pipes))
+        return setup.but(runtime=runtime)
+
+    return apply

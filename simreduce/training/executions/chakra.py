@@ -1,0 +1,205 @@
+"""Chakra's execution traces (MLCommons).
+
+The format is `schema/protobuf/et_def.proto`, version 0.0.4: a file per rank, messages with their
+length in front, first the metadata, then nodes.
+
+`comm_size` is what one rank gives, in bytes, as ASTRA-sim reads it. A node on the CPU and one on
+the GPU run at once, and each process group's collectives run one after another. A barrier is an
+all-reduce of one number, as in PyTorch over NCCL.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from pathlib import PurePath
+from typing import Any, NamedTuple
+
+from simreduce.errors import quote
+from simreduce.files.formats import Faults
+from simreduce.training.executions.execution import (
+    COLLECTIVE,
+    COMPUTE,
+    RECEIVE,
+    SEND,
+    Execution,
+    ExecutionError,
+    Node,
+)
+from simreduce.training.executions.messages import metadata_type, node_type
+
+VERSION = "0.0.4"
+
+_BARRIER = 9
+_COLLECTIVES = {
+    0: "all_reduce",
+    1: "reduce",
+    2: "all_gather",
+    5: "broadcast",
+    6: "all_to_all",
+    7: "reduce_scatter",
+    8: "reduce_scatter",
+    _BARRIER: "all_reduce",
+}
+_OTHERS = {3: "GATHER", 4: "SCATTER"}
+_SEND, _RECEIVE, _COLLECTIVE = 5, 6, 7
+_MEMORY = (2, 3)
+_RANK = re.compile(r"\.(\d{1,7})\.(et|chakra)(\.gz)?$")
+_US = 1e-6
+
+
+class _Facts(NamedTuple):
+    """Of the trace: its rank, the ranks of process groups by name, where faults go."""
+
+    rank: int
+    groups: Mapping[str, tuple[int, ...]]
+    faults: Faults
+
+
+def read(path: str, content: bytes, groups: Mapping[str, tuple[int, ...]]) -> Execution:
+    """The trace of one rank, whose number ends the file's name: `trace.3.et`.
+
+    The world is as large as the largest group, or as what is recorded.
+    """
+    faults = Faults(path)
+    found = _RANK.search(PurePath(path).name)
+    facts = _Facts(int(found[1]) if found else 0, groups, faults)
+    messages = list(_messages(path, content))
+    _check_version(path, messages[0])
+    kind = node_type()
+    raw = []
+    for number, message in enumerate(messages[1:], 1):
+        one = kind()
+        try:
+            one.ParseFromString(message)
+        except Exception as error:  # noqa: BLE001 - protobuf's own error is not public everywhere
+            raise ExecutionError(f"{path}: message {number} is no node: {error}") from None
+        raw.append(one)
+    if not raw:
+        raise ExecutionError(f"{path}: has no nodes")
+    nodes, notes = _nodes(raw, facts)
+    faults.raise_any(ExecutionError)
+    ranks = {facts.rank, *(rank for group in groups.values() for rank in group)}
+    ranks |= {node.peer for node in nodes if node.kind in (SEND, RECEIVE)}
+    return Execution(path, {facts.rank: nodes}, max(ranks) + 1, notes)
+
+
+def _messages(path: str, content: bytes) -> Iterator[bytes]:
+    """Each behind its length, a varint."""
+    place = 0
+    while place < len(content):
+        size = shift = 0
+        while True:
+            if place >= len(content) or shift > 56:  # more bits than a length has
+                raise ExecutionError(f"{path}: byte {place}: no Chakra trace, or cut off")
+            byte = content[place]
+            place, size, shift = place + 1, size | (byte & 127) << shift, shift + 7
+            if byte < 128:
+                break
+        if size > len(content) - place:
+            raise ExecutionError(f"{path}: byte {place}: no Chakra trace, or cut off")
+        yield content[place : place + size]
+        place += size
+
+
+def _check_version(path: str, message: bytes) -> None:
+    head = metadata_type()()
+    try:
+        head.ParseFromString(message)
+    except Exception:  # noqa: BLE001 - likewise
+        raise ExecutionError(f"{path}: begins with no metadata of a Chakra trace") from None
+    if head.version != VERSION:
+        raise ExecutionError(
+            f"{path}: version {quote(head.version)} of Chakra's format is not known; {VERSION} is"
+        )
+
+
+def _nodes(raw: list[Any], facts: _Facts) -> tuple[tuple[Node, ...], tuple[str, ...]]:
+    faults = facts.faults
+    places: dict[int, int] = {}
+    for place, one in enumerate(raw):
+        if one.id in places:
+            faults.add(f"node {one.id}", "another node has this id, too")
+        places[one.id] = place
+    unknown, notes = 0, dict[str, bool]()
+    nodes = []
+    for one in raw:
+        before = [*one.data_deps, *one.ctrl_deps]
+        unknown += sum(each not in places for each in before)
+        after = tuple(sorted({places[each] for each in before if each in places}))
+        values = {attr.name: _value(attr) for attr in one.attr}
+        nodes.append(_node(one, values, after, facts, notes))
+    if unknown:
+        notes[f"{unknown:,} dependencies on nodes that are not in the trace"] = True
+    return tuple(nodes), tuple(notes)
+
+
+def _value(attr: Any) -> Any:
+    kind = attr.WhichOneof("value")
+    return None if kind is None else getattr(attr, kind)
+
+
+def _node(
+    one: Any,
+    values: Mapping[str, Any],
+    after: tuple[int, ...],
+    facts: _Facts,
+    notes: dict[str, bool],
+) -> Node:
+    seconds = one.duration_micros * _US
+    start = one.start_time_micros * _US if one.start_time_micros else None
+    took = seconds or None
+    if one.type == _COLLECTIVE:
+        return replace(_collective(one, values, after, facts), seconds=took, start=start)
+    if one.type in (_SEND, _RECEIVE):
+        kind = SEND if one.type == _SEND else RECEIVE
+        peer = values.get("comm_dst" if kind == SEND else "comm_src")
+        if type(peer) is not int or peer < 0:
+            facts.faults.add(f"node {one.id}", f"a {kind} needs the rank of its peer")
+            peer = 0
+        nbytes, tag = _size(one, values, facts), int(values.get("comm_tag") or 0)
+        return Node(one.name, kind, after, "", took, start, nbytes=nbytes, peer=peer, tag=tag)
+    if one.type in _MEMORY and not seconds:
+        notes["loads and stores of memory without a duration take no time"] = True
+    elif not seconds and values.get("num_ops"):
+        notes["compute nodes with num_ops and without a duration take no time"] = True
+    lane = "CPU" if values.get("is_cpu_op") else f"GPU {values.get('stream') or ''}".strip()
+    return Node(one.name, COMPUTE, after, lane, seconds, start)
+
+
+def _collective(
+    one: Any,
+    values: Mapping[str, Any],
+    after: tuple[int, ...],
+    facts: _Facts,
+) -> Node:
+    place, number = f"node {one.id}", values.get("comm_type")
+    name = _COLLECTIVES.get(number, "") if isinstance(number, int) else ""
+    if not name:
+        which = _OTHERS.get(number, number) if isinstance(number, int) else None
+        facts.faults.add(place, f"comm_type {which}: no such collective is modelled")
+    pg = str(values.get("pg_name") or "")
+    group = facts.groups.get(pg, ())
+    if pg and facts.groups and not group:
+        near = ", ".join(facts.groups)
+        facts.faults.add(place, f"process group {quote(pg)} is not among the groups: {near}")
+    nbytes = 4 if number == _BARRIER else _size(one, values, facts)
+    return Node(
+        one.name,
+        COLLECTIVE,
+        after,
+        f"group {pg}".strip(),
+        collective=name,
+        nbytes=nbytes,
+        group=group,
+        root=int(values.get("root_rank") or 0),
+    )
+
+
+def _size(one: Any, values: Mapping[str, Any], facts: _Facts) -> int:
+    size = values.get("comm_size")
+    if isinstance(size, bool) or not isinstance(size, int) or size < 0:
+        facts.faults.add(f"node {one.id}", f"comm_size must be bytes, got {quote(size)}")
+        return 0
+    return size

@@ -1,0 +1,72 @@
+"""A recorded run: nodes of ranks, each after others of its rank."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from simreduce.errors import InputError
+
+COMPUTE, COLLECTIVE, SEND, RECEIVE = "compute", "collective", "send", "receive"
+
+
+class ExecutionError(InputError):
+    """A record that cannot be read, or that contradicts itself."""
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """One thing that a rank did.
+
+    `after` are indices of earlier nodes of the same rank. Nodes of one `lane` run one at a time,
+    those that are ready in their order. `seconds` is how long it took when it was recorded, None
+    if nobody knows; a compute node takes that long again. `start` is when it began, in seconds.
+
+    A collective has its name, the `nbytes` that one rank gives (all-gathers end with as much times
+    the ranks), the `group` of ranks in order, empty for all, and a `root`, which counts within the
+    group. A send and a receive have a `peer`.
+    """
+
+    name: str
+    kind: str
+    after: tuple[int, ...] = ()
+    lane: str = ""
+    seconds: float | None = None
+    start: float | None = None
+    collective: str = ""
+    nbytes: int = 0
+    group: tuple[int, ...] = ()
+    root: int = 0
+    peer: int = 0
+    tag: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Execution:
+    """The work of each recorded rank, out of `world` ranks.
+
+    Ranks without a recording are taken to do what keeps the recorded ones from waiting. `notes` say
+    what was left out.
+    """
+
+    source: str
+    nodes: Mapping[int, tuple[Node, ...]]
+    world: int
+    notes: tuple[str, ...] = field(default=())
+
+    def members(self, node: Node) -> tuple[int, ...]:
+        """The ranks of a collective's group."""
+        return node.group or tuple(range(self.world))
+
+    @property
+    def recorded(self) -> float | None:
+        """Seconds from the first begin to the last end, None if the record has no times."""
+        spans = [
+            (node.start, node.start + node.seconds)
+            for nodes in self.nodes.values()
+            for node in nodes
+            if node.start is not None and node.seconds is not None
+        ]
+        if not spans:
+            return None
+        return max(end for _, end in spans) - min(begin for begin, _ in spans)

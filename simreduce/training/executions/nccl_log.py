@@ -1,0 +1,188 @@
+"""NCCL's log: `NCCL_DEBUG=INFO NCCL_DEBUG_SUBSYS=INIT,COLL`.
+
+A line of a collective has counts and no times. A replay therefore runs the collectives of a stream
+one after another as fast as they go, and so the collectives of a communicator.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from simreduce.files.formats import Faults
+from simreduce.training.executions.execution import (
+    COLLECTIVE,
+    RECEIVE,
+    SEND,
+    Execution,
+    ExecutionError,
+    Node,
+)
+
+_COLLECTIVES = {
+    "AllReduce": "all_reduce",
+    "AllGather": "all_gather",
+    "ReduceScatter": "reduce_scatter",
+    "Broadcast": "broadcast",
+    "Reduce": "reduce",
+    "AlltoAll": "all_to_all",
+}
+_BY_PART = ("ReduceScatter", "AlltoAll")
+"""Whose `count` is of what one rank gets in the end, or gives to one other."""
+_SIZES = (1, 1, 4, 4, 8, 8, 2, 4, 8, 2, 1, 1)
+"""Bytes by ncclDataType_t: int8 to uint64, half, float, double, bfloat16, two of 8 bits."""
+
+_LINE = re.compile(
+    r"(?P<gpu>\S+:\d+:\d+ \[\d+\])( \d+)? NCCL INFO (?P<name>[A-Z]\w+): opCount \S+ .*?"
+    r"count (?P<count>\d+) datatype (?P<type>\d+) op \S+ root (?P<root>-?\d+) "
+    r"comm (?P<comm>\S+) \[nranks=(?P<n>\d+)\] stream (?P<stream>\S+)"
+    r"( task \S+ globalrank (?P<global>\d+))?"
+)
+_INIT = re.compile(
+    r"(?P<gpu>\S+:\d+:\d+ \[\d+\]) NCCL INFO .*?comm (?P<comm>\S+) rank (?P<rank>\d+) "
+    r"n[rR]anks (?P<n>\d+) .*?(parent (?P<parent>\S+) splitCount (?P<split>\d+) color "
+    r"(?P<color>-?\d+) .*?)?(commId (?P<id>\S+) ?)?- Init "
+)
+
+
+@dataclass
+class _Gpu:
+    """One GPU of the log: its calls, and its rank in the communicators by pointer."""
+
+    calls: list[re.Match[str]] = field(default_factory=list)
+    ranks: dict[str, tuple[int, int, str]] = field(default_factory=dict)
+
+    @property
+    def world(self) -> tuple[int, int]:
+        """Its rank in the largest communicator, and how large that is."""
+        rank, n, _ = max(self.ranks.values(), key=lambda each: each[1], default=(0, 0, ""))
+        return rank, n
+
+
+def read(path: str, text: str) -> Execution:
+    """The collectives of every rank in the log; ExecutionError with every fault."""
+    gpus = _gpus(text)
+    faults = Faults(path)
+    called = {name: gpu for name, gpu in gpus.items() if gpu.calls}
+    if not called:
+        raise ExecutionError(
+            f"{path}: NCCL's log has no collectives; record with NCCL_DEBUG=INFO "
+            "NCCL_DEBUG_SUBSYS=INIT,COLL"
+        )
+    world = max(int(call["n"]) for gpu in called.values() for call in gpu.calls)
+    members = _members(gpus)
+    nodes: dict[int, tuple[Node, ...]] = {}
+    for name, gpu in called.items():
+        said = gpu.calls[0]["global"]  # RCCL says it
+        rank = int(said) if said else gpu.world[0] if gpu.ranks else len(nodes)
+        if rank in nodes:
+            faults.add("", f"{name}: another GPU of the log is rank {rank}, too; one job at a time")
+        nodes[rank] = _nodes(gpu, world, members, faults, name)
+    faults.raise_any(ExecutionError)
+    note = (
+        "NCCL's log has no times: collectives of a stream or a communicator run one after another"
+    )
+    return Execution(path, dict(sorted(nodes.items())), world, (note,))
+
+
+def _members(gpus: Mapping[str, _Gpu]) -> dict[str, dict[int, int]]:
+    """Return the ranks of each communicator, by their rank in it.
+
+    None where two GPUs have one place, as happens if the log does not tell communicators of a size
+    from each other.
+    """
+    members: dict[str, dict[int, int]] = defaultdict(dict)
+    unclear = set()
+    for gpu in gpus.values():
+        for rank, _, number in gpu.ranks.values():
+            if members[number].setdefault(rank, gpu.world[0]) != gpu.world[0]:
+                unclear.add(number)
+    return {number: known for number, known in members.items() if number not in unclear}
+
+
+def _gpus(text: str) -> dict[str, _Gpu]:
+    """Of threads on one GPU the first name counts; a proxy thread logs under another."""
+    gpus: dict[str, _Gpu] = defaultdict(_Gpu)
+    for line in text.splitlines():
+        if found := _LINE.search(line):
+            gpus[_name(found["gpu"])].calls.append(found)
+        elif found := _INIT.search(line):
+            ranks = gpus[_name(found["gpu"])].ranks
+            number = found["id"] or found["n"]
+            if found["parent"] and not found["id"]:  # ncclCommSplit: ranks of a color come together
+                _, _, parent = ranks.get(found["parent"], (0, 0, ""))
+                number = f"{parent} split {found['split']} color {found['color']}"
+            ranks[found["comm"]] = int(found["rank"]), int(found["n"]), number
+    return gpus
+
+
+def _name(gpu: str) -> str:
+    """Host, process and device, without the thread."""
+    place, device = gpu.split(" ")
+    return f"{place.rsplit(':', 1)[0]} {device}"
+
+
+def _nodes(
+    gpu: _Gpu, world: int, members: dict[str, dict[int, int]], faults: Faults, name: str
+) -> tuple[Node, ...]:
+    nodes: list[Node] = []
+    last: dict[str, tuple[int, ...]] = defaultdict(tuple)  # by stream and by communicator
+    grouped: dict[str, list[int]] = defaultdict(list)  # sends and receives since, which run at once
+    for call in gpu.calls:
+        n, kind = int(call["n"]), int(call["type"])
+        queues = f"stream {call['stream']}", f"comm {call['comm']}"
+        if kind >= len(_SIZES):
+            faults.add("", f"{name}: {call['name']} of datatype {kind}, which is not known")
+            continue
+        group: tuple[int, ...] = ()
+        if n < world:
+            _, _, number = gpu.ranks.get(call["comm"], (0, 0, ""))
+            known = members.get(number, {})
+            if sorted(known) != list(range(n)):
+                words = f"{n} ranks whose lines '- Init COMPLETE' do not say which these are"
+                faults.add("", f"{name}: {call['name']} on comm {call['comm']}, of {words}")
+                continue
+            group = tuple(known[i] for i in range(n))
+        if call["name"] in ("Send", "Recv"):
+            before = {node for queue in queues for node in last[queue]}
+            for queue in queues:
+                grouped[queue].append(len(nodes))
+            nodes.append(_transfer(call, _SIZES[kind], group, tuple(sorted(before))))
+        elif call["name"] in _COLLECTIVES:
+            before = {node for queue in queues for node in grouped.pop(queue, ()) or last[queue]}
+            last |= dict.fromkeys(queues, (len(nodes),))
+            nodes.append(_collective(call, n, _SIZES[kind], group, tuple(sorted(before))))
+        else:
+            faults.add("", f"{name}: {call['name']} is no collective that is known")
+    return tuple(nodes)
+
+
+def _transfer(
+    call: re.Match[str], size: int, group: tuple[int, ...], after: tuple[int, ...]
+) -> Node:
+    peer = max(int(call["root"]), 0)
+    return Node(
+        call["name"],
+        SEND if call["name"] == "Send" else RECEIVE,
+        after,
+        nbytes=int(call["count"]) * size,
+        peer=group[peer] if group else peer,
+    )
+
+
+def _collective(
+    call: re.Match[str], n: int, size: int, group: tuple[int, ...], after: tuple[int, ...]
+) -> Node:
+    name = call["name"]
+    return Node(
+        name,
+        COLLECTIVE,
+        after,
+        f"stream {call['stream']}",
+        collective=_COLLECTIVES[name],
+        nbytes=int(call["count"]) * size * (n if name in _BY_PART else 1),
+        group=group,
+        root=max(int(call["root"]), 0),
+    )

@@ -1,0 +1,262 @@
+"""The PyTorch profiler's timeline (Kineto's JSON).
+
+It has the kernels of one rank by stream, NCCL's with their collective, elements and process group.
+
+What waits for what is not in the file. It is taken from how PyTorch launches:
+
+* kernels of a stream run one after another
+* an NCCL kernel waits for the kernels that were launched on the computing streams before it:
+  `ProcessGroupNCCL` lets its stream wait for the current one
+* a kernel that began right when a collective ended, on a stream that stood still until then, waited
+  for that collective
+* other gaps of a stream are the CPU's: they stay as long as they were
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple, TypeGuard
+
+from simreduce.errors import quote
+from simreduce.files.formats import Faults
+from simreduce.training.executions.execution import (
+    COLLECTIVE,
+    COMPUTE,
+    RECEIVE,
+    SEND,
+    Execution,
+    ExecutionError,
+    Node,
+)
+
+_US = 1e-6
+_NAMES = {
+    "allreduce": "all_reduce",
+    "allreduce_coalesced": "all_reduce",
+    "all_reduce_barrier": "all_reduce",
+    "barrier": "all_reduce",
+    "_allgather_base": "all_gather",
+    "all_gather": "all_gather",
+    "allgather_into_tensor_coalesced": "all_gather",
+    "_reduce_scatter_base": "reduce_scatter",
+    "reduce_scatter": "reduce_scatter",
+    "reduce_scatter_tensor_coalesced": "reduce_scatter",
+    "broadcast": "broadcast",
+    "_broadcast_oop": "broadcast",
+    "reduce": "reduce",
+    "_reduce_oop": "reduce",
+    "all_to_all": "all_to_all",
+    "all_to_allv": "all_to_all",
+}
+_TRANSFERS = {"send": SEND, "recv": RECEIVE}
+_BARRIER = 4
+"""Bytes of the all-reduce that a barrier is; the timeline says none."""
+_BYTES = {
+    "float": 4, "double": 8, "half": 2, "bfloat16": 2, "int": 4, "long": 8, "short": 2, "char": 1,
+    "byte": 1, "bool": 1, "float8_e4m3fn": 1, "float8_e5m2": 1,
+}  # fmt: skip
+_DEVICE = ("kernel", "gpu_memcpy", "gpu_memset")
+_LAUNCHES = ("cuda_runtime", "cuda_driver")
+
+
+@dataclass(frozen=True, slots=True)
+class _Kernel:
+    """A kernel on a stream; times in microseconds, `launched` when the CPU asked for it."""
+
+    name: str
+    stream: Any
+    begin: float
+    end: float
+    launched: float
+    args: Mapping[str, Any]
+
+    @property
+    def by_nccl(self) -> bool:
+        return self.name.startswith("nccl")
+
+
+class _Job(NamedTuple):
+    """Whose timeline it is, of how many ranks (0 if nobody says), and groups by name."""
+
+    rank: int
+    world: int
+    groups: Mapping[str, tuple[int, ...]]
+
+
+def read(path: str, document: Mapping[str, Any]) -> Execution:
+    """One rank's timeline; ExecutionError with every fault."""
+    faults = Faults(path)
+    job = document.get("distributedInfo")
+    job = job if isinstance(job, Mapping) else {}
+    rank, world = job.get("rank", 0), job.get("world_size", 0)
+    if type(rank) is not int or rank < 0 or type(world) is not int or world < 0:
+        faults.add("distributedInfo", "rank and world_size must be whole numbers")
+        rank = world = 0
+    kernels = _kernels(document["traceEvents"], faults)
+    if not any(kernel.by_nccl for kernel in kernels):
+        faults.add("", "no kernel of NCCL is in this timeline (profile with activity CUDA)")
+    nodes = _nodes(kernels, _Job(rank, world, _groups(job.get("pg_config"))), faults)
+    faults.raise_any(ExecutionError)
+    sizes = [len(node.group) for node in nodes] + [node.peer + 1 for node in nodes]
+    named = [k.args.get("Group size") for k in kernels if k.by_nccl]
+    sizes += [size for size in named if type(size) is int]
+    notes = ("what waits for what is inferred from the order of launches",)
+    return Execution(path, {rank: nodes}, max(world, rank + 1, *sizes), notes)
+
+
+def _groups(config: Any) -> dict[str, tuple[int, ...]]:
+    """The ranks of process groups by name; none of a group that the file does not state whole."""
+    found = {}
+    for each in config if isinstance(config, list) else []:
+        ranks = each.get("ranks") if isinstance(each, Mapping) else None
+        if isinstance(ranks, list) and ranks and all(type(rank) is int for rank in ranks):
+            found[str(each.get("pg_name"))] = tuple(ranks)
+    return found
+
+
+def _kernels(events: Any, faults: Faults) -> list[_Kernel]:
+    """In order of their begin."""
+    if not isinstance(events, list):
+        faults.add("traceEvents", "must be a list")
+        return []
+    launched: dict[Any, float] = {}
+    rows = []
+    for event in events:
+        if not isinstance(event, dict) or event.get("ph") != "X":
+            continue
+        args, begin, took = event.get("args"), event.get("ts"), event.get("dur", 0)
+        if not isinstance(args, dict) or not _is_time(begin) or not _is_time(took):
+            continue
+        if event.get("cat") in _LAUNCHES and "correlation" in args:
+            launched[args["correlation"]] = begin
+        elif str(event.get("cat")).lower() in _DEVICE:
+            rows.append((str(event.get("name", "")), args, float(begin), float(took)))
+    kernels = [
+        _Kernel(
+            name,
+            args.get("stream", 0),
+            begin,
+            begin + took,
+            launched.get(args.get("correlation"), begin),
+            args,
+        )
+        for name, args, begin, took in rows
+    ]
+    return sorted(kernels, key=lambda kernel: (kernel.begin, kernel.end))
+
+
+def _is_time(value: Any) -> TypeGuard[int | float]:
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def _nodes(kernels: Sequence[_Kernel], job: _Job, faults: Faults) -> tuple[Node, ...]:
+    """Nodes in the order of begin, gaps of the CPU in front of what they delay."""
+    first = kernels[0].begin if kernels else 0.0
+    nodes: list[Node] = []
+    last: dict[Any, int] = {}  # by stream, the index of its last node
+    until: dict[Any, float] = {}
+    ended: list[tuple[float, int]] = []  # NCCL's kernels: end, node
+    computed: dict[Any, list[tuple[float, int]]] = {}  # the others by stream: launched, node
+    for kernel in kernels:
+        after = {last[kernel.stream]} if kernel.stream in last else set()
+        if kernel.by_nccl:
+            after |= set(_launched_before(computed.values(), kernel.launched))
+        else:
+            waited = _waited_for(ended, until.get(kernel.stream, first), kernel.begin)
+            gap = kernel.begin - until.get(kernel.stream, first)
+            if waited is not None:
+                after.add(waited)
+            elif gap > 0.0:
+                lane = f"stream {kernel.stream}"
+                nodes.append(Node("CPU", COMPUTE, tuple(sorted(after)), lane, gap * _US))
+                after = {len(nodes) - 1}
+        node = _node(kernel, job, tuple(sorted(after)), first, faults)
+        if kernel.by_nccl:
+            ended.append((kernel.end, len(nodes)))
+        else:
+            computed.setdefault(kernel.stream, []).append((kernel.launched, len(nodes)))
+        last[kernel.stream], until[kernel.stream] = len(nodes), kernel.end
+        nodes.append(node)
+    return tuple(nodes)
+
+
+def _launched_before(streams: Iterable[Sequence[tuple[float, int]]], at: float) -> Iterator[int]:
+    """Of each stream the last node that was launched before `at`."""
+    for stream in streams:
+        found = next((node for launched, node in reversed(stream) if launched < at), None)
+        if found is not None:
+            yield found
+
+
+def _waited_for(ended: Sequence[tuple[float, int]], since: float, begin: float) -> int | None:
+    """Return the last of NCCL's kernels that ended between `since` and `begin`.
+
+    The stream fell idle at `since`.
+    """
+    between = [(end, node) for end, node in ended[-64:] if since < end <= begin]
+    return max(between)[1] if between else None
+
+
+def _node(kernel: _Kernel, job: _Job, after: tuple[int, ...], first: float, faults: Faults) -> Node:
+    lane = f"stream {kernel.stream}"
+    seconds, start = (kernel.end - kernel.begin) * _US, (kernel.begin - first) * _US
+    if not kernel.by_nccl:
+        return Node(kernel.name, COMPUTE, after, lane, seconds, start)
+    args, place = kernel.args, f"{kernel.name} at {kernel.begin:.0f} us"
+    name = str(args.get("Collective name", ""))
+    if name not in _NAMES and name not in _TRANSFERS:
+        what = quote(name) if name else "no 'Collective name' (PyTorch 2.4 and later write it)"
+        faults.add(place, f"{what}: which collective it was is not known")
+        return Node(kernel.name, COMPUTE, after, lane, seconds, start)
+    elements, width = args.get("In msg nelems"), _BYTES.get(str(args.get("dtype", "")).lower())
+    if type(elements) is not int or elements < 0 or width is None:
+        faults.add(
+            place,
+            f"needs 'In msg nelems' and a known dtype, got {quote(elements)}, "
+            f"{quote(args.get('dtype'))}",
+        )
+        elements = width = 0
+    nbytes = max(elements * width, _BARRIER if "barrier" in name else 0)
+    if name in _TRANSFERS:
+        peer = args.get("Dst Rank" if name == "send" else "Src Rank")
+        if type(peer) is not int or peer < 0 or peer == job.rank:
+            faults.add(place, f"the rank of the peer must be another, got {quote(peer)}")
+            peer = 0
+        return Node(name, _TRANSFERS[name], after, lane, seconds, start, nbytes=nbytes, peer=peer)
+    return Node(
+        name,
+        COLLECTIVE,
+        after,
+        lane,
+        seconds,
+        start,
+        collective=_NAMES[name],
+        nbytes=nbytes,
+        group=_group(args, job, faults, place),
+    )
+
+
+def _group(args: Mapping[str, Any], job: _Job, faults: Faults, place: str) -> tuple[int, ...]:
+    """The ranks of a group; empty for all, and if the file does not say them.
+
+    Kineto cuts off the list of a large group, which `pg_config` has whole.
+    """
+    text, size = str(args.get("Process Group Ranks") or ""), args.get("Group size")
+    found = tuple(int(each) for each in re.findall(r"\d{1,7}", text))
+    if "..." in text or not found:
+        if job.world and size == job.world:
+            return ()
+        found = job.groups.get(str(args.get("Process Group Name")), ())
+        if "..." in text and not found:
+            faults.add(place, "the ranks of its process group are cut off ('...') in the file")
+            return ()
+        if job.world and type(size) is int and size < job.world and not found:
+            faults.add(place, f"which {size} of {job.world} ranks its group has is not said")
+            return ()
+    if found and (job.rank not in found or len(set(found)) != len(found)):
+        faults.add(place, f"rank {job.rank} must be once among its process group's ranks {found}")
+    if found and type(size) is int and size != len(found):
+        faults.add(place, f"its group has {size} ranks, and lists {len(found)}")
+    return found

@@ -1,0 +1,110 @@
+"""Which format a file has, and the ranks of several files together."""
+
+from __future__ import annotations
+
+import json
+import zlib
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from simreduce.errors import quote, why_no_path
+from simreduce.files.formats import Faults
+from simreduce.files.textfiles import reason
+from simreduce.training.executions import chakra, ddp, nccl_log, profiler
+from simreduce.training.executions.execution import COLLECTIVE, Execution, ExecutionError
+
+MOST_BYTES = 2 << 30
+"""A longer file is refused before it fills the memory."""
+
+
+def read_executions(
+    paths: Sequence[str], groups: Mapping[str, tuple[int, ...]] | None = None
+) -> Execution:
+    """The run that files tell of, one file per rank or one for all.
+
+    `groups` are the ranks of process groups by name, where a trace says names only.
+
+    ExecutionError with every fault of every file.
+    """
+    faults = Faults()
+    found = [e for path in paths if (e := faults.attempt("", _read, path, groups or {}))]
+    faults.raise_any(ExecutionError)
+    if len(found) == 1:
+        return _with_lone_rank(found[0])
+    nodes = {}
+    for path, one in zip(paths, found, strict=True):
+        for rank, row in one.nodes.items():
+            if rank in nodes:
+                faults.add(path, f"rank {rank} is in another of these files, too")
+            nodes[rank] = row
+    faults.raise_any(ExecutionError)
+    world = max(*(one.world for one in found), *(rank + 1 for rank in nodes))
+    notes = dict.fromkeys(note for one in found for note in one.notes)
+    return Execution(paths[0], dict(sorted(nodes.items())), world, tuple(notes))
+
+
+def _with_lone_rank(one: Execution) -> Execution:
+    """The run of one file, which says so if its collectives are of one rank."""
+    alone = one.world == 1 and any(node.kind == COLLECTIVE for node in one.nodes[0])
+    words = "a job of one rank: collectives take no time; give every rank's file, or the groups"
+    return replace(one, notes=(*one.notes, words)) if alone else one
+
+
+def _read(path: str, groups: Mapping[str, tuple[int, ...]]) -> Execution:
+    content = _content(path)
+    start = content[:4096].lstrip()
+    if start.startswith((b"{", b"[")):
+        return _read_json(path, content)
+    if b"NCCL INFO" in content:
+        return nccl_log.read(path, content.decode("utf-8", "replace"))
+    if b"\x00" in content[:4096] or content[:1] == b"\n" or Path(path).suffix in (".et", ".chakra"):
+        return chakra.read(path, content, groups)
+    raise ExecutionError(
+        f"{path}: is neither a Chakra trace (.et), nor JSON of the PyTorch profiler or of DDP's "
+        "logging data, nor a log with NCCL_DEBUG=INFO and NCCL_DEBUG_SUBSYS=COLL"
+    )
+
+
+def _content(path: str) -> bytes:
+    """The bytes of a file, unpacked if it is compressed."""
+    try:
+        with Path(path).open("rb") as file:
+            content = file.read(MOST_BYTES + 1)
+    except OSError as error:
+        raise ExecutionError(f"{path}: {reason(error)}") from None
+    except ValueError as error:
+        raise ExecutionError(f"{path!r}: cannot be read: {why_no_path(path, error)}") from None
+    if content.startswith(b"\x1f\x8b"):
+        try:
+            unpack = zlib.decompressobj(16 + zlib.MAX_WBITS)
+            content = unpack.decompress(content, MOST_BYTES + 1)
+        except zlib.error as error:
+            raise ExecutionError(f"{path}: the compressed file is damaged: {error}") from None
+    if len(content) > MOST_BYTES:
+        raise ExecutionError(f"{path}: more than 2 GiB; record fewer steps")
+    if not content:
+        raise ExecutionError(f"{path}: is empty")
+    return content
+
+
+def _read_json(path: str, content: bytes) -> Execution:
+    try:
+        document: Any = json.loads(content)
+    except (ValueError, RecursionError) as error:
+        raise ExecutionError(f"{path}: is no JSON: {error}") from None
+    if isinstance(document, dict) and "traceEvents" in document:
+        return profiler.read(path, document)
+    if isinstance(document, dict) and {"bucket_sizes", "rebuilt_bucket_sizes"} & document.keys():
+        return ddp.read(path, document)
+    if isinstance(document, dict) and "nodes" in document and "schema" in document:
+        raise ExecutionError(
+            f"{path}: is PyTorch's execution trace {quote(document['schema'])}, without what ran "
+            "on the GPU; Chakra's trace_link and converter make a .et file of it and of a "
+            "profiler's timeline"
+        )
+    raise ExecutionError(
+        f"{path}: this JSON has neither 'traceEvents' of the PyTorch profiler nor 'bucket_sizes' "
+        "of DDP's logging data"
+    )

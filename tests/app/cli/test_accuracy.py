@@ -1,0 +1,114 @@
+"""`simreduce accuracy` and `simreduce calibrate --from-nccl-tests`."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+from importlib import import_module
+
+import pytest
+
+from simreduce.study.accuracy import predict
+
+LOG = """# Collective test starting: all_reduce_perf
+#  Rank  0 Group  0 Pid  1 on  a device  0 [0x07] V100
+#  Rank  1 Group  0 Pid  2 on  a device  1 [0x07] V100
+#  Rank  2 Group  0 Pid  3 on  a device  2 [0x07] V100
+#  Rank  3 Group  0 Pid  4 on  a device  3 [0x07] V100
+#       size         count      type   redop    root     time   algbw   busbw #wrong
+        1024           256     float     sum      -1     12.0    0.05    0.03      0
+     1048576        262144     float     sum      -1     90.0   12.87    6.43      0
+    33554432       8388608     float     sum      -1    500.0   12.87    6.43      0
+"""
+
+
+def test_one_machine(simreduce):
+    result = simreduce("accuracy", "--only", "bessemer", "--json", "--workers", "1")
+    document = json.loads(result.out)
+
+    assert result.status == 0
+    assert {"v100-pcie-4"} == {row["machine"] for row in document["machines"]}
+    assert all(point["predicted_s"] for point in document["points"])
+
+
+def test_three_sizes_as_json(simreduce):
+    result = simreduce(
+        "accuracy", "--three-sizes", "--only", "bessemer", "--json", "--workers", "1"
+    )
+    points = json.loads(result.out)["points"]
+
+    assert len(points) == 22  # of 25 sizes
+    assert all(point["interval_low"] <= 1 <= point["interval_high"] for point in points)
+
+
+def test_every_chapter_prints_its_table(simreduce):
+    for chapter, head in (("step", "copy_to_cpu"), ("p2p", "dgx1-p100")):
+        result = simreduce("accuracy", chapter)
+
+        assert result.status == 0
+        assert head in result.out
+
+
+@pytest.mark.parametrize(
+    ("options", "fault"),
+    [(["nocl"], "did you mean 'nccl'"), (["--only", "nothing"], "no published table")],
+)
+def test_faults(simreduce, options, fault):
+    result = simreduce("accuracy", *options)
+
+    assert result.status == 2
+    assert fault in result.err
+
+
+def test_what_is_stopped_prints_the_tables_so_far(simreduce, monkeypatch):
+    def stopped(tables, *_):
+        yield from predict(tables[:1])
+        os.kill(os.getpid(), signal.SIGTERM)
+        yield from predict(tables[1:2])
+
+    monkeypatch.setattr(import_module("simreduce.app.cli.accuracy"), "predict", stopped)
+    status, out, _ = simreduce("accuracy", "--only", "tartan_nccl-v2_all_reduce", "--tables", "all")
+
+    assert status == 130
+    assert out.splitlines()[-1] == "# stopped after 1 of 3 tables"
+    assert "1 table" in out
+
+
+def test_constants_from_a_log(simreduce, tmp_path):
+    log, out = tmp_path / "a.log", tmp_path / "mine.toml"
+    log.write_text(LOG, "utf-8")
+    result = simreduce(
+        "calibrate", "--from-nccl-tests", str(log), "--topology", "v100-mesh-4", "--out", str(out)
+    )
+
+    assert result.status == 0
+    assert "not determined by these logs" in result.out
+    bench = simreduce(
+        "bench", "v100-mesh-4", "--algo", "nccl", "-b", "32M", "--calibration", str(out), "--json"
+    )
+    (row,) = json.loads(bench.out)["rows"]
+    assert row["time_us"] == pytest.approx(500, rel=0.1)
+    assert 300 < row["low_us"] < row["time_us"] < row["high_us"] < 800
+    assert f"{row['low_us'] / row['time_us']:.2f}-" in result.out  # as the fit said
+
+
+def test_logs_need_a_machine(simreduce, tmp_path):
+    log = tmp_path / "a.log"
+    log.write_text(LOG, "utf-8")
+    result = simreduce(
+        "calibrate", "--from-nccl-tests", str(log), "--out", str(tmp_path / "m.toml")
+    )
+
+    assert result.status == 2
+    assert "needs --topology" in result.err
+
+
+def test_sharded_training_of_one_model(simreduce):
+    found = simreduce("accuracy", "sharded", "--model", "1b", "--json")
+    document = json.loads(found.out)
+
+    assert found.status == 0
+    assert document["complete"]
+    assert [point["gpus"] for point in document["points"]] == [64, 128]
+    assert "'2b' is not one of" in simreduce("accuracy", "sharded", "--model", "2b").err

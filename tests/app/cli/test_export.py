@@ -1,0 +1,162 @@
+"""`simreduce export` and `simreduce verify FILE`."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from simreduce.planners.nccl.tuner import load_tuner
+
+SCENARIO = """
+topology = "switch:4"
+workload = "bytes:64KiB"
+strategies = ["ring", "nccl+ddp", "nccl+fusion=1M"]
+"""
+
+
+@pytest.fixture
+def scenario(tmp_path):
+    path = tmp_path / "a.toml"
+    path.write_text(SCENARIO, "utf-8")
+    return path
+
+
+def test_files_are_printed_or_written(simreduce, tmp_path):
+    printed = simreduce("export", "nccl", "dgx1v", "--algo", "nccl:tree+ll").out
+    out = tmp_path / "settings"
+    written = simreduce("export", "nccl", "dgx1v", "--algo", "nccl:tree+ll", "--out", out)
+
+    assert written.out.split() == [str(out / "nccl.env"), str(out / "nccl_tuner.csv")]
+    assert printed == "".join(
+        f"# {name}\n{(out / name).read_text('utf-8')}" for name in ("nccl.env", "nccl_tuner.csv")
+    )
+    assert len(load_tuner(str(out / "nccl_tuner.csv"))) > 5
+    again = simreduce("nccl", "dgx1v", "--tuner", out / "nccl_tuner.csv", "-b", "64M")
+    assert "a rule of the tuner's file" in again.out.splitlines()[-1]
+
+
+def test_without_a_strategy_it_is_the_fastest_that_the_target_takes(simreduce, scenario):
+    found = simreduce("export", "horovod", scenario)
+    assert found.err.endswith("nccl+fusion=1M: the fastest of a for Horovod\n")
+    assert "HOROVOD_FUSION_THRESHOLD=1048576" in found.out
+    assert "HOROVOD_CYCLE_TIME" not in found.out
+    assert "ring on switch:4" in simreduce("export", "msccl", scenario).out
+    assert "ring on switch:4" in simreduce("export", "msccl", "switch:4").out
+    assert "wrap(model" in simreduce("export", "pytorch", "switch:4").out
+    refused = simreduce("export", "tf_cnn_benchmarks", scenario)
+    assert refused.status == 2
+    assert "tf_cnn_benchmarks has no setting for any of its strategies" in refused.err
+
+
+def test_a_sharded_step_gives_its_settings_to_fsdp_and_deepspeed(simreduce, tmp_path):
+    path = tmp_path / "step.toml"
+    path.write_text(
+        """
+topology = "switch:4"
+workload = "gpt2"
+strategies = ["nccl"]
+[step]
+batch = 4
+time = "10 ms"
+method = ["fsdp", "zero2"]
+accumulate = 2
+[step.sharding]
+param_dtype = "bfloat16"
+forward_prefetch = 1
+""",
+        "utf-8",
+    )
+    fsdp = simreduce("export", "pytorch", path, "--algo", "nccl").out
+    assert "ShardingStrategy.FULL_SHARD" in fsdp
+    assert '"forward_prefetch": True' in fsdp
+    assert "MixedPrecision(param_dtype=torch.bfloat16)" in fsdp
+    assert "of 2 losses" in fsdp
+    found = json.loads(
+        simreduce("export", "deepspeed", path, "--algo", "nccl", "--method", "zero2").out
+    )
+    assert (found["gradient_accumulation_steps"], found["bf16"]) == (2, {"enabled": True})
+    assert found["train_micro_batch_size_per_gpu"] == 4
+    # The root has the embeddings and the last norm, a block of GPT-2 7.1 million elements.
+    assert found["zero_optimization"]["reduce_bucket_size"] == 50257 * 768 + 1024 * 768 + 2 * 768
+    wrong = simreduce("export", "deepspeed", path, "--algo", "nccl", "--method", "zero3")
+    assert wrong.status == 2
+    assert "--method zero3: the step has fsdp, zero2" in wrong.err
+
+
+def test_of_a_step_it_is_the_strategy_with_the_fastest_step(simreduce, tmp_path):
+    """Which overlaps: one bucket is the fastest all-reduce, and waits for the whole pass."""
+    path = tmp_path / "step.toml"
+    path.write_text(
+        """
+topology = "switch:4"
+workload = "resnet50"
+strategies = ["nccl+ddp=1000", "nccl+ddp=5"]
+[step]
+batch = 4
+time = "200 ms"
+""",
+        "utf-8",
+    )
+    ranked = json.loads(simreduce("run", path, "--json").out)["candidates"]
+    assert ranked[0]["strategy"] == "nccl+ddp=1000"
+    found = simreduce("export", "pytorch", path)
+    assert found.err.endswith("nccl+ddp=5: the fastest step of step for PyTorch\n")
+    assert '"bucket_cap_mb": 5,' in found.out
+
+
+def test_a_method_that_a_target_lacks_is_refused_with_the_reason(simreduce, tmp_path):
+    path = tmp_path / "step.toml"
+    path.write_text(
+        """
+topology = "switch:4"
+workload = "gpt2"
+strategies = ["nccl+ddp", "nccl"]
+[step]
+batch = 4
+time = "10 ms"
+method = ["ddp", "fsdp"]
+""",
+        "utf-8",
+    )
+    refused = simreduce("export", "deepspeed", path, "--method", "fsdp")
+    assert refused.status == 2
+    assert refused.err.splitlines() == [
+        "simreduce: step: DeepSpeed has no setting for any of its strategies",
+        "simreduce: nccl+ddp: fsdp reduces a unit at a time; leave out +ddp",
+        "simreduce: nccl: DeepSpeed's ZeRO has no fsdp; it has zero1, zero2 and zero3",
+    ]
+    assert "fsdp, nccl for gpt2" in simreduce("export", "pytorch", path, "--method", "fsdp").out
+    refused = simreduce("export", "pytorch", "switch:4", "--method", "fsdp")
+    assert refused.err == ("simreduce: --method fsdp: only a scenario with a [step] has methods\n")
+
+
+def test_faults_name_what_is_meant(simreduce, scenario, tmp_path):
+    found = simreduce("export", "pytroch", "switch:4", "--out", tmp_path / "no" / "such")
+    assert found.status == 2
+    assert "unknown target 'pytroch' (did you mean 'pytorch'?)" in found.err
+    assert "is no folder, and its parent is none either" in found.err
+    found = simreduce("export", "pytorch", scenario, "--algo", "ring", "-b", "1M")
+    assert "-b: " in found.err
+    found = simreduce("export", "pytorch", scenario, "--algo", "ring")
+    assert found.err.splitlines()[-1] == "simreduce: ring: the nearest setting is that of nccl+ddp"
+    assert found.out == ""
+
+
+def test_verify_proves_files_and_finds_what_is_wrong(simreduce, tmp_path):
+    good, bad = tmp_path / "good.xml", tmp_path / "bad.xml"
+    text = simreduce("export", "msccl", "switch:3", "--algo", "ring").out
+    good.write_text(text, "utf-8")
+    bad.write_text(text.replace('type="rrcs"', 'type="rcs"', 1), "utf-8")
+
+    proved = simreduce("verify", good)
+    assert proved.out == (f"{good}: all_reduce of 3 GPUs, 3 chunks, 1 channel, 15 steps: proved\n")
+    both = simreduce("verify", good, bad, "--json")
+    assert both.status == 1
+    assert [row["proved"] for row in json.loads(both.out)["files"]] == [True, False]
+    wrong = simreduce("verify", bad)
+    assert wrong.status == 1
+    assert wrong.out.splitlines()[0].startswith(f"WRONG {bad}: gpu 0 ends with nothing of rank 0")
+    assert "leave out the options" in simreduce("verify", good, "--algo", "ring").err
+    bad.write_text("<!DOCTYPE a><algo/>", "utf-8")
+    assert "a document type" in simreduce("verify", bad).err

@@ -1,0 +1,269 @@
+"""Ctrl-C and SIGTERM: status 130 and the results so far; and how far a command is, on stderr."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from importlib import import_module
+
+import pytest
+
+from simreduce.app.cli import progress
+from simreduce.engine.setup import Setup
+from simreduce.errors import Deadlock
+
+SCENARIO = 'topology = "full:4"\nworkload = "bytes:64K"\nstrategies = ["ring", "direct", "xring"]\n'
+
+
+@pytest.fixture
+def scenario(tmp_path):
+    path = tmp_path / "mine.toml"
+    path.write_text(SCENARIO)
+    return path
+
+
+@pytest.fixture
+def stop_after(monkeypatch):
+    """Send this process a SIGTERM when a function of a module was called so many times."""
+
+    def replace(module, name, calls):
+        function, called = getattr(module, name), []
+
+        def counted(*arguments, **options):
+            called.append(name)
+            if len(called) > calls:
+                os.kill(os.getpid(), signal.SIGTERM)
+            return function(*arguments, **options)
+
+        monkeypatch.setattr(module, name, counted)
+
+    return replace
+
+
+def test_a_ranking_that_is_stopped_ranks_what_it_has(simreduce, scenario, stop_after):
+    stop_after(import_module("simreduce.study.tune.rank"), "evaluate", 2)
+    status, out, _ = simreduce("run", scenario, "--workers", "1")
+    assert (130, "stopped with 1 other untried") == (status, out.splitlines()[-1])
+
+
+def test_the_document_of_a_ranking_that_is_stopped(simreduce, scenario, stop_after):
+    stop_after(import_module("simreduce.study.tune.rank"), "evaluate", 1)
+    status, out, _ = simreduce("run", scenario, "--workers", "1", "--json")
+    document = json.loads(out)
+
+    assert (130, False, ["ring"]) == (
+        status,
+        document["complete"],
+        [each["strategy"] for each in document["candidates"]],
+    )
+
+
+def test_an_explanation_that_is_stopped_keeps_the_changes_it_tried(simreduce, stop_after):
+    stop_after(Setup, "find_seconds", 2)
+    command = ("explain", "full:4", "-b", "64K")
+    status, out, _ = simreduce(*command)
+
+    assert (130, "stopped before all changes were simulated") == (status, out.splitlines()[-1])
+    assert "the same plan, simulated again with one change" in out
+
+
+def test_a_recommendation_is_never_that_of_a_part(simreduce, scenario, stop_after):
+    stop_after(import_module("simreduce.study.tune.rank"), "evaluate", 2)
+    status, out, _ = simreduce("explain", scenario, "--workers", "1")
+
+    assert (130, "") == (status, out)
+
+
+@pytest.mark.parametrize("blow", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["topo", "trees", "dgx1vx8"],
+        ["trace", "fat_tree:1024", "--algo", "ring", "-b", "64M", "-o", "trace.json"],
+    ],
+    ids=["topo", "trace"],
+)
+def test_a_command_without_partial_results_ends_with_status_130(tmp_path, arguments, blow):
+    """It leaves no file, and no traceback."""
+    command = [sys.executable, "-m", "simreduce", *arguments]
+    terminal, its = os.openpty()  # where progress is drawn after a second
+    with subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.PIPE, stderr=its) as child:
+        os.close(its)
+        told = os.read(terminal, 1000)
+        child.send_signal(blow)
+        try:
+            out = child.communicate(timeout=60)[0]
+        finally:
+            child.kill()
+        told += os.read(terminal, 1000)
+    os.close(terminal)
+
+    # Where the interrupt passed through an `exec` (an import of scipy), Python ends itself with
+    # SIGINT, which shells show as 130 too.
+    assert child.returncode in (130, -signal.SIGINT)
+    assert b"" == out
+    assert b"ing the plan" in told or b"packing trees" in told
+    assert b"Traceback" not in told
+    assert [] == list(tmp_path.iterdir())
+
+
+class _Interrupted:
+    def __del__(self):
+        signal.raise_signal(signal.SIGTERM)
+
+
+def test_an_interrupt_that_python_drops_is_raised_again():
+    """Python drops exceptions of destructors and of callbacks, as numba has where it loads code."""
+    hook = sys.unraisablehook
+
+    def work():
+        with progress.interruptible():
+            _Interrupted()
+            time.sleep(10)
+
+    with pytest.raises(KeyboardInterrupt):
+        work()
+
+    assert hook is sys.unraisablehook
+
+
+def _draw(monkeypatch, capsys, *, terminal):
+    """What is said of some slow work."""
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: terminal)
+    monkeypatch.setattr(progress, "QUIET", 0.05)
+    with progress.Progress("made {} of {} things") as told:
+        told(1, 3)
+        time.sleep(0.13)
+        told(3, 3)
+    assert told.complete
+    return capsys.readouterr().err
+
+
+def test_without_a_terminal_there_is_a_line_now_and_then(monkeypatch, capsys):
+    said = _draw(monkeypatch, capsys, terminal=False)
+
+    assert {"made 1 of 3 things, 0 s"} == set(said.splitlines())
+    assert "\r" not in said
+
+
+def test_on_a_terminal_a_line_is_drawn_at_once_and_disappears(monkeypatch, capsys):
+    said = _draw(monkeypatch, capsys, terminal=True)
+
+    bar = "\u2501" * 6 + "\u2500" * 14
+    assert said.startswith(f"\r\033[K{bar} made 1 of 3 things, 0 s\r\033[K")
+    assert said.endswith("things, 0 s\r\033[K")
+
+
+def test_quick_work_says_nothing_where_there_is_no_terminal(capsys):
+    with progress.Progress("made {} of {} things") as told:
+        told(3, 3)
+
+    assert "" == capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["bench", "full:4", "-b", "1K"],
+        ["trace", "full:4", "-b", "1K", "-o", "/dev/null"],
+        ["topo", "trees", "dgx1v"],
+        ["topo", "rings", "dgx1v"],
+        ["topo", "p2p", "dgx1v"],
+        ["verify", "--all", "--count", "1", "--workers", "1"],
+        ["explain", "full:4", "-b", "1K"],
+        ["run", "scenario", "--workers", "1"],
+        ["step", "scenario", "--workers", "1"],
+    ],
+    ids=" ".join,
+)
+def test_every_long_command_says_how_far_it_is(simreduce, monkeypatch, scenario, arguments):
+    """Each does its work inside a `Progress`; here that is all it gets to."""
+
+    def reached(_self):
+        raise Deadlock("reached")
+
+    scenario.write_text(f'{SCENARIO}[step]\nbatch = 1\ntime = "1 ms"\n')
+    monkeypatch.setattr(progress.Progress, "__enter__", reached)
+    done = simreduce(*(str(scenario) if a == "scenario" else a for a in arguments))
+
+    assert (1, "simreduce: reached\n") == (done.status, done.err)
+
+
+def test_a_command_that_is_stopped_before_its_first_result_says_so(simreduce, scenario, stop_after):
+    """And prints no part of a document."""
+    stop_after(import_module("simreduce.study.tune.rank"), "evaluate", 0)
+
+    status, out, err = simreduce("run", scenario, "--workers", "1", "--json")
+
+    assert (130, "") == (status, out)
+    assert "simreduce: stopped before there was a result" == err.strip()
+
+
+def test_on_a_terminal_what_is_known_stands_above_the_line_and_disappears(monkeypatch, capsys):
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
+    monkeypatch.setattr(progress, "_BLINK", 0.0)
+    rows: list[str] = []
+    with progress.Progress("made {} of {} things", lambda _: rows) as told:
+        rows += ["one", "x" * 500]
+        told(1, 3)
+        told(2, 3)
+    said = capsys.readouterr().err
+    first, second, end = said.split("\r\033[2A\033[J")
+
+    lines = first.removeprefix("\r\033[K").splitlines()
+    bar = "\u2501" * 6 + "\u2500" * 14
+    assert ["one", f"{bar} made 1 of 3 things, 0 s"] == [lines[0], lines[2]]
+    assert len(lines[1]) < 200
+    assert second.endswith("made 2 of 3 things, 0 s")
+    assert "" == end
+
+
+@pytest.mark.parametrize(("width", "bar"), [(80, 20), (40, 15), (28, 0), (12, 0)])
+def test_a_line_is_narrower_than_the_terminal_on_stderr(monkeypatch, capsys, width, bar):
+    """The bar takes the room that the words leave."""
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
+    monkeypatch.setattr(progress, "_size", lambda: (width, 24))
+    with progress.Progress("made {} of {} things") as told:
+        told(1, 3)
+    line = capsys.readouterr().err.split("\r\033[K")[1]
+
+    assert len(line) < width
+    assert line.endswith("made 1 of 3 things, 0 s"[: width - 1])
+    assert bar == sum(line.count(sign) for sign in "\u2501\u2500")
+
+
+def test_lines_that_a_narrower_terminal_wrapped_are_cleared(monkeypatch, capsys):
+    """80 columns, then 20: the line of 44 characters takes three rows, the one above two."""
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
+    monkeypatch.setattr(progress, "_BLINK", 0.0)
+    sizes = [(80, 24)]
+    monkeypatch.setattr(progress, "_size", lambda: sizes[-1])
+    with progress.Progress("made {} of {} things", lambda _: ["x" * 30]) as told:
+        told(1, 3)
+        sizes.append((20, 24))
+        told(2, 3)
+    said = capsys.readouterr().err
+
+    assert "\r\033[4A\033[J" in said
+    assert said.endswith("\r\033[1A\033[J")
+
+
+def test_a_terminal_without_escapes_gets_lines(monkeypatch, capsys):
+    """TERM=dumb, as in an editor."""
+    monkeypatch.setenv("TERM", "dumb")
+
+    assert "\033" not in _draw(monkeypatch, capsys, terminal=True)
+
+
+def test_a_notice_removes_the_line_of_progress_first(monkeypatch, capsys):
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
+    with progress.Progress("made {} of {} things") as told:
+        told(1, 3)
+        progress.say("a notice")
+    said = capsys.readouterr().err
+
+    assert "made 1 of 3 things, 0 s\r\033[Ka notice\n" in said

@@ -1,0 +1,109 @@
+"""What the page says of a view is what the commands say of the scenario that it shows."""
+
+from __future__ import annotations
+
+import html
+import re
+import shlex
+from pathlib import Path
+
+import pytest
+
+from simreduce.app.serve import answer as module
+from simreduce.app.serve.answer import Sayer, answer
+from simreduce.app.serve.view import read_view
+from simreduce.errors import InputError
+from simreduce.report.ranking import ranking_document
+from simreduce.study.scenario import load_scenario
+from simreduce.study.tune.plan_cache import PlanCache
+from simreduce.study.tune.rank import rank
+
+
+@pytest.fixture
+def quick(monkeypatch):
+    """Answers without a close look and curves."""
+    monkeypatch.setattr(module, "look_closer", lambda *given: (given[2], True))
+    monkeypatch.setattr(module, "bench_sizes", lambda *_: (None, True))
+
+
+def _said(query, files=None, known=None):
+    said = []
+    files = files or {}
+    answer(read_view(query, files), files, known or PlanCache(), Sayer(said.append, lambda: None))
+    return said
+
+
+def _html(page):
+    return "".join(part["html"] for part in page["page"]["parts"])
+
+
+def _blocks(page):
+    found = re.findall(r"<pre[^>]*>(.*?)</pre>", _html(page), re.DOTALL)
+    return [html.unescape(re.sub(r"<[^>]*>", "", each)) for each in found]
+
+
+@pytest.mark.usefixtures("quick")
+@pytest.mark.parametrize(
+    "query",
+    [
+        "machine=mine&size=1MiB",
+        "machine=mine&algo=nccl,ring&packing=packs=2&link=gpu0<>gpu3=0.5",
+    ],
+)
+def test_the_scenario_of_a_view_ranks_the_same_to_the_bit(query, tmp_path, monkeypatch):
+    """Of a file of the command line too, whose path the command has; and from what is known."""
+    mine = tmp_path / "folder of mine" / "mine.toml"
+    mine.parent.mkdir()
+    mine.write_text('extends = "dgx1v"\n')
+    monkeypatch.chdir(tmp_path)
+    known, documents = PlanCache(), []
+    monkeypatch.setattr(module, "ranking_document", lambda r: _keep(r, documents))
+    _said("machine=mine&size=2MiB&algo=nccl,ring", {"mine": str(mine)}, known)
+    page = _said(query, {"mine": str(mine)}, known)[-1]
+
+    blocks = _blocks(page)
+    [command] = [each for each in blocks if each.startswith("simreduce serve")]
+    assert shlex.split(command)[2:] == [str(mine), query]
+    [text] = [each for each in blocks if "topology = " in each]
+    Path("view.toml").write_text(text)
+    theirs = ranking_document(rank(load_scenario("view.toml"), 1))
+    ours = documents[-1]
+    assert ours["candidates"] == theirs["candidates"]
+    assert ours["recommended"] == theirs["recommended"]
+
+
+def _keep(ranking, documents):
+    documents.append(ranking_document(ranking))
+    return documents[-1]
+
+
+@pytest.mark.usefixtures("quick")
+def test_the_strategy_to_look_at_is_that_of_the_view_if_it_is_there():
+    """Else the recommended one, which the page does not pin."""
+    query = "machine=dgx1v&size=1MiB&algo=nccl,ring"
+    assert _said(f"{query}&look=ring")[-1]["page"]["look"] == "ring"
+    assert _said(f"{query}&look=direct")[-1]["page"]["look"] == ""
+    assert _said(query)[-1]["page"]["look"] == ""
+    names = "machine=dgx1v&size=1MiB&algo=copy_to_gpus,psgpu"  # one plan
+    assert _said(f"{names}&look=psgpu")[-1]["page"]["look"] == "copy_to_gpus"
+
+
+@pytest.mark.usefixtures("quick")
+def test_a_ranking_that_took_long_is_shown_before_the_close_look(monkeypatch):
+    """And the drawing without loads says that it has none."""
+    query = "machine=dgx1v&size=1MiB&algo=ring"
+    kinds = [next(iter(each)) for each in _said(query) if "progress" not in each]
+    assert kinds == ["machine", "page", "page", "page"]
+    monkeypatch.setattr(module, "_SOON", 0.0)
+    said = [each for each in _said(query) if "progress" not in each]
+    assert [next(iter(each)) for each in said] == ["machine", *4 * ["page"]]
+    assert said[0]["machine"]["loaded"] is False
+
+
+def test_a_view_with_faults_shows_the_machine_if_that_is_right():
+    """So that one sees which links there are."""
+    said = []
+    view = read_view("machine=dgx1v&link=gpu0<>gpu9=0.5", {})
+    with pytest.raises(InputError, match="did you mean 'gpu0<>gpu"):
+        answer(view, {}, PlanCache(), Sayer(said.append, lambda: None))
+    assert [next(iter(each)) for each in said] == ["machine"]

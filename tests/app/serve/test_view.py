@@ -1,0 +1,117 @@
+"""The state of the page: from the query of a URL to a scenario, and back."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+
+import pytest
+from hypothesis import given, settings, strategies as st
+
+from simreduce.app.serve import View, read_view
+from simreduce.errors import InputError
+from simreduce.study.scenario import load_scenario
+
+SIZES = st.sampled_from(["1KiB", "64MiB", "1GB"])
+VIEWS = st.builds(
+    View,
+    machine=st.sampled_from(["dgx1v", "dgx-a100x4", "switch:8", "dgx1vx4,fabric=fat_tree"]),
+    size=SIZES,
+    model=st.sampled_from(["", "resnet50"]),
+    algo=st.sampled_from(["usual", "all", "nccl", "nccl,ring+packs=8"]),
+    packing=st.sampled_from(["", "packs=8", "small=4096,10", "repack=8,fp16"]),
+    look=st.sampled_from(["", "nccl+ddp"]),
+    runtime=st.sampled_from(["", "ideal"]),
+    calibration=st.sampled_from(["", "nccl-volta"]),
+    nccl=st.fixed_dictionaries({}, optional={"NCCL_ALGO": st.just("Ring;allreduce:Tree")}),
+    links=st.fixed_dictionaries({}, optional={"gpu0<>gpu3": st.just("0.5"), "qpi": st.just("0")}),
+)
+
+
+@given(VIEWS)
+def test_a_view_comes_back_from_its_query(view):
+    """So it can be sent on, by itself or as the address of the page."""
+    assert read_view(view.query, {}) == view
+    assert read_view(f"http://127.0.0.1:1/token/?{view.query}", {}) == view
+
+
+def test_a_view_is_the_scenario_that_a_file_says(tmp_path):
+    """The page asks nothing that a file could not ask."""
+    text = "machine=dgx1v&size=1MiB&algo=nccl,ring&packing=packs=2&NCCL_ALGO=Ring&link=gpu0<>gpu3=0"
+    file = tmp_path / "view.toml"
+    file.write_text(
+        'topology = "dgx1v"\nworkload = "bytes:1MiB"\n'
+        'strategies = ["nccl+packs=2", "ring+packs=2"]\n'
+        '[nccl]\nNCCL_ALGO = "Ring"\n[link_factors]\n"gpu0<>gpu3" = 0\n'
+    )
+
+    mine, theirs = read_view(text, {}).scenario({}), load_scenario(str(file))
+
+    assert (mine.strategies, mine.workload) == (theirs.strategies, theirs.workload)
+    assert mine.setup == theirs.setup
+
+
+def test_usual_algorithms_are_those_of_the_machine():
+    """And they carry the packing."""
+    one = read_view("machine=dgx1v&packing=packs=4", {}).scenario({})
+    several = read_view("machine=dgx1vx2", {}).scenario({})
+
+    assert one.strategies is not None
+    assert several.strategies is not None
+    assert {s.packing for s in one.strategies} == {"packs=4"}
+    assert "ring/ring" in {s.text for s in several.strategies}
+    assert "ring/ring" not in {s.spec for s in one.strategies}
+    assert read_view("machine=dgx1v&algo=all", {}).scenario({}).strategies is None
+
+
+def test_a_file_of_the_command_line_stands_under_its_name(tmp_path):
+    """And no other file does."""
+    mine = tmp_path / "mine.toml"
+    mine.write_text('extends = "dgx1v"\n')
+    files = {"mine": str(mine)}
+
+    assert read_view("machine=mine", files).scenario(files).setup.topology.devices[0] == "gpu0"
+    with pytest.raises(InputError, match="no machine 'mine'"):
+        read_view("machine=mine", {})
+    with pytest.raises(InputError, match="no machine"):
+        read_view(f"machine={mine}", files)
+
+
+def test_every_fault_is_said_at_once_with_its_key():
+    """Those that need the machine come behind those that do not."""
+    with pytest.raises(InputError) as caught:
+        read_view("machine=../x&sizee=3&model=resnet5&calibration=/etc/passwd&link=ab&size=1;2", {})
+    assert [text.partition(":")[0] for text in caught.value.problems] == [
+        "sizee", "link", "machine", "model", "calibration", "size",
+    ]  # fmt: skip
+    assert "(did you mean 'size'?)" in caught.value.problems[0]
+    assert "(did you mean 'resnet50'?)" in caught.value.problems[3]
+
+    bad = "machine=dgx1v&NCCL_ALGO=Rong&link=gpu0<>gpu9=0.5&algo=rong,nccl"
+    with pytest.raises(InputError) as caught:
+        read_view(bad, {}).scenario({})
+    assert {text.partition(":")[0] for text in caught.value.problems} == {
+        "NCCL_ALGO", "link", "algo",
+    }  # fmt: skip
+
+
+FILES = ["/etc/passwd", "../../etc/passwd", "mine.toml", "./dgx1v", "file:///x", "~/.ssh/id", "\0"]
+
+
+@pytest.mark.parametrize("key", ["machine", "model", "calibration", "algo", "packing", "size"])
+@pytest.mark.parametrize("path", FILES)
+def test_no_key_takes_a_path(key, path, monkeypatch, tmp_path):
+    """Not even one that is there: nothing of a URL is opened."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "mine.toml").write_text('extends = "dgx1v"\n')
+    with pytest.raises(InputError):
+        read_view(
+            f"machine=dgx1v&{key}={path}".replace("machine=dgx1v&machine", "machine"), {}
+        ).scenario({})
+
+
+@given(st.text(max_size=300))
+@settings(max_examples=300)
+def test_any_text_is_a_view_or_an_input_error(text):
+    """Nothing else comes out."""
+    with suppress(InputError):
+        assert isinstance(read_view(text, {}), View)

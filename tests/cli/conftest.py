@@ -1,7 +1,0 @@
-"""What every test of the command line may use."""
-
-from __future__ import annotations
-
-from tests.cli.command import simreduce
-
-__all__ = ["simreduce"]

@@ -1,0 +1,78 @@
+"""Logs of p2pBandwidthLatencyTest and nccl-tests as values."""
+
+from __future__ import annotations
+
+import pytest
+
+from simreduce.engine import NOMINAL
+from simreduce.engine.calibrate.measured import read_nccl_tests, read_p2p_test
+from simreduce.errors import CalibrationError
+from simreduce.report.topo import MATRICES, P2P, ROWS, Copies, p2p_table
+from simreduce.study.tune.p2p import peer_to_peer
+from simreduce.topology import load_topology
+from tests.topology.importers.files import NCCL_TESTS, OLD_NCCL_TESTS, P2P_TEST
+
+
+def test_matrices_of_a_log():
+    off, on, both, latency = read_p2p_test(P2P_TEST, "log")
+
+    assert (off.kind, off.peer_access, off.rows) == (
+        "one_way",
+        False,
+        ((None, 10.5e9), (10.6e9, None)),
+    )
+    assert (on.peer_access, on.rows[0][1]) == (True, 48.5e9)
+    assert (both.kind, both.rows[1][0]) == ("both_ways", 96.8e9)
+    assert (latency.kind, latency.rows[1][0]) == ("latency", pytest.approx(1.91e-6))
+
+
+def test_what_we_predict_can_be_read_like_a_log():
+    machine = load_topology("v100-mesh-4")
+    predicted = peer_to_peer(machine)
+    text = p2p_table(P2P.write(Copies(machine, NOMINAL, predicted)))
+    read = read_p2p_test(text, "ours")
+
+    assert [(m.kind, m.peer_access) for m in read] == [
+        (kind, on) for kind in ("one_way", "both_ways", "latency") for on in (False, True)
+    ]
+    assert read[1].rows[0][1] == pytest.approx(predicted.enabled.one_way[0][1], rel=1e-3)
+
+
+def test_a_table_of_nccl_tests():
+    small, large = read_nccl_tests(NCCL_TESTS, "log")
+
+    assert (small.size, small.count, small.dtype, small.redop) == (8, 2, "float", "sum")
+    assert (large.time, large.algbw, large.busbw) == (pytest.approx(1234e-6), 108.77e9, 108.77e9)
+
+
+def test_a_table_from_before_roots():
+    (row,) = read_nccl_tests(OLD_NCCL_TESTS, "log")
+
+    assert (row.size, row.time, row.busbw) == (1 << 20, pytest.approx(10185e-6), 21.6e9)
+
+
+def test_documents_have_units_in_their_keys():
+    document = MATRICES.write(read_p2p_test(P2P_TEST, "log"))
+    assert document["matrices"][0]["rows_gb_per_s"] == [[None, 10.5], [10.6, None]]
+    assert document["matrices"][3]["rows_us"][0][1] == 1.9
+    assert ROWS.write(read_nccl_tests(NCCL_TESTS, "log"))["rows"][0]["time_us"] == 9.1
+
+
+@pytest.mark.parametrize(
+    ("read", "text", "fault"),
+    [
+        (read_p2p_test, "", "no matrix"),
+        (
+            read_p2p_test,
+            P2P_TEST.replace("48.40", "fast"),
+            "line 12: row 1 must be its number and 2 numbers",
+        ),
+        (read_p2p_test, P2P_TEST.split("   GPU")[0], "no row of GPU numbers"),
+        (read_nccl_tests, "", "no line of nccl-tests"),
+        (read_nccl_tests, NCCL_TESTS.replace("9.10 ", "0 "), "a time of 0 us"),
+        (read_nccl_tests, NCCL_TESTS.replace("float     sum", "1 2"), "not a line of nccl-tests"),
+    ],
+)
+def test_faults(read, text, fault):
+    with pytest.raises(CalibrationError, match=fault):
+        read(text, "log")

@@ -1,0 +1,128 @@
+"""NCCL's constants: their table in a calibration, and logs of nccl-tests."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+
+import pytest
+
+from simreduce.engine import NOMINAL, Calibration
+from simreduce.engine.calibrate import (
+    GENERATIONS,
+    load_calibration,
+    nccl_constants,
+    shipped,
+    to_toml,
+)
+from simreduce.engine.calibrate.nccl import nccl_names, with_values
+from simreduce.engine.calibrate.nccl_tests import read_nccl_log
+from simreduce.engine.calibration import NcclConstants
+from simreduce.errors import CalibrationError
+
+LOG = """mpirun: warning 1 2 3 4 5 6 7 8
+[1,0]<stdout>:# Collective test starting: all_gather_perf
+[1,0]<stdout>:#  Rank  0 Group  0 Pid  100 on  node0 device  0 [0x07] NVIDIA A100
+[1,1]<stdout>:#  Rank  1 Group  0 Pid  101 on  node1 device  0 [0x07] NVIDIA A100
+[1,0]<stdout>:#       size         count      type   redop    root     time   algbw   busbw #wrong
+[1,0]<stdout>:        1024           128     float    none      -1    20.10    0.05    0.03      0
+0:     1048576        131072     float    none      -1    81.50   12.87    6.43      0
+"""
+
+
+def test_the_table_is_written_and_read(tmp_path):
+    values = {"nccl.launch": 9e-6, "nccl.latency.net.ll": 4.5e-6, "nccl.channel_rate.ll": 6e9}
+    nccl = with_values(NcclConstants(measured={"reduce": (2, 8)}), values)
+    before = Calibration("mine", "x", nccl=nccl, errors={"nccl.efficiency.shm.ll": 0.1})
+    path = tmp_path / "mine.toml"
+    path.write_text(to_toml(before), "utf-8")
+
+    assert before == load_calibration(str(path))
+
+
+def test_what_a_table_leaves_out_keeps_its_default(tmp_path):
+    path = tmp_path / "mine.toml"
+    path.write_text('[nccl.latency.net]\nll = "9 us"\n', "utf-8")
+
+    found, usual = nccl_names(load_calibration(str(path)).nccl), nccl_names()
+    assert found.pop("nccl.latency.net.ll") == pytest.approx(9e-6)
+    usual.pop("nccl.latency.net.ll")
+    assert found == usual
+
+
+@pytest.mark.parametrize(
+    ("text", "fault"),
+    [
+        ('latency.nett.ll = "9 us"', "nccl.latency.nett: unknown key"),
+        ("measured.reduces = [8]", "nccl.measured.reduces: unknown key"),
+        ("efficiency.net.ll = 7", "nccl.efficiency.net.ll: must be a number"),
+    ],
+)
+def test_faults_of_the_table(tmp_path, text, fault):
+    path = tmp_path / "mine.toml"
+    path.write_text(f"[nccl]\n{text}\n", "utf-8")
+
+    with pytest.raises(CalibrationError, match=fault):
+        load_calibration(str(path))
+
+
+@pytest.mark.parametrize("name", GENERATIONS.values())
+def test_every_generation_is_shipped_with_sources(name):
+    found = load_calibration(name)
+
+    assert name in shipped()
+    assert found.provenance["source"]
+
+
+def test_a_generation_is_the_last_that_has_begun():
+    assert nccl_constants(75) == load_calibration("nccl-volta").nccl
+    assert nccl_constants(103) == load_calibration("nccl-blackwell").nccl
+    assert nccl_constants(35) == load_calibration("nccl-pascal").nccl
+
+
+def test_one_process_issues_a_call_while_the_gpus_do_the_one_before():
+    nccl = replace(NOMINAL.nccl, launch=5e-6, launch_each=2e-6)
+
+    assert nccl.per_call(15e-6, 8) == pytest.approx(21e-6)
+    assert nccl.per_call(30e-6, 8) == 30e-6
+    assert nccl.per_call(15e-6, 0) == 15e-6
+    posting = replace(nccl, post=1e-6)
+    assert posting.per_call(15e-6, 8, 16) == pytest.approx(5e-6 + 8 * 18e-6)
+    assert posting.per_call(15e-6, 0, 16) == pytest.approx(21e-6)
+
+
+def test_a_log_amid_noise():
+    log = read_nccl_log(LOG, "log")
+
+    assert (log.collective, log.ranks, log.hosts, log.processes) == ("all_gather", 2, 2, 2)
+    assert [(row.size, row.time) for row in log.rows] == [
+        (1024, pytest.approx(20.1e-6)),
+        (1 << 20, pytest.approx(81.5e-6)),
+    ]
+
+
+def test_a_log_as_json():
+    block = {"time": 20.5, "alg_bw": 1.0, "bus_bw": 1.5, "nwrong": 0}
+    result = {"size": 64, "count": 16, "type": "float", "redop": "sum", "out_of_place": block}
+    document = {
+        "args": ["./build/all_reduce_perf", "-g", "2"],
+        "devices": [{"rank": i, "pid": 7, "hostname": "a"} for i in range(2)],
+        "results": [result],
+    }
+    log = read_nccl_log(json.dumps(document), "log")
+
+    assert (log.collective, log.ranks, log.hosts, log.processes) == ("all_reduce", 2, 1, 1)
+    assert log.rows[0].time == pytest.approx(20.5e-6)
+
+
+@pytest.mark.parametrize(
+    ("text", "fault"),
+    [
+        ("nothing", "no line of nccl-tests"),
+        ("{", "line 1"),
+        ('{"results": [{}]}', "results.0.: is"),
+    ],
+)
+def test_faults_of_logs(text, fault):
+    with pytest.raises(CalibrationError, match=fault):
+        read_nccl_log(text, "log")

@@ -1,0 +1,143 @@
+"""How sure predictions of NCCL are: intervals hold for machines that took no part in them."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+
+import numpy as np
+import pytest
+from hypothesis import given, settings, strategies as st
+
+from simreduce.engine import Calibration
+from simreduce.engine.calibrate.sure import (
+    SIZES,
+    Errors,
+    Spread,
+    published_errors,
+    read_errors,
+    spread,
+    write_errors,
+)
+from simreduce.engine.calibration import NcclConstants
+from simreduce.engine.setup import Setup
+from tests.engine.calibrate.covering import coverage
+
+MIB = 1 << 20
+
+
+def errors(machine: str, *found: float, **other: object) -> Errors:
+    about = {"collective": "all_reduce", "link": "nvlink", "size": 0, **other}
+    return Errors(f"{machine} {other}", machine, errors=found, **about)
+
+
+def test_a_machine_counts_once_however_much_was_published_of_it():
+    few = [errors(name, value) for name, value in zip("abcd", (-0.3, -0.1, 0.1, 0.3), strict=True)]
+    many = [*few[:-1], errors("d", *(0.3,) * 100), errors("d", *(0.3,) * 50)]
+
+    assert Spread(many).ends("all_reduce", "nvlink", 8) == pytest.approx(
+        Spread(few).ends("all_reduce", "nvlink", 8), rel=0.1
+    )
+
+
+def test_an_interval_leans_to_where_the_errors_are():
+    """Predictions that are too short have an interval that ends late."""
+    low, high = Spread([errors(str(i), -0.5 - i / 100) for i in range(9)]).ends(
+        "all_reduce", "nvlink", 8
+    )
+
+    assert low == 1.0
+    assert high == pytest.approx(np.exp(0.58), rel=0.02)
+
+
+def test_few_machines_say_less_of_the_next_one():
+    def width(count: int) -> float:
+        found = [errors(f"{i}", *np.linspace(-0.5, 0.5, 101)) for i in range(count)]
+        low, high = Spread(found).ends("all_reduce", "nvlink", 8)
+        return float(np.log(high / low))
+
+    assert width(2) > width(5) > width(50) > 0.8
+    assert width(50) == pytest.approx(0.8, abs=0.02)
+
+
+@pytest.mark.parametrize(
+    ("near", "far"),
+    [
+        ({"collective": "reduce"}, {"collective": "all_to_all"}),
+        ({"link": "shm"}, {"link": "net"}),
+        ({"link": "net"}, {"link": "other_net"}),
+        ({"size": 64 << 10}, {"size": 8 * MIB}),
+    ],
+)
+def test_near_cells_count_more(near, far):
+    asked = {"collective": "broadcast", "link": "nvlink", "size": 0}
+    steps = np.linspace(-1.0, 1.0, 21)
+
+    def ends(tight, wide):
+        found = [errors(f"a{i}", *0.1 * steps, **{**asked, **tight}) for i in range(20)]
+        found += [errors(f"b{i}", *steps, **{**asked, **wide}) for i in range(20)]
+        return Spread(found).ends("broadcast", "nvlink", 8)
+
+    assert ends(near, far)[1] < ends(far, near)[1]
+
+
+@settings(max_examples=10)
+@given(st.integers(0, 2**32 - 1), st.floats(0.05, 0.5), st.floats(0.0, 0.2))
+def test_four_of_five_points_of_a_machine_never_seen_lie_inside(seed, between, within):
+    """Machines err together: what counts is the spread between them."""
+    random = np.random.default_rng(seed)
+    found = random.normal(0, between, (60, 1)) + random.normal(0, within, (60, 4))
+    covered = coverage([errors(str(i), *row) for i, row in enumerate(found.tolist())])
+
+    assert 0.62 <= np.mean([inside for _, inside in covered]) <= 0.95
+
+
+def test_errors_are_written_and_read():
+    found = (errors("a", 0.125, -0.25), errors("b", 0.5, size=MIB, link="net"))
+
+    assert read_errors(write_errors(found)) == found
+
+
+def test_the_shipped_intervals_cover_machines_that_took_no_part_in_them():
+    cells, every = defaultdict(list), []
+    for row, inside in coverage(published_errors()):
+        if row.link != "other_net":
+            each = [(row.machine, inside)] * len(row.errors)
+            cells[row.collective, row.link == "net", row.size] += each
+            every += each
+
+    assert 0.75 <= np.mean([inside for _, inside in every]) <= 0.88
+    diverse = [each for each in cells.values() if len({machine for machine, _ in each}) >= 5]
+    assert len(diverse) >= 8
+    parts = [np.mean([inside for _, inside in each]) for each in diverse]
+    assert min(parts) >= 0.4
+    assert np.mean([0.7 <= part <= 0.95 for part in parts]) >= 0.6
+
+
+def test_every_collective_link_and_size_has_an_interval():
+    for collective in ("all_reduce", "send_receive"):
+        for link in ("nvlink", "pci", "shm", "net", "other_net"):
+            for size in SIZES:
+                low, high = spread(collective, link, size)
+                assert 0.2 < low <= 1.0 <= high < 5
+
+
+def test_what_is_left_out_of_an_interval_is_a_machine():
+    without = spread("all_reduce", "nvlink", 8, "dgx-h100")
+
+    assert without != spread("all_reduce", "nvlink", 8)
+    assert without == Spread([r for r in published_errors() if r.machine != "dgx-h100"]).ends(
+        "all_reduce", "nvlink", 8
+    )
+
+
+def test_constants_of_others_have_no_interval():
+    assert Setup("dgx-h100").interval(MIB, 1.0) == spread("all_reduce", "nvlink", MIB)
+    mine = Calibration("mine", nccl=NcclConstants(launch=1e-6))
+    assert Setup("dgx-h100", calibration=mine).interval(MIB, 1.0) is None
+
+
+def test_networks_with_software_of_their_own_have_errors_of_their_own():
+    names = ("dgx-h100", "dgx-h100x2", "p5x2", "p5", "polarisx2", "pcie-no-p2p-8")
+    links = ("nvlink", "net", "other_net", "nvlink", "other_net", "shm")
+
+    assert [Setup(name).link_class for name in names] == [*links]

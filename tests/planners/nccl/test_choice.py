@@ -1,0 +1,306 @@
+"""What is chosen for a call: filters, rules of a tuner, channels and threads, sends."""
+
+from __future__ import annotations
+
+import math
+import time
+
+import pytest
+
+from simreduce.errors import InputError, StrategyError
+from simreduce.files.formats import Faults
+from simreduce.planners.layouts import Decision
+from simreduce.planners.nccl import DEFAULTS, Settings, choose, facts, load_conf, p2p, read_settings
+from simreduce.planners.nccl.decide import Decide
+from simreduce.planners.nccl.tuner import read_tuner
+from simreduce.topology import load_topology
+from simreduce.topology.folded import fold
+
+H100 = load_topology("dgx-h100")
+MIB = 1 << 20
+
+
+def _settings(**table):
+    faults = Faults("test")
+    found = read_settings(table, faults, "")
+    assert [] == faults.problems
+    return found
+
+
+def _problems(**table):
+    faults = Faults("test")
+    read_settings(table, faults, "")
+    return faults.problems
+
+
+@pytest.mark.parametrize(
+    ("table", "chosen"),
+    [
+        ({"NCCL_ALGO": "Ring"}, ("ring", "simple")),
+        ({"NCCL_ALGO": "^NVLS"}, ("ring", "simple")),
+        ({"NCCL_ALGO": "^NVLS,Ring", "NCCL_PROTO": "LL128"}, ("tree", "ll128")),
+        ({"NCCL_PROTO": "^Simple"}, ("ring", "ll128")),
+        ({"NCCL_ALGO": "Ring;allreduce:Tree"}, ("tree", "simple")),
+        ({"NCCL_ALGO": "Tree;allgather:Ring"}, ("tree", "simple")),
+        ({"NCCL_NVLS_ENABLE": "0"}, ("ring", "simple")),
+    ],
+)
+def test_filters(table, chosen):
+    """NCCL_ALGO and NCCL_PROTO leave what they name, or all but that."""
+    found = choose(H100, "all_reduce", 256 * MIB, _settings(**table))
+
+    assert chosen == (found.algorithm, found.protocol)
+
+
+def test_a_filter_that_leaves_nothing_is_refused():
+    """As NCCL does since 2.24; before, rings of other collectives were always left."""
+    with pytest.raises(StrategyError, match="leave no algorithm"):
+        choose(H100, "all_gather", MIB, _settings(NCCL_ALGO="Tree"))
+
+    older = _settings(NCCL_ALGO="Tree", version="2.20")
+    assert choose(H100, "all_gather", MIB, older).algorithm == "ring"
+
+
+def test_every_fault_of_the_settings_at_once():
+    """With the nearest spelling."""
+    found = _problems(
+        NCCL_ALG="Ring", NCCL_PROTO="LL129", NCCL_P2P_LEVEL="PIXX", version="3.1",
+        NCCL_MIN_NCHANNELS=8, NCCL_MAX_NCHANNELS="4", NCCL_ALGO="ring;allredcue:tree",
+    )  # fmt: skip
+
+    assert found == [
+        "test: NCCL_ALG: unknown key (did you mean 'NCCL_ALGO'?)",
+        "test: version: must be a version from 2.4 to 2.30, such as 2.18, got '3.1'",
+        "test: NCCL_ALGO: unknown collective 'allredcue' (did you mean 'allreduce'?)",
+        "test: NCCL_PROTO: unknown name 'LL129' (did you mean 'll128'?)",
+        "test: NCCL_P2P_LEVEL: unknown level 'PIXX' (did you mean 'PIX'?)",
+        "test: NCCL_MIN_NCHANNELS: must be at most the maximum, 4",
+    ]
+
+
+def test_conf_files(tmp_path):
+    """Comments and variables of no use here are left out; another form is a fault."""
+    file = tmp_path / "nccl.conf"
+    file.write_text("# mine\nNCCL_ALGO=Ring\nNCCL_DEBUG=INFO\n\nNCCL_MAX_NCHANNELS = 4\n")
+
+    assert load_conf(str(file)) == {"NCCL_ALGO": "Ring", "NCCL_MAX_NCHANNELS": "4"}
+    file.write_text("NCCL_ALGO Ring\n")
+    with pytest.raises(InputError, match="line 1: must be NAME=value"):
+        load_conf(str(file))
+
+
+@pytest.mark.parametrize(("low", "high", "channels"), [(None, 4, 4), (32, None, 32), (2, 64, 24)])
+def test_limits_of_channels(low, high, channels):
+    """NCCL_MIN_NCHANNELS and NCCL_MAX_NCHANNELS bound those that run."""
+    settings = Settings(min_channels=low, max_channels=high, nvls=False)
+
+    assert choose(H100, "all_reduce", 1 << 30, settings).channels == channels
+
+
+def test_few_bytes_take_few_channels_and_threads():
+    """Channels grow with the size, threads too, and neither above what there is."""
+    found = [choose(load_topology("dgx-a100"), "all_reduce", 1 << s) for s in range(3, 33)]
+    for protocol in ("ll", "ll128", "simple"):
+        own = [f.channels for f in found if f.protocol == protocol]
+        assert own == sorted(own)
+    assert found[0].channels == 1
+    assert found[0].threads == 96
+    assert found[-1].channels == 24
+
+
+RULES = """# a comment
+allreduce,0,65536,tree,ll,2,-1,-1
+allreduce,65537,4294967295,ring,simple,8,1,8,-1,-1
+allgather,0,4294967295,nvls_tree,simple,-1,-1,-1
+"""
+
+
+def test_rules_of_a_tuner():
+    """The first that matches wins; a choice that the machine does not have is ignored."""
+    settings = Settings(tuner=read_tuner(RULES, "rules.csv"))
+
+    small, large = (choose(H100, "all_reduce", size, settings) for size in (1024, 1 << 30))
+    assert (small.text, large.text) == (
+        "nccl:tree+ll+channels=2",
+        "nccl:ring+simple+channels=8",
+    )
+    assert choose(H100, "all_gather", MIB, settings).algorithm == "ring"
+    assert choose(load_topology("dgx-h100x2"), "all_reduce", 1 << 30, settings).channels == 16
+
+
+def test_faults_of_a_tuner_are_all_there():
+    """Each with its line."""
+    text = "allreduce,0,1,ring,ll,1\nallredcue,0,x,rong,ll,1,-2,-1\n"
+    with pytest.raises(InputError) as caught:
+        read_tuner(text, "rules.csv")
+
+    assert caught.value.problems == (
+        "rules.csv: line 1: must have 8, 9 or 10 fields, got 6",
+        "rules.csv: line 2: unknown collective 'allredcue' (did you mean 'allreduce'?)",
+        "rules.csv: line 2: unknown algorithm 'rong' (did you mean 'ring'?)",
+        "rules.csv: line 2: max: must be a whole number of at least 0, got 'x'",
+        "rules.csv: line 2: nNodes: must be a whole number of at least -1, got '-2'",
+    )
+
+
+def test_before_2_5_byte_thresholds_decide():
+    """Trees between nodes up to a size, LL up to another; no estimate."""
+    old = Settings(version=(2, 4))
+    two, four, tcp = (load_topology(name) for name in ("dgx1vx2", "dgx1vx4", "v100-pcie-4x4"))
+
+    assert choose(two, "all_reduce", 1 << 30, old).algorithm == "tree"
+    assert choose(load_topology("dgx1v"), "all_reduce", 1024, old).algorithm == "ring"
+    limit = 3 * 5000 * 8 * (6 * 31 - 30 - 28)
+    for extra, algorithm in ((0, "tree"), (1, "ring")):
+        assert choose(four, "all_reduce", limit + extra, old).algorithm == algorithm
+    assert choose(tcp, "all_reduce", 10000 * (6 * 15 - 30 - 12) + 1, old).algorithm == "ring"
+    last = 32 * 8 * 256 * 128
+    for extra, protocol in ((0, "ll"), (1, "simple")):
+        found = choose(four, "all_gather", last + extra, old)
+        assert (found.protocol, found.channels) == (protocol, 8)
+        assert math.isnan(found.seconds)
+
+
+def test_sends():
+    """LL for few bytes; NVLink gives a pair many channels, a network two.
+
+    All pairs of eight ranks have four times as many as there are.
+    """
+    assert choose(H100, "all_to_all", 8 << 10).protocol == "ll"
+    assert choose(H100, "send_receive", 1 << 30).text == "nccl+simple+channels=16"
+    assert (p2p(H100).channels, p2p(H100).channels_per_peer, p2p(H100).chunk) == (32, 32, 512 << 10)
+    two = p2p(load_topology("dgx-h100x2"))
+    assert (two.channels, two.channels_per_peer, two.chunk) == (16, 2, 128 << 10)
+    chunk = Settings(p2p_net_chunk=1 << 20)
+    assert p2p(load_topology("dgx-h100x2"), chunk).chunk == 1 << 20
+
+
+def test_an_unknown_collective_names_the_nearest():
+    """In words."""
+    with pytest.raises(StrategyError, match="did you mean 'all_reduce'"):
+        choose(H100, "all_redcue", 1)
+
+
+def test_folded_machines_choose_as_whole_ones():
+    """One of equal machines says as much as all."""
+    whole = load_topology("dgx-h100x4")
+    for size in (1024, MIB, 1 << 30):
+        assert choose(whole, "all_reduce", size) == choose(fold(whole), "all_reduce", size)
+    assert facts(fold(whole, 1000)).n == 8000
+    assert facts(whole).ranks == whole.devices
+
+
+def test_some_of_the_gpus():
+    """Two GPUs of an NVSwitch: no NVLS."""
+    known = facts(H100, ["gpu0", "gpu5"])
+
+    assert (known.n, known.ranks) == (2, ("gpu0", "gpu5"))
+    assert choose(known, "all_reduce", 1 << 30).algorithm == "ring"
+
+
+def test_one_gpu_sends_nothing():
+    """And asks no model."""
+    assert choose(load_topology("gh200"), "all_reduce", 1 << 20).channels == 1
+
+
+def test_a_choice_is_fast_once_the_search_is_done():
+    """Under a millisecond, here the best of five."""
+    choose(H100, "all_reduce", 1 << 20)
+    times = []
+    for _ in range(5):
+        began = time.perf_counter()
+        choose(H100, "all_reduce", 1 << 20)
+        times.append(time.perf_counter() - began)
+
+    assert min(times) < 1e-3
+
+
+@pytest.mark.parametrize(
+    ("machine", "collective", "wanted", "decided"),
+    [
+        ("dgx-h100", "all_reduce", Decision(), ("nvls", "simple", 16)),
+        ("dgx-h100", "all_reduce", Decision("ring"), ("ring", "simple", 24)),
+        ("dgx-h100", "all_reduce", Decision("", "ll128"), ("ring", "ll128", 24)),
+        ("dgx-h100", "all_reduce", Decision("tree", "", 3), ("tree", "simple", 3)),
+        ("gh200x8", "all_gather", Decision(), ("ring", "simple", 4)),
+        ("gb200-nvl72", "all_gather", Decision(), ("ring", "simple", 32)),
+        ("dgx1v", "all_to_all", Decision(), ("p2p", "simple", 2)),
+    ],
+)
+def test_what_a_strategy_fixes_stays(machine, collective, wanted, decided):
+    """The rest is NCCL's choice among what is left."""
+    topology = load_topology(machine)
+    found = Decide(topology, DEFAULTS)(topology.devices, collective, 1 << 30, wanted)
+
+    assert decided == found[:3]
+
+
+def test_what_nccl_lacks_is_refused():
+    """NVLS without a switch that sums."""
+    machine = load_topology("dgx-a100")
+    with pytest.raises(StrategyError, match="NCCL has no nvls on dgx-a100"):
+        Decide(machine, DEFAULTS)(machine.devices, "all_reduce", 1, Decision("nvls"))
+
+
+@pytest.mark.parametrize(
+    ("nbytes", "algorithm", "protocol", "channels"),
+    [
+        (256, "ring", "ll", 1),
+        (4 << 10, "ring", "ll", 1),
+        (MIB, "ring", "ll", 24),
+        (2 * MIB, "nvls", "simple", 16),
+        (4 << 30, "nvls", "simple", 16),
+    ],
+)
+def test_choices_that_a_log_of_eight_h100_has(nbytes, algorithm, protocol, channels):
+    """NCCL 2.30.7, every power of two from 256 B to 4 GiB: rings with LL up to 1 MiB, then NVLS."""
+    found = choose(H100, "all_reduce", nbytes)
+
+    assert (algorithm, protocol, channels) == (found.algorithm, found.protocol, found.channels)
+
+
+def test_the_channels_of_a_gather_that_a_log_has():
+    """Four GPUs of a Blackwell node with 2.28: 196,608 bytes of each rank, LL over 32 channels."""
+    four = facts(load_topology("hgx-b200"), [f"gpu{i}" for i in range(4)])
+    found = choose(four, "all_gather", 4 * 196_608, Settings(version=(2, 28)))
+
+    assert (found.algorithm, found.protocol, found.channels) == ("ring", "ll", 32)
+
+
+@pytest.mark.parametrize(("nbytes", "channels"), [(4096, 1), (8192, 2), (16384, 4), (32768, 4)])
+def test_the_channels_of_small_trees_that_a_log_has(nbytes, channels):
+    """Tree with LL on four channels: 4 KiB for each."""
+    four = Settings(max_channels=4)
+    found = choose(
+        load_topology("dgx1vx2"), "all_reduce", nbytes, four, algorithm="tree", protocol="ll"
+    )
+
+    assert found.channels == channels
+
+
+def test_choices_that_a_log_of_64_nodes_has():
+    """NVIDIA/nccl issue 1752, 64 nodes of 8 H200: where NVLSTree begins, and its channels."""
+    machine = load_topology("hgx-h200x64")
+    small, large = (choose(machine, "all_reduce", size) for size in (16 * MIB, 32 * MIB))
+
+    assert (small.text, large.text) == (
+        "nccl:tree+ll128+channels=16",
+        "nccl:nvlstree+simple+channels=16",
+    )
+
+
+@pytest.mark.parametrize(
+    ("version", "nbytes", "channels", "part"),
+    [
+        ((2, 18), 3 << 20, 2, 2 << 20),
+        ((2, 18), 64 << 20, 16, 0),
+        ((2, 19), 100 << 10, 2, 64 << 10),
+        ((2, 19), 3 << 20, 4, 0),
+        ((2, 19), 64 << 20, 4, 0),
+        ((2, 19), 65 << 20, 8, 0),
+        ((2, 19), 256 << 20, 16, 0),
+    ],
+)
+def test_a_send_fills_channels_until_it_has_all(version, nbytes, channels, part):
+    found = choose(load_topology("dgx-a100"), "send_receive", nbytes, Settings(version=version))
+    assert (channels, part) == (found.channels, found.part)

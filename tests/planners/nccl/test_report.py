@@ -1,0 +1,90 @@
+"""`simreduce nccl`: the text beside this file, and the document."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from simreduce.app.cli.nccl import nccl
+from simreduce.errors import InputError
+
+GOLDENS = Path(__file__).parent
+COMMANDS = {
+    "dgx-h100.out": ["dgx-h100"],
+    "dgx-a100x2-ring.out": [
+        "dgx-a100x2", "NCCL_ALGO=Ring", "--collective", "all_gather", "--version", "2.19",
+        "-b", "64K", "-e", "64M", "-f", "32",
+    ],
+    "v100-mesh-4.out": ["v100-mesh-4", "-b", "1M"],
+}  # fmt: skip
+
+
+def _run(*arguments):
+    return CliRunner().invoke(nccl, arguments, catch_exceptions=False)
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_the_text_is_the_golden(name):
+    """`SIMREDUCE_UPDATE_GOLDENS=1` writes it anew."""
+    shown = _run(*COMMANDS[name]).output
+    file = GOLDENS / name
+    if os.environ.get("SIMREDUCE_UPDATE_GOLDENS"):
+        file.write_text(shown, "utf-8")
+
+    assert file.read_text("utf-8") == shown
+
+
+def test_lines_that_public_logs_have():
+    """NVIDIA/nccl issue 1197, an H100 node with 2.19: the links had 20 GB/s."""
+    shown = _run("dgx-h100", "--version", "2.19").output
+
+    assert "maxBw 360.0 totalBw 360.0" in shown
+    for line in (
+        "Pattern 4, crossNic 0, nChannels 12, bw 30.000000/30.000000, type NVL/PIX, sameChannels 1",
+        "Pattern 1, crossNic 0, nChannels 12, bw 30.000000/30.000000, type NVL/PIX, sameChannels 1",
+        "Pattern 5, crossNic 0, nChannels 8, bw 40.000000/60.000000, type NVL/PIX, sameChannels 0",
+    ):
+        assert line in shown
+
+
+def test_the_document():
+    """Units in the names of keys, one choice for each size."""
+    document = json.loads(_run("dgx-h100x2", "-b", "1M", "-e", "4M", "-f", "2", "--json").output)
+
+    assert document["channels"] == 16
+    assert [choice["nbytes"] for choice in document["choices"]] == [1 << 20, 1 << 21, 1 << 22]
+    assert document["graphs"][0]["speed_inter_gb_per_s"] == 45
+    assert len(document["rings"][0]) == 16
+    choice = document["choices"][0]
+    assert choice["estimate_us"] == min(choice["estimates_us"].values())
+
+
+def test_faults_of_the_command_line_are_all_there(tmp_path):
+    """Of the machine, the variables and the options."""
+    conf = tmp_path / "nccl.conf"
+    conf.write_text("NCCL_PROTO=fast\n")
+    with pytest.raises(InputError) as caught:
+        _run("dgxh100", "NCCL_ALGO=Rang", "--version", "9", "--conf", str(conf))
+
+    assert [
+        "no topology 'dgxh100'" in caught.value.problems[0],
+        f"{conf}: NCCL_PROTO: unknown name 'fast'" in caught.value.problems[1],
+        "--version: must be a version" in caught.value.problems[2],
+        "NCCL_ALGO: unknown name 'Rang'" in caught.value.problems[3],
+    ] == [True] * 4
+
+
+def test_a_choice_that_has_a_plan_is_simulated():
+    """`--simulate` puts our time beside the planner's; what has no plan has none."""
+    shown = _run("dgx1v", "-b", "64M", "--simulate", "--json").output
+    (call,) = json.loads(shown)["choices"]
+
+    assert call["simulated_us"] is None or call["simulated_us"] > 0
+    assert (
+        json.loads(_run("dgx1v", "-b", "64M", "--json").output)["choices"][0]["simulated_us"]
+        is None
+    )

@@ -1,0 +1,53 @@
+"""All-gathers and reduce-scatters of equal machines, one of which stands for all."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given, settings, strategies as st
+
+from simreduce.engine import NCCL, TENSORFLOW
+from simreduce.engine.setup import Setup
+from simreduce.errors import NotFoldable
+from simreduce.planners.strategy import compile_collective, parse_strategy, proved_on_few
+from simreduce.topology import fold
+from simreduce.workload import Gradient, Workload
+
+
+@settings(max_examples=30, deadline=None)
+@given(
+    st.sampled_from(["all_gather", "reduce_scatter"]),
+    st.sampled_from([("nccl", NCCL), ("ring", TENSORFLOW), ("ring", NCCL), ("direct", NCCL)]),
+    st.sampled_from(["dgx1vx3", "dgx-a100x2", "dgx-h100x4", "switch:5"]),
+    st.integers(1, 1 << 18),
+)
+def test_one_machine_takes_as_long_as_all(collective, how, machine, part):
+    """Of whole parts, to the bit but for pieces, of which a plan of all machines may have fewer;
+    and the strategy is proved on few.
+    """
+    name, runtime = how
+    setup = Setup(machine, runtime)
+    one = setup.but(machine=fold(setup.machine), part=None)
+    work = Workload("w", (Gradient("w", part * setup.layout.n, 3),))
+    strategy = parse_strategy(name, collective)
+    whole, folded = (
+        each.simulate(compile_collective(collective, strategy, work, each.layout)).seconds
+        for each in (setup, one)
+    )
+
+    assert folded == pytest.approx(whole, rel=0.01 if name == "nccl" else 1e-12)
+    assert (min(4, one.layout.machines), 0) == proved_on_few(strategy, work, one.layout)
+
+
+@pytest.mark.parametrize(
+    ("collective", "name"), [("all_gather", "bruck"), ("reduce_scatter", "halving_doubling")]
+)
+def test_what_is_not_the_same_on_every_machine_is_not_folded(collective, name):
+    """Some families treat ranks unlike; other collectives are never folded."""
+    one = Setup(fold(Setup("switch:8").machine))
+    work = Workload("w", (Gradient("w", 800),))
+    with pytest.raises(NotFoldable, match=name):
+        compile_collective(collective, parse_strategy(name, collective), work, one.layout)
+    with pytest.raises(NotFoldable, match="801 elements are no 8 equal parts"):
+        compile_collective(collective, "ring", Workload("w", (Gradient("w", 801),)), one.layout)
+    with pytest.raises(NotFoldable, match="all_to_all"):
+        compile_collective("all_to_all", "pairwise", work, one.layout)

@@ -1,0 +1,75 @@
+"""Pages show the figures of their documents: in order, in units, of the right rows."""
+
+from __future__ import annotations
+
+from simreduce.report.blocks import Chart, Rows
+from simreduce.report.pages import Attachments, make_page
+from tests.report.pages import documents
+
+
+def tables_of(page):
+    """The tables of a page, by their headings."""
+    blocks = [block for section in page.sections for block in section.blocks]
+    tables = [block.table for block in blocks if isinstance(block, Rows | Chart)]
+    return {tuple(column.name for column in table.columns): table for table in tables}
+
+
+def column(page, heading, name):
+    """The cells below `heading` of the table that has it beside the column `name`."""
+    (found,) = (
+        [row[heads.index(heading)] for row in table.rows]
+        for heads, table in tables_of(page).items()
+        if {heading, name} <= {*heads}
+    )
+    return found
+
+
+def facts_of(page):
+    return {fact.question: (fact.answer, fact.more) for fact in page.facts}
+
+
+def test_bench_answers_for_the_largest_size_and_names_the_fastest_at_each():
+    document = documents.bench_of()
+    times = {(1024, "ring"): 1.0, (1024, "nccl"): 2.0, (65536, "ring"): 40.0, (65536, "nccl"): 30.0}
+    for row in document["rows"]:
+        row["time_us"] = times[row["size_bytes"], row["algorithm"]]
+    page = make_page(document, Attachments())
+
+    assert page.answer.startswith("At 65.54 kB, nccl is the fastest: 30 us")
+    assert page.answer.endswith("1.33 times as fast as ring.")
+    assert facts_of(page)["Fastest at each size"] == (
+        "2 algorithms",
+        "ring from 1.024 kB; nccl from 65.54 kB.",
+    )
+
+
+def test_the_nearest_change_of_the_choice_stands_first():
+    near = {
+        **documents.CAPACITY["sensitivity"][0],
+        "assumption": "p.power",
+        "above": {"at": 10.5, "becomes": "p6"},
+    }
+    sensitivity = [*documents.CAPACITY["sensitivity"], near]
+    page = make_page({**documents.CAPACITY, "sensitivity": sensitivity}, Attachments())
+
+    assert ("p.power +5.0%", "Then: p6.") == facts_of(page)["When does the choice change?"]
+    assert ["p.power", "p.price"] == column(page, "assumption", "now")
+
+
+def test_what_limits_a_plan_is_what_its_critical_path_spends_most_on():
+    document = documents.explain_document(*documents.record())
+    page = make_page(document, Attachments(explanation=document))
+    spent = [float(cell) for cell in column(page, "time", "spent on")]
+
+    assert spent == sorted(spent, reverse=True)
+    assert len(set(spent)) > 1
+    assert facts_of(page)["What limits it?"][0] == column(page, "spent on", "time")[0]
+
+
+def test_reductions_alone_are_in_ms(tmp_path):
+    document, _ = documents.step_of(tmp_path)
+    page = make_page(document, Attachments())
+
+    assert [f"{row['alone_us'] / 1e3:.3f}" for row in document["candidates"]] == column(
+        page, "alone", "strategy"
+    )

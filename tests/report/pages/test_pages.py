@@ -1,0 +1,398 @@
+"""Pages: every kind of document, whatever texts it has, in bytes that depend on nothing else."""
+
+from __future__ import annotations
+
+import base64
+import contextlib
+import copy
+import dataclasses
+import hashlib
+import json
+import re
+from html.parser import HTMLParser
+
+import pytest
+from hypothesis import given, settings, strategies as st
+
+from simreduce.engine.setup import Setup
+from simreduce.errors import InputError
+from simreduce.export import Choice
+from simreduce.export.targets import Exported, hand_over
+from simreduce.planners.strategy import parse_strategy
+from simreduce.report.blocks import Code, Rows
+from simreduce.report.pages import (
+    KINDS,
+    Attachments,
+    make_page,
+    page_html,
+    read_document,
+    timeline_of_events,
+)
+from simreduce.report.sections import copy_section
+from simreduce.report.steps import step_document
+from simreduce.study.scenario import load_scenario
+from simreduce.study.tune.steps import rank_steps
+from simreduce.workload import load_workload
+from tests.report.pages import documents
+
+HOSTILE = "<script>alert(1)</script></title><!-- \"'&{0}%s\u2028 onload=alert(1) "
+
+
+class _Reader(HTMLParser):
+    """Elements, attributes and texts as a browser sees them."""
+
+    def __init__(self, page: str) -> None:
+        super().__init__()
+        self.tags, self.attributes, self.texts, self.open = [], [], {}, []
+        self.feed(page)
+        self.close()
+
+    def handle_starttag(self, tag, attrs):
+        self.tags.append(tag)
+        self.attributes += [(tag, name, value or "") for name, value in attrs]
+        if tag not in ("meta", "wbr", "link", "img", "rect", "path", "circle", "polygon"):
+            self.open.append(tag)
+
+    def handle_endtag(self, tag):
+        if tag in self.open:
+            while self.open.pop() != tag:
+                pass
+
+    def handle_data(self, data):
+        if self.open:
+            self.texts.setdefault(self.open[-1], []).append(data)
+
+
+@pytest.fixture(scope="module")
+def found(tmp_path_factory):
+    """A document of each kind, closer looks at some, and a recording."""
+    folder = tmp_path_factory.mktemp("pages")
+    recording, setup = documents.record()
+    return *documents.every(folder, recording, setup), recording, setup
+
+
+def _beside(found, kind: str = "") -> Attachments:
+    made, looks, recording, setup = found
+    path = recording.result.path.op.tolist()
+    return Attachments(
+        machine=setup.topology,
+        calibration=setup.calibration,
+        explanation=made["explain"],
+        timeline=timeline_of_events(documents.events(recording, setup), path),
+        sizes=made["bench"],
+        commands=(("This report", ("simreduce report x",)),),
+        files={"x.toml": "title = 1\n"},
+        versions={"numpy": "2"},
+        factor=1.2,
+        look=looks.get(kind),
+        exports=documents.EXPORTS,
+    )
+
+
+def _hostile(value):
+    """The value with hostile text before every string that it holds."""
+    if isinstance(value, str):
+        return HOSTILE + value
+    if isinstance(value, list):
+        return [_hostile(each) for each in value]
+    if isinstance(value, dict):
+        return {key: each if key == "command" else _hostile(each) for key, each in value.items()}
+    return value
+
+
+def test_every_kind_has_a_document_here(found):
+    """So that the other tests look at all of them."""
+    assert set(KINDS) == {document["command"] for document in found[0].values()}
+    assert set(documents.NAMES) == set(found[0])
+
+
+@pytest.mark.parametrize("kind", documents.NAMES)
+def test_a_page_names_no_other_place_and_admits_its_own_scripts_alone(found, kind):
+    """No address, no handler, no style attribute; the policy has the digests of what is there."""
+    page = page_html(make_page(found[0][kind], _beside(found, kind)))
+    read = _Reader(page)
+
+    links = [value for _, name, value in read.attributes if name in ("src", "href", "xlink:href")]
+    assert links
+    assert all(link.startswith("#") for link in links)
+    assert not any(name.startswith("on") or name == "style" for _, name, _ in read.attributes)
+    assert not {"iframe", "object", "embed", "link", "base", "form", "img"} & set(read.tags)
+    [policy] = [v for _, name, v in read.attributes if name == "content" and "default-src" in v]
+    assert "default-src 'none'" in policy
+    for tag in ("script", "style"):
+        texts = re.findall(rf"<{tag}>(.*?)</{tag}>", page, re.DOTALL)
+        own = {base64.b64encode(hashlib.sha256(t.encode()).digest()).decode() for t in texts}
+        assert own == set(
+            re.findall(r"'sha256-([^']+)'", policy.partition(f"{tag}-src")[2].partition(";")[0])
+        )
+    assert "'unsafe" not in policy
+
+
+@pytest.mark.parametrize("kind", documents.NAMES)
+def test_texts_are_texts_whatever_they_say(found, kind):
+    """A hostile text adds no element, attribute or script, and arrives as it is."""
+    plain = _Reader(page_html(make_page(found[0][kind], _beside(found, kind))))
+    beside = _beside(found, kind)
+    machine = dataclasses.replace(beside.machine, title=HOSTILE)
+    exports = tuple(
+        Exported(*([HOSTILE] * 2), {HOSTILE: HOSTILE}, e.reasons and (HOSTILE,))
+        for e in documents.EXPORTS
+    )
+    hostile = dataclasses.replace(
+        beside,
+        machine=machine,
+        files={HOSTILE: HOSTILE},
+        look=_hostile(beside.look),
+        exports=exports,
+    )
+    page = page_html(make_page(_hostile(found[0][kind]), hostile))
+    read = _Reader(page)
+
+    assert "<script>alert" not in page.replace(HOSTILE, "")
+    assert read.tags.count("script") == plain.tags.count("script") == 4
+    assert read.tags.count("title") - read.tags.count("g") == plain.tags.count(
+        "title"
+    ) - plain.tags.count("g")
+    assert {name for _, name, _ in read.attributes} == {name for _, name, _ in plain.attributes}
+    assert HOSTILE.split("\u2028", maxsplit=1)[0] in "".join(read.texts["title"])
+    block = re.compile(r'<script type="application/json"[^>]*>(.*?)</script>', re.DOTALL)
+    [data] = block.findall(page)
+    assert not set("<>&") & set(data)
+    json.loads(data)
+
+
+def test_equal_documents_make_equal_bytes(found):
+    """Nothing else has a say: no time, no place, no order of a set."""
+    first = page_html(make_page(found[0]["run"], _beside(found)))
+    again = page_html(make_page(copy.deepcopy(found[0]["run"]), _beside(found)))
+
+    assert first == again
+
+
+def test_the_first_screen_answers_the_five_questions(found):
+    """What to run, how much faster than today, how sure, what limits it, what a NIC buys."""
+    page = make_page(found[0]["run"], _beside(found))
+
+    assert [fact.question for fact in page.facts] == [
+        "What should I run?",
+        "How much faster than today?",
+        "How sure is that?",
+        "What limits it?",
+        "What would a second NIC buy?",
+    ]
+    best = found[0]["run"]["recommended"]
+    assert best in page.answer
+    assert page.facts[0].answer == best
+    assert page.facts[4].answer == "nothing" or page.facts[4].answer.endswith("less time")
+
+
+def test_the_gap_to_the_default_is_that_of_the_ranking(found):
+    """NCCL's own call for each gradient and DDP are defaults; the ratio is of their times."""
+    rows = [
+        {**found[0]["run"]["candidates"][0], "strategy": name, "time_us": time, "also": [],
+         "chosen_by": [], "place": place}
+        for place, (name, time) in enumerate([("nccl+bucket=1M", 100.0), ("nccl+ddp", 150.0)], 1)
+    ]  # fmt: skip
+    document = {**found[0]["run"], "candidates": rows, "recommended": "nccl+bucket=1M"}
+    sure = {**document, "factor": 1.2, "ratio_factor": 1.3}
+    unsure = {**document, "factor": 1.4, "ratio_factor": 1.6}
+
+    page = make_page(sure, Attachments())
+    assert "1.50 times as fast as PyTorch's DDP today (nccl+ddp, 150 us)" in page.answer
+    assert "larger than that error" in page.sure
+    assert "smaller than that error" in make_page(unsure, Attachments()).sure
+
+
+@pytest.mark.parametrize("kind", documents.NAMES)
+@given(data=st.data())
+@settings(max_examples=25)
+def test_a_broken_document_is_bad_input(found, kind, data):
+    """A document without a key, or with a value of another type, is refused or still a page."""
+    document = copy.deepcopy(found[0][kind])
+    key = data.draw(st.sampled_from(sorted(document)))
+    value = data.draw(st.sampled_from([None, [], {}, "x", -1, [1], [{}], "drop"]))
+    if value == "drop":
+        del document[key]
+    else:
+        document[key] = value
+    with contextlib.suppress(InputError):
+        page_html(make_page(document, Attachments()))
+
+
+def test_measured_times_stand_beside_predictions_for_the_same_devices(found):
+    """How far off they are, without those that were wrong; and what measuring could not tell."""
+    page = make_page(found[0]["measured"], _beside(found))
+    [section] = [each for each in page.sections if each.key == "measured"]
+    words, chart = section.blocks
+
+    assert "Measured on cpu devices, taken to be host: ring is fastest, 100 us" in page.sure
+    assert "at most 10% off" in page.sure
+    assert "does not tell apart ring, direct" in words.text
+    assert [group["points"] for group in chart.data["groups"]] == [[(90.0, 100.0, "")]]
+    assert [row[-2] for row in chart.table.rows] == ["-10%", ""]
+    failed = {**found[0]["run"], "measured": None}
+    assert "Measuring failed" in page_html(make_page(failed, Attachments()))
+    wrong = {**found[0]["measured"], "recommended": None}
+    assert make_page(wrong, Attachments()).answer.startswith("No measured step was right")
+
+
+def test_what_to_paste_is_that_of_every_system():
+    """Those with a setting, a command for what is too long, and a folded table of reasons."""
+    setup = Setup("dgx1v").but(runtime="nccl")
+    exports = hand_over(Choice(setup, load_workload("resnet50"), parse_strategy("nccl+ddp")))
+    assert next(each.name for each in exports if not each.reasons) == "pytorch"
+    [section] = copy_section(exports, "ddp, nccl+ddp")
+    codes = {block.about: block.text for block in section.blocks if isinstance(block, Code)}
+    [rows] = [block for block in section.blocks if isinstance(block, Rows)]
+
+    assert "DistributedDataParallel" in codes["PyTorch: simreduce_ddp.py"]
+    [long] = [text for about, text in codes.items() if about.startswith("NCCL: nccl_tuner.csv")]
+    assert long.endswith("nccl SCENARIO --algo nccl+ddp --out DIR --method ddp")
+    without = [each for each in exports if each.reasons]
+    assert rows.folded
+    assert [row[0] for row in rows.table.rows] == [each.title for each in without]
+    assert all(each.files for each in exports if not each.reasons)
+
+
+def test_a_system_without_a_setting_is_told_its_fastest_of_those_ranked(found):
+    """By name, with its time, on the first screen too; one that has none for any stays without."""
+    setup = Setup("dgx1v").but(runtime="nccl")
+    others = [parse_strategy(text) for text in ("nccl+fusion", "nccl+ddp=50", "nccl+ddp")]
+    choice = Choice(setup, load_workload("vgg16"), others[0])
+    exports = hand_over(choice, others)
+    by_name = {each.name: each for each in exports}
+    [section] = copy_section(exports, "nccl+fusion", {"nccl+ddp=50": "1 ms"})
+    codes = {block.about: block.text for block in section.blocks if isinstance(block, Code)}
+
+    assert (by_name["horovod"].instead, by_name["pytorch"].instead) == ("", "nccl+ddp=50")
+    assert not by_name["pytorch"].reasons
+    assert (
+        by_name["pytorch"].files
+        == hand_over(dataclasses.replace(choice, strategy=others[1]))[0].files
+    )
+    words = "PyTorch has no setting for it; its fastest here is nccl+ddp=50, 1 ms"
+    assert '"bucket_cap_mb": 50' in codes[f"{words}: simreduce_ddp.py"]
+    page = make_page(found[0]["run"], Attachments(exports=exports))
+    assert "PyTorch has no setting for it; its fastest here is nccl+ddp=50." in page.facts[0].more
+
+
+def test_a_second_nic_comes_with_its_own_port(found):
+    """One more lane on a network's links that helps with another class alone counts as a NIC."""
+    look = copy.deepcopy(found[1]["replicas"])
+    only = {**look["changes"][0], "figure": "lanes", "change": "one more on each"}
+    alone = {**only, "sort": "nic", "resource": "ib", "saving_share": 0.0}
+    joint = {**only, "sort": "together", "resource": "pcie + ib", "saving_share": 0.25}
+    look["changes"] = [alone, joint]
+    page = make_page(found[0]["replicas"], Attachments(look=look))
+    [fact] = [each for each in page.facts if "NIC" in each.question]
+
+    assert fact.answer == "25.0% less time"
+    assert "beside every pcie and ib port" in fact.more
+
+
+def test_what_is_no_document_is_refused():
+    """With the nearest kind."""
+    with pytest.raises(InputError, match=r"command is 'benhc' \(did you mean 'bench'\?\)"):
+        make_page({"command": "benhc"}, Attachments())
+    with pytest.raises(InputError, match=r"f\.json: is no JSON document"):
+        read_document("{", "f.json")
+    with pytest.raises(InputError, match="must be a JSON object"):
+        read_document("[1]", "f.json")
+    with pytest.raises(InputError, match="NaN"):
+        read_document('{"command": NaN}', "f.json")
+
+
+def test_samples_of_a_validation_are_read_line_by_line():
+    """Medians of the samples; controls and candidates without samples have no row."""
+    run = {"record": "run", "format": 1, "provenance": {"topology": "switch:2"}}
+    forecast = {"record": "candidate", "size_bytes": 64, "then_us": None, "predicted_us": 5.0}
+    lines = [
+        run,
+        {**forecast, "id": 0, "algorithm": "ring"},
+        {**forecast, "id": 1, "algorithm": "direct"},
+        {**forecast, "id": 2, "algorithm": "ring", "then_us": 3.0},
+        *({"record": "sample", "id": 0, "round": i, "us": us} for i, us in enumerate([9, 4, 6])),
+        {"record": "sample", "id": 2, "round": 0, "us": 1.0},
+    ]
+    document = read_document("\n".join(map(json.dumps, lines)), "v.jsonl")
+
+    [row] = document["rows"]
+    assert (row["algorithm"], row["time_us"], row["low_us"], row["high_us"]) == ("ring", 6, 4, 9)
+    page_html(make_page(document, Attachments()))
+
+
+@pytest.mark.parametrize("kind", documents.NAMES)
+def test_the_first_screen_says_what_goes_wrong_and_what_is_missing(found, kind):
+    """A machine with a fault, and a command that was stopped."""
+    plain = make_page(found[0][kind], Attachments()).about
+    document = {**found[0][kind], "disturbance": "gpu3 1.5 times as slow", "complete": False}
+    about = make_page(document, Attachments()).about
+
+    assert "gpu3 1.5 times as slow" not in plain
+    assert "Disturbed: gpu3 1.5 times as slow." in about
+    if document["command"] != "tune":
+        assert about.count(".") > plain.count(".") + 2
+
+
+SWEPT = {
+    "keys": ["nodes", "size", "strategy"],
+    "states": {"done": 8},
+    "rows": [
+        {"nodes": nodes, "size": size, "strategy": name, "state": "done", "reason": "",
+         "seconds": nodes * size * factor, "low": None, "high": None}
+        for nodes in (1, 2) for size in (2**20, 2**21)
+        for name, factor in (("ring", 2e-9 if size > 2**20 and nodes > 1 else 1e-9),
+                             ("nccl", 1.5e-9))
+    ],
+}  # fmt: skip
+
+
+def test_a_sweep_says_which_choice_wins_how_often():
+    """And by how much in the case that takes longest, with sizes in units."""
+    page = make_page({**documents.SWEEP, **SWEPT}, Attachments())
+
+    assert page.answer == (
+        "ring is the fastest in 3 of 4 cases of nodes and size (nccl in 1). With nodes 2, size "
+        "2.097 MB, nccl takes 6.291 ms, 1.33 times as fast as ring."
+    )
+    assert page.facts[0].answer == "ring"
+
+
+def test_the_error_of_a_capacity_plan_is_said_in_percent(found):
+    """How far off its step may be; less than a thousandth is no range."""
+    choice = found[0]["capacity"]["choice"]
+    near = {**choice, "simulated_s": 0.1, "step_low_s": 0.09995, "step_high_s": 0.10005}
+    page = make_page(found[0]["capacity"], Attachments())
+
+    assert "within -10.0% to +20.0% of the prediction" in page.sure
+    page = make_page({**found[0]["capacity"], "choice": near}, Attachments())
+    assert "within 0.1% of the prediction" in page.sure
+
+
+def test_a_step_that_takes_no_time_has_a_page(tmp_path):
+    """On an ideal machine whose compute takes none: a rate without a number."""
+    path = tmp_path / "at-once.toml"
+    path.write_text(
+        'topology = "switch:1"\nworkload = "alexnet"\nstrategies = ["ring"]\nruntime = "ideal"\n'
+        '[step]\nbatch = 1\ntime = "0 s"\n'
+    )
+    document = json.loads(json.dumps(step_document(rank_steps(load_scenario(str(path))))))
+
+    assert document["images_per_second"] is None
+    assert "inf samples/s" in page_html(make_page(document, Attachments(), "it"))
+
+
+def test_what_runs_today_is_kept_where_it_is_faster_than_all_that_tensorflow_runs(found):
+    """PyTorch and others run it, so the page does not answer with something slower."""
+    document = copy.deepcopy(found[0]["run"])
+    best = next(r for r in document["candidates"] if r["strategy"] == document["recommended"])
+    today = {**best, "strategy": "nccl", "time_us": best["time_us"] / 2, "also": []}
+    rows = [today, *(r for r in document["candidates"] if r["strategy"] != "nccl")]
+    page = make_page({**document, "candidates": rows}, _beside(found))
+    wrong = make_page(
+        {**document, "candidates": [{**today, "wrong": 1}, *rows[1:]]}, _beside(found)
+    )
+
+    assert page.answer.startswith("Keep what runs today, nccl:")
+    assert page.facts[0].answer == "nccl"
+    assert wrong.facts[0].answer == best["strategy"]

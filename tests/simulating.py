@@ -1,0 +1,42 @@
+"""Simulations of one plan on a machine, in one call."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from simreduce.engine import CALM, NOMINAL, TENSORFLOW, Curve, Simulator, runtime_named
+
+
+def simulator(topology, runtime=TENSORFLOW, calibration=NOMINAL, disturbance=CALM):
+    known = runtime_named(runtime) if isinstance(runtime, str) else runtime
+    return Simulator(topology, known, calibration, disturbance)
+
+
+def simulate(plan, topology, runtime=TENSORFLOW, calibration=NOMINAL, ready=0.0, disturbance=CALM):
+    return simulator(topology, runtime, calibration, disturbance).simulate(plan, ready)
+
+
+def record(plan, topology, runtime=TENSORFLOW, calibration=NOMINAL, ready=0.0, disturbance=CALM):
+    return simulator(topology, runtime, calibration, disturbance).record(plan, ready)
+
+
+def lane_curves(recording):
+    """Of every lane that an op held for a while, in the order of `Lowered.lane_names`."""
+    lowered = recording.lowered
+    since, until = recording.lane_times
+    order = np.lexsort((until, since, lowered.lanes))
+    curves = []
+    used, first = np.unique(lowered.lanes[order], return_index=True)
+    for lane, rows in zip(used.tolist(), np.split(order, first[1:]), strict=False):
+        begin, end = since[rows], until[rows]
+        end[:-1] = np.minimum(end[:-1], begin[1:])  # two computations of one instant
+        some = end > begin
+        begin, end = begin[some], end[some]
+        gap = np.concatenate([begin[1:] > end[:-1], [True]])[: len(end)]
+        joined = np.concatenate([[True], gap[:-1]])[: len(begin)]
+        if len(begin):
+            time = np.stack([begin[joined], end[gap]], axis=1).reshape(-1)
+            curves.append(
+                Curve(lowered.lane_names[lane], 1.0, time, np.tile([1.0, 0.0], len(time) // 2))
+            )
+    return tuple(curves)

@@ -1,0 +1,68 @@
+"""Fits of NCCL's constants: known constants are found again, and what is not determined stays."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+import pytest
+
+from simreduce.engine.calibrate.nccl import with_values
+from simreduce.engine.calibration import NcclConstants
+from simreduce.study.accuracy.fit import fit_nccl, left_out_residuals
+
+BASE = NcclConstants()
+TRUE = with_values(BASE, {"nccl.launch": 6e-6, "nccl.efficiency.nvlink.simple": 0.6})
+
+
+@dataclass(frozen=True)
+class Ring:
+    """A stand-in for a case: a launch, steps, and bytes at a rate."""
+
+    nbytes: int
+    seconds: float = 0.0
+    gpus: int = 0
+    link: str = "nvlink"
+    group: str = "a"
+    channels: int = 1
+    posts: int = 0
+    rerun: None = None
+
+    names = (
+        "nccl.launch",
+        "nccl.launch_each",
+        "nccl.launch_channel",
+        "nccl.start.simple",
+        "nccl.latency.nvlink.simple",
+        "nccl.efficiency.nvlink.simple",
+        "nccl.latency.net.simple",
+    )
+
+    def predict(self, constants: NcclConstants, _rerun: None = None) -> float:
+        rate = 100e9 * constants.efficiency["nvlink", "simple"]
+        steps = 14 * constants.latency["nvlink", "simple"]
+        launch = constants.launch + constants.launch_channel
+        return launch + constants.start["simple"] + steps + self.nbytes / rate
+
+
+def measured(factor: float = 1.0, **changes: object) -> list[Ring]:
+    rings = [Ring(1 << i, **changes) for i in range(4, 31, 2)]
+    return [replace(ring, seconds=factor * ring.predict(TRUE)) for ring in rings]
+
+
+def test_rates_are_found_and_what_is_not_determined_stays():
+    found, fit = fit_nccl(measured(), BASE)
+
+    assert found.efficiency["nvlink", "simple"] == pytest.approx(0.6, rel=0.02)
+    assert found.latency["net", "simple"] == BASE.latency["net", "simple"]
+    assert "nccl.latency.net.simple" in fit.vague
+    assert max(abs(r) for r in fit.residuals) < 0.05
+
+
+def test_a_group_left_out_is_predicted_by_the_others():
+    cases = [*measured(group="a"), *measured(1.5, group="b")]
+    found, fit = fit_nccl(cases, BASE)
+    off = left_out_residuals(cases, BASE, found, list(fit.values))
+
+    assert np.median(off[: len(off) // 2]) > np.median(fit.residuals[: len(off) // 2])
+    assert np.median(off[len(off) // 2 :]) < np.median(fit.residuals[len(off) // 2 :])

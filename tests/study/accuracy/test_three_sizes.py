@@ -1,0 +1,107 @@
+"""Calibration on three sizes of a table: it finds what another machine of the kind differs by."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+
+from simreduce.engine import Calibration
+from simreduce.engine.calibrate.sure import MACHINE, published_errors, spread
+from simreduce.engine.calibration import NcclConstants
+from simreduce.engine.setup import Setup
+from simreduce.files.published import PublishedTable
+from simreduce.report.accuracy import three_sizes_lines
+from simreduce.study.accuracy.fit import Case, fit_machine
+from simreduce.study.accuracy.hold_out import Calibrated, calibrate_on_three
+from simreduce.study.accuracy.predict import setup_for
+from simreduce.study.tune.bench import tensor
+from tests.engine.calibrate.covering import coverage
+
+SIZES = tuple(1 << power for power in range(10, 29, 3))
+TABLE = PublishedTable(
+    "mine", "a page", "v100-mesh-4", None, "all_reduce", 0, "2.18", (), "", "gpu", True, "",
+    tuple((size, 1.0) for size in SIZES),
+)  # fmt: skip
+
+
+def other_machine() -> PublishedTable:
+    """Launches take twice as long and links reach 80 % of what others of the generation do."""
+    setup = setup_for(TABLE)
+    known = setup.constants
+    slower = {
+        key: value * (0.8 if key[0] == "nvlink" else 1.0)
+        for key, value in known.nccl.efficiency.items()
+    }
+    constants = replace(
+        known.nccl,
+        launch=2 * known.nccl.launch,
+        efficiency=slower,
+    )
+    at = setup.but(calibration=replace(known, nccl=constants))
+    times = [(n, at.simulate(at.compile("nccl", tensor(n, 0))).seconds) for n in SIZES]
+    return replace(TABLE, times=tuple(times))
+
+
+def test_three_sizes_tell_how_a_machine_differs():
+    (found,) = calibrate_on_three([other_machine()])
+    assert len(SIZES) - 3 == len(found)
+    before, after = (np.median(np.abs([getattr(p, n) for p in found])) for n in ("before", "after"))
+    assert before > 0.1
+    assert after < 0.03
+
+
+def test_three_times_count_in_full():
+    """A time that is far from the generation's is believed, not taken for an outlier."""
+    setup = setup_for(TABLE)
+    sizes = (1 << 10, 1 << 20, 1 << 28)
+    plans = [setup.compile("nccl", tensor(size, 0)) for size in sizes]
+    cases = [
+        Case(
+            setup,
+            plan,
+            size,
+            factor * setup.simulate(plan).seconds,
+            0,
+            "nvlink",
+            "a",
+        )
+        for plan, size, factor in zip(plans, sizes, (1.0, 1.0, 1.6), strict=True)
+    ]
+    nccl, fit = fit_machine(cases)
+
+    assert max(abs(residual) for residual in fit.residuals) < 0.1
+    assert nccl.measured == {"all_reduce": (4,)}
+
+
+def test_the_interval_is_that_of_errors_after_a_calibration():
+    mine = Calibration("mine", nccl=NcclConstants(measured={"all_reduce": (4,)}))
+    setup = Setup("v100-mesh-4", calibration=mine)
+    calibrated = setup.interval(1 << 20, 1.0)
+
+    assert calibrated == spread("all_reduce", "nvlink", 1 << 20, file=MACHINE)
+    assert setup.interval(1 << 20, 1.0, "broadcast") == spread("broadcast", "nvlink", 1 << 20)
+    low, high = Setup("v100-mesh-4").interval(1 << 20, 1.0)
+    assert calibrated[1] / calibrated[0] < high / low
+
+
+def test_the_shipped_intervals_cover_calibrated_machines_that_took_no_part_in_them():
+    found = [row for row in published_errors(MACHINE) if row.link != "other_net"]
+    covered = [(inside, len(row.errors)) for row, inside in coverage(found)]
+
+    assert 0.72 <= sum(i * n for i, n in covered) / sum(n for _, n in covered) <= 0.92
+
+
+def test_a_short_table_is_left_out():
+    assert [[]] == list(calibrate_on_three([replace(TABLE, times=TABLE.times[:5])]))
+
+
+def test_errors_stand_by_machines_and_size():
+    large = Calibrated(TABLE, "nvlink", 1 << 24, 0.3, -0.06)
+    far = replace(large, link="other_net", nbytes=8)
+    lines = three_sizes_lines([large, replace(large, nbytes=8), far])
+    shown = [line.split() for line in lines[1:4]]
+    assert ["one", "<=", "1"] == [*shown[0][:2], shown[0][2][:1]]
+    assert ["5%,", "20%", "*"] == shown[1][-3:]
+    assert "30.0%" in shown[1]
+    assert "(EFA," in shown[2]

@@ -1,0 +1,230 @@
+"""Whole answers: equal to brute force, kept in a database, monotone in rates."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import given, settings, strategies as st
+
+from simreduce.report.capacity import CAPACITY, capacity_text
+from simreduce.study.capacity.answer import answer, candidate_of, cell_of, parts
+from simreduce.study.capacity.choose import choose
+from simreduce.study.capacity.options import pieces, with_rates
+from simreduce.study.capacity.question import load_question
+from simreduce.study.capacity.rates import bound_compute, bound_links
+from simreduce.study.scenario import load_scenario
+from simreduce.study.sweep import Runner, evaluate, running
+from simreduce.study.tune.steps import rank_steps
+
+MACHINE = """
+[nodes.gpu]
+names = ["gpu0"]
+kind = "gpu"
+[nodes.nic]
+names = ["nic0"]
+kind = "nic"
+network = "tcp_25"
+[nodes.cpu]
+names = ["cpu0"]
+kind = "cpu"
+[links.pcie3_x16]
+pairs = [["gpu0", "cpu0"], ["nic0", "cpu0"]]
+[links.staged_pcie3]
+pairs = [["gpu0", "gpu0"]]
+"""
+FILE = """
+workload = "alexnet"
+runtime = "ideal"
+[prices.machines."box.toml"]
+price = "1.5 USD/h"
+[prices.networks.tcp_25]
+port = "0.2 USD/h"
+[target]
+samples = 1e6
+samples_per_second = 650
+[step]
+batch = 32
+rate = "3 TFLOP/s"
+[[options]]
+machine = "box.toml"
+nodes = [1, 2, 3, 4]
+strategy = ["ring", "halving_doubling"]
+"""
+
+
+@pytest.fixture(scope="module")
+def question(tmp_path_factory):
+    """Boxes with one GPU and one port."""
+    folder = tmp_path_factory.mktemp("capacity")
+    (folder / "box.toml").write_text(MACHINE, "utf-8")
+    (folder / "mine.toml").write_text(FILE, "utf-8")
+    return load_question(str(folder / "mine.toml"))
+
+
+@pytest.fixture(scope="module")
+def rows():
+    """Rows of cells, each simulated once for all tests."""
+    with running(None) as found:
+        yield found.rows
+
+
+@pytest.fixture(scope="module")
+def found(question, rows):
+    """Its answer."""
+    return answer(question, rows)
+
+
+def test_the_answer_is_that_of_brute_force_by_hand(found, tmp_path):
+    """Every configuration as a scenario of its own, its cost as it stands in the price list."""
+    (tmp_path / "box.toml").write_text(MACHINE, "utf-8")
+    best = None
+    for nodes in (1, 2, 3, 4):
+        for strategy in ("ring", "halving_doubling"):
+            machine = "box.toml" if nodes == 1 else f"{tmp_path}/box.tomlx{nodes}"
+            (tmp_path / "one.toml").write_text(
+                f'topology = "{machine}"\nworkload = "alexnet"\nruntime = "ideal"\n'
+                f'strategies = ["{strategy}"]\n[step]\nbatch = 32\nrate = "3 TFLOP/s"\n'
+            )
+            (step,) = rank_steps(load_scenario(str(tmp_path / "one.toml"))).candidates
+            rate = step.step.images_per_second
+            hourly = 1.5 * nodes + 0.2 * (nodes if nodes > 1 else 0)
+            cost = 1e6 / rate / 3600 * hourly
+            if rate >= 650 and (best is None or cost < best[0]):
+                best = cost, nodes, strategy
+
+    chosen = found.chosen
+    assert chosen is not None
+    assert best is not None
+    assert best == (pytest.approx(chosen.cost), chosen.candidate.nodes, chosen.candidate.key[5])
+    assert 8 == len(found.offers)
+    assert 1.0 == pytest.approx(sum(part.share for part in parts(chosen.candidate)))
+
+
+def test_the_pieces_of_a_network_are_counted(question):
+    """A switch port and a cable for each box; none for one by itself."""
+    made = {o.nodes: pieces(o, question.folder, counted=True) for o in question.options}
+
+    assert (0, 0, "") == (made[1].ports, made[1].cables, made[1].network)
+    assert (4, 4, "tcp_25") == (made[4].ports, made[4].cables, made[4].network)
+
+
+def test_what_the_database_has_is_not_simulated_again(question, tmp_path, monkeypatch):
+    """Neither with other prices; and what was there before a stop counts."""
+    path = str(tmp_path / "kept.db")
+    with running(path) as runner:
+        runner.rows([cell_of(option, question.folder) for option in question.options[:3]])
+        before = answer(question, runner.rows)
+
+    monkeypatch.setattr(Runner, "run", None)
+    dearer = replace(question, prices=question.prices.but("machines.box.toml.price", 1.4))
+    with running(path) as runner:
+        again = answer(question, runner.rows)
+        other = answer(dearer, runner.rows, sensitivity=False)
+
+    assert CAPACITY.write(before) == CAPACITY.write(again)
+    assert other.offers[0].hourly == 1.4
+
+
+def test_a_rate_flips_the_choice_within_its_tolerance(question, found):
+    """At the value that is said the choice is the other one, a tolerance before it is not."""
+    flips = [
+        (a, flip)
+        for a in found.assumptions
+        if a.tolerance and a.name.startswith(("links", "compute"))
+        for flip in (a.down, a.up)
+        if flip is not None
+    ]
+    assert flips
+    for assumption, flip in flips:
+        nearer = flip.at * (1 + 2 * assumption.tolerance) ** (1 if flip.at < 1 else -1)
+        for factor, key in ((flip.at, flip.becomes), (nearer, found.chosen.candidate.key)):
+            moved = [
+                _simulated(question, option, assumption.name, factor) for option in question.options
+            ]
+            chosen = choose(moved, question.prices, question.target)
+            assert (None if chosen is None else chosen.candidate.key) == key
+
+
+def test_rates_are_searched_side_by_side_for_a_while(question, rows, found):
+    """In rounds of several simulations; when time is over, what is known stands there."""
+    sizes = []
+    again = answer(question, lambda cells: sizes.append(len(cells)) or rows(cells))
+    short = answer(replace(question, patience=1e-9), rows)
+
+    assert max(sizes[1:]) > 1
+    assert found.complete
+    assert not short.complete
+    for a, b in zip(again.assumptions, short.assumptions, strict=True):
+        if not b.complete:
+            assert b.holds == (1.0, 1.0)
+            assert (b.down, b.up) == (None, None)
+        else:
+            assert a == b
+
+
+def _simulated(question, option, name, factor):
+    links = {"tcp_25": factor} if name == "links tcp_25" and option.nodes > 1 else None
+    compute = factor if name.startswith("compute") else 1.0
+    changed = with_rates(option, compute, links)
+    return candidate_of(question, changed, evaluate(cell_of(changed, question.folder)))
+
+
+@settings(max_examples=8, deadline=None)
+@given(st.integers(1, 7), st.sampled_from([0.3, 0.8, 1.2, 3.0]))
+def test_faster_links_and_chips_never_make_a_step_longer(question, place, factor):
+    """On machines with one kind of port and algorithms that do not look at rates; and steps stay
+    within the bounds that spare simulations.
+    """
+    option = question.options[place]
+    now = _simulated(question, option, "", 1.0)
+    names = [("compute", bound_compute)] + [("links tcp_25", bound_links)] * (option.nodes > 1)
+    for name, bound in names:
+        then = _simulated(question, option, name, factor)
+
+        shorter, longer = (then, now) if factor > 1 else (now, then)
+        assert shorter.step <= longer.step * (1 + 1e-6)
+        assert bound(now, factor, best=True).step <= then.step
+        assert then.step <= bound(now, factor, best=False).step
+
+
+def test_more_nodes_are_never_cheaper_per_hour(found):
+    """Of one kind."""
+    for one in found.offers:
+        for other in found.offers:
+            if one.candidate.nodes < other.candidate.nodes:
+                assert one.hourly < other.hourly
+
+
+def test_the_report_says_what_was_asked(found):
+    """The choice, what binds, at which values it changes, and units."""
+    text = capacity_text(found)
+
+    for part in (
+        "(USD/h)",
+        "time goes into exposed communication",
+        "binds",
+        "The choice changes where",
+    ):
+        assert part in text
+    assert "machines.box.toml.price" in text
+    assert "capacity" == CAPACITY.write(found)["command"]
+
+
+def test_no_option_meets_the_target(question, rows):
+    """The answer says what they miss."""
+    wanted = replace(question.target, efficiency=2.0)
+    found = answer(replace(question, target=wanted), rows)
+
+    assert found.chosen is None
+    assert "efficiency: missed by 8 of 8" in capacity_text(found)
+    assert CAPACITY.write(found)["choice"] is None
+
+
+def test_rows_are_the_best_first_and_those_that_miss_the_target_last(found):
+    missing = [each for each in found.offers if not each.meets]
+    table = capacity_text(found).partition("  * the choice")[0].splitlines()[-len(found.offers) :]
+
+    assert not found.offers[0].meets
+    assert table[0].startswith("  * ")
+    assert all(line.endswith("samples_per_second") for line in table[-len(missing) :])

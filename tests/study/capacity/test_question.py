@@ -1,0 +1,179 @@
+"""Capacity files: what they mean, and every fault at once."""
+
+from __future__ import annotations
+
+import pytest
+
+from simreduce.errors import InputError
+from simreduce.study.capacity.answer import cell_of
+from simreduce.study.capacity.options import with_rates
+from simreduce.study.capacity.prices import Pieces, load_prices, shipped
+from simreduce.study.capacity.quantities import PRICE, Money
+from simreduce.study.capacity.question import load_question
+from simreduce.study.sweep import evaluate
+
+HEAD = 'workload = "alexnet"\n'
+PRICES = '[prices.machines.dgx1v]\nprice = "8760 USD"\nlifetime = "1 years"\n'
+STEP = '[step]\nbatch = 32\nrate = "5 TFLOP/s"\n'
+OPTIONS = '[[options]]\nmachine = "dgx1v"\nnodes = [1, 2]\n'
+
+
+@pytest.fixture
+def asked(tmp_path):
+    """The question in a file with this text."""
+
+    def _asked(text: str):
+        path = tmp_path / "mine.toml"
+        path.write_text(text, "utf-8")
+        return load_question(str(path))
+
+    return _asked
+
+
+def test_options_are_the_product_of_their_lists(asked):
+    """One machine has no network; faster links and other rates are theirs."""
+    question = asked(
+        HEAD + PRICES + STEP
+        + '[[options]]\nmachine = "dgx1v"\nnodes = [1, 2]\nnetwork = ["switch", "rail_only"]\n'
+        'method = ["ddp", "fsdp"]\nstrategy = "nccl"\nstep.rate = "6 TFLOP/s"\n'
+    )  # fmt: skip
+
+    assert [
+        ("dgx1v", "ddp"),
+        ("dgx1v", "fsdp"),
+        ("dgx1vx2,fabric=switch", "ddp"),
+        ("dgx1vx2,fabric=switch", "fsdp"),
+        ("dgx1vx2,fabric=rail_only", "ddp"),
+        ("dgx1vx2,fabric=rail_only", "fsdp"),
+    ] == [(o.scenario["topology"], o.scenario["step"]["method"]) for o in question.options]
+    assert {"6 TFLOP/s"} == {o.scenario["step"]["rate"] for o in question.options}
+    assert "hourly" == question.target.minimise
+
+
+def test_a_global_batch_is_shared_out(asked):
+    """A number of GPUs that does not divide it is no option, and the reason is said."""
+    question = asked(
+        HEAD + "global_batch = 48\n" + PRICES
+        + '[step]\nrate = "5 TFLOP/s"\n[[options]]\nmachine = "dgx1v"\nnodes = [1, 2, 4]\n'
+    )  # fmt: skip
+
+    assert [6, 3, 1] == [o.scenario["step"]["batch"] for o in question.options]
+    assert ["", "", "48 samples do not come out even on 32 GPUs"] == [
+        o.refused for o in question.options
+    ]
+
+
+def test_a_measured_time_is_of_its_batch(asked):
+    """What each GPU gets of a global batch takes its part of the time, and of the activations."""
+    question = asked(
+        HEAD + "global_batch = 1024\n" + PRICES + '[step]\nbatch = 32\ntime = "40 ms"\n'
+        'activations = "1 GB"\n[[options]]\nmachine = "dgx1v"\nnodes = [1, 2, 4]\n'
+    )  # fmt: skip
+    rows = [evaluate(cell_of(option, question.folder)) for option in question.options]
+
+    assert [0.160, 0.080, 0.040] == [pytest.approx(row.compute) for row in rows]
+    assert [128, 64, 32] == [
+        round(row.samples_per_second * row.seconds / row.ranks) for row in rows
+    ]
+    assert rows[0].memory - rows[2].memory == 3_000_000_000
+    twice = with_rates(question.options[2], 2.0)
+    assert evaluate(cell_of(twice, question.folder)).compute == pytest.approx(0.020)
+
+
+def test_a_method_that_cannot_fit_is_no_option(asked):
+    """Llama 3 70B needs 16 bytes a parameter and GPU, or a share of them."""
+    question = asked(
+        'workload = "llama-3-70b"\n[prices.machines.dgx-h100]\nprice = "1 USD/h"\n' + STEP
+        + '[[options]]\nmachine = "dgx-h100"\nnodes = 4\nmethod = ["ddp", "fsdp"]\n'
+    )  # fmt: skip
+    whole, shared = question.options
+
+    assert "needs" in whole.refused
+    assert "80 GB" in whole.refused
+    assert "" == shared.refused
+
+
+def test_what_is_bought_is_paid_off_and_draws_power(asked):
+    """Per hour in use: 8760 USD in a year used half, 2 kW at 1.5 times the power, cables, ports."""
+    prices = asked(
+        HEAD + STEP + OPTIONS
+        + '[prices]\nenergy = "0.1 USD/kWh"\noverhead = 1.5\nutilisation = 0.5\n'
+        '[prices.machines.dgx1v]\nprice = "8760 USD"\nlifetime = "1 years"\npower = "1 kW"\n'
+        '[prices.networks.ib_edr]\nport = "8760 USD"\ncable = "2 USD/h"\nlifetime = "2 years"\n'
+    ).prices  # fmt: skip
+    pays = prices.quantities(Pieces("dgx1v", 2, "ib_edr", ports=10, cables=8))
+
+    assert prices.per_hour(pays) == pytest.approx(2 * 2.0 + 3.0 * 0.1 + 10 * 1.0 + 8 * 2.0)
+
+
+@pytest.mark.parametrize("name", shipped())
+def test_shipped_price_lists_say_where_and_when(name):
+    """Prices age."""
+    prices = load_prices(name)
+
+    assert prices.title
+    assert prices.date
+
+
+@pytest.mark.parametrize(
+    ("text", "faults"),
+    [
+        ("", ["workload: missing; must be text",
+              "prices: missing; must be the name or the file of a price list, or a table with one",
+              "options: missing; must be [[options]] tables with "]),
+        (HEAD + PRICES + STEP + OPTIONS + "nods = 3\n",
+         ["options[0].nods: unknown key (did you mean 'nodes'?)"]),
+        (HEAD + PRICES + STEP + OPTIONS.replace("dgx1v", "dgx2"),
+         ["prices: has no price of 'dgx2' (did you mean 'dgx1v'?)"]),
+        (HEAD + 'prices = "aws-capacity-block"\n' + STEP + OPTIONS,
+         ["prices: no price list 'aws-capacity-block' (did you mean 'aws-capacity-blocks'?)"]),
+        (HEAD + PRICES + STEP + OPTIONS + OPTIONS,
+         ["options[1]: 1 x dgx1v, ddp, nccl, batch 32 has what options[0] has;"]),
+        (HEAD + PRICES + STEP + OPTIONS + 'strategy = "ncll"\nmethod = "fsd"\n',
+         ["options[0].strategy[0]: strategy (ncll) contains invalid alg ncll",
+          "options[0].method: must be one of "]),
+        (HEAD + "global_batch = 64\n" + PRICES + '[step]\ntime = "1 ms"\n' + OPTIONS,
+         ["options[0].step.batch: missing; say of how many samples step.time is"]),
+        (HEAD + PRICES.replace("dgx1v", '"switch:4"') + STEP + OPTIONS.replace("dgx1v", "switch:4"),
+         ["options[0].machine: switch:4: is not one machine"]),
+        (HEAD + PRICES + STEP + 'method = "fsdp"\n' + OPTIONS,
+         ["step.method: write it in options, as method"]),
+        (HEAD + PRICES + STEP + OPTIONS + "[target]\nefficiency = 90\n",
+         ["target.efficiency: must be a number from 0 to 2, got 90"]),
+        (HEAD + PRICES + '[step]\nbatch = 0\nrate = "5 GB"\n' + OPTIONS,
+         ["options[0].step.batch: must be a whole number", "options[0].step.rate: "]),
+        (HEAD + PRICES + STEP + OPTIONS + '[target]\nbudget = "5 EUR"\nefficency = 2\n',
+         ["target.efficency: unknown key (did you mean 'efficiency'?)",
+          "target: budget is that of a run; give samples",
+          "target.budget: is in EUR, prices are in USD; convert it"]),
+        (HEAD + PRICES.replace("8760 USD", "8760 dollars") + STEP + OPTIONS,
+         ["prices.machines.dgx1v.price: must be a price such as "]),
+        (HEAD + PRICES + STEP + OPTIONS + '[prices]\nenergy = "1 EUR/kWh"\n', ["mine.toml"]),
+        (HEAD + PRICES + 'energy = "3"\n' + STEP + OPTIONS,
+         ["prices.machines.dgx1v.energy: unknown key"]),
+        (HEAD + PRICES + STEP + OPTIONS + '[failures]\nmtbf = "0 h"\ncheckpoint = "1 m"\n',
+         ["failures.mtbf: must be above 0 s", "failures.checkpoint: '1 m': unknown unit 'm'",
+          "failures.restart: missing"]),
+        (HEAD + PRICES + STEP + OPTIONS + '[stragglers]\ncompute = "0 s"\n',
+         ["stragglers.compute: must have a mean above 0 s"]),
+        (HEAD + PRICES + STEP + OPTIONS + 'step.variable_update = "parameter_server"\n'
+         'strategy = "ring"\n',
+         ["options[0].strategy: step.variable_update says how to reduce; give one"]),
+    ],
+)  # fmt: skip
+def test_every_fault_is_named_with_its_place(asked, text, faults):
+    """In one round, each behind the file's name."""
+    with pytest.raises(InputError) as caught:
+        asked(text)
+    found = caught.value.problems
+
+    assert all("mine.toml" in each for each in found)
+    for fault in faults:
+        assert any(fault in each for each in found), (fault, found)
+    assert len(faults) == len(found)
+
+
+@pytest.mark.parametrize("text", ["2 USD/h", "48 USD/d", "1460 USD/month", "17520 USD/year"])
+def test_prices_per_time_are_per_hour(text):
+    """A month has 730 hours."""
+    assert Money(2.0, "USD", "h") == PRICE.read(text)

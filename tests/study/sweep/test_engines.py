@@ -1,0 +1,134 @@
+"""Engines: the same rows anywhere, and cells that end their workers."""
+
+from __future__ import annotations
+
+import os
+import resource
+import signal
+from functools import partial
+
+import pytest
+
+from simreduce.errors import DeviceError
+from simreduce.study.sweep import Figures, Store, read_question
+from simreduce.study.sweep.engines import (
+    MOST_DEATHS,
+    Batches,
+    Here,
+    Processes,
+    engine as engines,
+)
+from simreduce.study.sweep.running import Runner
+from tests.study.sweep.sweeping import answer, cells_of, expected, plan, rows
+
+pytestmark = pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
+SMALL = plan({"nodes": "2..4", "strategy": "ring,direct,nccl", "size": "1K..1M*32"})
+
+
+def run(engine, cells):
+    try:
+        return {a.cell.digest: a.row for answers in engine.run(cells) for a in answers}
+    finally:
+        engine.close()
+
+
+@pytest.mark.parametrize("engine", [partial(Here, 4 << 30), partial(Processes, 1, 4 << 30),
+                                    partial(Processes, 2, 4 << 30)])  # fmt: skip
+def test_every_engine_gives_the_same_rows_to_the_bit(tmp_path, engine):
+    path = str(tmp_path / "rows.db")
+    answer(path, SMALL, engine)
+
+    assert rows(path) == expected(SMALL)
+
+
+def test_a_cell_that_ends_its_workers_is_listed_and_costs_no_other(monkeypatch):
+    cells = cells_of(SMALL)
+    deadly, evaluate = cells[4].digest, engines.evaluate
+
+    def die_at_one(cell):
+        if cell.digest == deadly:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return evaluate(cell)
+
+    monkeypatch.setattr(engines, "evaluate", die_at_one)
+    found = run(Processes(2, 4 << 30), cells)
+
+    assert found[deadly] == Figures(
+        state="killed", reason=f"{MOST_DEATHS} workers ended at it: killed by SIGKILL"
+    )
+    assert {digest: row for digest, row in found.items() if digest != deadly} == {
+        cell.digest: evaluate(cell) for cell in cells if cell.digest != deadly
+    }
+
+
+def test_workers_that_end_at_once_are_not_started_for_ever(monkeypatch):
+    monkeypatch.setattr(engines, "evaluate", lambda _: os._exit(3))
+    with pytest.raises(DeviceError, match="ended one after another: exit status 3"):
+        run(Processes(2, 4 << 30), cells_of(SMALL))
+
+
+def test_a_fault_of_simreduce_is_a_row_and_no_end(monkeypatch):
+    def fail(cell):
+        raise RuntimeError(f"of {cell.kind}")
+
+    monkeypatch.setattr(engines, "evaluate", fail)
+    found = run(Here(4 << 30), cells_of(SMALL)[:2])
+
+    assert {row.reason for row in found.values()} == {
+        "a fault of simreduce: RuntimeError: of bench"
+    }
+
+
+def test_what_takes_more_memory_than_a_worker_has_is_refused(monkeypatch):
+    cell = read_question("switch:4").cell({})
+    monkeypatch.setattr(
+        engines, "evaluate", lambda _: Figures(state="done", nbytes=len(bytearray(600 << 20)))
+    )
+    [roomy] = run(Processes(1, 1 << 30), [cell]).values()
+    [tight] = run(Processes(1, 200 << 20), [cell]).values()
+
+    assert roomy.state == "done"
+    assert tight == Figures(state="too_large", reason="it took more memory than a worker has")
+
+
+def test_a_batch_is_of_one_machine_and_every_cell_is_handed_out_once():
+    cells = cells_of(SMALL)
+    batches, seen = Batches(cells, 4), []
+    while batch := batches.take(len(seen) % 3, 3):
+        assert len({cell.machine for cell in batch}) == 1
+        assert len(batch) <= 4
+        seen += batch
+    assert sorted(c.digest for c in seen) == sorted(c.digest for c in cells)
+
+
+def test_workers_start_with_cells_of_different_machines():
+    batches = Batches(cells_of(SMALL), 4)
+
+    assert len({batches.take(worker, 3)[0].machine for worker in "abc"}) == 3
+
+
+def test_a_runner_computes_equal_cells_once_and_only_what_is_missing(tmp_path):
+    cells = cells_of(SMALL)[:3]
+    with Store.open(str(tmp_path / "rows.db"), write=True) as store:
+        with Runner(store, workers=0) as runner:
+            first = runner.rows([*cells, *cells])
+        with Runner(store, workers=0) as runner:
+            assert runner.missing(cells) == []
+            assert runner.rows(cells) == first[:3] == first[3:]
+    with Runner(workers=0) as runner:
+        assert runner.rows(cells) == first[:3]
+
+
+@pytest.mark.slow
+def test_cells_of_8_to_131072_ranks_stay_within_a_workers_memory():
+    """Equal machines are folded; what is not foldable at that size is refused with the reason."""
+    over = {"nodes": "1..16384*2", "strategy": "halving_doubling,double_tree", "size": "64M"}
+    cells = cells_of(plan(over, "dgx-a100"))
+    engine = Processes(2, 1 << 30)
+    found = run(engine, cells)
+
+    ranks = [found[cell.digest].ranks for cell in cells[::2]]
+    assert ranks == [8 << power for power in range(15)]
+    for row in found.values():
+        assert row.state == "done" or (row.state in ("too_large", "refused") and row.reason)
+    assert resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss < 2 << 20  # KiB

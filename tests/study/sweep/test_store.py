@@ -1,0 +1,218 @@
+"""The database: what is in it stays, one writer at a time, and foreign files are left alone."""
+
+from __future__ import annotations
+
+import resource
+import sqlite3
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from simreduce.errors import InputError
+from simreduce.study.sweep import Figures, Store, read_question
+from simreduce.study.sweep.store import Answer, Planned, StoreFull
+
+QUESTION = read_question("switch:4")
+
+
+def plan(*sizes):
+    return [Planned({"size": size}, QUESTION.cell({"size": size})) for size in sizes]
+
+
+def answer(planned, **values):
+    return Answer(
+        planned.cell, Figures(**{"state": "done", "seconds": 1.0, **values}), 0.5, 1 << 30
+    )
+
+
+@pytest.fixture
+def path(tmp_path):
+    return str(tmp_path / "rows.db")
+
+
+def test_rows_come_back_as_they_were(path):
+    places = plan(1024, 2048, 4096)
+    with Store.open(path, write=True) as store:
+        store.begin("some", {"over": "size"}, places)
+        store.put([answer(places[0], seconds=0.1 + 0.2, chosen="ring", wrong=0)])
+    with Store.open(path) as store:
+        rows = store.table()
+        assert store.get(places[0].cell.digest).seconds == 0.1 + 0.2
+        assert store.get(places[1].cell.digest) is None
+        assert store.select("PRAGMA integrity_check")[1] == [("ok",)]
+    assert [row["state"] for row in rows] == ["done", "waiting", "waiting"]
+    assert rows[0] | {"seconds": 0.1 + 0.2, "size": 1024, "taken": 0.5} == rows[0]
+    assert rows[0]["version"] == places[0].cell.code
+    assert rows[0]["calibration_digest"]
+
+
+def test_a_sweep_that_is_there_goes_on_and_another_shares_its_rows(path):
+    places = plan(1024, 2048)
+    with Store.open(path, write=True) as store:
+        one = store.begin("some", {}, places)
+        store.put(map(answer, places))
+        again = store.begin("some", {}, plan(1024, 2048))
+        other = store.begin("more", {}, [*plan(2048), Planned({"size": 9}, None, "why not")])
+
+        assert again == one != other
+        assert [row["state"] for row in store.table(other.id)] == ["done", "refused"]
+        assert store.table(other.id)[1]["reason"] == "why not"
+        assert [row["size"] for row in store.table(one.id)] == [1024, 2048]
+
+
+def test_a_row_is_kept_but_what_was_too_large_or_killed_may_be_known_later(path):
+    [place] = plan(1024)
+    with Store.open(path, write=True) as store:
+        store.begin("some", {}, [place])
+        store.put([answer(place, state="too_large", seconds=None)])
+        assert store.finished(memory=1 << 30) == {place.cell.digest}
+        assert store.finished(memory=2 << 30) == set()
+        store.put([answer(place, state="killed", seconds=None)])
+        assert store.finished() == {place.cell.digest}
+        assert store.finished(retry=True) == set()
+        store.put([answer(place, seconds=2.0)])
+        store.put([answer(place, seconds=3.0)])
+        assert store.get(place.cell.digest).seconds == 2.0
+
+
+def test_two_sweeps_on_one_file_are_refused_but_it_may_be_read(path):
+    code = (
+        "import sys; from simreduce.study.sweep import Store\n"
+        f"with Store.open({path!r}, write=True): print('open', flush=True); sys.stdin.read()"
+    )
+    with subprocess.Popen(
+        [sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    ) as holder:
+        assert holder.stdout.readline() == b"open\n"
+        with pytest.raises(
+            InputError, match=rf"another sweep is writing it \(process {holder.pid}"
+        ):
+            Store.open(path, write=True)
+        with Store.open(path) as store:
+            assert store.sweeps() == []
+        holder.kill()
+    Store.open(path, write=True).close()
+    assert not Path(f"{path}.lock").exists()
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [(b"no database at all, " * 99, "is no database"), (b"", "no sweep yet")],
+)
+def test_a_file_of_something_else_is_not_opened(path, content, words):
+    Path(path).write_bytes(content)
+    with pytest.raises(InputError, match=words):
+        Store.open(path)
+
+
+def test_a_file_of_an_older_version_can_be_read_but_not_written(path):
+    """What its rows lack is empty, so that versions can be compared."""
+    [place] = plan(1024)
+    with Store.open(path, write=True) as store:
+        store.begin("some", {}, [place])
+        store.put([answer(place)])
+    with sqlite3.connect(path) as db:
+        db.execute("ALTER TABLE rows DROP COLUMN dropped")
+        db.execute("PRAGMA user_version = 1")
+    db.close()
+    with Store.open(path) as store:
+        [row] = store.table()
+    assert (row["seconds"], row["dropped"]) == (1.0, None)
+    with pytest.raises(InputError, match="older simreduce, and can be read only"):
+        Store.open(path, write=True)
+
+
+def test_a_damaged_file_is_said_to_be_damaged_whoever_reads_it(path, tmp_path):
+    """And how to save what is left; no traceback."""
+    places = plan(*range(1024, 1424, 4))
+    with Store.open(path, write=True) as store:
+        store.begin("some", {}, places)
+        store.put(map(answer, places))
+    whole = Path(path).read_bytes()
+    Path(path).write_bytes(whole[:4096] + b"\x5a" * (len(whole) - 4096))
+    digests = [place.cell.digest for place in places]
+
+    for use in (
+        lambda store: store.table(),
+        lambda store: store.get(digests[0]),
+        lambda store: store.finished(),
+        lambda store: store.begin("more", {}, plan(4)),
+        lambda store: store.put([answer(places[0])]),
+    ):
+        with pytest.raises(InputError, match=r"rows\.db: is damaged .*\.recover"):  # noqa: SIM117
+            with Store.open(path, write=True) as store:
+                use(store)
+    with (
+        Store.open(str(tmp_path / "mine.db"), write=True) as mine,
+        pytest.raises(InputError, match=r"rows\.db: is damaged"),
+    ):
+        mine.copy_from(path, digests)
+    Path(path).write_bytes(whole[:5000])
+    with pytest.raises(InputError, match="is damaged"):
+        Store.open(path)
+
+
+def test_a_database_of_something_else_is_left_alone(path):
+    with sqlite3.connect(path) as db:
+        db.execute("CREATE TABLE other (x)")
+    db.close()
+    for write in (False, True):
+        with pytest.raises(InputError, match="something else"):
+            Store.open(path, write=write)
+    with sqlite3.connect(path) as db:
+        assert [name for (name,) in db.execute("SELECT name FROM sqlite_master")] == ["other"]
+    db.close()
+
+
+def test_keys_with_any_name_are_columns(path):
+    settings = {'step."rate"': 1, "reason": "x", "Digest": 2, "links.a b.c": 3}
+    with Store.open(path, write=True) as store:
+        store.begin("odd", {}, [Planned(settings, None, "no")])
+        [row] = store.table()
+
+    assert [row[key] for key in ('step."rate"', "reason_", "Digest_", "links.a b.c")] == [
+        1, "x", 2, 3,
+    ]  # fmt: skip
+    assert row["reason"] == "no"
+
+
+def test_rows_of_another_file_are_taken(path, tmp_path):
+    places = plan(1024, 2048, 4096)
+    other = str(tmp_path / "other.db")
+    with Store.open(other, write=True) as store:
+        store.begin("some", {}, places)
+        store.put(map(answer, places[:2]))
+    with Store.open(path, write=True) as store:
+        store.begin("mine", {}, places)
+        assert store.copy_from(other, [place.cell.digest for place in places]) == 2
+        assert [row["state"] for row in store.table()] == ["done", "done", "waiting"]
+
+
+def test_a_full_disk_takes_nothing_and_harms_nothing(path):
+    """The limit on the size of files stands for it."""
+    places = plan(*range(1024, 1024 + 400 * 4, 4))
+    with Store.open(path, write=True) as store:
+        store.begin("some", {}, places)
+        store.put([answer(places[0])])
+        soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+        most = max(Path(name).stat().st_size for name in (path, f"{path}-wal"))
+        resource.setrlimit(resource.RLIMIT_FSIZE, (most + 50_000, hard))
+        try:
+            with pytest.raises(StoreFull):
+                store.put(map(answer, places))
+            with pytest.raises(InputError, match="make room and start again"):
+                store.begin("more", {}, plan(*range(4, 40_000, 4)))
+        finally:
+            resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+        assert [row["state"] for row in store.table()].count("done") == 1
+        store.put(map(answer, places))
+        assert {row["state"] for row in store.table()} == {"done"}
+        assert store.select("PRAGMA integrity_check")[1] == [("ok",)]
+
+
+def test_a_row_without_a_state_is_none():
+    with pytest.raises(TypeError):
+        Figures()
+    assert Figures(state="done", seconds=1.0).values["seconds"] == 1.0

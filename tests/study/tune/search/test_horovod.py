@@ -1,0 +1,51 @@
+"""Horovod's threshold and cycle: estimates against simulations of every event."""
+
+from __future__ import annotations
+
+from random import Random
+
+import pytest
+
+from simreduce.engine import NCCL
+from simreduce.study.tune.search.by_horovod import CYCLES, HorovodSearch
+from simreduce.study.tune.search.export_choice import files_of
+from simreduce.study.tune.search.search import Aim
+from simreduce.study.tune.search.setting import evaluate, simulating
+from simreduce.study.tune.search.tune import tune
+from simreduce.training import simulate_step
+from tests.study.tune.search.test_methods import question
+
+
+@pytest.mark.parametrize("seed", [1, pytest.param(4, marks=pytest.mark.slow)])
+def test_no_point_is_faster_than_the_best(seed):
+    """Of many that are drawn, by a simulation of every event, which the recurrence equals."""
+    scenario = question(seed).but(runtime=NCCL)
+    search = HorovodSearch(Aim(scenario, "horovod", half=True, effort=10**9))
+    with simulating(search.scenario) as do:
+        search.first(do)
+        search.run(do)
+    best, answer = min(search.seconds.values()), search.answer()
+    draw = Random(seed)  # noqa: S311 - no secret
+
+    assert set(search.seconds) <= {*search.estimates, search.default}
+    assert len(search.estimates) <= answer.points
+    assert len(search.seconds) <= 17
+    for setting in draw.sample(sorted(search.estimates, key=lambda s: s.label), 12):
+        own = setting.scenario(scenario)
+        method = own.step.method(setting.parsed, own.setup.layout)
+        took = simulate_step(own.step.job, method, own.setup).seconds
+        assert evaluate(scenario, setting).seconds == pytest.approx(took, rel=1e-9)
+        assert search.estimates[setting] == pytest.approx(took, rel=0.02)
+        assert answer.bound <= best <= took * 1.002
+
+
+def test_what_is_pasted_has_the_threshold_and_the_cycle():
+    found = tune(question(4), "horovod")
+    best = found.best.setting
+    (text,) = [text for name, text in files_of(found).items() if name == "horovod.env"]
+    cycle = best.cycle or found.scenario.step.cycle
+
+    assert {row.setting.cycle for row in found.rows} <= {None, *CYCLES}
+    assert f"HOROVOD_FUSION_THRESHOLD={best.parsed.packer.threshold}\n" in text
+    assert f"HOROVOD_CYCLE_TIME={cycle * 1e3:g}\n" in text
+    assert found.floor <= found.bound <= found.best.seconds <= found.default.seconds

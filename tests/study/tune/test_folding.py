@@ -1,0 +1,187 @@
+"""Machines and plans that are too many or too large to hold are folded; what cannot be is loaded
+whole, or refused.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import given, settings, strategies as st
+
+from simreduce.engine import IDEAL, RUNTIMES, Disturbance
+from simreduce.engine.setup import Setup
+from simreduce.errors import NotFoldable, PlanTooLarge, StrategyError
+from simreduce.plan import ops
+from simreduce.planners.algorithms.families import FAMILIES
+from simreduce.planners.layouts import layout
+from simreduce.planners.strategy import parse_strategy
+from simreduce.study.tune.bench import BenchRow, bench
+from simreduce.study.tune.folding import FOLDED_FROM
+from simreduce.topology import Folded, Topology, fold, load_machine, load_topology
+
+
+def row(
+    machine: Topology | Folded, strategy: str, nbytes: int = 1 << 20, fold: bool | None = None
+) -> BenchRow:
+    asked = [parse_strategy(strategy)]
+    (found,) = bench(Setup(machine, IDEAL), asked, [nbytes], fold=fold)
+    return found
+
+
+SYMMETRIC = [name for name, family in FAMILIES.items() if family.symmetric]
+
+
+@settings(deadline=None, max_examples=40)
+@given(
+    st.integers(FOLDED_FROM, 80) | st.just(128),
+    st.sampled_from(SYMMETRIC),
+    st.sampled_from(["", "+mean", "+packs=2"]),
+    st.integers(1, 1 << 12),
+    st.sampled_from([*RUNTIMES]),
+    st.integers(1, 10_000),
+)
+def test_many_equal_gpus_are_folded_to_the_same_bits(n, name, options, part, runtime, latency):
+    setup = Setup(f"switch:{n},latency={latency}ns", runtime)
+    asked, nbytes = [parse_strategy(name + options)], [4 * part * n]
+    found, whole = (list(bench(setup, asked, nbytes, fold=fold)) for fold in (None, False))
+
+    assert [replace(each, machines=1, proved_on=1) for each in found] == whole
+    if name in ("ring", "direct") and "packs" not in options:
+        assert (found[0].machines, found[0].proved_on, whole[0].machines) == (n, 4, 1)
+
+
+def test_what_would_not_be_the_same_is_not_folded_by_default():
+    machine = load_topology("switch:64")
+    slow = Disturbance(jitter=0.1)
+    cases = [
+        (Setup(machine), "ring", 1 << 20, 64),
+        (Setup(machine), "ring", (1 << 20) + 4, 1),
+        (Setup(machine), "chain", 1 << 20, 1),
+        (Setup(machine, disturbance=slow), "ring", 1 << 20, 1),
+        (Setup(machine, part=layout(machine).subset(63)), "ring", 63 << 10, 1),
+        (Setup("switch:63"), "ring", 63 << 10, 1),
+        (Setup("dgx1vx8"), "ring/ring", 1 << 20, 1),
+    ]
+    for setup, text, nbytes, machines in cases:
+        (found,) = bench(setup, [parse_strategy(text)], [nbytes])
+        assert found.machines == machines
+
+
+def test_machines_that_are_many_are_loaded_whole_for_no_fold(monkeypatch):
+    monkeypatch.setattr("simreduce.topology.load.FOLDED_ABOVE", 16)
+    many = load_machine("dgx1vx4")
+
+    assert row(many, "ring/ring", fold=False) == row(load_topology("dgx1vx4"), "ring/ring")
+    with pytest.raises(NotFoldable, match="too large to hold unfolded"):
+        row(load_machine("dgx1vx4", folded=True), "ring/ring", fold=False)
+
+
+def test_a_folded_row_is_the_row_of_all():
+    whole, folded = (
+        row(load_topology("dgx1vx4"), "ring/ring"),
+        row(fold(load_topology("dgx1vx4")), "ring/ring"),
+    )
+
+    assert folded.seconds == whole.seconds
+    assert folded.transfers == whole.transfers
+    assert (folded.wrong, folded.machines, folded.proved_on) == (0, 4, 4)
+    assert (whole.machines, whole.proved_on) == (1, 1)
+
+
+def test_a_plan_too_large_to_hold_is_folded(monkeypatch):
+    machine = load_topology("switch:16")
+    whole = row(machine, "ring")
+    monkeypatch.setenv("SIMREDUCE_MEMORY", "100kB")
+    folded = row(machine, "ring")
+
+    assert (folded.machines, folded.seconds) == (16, whole.seconds)
+
+
+@pytest.mark.parametrize(
+    ("machine", "strategy"), [("fat_tree:16,radix=4", "ring"), ("switch:16", "xring")]
+)
+def test_a_plan_too_large_to_hold_and_to_fold_is_refused(monkeypatch, machine, strategy):
+    monkeypatch.setenv("SIMREDUCE_MEMORY", "10kB")
+    monkeypatch.setattr(ops, "_ROWS", 50)
+    with pytest.raises(StrategyError, match="the plan would have "):
+        row(load_topology(machine), strategy)
+
+
+def test_some_of_the_gpus_are_not_folded(monkeypatch):
+    monkeypatch.setenv("SIMREDUCE_MEMORY", "10kB")
+    machine = load_topology("switch:16")
+    with pytest.raises(PlanTooLarge, match="some of the GPUs only"):
+        list(
+            bench(
+                Setup(machine, IDEAL, part=layout(machine).subset(8)),
+                [parse_strategy("ring")],
+                [1 << 20],
+            )
+        )
+
+
+def test_machines_that_are_many_are_loaded_whole_for_a_tree(monkeypatch):
+    expected = row(load_topology("dgx1vx4"), "ring/binary_tree+chunk=64KiB")
+    monkeypatch.setattr("simreduce.topology.load.FOLDED_ABOVE", 16)
+    machine = load_machine("dgx1vx4")
+
+    assert isinstance(machine, Folded)
+    assert row(machine, "ring/binary_tree+chunk=64KiB") == expected
+    assert row(machine, "ring/ring").machines == 4
+
+
+def test_machines_that_were_to_be_folded_are_not_loaded_whole():
+    with pytest.raises(NotFoldable, match="does not do the same on each of the 4 equal machines"):
+        row(load_machine("dgx1vx4", folded=True), "ring/binary_tree")
+
+
+def test_sizes_are_rounded_down_to_equal_parts():
+    assert row(fold(load_topology("switch:7")), "ring", 1000).count == 245
+    with pytest.raises(StrategyError, match="less than an element for each of 7 ranks"):
+        row(fold(load_topology("switch:7")), "ring", 24)
+
+
+@pytest.mark.parametrize(
+    ("machine", "same"),
+    # GPUs of a DGX-1V share NICs, so that every second machine, crossed the other way round, loads
+    # its PCIe switches in another order.
+    [("gh200x7", 1e-12), ("p4dx3", 1e-12), ("alpsx4", 1e-12), ("dgx-h100x3", 1e-12),
+     ("dgx1vx4", 2e-2)],
+)  # fmt: skip
+@pytest.mark.parametrize("protocol", ["simple", "ll128"])
+def test_nccls_rings_of_equal_machines_take_as_long_folded(machine, same, protocol):
+    """Of equal parts."""
+    n, text = layout(load_topology(machine)).n, f"nccl:ring+{protocol}+channels=8"
+    whole, one = (row(load_machine(machine, folded=f), text, n * 8 << 15) for f in (False, True))
+    assert (whole.machines, one.machines) == (1, len(layout(load_topology(machine)).tasks))
+    assert whole.seconds == pytest.approx(one.seconds, rel=same)
+    assert (whole.count, whole.transfers, whole.wrong) == (one.count, one.transfers, one.wrong)
+
+
+def test_a_plan_that_takes_long_is_folded(monkeypatch):
+    monkeypatch.setattr("simreduce.planners.strategy.size.LONG", 1 << 18)
+    asked, nbytes = [parse_strategy("nccl:ring+simple+channels=16")], [1 << 20]
+    (whole,) = bench(Setup("dgx-h100x16"), asked, nbytes, fold=False)
+    (found,) = bench(Setup("dgx-h100x16"), asked, nbytes)
+    assert (found.machines, found.proved_on, found.wrong) == (16, 4, 0)
+    assert found.seconds == pytest.approx(whole.seconds, rel=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("strategy", "settings"),
+    [
+        ("nccl:tree+ll", {}),
+        ("nccl:ring", {"disturbance": Disturbance(jitter=0.1)}),
+        ("nccl:ring", {"part": layout(load_topology("dgx-h100x4")).subset(24)}),
+    ],
+)
+def test_a_plan_that_takes_long_is_whole_where_it_cannot_be_folded(strategy, settings, monkeypatch):
+    monkeypatch.setattr(Setup, "takes_long", lambda *_: True)
+    (found,) = bench(Setup("dgx-h100x4", **settings), [parse_strategy(strategy)], [1 << 12])
+    assert found.machines == 1
+
+
+def test_trees_of_too_many_machines_are_refused_at_once():
+    with pytest.raises(NotFoldable, match="131072 GPUs are too many to simulate one by one"):
+        row(load_machine("dgx-h100x16384"), "nccl:nvlstree")

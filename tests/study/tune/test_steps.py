@@ -1,0 +1,262 @@
+"""Strategies ranked by the step around them."""
+
+from __future__ import annotations
+
+from itertools import islice
+
+import pytest
+
+import simreduce as sr
+from simreduce.engine import Disturbance, Fault
+from simreduce.errors import Deadlock, ScenarioError, StrategyError
+from simreduce.plan import verify
+from simreduce.report.steps import step_document, step_table
+from simreduce.study.scenario import Scenario, load_scenario
+from simreduce.study.tune.steps import StepRanking, rank_steps
+
+STEP = '[step]\nbatch = 4\ntime = "30 ms"\n'
+BASE = (
+    'topology = "switch:4,bandwidth=8GB/s,latency=5us"\nworkload = "alexnet"\nruntime = "ideal"\n'
+)
+
+
+@pytest.fixture
+def written(tmp_path):
+    """A scenario that is written here."""
+
+    def _written(text: str) -> Scenario:
+        path = tmp_path / "mine.toml"
+        path.write_text(text, "utf-8")
+        return load_scenario(str(path))
+
+    return _written
+
+
+@pytest.fixture
+def ranked(written):
+    """The ranking of a scenario that is written here."""
+
+    def _ranked(text: str, **more: object) -> StepRanking:
+        return rank_steps(written(text), **more)
+
+    return _ranked
+
+
+def test_the_fastest_reduction_is_not_that_of_the_fastest_step(ranked):
+    """AlexNet: one pack saves latency and moves last; gradients by themselves are hidden but for
+    the first layer's.
+    """
+    ranking = ranked(BASE + 'strategies = ["ring", "ring+packs=1", "ring+ddp"]\n' + STEP)
+    by_step = [c.step.method for c in ranking.candidates]
+    alone = {c.step.method: c.alone for c in ranking.candidates}
+
+    assert by_step.index("ring+packs=1") == 2
+    assert alone["ring+packs=1"] == min(alone.values())
+    assert ranking.recommended is ranking.candidates[0]
+    assert sorted(c.step.seconds for c in ranking.candidates) == [
+        c.step.seconds for c in ranking.candidates
+    ]
+
+
+def test_what_a_candidate_says_is_what_its_plan_takes(ranked):
+    """Alone as `simulate` has it, and proved."""
+    ranking = ranked(BASE + 'strategies = ["ring+packs=1"]\n' + STEP)
+    (found,) = ranking.candidates
+    scenario = ranking.scenario
+    plan = sr.compile("ring+packs=1", scenario.workload, scenario.setup.layout)
+
+    assert (sr.simulate(plan, scenario.setup.topology, "ideal").seconds, len(verify(plan))) == (
+        found.alone,
+        found.wrong,
+    )
+    assert found.step.seconds == pytest.approx(found.step.compute + found.alone)
+
+
+def test_processes_do_not_change_the_order(ranked):
+    text = BASE + 'strategies = ["ring", "xring", "ring+ddp", "nccl"]\n' + STEP
+    calls: list[tuple[int, int]] = []
+
+    def count(coming, total):
+        calls.append((0, total))
+        for done, each in enumerate(coming, 1):
+            calls.append((done, total))
+            yield each
+
+    one, two = (
+        ranked(text),
+        ranked(text, workers=2, watch=count),
+    )
+
+    assert [(c.step, c.alone) for c in one.candidates] == [
+        (c.step, c.alone) for c in two.candidates
+    ]
+    assert [(i, 4) for i in range(5)] == calls
+
+
+def test_all_strategies_are_tried_and_those_refused_are_named(ranked):
+    """As `run` does."""
+    ranking = ranked('topology = "ring:4"\nworkload = "bytes:64K"\nruntime = "ideal"\n' + STEP)
+
+    assert sum(1 + len(c.also) for c in ranking.candidates) > 50
+    assert {"hierarchical_copy", "copy_to_gpus"} <= {name for name, _ in ranking.refused}
+
+
+def test_methods_with_one_plan_and_one_step_share_a_row(ranked):
+    """Under the shortest name, whatever their order."""
+    ranking = ranked(
+        'topology = "ring:4"\nworkload = "bytes:64K"\nruntime = "ideal"\n'
+        'strategies = ["best_ring", "trees", "ring"]\n' + STEP
+    )
+
+    assert [("ring", ("best_ring",)), ("trees", ())] == sorted(
+        (c.step.method, c.also) for c in ranking.candidates
+    )
+    assert "  ring = best_ring" in step_table(ranking)
+    assert ["best_ring"] in [each["also"] for each in step_document(ranking)["candidates"]]
+
+
+def test_a_mode_is_one_candidate(ranked):
+    """Named by what tf_cnn_benchmarks calls it."""
+    ranking = ranked(
+        'topology = "dgx1p"\nworkload = "alexnet"\n'
+        + STEP
+        + 'variable_update = "parameter_server"\n'
+    )
+
+    assert ["parameter_server"] == [c.step.method for c in ranking.candidates]
+    assert ranking.candidates[0].step.reads
+
+
+def test_fewer_gpus_than_the_machine_has(ranked):
+    """The layout says which."""
+    ranking = ranked(BASE + 'strategies = ["ring"]\n' + STEP)
+    pair = rank_steps(ranking.scenario.but(part=ranking.scenario.setup.layout.subset(2)))
+
+    assert [4, 2] == [ranking.candidates[0].step.devices, pair.candidates[0].step.devices]
+
+
+@pytest.mark.parametrize(
+    ("text", "error", "says"),
+    [
+        (BASE, ScenarioError, r"it has no \[step\]"),
+        (
+            BASE + 'strategies = ["hierarchical_copy", "ring", "copy_to_gpus"]\n' + STEP,
+            StrategyError,
+            "hierarchical_copy",
+        ),
+        (
+            BASE + STEP + 'variable_update = "distributed_all_reduce"\n',
+            StrategyError,
+            "needs an all_reduce_spec",
+        ),
+    ],
+)
+def test_what_is_not_accepted(ranked, text, error, says):
+    """On a ring of GPUs, where not all have a way to each other."""
+    with pytest.raises(error, match=says):
+        ranked(text.replace("switch:4", "ring:4"))
+
+
+def test_faults_that_cut_off_for_ever(written):
+    """All of them: a Deadlock."""
+    cut = Disturbance(faults=(Fault(0.0, "gpu0", 0.0),))
+    with pytest.raises(Deadlock):
+        rank_steps(written(BASE + 'strategies = ["ring"]\n' + STEP).but(disturbance=cut))
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_what_is_stopped_keeps_what_it_has(ranked, workers):
+    """Two of three strategies; with none there is nothing to tell."""
+
+    def stop(coming, _total):
+        yield from islice(coming, 2)
+        raise KeyboardInterrupt
+
+    text = BASE + 'strategies = ["ring", "ring+packs=1", "ring+ddp"]\n' + STEP
+    ranking = ranked(text, workers=workers, watch=stop)
+
+    assert 1 == ranking.untried
+    kept = {c.step.method for c in ranking.candidates}
+    assert 2 == len(kept)
+    assert workers == 2 or {"ring", "ring+packs=1"} == kept  # two processes may end in any order
+    assert 0 == ranked(text).untried
+
+
+def test_a_gpu_by_itself_reads_from_its_own_server(ranked):
+    """What one GPU does alone is simulated, with its reads; two of them on one link to the host are
+    less efficient.
+    """
+    text = 'topology = "pcie-single-root-4"\nworkload = "alexnet"\nruntime = "ideal"\n' + STEP
+    served = text + 'variable_update = "parameter_server"\nlocal_parameter_device = "cpu"\n'
+    ranking = ranked(served)
+    alone = rank_steps(ranking.scenario.but(part=ranking.scenario.setup.layout.subset(1)))
+    (four,), (one,) = ranking.candidates, alone.candidates
+
+    assert 1.0 == pytest.approx(one.efficiency)
+    assert four.singly == pytest.approx(4 * one.step.images_per_second)
+    assert four.efficiency < 0.9
+
+
+MEMORY = """
+topology = "{topology}"
+workload = "alexnet"
+strategies = ["ring"]
+runtime = "ideal"
+{overrides}
+[step]
+method = ["ddp", "fsdp"]
+batch = 4
+time = "300 ms"
+activations = "{activations}"
+"""
+
+
+@pytest.mark.parametrize(
+    ("size", "activations", "fits", "best"),
+    [
+        ("2 GB", "1 MB", (True, True), "ddp"),
+        ("900 MB", "1 MB", (True, False), "fsdp"),
+        ("100 MB", "1 MB", (False, False), "ddp"),
+        ("2 GB", "1900 MB", (False, False), "ddp"),
+    ],
+)
+def test_what_does_not_fit_is_not_recommended(ranked, size, activations, fits, best):
+    """AlexNet has 247 MB of parameters: DDP holds 989 MB with Adam, whose step is the fastest;
+    FSDP on 4 GPUs a quarter of that, and what it gathers.
+    """
+    override = f'[topology_overrides]\n"nodes.gpu.memory" = "{size}"'
+    ranking = ranked(
+        MEMORY.format(topology="v100-mesh-4", overrides=override, activations=activations)
+    )
+    rows = {c.step.method.partition(",")[0]: c for c in ranking.candidates}
+    text = step_table(ranking)
+    document = step_document(ranking)
+
+    assert fits == (rows["fsdp"].fits, rows["ddp"].fits)
+    assert ranking.recommended is rows[best]
+    behind = [c.fits is False for c in ranking.candidates]
+    assert behind == sorted(behind)
+    assert rows["ddp"].fit.needed == 4 * 247_369_380 + rows["ddp"].step.memory.activations
+    assert ("Does not fit" in text) is (False in fits)
+    assert ("ddp, ring needs" in text) is (not fits[1])
+    assert {c["fits"] for c in document["candidates"]} == set(fits)
+    assert document["gpu_memory_bytes"] == rows["ddp"].fit.available
+
+
+def test_whether_it_fits_is_not_known_of_machines_of_no_product(ranked):
+    """Nothing is refused for it."""
+    ranking = ranked(MEMORY.format(topology="switch:4", overrides="", activations="4 GB"))
+
+    assert [c.fits for c in ranking.candidates] == [None, None]
+    assert "whether that fits is not known" in step_table(ranking)
+
+
+def test_the_bottleneck_is_the_link_that_is_slow(ranked):
+    """Of reductions and of sharded methods alike: the network, at a hundredth of its rate."""
+    text = (
+        'topology = "dgx-h100x2"\nworkload = "alexnet"\nstrategies = ["nccl"]\n'
+        "[link_factors]\nib_ndr = 0.01\n"
+        '[step]\nbatch = 4\ntime = "30 ms"\nmethod = ["ddp", "fsdp"]\n'
+    )
+
+    assert {"ib_ndr"} == {c.bottleneck.split()[-1] for c in ranked(text).candidates}

@@ -1,0 +1,108 @@
+"""Chakra's traces, written with protobuf's own encoder from the published field numbers."""
+
+from __future__ import annotations
+
+import gzip
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+
+from simreduce.training.executions import COLLECTIVE, COMPUTE, RECEIVE, SEND, read_executions
+from simreduce.training.executions.execution import ExecutionError
+from tests.training.executions import traces as t
+
+
+def test_bytes_on_the_wire(tmp_path):
+    """A file as ASTRA-sim's generator writes it, byte by byte: one all-reduce of 1 MiB."""
+    head = bytes([7, 0x0A, 5]) + b"0.0.4"
+    size = bytes([0x52, 17, 0x0A, 9]) + b"comm_size" + bytes([0x48, 0x80, 0x80, 0x40])
+    kind = bytes([0x52, 13, 0x0A, 9]) + b"comm_type" + bytes([0x48, 0])
+    body = bytes([0x08, 1, 0x12, 3]) + b"sum" + bytes([0x18, 7]) + kind + size
+    size_at = body.index(b"comm_size") - 3
+    body = body[:size_at] + bytes([15]) + body[size_at + 1 :]
+    (tmp_path / "one.5.et").write_bytes(head + bytes([len(body)]) + body)
+    found = read_executions([str(tmp_path / "one.5.et")])
+    (node,) = found.nodes[5]
+
+    assert ("sum", COLLECTIVE, "all_reduce", 1 << 20) == (
+        node.name,
+        node.kind,
+        node.collective,
+        node.nbytes,
+    )
+
+
+def test_kinds_and_dependencies(tmp_path):
+    """Ids need not be in order; durations are microseconds."""
+    nodes = [
+        t.node(7, t.COMPUTE, (), 250, is_cpu_op=False),
+        t.node(3, t.COLLECTIVE, (7,), comm_type=t.ALL_GATHER, comm_size=64, is_cpu_op=False),
+        t.node(9, t.SEND, (3, 7), comm_dst=1, comm_size=8, comm_tag=2),
+        t.node(4, t.RECEIVE, (3,), comm_src=1, comm_size=8),
+    ]
+    found = read_executions([t.chakra(tmp_path / "x.0.et", nodes)])
+    row = found.nodes[0]
+
+    assert [COMPUTE, COLLECTIVE, SEND, RECEIVE] == [node.kind for node in row]
+    assert [(), (0,), (0, 1), (1,)] == [node.after for node in row]
+    assert (250e-6, 64, 2, 2) == (row[0].seconds, row[1].nbytes, row[2].tag, found.world)
+
+
+def test_files_of_several_ranks_and_groups(tmp_path):
+    """Compressed, too. Names of process groups are looked up."""
+    nodes = [t.node(1, t.COLLECTIVE, comm_type=0, comm_size=4, pg_name="dp")]
+    paths = [t.chakra(tmp_path / f"x.{rank}.et", nodes) for rank in range(2)]
+    packed = tmp_path / "y.1.et.gz"
+    packed.write_bytes(gzip.compress(Path(paths[1]).read_bytes()))
+    found = read_executions([paths[0], str(packed)], {"dp": (0, 1, 5)})
+
+    assert [0, 1] == list(found.nodes)
+    assert {(0, 1, 5)} == {row[0].group for row in found.nodes.values()}
+    assert 6 == found.world
+
+
+@pytest.mark.parametrize(
+    ("nodes", "fault"),
+    [
+        ([t.node(1, t.COLLECTIVE, comm_type=4, comm_size=4)], "SCATTER"),
+        ([t.node(1, t.COLLECTIVE, comm_type=0)], "comm_size must be bytes"),
+        ([t.node(1, t.SEND, comm_size=4)], "needs the rank of its peer"),
+        ([t.node(1, t.COMPUTE), t.node(1, t.COMPUTE)], "another node has this id"),
+        ([], "has no nodes"),
+    ],
+)
+def test_faults_of_nodes(tmp_path, nodes, fault):
+    """With file and node."""
+    with pytest.raises(ExecutionError, match=fault):
+        read_executions([t.chakra(tmp_path / "x.0.et", nodes)])
+
+
+def test_one_file_of_a_job_says_that_its_collectives_have_no_partners(tmp_path):
+    """Its groups' ranks are not in the trace; with them, nothing is said."""
+    nodes = [t.node(1, t.COLLECTIVE, comm_type=t.ALL_REDUCE, comm_size=64, pg_name="0")]
+    path = t.chakra(tmp_path / "job.0.et", nodes)
+
+    assert any("a job of one rank" in note for note in read_executions([path]).notes)
+    assert not read_executions([path], {"0": (0, 1)}).notes
+
+
+def test_other_versions_are_refused_by_name(tmp_path):
+    """A newer one may mean something else by the same numbers."""
+    path = t.chakra(tmp_path / "x.0.et", [t.node(1, t.COMPUTE)], version="0.1.0")
+    with pytest.raises(ExecutionError, match=r"version '0\.1\.0' of Chakra's format is not known"):
+        read_executions([path])
+
+
+def test_no_cut_or_damaged_file_gets_through(tmp_path):
+    """Every cut, and random bytes in every place: an answer or an ExecutionError."""
+    nodes = [t.node(i, t.COLLECTIVE, comm_type=0, comm_size=i) for i in range(1, 4)]
+    whole = Path(t.chakra(tmp_path / "x.0.et", nodes)).read_bytes()
+    path = tmp_path / "z.0.et"
+    answers = 0
+    for place in range(len(whole)):
+        for content in (whole[:place], whole[:place] + b"\xff" + whole[place + 1 :]):
+            path.write_bytes(content)
+            with suppress(ExecutionError):
+                answers += bool(read_executions([str(path)]).nodes)
+    assert 0 < answers < 2 * len(whole)
