@@ -98,6 +98,17 @@ class Fabric:
         self._clear()
         self._schedule(self.resources.changes)
 
+    def empty(self) -> Fabric:
+        """Another fabric of the same machine, on which nothing is, in an environment of its own."""
+        return Fabric(
+            simpy.Environment(),
+            self.topology,
+            self.calibration,
+            self.runtime,
+            self.disturbance,
+            resources=self.resources,
+        )
+
     def lower(
         self, plan: Plan, number: int = 0, working_set: Mapping[str, float] | None = None
     ) -> Lowered:

@@ -284,7 +284,8 @@ def _carry_out(
     limited = limit < inf
     if limited and not fabric.disturbance.jitter and len(plan) > _LARGE:
         part = part_for(plan, np.flatnonzero(plan.kind == Kind.COPY)[-1:])
-        found = _at_least(_floors_of(part, fabric), begin)
+        # With lanes of its own: the plan's are numbered as it comes to them.
+        found = _at_least(_floors_of(part, fabric.empty()), begin)
         if found.seconds > limit:
             return found
     lowered = fabric.lower(plan) if lowered is None else lowered

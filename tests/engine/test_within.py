@@ -10,11 +10,14 @@ from hypothesis import assume, given, settings, strategies as st
 
 import simreduce as sr
 from simreduce.engine import AtLeast, Disturbance, simulation
+from simreduce.engine.calibration import NOMINAL
+from simreduce.engine.disturbance import CALM
 from simreduce.engine.results.result import ROUNDED
 from simreduce.errors import Deadlock
-from simreduce.plan import part
+from simreduce.plan import PlanBuilder, part
 from simreduce.plan.part import part_for
-from simreduce.testing.strategies import ANY, ROUND, scenes
+from simreduce.testing.small import NO_CONTRACT
+from simreduce.testing.strategies import ANY, ONE_WIRE, ROUND, scenes
 from tests.simulating import simulator
 
 
@@ -78,6 +81,19 @@ def test_within_the_limit_every_bit_is_the_same_and_beyond_it_is_a_bound(
     else:
         assert full.seconds <= limit
         assert found.to_json() == full.to_json()
+
+
+def test_lanes_are_numbered_alike_though_a_part_was_looked_at_first():
+    b = PlanBuilder(("gpu0", "gpu1"))
+    first, other = b.input(0, 0, 8), b.input(1, 0, 8)
+    b.output(b.copy(first, 1))
+    b.output(b.copy(other, 0))  # which needs nothing of the other
+    plan = b.finish(NO_CONTRACT)
+    alone = simulator(sr.load_topology("switch:2"), ONE_WIRE, NOMINAL, CALM)
+    with mock.patch.object(simulation, "_LARGE", 0):
+        found = simulation._carry_out(plan, alone.fabric(plan), 0.0, limit=1.0)
+
+    assert found.lowered.lane_names == alone.fabric(plan).lower(plan).lane_names
 
 
 def test_a_bound_says_what_sets_it():

@@ -161,7 +161,7 @@ def _one_for_each_machine(found: Sequence[Errors]) -> Floats:
 
 def _quantile(values: Floats, weights: Floats, part: float) -> float:
     """The weighted quantile, with straight lines between the middles of the weights."""
-    order = np.argsort(values)
+    order = np.argsort(values, kind="stable")  # or equal errors lie as each processor sorts them
     weight = weights[order]
     place = np.cumsum(weight) - weight / 2
     return float(np.interp(part * weight.sum(), place, values[order]))

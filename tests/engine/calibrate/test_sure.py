@@ -13,6 +13,7 @@ from simreduce.engine.calibrate.sure import (
     SIZES,
     Errors,
     Spread,
+    _quantile,
     published_errors,
     read_errors,
     spread,
@@ -89,6 +90,17 @@ def test_four_of_five_points_of_a_machine_never_seen_lie_inside(seed, between, w
     covered = coverage([errors(str(i), *row) for i, row in enumerate(found.tolist())])
 
     assert 0.62 <= np.mean([inside for _, inside in covered]) <= 0.95
+
+
+def test_equal_errors_count_in_the_order_of_the_file_on_every_processor():
+    rng = np.random.default_rng(3)
+    values, weights = rng.integers(-3, 4, 1000) / 10, rng.random(1000)
+    apart = values + 1e-12 * np.arange(1000)
+    parts = np.linspace(0.0, 1.0, 1001)
+
+    assert [_quantile(values, weights, part) for part in parts] == pytest.approx(
+        [_quantile(apart, weights, part) for part in parts], abs=1e-8
+    )
 
 
 def test_errors_are_written_and_read():
