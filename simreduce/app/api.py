@@ -213,7 +213,7 @@ def step(
     """The strategies of a scenario that has a `[step]`, by the training step around them."""
     whole(workers, "workers", 1)
     found = _scenario(scenario, batch).but(disturbance=disturbance)
-    return answers.as_answer(answers.StepRanking, rank_steps(found, workers))
+    return answers.as_answer(answers.StepRanking, rank_steps(scenarios.with_step(found), workers))
 
 
 def bench(

@@ -121,7 +121,7 @@ def _header(ranking: StepRanking) -> list[str]:
         ("", ", ".join(slow)),
     ]
     what = f"consistency {job.consistency}{after}"
-    sharded = s.step is not None and s.step.sharding is not None
+    sharded = s.step.sharding is not None
     collectives = ("all_gather", "reduce_scatter") if sharded else ("all_reduce",)
     strategies = [strategy_of(c.step.method) for c in ranking.candidates]
     return header(ranking, facts, what, nccl_sureness(s, strategies, collectives))

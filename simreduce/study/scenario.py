@@ -11,10 +11,10 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, fields, replace
 from functools import partial
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Self, TypeVar
 
 from simreduce.engine import CALM, RUNTIMES, Disturbance
 from simreduce.engine.calibrate import load_calibration
@@ -130,15 +130,31 @@ class Scenario:
     def __repr__(self) -> str:
         return f"<Scenario {self.name}: {self.workload.name} on {self.setup.machine.name}>"
 
-    def require_step(self) -> StepQuestion:
-        """The step; ScenarioError if there is none."""
-        if self.step is None:
-            raise ScenarioError(f"{self.name}: {NO_STEP}")
-        return self.step
-
-    def but(self, **changes: Any) -> Scenario:
+    def but(self, **changes: Any) -> Self:
         """The same scenario with another `disturbance`, or whatever else `Setup.but` takes."""
         return replace(self, setup=self.setup.but(**changes))
+
+    def without_step(self) -> Scenario:
+        """The same reductions by themselves."""
+        return Scenario(**{**_values(self), "step": None})
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class StepScenario(Scenario):
+    """A scenario whose reductions are those of a training step."""
+
+    step: StepQuestion = field(kw_only=True)
+
+
+def with_step(scenario: Scenario) -> StepScenario:
+    """The scenario of a step; ScenarioError if it has none."""
+    if scenario.step is None:
+        raise ScenarioError(f"{scenario.name}: {NO_STEP}")
+    return scenario if isinstance(scenario, StepScenario) else StepScenario(**_values(scenario))
+
+
+def _values(scenario: Scenario) -> dict[str, Any]:
+    return {each.name: getattr(scenario, each.name) for each in fields(Scenario)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -331,7 +347,8 @@ def _build(
         topology, values["runtime"], values["calibration"], part=part, nccl=values["nccl"]
     )
     found = path.stem, values["title"], setup, values["workload"].workload, strategies
-    return Scenario(*found, values["repeat"], values["faithful"], step), topology
+    plain = Scenario(*found, values["repeat"], values["faithful"], step)
+    return with_step(plain) if step else plain, topology
 
 
 def build_replicas(

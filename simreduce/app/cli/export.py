@@ -22,7 +22,7 @@ from simreduce.files.formats import Faults
 from simreduce.files.outputs import check_place, write_file
 from simreduce.planners.strategy import Strategy, parse_strategy
 from simreduce.study.question import ask, choice_of
-from simreduce.study.scenario import Scenario, is_scenario
+from simreduce.study.scenario import Scenario, is_scenario, with_step
 from simreduce.study.tune.rank import rank
 from simreduce.study.tune.steps import rank_steps
 from simreduce.training import StepQuestion
@@ -196,7 +196,7 @@ def _ranked(scenario: Scenario, method: str, workers: int) -> Iterator[Strategy]
             untried, rows = ranking.untried, [c for c in ranking.candidates if not c.wrong]
             names = [each.strategy.text for c in rows for each in (c, *c.also)]
         else:
-            one = replace(scenario, step=replace(step, methods=(method,)))
+            one = with_step(replace(scenario, step=replace(step, methods=(method,))))
             steps = rank_steps(one, workers, progress.watch)
             untried, right = steps.untried, [c for c in steps.candidates if not c.wrong]
             names = [name for c in right for name in (c.step.method, *c.also)]

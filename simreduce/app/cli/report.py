@@ -46,7 +46,15 @@ from simreduce.report.sweeps import count_states, sweep_document
 from simreduce.report.trace import step_trace_events
 from simreduce.report.trace.runs import replicas_trace_events
 from simreduce.study.question import ask, choice_of
-from simreduce.study.scenario import Replicas, Scenario, is_scenario, keys_of, read_scenario_file
+from simreduce.study.scenario import (
+    Replicas,
+    Scenario,
+    StepScenario,
+    is_scenario,
+    keys_of,
+    read_scenario_file,
+    with_step,
+)
 from simreduce.study.sweep import Store
 from simreduce.study.tune.rank import plain_specs, rank
 from simreduce.study.tune.steps import rank_steps
@@ -182,8 +190,11 @@ def _from_scenario(
     if isinstance(question, Replicas):
         document, beside, complete = report_replicas(question, shared, workers)
     else:
-        make = report_step if name == "step" else report_run
-        document, beside, complete = make(question, shared, workers)
+        document, beside, complete = (
+            report_step(with_step(question), shared, workers)
+            if name == "step"
+            else report_run(question, shared, workers)
+        )
     parts = _parts(name, beside, backups=isinstance(question, Replicas))
     beside = replace(beside, commands=((_ABOUT, (_typed("report"),)), (_PARTS[name], parts)))
     return page_html(make_page(document, beside, text)), complete
@@ -261,7 +272,7 @@ def report_run(
 
 
 def report_step(
-    question: Scenario, beside: Attachments, workers: int
+    question: StepScenario, beside: Attachments, workers: int
 ) -> tuple[Document, Attachments, bool]:
     """The training steps of a scenario, what stands beside them, and whether nothing is missing."""
     with Progress("simulated {} of {} steps") as progress:
@@ -284,9 +295,9 @@ def report_step(
     return document, replace(beside, timeline=timeline, look=found), progress.complete
 
 
-def _step_exports(question: Scenario, name: str) -> tuple[Exported, ...]:
+def _step_exports(question: StepScenario, name: str) -> tuple[Exported, ...]:
     """What other systems can be told of a step's method and strategy; nothing of modes."""
-    if question.step is None or question.step.mode:
+    if question.step.mode:
         return ()
     method, _, text = name.rpartition(", ")
     asked = ask(question, parse_strategy(text))

@@ -29,7 +29,7 @@ from simreduce.files.formats import Faults
 from simreduce.report.replicas import REPLICAS, Updates, replicas_text
 from simreduce.report.steps import step_document, step_table
 from simreduce.report.trace import replicas_trace_text, step_trace_text
-from simreduce.study.scenario import NO_STEP, Replicas, keys_of, load_replicas
+from simreduce.study.scenario import NO_STEP, Replicas, keys_of, load_replicas, with_step
 from simreduce.study.tune.steps import rank_steps
 from simreduce.training.stragglers import BackupChoice, Repetitions, compare_backups, repeat, sample
 
@@ -96,7 +96,7 @@ def step(
     if keys and "step" not in keys:
         faults.add(scenario, NO_STEP)
     texts = strategy_texts(faults, algo)
-    question = faults.require(read_scenario(faults, scenario, options, texts, batch))
+    question = with_step(faults.require(read_scenario(faults, scenario, options, texts, batch)))
     with Progress("simulated {} of {} steps") as progress:
         ranking = rank_steps(question, workers, progress.watch)
     document = cache(partial(step_document, ranking))

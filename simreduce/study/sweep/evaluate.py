@@ -24,7 +24,7 @@ from simreduce.files.textfiles import flatten
 from simreduce.planners.layouts import Layout, layout
 from simreduce.planners.nccl.settings import settings_of
 from simreduce.planners.strategy import parse_strategy
-from simreduce.study.scenario import Scenario, beside, build_replicas, build_scenario
+from simreduce.study.scenario import Scenario, beside, build_replicas, build_scenario, with_step
 from simreduce.study.sweep.cells import BENCH, REPLICAS, RUN, STEP, Cell, code
 from simreduce.study.sweep.figures import (
     COLUMNS,
@@ -246,7 +246,7 @@ def _run(cell: Cell) -> Figures:
 
 
 def _step(cell: Cell) -> Figures:
-    scenario = _scenario(cell)
+    scenario = with_step(_scenario(cell))
     ranking = rank_steps(scenario)
     if ranking.untried:
         raise KeyboardInterrupt

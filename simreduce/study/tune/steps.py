@@ -19,7 +19,7 @@ from simreduce.engine.setup import Setup
 from simreduce.errors import StrategyError
 from simreduce.plan import verify, wrong_elements
 from simreduce.planners.strategy import Strategy
-from simreduce.study.scenario import Scenario
+from simreduce.study.scenario import StepScenario
 from simreduce.study.study import Limit, collect, study
 from simreduce.study.tune.candidates import candidates, sharing_candidates
 from simreduce.study.tune.chunks import with_best_chunk
@@ -76,7 +76,7 @@ class StepRanking:
     which are kept with the reason. `untried` counts the ones that Ctrl-C left out.
     """
 
-    scenario: Scenario
+    scenario: StepScenario
     question: StepQuestion
     candidates: tuple[StepCandidate, ...]
     refused: tuple[tuple[str, str], ...]
@@ -97,13 +97,12 @@ class StepRanking:
         return next((c for c in right if c.fits is not False), right[0])
 
 
-def rank_steps(scenario: Scenario, workers: int = 1, watch: Watch = unwatched) -> StepRanking:
+def rank_steps(scenario: StepScenario, workers: int = 1, watch: Watch = unwatched) -> StepRanking:
     """The step of every strategy by every method, or of the mode that `[step]` names.
 
-    As in `rank`: what is named and not accepted raises StrategyError, and so does a scenario
-    without a `[step]`.
+    As in `rank`: what is named and not accepted raises StrategyError.
     """
-    question = scenario.require_step()
+    question = scenario.step
     pairs = _pairs(scenario, question)
     names = [_name(question, *pair) for pair in pairs]
     named = bool((scenario.strategies and len(question.methods) == 1) or question.mode)
@@ -119,7 +118,7 @@ Pair = tuple[str, Strategy | None]
 """A method and its strategy; the scenario's mode if there is none."""
 
 
-def _pairs(scenario: Scenario, question: StepQuestion) -> list[Pair]:
+def _pairs(scenario: StepScenario, question: StepQuestion) -> list[Pair]:
     """Every method with the scenario's strategies, or with all that suit it.
 
     Where `ddp` is among several methods, strategies that pack are for it alone.
@@ -159,8 +158,8 @@ def _one_for_each_step(found: Sequence[StepCandidate]) -> list[StepCandidate]:
     return sorted(merged, key=lambda c: (c.fits is False, c.step.seconds, c.alone, c.step.method))
 
 
-def _predict(scenario: Scenario, pair: Pair, _: Limit) -> StepCandidate:
-    question, (method, strategy) = scenario.require_step(), pair
+def _predict(scenario: StepScenario, pair: Pair, _: Limit) -> StepCandidate:
+    question, (method, strategy) = scenario.step, pair
     if method != DDP and strategy is not None:
         return _predict_sharded(scenario, question, strategy, method)
     asked, question = question, question.replicated
@@ -193,7 +192,7 @@ def _fit(memory: Memory, setup: Setup) -> Fit:
 
 
 def _predict_sharded(
-    scenario: Scenario, question: StepQuestion, strategy: Strategy, method: str
+    scenario: StepScenario, question: StepQuestion, strategy: Strategy, method: str
 ) -> StepCandidate:
     setup = running_sharded(scenario.setup, _name(question, method, strategy))
     sharding = question.sharding or Sharding()

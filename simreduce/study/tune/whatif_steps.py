@@ -21,7 +21,7 @@ from simreduce.engine.results.floors import resource_seconds
 from simreduce.engine.setup import Setup
 from simreduce.engine.simulation import link_use
 from simreduce.planners.strategy import parse_strategy
-from simreduce.study.scenario import Scenario
+from simreduce.study.scenario import StepScenario
 from simreduce.study.tune.steps import StepCandidate
 from simreduce.study.tune.whatif import (
     MORE,
@@ -103,7 +103,7 @@ class _Case:
 
 
 def look_at_step(
-    scenario: Scenario, candidate: StepCandidate, watch: Watch = unwatched
+    scenario: StepScenario, candidate: StepCandidate, watch: Watch = unwatched
 ) -> StepLook:
     """A closer look at a candidate of `rank_steps`.
 
@@ -136,8 +136,8 @@ _TOO_LARGE = (
 )
 
 
-def _case(scenario: Scenario, step: StepPrediction) -> _Case:
-    question = scenario.require_step()
+def _case(scenario: StepScenario, step: StepPrediction) -> _Case:
+    question = scenario.step
     name, _, text = step.method.rpartition(", ")
     strategy = None if question.mode else parse_strategy(text)
     if strategy is not None and name not in ("", DDP):

@@ -11,7 +11,7 @@ from simreduce.engine import Disturbance, Fault
 from simreduce.errors import Deadlock, ScenarioError, StrategyError
 from simreduce.plan import verify
 from simreduce.report.steps import step_document, step_table
-from simreduce.study.scenario import Scenario, load_scenario
+from simreduce.study.scenario import Scenario, load_scenario, with_step
 from simreduce.study.tune.steps import StepRanking, rank_steps
 
 STEP = '[step]\nbatch = 4\ntime = "30 ms"\n'
@@ -37,7 +37,7 @@ def ranked(written):
     """The ranking of a scenario that is written here."""
 
     def _ranked(text: str, **more: object) -> StepRanking:
-        return rank_steps(written(text), **more)
+        return rank_steps(with_step(written(text)), **more)
 
     return _ranked
 

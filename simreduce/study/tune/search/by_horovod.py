@@ -15,10 +15,12 @@ import numpy as np
 
 from simreduce import dtypes
 from simreduce.computing.arrays import Floats
+from simreduce.engine import NCCL
 from simreduce.planners.nccl.tuner import Rule
 from simreduce.planners.packing import Fusion
 from simreduce.planners.strategy import parse_strategy
 from simreduce.study.advice import sureness_of
+from simreduce.study.scenario import StepScenario
 from simreduce.study.tune.search.by_nccl import NcclSearch
 from simreduce.study.tune.search.call_time import CallSetting, Size
 from simreduce.study.tune.search.packings import Packing
@@ -42,17 +44,17 @@ CYCLES = tuple(ms * 1e-3 for ms in (0.5, 0.75, 1, 1.5, 2.5, 3.5, 5, 7.5, 10))
 """Seconds of a cycle that are tried."""
 
 
-class HorovodSearch(Search):
+class HorovodSearch(Search[StepScenario]):
     """The search of thresholds and cycles.
 
     `estimates` are times by interpolated calls. No point takes less than `least`.
     """
 
-    def __init__(self, aim: Aim, before: Tuned | None = None) -> None:
+    def __init__(self, aim: Aim[StepScenario], before: Tuned | None = None) -> None:
         inner = NcclSearch(aim)
-        super().__init__(aim, inner.scenario, before, inner.default)
+        super().__init__(aim, aim.reducing.but(runtime=NCCL), before, inner.default)
         self.packings, self.calls = inner.packings, inner.calls
-        self.step = aim.reducing.require_step()
+        self.step = aim.reducing.step
         self.cycles = [None, *(c for c in CYCLES if abs(c - self.step.cycle) > c * 1e-6)]
         self.estimates: dict[Setting, float] = {}
         self.least = aim.overlap.alone

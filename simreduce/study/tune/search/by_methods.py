@@ -32,12 +32,12 @@ from simreduce.planners.layouts import Decision
 from simreduce.planners.nccl.tuner import Rule
 from simreduce.planners.strategy import parse_strategy
 from simreduce.study.advice import sureness_of
-from simreduce.study.scenario import Scenario
+from simreduce.study.scenario import StepScenario
 from simreduce.study.tune.candidates import sharing_candidates
 from simreduce.study.tune.search.best_first import Tried, search
 from simreduce.study.tune.search.call_time import text_of
 from simreduce.study.tune.search.search import WIDTH, Aim, Search
-from simreduce.study.tune.search.setting import Do, Setting, least_fit, shared_by
+from simreduce.study.tune.search.setting import Setting, Working, least_fit, shared_by
 from simreduce.study.tune.search.step_calls import decisions, make_rules
 from simreduce.study.tune.search.targets import points_of
 from simreduce.study.tune.search.tuned import Tuned
@@ -55,6 +55,8 @@ from simreduce.training.sharded.collectives import ALL_REDUCE, Key
 from simreduce.training.sharded.costs import key_seconds
 from simreduce.training.sharded.recurrence import compose, slowest
 from simreduce.training.sharded.settings import PRE, ZERO1, ZERO2
+
+Do = Working[StepScenario]
 
 _RATE = 0.97
 """The factor of bounds of collectives, for rates that are rounded."""
@@ -82,7 +84,7 @@ class Simulated(NamedTuple):
     wrong: int = 0
 
 
-class ShardedSearch(Search):
+class ShardedSearch(Search[StepScenario]):
     """The search of the points of sharded methods.
 
     `unfit` need more memory than a GPU has; `ruled` counts simulations of collectives by other
@@ -91,7 +93,7 @@ class ShardedSearch(Search):
 
     def __init__(
         self,
-        aim: Aim,
+        aim: Aim[StepScenario],
         before: Tuned | None = None,
         points: Sequence[Setting] = (),
     ) -> None:
@@ -99,7 +101,9 @@ class ShardedSearch(Search):
         super().__init__(aim, scenario.but(runtime=NCCL), before)
         self._setup = running_sharded(self.scenario.setup, "sharded methods")
         self._rate, self._across = _RATE / _slowest_gpu(self._setup), _RATE * _across(self._setup)
-        fits = {each: least_fit(scenario, each) for each in points or _points(aim)}
+        fits = {
+            each: least_fit(scenario.step, scenario.setup, each) for each in points or _points(aim)
+        }
         self.unfit = [setting for setting, fit in fits.items() if fit.fits is False]
         self.settings = [setting for setting, fit in fits.items() if fit.fits is not False]
         if not self.settings and before is None:
@@ -136,7 +140,8 @@ class ShardedSearch(Search):
 
     def fit(self, setting: Setting) -> Fit:
         """The memory of a simulated step, or else the least."""
-        known, fit = self.simulated.get(setting), least_fit(self.scenario, setting)
+        known = self.simulated.get(setting)
+        fit = least_fit(self.scenario.step, self.scenario.setup, setting)
         return Fit(known.peak, fit.available) if known else fit
 
     def answer(self, *, stopped: bool = False) -> Tuned:
@@ -257,7 +262,7 @@ class ShardedSearch(Search):
         They are its compute with the first all-gather and the last reduce-scatter, or all
         collectives of its units once.
         """
-        step, sharding = self.scenario.require_step(), setting.sharding
+        step, sharding = self.scenario.step, setting.sharding
         assert sharding is not None  # noqa: S101 - all here are sharded
         group, factor = shared_by(setting, self._setup), slowest(step.job, self._setup)
         units, first = self._wrapped(sharding.units)
@@ -282,7 +287,7 @@ class ShardedSearch(Search):
 
     def _wrap(self, rule: str | int) -> tuple[list[int], int]:
         """Elements of the units by a rule, and which of them computes first."""
-        units = wrap(self.scenario.require_step().job.model, rule)
+        units = wrap(self.scenario.step.job.model, rule)
         return [unit.elements for unit in units], segments(units)[0].unit
 
     def _find_coarse(self, setting: Setting) -> float:
@@ -320,11 +325,11 @@ class ShardedSearch(Search):
         return self._compose(setting, lambda key: known[text, group, key])
 
     def _compose(self, setting: Setting, seconds: Callable[[Key], float]) -> float:
-        method, job = self._method(setting), self.scenario.require_step().job
+        method, job = self._method(setting), self.scenario.step.job
         return compose(job, method, slowest(job, self._setup), seconds) if method else inf
 
 
-def _points(aim: Aim) -> list[Setting]:
+def _points(aim: Aim[StepScenario]) -> list[Setting]:
     """Every point of the methods of an aim."""
     scenario, texts = aim.scenario, ["nccl"]
     if aim.target == "any":
@@ -382,17 +387,17 @@ def _across(setup: Setup) -> float:
     return 1 / min(widest) if len(used) > 1 and min(widest) > 0 else 0.0
 
 
-def _method(scenario: Scenario, setting: Setting) -> ShardedMethod | None:
+def _method(scenario: StepScenario, setting: Setting) -> ShardedMethod | None:
     """The method of a setting; None if the machine refuses it."""
     strategy, layout = parse_strategy(setting.strategy), setting.setup(scenario.setup).layout
-    job, sharding = scenario.require_step().job, setting.sharding or Sharding()
+    job, sharding = scenario.step.job, setting.sharding or Sharding()
     try:
         return sharded_method(setting.method, strategy, job, layout, sharding)
     except InputError:
         return None
 
 
-def _simulate_collective(scenario: Scenario, asked: tuple[Setting, Key]) -> float:
+def _simulate_collective(scenario: StepScenario, asked: tuple[Setting, Key]) -> float:
     """Seconds of one collective of a step alone; infinite if the machine refuses it."""
     setting, key = asked
     method = _method(scenario, setting)
@@ -403,9 +408,9 @@ def _simulate_collective(scenario: Scenario, asked: tuple[Setting, Key]) -> floa
         return inf
 
 
-def _simulate_whole(scenario: Scenario, setting: Setting) -> Simulated:
+def _simulate_whole(scenario: StepScenario, setting: Setting) -> Simulated:
     """A whole step."""
-    step, method = scenario.require_step(), _method(scenario, setting)
+    step, method = scenario.step, _method(scenario, setting)
     setup = running_sharded(setting.setup(scenario.setup), setting.label)
     if method is None:
         return Simulated(inf)

@@ -10,6 +10,7 @@ from math import inf
 from simreduce.engine import NCCL
 from simreduce.planners.nccl.tuner import Rule
 from simreduce.study.advice import sureness_of
+from simreduce.study.scenario import Scenario
 from simreduce.study.tune.search.best_first import SAME, Outcome, Tried, search
 from simreduce.study.tune.search.call_time import MANY, CallSetting, Size, machines
 from simreduce.study.tune.search.packings import Packing
@@ -40,7 +41,7 @@ class Point:
     ruled: bool
 
 
-class NcclSearch(Search):
+class NcclSearch(Search[Scenario]):
     """The search of each packing with NCCL's decisions.
 
     It tries NCCL's own choice, every decision for all sizes, and the fastest ranges, unless NCCL
@@ -52,7 +53,7 @@ class NcclSearch(Search):
 
     def __init__(
         self,
-        aim: Aim,
+        aim: Aim[Scenario],
         before: Tuned | None = None,
         packings: Sequence[Packing] = (),
         *,

@@ -99,10 +99,10 @@ def _orders(scenario: Scenario) -> list[tuple[int, ...]]:
     return [order for order in dict.fromkeys(found) if order != own and sorted(order) == list(own)]
 
 
-class PlanSearch(Search):
+class PlanSearch(Search[Scenario]):
     """The search of all algorithms that the target has."""
 
-    def __init__(self, aim: Aim, before: Tuned | None = None) -> None:
+    def __init__(self, aim: Aim[Scenario], before: Tuned | None = None) -> None:
         scenario, target = aim.reducing, aim.target
         self.settings = settings_of(scenario, target, half=aim.half)
         if not self.settings and before is None:
@@ -158,12 +158,12 @@ class PlanSearch(Search):
                         yield Setting(f"{small}:{limit}:{large}")
 
 
-class ModeSearch(Search):
+class ModeSearch(Search[Scenario]):
     """The search of `MODES`: every mode is simulated."""
 
     floors = inf, inf
 
-    def __init__(self, aim: Aim, before: Tuned | None = None) -> None:
+    def __init__(self, aim: Aim[Scenario], before: Tuned | None = None) -> None:
         super().__init__(aim, aim.scenario, before)
 
     def run(self, do: Do) -> None:

@@ -6,13 +6,12 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from math import inf
-from typing import Any
+from typing import Any, Generic
 
 from simreduce.engine import NCCL
-from simreduce.study.scenario import Scenario
 from simreduce.study.tune.search.best_first import Outcome
 from simreduce.study.tune.search.overlap import OverlapEstimate, estimate_overlap
-from simreduce.study.tune.search.setting import Do, Setting, evaluate, least_fit
+from simreduce.study.tune.search.setting import S, S_co, Setting, Working, evaluate, least_fit
 from simreduce.study.tune.search.targets import STEP, TIME, methods_of
 from simreduce.study.tune.search.tuned import Place, Row, Tuned
 from simreduce.training.memory import Fit
@@ -32,14 +31,14 @@ Progress = Callable[[int, int], None]
 
 
 @dataclass(frozen=True)
-class Aim:
+class Aim(Generic[S_co]):
     """A scenario, and the target whose settings are tried.
 
     If the scenario has a step, it is shortened; with `half`, half precision on the wire is tried
     too.
     """
 
-    scenario: Scenario
+    scenario: S_co
     target: str = "pytorch"
     half: bool = False
     workers: int = 1
@@ -54,11 +53,13 @@ class Aim:
     @cached_property
     def misfit(self) -> bool:
         """Whether only methods that shard may fit the memory of a GPU."""
-        alone = len(self.methods) == 1
-        return not alone and least_fit(self.scenario, Setting("nccl")).fits is False
+        step, setup = self.scenario.step, self.scenario.setup
+        if step is None or len(self.methods) == 1:
+            return False
+        return least_fit(step, setup, Setting("nccl")).fits is False
 
     @cached_property
-    def reducing(self) -> Scenario:
+    def reducing(self) -> S_co:
         """The scenario for DDP; XLA settles its buffers before the step."""
         scenario = reducing_scenario(self.scenario)
         if self.target != "jax" or scenario.step is None:
@@ -71,7 +72,7 @@ class Aim:
         return estimate_overlap(self.reducing.but(runtime=NCCL))
 
 
-def reducing_scenario(scenario: Scenario) -> Scenario:
+def reducing_scenario(scenario: S) -> S:
     """The scenario for DDP: gradients of a step have the dtype in which it reduces."""
     if scenario.step is None:
         return scenario
@@ -79,7 +80,7 @@ def reducing_scenario(scenario: Scenario) -> Scenario:
     return replace(scenario, step=step, workload=step.job.model.workload)
 
 
-class Search:
+class Search(Generic[S]):
     """A search of some settings for an aim, in the way of one system.
 
     It simulates `scenario` after the answer of other searches, `before`; `outcome` has what it
@@ -88,8 +89,8 @@ class Search:
 
     def __init__(
         self,
-        aim: Aim,
-        scenario: Scenario,
+        aim: Aim[S],
+        scenario: S,
         before: Tuned | None,
         default: Setting | None = None,
     ) -> None:
@@ -97,17 +98,17 @@ class Search:
         self.before, self.default = before, default
         self.outcome: Outcome[Any] = Outcome()
 
-    def first(self, do: Do) -> None:
+    def first(self, do: Working[S]) -> None:
         """Simulate the default, if the search has one."""
         if self.default is not None:
             [tried] = do(evaluate, [self.default])
             self.outcome.seconds[self.default] = tried.seconds
 
-    def run(self, do: Do) -> None:
+    def run(self, do: Working[S]) -> None:
         """Search, until an interrupt at most."""
         raise NotImplementedError
 
-    def curve(self, best: Setting, do: Do) -> tuple[Place, ...]:  # noqa: ARG002 - few have one
+    def curve(self, best: Setting, do: Working[S]) -> tuple[Place, ...]:  # noqa: ARG002 - few have one
         """Times of other sizes of buckets than the best setting's; empty if there are none."""
         return ()
 
@@ -136,7 +137,9 @@ class Search:
     def fit(self, setting: Setting) -> Fit | None:
         """The memory that a setting needs at least; None of an all-reduce and of modes."""
         known = self.aim.scenario
-        return None if known.step is None or setting.mode else least_fit(known, setting)
+        if known.step is None or setting.mode:
+            return None
+        return least_fit(known.step, known.setup, setting)
 
     def answer(self, *, stopped: bool = False) -> Tuned:
         """The answer of this search alone."""

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, fields, replace
 from functools import partial
 from math import inf
-from typing import Any, Protocol, TypeVar
+from typing import Any, Protocol, TypeAlias, TypeVar
 
 from simreduce import dtypes
 from simreduce.computing.workers import rounds
@@ -20,7 +20,7 @@ from simreduce.study.question import ask
 from simreduce.study.scenario import Scenario
 from simreduce.study.tune.bounds import simulate_up_to
 from simreduce.study.tune.search.best_first import Tried
-from simreduce.training import simulate_step
+from simreduce.training import StepQuestion, simulate_step
 from simreduce.training.memory import Fit, device_memory, least_memory
 from simreduce.training.sharded import DDP, Sharding
 from simreduce.training.sharded.settings import HSDP
@@ -30,6 +30,8 @@ from simreduce.units import exact_size
 
 T = TypeVar("T")
 R = TypeVar("R")
+S = TypeVar("S", bound=Scenario)
+S_co = TypeVar("S_co", bound=Scenario, covariant=True)
 
 _UNSET = Sharding()
 
@@ -104,7 +106,7 @@ class Setting:
             base = base.but(part=base.layout.with_order(list(self.order)))
         return base
 
-    def scenario(self, base: Scenario) -> Scenario:
+    def scenario(self, base: S) -> S:
         """The scenario with this setting as its only strategy."""
         step = base.step
         if step is not None:
@@ -166,33 +168,35 @@ def shared_by(setting: Setting, setup: Setup) -> int:
     return setting.sharding.group or min(len(task) for task in setup.layout.tasks)
 
 
-def least_fit(scenario: Scenario, setting: Setting) -> Fit:
+def least_fit(step: StepQuestion, setup: Setup, setting: Setting) -> Fit:
     """The bytes that a GPU holds at least by a setting, and its memory."""
-    step, setup = scenario.require_step(), scenario.setup
     sharding = setting.sharding or step.sharding or _UNSET
     ranks = shared_by(setting, setup)
     memory = least_memory(setting.method, step.job.model, sharding, ranks, step.activations)
     return Fit(memory.peak, device_memory(setup.topology, setup.layout.ranks))
 
 
-class Do(Protocol):
+class Working(Protocol[S_co]):
     """Works on every item of a list with the scenario, several at a time."""
 
-    def __call__(self, work: Callable[[Scenario, T], R], items: Sequence[T], /) -> list[R]:
+    def __call__(self, work: Callable[[S_co, T], R], items: Sequence[T], /) -> list[R]:
         """The results in order."""
 
 
+Do: TypeAlias = Working[Scenario]
+
+
 @contextmanager
-def simulating(scenario: Scenario, workers: int = 1) -> Iterator[Do]:
+def simulating(scenario: S, workers: int = 1) -> Iterator[Working[S]]:
     """Processes that have `scenario`, until the end of the context."""
     with rounds(partial(_work, scenario), workers) as work_on:
 
-        def do(work: Callable[[Scenario, T], R], items: Sequence[T]) -> list[R]:
+        def do(work: Callable[[S, T], R], items: Sequence[T]) -> list[R]:
             return work_on([(work, item) for item in items])
 
         yield do
 
 
-def _work(scenario: Scenario, asked: tuple[Callable[[Scenario, Any], Any], Any]) -> Any:
+def _work(scenario: S, asked: tuple[Callable[[S, Any], Any], Any]) -> Any:
     work, item = asked
     return work(scenario, item)

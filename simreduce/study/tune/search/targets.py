@@ -11,7 +11,7 @@ from simreduce import dtypes
 from simreduce.errors import InputError, did_you_mean, quote
 from simreduce.planners.layouts import Layout
 from simreduce.planners.packing.options import FP16
-from simreduce.study.scenario import Scenario
+from simreduce.study.scenario import Scenario, StepScenario
 from simreduce.study.tune.search.packings import MIB, Packing, bucket_sizes, distinct
 from simreduce.study.tune.search.setting import Setting
 from simreduce.training.sharded import DDP, METHODS, Sharding, wrap
@@ -174,7 +174,7 @@ def methods_of(target: str, scenario: Scenario) -> tuple[str, ...]:
 def points_of(
     target: str,
     methods: Iterable[str],
-    scenario: Scenario,
+    scenario: StepScenario,
     strategies: Sequence[str],
     *,
     half: bool,
@@ -189,9 +189,9 @@ def points_of(
     ]
 
 
-def _shardings(target: str, method: str, scenario: Scenario, *, half: bool) -> list[Sharding]:
+def _shardings(target: str, method: str, scenario: StepScenario, *, half: bool) -> list[Sharding]:
     """The settings of a target's method, its default first."""
-    step = scenario.require_step()
+    step = scenario.step
     base = step.sharding or Sharding()
     if target == "nccl":
         return [base]

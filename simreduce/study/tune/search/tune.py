@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from math import inf
+from typing import Any
 
 from simreduce.errors import InputError, StrategyError
-from simreduce.study.scenario import Scenario
+from simreduce.study.scenario import Scenario, StepScenario, with_step
 from simreduce.study.tune.search.by_horovod import HorovodSearch
 from simreduce.study.tune.search.by_methods import ShardedSearch
 from simreduce.study.tune.search.by_nccl import NcclSearch
@@ -19,7 +21,7 @@ from simreduce.study.tune.search.tuned import Tuned, join
 from simreduce.training.sharded import DDP
 from simreduce.training.ticks import can_tick
 
-Make = Callable[[Aim, Tuned | None], Search]
+Make = Callable[[Tuned | None], Search[Any]]
 """Makes a search, with the answer of the searches before it."""
 
 
@@ -39,17 +41,17 @@ def tune(
     With `half`, half precision on the wire is tried too. Ctrl-C ends the search with what there is.
     Raises InputError where the question makes no sense.
     """
-    own = scenario
-    if read_objective(scenario, objective) == TIME:
-        own = replace(scenario, step=None)
-    aim, found = Aim(own, target, half, workers, effort, progress), None
-    for make in _searches(aim):
-        found = _extend(found, make(aim, found), workers)
+    how, found = (target, half, workers, effort, progress), None
+    if read_objective(scenario, objective) == STEP:
+        searches = _step_searches(Aim(with_step(scenario), *how))
+    else:
+        searches = _reduction_searches(Aim(scenario.without_step(), *how))
+    for make in searches:
+        found = _extend(found, make(found), workers)
         if found.stopped:
             break
     assert found is not None  # noqa: S101 - a target reduces, or shards
-    asked = replace(found.scenario, step=scenario.step, workload=scenario.workload)
-    return replace(found, scenario=asked)
+    return replace(found, scenario=replace(scenario, setup=found.scenario.setup))
 
 
 def read_objective(scenario: Scenario, objective: str) -> str:
@@ -57,31 +59,37 @@ def read_objective(scenario: Scenario, objective: str) -> str:
     if objective not in ("", *OBJECTIVES):
         raise InputError(f"must be one of {', '.join(OBJECTIVES)}, got {objective!r}")
     if objective == STEP:
-        scenario.require_step()
+        with_step(scenario)
     if scenario.step is not None and scenario.step.mode and objective != TIME:
         raise InputError(f"{scenario.name}: step.variable_update says how to reduce; leave it out")
     return objective or (STEP if scenario.step else TIME)
 
 
-def _searches(aim: Aim) -> list[Make]:
-    """The searches that the target and the methods call for, in order."""
-    target, methods = TARGETS[aim.target], aim.methods
-    step = aim.reducing.step
-    found: list[Make] = []
-    if DDP in methods and target.packers:
-        in_cycles = step is not None and step.streams in (None, 1) and can_tick(step.job)
-        by_cycle = aim.target == "horovod" and in_cycles and not aim.misfit
-        found.append(HorovodSearch if by_cycle else NcclSearch)
-    if DDP in methods and target.by_plans and not aim.misfit:
-        found.append(PlanSearch)
-    if set(methods) != {DDP}:
-        found.append(ShardedSearch)
-    if DDP in methods and target.modes and step is not None:
-        found.append(ModeSearch)
+def _reduction_searches(aim: Aim[Scenario]) -> list[Make]:
+    """The searches that a target calls for, in order."""
+    target, found = TARGETS[aim.target], list[Make]()
+    if target.packers:
+        found.append(partial(NcclSearch, aim))
+    if target.by_plans and not aim.misfit:
+        found.append(partial(PlanSearch, aim))
     return found
 
 
-def _extend(before: Tuned | None, search: Search, workers: int) -> Tuned:
+def _step_searches(aim: Aim[StepScenario]) -> list[Make]:
+    """The searches that a target and the methods of a step call for, in order."""
+    step, methods = aim.reducing.step, aim.methods
+    found = _reduction_searches(aim) if DDP in methods else []
+    in_cycles = step.streams in (None, 1) and can_tick(step.job)
+    if aim.target == "horovod" and found and in_cycles and not aim.misfit:
+        found[0] = partial(HorovodSearch, aim)
+    if set(methods) != {DDP}:
+        found.append(partial(ShardedSearch, aim))
+    if DDP in methods and TARGETS[aim.target].modes:
+        found.append(partial(ModeSearch, aim))
+    return found
+
+
+def _extend(before: Tuned | None, search: Search[Any], workers: int) -> Tuned:
     """The answer with that of another search, which Ctrl-C ends with what there is."""
     try:
         with simulating(search.scenario, workers) as do:
@@ -98,6 +106,6 @@ def _extend(before: Tuned | None, search: Search, workers: int) -> Tuned:
         return _join(before, search, stopped=True)
 
 
-def _join(before: Tuned | None, search: Search, *, stopped: bool = False) -> Tuned:
+def _join(before: Tuned | None, search: Search[Any], *, stopped: bool = False) -> Tuned:
     found = search.answer(stopped=stopped)
     return join(before, found) if before else found

@@ -186,7 +186,7 @@ def test_what_cannot_fit_is_said_or_refused():
 def test_activations_count():
     scenario = question(5, activations=17 * 10**9)
 
-    assert least_fit(scenario, Setting("nccl")).fits is False
+    assert least_fit(scenario.step, scenario.setup, Setting("nccl")).fits is False
     assert tune(scenario, "nccl").best.misfit
 
 
