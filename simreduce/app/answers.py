@@ -23,7 +23,7 @@ from simreduce.report.steps import step_document, step_rows
 from simreduce.report.sweeps import count_states, first_columns, rows_table, sweep_document
 from simreduce.study.sweep import Sweep
 from simreduce.study.tune import rank, steps
-from simreduce.study.tune.bench import BenchRow, Stuck, busbw
+from simreduce.study.tune.bench import BenchRow, busbw
 
 A = TypeVar("A")
 
@@ -255,7 +255,7 @@ class Bench(Answer):
     rows_key = "rows"
     setup: Setup
     collective: str
-    rows: tuple[BenchRow | Stuck, ...]
+    rows: tuple[BenchRow, ...]
 
     @property
     def headline(self) -> str:
@@ -281,7 +281,7 @@ class Bench(Answer):
         """Bus bandwidth over sizes, a curve for each strategy."""
         curves: dict[str, list[tuple[int, float]]] = {}
         for row in self.rows:
-            if isinstance(row, BenchRow):
+            if row.unfinished is None:
                 rate = busbw(row.nbytes, row.seconds, self.setup.layout.n, row.collective)
                 name = row.strategy
                 curves.setdefault(name, []).append((row.nbytes, rate))

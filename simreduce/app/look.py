@@ -19,7 +19,7 @@ from simreduce.report.timeline import MOST_BARS, timeline_of_events
 from simreduce.report.trace import trace_events
 from simreduce.study.question import ask, choice_of
 from simreduce.study.scenario import Scenario
-from simreduce.study.tune.bench import BenchRow, bench
+from simreduce.study.tune.bench import bench
 from simreduce.study.tune.rank import Candidate, Ranking
 from simreduce.study.tune.whatif import savings
 
@@ -96,5 +96,5 @@ def bench_sizes(
             rows = until_stopped(work.watch(bench(setup, strategies, _SIZES), total))
     except InputError:
         return None, True
-    done = [row for row in rows if isinstance(row, BenchRow)]
+    done = [row for row in rows if row.unfinished is None]
     return BENCH.write(SizeTimes(setup, done, complete=work.complete)), work.complete

@@ -7,7 +7,9 @@ from dataclasses import replace
 from typing import Any, NamedTuple
 
 from simreduce import dtypes, units
+from simreduce.engine import AtLeast
 from simreduce.engine.setup import Setup
+from simreduce.errors import first_words
 from simreduce.files import tables
 from simreduce.files.formats.documents import (
     BYTES,
@@ -40,7 +42,8 @@ from simreduce.report.sections import (
     us,
 )
 from simreduce.study.advice import Advice, Option, faster_than
-from simreduce.study.tune.bench import DIVIDED, BenchRow, Bounded, Entry, Row, Stuck, algbw, busbw
+from simreduce.study.outcome import Stuck
+from simreduce.study.tune.bench import DIVIDED, BenchRow, algbw, busbw
 from simreduce.version import __version__
 
 _TYPES = {"float32": "float", "float16": "half", "float64": "double", "bfloat16": "bfloat16"}
@@ -50,32 +53,32 @@ class SizeTimes(NamedTuple):
     """Times of one collective over sizes; not `complete` if the command was stopped."""
 
     setup: Setup
-    rows: Sequence[Row]
+    rows: Sequence[BenchRow]
     collective: str = "all_reduce"
     complete: bool = True
 
     @property
     def done(self) -> list[BenchRow]:
         """The rows that were simulated to their end."""
-        return [row for row in self.rows if isinstance(row, BenchRow)]
+        return [row for row in self.rows if row.unfinished is None]
 
     @property
-    def stuck(self) -> list[Stuck]:
+    def stuck(self) -> list[BenchRow]:
         """The rows that never end."""
-        return [row for row in self.rows if isinstance(row, Stuck)]
+        return [row for row in self.rows if isinstance(row.unfinished, Stuck)]
 
     @property
-    def bounded(self) -> list[Bounded]:
+    def bounded(self) -> list[BenchRow]:
         """The rows that another one beat before their end."""
-        return [row for row in self.rows if isinstance(row, Bounded)]
+        return [row for row in self.rows if isinstance(row.unfinished, AtLeast)]
 
 
-def count_of(row: Entry, times: SizeTimes) -> int:
+def count_of(row: BenchRow, times: SizeTimes) -> int:
     """nccl-tests' count: the elements of one rank's part where ranks have parts."""
     return row.count // times.setup.layout.n if row.collective in DIVIDED else row.count
 
 
-def type_of(row: Entry) -> str:
+def type_of(row: BenchRow) -> str:
     """The type of the elements as nccl-tests writes it."""
     name = dtypes.NAMES[row.dtype]
     return _TYPES.get(name, name)
@@ -212,7 +215,7 @@ _FAILED = Record(
     _SHORT_SIZE,
     *unwritten(*_ELEMENTS, _ROOT, _RUNTIME),
     _ALGORITHM,
-    Key("reason", TEXT, "Why it is stuck."),
+    Key("reason", TEXT, "Why it is stuck.", lambda row: first_words(row.unfinished.error)),
 )
 _BOUNDED = Record(
     "bounded",
@@ -222,7 +225,7 @@ _BOUNDED = Record(
     _ALGORITHM,
     _RUNTIME,
     Key("at_least_us", MICROSECONDS, "What it takes at least.", "seconds"),
-    Key("reason", TEXT, "Why it takes as long."),
+    Key("reason", TEXT, "Why it takes as long.", "unfinished.reason"),
 )
 BENCH = Document(
     "bench",
@@ -248,8 +251,8 @@ BENCH = Document(
 
 def bench_rows(times: SizeTimes) -> Table:
     """A row per size and algorithm."""
-    records: dict[type[Row], Record] = {BenchRow: ROW, Stuck: _FAILED, Bounded: _BOUNDED}
-    return ROW.table(records[type(row)].row(row, times) for row in times.rows)
+    records = {type(None): ROW, Stuck: _FAILED, AtLeast: _BOUNDED}
+    return ROW.table(records[type(row.unfinished)].row(row, times) for row in times.rows)
 
 
 def bench_table(times: SizeTimes, about: Sequence[str]) -> str:
@@ -289,11 +292,11 @@ def folded_lines(times: SizeTimes) -> list[str]:
     ]
 
 
-def preview_lines(rows: Sequence[Row]) -> list[str]:
+def preview_lines(rows: Sequence[BenchRow]) -> list[str]:
     """The fastest row of each size so far."""
     best: dict[int, BenchRow] = {}
     for r in rows:
-        if isinstance(r, BenchRow) and (r.nbytes not in best or r.seconds < best[r.nbytes].seconds):
+        if r.unfinished is None and (r.nbytes not in best or r.seconds < best[r.nbytes].seconds):
             best[r.nbytes] = r
     return [
         f"{size:12} B {_fit(r.seconds * 1e6)} us  {r.algorithm}" for size, r in sorted(best.items())

@@ -12,6 +12,7 @@ from hypothesis import given, strategies as st
 
 import simreduce
 from simreduce import dtypes
+from simreduce.errors import Deadlock
 from simreduce.report.bench import (
     BENCH,
     NCCL_TESTS,
@@ -20,7 +21,8 @@ from simreduce.report.bench import (
     bench_table,
     folded_lines,
 )
-from simreduce.study.tune.bench import BenchRow, Stuck, algbw, busbw
+from simreduce.study.outcome import Stuck
+from simreduce.study.tune.bench import BenchRow, algbw, busbw
 
 ROW = BenchRow(
     algorithm="psgpu#8",
@@ -175,7 +177,8 @@ def test_what_can_never_finish_has_no_times():
     """In the table a line of its own, in our document a list of its own; the average is of the
     others.
     """
-    stuck = Stuck("ring", 8388608, 0, "sum", "2 ops can never finish: op 3")
+    never = Stuck(Deadlock("2 ops can never finish: op 3"))
+    stuck = BenchRow("ring", 8388608, 0, "sum", unfinished=never)
     table = bench_table(_times([stuck, ROW], 8), []).splitlines()
     document = BENCH.write(_times([stuck, ROW], 8))
 

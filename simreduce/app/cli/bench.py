@@ -48,10 +48,10 @@ from simreduce.report.bench import (
 )
 from simreduce.report.headings import runtimes_text
 from simreduce.study.outcome import Refused
-from simreduce.study.tune.bench import Row, bench as measure, bench_all
+from simreduce.study.tune.bench import BenchRow, bench as measure, bench_all
 
 Named = list[tuple[Strategy, bool]]
-_Line = tuple[int, Row | Refused]
+_Line = tuple[int, BenchRow | Refused]
 
 
 @command(
@@ -119,7 +119,7 @@ def bench(
         "fold": fold,
     }
     total, text = len(strategies) * len(question.nbytes), "simulated {} of {} rows"
-    rows: Sequence[Row]
+    rows: Sequence[BenchRow]
     if by_name:
         rows, complete = until_stopped(measure(*asked, **options), total, text, preview_lines)
     else:
@@ -177,9 +177,9 @@ def _take(
     lines: Sequence[_Line],
     strategies: Sequence[Strategy],
     nbytes: Sequence[int],
-) -> list[Row]:
+) -> list[BenchRow]:
     """The rows, size by size. What the machine cannot run is said on stderr."""
-    rows: list[Row] = []
+    rows: list[BenchRow] = []
     refused: dict[int, list[tuple[int, Refused]]] = {}
     for place, row in sorted(lines, key=itemgetter(0)):
         size, strategy = divmod(place, len(strategies))

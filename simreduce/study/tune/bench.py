@@ -15,13 +15,12 @@ import numpy as np
 from simreduce import dtypes, units
 from simreduce.engine import AtLeast, Result, Timeline, check_routes
 from simreduce.engine.setup import Setup
-from simreduce.errors import InputError, NotFoldable, PlanTooLarge, StrategyError, first_words
+from simreduce.errors import InputError, NotFoldable, PlanTooLarge, StrategyError
 from simreduce.files.published import ITERATIONS
 from simreduce.plan import Kind, Plan, verify_part, wrong_elements
 from simreduce.planners.strategy import SUMMING, Strategy, proved_on_few
 from simreduce.planners.strategy.automatic import AUTOMATIC
-from simreduce.study import outcome
-from simreduce.study.outcome import Postponed, Refused
+from simreduce.study.outcome import Postponed, Refused, Stuck
 from simreduce.study.question import Question
 from simreduce.study.study import TIED, Limit, study
 from simreduce.study.tune.bounds import HUGE, Run, simulate_up_to, simulate_within
@@ -42,68 +41,44 @@ MOST_SIZES = 10_000
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
-    """One size of one algorithm: `count` elements of the whole tensor.
+class BenchRow:
+    """One size of one algorithm: `count` elements of the whole tensor, and the seconds they take.
 
     `strategy` is the text that was given; `algorithm` may add a chunk size to it. `redop` is
     `sum`, `avg` or, where nothing is added, `none`. `root` is -1 for collectives without one.
-    """
 
-    algorithm: str
-    count: int
-    dtype: int
-    redop: str
-    strategy: str = field(default="", kw_only=True)
-    collective: str = field(default="all_reduce", kw_only=True)
-    root: int = field(default=-1, kw_only=True)
-    runtime: str = field(default="tensorflow", kw_only=True)
-
-    @property
-    def nbytes(self) -> int:
-        """Bytes of the whole tensor: the most that a rank has before or after."""
-        return self.count * dtypes.SIZES[self.dtype]
-
-
-@dataclass(frozen=True, slots=True)
-class Stuck(Entry):
-    """A plan that can never finish, and why, in one line."""
-
-    reason: str
-
-
-@dataclass(frozen=True, slots=True)
-class Bounded(Entry):
-    """A size of a strategy that was not simulated to its end, as another one is faster.
-
-    It takes at least `seconds`, for `reason`.
-    """
-
-    seconds: float
-    reason: str
-
-
-@dataclass(frozen=True, slots=True)
-class BenchRow(Entry):
-    """The prediction for one size, in seconds.
+    A row with `unfinished` has no figures but what that says: at least so many seconds, as another
+    strategy is faster, or why the plan can never finish.
 
     Where `machines` is above 1, one of that many equal machines was simulated for all, and `wrong`
     was found on `proved_on` of them. `interval` has the time with 80 %; None where nothing is known
     of errors. `proved` is the share of the elements among which `wrong` was looked for.
     """
 
-    seconds: float
-    floor_seconds: float
-    transfers: int
-    wrong: int
-    link: str
-    link_share: float
+    algorithm: str
+    count: int
+    dtype: int
+    redop: str
+    seconds: float = inf
+    floor_seconds: float = 0.0
+    transfers: int = 0
+    wrong: int = 0
+    link: str = ""
+    link_share: float = 0.0
     machines: int = 1
     proved_on: int = 1
     interval: tuple[float, float] | None = None
     proved: float = 1.0
+    strategy: str = field(default="", kw_only=True)
+    collective: str = field(default="all_reduce", kw_only=True)
+    root: int = field(default=-1, kw_only=True)
+    runtime: str = field(default="tensorflow", kw_only=True)
+    unfinished: AtLeast | Stuck | None = field(default=None, kw_only=True)
 
-
-Row: TypeAlias = BenchRow | Stuck | Bounded
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the whole tensor: the most that a rank has before or after."""
+        return self.count * dtypes.SIZES[self.dtype]
 
 
 def sizes(minimum: int, maximum: int, step: int, factor: float) -> list[int]:
@@ -279,7 +254,7 @@ def bench(
     faithful: bool = False,
     root: int = 0,
     fold: bool | None = None,
-) -> Iterator[BenchRow | Stuck]:
+) -> Iterator[BenchRow]:
     """Rows size by size, in the order of `strategies` within a size.
 
     InputError names every strategy that is refused: before the first size is simulated, or after
@@ -300,7 +275,7 @@ def bench(
         asked = [(strategy, size) for strategy in strategies]
         for place, row in _rows(at, asked):
             outcomes[place] = row
-            if isinstance(row, BenchRow | Stuck):
+            if isinstance(row, BenchRow):
                 yield row
         _refuse(strategies, outcomes)
 
@@ -332,7 +307,7 @@ def bench_all(
     fold: bool | None = None,
     workers: int = 1,
     simulate_all: bool = False,
-) -> Iterator[tuple[int, Row | Refused]]:
+) -> Iterator[tuple[int, BenchRow | Refused]]:
     """The rows of `bench` as they come, each with its place.
 
     They come size by size, in the order of the strategies within a size. The machine may refuse any
@@ -347,7 +322,7 @@ def bench_all(
     def limits(outcomes: Mapping[int, object]) -> Callable[[int], float]:
         best = dict.fromkeys(nbytes, inf)
         for place, row in outcomes.items():
-            if isinstance(row, BenchRow) and not row.wrong:
+            if isinstance(row, BenchRow) and not row.wrong and row.unfinished is None:
                 size = asked[place][1]
                 best[size] = min(best[size], row.seconds)
         return lambda place: best[asked[place][1]] * TIED
@@ -364,29 +339,25 @@ def _check(at: Machines, asked: _Asked, _: Limit) -> None:
 
 def _rows(
     at: Machines, asked: Sequence[_Asked], workers: int = 1, limits: Any = None
-) -> Iterator[tuple[int, Row | Refused]]:
-    found: Iterator[tuple[int, outcome.Outcome[BenchRow | Bounded]]]
-    found = study(asked, partial(_simulate, at), workers=workers, limits=limits)
-    for place, row in found:
-        if isinstance(row, outcome.Stuck):
+) -> Iterator[tuple[int, BenchRow | Refused]]:
+    for place, row in study(asked, partial(_simulate, at), workers=workers, limits=limits):
+        if isinstance(row, Stuck):
             question = at.ask(*asked[place])
-            text, reason = question.strategy.text, first_words(row.error)
-            yield place, Stuck(text, reason=reason, **_entry(question))
+            yield place, _make_row(question, question.strategy, unfinished=row)
         elif not isinstance(row, AtLeast):
             yield place, row
 
 
-def _simulate(at: Machines, asked: _Asked, limit: Limit) -> BenchRow | Bounded | Postponed:
+def _simulate(at: Machines, asked: _Asked, limit: Limit) -> BenchRow | Postponed:
     return at.do(partial(_simulate_within, limit), *asked)
 
 
-def _simulate_within(limit: Limit, question: Cell) -> BenchRow | Bounded | Postponed:
+def _simulate_within(limit: Limit, question: Cell) -> BenchRow | Postponed:
     if question.long and limit is None:
         return HUGE
     run = simulate_within(question, limit)
     if isinstance(run, AtLeast):
-        text, reason = question.strategy.text, run.reason
-        return Bounded(text, seconds=run.seconds, reason=reason, **_entry(question))
+        return _make_row(question, question.strategy, seconds=run.seconds, unfinished=run)
     return _row(question, run) if isinstance(run, Run) else run
 
 
@@ -397,17 +368,21 @@ def simulate_row(question: Cell) -> BenchRow:
     return _row(question, run)
 
 
-def _entry(question: Question) -> dict[str, Any]:
+def _make_row(question: Cell, run: Strategy, **found: Any) -> BenchRow:
+    """The row of a question by the strategy that was `run`, with what was found."""
     strategy, (one,) = question.strategy, question.workload.gradients
-    return {
-        "count": one.elements,
-        "dtype": one.dtype,
-        "redop": ("avg" if strategy.mean else "sum") if strategy.collective in SUMMING else "none",
-        "strategy": strategy.text,
-        "collective": strategy.collective,
-        "root": question.root if strategy.collective in ROOTED else -1,
-        "runtime": question.setup.runtime.name,
-    }
+    redop = ("avg" if strategy.mean else "sum") if strategy.collective in SUMMING else "none"
+    return BenchRow(
+        run.text,
+        one.elements,
+        one.dtype,
+        redop,
+        strategy=strategy.text,
+        collective=strategy.collective,
+        root=question.root if strategy.collective in ROOTED else -1,
+        runtime=question.setup.runtime.name,
+        **found,
+    )
 
 
 def _row(question: Cell, run: Run) -> BenchRow:
@@ -423,8 +398,9 @@ def _row(question: Cell, run: Run) -> BenchRow:
     interval = None
     if plan.executor.any():
         interval = setup.interval(question.nbytes, seconds, best.collective)
-    return BenchRow(
-        best.text,
+    return _make_row(
+        question,
+        best,
         seconds=seconds,
         floor_seconds=min(result.floors.seconds, seconds),
         transfers=plan.transfers,
@@ -435,7 +411,6 @@ def _row(question: Cell, run: Run) -> BenchRow:
         proved_on=proved_on,
         interval=interval,
         proved=proved,
-        **_entry(question),
     )
 
 
