@@ -19,6 +19,12 @@ def unwatched(coming: Iterable[T], total: int) -> Iterable[T]:  # noqa: ARG001 -
     return coming
 
 
+def pass_on(untried: object) -> None:
+    """Raise the KeyboardInterrupt that somebody caught, if it left something untried."""
+    if untried:
+        raise KeyboardInterrupt
+
+
 def until_stopped(coming: Iterable[T], enough: Callable[[Sequence[T]], object] = len) -> list[T]:
     """Return what comes until Ctrl-C, or raise KeyboardInterrupt if that is not `enough`."""
     found: list[T] = []

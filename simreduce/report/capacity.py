@@ -67,7 +67,7 @@ def _milliseconds(seconds: float) -> str:
 
 
 _MARKS = {"choice": "*", "frontier": "+", "": ""}
-_OFFER = Record(
+OFFER = Record(
     "offer", "A configuration at its price.",
     Key("standing", TEXT, "Whether it is the choice or on the frontier.", written=False, column=(
         Column("", left=True, on="text", show=_MARKS.__getitem__),
@@ -244,10 +244,10 @@ CAPACITY = Document(
             lambda prices: prices.items.values()),
     ), "The prices.", "question.prices"),
     Key("target", _TARGET, "The target.", "question.target"),
-    Key("choice", or_null(_OFFER), "The best that meets the target; null if none does.", "chosen"),
+    Key("choice", or_null(OFFER), "The best that meets the target; null if none does.", "chosen"),
     Key("binds", list_of(PART), "What the time of the choice consists of, most first.",
         lambda answer: parts(answer.chosen.candidate) if answer.chosen else []),
-    Key("options", list_of(_OFFER), "Every option, in the order of the file.", "offers"),
+    Key("options", list_of(OFFER), "Every option, in the order of the file.", "offers"),
     Key("frontier", list_of(TEXT), "Options that none beats in both cost and time.",
         lambda answer: [each.candidate.key.label for each in answer.frontier]),
     Key("efficiency_holds", list_of(Record(
@@ -270,7 +270,7 @@ def capacity_text(answer: Answer) -> str:
     """Header, every option, the choice and what it rests on."""
     document, names = CAPACITY.write(answer), _Names(answer)
     offers = [*answer.ranked, *(each for each in answer.offers if not each.meets)]
-    rows = [_OFFER.write(each, answer) for each in offers[:_MOST_ROWS]]
+    rows = [OFFER.write(each, answer) for each in offers[:_MOST_ROWS]]
     lines = [*_header(answer), *options_table(rows, document, on="text").lines(indent=2)]
     lines += ["  * the choice, + on the frontier of cost against time", ""]
     lines += _choice(answer, document)
@@ -321,7 +321,7 @@ def options_table(rows: Iterable[Written], document: Written, *, on: str) -> Tab
         {**row, "standing": standing.get(row["option"], ""), "misses": ", ".join(row["misses"])}
         for row in rows
     ]
-    table = _OFFER.table(marked, on=on)
+    table = OFFER.table(marked, on=on)
     money = document["currency"]
     below = {"price": f"({money}/h)", "cost": f"({money})"}
     heads = tuple(replace(each, unit=below.get(each.name, each.unit)) for each in table.columns)

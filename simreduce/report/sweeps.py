@@ -6,13 +6,12 @@ import csv
 import io
 import json
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
-from functools import partial
 from typing import Any
 
 from simreduce import units
-from simreduce.errors import InputError, cut, did_you_mean
+from simreduce.errors import InputError, did_you_mean
 from simreduce.files import tables
 from simreduce.files.formats.documents import (
     COUNT,
@@ -30,31 +29,13 @@ from simreduce.files.formats.documents import (
     or_null,
 )
 from simreduce.files.tables import Column, Table, table_of
-from simreduce.study.sweep import BENCH, COLUMNS, KINDS, REPLICAS, RUN, STEP, UNITS, Store, Sweep
+from simreduce.study.sweep import COLUMNS, KINDS, RUN, STEP, UNITS, Store, Sweep
+from simreduce.study.sweep.figures import column_of
 from simreduce.study.sweep.store import OF_ROWS, quoted
 from simreduce.version import __version__
 
-_BY_UNIT = {"s": (1e-3, "(ms)"), "B/s": (1e9, "(GB/s)"), "B": (1, "(B)")}
-_OWN = {"memory": (1e9, "(GB)"), "taken": (1.0, "(s)"), "size": (1, "(B)")}
-
-
-def scale(name: str) -> tuple[float, str]:
-    """What tables divide a column by, and the unit in their heading. Files have SI units."""
-    return _OWN.get(name) or _BY_UNIT.get(UNITS.get(name, ""), (1, ""))
-
-
-_FIRST: Mapping[str, Sequence[str]] = {
-    BENCH: ("seconds", "low", "high", "busbw", "chosen", "bound"),
-    RUN: ("seconds", "low", "high", "chosen", "bound"),
-    REPLICAS: ("seconds", "gradients_per_second", "dropped"),
-    STEP: ("seconds", "exposed", "efficiency", "samples_per_second", "method", "chosen"),
-}
-"""Columns of a table behind the keys, by what was asked."""
-_SPARE = {
-    "bound": 5, "chosen": 4, "samples_per_second": 3, "exposed": 2, "method": 1,
-    "low": 1, "high": 1,
-}  # fmt: skip
-"""Columns that a narrow page does without, those with the largest number first."""
+_LEFT_OUT: Mapping[str, Collection[str]] = {RUN: ("busbw",), STEP: ("low", "high", "bound")}
+"""Figures that tables on terminals do without, by what was asked."""
 _MOST_REASONS = 10
 
 
@@ -98,11 +79,8 @@ ROW = Record(
     "A cell: its keys by their names, figures in SI units, and where they come from. A figure that "
     "does not apply is null. `table --columns` and `--pivot` choose what there is.",
     *(
-        Key(
-            key.name,
-            PLAIN if key.name in _OF_KEYS else or_null(key.kind),
-            key.about,
-            optional=True,
+        replace(
+            key, kind=PLAIN if key.name in _OF_KEYS else or_null(key.kind), get="", optional=True
         )
         for key in COLUMNS.keys
     ),
@@ -114,6 +92,8 @@ ROW = Record(
     Key("finished", or_null(TEXT), "When, in UTC, as ISO 8601 has it.", optional=True),
     Key("cells", COUNT, "With `--group`: the cells of which this is the best.", optional=True),
     others=PLAIN,
+    order="seconds low high exposed efficiency samples_per_second gradients_per_second dropped"
+    " busbw method chosen bound",
 )
 """Also the columns of CSV and Parquet, where null is an empty cell."""
 SWEEP = Document(
@@ -215,8 +195,10 @@ def first_columns(sweep: Sweep, rows: Sequence[Mapping[str, Any]], *, group: boo
     """What a table shows unless it is told: keys, then figures that there are; the state and the
     reason where some rows have no figures.
     """
-    names = [*(key for key in sweep.keys if not rows or key in rows[0]), *_FIRST[sweep.kind]]
-    found = [n for n in dict.fromkeys(names) if any(row.get(n) is not None for row in rows)]
+    names = dict.fromkeys(key for key in sweep.keys if not rows or key in rows[0])
+    left_out = _LEFT_OUT.get(sweep.kind, ())
+    names |= dict.fromkeys(name for name, _ in ROW.columns() if name not in left_out)
+    found = [name for name in names if any(row.get(name) is not None for row in rows)]
     if any(row["state"] != "done" for row in rows):
         found += ["state", "reason"]
     return [*found, "cells"] if group else found
@@ -229,32 +211,18 @@ def rows_table(
     leaves none of them out.
     """
     kept = list(rows)
-    spare = {} if all_names else _SPARE
-    return table_of([_column(name, kept, spare.get(name, 0)) for name in names], kept)
+    return table_of([_column(name, kept, always=all_names) for name in names], kept)
 
 
 def _column(
-    name: str, rows: Sequence[Mapping[str, Any]], spare: int = 0, of: str = ""
+    name: str, rows: Sequence[Mapping[str, Any]], of: str = "", *, always: bool = True
 ) -> tuple[str, Column]:
     """A column of these rows with values of the column `of`, its own unless another is given."""
-    text = any(isinstance(row[name], str) for row in rows)
-    show = partial(cell, of or name)
-    unit = scale(of or name)[1]
-    return name, Column(name, unit, text, spare=spare, show=show, missing="")
-
-
-def cell(name: str, value: object) -> str:
-    """A value of a column, as tables show it."""
-    if value is None:
-        return ""
-    if isinstance(value, str):
-        return cut(value)
-    if UNITS.get(name) == "1" and isinstance(value, float):
-        return f"{value:.1%}"
-    factor, unit = scale(name)
-    if isinstance(value, float):
-        return f"{value / factor:.4g}" if unit else f"{value:.6g}"
-    return str(value)
+    key = of or name
+    declared = dict(ROW.columns()).get(key) or column_of(key, UNITS.get(key, ""))
+    left = any(isinstance(row[name], str) for row in rows)
+    spare = 0 if always else declared.spare
+    return name, replace(declared, name=name if of else declared.name, left=left, spare=spare)
 
 
 def pivot(

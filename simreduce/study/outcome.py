@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import NamedTuple, TypeAlias, TypeVar
+from typing import Any, NamedTuple, TypeAlias, TypeVar
 
 from simreduce.engine import AtLeast
 from simreduce.errors import Deadlock, InputError, StrategyError, first_words
@@ -44,3 +45,13 @@ class Postponed(NamedTuple):
 
 Outcome: TypeAlias = T | AtLeast | Refused | Stuck
 """The figures of what was simulated to its end, or what there is instead."""
+
+
+def outcome_of(evaluate: Callable[..., T], *asked: Any) -> T | Refused | Stuck:
+    """What `evaluate` returns; InputError and Deadlock, which it may raise, are outcomes."""
+    try:
+        return evaluate(*asked)
+    except Deadlock as error:
+        return Stuck(error)
+    except InputError as error:
+        return Refused(error)

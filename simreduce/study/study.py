@@ -10,8 +10,8 @@ from typing import Any, Generic, NamedTuple, TypeAlias, TypeVar
 from simreduce.computing.watching import until_stopped
 from simreduce.computing.workers import working
 from simreduce.engine import AtLeast
-from simreduce.errors import Deadlock, InputError, StrategyError
-from simreduce.study.outcome import Outcome, Postponed, Refused, Stuck
+from simreduce.errors import Deadlock, StrategyError
+from simreduce.study.outcome import Outcome, Postponed, Refused, Stuck, outcome_of
 
 Q = TypeVar("Q")
 T = TypeVar("T")
@@ -66,12 +66,7 @@ def study(
 def _answer(
     evaluate: Callable[[Q, Limit], T | AtLeast | Postponed], asked: tuple[Q, Limit]
 ) -> Outcome[T] | Postponed:
-    try:
-        return evaluate(*asked)
-    except Deadlock as error:
-        return Stuck(error)
-    except InputError as error:
-        return Refused(error)
+    return outcome_of(evaluate, *asked)
 
 
 class Answers(NamedTuple, Generic[T]):

@@ -5,10 +5,13 @@ from __future__ import annotations
 import csv
 import io
 import json
+import subprocess
+import sys
 from dataclasses import replace
 
 import pytest
 
+from simreduce.app.api import run_sweep
 from simreduce.engine.setup import Setup
 from simreduce.files.formats.documents import (
     MICROSECONDS,
@@ -20,15 +23,27 @@ from simreduce.files.formats.documents import (
 )
 from simreduce.files.tables import Column
 from simreduce.planners.strategy import parse_strategy
-from simreduce.report import bench, ranking, steps
+from simreduce.report import bench, capacity, ranking, steps, sweeps
 from simreduce.report.schemas import outputs
 from simreduce.report.sweeps import csv_text
+from simreduce.study.capacity.answer import answer
+from simreduce.study.capacity.question import load_question
 from simreduce.study.scenario import load_scenario
+from simreduce.study.sweep import running
 from simreduce.study.tune.bench import bench as over_sizes
 from simreduce.study.tune.rank import rank
 from simreduce.study.tune.steps import rank_steps
 from tests.report.pages.documents import MODEL, SCENARIO
 
+PLAN = """
+workload = "alexnet"
+runtime = "ideal"
+prices.machines.v100-mesh-4.price = "10 USD/h"
+[[options]]
+machine = "v100-mesh-4"
+step.batch = 32
+step.rate = "5 TFLOP/s"
+"""
 NEW = Key(
     "warm_up_us",
     MICROSECONDS,
@@ -60,7 +75,22 @@ def _bench(_folder):
     return bench.ROW, rows, bench.SizeTimes(setup, rows)
 
 
-@pytest.mark.parametrize("asked", [_ranking, _step, _bench], ids=["ranking", "step", "bench"])
+def _sweep(_folder):
+    found = run_sweep("switch:4", {"size": "1K,64K"})
+    return sweeps.ROW, found.rows, found
+
+
+def _capacity(folder):
+    (folder / "plan.toml").write_text(PLAN, "utf-8")
+    with running(None) as runner:
+        found = answer(load_question(str(folder / "plan.toml")), runner.rows)
+    return capacity.OFFER, found.offers, found
+
+
+ASKED = [_ranking, _step, _bench, _sweep, _capacity]
+
+
+@pytest.mark.parametrize("asked", ASKED, ids=lambda each: each.__name__[1:])
 def test_a_figure_added_in_one_edit_is_in_every_rendering(asked, tmp_path):
     """Text, JSON, schema, CSV and HTML, each with its unit; in tables behind all others."""
     record, values, around = asked(tmp_path)
@@ -78,6 +108,43 @@ def test_a_figure_added_in_one_edit_is_in_every_rendering(asked, tmp_path):
         assert (table.columns[-1].name, table.columns[-1].unit) == ("warm up", "(ms)")
         assert {row[-1] for row in table.rows} == {"1.250"}
     assert ">1.250</td>" in page.html()
+
+
+ONE_MORE = """
+import sys
+from importlib.machinery import SourceFileLoader
+usual = SourceFileLoader.get_code
+def edited(self, name):
+    if name != "simreduce.study.sweep.figures":
+        return usual(self, name)
+    key = 'Key("warm_up", SECONDS, "The first.", lambda _: 0.25, column=Column("warm up", "(s)")),'
+    before, after = self.get_source(name).split('_figure("algbw"')
+    return compile(f'{before}{key} _figure("algbw"{after}', self.path, "exec")
+SourceFileLoader.get_code = edited
+from click.testing import CliRunner
+from simreduce.app.cli.main import cli
+for line in sys.argv[1:]:
+    done = CliRunner().invoke(cli, line.split(), standalone_mode=False, catch_exceptions=False)
+    print(done.stdout, end="\\0")
+"""
+
+
+def test_a_figure_of_a_sweep_is_computed_kept_and_shown_by_one_declaration(tmp_path):
+    """By workers, in the database, and from there in every rendering."""
+    lines = (
+        "sweep switch:4 --over size=1K,64K --db a.db --workers 1",
+        "table a.db --json", "schema sweep", "table a.db --csv -", "report a.db -o -",
+    )  # fmt: skip
+    command = [sys.executable, "-c", ONE_MORE, *lines]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=True)
+    text, document, schema, table, page, _ = done.stdout.split("\0")
+    properties = json.loads(schema)["$defs"]["row"]["properties"]
+
+    assert (1, 2) == (text.count("  warm up\n"), text.count(" 0.25\n"))
+    assert [0.25] * 2 == [row["warm_up"] for row in json.loads(document)["rows"]]
+    assert "s" == properties["warm_up"]["unit"]
+    assert ["0.25"] * 2 == [row["warm_up"] for row in csv.DictReader(io.StringIO(table))]
+    assert 2 == page.count(">0.25</td>")
 
 
 def _records() -> list[Record]:

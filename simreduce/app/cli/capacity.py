@@ -10,6 +10,7 @@ from simreduce.app.cli.group import command
 from simreduce.app.cli.options import workers_option
 from simreduce.app.cli.progress import Progress, say
 from simreduce.app.cli.reply import Reply, option_faults, picture_options, report_options
+from simreduce.computing.watching import pass_on
 from simreduce.report.capacity import CAPACITY, capacity_plot, capacity_text
 from simreduce.study.capacity.answer import answer, plan_of
 from simreduce.study.capacity.prices import shipped
@@ -70,8 +71,7 @@ def capacity(
         if runner.store:  # so that `simreduce table` shows what was asked
             runner.store.begin(question.name, {"question": question.name}, plan_of(question))
         found = answer(question, runner.rows, sensitivity=sensitivity)
-    if runner.stopped and not found.offers:
-        raise KeyboardInterrupt
+    pass_on(runner.stopped and not found.offers)
     return Reply(
         partial(capacity_text, found),
         partial(CAPACITY.write, found),

@@ -25,7 +25,7 @@ from simreduce.report.sweeps import (
     sweep_document,
     sweep_text,
 )
-from simreduce.study.sweep import KINDS, Cell, Specification, Store, Sweep, read_specification
+from simreduce.study.sweep import KINDS, Specification, Store, Sweep, read_specification
 from simreduce.study.sweep.engines import Engine, EngineGone, Processes
 from simreduce.study.sweep.engines.cluster import CLUSTERS, Cluster
 from simreduce.study.sweep.engines.engine import MEMORY, MEMORY_DEFAULT
@@ -150,29 +150,32 @@ def _run(
         click.echo(f"{len(plan):,} cells, {len(plan) - len(cells):,} refused, {equal:,} equal"
                    " to another")  # fmt: skip
         return None
-    ended, stopped = "", False
     for other in others:  # what cannot be read is said before there is a new file
         Store.open(other).close()
     with Store.open(path, write=True) as store:
         begun = store.begin(spec.title, spec.document, plan)
         for other in others:
             store.copy_from(other, [cell.digest for cell in cells])
-        try:
-            with Runner(store, engine=engine(), retry=retry, say=say) as runner:
-                computed = _compute(runner, cells)
-            if computed and (words := runner.engine.summary()):
-                say(words)
-        except KeyboardInterrupt:
-            ended, stopped = "stopped; the same command goes on from here", True
-        except (EngineGone, DeviceError) as error:
-            ended = f"{error}; the same command goes on from here"
+        with Runner(store, engine=engine(), retry=retry, say=say) as runner:
+            missing = runner.missing(cells)
+            if known := len({cell.digest for cell in cells}) - len(missing):
+                say(f"{known:,} cells have rows already")
+            try:
+                with Progress("computed {} of {} cells", rest=True) as progress:
+                    runner.compute(missing, progress.watch)
+                ended = "stopped" if runner.stopped else ""
+            except (EngineGone, DeviceError) as error:
+                ended = str(error)
+        if missing and not ended and (words := runner.engine.summary()):
+            say(words)
         rows = store.table(begun.id)
+    ended += ended and "; the same command goes on from here"
     counts = count_states(rows)
     return Reply(
         partial(_lines, begun, path, counts, rows, ended),
         partial(sweep_document, begun, path, counts, rows, complete=not ended),
         failed=bool(ended) or DONE not in counts or not counts.keys().isdisjoint(_BAD),
-        complete=not stopped,
+        complete=not runner.stopped,
     )
 
 
@@ -189,20 +192,6 @@ def _lines(
     if 0 < len(done) <= _SHOWN:
         lines += ["", *rows_table(first_columns(begun, done, group=False), done).lines()]
     return lines
-
-
-def _compute(runner: Runner, cells: Sequence[Cell]) -> int:
-    """Compute what is missing, and return how many cells that were."""
-    missing = runner.missing(cells)
-    text = "computed {} of {} cells"
-    known = len({cell.digest for cell in cells}) - len(missing)
-    if known:
-        say(f"{known:,} cells have rows already")
-    with Progress(text, rest=True) as progress:
-        progress(0, len(missing))
-        for done, _ in enumerate(runner.run(missing), 1):
-            progress(done, len(missing))
-    return len(missing)
 
 
 def _pairs(faults: Faults, option: str, texts: Iterable[str]) -> dict[str, Any]:

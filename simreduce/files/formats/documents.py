@@ -175,10 +175,13 @@ class Record(Kind):
         found = ((name, key.read(value, around, place)) for name, key in self._all.items())
         return {name: written for name, written in found if written is not ABSENT}
 
+    def columns(self, on: str = "text") -> list[tuple[str, Column]]:
+        """The names of keys and their columns in a table; `on` is `text` or `html`."""
+        return [each for each in self._columns if each[1].on in ("", on)]
+
     def table(self, rows: Iterable[Mapping[str, Any]], *, on: str = "text") -> Table:
         """The table of written rows, which may lack keys; `on` is `text` or `html`."""
-        columns = [each for each in self._columns if each[1].on in ("", on)]
-        return table_of(columns, rows)
+        return table_of(self.columns(on), rows)
 
 
 class Document(Record):

@@ -2,7 +2,7 @@
 
 from simreduce.study.sweep.cells import BENCH, KINDS, REPLICAS, RUN, STEP, Cell, Kind, make_cell
 from simreduce.study.sweep.evaluate import evaluate
-from simreduce.study.sweep.figures import COLUMNS, NAMES, UNITS, Figures
+from simreduce.study.sweep.figures import COLUMNS, NAMES, UNITS, Figures, row_of
 from simreduce.study.sweep.files import SWEEP, Specification, read_specification
 from simreduce.study.sweep.grid import Sample
 from simreduce.study.sweep.question import Question, read_question
@@ -35,5 +35,6 @@ __all__ = [
     "make_cell",
     "read_question",
     "read_specification",
+    "row_of",
     "running",
 ]

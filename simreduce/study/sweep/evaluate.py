@@ -1,4 +1,4 @@
-"""A cell's figures: the one function that workers run, wherever they are.
+"""A cell's outcome: the one function that workers run, wherever they are.
 
 What is built of a machine (routes, layouts, folded machines) is kept for the cells that follow.
 Cells that share a machine should come together.
@@ -14,28 +14,21 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+from simreduce.computing.watching import pass_on
 from simreduce.dtypes import SIZES
 from simreduce.engine import CALM, Disturbance
 from simreduce.engine.disturbance_text import parse_disturbance
 from simreduce.engine.setup import Setup
-from simreduce.errors import Deadlock, InputError, PlanTooLarge, StrategyError, first_words
+from simreduce.errors import Deadlock, InputError, StrategyError
 from simreduce.files.formats import Faults, Values
 from simreduce.files.textfiles import flatten
 from simreduce.planners.layouts import Layout, layout
 from simreduce.planners.nccl.settings import settings_of
 from simreduce.planners.strategy import parse_strategy
+from simreduce.study.outcome import Refused, Stuck, outcome_of
 from simreduce.study.scenario import Scenario, beside, build_replicas, build_scenario, with_step
 from simreduce.study.sweep.cells import BENCH, REPLICAS, RUN, STEP, Cell, code
-from simreduce.study.sweep.figures import (
-    COLUMNS,
-    DONE,
-    FAILED,
-    REFUSED,
-    STUCK,
-    TOO_LARGE,
-    Figures,
-    State,
-)
+from simreduce.study.sweep.figures import COLUMNS, DONE, Figures, Lost
 from simreduce.study.sweep.question import BENCH_DOCUMENT, DISTURB
 from simreduce.study.tune.bench import DIVIDED, BenchRow, Machines, algbw, busbw, simulate_row
 from simreduce.study.tune.rank import Candidate, rank
@@ -47,17 +40,12 @@ _KEPT = 2
 """Machines that a worker keeps: one of 16,384 GPUs takes 1 GB."""
 
 
-def evaluate(cell: Cell) -> Figures:
-    """The figures of a cell. What the cell's input cannot do is in its `reason`, not raised."""
+def evaluate(cell: Cell) -> Figures | Refused | Stuck | Lost:
+    """The outcome of a cell."""
     if cell.code and cell.code != code():
-        return Figures(state=FAILED, reason=f"this worker has simreduce {code()}, not {cell.code}")
-    try:
-        return {BENCH: _bench, RUN: _run, STEP: _step, REPLICAS: _replicas}[cell.kind](cell)
-    except InputError as error:
-        state: State = TOO_LARGE if isinstance(error, PlanTooLarge) else REFUSED
-        return Figures(state=state, reason="; ".join(error.problems))
-    except Deadlock as error:
-        return Figures(state=STUCK, reason=first_words(error))
+        return Lost(f"this worker has simreduce {code()}, not {cell.code}")
+    by_kind = {BENCH: _bench, RUN: _run, STEP: _step, REPLICAS: _replicas}
+    return outcome_of(by_kind[cell.kind], cell)
 
 
 def _done(setup: Setup | None, best: Any = None, **own: Any) -> Figures:
@@ -204,11 +192,10 @@ def _replicas(cell: Cell) -> Figures:
     question, setup, workload = replicas.question, replicas.setup, replicas.workload
     found = repeat(question.job, question.updates, question.repetitions)
     count = len(found.updates)
-    if count < question.repetitions:
-        raise KeyboardInterrupt
+    pass_on(question.repetitions - count)
     reason = f"{found.blocked} of {count} repetitions did not make all updates"
     if found.blocked == count:
-        return Figures(state=STUCK, reason=reason)
+        raise Deadlock(reason)
     return _done(
         setup,
         reason=reason if found.blocked else "",
@@ -229,12 +216,11 @@ def _largest(scenario: Scenario) -> int:
 def _run(cell: Cell) -> Figures:
     scenario = _scenario(cell)
     ranking = rank(scenario)
-    if ranking.untried:
-        raise KeyboardInterrupt
+    pass_on(ranking.untried)
     best = ranking.recommended
     if best is None:
         reasons = [reason for _, reason in ranking.refused]
-        return Figures(state=REFUSED, reason="; ".join(reasons) or "no plan is proven right")
+        raise InputError(reasons or "no plan is proven right")
     setup, interval = scenario.setup, None
     if best.strategy.reduced_by_nccl:
         interval = setup.running(best.strategy).interval(_largest(scenario), best.seconds)
@@ -248,8 +234,7 @@ def _run(cell: Cell) -> Figures:
 def _step(cell: Cell) -> Figures:
     scenario = with_step(_scenario(cell))
     ranking = rank_steps(scenario)
-    if ranking.untried:
-        raise KeyboardInterrupt
+    pass_on(ranking.untried)
     best = ranking.recommended
     step, setup = best.step, scenario.setup
     method, _, chosen = step.method.rpartition(", ")

@@ -6,9 +6,11 @@ Columns of databases, keys of documents, and headings of tables and plots follow
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from types import SimpleNamespace
-from typing import Any, Final, Literal, Self
+from typing import Any, Final, Literal, NamedTuple, Self
 
+from simreduce.errors import PlanTooLarge, cut, first_words
 from simreduce.files.formats.documents import (
     BYTES,
     BYTES_PER_SECOND,
@@ -22,6 +24,8 @@ from simreduce.files.formats.documents import (
     Record,
     one_of,
 )
+from simreduce.files.tables import Column, percent
+from simreduce.study.outcome import Refused, Stuck
 
 DONE: Final = "done"
 REFUSED: Final = "refused"
@@ -34,12 +38,38 @@ WAITING = "waiting"
 """The state of a cell without a row."""
 
 
-def _figure(name: str, kind: Kind, about: str, get: str = "") -> Key:
-    """A figure of the answers that have the attribute at the path `get`.
+_SCALES = {"s": ("(ms)", 1e-3), "B/s": ("(GB/s)", 1e9), "B": ("(B)", 1.0)}
+_OWN_SCALES = {"memory": ("(GB)", 1e9), "taken": ("(s)", 1.0), "size": ("(B)", 1.0)}
 
-    The path is the figure's name unless another is given.
+
+def column_of(name: str, unit: str = "", spare: int = 0) -> Column:
+    """The column of values in SI units: times in ms, rates in GB/s, shares in percent."""
+    heading, factor = _OWN_SCALES.get(name) or _SCALES.get(unit, ("", 1.0))
+
+    def show(value: object) -> str:
+        if isinstance(value, str):
+            return cut(value)
+        if not isinstance(value, float):
+            return str(value)
+        if unit == "1":
+            return f"{value:.1%}"
+        return f"{value / factor:.4g}" if heading else f"{value:.6g}"
+
+    return Column(name, heading, spare=spare, show=show, missing="", on="text")
+
+
+def _figure(
+    name: str, kind: Kind, about: str, get: str = "", *, shown: int | None = None,
+    page: Column | None = None,
+) -> Key:  # fmt: skip
+    """A figure of the answers that have the attribute at the path `get`, by default its name.
+
+    Tables on terminals have those that are `shown`, which is how soon a narrow one does without;
+    tables of pages those with a column for a `page`.
     """
-    return Key(name, kind, about, get, optional=True)
+    text = [] if shown is None else [column_of(name, kind.unit, shown)]
+    html = [replace(page, missing="", on="html")] if page else []
+    return Key(name, kind, about, get, optional=True, column=(*text, *html))
 
 
 COLUMNS = Record(
@@ -49,34 +79,40 @@ COLUMNS = Record(
         "`done`; or why there is no answer."),
     Key("reason", TEXT, 'Why there is no answer; "" for one that is done or waits.'),
     _figure("seconds", SECONDS,
-            "The reduction, the training step, or the mean of synchronous replicas' updates."),
+            "The reduction, the training step, or the mean of synchronous replicas' updates.",
+            shown=0, page=Column("time", "(ms)", show=lambda seconds: f"{seconds * 1e3:.3f}")),
     _figure("low", SECONDS,
-            "The lower end of its 80 % interval; of a step, of its exposed communication."),
-    _figure("high", SECONDS, "The upper end of that interval."),
-    _figure("chosen", TEXT, "The strategy with its chunk size."),
-    _figure("method", TEXT, "The method of the training step."),
+            "The lower end of its 80 % interval; of a step, of its exposed communication.",
+            shown=1),
+    _figure("high", SECONDS, "The upper end of that interval.", shown=1),
+    _figure("chosen", TEXT, "The strategy with its chunk size.", shown=4),
+    _figure("method", TEXT, "The method of the training step.", shown=1),
     _figure("runtime", TEXT, "The system that runs it."),
     _figure("ranks", COUNT, "GPUs that take part."),
     _figure("nbytes", BYTES, "All gradients, or the tensor."),
     _figure("algbw", BYTES_PER_SECOND, "Size over time."),
-    _figure("busbw", BYTES_PER_SECOND, "Algbw times nccl-tests' factor."),
+    _figure("busbw", BYTES_PER_SECOND, "Algbw times nccl-tests' factor.",
+            shown=0),
     _figure("floor", SECONDS, "The least time that any schedule takes.", "best.floor_seconds"),
-    _figure("bound", TEXT, "The busiest link or lane, or what a step waits for."),
-    _figure("bound_share", RATIO, "The part of the time in which that is busy."),
+    _figure("bound", TEXT, "The busiest link or lane, or what a step waits for.", shown=5,
+            page=Column("busiest", left=True)),
+    _figure("bound_share", RATIO, "The part of the time in which that is busy.",
+            page=Column("busy", show=percent(0))),
     _figure("link", TEXT, "The link or memory that a step's transfers need for the longest."),
     _figure("compute", SECONDS, "The compute of a step.", "best.step.compute"),
-    _figure("exposed", SECONDS, "Communication that no compute hides.", "best.step.exposed"),
+    _figure("exposed", SECONDS, "Communication that no compute hides.", "best.step.exposed",
+            shown=2),
     _figure("communication", SECONDS, "When at least one transfer is in flight.",
             "best.step.communication"),
     _figure("update", SECONDS, "The update of the variables.", "best.step.update"),
     _figure("launch", SECONDS, "The cost of starting a step.", "best.step.launch"),
     _figure("efficiency", RATIO, "What GPUs do together over what they would do singly.",
-            "best.efficiency"),
-    _figure("samples_per_second", PER_SECOND, "Samples of all GPUs."),
+            "best.efficiency", shown=0),
+    _figure("samples_per_second", PER_SECOND, "Samples of all GPUs.", shown=3),
     _figure("gradients_per_second", PER_SECOND,
-            "Of synchronous replicas: gradients that enter updates."),
+            "Of synchronous replicas: gradients that enter updates.", shown=0),
     _figure("dropped", RATIO,
-            "Of synchronous replicas: gradients that no update has, as a part of all."),
+            "Of synchronous replicas: gradients that no update has, as a part of all.", shown=0),
     _figure("memory", BYTES, "What a GPU holds at most.", "best.step.memory.peak"),
     _figure("transfers", COUNT, "Copies between devices.", "best.transfers"),
     _figure("wrong", COUNT, "Elements whose sum is wrong.", "best.wrong"),
@@ -126,3 +162,23 @@ class Figures(SimpleNamespace):
     def of(cls, values: Mapping[str, Any]) -> Self:
         """The figures among these values."""
         return cls(**{name: values[name] for name in NAMES if name in values})
+
+
+class Lost(NamedTuple):
+    """A cell without an outcome: it `killed` its workers, or simreduce failed."""
+
+    reason: str
+    killed: bool = False
+
+
+def row_of(outcome: Figures | Refused | Stuck | Lost) -> Figures:
+    """The row of an outcome, with its state."""
+    if isinstance(outcome, Refused):
+        too_large = isinstance(outcome.error, PlanTooLarge)
+        reason = "; ".join(outcome.error.problems)
+        return Figures(state=TOO_LARGE if too_large else REFUSED, reason=reason)
+    if isinstance(outcome, Stuck):
+        return Figures(state=STUCK, reason=first_words(outcome.error))
+    if isinstance(outcome, Lost):
+        return Figures(state=KILLED if outcome.killed else FAILED, reason=outcome.reason)
+    return outcome

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Sequence
+from contextlib import ExitStack, closing, contextmanager
 from typing import Self
 
 from simreduce.computing.watching import Watch, until_stopped, unwatched
@@ -63,9 +63,9 @@ class Runner:
 
     def missing(self, cells: Iterable[Cell]) -> list[Cell]:
         """The cells without an answer, each digest once."""
-        done = set(self._known)
+        done: Collection[str] = self._known
         if self.store:
-            done |= self.store.finished(memory=self.engine.memory, retry=self._retry)
+            done = self.store.finished(memory=self.engine.memory, retry=self._retry)
         return list({c.digest: c for c in cells if c.digest not in done}.values())
 
     def run(self, cells: Sequence[Cell]) -> Generator[Answer, None, None]:
@@ -73,21 +73,29 @@ class Runner:
 
         Answers of workers that work on while the disk is full come when it takes them.
         """
-        coming = self.engine.run(cells)
-        try:
-            for answers in coming:
-                self._waiting += answers
-                if self._full_since is None or time.monotonic() - self._tried >= _AGAIN:
-                    yield from self._write()
-                while len(self._waiting) > _MOST_WAITING:
+        with closing(self.engine.run(cells)) as coming:
+            try:
+                for answers in coming:
+                    self._waiting += answers
+                    if self._full_since is None or time.monotonic() - self._tried >= _AGAIN:
+                        yield from self._write()
+                    while len(self._waiting) > _MOST_WAITING:
+                        yield from self._insist()
+                while self._waiting:
                     yield from self._insist()
-            while self._waiting:
-                yield from self._insist()
-        except BaseException:
-            self._write()  # what there is
-            raise
-        finally:
-            coming.close()
+            finally:
+                self._write()  # what there is
+
+    def compute(self, cells: Sequence[Cell], watch: Watch) -> None:
+        """Compute the cells; after Ctrl-C the runner is `stopped`."""
+        with closing(self.run(cells)) as coming:
+            done = until_stopped(watch(map(self._keep, coming), len(cells)), lambda _: True)
+        self.stopped = len(done) < len(cells)
+
+    def _keep(self, answer: Answer) -> str:
+        if not self.store:
+            self._known[answer.cell.digest] = answer.row
+        return answer.cell.digest
 
     def rows(self, cells: Sequence[Cell]) -> list[Figures | None]:
         """The figures of each cell, in order; equal cells are computed once.
@@ -95,17 +103,10 @@ class Runner:
         After Ctrl-C the runner is `stopped`: it computes nothing more, and what it does not know is
         None.
         """
-        lacking = [] if self.stopped else self.missing(cells)
-        if lacking:
-            coming = self._watch(self.run(lacking), len(lacking))
-            answers = until_stopped(coming, lambda _: True)
-            self._known |= {each.cell.digest: each.row for each in answers}
-            self.stopped = len(answers) < len(lacking)
-        for cell in cells:
-            if self.store and cell.digest not in self._known:
-                kept = self.store.get(cell.digest)
-                self._known |= {} if kept is None else {cell.digest: kept}
-        return [self._known.get(cell.digest) for cell in cells]
+        if not self.stopped and (lacking := self.missing(cells)):
+            self.compute(lacking, self._watch)
+        known = self.store.get if self.store else self._known.get
+        return [known(cell.digest) for cell in cells]
 
     def _write(self) -> list[Answer]:
         """Store what waits, and return it; nothing if the disk is full."""

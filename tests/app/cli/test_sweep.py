@@ -36,7 +36,7 @@ def test_a_sweep_says_what_it_did_and_the_second_time_does_nothing(
 
     assert first.status == second.status == more.status == 0
     assert re.search(
-        r"^\d+ workers? with 4\.295 GB each; the largest took \S+ MB$", first.err, re.MULTILINE
+        r"^\d+ workers? with 4\.295 GB each; the largest took \S+ [MG]B$", first.err, re.MULTILINE
     )
     assert "switch-4.db: 12 done\n" in first.out == second.out
     assert second.err == "simreduce: 12 cells have rows already\n".replace("simreduce: ", "")

@@ -12,7 +12,7 @@ from functools import partial
 import pytest
 
 from simreduce.errors import InputError
-from simreduce.study.sweep import evaluate
+from simreduce.study.sweep import evaluate, row_of
 from simreduce.study.sweep.engines import EngineGone
 from simreduce.study.sweep.engines.cluster import Cluster
 from tests.study.sweep.sweeping import begun, expected, plan, rows, until
@@ -124,7 +124,9 @@ def test_slurm_is_asked_for_the_workers_that_the_users_configuration_describes(
     finally:
         cluster.close()
 
-    assert {a.cell.digest: a.row for a in found} == {p.cell.digest: evaluate(p.cell) for p in PLAN}
+    assert {a.cell.digest: a.row for a in found} == {
+        p.cell.digest: row_of(evaluate(p.cell)) for p in PLAN
+    }
     scripts = [file.read_text() for file in tmp_path.glob("*.job")]
     assert len(scripts) == 2
     for words in ("#SBATCH -p debug", "#SBATCH --mem=2G", "dask_worker tcp://", "--nthreads 1"):

@@ -10,7 +10,7 @@ from functools import partial
 import pytest
 
 from simreduce.errors import DeviceError
-from simreduce.study.sweep import Figures, Store, read_question
+from simreduce.study.sweep import Figures, Store, read_question, row_of
 from simreduce.study.sweep.engines import (
     MOST_DEATHS,
     Batches,
@@ -57,7 +57,7 @@ def test_a_cell_that_ends_its_workers_is_listed_and_costs_no_other(monkeypatch):
         state="killed", reason=f"{MOST_DEATHS} workers ended at it: killed by SIGKILL"
     )
     assert {digest: row for digest, row in found.items() if digest != deadly} == {
-        cell.digest: evaluate(cell) for cell in cells if cell.digest != deadly
+        cell.digest: row_of(evaluate(cell)) for cell in cells if cell.digest != deadly
     }
 
 

@@ -9,7 +9,14 @@ import pytest
 
 from simreduce.errors import InputError
 from simreduce.study.scenario import load_replicas
-from simreduce.study.sweep import Cell, cells, evaluate, read_question, read_specification
+from simreduce.study.sweep import (
+    Cell,
+    cells,
+    evaluate,
+    read_question,
+    read_specification,
+    row_of,
+)
 from simreduce.study.sweep.cells import calibration_digest
 from simreduce.study.sweep.machines import set_machine
 from simreduce.training.stragglers import repeat
@@ -151,7 +158,7 @@ def test_a_cell_of_another_version_is_not_computed():
     cell = read_question("switch:4").cell({})
     other = Cell(cell.kind, cell.document, code="0.0.9")
 
-    row = evaluate(other)
+    row = row_of(evaluate(other))
     assert row.state == "failed"
     assert re.search(r"not 0\.0\.9", row.reason)
 
@@ -204,7 +211,7 @@ def test_the_digest_covers_every_source_that_makes_answers(monkeypatch, tmp_path
 
 
 def test_less_than_one_element_is_no_collective():
-    row = evaluate(read_question("switch:4").cell({"size": 3}))
+    row = row_of(evaluate(read_question("switch:4").cell({"size": 3})))
 
     assert (row.state, row.reason) == (
         "refused", "size: must be at least 4 bytes, one element of every part",
@@ -213,7 +220,7 @@ def test_less_than_one_element_is_no_collective():
 
 def test_why_a_cell_cannot_be_names_its_key_and_no_file_that_there_is_not():
     """The same words on every computer."""
-    row = evaluate(read_question("step-dgx1p-resnet50").cell({"rate": "0 TFLOP/s"}))
+    row = row_of(evaluate(read_question("step-dgx1p-resnet50").cell({"rate": "0 TFLOP/s"})))
 
     assert (row.state, row.reason) == ("refused", "step.rate: must be a rate above 0")
 
@@ -229,7 +236,7 @@ def test_replicas_are_asked_as_by_step(tmp_path):
     file.write_text(text.format(0).replace("2097152 B", "1 KB").replace("5", "1"))
     over = {"backups": "0,1,4", "size": "2M"}
     plan = read_specification(str(file), over, {"replicas.seed": 5, "repetitions": 3}).plan()
-    rows = [evaluate(each.cell) for each in plan]
+    rows = [row_of(evaluate(each.cell)) for each in plan]
 
     assert [row.state for row in rows] == ["done", "done", "refused"]
     assert rows[2].reason == "replicas.backups: must be fewer than the 4 workers, got 4"

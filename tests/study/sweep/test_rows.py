@@ -8,7 +8,7 @@ from simreduce.app import api
 from simreduce.engine.setup import BY_STRATEGY, Setup
 from simreduce.planners.strategy import parse_strategy
 from simreduce.study.scenario import load_scenario
-from simreduce.study.sweep import evaluate, read_question
+from simreduce.study.sweep import evaluate, read_question, row_of
 from simreduce.study.sweep.engines import Here
 from simreduce.study.tune.bench import bench
 from simreduce.study.tune.rank import rank
@@ -82,7 +82,7 @@ def test_a_disturbed_cell_is_slower():
     ],
 )
 def test_what_cannot_be_has_a_reason(text, settings, state, words):
-    row = evaluate(read_question(text).cell(settings))
+    row = row_of(evaluate(read_question(text).cell(settings)))
 
     assert row.state == state
     assert words in row.reason

@@ -10,9 +10,10 @@ from functools import partial
 from typing import Any, NamedTuple
 
 from simreduce import units
-from simreduce.files.tables import Column, Table, percent, table_of
+from simreduce.files.tables import Column, Table, table_of
 from simreduce.report.blocks import Attachments, Chart, Fact, Page, Rows, Section
 from simreduce.report.sections import machine_section, repeat_section
+from simreduce.report.sweeps import ROW
 from simreduce.study.advice import faster_than
 
 Document = Mapping[str, Any]
@@ -252,20 +253,15 @@ def _columns(keys: Sequence[str], *more: tuple[str, Column]) -> list[tuple[str, 
     return [*shown, *more]
 
 
-_TIME = Column("time", "(ms)", show=lambda seconds: f"{seconds * 1e3:.3f}", missing="")
-
-
 def _table(rows: Sequence[Row], keys: Sequence[str]) -> Table:
-    busiest = Column("busiest", left=True, missing="")
-    busy = Column("busy", show=percent(0), missing="")
-    more = ("seconds", _TIME), ("bound", busiest), ("bound_share", busy)
-    return table_of(_columns(keys, *more), rows)
+    return table_of(_columns(keys, *ROW.columns("html")), rows)
 
 
 def _rows(document: Document, keys: Sequence[str]) -> Section:
     """Every cell, with the reason of those that have no answer."""
     state, reason = (Column(name, left=True, missing="") for name in ("state", "reason"))
-    columns = _columns(keys, ("state", state), ("seconds", _TIME), ("reason", reason))
+    time = dict(ROW.columns("html"))["seconds"]
+    columns = _columns(keys, ("state", state), ("seconds", time), ("reason", reason))
     table = table_of(columns, document["rows"])
     count = len(table.rows)
     words = f"All {units.plural(count, 'cell')}"

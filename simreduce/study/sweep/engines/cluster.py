@@ -21,7 +21,7 @@ from simreduce.study.sweep.engines.engine import (
     evaluate_timed,
     limit_plans,
 )
-from simreduce.study.sweep.figures import KILLED, Figures
+from simreduce.study.sweep.figures import Figures, Lost, row_of
 from simreduce.study.sweep.store import Answer
 
 CLUSTERS: Mapping[str, tuple[str, str, str]] = {
@@ -137,8 +137,8 @@ class Cluster:
     def _failed(self, cell: Cell, error: BaseException) -> Answer:
         """The row of a cell that no worker survives. EngineGone for what is no cell's fault."""
         if isinstance(error, self._distributed.KilledWorker):
-            why = f"{MOST_DEATHS} or more workers ended at it"
-            return Answer(cell, Figures(state=KILLED, reason=why), 0.0, self.memory)
+            lost = Lost(f"{MOST_DEATHS} or more workers ended at it", killed=True)
+            return Answer(cell, row_of(lost), 0.0, self.memory)
         words = " ".join(str(error).split())
         raise EngineGone(f"a worker cannot compute: {type(error).__name__}: {words}")
 

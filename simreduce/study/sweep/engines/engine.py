@@ -9,9 +9,11 @@ from collections import Counter, deque
 from collections.abc import Generator, Hashable, Sequence
 from typing import Protocol
 
+from simreduce.errors import PlanTooLarge
+from simreduce.study.outcome import Refused
 from simreduce.study.sweep.cells import Cell
 from simreduce.study.sweep.evaluate import evaluate, forget
-from simreduce.study.sweep.figures import FAILED, KILLED, TOO_LARGE, Figures
+from simreduce.study.sweep.figures import TOO_LARGE, Figures, Lost, row_of
 from simreduce.study.sweep.store import Answer
 
 MEMORY = "SIMREDUCE_MEMORY"
@@ -55,12 +57,12 @@ def evaluate_timed(cell: Cell) -> tuple[Figures, float]:
     """
     began = time.perf_counter()
     try:
-        row = evaluate(cell)
+        row = row_of(evaluate(cell))
     except MemoryError:
-        row = Figures(state=TOO_LARGE, reason="it took more memory than a worker has")
+        row = row_of(Refused(PlanTooLarge("it took more memory than a worker has")))
     except Exception as error:  # noqa: BLE001 - whatever it is
         words = " ".join(str(error).split())
-        row = Figures(state=FAILED, reason=f"a fault of simreduce: {type(error).__name__}: {words}")
+        row = row_of(Lost(f"a fault of simreduce: {type(error).__name__}: {words}"))
     if row.state == TOO_LARGE:
         forget()
         gc.collect()
@@ -124,7 +126,7 @@ class Batches:
         """
         self._deaths[cell.digest] += 1
         if self._deaths[cell.digest] >= MOST_DEATHS:
-            return Figures(state=KILLED, reason=f"{MOST_DEATHS} workers ended at it: {how}")
+            return row_of(Lost(f"{MOST_DEATHS} workers ended at it: {how}", killed=True))
         self._alone.append(cell)
         self.left += 1
         return None
