@@ -108,10 +108,10 @@ def nccl_sureness(
     )
 
 
-def same_plan_lines(rows: Iterable[tuple[str, Sequence[str]]]) -> list[str]:
+def same_plan_lines(rows: Iterable[Sequence[str]]) -> list[str]:
     """The other names of each row, if any row has some."""
     lines: list[str] = []
-    for name, others in rows:
+    for name, *others in rows:
         if others:
             lines += wrap(
                 f"{name} = {', '.join(others)}", tables.page_width(100),

@@ -68,11 +68,10 @@ from simreduce.report.sections import (
 )
 from simreduce.study.advice import (
     Advice,
-    Option,
-    advise,
-    answer_row,
-    defaults,
+    advise_ranking,
     faster,
+    faster_row,
+    recommend,
     told_apart,
 )
 from simreduce.study.tune.bench import algbw, busbw
@@ -81,16 +80,13 @@ from simreduce.study.tune.rank import FIRST, Candidate, Ranking
 
 def ranking_table(ranking: Ranking, most: int | None = None) -> str:
     """One row per strategy, best first, or the best `most` of them; the recommendation below."""
-    names = [
-        (c.strategy.text, [other.strategy.text for other in c.also]) for c in ranking.candidates
-    ]
     lines = [
         *_header(ranking),
         *best_rows(ranking_rows(ranking), most),
         "",
         *_recommendation(ranking),
         *_bounded_lines(ranking),
-        *same_plan_lines(names),
+        *same_plan_lines(c.names for c in ranking.candidates),
         *_upstream(ranking),
         *refused_lines(ranking.refused),
         *untried_lines(ranking.untried),
@@ -133,19 +129,17 @@ def _header(ranking: Ranking) -> list[str]:
 
 
 def _recommendation(ranking: Ranking) -> list[str]:
-    best = ranking.recommended
-    if best is None:
+    found = recommend(ranking.candidates)
+    if found is None:
         return ["No strategy has a plan that is proven right."]
-    fastest = next(c for c in ranking.candidates if not c.wrong)
+    best, foreign, bound = found.best, found.foreign, found.bound
     lines = [f"Recommended: {best.strategy.text}, {units.format_duration(best.seconds)}"]
-    if best.runnable and not fastest.runnable:
+    if foreign:
         lines.append(
-            f"  ({fastest.strategy.text} is faster, {units.format_duration(fastest.seconds)}, "
+            f"  ({foreign.strategy.text} is faster, {units.format_duration(foreign.seconds)}, "
             "but no setting of TensorFlow runs it)"
         )
-    proven = [c for c in ranking.candidates if not c.wrong]
-    bound = next(iter([c for c in proven if c.runnable] or proven))
-    if bound is not best:
+    if bound:
         lines.append(
             f"  ({bound.strategy.text} takes {units.format_duration(bound.seconds)} and the "
             "dispatch of its copies, which this calibration does not know)"
@@ -371,13 +365,10 @@ _TARGETS = {"tf_cnn_benchmarks": "tf_cnn_benchmarks", "tensorflow": "TensorFlow"
 
 def run_page(document: Written, beside: Attachments) -> Page:
     """The page of `simreduce run --json`."""
-    rows, best = document["candidates"], answer_row(document)
-    today = [] if best is None else defaults(rows)
+    rows, (best, advice) = document["candidates"], advise_ranking(document) or (None, None)
     what = f"all-reduce of {document['workload']} ({units.format_size(document['size_bytes'])})"
     gpus = units.plural(document["ranks"], "GPU")
-    advice = None
-    if best is not None:
-        advice = advise(Option(best["strategy"], best["time_us"]), today, document)
+    today = advice.today[0].name.partition("+")[0] if advice and advice.today else ""
     beside = replace(beside, factor=advice.factor if advice else None)
     sections = [
         *_choice_section(document, beside, best, advice),
@@ -387,7 +378,7 @@ def run_page(document: Written, beside: Attachments) -> Page:
         *path_section(beside),
         *help_section(beside),
         *timeline_section(beside, f"What every device, link and lane does during one {what}."),
-        *sizes_section(beside, today=today[0].name.partition("+")[0] if today else ""),
+        *sizes_section(beside, today=today),
         *calibration_section(beside, document),
         *repeat_section(beside, document),
     ]
@@ -413,10 +404,9 @@ def run_page(document: Written, beside: Attachments) -> Page:
 def _facts(document: Written, beside: Attachments, best: Written, advice: Advice) -> Iterable[Fact]:
     rate = f"{us(best['time_us'])}, {best['busbw_gb_per_s']:.1f} GB/s of bus bandwidth."
     rate = f"{meaning(best['strategy'])} {rate}".strip()
-    fastest = next(row for row in document["candidates"] if not row["wrong"] or row is best)
     if document.get("measured"):
         rate += " Chosen by what was measured."
-    elif fastest is not best and fastest["time_us"] < best["time_us"]:
+    elif fastest := faster_row(document, best):
         rate += (
             f" {fastest['strategy']} takes {us(fastest['time_us'])}, but no setting of TensorFlow "
             "and no default of a framework runs it."

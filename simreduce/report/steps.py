@@ -74,7 +74,7 @@ from simreduce.report.sections import (
     us,
 )
 from simreduce.report.step_timeline import LEGEND, timeline
-from simreduce.study.advice import Advice, Option, advise, defaults, strategy_of
+from simreduce.study.advice import Advice, advise_step, strategy_of
 from simreduce.study.tune.steps import StepRanking
 from simreduce.training import Bucket, Memory, StepPrediction, device_label
 from simreduce.training.memory import Fit
@@ -96,7 +96,7 @@ def step_table(ranking: StepRanking, most: int | None = None) -> str:
         lines += [*best_rows(step_rows(ranking), most, indent=2), ""]
     lines += [
         *_best_step(ranking),
-        *same_plan_lines((c.step.method, c.also) for c in ranking.candidates),
+        *same_plan_lines(c.names for c in ranking.candidates),
         *misfit_lines((c.step.method, c.fit) for c in ranking.candidates),
         *refused_lines(ranking.refused),
         *untried_lines(ranking.untried),
@@ -520,15 +520,10 @@ _ASK = "A report on the scenario itself simulates the step with it."
 
 def step_page(document: Written, beside: Attachments) -> Page:
     """The page of `simreduce step --json`, of a `[step]` or of `[replicas]`."""
-    if not isinstance(document["strategy"], str):
-        raise TypeError("its strategy is no text")
-    rows, name = document["candidates"], document["strategy"]
-    best = Option(name, document["step_time_us"])
-    fixed = document["compute_us"] + document["update_us"] + document["launch_us"]
-    advice = advise(best, defaults(rows, "step_time_us"), document, fixed)
+    rows, name, advice = document["candidates"], document["strategy"], advise_step(document)
     beside = replace(beside, factor=advice.factor)
     ranks = units.plural(document["ranks"], "GPU")
-    took = f"a step takes {best.took}, {_rate(document)} samples/s"
+    took = f"a step takes {advice.best.took}, {_rate(document)} samples/s"
     today = advice.today[0].name.partition("+")[0] if advice.today else ""
     alone = "The same reductions by themselves, with every gradient there from the start."
     alone = alone if beside.explanation and not beside.look else ""

@@ -49,7 +49,7 @@ from simreduce.report.sections import (
     repeat_section,
     us,
 )
-from simreduce.study.advice import Advice, Option
+from simreduce.study.advice import Advice, advise_setting
 from simreduce.study.tune.search.setting import Setting, rules_text
 from simreduce.study.tune.search.targets import OBJECTIVES, TARGETS
 from simreduce.study.tune.search.tuned import NEAR, Row, Tuned
@@ -422,11 +422,8 @@ def sensitivity_plot(found: Tuned) -> Plot:
 
 def tune_page(document: Written, beside: Attachments) -> Page:
     """The page of `simreduce tune --json`."""
-    target, best, default = _target(document), document["best"], document["default"]
-    today = Option(default["setting"], default["time_us"], f"{target}'s default")
-    option = Option(best["setting"], best["time_us"])
-    apart = None if option.name == today.name else document["told_apart"]
-    advice = Advice(option, (today,), document["factor"], apart)
+    target = _target(document)
+    advice = advise_setting(document, target)
     what = "a training step" if document["objective"] == "step" else "one all-reduce"
     found = replace(beside, factor=advice.factor)
     gpus = units.plural(document["ranks"], "GPU")
@@ -437,7 +434,9 @@ def tune_page(document: Written, beside: Attachments) -> Page:
         about=f"{document['workload']} ({size}) on {document['topology']}, {gpus}; "
         f"{document['points']:,} settings.",
         answer=advice.sentence(
-            f"Set {option.name} for {target}", f"{what} takes {option.took}", "the default"
+            f"Set {advice.best.name} for {target}",
+            f"{what} takes {advice.best.took}",
+            "the default",
         ),
         sure=f"{sure} {measured_words(document)}".strip(),
         facts=tuple(_page_facts(document, advice)),

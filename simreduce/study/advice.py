@@ -1,14 +1,16 @@
 """The advice of all reports: what to do, what it is worth, and how sure that is.
 
-Figures come from rows of documents, with times in microseconds.
+`recommend...` choose from the rows of a ranking or a search, with times in seconds. `advise...`
+compare the choice with what runs today; their figures come from documents, with times in
+microseconds.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from math import sqrt
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from simreduce import units
 from simreduce.errors import InputError
@@ -25,6 +27,78 @@ _CHOOSERS = {
     "choose_the_best": "TensorFlow 1",
 }
 _FRAMEWORKS = {"nccl+ddp": "PyTorch's DDP", "nccl": "NCCL, a call for each gradient"}
+
+
+R = TypeVar("R", bound=Any)
+"""A row of a ranking or a search, whose modules know this one."""
+
+
+@dataclass(frozen=True, slots=True)
+class Recommendation(Generic[R]):
+    """The strategy to run, the `best`, and the ones that look faster.
+
+    `foreign` is faster, but no setting of TensorFlow runs it. `bound` seems to be faster, but its
+    time is only a lower bound.
+    """
+
+    best: R
+    foreign: R | None
+    bound: R | None
+
+
+def recommend(rows: Sequence[R]) -> Recommendation[R] | None:
+    """Recommend the fastest proven strategy that tf_cnn_benchmarks or TensorFlow can run.
+
+    If there is none, it is the fastest proven one; None if no plan is proven. A lower bound is not
+    recommended before a time of NCCL that may be as short. `rows` are fastest first.
+    """
+    proven = [row for row in rows if not row.wrong]
+    known = [row for row in proven if row.runnable] or proven
+    best = _first_sure(known)
+    if best is None:
+        return None
+    foreign = proven[0] if best.runnable and not proven[0].runnable else None
+    return Recommendation(best, foreign, None if known[0] is best else known[0])
+
+
+def recommend_for(rows: Iterable[R], has_setting: Callable[[R], object]) -> R | None:
+    """Recommend the fastest proven strategy that a system has a setting for, as `recommend` does.
+
+    It may be another name of a row.
+    """
+    names = (name for row in rows if not row.wrong for name in (row, *row.also))
+    return _first_sure([name for name in names if has_setting(name)])
+
+
+def _first_sure(rows: Sequence[R]) -> R | None:
+    """The first row. If its time is only a lower bound, the first of NCCL that may be as fast."""
+    if not rows or not rows[0].undispatched:
+        return next(iter(rows), None)
+    return next((row for row in rows if row.shortest <= rows[0].seconds), rows[0])
+
+
+def recommend_export(rows: Iterable[Any], has_setting: Callable[[str], object]) -> str | None:
+    """Recommend the first strategy that sums right and has a setting, by any name of its plan."""
+    names = (name for row in rows if not row.wrong for name in row.names)
+    return next(filter(has_setting, names), None)
+
+
+def recommend_step(rows: Sequence[R]) -> R:
+    """Recommend the fastest method that is proven right and fits; `rows` are fastest first.
+
+    If none fits, it is the fastest that is right, and if none is right, the fastest.
+    """
+    right = [row for row in rows if not row.wrong] or rows
+    return next((row for row in right if row.fits is not False), right[0])
+
+
+def recommend_setting(rows: Sequence[R]) -> R:
+    """Recommend the fastest setting; of those as fast, the one with fewest words."""
+    limit, misfit = rows[0].seconds * (1 + 1e-6), rows[0].misfit
+    return min(
+        (row for row in rows if row.seconds <= limit and row.misfit == misfit),
+        key=lambda row: row.setting.tie_break,
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,6 +249,31 @@ def advise(
     return Advice(best, tuple(today), factor, apart)
 
 
+def advise_ranking(document: Row) -> tuple[Row, Advice] | None:
+    """Return the row that reports answer a ranking with, and the advice; None if there is none."""
+    best = answer_row(document)
+    if best is None:
+        return None
+    option = Option(best["strategy"], best["time_us"])
+    return best, advise(option, defaults(document["candidates"]), document)
+
+
+def advise_step(document: Row) -> Advice:
+    """Return the advice of training steps; all but the exposed communication is an input."""
+    best = Option(document["strategy"], document["step_time_us"])
+    fixed = document["compute_us"] + document["update_us"] + document["launch_us"]
+    return advise(best, defaults(document["candidates"], "step_time_us"), document, fixed)
+
+
+def advise_setting(document: Row, system: str) -> Advice:
+    """Return the advice of a search for the best setting of a system, against its default."""
+    best, default = document["best"], document["default"]
+    today = Option(default["setting"], default["time_us"], f"{system}'s default")
+    option = Option(best["setting"], best["time_us"])
+    apart = None if option.name == today.name else document["told_apart"]
+    return Advice(option, (today,), document["factor"], apart)
+
+
 def told_apart(
     best: Option, other: Option, errors: Mapping[str, Any], fixed_us: float = 0.0
 ) -> bool | None:
@@ -240,6 +339,14 @@ def answer_row(document: Mapping[str, Any]) -> Row | None:
     today = {each.name for each in defaults(rows)}
     others = [row for row in rows if row["strategy"] in today and not row["wrong"]]
     return min((best, *others), key=lambda row: row["time_us"])
+
+
+def faster_row(document: Row, best: Row) -> Row | None:
+    """The proven row before the answer of a ranking that nothing of TensorFlow or today runs."""
+    if document.get("measured"):
+        return None
+    first = next(row for row in document["candidates"] if not row["wrong"] or row is best)
+    return first if first["time_us"] < best["time_us"] else None
 
 
 def faster(best: float, other: float) -> str:

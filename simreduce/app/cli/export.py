@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -21,10 +21,11 @@ from simreduce.export import TARGETS, Choice, export as files_for, find_target, 
 from simreduce.files.formats import Faults
 from simreduce.files.outputs import check_place, write_file
 from simreduce.planners.strategy import Strategy, parse_strategy
+from simreduce.study.advice import recommend_export
 from simreduce.study.question import ask, choice_of
 from simreduce.study.scenario import Scenario, is_scenario, with_step
-from simreduce.study.tune.rank import rank
-from simreduce.study.tune.steps import rank_steps
+from simreduce.study.tune.rank import Ranking, rank
+from simreduce.study.tune.steps import StepRanking, rank_steps
 from simreduce.training import StepQuestion
 from simreduce.training.sharded import DDP
 
@@ -165,13 +166,16 @@ def _fastest(target: str, scenario: Scenario, method: str, workers: int) -> Stra
         refused = {each: _refusals(target, scenario, method, each) for each in named}
         named = tuple(each for each, why in refused.items() if not why)
         reasons = [f"{each.text}: {why}" for each, whys in refused.items() for why in whys]
-    for strategy in _ranked(replace(scenario, strategies=named), method, workers):
-        if scenario.strategies or not _refusals(target, scenario, method, strategy):
-            what = "fastest step" if scenario.step else "fastest"
-            click.echo(f"{strategy.text}: the {what} of {scenario.name} for {title}", err=True)
-            return strategy
-    fault = f"{scenario.name}: {title} has no setting for any of its strategies"
-    raise InputError([fault, *reasons[:_REASONS]])
+    strategy = _recommend(
+        replace(scenario, strategies=named), method, workers,
+        lambda each: bool(named) or not _refusals(target, scenario, method, each),
+    )  # fmt: skip
+    if strategy is None:
+        fault = f"{scenario.name}: {title} has no setting for any of its strategies"
+        raise InputError([fault, *reasons[:_REASONS]])
+    what = "fastest step" if scenario.step else "fastest"
+    click.echo(f"{strategy.text}: the {what} of {scenario.name} for {title}", err=True)
+    return strategy
 
 
 def _refusals(target: str, scenario: Scenario, method: str, strategy: Strategy) -> tuple[str, ...]:
@@ -182,24 +186,27 @@ def _refusals(target: str, scenario: Scenario, method: str, strategy: Strategy) 
         return error.problems
 
 
-def _ranked(scenario: Scenario, method: str, workers: int) -> Iterator[Strategy]:
-    """The strategies of a scenario that sum right, by the time of the step, or of the all-reduce if
-    there is none. One that is alone is not simulated.
+def _recommend(
+    scenario: Scenario, method: str, workers: int, has_setting: Callable[[Strategy], bool]
+) -> Strategy | None:
+    """The strategy of a scenario to export, by the time of the step, or of the all-reduce if there
+    is none. One that is alone is not simulated.
     """
     if scenario.strategies is not None and len(scenario.strategies) < 2:
-        yield from scenario.strategies
-        return
+        return next(filter(has_setting, scenario.strategies), None)
     step = scenario.step
+    found: Ranking | StepRanking
     with Progress("simulated {} of {} strategies") as progress:
         if step is None or step.mode:
-            ranking = rank(scenario, workers, progress.watch)
-            untried, rows = ranking.untried, [c for c in ranking.candidates if not c.wrong]
-            names = [each.strategy.text for c in rows for each in (c, *c.also)]
+            found = rank(scenario, workers, progress.watch)
         else:
             one = with_step(replace(scenario, step=replace(step, methods=(method,))))
-            steps = rank_steps(one, workers, progress.watch)
-            untried, right = steps.untried, [c for c in steps.candidates if not c.wrong]
-            names = [name for c in right for name in (c.step.method, *c.also)]
-    if untried:
+            found = rank_steps(one, workers, progress.watch)
+    if found.untried:
         raise KeyboardInterrupt
-    yield from (parse_strategy(name.removeprefix(f"{method}, ")) for name in names)
+
+    def parse(name: str) -> Strategy:
+        return parse_strategy(name.removeprefix(f"{method}, "))
+
+    name = recommend_export(found.candidates, lambda name: has_setting(parse(name)))
+    return None if name is None else parse(name)

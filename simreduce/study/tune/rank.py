@@ -16,6 +16,7 @@ from simreduce.export import Settings, as_typed, settings
 from simreduce.plan import Plan
 from simreduce.planners.strategy import Strategy, has_quirks, parse_strategy
 from simreduce.planners.strategy.automatic import tensorflow_choice
+from simreduce.study.advice import recommend, recommend_for
 from simreduce.study.outcome import Postponed
 from simreduce.study.question import Question, ask
 from simreduce.study.scenario import Scenario
@@ -64,6 +65,11 @@ class Candidate(Row):
     also: tuple[Candidate, ...] = ()
 
     @property
+    def names(self) -> list[str]:
+        """Its strategy and the others that make the plan."""
+        return [each.strategy.text for each in (self, *self.also)]
+
+    @property
     def runnable(self) -> bool:
         """Whether tf_cnn_benchmarks or TensorFlow has a setting for it."""
         return bool(self.settings.tf_cnn_benchmarks or self.settings.tensorflow)
@@ -99,22 +105,13 @@ class Ranking:
 
     @property
     def recommended(self) -> Candidate | None:
-        """The fastest proven candidate that tf_cnn_benchmarks or TensorFlow can run.
-
-        If there is none, it is the fastest proven one; None if no plan is proven. A lower bound is
-        not recommended before a time of NCCL that may be as short.
-        """
-        proven = [c for c in self.candidates if not c.wrong]
-        runnable = [c for c in proven if c.runnable]
-        return _first_sure(runnable or proven)
+        """The candidate to run by `study.advice.recommend`; None if no plan is proven."""
+        found = recommend(self.candidates)
+        return found.best if found else None
 
     def fastest_by(self, target: str) -> Candidate | None:
-        """The fastest proven strategy that `target`, a field of `Settings`, can run.
-
-        It means the same as in `recommended`.
-        """
-        names = (name for c in self.candidates if not c.wrong for name in (c, *c.also))
-        return _first_sure([name for name in names if getattr(name.settings, target)])
+        """The strategy to run with `target`, a field of `Settings`; None if it runs none."""
+        return recommend_for(self.candidates, lambda name: getattr(name.settings, target))
 
 
 def plain_specs(ranking: Ranking, first: Candidate, most: int) -> list[Strategy]:
@@ -125,13 +122,6 @@ def plain_specs(ranking: Ranking, first: Candidate, most: int) -> list[Strategy]
     proven = [first, *(c for c in ranking.candidates if not c.wrong)]
     specs = dict.fromkeys(c.strategy.spec for c in proven if ":" not in c.strategy.spec)
     return [parse_strategy(spec) for spec in list(specs)[:most]]
-
-
-def _first_sure(rows: Sequence[Candidate]) -> Candidate | None:
-    """The first row. If its time is only a lower bound, the first of NCCL that may be as fast."""
-    if not rows or not rows[0].undispatched:
-        return next(iter(rows), None)
-    return next((c for c in rows if c.shortest <= rows[0].seconds), rows[0])
 
 
 def rank(

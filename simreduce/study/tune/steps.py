@@ -19,6 +19,7 @@ from simreduce.engine.setup import Setup
 from simreduce.errors import StrategyError
 from simreduce.plan import verify, wrong_elements
 from simreduce.planners.strategy import Strategy
+from simreduce.study.advice import recommend_step
 from simreduce.study.scenario import StepScenario
 from simreduce.study.study import Limit, collect, study
 from simreduce.study.tune.candidates import candidates, sharing_candidates
@@ -58,6 +59,11 @@ class StepCandidate:
     bottleneck: str = ""
 
     @property
+    def names(self) -> list[str]:
+        """Its method and the others with the same step and plan."""
+        return [self.step.method, *self.also]
+
+    @property
     def efficiency(self) -> float:
         """Throughput of the devices together over that of each by itself."""
         return self.step.images_per_second / self.singly if self.step.seconds else 1.0
@@ -89,12 +95,8 @@ class StepRanking:
 
     @property
     def recommended(self) -> StepCandidate:
-        """The fastest that is proven right and fits.
-
-        If none does, it is the fastest that is right, and if none is, the fastest.
-        """
-        right = [c for c in self.candidates if not c.wrong] or list(self.candidates)
-        return next((c for c in right if c.fits is not False), right[0])
+        """The method to run, by `study.advice.recommend_step`."""
+        return recommend_step(self.candidates)
 
 
 def rank_steps(scenario: StepScenario, workers: int = 1, watch: Watch = unwatched) -> StepRanking:

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from itertools import groupby, takewhile
 from math import inf
 
-from simreduce.study.advice import Sureness
+from simreduce.study.advice import Sureness, recommend_setting
 from simreduce.study.scenario import Scenario
 from simreduce.study.tune.search.setting import Setting
 from simreduce.training.memory import Fit
@@ -94,12 +94,8 @@ class Tuned:
 
     @property
     def best(self) -> Row:
-        """The fastest setting; of those as fast, the one with fewest words."""
-        fastest, misfit = self.rows[0].seconds * (1 + 1e-6), self.rows[0].misfit
-        return min(
-            (row for row in self.rows if row.seconds <= fastest and row.misfit == misfit),
-            key=lambda row: row.setting.tie_break,
-        )
+        """The setting to use, by `study.advice.recommend_setting`."""
+        return recommend_setting(self.rows)
 
     @property
     def runtimes(self) -> list[str]:
