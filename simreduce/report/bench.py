@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 from simreduce import dtypes, units
 from simreduce.engine import AtLeast
 from simreduce.engine.setup import Setup
-from simreduce.errors import first_words
+from simreduce.errors import InputError, first_words
 from simreduce.files import tables
 from simreduce.files.formats.documents import (
     BYTES,
@@ -503,7 +503,7 @@ def bench_page(document: Written, beside: Attachments) -> Page:
     """The page of `simreduce bench --json`."""
     rows = document["rows"]
     if not rows:
-        raise ValueError("it has no rows")
+        raise InputError("it has no rows")
     largest = max(row["size_bytes"] for row in rows)
     at = sorted(
         (row for row in rows if row["size_bytes"] == largest), key=lambda row: row["time_us"]

@@ -89,7 +89,7 @@ def bars(
 
 
 def colour_words(marks: Sequence[int]) -> str:
-    """What the colours of bars with these marks mean."""
+    """The legend of bars with these marks."""
     known = {1: "Blue: recommended", 2: "orange: what runs today"}
     words = "; ".join(words for mark, words in known.items() if mark in marks)
     return f"{words[0].upper()}{words[1:]}." if words else "Nothing is recommended."
@@ -156,8 +156,9 @@ class Timeline:
 
 @dataclass(frozen=True, slots=True)
 class Attachments:
-    """What a page may have besides its document: the machine, its calibration, and other documents
-    on the same question; None or empty for what is not at hand.
+    """Material for a page besides its document; None or empty where it is not at hand.
+
+    It is the machine, its calibration, and other documents on the same question.
 
     `explanation` is of `simreduce explain --json`, for the recommended strategy; `sizes` of `bench
     --json`. `commands` are what to type to repeat it, with a word on each; `files` the content of

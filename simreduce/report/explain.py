@@ -61,7 +61,7 @@ class Explained(NamedTuple):
 
     @property
     def causes(self) -> list[tuple[tuple[str, ...], float]]:
-        """What the critical path is spent on, most first."""
+        """Causes of the critical path and their seconds, longest first."""
         parts = [part for step in self.path for part in step.parts]
         return _group(parts, lambda part: (part.cause, part.where, part.meanwhile, part.at))
 
@@ -82,8 +82,9 @@ def _group(
 
 
 def _spent(part: PathPart) -> tuple[str, str]:
-    """What a part was spent on, by whoever held the lane if somebody waited for one, and on which
-    class of link.
+    """The cause of a part and its class of link.
+
+    The cause of a wait for a lane is what the lane's holder did.
     """
     cause, where = (
         (part.meanwhile, part.at) if part.cause == LANE_WAIT else (part.cause, part.where)

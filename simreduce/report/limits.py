@@ -34,7 +34,7 @@ _CAUSES = {
 
 
 def spent(found: Written) -> list[tuple[str, float]]:
-    """What the critical path is spent on, by class of link: words and microseconds, most first.
+    """The causes of the critical path by class of link: words and microseconds, longest first.
 
     Waits for a lane count as what its holder did then.
     """
@@ -58,7 +58,7 @@ def _class_words(where: str, cause: str) -> str:
 
 
 def path_section(beside: Attachments) -> Iterable[Section]:
-    """What bounds the time."""
+    """The section on the critical path and the lower bounds of an explained plan."""
     if beside.explanation is not None:
         yield Section("path", "What limits it", path_blocks(beside.explanation))
 
@@ -93,9 +93,7 @@ def path_blocks(found: Written) -> tuple[Chart, Rows]:
 
 
 def help_section(beside: Attachments) -> Iterable[Section]:
-    """What a little more of each resource saves of a step or an update, or else of the plan that is
-    explained.
-    """
+    """The section on changes that save time of a step, an update or the explained plan."""
     found = beside.look or beside.explanation
     if found is None or not found["changes"]:
         return
@@ -137,7 +135,7 @@ def _nics(changes: Iterable[Written]) -> list[Written]:
 
 
 def nic_fact(beside: Attachments) -> tuple[str, str]:
-    """What one more lane (a port) on each link of a network would save, in words."""
+    """The saving by one more lane (a port) on each link of a network, in words."""
     found = beside.look or beside.explanation
     if found is None:
         return "not known here", beside.missing or "This file has no simulated changes."
@@ -157,7 +155,7 @@ def nic_fact(beside: Attachments) -> tuple[str, str]:
 
 
 def limit_fact(beside: Attachments) -> tuple[str, str]:
-    """What takes most of the time."""
+    """The largest cause of the critical path, in a few words and a sentence."""
     found = beside.explanation
     parts = spent(found) if found else []
     if found is None or not parts:
@@ -184,7 +182,7 @@ _LEAST = 5e-4
 
 
 def step_parts(look: Written) -> list[tuple[str, float, int]]:
-    """What the critical path of a step is made of: words, microseconds and pieces, most first."""
+    """Parts of a step's critical path: words, microseconds and pieces, longest first."""
     return [(_path_words(part), part["time_us"], part["pieces"]) for part in look["path"]]
 
 
@@ -198,8 +196,9 @@ def _path_words(part: Written) -> str:
 
 
 def limit_of_step(look: Written) -> tuple[str, str]:
-    """What most of the critical path is spent on, in a few words and a sentence. Both passes count
-    as compute.
+    """The largest part of a step's critical path, in a few words and a sentence.
+
+    Both passes count as compute.
     """
     shares: dict[str, float] = {}
     for part in look["path"]:

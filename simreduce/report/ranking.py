@@ -155,7 +155,7 @@ def _recommendation(ranking: Ranking) -> list[str]:
 
 
 def how_lines(best: Candidate, instead: Callable[[str], tuple[Candidate, str] | None]) -> list[str]:
-    """What to type for a candidate, for each target.
+    """The settings of a candidate for each target.
 
     For a target without a setting for it, `instead` gives another candidate, and says why.
     """
@@ -453,8 +453,9 @@ def _choice_section(
 
 
 def _type_blocks(document: Written, beside: Attachments, best: Written) -> Iterable[Block]:
-    """What to type for TensorFlow, unless that is in the section of all systems; where it has no
-    setting for the best, the fastest that it has one for.
+    """TensorFlow's settings for the best, or for the fastest that it has a setting for.
+
+    Settings that the section of all systems shows are left out.
     """
     known = {each.title for each in beside.exports}
     by_name = {row["strategy"]: row for row in document["candidates"]}

@@ -223,8 +223,9 @@ _IDLE, _UPDATE = ".", "|"
 
 
 def replicas_timeline(run: Run, names: Sequence[str], most: int = WIDTH) -> list[str]:
-    """A row for every worker: what it does for most of the time that a character stands for. Below,
-    when updates were made. Nothing if there is none.
+    """A row for every worker, and below, when updates were made; nothing if there is none.
+
+    A character shows what a worker does for most of its span of time.
     """
     if not run.updates:
         return []

@@ -74,7 +74,7 @@ def machine_section(beside: Attachments) -> Iterable[Section]:
 
 
 def _who(found: Written) -> str:
-    """What keeps links busy."""
+    """Words for the work that keeps links busy."""
     if "spent" in found:
         return "updates are made"
     what = "a step of " if "path" in found else ""
@@ -169,7 +169,7 @@ def repeat_section(
 
 
 def _meanings(text: str) -> Iterator[tuple[str, str]]:
-    """The parts of a strategy's name, and what each means; of a step, the method stands before."""
+    """The parts of a strategy's name with their meanings; a method may stand before it."""
     strategy = strategy_of(text)
     if strategy is None:
         return
@@ -184,7 +184,7 @@ def _meanings(text: str) -> Iterator[tuple[str, str]]:
 
 
 def meaning(strategy: str) -> str:
-    """What a strategy does, as a sentence; "" where its parts are not known."""
+    """The meaning of a strategy as a sentence; "" where its parts are not known."""
     words = "; ".join(meaning for _, meaning in _meanings(strategy))
     return f"{words[0].upper()}{words[1:]}." if words else ""
 
@@ -200,13 +200,13 @@ def names_block(strategies: Iterable[str]) -> Iterator[Rows]:
 def copy_section(
     exports: Sequence[Exported], strategy: str, times: Mapping[str, str] = MappingProxyType({})
 ) -> Iterable[Section]:
-    """What to paste, if that is known; `times` in words, by strategy."""
+    """The section with settings to paste, if there are any; `times` in words, by strategy."""
     if exports:
         yield Section("paste", "What to paste", tuple(_blocks(exports, strategy, times)))
 
 
 def instead_words(each: Exported, times: Mapping[str, str]) -> str:
-    """Says that a system has no setting for the strategy, and what is its fastest."""
+    """Say that a system has no setting for the strategy, and name its fastest one."""
     time = f", {times[each.instead]}" if each.instead in times else ""
     return f"{each.title} has no setting for it; its fastest here is {each.instead}{time}"
 

@@ -26,7 +26,7 @@ LEGEND = (
 
 
 def step_tracks(step: StepPrediction) -> list[tuple[str, list[plots.TimelineBar]]]:
-    """What each device computes and what moves when, as `plots.draw_timeline` takes it."""
+    """The compute of each device and all transfers, as `plots.draw_timeline` takes them."""
     tracks: dict[str, list[plots.TimelineBar]] = {}
     for span in step.spans:
         kind = "backward" if span.backward else "forward"

@@ -219,7 +219,7 @@ def _gpus(s: StepPrediction) -> str:
 
 
 def _buckets(step: StepPrediction, ranking: StepRanking) -> list[str]:
-    """What was reduced when; of many, the first and the last."""
+    """The table of buckets; of many, the first and the last."""
     if not step.buckets:
         return ["  nothing is reduced"]
     ended = max((span.end for span in step.spans), default=0.0)
@@ -373,7 +373,7 @@ _FIGURES = (
 
 
 def _collective(row: Written) -> str:
-    """The lane on which a bucket stands."""
+    """The lane of a bucket."""
     known = row.get("collective", "reductions" if "gradients" in row else "")
     return str(known).replace("_", "-")
 
@@ -579,7 +579,7 @@ def _efficiency(share: float) -> str:
 
 
 def _limit(document: Written, beside: Attachments) -> tuple[str, str]:
-    """What takes most of the step."""
+    """The largest part of the step, in a word and a sentence."""
     if beside.look is not None:
         return limit_of_step(beside.look)
     whole = document["step_time_us"] or inf  # no part of no time

@@ -168,8 +168,9 @@ P2P = Document(
 
 
 def p2p_table(document: Mapping[str, Any]) -> str:
-    """The text of p2pBandwidthLatencyTest. A dash stands on the diagonal, where it measures memory,
-    and where no route exists.
+    """The text of p2pBandwidthLatencyTest.
+
+    A dash marks the diagonal, where that program measures memory, and pairs without a route.
     """
     peers = [
         [1 if i == j or cell else 0 for j, cell in enumerate(row)]

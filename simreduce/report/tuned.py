@@ -125,7 +125,7 @@ def short(found: Tuned, setting: Setting) -> str:
 
 
 def _memory(found: Tuned) -> str:
-    """What a GPU holds, where something does not fit or it shards."""
+    """The memory of a GPU, where something does not fit or parameters are sharded."""
     fit, default = found.best.fit, found.default.fit
     if fit is None or (found.best.setting.sharding is None and not found.unfit and fit.fits):
         return ""
@@ -200,7 +200,7 @@ def _bound(found: Tuned) -> str:
 
 
 def _proven(found: Tuned) -> str:
-    """What bounds rest on; nothing to say where each is a floor of a whole plan."""
+    """The proof of the bounds; "" where each is a floor of a whole plan."""
     if not found.calls:
         return ""
     tested = "bounds from calls of nearby sizes are tested, not proven"

@@ -38,7 +38,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 from simreduce.files.formats.schema import DRAFT
 from simreduce.files.tables import Column, Table, table_of
@@ -55,6 +55,23 @@ UNITS = {
     "currency": "the currency of the prices",
 }
 """The units of numbers, and their words; `1` is a share or a ratio."""
+
+
+_JSON: Mapping[str, tuple[str, tuple[type, ...]]] = {
+    "string": ("text", (str,)),
+    "boolean": ("true or false", (bool,)),
+    "number": ("a number", (int, float)),
+    "integer": ("a whole number", (int,)),
+    "null": ("null", (type(None),)),
+}
+"""The words and the types of values by their name in JSON Schema."""
+
+
+class Misfit(NamedTuple):
+    """A place in a document, `rows[2].time_us`, and what must be there; "" for a missing key."""
+
+    place: str
+    words: str
 
 
 class Kind:
@@ -83,6 +100,13 @@ class Kind:
         """
         del around, place  # only records need them
         return self._turn(value) if self._turn else value
+
+    def misfits(self, value: Any, place: str = "") -> Iterator[Misfit]:
+        """Yield where a value that was read is not of this kind."""
+        known = self.schema.get("type", "string" if self.schema.keys() & {"const", "enum"} else ())
+        kinds = [_JSON[name] for name in ([known] if isinstance(known, str) else known)]
+        if kinds and not any(type(value) in types for _, types in kinds):
+            yield Misfit(place, " or ".join(words for words, _ in kinds))
 
 
 ITSELF, PLACE = ".", "#"
@@ -169,6 +193,18 @@ class Record(Kind):
         """The object of a value, with the keys in their order."""
         found = ((key.name, key.read(value, around, place)) for key in self.keys)
         return {name: written for name, written in found if written is not ABSENT}
+
+    def misfits(self, value: Any, place: str = "") -> Iterator[Misfit]:
+        """Yield missing keys and values of other kinds. Keys that are not declared may be there."""
+        if not isinstance(value, Mapping):
+            yield Misfit(place, "an object")
+            return
+        for key in self.keys:
+            at = f"{place}.{key.name}".lstrip(".")
+            if key.name in value:
+                yield from key.kind.misfits(value[key.name], at)
+            elif not key.optional:
+                yield Misfit(at, "")
 
     def row(self, value: Any, around: Any = None, place: int = 0) -> dict[str, Any]:
         """The object of a value for a table, with the keys that no document has."""
@@ -297,16 +333,35 @@ class _Optional(_Of):
     def write(self, value: Any, around: Any = None, place: int = 0) -> Any:
         return None if value is None else self.inner.write(value, around, place)
 
+    def misfits(self, value: Any, place: str = "") -> Iterator[Misfit]:
+        if value is not None:
+            yield from self.inner.misfits(value, place)
+
 
 class _ListOf(_Of):
     def write(self, value: Any, around: Any = None, place: int = 0) -> Any:
         del place  # each has its own
         return [self.inner.write(each, around, i) for i, each in enumerate(value, 1)]
 
+    def misfits(self, value: Any, place: str = "") -> Iterator[Misfit]:
+        least = self.schema.get("minItems", 0)
+        if not isinstance(value, list) or len(value) < least:
+            yield Misfit(place, f"a list of {least}" if least else "a list")
+            return
+        for i, each in enumerate(value):
+            yield from self.inner.misfits(each, f"{place}[{i}]")
+
 
 class _MapOf(_Of):
     def write(self, value: Any, around: Any = None, place: int = 0) -> Any:
         return {name: self.inner.write(each, around, place) for name, each in dict(value).items()}
+
+    def misfits(self, value: Any, place: str = "") -> Iterator[Misfit]:
+        if not isinstance(value, Mapping):
+            yield Misfit(place, "an object")
+            return
+        for name, each in value.items():
+            yield from self.inner.misfits(each, f"{place}.{name}")
 
 
 def output_schema(output: Output) -> dict[str, Any]:

@@ -8,12 +8,16 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from simreduce.errors import InputError
+from simreduce.report.pages.kinds import check_kinds
 
 Document = Mapping[str, Any]
 
 
 def read_document(text: str, place: str) -> Document:
-    """What `--json` printed, or the file that `simreduce validate --out` kept, line by line."""
+    """Read what `--json` printed, or what `simreduce validate --out` kept, line by line.
+
+    Raises InputError with every value that is not as the command writes it.
+    """
     try:
         found = json.loads(text, parse_constant=_refuse)
     except RecursionError:
@@ -27,6 +31,7 @@ def read_document(text: str, place: str) -> Document:
         return _of_records([found], place)
     if not isinstance(found, dict):
         raise InputError(f"{place}: is no document of simreduce: it must be a JSON object")
+    check_kinds(found, place)
     return found
 
 

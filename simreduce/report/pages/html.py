@@ -61,8 +61,9 @@ def page_html(page: Page) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """A part of a page, for another page to stand in. `charts` are what its charts show, by the
-    names that their places have.
+    """A part of a page, to put into another page.
+
+    `charts` has the specification of each chart by the name of its place.
     """
 
     key: str
@@ -89,7 +90,7 @@ def _spec(chart: Chart) -> dict[str, Any]:
 
 
 def _policy(scripts: list[str], style: str) -> str:
-    """What the browser may do with the page: run and apply what stands in it."""
+    """The page's content security policy: the browser runs and applies only what is in it."""
     own = " ".join(map(_digest, scripts)) or "'none'"
     return (
         f"default-src 'none'; script-src {own}; style-src {_digest(style)}; img-src data:; "
@@ -102,9 +103,7 @@ def _digest(text: str) -> str:
 
 
 def _json(value: Any) -> str:
-    """JSON that can stand in a script element: nothing in it ends the element or begins a
-    comment.
-    """
+    """JSON for a script element: nothing in it ends the element or begins a comment."""
     text = json.dumps(value, separators=(",", ":"), allow_nan=False)
     return text.replace("&", "\\u0026").replace("<", "\\u003c").replace(">", "\\u003e")
 

@@ -17,7 +17,7 @@ Picture = tuple[str, str]
 
 
 def cell_html(headline: str, table: Table, pictures: Iterable[Picture] = ()) -> str:
-    """The result as HTML for a notebook. Pictures stand in images, which run no script."""
+    """The result as HTML for a notebook. Pictures are images, which run no script."""
     images = "".join(
         f'<img alt="{html.escape(words)}" style="max-width: 100%; background: white" '
         f'src="data:image/svg+xml;base64,{b64encode(svg.encode()).decode()}">'

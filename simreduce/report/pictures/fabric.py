@@ -77,7 +77,7 @@ def _most_detailed(whole: Block, wires: Sequence[LinkPair], prefix: str) -> tupl
 
 
 def _items(boxes: BoxTree) -> Iterator[Item]:
-    """All boxes, those of a row from left to right."""
+    """Yield all boxes, each row from left to right."""
     yield from boxes.tops
     for part in boxes.parts:
         yield from _items(part)

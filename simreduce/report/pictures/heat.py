@@ -63,8 +63,9 @@ def _coloured(shapes: tuple[Shape, ...], loads: Mapping[str, float]) -> list[Sha
 
 
 def _heated(mark: Mark, loads: Mapping[str, float]) -> tuple[float, Mark]:
-    """The highest load of what a mark stands for, and the mark in its colour, with the two highest
-    loads in its title.
+    """The highest load of a mark's resources, and the mark in its colour.
+
+    Its title gets the two highest loads.
     """
     mine = sorted(((loads.get(name, 0.0), name) for name in mark.resources), reverse=True)
     words = [f"{name}: busy {load:.0%}" for load, name in mine[:2] if load > 0.0]
@@ -81,7 +82,7 @@ def _heated(mark: Mark, loads: Mapping[str, float]) -> tuple[float, Mark]:
 
 
 def draw_scale() -> Drawing:
-    """The key: what each colour stands for."""
+    """The key of the colours."""
     shapes: list[Shape] = [Text(0, 11, "Busy for this part of the time:", 11, fill=FAINT)]
     x = text_width("Busy for this part of the time:", 11) + 8
     for colour, words in ((UNUSED, "never"), *((code, text) for _, code, text in LEVELS)):

@@ -48,7 +48,7 @@ class Panel:
 def patterns_picture(
     title: str, subtitle: str, names: Sequence[str], panels: Sequence[Panel]
 ) -> Drawing:
-    """The drawing; `names` are those of the ranks."""
+    """Draw a panel for each pattern; `names` are the ranks'."""
     columns = max(1, min(_COLUMNS, len(panels)))
     width = max(columns * _PANEL, 2 * _PANEL) + 2 * _FOOT
     below = [*_wrap(subtitle, width - 2 * _FOOT, 12)]

@@ -50,14 +50,14 @@ def heat_picture(topology: Topology, loads: Mapping[str, float]) -> Drawing:
     """The picture of a machine under load.
 
     `loads` says for which part of the time, 0 to 1, each link and memory is busy, by the names that
-    results have. Of the parts that one stands for, the busiest counts.
+    results have. Where one part is drawn for several, the busiest counts.
     """
     return _page([colour_loads(_without_loads(topology), loads), draw_scale()])
 
 
 @lru_cache(maxsize=4)
 def _without_loads(topology: Topology) -> Drawing:
-    """What pictures of a machine under any load have in common."""
+    """The nodes of a machine, drawn without loads. Pictures under any load begin with them."""
     return _draw_nodes(topology, *_wires(topology))
 
 

@@ -74,10 +74,11 @@ class Text:
 
 @dataclass(frozen=True, slots=True)
 class Mark:
-    """Shapes that stand for something: an SVG group. Browsers show its `title` under the pointer.
+    """Shapes of one or several nodes or links: an SVG group.
 
-    `kind` is the class of the group; `count` is the number of nodes or links that it stands for,
-    and `resources` are the names that results give to these: `gpu0>gpu1 nvlink2`, `gpu0 memory`.
+    Browsers show its `title` under the pointer. `kind` is the class of the group, `count` the
+    number of nodes or links, and `resources` are their names in results: `gpu0>gpu1 nvlink2`,
+    `gpu0 memory`.
     """
 
     shapes: tuple[Shape, ...]

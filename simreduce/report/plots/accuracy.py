@@ -174,7 +174,7 @@ def _line(look: Mapping[str, Any]) -> Any:
 
 
 def _key(rows: Sequence[AccuracyPoint]) -> list[tuple[Any, str]]:
-    """Handles and words for what lines and the band stand for."""
+    """Handles and labels of the legend: the lines and the band."""
     from matplotlib.lines import Line2D  # noqa: PLC0415 - loads when a plot is drawn
     from matplotlib.patches import Patch  # noqa: PLC0415 - likewise
 

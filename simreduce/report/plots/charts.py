@@ -16,7 +16,7 @@ _MOST_BARS = 40
 
 
 class TimelineBar(NamedTuple):
-    """What a track does from `begin` to `end`, in seconds; spans of a kind share a colour."""
+    """A span of a track from `begin` to `end`, in seconds; spans of a kind share a colour."""
 
     begin: float
     end: float

@@ -62,7 +62,7 @@ class _Thread:
 
 
 class _Columns(NamedTuple):
-    """What slices say of their ops: lists, which are quicker to index than arrays."""
+    """Columns of ops that slices show, as lists, which are quicker to index than arrays."""
 
     verb: list[str]
     source: list[str]
@@ -249,7 +249,7 @@ class _Sheet:
         }
 
     def _title(self, op: int, thread: _Thread) -> str:
-        """What fits in a slice: no more than the thread's name does not say already."""
+        """The title of a slice, without what the thread's name says already."""
         ops = self.ops
         verb, target = ops.verb[op], ops.target[op]
         if thread.slices == "op":

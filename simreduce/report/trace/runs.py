@@ -23,9 +23,7 @@ _PASSES = {False: "forward", True: "backward"}
 def step_trace_text(
     step: StepPrediction, names: Sequence[str], about: Mapping[str, Any]
 ) -> Iterator[str]:
-    """The file in pieces. `names` are those of the gradients, `about` what to say of the run as a
-    whole.
-    """
+    """Yield the pieces of the file. `names` are the gradients'; `about` describes the whole run."""
     return document(dict(about), step_trace_events(step, names))
 
 
@@ -59,14 +57,12 @@ def _slice(b: Bucket, names: Sequence[str]) -> Slice:
 
 
 def replicas_trace_text(run: Run, names: Sequence[str], about: Mapping[str, Any]) -> Iterator[str]:
-    """The file in pieces. `names` are those of the workers, `about` what to say of the run as a
-    whole.
-    """
+    """Yield the pieces of the file. `names` are the workers'; `about` describes the whole run."""
     return document(dict(about), replicas_trace_events(run, names))
 
 
 def replicas_trace_events(run: Run, names: Sequence[str]) -> Iterator[dict[str, Any]]:
-    """Of every worker what it does; of every update from when the first of its means was taken."""
+    """Yield what each worker does, and each update from when the first of its means was taken."""
     return thread_events(_replica_threads(run, names))
 
 

@@ -10,6 +10,7 @@ import hashlib
 import json
 import re
 from html.parser import HTMLParser
+from unittest.mock import Mock
 
 import pytest
 from hypothesis import given, settings, strategies as st
@@ -28,6 +29,8 @@ from simreduce.report.pages import (
     read_document,
     timeline_of_events,
 )
+from simreduce.report.pages.kinds.validate import READ
+from simreduce.report.schemas import outputs
 from simreduce.report.sections import copy_section
 from simreduce.report.steps import step_document
 from simreduce.study.scenario import load_scenario
@@ -216,7 +219,7 @@ def test_a_broken_document_is_bad_input(found, kind, data):
     else:
         document[key] = value
     with contextlib.suppress(InputError):
-        page_html(make_page(document, Attachments()))
+        page_html(make_page(read_document(json.dumps(document), "f.json"), Attachments()))
 
 
 def test_measured_times_stand_beside_predictions_for_the_same_devices(found):
@@ -300,6 +303,86 @@ def test_what_is_no_document_is_refused():
         read_document("[1]", "f.json")
     with pytest.raises(InputError, match="NaN"):
         read_document('{"command": NaN}', "f.json")
+
+
+@pytest.mark.parametrize("kind", documents.NAMES)
+def test_a_document_of_each_kind_is_read_with_keys_that_come_later(found, kind):
+    """What is written fits, and so does what a later version adds."""
+    text = json.dumps({**found[0][kind], "a_later_key": [1]})
+
+    assert read_document(text, "f.json")["a_later_key"] == [1]
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"strategy": 7}, "strategy must be text"),
+        ({"step_time_us": "1"}, "step_time_us must be a number"),
+        ({"step_time_us": True}, "step_time_us must be a number"),
+        ({"images_per_second": []}, "images_per_second must be a number"),
+        ({"consistency": {}}, "consistency must be text"),
+        ({"candidates": {}}, "candidates must be a list"),
+        ({"candidates": [{"also": [[]]}]}, r"candidates\[0\]\.also\[0\] must be text"),
+        ({"buckets": [1]}, r"buckets\[0\] must be an object"),
+    ],
+)
+def test_values_that_no_command_writes_are_named_with_their_places(found, change, words):
+    """Before anything is made of the document."""
+    text = json.dumps({**found[0]["step"], **change})
+
+    with pytest.raises(InputError, match=f"is no document of simreduce step --json: {words}"):
+        read_document(text, "f.json")
+
+
+def test_every_wrong_value_is_named_in_one_round():
+    """Also of maps and pairs."""
+    change = {"provenance": [], "ranks": None, "rows": [{"wrong": 0.5}]}
+
+    with pytest.raises(InputError) as refused:
+        read_document(json.dumps({**documents.VALIDATE, **change}), "f.json")
+
+    assert ["ranks", "provenance", "rows[0].wrong"] == [
+        each.rpartition(": ")[2].split()[0] for each in refused.value.problems
+    ]
+
+
+def test_a_missing_key_is_named_where_a_page_needs_it(found):
+    """Of the document, or of one beside it. Others may be missing."""
+    run = {key: each for key, each in found[0]["run"].items() if key != "candidates"}
+    later = {key: each for key, each in found[0]["run"].items() if key != "scenario"}
+    explained = {key: each for key, each in found[0]["explain"].items() if key != "changes"}
+
+    assert make_page(later, Attachments()).answer
+    with pytest.raises(InputError, match="f: lacks the key 'candidates' of simreduce run --json"):
+        make_page(run, Attachments(), "f")
+    with pytest.raises(InputError, match="lacks the key 'changes' of simreduce explain --json"):
+        make_page(found[0]["run"], Attachments(explanation=explained))
+    with pytest.raises(
+        InputError, match="is no document of simreduce bench --json: it has no rows"
+    ):
+        make_page({**found[0]["bench"], "rows": []}, Attachments())
+
+
+def test_the_page_of_a_validation_reads_what_the_harness_writes():
+    """Each key, of the same kind."""
+    theirs, [ours] = outputs()["validate"], READ.records
+    read, written = ({key.name: key.kind for key in each.keys} for each in (ours, theirs))
+
+    assert read.keys() <= written.keys()
+    rows = {key.name: key.kind.schema for key in written["rows"].records[0].keys}
+    for key in read["rows"].records[0].keys:
+        assert rows[key.name] == key.kind.schema
+
+
+@pytest.mark.parametrize("fault", [KeyError("nccl"), TypeError("no text"), IndexError("range")])
+def test_our_own_faults_are_not_blamed_on_the_document(found, monkeypatch, fault):
+    """They get a traceback."""
+
+    broken = Mock(side_effect=fault)
+    monkeypatch.setitem(KINDS, "run", (KINDS["run"][0], broken))
+
+    with pytest.raises(type(fault), match=str(fault)):
+        make_page(found[0]["run"], Attachments())
 
 
 def test_samples_of_a_validation_are_read_line_by_line():

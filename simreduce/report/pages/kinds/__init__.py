@@ -4,42 +4,40 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from typing import Any
 
 from simreduce.errors import InputError, did_you_mean, quote
-from simreduce.report.bench import bench_page
-from simreduce.report.blocks import Attachments, Page
+from simreduce.files.formats.documents import Record
+from simreduce.report.bench import BENCH, bench_page
+from simreduce.report.blocks import Attachments, Page, Written
+from simreduce.report.capacity import CAPACITY
+from simreduce.report.explain import EXPLAIN
 from simreduce.report.pages.kinds.capacity import capacity_page
 from simreduce.report.pages.kinds.explain import explain_page
 from simreduce.report.pages.kinds.replicas import replicas_page
 from simreduce.report.pages.kinds.sweep import sweep_page
-from simreduce.report.pages.kinds.validate import validate_page
-from simreduce.report.ranking import run_page
-from simreduce.report.steps import step_page
-from simreduce.report.tuned import tune_page
+from simreduce.report.pages.kinds.validate import READ, validate_page
+from simreduce.report.ranking import RUN, run_page
+from simreduce.report.replicas import REPLICAS
+from simreduce.report.steps import STEP, step_page
+from simreduce.report.sweeps import SWEEP
+from simreduce.report.tuned import TUNE, tune_page
 
-Document = Mapping[str, Any]
-
-
-def _step_page(document: Document, beside: Attachments) -> Page:
-    """The page of `simreduce step --json`, of a `[step]` or of `[replicas]`."""
-    page = replicas_page if "replicas_to_aggregate" in document else step_page
-    return page(document, beside)
-
-
-KINDS: Mapping[str, Callable[[Document, Attachments], Page]] = {
-    "run": run_page,
-    "step": _step_page,
-    "bench": bench_page,
-    "explain": explain_page,
-    "tune": tune_page,
-    "validate": validate_page,
-    "capacity": capacity_page,
-    "sweep": sweep_page,
+KINDS: Mapping[str, tuple[Record, Callable[[Written, Attachments], Page]]] = {
+    "run": (RUN, run_page),
+    "step": (STEP, step_page),
+    "bench": (BENCH, bench_page),
+    "explain": (EXPLAIN, explain_page),
+    "tune": (TUNE, tune_page),
+    "validate": (READ, validate_page),
+    "capacity": (CAPACITY, capacity_page),
+    "sweep": (SWEEP, sweep_page),
 }
-"""Pages by the `command` of a document that `--json` prints."""
+"""Keys and pages by the `command` of a document that `--json` prints."""
 
-__all__ = ["KINDS", "Attachments", "make_page"]
+_REPLICAS = REPLICAS, replicas_page
+"""Of `simreduce step --json` with `[replicas]`."""
+
+__all__ = ["KINDS", "Attachments", "check_kinds", "make_page"]
 
 
 _STOPPED = {
@@ -50,8 +48,8 @@ _STOPPED = {
 """What is said of a document that is not complete, if not that its command was stopped."""
 
 
-def _beware(document: Document) -> str:
-    """What goes wrong on the machine, and what is missing: the first screen has to say so."""
+def _beware(document: Written) -> str:
+    """The disturbance of the machine and what is missing, for the first screen."""
     disturbed, found = document.get("disturbance"), ""
     if isinstance(disturbed, str) and disturbed:
         found = f" Disturbed: {disturbed}."
@@ -61,19 +59,46 @@ def _beware(document: Document) -> str:
     return found
 
 
-def make_page(document: Document, beside: Attachments, place: str = "the document") -> Page:
-    """The page of a document. InputError if there is none for its kind, or it lacks a key."""
+def _kind_of(
+    document: Written, place: str
+) -> tuple[str, Record, Callable[[Written, Attachments], Page]]:
+    """The command of a document, its keys and its page; InputError if it has none."""
     kind = document.get("command")
     if not isinstance(kind, str) or kind not in KINDS:
         said = "has no key command" if kind is None else f"command is {quote(str(kind))}"
         near = did_you_mean(str(kind), KINDS) if kind is not None else ""
         raise InputError(f"{place}: {said}{near}; a report takes the --json of {', '.join(KINDS)}")
+    return kind, *(_REPLICAS if "replicas_to_aggregate" in document else KINDS[kind])
+
+
+def check_kinds(document: Written, place: str) -> None:
+    """Raise InputError with every value that is not as its command writes it.
+
+    A key may be missing, as in documents of versions that did not have it yet.
+    """
+    kind, keys, _ = _kind_of(document, place)
+    wrong = [f"{each.place} must be {each.words}" for each in keys.misfits(document) if each.words]
+    if wrong:
+        about = f"{place}: is no document of simreduce {kind} --json"
+        raise InputError([f"{about}: {words}" for words in wrong])
+
+
+def make_page(document: Written, beside: Attachments, place: str = "the document") -> Page:
+    """The page of a document. InputError if there is none for its kind, or it lacks a key.
+
+    `check_kinds` has checked what others wrote.
+    """
+    kind, _, page_of = _kind_of(document, place)
     try:
-        page = KINDS[kind](document, beside)
-        return replace(page, about=f"{page.about}{_beware(document)}")
-    except KeyError as error:
-        raise InputError(
-            f"{place}: lacks the key {error.args[0]!r} of simreduce {kind} --json"
-        ) from None
-    except (TypeError, AttributeError, ValueError, IndexError) as error:
+        page = page_of(document, beside)
+    except InputError as error:
         raise InputError(f"{place}: is no document of simreduce {kind} --json: {error}") from None
+    except KeyError as error:
+        for each in filter(None, (document, beside.explanation, beside.sizes)):
+            kind, keys, _ = _kind_of(each, place)
+            lost = (m.place.rpartition(".")[2] for m in keys.misfits(each) if not m.words)
+            if error.args[0] in lost:
+                lacks = f"lacks the key {error.args[0]!r} of simreduce {kind} --json"
+                raise InputError(f"{place}: {lacks}") from None
+        raise
+    return replace(page, about=f"{page.about}{_beware(document)}")

@@ -174,7 +174,7 @@ def _helps(first: Document, look: Document) -> tuple[str, str]:
 
 
 def _spent(beside: Attachments) -> Iterable[Section]:
-    """What workers do with their time."""
+    """The parts of the workers' time."""
     look = beside.look
     if look is None or not any(look["spent"].values()):
         return

@@ -2,13 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from typing import Any
+from collections.abc import Iterable
 
 from simreduce import units
 from simreduce.files import tables
+from simreduce.files.formats.documents import (
+    ANYTHING,
+    BYTES,
+    COUNT,
+    MICROSECONDS,
+    TEXT,
+    Document,
+    Key,
+    Record,
+    list_of,
+    map_of,
+    or_null,
+)
 from simreduce.files.tables import Table
-from simreduce.report.blocks import Attachments, Block, Chart, Fact, Page, Rows, Section
+from simreduce.report.blocks import Attachments, Block, Chart, Fact, Page, Rows, Section, Written
 from simreduce.report.sections import (
     calibration_section,
     machine_section,
@@ -16,10 +28,38 @@ from simreduce.report.sections import (
     us,
 )
 
-Document = Mapping[str, Any]
+READ = Document(
+    "validate",
+    "What its page reads of `simreduce validate --json`.",
+    Key("topology", TEXT, "The name of the machine."),
+    Key("ranks", COUNT, "Devices that take part."),
+    Key("backend", TEXT, "What ran it."),
+    Key("route", TEXT, "How TensorFlow ran it."),
+    Key("runtime", TEXT, "The system that runs it."),
+    Key("calibration", TEXT, "The constants that times were predicted with."),
+    Key("provenance", map_of(ANYTHING), "What it ran on."),
+    Key(
+        "rows",
+        list_of(
+            Record(
+                "row",
+                "A strategy at a size.",
+                Key("size_bytes", BYTES, "The tensor."),
+                Key("algorithm", TEXT, "The strategy, or the name of TensorFlow's own."),
+                Key("time_us", MICROSECONDS, "The median of the samples."),
+                Key("low_us", MICROSECONDS, "The lower end of the median's 95 % interval."),
+                Key("high_us", MICROSECONDS, "The upper end of that interval."),
+                Key("predicted_time_us", or_null(MICROSECONDS), "The prediction, or null."),
+                Key("wrong", COUNT, "Faults of the results."),
+            )
+        ),
+        "Every candidate, size by size.",
+    ),
+)
+"""The harness, which this package does not import, writes these keys and more."""
 
 
-def validate_page(document: Document, beside: Attachments) -> Page:
+def validate_page(document: Written, beside: Attachments) -> Page:
     """The page of `simreduce validate --json`."""
     rows = document["rows"]
     known = [row for row in rows if row["predicted_time_us"] is not None and not row["wrong"]]
@@ -41,19 +81,19 @@ def validate_page(document: Document, beside: Attachments) -> Page:
     )
 
 
-def _error(row: Document) -> float:
+def _error(row: Written) -> float:
     """How far off a prediction is, as a part of what was measured."""
     return abs(float(row["predicted_time_us"]) / float(row["time_us"]) - 1.0)
 
 
-def _right(rows: list[Document]) -> str:
+def _right(rows: list[Written]) -> str:
     wrong = sum(1 for row in rows if row["wrong"])
     if wrong:
         return f"{units.plural(wrong, 'candidate')} gave wrong results."
     return "Every result on every device was compared with the true sum, and all were right."
 
 
-def _answer(rows: list[Document], errors: list[float]) -> str:
+def _answer(rows: list[Written], errors: list[float]) -> str:
     if not errors:
         return f"{units.plural(len(rows), 'candidate')} measured, no prediction to compare."
     if len(errors) == 1:
@@ -65,7 +105,7 @@ def _answer(rows: list[Document], errors: list[float]) -> str:
     )
 
 
-def _facts(document: Document, rows: list[Document], known: list[Document]) -> Iterable[Fact]:
+def _facts(document: Written, rows: list[Written], known: list[Written]) -> Iterable[Fact]:
     right = not any(row["wrong"] for row in rows)
     yield Fact("Are results right?", "yes" if right else "no", _right(rows))
     worst = max(known, key=_error, default=None)
@@ -86,7 +126,7 @@ def _facts(document: Document, rows: list[Document], known: list[Document]) -> I
     yield Fact("Devices", f"{document['ranks']} x {document['backend']}", stand)
 
 
-def _times(rows: list[Document], known: list[Document]) -> Block:
+def _times(rows: list[Written], known: list[Written]) -> Block:
     columns = tables.columns(
         "size|algorithm|measured|from|to|predicted|error|wrong",
         units="||(us)|(us)|(us)|(us)||", left="algorithm",
@@ -109,7 +149,7 @@ def _times(rows: list[Document], known: list[Document]) -> Block:
     return Chart("points", words, data, table, 460)
 
 
-def _cells(row: Document) -> tuple[str, ...]:
+def _cells(row: Written) -> tuple[str, ...]:
     predicted = row["predicted_time_us"]
     return (
         units.format_size(row["size_bytes"]),
