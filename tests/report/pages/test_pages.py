@@ -346,6 +346,13 @@ def test_every_wrong_value_is_named_in_one_round():
     ]
 
 
+def test_replicas_that_make_no_gradients_have_a_page(found):
+    """Then no part of them is dropped."""
+    document = {**found[0]["replicas"], "dropped_share": None}
+
+    assert "dropped" not in " ".join(fact.more for fact in make_page(document, Attachments()).facts)
+
+
 def test_a_missing_key_is_named_where_a_page_needs_it(found):
     """Of the document, or of one beside it. Others may be missing."""
     run = {key: each for key, each in found[0]["run"].items() if key != "candidates"}

@@ -116,7 +116,9 @@ def _sure(document: Document) -> str:
 def _facts(document: Document, beside: Attachments, backups: int) -> Iterable[Fact]:
     step, look = document["step_time_us"], beside.look
     took = "never made" if step["mean"] is None else us(step["mean"])
-    dropped = f"{document['dropped_share']:.1%} of the gradients come too late and are dropped."
+    dropped, share = "", document["dropped_share"]
+    if share is not None:  # there are gradients
+        dropped = f"{share:.1%} of the gradients come too late and are dropped."
     number, why = _choice(document, backups)
     yield Fact("How many backups?", number, why)
     yield Fact(f"How long does an update take with {backups}?", took, dropped)
