@@ -65,8 +65,16 @@ def _shell(command: str, given: str = "") -> str:
     return done.stdout
 
 
+def _slow_beside_the_readme(page: Path) -> tuple[pytest.MarkDecorator, ...]:
+    return () if page.name == "README.md" else (pytest.mark.slow,)
+
+
 @pytest.mark.xdist_group("documents")
-@pytest.mark.parametrize(("page", "block"), CONSOLE, ids=_ids(CONSOLE))
+@pytest.mark.parametrize(
+    ("page", "block"),
+    [pytest.param(*found, marks=_slow_beside_the_readme(found[0])) for found in CONSOLE],
+    ids=_ids(CONSOLE),
+)
 def test_console_blocks_show_real_output(page, block):
     """`SIMREDUCE_UPDATE_GOLDENS=1 pytest tests/test_documents.py` rewrites what is shown."""
     command, expected = block

@@ -137,6 +137,7 @@ def test_thousands_of_faults_are_not_all_told(tmp_path):
     assert "more faults than these" in caught.value.problems[-1]
 
 
+@pytest.mark.slow
 def test_a_few_lines_cannot_ask_for_millions_of_links(tmp_path):
     path = tmp_path / "box.toml"
     names = (

@@ -156,7 +156,7 @@ FOUND = {
 }
 
 
-SOME = (("inproc of 2", 0.0), ("cluster of 2 x 2", 0.0), ("shaped with delay", 0.02))
+SOME = (("inproc of 2", 0.0), ("shaped with delay", 0.02))
 CASES = [
     pytest.param(name, noise, marks=[] if (name, noise) in SOME else pytest.mark.slow)
     for name in FOUND
@@ -296,7 +296,7 @@ def near(known, found, times=3.0):
         pytest.param(
             {"worker0>switch0": 0.6, "switch0>worker0": 0.8}, id="both", marks=pytest.mark.slow
         ),
-        pytest.param({}, id="none"),
+        pytest.param({}, id="none", marks=pytest.mark.slow),
     ],
 )
 def test_a_port_that_differs_in_one_direction_is_found_in_that_direction(slow):

@@ -90,6 +90,7 @@ def test_the_bracket_is_between_layer_by_layer_and_all_variables_first():
     assert all(none.waiting(g) == pytest.approx(none.exposed(g), abs=1e-9) for g in GPUS)
 
 
+@pytest.mark.slow
 def test_standard_errors_of_the_calibration_count_where_transfers_do():
     """Both constants have one. ResNet-50 with 32 images waits for transfers on 8 GPUs, on 2 it does
     not. What it waits grows faster than it shrinks, as it ends where all is hidden: the larger side

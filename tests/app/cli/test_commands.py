@@ -80,6 +80,7 @@ def test_the_same_question_prints_the_same_bytes():
     )
 
 
+@pytest.mark.slow
 def test_every_runtime_runs_in_several_processes(simreduce, small):
     """With the bytes of one process."""
     for runtime in ("ideal", "tensorflow", "nccl"):

@@ -116,6 +116,7 @@ class _Interrupted:
         signal.raise_signal(signal.SIGTERM)
 
 
+@pytest.mark.slow
 def test_an_interrupt_that_python_drops_is_raised_again():
     """Python drops exceptions of destructors and of callbacks, as numba has where it loads code."""
     hook = sys.unraisablehook

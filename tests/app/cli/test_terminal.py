@@ -79,6 +79,7 @@ def test_a_ranking_shows_its_best_rows_within_the_width_of_the_terminal(scenario
     assert re.search(r"\.\.\. and \d+ others \(--all shows them, and so does a pipe\)", shown)
 
 
+@pytest.mark.slow
 def test_wide_and_all_show_everything(scenario):
     """As a pipe gets it, but for colour."""
     shown, _ = _on_terminal(72, "run", scenario, "--wide", "--all", NO_COLOR="1")

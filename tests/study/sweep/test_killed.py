@@ -80,6 +80,7 @@ def kill_often(times, tmp_path, whole, seconds):
     assert rows(path) == whole
 
 
+@pytest.mark.slow
 def test_a_sweep_that_is_killed_again_and_again_ends_as_an_undisturbed_one(tmp_path, whole):
     kill_often(15, tmp_path, whole, 0.4)
 

@@ -237,6 +237,7 @@ def test_bounds_of_steps_hold(tmp_path, more):
         assert clock.compute <= clock.bound(packing, price.__getitem__) <= took * (1 + 1e-9)
 
 
+@pytest.mark.slow
 def test_jaxs_buffers_are_settled_before_the_step(tmp_path):
     """XLA combines when it compiles; only Horovod waits for a cycle. One buffer is as one pack, and
     none may be faster than its bound.
@@ -260,6 +261,7 @@ def test_jaxs_buffers_are_settled_before_the_step(tmp_path):
     assert found.scenario.step.cycle == scenario.step.cycle
 
 
+@pytest.mark.slow
 def test_the_step_and_not_the_time_is_shortened_where_there_is_one(tmp_path):
     scenario = step_scenario(tmp_path)
     found = tune(scenario)
