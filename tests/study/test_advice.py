@@ -2,9 +2,20 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace as Row
+
 import pytest
 
-from simreduce.study.advice import Option, advise
+from simreduce.study.advice import (
+    Option,
+    advise,
+    faster_row,
+    recommend,
+    recommend_export,
+    recommend_for,
+    recommend_setting,
+    recommend_step,
+)
 
 ERRORS = {"factor": 1.5, "ratio_factor": 1.2}
 
@@ -21,3 +32,80 @@ def test_of_other_times_than_nccls_nothing_is_known():
     found = advise(Option("ring", 1.0), [Option("nccl", 2.0, "NCCL")], ERRORS)
 
     assert (None, None) == (found.factor, found.apart)
+
+
+def _row(seconds, *, wrong=0, runnable=True, undispatched=False, shortest=9.0, also=()):
+    return Row(
+        seconds=seconds, wrong=wrong, runnable=runnable, undispatched=undispatched,
+        shortest=shortest, also=also,
+    )  # fmt: skip
+
+
+def test_the_fastest_that_tensorflow_runs_is_recommended_and_what_looks_faster_is_named():
+    """A foreign strategy, and a lower bound before NCCL that may be as fast."""
+    wrong, foreign = _row(1.0, wrong=3), _row(2.0, runnable=False)
+    bound, nccl = _row(3.0, undispatched=True), _row(4.0, shortest=2.5)
+
+    found = recommend([wrong, foreign, bound, nccl])
+    assert (nccl, foreign, bound) == (found.best, found.foreign, found.bound)
+    found = recommend([foreign])
+    assert (foreign, None, None) == (found.best, found.foreign, found.bound)
+    assert recommend([wrong]) is None
+
+
+def test_a_system_gets_the_fastest_name_that_it_has_a_setting_for():
+    """Not one whose sums are wrong."""
+    name = _row(2.0)
+    rows = [_row(1.0, wrong=1), _row(2.0, also=(name,)), _row(3.0)]
+
+    assert recommend_for(rows, lambda row: row in (rows[0], name, rows[2])) is name
+    assert recommend_for(rows, lambda _: False) is None
+
+
+def test_the_first_name_with_a_setting_is_exported():
+    """Of what sums right."""
+    rows = [Row(wrong=1, names=["a"]), Row(wrong=0, names=["b", "c"]), Row(wrong=0, names=["d"])]
+
+    assert "c" == recommend_export(rows, {"a", "c", "d"}.__contains__)
+    assert recommend_export(rows, {"a"}.__contains__) is None
+
+
+@pytest.mark.parametrize(
+    ("rows", "best"),
+    [
+        ([(0, False), (1, True), (0, None), (0, True)], 2),
+        ([(1, True), (0, False)], 1),
+        ([(1, False), (1, True)], 1),
+    ],
+)
+def test_a_step_is_right_before_it_fits_before_it_is_fast(rows, best):
+    found = [Row(wrong=wrong, fits=fits) for wrong, fits in rows]
+
+    assert found[best] is recommend_step(found)
+
+
+def test_of_settings_as_fast_the_one_with_fewest_words_is_best():
+    """As long as all of them fit alike."""
+    rows = [
+        Row(seconds=seconds, misfit=misfit, setting=Row(tie_break=words))
+        for seconds, misfit, words in [
+            (1.0, False, 3),
+            (1.0, False, 2),
+            (1.0, True, 1),
+            (2.0, False, 0),
+        ]
+    ]
+
+    assert rows[1] is recommend_setting(rows)
+
+
+def test_a_faster_row_is_named_unless_measuring_chose():
+    rows = [
+        {"wrong": 2, "time_us": 1.0},
+        {"wrong": 0, "time_us": 2.0},
+        {"wrong": 0, "time_us": 3.0},
+    ]
+
+    assert rows[1] is faster_row({"candidates": rows}, rows[2])
+    assert faster_row({"candidates": rows}, rows[1]) is None
+    assert faster_row({"candidates": rows, "measured": [{}]}, rows[2]) is None
