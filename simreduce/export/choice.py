@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -147,6 +148,12 @@ def not_by_nccl(choice: Choice) -> list[str]:
             algorithm=algorithm, protocol=strategy.nccl.protocol,
         )  # fmt: skip
     return faults.problems
+
+
+def like_nccl(choice: Choice, packings: Sequence[str]) -> list[str]:
+    """The choice's algorithms, if NCCL runs them, then NCCL's own, each with these packings."""
+    own = "nccl" if not_by_nccl(choice) else choice.resolved.spec
+    return [f"{spec}{packing}" for spec in dict.fromkeys((own, "nccl")) for packing in packings]
 
 
 def not_gradients(choice: Choice, what: str) -> list[str]:

@@ -15,8 +15,15 @@ from dataclasses import replace
 from typing import Any
 
 from simreduce import dtypes
-from simreduce.export.choice import REPLICATED, Choice, not_by_nccl, not_gradients, size_text
-from simreduce.planners.packing import BytesPerPack, DdpBuckets, Fusion, NoPacking, Packer
+from simreduce.export.choice import (
+    REPLICATED,
+    Choice,
+    like_nccl,
+    not_by_nccl,
+    not_gradients,
+    size_text,
+)
+from simreduce.planners.packing import BytesPerPack, DdpBuckets, Fusion, NoPacking
 
 _MOST_COMBINED = 256
 _FALLBACK = 500_000_000
@@ -41,11 +48,7 @@ def horovod_refusals(choice: Choice) -> list[str]:
 
 def horovod_nearest(choice: Choice) -> list[str]:
     """Strategies that Horovod has settings for, the nearest first."""
-    strategy = choice.resolved
-    own = strategy.spec if not not_by_nccl(choice) else "nccl"
-    size = _bytes(strategy.packer)
-    likes = [f"+fusion={size_text(size)}"] * bool(size) + ["+fusion"]
-    return [f"{spec}{packing}" for spec in dict.fromkeys((own, "nccl")) for packing in likes]
+    return like_nccl(choice, _fusions(choice))
 
 
 def horovod(choice: Choice) -> dict[str, str]:
@@ -83,10 +86,7 @@ def deepspeed_refusals(choice: Choice) -> list[str]:
 
 def deepspeed_nearest(choice: Choice) -> list[str]:
     """Strategies that DeepSpeed has settings for, the nearest first."""
-    strategy = choice.resolved
-    own = strategy.spec if not not_by_nccl(choice) else "nccl"
-    pack = "+bucket=0" if choice.method == REPLICATED else ""
-    return [f"{spec}{pack}" for spec in dict.fromkeys((own, "nccl"))]
+    return like_nccl(choice, ["+bucket=0" if choice.method == REPLICATED else ""])
 
 
 def deepspeed(choice: Choice) -> dict[str, str]:
@@ -133,10 +133,7 @@ def jax_refusals(choice: Choice) -> list[str]:
 
 def jax_nearest(choice: Choice) -> list[str]:
     """Strategies that XLA has flags for, the nearest first."""
-    own = choice.resolved.spec if not not_by_nccl(choice) else "nccl"
-    size = _bytes(choice.resolved.packer)
-    likes = [f"+fusion={size_text(size)}"] * bool(size) + ["+fusion", ""]
-    return [f"{spec}{packing}" for spec in dict.fromkeys((own, "nccl")) for packing in likes]
+    return like_nccl(choice, [*_fusions(choice), ""])
 
 
 def jax(choice: Choice) -> dict[str, str]:
@@ -170,16 +167,12 @@ def _one_pack(choice: Choice) -> int | None:
     return choice.workload.nbytes if plain and arranged and len(arranged.groups) == 1 else None
 
 
-def _bytes(packer: Packer) -> int:
-    """About how many bytes a packer puts together; 0 if it does not say."""
-    match packer:
-        case Fusion(threshold):
-            return threshold
-        case DdpBuckets(cap):
-            return cap
-        case BytesPerPack(size):
-            return size
-    return 0
+def _fusions(choice: Choice) -> list[str]:
+    """Fusion of about as many bytes as the choice's packer puts together, and the default."""
+    match choice.resolved.packer:
+        case Fusion(size) | DdpBuckets(size) | BytesPerPack(size) if size:
+            return [f"+fusion={size_text(size)}", "+fusion"]
+    return ["+fusion"]
 
 
 def _is_one_buffer(choice: Choice) -> bool:

@@ -12,7 +12,14 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from simreduce import dtypes
-from simreduce.export.choice import REPLICATED, Choice, Shards, not_by_nccl, not_gradients
+from simreduce.export.choice import (
+    REPLICATED,
+    Choice,
+    Shards,
+    like_nccl,
+    not_by_nccl,
+    not_gradients,
+)
 from simreduce.planners.packing import (
     BytesPerPack,
     ConcatAndSplit,
@@ -68,9 +75,7 @@ def nearest(choice: Choice) -> list[str]:
     match packer:
         case Fusion(nbytes) | BytesPerPack(nbytes):
             size = nbytes / MIB
-    own = choice.resolved.spec if not not_by_nccl(choice) else "nccl"
-    likes = [f"+ddp={size:g}"] * bool(size) + ["+ddp"]
-    return [f"{spec}{packing}" for spec in dict.fromkeys((own, "nccl")) for packing in likes]
+    return like_nccl(choice, [f"+ddp={size:g}"] * bool(size) + ["+ddp"])
 
 
 def buckets_of(choice: Choice) -> DdpBuckets | None:
