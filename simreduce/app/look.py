@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import replace
-from typing import Any, Protocol, TypeAlias, TypeVar
+from typing import Any, TypeAlias
 
-from simreduce.computing.watching import until_stopped
+from simreduce.computing.watching import Work
 from simreduce.engine.setup import Setup
 from simreduce.errors import InputError
 from simreduce.export.targets import Exported, hand_over
@@ -23,22 +23,10 @@ from simreduce.study.tune.bench import bench
 from simreduce.study.tune.rank import Candidate, Ranking
 from simreduce.study.tune.whatif import savings
 
-T = TypeVar("T")
 Document = Mapping[str, Any]
 
 _SIZES = tuple(1 << power for power in range(16, 29, 2))
 """Bytes of the tensors of the curves: 64 KiB to 256 MiB."""
-
-
-class Work(Protocol):
-    """Some work at hand, of which somebody sees how much is done."""
-
-    @property
-    def complete(self) -> bool:
-        """Whether all is done."""
-
-    def watch(self, coming: Iterable[T], total: int) -> Iterable[T]:
-        """Pass on what comes, one of `total`. May raise to stop the work."""
 
 
 Show: TypeAlias = Callable[[str], AbstractContextManager[Work]]
@@ -93,8 +81,8 @@ def bench_sizes(
     total = len(strategies) * len(_SIZES)
     try:
         with show("simulated {} of {} sizes") as work:
-            rows = until_stopped(work.watch(bench(setup, strategies, _SIZES), total))
+            rows = work.watch_until_stopped(bench(setup, strategies, _SIZES), total)
+            done = [row for row in rows if row.unfinished is None]
     except InputError:
         return None, True
-    done = [row for row in rows if row.unfinished is None]
     return BENCH.write(SizeTimes(setup, done, complete=work.complete)), work.complete

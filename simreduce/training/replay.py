@@ -13,15 +13,17 @@ Not modelled: kernels of NCCL slow no other kernels down.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from heapq import heappop, heappush
+from math import inf
 
 import numpy as np
 import simpy
 
 from simreduce import dtypes
+from simreduce.computing.watching import Watch, unwatched
 from simreduce.engine import Fabric
 from simreduce.engine.setup import Setup
 from simreduce.errors import Deadlock, InputError
@@ -85,7 +87,7 @@ class Replay:
 
 
 def replay_execution(
-    execution: Execution, setup: Setup, algorithm: str, progress: Callable[[int, int], None]
+    execution: Execution, setup: Setup, algorithm: str, watch: Watch = unwatched
 ) -> Replay:
     """The run on `setup`, rank i on its i-th device.
 
@@ -96,11 +98,10 @@ def replay_execution(
     _check(execution, plans)
     env = simpy.Environment()
     fabric = Fabric(env, chosen.topology, chosen.constants, chosen.runtime, chosen.disturbance)
-    run = _Run(execution, fabric, plans, progress)
-    run.begin()
-    env.run()
+    run = _Run(execution, fabric, plans)
+    found = watch(run.finish(), run.total)
+    ran = tuple(sorted(found, key=lambda each: (each.begin, each.rank)))
     run.check_done()
-    ran = tuple(sorted(run.ran, key=lambda each: (each.begin, each.rank)))
     mine: dict[int, list[Ran]] = {rank: [] for rank in execution.nodes}
     for each in ran:
         mine[each.rank].append(each)
@@ -201,22 +202,25 @@ class _Rank:
 class _Run:
     """All ranks on one fabric."""
 
-    def __init__(
-        self,
-        execution: Execution,
-        fabric: Fabric,
-        plans: _Plans,
-        progress: Callable[[int, int], None],
-    ) -> None:
+    def __init__(self, execution: Execution, fabric: Fabric, plans: _Plans) -> None:
         self.execution, self.fabric, self.plans = execution, fabric, plans
-        self.env, self.progress = fabric.env, progress
+        self.env = fabric.env
         self.ranks = {rank: _Rank(rank, nodes) for rank, nodes in execution.nodes.items()}
         self.meetings: dict[Meeting, list[tuple[_Rank, int]]] = defaultdict(list)
         self.moved: list[Moved] = []
         self.ran: list[Ran] = []
         self.total = sum(len(nodes) for nodes in execution.nodes.values())
 
-    def begin(self) -> None:
+    def finish(self) -> Iterator[Ran]:
+        """Run to the end, and yield each node when it is done."""
+        self._begin()
+        done = 0
+        while self.env.peek() < inf:
+            self.env.step()
+            yield from self.ran[done:]
+            done = len(self.ran)
+
+    def _begin(self) -> None:
         """Start what waits for nothing."""
         for rank in self.ranks.values():
             for index, waits in enumerate(rank.waits):
@@ -304,8 +308,6 @@ class _Run:
                 if not rank.waits[follower]:
                     self._ready(rank, follower)
             self._serve(rank)
-        if len(self.ran) % 1000 < len(done):
-            self.progress(len(self.ran), self.total)
 
     def check_done(self) -> None:
         """Deadlock that says who waits for whom, if something is left."""

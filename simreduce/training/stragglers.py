@@ -6,15 +6,16 @@ workers.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Sequence
-from contextlib import closing
+from collections.abc import Generator, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from itertools import islice
 from math import comb, inf, nan, sqrt
 
 import numpy as np
 
 from simreduce.computing.arrays import Bools, Floats, Ints
+from simreduce.computing.watching import Watch, unwatched
 from simreduce.computing.workers import in_processes
 from simreduce.errors import InputError
 from simreduce.training.distributions import Distribution
@@ -110,28 +111,20 @@ def repeat(
     updates: int,
     repetitions: int,
     processes: int = 1,
-    progress: Callable[[int, int], None] | None = None,
+    watch: Watch = unwatched,
 ) -> Repetitions:
     """Simulate a job several times, each with random times of its own, the same for the same seed.
 
-    Jobs on shared links run on `processes` processes. Calls `progress(done, all)`. On Ctrl-C,
-    returns the repetitions so far, if there are any.
+    Jobs on shared links run on `processes` processes. If `watch` ends early, returns the
+    repetitions until then.
     """
     if repetitions < 1 or updates < 1:
         raise InputError(f"1 update and 1 repetition, or more; not {updates} and {repetitions}")
-    found: list[_Result] = []
-    if progress:
-        progress(0, repetitions)
-    try:
-        with closing(_run_all(job, updates, repetitions, processes)) as results:
-            for result in results:
-                found.append(result)
-                if progress:
-                    progress(len(found), repetitions)
-    except KeyboardInterrupt:
-        if not found:
-            raise
-    times, gradients, arrived, dropped = zip(*found, strict=True)
+    return _collect(job, watch(_run_all(job, updates, repetitions, processes), repetitions))
+
+
+def _collect(job: ReplicasJob, results: Iterable[_Result]) -> Repetitions:
+    times, gradients, arrived, dropped = zip(*results, strict=True)
     return Repetitions(
         job, np.array(times), np.array(gradients), np.array(arrived), np.array(dropped)
     )
@@ -218,7 +211,7 @@ def compare_backups(
     choices: Sequence[int] | None = None,
     skip: int = 0,
     processes: int = 1,
-    progress: Callable[[int, int], None] | None = None,
+    watch: Watch = unwatched,
 ) -> tuple[BackupChoice, ...]:
     """Compare numbers of backup workers, whose gradients no update waits for.
 
@@ -226,24 +219,18 @@ def compare_backups(
 
     The best choice has the most gradients in a second, as if a gradient were worth as much in a
     small update as in a large one; otherwise compare `step`. There are tokens for all workers,
-    unless the job counts them. All choices get the same random times. Calls `progress(done, all)`
-    with the repetitions of all choices. Raises KeyboardInterrupt on Ctrl-C, without a comparison.
+    unless the job counts them. All choices get the same random times. `watch` gets the repetitions
+    of all choices.
     """
     workers = job.workers
     choices = range(workers // 2 + 1) if choices is None else choices
     wrong = [b for b in choices if not 0 <= b < workers]
     if wrong or not choices:
         raise InputError(f"backups: 0 to {workers - 1} of {workers} workers, not {list(choices)}")
-    total = len(choices) * repetitions
-    spreads = []
-    for tried, each in enumerate([_with(job, b) for b in choices]):
-        before = tried * repetitions
-        report = (
-            (lambda done, _, before=before: progress(before + done, total)) if progress else None
-        )
-        spreads.append(repeat(each, updates, repetitions, processes, report))
-        if len(spreads[-1].updates) < repetitions:
-            raise KeyboardInterrupt
+    jobs = [_with(job, b) for b in choices]
+    coming = (result for each in jobs for result in _run_all(each, updates, repetitions, processes))
+    results = iter(watch(coming, len(jobs) * repetitions))
+    spreads = [_collect(each, islice(results, repetitions)) for each in jobs]
     least = min(spread.blocked for spread in spreads)
     compared = [spread.blocked == least < repetitions for spread in spreads]
     # Compare the repetitions that all of them made.

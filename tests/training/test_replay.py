@@ -21,7 +21,7 @@ SETUP = Setup("switch:4", BY_STRATEGY)
 
 
 def _run(nodes, algorithm="ring", setup=SETUP, world=4):
-    return replay_execution(Execution("test", nodes, world), setup, algorithm, lambda *_: None)
+    return replay_execution(Execution("test", nodes, world), setup, algorithm)
 
 
 def _alone(nbytes, collective="all_reduce", algorithm="ring"):

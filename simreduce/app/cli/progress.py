@@ -64,7 +64,7 @@ def interruptible() -> Iterator[None]:
         signal.signal(signal.SIGTERM, before)
 
 
-class Progress:
+class Progress(watching.Work):
     """Says on stderr how far some work is: on a terminal in a line that is drawn again and again
     and disappears at the end, elsewhere in a new line every 10 s.
 
@@ -80,8 +80,8 @@ class Progress:
         *,
         rest: bool = False,
     ) -> None:
-        self._text, self._counts, self._preview = text, (0, 0), preview
-        self.seen: list[Any] = []
+        super().__init__()
+        self._text, self._preview = text, preview
         self._rest = rest
         self._share = 0.0
         self._terminal = is_terminal(sys.stderr) and os.environ.get("TERM") != "dumb"
@@ -91,24 +91,11 @@ class Progress:
         self._over = threading.Event()
         self._ticker = threading.Thread(target=self._tick, daemon=True)
 
-    def watch(self, coming: Iterable[T], total: int) -> Iterator[T]:
-        """Pass on what comes, one of `total`, and say how much that is."""
-        self(0, total)
-        for done, each in enumerate(coming, 1):
-            self.seen.append(each)
-            yield each  # first, so that an interrupt while a line is drawn loses nothing
-            self(done, total)
-
-    def __call__(self, done: int, total: int) -> None:
-        """Note that `done` of `total` are done."""
-        self._counts, self._share = (done, total), 0.0
-        if done and self._terminal and time.monotonic() - self._drawn >= _BLINK:
+    def show(self) -> None:
+        """Draw the line, unless that was a moment ago or nothing is done."""
+        self._share = 0.0
+        if self.counts[0] and self._terminal and time.monotonic() - self._drawn >= _BLINK:
             self._draw()
-
-    @property
-    def complete(self) -> bool:
-        """Whether all are done."""
-        return self._counts[0] == self._counts[1]
 
     def part(self, share: float) -> None:
         """Note the share of the next one that is done."""
@@ -145,7 +132,7 @@ class Progress:
     def _draw(self) -> None:
         with self._lock:
             self._drawn = time.monotonic()
-            text, seconds = self._text.format(*self._counts), self._drawn - self._began
+            text, seconds = self._text.format(*self.counts), self._drawn - self._began
             part = f" ({self._share:.0%} of the next)" if self._share else ""
             line = f"{text}{part}, {seconds:.0f} s{self._left(seconds)}"
             if not self._terminal:
@@ -161,7 +148,7 @@ class Progress:
 
     def _left(self, seconds: float) -> str:
         """How long the rest takes."""
-        done, total = self._counts
+        done, total = self.counts
         if not self._rest or not done or done == total:
             return ""
         left = seconds / done * (total - done)
@@ -169,7 +156,7 @@ class Progress:
 
     def _bar(self, room: int) -> str:
         """How far it is as a picture, if it is known of how many and there is room."""
-        done, total = self._counts
+        done, total = self.counts
         cells = min(_BAR, room - 2)
         if not total or cells < _LEAST_BAR:
             return ""
@@ -210,10 +197,11 @@ def until_stopped(
     total: int,
     text: str,
     preview: Callable[[list[T]], Sequence[str]] = lambda _: (),
+    enough: Callable[[Sequence[T]], object] = len,
 ) -> tuple[list[T], bool]:
     """The results until an interrupt, and whether these are all; says how far it is as `Progress`,
-    with a `preview` of the results so far. Before the first result an interrupt is the caller's.
+    with a `preview` of the results so far. Before these are `enough`, an interrupt is the caller's.
     """
     with Progress(text, preview) as progress:
-        found = watching.until_stopped(progress.watch(coming, total))
+        found = watching.until_stopped(progress.watch(coming, total), enough)
         return found, progress.complete

@@ -72,7 +72,7 @@ def replay(
     execution = faults.require(faults.attempt("", read_executions, traces, ranks))
     setup = faults.require(setup)
     with Progress("replayed {} of {} nodes") as progress:
-        found = replay_execution(execution, setup, algo, progress)
+        found = replay_execution(execution, setup, algo, progress.watch)
     replayed = Replayed(found, setup, algo)
     document = partial(REPLAY.write, replayed)
     return Reply(

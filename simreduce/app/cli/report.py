@@ -5,7 +5,7 @@ from __future__ import annotations
 import platform
 import shlex
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from importlib.metadata import PackageNotFoundError, version
 from math import isfinite
@@ -21,6 +21,7 @@ from simreduce.app.cli.reply import option_faults, output_option, output_path, w
 from simreduce.app.cli.setups import SetupOptions, read_scenario, setup_options
 from simreduce.app.cli.step import read_replicas, repeat_replicas
 from simreduce.app.look import Document, answer_of, bench_sizes, exports_of, look_closer
+from simreduce.computing.watching import until_stopped
 from simreduce.engine import Calibration
 from simreduce.engine.calibrate import load_calibration
 from simreduce.errors import InputError, quote
@@ -188,13 +189,12 @@ def _from_scenario(
         versions={"Python": platform.python_version(), **_versions()},
     )
     if isinstance(question, Replicas):
-        document, beside, complete = report_replicas(question, shared, workers)
+        stages = report_replicas(question, shared, workers)
+    elif name == "step":
+        stages = report_step(with_step(question), shared, workers)
     else:
-        document, beside, complete = (
-            report_step(with_step(question), shared, workers)
-            if name == "step"
-            else report_run(question, shared, workers)
-        )
+        stages = report_run(question, shared, workers)
+    document, beside, complete = until_stopped(stages)[-1]
     parts = _parts(name, beside, backups=isinstance(question, Replicas))
     beside = replace(beside, commands=((_ABOUT, (_typed("report"),)), (_PARTS[name], parts)))
     return page_html(make_page(document, beside, text)), complete
@@ -249,32 +249,33 @@ def _versions() -> dict[str, str]:
     return found
 
 
-def report_run(
-    question: Scenario, beside: Attachments, workers: int
-) -> tuple[Document, Attachments, bool]:
-    """The ranking of a scenario, what stands beside it, and whether nothing is missing."""
+Stage = tuple[Document, Attachments, bool]
+"""The document of a report, its attachments so far, and whether nothing is missing."""
+
+
+def report_run(question: Scenario, beside: Attachments, workers: int) -> Iterator[Stage]:
+    """The ranking of a scenario, then with a closer look, then with curves."""
     with Progress("simulated {} of {} strategies", preview_lines) as progress:
         ranking = rank(question, workers, progress.watch)
     document = ranking_document(ranking)
+    yield document, replace(beside, missing=_STOPPED), False
     if ranking.untried:
-        return document, replace(beside, missing=_STOPPED), False
+        return
     best = answer_of(ranking, document)
     if best is None:
-        return document, beside, True
+        yield document, beside, True
+        return
     beside = replace(beside, exports=exports_of(ranking, best, _TRIED))
-    try:
-        beside, complete = look_closer(question, best.strategy, beside, Progress)
-        strategies = plain_specs(ranking, best, _CURVES)
-        sizes, all_sizes = bench_sizes(question.setup, strategies, Progress)
-    except KeyboardInterrupt:
-        return document, replace(beside, missing=_STOPPED), False
-    return document, replace(beside, sizes=sizes), complete and all_sizes
+    yield document, replace(beside, missing=_STOPPED), False
+    beside, complete = look_closer(question, best.strategy, beside, Progress)
+    yield document, replace(beside, missing=_STOPPED), False
+    strategies = plain_specs(ranking, best, _CURVES)
+    sizes, all_sizes = bench_sizes(question.setup, strategies, Progress)
+    yield document, replace(beside, sizes=sizes), complete and all_sizes
 
 
-def report_step(
-    question: StepScenario, beside: Attachments, workers: int
-) -> tuple[Document, Attachments, bool]:
-    """The training steps of a scenario, what stands beside them, and whether nothing is missing."""
+def report_step(question: StepScenario, beside: Attachments, workers: int) -> Iterator[Stage]:
+    """The training steps of a scenario, then with a closer look at the best."""
     with Progress("simulated {} of {} steps") as progress:
         ranking = rank_steps(question, workers, progress.watch)
     best = ranking.recommended
@@ -283,16 +284,14 @@ def report_step(
     events = list(step_trace_events(best.step, names))
     timeline = timeline_of_events(events)
     beside = replace(beside, timeline=timeline, exports=_step_exports(question, best.step.method))
+    yield document, replace(beside, missing=_STOPPED), False
     if ranking.untried:
-        return document, replace(beside, missing=_STOPPED), False
-    try:
-        with Progress("simulated {} of {} changes of the step") as progress:
-            look = look_at_step(question, best, progress.watch)
-    except KeyboardInterrupt:
-        return document, replace(beside, missing=_STOPPED), False
+        return
+    with Progress("simulated {} of {} changes of the step") as progress:
+        look = look_at_step(question, best, progress.watch)
     timeline = timeline_of_events(events, chain=path_words(look.path))
     found = step_look_document(look, best.step.method, names)
-    return document, replace(beside, timeline=timeline, look=found), progress.complete
+    yield document, replace(beside, timeline=timeline, look=found), progress.complete
 
 
 def _step_exports(question: StepScenario, name: str) -> tuple[Exported, ...]:
@@ -304,12 +303,8 @@ def _step_exports(question: StepScenario, name: str) -> tuple[Exported, ...]:
     return hand_over(choice_of(asked, question.step, method or DDP))
 
 
-def report_replicas(
-    question: Replicas, beside: Attachments, workers: int
-) -> tuple[Document, Attachments, bool]:
-    """The updates of a scenario's replicas, what stands beside them, and whether nothing is
-    missing.
-    """
+def report_replicas(question: Replicas, beside: Attachments, workers: int) -> Iterator[Stage]:
+    """The updates of a scenario's replicas, then with a closer look."""
     q = question.question
     spread, choices, complete = repeat_replicas(question, workers, try_backups=True)
     document = REPLICAS.write(Updates(q, spread, choices, question, complete))
@@ -317,20 +312,19 @@ def report_replicas(
     if run is not None:
         events = replicas_trace_events(run, q.job.names)
         beside = replace(beside, timeline=timeline_of_events(events))
+    yield document, replace(beside, missing=_STOPPED), False
     if not complete:
-        return document, replace(beside, missing=_STOPPED), False
+        return
     seconds = spread.step(q.skip).mean
     if run is None or not isfinite(seconds):
         why = "One update has too many gradients to show." if run is None else "Training stops."
-        return document, replace(beside, missing=why), True
-    try:
-        with Progress("simulated {} of {} changes") as progress:
-            effects = update_effects(q, spread, workers, progress.watch)
-    except KeyboardInterrupt:
-        return document, replace(beside, missing=_STOPPED), False
+        yield document, replace(beside, missing=why), True
+        return
+    with Progress("simulated {} of {} changes") as progress:
+        effects = update_effects(q, spread, workers, progress.watch)
     spent, links = worker_time(run, q.skip), run_loads(q.job, run)
     look = replicas_look_document(seconds, spent, links, effects)
-    return document, replace(beside, look=look), progress.complete
+    yield document, replace(beside, look=look), progress.complete
 
 
 _STOPPED = "Stopped before this was computed."

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, replace
 from functools import cache, partial
 from typing import Any
@@ -23,6 +23,7 @@ from simreduce.app.cli.reply import (
 )
 from simreduce.app.cli.setups import SetupOptions, read_scenario, setup_options
 from simreduce.app.cli.terminal import rows_shown
+from simreduce.computing.watching import until_stopped
 from simreduce.engine import CALM
 from simreduce.errors import InputError
 from simreduce.files.formats import Faults
@@ -171,16 +172,14 @@ def repeat_replicas(
 ) -> tuple[Repetitions, tuple[BackupChoice, ...], bool]:
     """All repetitions, the choices of backups if they are tried, and whether nothing is missing."""
     q = replicas.question
+    asked = q.job, q.updates, q.repetitions
     with Progress("simulated {} of {} repetitions") as progress:
-        spread = repeat(q.job, q.updates, q.repetitions, processes, progress)
-        if len(spread.updates) < q.repetitions:
-            return spread, (), False
-        if not try_backups:
-            return spread, (), True
-        try:
-            choices = compare_backups(
-                q.job, q.updates, q.repetitions, None, q.skip, processes, progress
-            )
-        except KeyboardInterrupt:
-            return spread, (), False
-    return spread, choices, True
+
+        def stages() -> Iterator[tuple[Repetitions, tuple[BackupChoice, ...], bool]]:
+            spread = repeat(*asked, processes, progress.watch_until_stopped)
+            whole = progress.complete
+            yield spread, (), whole and not try_backups
+            if whole and try_backups:
+                yield spread, compare_backups(*asked, None, q.skip, processes, progress.watch), True
+
+        return until_stopped(stages())[-1]

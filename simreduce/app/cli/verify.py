@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures.process import BrokenProcessPool
+from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +16,7 @@ import click
 from simreduce import units
 from simreduce.app.cli.group import command
 from simreduce.app.cli.options import algo_option, strategy_texts
-from simreduce.app.cli.progress import Progress
+from simreduce.app.cli.progress import until_stopped
 from simreduce.app.cli.reply import Reply, report_options, wants_json
 from simreduce.app.cli.setups import (
     check_collective,
@@ -207,24 +207,22 @@ def _everything(
 ) -> tuple[list[Proof], bool]:
     """The proofs, each passed to `tell` as it comes, and whether these are all."""
     cases = everything()
-    proofs: dict[int, Proof] = {}
-    try:
-        with (
-            Progress("proved {} of {} cases") as progress,
-            contextlib.closing(prove_all(cases, counts, workers)) as coming,
-        ):
-            for place, proof in coming:
-                proofs[place] = proof
+
+    def coming() -> Iterator[tuple[int, Proof]]:
+        try:
+            for place, proof in prove_all(cases, counts, workers):
+                yield place, proof
                 tell(proof)
-                progress(len(proofs), len(cases))
-    except KeyboardInterrupt:
-        pass
-    except BrokenProcessPool:
-        click.echo(
-            "simreduce: a process that proves was killed (out of memory?); try fewer --workers",
-            err=True,
-        )
-    return [proofs[place] for place in sorted(proofs)], len(proofs) == len(cases)
+        except BrokenProcessPool:
+            click.echo(
+                "simreduce: a process that proves was killed (out of memory?); try fewer --workers",
+                err=True,
+            )
+
+    found, whole = until_stopped(
+        coming(), len(cases), "proved {} of {} cases", enough=lambda _: True
+    )
+    return [proof for _, proof in sorted(found, key=itemgetter(0))], whole
 
 
 def _print_problems(proof: Proof) -> None:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import shlex
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import dataclass, replace
-from typing import Any, TypeVar
+from typing import Any
 
 from simreduce.app.look import answer_of, bench_sizes, exports_of, look_closer
 from simreduce.app.serve.view import Files, View
+from simreduce.computing.watching import Work
 from simreduce.errors import InputError
 from simreduce.files.formats import toml_text
 from simreduce.report.blocks import Picture
@@ -23,7 +24,6 @@ from simreduce.study.tune.rank import Candidate, Ranking, plain_specs, rank
 from simreduce.topology import Topology, natural
 from simreduce.topology.graph import BOTH
 
-T = TypeVar("T")
 Message = dict[str, Any]
 Say = Callable[[Message], None]
 
@@ -47,29 +47,22 @@ class Sayer:
         return nullcontext(Said(self, text))
 
 
-@dataclass(frozen=True, slots=True)
-class Said:
+class Said(Work):
     """Work of which a page hears how much is done, and with `preview` what is known by then."""
 
-    sayer: Sayer
-    text: str
-    preview: Callable[[list[Any]], list[str]] | None = None
-    complete = True
+    def __init__(
+        self, sayer: Sayer, text: str, preview: Callable[[list[Any]], list[str]] | None = None
+    ) -> None:
+        super().__init__()
+        self._sayer, self._text, self._preview = sayer, text, preview
 
-    def watch(self, coming: Iterable[T], total: int) -> Iterator[T]:
-        """Pass on what comes, and say so."""
-        seen: list[T] = []
-        self._say(seen, total)
-        for each in coming:
-            seen.append(each)
-            self._say(seen, total)
-            yield each
-
-    def _say(self, seen: list[Any], total: int) -> None:
-        done, _, what = self.text.partition(" {} of {} ")
-        message: Message = {"progress": [len(seen), total, f"{what} {done}"]}
-        self.sayer.check()
-        self.sayer.say(message | ({"preview": self.preview(seen)} if self.preview else {}))
+    def show(self) -> None:
+        """Send a message."""
+        done, _, what = self._text.partition(" {} of {} ")
+        message: Message = {"progress": [*self.counts, f"{what} {done}"]}
+        self._sayer.check()
+        more = {"preview": self._preview(self.seen)} if self._preview else {}
+        self._sayer.say(message | more)
 
 
 def answer(view: View, files: Files, cache: PlanCache, sayer: Sayer) -> None:

@@ -191,10 +191,8 @@ def _replicas(cell: Cell) -> Figures:
         replicas = build_replicas(path, cell.document["scenario"], calm)
     question, setup, workload = replicas.question, replicas.setup, replicas.workload
     found = repeat(question.job, question.updates, question.repetitions)
-    count = len(found.updates)
-    pass_on(question.repetitions - count)
-    reason = f"{found.blocked} of {count} repetitions did not make all updates"
-    if found.blocked == count:
+    reason = f"{found.blocked} of {question.repetitions} repetitions did not make all updates"
+    if found.blocked == question.repetitions:
         raise Deadlock(reason)
     return _done(
         setup,

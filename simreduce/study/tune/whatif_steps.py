@@ -283,8 +283,6 @@ def update_effects(
     def each() -> Iterator[Effect]:
         for change, job in tried:
             after = repeat(job, question.updates, question.repetitions, processes)
-            if len(after.updates) < question.repetitions:  # stopped
-                break
             yield _effect(change, spread, after, question.skip)
 
     found = until_stopped(watch(each(), len(tried)))
