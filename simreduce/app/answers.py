@@ -323,7 +323,7 @@ class SweepRows(Answer):
         return [dict(row) for row in self.rows]
 
     def best(self, *keys: str, by: str = "seconds") -> list[dict[str, Any]]:
-        """Of the rows with equal values of `keys`, the one with the least `by`; those that have
+        """The row with the least `by` for each combination of values of `keys`, of rows that have
         one.
         """
         found: dict[tuple[Any, ...], dict[str, Any]] = {}

@@ -169,8 +169,8 @@ def rank(
 ) -> answers.Ranking:
     """Strategies for a workload on a machine, fastest first: all that it accepts unless given.
 
-    Unless they are given or `simulate_all` is set, those of large plans that cannot be among the
-    first ten are in `bounded`, with what they take at least.
+    Unless they are given or `simulate_all` is set, strategies with large plans that cannot be among
+    the first ten are in `bounded`, with what they take at least.
 
     Without a workload, the first argument is a scenario, or the name of one; what is given besides
     replaces what the scenario says.

@@ -161,8 +161,8 @@ def _now() -> str:
 
 
 def _strategies(texts: tuple[str, ...], collective: str) -> Named:
-    """The strategies, and whether each was given by name: the machine may refuse those that `all`
-    stands for.
+    """The strategies, and whether each was given by name: the machine may refuse what `all`
+    added.
     """
     known = COLLECTIVES[collective]
     names = [*known, *(TWO_LEVEL if collective == "all_reduce" else ())]

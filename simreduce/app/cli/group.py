@@ -104,7 +104,7 @@ class LazyGroup(CommandGroup):
         self.default = default
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """As click does it, after the default command's name is put where no name stands."""
+        """As click does it; without a name, the default command is meant."""
         if self.default and (
             not args or (args[0].startswith("-") and args[0] not in ctx.help_option_names)
         ):

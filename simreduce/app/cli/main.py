@@ -11,6 +11,7 @@ import click
 from simreduce.app.cli.described import find
 from simreduce.app.cli.group import LazyGroup
 from simreduce.app.cli.progress import interruptible, say
+from simreduce.app.cli.reply import STOPPED
 from simreduce.app.cli.terminal import complain, fitted
 from simreduce.computing.compiling import notices
 from simreduce.errors import Deadlock, DeviceError, InputError
@@ -120,7 +121,7 @@ def main(command: click.Command = cli) -> None:
     stdout = sys.stdout
     notices.listeners[:] = [lambda text: say(f"simreduce: {text}")]
     if "_SIMREDUCE_COMPLETE" in os.environ:
-        import simreduce.app.cli.completion  # noqa: F401, PLC0415 - what bash is told
+        import simreduce.app.cli.completion  # noqa: F401, PLC0415 - it registers our shells
     try:
         with interruptible(), fitted():
             status = command.main(standalone_mode=False, help_option_names=["-h", "--help"])
@@ -132,7 +133,7 @@ def main(command: click.Command = cli) -> None:
         status = end.code if sys.stdout is stdout else 0
     except click.exceptions.Abort:
         click.echo("simreduce: stopped before there was a result", err=True)
-        status = 130
+        status = STOPPED
     except click.ClickException as error:
         error.show()
         status = 2

@@ -95,11 +95,10 @@ def nccl(
     setup = Setup(machine, calibration=constants, nccl=settings)
     calls = []
     with Progress("simulated {} of {} sizes") as progress:
-        for i, nbytes in enumerate(sizes):
+        for nbytes in progress.watch(sizes, len(sizes)):
             found = choose(at.facts, collective, nbytes, settings)
             seconds = _simulated(setup, found.text, collective, nbytes) if simulate else None
             calls.append(Call(nbytes, found, seconds))
-            progress(i + 1, len(sizes))
     given = f"variables {' '.join(variables)}" if variables else ""
     asked = Calls(machine, at, collective, calls)
     return Reply(partial(nccl_text, asked, given), partial(NCCL.write, asked))
@@ -121,7 +120,7 @@ def _settings(
     conf: str | None,
     tuner: str | None,
 ) -> Settings:
-    """The settings of a file, then those of the command line."""
+    """The settings of a file, overridden by the command line."""
     base = Settings()
     if conf is not None:
         table = faults.attempt("--conf", load_conf, conf)

@@ -162,8 +162,8 @@ def strategy_texts(
 def read_strategies(
     given: Iterable[str], every: Sequence[str], collective: str = "all_reduce"
 ) -> list[tuple[Strategy, bool]]:
-    """The strategies that were given, and whether each was given by name; `all` stands for the
-    names of `every` one.
+    """The strategies that were given, and whether each was given by name; `all` means
+    `every` name.
     """
     found: list[tuple[Strategy, bool]] = []
     faults = Faults()

@@ -97,7 +97,7 @@ def rings(topology: str, **given: Any) -> Reply:
 
 
 def _ring_outcome(network: Network, rate: float, n: int) -> Outcome:
-    """Of `n` ranks, of which `network` has some if not all."""
+    """The outcome for `n` ranks; `network` may have only some of them."""
     if n > network.ranks:
         cut = optimum.narrowest_cut(network)
         text = f"the narrowest cut of {plural(len(network.tasks), 'machine')}, a bound"

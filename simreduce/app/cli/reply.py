@@ -21,10 +21,12 @@ if TYPE_CHECKING:
 Decorator = Callable[[Any], Any]
 
 _FORMATS = ("svg", "png")
+STOPPED = 130
+"""Exit status of a command that Ctrl-C or SIGTERM ended."""
 
 
 class OutputOption(click.Option):
-    """An option that names a file to write; - stands for stdout."""
+    """An option that names a file to write; `-` is stdout."""
 
 
 class PictureOption(OutputOption):
@@ -81,7 +83,7 @@ class Reply:
 
     `text` is a table, or its lines; `document` takes its place under `--json`. `files` has the
     pieces of the file that the parameter of that name asks for, `picture` what `--svg` and `--png`
-    show. Lines of `paste` stand below the table as they are.
+    show. Lines of `paste` follow the table, printed as they are.
     """
 
     text: Callable[[], str | Iterable[str]]
@@ -105,7 +107,7 @@ class Reply:
                 write_output(path, pieces())
         if self.picture:
             write_pictures(self.picture)
-        return int(self.failed) if self.complete else 130
+        return int(self.failed) if self.complete else STOPPED
 
 
 def wants_json() -> bool:

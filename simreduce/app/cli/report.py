@@ -17,7 +17,7 @@ import click
 from simreduce.app.cli.group import command
 from simreduce.app.cli.options import algo_option, is_typed, strategy_texts, workers_option
 from simreduce.app.cli.progress import Progress
-from simreduce.app.cli.reply import option_faults, output_option, output_path, write_output
+from simreduce.app.cli.reply import STOPPED, option_faults, output_option, output_path, write_output
 from simreduce.app.cli.setups import SetupOptions, read_scenario, setup_options
 from simreduce.app.cli.step import read_replicas, repeat_replicas
 from simreduce.app.look import Document, answer_of, bench_sizes, exports_of, look_closer
@@ -67,7 +67,7 @@ from simreduce.training.stragglers import sample
 _DEFAULT = "report.html"
 _CURVES = 4
 _TRIED = 40
-"""Strategies that a system without a setting for the best may be told instead."""
+"""Strategies that are tried for a system that has no setting for the best."""
 _SQLITE = b"SQLite format 3\0"
 _PROGRAMS = ("numpy", "scipy", "numba", "simpy", "networkx")
 
@@ -107,7 +107,7 @@ def report(sources: tuple[str, ...], algo: tuple[str, ...], workers: int, **give
     write_output(output, [page])
     if output != STDOUT:
         click.echo(f"{output}: open it in a browser")
-    return 0 if complete else 130
+    return 0 if complete else STOPPED
 
 
 def _is_result(text: str) -> bool:
@@ -295,7 +295,7 @@ def report_step(question: StepScenario, beside: Attachments, workers: int) -> It
 
 
 def _step_exports(question: StepScenario, name: str) -> tuple[Exported, ...]:
-    """What other systems can be told of a step's method and strategy; nothing of modes."""
+    """Settings of other systems for a step's method and strategy; none for modes."""
     if question.step.mode:
         return ()
     method, _, text = name.rpartition(", ")

@@ -52,7 +52,7 @@ slow_option = click.option(
 
 
 def nccl_option(about: str = "this, such as NCCL_ALGO=Ring or version=2.18") -> Decorator:
-    """`--nccl`; `about` says what NCCL is told."""
+    """`--nccl`; `about` ends its help."""
     return click.option(
         "--nccl", multiple=True, metavar="NAME=VALUE", help=f"Tell NCCL {about}. Repeatable."
     )

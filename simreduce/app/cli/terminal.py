@@ -82,7 +82,7 @@ def _paint(line: str) -> str:
 
 
 def _paragraphs(text: str) -> Iterator[list[str]]:
-    """The lines one by one, and together those of a table with tabs."""
+    """The lines one by one, but the lines of a table with tabs together."""
     for tabbed, lines in groupby(text.split("\n"), lambda line: "\t" in line):
         if tabbed:
             yield [*lines]

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 HOST = "127.0.0.1"
 CONNECTIONS = 256
-"""Open connections at most; further ones are told to come back."""
+"""Open connections at most; further ones get status 503."""
 _PATIENCE = 10.0
 """Seconds in which a client must have sent a request."""
 _LARGEST = 16_384
@@ -31,8 +31,8 @@ _TICK = 1.0
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """Of the server: processes, megabytes of each, seconds of an answer, seconds without a request
-    after which it stops.
+    """Limits of the server: processes, megabytes of each, seconds of an answer, and seconds without
+    a request after which it stops.
     """
 
     processes: int = 2

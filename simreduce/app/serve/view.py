@@ -1,4 +1,4 @@
-"""The state of the page: what stands in its URL.
+"""The state of the page, as its URL has it.
 
 A view becomes a scenario, so the page asks nothing that a file could not. Names are checked against
 what simreduce ships and what the command line named before anything is loaded: no text of a URL is
@@ -30,7 +30,7 @@ from simreduce.topology.generators import GENERATORS
 from simreduce.topology.generators.inline import split_inline
 
 USUAL = "usual"
-"""Instead of names of algorithms: those of `_USUAL` that the machine has a use for."""
+"""Instead of names of algorithms: the algorithms of `_USUAL` that suit the machine."""
 _USUAL = (
     "nccl", "collective", "xring", "psgpu", "hierarchical_copy", "copy_to_cpu", "ring",
     "halving_doubling", "direct", "nccl/xring", "ring/ring", "ring/halving_doubling",
@@ -45,15 +45,15 @@ _MOST = 64
 _INLINE = re.compile(r"[A-Za-z0-9_.:,=+-]{1,200}")
 
 Files = Mapping[str, str]
-"""Paths of machine files by the names that views have for them: those of the command line."""
+"""Paths of the machine files of the command line, by the names that views use for them."""
 
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """A question on the page, as texts. An empty text stands for the default.
+    """A question on the page, as texts. An empty text means the default.
 
     `size` is of one tensor, `model` a shipped model instead. `algo` are strategies without their
-    packing, or USUAL, or ALL; `packing` is what stands behind the +. `links` has `gpu0<>gpu3` and
+    packing, or USUAL, or ALL; `packing` is the text behind the +. `links` has `gpu0<>gpu3` and
     its factor, 0 for a link that is cut. `look` is the strategy to look at closely.
     """
 
