@@ -30,6 +30,7 @@ from simreduce.app.cli.setups import (
     read_scenario,
     setup_options,
 )
+from simreduce.computing.watching import pass_on
 from simreduce.errors import InputError, did_you_mean, quote
 from simreduce.files.formats import Faults
 from simreduce.files.outputs import STDOUT
@@ -183,8 +184,7 @@ def _recommend(scenario: Scenario, workers: int) -> Strategy:
         return scenario.strategies[0]
     with Progress("simulated {} of {} strategies") as progress:
         ranking = rank(scenario, workers, progress.watch)
-    if ranking.untried:
-        raise KeyboardInterrupt
+    pass_on(ranking.untried)
     best = ranking.recommended
     if best is None:
         raise InputError(

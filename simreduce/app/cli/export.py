@@ -16,6 +16,7 @@ from simreduce.app.cli.explain import (
 )
 from simreduce.app.cli.group import command
 from simreduce.app.cli.progress import Progress
+from simreduce.computing.watching import pass_on
 from simreduce.errors import InputError, StrategyError, did_you_mean
 from simreduce.export import TARGETS, Choice, export as files_for, find_target, why_not
 from simreduce.files.formats import Faults
@@ -202,8 +203,7 @@ def _recommend(
         else:
             one = with_step(replace(scenario, step=replace(step, methods=(method,))))
             found = rank_steps(one, workers, progress.watch)
-    if found.untried:
-        raise KeyboardInterrupt
+    pass_on(found.untried)
 
     def parse(name: str) -> Strategy:
         return parse_strategy(name.removeprefix(f"{method}, "))
