@@ -86,9 +86,9 @@ OFFER = Record(
     Key("step_time_s", SECONDS, "A step with its stragglers.", "candidate.step",
         column=Column("step", "(ms)", spare=3, show=_milliseconds)),
     Key("step_low_s", or_null(SECONDS), "The lower end of the simulated step's 80 % interval.",
-        "candidate.low"),
+        "candidate.row.low"),
     Key("step_high_s", or_null(SECONDS), "The upper end; null if nothing is known of errors.",
-        "candidate.high"),
+        "candidate.row.high"),
     Key("simulated_s", SECONDS, "A step without stragglers.", "candidate.simulated"),
     Key("compute_s", SECONDS, "The compute of a step.", "candidate.compute"),
     Key("exposed_s", SECONDS, "Communication that no compute hides.", "candidate.exposed",
@@ -112,7 +112,7 @@ OFFER = Record(
     Key("pays", map_of(RATIO), "How many units of each item of the price list it needs.",
         "candidate.quantities"),
     Key("bottleneck", TEXT, "The link or memory that transfers need for the longest.",
-        "candidate.bound"),
+        lambda offer: offer.candidate.row.link or ""),
     Key("misses", list_of(TEXT), "The targets that it misses.",
         column=Column("misses", left=True, keep="known")),
     Key("on_frontier", FLAG, "Whether no option beats it in both cost and time.",
@@ -232,9 +232,9 @@ CAPACITY = Document(
     Key("title", TEXT, "The title of the question.", "question.title"),
     Key("workload", TEXT, "The model.", "question.workload"),
     Key("topology", TEXT, 'The machine of the choice; "" without one.',
-        lambda answer: answer.chosen.candidate.topology if answer.chosen else ""),
+        lambda answer: answer.chosen.candidate.row.topology or "" if answer.chosen else ""),
     Key("topology_digest", TEXT, 'Names that machine\'s content; "" without a choice.',
-        lambda answer: answer.chosen.candidate.digest if answer.chosen else ""),
+        lambda answer: answer.chosen.candidate.row.topology_digest or "" if answer.chosen else ""),
     Key("currency", TEXT, "The currency of all prices.", "question.prices.currency"),
     Key("prices", Record(
         "prices", "The price list.",
@@ -415,7 +415,7 @@ def capacity_plot(answer: Answer) -> Plot:
         c = each.candidate
         low, high = (
             None if end is None else each.time * end / c.simulated / scale
-            for end in (c.low, c.high)
+            for end in (c.row.low, c.row.high)
         )
         point = Point(each.time / scale, each.cost, low, high, str(c.nodes), each.meets)
         series.setdefault(names.series(c.key) or c.key.machine, []).append(point)
@@ -430,7 +430,7 @@ def capacity_plot(answer: Answer) -> Plot:
         q.title,
         f"{q.workload}; numbers: nodes; filled: meets the target",
         "bars: 80 % interval of the predicted step"
-        if any(o.candidate.low is not None for o in answer.offers)
+        if any(o.candidate.row.low is not None for o in answer.offers)
         else "",
     )
 

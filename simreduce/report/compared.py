@@ -27,13 +27,14 @@ from simreduce.study.sweep.compare import Change, Comparison, Place, Winner
 _MOST = 12
 
 
-def compared_text(found: Comparison, sweeps: tuple[Sweep, Sweep], names: tuple[str, str]) -> str:
+def compared_text(both: Compared) -> str:
     """Both sweeps, how many answers changed and by how much, the largest changes, and winners."""
+    found = both.found
     lines = tables.header(
         "simreduce compare: which answers changed",
         [
             (word, f"{name}: {sweep.name}, {sweep.version}, {sweep.started[:10]}")
-            for word, name, sweep in zip(("first", "second"), names, sweeps, strict=True)
+            for word, (name, sweep) in zip(("first", "second"), both.files, strict=True)
         ],
     )
     count = len(found.changed)
@@ -202,10 +203,4 @@ COMPARE = Document(
         "found.flipped",
     ),
 )
-
-
-def compared_document(
-    found: Comparison, sweeps: tuple[Sweep, Sweep], names: tuple[str, str]
-) -> dict[str, Any]:
-    """The document of `--json`: `COMPARE`."""
-    return COMPARE.write(Compared(found, sweeps, names))
+"""Of `Compared`."""

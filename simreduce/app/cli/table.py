@@ -20,7 +20,7 @@ from simreduce.app.cli.reply import (
 from simreduce.app.cli.terminal import SCREEN, rows_shown, show
 from simreduce.errors import InputError
 from simreduce.files.formats import Faults
-from simreduce.report.compared import compared_document, compared_text
+from simreduce.report.compared import COMPARE, Compared, compared_text
 from simreduce.report.sweep_plots import HEAT, KINDS, LINES, sweep_plot
 from simreduce.report.sweeps import (
     check_columns,
@@ -248,11 +248,9 @@ def compare(
     new = faults.attempt("", _read_sweep, b, numbers[1], where)
     before, after = faults.require(old), faults.require(new)
     result = compare_sweeps(before, after, choose, tolerance)
-    both = before[0], after[0]
+    both = Compared(result, (before[0], after[0]), (a, b))
     return Reply(
-        partial(compared_text, result, both, (a, b)),
-        partial(compared_document, result, both, (a, b)),
-        failed=bool(result.changed),
+        partial(compared_text, both), partial(COMPARE.write, both), failed=bool(result.changed)
     )
 
 

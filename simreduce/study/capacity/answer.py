@@ -155,11 +155,7 @@ def candidate_of(question: Question, option: Option, row: Figures) -> Candidate:
         singly=(row.efficiency or 1.0) * step,
         goodput=question.failures.goodput(option.nodes) if question.failures else 1.0,
         quantities=question.prices.quantities(made),
-        bound=row.link or "",
-        low=row.low,
-        high=row.high,
-        topology=row.topology or "",
-        digest=row.topology_digest or "",
+        row=row,
     )
 
 
@@ -236,7 +232,9 @@ def _rate_flips(
     classes = {o.key: classes_of(o, question.folder) for o in options}
     networks = dict.fromkeys(each.network for each in classes.values() if each.network)
     # A name of a link ends in its class.
-    bound = [name for name in chosen.bound.split()[-1:] if name in classes[chosen.key].all]
+    bound = [
+        name for name in (chosen.row.link or "").split()[-1:] if name in classes[chosen.key].all
+    ]
     for name in dict.fromkeys([*networks, *bound]):
         having = tuple(o for o in options if name in classes[o.key].all)
         rates.append(Rate(f"links {name}", having, name))

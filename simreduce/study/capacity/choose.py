@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 from simreduce.study.capacity.prices import PriceList
 from simreduce.study.capacity.quantities import HOUR
+from simreduce.study.sweep.figures import DONE, Figures
 
 COST, HOURLY, TIME = OBJECTIVES = ("cost", "hourly", "time")
 """Objectives to minimise: the cost of the run, the price per hour, the time of the run."""
@@ -61,11 +62,11 @@ class Candidate:
     """A configuration that was evaluated.
 
     `step` is the seconds of a step with its stragglers; `compute`, `exposed` and the rest are its
-    parts. `simulated` is the seconds without stragglers, within `low` and `high` with 80 %.
+    parts. `simulated` is the seconds without stragglers.
     Something moves for `communication` seconds, hidden or not. `singly` is the seconds that the
     samples of a step take where devices train by themselves. `goodput` is the part of the time that
-    makes progress, and `quantities` counts the price list's items. `bound` is the link or memory
-    that the transfers need for the longest.
+    makes progress, and `quantities` counts the price list's items. `row` has all figures of the
+    simulated step.
     """
 
     key: Configuration
@@ -80,11 +81,7 @@ class Candidate:
     singly: float
     goodput: float
     quantities: Mapping[str, float]
-    bound: str = ""
-    low: float | None = None
-    high: float | None = None
-    topology: str = ""
-    digest: str = ""
+    row: Figures = field(default_factory=lambda: Figures(state=DONE))
 
     @property
     def rate(self) -> float:

@@ -101,6 +101,7 @@ class _Look:
     def __init__(self, question: Question, candidates: Sequence[Candidate], rate: Rate) -> None:
         self.question, self.candidates, self.rate = question, candidates, rate
         self.options = {option.key: option for option in rate.options}
+        self._bound = bound_links if rate.link else bound_compute
 
     def choice(self, factor: float) -> Looking:
         """Asks for those options whose step the choice hangs on."""
@@ -130,11 +131,6 @@ class _Look:
 
     def _choose(self, candidates: Iterable[Candidate]) -> Configuration | None:
         return choice([*candidates], self.question.prices, self.question.target)
-
-    def _bound(self, candidate: Candidate, factor: float, *, best: bool) -> Candidate:
-        if self.rate.link:
-            return bound_links(candidate, factor, best=best)
-        return bound_compute(candidate, factor, best=best)
 
 
 def bound_links(candidate: Candidate, factor: float, *, best: bool) -> Candidate:

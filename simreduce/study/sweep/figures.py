@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 from types import SimpleNamespace
-from typing import Any, Final, Literal, NamedTuple, Self
+from typing import Any, NamedTuple, Self
 
 from simreduce.errors import PlanTooLarge, cut, first_words
 from simreduce.files.formats.documents import (
@@ -27,13 +27,9 @@ from simreduce.files.formats.documents import (
 from simreduce.files.tables import Column, percent
 from simreduce.study.outcome import Refused, Stuck
 
-DONE: Final = "done"
-REFUSED: Final = "refused"
-TOO_LARGE: Final = "too_large"
-STUCK: Final = "stuck"
-KILLED: Final = "killed"
-FAILED: Final = "failed"
-State = Literal["done", "refused", "too_large", "stuck", "killed", "failed"]
+STATES = ("done", "refused", "too_large", "stuck", "killed", "failed")
+DONE, REFUSED, TOO_LARGE, STUCK, KILLED, FAILED = STATES
+"""States of rows, which `row_of` derives from outcomes."""
 WAITING = "waiting"
 """The state of a cell without a row."""
 
@@ -75,7 +71,7 @@ def _figure(
 COLUMNS = Record(
     "row",
     "A cell: the values of its keys, its figures, and where they come from.",
-    Key("state", one_of(DONE, REFUSED, TOO_LARGE, STUCK, KILLED, FAILED, WAITING),
+    Key("state", one_of(*STATES, WAITING),
         "`done`; or why there is no answer."),
     Key("reason", TEXT, 'Why there is no answer; "" for one that is done or waits.'),
     _figure("seconds", SECONDS,
@@ -144,7 +140,7 @@ class Figures(SimpleNamespace):
     worker that tried it, or simreduce `failed`.
     """
 
-    def __init__(self, *, state: State, reason: str = "", **values: Any) -> None:
+    def __init__(self, *, state: str, reason: str = "", **values: Any) -> None:
         if unknown := values.keys() - TYPES.keys():
             raise TypeError(f"no such figures: {', '.join(sorted(unknown))}")
         given = values | {"state": state, "reason": reason}

@@ -196,7 +196,7 @@ class Question:
             if not isinstance(table.get("step"), dict):
                 faults.add(key, "the scenario has no [step]")
             else:
-                table["step"] = {k: v for k, v in table["step"].items() if not _clash(key, k)}
+                table["step"] = {k: v for k, v in table["step"].items() if not {key, k} <= _TIMES}
                 table["step"][key] = value
         elif self.kind != BENCH and key == "strategy":
             table["strategies"] = value if isinstance(value, list) else [value]
@@ -206,12 +206,8 @@ class Question:
             table[key] = value
 
 
-_TIMES = ("time", "rate", "profile")
-
-
-def _clash(key: str, other: str) -> bool:
-    """Whether `[step]` takes only one of two keys."""
-    return key in _TIMES and other in _TIMES
+_TIMES = {"time", "rate", "profile"}
+"""Keys of which `[step]` takes only one."""
 
 
 def clashes(names: Mapping[str, str]) -> list[str]:
@@ -229,11 +225,11 @@ def clashes(names: Mapping[str, str]) -> list[str]:
     return found + [
         f"{one} and {other} exclude each other; give one of them"
         for (one, key), (other, before) in pairs
-        if key != before and any({key, before} <= {*group} for group in _EXCLUSIVE)
+        if key != before and any({key, before} <= group for group in _EXCLUSIVE)
     ]
 
 
-_EXCLUSIVE = (_TIMES, ("size", "workload"))
+_EXCLUSIVE = (_TIMES, {"size", "workload"})
 """Groups of keys that exclude each other in a cell."""
 
 

@@ -15,7 +15,7 @@ from simreduce.errors import InputError
 from simreduce.study.sweep import evaluate, row_of
 from simreduce.study.sweep.engines import EngineGone
 from simreduce.study.sweep.engines.cluster import Cluster
-from tests.study.sweep.sweeping import begun, expected, plan, rows, until
+from tests.study.sweep.sweeping import begun, expected, plan, rows, size, until
 
 pytest.importorskip("distributed")
 OVER = {"nodes": "2..5", "strategy": "ring,direct,nccl", "size": "1K..1M*4"}
@@ -42,7 +42,7 @@ def dask(tmp_path):
             return process
 
         scheduler = begin("scheduler", "--port", "0", "--scheduler-file", str(file))
-        until(file.exists)
+        until(lambda: size(str(file)))  # it is there before it is written
         address = json.loads(file.read_text())["address"]
         workers = [begin("worker", address, "--nthreads", "1", "--no-nanny") for _ in range(2)]
         yield address, scheduler, workers

@@ -7,7 +7,7 @@ import json
 import pytest
 
 from simreduce.errors import InputError
-from simreduce.report.compared import compared_document, compared_text
+from simreduce.report.compared import COMPARE, Compared, compared_text
 from simreduce.study.sweep import BENCH, Sweep
 from simreduce.study.sweep.compare import compare
 
@@ -73,8 +73,8 @@ def test_what_cannot_be_compared():
 def test_the_report_names_cells_times_and_winners():
     """As text and as JSON."""
     found = compare((SWEEP, BEFORE), (SWEEP, AFTER))
-    text = compared_text(found, (SWEEP, SWEEP), ("a.db", "b.db"))
-    document = compared_document(found, (SWEEP, SWEEP), ("a.db", "b.db"))
+    both = Compared(found, (SWEEP, SWEEP), ("a.db", "b.db"))
+    text, document = compared_text(both), COMPARE.write(both)
 
     for part in ("5 cells in both, 3 changed", "+50.00%", "no route", "1 of 2 changed", "25.00%"):
         assert part in text

@@ -17,6 +17,7 @@ from simreduce.study.sweep.cells import Cell
 from simreduce.study.sweep.engines.engine import (
     MOST_DEATHS,
     Batches,
+    Engine,
     EngineGone,
     evaluate_timed,
     limit_plans,
@@ -49,7 +50,7 @@ def work(cells: Sequence[Cell], memory: int) -> list[tuple[Figures, float]]:
         return [evaluate_timed(cell) for cell in cells]
 
 
-class Cluster:
+class Cluster(Engine):
     """The Dask cluster at an address, or a new one of Slurm or Kubernetes with so many workers.
 
     InputError if a package is missing, or nobody answers.
@@ -141,10 +142,6 @@ class Cluster:
             return Answer(cell, row_of(lost), 0.0, self.memory)
         words = " ".join(str(error).split())
         raise EngineGone(f"a worker cannot compute: {type(error).__name__}: {words}")
-
-    def summary(self) -> str:
-        """Nothing: the dashboard of Dask shows it."""
-        return ""
 
     def close(self) -> None:
         """Leave the cluster, and end it if it was made for this."""

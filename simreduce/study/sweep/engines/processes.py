@@ -20,7 +20,7 @@ from simreduce import units
 from simreduce.computing.workers import limit_memory, modules, prepare
 from simreduce.errors import DeviceError
 from simreduce.study.sweep.cells import Cell
-from simreduce.study.sweep.engines.engine import Batches, evaluate_timed, limit_plans
+from simreduce.study.sweep.engines.engine import Batches, Engine, evaluate_timed, limit_plans
 from simreduce.study.sweep.store import Answer
 
 _MOST = 8
@@ -36,7 +36,7 @@ class _Worker:
     batch: deque[Cell] = field(default_factory=deque)
 
 
-class Processes:
+class Processes(Engine):
     """So many processes, each with so much memory, from the first cell until `close`."""
 
     def __init__(self, workers: int, memory: int) -> None:
