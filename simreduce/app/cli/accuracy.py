@@ -24,9 +24,8 @@ from simreduce.report.accuracy import (
     sharded_lines,
     three_sizes_lines,
 )
-from simreduce.study.accuracy import predict
 from simreduce.study.accuracy.hold_out import calibrate_on_three, leave_machines_out
-from simreduce.study.accuracy.predict import copies_of
+from simreduce.study.accuracy.predict import copies_of, predict
 from simreduce.study.accuracy.sharded import SERIES, predict_sharded
 
 _NAMES = [series.name for series in SERIES]

@@ -193,15 +193,11 @@ class _Trials:
         """The depth of the pipeline, and how many chunks the theory wants."""
         count = len(self.workload.gradients)
         busy = result.floors.resource
-        idle = self._delays(whole)
+        idle = self.setup.find_seconds(replace(whole, lo=whole.hi))  # with infinitely fast links
         depth = max((result.seconds - idle) / busy, 1.0)
         per_chunk = idle / (depth + count - 1)
         chunks = math.sqrt((depth - 1) * busy / per_chunk) if per_chunk else math.inf
         return depth, min(max(chunks, 1.0), float(self.workload.nbytes))
-
-    def _delays(self, whole: Plan) -> float:
-        """Seconds of `whole` if every link were infinitely fast."""
-        return self.setup.find_seconds(replace(whole, lo=whole.hi))
 
     def _time(self, chunk: int, depth: float) -> float:
         """Seconds with chunks of `chunk` bytes.

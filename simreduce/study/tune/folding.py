@@ -22,11 +22,10 @@ def folded_alike(setup: Setup) -> Setup | None:
     They must be many, each a machine by itself, and undisturbed. Times are the same to the bit;
     times of machines with several GPUs may differ in the last bits.
     """
-    machine = setup.machine
-    ranks = setup.layout.n
-    if not isinstance(machine, Topology) or ranks < FOLDED_FROM or not setup.disturbance.calm:
+    machine, ranks = setup.machine, setup.layout.n
+    if not isinstance(machine, Topology) or not setup.disturbance.calm:
         return None
-    if ranks < len(machine.devices):
+    if ranks < max(FOLDED_FROM, len(machine.devices)):
         return None
     try:
         one = fold(machine)

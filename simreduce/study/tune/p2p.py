@@ -8,7 +8,6 @@ each way at once, both together (`both_ways`); the latency is the time of a few 
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TypeAlias
 
@@ -70,13 +69,21 @@ def peer_to_peer(topology: Topology, calibration: Calibration = NOMINAL) -> Peer
 
 
 def _matrices(topology: Topology, calibration: Calibration) -> Matrices:
-    measure = _Measure(topology, calibration)
-    devices = topology.devices
+    measure, devices = _Measure(topology, calibration), topology.devices
 
-    def matrix(cell: Callable[[str, str], float | None]) -> Matrix:
-        return tuple(tuple(None if a == b else cell(a, b) for b in devices) for a in devices)
+    def matrix(nbytes: int, *, both: bool = False) -> Matrix:
+        """Seconds of every pair's copies."""
+        return tuple(
+            tuple(None if a == b else measure.seconds(a, b, nbytes, both=both) for b in devices)
+            for a in devices
+        )
 
-    return Matrices(matrix(measure.one_way), matrix(measure.both_ways), matrix(measure.latency))
+    def rates(*, both: bool) -> Matrix:
+        """Bytes/s of every pair's large copies."""
+        moved = LARGE * (1 + both)
+        return tuple(tuple(s and moved / s for s in row) for row in matrix(LARGE, both=both))
+
+    return Matrices(rates(both=False), rates(both=True), matrix(SMALL))
 
 
 class _Measure:
@@ -86,18 +93,7 @@ class _Measure:
         self._topology, self._setup = topology, Setup(topology, IDEAL, calibration)
         self._known: dict[tuple[object, ...], float] = {}
 
-    def one_way(self, a: str, b: str) -> float | None:
-        seconds = self._seconds(a, b, LARGE, both=False)
-        return seconds and LARGE / seconds
-
-    def both_ways(self, a: str, b: str) -> float | None:
-        seconds = self._seconds(a, b, LARGE, both=True)
-        return seconds and 2 * LARGE / seconds
-
-    def latency(self, a: str, b: str) -> float | None:
-        return self._seconds(a, b, SMALL, both=False)
-
-    def _seconds(self, a: str, b: str, nbytes: int, *, both: bool) -> float | None:
+    def seconds(self, a: str, b: str, nbytes: int, *, both: bool) -> float | None:
         """Seconds of the copy, or of the longer of the two; None if there is no route."""
         try:
             routes = [route(self._topology, *ends) for ends in ((a, b), (b, a))[: 1 + both]]

@@ -204,7 +204,6 @@ class Limits:
 
 
 def _largest(scenario: Scenario) -> int:
-    """Bytes of the largest gradient."""
     return max((gradient.nbytes for gradient in scenario.workload.gradients), default=0)
 
 

@@ -24,7 +24,7 @@ from simreduce.study.scenario import StepScenario
 from simreduce.study.study import Limit, collect, study
 from simreduce.study.tune.candidates import candidates, sharing_candidates
 from simreduce.study.tune.chunks import with_best_chunk
-from simreduce.training import Memory, StepPrediction, StepQuestion, simulate_step
+from simreduce.training import Memory, Method, StepJob, StepPrediction, StepQuestion, simulate_step
 from simreduce.training.memory import Fit, device_memory, least_memory
 from simreduce.training.sharded import (
     DDP,
@@ -33,6 +33,8 @@ from simreduce.training.sharded import (
     sharded_method,
     simulate_sharded_step,
 )
+from simreduce.training.simulation import MOST_STEPS
+from simreduce.training.ticks import takes_turns, tick_step
 from simreduce.training.variable_update import STRATEGIES
 
 
@@ -139,7 +141,6 @@ def _pairs(scenario: StepScenario, question: StepQuestion) -> list[Pair]:
 
 
 def _name(question: StepQuestion, method: str, strategy: Strategy | None) -> str:
-    """The name of a row."""
     if strategy is None:
         return question.mode
     return strategy.text if question.sharding is None else f"{method}, {strategy.text}"
@@ -212,6 +213,13 @@ def _predict_sharded(
         fit=_fit(memory, setup),
         bottleneck=found.bottleneck,
     )
+
+
+def step_seconds(method: Method, job: StepJob, setup: Setup, most: int = MOST_STEPS) -> float:
+    """Seconds of a step. Of one that `takes_turns`, at most so many steps are followed."""
+    if takes_turns(job, method, setup):
+        return tick_step(job, method, setup, most)
+    return simulate_step(job, method, setup).seconds
 
 
 def _singly(question: StepQuestion, setup: Setup) -> float:

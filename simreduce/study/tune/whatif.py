@@ -113,8 +113,6 @@ def _tied(
 
 
 def _together(parts: Sequence[Change]) -> Change:
-    """All these changes at once."""
-
     def apply(setup: Setup) -> Setup:
         return reduce(lambda changed, part: part.apply(changed), parts, setup)
 

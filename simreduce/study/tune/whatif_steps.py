@@ -22,7 +22,7 @@ from simreduce.engine.setup import Setup
 from simreduce.engine.simulation import link_use
 from simreduce.planners.strategy import parse_strategy
 from simreduce.study.scenario import StepScenario
-from simreduce.study.tune.steps import StepCandidate
+from simreduce.study.tune.steps import StepCandidate, step_seconds
 from simreduce.study.tune.whatif import (
     MORE,
     Change,
@@ -34,12 +34,10 @@ from simreduce.study.tune.whatif import (
 )
 from simreduce.training import (
     Bucket,
-    Method,
     StepJob,
     StepPrediction,
     StepRecording,
     record_step,
-    simulate_step,
 )
 from simreduce.training.path import PathPiece, step_path
 from simreduce.training.replicas import LinkNetwork, ReplicasJob, ReplicasQuestion, Run
@@ -53,7 +51,6 @@ from simreduce.training.sharded import (
     simulate_sharded_step,
 )
 from simreduce.training.stragglers import Interval, Repetitions, interval, repeat
-from simreduce.training.ticks import takes_turns, tick_step
 
 MOST_RANKS = 256
 """Sharded steps of more ranks are not examined link by link: plans would be too large."""
@@ -156,15 +153,9 @@ def _case(scenario: StepScenario, step: StepPrediction) -> _Case:
     return _Case(
         question.job,
         setup,
-        partial(_seconds, method),
+        partial(step_seconds, method, most=_TICKED),
         lambda: record_step(question.job, method, setup),
     )
-
-
-def _seconds(method: Method, job: StepJob, setup: Setup) -> float:
-    if takes_turns(job, method, setup):
-        return tick_step(job, method, setup, _TICKED)
-    return simulate_step(job, method, setup).seconds
 
 
 def _faster(job: StepJob, setup: Setup) -> StepJob:

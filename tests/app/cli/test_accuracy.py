@@ -9,7 +9,7 @@ from importlib import import_module
 
 import pytest
 
-from simreduce.study.accuracy import predict
+from simreduce.study.accuracy.predict import predict
 
 LOG = """# Collective test starting: all_reduce_perf
 #  Rank  0 Group  0 Pid  1 on  a device  0 [0x07] V100

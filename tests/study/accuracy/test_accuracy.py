@@ -9,9 +9,16 @@ import pytest
 from simreduce.files.published import PublishedTable, published_tables
 from simreduce.planners.layouts import layout
 from simreduce.report.accuracy import ACCURACY, Comparison, accuracy_lines
-from simreduce.study.accuracy import cells, predict, summarize
-from simreduce.study.accuracy.assess import cover, impossible, machines, regrets, too_fast
-from simreduce.study.accuracy.predict import Point, bound, copies_of, machine_of
+from simreduce.study.accuracy.assess import (
+    cells,
+    cover,
+    impossible,
+    machines,
+    regrets,
+    summarize,
+    too_fast,
+)
+from simreduce.study.accuracy.predict import Point, bound, copies_of, machine_of, predict
 from simreduce.topology import load_topology
 
 TABLE = PublishedTable(

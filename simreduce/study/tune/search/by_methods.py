@@ -409,7 +409,6 @@ def _simulate_collective(scenario: StepScenario, asked: tuple[Setting, Key]) -> 
 
 
 def _simulate_whole(scenario: StepScenario, setting: Setting) -> Simulated:
-    """A whole step."""
     step, method = scenario.step, _method(scenario, setting)
     setup = running_sharded(setting.setup(scenario.setup), setting.label)
     if method is None:

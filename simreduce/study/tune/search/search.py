@@ -10,7 +10,7 @@ from typing import Any, Generic
 
 from simreduce.engine import NCCL
 from simreduce.study.tune.search.best_first import Outcome
-from simreduce.study.tune.search.overlap import OverlapEstimate, estimate_overlap
+from simreduce.study.tune.search.packings import OverlapEstimate, estimate_overlap
 from simreduce.study.tune.search.setting import S, S_co, Setting, Working, evaluate, least_fit
 from simreduce.study.tune.search.targets import STEP, TIME, methods_of
 from simreduce.study.tune.search.tuned import Place, Row, Tuned

@@ -20,11 +20,11 @@ from simreduce.study.question import ask
 from simreduce.study.scenario import Scenario
 from simreduce.study.tune.bounds import simulate_up_to
 from simreduce.study.tune.search.best_first import Tried
-from simreduce.training import StepQuestion, simulate_step
+from simreduce.study.tune.steps import step_seconds
+from simreduce.training import StepQuestion
 from simreduce.training.memory import Fit, device_memory, least_memory
 from simreduce.training.sharded import DDP, Sharding
 from simreduce.training.sharded.settings import HSDP
-from simreduce.training.ticks import takes_turns, tick_step
 from simreduce.training.variable_update import Flags
 from simreduce.units import exact_size
 
@@ -149,9 +149,7 @@ def evaluate(scenario: Scenario, setting: Setting, limit: float = inf) -> Tried:
     try:
         if own.step is not None:
             method = own.step.method(strategy, setup.layout, faithful=own.faithful)
-            if takes_turns(own.step.job, method, setup):
-                return Tried(tick_step(own.step.job, method, setup), len(method.plan))
-            return Tried(simulate_step(own.step.job, method, setup).seconds, len(method.plan))
+            return Tried(step_seconds(method, own.step.job, setup), len(method.plan))
         assert strategy is not None  # noqa: S101 - modes are for steps
         found = simulate_up_to(ask(own, strategy), limit)
     except (Deadlock, InputError):

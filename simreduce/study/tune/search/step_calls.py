@@ -48,7 +48,6 @@ from simreduce.study.tune.search.call_time import (
     machines,
     simulate_call,
 )
-from simreduce.study.tune.search.ranges import boundary, partition
 from simreduce.study.tune.search.setting import Do
 
 SMALLER, PER_BYTE = 0.8, 0.88
@@ -71,6 +70,11 @@ _PLANNED = {COLLECTIVE: ("ring", "tree", "nvls", "nvlstree")}
 _SHARDED = ("ring", "nvls")
 
 _NOTHING = Rates(0.0, 0.0)
+
+MOST_RANGES = 8
+"""Default limit of the number of ranges of sizes with one choice each."""
+
+_SAME = 1.0 + 1e-9
 
 
 def decisions(setup: Setup, collective: str = COLLECTIVE) -> list[Decision]:
@@ -329,3 +333,50 @@ def make_rules(
             rules.append(Rule(collective, least, most, *how[:3], known.nodes, known.n))
             least = (most or 0) + 1
     return tuple(rules)
+
+
+def partition(costs: Floats, most: int = MOST_RANGES) -> tuple[float, list[int]]:
+    """The cheapest cut of the sizes, ascending, into up to `most` ranges: dynamic programming.
+
+    Each range has one choice. Returns the cost of the cut, and the choice of each size.
+
+    `costs` has a row for each size and a column for each choice; infinite where a choice is
+    impossible. Among equally cheap cuts, one with the fewest ranges. The cost is the sum over the
+    sizes, so it is exact where calls take turns, as NCCL's do.
+
+    >>> partition(np.array([[1.0, 5.0], [1.0, 5.0], [9.0, 5.0]]))
+    (7.0, [0, 0, 1])
+    """
+    sizes, choices = costs.shape
+    # total[r, s, c]: the cheapest cut of sizes 0 to s into r ranges where the last takes c.
+    total = np.full((most + 1, sizes, choices), np.inf)
+    came = np.zeros((most + 1, sizes, choices), dtype=np.int64)
+    for ranges in range(1, most + 1):
+        for size in range(sizes):
+            stay = total[ranges, size - 1] if size else np.full(choices, np.inf)
+            switch, at = (np.inf if size or ranges > 1 else 0.0), 0
+            if size and ranges > 1:
+                at = int(np.argmin(total[ranges - 1, size - 1]))
+                switch = float(total[ranges - 1, size - 1, at])
+            stays = stay <= switch
+            came[ranges, size] = np.where(stays, -1, at)
+            total[ranges, size] = np.where(stays, stay, switch) + costs[size]
+    ends = total[1:, -1].min(axis=1)
+    ranges = 1 + int(np.argmax(ends <= ends.min() * _SAME))
+    cost, choice, found = float(ends[ranges - 1]), int(np.argmin(total[ranges, -1])), []
+    for size in reversed(range(sizes)):
+        found.append(choice)
+        before = int(came[ranges, size, choice])
+        if before >= 0 and ranges > 1:
+            choice, ranges = before, ranges - 1
+    return cost, found[::-1]
+
+
+def boundary(low: int, high: int) -> int:
+    """The largest size of a range whose last size is `low`.
+
+    The next range begins with `high`. It is a power of two between them if there is one, else
+    `low`.
+    """
+    power = 1 << max(low - 1, 0).bit_length()
+    return power if low <= power < high else low

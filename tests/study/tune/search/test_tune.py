@@ -27,12 +27,10 @@ from simreduce.study.tune.search.call_time import (
     text_of,
 )
 from simreduce.study.tune.search.export_choice import files_of, ranking_of
-from simreduce.study.tune.search.overlap import estimate_overlap
-from simreduce.study.tune.search.packings import MIB, distinct
-from simreduce.study.tune.search.ranges import partition
+from simreduce.study.tune.search.packings import MIB, distinct, estimate_overlap
 from simreduce.study.tune.search.search import Aim
 from simreduce.study.tune.search.setting import Setting, evaluate, simulating
-from simreduce.study.tune.search.step_calls import PART, StepCalls, decisions
+from simreduce.study.tune.search.step_calls import PART, StepCalls, decisions, partition
 from simreduce.study.tune.search.targets import nccl_packings
 from simreduce.study.tune.search.tune import tune
 from simreduce.study.tune.search.tuned import Place, Row, Tuned

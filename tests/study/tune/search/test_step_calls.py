@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from hypothesis import given, strategies as st
 
-from simreduce.study.tune.search.ranges import boundary, partition
+from simreduce.study.tune.search.step_calls import boundary, partition
 
 
 @st.composite
