@@ -13,6 +13,7 @@ from simreduce.report.sweeps import pivot, rows_table
         ("seconds", 0.0125, "12.5"),
         ("busbw", 2.5e9, "2.5"),
         ("memory", 16e9, "16"),
+        ("memory", 3_812_323_200, "3.812"),  # as a database returns it
         ("efficiency", 0.875, "87.5%"),
         ("size", 4096, "4096"),
         ("chosen", "ring", "ring"),

@@ -45,7 +45,8 @@ def column_of(name: str, unit: str = "", spare: int = 0) -> Column:
     def show(value: object) -> str:
         if isinstance(value, str):
             return cut(value)
-        if not isinstance(value, float):
+        whole = isinstance(value, int) and factor == 1.0
+        if whole or not isinstance(value, int | float):
             return str(value)
         if unit == "1":
             return f"{value:.1%}"
