@@ -107,6 +107,8 @@ class Kind:
         kinds = [_JSON[name] for name in ([known] if isinstance(known, str) else known)]
         if kinds and not any(type(value) in types for _, types in kinds):
             yield Misfit(place, " or ".join(words for words, _ in kinds))
+        elif value not in self.schema.get("enum", (value,)):
+            yield Misfit(place, self.words)
 
 
 ITSELF, PLACE = ".", "#"
@@ -205,6 +207,10 @@ class Record(Kind):
                 yield from key.kind.misfits(value[key.name], at)
             elif not key.optional:
                 yield Misfit(at, "")
+
+    def names(self) -> set[str]:
+        """The names of its keys, and of those of the objects in it."""
+        return {key.name for each in (self, *_inside([self]).values()) for key in each.keys}
 
     def row(self, value: Any, around: Any = None, place: int = 0) -> dict[str, Any]:
         """The object of a value for a table, with the keys that no document has."""
@@ -344,9 +350,9 @@ class _ListOf(_Of):
         return [self.inner.write(each, around, i) for i, each in enumerate(value, 1)]
 
     def misfits(self, value: Any, place: str = "") -> Iterator[Misfit]:
-        least = self.schema.get("minItems", 0)
-        if not isinstance(value, list) or len(value) < least:
-            yield Misfit(place, f"a list of {least}" if least else "a list")
+        length = self.schema.get("minItems")
+        if not isinstance(value, list) or length not in (None, len(value)):
+            yield Misfit(place, f"a list of {length}" if length else "a list")
             return
         for i, each in enumerate(value):
             yield from self.inner.misfits(each, f"{place}[{i}]")

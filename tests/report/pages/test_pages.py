@@ -19,6 +19,7 @@ from simreduce.engine.setup import Setup
 from simreduce.errors import InputError
 from simreduce.export import Choice
 from simreduce.export.targets import Exported, hand_over
+from simreduce.files.formats.documents import TEXT, list_of
 from simreduce.planners.strategy import parse_strategy
 from simreduce.report.blocks import Code, Rows
 from simreduce.report.pages import (
@@ -379,6 +380,24 @@ def test_the_page_of_a_validation_reads_what_the_harness_writes():
     rows = {key.name: key.kind.schema for key in written["rows"].records[0].keys}
     for key in read["rows"].records[0].keys:
         assert rows[key.name] == key.kind.schema
+
+
+def test_rows_of_a_table_need_the_choices_that_the_sweep_varies(found):
+    """`table --columns` may have left out what is compared."""
+    document = found[0]["sweep"]
+    left = "strategy"
+    rows = [{key: row[key] for key in row if key != left} for row in document["rows"]]
+
+    with pytest.raises(InputError, match=f"its rows lack {left}: write them without --columns"):
+        make_page({**document, "rows": rows}, Attachments())
+
+
+def test_words_and_lengths_that_no_command_writes_are_named(found):
+    text = json.dumps({**found[0]["sweep"], "kind": "rum"})
+
+    with pytest.raises(InputError, match="kind must be `bench` or `run`"):
+        read_document(text, "f.json")
+    assert [each.words for each in list_of(TEXT, 2).misfits(["a", "b", "c"])] == ["a list of 2"]
 
 
 @pytest.mark.parametrize("fault", [KeyError("nccl"), TypeError("no text"), IndexError("range")])

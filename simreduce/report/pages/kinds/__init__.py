@@ -96,8 +96,7 @@ def make_page(document: Written, beside: Attachments, place: str = "the document
     except KeyError as error:
         for each in filter(None, (document, beside.explanation, beside.sizes)):
             kind, keys, _ = _kind_of(each, place)
-            lost = (m.place.rpartition(".")[2] for m in keys.misfits(each) if not m.words)
-            if error.args[0] in lost:
+            if error.args[0] in keys.names():
                 lacks = f"lacks the key {error.args[0]!r} of simreduce {kind} --json"
                 raise InputError(f"{place}: {lacks}") from None
         raise

@@ -10,6 +10,7 @@ from functools import partial
 from typing import Any, NamedTuple
 
 from simreduce import units
+from simreduce.errors import InputError
 from simreduce.files.tables import Column, Table, table_of
 from simreduce.report.blocks import Attachments, Chart, Fact, Page, Rows, Section
 from simreduce.report.sections import machine_section, repeat_section
@@ -25,6 +26,9 @@ _MOST_LINES, _MOST_BARS = 6, 15
 def sweep_page(document: Document, beside: Attachments) -> Page:
     """The page of `simreduce sweep --json` and `simreduce table --json`."""
     keys = document["keys"]
+    choices = [key for key in keys if key in _CHOICES]
+    if left := [key for key in choices if any(key not in row for row in document["rows"])]:
+        raise InputError(f"its rows lack {_listed(left)}: write them without --columns")
     done = [row for row in document["rows"] if row.get("seconds") is not None]
     done.sort(key=lambda row: row["seconds"])
     states = ", ".join(f"{n:,} {state}" for state, n in document["states"].items())
