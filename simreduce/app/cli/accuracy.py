@@ -8,7 +8,7 @@ import click
 
 from simreduce.app.cli.group import LazyGroup, command
 from simreduce.app.cli.options import calibration_option, workers_option
-from simreduce.app.cli.progress import Progress, until_stopped
+from simreduce.app.cli.progress import Progress, show_until_stopped
 from simreduce.app.cli.reply import Reply, option_faults, picture_options, report_options
 from simreduce.engine.calibrate import load_calibration
 from simreduce.files.published import PublishedTable, published_tables
@@ -111,7 +111,7 @@ def nccl(
     if three_sizes:
         return _on_three_sizes(chosen, workers)
     coming = predict(chosen, constants, workers)
-    found, complete = until_stopped(coming, len(chosen), "predicted {} of {} tables")
+    found, complete = show_until_stopped(coming, len(chosen), "predicted {} of {} tables")
     points = [point for of_one in found for point in of_one]
     name = "by generation" if constants is None else constants.name
     stopped = [] if complete else [f"# stopped after {len(found)} of {len(chosen)} tables"]
@@ -127,7 +127,7 @@ def nccl(
 def _on_three_sizes(chosen: list[PublishedTable], workers: int) -> Reply:
     """Errors on each table with constants that are fitted to three of its sizes."""
     coming = calibrate_on_three(chosen, workers)
-    fitted, complete = until_stopped(coming, len(chosen), "calibrated on {} of {} tables")
+    fitted, complete = show_until_stopped(coming, len(chosen), "calibrated on {} of {} tables")
     sizes = [each for one in fitted for each in one]
     return Reply(
         partial(three_sizes_lines, sizes),
@@ -168,7 +168,7 @@ def sharded(models: tuple[str, ...]) -> Reply:
     chosen = [series for series in SERIES if not models or series.name in models]
     count = sum(len(series.tokens) for series in chosen)
     coming = (point for series in chosen for point in predict_sharded(series))
-    points, complete = until_stopped(coming, count, "predicted {} of {} steps")
+    points, complete = show_until_stopped(coming, count, "predicted {} of {} steps")
     return Reply(
         partial(sharded_lines, points),
         partial(SHARDED.write, {"points": points, "complete": complete}),

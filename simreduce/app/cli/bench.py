@@ -20,7 +20,7 @@ from simreduce.app.cli.options import (
     sizes_options,
     workers_option,
 )
-from simreduce.app.cli.progress import until_stopped
+from simreduce.app.cli.progress import show_until_stopped
 from simreduce.app.cli.reply import (
     Reply,
     json_text,
@@ -121,10 +121,10 @@ def bench(
     total, text = len(strategies) * len(question.nbytes), "simulated {} of {} rows"
     rows: Sequence[BenchRow]
     if by_name:
-        rows, complete = until_stopped(measure(*asked, **options), total, text, preview_lines)
+        rows, complete = show_until_stopped(measure(*asked, **options), total, text, preview_lines)
     else:
         options |= {"workers": workers, "simulate_all": simulate_all}
-        lines, complete = until_stopped(
+        lines, complete = show_until_stopped(
             bench_all(*asked, **options),
             total,
             text,

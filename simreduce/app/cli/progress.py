@@ -192,7 +192,7 @@ def say(text: str) -> None:
     click.echo(text, err=True)
 
 
-def until_stopped(
+def show_until_stopped(
     coming: Iterable[T],
     total: int,
     text: str,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -15,6 +15,7 @@ from simreduce.app.cli.group import command
 from simreduce.app.cli.options import is_typed, workers_option
 from simreduce.app.cli.progress import Progress, say
 from simreduce.app.cli.reply import Reply, report_options
+from simreduce.computing.watching import until_stopped
 from simreduce.errors import DeviceError, InputError, quote
 from simreduce.files.formats import Faults
 from simreduce.plan.limits import free_memory
@@ -25,7 +26,7 @@ from simreduce.report.sweeps import (
     sweep_document,
     sweep_text,
 )
-from simreduce.study.sweep import KINDS, Specification, Store, Sweep, read_specification
+from simreduce.study.sweep import KINDS, Cell, Specification, Store, Sweep, read_specification
 from simreduce.study.sweep.engines import Engine, EngineGone, Processes
 from simreduce.study.sweep.engines.cluster import CLUSTERS, Cluster
 from simreduce.study.sweep.engines.engine import MEMORY, MEMORY_DEFAULT
@@ -156,18 +157,13 @@ def _run(
         begun = store.begin(spec.title, spec.document, plan)
         for other in others:
             store.copy_from(other, [cell.digest for cell in cells])
-        with Runner(store, engine=engine(), retry=retry, say=say) as runner:
-            missing = runner.missing(cells)
-            if known := len({cell.digest for cell in cells}) - len(missing):
-                say(f"{known:,} cells have rows already")
-            try:
-                with Progress("computed {} of {} cells", rest=True) as progress:
-                    runner.compute(missing, progress.watch)
-                ended = "stopped" if runner.stopped else ""
-            except (EngineGone, DeviceError) as error:
-                ended = str(error)
-        if missing and not ended and (words := runner.engine.summary()):
-            say(words)
+        ended = ""
+        try:
+            coming = _compute(store, cells, engine, retry=retry)
+            stopped = _ENDED not in until_stopped(coming, lambda _: True)
+        except (EngineGone, DeviceError) as error:
+            ended, stopped = str(error), False
+        ended = "stopped" if stopped else ended
         rows = store.table(begun.id)
     ended += ended and "; the same command goes on from here"
     counts = count_states(rows)
@@ -175,8 +171,27 @@ def _run(
         partial(_lines, begun, path, counts, rows, ended),
         partial(sweep_document, begun, path, counts, rows, complete=not ended),
         failed=bool(ended) or DONE not in counts or not counts.keys().isdisjoint(_BAD),
-        complete=not runner.stopped,
+        complete=not stopped,
     )
+
+
+_ENDED = "ended"
+
+
+def _compute(
+    store: Store, cells: Sequence[Cell], engine: Callable[[], Engine], *, retry: bool
+) -> Iterator[object]:
+    """Compute what is missing: yield what each stored answer is of, and `_ENDED` at the end."""
+    with Runner(store, engine=engine(), retry=retry, say=say) as runner:
+        missing = runner.missing(cells)
+        if known := len({cell.digest for cell in cells}) - len(missing):
+            say(f"{known:,} cells have rows already")
+        with Progress("computed {} of {} cells", rest=True) as progress:
+            digests = (answer.cell.digest for answer in runner.run(missing))
+            yield from progress.watch(digests, len(missing))
+    if missing and (words := runner.engine.summary()):
+        say(words)
+    yield _ENDED
 
 
 def _lines(

@@ -16,7 +16,7 @@ import click
 from simreduce import units
 from simreduce.app.cli.group import command
 from simreduce.app.cli.options import algo_option, strategy_texts
-from simreduce.app.cli.progress import until_stopped
+from simreduce.app.cli.progress import show_until_stopped
 from simreduce.app.cli.reply import Reply, report_options, wants_json
 from simreduce.app.cli.setups import (
     check_collective,
@@ -219,7 +219,7 @@ def _everything(
                 err=True,
             )
 
-    found, whole = until_stopped(
+    found, whole = show_until_stopped(
         coming(), len(cases), "proved {} of {} cases", enough=lambda _: True
     )
     return [proof for _, proof in sorted(found, key=itemgetter(0))], whole

@@ -68,7 +68,7 @@ _JSON: Mapping[str, tuple[str, tuple[type, ...]]] = {
 
 
 class Misfit(NamedTuple):
-    """A place in a document, `rows[2].time_us`, and what must be there; "" for a missing key."""
+    """A place in a document, `rows[2].time_us`, and what must be there."""
 
     place: str
     words: str
@@ -197,16 +197,14 @@ class Record(Kind):
         return {name: written for name, written in found if written is not ABSENT}
 
     def misfits(self, value: Any, place: str = "") -> Iterator[Misfit]:
-        """Yield missing keys and values of other kinds. Keys that are not declared may be there."""
+        """Yield values of other kinds. Keys may be missing, and others may be there."""
         if not isinstance(value, Mapping):
             yield Misfit(place, "an object")
             return
         for key in self.keys:
-            at = f"{place}.{key.name}".lstrip(".")
             if key.name in value:
+                at = f"{place}.{key.name}".lstrip(".")
                 yield from key.kind.misfits(value[key.name], at)
-            elif not key.optional:
-                yield Misfit(at, "")
 
     def names(self) -> set[str]:
         """The names of its keys, and of those of the objects in it."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 from types import SimpleNamespace
-from typing import Any, NamedTuple, Self
+from typing import Any, Final, Literal, NamedTuple, Self, get_args
 
 from simreduce.errors import PlanTooLarge, cut, first_words
 from simreduce.files.formats.documents import (
@@ -27,9 +27,15 @@ from simreduce.files.formats.documents import (
 from simreduce.files.tables import Column, percent
 from simreduce.study.outcome import Refused, Stuck
 
-STATES = ("done", "refused", "too_large", "stuck", "killed", "failed")
-DONE, REFUSED, TOO_LARGE, STUCK, KILLED, FAILED = STATES
+State = Literal["done", "refused", "too_large", "stuck", "killed", "failed"]
 """States of rows, which `row_of` derives from outcomes."""
+STATES = get_args(State)
+DONE: Final = "done"
+REFUSED: Final = "refused"
+TOO_LARGE: Final = "too_large"
+STUCK: Final = "stuck"
+KILLED: Final = "killed"
+FAILED: Final = "failed"
 WAITING = "waiting"
 """The state of a cell without a row."""
 
@@ -141,7 +147,7 @@ class Figures(SimpleNamespace):
     worker that tried it, or simreduce `failed`.
     """
 
-    def __init__(self, *, state: str, reason: str = "", **values: Any) -> None:
+    def __init__(self, *, state: State, reason: str = "", **values: Any) -> None:
         if unknown := values.keys() - TYPES.keys():
             raise TypeError(f"no such figures: {', '.join(sorted(unknown))}")
         given = values | {"state": state, "reason": reason}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import ExitStack, closing, contextmanager
 from typing import Self
 
@@ -63,9 +63,9 @@ class Runner:
 
     def missing(self, cells: Iterable[Cell]) -> list[Cell]:
         """The cells without an answer, each digest once."""
-        done: Collection[str] = self._known
+        done = set(self._known)
         if self.store:
-            done = self.store.finished(memory=self.engine.memory, retry=self._retry)
+            done |= self.store.finished(memory=self.engine.memory, retry=self._retry)
         return list({c.digest: c for c in cells if c.digest not in done}.values())
 
     def run(self, cells: Sequence[Cell]) -> Generator[Answer, None, None]:
@@ -86,27 +86,23 @@ class Runner:
             finally:
                 self._write()  # what there is
 
-    def compute(self, cells: Sequence[Cell], watch: Watch) -> None:
-        """Compute the cells; after Ctrl-C the runner is `stopped`."""
-        with closing(self.run(cells)) as coming:
-            done = until_stopped(watch(map(self._keep, coming), len(cells)), lambda _: True)
-        self.stopped = len(done) < len(cells)
-
-    def _keep(self, answer: Answer) -> str:
-        if not self.store:
-            self._known[answer.cell.digest] = answer.row
-        return answer.cell.digest
-
     def rows(self, cells: Sequence[Cell]) -> list[Figures | None]:
         """The figures of each cell, in order; equal cells are computed once.
 
         After Ctrl-C the runner is `stopped`: it computes nothing more, and what it does not know is
         None.
         """
-        if not self.stopped and (lacking := self.missing(cells)):
-            self.compute(lacking, self._watch)
-        known = self.store.get if self.store else self._known.get
-        return [known(cell.digest) for cell in cells]
+        new = [cell for cell in cells if cell.digest not in self._known]
+        if new and not self.stopped and (lacking := self.missing(new)):
+            with closing(self.run(lacking)) as coming:
+                answers = until_stopped(self._watch(coming, len(lacking)), lambda _: True)
+            self._known |= {each.cell.digest: each.row for each in answers}
+            self.stopped = len(answers) < len(lacking)
+        for cell in new:
+            if self.store and cell.digest not in self._known:
+                kept = self.store.get(cell.digest)
+                self._known |= {} if kept is None else {cell.digest: kept}
+        return [self._known.get(cell.digest) for cell in cells]
 
     def _write(self) -> list[Answer]:
         """Store what waits, and return it; nothing if the disk is full."""

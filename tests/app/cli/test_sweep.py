@@ -12,6 +12,7 @@ import sys
 import pytest
 
 import simreduce as sr
+from simreduce.study.sweep.engines import EngineGone
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
 OVER = ("--over", "nodes=2,3,4", "--over", "strategy=ring,halving_doubling", "--over", "size=1K,1M")
@@ -50,6 +51,26 @@ def test_a_dry_run_counts(simreduce, tmp_path):
 
     assert found.out == "6 cells, 0 refused, 1 equal to another\n"
     assert not (tmp_path / "no.db").exists()
+
+
+@pytest.mark.parametrize(
+    ("fault", "words", "status"),
+    [(KeyboardInterrupt(), "stopped", 130), (EngineGone("no scheduler"), "no scheduler", 1)],
+)
+def test_a_sweep_that_ends_before_its_workers_start_says_how_to_go_on(
+    simreduce, db, tmp_path, monkeypatch, fault, words, status
+):
+    """While it waits for a cluster's scheduler there are answers of another database already."""
+
+    def never(*_):
+        raise fault
+
+    monkeypatch.setattr("simreduce.app.cli.sweep.Processes", never)
+    found = simreduce("sweep", "switch:4", *OVER, "--from", db, "--db", tmp_path / "new.db")
+
+    assert f"{words}; the same command goes on from here" in found.out
+    assert "12 done" in found.out
+    assert found.status == status
 
 
 def test_a_sweep_without_an_answer_fails(simreduce, tmp_path):

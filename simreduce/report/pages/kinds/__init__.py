@@ -77,7 +77,7 @@ def check_kinds(document: Written, place: str) -> None:
     A key may be missing, as in documents of versions that did not have it yet.
     """
     kind, keys, _ = _kind_of(document, place)
-    wrong = [f"{each.place} must be {each.words}" for each in keys.misfits(document) if each.words]
+    wrong = [f"{each.place} must be {each.words}" for each in keys.misfits(document)]
     if wrong:
         about = f"{place}: is no document of simreduce {kind} --json"
         raise InputError([f"{about}: {words}" for words in wrong])
