@@ -201,7 +201,7 @@ def printed(tmp_path_factory) -> dict[str, tuple[str, Any]]:
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(folder)
         # So that quick commands leave strategies undecided, as long ones do.
-        patch.setattr("simreduce.study.tune.bounds.LONG", 20)
+        patch.setattr("simreduce.study.tune.simulate.LONG", 20)
         patch.setattr("simreduce.study.study.BATCH", 2)
         patch.setattr("simreduce.study.tune.rank.FIRST", 2)
         patch.setattr("simreduce.app.cli.verify.everything", lambda: everything()[:3])

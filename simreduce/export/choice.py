@@ -12,7 +12,7 @@ from simreduce.errors import StrategyError
 from simreduce.files.formats import Faults
 from simreduce.planners.nccl import Facts, choose, facts
 from simreduce.planners.nccl.tables import COLLECTIVES
-from simreduce.planners.nccl.tuner import Rule
+from simreduce.planners.nccl.tuner_csv import Rule
 from simreduce.planners.packing import Arrangement, Packer
 from simreduce.planners.strategy import Strategy, resolve
 from simreduce.version import __version__

@@ -18,7 +18,7 @@ from simreduce.planners.layouts import OPEN
 from simreduce.planners.nccl import Settings, choose
 from simreduce.planners.nccl.settings import assignments
 from simreduce.planners.nccl.tables import COLLECTIVES
-from simreduce.planners.nccl.tuner import Rule, tuner_text
+from simreduce.planners.nccl.tuner_csv import Rule, tuner_text
 from simreduce.planners.packing import NoPacking
 from simreduce.planners.strategy import Range, Strategy
 from simreduce.planners.strategy.spec import NO_LIMIT

@@ -27,8 +27,8 @@ from simreduce.files.formats.documents import (
 from simreduce.files.tables import Column
 from simreduce.planners.nccl import Choice, Graph, estimates, p2p, ring_orders, tree_parents
 from simreduce.planners.nccl.box import CLASSES
+from simreduce.planners.nccl.channel_search import Search
 from simreduce.planners.nccl.choice import SENDS, Plan, nvls_channels
-from simreduce.planners.nccl.search import Search
 from simreduce.planners.nccl.tables import COLLECTIVES, PROTOCOLS
 from simreduce.report.topo import ROUNDED_US, topology_keys
 from simreduce.topology import Folded, Topology

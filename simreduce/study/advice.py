@@ -77,12 +77,6 @@ def _first_sure(rows: Sequence[R]) -> R | None:
     return next((row for row in rows if row.shortest <= rows[0].seconds), rows[0])
 
 
-def recommend_export(rows: Iterable[Any], has_setting: Callable[[str], object]) -> str | None:
-    """Recommend the first strategy that sums right and has a setting, by any name of its plan."""
-    names = (name for row in rows if not row.wrong for name in row.names)
-    return next(filter(has_setting, names), None)
-
-
 def recommend_step(rows: Sequence[R]) -> R:
     """Recommend the fastest method that is proven right and fits; `rows` are fastest first.
 
@@ -90,6 +84,12 @@ def recommend_step(rows: Sequence[R]) -> R:
     """
     right = [row for row in rows if not row.wrong] or rows
     return next((row for row in right if row.fits is not False), right[0])
+
+
+def recommend_step_for(rows: Iterable[Any], has_setting: Callable[[str], object]) -> str | None:
+    """Recommend the first method that sums right and has a setting, by any name of its step."""
+    names = (name for row in rows if not row.wrong for name in row.names)
+    return next(filter(has_setting, names), None)
 
 
 def recommend_setting(rows: Sequence[R]) -> R:

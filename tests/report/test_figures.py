@@ -115,7 +115,7 @@ import sys
 from importlib.machinery import SourceFileLoader
 usual = SourceFileLoader.get_code
 def edited(self, name):
-    if name != "simreduce.study.sweep.figures":
+    if name != "simreduce.study.sweep.columns":
         return usual(self, name)
     key = 'Key("warm_up", SECONDS, "The first.", lambda _: 0.25, column=Column("warm up", "(s)")),'
     before, after = self.get_source(name).split('_figure("algbw"')

@@ -11,10 +11,10 @@ from simreduce.study.advice import (
     advise,
     faster_row,
     recommend,
-    recommend_export,
     recommend_for,
     recommend_setting,
     recommend_step,
+    recommend_step_for,
 )
 
 ERRORS = {"factor": 1.5, "ratio_factor": 1.2}
@@ -66,8 +66,8 @@ def test_the_first_name_with_a_setting_is_exported():
     """Of what sums right."""
     rows = [Row(wrong=1, names=["a"]), Row(wrong=0, names=["b", "c"]), Row(wrong=0, names=["d"])]
 
-    assert "c" == recommend_export(rows, {"a", "c", "d"}.__contains__)
-    assert recommend_export(rows, {"a"}.__contains__) is None
+    assert "c" == recommend_step_for(rows, {"a", "c", "d"}.__contains__)
+    assert recommend_step_for(rows, {"a"}.__contains__) is None
 
 
 @pytest.mark.parametrize(

@@ -22,11 +22,11 @@ from simreduce.export import TARGETS, Choice, export as files_for, find_target, 
 from simreduce.files.formats import Faults
 from simreduce.files.outputs import check_place, write_file
 from simreduce.planners.strategy import Strategy, parse_strategy
-from simreduce.study.advice import recommend_export
+from simreduce.study.advice import recommend_for, recommend_step_for
 from simreduce.study.question import ask, choice_of
 from simreduce.study.scenario import Scenario, is_scenario, with_step
-from simreduce.study.tune.rank import Ranking, rank
-from simreduce.study.tune.steps import StepRanking, rank_steps
+from simreduce.study.tune.rank import rank
+from simreduce.study.tune.steps import rank_steps
 from simreduce.training import StepQuestion
 from simreduce.training.sharded import DDP
 
@@ -196,17 +196,18 @@ def _recommend(
     if scenario.strategies is not None and len(scenario.strategies) < 2:
         return next(filter(has_setting, scenario.strategies), None)
     step = scenario.step
-    found: Ranking | StepRanking
     with Progress("simulated {} of {} strategies") as progress:
         if step is None or step.mode:
-            found = rank(scenario, workers, progress.watch)
-        else:
-            one = with_step(replace(scenario, step=replace(step, methods=(method,))))
-            found = rank_steps(one, workers, progress.watch)
-    pass_on(found.untried)
+            ranking = rank(scenario, workers, progress.watch)
+            pass_on(ranking.untried)
+            row = recommend_for(ranking.candidates, lambda row: has_setting(row.strategy))
+            return row.strategy if row else None
+        one = with_step(replace(scenario, step=replace(step, methods=(method,))))
+        steps = rank_steps(one, workers, progress.watch)
+        pass_on(steps.untried)
 
     def parse(name: str) -> Strategy:
         return parse_strategy(name.removeprefix(f"{method}, "))
 
-    name = recommend_export(found.candidates, lambda name: has_setting(parse(name)))
+    name = recommend_step_for(steps.candidates, lambda name: has_setting(parse(name)))
     return None if name is None else parse(name)

@@ -27,10 +27,10 @@ from simreduce.report.sweeps import (
     sweep_text,
 )
 from simreduce.study.sweep import KINDS, Cell, Specification, Store, Sweep, read_specification
+from simreduce.study.sweep.columns import DONE, FAILED, KILLED, STUCK
 from simreduce.study.sweep.engines import Engine, EngineGone, Processes
 from simreduce.study.sweep.engines.cluster import CLUSTERS, Cluster
 from simreduce.study.sweep.engines.engine import MEMORY, MEMORY_DEFAULT
-from simreduce.study.sweep.figures import DONE, FAILED, KILLED, STUCK
 from simreduce.study.sweep.grid import SAMPLES, Sample, parse_scalar
 from simreduce.study.sweep.running import Runner
 

@@ -5,10 +5,10 @@
 'nccl:nvls+simple+channels=16'
 """
 
+from simreduce.planners.nccl.channel_search import Channel, Graph, Graphs
 from simreduce.planners.nccl.choice import Choice, P2p, choose, estimates, graphs, p2p, plan
 from simreduce.planners.nccl.connect import double_tree, ring_orders, tree_parents
 from simreduce.planners.nccl.machine import Facts, facts
-from simreduce.planners.nccl.search import Channel, Graph, Graphs
 from simreduce.planners.nccl.settings import DEFAULTS, SETTINGS, Settings, load_conf, read_settings
 
 __all__ = [

@@ -1,6 +1,6 @@
 """The choice of what NCCL runs for a call: algorithm, protocol, channels and threads.
 
-Since 2.5 the estimate of `tuning` decides. Before, byte thresholds did (`ll_limit`,
+Since 2.5 the estimate of `time_model` decides. Before, byte thresholds did (`ll_limit`,
 `tree_limit`).
 """
 
@@ -12,11 +12,11 @@ from dataclasses import dataclass
 from simreduce import units
 from simreduce.errors import StrategyError, did_you_mean
 from simreduce.planners.nccl.box import NVL
+from simreduce.planners.nccl.channel_search import Graphs, graphs_of
 from simreduce.planners.nccl.machine import Facts, facts
-from simreduce.planners.nccl.search import Graphs, graphs_of
 from simreduce.planners.nccl.settings import DEFAULTS, Settings
 from simreduce.planners.nccl.tables import ALGORITHMS, COLLECTIVES, PROTOCOLS, tables
-from simreduce.planners.nccl.tuning import Entry, Model, Tuner, bounded
+from simreduce.planners.nccl.time_model import Entry, Model, Tuner, bounded
 from simreduce.topology import Folded, Topology
 
 _P2P_LL = 16 << 10

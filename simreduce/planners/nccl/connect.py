@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from itertools import pairwise
 
+from simreduce.planners.nccl.channel_search import TREE, Channel, graphs_of
 from simreduce.planners.nccl.choice import Machine, Plan, plan
-from simreduce.planners.nccl.search import TREE, Channel, graphs_of
 from simreduce.planners.nccl.settings import DEFAULTS, Settings
 
 

@@ -19,7 +19,7 @@ from simreduce.planners.nccl.tables import (
     PROTOCOLS,
     Version,
 )
-from simreduce.planners.nccl.tuner import Rule, load_tuner
+from simreduce.planners.nccl.tuner_csv import Rule, load_tuner
 
 Filter = tuple[tuple[str, frozenset[str]], ...]
 """By collective, "" first for all that are not named: what may be chosen."""

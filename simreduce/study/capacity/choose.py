@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from simreduce.study.capacity.prices import PriceList
 from simreduce.study.capacity.quantities import HOUR
-from simreduce.study.sweep.figures import DONE, Figures
+from simreduce.study.sweep.columns import DONE, Figures
 
 COST, HOURLY, TIME = OBJECTIVES = ("cost", "hourly", "time")
 """Objectives to minimise: the cost of the run, the price per hour, the time of the run."""

@@ -1,8 +1,8 @@
 """Many questions that differ in a few keys: planned, computed anywhere, and kept in a database."""
 
 from simreduce.study.sweep.cells import BENCH, KINDS, REPLICAS, RUN, STEP, Cell, Kind, make_cell
+from simreduce.study.sweep.columns import COLUMNS, NAMES, UNITS, Figures, row_of
 from simreduce.study.sweep.evaluate import evaluate
-from simreduce.study.sweep.figures import COLUMNS, NAMES, UNITS, Figures, row_of
 from simreduce.study.sweep.files import SWEEP, Specification, read_specification
 from simreduce.study.sweep.grid import Sample
 from simreduce.study.sweep.question import Question, read_question

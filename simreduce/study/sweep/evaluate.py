@@ -28,7 +28,7 @@ from simreduce.planners.strategy import parse_strategy
 from simreduce.study.outcome import Refused, Stuck, outcome_of
 from simreduce.study.scenario import Scenario, beside, build_replicas, build_scenario, with_step
 from simreduce.study.sweep.cells import BENCH, REPLICAS, RUN, STEP, Cell, code
-from simreduce.study.sweep.figures import COLUMNS, DONE, Figures, Lost
+from simreduce.study.sweep.columns import COLUMNS, DONE, Figures, Lost
 from simreduce.study.sweep.question import BENCH_DOCUMENT, DISTURB
 from simreduce.study.tune.bench import DIVIDED, BenchRow, Machines, algbw, busbw, simulate_row
 from simreduce.study.tune.rank import Candidate, rank

@@ -10,9 +10,9 @@ from typing import Self
 from simreduce.computing.watching import Watch, until_stopped, unwatched
 from simreduce.errors import InputError
 from simreduce.study.sweep.cells import Cell
+from simreduce.study.sweep.columns import Figures
 from simreduce.study.sweep.engines import Engine, Here, Processes
 from simreduce.study.sweep.engines.engine import MEMORY_DEFAULT
-from simreduce.study.sweep.figures import Figures
 from simreduce.study.sweep.store import Answer, Store, StoreFull
 
 PATIENCE = 600.0

@@ -21,7 +21,7 @@ from typing import Any, NamedTuple, NoReturn, Self
 
 from simreduce.errors import InputError, quote, why_no_path
 from simreduce.study.sweep.cells import BENCH, Cell, code, digest_of
-from simreduce.study.sweep.figures import NAMES, TOO_LARGE, TYPES, WAITING, Figures
+from simreduce.study.sweep.columns import NAMES, TOO_LARGE, TYPES, WAITING, Figures
 from simreduce.study.sweep.locking import Lock
 
 _OURS, _FORMAT = 0x53725377, 2

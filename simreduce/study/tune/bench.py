@@ -23,8 +23,8 @@ from simreduce.planners.strategy.automatic import AUTOMATIC
 from simreduce.study.outcome import Postponed, Refused, Stuck
 from simreduce.study.question import Question
 from simreduce.study.study import TIED, Limit, study
-from simreduce.study.tune.bounds import HUGE, Run, simulate_up_to, simulate_within
 from simreduce.study.tune.folding import folded, folded_alike, unfolded
+from simreduce.study.tune.simulate import HUGE, Run, simulate_up_to, simulate_within
 from simreduce.topology import Folded, Topology
 from simreduce.workload import MOST_BYTES, Gradient, Workload
 

@@ -21,9 +21,9 @@ from simreduce.study.outcome import Postponed
 from simreduce.study.question import Question, ask
 from simreduce.study.scenario import Scenario
 from simreduce.study.study import TIED, Limit, collect, study
-from simreduce.study.tune.bounds import Run, simulate_within
 from simreduce.study.tune.candidates import candidates
 from simreduce.study.tune.plan_cache import PlanCache
+from simreduce.study.tune.simulate import Run, simulate_within
 
 FIRST = 10
 """Rows of a ranking that are always simulated."""

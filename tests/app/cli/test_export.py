@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from simreduce.planners.nccl.tuner import load_tuner
+from simreduce.planners.nccl.tuner_csv import load_tuner
 
 SCENARIO = """
 topology = "switch:4"

@@ -12,7 +12,7 @@ from simreduce.files.formats import Faults
 from simreduce.planners.layouts import Decision
 from simreduce.planners.nccl import DEFAULTS, Settings, choose, facts, load_conf, p2p, read_settings
 from simreduce.planners.nccl.decide import Decide
-from simreduce.planners.nccl.tuner import read_tuner
+from simreduce.planners.nccl.tuner_csv import read_tuner
 from simreduce.topology import load_topology
 from simreduce.topology.folded import fold
 

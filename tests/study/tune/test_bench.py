@@ -191,8 +191,8 @@ def test_of_all_strategies_each_plan_is_compiled_once_and_the_refused_are_named(
 
 def _bounded_and_whole(monkeypatch, machine, size):
     """Rows by strategy: cut where they cannot win, on two processes too, and all simulated."""
-    monkeypatch.setattr("simreduce.study.tune.bounds.LONG", 60)
-    monkeypatch.setattr("simreduce.study.tune.bounds._QUICK", 1)
+    monkeypatch.setattr("simreduce.study.tune.simulate.LONG", 60)
+    monkeypatch.setattr("simreduce.study.tune.simulate._QUICK", 1)
     monkeypatch.setattr("simreduce.study.study.BATCH", 2)
     setup = Setup(machine, BY_STRATEGY)
     texts = ("nccl", "ring", "chain", "double_tree", "direct", "psgpu", "halving_doubling")

@@ -361,8 +361,8 @@ def test_cutting_off_changes_no_row_that_is_simulated(
     """The first rows and all that is recommended are the same; the others are bounds below their
     times, whatever the number of processes.
     """
-    monkeypatch.setattr("simreduce.study.tune.bounds.LONG", 300)
-    monkeypatch.setattr("simreduce.study.tune.bounds._QUICK", 1)
+    monkeypatch.setattr("simreduce.study.tune.simulate.LONG", 300)
+    monkeypatch.setattr("simreduce.study.tune.simulate._QUICK", 1)
     monkeypatch.setattr("simreduce.study.tune.rank.FIRST", 3)
     workload = Workload("some", tuple(Gradient(f"g{i}", n) for i, n in enumerate(sizes)))
     setup = Setup(machine, BY_STRATEGY, calibration)
@@ -387,7 +387,7 @@ def test_cutting_off_changes_no_row_that_is_simulated(
 
 
 def test_what_is_named_is_simulated_to_its_end(monkeypatch):
-    monkeypatch.setattr("simreduce.study.tune.bounds.LONG", 1)
+    monkeypatch.setattr("simreduce.study.tune.simulate.LONG", 1)
 
     assert not rank(_scenario("psgpu", "ring", "reduce_to_one", "xring")).bounded
 

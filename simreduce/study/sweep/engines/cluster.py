@@ -14,6 +14,7 @@ from typing import Any
 
 from simreduce.errors import InputError
 from simreduce.study.sweep.cells import Cell
+from simreduce.study.sweep.columns import Figures, Lost, row_of
 from simreduce.study.sweep.engines.engine import (
     MOST_DEATHS,
     Batches,
@@ -22,7 +23,6 @@ from simreduce.study.sweep.engines.engine import (
     evaluate_timed,
     limit_plans,
 )
-from simreduce.study.sweep.figures import Figures, Lost, row_of
 from simreduce.study.sweep.store import Answer
 
 CLUSTERS: Mapping[str, tuple[str, str, str]] = {

@@ -12,8 +12,8 @@ from typing import Protocol
 from simreduce.errors import PlanTooLarge
 from simreduce.study.outcome import Refused
 from simreduce.study.sweep.cells import Cell
+from simreduce.study.sweep.columns import TOO_LARGE, Figures, Lost, row_of
 from simreduce.study.sweep.evaluate import evaluate, forget
-from simreduce.study.sweep.figures import TOO_LARGE, Figures, Lost, row_of
 from simreduce.study.sweep.store import Answer
 
 MEMORY = "SIMREDUCE_MEMORY"

@@ -29,7 +29,7 @@ from simreduce.engine import NCCL
 from simreduce.engine.setup import Setup
 from simreduce.errors import Deadlock, InputError
 from simreduce.planners.layouts import Decision
-from simreduce.planners.nccl.tuner import Rule
+from simreduce.planners.nccl.tuner_csv import Rule
 from simreduce.planners.strategy import parse_strategy
 from simreduce.study.advice import sureness_of
 from simreduce.study.scenario import StepScenario

@@ -8,7 +8,7 @@ from functools import partial
 from math import inf
 
 from simreduce.engine import NCCL
-from simreduce.planners.nccl.tuner import Rule
+from simreduce.planners.nccl.tuner_csv import Rule
 from simreduce.study.advice import sureness_of
 from simreduce.study.scenario import Scenario
 from simreduce.study.tune.search.best_first import SAME, Outcome, Tried, search

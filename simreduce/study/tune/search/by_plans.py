@@ -21,13 +21,13 @@ from simreduce.planners.strategy import parse_strategy
 from simreduce.planners.strategy.automatic import select_cross_device_ops
 from simreduce.study.question import ask
 from simreduce.study.scenario import Scenario
-from simreduce.study.tune.bounds import lower_bound
 from simreduce.study.tune.candidates import candidates
 from simreduce.study.tune.search.best_first import Tried, search
 from simreduce.study.tune.search.packings import bucket_sizes
 from simreduce.study.tune.search.search import WIDTH, Aim, Search
 from simreduce.study.tune.search.setting import Do, Setting, evaluate
 from simreduce.study.tune.search.tuned import Tuned
+from simreduce.study.tune.simulate import lower_bound
 
 _FINALISTS = 5
 """Algorithms that are tried in pairs, one for small gradients and one for large ones."""

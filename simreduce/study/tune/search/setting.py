@@ -14,12 +14,12 @@ from simreduce.computing.workers import rounds
 from simreduce.engine import AtLeast
 from simreduce.engine.setup import Setup
 from simreduce.errors import Deadlock, InputError
-from simreduce.planners.nccl.tuner import Rule
+from simreduce.planners.nccl.tuner_csv import Rule
 from simreduce.planners.strategy import Strategy, parse_strategy
 from simreduce.study.question import ask
 from simreduce.study.scenario import Scenario
-from simreduce.study.tune.bounds import simulate_up_to
 from simreduce.study.tune.search.best_first import Tried
+from simreduce.study.tune.simulate import simulate_up_to
 from simreduce.study.tune.steps import step_seconds
 from simreduce.training import StepQuestion
 from simreduce.training.memory import Fit, device_memory, least_memory

@@ -37,7 +37,7 @@ from simreduce.engine.setup import Setup
 from simreduce.planners.layouts import OPEN, Decision
 from simreduce.planners.nccl import facts
 from simreduce.planners.nccl.choice import estimates, nvls_channels, plan
-from simreduce.planners.nccl.tuner import Rule
+from simreduce.planners.nccl.tuner_csv import Rule
 from simreduce.study.tune.search.best_first import Tried
 from simreduce.study.tune.search.call_time import (
     COLLECTIVE,

@@ -13,8 +13,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from simreduce.planners.nccl.box import NVB, NVL, P2C, PXB, PXN, hardware
+from simreduce.planners.nccl.channel_search import PLAIN, Graph, Graphs
 from simreduce.planners.nccl.machine import Facts
-from simreduce.planners.nccl.search import PLAIN, Graph, Graphs
 from simreduce.planners.nccl.settings import Settings
 from simreduce.planners.nccl.tables import (
     AMPERE,

@@ -11,8 +11,8 @@ from simreduce.errors import InputError
 from simreduce.planners.strategy import parse_strategy
 from simreduce.study.question import Question
 from simreduce.study.scenario import BY_STRATEGY
-from simreduce.study.tune.bounds import lower_bound, simulate_up_to
 from simreduce.study.tune.candidates import candidates
+from simreduce.study.tune.simulate import lower_bound, simulate_up_to
 from simreduce.workload import Gradient, Workload
 
 MACHINES = ("switch:8", "dgx1v", "p3-16xlargex2", "h100-mesh-4", "dgx-a100x2")

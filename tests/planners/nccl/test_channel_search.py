@@ -11,8 +11,8 @@ from hypothesis import given, settings, strategies as st
 
 from simreduce.planners.nccl import Settings, facts, graphs, plan
 from simreduce.planners.nccl.box import NVL, SYS
+from simreduce.planners.nccl.channel_search import Search
 from simreduce.planners.nccl.orders import fill
-from simreduce.planners.nccl.search import Search
 from simreduce.planners.nccl.tables import ladder
 from simreduce.planners.nccl.walks import Limits, Task
 from simreduce.topology import Topology, load_topology, shipped
