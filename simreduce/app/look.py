@@ -10,7 +10,7 @@ from typing import Any, TypeAlias
 from simreduce.computing.watching import Work
 from simreduce.engine.setup import Setup
 from simreduce.errors import InputError
-from simreduce.export.targets import Exported, hand_over
+from simreduce.export.targets import Exported, export_choice
 from simreduce.planners.strategy import Strategy
 from simreduce.report.bench import BENCH, SizeTimes
 from simreduce.report.explain import explanation_document
@@ -48,7 +48,7 @@ def exports_of(
     the first `most` strategies that it has one for.
     """
     proven = [c.strategy for c in ranking.candidates if not c.wrong][:most]
-    return hand_over(choice_of(ask(ranking.scenario, chosen.strategy), None), proven)
+    return export_choice(choice_of(ask(ranking.scenario, chosen.strategy), None), proven)
 
 
 def look_closer(

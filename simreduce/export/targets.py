@@ -119,7 +119,7 @@ PASTED = ("pytorch", "nccl", "horovod", "deepspeed", "jax", "tensorflow", "tf_cn
 """Targets whose files are short enough to read and paste."""
 
 
-def hand_over(choice: Choice, others: Sequence[Strategy] = ()) -> tuple[Exported, ...]:
+def export_choice(choice: Choice, others: Sequence[Strategy] = ()) -> tuple[Exported, ...]:
     """Return the settings of each of `PASTED` for a choice.
 
     A target without a setting for the choice gets its setting for the first of `others` that it can

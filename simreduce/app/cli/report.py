@@ -25,7 +25,7 @@ from simreduce.computing.watching import until_stopped
 from simreduce.engine import Calibration
 from simreduce.engine.calibrate import load_calibration
 from simreduce.errors import InputError, quote
-from simreduce.export.targets import Exported, hand_over
+from simreduce.export.targets import Exported, export_choice
 from simreduce.files.formats import Faults
 from simreduce.files.outputs import STDOUT
 from simreduce.files.textfiles import exists, read_text
@@ -300,7 +300,7 @@ def _step_exports(question: StepScenario, name: str) -> tuple[Exported, ...]:
         return ()
     method, _, text = name.rpartition(", ")
     asked = ask(question, parse_strategy(text))
-    return hand_over(choice_of(asked, question.step, method or DDP))
+    return export_choice(choice_of(asked, question.step, method or DDP))
 
 
 def report_replicas(question: Replicas, beside: Attachments, workers: int) -> Iterator[Stage]:

@@ -18,7 +18,7 @@ from hypothesis import given, settings, strategies as st
 from simreduce.engine.setup import Setup
 from simreduce.errors import InputError
 from simreduce.export import Choice
-from simreduce.export.targets import Exported, hand_over
+from simreduce.export.targets import Exported, export_choice
 from simreduce.files.formats.documents import TEXT, list_of
 from simreduce.planners.strategy import parse_strategy
 from simreduce.report.blocks import Code, Rows
@@ -243,7 +243,7 @@ def test_measured_times_stand_beside_predictions_for_the_same_devices(found):
 def test_what_to_paste_is_that_of_every_system():
     """Those with a setting, a command for what is too long, and a folded table of reasons."""
     setup = Setup("dgx1v").but(runtime="nccl")
-    exports = hand_over(Choice(setup, load_workload("resnet50"), parse_strategy("nccl+ddp")))
+    exports = export_choice(Choice(setup, load_workload("resnet50"), parse_strategy("nccl+ddp")))
     assert next(each.name for each in exports if not each.reasons) == "pytorch"
     [section] = copy_section(exports, "ddp, nccl+ddp")
     codes = {block.about: block.text for block in section.blocks if isinstance(block, Code)}
@@ -263,7 +263,7 @@ def test_a_system_without_a_setting_is_told_its_fastest_of_those_ranked(found):
     setup = Setup("dgx1v").but(runtime="nccl")
     others = [parse_strategy(text) for text in ("nccl+fusion", "nccl+ddp=50", "nccl+ddp")]
     choice = Choice(setup, load_workload("vgg16"), others[0])
-    exports = hand_over(choice, others)
+    exports = export_choice(choice, others)
     by_name = {each.name: each for each in exports}
     [section] = copy_section(exports, "nccl+fusion", {"nccl+ddp=50": "1 ms"})
     codes = {block.about: block.text for block in section.blocks if isinstance(block, Code)}
@@ -272,7 +272,7 @@ def test_a_system_without_a_setting_is_told_its_fastest_of_those_ranked(found):
     assert not by_name["pytorch"].reasons
     assert (
         by_name["pytorch"].files
-        == hand_over(dataclasses.replace(choice, strategy=others[1]))[0].files
+        == export_choice(dataclasses.replace(choice, strategy=others[1]))[0].files
     )
     words = "PyTorch has no setting for it; its fastest here is nccl+ddp=50, 1 ms"
     assert '"bucket_cap_mb": 50' in codes[f"{words}: simreduce_ddp.py"]
