@@ -109,14 +109,21 @@ class PublishedTable:
     iterations: int = ITERATIONS
 
     @property
+    def version(self) -> tuple[int, int] | None:
+        """NCCL's version, its first two numbers; None if they are not known."""
+        major, _, rest = self.nccl.partition(".")
+        minor = rest.partition(".")[0]
+        known = major.isdecimal() and minor.isdecimal()
+        return (int(major), int(minor)) if known else None
+
+    @property
     def iterations_timed(self) -> int:
         """Return the iterations until all GPUs are done.
 
         0 if the time is rank 0's alone, as of old versions of nccl-tests with a process for each
         GPU.
         """
-        version = [int(part) for part in self.nccl.split(".")[:2] if part.isdecimal()]
-        alone = self.launcher == "gpu" and len(version) == 2 and version < [2, 10]
+        alone = self.launcher == "gpu" and self.version is not None and self.version < (2, 10)
         return 0 if alone else self.iterations
 
 

@@ -67,7 +67,7 @@ def chosen_tables() -> dict[str, list[PublishedTable]]:
     """The tables that constants are fitted to, by the name of the generation's calibration."""
     found: defaultdict[str, list[PublishedTable]] = defaultdict(list)
     for table in published_tables():
-        if table.held or table.library or _is_old(table.nccl):
+        if table.held or table.library or _is_old(table.version):
             continue
         setup = setup_for(table)
         if setup.link_class != OTHER_NET:
@@ -81,9 +81,8 @@ def generation_of(setup: Setup) -> str:
     return GENERATIONS[max((g for g in GENERATIONS if g <= capability), default=min(GENERATIONS))]
 
 
-def _is_old(version: str) -> bool:
-    parts = tuple(int(part) for part in version.split(".")[:2] if part.isdecimal())
-    return bool(parts) and len(parts) == 2 and parts < _OLDEST and parts != (2, 0)
+def _is_old(version: tuple[int, int] | None) -> bool:
+    return version is not None and (2, 0) != version < _OLDEST
 
 
 @dataclass(frozen=True, slots=True)

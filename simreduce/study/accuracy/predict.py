@@ -126,11 +126,8 @@ def gpus_of_a_process(table: PublishedTable, shape: Layout) -> int:
 def _settings(table: PublishedTable) -> Settings:
     faults = Faults(table.name)
     given = dict(read_assignments([("settings", line) for line in table.settings], faults))
-    major, _, rest = table.nccl.partition(".")
-    minor = rest.partition(".")[0]
-    if minor.isdecimal():
-        oldest = max((int(major), int(minor)), OLDEST)
-        given["version"] = ".".join(map(str, min(oldest, CURRENT)))
+    if table.version:
+        given["version"] = ".".join(map(str, min(max(table.version, OLDEST), CURRENT)))
     found = read_settings(given, faults, "")
     faults.raise_any()
     return found
