@@ -169,6 +169,16 @@ def exact_size(nbytes: int) -> str:
     return f"{nbytes} B"
 
 
+def short_size(nbytes: int) -> str:
+    """A text that `cli_size` reads as the same number: in GB or MB where that is whole, as `25MB`,
+    else in the largest binary unit, as `256KiB`.
+    """
+    for unit in ("GB", "MB"):
+        if nbytes % _SIZES[unit] == 0:
+            return f"{nbytes // _SIZES[unit]}{unit}"
+    return exact_size(nbytes).replace(" ", "")
+
+
 def exact_work(operations: float) -> str:
     """A text that `work` reads as the same number: in MFLOP where that is exact."""
     short = f"{operations / 1e6:.15g} MFLOP"

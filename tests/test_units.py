@@ -90,6 +90,24 @@ def test_every_whole_number_of_bytes_is_read_as_it_is(nbytes):
     assert nbytes == units.cli_size(str(nbytes)) == units.size(f"{nbytes} B")
 
 
+@pytest.mark.parametrize(
+    ("nbytes", "text"),
+    [
+        (2, "2B"),
+        (1536, "1536B"),
+        (2**18, "256KiB"),
+        (3 * 2**18, "768KiB"),
+        (3 * 2**20, "3MiB"),
+        (2**31, "2GiB"),
+        (25 * 10**6, "25MB"),
+        (10**9, "1GB"),
+    ],
+)
+def test_a_short_size_reads_back_as_the_same_number(nbytes, text):
+    assert text == units.short_size(nbytes)
+    assert nbytes == units.cli_size(text)
+
+
 @given(st.integers(0, 2**20 - 1), st.integers(0, 43))
 def test_an_exact_size_reads_back_as_the_same_number_in_the_largest_binary_unit(number, power):
     text = units.exact_size(number << power)

@@ -79,13 +79,8 @@ def rung(i: int) -> int:
     return (2 + i % 2) << (i // 2)
 
 
-def readable(nbytes: int) -> str:
-    """Bytes as strategies write them: 262144 are 256KiB."""
-    return units.exact_size(nbytes).replace(" ", "")
-
-
 def _set_chunks(strategy: Strategy, nbytes: int) -> Strategy:
-    return parse_strategy(f"{strategy.text}+chunk={readable(nbytes)}", strategy.collective)
+    return parse_strategy(f"{strategy.text}+chunk={units.short_size(nbytes)}", strategy.collective)
 
 
 @dataclass(frozen=True, slots=True)

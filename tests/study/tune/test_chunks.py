@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from simreduce import units
 from simreduce.engine import IDEAL, NOMINAL, TENSORFLOW, Calibration
 from simreduce.engine.setup import Setup
 from simreduce.planners.strategy import parse_strategy
 from simreduce.study.tune import chunks
-from simreduce.study.tune.chunks import WORTH, readable, rung, with_best_chunk
+from simreduce.study.tune.chunks import WORTH, rung, with_best_chunk
 from simreduce.workload import Gradient, Workload
 
 GIB = 2**30
@@ -194,22 +193,6 @@ def test_other_options_stay(text):
 
     assert strategy.text.startswith(f"{text}+chunk=")
     assert run(strategy).seconds < 0.8 * run(parse_strategy(text)).seconds
-
-
-@pytest.mark.parametrize(
-    ("nbytes", "text"),
-    [
-        (2, "2B"),
-        (1536, "1536B"),
-        (2**18, "256KiB"),
-        (3 * 2**18, "768KiB"),
-        (3 * 2**20, "3MiB"),
-        (2**31, "2GiB"),
-    ],
-)
-def test_sizes_are_readable(nbytes, text):
-    assert text == readable(nbytes)
-    assert nbytes == units.cli_size(text)
 
 
 def test_the_ladder():

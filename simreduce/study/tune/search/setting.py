@@ -26,7 +26,7 @@ from simreduce.training.memory import Fit, device_memory, least_memory
 from simreduce.training.sharded import DDP, Sharding
 from simreduce.training.sharded.settings import HSDP
 from simreduce.training.variable_update import Flags
-from simreduce.units import exact_size
+from simreduce.units import short_size
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -81,7 +81,7 @@ class Setting:
             if value == getattr(_UNSET, key):
                 continue
             if key == "units" and isinstance(value, int):
-                value = _size_text(value)
+                value = short_size(value)
             if key.endswith("dtype"):
                 value = dtypes.NAMES[value]
             found[key] = str(value).lower() if isinstance(value, bool) else value
@@ -118,13 +118,6 @@ class Setting:
             step = replace(step, **more)
         strategies = () if self.parsed is None else (self.parsed,)
         return replace(base, setup=self.setup(base.setup), strategies=strategies, step=step)
-
-
-def _size_text(nbytes: int) -> str:
-    for unit, size in (("GB", 10**9), ("MB", 10**6)):
-        if nbytes % size == 0:
-            return f"{nbytes // size}{unit}"
-    return exact_size(nbytes).replace(" ", "")
 
 
 def rules_text(rules: Sequence[Rule]) -> str:
