@@ -36,6 +36,7 @@ document, its JSON Schema, the reference, and the tables of terminals, pages and
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
@@ -109,6 +110,10 @@ class Kind:
             yield Misfit(place, " or ".join(words for words, _ in kinds))
         elif value not in self.schema.get("enum", (value,)):
             yield Misfit(place, self.words)
+        elif "minimum" in self.schema and value < self.schema["minimum"]:
+            yield Misfit(place, f"at least {self.schema['minimum']}")
+        elif "exclusiveMinimum" in self.schema and value <= self.schema["exclusiveMinimum"]:
+            yield Misfit(place, f"above {self.schema['exclusiveMinimum']}")
 
 
 ITSELF, PLACE = ".", "#"
@@ -128,7 +133,7 @@ class Key:
     value, or `ITSELF` or `PLACE`; without it, the path is the key's name. Attributes of None are
     None. Instead, `get_in` takes two values: the record's own and that of the record around it.
     `column` is the key's column in a table; several are for several media. A key that is not
-    `written` appears in tables only.
+    `written` appears in tables only. Its value is null exactly where that of the key `null_as` is.
     """
 
     name: str
@@ -139,6 +144,7 @@ class Key:
     column: Column | tuple[Column, ...] = ()
     get_in: Callable[[Any, Any], Any] | None = None
     written: bool = True
+    null_as: str = ""
 
     @property
     def columns(self) -> tuple[Column, ...]:
@@ -205,6 +211,9 @@ class Record(Kind):
             if key.name in value:
                 at = f"{place}.{key.name}".lstrip(".")
                 yield from key.kind.misfits(value[key.name], at)
+                other = value.get(key.null_as, value[key.name])
+                if (value[key.name] is None) != (other is None):
+                    yield Misfit(at, f"null exactly where {key.null_as} is")
 
     def names(self) -> set[str]:
         """The names of its keys, and of those of the objects in it."""
@@ -287,6 +296,12 @@ def number_in(unit: str, turn: Callable[[Any], Any] | None = None) -> Kind:
     return Kind("number", {"type": "number", "unit": unit}, unit, turn=turn)
 
 
+def positive(kind: Kind) -> Kind:
+    """A number of this kind above 0."""
+    schema = {**kind.schema, "exclusiveMinimum": 0}
+    return Kind(f"{kind.words} above 0", schema, kind.unit, turn=kind.write)
+
+
 RATIO = number_in("1")
 MICROSECONDS = number_in("us", lambda seconds: seconds * 1e6)
 SECONDS = number_in("s")
@@ -311,11 +326,13 @@ def or_null(kind: Kind) -> Kind:
     return _Optional(f"{kind.words} or null", schema, kind)
 
 
-def list_of(kind: Kind, exactly: int | None = None) -> Kind:
-    """A list of values of this kind, perhaps `exactly` so many."""
-    length = {} if exactly is None else {"minItems": exactly, "maxItems": exactly}
+def list_of(kind: Kind, exactly: int = 0, least: int = 0) -> Kind:
+    """A list of values of this kind, perhaps `exactly` so many, or at the `least` so many."""
+    bounds = {"minItems": exactly or least, "maxItems": exactly}
+    length = {name: bound for name, bound in bounds.items() if bound}
     schema = {"type": "array", "items": kind.schema, **length}
-    words = "list" if exactly is None else f"list of {exactly}"
+    least_words = f"list of at least {least}" if least else "list"
+    words = f"list of {exactly}" if exactly else least_words
     return _ListOf(f"{words}: {kind.words}", schema, kind)
 
 
@@ -348,9 +365,9 @@ class _ListOf(_Of):
         return [self.inner.write(each, around, i) for i, each in enumerate(value, 1)]
 
     def misfits(self, value: Any, place: str = "") -> Iterator[Misfit]:
-        length = self.schema.get("minItems")
-        if not isinstance(value, list) or length not in (None, len(value)):
-            yield Misfit(place, f"a list of {length}" if length else "a list")
+        least, most = self.schema.get("minItems", 0), self.schema.get("maxItems", math.inf)
+        if not isinstance(value, list) or not least <= len(value) <= most:
+            yield Misfit(place, f"a {self.words.partition(':')[0]}")
             return
         for i, each in enumerate(value):
             yield from self.inner.misfits(each, f"{place}[{i}]")

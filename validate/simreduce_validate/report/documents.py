@@ -22,6 +22,7 @@ from simreduce.files.formats.documents import (
     list_of,
     or_null,
 )
+from simreduce.report.pages.kinds.validate import CANDIDATE, DEVICES, TIMES
 from simreduce.study.tune.bench import algbw, busbw
 from simreduce_validate.cases import Timing
 from simreduce_validate.measuring import noise
@@ -31,9 +32,6 @@ from simreduce_validate.transfers import Transfer
 from simreduce_validate.validation import Validation
 
 _SAMPLES = (
-    Key("time_us", MICROSECONDS, "The median of the samples."),
-    Key("low_us", MICROSECONDS, "The lower end of the median's 95 % interval."),
-    Key("high_us", MICROSECONDS, "The upper end of that interval."),
     Key("spread", RATIO, "The median distance of samples from their median, as a part of it."),
     Key("outliers", list_of(COUNT), "The places of samples that are far off."),
     Key("drift", RATIO, "The median of the second half over that of the first, less 1."),
@@ -58,13 +56,8 @@ _TRANSFER = Record(
 VALIDATE = Document(
     "validate",
     "`simreduce validate --json`: times on real devices beside predictions.",
-    Key("topology", TEXT, "The name of the machine."),
-    Key("ranks", COUNT, "Devices that take part."),
-    Key("backend", TEXT, "What ran it."),
-    Key("route", TEXT, "How TensorFlow ran it."),
+    *DEVICES,
     Key("chained", COUNT, "How many all-reduces are chained in a step."),
-    Key("runtime", TEXT, "The system that runs it."),
-    Key("calibration", TEXT, "The constants that times were predicted with."),
     Key("provenance", PROVENANCE, "What it ran on."),
     Key("judgement", or_null(ACCURACY), "How good predictions are; null without predictions."),
     Key(
@@ -73,18 +66,15 @@ VALIDATE = Document(
             Record(
                 "row",
                 "A strategy at a size.",
-                Key("size_bytes", BYTES, "The tensor."),
+                *CANDIDATE,
                 Key("count", COUNT, "Its elements."),
                 Key("type", TEXT, "The type of its elements."),
                 Key("redop", TEXT, "The reduction."),
-                Key("algorithm", TEXT, "The strategy, or the name of TensorFlow's own."),
                 *_SAMPLES,
                 Key("repeats", or_null(COUNT), "The row that is the same; null for none."),
                 Key("algbw_gb_per_s", GB_PER_SECOND, "Size over time."),
                 Key("busbw_gb_per_s", GB_PER_SECOND, "Algbw times 2(n-1)/n."),
-                Key("predicted_time_us", or_null(MICROSECONDS), "The prediction, or null."),
                 Key("error", or_null(RATIO), "Predicted over measured, less 1; or null."),
-                Key("wrong", COUNT, "Faults of the results."),
                 Key("faults", list_of(TEXT), "Every fault."),
                 Key("transfers", COUNT, "Copies between devices that ran."),
                 Key("control_messages", INTEGER, "Messages without data that ran."),
@@ -103,6 +93,7 @@ VALIDATE = Document(
                 Key("size_bytes", BYTES, "What it moves."),
                 Key("beside_size_bytes", list_of(BYTES), "Sizes in whose rounds it is timed."),
                 Key("then_us", or_null(MICROSECONDS), "Its time when calibrated."),
+                *TIMES,
                 *_SAMPLES,
                 Key("faults", list_of(TEXT), "Every fault."),
             )

@@ -18,6 +18,7 @@ from simreduce.files.formats.documents import (
     list_of,
     map_of,
     or_null,
+    positive,
 )
 from simreduce.files.tables import Table
 from simreduce.report.blocks import Attachments, Block, Chart, Fact, Page, Rows, Section, Written
@@ -28,33 +29,32 @@ from simreduce.report.sections import (
     us,
 )
 
-READ = Document(
-    "validate",
-    "What its page reads of `simreduce validate --json`.",
+DEVICES = (
     Key("topology", TEXT, "The name of the machine."),
     Key("ranks", COUNT, "Devices that take part."),
     Key("backend", TEXT, "What ran it."),
     Key("route", TEXT, "How TensorFlow ran it."),
     Key("runtime", TEXT, "The system that runs it."),
     Key("calibration", TEXT, "The constants that times were predicted with."),
+)
+TIMES = (
+    Key("time_us", positive(MICROSECONDS), "The median of the samples."),
+    Key("low_us", MICROSECONDS, "The lower end of the median's 95 % interval."),
+    Key("high_us", MICROSECONDS, "The upper end of that interval."),
+)
+CANDIDATE = (
+    Key("size_bytes", BYTES, "The tensor."),
+    Key("algorithm", TEXT, "The strategy, or the name of TensorFlow's own."),
+    *TIMES,
+    Key("predicted_time_us", or_null(MICROSECONDS), "The prediction, or null."),
+    Key("wrong", COUNT, "Faults of the results."),
+)
+READ = Document(
+    "validate",
+    "What its page reads of `simreduce validate --json`.",
+    *DEVICES,
     Key("provenance", map_of(ANYTHING), "What it ran on."),
-    Key(
-        "rows",
-        list_of(
-            Record(
-                "row",
-                "A strategy at a size.",
-                Key("size_bytes", BYTES, "The tensor."),
-                Key("algorithm", TEXT, "The strategy, or the name of TensorFlow's own."),
-                Key("time_us", MICROSECONDS, "The median of the samples."),
-                Key("low_us", MICROSECONDS, "The lower end of the median's 95 % interval."),
-                Key("high_us", MICROSECONDS, "The upper end of that interval."),
-                Key("predicted_time_us", or_null(MICROSECONDS), "The prediction, or null."),
-                Key("wrong", COUNT, "Faults of the results."),
-            )
-        ),
-        "Every candidate, size by size.",
-    ),
+    Key("rows", list_of(Record("row", "A strategy at a size.", *CANDIDATE)), "Every candidate."),
 )
 """The harness, which this package does not import, writes these keys and more."""
 
