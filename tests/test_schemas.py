@@ -225,7 +225,8 @@ def _made() -> dict[str, dict[str, Any]]:
         MeasuredCandidate(1, first, 2e-3, Interval(1e-3, 0.9e-3, 1.1e-3)),
         MeasuredCandidate(2, second, float("nan"), Interval(2e-3, 2e-3, 3e-3), ("wrong sum",)),
     )
-    more = document(MeasuredRanking(ranking, rows, {"hardware": {"cpu": "a processor"}}))
+    provenance = {"hardware": {"cpu": "a processor"}, "settings": {"backend": "inproc"}}
+    more = document(MeasuredRanking(ranking, rows, provenance))
     found = tune(load_scenario("run.toml"), "pytorch")
     waiting = replace(found.rows[0], setting=replace(found.rows[0].setting, cycle=1e-3))
     tuned = tuned_document(replace(found, rows=(waiting,)), {"a": "text"})

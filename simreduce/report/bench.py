@@ -188,7 +188,7 @@ ROW = Record(
     ),
     Key(
         "high_us", or_null(MICROSECONDS), "The upper end of that interval, or null.",
-        lambda row: row.interval and row.interval[1],
+        lambda row: row.interval and row.interval[1], null_as="low_us",
     ),
     Key(
         "floor_us", MICROSECONDS, "The least time that any schedule takes.", "floor_seconds",
@@ -587,6 +587,6 @@ def _by_size(rows: list[Written]) -> tuple[str, str]:
 
 def _factor(rows: list[Written]) -> float | None:
     """Of the largest size whose time has an interval."""
-    known = [row for row in rows if row.get("high_us")]
+    known = [row for row in rows if row["time_us"] and row.get("low_us")]
     row = max(known, key=lambda row: row["size_bytes"], default=None)
     return max(row["high_us"] / row["time_us"], row["time_us"] / row["low_us"]) if row else None

@@ -27,6 +27,7 @@ from simreduce.files.formats.documents import (
     number_in,
     one_of,
     or_null,
+    positive,
 )
 from simreduce.files.tables import Column, Table, percent
 from simreduce.report.plots import Plot, Point, draw_frontier
@@ -88,7 +89,7 @@ OFFER = Record(
     Key("step_low_s", or_null(SECONDS), "The lower end of the simulated step's 80 % interval.",
         "candidate.row.low"),
     Key("step_high_s", or_null(SECONDS), "The upper end; null if nothing is known of errors.",
-        "candidate.row.high"),
+        "candidate.row.high", null_as="step_low_s"),
     Key("simulated_s", SECONDS, "A step without stragglers.", "candidate.simulated"),
     Key("compute_s", SECONDS, "The compute of a step.", "candidate.compute"),
     Key("exposed_s", SECONDS, "Communication that no compute hides.", "candidate.exposed",
@@ -175,7 +176,7 @@ ASSUMPTION = Record(
         Column("above", cell=_end("above", "up", "holds_up_to", 1)),
         Column("choice above", left=True, show=_becomes, missing=""),
     )),
-    Key("within", or_null(RATIO), "The factor that was tried; null for all values."),
+    Key("within", or_null(positive(RATIO)), "The factor that was tried; null for all values."),
     Key("tolerance", RATIO, "The width of where it changes, relatively; 0: exact."),
     Key("holds_down_to", or_null(RATIO),
         "The least value found with the same choice; null if that was not searched.",
@@ -352,7 +353,8 @@ def choice_words(document: Written) -> str:
 
 def step_range(choice: Written) -> str:
     """The 80 % interval of the choice's step, as parts of the prediction."""
-    low, high = (choice[key] / choice["simulated_s"] for key in ("step_low_s", "step_high_s"))
+    step, ends = choice["simulated_s"], (choice["step_low_s"], choice["step_high_s"])
+    low, high = (end / step if step else 1.0 for end in ends)
     if max(1 - low, high - 1) < 1e-3:
         return "0.1%"
     return f"{low - 1:+.1%} to {high - 1:+.1%}"

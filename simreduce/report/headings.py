@@ -254,8 +254,18 @@ MEASURED_KEYS = (
     MEASURED_KEY,
     Key(
         "measured_on",
-        map_of(ANYTHING),
-        "Hardware, versions and settings, as `provenance` of `validate`.",
+        Record(
+            "measured_on",
+            "What measured, as `provenance` of `validate`.",
+            Key(
+                "settings",
+                map_of(ANYTHING),
+                "Settings of the measurement and of its devices.",
+                optional=True,
+            ),
+            others=ANYTHING,
+        ),
+        "Hardware, versions and settings.",
         optional=True,
     ),
     Key(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
+from math import inf
 
 from simreduce import units
 from simreduce.files import tables
@@ -66,7 +67,8 @@ def path_section(beside: Attachments) -> Iterable[Section]:
 def _shares(name: str, parts: Iterable[tuple[str, float]], whole: float) -> Table:
     """Microseconds, and their parts of the whole."""
     columns = tables.columns(f"{name}|time|of the time", units="|(us)|", left=name)
-    return Table(columns, tuple((words, f"{t:.2f}", f"{t / whole:.1%}") for words, t in parts))
+    rows = ((words, f"{t:.2f}", f"{t / (whole or inf):.1%}") for words, t in parts)
+    return Table(columns, tuple(rows))
 
 
 def path_blocks(found: Written) -> tuple[Chart, Rows]:
@@ -160,10 +162,10 @@ def limit_fact(beside: Attachments) -> tuple[str, str]:
     parts = spent(found) if found else []
     if found is None or not parts:
         return "not known here", beside.missing or "This file has no critical path."
-    words, time = parts[0]
-    more = f"{time / found['time_us']:.0%} of the critical path"
+    (words, time), whole = parts[0], found["time_us"] or inf  # no part of no time
+    more = f"{time / whole:.0%} of the critical path"
     if len(parts) > 1:
-        more += f"; then {parts[1][0]}, {parts[1][1] / found['time_us']:.0%}"
+        more += f"; then {parts[1][0]}, {parts[1][1] / whole:.0%}"
     return words, f"{more}."
 
 

@@ -408,7 +408,7 @@ BUCKET = Record(
         column=Column("collective", left=True, spare=1, cell=_collective, keep="known"),
     ),
     Key(
-        "gradients", list_of(TEXT), "Their names.", get_in=_names_of,
+        "gradients", list_of(TEXT, least=1), "Their names.", get_in=_names_of,
         column=Column("gradients", left=True, missing="", show=_some),
     ),
     Key("devices", list_of(TEXT), "The GPUs that take part.", get_in=_devices_of),

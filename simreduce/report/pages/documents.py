@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import statistics
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -19,43 +20,48 @@ def read_document(text: str, place: str) -> Document:
     Raises InputError with every value that is not as the command writes it.
     """
     try:
-        found = json.loads(text, parse_constant=_refuse)
+        found = _loads(text)
     except RecursionError:
         raise InputError(f"{place}: is too deep for a document of simreduce") from None
     except ValueError as error:
         lines = [_line(line) for line in text.splitlines() if line.strip()]
-        if len(lines) > 1 and all(lines):
-            return _of_records([line for line in lines if line], place)
-        raise InputError(f"{place}: is no JSON document: {error}") from None
-    if isinstance(found, dict) and found.get("record") == "run":
-        return _of_records([found], place)
+        if len(lines) < 2 or not all(lines):
+            raise InputError(f"{place}: is no JSON document: {error}") from None
+        found = _of_records([line for line in lines if line], place)
     if not isinstance(found, dict):
         raise InputError(f"{place}: is no document of simreduce: it must be a JSON object")
-    check_kinds(found, place)
-    return found
+    document: Document = _of_records([found], place) if found.get("record") == "run" else found
+    check_kinds(document, place)
+    return document
 
 
-def _refuse(name: str) -> float:
-    raise ValueError(f"{name} is no number of JSON")
+def _loads(text: str) -> Any:
+    return json.loads(text, parse_constant=_read_number, parse_float=_read_number)
+
+
+def _read_number(text: str) -> float:
+    if math.isfinite(number := float(text)):
+        return number
+    raise ValueError(f"{text} is no number of JSON")
 
 
 def _line(text: str) -> dict[str, Any] | None:
     try:
-        found = json.loads(text)
+        found = _loads(text)
     except (ValueError, RecursionError):
         return None
     return found if isinstance(found, dict) else None
 
 
-def _of_records(lines: Sequence[Document], place: str) -> Document:
+def _of_records(lines: Sequence[Document], place: str) -> dict[str, Any]:
     """The records of a validation as its document; a candidate without samples has no row."""
     try:
         return _document(lines)
-    except (KeyError, TypeError, IndexError, ValueError) as error:
+    except (AttributeError, KeyError, TypeError, IndexError, ValueError) as error:
         raise InputError(f"{place}: is no file of simreduce validate --out: {error!r}") from None
 
 
-def _document(lines: Sequence[Document]) -> Document:
+def _document(lines: Sequence[Document]) -> dict[str, Any]:
     run = lines[0]
     provenance = run["provenance"]
     samples: dict[int, list[float]] = {}

@@ -87,7 +87,7 @@ COLUMNS = Record(
     _figure("low", SECONDS,
             "The lower end of its 80 % interval; of a step, of its exposed communication.",
             shown=1),
-    _figure("high", SECONDS, "The upper end of that interval.", shown=1),
+    replace(_figure("high", SECONDS, "The upper end of that interval.", shown=1), null_as="low"),
     _figure("chosen", TEXT, "The strategy with its chunk size.", shown=4),
     _figure("method", TEXT, "The method of the training step.", shown=1),
     _figure("runtime", TEXT, "The system that runs it."),

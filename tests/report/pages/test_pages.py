@@ -6,14 +6,15 @@ import base64
 import contextlib
 import copy
 import dataclasses
+import functools
 import hashlib
 import json
+import operator
 import re
 from html.parser import HTMLParser
 from unittest.mock import Mock
 
 import pytest
-from hypothesis import given, settings, strategies as st
 
 from simreduce.engine.setup import Setup
 from simreduce.errors import InputError
@@ -30,6 +31,7 @@ from simreduce.report.pages import (
     read_document,
     timeline_of_events,
 )
+from simreduce.report.pages.kinds import check_kinds
 from simreduce.report.pages.kinds.validate import READ
 from simreduce.report.schemas import outputs
 from simreduce.report.sections import copy_section
@@ -207,20 +209,60 @@ def test_the_gap_to_the_default_is_that_of_the_ranking(found):
     assert "smaller than that error" in make_page(unsure, Attachments()).sure
 
 
-@pytest.mark.parametrize("kind", documents.NAMES)
-@given(data=st.data())
-@settings(max_examples=25)
-def test_a_broken_document_is_bad_input(found, kind, data):
-    """A document without a key, or with a value of another type, is refused or still a page."""
-    document = copy.deepcopy(found[0][kind])
-    key = data.draw(st.sampled_from(sorted(document)))
-    value = data.draw(st.sampled_from([None, [], {}, "x", -1, [1], [{}], "drop"]))
-    if value == "drop":
-        del document[key]
+_MISSING = object()
+_WRONG = (None, 0, -1, "", [], {}, "x", [1], [{}], _MISSING)
+
+
+def _paths(value, path=()):
+    """Where each value of a document is, by the keys on the way to it, with any place of a list."""
+    inside = enumerate(value) if isinstance(value, list) else ()
+    for key, each in value.items() if isinstance(value, dict) else inside:
+        shape = tuple("*" if isinstance(step, int) else step for step in (*path, key))
+        yield shape, (*path, key)
+        yield from _paths(each, (*path, key))
+
+
+@contextlib.contextmanager
+def _damaged(document, path, value):
+    """The document with another value at a path, while it lasts."""
+    *outer, key = path
+    at = functools.reduce(operator.getitem, outer, document)
+    kept = copy.copy(at)
+    if value is _MISSING:
+        del at[key]
     else:
-        document[key] = value
-    with contextlib.suppress(InputError):
-        page_html(make_page(read_document(json.dumps(document), "f.json"), Attachments()))
+        at[key] = value
+    try:
+        yield
+    finally:
+        at.clear()
+        at.extend(kept) if isinstance(at, list) else at.update(kept)
+
+
+def test_a_document_with_one_wrong_value_is_refused_or_has_a_page(found):
+    """Whatever the value is: each value of each kind of document in turn, at one place of a list
+    after the other. Every tenth page is written.
+    """
+    count, seen = 0, set()
+    for kind in documents.NAMES:
+        document, places = found[0][kind], {}
+        for shape, path in _paths(document):
+            places.setdefault(shape, []).append(path)
+        pages = KINDS[document["command"]] if kind != "replicas" else kind
+        for shape, paths in places.items():
+            if (pages, shape) in seen:
+                continue
+            seen.add((pages, shape))
+            for i, value in enumerate(_WRONG):
+                with (
+                    contextlib.suppress(InputError),
+                    _damaged(document, paths[-1 - i % len(paths)], value),
+                ):
+                    check_kinds(document, "f")
+                    page = make_page(document, Attachments())
+                    count += 1
+                    if count % 10 == 0:
+                        page_html(page)
 
 
 def test_measured_times_stand_beside_predictions_for_the_same_devices(found):
@@ -302,8 +344,9 @@ def test_what_is_no_document_is_refused():
         read_document("{", "f.json")
     with pytest.raises(InputError, match="must be a JSON object"):
         read_document("[1]", "f.json")
-    with pytest.raises(InputError, match="NaN"):
-        read_document('{"command": NaN}', "f.json")
+    for number in ("NaN", "-Infinity", "1e999"):
+        with pytest.raises(InputError, match=number):
+            read_document(f'{{"command": {number}}}', "f.json")
 
 
 @pytest.mark.parametrize("kind", documents.NAMES)
@@ -325,6 +368,8 @@ def test_a_document_of_each_kind_is_read_with_keys_that_come_later(found, kind):
         ({"candidates": {}}, "candidates must be a list"),
         ({"candidates": [{"also": [[]]}]}, r"candidates\[0\]\.also\[0\] must be text"),
         ({"buckets": [1]}, r"buckets\[0\] must be an object"),
+        ({"buckets": [{"gradients": []}]}, r"buckets\[0\]\.gradients must be a list of at least 1"),
+        ({"ranks": -1}, "ranks must be at least 0"),
     ],
 )
 def test_values_that_no_command_writes_are_named_with_their_places(found, change, words):
@@ -365,10 +410,8 @@ def test_a_missing_key_is_named_where_a_page_needs_it(found):
         make_page(run, Attachments(), "f")
     with pytest.raises(InputError, match="lacks the key 'changes' of simreduce explain --json"):
         make_page(found[0]["run"], Attachments(explanation=explained))
-    with pytest.raises(
-        InputError, match="is no document of simreduce bench --json: it has no rows"
-    ):
-        make_page({**found[0]["bench"], "rows": []}, Attachments())
+    with pytest.raises(InputError, match="f: it has no rows"):
+        make_page({**found[0]["bench"], "rows": []}, Attachments(), "f")
 
 
 def test_the_page_of_a_validation_reads_what_the_harness_writes():
@@ -400,6 +443,16 @@ def test_words_and_lengths_that_no_command_writes_are_named(found):
     assert [each.words for each in list_of(TEXT, 2).misfits(["a", "b", "c"])] == ["a list of 2"]
 
 
+def test_an_interval_has_both_ends_or_none(found):
+    row = {**found[0]["bench"]["rows"][0], "low_us": 1.0, "high_us": None}
+    text = json.dumps({**found[0]["bench"], "rows": [row]})
+
+    with pytest.raises(
+        InputError, match=r"rows\[0\]\.high_us must be null exactly where low_us is"
+    ):
+        read_document(text, "f.json")
+
+
 @pytest.mark.parametrize("fault", [KeyError("nccl"), TypeError("no text"), IndexError("range")])
 def test_our_own_faults_are_not_blamed_on_the_document(found, monkeypatch, fault):
     """They get a traceback."""
@@ -428,6 +481,12 @@ def test_samples_of_a_validation_are_read_line_by_line():
     [row] = document["rows"]
     assert (row["algorithm"], row["time_us"], row["low_us"], row["high_us"]) == ("ring", 6, 4, 9)
     page_html(make_page(document, Attachments()))
+    for line in lines:
+        for path in [path for _, path in _paths(line)]:
+            for value in _WRONG:
+                with contextlib.suppress(InputError), _damaged(line, path, value):
+                    text = "\n".join(map(json.dumps, lines))
+                    make_page(read_document(text, "v.jsonl"), Attachments())
 
 
 @pytest.mark.parametrize("kind", documents.NAMES)

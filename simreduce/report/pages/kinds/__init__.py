@@ -92,7 +92,7 @@ def make_page(document: Written, beside: Attachments, place: str = "the document
     try:
         page = page_of(document, beside)
     except InputError as error:
-        raise InputError(f"{place}: is no document of simreduce {kind} --json: {error}") from None
+        raise InputError(f"{place}: {error}") from None
     except KeyError as error:
         for each in filter(None, (document, beside.explanation, beside.sizes)):
             kind, keys, _ = _kind_of(each, place)
