@@ -15,9 +15,18 @@ import numpy as np
 
 from simreduce import dtypes
 from simreduce.computing.arrays import Ints
-from simreduce.plan import PlanBuilder, Values
+from simreduce.plan import Kind, PlanBuilder, Values
+from simreduce.plan.plan import NO_STREAM
 from simreduce.planners.algorithms.family import check_chunks
-from simreduce.planners.synthesis.timetable import MOST_STREAMS, assign_streams, mirror, timetable
+from simreduce.planners.synthesis.timetable import (
+    MOST_STREAMS,
+    ChunkHop,
+    Sum,
+    assign_streams,
+    mirror,
+    program_order,
+    timetable,
+)
 from simreduce.planners.synthesis.trees import SpanningTree
 
 Load: TypeAlias = tuple[SpanningTree, int, int]
@@ -39,8 +48,6 @@ def carry(b: PlanBuilder, own: Values, loads: Sequence[Load], chunks: int) -> Va
     n = len(own)
     check_chunks(chunks, n * len(loads))
     bounds = np.array([_cut(lo, hi, chunks) for _, lo, hi in loads])
-    held = np.broadcast_to(own.op[:, None], (len(loads), n, chunks)).copy()
-    came = np.zeros_like(held)  # by child, what it sent its parent on the way up
     sums_only = not any(tree.down for tree, _, _ in loads)
     trees = [tree.reverse() if sums_only else tree for tree, _, _ in loads]
     sizes = np.diff(bounds)
@@ -49,41 +56,60 @@ def carry(b: PlanBuilder, own: Values, loads: Sequence[Load], chunks: int) -> Va
     if sums_only:
         hops, sums = mirror(hops)
         turns, bounds = turns[::-1, ::-1], (bounds[:, :1] + bounds[:, -1:] - bounds)[:, ::-1]
-    table = np.array(hops, dtype=np.int64).reshape(-1, 5)
-    arities = {len(each.children) for each in sums}
-    rows_of = [
-        [(*s[:3], *s.children) for s in sums if len(s.children) == k] for k in sorted(arities)
-    ]
-    totals = [np.array(rows) for rows in rows_of]
+    steps: list[Sum | ChunkHop] = [*sorted(sums, key=lambda s: len(s.children)), *hops]
+    reads, last = _follow(steps)
+    places = [(*s[:2], s.rank, s.rank) if isinstance(s, Sum) else s[:4] for s in steps]
+    start, tree, giver, taker = np.array(places, dtype=np.int64).reshape(-1, 4).T[..., None]
+    order = program_order(start, chunks)
+    made = np.zeros((len(steps) + 1, chunks), dtype=np.int64)  # the last row is no step's
+    made[:-1].reshape(-1)[order] = len(b) + np.arange(len(order))
 
-    def values(op: Ints, tree: Ints, rank: Ints, chunk: Ints) -> Values:
-        return Values(op, own.device[rank], bounds[tree, chunk], bounds[tree, chunk + 1], own.dtype)
+    def ops_of(step: Ints, rank: Ints) -> Ints:
+        """By chunk, the ops of steps; where it is -1, what the rank gave."""
+        return np.where(step[..., None] < 0, own.op[rank][..., None], made[step])
 
-    last = max((int(rows[:, 0].max()) for rows in (table, *totals) if len(rows)), default=-1)
-    for now in range(last + chunks):
-        for rows in totals:
-            start, tree, rank, *children = rows[_due(rows, now, chunks)].T
-            if len(start):
-                chunk = now - start
-                terms = [held[tree, rank, chunk], *(came[tree, child, chunk] for child in children)]
-                held[tree, rank, chunk] = b.adds([values(op, tree, rank, chunk) for op in terms]).op
-        due = _due(table, now, chunks)
-        start, tree, source, target, upwards = table[due].T
-        if len(start):
-            chunk, up = now - start, upwards == 1
-            ready = values(held[tree, source, chunk], tree, source, chunk)
-            channel = target * MOST_STREAMS + turns[due, chunk]
-            stream = b.streams(own.device[source], channel)
-            moved = b.copies(ready, own.device[target], stream=stream).op
-            came[tree[up], source[up], chunk[up]] = moved[up]
-            held[tree[~up], target[~up], chunk[~up]] = moved[~up]
-    grid = np.indices(held.shape)
-    return values(held, grid[0], grid[1], grid[2])
+    arity = np.array([len(each) for each in reads], dtype=np.int64)[:, None]
+    width = max(map(len, reads), default=0)
+    padded = np.array([[*each, *[-1] * (width - len(each))] for each in reads], dtype=np.int64)
+    terms = ops_of(padded.reshape(len(steps), width), giver).swapaxes(1, 2)
+    is_read = np.arange(width) < arity[order // chunks]
+    stream = np.full((len(steps), chunks), NO_STREAM)
+    channel = taker[len(sums) :] * MOST_STREAMS + turns
+    stream[len(sums) :] = b.streams(own.device[giver[len(sums) :]], channel)
+    kind = np.repeat([Kind.ADD, Kind.COPY], [len(sums), len(hops)])[:, None]
+    cut = bounds[tree, :-1][:, 0], bounds[tree, 1:][:, 0]
+    columns = kind, own.device[taker], *cut, own.dtype, 0, stream, b.executor, arity, 0
+    b.append(
+        [np.broadcast_to(each, stream.shape).reshape(-1)[order] for each in columns],
+        operands=terms.reshape(len(order), width)[order][is_read],
+        controls=np.zeros(0, dtype=np.int64),
+    )
+    tree, rank, chunk = np.indices((len(loads), n, chunks))
+    ends = [[last.get((t, r), -1) for r in range(n)] for t in range(len(loads))]
+    held = ops_of(np.array(ends), np.arange(n))
+    return Values(held, own.device[rank], bounds[tree, chunk], bounds[tree, chunk + 1], own.dtype)
 
 
-def _due(rows: Ints, now: int, chunks: int) -> Ints:
-    """Those of rows, the round of chunk 0 first, that have a chunk in round `now`."""
-    return np.flatnonzero((rows[:, 0] <= now) & (now < rows[:, 0] + chunks))
+def _follow(steps: Sequence[Sum | ChunkHop]) -> tuple[list[list[int]], dict[tuple[int, int], int]]:
+    """By step, those whose results it reads, and by tree and rank the one whose result it ends
+    with: -1 or none where a rank has what it gave.
+    """
+    reads: list[list[int]] = [[] for _ in steps]
+    held: dict[tuple[int, int], int] = {}
+    came: dict[tuple[int, int], int] = {}  # by child, what it sent its parent on the way up
+    for i in sorted(range(len(steps)), key=lambda i: steps[i].start):
+        step = steps[i]
+        if isinstance(step, Sum):
+            below = (came[step.tree, child] for child in step.children)
+            reads[i] = [held.get((step.tree, step.rank), -1), *below]
+            held[step.tree, step.rank] = i
+        else:
+            reads[i] = [held.get((step.tree, step.source), -1)]
+            if step.upwards:
+                came[step.tree, step.source] = i
+            else:
+                held[step.tree, step.target] = i
+    return reads, held
 
 
 def _cut(lo: int, hi: int, chunks: int) -> Ints:

@@ -100,21 +100,24 @@ def assign_streams(trees: Sequence[SpanningTree], hops: Sequence[ChunkHop], size
     `sizes` gives the sizes of chunks, by tree and chunk.
     """
     sent = {edge: [0] * width for edge, width in streams(trees).items()}
+    loads = [sent[hop.source, hop.target] for hop in hops]
+    weights = [sizes[hop.tree].tolist() for hop in hops]
     chunks = sizes.shape[1]
-    by_round: list[list[int]] = [[] for _ in range(max((h.start for h in hops), default=0) + 1)]
-    for i, hop in enumerate(hops):
-        by_round[hop.start].append(i)
-    turns = np.zeros((len(hops), chunks), dtype=np.int64)
-    at_work: list[int] = []
-    for now in range(len(by_round) - 1 + chunks):
-        begun = by_round[now] if now < len(by_round) else []
-        at_work = sorted([i for i in at_work if now - hops[i].start < chunks] + begun)
-        for i in at_work:
-            start, tree, source, target, _ = hops[i]
-            had = sent[source, target]
-            turns[i, now - start] = least = had.index(min(had))
-            had[least] += int(sizes[tree, now - start])
-    return turns
+    turns = [0] * (len(hops) * chunks)
+    starts = np.array([hop.start for hop in hops], dtype=np.int64)
+    for place in program_order(starts, chunks).tolist():
+        hop, chunk = divmod(place, chunks)
+        had = loads[hop]
+        turns[place] = least = had.index(min(had))
+        had[least] += weights[hop][chunk]
+    return np.array(turns, dtype=np.int64).reshape(len(hops), chunks)
+
+
+def program_order(starts: Ints, chunks: int) -> Ints:
+    """The order of all chunks' steps by round, from the rounds of chunk 0: each chunk is a round
+    behind the one before. Step s of chunk c is s * chunks + c.
+    """
+    return np.argsort(starts[:, None] + np.arange(chunks), axis=None, kind="stable")
 
 
 def mirror(hops: Sequence[ChunkHop]) -> tuple[list[ChunkHop], list[Sum]]:
