@@ -191,7 +191,7 @@ CASES = [
 
 
 @pytest.mark.parametrize(("collective", "name"), CASES)
-@settings(max_examples=12)
+@settings(max_examples=6)
 @given(data=st.data())
 def test_no_plan_beats_the_bounds_of_its_machine(collective, name, data):
     """Every algorithm of every collective, on random machines that take it; also in chunks."""

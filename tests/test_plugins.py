@@ -222,26 +222,32 @@ def of_no_op(builder, layout, tensors, options):  # noqa: ARG001
     return [[value._replace(op=10**6) for value in tensor] for tensor in tensors]
 
 
-@pytest.mark.usefixtures("fresh")
-@pytest.mark.parametrize(
-    ("planner", "message"),
-    [
-        (raises, r"raised KeyError: 'x' \((tests/)?test_plugins\.py:\d+\)"),
-        (nothing, "must return one list of values per tensor, returned None"),
-        (far, "made a faulty plan: COPY on device 99; the devices are 0 to 2"),
-        (too_few, "must return one list of values per tensor: 1, returned 0"),
-        (a_rank_short, "must return 2 values for tensor 0, one per rank, returned 1"),
-        (numbers, "must return values of the builder, returned 1 in a list"),
-        (of_no_op, "must return values of the builder, returned Value"),
-    ],
-)
-def test_a_faulty_planner_is_refused_with_what_it_did(planner, message):
-    sr.algorithm("own", "faulty", choices=lambda layout: layout.no_such_field)(planner)
+FAULTY = {
+    raises: r"raised KeyError: 'x' \((tests/)?test_plugins\.py:\d+\)",
+    nothing: "must return one list of values per tensor, returned None",
+    far: "made a faulty plan: COPY on device 99; the devices are 0 to 2",
+    too_few: "must return one list of values per tensor: 1, returned 0",
+    a_rank_short: "must return 2 values for tensor 0, one per rank, returned 1",
+    numbers: "must return values of the builder, returned 1 in a list",
+    of_no_op: "must return values of the builder, returned Value",
+}
 
-    with pytest.raises(StrategyError, match=f"^own: {message}"):
-        sr.compile("own", "bytes:4K", "full:2")
-    refused = dict(sr.rank("full:2", "bytes:4K").refused)
-    assert re.match(f"own: {message}", refused["own"])
+
+@pytest.mark.usefixtures("fresh")
+def test_a_faulty_planner_is_refused_with_what_it_did():
+    """Each by itself, and all of them in one ranking, which goes on with the others."""
+    for planner, message in FAULTY.items():
+        name = f"own_{planner.__name__}"
+        sr.algorithm(name, "faulty", choices=lambda layout: layout.no_such_field)(planner)
+        with pytest.raises(StrategyError, match=f"^{name}: {message}"):
+            sr.compile(name, "bytes:4K", "full:2")
+    ranking = sr.rank("full:2", "bytes:4K")
+    refused = dict(ranking.refused)
+
+    assert "one_shot" in [c.strategy.text for c in ranking.candidates]
+    for planner, message in FAULTY.items():
+        name = f"own_{planner.__name__}"
+        assert re.match(f"{name}: {message}", refused[name])
 
 
 def test_the_example_runs():

@@ -15,9 +15,6 @@ from simreduce.topology import Cable, Node, Topology, build, load_topology
 from simreduce.workload import Gradient, Workload
 from tests.simulating import simulate
 
-SIZES = [(0,), (1,), (5, 1000, 0, 64)]
-"""Lists of gradients, by elements."""
-
 RANKS = (*range(1, 18), 24, 32, 64)
 
 

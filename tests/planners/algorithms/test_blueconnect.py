@@ -12,7 +12,6 @@ from simreduce.plan import verify
 from simreduce.planners.algorithms import ALGORITHMS
 from simreduce.topology import route
 from tests.planners.algorithms.boxes import (
-    SIZES,
     added,
     compiled,
     seconds,
@@ -31,10 +30,15 @@ LEVELS = {2: (2,), 3: (3,), 4: (2, 2), 6: (2, 3), 7: (7,), 12: (2, 2, 3)}
 @pytest.mark.parametrize(("tasks", "each"), [*SHAPES, (1, 64), (64, 1), (8, 8)])
 def test_it_verifies(tasks, each):
     n = tasks * each
-    for sizes in [*SIZES, (n - 1,), (n,)]:
-        assert [] == verify(
-            compiled("all_reduce", "blueconnect", tasks_of(*[each] * tasks), *sizes)
-        )
+    sizes = (0, 1, 5, 1000, 64, n - 1, n)
+
+    assert [] == verify(compiled("all_reduce", "blueconnect", tasks_of(*[each] * tasks), *sizes))
+
+
+@pytest.mark.parametrize("elements", [0, 1])
+@pytest.mark.parametrize(("tasks", "each"), [(1, 1), (2, 3), (8, 8)])
+def test_it_verifies_where_there_is_next_to_nothing_to_move(tasks, each, elements):
+    assert [] == verify(compiled("all_reduce", "blueconnect", tasks_of(*[each] * tasks), elements))
 
 
 @pytest.mark.parametrize("each", [1, 2, 3, 8])

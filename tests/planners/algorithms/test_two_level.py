@@ -15,6 +15,7 @@ from simreduce.planners.algorithms import ALGORITHMS, COLLECTIVES, FAMILIES, TWO
 from simreduce.planners.algorithms.two_level import fits, two_level
 from simreduce.planners.layouts import Layout, layout
 from simreduce.planners.strategy import parse_strategy
+from tests.covering import covering
 from tests.planners.algorithms.boxes import added, compiled, seconds, sent, tasks_of, two_rates
 from tests.planners.algorithms.transfers import transfers
 
@@ -30,17 +31,27 @@ def prove(pair: str, shape: Layout) -> None:
         assert [] == verify(compiled("all_reduce", text, shape, 0, 1, 61, shape.n))
 
 
-@pytest.mark.parametrize("pair", PAIRS)
-def test_every_pair_verifies(pair):
-    for sizes in ((4, 4), (3, 3, 3), (5, 2, 3)):
-        prove(pair, tasks_of(*sizes))
+@pytest.mark.parametrize(
+    ("inner", "outer", "sizes"), covering(INNER, OUTER, [(4, 4), (3, 3, 3), (5, 2, 3)])
+)
+def test_every_pair_verifies(inner, outer, sizes):
+    prove(f"{inner}/{outer}", tasks_of(*sizes))
 
 
-@pytest.mark.parametrize("tasks", [2, 3, 4])
-@pytest.mark.parametrize("pair", [*(f"{x}/ring" for x in INNER), *(f"ring/{x}" for x in OUTER)])
-def test_every_family_verifies_in_both_places_with_any_number_of_ranks(pair, tasks):
-    for each in range(1, 9):
-        prove(pair, tasks_of(*[each] * tasks))
+@pytest.mark.parametrize(
+    ("inner", "each", "tasks"),
+    covering(INNER, range(1, 9), [2, 3, 4], together=[(0, 1), (0, 2), (1, 2)]),
+)
+def test_every_family_verifies_inside_tasks_of_any_number_of_ranks(inner, each, tasks):
+    prove(f"{inner}/ring", tasks_of(*[each] * tasks))
+
+
+@pytest.mark.parametrize(
+    ("outer", "tasks", "each"),
+    covering(OUTER, [2, 3, 4], range(1, 9), together=[(0, 1), (1, 2)]),
+)
+def test_every_family_verifies_across_any_number_of_tasks(outer, tasks, each):
+    prove(f"ring/{outer}", tasks_of(*[each] * tasks))
 
 
 @pytest.mark.parametrize("sizes", UNEQUAL)

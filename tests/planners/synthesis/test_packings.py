@@ -63,7 +63,7 @@ def check_trees(network, collective, root, best):
     assert packing.rate <= packing.bound * (1 + 1e-9)
 
 
-@settings(deadline=None, max_examples=40)
+@settings(deadline=None, max_examples=25)
 @given(digraphs())
 def test_trees_come_up_to_the_cuts_on_any_digraph(network):
     check_trees(network, "all_reduce", 0, optimum.all_reduce(network).rate)
@@ -75,7 +75,7 @@ def test_trees_come_up_to_the_cuts_on_any_digraph(network):
     check_trees(network, "reduce_scatter", 0, optimum.reduce_scatter(network).rate)
 
 
-@settings(deadline=None, max_examples=40)
+@settings(deadline=None, max_examples=25)
 @given(graphs())
 def test_trees_come_up_to_the_strength_on_any_graph(network):
     check_trees(network, "all_reduce", 0, optimum.strength(network).rate)
