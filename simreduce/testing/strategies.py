@@ -10,7 +10,8 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple
+from functools import cache
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 from hypothesis import strategies as st
@@ -30,6 +31,21 @@ from simreduce.engine.runtime import Call
 from simreduce.plan import Executor, Kind, Plan, PlanBuilder, Value
 from simreduce.testing.small import NO_CONTRACT
 from simreduce.topology import Cable, Node, Topology, build
+
+T = TypeVar("T")
+
+
+@cache
+def _count(least: int, most: int) -> st.SearchStrategy[int]:
+    """A number. Made once for each range: to make a strategy takes longer than to draw from it."""
+    return st.integers(least, most)
+
+
+def _one_of(draw: st.DrawFn, items: Sequence[T]) -> T:
+    return items[draw(_count(0, len(items) - 1))]
+
+
+_BOOLEANS = st.booleans()
 
 
 @dataclass(frozen=True)
@@ -106,6 +122,11 @@ class Scene(NamedTuple):
     ready: Floats
 
 
+@cache
+def _or(value: float | None, others: st.SearchStrategy[float]) -> st.SearchStrategy[Any]:
+    return st.one_of(st.just(value), others)
+
+
 @st.composite
 def topologies(
     draw: st.DrawFn,
@@ -117,9 +138,9 @@ def topologies(
     """One or two machines: GPUs on a bus to their host, some linked directly, the hosts joined by a
     network.
     """
-    gpus = draw(st.integers(least_gpus, most_gpus))
-    machines = draw(st.integers(least_machines, 2))
-    memory = st.one_of(st.just(math.inf), figures.bandwidth)
+    gpus = draw(_count(least_gpus, most_gpus))
+    machines = draw(_count(least_machines, 2))
+    memory = _or(math.inf, figures.bandwidth)
     nodes = [
         Node(f"cpu{m}", "cpu", memory_bandwidth=draw(memory), machine=str(m))
         for m in range(machines)
@@ -131,51 +152,46 @@ def topologies(
 
     def cable(a: str, b: str, link_class: str, holds: bool) -> Cable:
         rate = draw(figures.bandwidth)
-        return Cable(
-            a, b, link_class, draw(st.integers(1, 2)), rate, rate, draw(figures.delay), holds
-        )
+        return Cable(a, b, link_class, draw(_count(1, 2)), rate, rate, draw(figures.delay), holds)
 
-    cables = [cable("cpu0", "cpu1", "network", draw(st.booleans()))] if machines == 2 else []
+    cables = [cable("cpu0", "cpu1", "network", draw(_BOOLEANS))] if machines == 2 else []
     on_bus = nodes[machines:]
-    cables += [
-        cable(f"cpu{node.machine}", node.name, "bus", draw(st.booleans())) for node in on_bus
-    ]
+    cables += [cable(f"cpu{node.machine}", node.name, "bus", draw(_BOOLEANS)) for node in on_bus]
     pairs = [
         (a.name, b.name) for i, a in enumerate(on_bus) for b in on_bus[:i] if a.machine == b.machine
     ]
-    for a, b in draw(st.lists(st.sampled_from(pairs), max_size=8)) if pairs else []:
-        cables.append(cable(a, b, "peer", draw(st.booleans())))
+    for _ in range(draw(_count(0, 8)) if pairs else 0):
+        cables.append(cable(*_one_of(draw, pairs), "peer", draw(_BOOLEANS)))
     return build("random", "", "a test", nodes, cables)
 
 
 @st.composite
 def calibrations(draw: st.DrawFn, figures: Figures) -> Calibration:
     """Dispatch costs for some kinds of op, other figures for some link classes."""
-    kinds = st.sampled_from([kind.name.lower() for kind in Kind])
-    maybe = st.one_of(st.none(), figures.bandwidth), st.one_of(st.none(), figures.delay)
     return Calibration(
         "random",
-        dispatch=draw(st.dictionaries(kinds, figures.delay)),
-        links=draw(
-            st.dictionaries(
-                st.sampled_from(
-                    [
-                        "bus",
-                        "bus:d2h",
-                        "bus:h2d",
-                        "peer",
-                        "peer:h2d",
-                        "network",
-                        "cpu0>cpu1",
-                        "cpu0>gpu0",
-                    ]
-                ),
-                st.builds(LinkConstants, *maybe),
-            )
-        ),
-        cpu=draw(st.one_of(st.none(), processors(figures))),
+        dispatch=draw(_by_name(_KINDS, figures.delay)),
+        links=draw(_by_name(_LINKS, _link_constants(figures))),
+        cpu=draw(processors(figures)) if draw(_BOOLEANS) else None,
         nccl=draw(nccl_constants(figures)),
     )
+
+
+_KINDS = tuple(kind.name.lower() for kind in Kind)
+_LINKS = ("bus", "bus:d2h", "bus:h2d", "peer", "peer:h2d", "network", "cpu0>cpu1", "cpu0>gpu0")
+
+
+@cache
+def _by_name(names: Sequence[str], value: st.SearchStrategy[T]) -> st.SearchStrategy[dict[str, T]]:
+    return st.dictionaries(st.sampled_from(names), value)
+
+
+@cache
+def _link_constants(figures: Figures) -> st.SearchStrategy[LinkConstants]:
+    return st.builds(LinkConstants, _or(None, figures.bandwidth), _or(None, figures.delay))
+
+
+_EFFICIENCIES = st.sampled_from([0.25, 0.5, 1.0])
 
 
 @st.composite
@@ -184,7 +200,7 @@ def nccl_constants(draw: st.DrawFn, figures: Figures) -> NcclConstants:
     keys = [(link, protocol) for link in LINK_KINDS for protocol in PROTOCOLS]
 
     def each(names: Sequence[Any], value: st.SearchStrategy[float]) -> dict[Any, float]:
-        few = draw(st.lists(value, min_size=1, max_size=3))  # for many names
+        few = [draw(value) for _ in range(draw(_count(1, 3)))]  # for many names
         return {name: few[i % len(few)] for i, name in enumerate(names)}
 
     return NcclConstants(
@@ -192,25 +208,27 @@ def nccl_constants(draw: st.DrawFn, figures: Figures) -> NcclConstants:
         launch_channel=draw(figures.delay),
         start=each((*PROTOCOLS, NVLS), figures.delay),
         latency=each(keys, figures.delay),
-        efficiency=each(keys, st.sampled_from([0.25, 0.5, 1.0])),
+        efficiency=each(keys, _EFFICIENCIES),
         channel_rate=each((*PROTOCOLS, NVLS), figures.bandwidth),
     )
+
+
+_RATED = ("copy", "transfer", "add", "slice", "concat", "scale", "cast")
 
 
 @st.composite
 def processors(draw: st.DrawFn, figures: Figures) -> Processor:
     """Cores of CPU devices; of some kinds of op it is not known how fast their bytes move."""
-    kinds = st.sampled_from(["copy", "transfer", "add", "slice", "concat", "scale", "cast"])
     return Processor(
-        cores=draw(st.sampled_from([1.0, 2.0, 4.0])),
-        moving=draw(st.sampled_from([1.0, 1.5, 2.0, math.inf])),
-        shared=draw(st.booleans()),
+        cores=_one_of(draw, (1.0, 2.0, 4.0)),
+        moving=_one_of(draw, (1.0, 1.5, 2.0, math.inf)),
+        shared=draw(_BOOLEANS),
         message=draw(figures.delay),
-        rates=draw(st.dictionaries(kinds, figures.bandwidth)),
-        own_cache=draw(st.sampled_from([0, 64, 4096])),
-        past_own=draw(st.one_of(st.just(math.inf), figures.bandwidth)),
-        cache=draw(st.sampled_from([0, 64, 4096])),
-        memory=draw(st.one_of(st.just(math.inf), figures.bandwidth)),
+        rates=draw(_by_name(_RATED, figures.bandwidth)),
+        own_cache=_one_of(draw, (0, 64, 4096)),
+        past_own=draw(_or(math.inf, figures.bandwidth)),
+        cache=_one_of(draw, (0, 64, 4096)),
+        memory=draw(_or(math.inf, figures.bandwidth)),
     )
 
 
@@ -226,40 +244,40 @@ def plans(draw: st.DrawFn, devices: Sequence[str], figures: Figures, most_ops: i
     b = PlanBuilder(devices)
     unit = draw(figures.unit)
     values = [_input(draw, b, unit)]
-    for _ in range(draw(st.integers(1, most_ops))):
-        value = _VERB[draw(st.sampled_from(_VERBS))](draw, b, unit, values)
+    for _ in range(draw(_count(1, most_ops))):
+        value = _VERB[_one_of(draw, _VERBS)](draw, b, unit, values)
         if value is not None and value not in values:
             values.append(value)
-        b.executor = draw(st.sampled_from([Executor.TF, b.executor, *Executor]))
+        b.executor = _one_of(draw, (Executor.TF, b.executor, *Executor))
     return _with_controls(draw, b.finish(NO_CONTRACT))
 
 
 def _interval(draw: st.DrawFn, lo: int, hi: int, unit: int) -> tuple[int, int]:
     """Mostly all of it; else a part, which may be empty."""
-    if draw(st.integers(0, 3)):
+    if draw(_count(0, 3)):
         return lo, hi
-    first = draw(st.integers(lo // unit, hi // unit))
-    last = draw(st.integers(first, hi // unit))
+    first = draw(_count(lo // unit, hi // unit))
+    last = draw(_count(first, hi // unit))
     return first * unit, last * unit
 
 
 def _stream(draw: st.DrawFn, b: PlanBuilder) -> int:
-    if draw(st.integers(0, 2)):
+    if draw(_count(0, 2)):
         return -1
-    return b.stream(draw(st.integers(0, len(b.devices) - 1)), draw(st.integers(0, 1)))
+    return b.stream(draw(_count(0, len(b.devices) - 1)), draw(_count(0, 1)))
 
 
 def _input(draw: st.DrawFn, b: PlanBuilder, unit: int, _: object = None) -> Value:
     lo, hi = _interval(draw, 0, _CUTS * unit, unit)
-    return b.input(draw(st.integers(0, len(b.devices) - 1)), lo, hi)
+    return b.input(draw(_count(0, len(b.devices) - 1)), lo, hi)
 
 
 def _copy(draw: st.DrawFn, b: PlanBuilder, unit: int, values: list[Value]) -> Value:
-    value = draw(st.sampled_from(values))
+    value = _one_of(draw, values)
     others = [d for d in range(len(b.devices)) if d != value.device]
     if not others:
         return b.slice(value, value.lo, value.hi)
-    target = draw(st.sampled_from(others))
+    target = _one_of(draw, others)
     lo, hi = _interval(draw, value.lo, value.hi, unit)
     return b.copy(value, target, lo, hi, stream=_stream(draw, b))
 
@@ -269,48 +287,47 @@ def _alike(values: list[Value], one: Value) -> list[Value]:
 
 
 def _add(draw: st.DrawFn, b: PlanBuilder, unit: int, values: list[Value]) -> Value:  # noqa: ARG001 - as the other verbs
-    first = draw(st.sampled_from(values))
+    first = _one_of(draw, values)
     terms = [v for v in _alike(values, first) if max(v.lo, first.lo) < min(v.hi, first.hi)]
     chosen = [first]
-    for value in draw(st.lists(st.sampled_from(terms), max_size=4)) if terms else []:
+    for _ in range(draw(_count(0, 4)) if terms else 0):
+        value = _one_of(draw, terms)
         if max(v.lo for v in [*chosen, value]) < min(v.hi for v in [*chosen, value]):
             chosen.append(value)
     return b.add(chosen, stream=_stream(draw, b))
 
 
 def _concat(draw: st.DrawFn, b: PlanBuilder, unit: int, values: list[Value]) -> Value | None:
-    first = draw(st.sampled_from(values))
+    first = _one_of(draw, values)
     after = [v for v in _alike(values, first) if v.lo == first.hi and v is not first]
     if after:
-        return b.concat([first, draw(st.sampled_from(after))])
+        return b.concat([first, _one_of(draw, after)])
     if first.lo == first.hi:
         return None
-    middle = draw(st.integers(first.lo // unit, first.hi // unit)) * unit
+    middle = draw(_count(first.lo // unit, first.hi // unit)) * unit
     return b.concat([b.slice(first, first.lo, middle), b.slice(first, middle, first.hi)])
 
 
 def _slice(draw: st.DrawFn, b: PlanBuilder, unit: int, values: list[Value]) -> Value:
-    value = draw(st.sampled_from(values))
+    value = _one_of(draw, values)
     return b.slice(value, *_interval(draw, value.lo, value.hi, unit))
 
 
 _VERB: Mapping[str, Callable[..., Value | None]] = {
     "input": _input, "copy": _copy, "add": _add, "concat": _concat, "slice": _slice,
-    "scale": lambda draw, b, _, values: b.scale(draw(st.sampled_from(values)), 2),
-    "cast": lambda draw, b, _, values: b.cast(
-        draw(st.sampled_from(values)), draw(st.integers(0, 2))
-    ),
-    "output": lambda draw, b, _, values: b.output(draw(st.sampled_from(values))),
+    "scale": lambda draw, b, _, values: b.scale(_one_of(draw, values), 2),
+    "cast": lambda draw, b, _, values: b.cast(_one_of(draw, values), draw(_count(0, 2))),
+    "output": lambda draw, b, _, values: b.output(_one_of(draw, values)),
 }  # fmt: skip
 
 
 def _with_controls(draw: st.DrawFn, plan: Plan) -> Plan:
     """The plan with some ops, INPUTs too, waiting for earlier ones that they do not read."""
     n = len(plan)
-    pairs = st.tuples(st.integers(0, n - 1), st.integers(0, n - 1)).filter(lambda p: p[0] < p[1])
     waits: list[list[int]] = [[] for _ in range(n)]
-    for earlier, later in draw(st.lists(pairs, max_size=4)) if n > 1 else []:
-        waits[later].append(earlier)
+    for _ in range(draw(_count(0, 4)) if n > 1 else 0):
+        later = draw(_count(1, n - 1))
+        waits[later].append(draw(_count(0, later - 1)))
     return with_controls(plan, waits)
 
 
@@ -327,9 +344,9 @@ def with_controls(plan: Plan, waits: Sequence[Sequence[int]]) -> Plan:
 def readies(draw: st.DrawFn, plan: Plan, figures: Figures) -> Floats:
     """When each INPUT may begin."""
     count = int(np.count_nonzero(plan.kind == Kind.INPUT))
-    if draw(st.booleans()):
+    if draw(_BOOLEANS):
         return np.zeros(count)
-    return np.array(draw(st.lists(figures.delay, min_size=count, max_size=count)))
+    return np.array([draw(figures.delay) for _ in range(count)])
 
 
 @st.composite
