@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import hashlib
+
 import numpy as np
 
+import simreduce as sr
 from simreduce.engine import CALM, NOMINAL, TENSORFLOW, Curve, Simulator, runtime_named
 
 
@@ -18,6 +21,18 @@ def simulate(plan, topology, runtime=TENSORFLOW, calibration=NOMINAL, ready=0.0,
 
 def record(plan, topology, runtime=TENSORFLOW, calibration=NOMINAL, ready=0.0, disturbance=CALM):
     return simulator(topology, runtime, calibration, disturbance).record(plan, ready)
+
+
+def bits(timeline):
+    """Equal for timelines that are equal bit for bit."""
+    columns = (timeline.ready, timeline.start, timeline.finish, timeline.blame)
+    return hashlib.sha256(b"".join(column.tobytes() for column in columns)).hexdigest()
+
+
+def xring_on_a_dgx1():
+    """A plan and the machine that it is for."""
+    topology = sr.load_topology("dgx1v")
+    return sr.compile("xring#2", sr.load_workload("bytes:1M"), sr.layout(topology)), topology
 
 
 def lane_curves(recording):

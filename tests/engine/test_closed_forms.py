@@ -416,7 +416,7 @@ any_scene = st.one_of(scenes(ROUND), scenes(ANY))
 
 
 @given(any_scene, st.integers(-6, 6))
-@settings(max_examples=120)
+@settings(max_examples=60)
 def test_a_machine_that_is_k_times_as_fast_takes_a_kth_of_the_time(scene, power):
     """Bandwidth times k, latency, dispatch and readiness over k: every time is over k, to the bit
     for powers of 2.
@@ -462,10 +462,18 @@ def test_a_machine_that_is_k_times_as_fast_takes_a_kth_of_the_time(scene, power)
 
 @given(any_scene)
 @settings(max_examples=150)
-def test_no_time_is_below_a_floor(scene):
-    """Critical path, load of every resource, load of every lane."""
+def test_laws_of_every_result(scene):
+    """One simulation keeps all of them."""
     result = run(scene)
 
+    _check_floors(result)
+    _check_blame(scene, result)
+    _check_bytes(scene, result)
+    _check_shares(result)
+
+
+def _check_floors(result: Result) -> None:
+    """No time is below a floor: critical path, load of every resource, load of every lane."""
     assert result.seconds >= result.floors.seconds
 
 
@@ -534,13 +542,10 @@ def test_the_ring_on_two_devices_meets_the_floor_of_the_cut():
     assert close_to(2**26 / B) == result.floors.cut
 
 
-@given(any_scene)
-@settings(max_examples=120)
-def test_each_op_starts_when_what_it_is_blamed_on_lets_it(scene):
-    """So the critical path has no gap: each step begins where the one before ended, or freed the
-    lane.
+def _check_blame(scene: Scene, result: Result) -> None:
+    """Each op starts when what it is blamed on lets it. So the critical path has no gap: each step
+    begins where the one before ended, or freed the lane.
     """
-    result = run(scene)
     lowered = lower(
         scene.plan, scene.topology, scene.runtime, scene.calibration,
         Resources.of(scene.topology, scene.calibration),
@@ -609,7 +614,7 @@ class Meter:
 
 
 @given(any_scene)
-@settings(max_examples=120)
+@settings(max_examples=60)
 def test_resources_give_what_they_can_at_most_and_flows_move_what_they_hold(scene):
     """At every instant no resource is above its capacity; over time every flow moves its bytes,
     neither more nor less.
@@ -653,13 +658,10 @@ def nccl_factor(scene: Scene, op: int) -> float:
     return flags / scene.calibration.nccl.efficiency[kind, protocol]
 
 
-@given(any_scene)
-@settings(max_examples=100)
-def test_bytes_that_leave_a_device_arrive_at_another(scene):
-    """What links carried, by the result, is what the plan's copies hold, once per link of each
-    route. NCCL's count for more.
+def _check_bytes(scene: Scene, result: Result) -> None:
+    """Bytes that leave a device arrive at another: what links carried, by the result, is what the
+    plan's copies hold, once per link of each route. NCCL's count for more.
     """
-    result = run(scene)
     expected: dict[str, float] = {}
     for op in np.flatnonzero(scene.plan.kind == Kind.COPY).tolist():
         nbytes = float(scene.plan.nbytes[op])
@@ -680,11 +682,8 @@ def test_bytes_that_leave_a_device_arrive_at_another(scene):
     assert {name: close_to(nbytes) for name, nbytes in expected.items() if nbytes} == carried
 
 
-@given(any_scene)
-@settings(max_examples=100)
-def test_nothing_is_busy_for_more_than_all_of_the_time(scene):
-    """Shares of links, memories and lanes are between 0 and 1."""
-    result = run(scene)
+def _check_shares(result: Result) -> None:
+    """Nothing is busy for more than all of the time: shares are between 0 and 1."""
     for use in (*result.links, *result.lanes):
         assert 0.0 <= use.share <= 1.0 + 1e-9
 

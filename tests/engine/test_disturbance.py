@@ -31,8 +31,7 @@ from simreduce.engine.lowering.resources import Resources
 from simreduce.errors import Deadlock, InputError
 from simreduce.testing.small import RATE, cable, copy_plan, machine, node, pair, plan_of
 from simreduce.testing.strategies import ANY, ROUND, either_scenes, scenes
-from tests.engine.test_fabric import bits, xring_on_a_dgx1
-from tests.simulating import record, simulate
+from tests.simulating import bits, record, simulate, xring_on_a_dgx1
 
 _COSTS = Calibration("costs", dispatch={"copy": 0.5, "add": 0.25})
 
@@ -146,7 +145,7 @@ def disturbances(draw, topology, delay):
 
 
 @given(st.data())
-@settings(max_examples=100)
+@settings(max_examples=60)
 def test_laws_hold_whatever_disturbs(data):
     """Every flow moves its bytes, no capacity is exceeded, no floor is beaten, the path is the
     whole time.
@@ -179,7 +178,7 @@ def test_laws_hold_whatever_disturbs(data):
 
 
 @given(either_scenes, st.integers(0, 9))
-@settings(max_examples=100)
+@settings(max_examples=60)
 def test_jitter_0_and_slowness_1_change_no_bit(scene, seed):
     nothing = Disturbance(dict.fromkeys(scene.topology.nodes, 1.0), 0.0, seed)
 
@@ -323,7 +322,7 @@ def test_jitter_of_a_plan_does_not_depend_on_others():
 _SCRIPT = """
 from simreduce.engine import Disturbance, Fault
 from simreduce.engine.kernel import compiled
-from tests.engine.test_fabric import bits, simulate, xring_on_a_dgx1
+from tests.simulating import bits, simulate, xring_on_a_dgx1
 compiled.pays = lambda ops, again=False: {pays}
 faults = Fault(2e-5, "gpu0", 0.0), Fault(4e-5, "gpu0")
 shaky = Disturbance({{"gpu3": 1.5, "gpu1": 2.0}}, 0.1, 7, faults)

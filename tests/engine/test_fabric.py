@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import os
 import subprocess
 import sys
@@ -21,18 +20,7 @@ from simreduce.plan import Contract, Plan, PlanBuilder
 from simreduce.testing.small import ELEMENTS, NO_CONTRACT, cable, copy_plan, machine, pair, plan_of
 from simreduce.testing.strategies import ROUND, scenes, with_controls
 from simreduce.topology import Topology, load_topology
-from tests.simulating import simulate
-
-
-def bits(timeline: Timeline) -> str:
-    """Equal for timelines that are equal bit for bit."""
-    columns = (timeline.ready, timeline.start, timeline.finish, timeline.blame)
-    return hashlib.sha256(b"".join(column.tobytes() for column in columns)).hexdigest()
-
-
-def xring_on_a_dgx1() -> tuple[Plan, Topology]:
-    topology = sr.load_topology("dgx1v")
-    return sr.compile("xring#2", sr.load_workload("bytes:1M"), sr.layout(topology)), topology
+from tests.simulating import bits, simulate, xring_on_a_dgx1
 
 
 class Day:
@@ -512,16 +500,16 @@ def test_values_without_bytes_take_the_latency_alone():
 # Equal inputs, equal bits.
 
 _SCRIPT = """
-from tests.engine.test_fabric import bits, simulate, xring_on_a_dgx1
+from tests.simulating import bits, simulate, xring_on_a_dgx1
 print(bits(simulate(*xring_on_a_dgx1()).timeline))
 """
 
 
 def test_bits_do_not_depend_on_the_hash_seed():
-    """Nothing is taken from a set on the way to a schedule."""
+    """Nothing is taken from a set on the way to a schedule: not here, nor with two other seeds."""
     root = Path(__file__).parents[2]
     seen = set()
-    for seed in ("1", "2", "3"):
+    for seed in ("1", "2"):
         environment = os.environ | {"PYTHONHASHSEED": seed, "PYTHONPATH": str(root)}
         command = [sys.executable, "-c", _SCRIPT]
         seen.add(
@@ -597,7 +585,7 @@ class OneByOne(Fabric):
         return done
 
 
-@pytest.mark.parametrize("seed", range(12))
+@pytest.mark.parametrize("seed", range(6))
 def test_computes_of_one_instant_are_as_if_each_was_submitted_alone(seed: int) -> None:
     random = np.random.default_rng(seed)
     plan, topology = xring_on_a_dgx1()
@@ -628,5 +616,6 @@ def test_computes_of_one_instant_are_as_if_each_was_submitted_alone(seed: int) -
         env.run()
         return seen
 
-    assert timelines(Fabric) == timelines(OneByOne)
-    assert len(timelines(Fabric)) > 200
+    together = timelines(Fabric)
+    assert together == timelines(OneByOne)
+    assert len(together) > 200

@@ -18,6 +18,7 @@ from simreduce.planners.strategy import compile_plan
 from simreduce.testing.strategies import ONE_WIRE, PIPED, ROUND, TWO_ENDED, scenes
 from simreduce.topology import fold, load_topology
 from simreduce.workload import Gradient, Workload
+from tests.covering import covering
 from tests.simulating import simulate
 
 BOTH = st.sampled_from([*RUNTIMES.values(), TWO_ENDED, PIPED, ONE_WIRE])
@@ -43,16 +44,22 @@ def both(plan, topology, runtime):
 
 
 @given(scenes(ROUND), BOTH)
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=60, deadline=None)
 def test_random_plans(scene, runtime):
     """Under every runtime, those that look at names included."""
     each, alike = both(scene.plan, scene.topology, runtime)
     assert each == alike
 
 
-@pytest.mark.parametrize("runtime", RUNTIMES.values(), ids=RUNTIMES)
-@pytest.mark.parametrize("strategy", ["psgpu", "nccl:tree", "ring", "direct", "xring#2"])
-@pytest.mark.parametrize("machine", ["dgx1v", "dgx-a100x2", "switch:5", "p3-16xlargex2"])
+@pytest.mark.parametrize(
+    ("machine", "strategy", "runtime"),
+    covering(
+        ["dgx1v", "dgx-a100x2", "switch:5", "p3-16xlargex2"],
+        ["psgpu", "nccl:tree", "ring", "direct", "xring#2"],
+        [*RUNTIMES.values()],
+    ),
+    ids=lambda value: value if isinstance(value, str) else value.name,
+)
 def test_machines(machine, strategy, runtime):
     """Of one and of several machines, folded ones too."""
     topology = load_topology(machine)

@@ -54,12 +54,20 @@ def waits_for(plan: sr.Plan, topology: sr.Topology, runtime: Runtime) -> list[se
     return found
 
 
-@settings(max_examples=200, deadline=None)
-@given(scenes(ROUND))
-def test_every_op_waits_once_for_each_of_its_predecessors(scene):
-    low, _ = lowered(scene)
+@settings(max_examples=120, deadline=None)
+@given(scenes(ROUND), st.data())
+def test_a_lowered_plan_is_what_plain_loops_say(scene, data):
+    """What every op waits for, the critical path, and what the ops of a call have in common."""
+    low, resources = lowered(scene)
     before = waits_for(scene.plan, scene.topology, scene.runtime)
 
+    _check_predecessors(scene, low, before)
+    _check_critical_path(low, resources, before)
+    _check_calls(scene, low, resources, data.draw(st.integers(0, len(scene.plan) - 1)))
+
+
+def _check_predecessors(scene: Scene, low: Lowered, before: list[set[int]]) -> None:
+    """Every op waits once for each of its predecessors."""
     assert low.waits.tolist() == [len(each) for each in before]
     for op in range(len(scene.plan)):
         mine = low.successors[low.successor_start[op] : low.successor_start[op + 1]].tolist()
@@ -86,14 +94,12 @@ def test_compiled_lowering_and_floors_are_the_interpreted_ones(scene):
         assert getattr(fast, name).tolist() == getattr(plain, name).tolist()
 
 
-@settings(max_examples=200, deadline=None)
-@given(scenes(ROUND))
-def test_the_critical_path_is_the_longest_chain(scene):
-    low, resources = lowered(scene)
+def _check_critical_path(low: Lowered, resources: Resources, before: list[set[int]]) -> None:
+    """It is the longest chain."""
     duration, _ = floors.alone(low, resources)
     finish: list[float] = []
-    for op, before in enumerate(waits_for(scene.plan, scene.topology, scene.runtime)):
-        finish.append(duration[op] + max((finish[each] for each in before), default=0.0))
+    for op, waited in enumerate(before):
+        finish.append(duration[op] + max((finish[each] for each in waited), default=0.0))
 
     assert floors.critical_path(low, resources) == max(finish, default=0.0)
 
@@ -133,15 +139,11 @@ def lasting(seconds: np.ndarray, low: Lowered) -> Lowered:
     return replace(low, call=np.arange(n, dtype=np.int32), amount=np.zeros(n), calls=calls)
 
 
-@settings(max_examples=100, deadline=None)
-@given(scenes(ROUND), st.data())
-def test_what_ops_have_in_common_is_the_same_op_by_op(scene, data):
+def _check_calls(scene: Scene, low: Lowered, resources: Resources, op: int) -> None:
     """The columns by op are those of its call. A chunk of NCCL's may count more bytes where it
     cannot overlap with the one before; flows over cores have bytes of their own.
     """
-    low, resources = lowered(scene)
     plan = scene.plan
-    op = data.draw(st.integers(0, len(plan) - 1))
     call = low.call[op]
 
     uses = low.uses[low.use_start[op] : low.use_start[op + 1]]

@@ -43,12 +43,22 @@ def totals(steps):
 
 
 @given(either_scenes)
-@settings(max_examples=100)
-def test_the_parts_are_the_whole_time(scene):
-    """Nothing is missing, nothing counts twice, and nothing is negative; with either way to name
-    what is shared.
-    """
+@settings(max_examples=80)
+def test_laws_of_every_critical_path(scene):
+    """On random plans and machines."""
     recording = recorded(scene)
+
+    _check_whole(recording)
+    _check_names(scene, recording)
+    _check_shares(recording)
+    result = recording.result
+    assert result.critical_path() == Result.from_json(result.to_json()).critical_path()
+
+
+def _check_whole(recording):
+    """The parts are the whole time. Nothing is missing, nothing counts twice, and nothing is
+    negative; with either way to name what is shared.
+    """
     for steps in (recording.result.critical_path(), recording.critical_path()):
         parts = [part for step in steps for part in step.parts]
 
@@ -59,13 +69,10 @@ def test_the_parts_are_the_whole_time(scene):
         assert all((part.cause == LANE) == bool(part.meanwhile) for part in parts)
 
 
-@given(either_scenes)
-@settings(max_examples=50)
-def test_what_the_parts_name_is_what_the_op_uses(scene):
-    """Links, memories and lanes belong to the op, dispatch to its kind; a lane wait is no longer
-    than the wait.
+def _check_names(scene, recording):
+    """What the parts name is what the op uses. Links, memories and lanes belong to the op, dispatch
+    to its kind; a lane wait is no longer than the wait.
     """
-    recording = recorded(scene)
     lowered, names = recording.lowered, recording.resources.names
     for step in recording.critical_path():
         op = step.op
@@ -84,10 +91,8 @@ def test_what_the_parts_name_is_what_the_op_uses(scene):
                 assert part.where in lowered.lane_names
 
 
-@given(either_scenes)
-@settings(max_examples=50)
-def test_time_lost_to_others_is_at_a_resource_that_others_use(scene):
-    recording = recorded(scene)
+def _check_shares(recording):
+    """Time lost to others is at a resource that others use."""
     lowered = recording.lowered
     moves = np.repeat(lowered.amount > 0, np.diff(lowered.use_start))
     users = np.bincount(lowered.uses[moves], minlength=len(recording.resources.names))
@@ -96,14 +101,6 @@ def test_time_lost_to_others_is_at_a_resource_that_others_use(scene):
             if SHARE in (part.cause, part.meanwhile):
                 where = part.at or part.where
                 assert users[recording.resources.names.index(where)] > 1
-
-
-@given(either_scenes)
-@settings(max_examples=25)
-def test_the_path_survives_json(scene):
-    result = recorded(scene).result
-
-    assert result.critical_path() == Result.from_json(result.to_json()).critical_path()
 
 
 def test_a_copy_pays_dispatch_latency_and_bytes():

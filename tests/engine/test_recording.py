@@ -39,10 +39,18 @@ def bytes_through(recording):
 
 
 @given(either_scenes)
-@settings(max_examples=100)
-def test_bytes_in_are_bytes_out_and_no_resource_is_ever_above_its_capacity(scene):
-    """At every instant, on random plans and machines."""
+@settings(max_examples=80)
+def test_laws_of_every_recording(scene):
+    """On random plans and machines."""
     recording = record(scene.plan, scene.topology, scene.runtime, scene.calibration, scene.ready)
+
+    _check_resources(recording)
+    _check_flows(recording)
+    _check_lanes(recording)
+
+
+def _check_resources(recording):
+    """Bytes in are bytes out, and no resource is ever above its capacity."""
     found = recording.resource_curves()
 
     assert bytes_through(recording) == pytest.approx({c.name: c.total for c in found}, rel=1e-9)
@@ -54,11 +62,8 @@ def test_bytes_in_are_bytes_out_and_no_resource_is_ever_above_its_capacity(scene
         assert curve.time[-1] <= recording.result.seconds * (1 + 1e-15)
 
 
-@given(either_scenes)
-@settings(max_examples=50)
-def test_every_flow_moves_its_bytes(scene):
-    """The stretches of constant rate, put together."""
-    recording = record(scene.plan, scene.topology, scene.runtime, scene.calibration, scene.ready)
+def _check_flows(recording):
+    """The stretches of constant rate, put together, move the bytes of every flow."""
     rates, amount = recording.rates, recording.lowered.amount
     moved = np.bincount(rates.op, rates.rate * (rates.end - rates.begin), minlength=len(amount))
 
@@ -66,11 +71,8 @@ def test_every_flow_moves_its_bytes(scene):
     assert np.all(rates.end > rates.begin)
 
 
-@given(either_scenes)
-@settings(max_examples=50)
-def test_lanes_are_held_as_long_as_the_result_says(scene):
-    """By one op at a time."""
-    recording = record(scene.plan, scene.topology, scene.runtime, scene.calibration, scene.ready)
+def _check_lanes(recording):
+    """They are held as long as the result says, by one op at a time."""
     result = recording.result
     held = {use.name: use.share * result.seconds for use in result.lanes if use.share > 0}
 
