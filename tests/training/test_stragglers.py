@@ -77,6 +77,9 @@ CLOSED = [
 ]
 
 
+SCATTERED = [row for row in CLOSED if 2 < row[2] < 10 and isinstance(row[0], (Exponential, Pareto))]
+
+
 @pytest.mark.parametrize(("times", "k", "n", "expected"), CLOSED)
 def test_order_statistics_by_theory(times, k, n, expected):
     """Harmonic numbers, k/(n+1), quadrature, Gamma functions."""
@@ -84,15 +87,16 @@ def test_order_statistics_by_theory(times, k, n, expected):
 
 
 @pytest.mark.parametrize(
-    ("times", "k", "n", "expected"), [row for row in CLOSED if 2 < row[2] < 100]
+    ("times", "k", "n", "expected", "repetitions"),
+    [(*row, 10_000 if row in SCATTERED else 2000) for row in CLOSED if 2 < row[2] < 100],
 )
-def test_the_first_update_takes_as_long_as_the_kth_of_n(times, k, n, expected):
-    """Within 1 % at 10,000 repetitions."""
-    spread = repeat(ReplicasJob(SyncSettings(k, n, 0), delays(n, 1), times, seed=1), 1, 10_000)
-    step = spread.step()
+def test_the_first_update_takes_as_long_as_the_kth_of_n(times, k, n, expected, repetitions):
+    """Within 1 % at 10,000 repetitions, and at 2000 where times scatter less."""
+    job = ReplicasJob(SyncSettings(k, n, 0), delays(n, 1), times, seed=1)
+    spread = repeat(job, 1, repetitions)
 
-    assert step.mean == pytest.approx(expected, rel=0.01)
-    assert spread.updates.shape == (10_000, 1)
+    assert spread.step().mean == pytest.approx(expected, rel=0.01)
+    assert spread.updates.shape == (repetitions, 1)
 
 
 def test_without_backups_every_update_takes_as_long_as_the_slowest():

@@ -38,6 +38,7 @@ import simreduce as sr
 from simreduce.app.cli.main import main
 from simreduce.engine import Calibration, Processor
 from simreduce.engine.calibrate import load_calibration, to_toml
+from simreduce.engine.setup import Setup
 from simreduce.plan import Kind
 from simreduce.planners.strategy import compile_plan
 from simreduce.study.tune.bench import tensor
@@ -135,8 +136,8 @@ def predictor(where, plan):
     plans = [where.stage.adapt(micro.plan) for micro in plan.micros]
 
     def predict(values):
-        found = assemble(plan.base, values)
-        return [sr.simulate(each, where.stage.machine, RUNTIME, found).seconds for each in plans]
+        setup = Setup(where.stage.machine, RUNTIME, assemble(plan.base, values))
+        return [setup.find_seconds(each) for each in plans]
 
     return predict
 
@@ -268,10 +269,10 @@ def test_what_is_measured_does_not_depend_on_cores():
 
 def measured(where, plan, known, noise):
     """Rows of all micro-plans, as if devices of these constants had been measured."""
-    rows = []
+    rows, setup = [], Setup(where.stage.machine, RUNTIME, known)
     for micro in all_micros(plan):
         adapted = where.stage.adapt(micro.plan)
-        seconds = sr.simulate(adapted, where.stage.machine, RUNTIME, known).seconds
+        seconds = setup.find_seconds(adapted)
         rows.append((Case(micro.name, adapted, micro.nbytes // 4, 0, "sum", math.nan), seconds))
     found = noisy([seconds for _, seconds in rows], noise)
     return [

@@ -42,14 +42,17 @@ class DelayRuns:
         self._steps = int(1.25 * per_worker) + settings.initial_tokens + 16
         worth = self._steps * job.workers * job.variables * repetitions >= _WORTH
         self._loop: Any = native(loop, "the loop of replicas") if worth else loop
+        self._rules = _rules(job)
+        self._until = np.array([job.death(w) for w in range(job.workers)])
 
     def run(self, repetition: int, *, log: bool = False) -> Outcome:
         """As `simulate_replicas` without values. `log` keeps every gradient."""
         job = self.job
         while True:
-            tables = _rules(job, job.seconds(repetition, self._steps)), _state(job, self.updates)
+            rules = self._rules._replace(compute=job.seconds(repetition, self._steps))
+            state = _state(job, self.updates, self._until)
             out = _outcome(job, self.updates, self._steps if log else 0)
-            made = self._loop(*tables, out)
+            made = self._loop(rules, state, out)
             if made >= 0:
                 return out._replace(update=out.update[:made], gradients=out.gradients[:made])
             self._steps *= 2
@@ -114,21 +117,22 @@ class Outcome(NamedTuple):
     local_step: Ints  # [worker, step]
 
 
-def _rules(job: ReplicasJob, compute: Floats) -> Rules:
-    """The job, with these times to compute."""
+def _rules(job: ReplicasJob) -> Rules:
+    """The job, without times to compute: every repetition has its own."""
     network, settings = job.network, job.settings
     if not isinstance(network, Delays):
         raise InternalError("flows take more than delays")
     back = np.array([job.back(w) for w in range(job.workers)])
+    order = np.argsort(network.push, axis=1, kind="stable")
     return Rules(
-        compute, network.pull, network.push, np.argsort(network.push, axis=1, kind="stable"),
+        np.zeros((job.workers, 0)), network.pull, network.push, order,
         network.report, network.token, network.again, back, job.update, job.averages + job.turn,
         settings.replicas_to_aggregate, settings.tokens_per_step, settings.initial_tokens,
     )  # fmt: skip
 
 
-def _state(job: ReplicasJob, updates: int) -> State:
-    """The state before anything happens, with an empty calendar."""
+def _state(job: ReplicasJob, updates: int, until: Floats) -> State:
+    """The state before anything happens, with an empty calendar; workers live `until` then."""
     workers, variables = job.workers, job.variables
     leaves = 1 << (3 * workers + variables).bit_length()
     winner = np.empty(2 * leaves, np.int64)
@@ -140,7 +144,7 @@ def _state(job: ReplicasJob, updates: int) -> State:
     return State(
         due=np.full(leaves, inf), winner=winner,
         step=zeros(workers), local_step=zeros(workers),
-        until=np.array([job.death(w) for w in range(workers)]), computed=np.zeros(workers),
+        until=until.copy(), computed=np.zeros(workers),
         sent=zeros(workers), delivered=np.zeros(workers),
         taken=zeros(variables), added=zeros(variables), awaited=np.zeros(variables, np.bool_),
         entered=zeros(variables),

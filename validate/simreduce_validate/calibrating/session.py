@@ -126,7 +126,7 @@ def learn(design: Design, devices: Devices, timings: Sequence[Timing]) -> Sessio
 
     def predict(values: Mapping[str, float]) -> list[float]:
         found = setup.but(calibration=assemble(base, values))
-        return [found.simulate(timing.case.plan).seconds for timing in fitted]
+        return [found.find_seconds(timing.case.plan) for timing in fitted]
 
     fit = fit_constants(constants, predict, [timing.measured.median for timing in fitted])
     controls = _control_seconds(design, devices, timings)
@@ -168,7 +168,7 @@ def _port_rates(design: Design, timings: Sequence[Timing]) -> dict[str, float]:
 def _compare_relay(setup: Setup, timing: Timing) -> Relay:
     sharing = setup.but(runtime=replace(setup.runtime, pipes=no_lanes))
     plan = timing.case.plan
-    queued, shared = (each.simulate(plan).seconds for each in (setup, sharing))
+    queued, shared = (each.find_seconds(plan) for each in (setup, sharing))
     return Relay(timing.measured.median, queued, shared)
 
 
