@@ -224,7 +224,7 @@ _BOUNDED = Record(
     *unwritten(*_ELEMENTS, _ROOT),
     _ALGORITHM,
     _RUNTIME,
-    Key("at_least_us", MICROSECONDS, "What it takes at least.", "seconds"),
+    Key("at_least_us", MICROSECONDS, "What it takes at least.", "unfinished.seconds"),
     Key("reason", TEXT, "Why it takes as long.", "unfinished.reason"),
 )
 BENCH = Document(

@@ -15,7 +15,7 @@ import numpy as np
 from simreduce import dtypes, units
 from simreduce.engine import AtLeast, Result, Timeline, check_routes
 from simreduce.engine.setup import Setup
-from simreduce.errors import InputError, NotFoldable, PlanTooLarge, StrategyError
+from simreduce.errors import Deadlock, InputError, NotFoldable, PlanTooLarge, StrategyError
 from simreduce.files.published import ITERATIONS
 from simreduce.plan import Kind, Plan, verify_part, wrong_elements
 from simreduce.planners.strategy import SUMMING, Strategy, proved_on_few
@@ -47,8 +47,8 @@ class BenchRow:
     `strategy` is the text that was given; `algorithm` may add a chunk size to it. `redop` is
     `sum`, `avg` or, where nothing is added, `none`. `root` is -1 for collectives without one.
 
-    A row with `unfinished` has no figures but what that says: at least so many seconds, as another
-    strategy is faster, or why the plan can never finish.
+    A row with `unfinished`, of infinite `seconds`, has no figures but what that says: at least so
+    many seconds, as another strategy is faster, or why the plan can never finish.
 
     Where `machines` is above 1, one of that many equal machines was simulated for all, and `wrong`
     was found on `proved_on` of them. `interval` has the time with 80 %; None where nothing is known
@@ -322,7 +322,7 @@ def bench_all(
     def limits(outcomes: Mapping[int, object]) -> Callable[[int], float]:
         best = dict.fromkeys(nbytes, inf)
         for place, row in outcomes.items():
-            if isinstance(row, BenchRow) and not row.wrong and row.unfinished is None:
+            if isinstance(row, BenchRow) and not row.wrong:
                 size = asked[place][1]
                 best[size] = min(best[size], row.seconds)
         return lambda place: best[asked[place][1]] * TIED
@@ -341,11 +341,8 @@ def _rows(
     at: Machines, asked: Sequence[_Asked], workers: int = 1, limits: Any = None
 ) -> Iterator[tuple[int, BenchRow | Refused]]:
     for place, row in study(asked, partial(_simulate, at), workers=workers, limits=limits):
-        if isinstance(row, Stuck):
-            question = at.ask(*asked[place])
-            yield place, _make_row(question, question.strategy, unfinished=row)
-        elif not isinstance(row, AtLeast):
-            yield place, row
+        assert not isinstance(row, AtLeast | Stuck)  # noqa: S101 - _simulate makes rows of these
+        yield place, row
 
 
 def _simulate(at: Machines, asked: _Asked, limit: Limit) -> BenchRow | Postponed:
@@ -355,9 +352,13 @@ def _simulate(at: Machines, asked: _Asked, limit: Limit) -> BenchRow | Postponed
 def _simulate_within(limit: Limit, question: Cell) -> BenchRow | Postponed:
     if question.long and limit is None:
         return HUGE
-    run = simulate_within(question, limit)
-    if isinstance(run, AtLeast):
-        return _make_row(question, question.strategy, seconds=run.seconds, unfinished=run)
+    run: Run | AtLeast | Stuck | Postponed
+    try:
+        run = simulate_within(question, limit)
+    except Deadlock as error:
+        run = Stuck(error)
+    if isinstance(run, AtLeast | Stuck):
+        return _make_row(question, question.strategy, unfinished=run)
     return _row(question, run) if isinstance(run, Run) else run
 
 
