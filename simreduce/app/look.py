@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import replace
 from typing import Any, TypeAlias
 
 from simreduce.computing.watching import Work
-from simreduce.engine.setup import Setup
 from simreduce.errors import InputError
 from simreduce.export.targets import Exported, export_choice
 from simreduce.planners.strategy import Strategy
@@ -20,7 +19,7 @@ from simreduce.report.trace import trace_events
 from simreduce.study.question import ask, choice_of
 from simreduce.study.scenario import Scenario
 from simreduce.study.tune.bench import bench
-from simreduce.study.tune.rank import Candidate, Ranking
+from simreduce.study.tune.rank import Candidate, Ranking, plain_specs
 from simreduce.study.tune.whatif import savings
 
 Document = Mapping[str, Any]
@@ -73,11 +72,12 @@ def look_closer(
 
 
 def bench_sizes(
-    setup: Setup, strategies: Sequence[Strategy], show: Show
+    ranking: Ranking, chosen: Candidate, most: int, show: Show
 ) -> tuple[Document | None, bool]:
-    """The document of a bench of these strategies, and whether nothing is missing; no document if
-    the machine refuses one.
+    """The document of a bench of at most so many algorithms, those of the candidate and then the
+    fastest, and whether nothing is missing; no document if the machine refuses one.
     """
+    setup, strategies = ranking.scenario.setup, plain_specs(ranking, chosen, most)
     total = len(strategies) * len(_SIZES)
     try:
         with show("simulated {} of {} sizes") as work:

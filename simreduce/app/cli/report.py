@@ -57,7 +57,7 @@ from simreduce.study.scenario import (
     with_step,
 )
 from simreduce.study.sweep import Store
-from simreduce.study.tune.rank import plain_specs, rank
+from simreduce.study.tune.rank import rank
 from simreduce.study.tune.steps import rank_steps
 from simreduce.study.tune.whatif_steps import look_at_step, run_loads, update_effects, worker_time
 from simreduce.topology import Topology
@@ -269,8 +269,7 @@ def report_run(question: Scenario, beside: Attachments, workers: int) -> Iterato
     yield document, replace(beside, missing=_STOPPED), False
     beside, complete = look_closer(question, best.strategy, beside, Progress)
     yield document, replace(beside, missing=_STOPPED), False
-    strategies = plain_specs(ranking, best, _CURVES)
-    sizes, all_sizes = bench_sizes(question.setup, strategies, Progress)
+    sizes, all_sizes = bench_sizes(ranking, best, _CURVES, Progress)
     yield document, replace(beside, sizes=sizes), complete and all_sizes
 
 

@@ -20,7 +20,7 @@ from simreduce.report.pictures import Mark, heat_picture, to_svg
 from simreduce.report.ranking import preview_lines, ranking_document
 from simreduce.study.scenario import Scenario
 from simreduce.study.tune.plan_cache import PlanCache
-from simreduce.study.tune.rank import Candidate, Ranking, plain_specs, rank
+from simreduce.study.tune.rank import Candidate, Ranking, rank
 from simreduce.topology import Topology, natural
 from simreduce.topology.graph import BOTH
 
@@ -102,8 +102,7 @@ def answer(view: View, files: Files, cache: PlanCache, sayer: Sayer) -> None:
     # What takes long and is looked at later.
     beside = replace(beside, exports=exports_of(ranking, chosen))
     sayer.say(_page(document, beside, ranking, look))
-    strategies = plain_specs(ranking, chosen, _CURVES)
-    sizes, _ = bench_sizes(scenario.setup, strategies, sayer.show)
+    sizes, _ = bench_sizes(ranking, chosen, _CURVES, sayer.show)
     sayer.say(_page(document, replace(beside, sizes=sizes), ranking, look))
 
 
