@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from fractions import Fraction
+from functools import cache
 
 import numpy as np
 import pytest
@@ -667,10 +668,15 @@ def test_a_contribution_that_was_never_moved_is_found():
 # Large plans.
 
 
+@cache
 def ring_of(n: int) -> Plan:
     return sr.compile(
         "ring", sr.load_workload(f"bytes:{4 * n}"), sr.layout(sr.load_topology(f"switch:{n}"))
     )
+
+
+def test_a_large_plan_is_right():
+    assert not verify(ring_of(300))
 
 
 @pytest.mark.parametrize("where", [0.1, 0.5, 0.9])
@@ -684,7 +690,6 @@ def test_a_fault_anywhere_in_a_large_plan_is_found(where):
     changed = with_operand(plan, op, plan.operands_of(op)[0])
     problems = verify(changed)
 
-    assert not verify(plan)
     assert {"wrong sum"} == {p.rule for p in problems}
     assert 300 == sum(p.elements for p in problems)
 

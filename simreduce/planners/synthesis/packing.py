@@ -13,6 +13,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from typing import Generic, TypeVar
 
 import numpy as np
@@ -150,20 +151,21 @@ class _Pool(Generic[P]):
         """Few and light patterns at nearly the best rate: the lightest shares, less one by one the
         smallest that the others make up for.
         """
-        rate, _, _ = self.solve()
+        solve = cache(self.solve)  # what the others make up for is asked for again
+        rate, _, _ = solve()
         target = rate * (1 - LOST)
         chosen = self._lightest(rate * (1 - LOST / 3))
         settled: set[int] = set()
         while True:
-            value, shares, _ = self.solve(chosen)
+            value, shares, _ = solve(chosen)
             kept = [(i, x) for i, x in zip(chosen, shares, strict=True) if x > 1e-9 * value]
-            chosen = [i for i, _ in kept]
+            chosen = tuple(i for i, _ in kept)
             open_ = [(x, i) for i, x in kept if i not in settled]
             if not open_:
                 break
             least = min(open_)[1]
-            fewer = [i for i in chosen if i != least]
-            if fewer and self._covers(fewer) and self.solve(fewer)[0] >= target:
+            fewer = tuple(i for i in chosen if i != least)
+            if fewer and self._covers(fewer) and solve(fewer)[0] >= target:
                 chosen = fewer
             else:
                 settled.add(least)
@@ -177,7 +179,7 @@ class _Pool(Generic[P]):
         names = list(self.patterns)
         return len({self.problem.group(names[i]) for i in chosen}) == self.problem.groups
 
-    def _lightest(self, rate: float) -> list[int]:
+    def _lightest(self, rate: float) -> tuple[int, ...]:
         """The patterns of the least weight, by their shares, that make `rate`."""
         m = len(self.problem.capacity)
         limit = (
@@ -189,7 +191,7 @@ class _Pool(Generic[P]):
             _, shares, prices = maximise(-weight, np.stack(self.columns, axis=1), limit)
             if not self.extend(self.problem.light([float(p) for p in prices[:m]])):
                 break
-        return [int(i) for i in np.flatnonzero(shares > 1e-9)]
+        return tuple(np.flatnonzero(shares > 1e-9).tolist())
 
 
 def _cost(load: Load, y: Floats) -> float:

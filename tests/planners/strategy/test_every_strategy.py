@@ -66,7 +66,7 @@ def _proven_or_refused(strategy: str, workload: Workload, machine: Layout) -> bo
 
 
 @pytest.mark.parametrize("algorithm", ALGORITHMS)
-@settings(max_examples=50)
+@settings(max_examples=30)
 @given(
     elements=gradients,
     machine=machines,
@@ -79,6 +79,12 @@ def _proven_or_refused(strategy: str, workload: Workload, machine: Layout) -> bo
 @example(elements=[0], machine=_machine(2), shards=1, packs="+packs=8", mean="+mean", dtype=0)
 @example(elements=[0, 0, 1, 0], machine=_machine(9), shards=9, packs="", mean="", dtype=0)
 @example(elements=[3, 0, 5], machine=_machine(4, 4), shards=4, packs="+packs=17", mean="", dtype=1)
+@example(elements=[1, 200, 0], machine=_machine(3), shards=1, packs="", mean="", dtype=0)
+@example(elements=[257, 5], machine=_machine(5), shards=2, packs="", mean="+mean", dtype=0)
+@example(elements=[9, 1, 9], machine=_machine(6), shards=3, packs="+packs=2", mean="", dtype=0)
+@example(elements=[6, 100], machine=_machine(7), shards=1, packs="", mean="", dtype=0)
+@example(elements=[8, 60, 1], machine=_machine(2, 3), shards=1, packs="", mean="", dtype=0)
+@example(elements=[1, 12, 97], machine=_machine(3, 3), shards=2, packs="", mean="", dtype=0)
 def test_a_strategy_is_proven_or_refused(algorithm, elements, machine, shards, packs, mean, dtype):
     """Gradients of no elements, fewer elements than devices, one gradient, many; one machine and
     several.
@@ -112,7 +118,7 @@ def test_ranges_of_sizes_are_proven_or_refused(parts, elements, machine, packs, 
 def test_hundreds_of_gradients_are_proven(algorithm, packs):
     """On a machine that every algorithm accepts."""
     assert _proven_or_refused(
-        algorithm + packs, _workload([n * n % 311 for n in range(200)]), _machine(8)
+        algorithm + packs, _workload([n * n % 151 for n in range(200)]), _machine(8)
     )
 
 

@@ -2,15 +2,23 @@
 
 from __future__ import annotations
 
+from functools import cache
+
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from simreduce.engine import NCCL, TENSORFLOW
+from simreduce.engine import NCCL, TENSORFLOW, Runtime
 from simreduce.engine.setup import Setup
 from simreduce.errors import NotFoldable
 from simreduce.planners.strategy import compile_collective, parse_strategy, proved_on_few
 from simreduce.topology import fold
 from simreduce.workload import Gradient, Workload
+
+
+@cache
+def whole_and_folded(machine: str, runtime: Runtime) -> tuple[Setup, Setup]:
+    setup = Setup(machine, runtime)
+    return setup, setup.but(machine=fold(setup.machine), part=None)
 
 
 @settings(max_examples=30, deadline=None)
@@ -25,8 +33,7 @@ def test_one_machine_takes_as_long_as_all(collective, how, machine, part):
     and the strategy is proved on few.
     """
     name, runtime = how
-    setup = Setup(machine, runtime)
-    one = setup.but(machine=fold(setup.machine), part=None)
+    setup, one = whole_and_folded(machine, runtime)
     work = Workload("w", (Gradient("w", part * setup.layout.n, 3),))
     strategy = parse_strategy(name, collective)
     whole, folded = (

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import cache
+
 import pytest
 from hypothesis import given, settings, strategies as st
 
@@ -40,6 +42,11 @@ def test_the_ops_of_many_ranks_are_known_by_few(name, n):
 _HALF = pytest.param("nccl:ring", 1 << 16, marks=pytest.mark.xfail)
 
 
+@cache
+def h100x16() -> Setup:
+    return Setup("dgx-h100x16")
+
+
 @pytest.mark.parametrize(
     ("strategy", "elements"),
     [
@@ -51,7 +58,7 @@ _HALF = pytest.param("nccl:ring", 1 << 16, marks=pytest.mark.xfail)
 )
 def test_the_ops_of_nccl_on_many_machines_are_known_by_few(strategy, elements):
     """With the algorithm that all of them choose, which is not that of one machine."""
-    setup, tensors = Setup("dgx-h100x16"), workload(elements, 3)
+    setup, tensors = h100x16(), workload(elements, 3)
     made = len(setup.compile(strategy, tensors))
     asked = parse_strategy(strategy)
     expected = size.expected_ops(asked, tensors, setup.layout, build(setup))

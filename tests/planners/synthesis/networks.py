@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import cache
 from itertools import combinations
 
 import networkx as nx
@@ -39,6 +40,7 @@ def subsets(sizes=range(2, 9)) -> Iterator[tuple[int, ...]]:
                 yield gpus
 
 
+@cache
 def unlike_subsets(sizes=range(2, 8)) -> list[tuple[int, ...]]:
     """One of each set of subsets that are the same graph."""
     found: list[tuple[nx.Graph, tuple[int, ...]]] = []
