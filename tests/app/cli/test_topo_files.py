@@ -58,7 +58,9 @@ def test_link_classes_of_a_table(simreduce, tmp_path):
         table in out
         for table in ("[links.nvlink3]", "[links.pcie4_x16]", "[links.xgmi]\nlanes = 4\n")
     )
-    for option, value in (("--pcie", "pcie9"), ("--nvlink-class", "qpi"), ("--socket", "qpi:x")):
+    wrong = [("--pcie", "pcie9"), ("--nvlink-class", "qpi"), ("--socket", "qpi:x")]
+    wrong += [("--socket", name) for name in ("nvlink3", "pcie4_x16", "c2c", "ib_hdr")]
+    for option, value in wrong:
         status, _, err = simreduce("topo", "import", tmp_path / "in", option, value)
         assert (status, err.startswith(f"simreduce: {option}")) == (2, True)
 

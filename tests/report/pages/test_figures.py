@@ -66,6 +66,19 @@ def test_what_limits_a_plan_is_what_its_critical_path_spends_most_on():
     assert facts_of(page)["What limits it?"][0] == column(page, "spent on", "time")[0]
 
 
+def test_each_lower_bound_stands_beside_its_name():
+    document = documents.explain_document(*documents.record())
+    floors = {"critical_path_us": 4.0, "resource_us": 3.0, "lane_us": 2.0, "cut_us": 1.0}
+    document = {**document, "time_us": 8.0, "floors": floors}
+    page = make_page(document, Attachments(explanation=document))
+    words = ["operations, each alone", "its full rate", "loaded lane", "any algorithm"]
+
+    assert ["4.00", "3.00", "2.00", "1.00"] == column(page, "time", "lower bound")
+    assert ["50.0%", "37.5%", "25.0%", "12.5%"] == column(page, "of the time", "lower bound")
+    for name, end in zip(column(page, "lower bound", "time"), words, strict=True):
+        assert name.endswith(end)
+
+
 def test_reductions_alone_are_in_ms(tmp_path):
     document, _ = documents.step_of(tmp_path)
     page = make_page(document, Attachments())

@@ -537,6 +537,17 @@ def test_the_error_of_a_capacity_plan_is_said_in_percent(found):
     assert "within 0.1% of the prediction" in page.sure
 
 
+def test_a_capacity_plan_without_a_choice_has_a_page():
+    """The answer says why there is none, and nothing is said of its error."""
+    document = {**documents.CAPACITY, "choice": None, "binds": [], "sensitivity": []}
+    page = make_page(document, Attachments())
+
+    assert page.answer.startswith("No option")
+    assert "Note: prices age." == page.sure
+    assert () == page.facts
+    assert "prices age" in page_html(page)
+
+
 def test_a_step_that_takes_no_time_has_a_page(tmp_path):
     """On an ideal machine whose compute takes none: a rate without a number."""
     path = tmp_path / "at-once.toml"

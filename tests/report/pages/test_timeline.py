@@ -89,3 +89,11 @@ def test_the_table_counts_the_bars_of_the_chart():
     ]
     counted = {(row[0], row[1]): int(row[2]) for row in chart.table.rows}
     assert sum(counted.values()) == sum(count for *_, count in drawn) == len(found.bars)
+
+
+def test_the_table_says_when_the_bars_of_a_row_begin_and_end_and_how_busy_it_is():
+    """Two rows with gaps, in a whole of 10 us."""
+    found = timeline_of_events(_events([[(1, 2), (4, 5), (7, 10)], [(2, 3), (5, 9)]]))
+    rows = draw_timeline(found, "words").table.rows
+
+    assert [("1.00", "10.00", "50%"), ("2.00", "9.00", "50%")] == [row[3:] for row in rows]

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 from hypothesis import given, strategies as st
 
 from simreduce.report.pictures import heat_picture, machine_picture, to_svg
-from simreduce.report.pictures.heat import LEVELS, UNUSED, heat
-from simreduce.report.pictures.shapes import Line, Mark
+from simreduce.report.pictures.heat import LEVELS, UNUSED, draw_scale, heat
+from simreduce.report.pictures.shapes import Line, Mark, text_width
 from simreduce.topology import load_topology
 
 
@@ -40,6 +42,21 @@ def test_more_load_is_never_a_lighter_colour(one, other):
 
     assert order.index(heat(low)) <= order.index(heat(high))
     assert (heat(low) == UNUSED) == (low == 0)
+
+
+def test_the_words_and_the_colours_of_the_key_stand_side_by_side():
+    """In one row, with room between them; the note has a row of its own."""
+    *row, note = draw_scale().shapes
+    ends = [
+        (shape.points[0][0], shape.points[1][0])
+        if isinstance(shape, Line)
+        else (shape.x, shape.x + text_width(shape.text, shape.size))
+        for shape in row
+    ]
+
+    assert 2 * (1 + len(LEVELS)) + 1 == len(row)
+    assert all(last < first for (_, last), (first, _) in pairwise(ends))
+    assert note.y > max(shape.y for shape in row if not isinstance(shape, Line))
 
 
 def test_every_link_of_a_result_is_a_line_of_the_picture():

@@ -57,16 +57,21 @@ def inner(node: Mark) -> int:
     return int(found[1].replace(",", "")) if found else 0
 
 
-def rectangles(drawing: Drawing) -> list[Rect]:
-    """The boxes of nodes, in whatever frame; of a stack the one on top."""
+def boxes(drawing: Drawing) -> list[tuple[Rect, list[Text]]]:
+    """The boxes of nodes, in whatever frame, and their texts; of a stack the box on top."""
     found, shapes = [], list(drawing.shapes)
     for shape in shapes:
         if isinstance(shape, Mark):
             if shape.kind.startswith("node"):
-                found.append([s for s in shape.shapes if isinstance(s, Rect)][-1])
+                texts = [s for s in shape.shapes if isinstance(s, Text)]
+                found.append(([s for s in shape.shapes if isinstance(s, Rect)][-1], texts))
             else:
                 shapes += shape.shapes
     return found
+
+
+def rectangles(drawing: Drawing) -> list[Rect]:
+    return [box for box, _ in boxes(drawing)]
 
 
 def area(shape: Rect | Text) -> tuple[float, float, float, float]:
@@ -103,6 +108,8 @@ def check(topology) -> Drawing:
     assert set(single) <= set(topology.nodes)
     assert [] == overlapping([area(box) for box in rectangles(drawing)])
     assert [] == overlapping([area(text) for text in texts])
+    for (left, _, right, _), inside in [(area(box), texts) for box, texts in boxes(drawing)]:
+        assert all(left <= area(text)[0] and area(text)[2] <= right for text in inside)
     assert all(left >= 0 and top >= 0 for left, top, _, _ in everything)
     assert all(right <= drawing.width and low <= drawing.height for _, _, right, low in everything)
     return drawing

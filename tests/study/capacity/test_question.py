@@ -8,7 +8,7 @@ from simreduce.errors import InputError
 from simreduce.study.capacity.answer import cell_of
 from simreduce.study.capacity.options import with_rates
 from simreduce.study.capacity.prices import Pieces, load_prices, shipped
-from simreduce.study.capacity.quantities import PRICE, Money
+from simreduce.study.capacity.quantities import ENERGY_PRICE, POWER, PRICE, Money
 from simreduce.study.capacity.question import load_question
 from simreduce.study.sweep import evaluate
 
@@ -121,6 +121,7 @@ def test_shipped_price_lists_say_where_and_when(name):
         ("", ["workload: missing; must be text",
               "prices: missing; must be the name or the file of a price list, or a table with one",
               "options: missing; must be [[options]] tables with "]),
+        (PRICES + STEP + OPTIONS, ["workload: missing; must be text"]),
         (HEAD + PRICES + STEP + OPTIONS + "nods = 3\n",
          ["options[0].nods: unknown key (did you mean 'nodes'?)"]),
         (HEAD + PRICES + STEP + OPTIONS.replace("dgx1v", "dgx2"),
@@ -177,3 +178,17 @@ def test_every_fault_is_named_with_its_place(asked, text, faults):
 def test_prices_per_time_are_per_hour(text):
     """A month has 730 hours."""
     assert Money(2.0, "USD", "h") == PRICE.read(text)
+
+
+@pytest.mark.parametrize(
+    ("quantity", "text", "value"),
+    [
+        (POWER, "500 W", 500.0),
+        (POWER, "10.5 kW", 10_500.0),
+        (POWER, "0.25 MW", 250_000.0),
+        (ENERGY_PRICE, "0.25 USD/kWh", Money(0.25, "USD", "kWh")),
+        (ENERGY_PRICE, "250 USD/MWh", Money(0.25, "USD", "kWh")),
+    ],
+)
+def test_power_is_in_watts_and_energy_is_paid_per_kwh(quantity, text, value):
+    assert value == quantity.read(text)

@@ -192,6 +192,17 @@ def test_every_fault_of_a_sweep_file_is_said_with_its_place(tmp_path):
         assert f"{file}: {words}" in text
 
 
+def test_a_sample_has_ten_million_cells_at_most(tmp_path):
+    file = tmp_path / "mine.toml"
+    text = 'question = "switch:4"\n[over]\nbandwidth = "1..2 GB/s"\n[sample]\ncount = {}\n'
+    file.write_text(text.format(10_000_000))
+    assert 10_000_000 == read_specification(str(file), {}, {}).sample.count
+
+    file.write_text(text.format(10_000_001))
+    with pytest.raises(InputError, match=r"sample\.count: must be"):
+        read_specification(str(file), {}, {})
+
+
 def test_the_digest_covers_every_source_that_makes_answers(monkeypatch, tmp_path):
     """And none that only shows them."""
     package = tmp_path / "simreduce"
