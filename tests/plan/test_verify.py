@@ -635,7 +635,7 @@ def test_the_evaluator_finds_planners_right(plan):
 
 
 @given(changed_plans())
-@settings(max_examples=150)
+@settings(max_examples=250)
 def test_a_change_that_matters_is_found_and_no_other(plan):
     """And the elements that are wrong are counted right."""
     problems = verify(plan)
