@@ -25,6 +25,8 @@ class Staging:
 
     def __init__(self, search: Search, path: Callable[[str, str], Path]) -> None:
         self._nodes, self._search, self._path = search.nodes, search, path
+        self._ways: dict[str, Path] = {}
+        """Of each node that was asked for, the path to the nearest host of its machine, if any."""
 
     def is_staged(self, path: Path) -> bool:
         """Whether the copy whose direct path is given goes through a host."""
@@ -91,15 +93,22 @@ class Staging:
         if any(self._nodes[name].kind == "cpu" for name in path):
             return path
         source, target = path[0], path[-1]
-        machine = self._nodes[source].machine
-        hosts = [n.name for n in self._nodes.values() if n.kind == "cpu" and n.machine == machine]
-        out = min(self._paths(source, sorted(hosts, key=natural)), key=len, default=())
+        out = self._to_host(source)
         if not out:
             raise TopologyError(
                 f"no route from {source!r} to {target!r}: without peer access or GPUDirect a copy "
                 "needs a CPU to go through"
             )
         return (*out, *self._path(out[-1], target)[1:])
+
+    def _to_host(self, source: str) -> Path:
+        """The path to the host nearest to a node; () for none."""
+        if source not in self._ways:
+            machine = self._nodes[source].machine
+            hosts = [n for n in self._nodes.values() if n.kind == "cpu" and n.machine == machine]
+            names = sorted((host.name for host in hosts), key=natural)
+            self._ways[source] = min(self._paths(source, names), key=len, default=())
+        return self._ways[source]
 
     def _paths(self, source: str, targets: Sequence[str]) -> Iterator[Path]:
         """Yield the path to each of `targets` that a node reaches."""
