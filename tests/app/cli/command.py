@@ -31,9 +31,11 @@ Command = Callable[..., Outcome]
 
 @pytest.fixture
 def simreduce(monkeypatch, capsys) -> Command:
-    """Run `simreduce ARGUMENTS` here. An exception that would be a traceback fails the test, and
-    what is said of progress does not depend on how fast this machine is.
+    """Run `simreduce ARGUMENTS` here, without worker processes unless `--workers` asks for them. An
+    exception that would be a traceback fails the test, and what is said of progress does not depend
+    on how fast this machine is.
     """
+    monkeypatch.setattr("os.cpu_count", lambda: 1)
     monkeypatch.setattr("simreduce.app.cli.progress.QUIET", 3600.0)
 
     def run(*arguments: str | Path) -> Outcome:

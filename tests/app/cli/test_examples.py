@@ -67,22 +67,13 @@ def test_the_examples_work_when_they_are_pasted(name, tmp_path):
     assert done.stdout or any(place.iterdir())
 
 
-def _complete(*words: str, and_then: str = "pass") -> list[str]:
-    """What simreduce answers when bash asks for the last word, and what it prints afterwards."""
-    env = {
-        **os.environ,
+def _asked(*words: str) -> dict[str, str]:
+    """The variables with which bash asks for the last word."""
+    return {
         "_SIMREDUCE_COMPLETE": "bash_complete",
         "COMP_LINE": " ".join(("simreduce", *words)),
         "COMP_BREAKS": " =:",
     }
-    code = (
-        "import sys; sys.argv = ['simreduce']\nfrom simreduce.app.cli import main\n"
-        f"try:\n    main()\nexcept SystemExit:\n    {and_then}"
-    )
-    done = subprocess.run(
-        [sys.executable, "-c", code], env=env, capture_output=True, text=True, check=True
-    )
-    return done.stdout.splitlines()
 
 
 @pytest.mark.parametrize(
@@ -102,14 +93,32 @@ def _complete(*words: str, and_then: str = "pass") -> list[str]:
     ],
     ids=" ".join,
 )
-def test_shells_are_told_commands_options_and_shipped_names(words, offered):
+def test_shells_are_told_commands_options_and_shipped_names(simreduce, monkeypatch, words, offered):
     """As bash asks; files where nothing that is shipped begins so."""
-    assert offered == _complete(*words)
+    # Else click takes how pytest was started for the name of the command.
+    monkeypatch.setattr(sys.modules["__main__"], "__package__", "")
+    for name, value in _asked(*words).items():
+        monkeypatch.setenv(name, value)
+    status, out, err = simreduce()
+
+    assert (0, offered, "") == (status, out.splitlines(), err)
 
 
 def test_completing_loads_nothing_heavy():
     """A key press must not take a second."""
-    loaded = _complete("", and_then="print(*sys.modules)")[-1].split()
+    code = (
+        "import sys; sys.argv = ['simreduce']\nfrom simreduce.app.cli import main\n"
+        "try:\n    main()\nexcept SystemExit:\n    print(*sys.modules)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        env={**os.environ, **_asked("ru")},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    offered, loaded = done.stdout.splitlines()[0], done.stdout.splitlines()[-1].split()
 
+    assert "plain,run" == offered
     assert "simreduce.app.cli.group" in loaded
     assert not {"numpy", "networkx", "scipy", "rich"} & set(loaded)
