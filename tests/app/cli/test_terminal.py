@@ -15,7 +15,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextvars import copy_context
 
 import pytest
-from hypothesis import given, strategies as st
+from hypothesis import given, settings, strategies as st
 
 from simreduce.app.cli import terminal
 from simreduce.app.cli.main import cli
@@ -23,7 +23,7 @@ from simreduce.files.tables import PAGE, Column, Table, columns
 
 ESCAPE = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")
 
-SCENARIO = 'topology = "full:4"\nworkload = "bytes:64K"\nstrategies = ["all"]\n'
+SCENARIO = 'topology = "full:3"\nworkload = "bytes:64K"\nstrategies = ["all"]\n'
 
 
 def _on_terminal(width: int, *arguments: str, **environment: str) -> tuple[str, str]:
@@ -127,6 +127,7 @@ def _lines(table: Table, width: int, **layout: int | bool) -> list[str]:
     return context.run(lambda: table.lines(**layout))
 
 
+@settings(max_examples=40)
 @given(
     st.lists(st.tuples(NUMBERS, WORDS, NUMBERS, WORDS, WORDS), max_size=6),
     st.integers(40, 120),
@@ -145,6 +146,7 @@ def test_fitted_tables_lose_no_character(rows, width, comment):
     assert all(line.startswith("#") == comment for line in lines[:2])
 
 
+@settings(max_examples=40)
 @given(st.integers(2, 30), st.integers(20, 100))
 def test_a_table_of_figures_that_cannot_fit_is_divided(count, width):
     """Each part has some columns behind the first one; together they have all, in order."""

@@ -12,7 +12,7 @@ import pytest
 def scenario(tmp_path):
     path = tmp_path / "small.toml"
     path.write_text(
-        'topology = "v100-mesh-4"\nworkload = "resnet50"\n[step]\nbatch = 8\ntime = "4 ms"\n'
+        'topology = "pcie-single-root-4"\nworkload = "alexnet"\n[step]\nbatch = 8\ntime = "4 ms"\n'
     )
     return path
 

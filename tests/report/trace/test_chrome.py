@@ -71,7 +71,7 @@ def of_devices(slices):
 
 
 @given(either_scenes)
-@settings(max_examples=80)
+@settings(max_examples=30)
 def test_every_op_is_there_at_its_time(scene):
     """Each but the INPUTs, once on its device, from its start to its finish, to the bit."""
     recording = record(scene.plan, scene.topology, scene.runtime, scene.calibration, scene.ready)
@@ -89,7 +89,7 @@ def test_every_op_is_there_at_its_time(scene):
 
 
 @given(either_scenes)
-@settings(max_examples=60)
+@settings(max_examples=30)
 def test_links_and_lanes_show_what_used_them(scene):
     """A flow on every resource that it uses, an op on every lane that it holds."""
     recording = record(scene.plan, scene.topology, scene.runtime, scene.calibration, scene.ready)
@@ -110,7 +110,7 @@ def test_links_and_lanes_show_what_used_them(scene):
 
 
 @given(either_scenes)
-@settings(max_examples=40)
+@settings(max_examples=25)
 def test_a_lane_has_one_thread(scene):
     """It serves one op at a time, while ops without it may overlap with those in the row of their
     device, which has the same name.

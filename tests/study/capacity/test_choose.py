@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 
-from hypothesis import given, strategies as st
+from hypothesis import given, settings, strategies as st
 
 from simreduce.study.capacity.choose import (
     Candidate,
@@ -50,6 +50,7 @@ def test_a_case_by_hand():
         )
 
 
+@settings(max_examples=40)
 @given(situations())
 def test_the_choice_is_the_least_of_all_that_meet_the_target(situation):
     """And the frontier has what no other beats in both time and cost."""
@@ -71,6 +72,7 @@ def test_the_choice_is_the_least_of_all_that_meet_the_target(situation):
         assert on == (not beaten)
 
 
+@settings(max_examples=40)
 @given(situations(), st.floats(0.0, 1.0))
 def test_a_cheaper_price_never_makes_an_option_worse(situation, factor):
     """It costs no more and misses no target that it met."""
@@ -84,6 +86,7 @@ def test_a_cheaper_price_never_makes_an_option_worse(situation, factor):
             assert set(after.misses) <= set(before.misses)
 
 
+@settings(max_examples=40)
 @given(situations(), st.floats(0.05, 1.0))
 def test_a_shorter_step_never_makes_an_option_worse(situation, factor):
     """Whatever makes it shorter."""
@@ -110,6 +113,7 @@ def _holds_until(assumption, answer, reach):
             assert answer(flip.at + sign * hair) == flip.becomes != now
 
 
+@settings(max_examples=40)
 @given(situations())
 def test_prices_flip_the_choice_exactly_where_they_are_said_to(situation):
     """Up to that value nothing changes, a hair beyond it the choice is the other one."""
@@ -124,6 +128,7 @@ def test_prices_flip_the_choice_exactly_where_they_are_said_to(situation):
         )
 
 
+@settings(max_examples=40)
 @given(situations())
 def test_errors_of_the_step_flip_the_choice_exactly_where_they_are_said_to(situation):
     """Of the choice alone, and common to all."""

@@ -16,10 +16,13 @@ from simreduce.training import simulate_step
 from tests.study.tune.search.test_methods import question
 
 
-@pytest.mark.parametrize("seed", [1, pytest.param(4, marks=pytest.mark.slow)])
-def test_no_point_is_faster_than_the_best(seed):
+@pytest.mark.parametrize(
+    ("seed", "topology"),
+    [(1, "pcie-single-root-4"), pytest.param(4, "v100-mesh-4", marks=pytest.mark.slow)],
+)
+def test_no_point_is_faster_than_the_best(seed, topology):
     """Of many that are drawn, by a simulation of every event, which the recurrence equals."""
-    scenario = question(seed).but(runtime=NCCL)
+    scenario = question(seed, topology=topology).but(runtime=NCCL)
     search = HorovodSearch(Aim(scenario, "horovod", half=True, effort=10**9))
     with simulating(search.scenario) as do:
         search.first(do)
@@ -40,7 +43,7 @@ def test_no_point_is_faster_than_the_best(seed):
 
 
 def test_what_is_pasted_has_the_threshold_and_the_cycle():
-    found = tune(question(4), "horovod")
+    found = tune(question(4, topology="pcie-single-root-4"), "horovod")
     best = found.best.setting
     (text,) = [text for name, text in files_of(found).items() if name == "horovod.env"]
     cycle = best.cycle or found.scenario.step.cycle
