@@ -53,7 +53,7 @@ def errorbars(axes) -> list[tuple[float, float]]:
             st.one_of(st.none(), st.floats(1e-9, 1e5)),
         ),
         min_size=1,
-        max_size=8,
+        max_size=30,
     )
 )
 def test_every_row_is_inside_both_panels_at_its_measured_time(rows):
