@@ -5,6 +5,7 @@ sums are exact.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -36,6 +37,7 @@ TICK = 1 / 1024
 """Seconds."""
 
 
+@cache
 def pair() -> Topology:
     """Two GPUs whose ring all-reduce of S bytes takes S / (1 MiB/s), twice half of it."""
     return load_topology("switch:2,bandwidth=1MiB/s,latency=0us")

@@ -100,7 +100,7 @@ def differences(run: Run, times: Outcome) -> list[str]:
 
 
 @given(jobs(), st.integers(1, 12), st.integers(0, 3))
-@settings(max_examples=400)
+@settings(max_examples=200)
 def test_both_give_the_same_run(job, updates, repetition):
     """Every arrival, what became of it, every token and every update."""
     run = simulate_replicas(job, updates, repetition=repetition)

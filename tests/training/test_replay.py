@@ -7,7 +7,7 @@ from itertools import pairwise
 
 import pytest
 from click.testing import CliRunner
-from hypothesis import given, strategies as st
+from hypothesis import given, settings, strategies as st
 
 from simreduce.app.cli.main import cli
 from simreduce.engine.setup import BY_STRATEGY, Setup
@@ -140,6 +140,7 @@ def rows(draw):
 
 
 @given(rows(), st.integers(1, 4))
+@settings(max_examples=60)
 def test_nothing_runs_before_what_it_waits_for(row, recorded):
     """Nor two at once in a lane; the end is no earlier than the longest chain of compute, and each
     rank does each of its nodes once.

@@ -24,7 +24,12 @@ BY_NAME = {(row.model, row.batch): row for row in (*PUBLISHED, *PUBLISHED_32)}
 
 
 @pytest.mark.parametrize(
-    "model", ["inception3", "resnet50", pytest.param("resnet152", marks=pytest.mark.slow)]
+    "model",
+    [
+        pytest.param("inception3", marks=pytest.mark.slow),
+        "resnet50",
+        pytest.param("resnet152", marks=pytest.mark.slow),
+    ],
 )
 def test_models_with_variables_on_the_cpu_are_within_4_percent(model):
     """On 2, 4 and 8 GPUs; what was fitted is the published step of one GPU."""
