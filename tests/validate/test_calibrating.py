@@ -168,10 +168,12 @@ CASES = [
 @pytest.mark.parametrize(("name", "noise"), CASES)
 def test_a_fit_finds_the_constants_that_matter(name, noise):
     """From far off, where the others are known: within 1 %. Where times scatter by 2 %, standard
-    errors are below 5 %, and as large as they are said to be.
+    errors are below 5 %, and as large as they are said to be. Every second plan is enough.
     """
     where = asked(name)
     plan = design(where, CORES)
+    if (name, noise) in SOME:
+        plan = replace(plan, micros=plan.micros[::2])
     known = {c.name: KNOWN[c.name] for c in plan.constants}
     plan = replace(plan, base=assemble(plan.base, known))
     free = [c for c in plan.constants if c.name in FOUND[name]]
@@ -301,9 +303,12 @@ def near(known, found, times=3.0):
     ],
 )
 def test_a_port_that_differs_in_one_direction_is_found_in_that_direction(slow):
-    """And in no other, as near as its standard error says, where the constants of ops are known."""
+    """And in no other, as near as its standard error says, where the constants of ops are known.
+    Every second plan is enough, with those of the pairs.
+    """
     where = asked("shaped with delay")
-    plan = design(where, CORES)
+    whole = design(where, CORES)
+    plan = replace(whole, micros=whole.micros[::2], controls=())
     known = {c.name: KNOWN[c.name] for c in plan.constants}
     free = [
         c

@@ -300,24 +300,30 @@ what Python has by then.
 """
 
 
-@pytest.mark.parametrize(
-    "text",
-    ["<system>" + "<cpu numaid='0'/>" * 200_000, "[" * 4_000_000, "names = 'gpu[0-262142]'\n" * 50],
-)
 @pytest.mark.parametrize("name", ["large.xml", "large.toml", "large.txt"])
-def test_a_large_file_is_refused_within_a_limit_on_memory(tmp_path, name, text):
-    """What the kernel gives no more of: a child that wanted it would end by a MemoryError."""
-    path = tmp_path / name
-    path.write_text(text)
+def test_a_large_file_is_refused_within_a_limit_on_memory(tmp_path, name):
+    """What the kernel gives no more of: a child that wanted it would end by a MemoryError. What one
+    file leaves behind is the less for the next.
+    """
+    texts = (
+        "<system>" + "<cpu numaid='0'/>" * 200_000,
+        "[" * 4_000_000,
+        "names = 'gpu[0-262142]'\n" * 50,
+    )
+    paths = []
+    for i, text in enumerate(texts):
+        paths.append(tmp_path / str(i) / name)
+        paths[-1].parent.mkdir()
+        paths[-1].write_text(text)
     code = (
         "import resource, sys\n"
         "from simreduce.topology.check import check_file\n"
         "held = int(open('/proc/self/statm').read().split()[0]) * resource.getpagesize()\n"
         f"resource.setrlimit(resource.RLIMIT_AS, (held + ({SMALLER} << 20),) * 2)\n"
-        "sys.exit(0 if check_file(sys.argv[1]) else 3)\n"
+        "sys.exit(0 if all([check_file(path) for path in sys.argv[1:]]) else 3)\n"
     )
     done = subprocess.run(
-        [sys.executable, "-c", code, str(path)], capture_output=True, text=True, check=False
+        [sys.executable, "-c", code, *map(str, paths)], capture_output=True, text=True, check=False
     )
 
     assert (0, "") == (done.returncode, done.stderr)
