@@ -461,7 +461,7 @@ def test_a_machine_that_is_k_times_as_fast_takes_a_kth_of_the_time(scene, power)
 
 
 @given(any_scene)
-@settings(max_examples=150)
+@settings(max_examples=250)
 def test_laws_of_every_result(scene):
     """One simulation keeps all of them."""
     result = run(scene)

@@ -280,7 +280,7 @@ def close_to(expected: Sequence[float], rel: float = 1e-11) -> object:
 
 
 @given(either)
-@settings(max_examples=250)
+@settings(max_examples=400)
 def test_rates_are_max_min_fair(system):
     """They are those of exact progressive filling, and keep what defines them."""
     capacity, flows = system

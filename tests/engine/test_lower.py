@@ -54,7 +54,7 @@ def waits_for(plan: sr.Plan, topology: sr.Topology, runtime: Runtime) -> list[se
     return found
 
 
-@settings(max_examples=120, deadline=None)
+@settings(max_examples=300, deadline=None)
 @given(scenes(ROUND), st.data())
 def test_a_lowered_plan_is_what_plain_loops_say(scene, data):
     """What every op waits for, the critical path, and what the ops of a call have in common."""

@@ -43,7 +43,7 @@ def totals(steps):
 
 
 @given(either_scenes)
-@settings(max_examples=80)
+@settings(max_examples=100)
 def test_laws_of_every_critical_path(scene):
     """On random plans and machines."""
     recording = recorded(scene)

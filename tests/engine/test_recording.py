@@ -39,7 +39,7 @@ def bytes_through(recording):
 
 
 @given(either_scenes)
-@settings(max_examples=80)
+@settings(max_examples=100)
 def test_laws_of_every_recording(scene):
     """On random plans and machines."""
     recording = record(scene.plan, scene.topology, scene.runtime, scene.calibration, scene.ready)
