@@ -416,7 +416,7 @@ any_scene = st.one_of(scenes(ROUND), scenes(ANY))
 
 
 @given(any_scene, st.integers(-6, 6))
-@settings(max_examples=60)
+@settings(max_examples=120)
 def test_a_machine_that_is_k_times_as_fast_takes_a_kth_of_the_time(scene, power):
     """Bandwidth times k, latency, dispatch and readiness over k: every time is over k, to the bit
     for powers of 2.
@@ -614,7 +614,7 @@ class Meter:
 
 
 @given(any_scene)
-@settings(max_examples=60)
+@settings(max_examples=120)
 def test_resources_give_what_they_can_at_most_and_flows_move_what_they_hold(scene):
     """At every instant no resource is above its capacity; over time every flow moves its bytes,
     neither more nor less.

@@ -145,7 +145,7 @@ def disturbances(draw, topology, delay):
 
 
 @given(st.data())
-@settings(max_examples=60)
+@settings(max_examples=100)
 def test_laws_hold_whatever_disturbs(data):
     """Every flow moves its bytes, no capacity is exceeded, no floor is beaten, the path is the
     whole time.
@@ -178,7 +178,7 @@ def test_laws_hold_whatever_disturbs(data):
 
 
 @given(either_scenes, st.integers(0, 9))
-@settings(max_examples=60)
+@settings(max_examples=100)
 def test_jitter_0_and_slowness_1_change_no_bit(scene, seed):
     nothing = Disturbance(dict.fromkeys(scene.topology.nodes, 1.0), 0.0, seed)
 

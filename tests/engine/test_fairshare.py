@@ -343,7 +343,7 @@ def _check_bottlenecks(
 
 
 @given(unweighted, st.randoms(use_true_random=False))
-@settings(max_examples=100)
+@settings(max_examples=200)
 def test_the_order_of_copies_changes_no_bit(system, random):
     """Flows of weight 1 get the same bits whatever their ids are."""
     capacity, flows = system
@@ -368,7 +368,7 @@ def test_sums_that_round_differently_change_no_bit():
 
 
 @given(either, st.randoms(use_true_random=False))
-@settings(max_examples=100)
+@settings(max_examples=200)
 def test_the_order_of_weighted_flows_changes_nothing_but_rounding(system, random):
     """Different weights on one resource are taken off in another order; the sums may round
     differently.
@@ -625,7 +625,7 @@ def crowds(draw: st.DrawFn):
 
 
 @given(crowds())
-@settings(max_examples=100)
+@settings(max_examples=200)
 def test_flows_of_one_call_end_as_they_do_with_a_call_each(crowd):
     """Flows of one call are shared as one; nothing but rounding may tell."""
     capacity, flows, call, release = crowd

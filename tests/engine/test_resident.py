@@ -65,7 +65,7 @@ def times(
     ),
     st.sampled_from([IDEAL, TENSORFLOW]),
 )
-@settings(max_examples=40)
+@settings(max_examples=60)
 def test_a_standing_plan_takes_as_long_as_one_that_is_new(copies, runtime):
     """Among others that share its links, and whatever it was the last time."""
     plans = [(copy_plan(STAR, (source, target)), pauses) for source, target, pauses in copies]

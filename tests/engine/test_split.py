@@ -55,13 +55,13 @@ def check_tree(draw_data: st.DataObject, figures: Figures) -> bool:
 
 
 @given(st.data())
-@settings(max_examples=50)
+@settings(max_examples=80)
 def test_random_plans_on_random_trees(data):
     assume(check_tree(data, ANY))
 
 
 @given(st.data())
-@settings(max_examples=50)
+@settings(max_examples=80)
 def test_random_plans_on_random_trees_with_many_ties(data):
     assume(check_tree(data, ROUND))
 

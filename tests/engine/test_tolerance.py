@@ -63,7 +63,7 @@ def test_flows_that_would_end_within_the_tolerance_end_together():
 
 
 @given(scene=any_scene, tolerance=st.sampled_from([1e-4, 1e-2, MOST_TOLERANCE]))
-@settings(max_examples=40)
+@settings(max_examples=60)
 def test_no_op_ends_earlier_than_alone_but_for_the_tolerance(scene, tolerance):
     """At no rate that it can have: what is dropped would take that part of its time at the last
     one.

@@ -145,7 +145,7 @@ def equal_paths(topology: Topology, path: tuple[str, ...]) -> list[tuple[str, ..
     return [(path[0], *itertools.chain(*choice)) for choice in itertools.product(*parts)]
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=200, deadline=None)
 @given(networks(), st.integers(0, 3))
 def test_equal_paths_are_those_that_a_search_of_all_finds(network, seed):
     plain = build("t", "t", "t", *network)

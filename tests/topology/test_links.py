@@ -73,7 +73,7 @@ def test_faults_are_listed_together():
 
 @given(st.dictionaries(st.sampled_from(["gpu0<>gpu3", "gpu1", "nvlink2", "qpi"]),
                        st.sampled_from([0.25, 0.5, 1.0, 2.0])))  # fmt: skip
-@settings(max_examples=40)
+@settings(max_examples=100)
 def test_factors_multiply(factors):
     """Each link has the product of the factors of all texts that mean it."""
     changed = DGX1V.scale_links(factors)

@@ -179,7 +179,7 @@ def fabrics(draw):
     return machine(names, [(a, b, *draw(figures)) for a, b in chosen])
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=200, deadline=None)
 @given(fabrics())
 def test_routes_are_the_best_of_all_simple_paths(topology):
     for a, b in itertools.permutations(topology.devices, 2):

@@ -97,7 +97,7 @@ def machines(draw):
     )
 
 
-@settings(max_examples=100, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=200, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(machine=machines())
 def test_any_machine_comes_back_as_it_was(machine, tmp_path):
     again = written(machine, tmp_path)

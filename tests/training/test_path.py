@@ -57,7 +57,7 @@ SYSTEMS = st.sampled_from(
 )
 
 
-@settings(deadline=None, max_examples=40)
+@settings(deadline=None, max_examples=60)
 @given(JOBS, SYSTEMS, st.booleans(), st.sampled_from(["strong", "relaxed"]), st.integers(1, 2))
 def test_a_path_has_no_gaps(parts, system, barrier, consistency, passes):
     """Whatever reduces, with and without a barrier, of one pass or several."""
@@ -74,7 +74,7 @@ def test_a_path_has_no_gaps(parts, system, barrier, consistency, passes):
     check_path(step_path(found.step, work, since), found.step)
 
 
-@settings(deadline=None, max_examples=40)
+@settings(deadline=None, max_examples=60)
 @given(JOBS, st.data())
 def test_what_is_on_the_path_holds_up_the_step(parts, data):
     """A pass on the path that takes a tick longer makes the step a tick longer: nothing else is
@@ -95,7 +95,7 @@ def test_what_is_on_the_path_holds_up_the_step(parts, data):
     assert longer.seconds == pytest.approx(step.seconds + TICK)
 
 
-@settings(deadline=None, max_examples=25)
+@settings(deadline=None, max_examples=40)
 @given(SHARDED, SETTINGS, st.sampled_from(METHODS))
 def test_sharded_steps_are_explained_in_full(work, sharding, method):
     """Every instant of a step on an undisturbed machine is a pass, a collective or the update."""

@@ -140,7 +140,7 @@ def rows(draw):
 
 
 @given(rows(), st.integers(1, 4))
-@settings(max_examples=60)
+@settings(max_examples=100)
 def test_nothing_runs_before_what_it_waits_for(row, recorded):
     """Nor two at once in a lane; the end is no earlier than the longest chain of compute, and each
     rank does each of its nodes once.

@@ -276,7 +276,7 @@ SETTINGS = st.builds(
 PAIR = nodes(1, 2)
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(JOBS, SETTINGS)
 def test_gathered_parameters_stay_within_the_limit(job, sharding):
     """What the settings imply, and never more than what is ever gathered."""
@@ -288,7 +288,7 @@ def test_gathered_parameters_stay_within_the_limit(job, sharding):
     assert memory.peak <= kept + memory.gathered + memory.unreduced
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(JOBS, SETTINGS, st.sampled_from(METHODS), st.sampled_from([None, 1]))
 def test_a_step_holds_no_less_than_what_is_said_without_it(job, sharding, method, dtype):
     """And exactly that for what it keeps."""
@@ -302,7 +302,7 @@ def test_a_step_holds_no_less_than_what_is_said_without_it(job, sharding, method
         assert getattr(least, part) == getattr(memory, part)
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(JOBS, SETTINGS)
 def test_more_prefetch_is_never_longer(job, sharding):
     """One more unit ahead, a higher limit, and an all-gather that is issued before; and units that
@@ -373,7 +373,7 @@ def test_both_ways_to_simulate_agree(method):
     assert together.prediction().seconds == pytest.approx(alone.seconds, rel=CLOSE)
 
 
-@settings(max_examples=35, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(JOBS, SETTINGS, st.sampled_from(METHODS), st.sampled_from([1.0, 1.5]), st.booleans())
 def test_the_recurrence_gives_the_bits_of_the_simulation(job, sharding, method, slow, no_sync):
     """Of collectives that take what they take alone; and no step is shorter."""

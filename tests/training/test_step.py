@@ -54,7 +54,7 @@ JOBS = SIZES.flatmap(lambda kib: st.tuples(st.just(kib), times(len(kib)), times(
 
 
 @given(JOBS)
-@settings(max_examples=50)
+@settings(max_examples=100)
 def test_without_overlap_a_step_is_the_sum_of_its_parts(parts):
     """One pack of everything can start only when everything is there."""
     kib, forward, backward = parts
@@ -67,7 +67,7 @@ def test_without_overlap_a_step_is_the_sum_of_its_parts(parts):
 
 
 @given(JOBS)
-@settings(max_examples=50)
+@settings(max_examples=100)
 def test_with_free_overlap_a_step_is_the_longer_of_its_parts(parts):
     """The gradients of the step before are there from the start."""
     kib, forward, backward = parts
@@ -78,7 +78,7 @@ def test_with_free_overlap_a_step_is_the_longer_of_its_parts(parts):
 
 
 @given(JOBS)
-@settings(max_examples=50)
+@settings(max_examples=100)
 def test_buckets_that_go_one_by_one(parts):
     """f_k = max(f_(k-1), ready_k) + c_k: the exposure is what the last of them ends later than the
     backward pass.
@@ -156,7 +156,7 @@ def test_ddp_starts_no_bucket_before_those_ahead_of_it():
 
 
 @given(st.integers(1, 40), st.lists(st.integers(0, 12), min_size=3, max_size=3))
-@settings(max_examples=60)
+@settings(max_examples=100)
 def test_horovod_looks_once_a_cycle(cycle, backward):
     """What became ready within one cycle travels in one buffer, from the next whole cycle on."""
     step = run(job([2, 2, 2], [1, 0, 0], backward), "ring+fusion", cycle=cycle * TICK)

@@ -37,7 +37,7 @@ def jobs(draw: st.DrawFn) -> StepJob:
     return StepJob(Model("m", tuple(layers)), profile, 1, update=update, accumulate=passes)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(
     jobs(),
     st.sampled_from([0.0, 1e-4, 1e-3, 2.5e-3]),
