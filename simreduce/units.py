@@ -174,7 +174,7 @@ def short_size(nbytes: int) -> str:
     else in the largest binary unit, as `256KiB`.
     """
     for unit in ("GB", "MB"):
-        if nbytes % _SIZES[unit] == 0:
+        if nbytes and nbytes % _SIZES[unit] == 0:
             return f"{nbytes // _SIZES[unit]}{unit}"
     return exact_size(nbytes).replace(" ", "")
 

@@ -93,7 +93,8 @@ def test_console_blocks_show_real_output(page, block):
 def test_python_blocks_run(code, tmp_path, monkeypatch):
     """They run as they stand, and their assertions hold."""
     monkeypatch.chdir(tmp_path)
-    exec(compile(code, "block", "exec"), {"__name__": "__main__"})  # noqa: S102 - the documents' own
+    ready = compile(code, "block", "exec", dont_inherit=True)
+    exec(ready, {"__name__": "__main__"})  # noqa: S102 - the documents' own
 
 
 def test_the_picture_of_the_readme_is_drawn_by_topo_show(tmp_path):

@@ -78,7 +78,7 @@ def test_unknown_names():
             "The first of 100 equal machines; the whole matrix has 1200 rows",
             12,
         ),
-        ("switch:1024", "", "The first 16 rows and columns; the whole matrix has 1024 rows", 16),
+        ("switch:16384", "", "The first 16 rows and columns; the whole matrix has 16384 rows", 16),
     ],
 )
 def test_of_many_the_matrix_shows_what_repeats(text, own, line, rows):

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
+from contextlib import closing
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -159,8 +160,8 @@ def _run(
             store.copy_from(other, [cell.digest for cell in cells])
         ended = ""
         try:
-            coming = _compute(store, cells, engine, retry=retry)
-            stopped = _ENDED not in until_stopped(coming, lambda _: True)
+            with closing(_compute(store, cells, engine, retry=retry)) as coming:
+                stopped = until_stopped(coming, lambda _: True)[-1:] != [_ENDED]
         except (EngineGone, DeviceError) as error:
             ended, stopped = str(error), False
         ended = "stopped" if stopped else ended
@@ -180,14 +181,17 @@ _ENDED = "ended"
 
 def _compute(
     store: Store, cells: Sequence[Cell], engine: Callable[[], Engine], *, retry: bool
-) -> Iterator[object]:
-    """Compute what is missing: yield what each stored answer is of, and `_ENDED` at the end."""
+) -> Generator[str, None, None]:
+    """Compute what is missing: yield the digest of each stored answer, then `_ENDED`."""
     with Runner(store, engine=engine(), retry=retry, say=say) as runner:
         missing = runner.missing(cells)
         if known := len({cell.digest for cell in cells}) - len(missing):
             say(f"{known:,} cells have rows already")
-        with Progress("computed {} of {} cells", rest=True) as progress:
-            digests = (answer.cell.digest for answer in runner.run(missing))
+        with (
+            Progress("computed {} of {} cells", rest=True) as progress,
+            closing(runner.run(missing)) as answers,
+        ):
+            digests = (answer.cell.digest for answer in answers)
             yield from progress.watch(digests, len(missing))
     if missing and (words := runner.engine.summary()):
         say(words)

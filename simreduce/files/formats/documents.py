@@ -133,7 +133,8 @@ class Key:
     value, or `ITSELF` or `PLACE`; without it, the path is the key's name. Attributes of None are
     None. Instead, `get_in` takes two values: the record's own and that of the record around it.
     `column` is the key's column in a table; several are for several media. A key that is not
-    `written` appears in tables only. Its value is null exactly where that of the key `null_as` is.
+    `written` appears in tables only. With `null_as`, its value is null exactly where the value of
+    that key is.
     """
 
     name: str
@@ -212,7 +213,7 @@ class Record(Kind):
                 at = f"{place}.{key.name}".lstrip(".")
                 yield from key.kind.misfits(value[key.name], at)
                 other = value.get(key.null_as, value[key.name])
-                if (value[key.name] is None) != (other is None):
+                if key.null_as and (value[key.name] is None) != (other is None):
                     yield Misfit(at, f"null exactly where {key.null_as} is")
 
     def names(self) -> set[str]:

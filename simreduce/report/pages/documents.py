@@ -36,13 +36,20 @@ def read_document(text: str, place: str) -> Document:
 
 
 def _loads(text: str) -> Any:
-    return json.loads(text, parse_constant=_read_number, parse_float=_read_number)
+    return json.loads(
+        text, parse_constant=_read_number, parse_float=_read_number, parse_int=_read_integer
+    )
 
 
 def _read_number(text: str) -> float:
     if math.isfinite(number := float(text)):
         return number
     raise ValueError(f"{text} is no number of JSON")
+
+
+def _read_integer(text: str) -> int:
+    _read_number(text)  # or it is above every figure
+    return int(text)
 
 
 def _line(text: str) -> dict[str, Any] | None:

@@ -15,7 +15,14 @@ import numpy as np
 from simreduce import dtypes, units
 from simreduce.engine import AtLeast, Result, Timeline, check_routes
 from simreduce.engine.setup import Setup
-from simreduce.errors import Deadlock, InputError, NotFoldable, PlanTooLarge, StrategyError
+from simreduce.errors import (
+    Deadlock,
+    InputError,
+    InternalError,
+    NotFoldable,
+    PlanTooLarge,
+    StrategyError,
+)
 from simreduce.files.published import ITERATIONS
 from simreduce.plan import Kind, Plan, verify_part, wrong_elements
 from simreduce.planners.strategy import SUMMING, Strategy, proved_on_few
@@ -341,7 +348,8 @@ def _rows(
     at: Machines, asked: Sequence[_Asked], workers: int = 1, limits: Any = None
 ) -> Iterator[tuple[int, BenchRow | Refused]]:
     for place, row in study(asked, partial(_simulate, at), workers=workers, limits=limits):
-        assert not isinstance(row, AtLeast | Stuck)  # noqa: S101 - _simulate makes rows of these
+        if isinstance(row, AtLeast | Stuck):
+            raise InternalError(f"{row}: rows are made of these where the question is known")
         yield place, row
 
 

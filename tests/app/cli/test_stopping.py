@@ -78,14 +78,12 @@ def test_a_recommendation_is_never_that_of_a_part(simreduce, scenario, stop_afte
     assert (130, "") == (status, out)
 
 
+@pytest.mark.parametrize("blow", [signal.SIGINT, signal.SIGTERM])
 @pytest.mark.parametrize(
-    ("arguments", "blow"),
+    "arguments",
     [
-        (["topo", "trees", "dgx1vx8"], signal.SIGINT),
-        (
-            ["trace", "fat_tree:1024", "--algo", "ring", "-b", "64M", "-o", "trace.json"],
-            signal.SIGTERM,
-        ),
+        ["topo", "trees", "dgx1vx8"],
+        ["trace", "fat_tree:1024", "--algo", "ring", "-b", "64M", "-o", "trace.json"],
     ],
     ids=["topo", "trace"],
 )

@@ -35,7 +35,7 @@ def test_it_verifies(tasks, each):
     assert [] == verify(compiled("all_reduce", "blueconnect", tasks_of(*[each] * tasks), *sizes))
 
 
-@pytest.mark.parametrize("elements", [0, 1])
+@pytest.mark.parametrize("elements", [0, 1, 5, 6])
 @pytest.mark.parametrize(("tasks", "each"), [(1, 1), (2, 3), (8, 8)])
 def test_it_verifies_where_there_is_next_to_nothing_to_move(tasks, each, elements):
     assert [] == verify(compiled("all_reduce", "blueconnect", tasks_of(*[each] * tasks), elements))

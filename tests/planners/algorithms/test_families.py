@@ -59,7 +59,7 @@ def test_it_verifies(name, collective, n):
     assert [] == verify(compiled(collective, name, tasks_of(n), *sizes))
 
 
-@pytest.mark.parametrize("elements", [0, 1])
+@pytest.mark.parametrize("elements", [0, 1, 6, 7])
 @pytest.mark.parametrize("n", [1, 2, 7])
 @pytest.mark.parametrize(("name", "collective"), CASES + PIPELINED)
 def test_it_verifies_where_there_is_next_to_nothing_to_move(name, collective, n, elements):

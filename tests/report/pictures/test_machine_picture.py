@@ -9,7 +9,7 @@ import subprocess
 import sys
 import xml.etree.ElementTree as ET
 from dataclasses import replace
-from functools import cache
+from functools import cache, lru_cache
 
 import numpy as np
 import pytest
@@ -122,7 +122,7 @@ def load(name: str) -> Topology:
     return load_topology(name)
 
 
-@cache
+@lru_cache(128)  # not all that are drawn at random
 def picture(topology: Topology) -> Drawing:
     return machine_picture(topology)
 

@@ -364,8 +364,6 @@ def test_cutting_off_changes_no_row_that_is_simulated(
     monkeypatch.setattr("simreduce.study.tune.simulate.LONG", 300)
     monkeypatch.setattr("simreduce.study.tune.simulate._QUICK", 1)
     monkeypatch.setattr("simreduce.study.tune.rank.FIRST", 3)
-    # Every third of them: the others are told apart in the same way.
-    monkeypatch.setattr("simreduce.study.tune.rank.candidates", lambda on: candidates(on)[::3])
     workload = Workload("some", tuple(Gradient(f"g{i}", n) for i, n in enumerate(sizes)))
     setup = Setup(machine, BY_STRATEGY, calibration)
     scenario = Scenario("test", "a test", setup, workload, None, repeat)
