@@ -3,22 +3,18 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from itertools import combinations
 from typing import Any
 
 
-def covering(
-    *lists: Sequence[Any], together: Iterable[tuple[int, int]] | None = None
-) -> list[tuple[Any, ...]]:
+def covering(*lists: Sequence[Any]) -> list[tuple[Any, ...]]:
     """Rows with one value of each list, such that every two values of two lists meet in some row.
 
     A whole product is long and proves the same again and again: a fault shows with one value, or
-    where two meet, and hardly ever only where three do. `together` names the pairs of lists (by
-    place) whose values must meet, where others cannot interact; every value is in some row.
-    The rows are the same in every run.
+    where two meet, and hardly ever only where three do. The rows are the same in every run.
     """
-    pairs = list(combinations(range(len(lists)), 2)) if together is None else sorted(together)
+    pairs = combinations(range(len(lists)), 2)
     values = [range(len(each)) for each in lists]
     alone = [(i, a, i, a) for i, mine in enumerate(values) for a in mine]
     missing = dict.fromkeys([(i, a, j, b) for i, j in pairs for a in values[i] for b in values[j]])

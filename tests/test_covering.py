@@ -23,12 +23,3 @@ def test_every_two_values_meet(sizes):
 
 def test_a_covering_is_short():
     assert len(covering(range(4), range(4), range(2), range(3))) <= 18 < 4 * 4 * 2 * 3
-
-
-def test_only_lists_that_interact_are_paired():
-    rows = covering("abc", "uvw", "xyz", together=[(0, 1)])
-
-    assert set(product("abc", "uvw")) == {row[:2] for row in rows}
-    assert set("xyz") == {row[2] for row in rows}
-    assert len(rows) == 9
-    assert len(covering(range(3), range(5), together=[])) == 5

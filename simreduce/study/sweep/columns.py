@@ -63,7 +63,7 @@ def column_of(name: str, unit: str = "", spare: int = 0) -> Column:
 
 def _figure(
     name: str, kind: Kind, about: str, get: str = "", *, shown: int | None = None,
-    page: Column | None = None,
+    page: Column | None = None, null_as: str = "",
 ) -> Key:  # fmt: skip
     """A figure of the answers that have the attribute at the path `get`, by default its name.
 
@@ -72,7 +72,8 @@ def _figure(
     """
     text = [] if shown is None else [column_of(name, kind.unit, shown)]
     html = [replace(page, missing="", on="html")] if page else []
-    return Key(name, kind, about, get, optional=True, column=(*text, *html))
+    columns = *text, *html
+    return Key(name, kind, about, get, optional=True, column=columns, null_as=null_as)
 
 
 COLUMNS = Record(
@@ -87,7 +88,7 @@ COLUMNS = Record(
     _figure("low", SECONDS,
             "The lower end of its 80 % interval; of a step, of its exposed communication.",
             shown=1),
-    replace(_figure("high", SECONDS, "The upper end of that interval.", shown=1), null_as="low"),
+    _figure("high", SECONDS, "The upper end of that interval.", shown=1, null_as="low"),
     _figure("chosen", TEXT, "The strategy with its chunk size.", shown=4),
     _figure("method", TEXT, "The method of the training step.", shown=1),
     _figure("runtime", TEXT, "The system that runs it."),

@@ -98,10 +98,10 @@ class Runner:
                 answers = until_stopped(self._watch(coming, len(lacking)), lambda _: True)
             self._known |= {each.cell.digest: each.row for each in answers}
             self.stopped = len(answers) < len(lacking)
-        for cell in new:
-            if self.store and cell.digest not in self._known:
-                kept = self.store.get(cell.digest)
-                self._known |= {} if kept is None else {cell.digest: kept}
+        unknown = [cell.digest for cell in new if cell.digest not in self._known]
+        if self.store:
+            kept = ((digest, self.store.get(digest)) for digest in unknown)
+            self._known |= {digest: row for digest, row in kept if row is not None}
         return [self._known.get(cell.digest) for cell in cells]
 
     def _write(self) -> list[Answer]:

@@ -728,7 +728,7 @@ def test_all_simulates_what_cannot_win(simreduce, small, monkeypatch):
     monkeypatch.setattr("simreduce.study.study.BATCH", 2)
     monkeypatch.setattr("simreduce.study.tune.rank.FIRST", 2)
     scenario = ("run", small, "--workers", "1")
-    bench = ("bench", "full:4", "--algo", "all", "-b", "1M", "--workers", "1")
+    bench = ("bench", "full:8", "--algo", "all", "-b", "1M", "--workers", "1")
     for command, column in ((scenario, "#"), (bench, "size")):
         cut, whole = simreduce(*command), simreduce(*command, "--all")
         document = json.loads(simreduce(*command, "--json").out)
