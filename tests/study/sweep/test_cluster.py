@@ -108,7 +108,8 @@ def test_slurm_is_asked_for_the_workers_that_the_users_configuration_describes(
     pytest.importorskip("dask_jobqueue")
     dask = pytest.importorskip("dask")
     for name, text in {
-        "sbatch": f'cp "$1" {tmp_path}/$$.job\nsh "$1" >/dev/null 2>&1 &\n'
+        # As Slurm does, it keeps the script: the caller's goes as soon as the job is taken.
+        "sbatch": f"job={tmp_path}/$$.job\ncp \"$1\" $job\nsh $job >$job.log 2>&1 &\n"
         'echo "Submitted batch job $!"',
         "scancel": 'kill "$@"',
     }.items():
@@ -116,7 +117,13 @@ def test_slurm_is_asked_for_the_workers_that_the_users_configuration_describes(
         file.write_text(f"#!/bin/sh\n{text}\n")
         file.chmod(0o755)
     monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
-    asked = {"cores": 1, "memory": "2GB", "queue": "debug", "local-directory": str(tmp_path)}
+    asked = {
+        "cores": 1,
+        "memory": "2GB",
+        "queue": "debug",
+        "interface": "lo",
+        "local-directory": str(tmp_path),
+    }
     with dask.config.set({f"jobqueue.slurm.{key}": value for key, value in asked.items()}):
         cluster = Cluster("slurm", 2, 4 << 30, [].append)
     try:
