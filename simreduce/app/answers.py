@@ -23,7 +23,7 @@ from simreduce.report.steps import step_document, step_rows
 from simreduce.report.sweeps import count_states, first_columns, rows_table, sweep_document
 from simreduce.study.sweep import Sweep
 from simreduce.study.tune import rank, steps
-from simreduce.study.tune.bench import BenchRow, busbw
+from simreduce.study.tune.bench import BY_DEFAULT, BenchRow, Calls, busbw
 
 A = TypeVar("A")
 
@@ -256,6 +256,7 @@ class Bench(Answer):
     setup: Setup
     collective: str
     rows: tuple[BenchRow, ...]
+    calls: Calls = BY_DEFAULT
 
     @property
     def headline(self) -> str:
@@ -271,11 +272,15 @@ class Bench(Answer):
 
     def table(self) -> Table:
         """A row per size and strategy."""
-        return bench_rows(SizeTimes(self.setup, self.rows, self.collective))
+        return bench_rows(self._times)
 
     def to_dict(self) -> dict[str, Any]:
         """The document of `simreduce bench --json`."""
-        return BENCH.write(SizeTimes(self.setup, self.rows, self.collective))
+        return BENCH.write(self._times)
+
+    @property
+    def _times(self) -> SizeTimes:
+        return SizeTimes(self.setup, self.rows, self.collective, calls=self.calls)
 
     def plot(self) -> plots.Plot:
         """Bus bandwidth over sizes, a curve for each strategy."""

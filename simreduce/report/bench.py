@@ -43,7 +43,7 @@ from simreduce.report.sections import (
 )
 from simreduce.study.advice import Advice, Option, faster_than
 from simreduce.study.outcome import Stuck
-from simreduce.study.tune.bench import DIVIDED, BenchRow, algbw, busbw
+from simreduce.study.tune.bench import BY_DEFAULT, DIVIDED, BenchRow, Calls, algbw, busbw
 from simreduce.version import __version__
 
 _TYPES = {"float32": "float", "float16": "half", "float64": "double", "bfloat16": "bfloat16"}
@@ -56,6 +56,13 @@ class SizeTimes(NamedTuple):
     rows: Sequence[BenchRow]
     collective: str = "all_reduce"
     complete: bool = True
+    calls: Calls = BY_DEFAULT
+
+    @property
+    def nthreads(self) -> int:
+        """Threads of each machine if they drive several GPUs each; else 0."""
+        each = self.calls.gpus
+        return len(self.setup.layout.tasks[0]) // each if each else 0
 
     @property
     def done(self) -> list[BenchRow]:
@@ -240,6 +247,11 @@ BENCH = Document(
     Key("collective", one_of(*COLLECTIVES), "What is done."),
     replace(DISTURBANCE_KEY, get="setup.disturbance.text"),
     Key(
+        "gpus_per_thread", COUNT, "GPUs that one thread drives; 0: a process for each GPU.",
+        "calls.gpus",
+    ),
+    Key("iterations", COUNT, "Calls of NCCL in a row.", "calls.iterations"),
+    Key(
         "rows", list_of(ROW), "Every row that was simulated to its end, size by size.", "done",
     ),
     Key("failed", list_of(_FAILED), "Plans that never finish.", "stuck"),
@@ -273,6 +285,18 @@ def bench_table(times: SizeTimes, about: Sequence[str]) -> str:
     if not times.complete:
         lines.append("# stopped before all sizes were simulated")
     return "\n".join(lines)
+
+
+def calls_line(times: SizeTimes) -> str:
+    """Says how NCCL's calls are issued, unless as by default."""
+    calls = times.calls
+    if calls == BY_DEFAULT:
+        return ""
+    each = units.plural(calls.gpus, "GPU")
+    who = "a process for each GPU"
+    if times.nthreads:
+        who = f"{units.plural(times.nthreads, 'thread')} of each machine, {each} each"
+    return f"calls of NCCL: {who}, {units.plural(calls.iterations, 'iteration')}"
 
 
 def folded_lines(times: SizeTimes) -> list[str]:
@@ -376,6 +400,9 @@ NCCL_TESTS = Record(
             "config",
             "The machine.",
             Key("topology", TEXT, "Its name.", "times.setup.machine.name"),
+            Key("nthreads", COUNT, "Threads of a process.", lambda run: run.times.nthreads or 1),
+            Key("ngpus", COUNT, "GPUs of a thread.", lambda run: run.times.calls.gpus or 1),
+            Key("iterations", COUNT, "Calls in a row.", "times.calls.iterations"),
             Key("simulated", FLAG, "True: no device ran.", lambda _: True),
         ),
         "What ran.",

@@ -65,14 +65,21 @@ def read_gpu_indices(text: str | None) -> list[int] | None:
 
 
 def shape_of(
-    shape: Layout, ngpus: int | None, gpus: str | None, order: list[int] | None = None
+    shape: Layout,
+    ngpus: int | None,
+    gpus: str | None,
+    order: list[int] | None = None,
+    nthreads: int | None = None,
 ) -> Layout:
-    """The first `ngpus` GPUs, or those named in `gpus`, with rings in `order`."""
+    """The first `ngpus` GPUs, or those named in `gpus`, with rings in `order`.
+
+    With `nthreads`, as many threads of each machine have `ngpus` each, as in nccl-tests.
+    """
     if ngpus is not None and gpus is not None:
         raise InputError(f"-g {ngpus} and --gpus {gpus}: give one of the two")
     try:
         if ngpus is not None:
-            shape = shape.subset(ngpus)
+            shape = _of_threads(shape, nthreads, ngpus) if nthreads else shape.subset(ngpus)
         if gpus is not None:
             shape = shape.only(_numbers(gpus))
     except ValueError as error:
@@ -84,6 +91,16 @@ def shape_of(
         return shape.with_order(order)
     except InputError as error:
         raise InputError(f"--gpu-indices {str(error).removeprefix('gpu_indices ')}") from None
+
+
+def _of_threads(shape: Layout, nthreads: int, ngpus: int) -> Layout:
+    """The first GPUs of every machine, `ngpus` for each thread; ValueError for too many."""
+    most, count = min(len(task) for task in shape.tasks), nthreads * ngpus
+    if not 1 <= count <= most:
+        raise ValueError(f"-t {nthreads}: {count} GPUs of a machine, which has {most}")
+    if all(len(task) == count for task in shape.tasks):
+        return shape
+    return shape.only([rank for task in shape.tasks for rank in task[:count]])
 
 
 def _numbers(text: str) -> list[int]:

@@ -25,6 +25,7 @@ from simreduce.app.cli.reply import (
     write_output,
 )
 from simreduce.engine.calibrate.measured import read_nccl_tests, read_p2p_test
+from simreduce.engine.calibrate.nccl_tests import read_launch
 from simreduce.errors import InputError, TopologyError, did_you_mean
 from simreduce.files.formats import Faults
 from simreduce.files.outputs import STDOUT
@@ -181,7 +182,7 @@ def _import_p2p(text: str, name: str, **_: Any) -> str:
 
 
 def _import_nccl_tests(text: str, name: str, **_: Any) -> str:
-    return json_text(ROWS.write(read_nccl_tests(text, name)))
+    return json_text(ROWS.write((read_launch(text), read_nccl_tests(text, name))))
 
 
 def _with_classes(

@@ -24,7 +24,7 @@ from simreduce.planners.nccl import facts
 from simreduce.study.accuracy.assess import median_and_p90
 from simreduce.study.accuracy.fit import Case, fit_machine, left_out_residuals, sample
 from simreduce.study.accuracy.predict import (
-    gpus_of_a_process,
+    calls_of,
     machine_of,
     setup_for,
     strategy_for,
@@ -52,7 +52,7 @@ def make_cases(
 ) -> Iterator[Case]:
     """Cases of some times of a table, without those that have no plan of so few ops."""
     shape, group = setup.layout, machine_of(table.topology)
-    gpus, link = gpus_of_a_process(table, shape), setup.slowest_link
+    calls, link = calls_of(table, shape), setup.slowest_link
     for nbytes, seconds in times:
         workload = workload_of(table.collective, nbytes, table.dtype, shape.n)
         try:
@@ -60,7 +60,7 @@ def make_cases(
         except InputError:  # no plan, too many ops, or less than an element for each rank
             continue
         if len(plan) <= most_ops:
-            yield Case(setup, plan, nbytes, seconds, gpus, link, group, table.iterations_timed)
+            yield Case(setup, plan, nbytes, seconds, calls, link, group)
 
 
 def chosen_tables() -> dict[str, list[PublishedTable]]:

@@ -20,7 +20,7 @@ from simreduce.planners.nccl import Settings, read_settings
 from simreduce.planners.nccl.settings import read_assignments
 from simreduce.planners.nccl.tables import CURRENT, OLDEST
 from simreduce.planners.strategy import Strategy, parse_strategy
-from simreduce.study.tune.bench import DIVIDED, busbw_factor, seconds_per_call, sends_of, tensor
+from simreduce.study.tune.bench import DIVIDED, Calls, busbw_factor, tensor
 from simreduce.study.tune.folding import folded
 from simreduce.topology import Topology, load_topology, shipped
 from simreduce.workload import Workload
@@ -118,9 +118,11 @@ def setup_for(table: PublishedTable, calibration: Calibration | None = None) -> 
     return Setup(machine, "tensorflow", calibration or NOMINAL, part=shape, nccl=_settings(table))
 
 
-def gpus_of_a_process(table: PublishedTable, shape: Layout) -> int:
-    """GPUs that one process drives, 0 where each has its own."""
-    return len(shape.tasks[0]) if table.launcher == "process" else 0
+def calls_of(table: PublishedTable, shape: Layout) -> Calls:
+    """How the calls of a table were issued."""
+    return Calls.by_threads(
+        1 if table.launcher == "process" else None, shape, table.iterations_timed
+    )
 
 
 def _settings(table: PublishedTable) -> Settings:
@@ -168,10 +170,7 @@ def _predict(point: Point, setup: Setup) -> Point:
         at = folded(setup, why)
         plan = at.compile(strategy, workload)
     result = at.simulate(plan)
-    seconds = seconds_per_call(plan, result, table.iterations_timed)
-    seconds = setup.constants.nccl.per_call(
-        seconds, gpus_of_a_process(table, shape), sends_of(plan)
-    )
+    seconds = calls_of(table, shape).seconds(plan, result, setup.constants.nccl)
     ends = setup.interval(point.nbytes, seconds, collective, without=point.machine)
     low, high = ends or (0.0, 0.0)
     return replace(

@@ -8,12 +8,13 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from math import inf
-from typing import Any, TypeAlias, TypeVar
+from typing import Any, Self, TypeAlias, TypeVar
 
 import numpy as np
 
 from simreduce import dtypes, units
 from simreduce.engine import AtLeast, Result, Timeline, check_routes
+from simreduce.engine.calibration import NcclConstants
 from simreduce.engine.setup import Setup
 from simreduce.errors import (
     Deadlock,
@@ -25,6 +26,7 @@ from simreduce.errors import (
 )
 from simreduce.files.published import ITERATIONS
 from simreduce.plan import Kind, Plan, verify_part, wrong_elements
+from simreduce.planners.layouts import Layout
 from simreduce.planners.strategy import SUMMING, Strategy, proved_on_few
 from simreduce.planners.strategy.automatic import AUTOMATIC
 from simreduce.study.outcome import Postponed, Refused, Stuck
@@ -146,11 +148,48 @@ def tensor(nbytes: int, dtype: int, parts: int = 1) -> Workload:
 
 
 @dataclass(frozen=True, slots=True)
+class Calls:
+    """Calls of NCCL in a row, as nccl-tests times them: `iterations` of them.
+
+    One thread drives `gpus` GPUs of a machine (0: a process for each GPU). No `iterations`: the
+    time is the root's own.
+    """
+
+    gpus: int = 0
+    iterations: int = ITERATIONS
+
+    @classmethod
+    def by_threads(cls, nthreads: int | None, shape: Layout, iterations: int = ITERATIONS) -> Self:
+        """Calls of so many threads on each machine; None: a process for each GPU.
+
+        InputError unless they can share the GPUs of each machine equally.
+        """
+        counts = sorted({len(task) for task in shape.tasks}) if nthreads is not None else []
+        if nthreads is None or not counts:
+            return cls(0, iterations)
+        if nthreads < 1 or len(counts) > 1 or counts[0] % nthreads:
+            many = " or ".join(map(str, counts))
+            raise InputError(f"{nthreads}: threads must share the {many} GPUs of a machine equally")
+        each = counts[0] // nthreads
+        return cls(each if each > 1 else 0, iterations)
+
+    def seconds(self, plan: Plan, times: Result | Timeline, nccl: NcclConstants) -> float:
+        """The seconds of one of the calls, if NCCL carries the plan out; else of the plan."""
+        seconds = seconds_per_call(plan, times, self.iterations)
+        return nccl.per_call(seconds, self.gpus, sends_of(plan)) if plan.executor.any() else seconds
+
+
+BY_DEFAULT = Calls()
+"""A process for each GPU, and as many calls as nccl-tests times by default."""
+
+
+@dataclass(frozen=True, slots=True)
 class Cell(Question):
     """One tensor of at most `nbytes`. Its plan takes `long`, though whatever can be folded is."""
 
     nbytes: int = 0
     long: bool = False
+    calls: Calls = BY_DEFAULT
 
 
 class Machines:
@@ -165,6 +204,7 @@ class Machines:
         root: int,
         fold: bool | None,
         eager: bool = False,
+        calls: Calls = BY_DEFAULT,
     ) -> None:
         """InputError if they cannot be as asked for.
 
@@ -182,6 +222,7 @@ class Machines:
             why = NotFoldable(f"{setup.machine.name}: too large to hold unfolded")
             setup = unfolded(setup, why)
         self.setup, self.dtype, self.faithful, self.root = setup, dtype, faithful, root
+        self.calls = calls
         self.fold, whole = fold is not False, isinstance(setup.machine, Topology)
         self.foldable = self.fold and whole and calm and not faithful
         self.eager = eager and self.foldable and len(setup.layout.tasks) > 1
@@ -198,8 +239,9 @@ class Machines:
             least = f"less than an element for each of {layout.n} ranks"
             raise StrategyError(f"{strategy.text}: {nbytes} bytes are {least}")
         return Cell(
-            strategy, workload, setup, root=self.root, faithful=self.faithful, nbytes=nbytes
-        )
+            strategy, workload, setup, root=self.root, faithful=self.faithful, nbytes=nbytes,
+            calls=self.calls,
+        )  # fmt: skip
 
     def do(self, answer: Callable[[Cell], T], strategy: Strategy, nbytes: int) -> T:
         """Call `answer` with a cell on these machines."""
@@ -261,6 +303,7 @@ def bench(
     faithful: bool = False,
     root: int = 0,
     fold: bool | None = None,
+    calls: Calls = BY_DEFAULT,
 ) -> Iterator[BenchRow]:
     """Rows size by size, in the order of `strategies` within a size.
 
@@ -271,9 +314,9 @@ def bench(
     folded where a plan takes long or is too large to hold; sizes are then rounded down to equal
     parts too, and only strategies with a chunk size are pipelined. Machines that are folded because
     they are many are unfolded for strategies that cannot be folded. With `fold` False, nothing is
-    folded.
+    folded. `calls` says how NCCL's calls are issued.
     """
-    at = Machines(setup, dtype, faithful=faithful, root=root, fold=fold)
+    at = Machines(setup, dtype, faithful=faithful, root=root, fold=fold, calls=calls)
     if len(strategies) > 1:  # one by itself is refused as soon anyway
         asked = [(strategy, nbytes[0]) for strategy in strategies]
         _refuse(strategies, dict(study(asked, partial(_check, at))))
@@ -314,6 +357,7 @@ def bench_all(
     fold: bool | None = None,
     workers: int = 1,
     simulate_all: bool = False,
+    calls: Calls = BY_DEFAULT,
 ) -> Iterator[tuple[int, BenchRow | Refused]]:
     """The rows of `bench` as they come, each with its place.
 
@@ -323,7 +367,7 @@ def bench_all(
     What takes long comes last, and is simulated only as far as it may be the fastest of its size;
     with `simulate_all`, and for collectives with a root, everything is simulated.
     """
-    at = Machines(setup, dtype, faithful=faithful, root=root, fold=fold)
+    at = Machines(setup, dtype, faithful=faithful, root=root, fold=fold, calls=calls)
     asked = [(strategy, size) for size in nbytes for strategy in strategies]
 
     def limits(outcomes: Mapping[int, object]) -> Callable[[int], float]:
@@ -396,7 +440,7 @@ def _make_row(question: Cell, run: Strategy, **found: Any) -> BenchRow:
 
 def _row(question: Cell, run: Run) -> BenchRow:
     (best, plan, result), setup = run, question.setup
-    seconds = seconds_per_call(plan, result.timeline)
+    seconds = question.calls.seconds(plan, result.timeline, setup.constants.nccl)
     proved_on, wrong, proved = 1, 0, 1.0
     layout = setup.layout
     if layout.machines > 1:

@@ -15,7 +15,7 @@ from simreduce.report.accuracy import three_sizes_lines
 from simreduce.study.accuracy.fit import Case, fit_machine
 from simreduce.study.accuracy.hold_out import Calibrated, calibrate_on_three
 from simreduce.study.accuracy.predict import setup_for
-from simreduce.study.tune.bench import tensor
+from simreduce.study.tune.bench import BY_DEFAULT, tensor
 from tests.engine.calibrate.covering import coverage
 
 SIZES = tuple(1 << power for power in range(10, 29, 3))
@@ -62,7 +62,7 @@ def test_three_times_count_in_full():
             plan,
             size,
             factor * setup.simulate(plan).seconds,
-            0,
+            BY_DEFAULT,
             "nvlink",
             "a",
         )
