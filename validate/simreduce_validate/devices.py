@@ -21,8 +21,9 @@ from simreduce.planners.strategy import Strategy, compile_plan
 from simreduce.study.scenario import Scenario
 from simreduce.topology import Topology, load_topology
 from simreduce.workload import Workload
-from simreduce_validate.running import Worker, open_backend
+from simreduce_validate.running import BUILTINS, Worker, open_backend
 from simreduce_validate.running.backend import Backend, check_names
+from simreduce_validate.running.builtin import NCCL
 from simreduce_validate.running.discover import this_machine, visible
 from simreduce_validate.running.links import MOST_PORTS, Links, read_links
 from simreduce_validate.running.stage import Stage, build_stage
@@ -184,21 +185,32 @@ def _layout(
 
 
 def can_run(
-    strategy: Strategy, devices: Devices, workloads: Sequence[Workload], *, faithful: bool = False
+    strategy: Strategy,
+    devices: Devices,
+    workloads: Sequence[Workload],
+    *,
+    faithful: bool = False,
+    chained: int = 1,
 ) -> bool:
     """Whether these devices can run a strategy with every workload; prints on stderr why not."""
-    reasons = refusals(strategy, devices, workloads, faithful=faithful)
+    reasons = refusals(strategy, devices, workloads, faithful=faithful, chained=chained)
     for reason in reasons:
         click.echo(f"{strategy.text} left out: {reason}", err=True)
     return not reasons
 
 
 def refusals(
-    strategy: Strategy, devices: Devices, workloads: Sequence[Workload], *, faithful: bool = False
+    strategy: Strategy,
+    devices: Devices,
+    workloads: Sequence[Workload],
+    *,
+    faithful: bool = False,
+    chained: int = 1,
 ) -> list[str]:
     """Why these devices cannot run a strategy with every workload.
 
-    NCCL's plans are for GPUs. Between CPU devices they would be plain copies, which nobody wants.
+    TensorFlow's ops of NCCL run `nccl`, on GPUs. NCCL's plans as plain copies would be no
+    measurement of NCCL.
     """
     try:
         plans = [
@@ -207,5 +219,19 @@ def refusals(
         ]
     except StrategyError as error:
         return [problem.removeprefix(f"{strategy.text}: ") for problem in error.problems]
-    theirs = any((plan.executor != Executor.TF).any() for plan in plans)
-    return ["NCCL has no CPU devices"] if theirs and devices.stage.on_cpus else []
+    if lacking := devices.stage.lacks(plans[0]):
+        return [f"TensorFlow has no device for {lacking[0]}"]
+    if not any((plan.executor != Executor.TF).any() for plan in plans):
+        return []
+    if why := nccl_refusal(devices):
+        return [why]
+    if strategy.text != BUILTINS[NCCL]:
+        return [f"TensorFlow leaves all choices to NCCL, so only {BUILTINS[NCCL]} can be measured"]
+    return ["TensorFlow's op of NCCL is not chained"] if chained > 1 else []
+
+
+def nccl_refusal(devices: Devices) -> str:
+    """Why NCCL cannot run on these devices, "" if it can."""
+    if devices.stage.on_cpus:
+        return "NCCL has no CPU devices"
+    return "NCCL takes no parts of a GPU, as --split makes" if devices.split > 1 else ""
