@@ -22,11 +22,9 @@ from collections.abc import Iterable, Iterator
 from typing import IO
 
 from simreduce.errors import InputError, why_no_path
+from simreduce.files.textfiles import HELD
 
 STDOUT = "-"
-
-_STREAMS = ("/dev/std", "/dev/fd/", "/proc/")
-"""Prefixes of names that mean a file the process holds open."""
 
 # Below, os.path replaces Path, which raises for names that no file can have.
 
@@ -90,7 +88,7 @@ def _behind_links(path: str) -> str:
 
     OSError if another user made the link: only this one and root say what is replaced.
     """
-    if path.startswith(_STREAMS):
+    if path.startswith(HELD):
         return path
     for _ in range(_MOST_LINKS):
         try:
@@ -107,7 +105,7 @@ def _behind_links(path: str) -> str:
 
 def _is_direct(path: str) -> bool:
     """Whether `path` names something other than a plain file: a device, a pipe, a stream."""
-    if path.startswith(_STREAMS):
+    if path.startswith(HELD):
         return True
     try:
         return not stat.S_ISREG(os.stat(path).st_mode)  # noqa: PTH116

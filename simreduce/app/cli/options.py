@@ -19,6 +19,7 @@ from simreduce.planners.strategy import ALL, Strategy, misplaced, parse_strategy
 from simreduce.study.tune.bench import sizes
 
 _STEP = "1M"
+_MOST_WORKERS = 4096
 _MANY = 100
 """Sizes that nobody means who gives a factor of 1."""
 
@@ -30,7 +31,7 @@ all_option = click.option(
 )
 workers_option = click.option(
     "--workers",
-    type=click.IntRange(1),
+    type=click.IntRange(1, _MOST_WORKERS),
     default=None,
     callback=lambda _, __, count: count or os.cpu_count() or 1,
     metavar="N",

@@ -28,7 +28,7 @@ from simreduce.errors import InputError, quote
 from simreduce.export.targets import Exported, export_choice
 from simreduce.files.formats import Faults
 from simreduce.files.outputs import STDOUT
-from simreduce.files.textfiles import exists, read_text
+from simreduce.files.textfiles import MOST_BYTES, exists, read_start, read_text
 from simreduce.planners.strategy import parse_strategy
 from simreduce.report.pages import (
     Attachments,
@@ -149,8 +149,7 @@ def _from_results(faults: Faults, sources: tuple[str, ...]) -> str:
 def _is_database(text: str) -> bool:
     """Whether a file begins as SQLite's do."""
     try:
-        with Path(text).open("rb") as file:
-            return file.read(len(_SQLITE)) == _SQLITE
+        return read_start(Path(text), len(_SQLITE)) == _SQLITE
     except (OSError, ValueError):
         return False
 
@@ -161,8 +160,18 @@ def _read(text: str) -> Mapping[str, Any]:
             sweep, rows = store.sweep(), store.table()
             states = count_states(rows)
             return sweep_document(sweep, text, states, rows, complete="waiting" not in states)
-    content = sys.stdin.read() if text == STDOUT else read_text(Path(text), InputError)
+    content = _read_stdin() if text == STDOUT else read_text(Path(text), InputError)
     return read_document(content, text)
+
+
+def _read_stdin() -> str:
+    try:
+        content = sys.stdin.read(MOST_BYTES + 1)
+    except UnicodeDecodeError:
+        raise InputError(f"{STDOUT}: stdin is not UTF-8 text") from None
+    if len(content) > MOST_BYTES:
+        raise InputError(f"{STDOUT}: stdin has more than {MOST_BYTES >> 20} MiB, or no end")
+    return content
 
 
 def _from_scenario(

@@ -238,7 +238,8 @@ def read_collective(
     of a collective; `sizes` are `-b`, `-e`, `-i` and `-f`, and NCCL makes `iters` calls in a row.
     InputError with every fault.
     """
-    name, attempt = given.collective or "all_reduce", faults.attempt
+    name = "all_reduce" if given.collective is None else given.collective
+    attempt = faults.attempt
     setup = read_setup(faults, text, given, folded=folded)
     elements = "float" if given.datatype is None else given.datatype
     dtype = attempt("--datatype", dtypes.code, elements)

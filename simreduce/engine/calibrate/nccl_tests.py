@@ -140,6 +140,7 @@ def _row(result: Any, place: str) -> MeasuredRow:
         )  # fmt: skip
     except (KeyError, TypeError, ValueError, OverflowError, AttributeError):
         raise CalibrationError(f"{place}: is no result of nccl-tests") from None
-    if not (0 < row.time < 1e9 and 0 < row.size < 1 << 60):
+    rates = 0 <= row.algbw < math.inf and 0 <= row.busbw < math.inf
+    if not (rates and 0 < row.time < 1e9 and 0 < row.size < 1 << 60):
         raise CalibrationError(f"{place}: {row.size} bytes in {time} us")
     return row

@@ -18,6 +18,7 @@ from typing import Any, Final, Literal
 from simreduce.engine.calibrate import load_calibration
 from simreduce.engine.calibrate.files import to_toml
 from simreduce.errors import InputError
+from simreduce.files.textfiles import read_bytes
 from simreduce.planners.algorithms.plugins import GROUP
 from simreduce.study.scenario import beside
 from simreduce.topology.clusters import is_cluster
@@ -168,6 +169,6 @@ def calibration_digest(text: str) -> str:
 @lru_cache(1 << 10)
 def _file(name: str) -> str:
     try:
-        return hashlib.sha256(Path(name).read_bytes()).hexdigest()[:12]
+        return hashlib.sha256(read_bytes(Path(name))).hexdigest()[:12]
     except (OSError, ValueError):
         return ""
