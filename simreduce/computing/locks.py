@@ -4,7 +4,12 @@ from __future__ import annotations
 
 import errno
 import os
+import shutil
 import stat
+import tempfile
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager, suppress
+from pathlib import Path
 
 NO_LOCK = (errno.ELOOP, errno.EINVAL)
 """Numbers of the errors that say that something else has the name of a lock."""
@@ -37,3 +42,42 @@ def open_lock(path: str, mode: int = 0o666) -> int:
         os.close(number)
         raise OSError(errno.EINVAL, "is no lock: the file has other names")
     return number
+
+
+@contextmanager
+def scratch_folder(prefix: str, where: Path | None = None) -> Iterator[str]:
+    """A folder in `where`, by default the system's for such, that goes at the end.
+
+    It is locked until then, so the next one with this prefix removes what a killed process left.
+    """
+    where = where or Path(tempfile.gettempdir())
+    for place in where.glob(f"{prefix}*"):
+        with ExitStack() as stack:
+            if _holds(stack, place):
+                shutil.rmtree(place, ignore_errors=True)
+    with ExitStack() as stack:
+        while True:
+            name = tempfile.mkdtemp(prefix=prefix, dir=where)
+            stack.callback(shutil.rmtree, name, ignore_errors=True)
+            if _holds(stack, Path(name)) is not False and os.path.isdir(name):  # noqa: PTH112
+                break  # else somebody has just removed it
+        yield name
+
+
+def _holds(stack: ExitStack, place: Path) -> bool | None:
+    """Whether a folder of ours could be locked for the stack; None where there are no locks."""
+    try:
+        import fcntl  # noqa: PLC0415 - not on Windows
+
+        number = os.open(place, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    except (ImportError, AttributeError):
+        return None
+    except OSError:
+        return False
+    stack.callback(os.close, number)
+    if os.fstat(number).st_uid != os.geteuid():
+        return False
+    with suppress(BlockingIOError):
+        fcntl.flock(number, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        return True
+    return False

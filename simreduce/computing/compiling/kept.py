@@ -29,7 +29,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from simreduce.computing.compiling.notices import say
-from simreduce.computing.locks import open_lock, open_plain
+from simreduce.computing.locks import open_lock, open_plain, scratch_folder
 
 _FOLDER = "SIMREDUCE_CACHE_DIR"
 _LINKERS = ("cc", "gcc", "clang", "ld")
@@ -74,7 +74,7 @@ def _make(folder: Path | None, name: str, symbol: str, build: Build) -> Any:
 
 def _write(folder: Path, name: str, content: bytes) -> None:
     """Write the object file, or a shared object if there is a linker; whole, or not at all."""
-    with tempfile.TemporaryDirectory(dir=folder) as scratch:
+    with scratch_folder("scratch-", folder) as scratch:
         made, shared = Path(scratch, f"{name}{_OBJECT}"), Path(scratch, f"{name}{_SHARED}")
         with made.open("wb") as file:
             file.write(content)
