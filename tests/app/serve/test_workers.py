@@ -17,7 +17,7 @@ from simreduce.app.serve import app, workers as module
 from simreduce.app.serve.worker import _Desk, _LeftError
 from simreduce.app.serve.workers import Busy, Late, Lost, Worker, Workers
 from simreduce.computing.locks import scratch_folder
-from tests.app.serve.servers import is_alive
+from tests.app.serve.servers import is_alive, wait_until
 
 _SCRIPT = r"""
 import json, os, sys, time
@@ -143,7 +143,7 @@ def test_a_process_that_dies_while_nobody_asks_is_not_missed():
 def _end_unseen(worker):
     """End a process while asyncio hears of nothing."""
     worker.kill()
-    os.waitid(os.P_PID, worker.process.pid, os.WEXITED | os.WNOWAIT)
+    assert wait_until(lambda: not is_alive(worker.process.pid))
 
 
 def test_a_process_that_is_killed_before_the_first_question_is_not_missed():
