@@ -144,21 +144,27 @@ class Setup(Simulator):
     @cached_property
     def slowest_link(self) -> str:
         """The slowest kind of link that NCCL has to use between GPUs, as in `LINK_KINDS`."""
-        ranks = self.layout.ranks
-        if isinstance(self.machine, Folded) or len(self.layout.tasks) > 1:
+        if self.layout.task_count > 1:
             return "net"
-        if any(link.link_class.startswith("nvlink") for link in self.machine.links):
+        machine, ranks = self._alone, self.layout.ranks
+        if isinstance(self.machine, Folded):
+            ranks = machine.devices
+        if any(link.link_class.startswith("nvlink") for link in machine.links):
             return "nvlink"
-        peers = (self.machine.router.is_peer(ranks[0], other) for other in ranks[1:])
+        peers = (machine.router.is_peer(ranks[0], other) for other in ranks[1:])
         return "pci" if any(peers) else "shm"
+
+    @property
+    def _alone(self) -> Topology:
+        """The machine; of folded ones, two."""
+        return self.machine.pair if isinstance(self.machine, Folded) else self.machine
 
     @cached_property
     def link_class(self) -> str:
         """The slowest link, where errors of networks with software of their own are kept apart."""
         if self.slowest_link != "net":
             return self.slowest_link
-        machine = self.machine.pair if isinstance(self.machine, Folded) else self.machine
-        other = any(node.network.startswith(_OTHER_NETS) for node in machine.nodes.values())
+        other = any(node.network.startswith(_OTHER_NETS) for node in self._alone.nodes.values())
         return OTHER_NET if other else "net"
 
     def interval(

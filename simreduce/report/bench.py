@@ -44,6 +44,7 @@ from simreduce.report.sections import (
 from simreduce.study.advice import Advice, Option, faster_than
 from simreduce.study.outcome import Stuck
 from simreduce.study.tune.bench import BY_DEFAULT, DIVIDED, BenchRow, Calls, algbw, busbw
+from simreduce.topology import Folded
 from simreduce.version import __version__
 
 _TYPES = {"float32": "float", "float16": "half", "float64": "double", "bfloat16": "bfloat16"}
@@ -300,7 +301,9 @@ def calls_line(times: SizeTimes) -> str:
 
 
 def folded_lines(times: SizeTimes) -> list[str]:
-    """Says for which rows one of many equal machines was simulated, or a part was proved."""
+    """Says for which rows one of many equal machines was simulated, or a part was proved, and that
+    machines that were to be folded were not.
+    """
     found = dict.fromkeys((r.machines, r.proved_on) for r in times.done if r.machines > 1)
     some = "" if all(r.machines > 1 for r in times.done) else " (where machines do the same)"
     parts = [
@@ -309,11 +312,18 @@ def folded_lines(times: SizeTimes) -> list[str]:
         for r in times.done
         if r.proved < 1.0
     ]
-    return parts + [
+    parts += [
         f"folded{some}: one of {machines} equal machines is simulated; "
         f"#wrong is proved on {proved_on} of them"
         for machines, proved_on in found
     ]
+    whole = [r for r in times.done if r.machines == 1]
+    if whole and isinstance(times.setup.machine, Folded):
+        parts.append(
+            f"all machines are simulated for {units.plural(len(whole), 'row')}: parts of unequal "
+            "size, an algorithm that machines share unequally, or chunks without +chunk="
+        )
+    return parts
 
 
 def preview_lines(rows: Sequence[BenchRow]) -> list[str]:

@@ -13,7 +13,9 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Mapping, Sequence
+from copy import copy
 from dataclasses import dataclass, field, replace
+from functools import partial
 
 from simreduce.errors import TopologyError
 from simreduce.topology.elements import Link, Node
@@ -41,7 +43,7 @@ class Folded:
     home: tuple[int, ...] = field(repr=False)
     """For each link of `pair`, the link of the first machine that represents it."""
     whole: Callable[[], Topology] | None = field(default=None, compare=False, repr=False)
-    """Loads all machines. None if folding was asked for, or they are too many to hold."""
+    """Loads all machines. None if they are too many to hold, or are made of others."""
 
     @property
     def digest(self) -> str:
@@ -94,6 +96,7 @@ def fold(topology: Topology, machines: int | None = None) -> Folded:
         hosts=tuple(name for name in topology.hosts if name in first.place),
         twin=dict(zip(first.nodes, second.nodes, strict=True)),
         home=tuple(place[link.id] for link in links),
+        whole=None if machines not in (None, len(parts)) else partial(copy, topology),
     )
 
 

@@ -62,8 +62,7 @@ def _load(text: str, overrides: Overrides, limit: int) -> Topology:
 def load_machine(
     text: str, overrides: Overrides | None = None, *, folded: bool = False
 ) -> Topology | Folded:
-    """`load_topology`, but equal machines on one switch are folded if they are to be, or are too
-    many to hold.
+    """`load_topology`, but equal machines on one switch are folded if they are to be, or are many.
 
     TopologyError says why machines that should be folded cannot be.
     """
@@ -76,11 +75,8 @@ def load_machine(
             if copies > FOLDED_LIMIT:
                 raise TopologyError(f"{cut(text)}: {too_many(copies, 'machines')}")
             one = fold(two, copies)
-            whole = (
-                None
-                if folded or count > WHOLE_LIMIT
-                else partial(_load, text, overrides, WHOLE_LIMIT)
-            )
+            many = count > WHOLE_LIMIT
+            whole = None if many else partial(_load, text, overrides, WHOLE_LIMIT)
             return replace(
                 one, name=text, title=f"{copies} equal machines: {two.title}", whole=whole
             )

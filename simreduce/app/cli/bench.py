@@ -94,8 +94,8 @@ _Line = tuple[int, BenchRow | Refused]
 @click.option(
     "--fold/--no-fold",
     default=None,
-    help="Simulate one of equal machines for all; default: where that gives the same bits for 64 "
-    "GPUs or more, where a plan takes long, and where machines are too many.",
+    help="Simulate one of equal machines for all, where that takes the same time; default: for 64 "
+    "equal GPUs or more, where a plan takes long, and where machines are many.",
 )
 @setup_options()
 @all_option

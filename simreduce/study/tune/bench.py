@@ -233,11 +233,8 @@ class Machines:
         """A cell of the table, on the machines of `setup` if one is given."""
         setup = (setup or self.setup).running(strategy)
         layout = setup.layout
-        divided = strategy.collective in DIVIDED or layout.machines > 1
+        divided = strategy.collective in DIVIDED
         workload = tensor(nbytes, self.dtype, layout.n if divided else 1)
-        if layout.machines > 1 and not workload.elements:
-            least = f"less than an element for each of {layout.n} ranks"
-            raise StrategyError(f"{strategy.text}: {nbytes} bytes are {least}")
         return Cell(
             strategy, workload, setup, root=self.root, faithful=self.faithful, nbytes=nbytes,
             calls=self.calls,
@@ -246,14 +243,13 @@ class Machines:
     def do(self, answer: Callable[[Cell], T], strategy: Strategy, nbytes: int) -> T:
         """Call `answer` with a cell on these machines."""
         cell = self.ask(strategy, nbytes)
-        even = not nbytes // dtypes.SIZES[self.dtype] % self.setup.layout.n
-        # Folded machines must reduce in the same pieces.
-        same = strategy.spec not in AUTOMATIC and not (strategy.pipelined and not strategy.chunk)
+        # What TensorFlow chooses depends on the machines that there are.
+        same = strategy.spec not in AUTOMATIC
         # Links of NCCL's runtime carry more than the bytes, so that sums round differently.
-        if self._alike and same and even and not cell.setup.runtime.kernels:
+        if self._alike and same and not cell.setup.runtime.kernels:
             with suppress(NotFoldable):
                 return answer(self.ask(strategy, nbytes, self._alike))
-        eager = self.eager and same and even
+        eager = self.eager and same
         may = self.foldable and same and not eager
         long = may and cell.setup.takes_long(strategy, cell.workload)
         if (eager or long) and isinstance(self._one, Setup):
@@ -266,7 +262,10 @@ class Machines:
                 raise
             return self._answer_by_one(answer, cell, why)
         except NotFoldable as why:
-            self.setup.check_size(strategy, cell.workload, faithful=self.faithful)
+            try:
+                self.setup.check_size(strategy, cell.workload, faithful=self.faithful)
+            except PlanTooLarge as either:
+                raise PlanTooLarge([*why.problems, *either.problems]) from None
             if self._whole is None:
                 self._whole = unfolded(self.setup, why)
             return answer(self.ask(strategy, nbytes, self._whole))
@@ -311,10 +310,10 @@ def bench(
     the first size at which one is. Sizes are rounded down to whole elements, and to equal parts
     where every rank has one. Pipelined strategies without a chunk size get the best one for an
     undisturbed run. Many equal GPUs are folded where that gives the same bits. Equal machines are
-    folded where a plan takes long or is too large to hold; sizes are then rounded down to equal
-    parts too, and only strategies with a chunk size are pipelined. Machines that are folded because
-    they are many are unfolded for strategies that cannot be folded. With `fold` False, nothing is
-    folded. `calls` says how NCCL's calls are issued.
+    folded where a plan takes long or is too large to hold, or where they are folded already, and
+    only where that gives the same time to 1e-9: all machines are simulated where parts are ragged,
+    where a chunk size must be searched for, and for strategies that do not do the same on each.
+    With `fold` False, nothing is folded. `calls` says how NCCL's calls are issued.
     """
     at = Machines(setup, dtype, faithful=faithful, root=root, fold=fold, calls=calls)
     if len(strategies) > 1:  # one by itself is refused as soon anyway
