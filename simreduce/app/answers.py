@@ -123,7 +123,7 @@ class Prediction(Answer, engine.Result):
             "disturbance": self.disturbance,
             "plan_digest": self.plan_digest,
             "time_us": self.seconds * 1e6,
-            "floor_us": self.floors.seconds * 1e6,
+            "floor_us": self.floors.hardware * 1e6,
             "transfers": self.transfers,
             "bottleneck": self.bottleneck,
             "links": [{"name": u.name, "share": u.share, "bytes": u.nbytes} for u in self.links],

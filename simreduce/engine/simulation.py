@@ -18,6 +18,7 @@ from simreduce.engine.fabric import Fabric
 from simreduce.engine.lowering.lowered import Lowered
 from simreduce.engine.lowering.resources import Resources
 from simreduce.engine.results import floors
+from simreduce.engine.results.hardware import find_bounds
 from simreduce.engine.results.path import critical
 from simreduce.engine.results.recording import Recording
 from simreduce.engine.results.replay import flow_starts
@@ -382,11 +383,13 @@ def _floors(
         if lowered.lane_names
         else _NONE
     )
+    bounds = find_bounds(topology, resources, plan)
     return Floors(
         critical_path=floors.critical_path(lowered, resources),
         resource=float(needed.max(initial=0.0)),
         lane=float(lanes.max(initial=0.0)),
-        cut=floors.all_reduce_cut(topology, resources, plan),
+        cut=bounds.cut,
+        hardware=bounds.hardware,
     )
 
 

@@ -199,7 +199,7 @@ ROW = Record(
         lambda row: row.interval and row.interval[1], null_as="low_us",
     ),
     Key(
-        "floor_us", MICROSECONDS, "The least time that any schedule takes.", "floor_seconds",
+        "floor_us", MICROSECONDS, "No algorithm takes less here, by links alone.", "floor_seconds",
         column=Column("floor", "(us)", width=6, spare=4, show=_fit),
     ),
     Key("bottleneck", TEXT, 'The busiest link; "" if nothing moves.', "link"),
@@ -481,7 +481,7 @@ def plain_name(row: Written) -> str:
 def sizes_section(
     beside: Attachments, document: Written | None = None, today: str = ""
 ) -> Iterable[Section]:
-    """Curves over size with the highest bound of the plans; `today` is what runs today."""
+    """Curves over size with the bound of the links; `today` is what runs today."""
     found = beside.sizes if document is None else document
     if found is None or not found["rows"]:
         return
@@ -571,7 +571,7 @@ def bench_page(document: Written, beside: Attachments) -> Page:
         Fact(
             "How near the bound?",
             f"{at_least:.0%}",
-            f"No run of this plan takes less than {us(best['floor_us'])}.",
+            f"No algorithm takes less than {us(best['floor_us'])} here, by its links.",
         ),
         Fact("Busiest link", best["bottleneck"] or "none", f"With {name} at {size}."),
     )

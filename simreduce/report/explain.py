@@ -130,14 +130,14 @@ def _us(microseconds: float) -> str:
 
 
 def _times(recording: Recording) -> Iterator[str]:
-    """The time, and the floors that it cannot be below."""
+    """The time, and the bounds that it cannot be below."""
     result, floors = recording.result, recording.result.floors
     rows = [("time", _us(result.seconds * 1e6), "")]
     for name, seconds in (
-        ("floor: longest chain of ops, each alone", floors.critical_path),
-        ("floor: most loaded link or memory at full rate", floors.resource),
-        ("floor: most loaded lane", floors.lane),
-        ("floor: the machine's narrowest cut between ranks", floors.cut),
+        ("this plan: longest chain of ops, each alone", floors.critical_path),
+        ("this plan: most loaded link or memory at full rate", floors.resource),
+        ("this plan: most loaded lane", floors.lane),
+        ("any algorithm: links and latencies", floors.hardware),
     ):
         if seconds > 0:
             rows.append((name, _us(seconds * 1e6), _share(seconds, result.seconds)))
@@ -344,14 +344,14 @@ EXPLAIN = Document(
     Key(
         "floor_us",
         MICROSECONDS,
-        "The least time that any schedule takes: the highest floor.",
-        "result.floors.seconds",
+        "No algorithm takes less here, by links alone.",
+        "result.floors.hardware",
     ),
     Key(
         "floors",
         Record(
             "floors",
-            "Lower bounds of the time of any schedule.",
+            "Lower bounds of what this plan is predicted to take, with the costs of its runtime.",
             Key(
                 "critical_path_us",
                 MICROSECONDS,
@@ -360,7 +360,13 @@ EXPLAIN = Document(
             ),
             Key("resource_us", MICROSECONDS, "By the busiest link or memory.", "resource"),
             Key("lane_us", MICROSECONDS, "By the busiest lane.", "lane"),
-            Key("cut_us", MICROSECONDS, "By the narrowest cut of the machine.", "cut"),
+            Key("cut_us", MICROSECONDS, "By bytes over the narrowest cut of the machine.", "cut"),
+            Key(
+                "hardware_us",
+                MICROSECONDS,
+                "By cuts, ports and latencies of links, for any algorithm.",
+                "hardware",
+            ),
         ),
         "Each lower bound.",
         "result.floors",

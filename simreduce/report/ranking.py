@@ -252,7 +252,7 @@ CANDIDATE = Record(
         column=Column("time", "(ms)", cell=_time_cell),
     ),
     Key(
-        "floor_us", MICROSECONDS, "The least time that any schedule takes.", "floor_seconds",
+        "floor_us", MICROSECONDS, "No algorithm takes less here, by links alone.", "floor_seconds",
         column=Column("at least", "(ms)", on="html"),
     ),
     Key(

@@ -36,7 +36,7 @@ class Point:
     `predicted` is None where there is no plan, and `refusal` says why.
 
     `low` and `high` are the ends of the 80 % interval, made of errors on other machines; `bound` is
-    what any algorithm takes on the machine. `terms` are the causes of the predicted time with their
+    what any algorithm takes by the links. `terms` are the causes of the predicted time with their
     shares, largest first. `regret` is the part that a choice by prediction is slower than the best.
     """
 
@@ -179,7 +179,7 @@ def _predict(point: Point, setup: Setup) -> Point:
         predicted=seconds,
         low=low,
         high=high,
-        bound=bound(setup.topology, shape, collective, point.nbytes),
+        bound=result.floors.hardware,
         terms=_terms(result),
     )
 
@@ -192,54 +192,3 @@ def _terms(result: Result) -> tuple[tuple[str, float], ...]:
             seconds[f"{part.cause} {part.where}".strip()] += part.seconds
     largest = sorted(seconds.items(), key=lambda each: -each[1])[:_TERMS]
     return tuple((cause, share / result.seconds) for cause, share in largest)
-
-
-def bound(machine: Topology, shape: Layout, collective: str, nbytes: int) -> float:
-    """Seconds that no algorithm can beat.
-
-    They are M bytes over the cuts that part one GPU, or one machine, from the rest.
-
-    GPUs without a switch that sums also need 2 (n - 1) M bytes of ports for an all-reduce.
-    Figures are those that a large copy reaches.
-    """
-    n = shape.n
-    if n < 2 or collective == "send_receive":
-        return 0.0
-    rates = list(_cuts(machine, shape))
-    seconds = [_bytes_out(collective, nbytes, n, inside) / rate for inside, rate in rates]
-    if collective == "all_reduce" and not shape.reducers:
-        ports = sum(rate for inside, rate in rates[:n] if inside == 1)
-        seconds.append(2 * (n - 1) * nbytes / ports)
-    return max(seconds)
-
-
-@lru_cache(maxsize=32)
-def _cuts(machine: Topology, shape: Layout) -> tuple[tuple[int, float], ...]:
-    """Ranks inside, and the lesser of the rates out of and into them: each rank, each machine."""
-    found = [(1, _rate(machine, frozenset([rank]))) for rank in shape.ranks]
-    for task in shape.tasks if len(shape.tasks) > 1 else ():
-        name = machine.nodes[shape.ranks[task[0]]].machine
-        inside = frozenset(node for node, each in machine.nodes.items() if each.machine == name)
-        found.append((len(task), _rate(machine, inside)))
-    return tuple(found)
-
-
-def _rate(machine: Topology, inside: frozenset[str]) -> float:
-    """Bytes/s out of these nodes or into them, whichever is less."""
-    crossing = [k for k in machine.links if not k.is_toll]
-    out = sum(k.bandwidth for k in crossing if k.source in inside and k.target not in inside)
-    into = sum(k.bandwidth for k in crossing if k.target in inside and k.source not in inside)
-    return min(out, into)
-
-
-def _bytes_out(collective: str, nbytes: int, n: int, inside: int) -> float:
-    """Bytes that must cross a cut with `inside` of `n` ranks on one side, in one direction."""
-    part = nbytes / n
-    return {
-        "all_reduce": nbytes,
-        "reduce": nbytes,
-        "broadcast": nbytes,
-        "all_gather": part * max(inside, n - inside),
-        "reduce_scatter": part * max(inside, n - inside),
-        "all_to_all": part * inside * (n - inside),
-    }[collective]

@@ -454,7 +454,7 @@ def _row(question: Cell, run: Run) -> BenchRow:
         question,
         best,
         seconds=seconds,
-        floor_seconds=min(result.floors.seconds, seconds),
+        floor_seconds=min(result.floors.hardware, seconds),
         transfers=plan.transfers,
         wrong=wrong,
         link=result.links[0].name if result.links else "",

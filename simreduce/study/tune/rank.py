@@ -254,7 +254,7 @@ def _candidate(scenario: Scenario, setup: Setup, run: Run, cache: PlanCache) -> 
         and not setup.calibration.dispatch
         and not strategy.reduced_by_nccl,
         seconds=result.seconds / times,
-        floor_seconds=result.floors.seconds / times,
+        floor_seconds=result.floors.hardware / times,
         transfers=plan.transfers,
         wrong=cache.wrong(plan),
         link=link.name,

@@ -62,7 +62,8 @@ def test_an_explanation(simreduce):
     assert (0, "") == (done.status, done.err)
     for words in (
         "time",
-        "floor:",
+        "this plan:",
+        "any algorithm:",
         "critical path:",
         "lane wait",
         "busiest links",

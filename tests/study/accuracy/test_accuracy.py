@@ -7,7 +7,6 @@ from dataclasses import replace
 import pytest
 
 from simreduce.files.published import PublishedTable, published_tables
-from simreduce.planners.layouts import layout
 from simreduce.report.accuracy import ACCURACY, Comparison, accuracy_lines
 from simreduce.study.accuracy.assess import (
     cells,
@@ -18,8 +17,7 @@ from simreduce.study.accuracy.assess import (
     summarize,
     too_fast,
 )
-from simreduce.study.accuracy.predict import Point, bound, copies_of, machine_of, predict
-from simreduce.topology import load_topology
+from simreduce.study.accuracy.predict import Point, copies_of, machine_of, predict
 
 TABLE = PublishedTable(
     "mine", "a page", "v100-mesh-4", None, "all_reduce", 0, "2.8", (), "", "gpu", True, "",
@@ -116,15 +114,16 @@ def test_names_of_machines():
     assert (copies_of("abci-vx32,nic=ib_hdr"), copies_of("dgx2")) == (32, 1)
 
 
-def test_a_bound_is_that_of_the_narrowest_cut():
-    """Every GPU has 3 x 2 NVLinks of 24 GB/s and a PCIe link of 12 GB/s."""
-    machine = load_topology("v100-mesh-4")
-    port = 6 * 24e9 + 12e9
-    shape = layout(machine)
+@pytest.mark.slow
+def test_no_published_time_is_below_the_links_of_its_machine():
+    """Nor is any prediction. 3 % are for what a machine's figures leave out."""
+    tables = [table for table in published_tables() if not table.library]
+    points = [point for found in predict(tables) for point in found]
 
-    assert bound(machine, shape, "broadcast", 1 << 30) == pytest.approx((1 << 30) / port)
-    assert bound(machine, shape, "all_reduce", 1 << 30) == pytest.approx(1.5 * (1 << 30) / port)
-    assert bound(machine, shape, "all_to_all", 1 << 30) == pytest.approx(0.75 * (1 << 30) / port)
+    assert len(points) > 1600
+    assert sum(point.bound > 0.0 for point in points) > 0.98 * len(points)
+    assert too_fast(points) == []
+    assert impossible(points) == []
 
 
 def test_a_published_table_is_predicted():
