@@ -60,7 +60,8 @@ class Fabric:
     """The links, memories and queues of one machine. One per SimPy environment.
 
     `lanes` are the numbers of queues by name, for plans that were lowered with these before.
-    `resources` may come from another fabric of the same machine, calibration and disturbance.
+    `resources` may come from another fabric of the same machine, calibration and disturbance. On a
+    `fixed` one no bandwidth can be set later, which saves links (`Resources.in_bundles`).
     """
 
     def __init__(
@@ -72,6 +73,8 @@ class Fabric:
         disturbance: Disturbance = CALM,
         lanes: dict[str, int] | None = None,
         resources: Resources | None = None,
+        *,
+        fixed: bool = False,
     ) -> None:
         if getattr(env, "_simreduce_fabric", None) is not None:
             raise InternalError(
@@ -86,6 +89,8 @@ class Fabric:
         )
         self.disturbance = disturbance
         self.resources = resources or Resources.of(topology, calibration, disturbance)
+        if fixed:
+            self.resources = self.resources.in_bundles(topology)
         self._lanes: dict[str, int] = {} if lanes is None else lanes
         self._submissions: list[Submission] = []
         self._held: dict[simpy.Event, AnyInts] = {}  # the INPUTs of what waits for some of its own
@@ -321,6 +326,8 @@ class Fabric:
                 "none of their links can change; "
                 "simulate them unfolded"
             )
+        if self.resources.home is not None:
+            raise InputError(f"{self.topology.name}: this fabric is fixed; make one that is not")
         return self.topology
 
     def _schedule(self, changes: Sequence[tuple[float, int, float]]) -> None:

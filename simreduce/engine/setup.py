@@ -183,6 +183,12 @@ class Setup(Simulator):
         low, high = spread(collective, self.link_class, nbytes, without, file)
         return low * seconds, high * seconds
 
+    @property
+    def equal_paths(self) -> str:
+        """Which of equal paths transfers take, in words; "" where there is one path."""
+        machine = self.machine.pair if isinstance(self.machine, Folded) else self.machine
+        return machine.router.choice
+
     def but(
         self,
         *,

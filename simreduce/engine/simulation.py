@@ -102,8 +102,10 @@ class Simulator:
         plan: Plan,
         disturbance: Disturbance | None = None,
         lanes: dict[str, int] | None = None,
+        *,
+        fixed: bool = True,
     ) -> Fabric:
-        """A fabric for one plan, in an environment of its own."""
+        """A fabric for one plan, in an environment of its own; see `Fabric`."""
         return Fabric(
             simpy.Environment(),
             self.machine,
@@ -112,6 +114,7 @@ class Simulator:
             self.disturbance if disturbance is None else disturbance,
             lanes,
             self.resources,
+            fixed=fixed,
         )
 
     def simulate(self, plan: Plan, ready: float | Floats = 0.0) -> Result:
@@ -242,7 +245,7 @@ class Simulator:
         _ = self.topology  # refuses equal machines that are folded
         if self.disturbance.tolerance:
             raise InputError("tolerance: a recording has every byte; leave the tolerance out")
-        lowered = self.fabric(plan).lower(plan)
+        lowered = self.fabric(plan, fixed=False).lower(plan)
         result = self.simulate_within(plan, inf, ready, lowered)
         assert isinstance(result, Result)  # noqa: S101 - without a limit there is no other
         return Recording(plan, result, lowered, self.resources)
@@ -370,8 +373,7 @@ def step_cost(
         np.full(len(others), place[names[0]]), np.array([place[name] for name in others])
     )
     waits = np.array(Resources.of(graph, calibration).latency)[ways.links]
-    shares = np.ones(len(waits)) if ways.shares is None else ways.shares
-    away = max(float(way.sum()) for way in np.split(waits * shares, ways.start[1:-1]))
+    away = max(float(way.sum()) for way in np.split(waits * ways.crossing, ways.start[1:-1]))
     return calibration.step * machines + (3.0 if sent else 2.0) * away
 
 

@@ -32,7 +32,12 @@ from simreduce.files.formats.documents import (
 from simreduce.files.tables import Column, Table
 from simreduce.planners.algorithms import COLLECTIVES
 from simreduce.report.blocks import Attachments, Chart, Fact, Page, Section, Written, bars
-from simreduce.report.headings import CALIBRATION_KEY, DISTURBANCE_KEY, one_runtime
+from simreduce.report.headings import (
+    CALIBRATION_KEY,
+    DISTURBANCE_KEY,
+    EQUAL_PATHS_KEY,
+    one_runtime,
+)
 from simreduce.report.limits import help_section, path_section
 from simreduce.report.sections import (
     calibration_section,
@@ -239,6 +244,7 @@ BENCH = Document(
     "bench",
     "`simreduce bench --json`: the time of one collective by size and strategy.",
     Key("topology", TEXT, "The name of the machine.", "setup.machine.name"),
+    replace(EQUAL_PATHS_KEY, get="setup.equal_paths"),
     Key("ranks", COUNT, "GPUs that take part.", "setup.layout.n"),
     Key(
         "runtime", TEXT, "The runtime of all rows, or `by_strategy` if they differ.",

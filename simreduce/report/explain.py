@@ -28,7 +28,13 @@ from simreduce.files.formats.documents import (
 from simreduce.files.tables import Column, Table
 from simreduce.planners.algorithms import COLLECTIVES
 from simreduce.report.blocks import Written
-from simreduce.report.headings import CALIBRATION_KEY, DISTURBANCE_KEY, LINK, TOPOLOGY_KEYS
+from simreduce.report.headings import (
+    CALIBRATION_KEY,
+    DISTURBANCE_KEY,
+    EQUAL_PATHS_KEY,
+    LINK,
+    TOPOLOGY_KEYS,
+)
 
 if TYPE_CHECKING:
     from simreduce.study.tune.whatif import Saving
@@ -110,6 +116,7 @@ def explanation_text(found: Explained, title: str = "") -> str:
                 (result.topology, result.topology_digest),
                 result.runtime,
                 tables.label(result.calibration, title),
+                about["equal_paths"] and f"equal paths: {about['equal_paths']}",
                 f"disturbed: {result.disturbance}" if result.disturbance else "",
             )
         ),
@@ -205,6 +212,7 @@ _NAMES = {
     "dispatch": "dispatch of {}",
     "cpu": "{} of CPU devices",
     "lane": "{} lanes",
+    "routing": "{}",
     "together": "{} together",
 }
 
@@ -216,6 +224,7 @@ _SORTS = {
     "dispatch": "a {}",
     "cpu": "{} of CPU devices",
     "lane": "{}",
+    "routing": "{}",
     "together": "{}",
     "compute": "{}",
 }
@@ -334,6 +343,7 @@ EXPLAIN = Document(
             Key("size_bytes", BYTES, "All gradients, or the tensor."),
             Key("ranks", COUNT, "GPUs that take part."),
             Key("repeat", COUNT, "How many of it are chained in one step."),
+            EQUAL_PATHS_KEY,
             DISTURBANCE_KEY,
         )
     ),

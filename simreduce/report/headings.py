@@ -67,6 +67,11 @@ def best_rows(table: Table, most: int | None, *, indent: int = 0) -> list[str]:
     return [*lines, " " * indent + f"... and {others} (--all shows them, and so does a pipe)"]
 
 
+def equal_paths_text(choice: str) -> str:
+    """Which of equal paths transfers take, and where to see what that does."""
+    return choice and f"{choice} (equal_cost; simreduce explain tries the others)"
+
+
 def header(
     found: Ranked, facts: Iterable[tuple[str, str]], what: str, warning: str = ""
 ) -> list[str]:
@@ -79,6 +84,7 @@ def header(
         scenario.title,
         [
             ("topology", f"{at.topology.name}: {at.topology.title}, {ranks}, {at.topology.digest}"),
+            ("equal paths", equal_paths_text(at.equal_paths)),
             *facts,
             ("runtime", f"{runtimes_text(found.runtimes)}, {what}{faithful}"),
             ("calibration", tables.label(at.calibration.name, at.calibration.title)),
@@ -147,6 +153,11 @@ TOPOLOGY_KEYS = (
     Key("topology", TEXT, "The name of the machine."),
     Key("topology_digest", TEXT, "Names the machine's content: equal machines have equal digests."),
 )
+EQUAL_PATHS_KEY = Key(
+    "equal_paths", TEXT,
+    "Which of equal paths through a network transfers take: `split` over all, `hashed` to one of "
+    'them, or the `first`; "" where there is one path.',
+)  # fmt: skip
 CALIBRATION_KEY = Key("calibration", TEXT, "The constants that times were predicted with.")
 DISTURBANCE_KEY = Key("disturbance", TEXT, 'What goes wrong, in words; "" for nothing.')
 DISTURBED = replace(DISTURBANCE_KEY, get="scenario.setup.disturbance.text")
@@ -154,6 +165,7 @@ HEAD_KEYS = (
     Key("scenario", TEXT, "The scenario's name or file.", "scenario.name"),
     replace(TOPOLOGY_KEYS[0], get="scenario.setup.topology.name"),
     replace(TOPOLOGY_KEYS[1], get="scenario.setup.topology.digest"),
+    replace(EQUAL_PATHS_KEY, get="scenario.setup.equal_paths"),
     Key("workload", TEXT, "The name of what is reduced.", "scenario.workload.name"),
     Key("size_bytes", BYTES, "All gradients.", "scenario.workload.nbytes"),
     Key("ranks", COUNT, "GPUs that take part.", lambda found: len(found.scenario.setup.layout)),

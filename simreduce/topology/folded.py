@@ -58,16 +58,16 @@ def fold(topology: Topology, machines: int | None = None) -> Folded:
     represent each other: if links or devices differ, if links join two machines, or if more than
     one switch does.
     """
-    choice = topology.router.equal_cost.choice
-    if choice != FIRST:
-        raise TopologyError(
-            f"{topology.name}: equal paths are {choice}: equal machines are folded only if all "
-            "take the first"
-        )
     parts = _machines(topology)
     if len(parts) < 2:
         raise TopologyError(f"{topology.name}: one machine cannot be folded")
     hub = _hub(topology, parts)
+    equal_cost = topology.router.equal_cost
+    if topology.router.several and equal_cost.choice != FIRST:
+        raise TopologyError(
+            f"{topology.name}: equal paths are {equal_cost.choice}: equal machines are folded only "
+            "if all take the first"
+        )
     first, *others = [
         _Machine(topology, part, hub, links) for part, links in _links_by_machine(topology, parts)
     ]
@@ -84,7 +84,7 @@ def fold(topology: Topology, machines: int | None = None) -> Folded:
     nodes = [topology.nodes[name] for name in (*first.nodes, *second.nodes, hub)]
     pair = assemble(
         f"2 of {topology.name}", topology.title, topology.source, nodes,
-        [replace(link, id=i) for i, link in enumerate(links)],
+        [replace(link, id=i) for i, link in enumerate(links)], equal_cost=equal_cost,
     )  # fmt: skip
     return Folded(
         name=topology.name,

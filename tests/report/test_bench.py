@@ -60,6 +60,7 @@ def _times(rows, ranks: int = 8) -> SizeTimes:
         runtime=SimpleNamespace(name="tensorflow"),
         calibration=SimpleNamespace(name="nominal"),
         disturbance=SimpleNamespace(text=""),
+        equal_paths="",
     )
     return SizeTimes(setup, rows)
 
@@ -232,6 +233,7 @@ def test_our_document_has_the_keys_that_others_rely_on():
         "version": simreduce.__version__,
         "schema": "bench/1",
         "topology": "dgx1v",
+        "equal_paths": "",
         "ranks": 8,
         "runtime": "tensorflow",
         "calibration": "nominal",
@@ -267,6 +269,7 @@ def test_our_document_has_the_keys_that_others_rely_on():
         "version",
         "schema",
         "topology",
+        "equal_paths",
         "ranks",
         "runtime",
         "calibration",

@@ -49,7 +49,7 @@ from simreduce.report.bench import (
     folded_lines,
     preview_lines,
 )
-from simreduce.report.headings import runtimes_text
+from simreduce.report.headings import equal_paths_text, runtimes_text
 from simreduce.study.outcome import Refused
 from simreduce.study.tune.bench import BY_DEFAULT, BenchRow, bench as measure, bench_all
 
@@ -185,6 +185,7 @@ def _about(times: SizeTimes) -> list[str]:
         runtimes_text(row.runtime for row in times.rows),
         setup.calibration.name,
         calls_line(times),
+        setup.equal_paths and f"equal paths: {equal_paths_text(setup.equal_paths)}",
         *folded_lines(times),
         f"disturbed: {disturbance}" if disturbance else "",
     )

@@ -77,6 +77,8 @@ def resource_seconds(lowered: Lowered, resources: Resources) -> Floats:
         np.repeat(moved, np.diff(calls.use_start)) * calls.weight,
         minlength=len(resources.capacity),
     )
+    if resources.home is not None:
+        load[: len(resources.home)] = load[np.array(resources.home)]
     with np.errstate(divide="ignore", invalid="ignore"):
         seconds = load / resources.rates
     return np.where(load > 0, seconds, 0.0)

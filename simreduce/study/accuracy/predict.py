@@ -69,7 +69,7 @@ class Point:
     def busbw_factor(self) -> float:
         """The ratio of busbw to algbw, as nccl-tests counts it."""
         collective = self.table.collective
-        return 1.0 if collective == "send_receive" else busbw_factor(collective, self.ranks)
+        return busbw_factor(collective, self.ranks)
 
 
 def machine_of(topology: str) -> str:

@@ -128,15 +128,16 @@ def algbw(nbytes: int, seconds: float) -> float:
 def busbw(nbytes: int, seconds: float, ranks: int, collective: str = "all_reduce") -> float:
     """Algbw, times what makes it comparable with what one link carries.
 
-    The factor is 2(n-1)/n for an all-reduce, (n-1)/n where every rank keeps or has a part, 1 for a
-    broadcast and a reduce.
+    The factors are those of nccl-tests (doc/PERFORMANCE.md, and src/sendrecv.cu): 2(n-1)/n for an
+    all-reduce, (n-1)/n where every rank keeps or has a part, 1 for a broadcast, a reduce and a
+    send-receive.
     """
     return algbw(nbytes, seconds) * busbw_factor(collective, ranks)
 
 
 def busbw_factor(collective: str, ranks: int) -> float:
     """Busbw over algbw."""
-    if collective in ("broadcast", "reduce"):
+    if collective in ("broadcast", "reduce", "send_receive"):
         return 1.0
     return (2 if collective == "all_reduce" else 1) * (ranks - 1) / ranks
 

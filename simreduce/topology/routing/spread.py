@@ -7,16 +7,20 @@ machine there is one path. A network may have areas (`RoutingRule.areas`), as th
 dragonfly: paths then stay in the areas of their two ends. One of three choices holds for all of a
 topology:
 
-    first    all transfers take the first by node names, or the one of the network's routing rule
+    split    the bytes of every transfer go evenly over all of them: adaptive routing of InfiniBand
+             and Slingshot, or packets sprayed as by EFA; the default, but for a torus
     hashed   each pair of ends takes one, drawn evenly by a hash of the ends' names and a seed
-             (static ECMP)
-    split    the bytes of every transfer go evenly over all of them (perfect packet spraying)
+             (static ECMP of Ethernet)
+    first    all transfers to one destination take the same: that of the network's routing rule, or
+             by node names the one whose number is the destination's place on its switch, modulo
+             their number; the default of a torus, whose rule is its dimensions' order
 """
 
 from __future__ import annotations
 
 import functools
 import hashlib
+import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -34,8 +38,12 @@ _FABRIC = ("switch", "nvswitch")
 class EqualCost:
     """The choice of a topology, and the seed of the hash, which the other two choices ignore."""
 
-    choice: str = FIRST
+    choice: str = SPLIT
     seed: int = 0
+
+
+DEFAULT = EqualCost()
+"""What a network does of which nothing else is known."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,6 +89,36 @@ def _in_network(node: Node) -> bool:
     return node.transit and node.kind in _FABRIC
 
 
+def may_have_equal_paths(nodes: Mapping[str, Node], links: Sequence[Link]) -> bool:
+    """Whether switches are joined in a loop, or nodes by several cables to them.
+
+    Without either there is one path between any two nodes.
+    """
+    group = {name: name for name, node in nodes.items() if _in_network(node)}
+
+    def find(name: str) -> str:
+        while group[name] != name:
+            group[name] = name = group[group[name]]
+        return name
+
+    cables = [link for link in links if link.target in group and not link.is_toll]
+    for link in cables:
+        if link.source in group and link.source < link.target:
+            one, other = find(link.source), find(link.target)
+            if one == other:
+                return True
+            group[one] = other
+    joined: dict[str, list[str]] = {}
+    for link in cables:
+        if link.source not in group:
+            joined.setdefault(link.source, []).append(find(link.target))
+    shared = [
+        pair for parts in joined.values() for pair in {*itertools.combinations(sorted(parts), 2)}
+    ]
+    loops = any(one == other for one, other in shared)
+    return loops or len(set(shared)) < len(shared)
+
+
 class Spreader:
     """Chooses among the equal-cost paths of one topology; each two switches are searched once.
 
@@ -92,6 +130,7 @@ class Spreader:
         self._nodes = search.nodes
         self._fans: dict[frozenset[int | None], Fans] = {}
         self._webs: dict[Hop, _Web] = {}
+        self._seats: dict[str, int] = {}
 
     @functools.cached_property
     def _equal(self) -> Mapping[Hop, Sequence[Link]]:
@@ -117,16 +156,31 @@ class Spreader:
                 len(path) - 1,
             )
             web = self._between(path[at], path[stop])
-            number = (
-                _hash(self._rule.seed, ends) % web.count[web.source]
-                if self._rule.choice == HASHED
-                else 0
-            )
-            one = web.one(number)
+            number = 0
+            if web.count[web.source] > 1 and self._rule.choice == HASHED:
+                number = _hash(self._rule.seed, ends)
+            elif web.count[web.source] > 1 and self._rule.choice == FIRST:
+                number = self._seat(path[stop])
+            one = web.one(number % web.count[web.source])
             taken += [link.target for link in one]
             found += web.shares() if self._rule.choice == SPLIT else [(link, 1.0) for link in one]
             at = stop
         return tuple(taken), found
+
+    def _seat(self, target: str) -> int:
+        """The place of a node among those on its first switch; 0 of a switch, or without one."""
+        if target not in self._seats:
+            entry = (
+                []
+                if _in_network(self._nodes[target])
+                else self._search.entries(target, _in_network)
+            )
+            ends = [
+                name for name in self._nodes if entry and (entry[0], name) in self._search.wires
+            ]
+            ends = [name for name in ends if not _in_network(self._nodes[name])]
+            self._seats[target] = ends.index(target) if entry else 0
+        return self._seats[target]
 
     def _between(self, source: str, target: str) -> _Web:
         """The equal-cost paths from one node through the network, or in it, to another."""

@@ -192,6 +192,7 @@ class _Run:
             setup.constants_of(first),
             setup.runtime,
             setup.disturbance,
+            fixed=True,
         )
         lowered = {key: fabric.lower(plan, i) for i, (key, plan) in enumerate(plans.items())}
         self._move = lambda key: fabric.submit(plans[key], lowered=lowered[key])

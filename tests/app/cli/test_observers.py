@@ -87,6 +87,7 @@ def test_the_document_of_an_explanation(simreduce):
         "size_bytes",
         "ranks",
         "repeat",
+        "equal_paths",
         "disturbance",
         "topology",
         "topology_digest",
