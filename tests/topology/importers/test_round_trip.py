@@ -200,8 +200,10 @@ LOST = {
 """By what XML cannot say, the shipped machines that have it and do not get it back."""
 
 
-LOOPED = {"abci-a"}
-"""Machines whose PCIe switches form loops, where XML has a tree."""
+OTHER = {"abci-a", "l40s-8"}
+"""Machines whose PCIe switches form loops, where XML has a tree; or whose GPUs copy to each other,
+where another model of their compute capability, which is all that XML has, does not.
+"""
 
 
 def test_every_shipped_machine_comes_back_from_nccl_xml_but_for_what_that_cannot_say():
@@ -209,7 +211,7 @@ def test_every_shipped_machine_comes_back_from_nccl_xml_but_for_what_that_cannot
     for name, _ in shipped():
         machine = load_topology(name)
         again = read_nccl_topology(to_nccl_xml(machine), name)[0]
-        if name not in LOOPED:
+        if name not in OTHER:
             assert nx.is_isomorphic(
                 said(machine), said(again), lambda a, b: a == b, lambda a, b: sorted(a) == sorted(b)
             ), name
