@@ -83,6 +83,7 @@ test-slow: $(VENV)/.tested
 fuzz: $(VENV)/.tested
 	SIMREDUCE_FUZZ=10000 $(BIN)/pytest tests/topology/importers/test_fuzz.py \
 	  tests/topology/test_fuzz.py
+	$(BIN)/pytest tests/app/cli/test_hostile.py
 
 # Plans against the graphs of TensorFlow's own builders, and executed by TensorFlow. TensorFlow is
 # large, so it has an environment of its own.

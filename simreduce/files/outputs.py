@@ -37,6 +37,11 @@ def check_place(path: str) -> None:
         raise InputError(f"{path}: cannot be written: {fault}")
 
 
+def _encoded(piece: str) -> bytes:
+    """Text as UTF-8; what has none, such as bytes of a file's name, is escaped."""
+    return piece.encode(errors="backslashreplace")
+
+
 def _fault(path: str) -> str:
     """Why no file can be written at `path`, "" if one can."""
     if os.path.isdir(path):  # noqa: PTH112
@@ -69,7 +74,7 @@ def write_file(path: str, pieces: Iterable[str | bytes]) -> None:
     try:
         place = _behind_links(path)
         with _direct(place) if _is_direct(place) else _replacement(place) as file:
-            content = (piece.encode() if isinstance(piece, str) else piece for piece in pieces)
+            content = (_encoded(piece) if isinstance(piece, str) else piece for piece in pieces)
             if path.endswith(".gz"):
                 with gzip.GzipFile("", "wb", fileobj=file, mtime=0) as compressed:
                     compressed.writelines(content)

@@ -19,6 +19,11 @@ def exists(text: str) -> bool:
     return os.path.exists(text)  # noqa: PTH110 - Path.exists raises for names that no file can have
 
 
+def is_file(text: str) -> bool:
+    """Whether a file, not a folder or a pipe, is at the path `text`; False likewise."""
+    return os.path.isfile(text)  # noqa: PTH113 - likewise
+
+
 MOST_BYTES = 64 << 20
 """No file that a person writes is larger; a device such as /dev/zero has no end."""
 

@@ -22,6 +22,7 @@ from simreduce.app.cli.options import algo_option, calibration_option, gpus_opti
 from simreduce.app.cli.reply import Reply, option_faults, picture_options, report_options
 from simreduce.files.formats import Faults
 from simreduce.files.outputs import check_place
+from simreduce.files.textfiles import exists
 from simreduce.report.plots import AccuracyPoint, draw_accuracy
 from simreduce_validate.measuring import overwrite_fault
 from simreduce_validate.report.accuracy import accuracy_lines
@@ -100,7 +101,7 @@ def validate(out: str | None, details: bool, **options: Any) -> Reply:
     status 130.
     """
     faults = Faults()
-    if out is not None and Path(out).exists():
+    if out is not None and exists(out):
         faults.add("", f"--out {overwrite_fault(out)}")
     if out is not None:
         faults.attempt("", check_place, out)

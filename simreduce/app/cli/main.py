@@ -120,6 +120,8 @@ def cli() -> None:
 def main(command: click.Command = cli) -> None:
     """Run a command line. Exit status 0 done, 1 a check failed, 2 bad input, 130 stopped."""
     stdout = sys.stdout
+    if isinstance(stdout, io.TextIOWrapper):  # which cannot write the name of any file as it is
+        stdout.reconfigure(errors="backslashreplace")
     notices.listeners[:] = [lambda text: say(f"simreduce: {text}")]
     if "_SIMREDUCE_COMPLETE" in os.environ:
         import simreduce.app.cli.completion  # noqa: F401, PLC0415 - it registers our shells

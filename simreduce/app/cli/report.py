@@ -28,7 +28,7 @@ from simreduce.errors import InputError, quote
 from simreduce.export.targets import Exported, export_choice
 from simreduce.files.formats import Faults
 from simreduce.files.outputs import STDOUT
-from simreduce.files.textfiles import MOST_BYTES, exists, read_start, read_text
+from simreduce.files.textfiles import MOST_BYTES, exists, read_start, read_text, reason
 from simreduce.planners.strategy import parse_strategy
 from simreduce.report.pages import (
     Attachments,
@@ -166,9 +166,11 @@ def _read(text: str) -> Mapping[str, Any]:
 
 def _read_stdin() -> str:
     try:
-        content = sys.stdin.read(MOST_BYTES + 1)
+        content = sys.stdin.read(MOST_BYTES + 1) if sys.stdin else ""
     except UnicodeDecodeError:
         raise InputError(f"{STDOUT}: stdin is not UTF-8 text") from None
+    except OSError as error:
+        raise InputError(f"{STDOUT}: stdin {reason(error)}") from None
     if len(content) > MOST_BYTES:
         raise InputError(f"{STDOUT}: stdin has more than {MOST_BYTES >> 20} MiB, or no end")
     return content

@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any, NamedTuple, NoReturn, Self
 
 from simreduce.errors import InputError, quote, why_no_path
+from simreduce.files.textfiles import is_file, read_start, reason
 from simreduce.study.sweep.cells import BENCH, KINDS, Cell, code, digest_of
 from simreduce.study.sweep.columns import NAMES, STATES, TOO_LARGE, TYPES, WAITING, Figures
 from simreduce.study.sweep.locking import Lock
@@ -438,11 +439,12 @@ def _connect(path: str, *, write: bool) -> sqlite3.Connection:
     try:
         if write:
             db = sqlite3.connect(path, timeout=_BUSY, isolation_level=None)
-        elif place.is_file():
+        elif is_file(path):
             name = place.absolute().as_uri()
             db = sqlite3.connect(f"{name}?mode=ro", timeout=_BUSY, isolation_level=None, uri=True)
         else:
-            _refuse(path, "is a folder" if place.is_dir() else "there is no such file")
+            read_start(place, 1)  # says why
+            _refuse(path, "is no file")
         if not write:  # else Ctrl-C waits for the end of the transaction
             db.set_progress_handler(_take_turn, _TURN)
         try:
@@ -454,10 +456,12 @@ def _connect(path: str, *, write: bool) -> sqlite3.Connection:
         _pass_on_interrupt(error)
         if _is_full(error):
             raise InputError(f"{path}: {error}; make room and start again") from None
-        damaged = place.is_file() and _starts_as_ours(place) and _damage(path, error)
+        damaged = is_file(path) and _starts_as_ours(place) and _damage(path, error)
         raise InputError(damaged or f"{path}: is no database of sweeps: {error}") from None
     except InputError:
         raise
+    except OSError as error:
+        raise InputError(f"{path}: {reason(error)}") from None
     except ValueError as error:  # a NUL
         raise InputError(f"{quote(path)}: {why_no_path(path, error)}") from None
     return db
@@ -476,8 +480,7 @@ def _prepare(path: str, db: sqlite3.Connection, *, write: bool) -> None:
 
 def _starts_as_ours(place: Path) -> bool:
     """Whether the head of a file is that of SQLite."""
-    with place.open("rb") as file:
-        return file.read(16) == b"SQLite format 3\0"
+    return read_start(place, 16) == b"SQLite format 3\0"
 
 
 def _check_ours(path: str, db: sqlite3.Connection, *, write: bool) -> None:
