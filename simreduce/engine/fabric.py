@@ -26,7 +26,7 @@ import simpy
 
 from simreduce.computing.arrays import ULP, AnyInts, Floats, Ints
 from simreduce.engine.calibration import NOMINAL, Calibration
-from simreduce.engine.disturbance import CALM, Disturbance, Fault
+from simreduce.engine.disturbance import CALM, MOST_IN_TURN, Disturbance, Fault
 from simreduce.engine.events import LOW, Moment, pending_events, succeed_at
 from simreduce.engine.kernel.store import Store
 from simreduce.engine.lowering.cores import measure_working_set
@@ -34,7 +34,7 @@ from simreduce.engine.lowering.lower import lower
 from simreduce.engine.lowering.lowered import Lowered, hold_lanes
 from simreduce.engine.lowering.resources import Resources, capacity_changes
 from simreduce.engine.resident import Resident
-from simreduce.engine.results.floors import resource_seconds
+from simreduce.engine.results.floors import longest_chain, resource_seconds
 from simreduce.engine.runtime import TENSORFLOW, Call, Runtime
 from simreduce.engine.submission import (
     Submission,
@@ -219,6 +219,8 @@ class Fabric:
         `release` are INPUTs, and `times` when they are ready.
         """
         self._append_computes()
+        if self.disturbance.tolerance and (self._lanes or longest_chain(lowered) > MOST_IN_TURN):
+            self._store.state.tolerance[0] = 0.0
         first = len(self._store.ops.call)
         number = self._store.append(
             lowered.calls,
@@ -417,4 +419,5 @@ class Fabric:
 
     def _clear(self) -> None:
         """Empty tables: no op is alive."""
-        self._store = Store(self._capacity, self._clock, self.disturbance.tolerance)
+        each = self.disturbance.tolerance / MOST_IN_TURN
+        self._store = Store(self._capacity, self._clock, each)

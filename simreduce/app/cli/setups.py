@@ -118,8 +118,8 @@ def setup_options(runtime: str = "the strategy's", calibration: str = "nominal")
             "--tolerance",
             default=None,
             metavar="PART",
-            help="Let ops end early by up to this part of their own time where that saves work, "
-            "such as 0.1%; the total may be off by several times that; default 0: exact.",
+            help="Let the total be off by this part, such as 0.1%, where that saves work: where no "
+            "message queues (--runtime ideal), and chains have two at most; default 0: exact.",
         ),
         slow_option,
         click.option(

@@ -44,6 +44,18 @@ def critical_path(lowered: Lowered, resources: Resources) -> float:
     return float(finish.max(initial=0.0))
 
 
+def longest_chain(lowered: Lowered) -> int:
+    """The number of flows in the longest chain of ops that wait for each other."""
+    finish, moves = np.zeros(len(lowered.call)), np.diff(lowered.calls.use_start) > 0
+    nothing, rate = np.zeros_like(finish), np.ones(len(moves))
+    reads = (
+        lowered.call, nothing, rate, moves.astype(np.float64), lowered.successor_start,
+        lowered.successors,
+    )  # fmt: skip
+    sweep(longest, reads, [finish], compiled=worth_compiling(longest, len(finish)))
+    return int(finish.max(initial=0.0))
+
+
 def longest(
     call: Array,
     amount: Array,

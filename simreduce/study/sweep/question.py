@@ -51,7 +51,7 @@ DISTURB = Format(
     Field("fault", ListOf(LINE), "Links, and what they carry from a time on: `gpu0>gpu3@1ms=0`."),
     Field("jitter", LINE, "Scatter of latencies and fixed costs, such as `0.1`."),
     Field("seed", whole(0), "The seed of the jitter."),
-    Field("tolerance", LINE, "The part of its time by which an op may end early, as `0.1%`."),
+    Field("tolerance", LINE, "The part by which a time may be off, as `0.1%`."),
 )
 BENCH_DOCUMENT = Format(
     "bench",
