@@ -30,6 +30,7 @@ from simreduce.app.cli.setups import (
     read_scenario,
     setup_options,
 )
+from simreduce.app.cli.terminal import show
 from simreduce.computing.watching import pass_on
 from simreduce.errors import InputError, did_you_mean, quote
 from simreduce.files.formats import Faults
@@ -128,7 +129,7 @@ def trace(question: str, **given: Any) -> None:
         took = units.format_duration(recording.result.seconds)
         strategy, calibration = case.question.strategy.text, case.setup.calibration.name
         where = f"{strategy} on {topology.name}, calibration {calibration}"
-        click.echo(f"{output}: {where}, {took}; open it in ui.perfetto.dev")
+        show(f"{output}: {where}, {took}; open it in ui.perfetto.dev")
 
 
 def read_question(text: str, *, algo: str | None, workers: int, **given: Any) -> Case:

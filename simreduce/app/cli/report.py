@@ -20,6 +20,7 @@ from simreduce.app.cli.progress import Progress
 from simreduce.app.cli.reply import STOPPED, option_faults, output_option, output_path, write_output
 from simreduce.app.cli.setups import SetupOptions, read_scenario, setup_options
 from simreduce.app.cli.step import read_replicas, repeat_replicas
+from simreduce.app.cli.terminal import show
 from simreduce.app.look import Document, answer_of, bench_sizes, exports_of, look_closer
 from simreduce.computing.watching import until_stopped
 from simreduce.engine import Calibration
@@ -106,7 +107,7 @@ def report(sources: tuple[str, ...], algo: tuple[str, ...], workers: int, **give
         page, complete = _from_scenario(faults, sources[0], algo, workers, SetupOptions(**given))
     write_output(output, [page])
     if output != STDOUT:
-        click.echo(f"{output}: open it in a browser")
+        show(f"{output}: open it in a browser")
     return 0 if complete else STOPPED
 
 

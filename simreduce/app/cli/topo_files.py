@@ -24,6 +24,7 @@ from simreduce.app.cli.reply import (
     wants_json,
     write_output,
 )
+from simreduce.app.cli.terminal import complain, show
 from simreduce.engine.calibrate.measured import read_nccl_tests, read_p2p_test
 from simreduce.engine.calibrate.nccl_tests import read_launch
 from simreduce.errors import InputError, TopologyError, did_you_mean
@@ -270,8 +271,8 @@ def check(file: str) -> None:
         echo_json(CHECK.write({"file": file, "problems": problems}))
     elif not faults:
         for problem in problems:
-            click.echo(f"simreduce: warning: {problem}", err=True)
-        click.echo(f"{file}: no fault")
+            complain(f"warning: {problem}")
+        show(f"{file}: no fault")
     if faults:
         raise click.exceptions.Exit(2) if wants_json() else TopologyError(problems)
 

@@ -477,6 +477,23 @@ def test_an_odd_name_is_told_in_a_few_words(simreduce, name, text):
     assert len(err) < 400 + min(len(text), 2000)
 
 
+def test_many_faults_are_counted_and_long_ones_cut(simreduce):
+    """The first of them are enough to find the mistake; the end of a long one says what it is."""
+    keys = "".join(f"key{i} = 1\n" for i in range(900))
+    Path("many.toml").write_text(f'extends = "dgx1v"\n{keys}')
+    many = simreduce("topo", "show", "many.toml")
+    long = simreduce("bench", "full:2", "--collective", "x" * 50_000 + "\x1b[2J")
+    option = simreduce("bench", "full:2", f"--{'x' * 50_000}\u202e")
+
+    assert many.status == long.status == option.status == 2
+    assert many.err.count("\n") == 41
+    assert many.err.endswith("simreduce: and 860 more faults\n")
+    for each in (many, long, option):
+        assert len(each.err) < 10_000
+        assert each.err.replace("\n", " ").isprintable()
+    assert "more characters) ..." in option.err
+
+
 HUGE = {
     "devices": ["bench", "switch:99999999999"],
     "machines": ["bench", "dgx1vx99999999"],
