@@ -110,7 +110,11 @@ def warnings(campaign: Campaign) -> list[str]:
     """What makes predictions worthless."""
     if not campaign.devices.stage.on_cpus or campaign.setup.calibration.cpu is not None:
         return []
-    what = "nothing is predicted" if campaign.blind else "predictions ignore what CPUs cost"
+    what = "nothing is predicted"
+    if not campaign.blind:
+        step, copy = campaign.setup.calibration.step, campaign.setup.calibration.dispatch["copy"]
+        each = f"{units.format_duration(step)} a process, {units.format_duration(copy)} a copy"
+        what = f"predictions have the session's messages ({each}) and ignore what else CPUs cost"
     return [f"the calibration knows no CPU devices: {what}; see simreduce calibrate"]
 
 
