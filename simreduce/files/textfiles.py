@@ -42,8 +42,10 @@ def read_bytes(path: Path, most: int = MOST_BYTES) -> bytes:
     with _open(path) as file:
         found = os.fstat(file.fileno())
         most = min(most, MOST_BYTES) if stat.S_ISCHR(found.st_mode) else most
-        too_large = stat.S_ISREG(found.st_mode) and found.st_size > most
-        content = b"" if too_large else file.read(most + 1)
+        size = found.st_size if stat.S_ISREG(found.st_mode) else 0
+        too_large = size > most
+        # `read` takes the memory first. Files of /proc say that they have no byte.
+        content = b"" if too_large else file.read((size or most) + 1)
     if content is None:  # a terminal on which nobody types
         raise OSError(errno.EAGAIN, "nothing is there")
     if too_large or len(content) > most:
