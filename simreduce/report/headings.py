@@ -129,7 +129,7 @@ def same_plan_lines(rows: Iterable[Sequence[str]]) -> list[str]:
 
 def refused_lines(refused: Sequence[tuple[str, str]]) -> list[str]:
     """The strategies that the machine refuses, and why."""
-    reasons = [f"  {reason}" for _, reason in refused]
+    reasons = [f"  {reason}" for reason in dict.fromkeys(reason for _, reason in refused)]
     return ["", f"Not possible here ({len(reasons)}):", *reasons] if reasons else []
 
 

@@ -29,7 +29,7 @@ from simreduce.files.formats import (
 from simreduce.files.textfiles import parse_toml, read_text
 from simreduce.study.capacity.choose import OBJECTIVES, Target
 from simreduce.study.capacity.losses import FAILURES, STRAGGLERS, Failures, Stragglers
-from simreduce.study.capacity.options import OPTION, Option, expand
+from simreduce.study.capacity.options import OPTION, Option, check_step, expand
 from simreduce.study.capacity.prices import PriceList, load_prices, parse_prices
 from simreduce.study.capacity.quantities import HOURLY, MONEY, SOME_PERIOD, Money
 from simreduce.study.scenario import beside
@@ -166,8 +166,7 @@ def _build(path: Path, values: Values, faults: Faults, *, given: bool) -> Questi
     model: Model | None = None
     if values["workload"]:
         model = faults.attempt("workload", load_model, near(values["workload"]))
-    if isinstance(values["step"], dict) and "method" in values["step"]:
-        faults.add("step.method", "write it in options, as method")
+    check_step(values["step"], faults, "step")
     common = {key: values[key] for key in ("workload", "calibration", "runtime")}
     options = [
         option
