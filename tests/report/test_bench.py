@@ -239,6 +239,8 @@ def test_our_document_has_the_keys_that_others_rely_on():
         "runtime": "tensorflow",
         "calibration": "nominal",
         "collective": "all_reduce",
+        "gpus_per_thread": 0,
+        "iterations": 20,
         "disturbance": "",
         "rows": [
             {
@@ -276,6 +278,8 @@ def test_our_document_has_the_keys_that_others_rely_on():
         "calibration",
         "collective",
         "disturbance",
+        "gpus_per_thread",
+        "iterations",
         "rows",
         "failed",
         "bounded",
@@ -319,7 +323,13 @@ def test_the_document_for_j_has_the_shape_of_nccl_tests():
         "version": f"simreduce {simreduce.__version__}",
         "start_time": "2024-05-01T10:00:00",
         "args": ["bench", "switch:2", "-J", "x.json"],
-        "config": {"topology": "switch:2", "simulated": True},
+        "config": {
+            "topology": "switch:2",
+            "simulated": True,
+            "nthreads": 1,
+            "ngpus": 1,
+            "iterations": 20,
+        },
         "devices": [{"rank": 0}, {"rank": 1}],
         "results": [
             {
