@@ -11,7 +11,7 @@ from typing import NamedTuple
 import numpy as np
 import simpy
 
-from simreduce.computing.arrays import Floats
+from simreduce.computing.arrays import Floats, uniform
 from simreduce.engine.calibration import NOMINAL, Calibration
 from simreduce.engine.disturbance import CALM, Disturbance
 from simreduce.engine.fabric import Fabric
@@ -23,7 +23,7 @@ from simreduce.engine.results.path import critical
 from simreduce.engine.results.recording import Recording
 from simreduce.engine.results.replay import flow_starts
 from simreduce.engine.results.result import ROUNDED, Floors, Result, Use
-from simreduce.engine.runtime import TENSORFLOW, Runtime
+from simreduce.engine.runtime import TENSORFLOW, Runtime, no_lanes
 from simreduce.engine.submission import Timeline, read_ready
 from simreduce.engine.symmetry import Symmetry, find_symmetry
 from simreduce.errors import InputError, TopologyError, expect
@@ -35,6 +35,14 @@ _NONE: Floats = np.zeros(0)
 
 _LARGE = 1 << 19
 """Of a plan of more ops, the floors of a part are looked at first: what its last transfer needs."""
+
+MOVED, TELLING = 1e-3, 0.05
+"""The part of a time by which starts are moved to find out whether it hangs on ties, and the change
+from which on it does.
+"""
+
+MOST_MOVED = 1 << 17
+"""Transfers of the longest plans for which that is tried."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -196,6 +204,26 @@ class Simulator:
         done = _carry_out(plan, self.fabric(plan), 0.0, inf, bounded=False)
         assert isinstance(done, _Done)  # noqa: S101 - without a limit there is no other
         return done.seconds
+
+    def find_moved(self, plan: Plan, seconds: float) -> float | None:
+        """The seconds of a plan whose inputs are ready at other times: up to `MOVED` of `seconds`
+        later, each by another part.
+
+        None if that changes its time by `TELLING` at most, and where it is not tried: where nothing
+        waits in the queues of a runtime, of folded machines and of long plans.
+
+        Where copies tie in several queues, the order of ops holds all of them in step, and times
+        are far from those that the least difference gives.
+        """
+        queues = self.runtime.lanes is not no_lanes and not plan.executor.all()
+        if not queues or plan.machines > 1 or plan.transfers > MOST_MOVED:
+            return None
+        inputs = int(np.count_nonzero(plan.kind == Kind.INPUT))
+        done = _carry_out(
+            plan, self.fabric(plan), MOVED * seconds * uniform(0, 0, inputs), inf, bounded=False
+        )
+        assert isinstance(done, _Done)  # noqa: S101 - without a limit there is no other
+        return done.seconds if abs(done.seconds - seconds) > TELLING * seconds else None
 
     def find_floor(self, plan: Plan, *, in_chunks: bool = False) -> AtLeast:
         """The highest floor of a plan, which is not simulated.

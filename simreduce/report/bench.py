@@ -36,6 +36,8 @@ from simreduce.report.headings import (
     CALIBRATION_KEY,
     DISTURBANCE_KEY,
     EQUAL_PATHS_KEY,
+    MOVED_KEY,
+    moved_lines,
     one_runtime,
 )
 from simreduce.report.limits import help_section, path_section
@@ -135,7 +137,8 @@ def _algorithm_cell(row: Written) -> str:
     share = f" {row['bottleneck_share']:.0%}" if "bottleneck_share" in row else ""
     busiest = f", {link}{share}" if link else ""
     interval = f", {_fit(low)} to {_fit(row['high_us'])} us" if low is not None else ""
-    return f"{row['algorithm']}{busiest}{interval}"
+    moved = moved_lines(row["moved_us"] * 1e-6 if "moved_us" in row else None)
+    return ", ".join([f"{row['algorithm']}{busiest}{interval}", *moved])
 
 
 _SIZE = Key(
@@ -207,6 +210,7 @@ ROW = Record(
         "floor_us", MICROSECONDS, "No algorithm takes less here, by links alone.", "floor_seconds",
         column=Column("floor", "(us)", width=6, spare=4, show=_fit),
     ),
+    MOVED_KEY,
     Key("bottleneck", TEXT, 'The busiest link; "" if nothing moves.', "link"),
     Key(
         "bottleneck_share", RATIO, "The part of the time in which it is busy.", "link_share",

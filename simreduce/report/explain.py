@@ -33,7 +33,9 @@ from simreduce.report.headings import (
     DISTURBANCE_KEY,
     EQUAL_PATHS_KEY,
     LINK,
+    MOVED_KEY,
     TOPOLOGY_KEYS,
+    moved_lines,
 )
 
 if TYPE_CHECKING:
@@ -42,13 +44,15 @@ if TYPE_CHECKING:
 
 class Explained(NamedTuple):
     """A recording of a plan, what changes would save of it, and `about` it the keys of the document
-    from `question` to `disturbance`; not `complete` if changes are missing.
+    from `question` to `disturbance`; not `complete` if changes are missing. `moved` are the seconds
+    where starts are moved (`Simulator.find_moved`), if that tells.
     """
 
     recording: Recording
     savings: Sequence[Saving]
     about: Written
     complete: bool = True
+    moved: float | None = None
 
     @property
     def result(self) -> Result:
@@ -122,6 +126,7 @@ def explanation_text(found: Explained, title: str = "") -> str:
         ),
         "",
         *_times(recording),
+        *(f"  {line}" for line in moved_lines(found.moved)),
         "",
         *_path(recording),
         "",
@@ -351,6 +356,7 @@ EXPLAIN = Document(
     Key("runtime", TEXT, "The system that runs it.", "result.runtime"),
     replace(CALIBRATION_KEY, get="result.calibration"),
     Key("time_us", MICROSECONDS, "The whole plan.", "result.seconds"),
+    MOVED_KEY,
     Key(
         "floor_us",
         MICROSECONDS,

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from simreduce import units
 from simreduce.files import tables
 from simreduce.files.formats.documents import (
+    ABSENT,
     ANYTHING,
     BYTES,
     COUNT,
@@ -44,6 +45,13 @@ class Ranked(Protocol):
     def runtimes(self) -> Sequence[str]:
         """The runtime of each row."""
         ...
+
+
+def moved_lines(moved: float | None) -> list[str]:
+    """Says what a time becomes, in seconds, where starts are moved, if that tells."""
+    if moved is None:
+        return []
+    return [f"hangs on ties in queues: {units.format_duration(moved)} if starts move by 0.1%"]
 
 
 def runtimes_text(runtimes: Iterable[str]) -> str:
@@ -157,6 +165,13 @@ EQUAL_PATHS_KEY = Key(
     "equal_paths", TEXT,
     "Which of equal paths through a network transfers take: `split` over all, `hashed` to one of "
     'them, or the `first`; "" where there is one path.',
+)  # fmt: skip
+MOVED_KEY = Key(
+    "moved_us", MICROSECONDS,
+    "The time where every start moves by up to 0.1 % of it, if that is more than 5 % off: copies "
+    "then tie in queues. Missing also where it is not tried: by NCCL, of folded machines, above "
+    "131,072 transfers.",
+    lambda found: ABSENT if found.moved is None else found.moved, optional=True,
 )  # fmt: skip
 CALIBRATION_KEY = Key("calibration", TEXT, "The constants that times were predicted with.")
 DISTURBANCE_KEY = Key("disturbance", TEXT, 'What goes wrong, in words; "" for nothing.')

@@ -96,7 +96,8 @@ def explain(question: str, **given: Any) -> Reply:
     with Progress("simulated {} of {} changes") as progress:
         found = savings(recording, case.setup, progress.watch)
     complete, title = progress.complete, case.setup.calibration.title
-    explained = Explained(recording, found, case.about, complete)
+    moved = case.setup.find_moved(case.plan, recording.result.seconds)
+    explained = Explained(recording, found, case.about, complete, moved)
     stopped = "" if complete else "\n\nstopped before all changes were simulated"
     return Reply(
         lambda: explanation_text(explained, title) + stopped,

@@ -61,7 +61,8 @@ class BenchRow:
 
     Where `machines` is above 1, one of that many equal machines was simulated for all, and `wrong`
     was found on `proved_on` of them. `interval` has the time with 80 %; None where nothing is known
-    of errors. `proved` is the share of the elements among which `wrong` was looked for.
+    of errors. `proved` is the share of the elements among which `wrong` was looked for. `moved` are
+    the seconds where starts are moved (`Simulator.find_moved`), if that tells.
     """
 
     algorithm: str
@@ -83,6 +84,7 @@ class BenchRow:
     root: int = field(default=-1, kw_only=True)
     runtime: str = field(default="tensorflow", kw_only=True)
     unfinished: AtLeast | Stuck | None = field(default=None, kw_only=True)
+    moved: float | None = field(default=None, kw_only=True)
 
     @property
     def nbytes(self) -> int:
@@ -464,6 +466,7 @@ def _row(question: Cell, run: Run) -> BenchRow:
         proved_on=proved_on,
         interval=interval,
         proved=proved,
+        moved=setup.find_moved(plan, seconds),
     )
 
 
