@@ -105,7 +105,7 @@ def _two_of(text: str, overrides: Overrides) -> tuple[Topology, int] | None:
 def shipped() -> list[tuple[str, str]]:
     """Name and title of every shipped machine, by name."""
     found = []
-    for path in sorted(data_dir("topologies").glob("*.toml")):
+    for path in sorted(data_dir("topologies").glob("*.toml"), key=lambda path: path.stem):
         title = tomllib.loads(path.read_text(encoding="utf-8")).get("title", "")
         found.append((path.stem, str(title)))
     return found
