@@ -48,7 +48,7 @@ Machine: TypeAlias = "Topology | Folded | nx.Graph[Any] | Text"
 Ready = float | npt.NDArray[np.float64]
 
 _OTHER_NETS = ("efa", "slingshot", "tcp")
-"""Networks that are neither InfiniBand nor RoCE, by the beginning of their names."""
+"""Links of networks that are neither InfiniBand nor RoCE, by the beginning of their names."""
 BY_STRATEGY = replace(TENSORFLOW, name="by_strategy")
 """In the place of a runtime: each strategy's own (see `Setup.running`). A plan by itself, which
 says no strategy, runs on TensorFlow's.
@@ -164,7 +164,7 @@ class Setup(Simulator):
         """The slowest link, where errors of networks with software of their own are kept apart."""
         if self.slowest_link != "net":
             return self.slowest_link
-        other = any(node.network.startswith(_OTHER_NETS) for node in self._alone.nodes.values())
+        other = any(link.link_class.startswith(_OTHER_NETS) for link in self._alone.links)
         return OTHER_NET if other else "net"
 
     def interval(

@@ -148,8 +148,19 @@ def test_constants_of_others_have_no_interval():
     assert Setup("dgx-h100", calibration=mine).interval(MIB, 1.0) is None
 
 
-def test_networks_with_software_of_their_own_have_errors_of_their_own():
-    names = ("dgx-h100", "dgx-h100x2", "p5x2", "p5", "polarisx2", "pcie-no-p2p-8")
-    links = ("nvlink", "net", "other_net", "nvlink", "other_net", "shm")
-
-    assert [Setup(name).link_class for name in names] == [*links]
+@pytest.mark.parametrize(
+    ("name", "link"),
+    [
+        ("dgx-h100", "nvlink"),
+        ("dgx-h100x2", "net"),
+        ("p5x2", "other_net"),
+        ("p5", "nvlink"),
+        ("polarisx2", "other_net"),
+        ("pcie-no-p2p-8", "shm"),
+        ("dgx-h100x2,nic=efa_100x4", "other_net"),
+        ("p5x2,nic=ib_ndr", "net"),
+    ],
+)
+def test_the_network_that_is_there_chooses_the_band(name, link):
+    """Not that of the node by itself: `nic=` puts another one in its place."""
+    assert Setup(name).link_class == link
