@@ -184,6 +184,7 @@ tune sharded.toml --json --workers 1 --target deepspeed
 tune buckets.toml --json --workers 1 --target nccl --objective time
 accuracy nccl --json --workers 1 --only tartan_nccl-v2_broadcast_1GiB_2gpu
 accuracy nccl --json --workers 1 --tables all --only gb200_nvl4
+accuracy nccl --json --workers 1 --left-out generation --only tartan_nccl-v2_broadcast_1GiB_2gpu
 calibrate --from-nccl-tests nccl.log --topology v100-mesh-4 --out mine.toml --json
 replay {ROOT}/docs/examples/ddp-resnet50.json --topology dgx1v --json
 replay trace.json --topology switch:4 --json

@@ -26,7 +26,14 @@ from simreduce.engine import (
     runtime_named,
 )
 from simreduce.engine.calibrate import load_calibration, nccl_constants
-from simreduce.engine.calibrate.sure import GENERATION, MACHINE, OTHER_NET, spread
+from simreduce.engine.calibrate.sure import (
+    ELSEWHERE,
+    GENERATION,
+    MACHINE,
+    OTHER_NET,
+    is_known,
+    spread,
+)
 from simreduce.engine.calibration import NcclConstants
 from simreduce.errors import TopologyError, expect
 from simreduce.plan import Plan
@@ -35,7 +42,7 @@ from simreduce.planners.nccl import DEFAULTS, Settings, facts
 from simreduce.planners.nccl.decide import Decide
 from simreduce.planners.strategy import Strategy, compile_collective, parse_strategy
 from simreduce.planners.strategy.size import Compile, check_size, takes_long
-from simreduce.topology import Folded, Topology, load_topology
+from simreduce.topology import Folded, Topology, load_topology, machine_of
 from simreduce.topology.from_networkx import is_graph
 from simreduce.workload import Workload, load_workload
 
@@ -168,19 +175,26 @@ class Setup(Simulator):
         return OTHER_NET if other else "net"
 
     def interval(
-        self, nbytes: int, seconds: float, collective: str = "all_reduce", without: str = ""
+        self,
+        nbytes: int,
+        seconds: float,
+        collective: str = "all_reduce",
+        without: frozenset[str] = frozenset(),
     ) -> tuple[float, float] | None:
         """Return the ends of the 80 % interval of a prediction of one NCCL collective, in seconds.
 
-        They come from the errors of published times, except times of the machine `without`. None if
-        nothing is known: for constants that are neither simreduce's own nor fitted to logs.
+        They come from the errors of published times, except those of the machines, sites and
+        generations `without`. None if nothing is known: for constants that are neither simreduce's
+        own nor fitted to logs.
         """
-        nccl, file = self.constants.nccl, GENERATION
+        nccl, machine = self.constants.nccl, machine_of(self.machine.name)
+        known = is_known(machine, self.link_class) and machine not in without
+        file, misfit = GENERATION if known else ELSEWHERE, None
         if self.layout.n in nccl.measured.get(collective, ()):
-            file = MACHINE
+            file, misfit = MACHINE, nccl.misfit
         elif not (nccl.measured or nccl == self._generation):
             return None
-        low, high = spread(collective, self.link_class, nbytes, without, file)
+        low, high = spread(collective, self.link_class, nbytes, without, file, misfit)
         return low * seconds, high * seconds
 
     @property

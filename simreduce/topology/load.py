@@ -8,7 +8,7 @@ import tomllib
 from collections.abc import Mapping
 from dataclasses import replace
 from difflib import SequenceMatcher
-from functools import partial
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -172,3 +172,17 @@ def _unknown_name(text: str) -> TopologyError:
         f"inline are {', '.join(g.form for g in GENERATORS.values())} and MACHINExN; or give "
         "the path of a file"
     )
+
+
+def machine_of(topology: str) -> str:
+    """`abci-v` of `abci-vx32,nic=ib_hdr`."""
+    head = topology.partition(",")[0]
+    return head.rpartition("x")[0] if copies_of(topology) > 1 else head
+
+
+@lru_cache(maxsize=1024)
+def copies_of(topology: str) -> int:
+    """32 of `abci-vx32,nic=ib_hdr`."""
+    head = topology.partition(",")[0]
+    name, _, count = head.rpartition("x")
+    return int(count) if name and count.isdecimal() and head not in dict(shipped()) else 1

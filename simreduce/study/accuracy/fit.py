@@ -191,7 +191,10 @@ def sample(values: Sequence[T], most: int) -> list[T]:
 
 def fit_machine(cases: Sequence[Case]) -> tuple[NcclConstants, Fit]:
     """Return a machine's constants and the fit, with its generation's constants as the prior."""
-    base = replace(cases[0].setup.constants.nccl, measured=_count_gpus(cases))
+    base = cases[0].setup.constants.nccl
+    off = np.log([case.predict(base) / case.seconds for case in cases])
+    misfit = float(f"{np.sqrt(np.mean(off**2)):.3g}")
+    base = replace(base, measured=_count_gpus(cases), misfit=misfit)
     return fit_nccl(cases, base, _ANY if len(cases) < _FEW else INLIER)
 
 

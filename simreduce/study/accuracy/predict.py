@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import lru_cache, partial
+from functools import cache, lru_cache, partial
+
+import networkx as nx
 
 from simreduce.computing.workers import in_processes
 from simreduce.engine import NOMINAL, Calibration, Result
@@ -13,7 +15,7 @@ from simreduce.engine.calibrate.sure import OTHER_NET
 from simreduce.engine.setup import Setup
 from simreduce.errors import InputError, NotFoldable, PlanTooLarge
 from simreduce.files.formats import Faults
-from simreduce.files.published import PublishedTable
+from simreduce.files.published import PublishedTable, published_tables
 from simreduce.planners.algorithms import COLLECTIVES
 from simreduce.planners.layouts import Layout, layout
 from simreduce.planners.nccl import Settings, read_settings
@@ -22,7 +24,7 @@ from simreduce.planners.nccl.tables import CURRENT, OLDEST
 from simreduce.planners.strategy import Strategy, parse_strategy
 from simreduce.study.tune.bench import DIVIDED, Calls, busbw_factor, tensor
 from simreduce.study.tune.folding import folded
-from simreduce.topology import Topology, load_topology, shipped
+from simreduce.topology import Topology, load_topology, machine_of
 from simreduce.workload import Workload
 
 _TERMS = 3
@@ -70,19 +72,6 @@ class Point:
         """The ratio of busbw to algbw, as nccl-tests counts it."""
         collective = self.table.collective
         return busbw_factor(collective, self.ranks)
-
-
-def machine_of(topology: str) -> str:
-    """`abci-v` of `abci-vx32,nic=ib_hdr`."""
-    head = topology.partition(",")[0]
-    return head.rpartition("x")[0] if copies_of(topology) > 1 else head
-
-
-def copies_of(topology: str) -> int:
-    """32 of `abci-vx32,nic=ib_hdr`."""
-    head = topology.partition(",")[0]
-    name, _, count = head.rpartition("x")
-    return int(count) if name and count.isdecimal() and head not in dict(shipped()) else 1
 
 
 def predict(
@@ -144,6 +133,29 @@ def part_of(machine: Topology, gpus: int | None) -> Layout:
     return whole.only([rank for task in whole.tasks for rank in task[:gpus]])
 
 
+def site_of(table: PublishedTable) -> str:
+    """The site of a table: sites that measured one machine count as one."""
+    return _sites().get(table.name, table.site)
+
+
+@cache
+def _sites() -> dict[str, str]:
+    """The site of every published table, by name."""
+    joined: nx.Graph[str] = nx.Graph()
+    tables = published_tables()
+    joined.add_edges_from((table.site, f"on {machine_of(table.topology)}") for table in tables)
+    first: dict[str, str] = {}
+    for number, mine in enumerate(nx.connected_components(joined)):
+        first |= dict.fromkeys(mine, str(number))
+    names = {first[table.site]: table.site for table in reversed(tables)}
+    return {table.name: names[first[table.site]] for table in tables}
+
+
+def own_names(table: PublishedTable) -> frozenset[str]:
+    """The machine and the site of a table, whose errors its own intervals leave out."""
+    return frozenset((machine_of(table.topology), site_of(table)))
+
+
 def strategy_for(collective: str) -> Strategy:
     """NCCL's strategy for a collective."""
     if collective not in COLLECTIVES:
@@ -171,7 +183,7 @@ def _predict(point: Point, setup: Setup) -> Point:
         plan = at.compile(strategy, workload)
     result = at.simulate(plan)
     seconds = calls_of(table, shape).seconds(plan, result, setup.constants.nccl)
-    ends = setup.interval(point.nbytes, seconds, collective, without=point.machine)
+    ends = setup.interval(point.nbytes, seconds, collective, without=own_names(table))
     low, high = ends or (0.0, 0.0)
     return replace(
         point,

@@ -84,6 +84,8 @@ def test_constants_from_a_log(simreduce, tmp_path):
 
     assert result.status == 0
     assert "not determined by these logs" in result.out
+    assert "have standard errors above 50%" in result.out
+    assert "misfit before: " in result.out
     bench = simreduce(
         "bench", "v100-mesh-4", "--algo", "nccl", "-b", "32M", "--calibration", str(out), "--json"
     )
@@ -147,3 +149,21 @@ def test_only_nccl_has_threads_that_issue_calls(simreduce):
     result = simreduce("bench", "v100-mesh-4", "--algo", "ring", "-b", "64", "-t", "2")
 
     assert (result.status, "only NCCL" in result.err) == (2, True)
+
+
+def test_generations_left_out(simreduce):
+    options = [
+        "--tables",
+        "all",
+        "--only",
+        "bessemer",
+        "--left-out",
+        "generation",
+        "--workers",
+        "1",
+    ]
+    result = simreduce("accuracy", *options)
+
+    assert result.status == 0
+    assert "median |error|" in result.out
+    assert "without its generation" in result.out

@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 
 from simreduce.engine import Calibration
-from simreduce.engine.calibrate.sure import MACHINE, published_errors, spread
+from simreduce.engine.calibrate.sure import ELSEWHERE, MACHINE, published_errors, spread
 from simreduce.engine.calibration import NcclConstants
 from simreduce.engine.setup import Setup
 from simreduce.files.published import PublishedTable
@@ -75,12 +75,14 @@ def test_three_times_count_in_full():
 
 
 def test_the_interval_is_that_of_errors_after_a_calibration():
-    mine = Calibration("mine", nccl=NcclConstants(measured={"all_reduce": (4,)}))
+    mine = Calibration("mine", nccl=NcclConstants(measured={"all_reduce": (4,)}, misfit=0.3))
     setup = Setup("v100-mesh-4", calibration=mine)
     calibrated = setup.interval(1 << 20, 1.0)
 
-    assert calibrated == spread("all_reduce", "nvlink", 1 << 20, file=MACHINE)
-    assert setup.interval(1 << 20, 1.0, "broadcast") == spread("broadcast", "nvlink", 1 << 20)
+    assert calibrated == spread("all_reduce", "nvlink", 1 << 20, file=MACHINE, misfit=0.3)
+    assert setup.interval(1 << 20, 1.0, "broadcast") == spread(
+        "broadcast", "nvlink", 1 << 20, file=ELSEWHERE
+    )
     low, high = Setup("v100-mesh-4").interval(1 << 20, 1.0)
     assert calibrated[1] / calibrated[0] < high / low
 
