@@ -21,7 +21,7 @@ from __future__ import annotations
 import functools
 import hashlib
 import itertools
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from simreduce.topology.elements import Link, Node
@@ -128,8 +128,8 @@ class Spreader:
     def __init__(self, rule: EqualCost, search: Search, areas: Mapping[str, int]) -> None:
         self._rule, self._search, self._areas = rule, search, areas
         self._nodes = search.nodes
-        self._fans: dict[frozenset[int | None], Fans] = {}
-        self._webs: dict[Hop, _Web] = {}
+        self._fans: dict[tuple[frozenset[int | None], str], Fans] = {}
+        self._webs: dict[tuple[str, str, str], _Web] = {}
         self._seats: dict[str, int] = {}
 
     @functools.cached_property
@@ -155,7 +155,8 @@ class Spreader:
                 (i for i in range(at + 1, len(path)) if not _in_network(self._nodes[path[i]])),
                 len(path) - 1,
             )
-            web = self._between(path[at], path[stop])
+            homes = {self._nodes[name].machine for name in path[at : stop + 1]}
+            web = self._between(path[at], path[stop], homes.pop() if len(homes) == 1 else "")
             number = 0
             if web.count[web.source] > 1 and self._rule.choice == HASHED:
                 number = _hash(self._rule.seed, ends)
@@ -182,45 +183,49 @@ class Spreader:
             self._seats[target] = ends.index(target) if entry else 0
         return self._seats[target]
 
-    def _between(self, source: str, target: str) -> _Web:
-        """The equal-cost paths from one node through the network, or in it, to another."""
-        if (source, target) not in self._webs:
-            self._webs[source, target] = self._find(source, target)
-        return self._webs[source, target]
+    def _between(self, source: str, target: str, home: str) -> _Web:
+        """The equal-cost paths from one node through the network, or in it, to another; through
+        what the machine `home` has of it, if one is given.
+        """
+        if (source, target, home) not in self._webs:
+            self._webs[source, target, home] = self._find(source, target, home)
+        return self._webs[source, target, home]
 
-    def _find(self, source: str, target: str) -> _Web:
+    def _find(self, source: str, target: str, home: str) -> _Web:
         if (source, target) in self._search.wires:
             return self._join(Fan(((target,), (source,)), {target: [source]}))
-        begin, end = self._exits(source), self._search.entries(target, _in_network)
+
+        def inside(node: Node) -> bool:
+            return _in_network(node) and (not home or node.machine == home)
+
+        begin, end = self._exits(source, inside), self._search.entries(target, inside)
         ends_inside = [name for name in (source, target) if _in_network(self._nodes[name])]
         if ends_inside or len(begin) > 1 or len(end) > 1:
             doors = [source] if source in ends_inside else begin
             doors = doors + ([target] if target in ends_inside else end)
             areas = frozenset(self._areas.get(door) for door in doors)
-            paths = self._within(areas).between(source, target, end)
+            if (areas, home) not in self._fans:  # switches of these areas
+                self._fans[areas, home] = self._search.fans(
+                    lambda node: inside(node) and self._areas.get(node.name) in areas
+                )
+            paths = self._fans[areas, home].between(source, target, end)
             assert paths is not None  # noqa: S101 - the ordinary rules have found one
             return self._join(paths)
         # Ends with one neighbour in the network share the web between their two switches.
         first, last = begin[0], end[0]
-        inner = _Web(first, {}, {first: 1}) if first == last else self._between(first, last)
+        inner = _Web(first, {}, {first: 1})
+        if first != last:
+            inner = self._between(first, last, home)
         up, down = self._equal[source, first], self._equal[last, target]
         count = {name: number * len(down) for name, number in inner.count.items()}
         after = {source: up, **inner.after, last: down}
         return _Web(source, after, {source: count[first] * len(up), **count, target: 1})
 
-    def _exits(self, source: str) -> list[str]:
-        """The switches that a node has a wire to."""
+    def _exits(self, source: str, inside: Callable[[Node], bool]) -> list[str]:
+        """The switches `inside` that a node has a wire to."""
         after = self._search.graph.successors(source)
         wires = self._search.wires
-        return [n for n in after if _in_network(self._nodes[n]) and (source, n) in wires]
-
-    def _within(self, areas: frozenset[int | None]) -> Fans:
-        """Searches over switches of these areas."""
-        if areas not in self._fans:
-            self._fans[areas] = self._search.fans(
-                lambda node: _in_network(node) and self._areas.get(node.name) in areas
-            )
-        return self._fans[areas]
+        return [n for n in after if inside(self._nodes[n]) and (source, n) in wires]
 
     def _join(self, paths: Fan) -> _Web:
         """The widest fewest-hop paths, and of these the quickest."""
