@@ -7,6 +7,7 @@ import contextlib
 import json
 import os
 import sys
+import tempfile
 from asyncio.subprocess import PIPE, Process
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
@@ -15,7 +16,6 @@ from typing import Any
 
 import simreduce
 from simreduce.app.serve.view import Files
-from simreduce.computing.locks import scratch_folder
 
 _LINE = 64 << 20
 """Bytes of a message at most."""
@@ -54,16 +54,6 @@ class Worker:
         )  # fmt: skip
         return cls(process)
 
-    @property
-    def is_alive(self) -> bool:
-        """Whether the process runs; asyncio may not know yet that it was killed."""
-        if self.process.returncode is not None or not hasattr(os, "waitid"):
-            return self.process.returncode is None
-        with contextlib.suppress(ChildProcessError):
-            how = os.WEXITED | os.WNOHANG | os.WNOWAIT
-            return os.waitid(os.P_PID, self.process.pid, how) is None
-        return False
-
     async def warm(self, files: Files, megabytes: int) -> None:
         """Send the settings, and wait until the process is ready."""
         await self._send({"files": dict(files), "megabytes": megabytes})
@@ -97,7 +87,7 @@ class Worker:
     async def settle(self) -> bool:
         """Stop the work at hand. Whether the process can be used again."""
         if not self.at_work:
-            return self.is_alive
+            return self.process.returncode is None
         # ValueError: a message that is too long.
         with contextlib.suppress(OSError, EOFError, TimeoutError, ValueError):
             async with asyncio.timeout(_PATIENCE):
@@ -144,8 +134,7 @@ class Workers:
         self._free: list[Worker] = []
         self._all: set[Worker] = set()
         self._places = asyncio.Semaphore(count)
-        self._stack = contextlib.ExitStack()
-        self._folder = self._stack.enter_context(scratch_folder("simreduce-serve-"))
+        self._folder = tempfile.TemporaryDirectory(prefix="simreduce-serve-")
 
     @property
     def busy(self) -> bool:
@@ -157,7 +146,7 @@ class Workers:
         self._first = asyncio.ensure_future(self._start())
 
     async def _start(self) -> Worker:
-        worker = await Worker.start(self._folder)
+        worker = await Worker.start(self._folder.name)
         self._all.add(worker)
         try:
             await worker.warm(self.files, self.megabytes)
@@ -174,11 +163,10 @@ class Workers:
         """The first process, one that is free, or else a new one."""
         if self._first is not None:
             first, self._first = self._first, None
-            with contextlib.suppress(OSError, EOFError):  # it ended while it started
-                self._free.append(await first)
+            return await first
         while self._free:
             worker = self._free.pop()
-            if worker.is_alive:
+            if worker.process.returncode is None:
                 return worker
             await self._drop(worker)
         return await self._start()
@@ -225,7 +213,7 @@ class Workers:
             self._first.cancel()
             await asyncio.wait([self._first])
         await asyncio.gather(*(worker.end() for worker in self._all))
-        self._stack.close()
+        self._folder.cleanup()
 
 
 def _is_late(taking: asyncio.Future[Worker]) -> bool:

@@ -7,9 +7,6 @@ from collections.abc import Sequence
 from simreduce.errors import InputError
 from simreduce.planners.layouts import Layout
 
-NOWHERE = ""
-"""In the place of a device that TensorFlow does not have."""
-
 
 def device(kind: str, number: int, job: str = "localhost", task: int = 0) -> str:
     """TensorFlow's full name of a device: `device("CPU", 3)`."""
@@ -69,14 +66,20 @@ def workers(layout: Layout, devices: Sequence[str]) -> list[str]:
 
 
 def gpus(layout: Layout, devices: Sequence[str]) -> list[str]:
-    """Ranks as GPUs, hosts as the CPU, `NOWHERE` for switches that sum. Raises InputError for
-    several tasks.
-    """
+    """Ranks as GPUs, hosts as the CPU. Raises InputError for other devices and several tasks."""
+    problems = []
     if len(layout.tasks) > 1:
-        words = f"the GPUs of one machine, and these are {len(layout.tasks)}"
-        raise InputError(f"--backend gpu: {words}")
-    hosts = dict.fromkeys(layout.hosts, device("CPU", 0))
+        problems.append(
+            f"--backend gpu: the GPUs of one machine, and these are {len(layout.tasks)}"
+        )
+    problems += [
+        f"--backend gpu: {name} is neither a GPU nor a CPU"
+        for name in devices
+        if name not in layout.ranks and name not in layout.hosts
+    ]
+    if problems:
+        raise InputError(problems)
     return [
-        device("GPU", i) if name in layout.ranks else hosts.get(name, NOWHERE)
+        device("GPU", i) if name in layout.ranks else device("CPU", 0)
         for i, name in enumerate(devices)
     ]

@@ -47,9 +47,9 @@ def explain_page(document: Written, beside: Attachments) -> Page:
             Fact(
                 "How long does it take?",
                 us(whole),
-                f"By its links, no algorithm takes less than {floor:.0%} of that here."
+                f"No run of the plan takes less than {floor:.0%} of that."
                 if floor < 0.995
-                else "No algorithm takes less here.",
+                else "No run of the plan takes less.",
             ),
             Fact("What limits it?", *limit_fact(found)),
             Fact("What would help most?", *helps),

@@ -276,9 +276,8 @@ class StepCalls:
         """
         times = Counter(called)
         sizes = sorted(times, key=lambda size: (size.nbytes, size))
-        costs = self._costs(times, sizes)
-        cost, found = partition(costs)
-        if cost > costs.min(axis=1).sum() * _SAME:  # the best of all need more ranges
+        cost, found = partition(self._costs(times, sizes))
+        if cost == inf:  # more ranges than there may be
             found = self._fewer_ranges(times, sizes, do)
         chosen = [self.choices[choice] for choice in found]
         if chosen == [self.own(size) for size in sizes]:
