@@ -109,7 +109,7 @@ def test_slurm_is_asked_for_the_workers_that_the_users_configuration_describes(
     dask = pytest.importorskip("dask")
     for name, text in {
         # As Slurm does, it keeps the script: the caller's goes as soon as the job is taken.
-        "sbatch": f"job={tmp_path}/$$.job\ncp \"$1\" $job\nsh $job >$job.log 2>&1 &\n"
+        "sbatch": f'job={tmp_path}/$$.job\ncp "$1" $job\nsh $job >$job.log 2>&1 &\n'
         'echo "Submitted batch job $!"',
         "scancel": 'kill "$@"',
     }.items():
