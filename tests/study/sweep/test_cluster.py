@@ -122,6 +122,7 @@ def test_slurm_is_asked_for_the_workers_that_the_users_configuration_describes(
         "memory": "2GB",
         "queue": "debug",
         "interface": "lo",
+        "scheduler-options": {"dashboard_address": "127.0.0.1:0"},
         "local-directory": str(tmp_path),
     }
     with dask.config.set({f"jobqueue.slurm.{key}": value for key, value in asked.items()}):
