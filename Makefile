@@ -83,6 +83,7 @@ test-slow: $(VENV)/.tested
 fuzz: $(VENV)/.tested
 	SIMREDUCE_FUZZ=10000 $(BIN)/pytest tests/topology/importers/test_fuzz.py \
 	  tests/topology/test_fuzz.py
+	$(BIN)/pytest tests/app/cli/test_hostile.py
 
 # Plans against the graphs of TensorFlow's own builders, and executed by TensorFlow. TensorFlow is
 # large, so it has an environment of its own.
@@ -110,10 +111,12 @@ test-devices: $(TF)/.tested
 test-tensorflow-slow: $(TF)/.tested
 	$(TF)/bin/pytest -m slow validate/tests
 
-# On a machine with NVIDIA GPUs: learn its constants, then time every algorithm beside its
-# prediction. Writes gpu-DATE.* to validate/results, and overwrites nothing. SPLIT=4 cuts a
-# machine's one GPU in four. SIZES, ITERS, ROUTE and TOPOLOGY may be given. All algorithms of a size
-# are ready at once, so memory limits SIZES. PRETEND=1 runs the same commands on CPU devices.
+# On a machine with NVIDIA GPUs: learn its constants, then time every algorithm as copies and sums,
+# and NCCL by both of TensorFlow's ops (`nccl` is NcclAllReduce), beside the predictions. Writes
+# gpu-DATE.* to validate/results, and overwrites nothing. SPLIT=4 cuts a machine's one GPU in four,
+# which NCCL does not take. SIZES, ITERS, ROUTE and TOPOLOGY may be given. As many algorithms of a
+# size are ready at once as half of a GPU's memory has room for. PRETEND=1 runs the same commands on
+# CPU devices, without NCCL.
 SPLIT    ?= 1
 SIZES    ?= -b 64K -e 16M -f 16
 ITERS    ?= 20
@@ -123,12 +126,13 @@ TOPOLOGY ?= $(if $(PRETEND),switch:$(if $(filter-out 1,$(SPLIT)),$(SPLIT),4),aut
 GPU_TF    = $(if $(PRETEND),$(TF)/.tested,$(TF_GPU)/.installed)
 GPU_RUN   = $(dir $(GPU_TF))bin/simreduce
 GPU_FLAGS = --backend gpu --route $(ROUTE) --split $(SPLIT) $(if $(PRETEND),--pretend)
+GPU_NCCL  = $(if $(PRETEND)$(filter-out 1,$(SPLIT)),,--builtin CollectiveReduceV2:nccl)
 GPU_NAME := $(RESULTS)/$(if $(PRETEND),pretended,gpu)-$(shell date -u +%Y%m%d-%H%M%S)
 
 validate-gpu: $(GPU_TF)
 	$(if $(PRETEND),,nvidia-smi topo -m)
 	$(GPU_RUN) calibrate $(TOPOLOGY) $(GPU_FLAGS) --out $(GPU_NAME).toml
-	$(GPU_RUN) validate $(TOPOLOGY) $(GPU_FLAGS) --algo all $(SIZES) -n $(ITERS) \
+	$(GPU_RUN) validate $(TOPOLOGY) $(GPU_FLAGS) --algo all $(GPU_NCCL) $(SIZES) -n $(ITERS) \
 	  --calibration $(GPU_NAME).toml --out $(GPU_NAME).jsonl --svg $(GPU_NAME).svg
 
 # The documentation as a site in build/docs; a warning is an error.

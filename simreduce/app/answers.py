@@ -23,7 +23,7 @@ from simreduce.report.steps import step_document, step_rows
 from simreduce.report.sweeps import count_states, first_columns, rows_table, sweep_document
 from simreduce.study.sweep import Sweep
 from simreduce.study.tune import rank, steps
-from simreduce.study.tune.bench import BenchRow, busbw
+from simreduce.study.tune.bench import BY_DEFAULT, BenchRow, Calls, busbw
 
 A = TypeVar("A")
 
@@ -123,7 +123,7 @@ class Prediction(Answer, engine.Result):
             "disturbance": self.disturbance,
             "plan_digest": self.plan_digest,
             "time_us": self.seconds * 1e6,
-            "floor_us": self.floors.seconds * 1e6,
+            "floor_us": self.floors.hardware * 1e6,
             "transfers": self.transfers,
             "bottleneck": self.bottleneck,
             "links": [{"name": u.name, "share": u.share, "bytes": u.nbytes} for u in self.links],
@@ -256,6 +256,7 @@ class Bench(Answer):
     setup: Setup
     collective: str
     rows: tuple[BenchRow, ...]
+    calls: Calls = BY_DEFAULT
 
     @property
     def headline(self) -> str:
@@ -271,11 +272,15 @@ class Bench(Answer):
 
     def table(self) -> Table:
         """A row per size and strategy."""
-        return bench_rows(SizeTimes(self.setup, self.rows, self.collective))
+        return bench_rows(self._times)
 
     def to_dict(self) -> dict[str, Any]:
         """The document of `simreduce bench --json`."""
-        return BENCH.write(SizeTimes(self.setup, self.rows, self.collective))
+        return BENCH.write(self._times)
+
+    @property
+    def _times(self) -> SizeTimes:
+        return SizeTimes(self.setup, self.rows, self.collective, calls=self.calls)
 
     def plot(self) -> plots.Plot:
         """Bus bandwidth over sizes, a curve for each strategy."""

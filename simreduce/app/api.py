@@ -34,12 +34,13 @@ from simreduce.engine.setup import (
     read_workload,
 )
 from simreduce.errors import InputError, StrategyError, expect, quote, whole
+from simreduce.files.published import ITERATIONS
 from simreduce.plan import Plan, Problem
 from simreduce.planners.layouts import Layout
 from simreduce.planners.strategy import Strategy, check_collective, compile_collective
 from simreduce.study import scenario as scenarios, sweep as sweeps
 from simreduce.study.scenario import Scenario
-from simreduce.study.tune.bench import DIVIDED, ROOTED, bench as bench_rows
+from simreduce.study.tune.bench import DIVIDED, ROOTED, Calls, bench as bench_rows
 from simreduce.study.tune.rank import rank as rank_strategies
 from simreduce.study.tune.steps import rank_steps
 from simreduce.topology import Folded, Topology
@@ -228,9 +229,14 @@ def bench(
     calibration: Calibration | Text = NOMINAL,
     disturbance: Disturbance = CALM,
     faithful: bool = False,
+    nthreads: int | None = None,
+    iters: int = ITERATIONS,
 ) -> answers.Bench:
     """One collective of one tensor of each size, in bytes or as text, by each strategy, on its own
     runtime unless one is given.
+
+    Of `iters` calls of NCCL in a row, by a process for each GPU, or by so many threads that share
+    the GPUs of each machine equally.
     """
     setup = Setup(machine, runtime, calibration, disturbance)
     check_collective(collective)
@@ -240,8 +246,10 @@ def bench(
     nbytes = [_read_size(each, least) for each in _as_list(sizes, "sizes")]
     _check_root(root, collective, setup.layout.n)
     _check_flag(faithful, "faithful")
-    rows = bench_rows(setup, chosen, nbytes, code, faithful=faithful, root=root)
-    return answers.Bench(setup, collective, tuple(rows))
+    whole(iters, "iters", 1)
+    calls = Calls.by_threads(nthreads, setup.layout, iters)
+    rows = bench_rows(setup, chosen, nbytes, code, faithful=faithful, root=root, calls=calls)
+    return answers.Bench(setup, collective, tuple(rows), calls)
 
 
 def run_sweep(

@@ -100,6 +100,10 @@ def _by_link(table: Mapping[str, Mapping[str, float]], unit: float) -> dict[tupl
     return {(link, p): row[link] * unit for p, row in table.items() for link in LINK_KINDS}
 
 
+MISFIT = 0.15
+"""The median misfit of three sizes of a published table."""
+
+
 @dataclass(frozen=True, slots=True)
 class NcclConstants:
     """Costs of NCCL's collectives besides the wires, by link kind and protocol.
@@ -136,7 +140,8 @@ class NcclConstants:
     before (`per_call`).
 
     `measured` has the collectives, and on how many GPUs, whose times on this very machine the
-    constants were fitted to.
+    constants were fitted to, and `misfit` how far off these times were before: the root mean square
+    of log(predicted / measured).
 
     The defaults come from NCCL's own tuning model where a machine of every generation bears them
     out, else they are rounded means of public timings; a calibration replaces them.
@@ -166,6 +171,7 @@ class NcclConstants:
     first_pass: float = 0.8
     few_threads: float = 0.45
     measured: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+    misfit: float = MISFIT
 
     def per_call(self, seconds: float, gpus: int, posts: int = 0) -> float:
         """Return the seconds of one of many calls in a row that take the GPUs so long.

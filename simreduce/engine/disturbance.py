@@ -51,6 +51,11 @@ class Fault:
 MOST_TOLERANCE = 0.1
 """The largest tolerance: beyond, what is simulated is another plan."""
 
+MOST_IN_TURN = 2
+"""The longest chain of messages of plans that a tolerance is for: along longer ones, and in queues,
+what ends a little early changes who goes first, and so the whole by any amount.
+"""
+
 SLOWEST = 1e6
 """How many times as slow a device may be: what is beyond is a slip."""
 
@@ -64,9 +69,9 @@ class Disturbance:
     scatters the dispatch cost and the latency of every op independently, by up to that part, up or
     down; equal `seed` and op give equal jitter. `faults` come at times after the start.
 
-    `tolerance` above 0 makes a simulation approximate: an op may end early by that part of its own
-    time where that saves work. There is no bound for the whole, as rates do not only fall when an
-    op ends later.
+    `tolerance` above 0 makes a simulation approximate, where nothing queues and no chain has more
+    than `MOST_IN_TURN` messages: a message may leave its links early by that part of its own time,
+    shared out over the chain, and the total is off by about that part at most. All else is exact.
     """
 
     slow: Mapping[str, float] = field(default_factory=dict)
@@ -147,8 +152,7 @@ class Disturbance:
         for fault in self.faults:
             yield fault.text
         if self.tolerance:
-            early = f"ops may end {self.tolerance * 100:.4g}% of their time early"
-            yield f"{early} (the whole may be off by several times that)"
+            yield f"total to {self.tolerance * 100:.4g}%, or exact where messages queue or depend"
 
 
 def _expect_number(name: str, value: object) -> None:

@@ -26,7 +26,7 @@ import simpy
 
 from simreduce.computing.arrays import ULP, AnyInts, Floats, Ints
 from simreduce.engine.calibration import NOMINAL, Calibration
-from simreduce.engine.disturbance import CALM, Disturbance, Fault
+from simreduce.engine.disturbance import CALM, MOST_IN_TURN, Disturbance, Fault
 from simreduce.engine.events import LOW, Moment, pending_events, succeed_at
 from simreduce.engine.kernel.store import Store
 from simreduce.engine.lowering.cores import measure_working_set
@@ -34,7 +34,7 @@ from simreduce.engine.lowering.lower import lower
 from simreduce.engine.lowering.lowered import Lowered, hold_lanes
 from simreduce.engine.lowering.resources import Resources, capacity_changes
 from simreduce.engine.resident import Resident
-from simreduce.engine.results.floors import resource_seconds
+from simreduce.engine.results.floors import longest_chain, resource_seconds
 from simreduce.engine.runtime import TENSORFLOW, Call, Runtime
 from simreduce.engine.submission import (
     Submission,
@@ -60,7 +60,8 @@ class Fabric:
     """The links, memories and queues of one machine. One per SimPy environment.
 
     `lanes` are the numbers of queues by name, for plans that were lowered with these before.
-    `resources` may come from another fabric of the same machine, calibration and disturbance.
+    `resources` may come from another fabric of the same machine, calibration and disturbance. On a
+    `fixed` one no bandwidth can be set later, which saves links (`Resources.in_bundles`).
     """
 
     def __init__(
@@ -72,6 +73,8 @@ class Fabric:
         disturbance: Disturbance = CALM,
         lanes: dict[str, int] | None = None,
         resources: Resources | None = None,
+        *,
+        fixed: bool = False,
     ) -> None:
         if getattr(env, "_simreduce_fabric", None) is not None:
             raise InternalError(
@@ -86,6 +89,8 @@ class Fabric:
         )
         self.disturbance = disturbance
         self.resources = resources or Resources.of(topology, calibration, disturbance)
+        if fixed:
+            self.resources = self.resources.in_bundles(topology)
         self._lanes: dict[str, int] = {} if lanes is None else lanes
         self._submissions: list[Submission] = []
         self._held: dict[simpy.Event, AnyInts] = {}  # the INPUTs of what waits for some of its own
@@ -214,6 +219,8 @@ class Fabric:
         `release` are INPUTs, and `times` when they are ready.
         """
         self._append_computes()
+        if self.disturbance.tolerance and (self._lanes or longest_chain(lowered) > MOST_IN_TURN):
+            self._store.state.tolerance[0] = 0.0
         first = len(self._store.ops.call)
         number = self._store.append(
             lowered.calls,
@@ -321,6 +328,8 @@ class Fabric:
                 "none of their links can change; "
                 "simulate them unfolded"
             )
+        if self.resources.home is not None:
+            raise InputError(f"{self.topology.name}: this fabric is fixed; make one that is not")
         return self.topology
 
     def _schedule(self, changes: Sequence[tuple[float, int, float]]) -> None:
@@ -410,4 +419,5 @@ class Fabric:
 
     def _clear(self) -> None:
         """Empty tables: no op is alive."""
-        self._store = Store(self._capacity, self._clock, self.disturbance.tolerance)
+        each = self.disturbance.tolerance / MOST_IN_TURN
+        self._store = Store(self._capacity, self._clock, each)

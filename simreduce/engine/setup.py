@@ -26,7 +26,14 @@ from simreduce.engine import (
     runtime_named,
 )
 from simreduce.engine.calibrate import load_calibration, nccl_constants
-from simreduce.engine.calibrate.sure import GENERATION, MACHINE, OTHER_NET, spread
+from simreduce.engine.calibrate.sure import (
+    ELSEWHERE,
+    GENERATION,
+    MACHINE,
+    OTHER_NET,
+    is_known,
+    spread,
+)
 from simreduce.engine.calibration import NcclConstants
 from simreduce.errors import TopologyError, expect
 from simreduce.plan import Plan
@@ -35,7 +42,7 @@ from simreduce.planners.nccl import DEFAULTS, Settings, facts
 from simreduce.planners.nccl.decide import Decide
 from simreduce.planners.strategy import Strategy, compile_collective, parse_strategy
 from simreduce.planners.strategy.size import Compile, check_size, takes_long
-from simreduce.topology import Folded, Topology, load_topology
+from simreduce.topology import Folded, Topology, load_topology, machine_of
 from simreduce.topology.from_networkx import is_graph
 from simreduce.workload import Workload, load_workload
 
@@ -48,7 +55,7 @@ Machine: TypeAlias = "Topology | Folded | nx.Graph[Any] | Text"
 Ready = float | npt.NDArray[np.float64]
 
 _OTHER_NETS = ("efa", "slingshot", "tcp")
-"""Networks that are neither InfiniBand nor RoCE, by the beginning of their names."""
+"""Links of networks that are neither InfiniBand nor RoCE, by the beginning of their names."""
 BY_STRATEGY = replace(TENSORFLOW, name="by_strategy")
 """In the place of a runtime: each strategy's own (see `Setup.running`). A plan by itself, which
 says no strategy, runs on TensorFlow's.
@@ -144,38 +151,57 @@ class Setup(Simulator):
     @cached_property
     def slowest_link(self) -> str:
         """The slowest kind of link that NCCL has to use between GPUs, as in `LINK_KINDS`."""
-        ranks = self.layout.ranks
-        if isinstance(self.machine, Folded) or len(self.layout.tasks) > 1:
+        if self.layout.task_count > 1:
             return "net"
-        if any(link.link_class.startswith("nvlink") for link in self.machine.links):
+        machine, ranks = self._alone, self.layout.ranks
+        if isinstance(self.machine, Folded):
+            ranks = machine.devices
+        if any(link.link_class.startswith("nvlink") for link in machine.links):
             return "nvlink"
-        peers = (self.machine.router.is_peer(ranks[0], other) for other in ranks[1:])
+        peers = (machine.router.is_peer(ranks[0], other) for other in ranks[1:])
         return "pci" if any(peers) else "shm"
+
+    @property
+    def _alone(self) -> Topology:
+        """The machine; of folded ones, two."""
+        return self.machine.pair if isinstance(self.machine, Folded) else self.machine
 
     @cached_property
     def link_class(self) -> str:
         """The slowest link, where errors of networks with software of their own are kept apart."""
         if self.slowest_link != "net":
             return self.slowest_link
-        machine = self.machine.pair if isinstance(self.machine, Folded) else self.machine
-        other = any(node.network.startswith(_OTHER_NETS) for node in machine.nodes.values())
+        other = any(link.link_class.startswith(_OTHER_NETS) for link in self._alone.links)
         return OTHER_NET if other else "net"
 
     def interval(
-        self, nbytes: int, seconds: float, collective: str = "all_reduce", without: str = ""
+        self,
+        nbytes: int,
+        seconds: float,
+        collective: str = "all_reduce",
+        without: frozenset[str] = frozenset(),
     ) -> tuple[float, float] | None:
         """Return the ends of the 80 % interval of a prediction of one NCCL collective, in seconds.
 
-        They come from the errors of published times, except times of the machine `without`. None if
-        nothing is known: for constants that are neither simreduce's own nor fitted to logs.
+        They come from the errors of published times, except those of the machines, sites and
+        generations `without`. None if nothing is known: for constants that are neither simreduce's
+        own nor fitted to logs.
         """
-        nccl, file = self.constants.nccl, GENERATION
+        nccl, machine = self.constants.nccl, machine_of(self.machine.name)
+        known = is_known(machine, self.link_class) and machine not in without
+        file, misfit = GENERATION if known else ELSEWHERE, None
         if self.layout.n in nccl.measured.get(collective, ()):
-            file = MACHINE
+            file, misfit = MACHINE, nccl.misfit
         elif not (nccl.measured or nccl == self._generation):
             return None
-        low, high = spread(collective, self.link_class, nbytes, without, file)
+        low, high = spread(collective, self.link_class, nbytes, without, file, misfit)
         return low * seconds, high * seconds
+
+    @property
+    def equal_paths(self) -> str:
+        """Which of equal paths transfers take, in words; "" where there is one path."""
+        machine = self.machine.pair if isinstance(self.machine, Folded) else self.machine
+        return machine.router.choice
 
     def but(
         self,

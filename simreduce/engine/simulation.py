@@ -11,18 +11,19 @@ from typing import NamedTuple
 import numpy as np
 import simpy
 
-from simreduce.computing.arrays import Floats
+from simreduce.computing.arrays import Floats, uniform
 from simreduce.engine.calibration import NOMINAL, Calibration
 from simreduce.engine.disturbance import CALM, Disturbance
 from simreduce.engine.fabric import Fabric
 from simreduce.engine.lowering.lowered import Lowered
 from simreduce.engine.lowering.resources import Resources
 from simreduce.engine.results import floors
+from simreduce.engine.results.hardware import find_bounds
 from simreduce.engine.results.path import critical
 from simreduce.engine.results.recording import Recording
 from simreduce.engine.results.replay import flow_starts
 from simreduce.engine.results.result import ROUNDED, Floors, Result, Use
-from simreduce.engine.runtime import TENSORFLOW, Runtime
+from simreduce.engine.runtime import TENSORFLOW, Runtime, no_lanes
 from simreduce.engine.submission import Timeline, read_ready
 from simreduce.engine.symmetry import Symmetry, find_symmetry
 from simreduce.errors import InputError, TopologyError, expect
@@ -34,6 +35,14 @@ _NONE: Floats = np.zeros(0)
 
 _LARGE = 1 << 19
 """Of a plan of more ops, the floors of a part are looked at first: what its last transfer needs."""
+
+MOVED, TELLING = 1e-3, 0.05
+"""The part of a time by which starts are moved to find out whether it hangs on ties, and the change
+from which on it does.
+"""
+
+MOST_MOVED = 1 << 17
+"""Transfers of the longest plans for which that is tried."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,8 +110,10 @@ class Simulator:
         plan: Plan,
         disturbance: Disturbance | None = None,
         lanes: dict[str, int] | None = None,
+        *,
+        fixed: bool = True,
     ) -> Fabric:
-        """A fabric for one plan, in an environment of its own."""
+        """A fabric for one plan, in an environment of its own; see `Fabric`."""
         return Fabric(
             simpy.Environment(),
             self.machine,
@@ -111,6 +122,7 @@ class Simulator:
             self.disturbance if disturbance is None else disturbance,
             lanes,
             self.resources,
+            fixed=fixed,
         )
 
     def simulate(self, plan: Plan, ready: float | Floats = 0.0) -> Result:
@@ -193,6 +205,26 @@ class Simulator:
         assert isinstance(done, _Done)  # noqa: S101 - without a limit there is no other
         return done.seconds
 
+    def find_moved(self, plan: Plan, seconds: float) -> float | None:
+        """The seconds of a plan whose inputs are ready at other times: up to `MOVED` of `seconds`
+        later, each by another part.
+
+        None if that changes its time by `TELLING` at most, and where it is not tried: where nothing
+        waits in the queues of a runtime, of folded machines and of long plans.
+
+        Where copies tie in several queues, the order of ops holds all of them in step, and times
+        are far from those that the least difference gives.
+        """
+        queues = self.runtime.lanes is not no_lanes and not plan.executor.all()
+        if not queues or plan.machines > 1 or plan.transfers > MOST_MOVED:
+            return None
+        inputs = int(np.count_nonzero(plan.kind == Kind.INPUT))
+        done = _carry_out(
+            plan, self.fabric(plan), MOVED * seconds * uniform(0, 0, inputs), inf, bounded=False
+        )
+        assert isinstance(done, _Done)  # noqa: S101 - without a limit there is no other
+        return done.seconds if abs(done.seconds - seconds) > TELLING * seconds else None
+
     def find_floor(self, plan: Plan, *, in_chunks: bool = False) -> AtLeast:
         """The highest floor of a plan, which is not simulated.
 
@@ -241,7 +273,7 @@ class Simulator:
         _ = self.topology  # refuses equal machines that are folded
         if self.disturbance.tolerance:
             raise InputError("tolerance: a recording has every byte; leave the tolerance out")
-        lowered = self.fabric(plan).lower(plan)
+        lowered = self.fabric(plan, fixed=False).lower(plan)
         result = self.simulate_within(plan, inf, ready, lowered)
         assert isinstance(result, Result)  # noqa: S101 - without a limit there is no other
         return Recording(plan, result, lowered, self.resources)
@@ -369,8 +401,7 @@ def step_cost(
         np.full(len(others), place[names[0]]), np.array([place[name] for name in others])
     )
     waits = np.array(Resources.of(graph, calibration).latency)[ways.links]
-    shares = np.ones(len(waits)) if ways.shares is None else ways.shares
-    away = max(float(way.sum()) for way in np.split(waits * shares, ways.start[1:-1]))
+    away = max(float(way.sum()) for way in np.split(waits * ways.crossing, ways.start[1:-1]))
     return calibration.step * machines + (3.0 if sent else 2.0) * away
 
 
@@ -382,11 +413,13 @@ def _floors(
         if lowered.lane_names
         else _NONE
     )
+    bounds = find_bounds(topology, resources, plan)
     return Floors(
         critical_path=floors.critical_path(lowered, resources),
         resource=float(needed.max(initial=0.0)),
         lane=float(lanes.max(initial=0.0)),
-        cut=floors.all_reduce_cut(topology, resources, plan),
+        cut=bounds.cut,
+        hardware=bounds.hardware,
     )
 
 

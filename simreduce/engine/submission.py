@@ -120,7 +120,7 @@ class Submission:
         state, ops, flows = store.state, store.ops, store.state.flows
         for op in range(self.first, self.first + len(self.plan)):
             phase = state.phase[op]
-            if phase in (tables.OVERHEAD, tables.LATENCY):
+            if phase in (tables.OVERHEAD, tables.LATENCY, tables.TAIL):
                 return True
             if phase == tables.FLOW:
                 call = ops.call[op]

@@ -4,11 +4,16 @@ The content goes to a temporary file in the same folder, which then replaces the
 the writer (a full disk, Ctrl-C, `kill -9`) leaves the old file as it was, and of two writers the
 last one to finish wins. Devices and pipes are written directly. `-` is stdout, which only the
 command line writes to.
+
+Who names a link of their own, such as `latest.json`, means the file behind it: the link stays, and
+that file is replaced. A link that another user made is refused: in a folder such as `/tmp` it may
+lead to any file of ours. (The system's own protection does not see who resolves links by hand.)
 """
 
 from __future__ import annotations
 
 import contextlib
+import errno
 import gzip
 import itertools
 import os
@@ -17,11 +22,9 @@ from collections.abc import Iterable, Iterator
 from typing import IO
 
 from simreduce.errors import InputError, why_no_path
+from simreduce.files.textfiles import HELD
 
 STDOUT = "-"
-
-_STREAMS = ("/dev/std", "/dev/fd/", "/proc/")
-"""Prefixes of names that mean a file the process holds open."""
 
 # Below, os.path replaces Path, which raises for names that no file can have.
 
@@ -34,14 +37,18 @@ def check_place(path: str) -> None:
         raise InputError(f"{path}: cannot be written: {fault}")
 
 
+def _encoded(piece: str) -> bytes:
+    """Text as UTF-8; what has none, such as bytes of a file's name, is escaped."""
+    return piece.encode(errors="backslashreplace")
+
+
 def _fault(path: str) -> str:
     """Why no file can be written at `path`, "" if one can."""
     if os.path.isdir(path):  # noqa: PTH112
         return "it is a folder"
-    place, exists = path, False
+    exists = False
     try:
-        if os.path.islink(path):  # noqa: PTH114
-            place = os.path.realpath(path)
+        place = _behind_links(path)
         folder = os.path.dirname(place) or "."  # noqa: PTH120
         os.stat(folder)  # noqa: PTH116
         with contextlib.suppress(FileNotFoundError):
@@ -61,12 +68,13 @@ def _fault(path: str) -> str:
 def write_file(path: str, pieces: Iterable[str | bytes]) -> None:
     """Write a file from its pieces, as UTF-8; gzip it if its name ends in .gz.
 
-    Equal pieces make equal files. A link stays, and the file that it leads to is replaced. Raises
-    InputError if the file cannot be written.
+    Equal pieces make equal files. A link of the user's own stays, and the file that it leads to is
+    replaced. Raises InputError if the file cannot be written.
     """
     try:
-        with _direct(path) if _is_direct(path) else _replacement(os.path.realpath(path)) as file:
-            content = (piece.encode() if isinstance(piece, str) else piece for piece in pieces)
+        place = _behind_links(path)
+        with _direct(place) if _is_direct(place) else _replacement(place) as file:
+            content = (_encoded(piece) if isinstance(piece, str) else piece for piece in pieces)
             if path.endswith(".gz"):
                 with gzip.GzipFile("", "wb", fileobj=file, mtime=0) as compressed:
                     compressed.writelines(content)
@@ -76,9 +84,33 @@ def write_file(path: str, pieces: Iterable[str | bytes]) -> None:
         raise InputError(f"{path}: cannot be written: {error.strerror or error}") from None
 
 
+_MOST_LINKS = 40
+"""Links that Linux follows, one to the next."""
+
+
+def _behind_links(path: str) -> str:
+    """The file that a link leads to, and every other path itself.
+
+    OSError if another user made the link: only this one and root say what is replaced.
+    """
+    if path.startswith(HELD):
+        return path
+    for _ in range(_MOST_LINKS):
+        try:
+            found = os.lstat(path)
+        except FileNotFoundError:
+            return path
+        if not stat.S_ISLNK(found.st_mode):
+            return path
+        if os.name == "posix" and found.st_uid not in (0, os.geteuid()):
+            raise OSError(errno.EPERM, f"another user ({found.st_uid}) made this link; name a file")
+        path = os.path.join(os.path.dirname(path), os.readlink(path))  # noqa: PTH115, PTH118, PTH120
+    raise OSError(errno.ELOOP, os.strerror(errno.ELOOP))
+
+
 def _is_direct(path: str) -> bool:
     """Whether `path` names something other than a plain file: a device, a pipe, a stream."""
-    if path.startswith(_STREAMS):
+    if path.startswith(HELD):
         return True
     try:
         return not stat.S_ISREG(os.stat(path).st_mode)  # noqa: PTH116

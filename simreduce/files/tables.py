@@ -99,6 +99,8 @@ class Table:
 
     def _with_room(self) -> Table:
         """Return the table with a blank before its first headings, as room for a mark."""
+        if not self.columns:
+            return self
         first, *others = self.columns
         first = replace(first, name=f" {first.name}", unit=first.unit and f" {first.unit}")
         return replace(self, columns=(first, *others))

@@ -5,10 +5,11 @@ from __future__ import annotations
 import errno
 import os
 import re
+import stat
 import tomllib
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 from simreduce.errors import InputError, why_no_path
 
@@ -18,23 +19,64 @@ def exists(text: str) -> bool:
     return os.path.exists(text)  # noqa: PTH110 - Path.exists raises for names that no file can have
 
 
+def is_file(text: str) -> bool:
+    """Whether a file, not a folder or a pipe, is at the path `text`; False likewise."""
+    return os.path.isfile(text)  # noqa: PTH113 - likewise
+
+
 MOST_BYTES = 64 << 20
 """No file that a person writes is larger; a device such as /dev/zero has no end."""
 
 
-def read_bytes(path: Path) -> bytes:
-    """The content of a file; OSError also if there is more of it than `MOST_BYTES`."""
-    with path.open("rb") as file:
-        content = file.read(MOST_BYTES + 1)
-    if len(content) > MOST_BYTES:
-        raise OSError(errno.EFBIG, "more than 64 MiB, or without an end")
+HELD = ("/dev/std", "/dev/fd/", "/proc/")
+"""Prefixes of names that mean a file the process holds open."""
+
+
+def read_bytes(path: Path, most: int = MOST_BYTES) -> bytes:
+    """The content of a file; OSError also if it has more than `most` bytes or is a named pipe.
+
+    Nothing is read of a file that is too large. Devices have `MOST_BYTES` at most. A pipe that the
+    process holds, such as a shell's `<(...)`, is read like a file.
+    """
+    content: bytes | None
+    with _open(path) as file:
+        found = os.fstat(file.fileno())
+        most = min(most, MOST_BYTES) if stat.S_ISCHR(found.st_mode) else most
+        size = found.st_size if stat.S_ISREG(found.st_mode) else 0
+        too_large = size > most
+        # `read` takes the memory first. Files of /proc say that they have no byte.
+        content = b"" if too_large else file.read((size or most) + 1)
+    if content is None:  # a terminal on which nobody types
+        raise OSError(errno.EAGAIN, "nothing is there")
+    if too_large or len(content) > most:
+        raise OSError(errno.EFBIG, f"more than {most >> 20} MiB, or without an end")
     return content
+
+
+def _open(path: Path) -> IO[bytes]:
+    """Open a file to read; OSError for named pipes and sockets, which others may never write."""
+    if str(path).startswith(HELD):
+        return path.open("rb")
+    waits = getattr(os, "O_NONBLOCK", 0)  # not for the writer of a pipe
+    file = os.fdopen(os.open(path, os.O_RDONLY | waits | getattr(os, "O_BINARY", 0)), "rb")
+    mode = os.fstat(file.fileno()).st_mode
+    if stat.S_ISFIFO(mode) or stat.S_ISSOCK(mode):
+        file.close()
+        raise OSError(errno.ESPIPE, "is a pipe, not a file")
+    return file
+
+
+def read_start(path: Path, count: int) -> bytes:
+    """The first bytes of a file; OSError as of `read_bytes`."""
+    with _open(path) as file:
+        return file.read(count) or b""
 
 
 _REASONS = {
     errno.ENOENT: "there is no such file",
     errno.ENOTDIR: "there is no such file",
     errno.EISDIR: "is a directory, not a file",
+    errno.ESPIPE: "is a pipe, not a file",
     errno.EACCES: "cannot be read: you may not (see its permissions)",
 }
 

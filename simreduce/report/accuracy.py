@@ -11,6 +11,7 @@ import numpy as np
 
 from simreduce import units
 from simreduce.engine.calibrate.files import unit_of
+from simreduce.engine.calibrate.fit import VAGUE
 from simreduce.engine.calibrate.nccl import nccl_names
 from simreduce.engine.calibrate.sure import MACHINE, SIZES, spread
 from simreduce.files.formats.documents import (
@@ -38,13 +39,19 @@ from simreduce.study.accuracy.assess import (
     BRACKETED_FACTOR,
     DIVERSE,
     FASTER,
+    NODES,
+    Group,
+    Order,
     cells,
     cover,
     impossible,
     machines,
     median_and_p90,
+    order_machines,
     regrets,
+    summarize,
     too_fast,
+    unseen,
 )
 from simreduce.study.accuracy.from_logs import FittedLogs
 from simreduce.study.accuracy.hold_out import Calibrated, LeftOut
@@ -406,6 +413,93 @@ def left_out_lines(found: Iterable[LeftOut]) -> list[str]:
     ]
 
 
+class LeftOutPoints(NamedTuple):
+    """Predictions without the site, or the generation, of each table."""
+
+    what: str
+    points: Sequence[Point]
+    complete: bool
+
+    @property
+    def order(self) -> Order:
+        """How machines are ordered above 1 MiB."""
+        return order_machines(self.points)
+
+    @property
+    def inside(self) -> float | None:
+        """The part of the points within their intervals."""
+        whole = summarize(self.points)
+        return whole.inside if whole else None
+
+
+_UNSEEN = Record(
+    "cell",
+    "Errors in a band of sizes.",
+    Key("collective", one_of("all_reduce", "others"), "The collective."),
+    Key("machines", one_of(*NODES), "How many machines take part."),
+    Key("from_bytes", BYTES, "The size at which the band begins.", "size"),
+    Key("points", COUNT, "Published times.", "group.points"),
+    Key("median_error", RATIO, "The median of |predicted / published - 1|.", "group.median"),
+    Key("inside", or_null(RATIO), "The part within its 80 % interval.", "group.inside"),
+)
+
+
+UNSEEN = Document(
+    "accuracy-left-out",
+    "`simreduce accuracy nccl --left-out site --json`: errors on sites, or on generations, that "
+    "took no part in the constants nor in the intervals.",
+    Key("left_out", one_of("site", "generation"), "What took no part.", "what"),
+    Key("inside", or_null(RATIO), "The part of all times within their 80 % intervals."),
+    Key("cells", list_of(_UNSEEN), "By collective, machines and size.",
+        lambda found: unseen(found.points)),
+    Key("pairs", COUNT, "Pairs of machines with as many GPUs, at sizes above 1 MiB.",
+        "order.pairs"),
+    Key("pairs_in_order", COUNT, "Those whose order is predicted.",
+        "order.right"),
+    Key("regrets", list_of(RATIO), "How much slower the machine chosen by prediction is than the"
+        " fastest, for each collective, size and number of GPUs.",
+        "order.regrets"),
+    Key("complete", FLAG, "False if the command was stopped and tables are missing."),
+    command="accuracy nccl",
+)  # fmt: skip
+"""Of `LeftOutPoints`."""
+
+
+def unseen_lines(found: LeftOutPoints) -> list[str]:
+    """Median errors and covered parts by machines and size, then the order of machines."""
+    every = {(c.collective, c.machines, c.size): c.group for c in unseen(found.points)}
+    rows = []
+    for collective, nodes in dict.fromkeys((c, m) for c, m, _ in every):
+        mine = [every.get((collective, nodes, size)) for size in SIZES]
+        cases: tuple[tuple[str, Callable[[Group], float | None]], ...] = (
+            ("median |error|", lambda group: group.median),
+            ("inside", lambda group: group.inside),
+        )
+        for figure, get in cases:
+            shown = (None if group is None else get(group) for group in mine)
+            texts = ("-" if value is None else f"{value:.0%}" for value in shown)
+            rows.append((collective, nodes, figure, *texts))
+    head = "collective|machines|figure|< 64 KiB|to 1 MiB|to 8 MiB|to 64 MiB|above"
+    lines = Table(columns(head, left="collective|machines|figure"), tuple(rows)).lines()
+    order = found.order
+    if found.inside is not None:
+        count = units.plural(len(found.points), "point")
+        lines.append(f"# inside: {found.inside:.0%} of {count} within 80 % intervals")
+    without = "site" if found.what == "site" else "generation, by constants of those beside it"
+    lines.append(f"# each table by constants and intervals without its {without}")
+    if order.pairs:
+        low, high = np.quantile(order.regrets, (0.5, 0.9))
+        lines.append(
+            f"# above 1 MiB: {order.right / order.pairs:.0%} of {order.pairs} pairs of machines"
+            " with as many GPUs in order"
+        )
+        lines.append(
+            f"# the machine chosen is slower than the fastest by {low:.1%} in the median,"
+            f" {high:.1%} at the 90th percentile of {len(order.regrets)} choices"
+        )
+    return lines
+
+
 _LARGE = 1 << 20
 LIMITS = {False: 0.10, True: 0.05}
 """The greatest median error up to 1 MiB and above."""
@@ -586,9 +680,10 @@ def _intervals(found: FittedLogs) -> Iterator[tuple[str, int, tuple[float, float
     a prediction.
     """
     links = {case.plan.contract.collective: case.setup.link_class for case in found.cases}
+    misfit = found.calibration.nccl.misfit
     for collective, link in links.items():
         for size in SIZES:
-            yield collective, size, spread(collective, link, size, file=MACHINE)
+            yield collective, size, spread(collective, link, size, file=MACHINE, misfit=misfit)
 
 
 FITTED = Document(
@@ -643,10 +738,21 @@ def fitted_lines(found: FittedLogs) -> list[str]:
     """The report: rows, constants, intervals, what is not determined."""
     document = FITTED.write(found)
     lines = [f"# {document['title']}", "#", *_FITTED.table(document["rows"]).lines()]
-    lines += ["#", "# constants, with standard errors:"]
-    for name, constant in document["constants"].items():
+    vague, constants = document["not_determined"], document["constants"]
+    sure = {name: each for name, each in constants.items() if name not in vague}
+    lines += ["#", "# constants, with standard errors:"] if sure else ["#"]
+    for name, constant in sure.items():
         value, error = (_show(name, constant[key]) for key in ("value", "error"))
         lines.append(f"#   {name}: {value} +- {error}")
+    if few := len(constants) - len(sure):
+        lines.append(
+            f"# warning: {units.plural(len(found.cases), 'row')} determine {len(sure)} of"
+            f" {len(constants)} constants: the other {few} have standard errors above {VAGUE:.0%}."
+        )
+        lines.append(
+            "# Together they give the times above; alone, none of them says much of the machine."
+        )
+    lines.append(f"# misfit before: {found.calibration.nccl.misfit:.0%}; intervals widen with it")
     bands: defaultdict[str, list[str]] = defaultdict(list)
     for each in document["intervals"]:
         size = units.format_size(each["from_bytes"])

@@ -32,7 +32,14 @@ from simreduce.files.formats.documents import (
 from simreduce.files.tables import Column, Table
 from simreduce.planners.algorithms import COLLECTIVES
 from simreduce.report.blocks import Attachments, Chart, Fact, Page, Section, Written, bars
-from simreduce.report.headings import CALIBRATION_KEY, DISTURBANCE_KEY, one_runtime
+from simreduce.report.headings import (
+    CALIBRATION_KEY,
+    DISTURBANCE_KEY,
+    EQUAL_PATHS_KEY,
+    MOVED_KEY,
+    moved_lines,
+    one_runtime,
+)
 from simreduce.report.limits import help_section, path_section
 from simreduce.report.sections import (
     calibration_section,
@@ -43,7 +50,8 @@ from simreduce.report.sections import (
 )
 from simreduce.study.advice import Advice, Option, faster_than
 from simreduce.study.outcome import Stuck
-from simreduce.study.tune.bench import DIVIDED, BenchRow, algbw, busbw
+from simreduce.study.tune.bench import BY_DEFAULT, DIVIDED, BenchRow, Calls, algbw, busbw
+from simreduce.topology import Folded
 from simreduce.version import __version__
 
 _TYPES = {"float32": "float", "float16": "half", "float64": "double", "bfloat16": "bfloat16"}
@@ -56,6 +64,13 @@ class SizeTimes(NamedTuple):
     rows: Sequence[BenchRow]
     collective: str = "all_reduce"
     complete: bool = True
+    calls: Calls = BY_DEFAULT
+
+    @property
+    def nthreads(self) -> int:
+        """Threads of each machine if they drive several GPUs each; else 0."""
+        each = self.calls.gpus
+        return len(self.setup.layout.tasks[0]) // each if each else 0
 
     @property
     def done(self) -> list[BenchRow]:
@@ -122,7 +137,8 @@ def _algorithm_cell(row: Written) -> str:
     share = f" {row['bottleneck_share']:.0%}" if "bottleneck_share" in row else ""
     busiest = f", {link}{share}" if link else ""
     interval = f", {_fit(low)} to {_fit(row['high_us'])} us" if low is not None else ""
-    return f"{row['algorithm']}{busiest}{interval}"
+    moved = moved_lines(row["moved_us"] * 1e-6 if "moved_us" in row else None)
+    return ", ".join([f"{row['algorithm']}{busiest}{interval}", *moved])
 
 
 _SIZE = Key(
@@ -191,9 +207,10 @@ ROW = Record(
         lambda row: row.interval and row.interval[1], null_as="low_us",
     ),
     Key(
-        "floor_us", MICROSECONDS, "The least time that any schedule takes.", "floor_seconds",
+        "floor_us", MICROSECONDS, "No algorithm takes less here, by links alone.", "floor_seconds",
         column=Column("floor", "(us)", width=6, spare=4, show=_fit),
     ),
+    MOVED_KEY,
     Key("bottleneck", TEXT, 'The busiest link; "" if nothing moves.', "link"),
     Key(
         "bottleneck_share", RATIO, "The part of the time in which it is busy.", "link_share",
@@ -231,6 +248,7 @@ BENCH = Document(
     "bench",
     "`simreduce bench --json`: the time of one collective by size and strategy.",
     Key("topology", TEXT, "The name of the machine.", "setup.machine.name"),
+    replace(EQUAL_PATHS_KEY, get="setup.equal_paths"),
     Key("ranks", COUNT, "GPUs that take part.", "setup.layout.n"),
     Key(
         "runtime", TEXT, "The runtime of all rows, or `by_strategy` if they differ.",
@@ -239,6 +257,11 @@ BENCH = Document(
     replace(CALIBRATION_KEY, get="setup.calibration.name"),
     Key("collective", one_of(*COLLECTIVES), "What is done."),
     replace(DISTURBANCE_KEY, get="setup.disturbance.text"),
+    Key(
+        "gpus_per_thread", COUNT, "GPUs that one thread drives; 0: a process for each GPU.",
+        "calls.gpus",
+    ),
+    Key("iterations", COUNT, "Calls of NCCL in a row.", "calls.iterations"),
     Key(
         "rows", list_of(ROW), "Every row that was simulated to its end, size by size.", "done",
     ),
@@ -275,8 +298,22 @@ def bench_table(times: SizeTimes, about: Sequence[str]) -> str:
     return "\n".join(lines)
 
 
+def calls_line(times: SizeTimes) -> str:
+    """Says how NCCL's calls are issued, unless as by default."""
+    calls = times.calls
+    if calls == BY_DEFAULT:
+        return ""
+    each = units.plural(calls.gpus, "GPU")
+    who = "a process for each GPU"
+    if times.nthreads:
+        who = f"{units.plural(times.nthreads, 'thread')} of each machine, {each} each"
+    return f"calls of NCCL: {who}, {units.plural(calls.iterations, 'iteration')}"
+
+
 def folded_lines(times: SizeTimes) -> list[str]:
-    """Says for which rows one of many equal machines was simulated, or a part was proved."""
+    """Says for which rows one of many equal machines was simulated, or a part was proved, and that
+    machines that were to be folded were not.
+    """
     found = dict.fromkeys((r.machines, r.proved_on) for r in times.done if r.machines > 1)
     some = "" if all(r.machines > 1 for r in times.done) else " (where machines do the same)"
     parts = [
@@ -285,11 +322,18 @@ def folded_lines(times: SizeTimes) -> list[str]:
         for r in times.done
         if r.proved < 1.0
     ]
-    return parts + [
+    parts += [
         f"folded{some}: one of {machines} equal machines is simulated; "
         f"#wrong is proved on {proved_on} of them"
         for machines, proved_on in found
     ]
+    whole = [r for r in times.done if r.machines == 1]
+    if whole and isinstance(times.setup.machine, Folded):
+        parts.append(
+            f"all machines are simulated for {units.plural(len(whole), 'row')}: parts of unequal "
+            "size, an algorithm that machines share unequally, or chunks without +chunk="
+        )
+    return parts
 
 
 def preview_lines(rows: Sequence[BenchRow]) -> list[str]:
@@ -376,6 +420,9 @@ NCCL_TESTS = Record(
             "config",
             "The machine.",
             Key("topology", TEXT, "Its name.", "times.setup.machine.name"),
+            Key("nthreads", COUNT, "Threads of a process.", lambda run: run.times.nthreads or 1),
+            Key("ngpus", COUNT, "GPUs of a thread.", lambda run: run.times.calls.gpus or 1),
+            Key("iterations", COUNT, "Calls in a row.", "times.calls.iterations"),
             Key("simulated", FLAG, "True: no device ran.", lambda _: True),
         ),
         "What ran.",
@@ -444,7 +491,7 @@ def plain_name(row: Written) -> str:
 def sizes_section(
     beside: Attachments, document: Written | None = None, today: str = ""
 ) -> Iterable[Section]:
-    """Curves over size with the highest bound of the plans; `today` is what runs today."""
+    """Curves over size with the bound of the links; `today` is what runs today."""
     found = beside.sizes if document is None else document
     if found is None or not found["rows"]:
         return
@@ -534,7 +581,7 @@ def bench_page(document: Written, beside: Attachments) -> Page:
         Fact(
             "How near the bound?",
             f"{at_least:.0%}",
-            f"No run of this plan takes less than {us(best['floor_us'])}.",
+            f"No algorithm takes less than {us(best['floor_us'])} here, by its links.",
         ),
         Fact("Busiest link", best["bottleneck"] or "none", f"With {name} at {size}."),
     )

@@ -28,7 +28,15 @@ from simreduce.files.formats.documents import (
 from simreduce.files.tables import Column, Table
 from simreduce.planners.algorithms import COLLECTIVES
 from simreduce.report.blocks import Written
-from simreduce.report.headings import CALIBRATION_KEY, DISTURBANCE_KEY, LINK, TOPOLOGY_KEYS
+from simreduce.report.headings import (
+    CALIBRATION_KEY,
+    DISTURBANCE_KEY,
+    EQUAL_PATHS_KEY,
+    LINK,
+    MOVED_KEY,
+    TOPOLOGY_KEYS,
+    moved_lines,
+)
 
 if TYPE_CHECKING:
     from simreduce.study.tune.whatif import Saving
@@ -36,13 +44,15 @@ if TYPE_CHECKING:
 
 class Explained(NamedTuple):
     """A recording of a plan, what changes would save of it, and `about` it the keys of the document
-    from `question` to `disturbance`; not `complete` if changes are missing.
+    from `question` to `disturbance`; not `complete` if changes are missing. `moved` are the seconds
+    where starts are moved (`Simulator.find_moved`), if that tells.
     """
 
     recording: Recording
     savings: Sequence[Saving]
     about: Written
     complete: bool = True
+    moved: float | None = None
 
     @property
     def result(self) -> Result:
@@ -110,11 +120,13 @@ def explanation_text(found: Explained, title: str = "") -> str:
                 (result.topology, result.topology_digest),
                 result.runtime,
                 tables.label(result.calibration, title),
+                about["equal_paths"] and f"equal paths: {about['equal_paths']}",
                 f"disturbed: {result.disturbance}" if result.disturbance else "",
             )
         ),
         "",
         *_times(recording),
+        *(f"  {line}" for line in moved_lines(found.moved)),
         "",
         *_path(recording),
         "",
@@ -130,14 +142,14 @@ def _us(microseconds: float) -> str:
 
 
 def _times(recording: Recording) -> Iterator[str]:
-    """The time, and the floors that it cannot be below."""
+    """The time, and the bounds that it cannot be below."""
     result, floors = recording.result, recording.result.floors
     rows = [("time", _us(result.seconds * 1e6), "")]
     for name, seconds in (
-        ("floor: longest chain of ops, each alone", floors.critical_path),
-        ("floor: most loaded link or memory at full rate", floors.resource),
-        ("floor: most loaded lane", floors.lane),
-        ("floor: the machine's narrowest cut between ranks", floors.cut),
+        ("this plan: longest chain of ops, each alone", floors.critical_path),
+        ("this plan: most loaded link or memory at full rate", floors.resource),
+        ("this plan: most loaded lane", floors.lane),
+        ("any algorithm: links and latencies", floors.hardware),
     ):
         if seconds > 0:
             rows.append((name, _us(seconds * 1e6), _share(seconds, result.seconds)))
@@ -205,6 +217,7 @@ _NAMES = {
     "dispatch": "dispatch of {}",
     "cpu": "{} of CPU devices",
     "lane": "{} lanes",
+    "routing": "{}",
     "together": "{} together",
 }
 
@@ -216,6 +229,7 @@ _SORTS = {
     "dispatch": "a {}",
     "cpu": "{} of CPU devices",
     "lane": "{}",
+    "routing": "{}",
     "together": "{}",
     "compute": "{}",
 }
@@ -334,6 +348,7 @@ EXPLAIN = Document(
             Key("size_bytes", BYTES, "All gradients, or the tensor."),
             Key("ranks", COUNT, "GPUs that take part."),
             Key("repeat", COUNT, "How many of it are chained in one step."),
+            EQUAL_PATHS_KEY,
             DISTURBANCE_KEY,
         )
     ),
@@ -341,17 +356,18 @@ EXPLAIN = Document(
     Key("runtime", TEXT, "The system that runs it.", "result.runtime"),
     replace(CALIBRATION_KEY, get="result.calibration"),
     Key("time_us", MICROSECONDS, "The whole plan.", "result.seconds"),
+    MOVED_KEY,
     Key(
         "floor_us",
         MICROSECONDS,
-        "The least time that any schedule takes: the highest floor.",
-        "result.floors.seconds",
+        "No algorithm takes less here, by links alone.",
+        "result.floors.hardware",
     ),
     Key(
         "floors",
         Record(
             "floors",
-            "Lower bounds of the time of any schedule.",
+            "Lower bounds of what this plan is predicted to take, with the costs of its runtime.",
             Key(
                 "critical_path_us",
                 MICROSECONDS,
@@ -360,7 +376,13 @@ EXPLAIN = Document(
             ),
             Key("resource_us", MICROSECONDS, "By the busiest link or memory.", "resource"),
             Key("lane_us", MICROSECONDS, "By the busiest lane.", "lane"),
-            Key("cut_us", MICROSECONDS, "By the narrowest cut of the machine.", "cut"),
+            Key("cut_us", MICROSECONDS, "By bytes over the narrowest cut of the machine.", "cut"),
+            Key(
+                "hardware_us",
+                MICROSECONDS,
+                "By cuts, ports and latencies of links, for any algorithm.",
+                "hardware",
+            ),
         ),
         "Each lower bound.",
         "result.floors",

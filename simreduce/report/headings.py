@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from simreduce import units
 from simreduce.files import tables
 from simreduce.files.formats.documents import (
+    ABSENT,
     ANYTHING,
     BYTES,
     COUNT,
@@ -46,6 +47,13 @@ class Ranked(Protocol):
         ...
 
 
+def moved_lines(moved: float | None) -> list[str]:
+    """Says what a time becomes, in seconds, where starts are moved, if that tells."""
+    if moved is None:
+        return []
+    return [f"hangs on ties in queues: {units.format_duration(moved)} if starts move by 0.1%"]
+
+
 def runtimes_text(runtimes: Iterable[str]) -> str:
     """The runtime of all rows, or where to look for that of each."""
     names = sorted(set(runtimes))
@@ -67,6 +75,11 @@ def best_rows(table: Table, most: int | None, *, indent: int = 0) -> list[str]:
     return [*lines, " " * indent + f"... and {others} (--all shows them, and so does a pipe)"]
 
 
+def equal_paths_text(choice: str) -> str:
+    """Which of equal paths transfers take, and where to see what that does."""
+    return choice and f"{choice} (equal_cost; simreduce explain tries the others)"
+
+
 def header(
     found: Ranked, facts: Iterable[tuple[str, str]], what: str, warning: str = ""
 ) -> list[str]:
@@ -79,6 +92,7 @@ def header(
         scenario.title,
         [
             ("topology", f"{at.topology.name}: {at.topology.title}, {ranks}, {at.topology.digest}"),
+            ("equal paths", equal_paths_text(at.equal_paths)),
             *facts,
             ("runtime", f"{runtimes_text(found.runtimes)}, {what}{faithful}"),
             ("calibration", tables.label(at.calibration.name, at.calibration.title)),
@@ -123,7 +137,7 @@ def same_plan_lines(rows: Iterable[Sequence[str]]) -> list[str]:
 
 def refused_lines(refused: Sequence[tuple[str, str]]) -> list[str]:
     """The strategies that the machine refuses, and why."""
-    reasons = [f"  {reason}" for _, reason in refused]
+    reasons = [f"  {reason}" for reason in dict.fromkeys(reason for _, reason in refused)]
     return ["", f"Not possible here ({len(reasons)}):", *reasons] if reasons else []
 
 
@@ -147,6 +161,18 @@ TOPOLOGY_KEYS = (
     Key("topology", TEXT, "The name of the machine."),
     Key("topology_digest", TEXT, "Names the machine's content: equal machines have equal digests."),
 )
+EQUAL_PATHS_KEY = Key(
+    "equal_paths", TEXT,
+    "Which of equal paths through a network transfers take: `split` over all, `hashed` to one of "
+    'them, or the `first`; "" where there is one path.',
+)  # fmt: skip
+MOVED_KEY = Key(
+    "moved_us", MICROSECONDS,
+    "The time where every start moves by up to 0.1 % of it, if that is more than 5 % off: copies "
+    "then tie in queues. Missing also where it is not tried: by NCCL, of folded machines, above "
+    "131,072 transfers.",
+    lambda found: ABSENT if found.moved is None else found.moved, optional=True,
+)  # fmt: skip
 CALIBRATION_KEY = Key("calibration", TEXT, "The constants that times were predicted with.")
 DISTURBANCE_KEY = Key("disturbance", TEXT, 'What goes wrong, in words; "" for nothing.')
 DISTURBED = replace(DISTURBANCE_KEY, get="scenario.setup.disturbance.text")
@@ -154,6 +180,7 @@ HEAD_KEYS = (
     Key("scenario", TEXT, "The scenario's name or file.", "scenario.name"),
     replace(TOPOLOGY_KEYS[0], get="scenario.setup.topology.name"),
     replace(TOPOLOGY_KEYS[1], get="scenario.setup.topology.digest"),
+    replace(EQUAL_PATHS_KEY, get="scenario.setup.equal_paths"),
     Key("workload", TEXT, "The name of what is reduced.", "scenario.workload.name"),
     Key("size_bytes", BYTES, "All gradients.", "scenario.workload.nbytes"),
     Key("ranks", COUNT, "GPUs that take part.", lambda found: len(found.scenario.setup.layout)),

@@ -88,7 +88,7 @@ def path_blocks(found: Written) -> tuple[Chart, Rows]:
         ("the longest chain of operations, each alone", found["floors"]["critical_path_us"]),
         ("the most loaded link or memory at its full rate", found["floors"]["resource_us"]),
         ("the most loaded lane", found["floors"]["lane_us"]),
-        ("the narrowest cut of the machine, for any algorithm", found["floors"]["cut_us"]),
+        ("the machine's links and latencies, by any algorithm", found["floors"]["hardware_us"]),
     ]
     table = _shares("lower bound", [each for each in floors if each[1] > 0], whole)
     return chart, Rows("No run of this plan takes less than", table)

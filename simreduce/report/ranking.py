@@ -43,10 +43,12 @@ from simreduce.report.headings import (
     FACTOR_KEYS,
     HEAD_KEYS,
     MEASURED_KEYS,
+    MOVED_KEY,
     REFUSED,
     REFUSED_KEY,
     best_rows,
     header,
+    moved_lines,
     nccl_sureness,
     refused_lines,
     same_plan_lines,
@@ -134,6 +136,7 @@ def _recommendation(ranking: Ranking) -> list[str]:
         return ["No strategy has a plan that is proven right."]
     best, foreign, bound = found.best, found.foreign, found.bound
     lines = [f"Recommended: {best.strategy.text}, {units.format_duration(best.seconds)}"]
+    lines += [f"  ({text})" for text in moved_lines(ranking.moved)]
     if foreign:
         lines.append(
             f"  ({foreign.strategy.text} is faster, {units.format_duration(foreign.seconds)}, "
@@ -252,7 +255,7 @@ CANDIDATE = Record(
         column=Column("time", "(ms)", cell=_time_cell),
     ),
     Key(
-        "floor_us", MICROSECONDS, "The least time that any schedule takes.", "floor_seconds",
+        "floor_us", MICROSECONDS, "No algorithm takes less here, by links alone.", "floor_seconds",
         column=Column("at least", "(ms)", on="html"),
     ),
     Key(
@@ -350,6 +353,7 @@ RUN = Document(
         "recommended", or_null(TEXT), "The strategy to use; null if no plan is proven.",
         "recommended.strategy.text",
     ),
+    replace(MOVED_KEY, about=f"Of the recommended strategy. {MOVED_KEY.about}"),
     *FACTOR_KEYS,
     Key(
         "complete", FLAG, "False if the command was stopped and strategies are untried.",

@@ -19,7 +19,7 @@ from simreduce.files.formats.documents import Output, output_reference, output_s
 from simreduce.files.published import PUBLISHED
 from simreduce.planners.nccl import SETTINGS
 from simreduce.report import capacity, sweeps, topo, verified
-from simreduce.report.accuracy import ACCURACY, FITTED, LEFT_OUT, SHARDED, THREE_SIZES
+from simreduce.report.accuracy import ACCURACY, FITTED, LEFT_OUT, SHARDED, THREE_SIZES, UNSEEN
 from simreduce.report.bench import BENCH, NCCL_TESTS
 from simreduce.report.compared import COMPARE
 from simreduce.report.explain import EXPLAIN
@@ -71,7 +71,7 @@ def outputs() -> dict[str, Output]:
         sweeps.SWEEP, COMPARE, REPLAY, NCCL, verified.VERIFY, verified.FILES,
         topo.LIST, topo.SHOW, topo.CHECK, topo.P2P, topo.RINGS, topo.TREES,
         topo.GRAPHS, topo.MATRICES, topo.ROWS,
-        ACCURACY, LEFT_OUT, THREE_SIZES, SHARDED, FITTED,
+        ACCURACY, LEFT_OUT, UNSEEN, THREE_SIZES, SHARDED, FITTED,
     ]  # fmt: skip
     for place in _OF_DEVICES:
         module, _, name = place.partition(":")

@@ -105,7 +105,7 @@ def _alone(look: StepLook, names: Sequence[str]) -> dict[str, Any] | None:
         return None
     kind = next(p.name for p in look.path if p.bucket is look.longest).removesuffix("s")
     about = {
-        **dict.fromkeys(("question", "workload", "disturbance"), ""),
+        **dict.fromkeys(("question", "workload", "equal_paths", "disturbance"), ""),
         "ranks": len(look.longest.ranks),
         "repeat": 1,
         "strategy": f"the {kind} of {_label(look.longest, names)}",

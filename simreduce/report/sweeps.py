@@ -192,13 +192,13 @@ def check_columns(names: Iterable[str], known: Sequence[str]) -> None:
 
 
 def first_columns(sweep: Sweep, rows: Sequence[Mapping[str, Any]], *, group: bool) -> list[str]:
-    """What a table shows unless it is told: keys, then figures that there are; the state and the
-    reason where some rows have no figures.
+    """What a table shows unless it is told: keys, then figures that there are, all if there is no
+    row; the state and the reason where some rows have no figures.
     """
     names = dict.fromkeys(key for key in sweep.keys if not rows or key in rows[0])
     left_out = _LEFT_OUT.get(sweep.kind, ())
     names |= dict.fromkeys(name for name, _ in ROW.columns() if name not in left_out)
-    found = [name for name in names if any(row.get(name) is not None for row in rows)]
+    found = [name for name in names if not rows or any(row.get(name) is not None for row in rows)]
     if any(row["state"] != "done" for row in rows):
         found += ["state", "reason"]
     return [*found, "cells"] if group else found

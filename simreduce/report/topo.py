@@ -402,6 +402,9 @@ ROWS = Document(
     "topo-import-nccl-tests",
     "`simreduce topo import` of what nccl-tests printed.",
     Key("program", one_of("nccl-tests"), "What wrote the file.", lambda _: "nccl-tests"),
+    Key("nthreads", COUNT, "Threads of a process; 0 if the log does not say it.", "0.0"),
+    Key("ngpus", COUNT, "GPUs of a thread; 0 if the log does not say it.", "0.1"),
+    Key("iterations", COUNT, "Calls in a row; 0 if the log does not say it.", "0.2"),
     Key(
         "rows",
         list_of(
@@ -421,8 +424,8 @@ ROWS = Document(
             )
         ),
         "Every size, in the order of the file.",
-        ITSELF,
+        "1",
     ),
     command="topo import",
 )  # fmt: skip
-"""Of `MeasuredRow` values."""
+"""Of what `read_launch` returns, and `MeasuredRow` values."""

@@ -194,9 +194,9 @@ def _bound(found: Tuned) -> str:
     if found.objective == "step":
         floor = f"no step here takes less than {units.format_duration(found.floor)}"
     if found.complete:
-        return f"no other setting is faster; {floor}"
+        return f"no other setting that is tried is faster; {floor}"
     less = 1 - found.bound / found.best.seconds
-    return f"no setting is more than {less:.1%} faster; {floor}"
+    return f"no setting that is tried is more than {less:.1%} faster; {floor}"
 
 
 def _proven(found: Tuned) -> str:
@@ -363,10 +363,19 @@ TUNE = Document(
     Key("points", COUNT, "Settings of the space."),
     Key("simulated", COUNT, "Settings that were simulated.", lambda found: len(found.rows)),
     Key("calls", COUNT, "Single calls that were simulated for bounds."),
-    Key("complete", FLAG, "Whether the best is proven to be the best of the space."),
+    Key(
+        "complete",
+        FLAG,
+        "Whether bounds exclude all other settings of the space.",
+    ),
     Key("stopped", FLAG, "Whether the command was stopped."),
     Key("composed", FLAG, "Whether some times are single calls put together."),
-    Key("bound_us", MICROSECONDS, "No setting of the space takes less.", "bound"),
+    Key(
+        "bound_us",
+        MICROSECONDS,
+        "No setting of the space takes less; one between them may.",
+        "bound",
+    ),
     Key("floor_us", MICROSECONDS, "No all-reduce of the machine takes less.", "floor"),
     Key(
         "flat",
@@ -472,10 +481,12 @@ def _page_facts(document: Written, advice: Advice) -> Iterable[Fact]:
     yield Fact("How sure is that?", *advice.sure())
     tried = f"Of {document['points']:,} settings, {document['simulated']} were simulated"
     if document["complete"]:
-        yield Fact("Is there anything better?", "no", f"{tried}; bounds exclude all others.")
+        yield Fact(
+            "Is there anything better?", "none of these", f"{tried}; bounds exclude all others."
+        )
     else:
         less = f"{1 - document['bound_us'] / best.time_us:.1%}"
-        more = f"{tried}; no setting is more than {less} faster."
+        more = f"{tried}; no setting of these is more than {less} faster."
         yield Fact("Is there anything better?", "perhaps", more)
     yield Fact("What is the bound?", us(document["floor_us"]), "Nothing here takes less.")
 

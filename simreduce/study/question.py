@@ -65,6 +65,7 @@ class Case:
             "size_bytes": asked.workload.nbytes,
             "ranks": len(asked.setup.layout),
             "repeat": asked.times,
+            "equal_paths": asked.setup.equal_paths,
             "disturbance": asked.setup.disturbance.text,
         }
 

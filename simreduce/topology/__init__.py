@@ -11,7 +11,7 @@ from simreduce.topology.classes import LinkClass, link_classes
 from simreduce.topology.elements import DIRECTIONS, STAGED, Cable, Link, Node, NodeKind, direction
 from simreduce.topology.folded import Folded, fold
 from simreduce.topology.graph import Topology, build, find_links, route
-from simreduce.topology.load import load_machine, load_topology, shipped
+from simreduce.topology.load import copies_of, load_machine, load_topology, machine_of, shipped
 from simreduce.topology.matrix import matrix_text, path_class
 from simreduce.topology.naming import natural
 from simreduce.topology.routing.route import Route, Routes
@@ -29,12 +29,14 @@ __all__ = [
     "Routes",
     "Topology",
     "build",
+    "copies_of",
     "direction",
     "find_links",
     "fold",
     "link_classes",
     "load_machine",
     "load_topology",
+    "machine_of",
     "matrix_text",
     "natural",
     "path_class",

@@ -33,7 +33,7 @@ ROUTE = "route"
 """The class of a toll on every copy between its two ends."""
 STAGED = "staged"
 """Prefix of the classes of tolls on copies through a host."""
-TCP = "tcp"
+TCP = "tcp_"
 """Prefix of the classes of networks that send and receive in the memory of hosts only, whatever
 `gpudirect` says.
 """

@@ -38,7 +38,7 @@ from simreduce.topology.elements import (
     Node,
 )
 from simreduce.topology.naming import NAME
-from simreduce.topology.routing.spread import CHOICES, FIRST, HASHED
+from simreduce.topology.routing.spread import CHOICES, HASHED, SPLIT
 
 LANES = whole(1, 1024, "lanes")
 MEMORY = quantity(
@@ -164,7 +164,7 @@ def _seed_rule(routing: Values, faults: Faults, path: str) -> None:
 ROUTING = Format(
     "routing",
     "Which of several equal paths a transfer takes.",
-    Field("equal_cost", EQUAL_COST, "The rule.", FIRST),
+    Field("equal_cost", EQUAL_COST, "The rule.", SPLIT),
     Field("seed", SEED, "Of hashed paths.", 0),
     check=_seed_rule,
 )
@@ -207,7 +207,12 @@ CLUSTER = Format(
         "The class of all its cables.",
         default_words="that of the machine's NICs",
     ),
-    Field("equal_cost", EQUAL_COST, "Which of equal paths transfers take.", FIRST),
+    Field(
+        "equal_cost",
+        EQUAL_COST,
+        "Which of equal paths transfers take.",
+        default_words="`split`, of a torus `first`",
+    ),
     Field("seed", SEED, "Of hashed paths.", 0),
     Field(
         "switch_latency",

@@ -13,7 +13,9 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Mapping, Sequence
+from copy import copy
 from dataclasses import dataclass, field, replace
+from functools import partial
 
 from simreduce.errors import TopologyError
 from simreduce.topology.elements import Link, Node
@@ -41,7 +43,7 @@ class Folded:
     home: tuple[int, ...] = field(repr=False)
     """For each link of `pair`, the link of the first machine that represents it."""
     whole: Callable[[], Topology] | None = field(default=None, compare=False, repr=False)
-    """Loads all machines. None if folding was asked for, or they are too many to hold."""
+    """Loads all machines. None if they are too many to hold, or are made of others."""
 
     @property
     def digest(self) -> str:
@@ -56,16 +58,16 @@ def fold(topology: Topology, machines: int | None = None) -> Folded:
     represent each other: if links or devices differ, if links join two machines, or if more than
     one switch does.
     """
-    choice = topology.router.equal_cost.choice
-    if choice != FIRST:
-        raise TopologyError(
-            f"{topology.name}: equal paths are {choice}: equal machines are folded only if all "
-            "take the first"
-        )
     parts = _machines(topology)
     if len(parts) < 2:
         raise TopologyError(f"{topology.name}: one machine cannot be folded")
     hub = _hub(topology, parts)
+    equal_cost = topology.router.equal_cost
+    if topology.router.several and equal_cost.choice != FIRST:
+        raise TopologyError(
+            f"{topology.name}: equal paths are {equal_cost.choice}: equal machines are folded only "
+            "if all take the first"
+        )
     first, *others = [
         _Machine(topology, part, hub, links) for part, links in _links_by_machine(topology, parts)
     ]
@@ -82,7 +84,7 @@ def fold(topology: Topology, machines: int | None = None) -> Folded:
     nodes = [topology.nodes[name] for name in (*first.nodes, *second.nodes, hub)]
     pair = assemble(
         f"2 of {topology.name}", topology.title, topology.source, nodes,
-        [replace(link, id=i) for i, link in enumerate(links)],
+        [replace(link, id=i) for i, link in enumerate(links)], equal_cost=equal_cost,
     )  # fmt: skip
     return Folded(
         name=topology.name,
@@ -94,6 +96,7 @@ def fold(topology: Topology, machines: int | None = None) -> Folded:
         hosts=tuple(name for name in topology.hosts if name in first.place),
         twin=dict(zip(first.nodes, second.nodes, strict=True)),
         home=tuple(place[link.id] for link in links),
+        whole=None if machines not in (None, len(parts)) else partial(copy, topology),
     )
 
 

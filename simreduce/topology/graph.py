@@ -26,7 +26,7 @@ from simreduce.topology.routing.equal_machines import EqualMachines
 from simreduce.topology.routing.route import Route
 from simreduce.topology.routing.router import Router
 from simreduce.topology.routing.rule import RoutingRule
-from simreduce.topology.routing.spread import EqualCost
+from simreduce.topology.routing.spread import FIRST, EqualCost
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -152,6 +152,13 @@ class Topology:
         source = f"{self.source}, bandwidth of {words}"
         nodes, equal_cost = self.nodes.values(), self.router.equal_cost
         return assemble(self.name, self.title, source, nodes, links, rule, equal_cost)
+
+    def with_equal_cost(self, equal_cost: EqualCost) -> Topology:
+        """The same machine, whose transfers choose so among equal paths."""
+        nodes, rule = self.nodes.values(), self.router.rule
+        return assemble(
+            self.name, self.title, self.source, nodes, self.links, rule, equal_cost,
+        )  # fmt: skip
 
     def without_peers(self) -> Topology:
         """The same machine with peer access switched off: its GPUs copy to each other through the
@@ -285,16 +292,17 @@ def assemble(
     """A topology of nodes with distinct names and of directed links, numbered from 0."""
     table = {node.name: node for node in nodes}
     links = tuple(links)
+    router = Router(table, links, rule, equal_cost)
     return Topology(
         name=name,
         title=title,
         source=source,
-        digest=_digest(table, links, equal_cost),
+        digest=_digest(table, links, router),
         nodes=MappingProxyType(table),
         links=links,
         devices=_in_order(table, "gpu"),
         hosts=_in_order(table, "cpu"),
-        router=Router(table, links, rule, equal_cost),
+        router=router,
     )
 
 
@@ -305,7 +313,9 @@ def _in_order(nodes: Mapping[str, Node], kind: NodeKind) -> tuple[str, ...]:
     )
 
 
-def _digest(nodes: Mapping[str, Node], links: Iterable[Link], equal_cost: EqualCost) -> str:
+def _digest(nodes: Mapping[str, Node], links: Iterable[Link], router: Router) -> str:
+    equal_cost = router.equal_cost
+    chosen = router.several and equal_cost.choice != FIRST
     content: list[object] = [
         [
             # Stated only where they are not the default, so that older digests hold.
@@ -335,6 +345,6 @@ def _digest(nodes: Mapping[str, Node], links: Iterable[Link], equal_cost: EqualC
             ]
             for k in links
         ],
-        *([[equal_cost.choice, equal_cost.seed]] if equal_cost != EqualCost() else []),
+        *([[equal_cost.choice, equal_cost.seed]] if chosen else []),
     ]
     return hashlib.sha256(json.dumps(content).encode()).hexdigest()[:12]

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 
 from simreduce import units
 from simreduce.topology.elements import DEFAULT_NIC_REACH, DEFAULT_REACH, OFF
-from simreduce.topology.routing.spread import FIRST, HASHED
 
 if TYPE_CHECKING:
     from simreduce.topology.graph import Topology
@@ -44,9 +43,8 @@ def _rules(machine: Topology) -> Iterator[str]:
             )
             detour = f"; {which}: no NIC so near, so to a network by way of the host" if far else ""
             yield f"GPUDirect RDMA: {_up_to(reach)}{detour or ', else by way of the host'}"
-    rule = machine.router.equal_cost
-    if rule.choice != FIRST:
-        yield f"equal paths: {rule.choice}{f', seed {rule.seed}' if rule.choice == HASHED else ''}"
+    if machine.router.choice:
+        yield f"equal paths: {machine.router.choice}"
 
 
 def _up_to(reach: str) -> str:

@@ -8,7 +8,7 @@ import tomllib
 from collections.abc import Mapping
 from dataclasses import replace
 from difflib import SequenceMatcher
-from functools import partial
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -62,8 +62,7 @@ def _load(text: str, overrides: Overrides, limit: int) -> Topology:
 def load_machine(
     text: str, overrides: Overrides | None = None, *, folded: bool = False
 ) -> Topology | Folded:
-    """`load_topology`, but equal machines on one switch are folded if they are to be, or are too
-    many to hold.
+    """`load_topology`, but equal machines on one switch are folded if they are to be, or are many.
 
     TopologyError says why machines that should be folded cannot be.
     """
@@ -76,11 +75,8 @@ def load_machine(
             if copies > FOLDED_LIMIT:
                 raise TopologyError(f"{cut(text)}: {too_many(copies, 'machines')}")
             one = fold(two, copies)
-            whole = (
-                None
-                if folded or count > WHOLE_LIMIT
-                else partial(_load, text, overrides, WHOLE_LIMIT)
-            )
+            many = count > WHOLE_LIMIT
+            whole = None if many else partial(_load, text, overrides, WHOLE_LIMIT)
             return replace(
                 one, name=text, title=f"{copies} equal machines: {two.title}", whole=whole
             )
@@ -109,7 +105,7 @@ def _two_of(text: str, overrides: Overrides) -> tuple[Topology, int] | None:
 def shipped() -> list[tuple[str, str]]:
     """Name and title of every shipped machine, by name."""
     found = []
-    for path in sorted(data_dir("topologies").glob("*.toml")):
+    for path in sorted(data_dir("topologies").glob("*.toml"), key=lambda path: path.stem):
         title = tomllib.loads(path.read_text(encoding="utf-8")).get("title", "")
         found.append((path.stem, str(title)))
     return found
@@ -176,3 +172,17 @@ def _unknown_name(text: str) -> TopologyError:
         f"inline are {', '.join(g.form for g in GENERATORS.values())} and MACHINExN; or give "
         "the path of a file"
     )
+
+
+def machine_of(topology: str) -> str:
+    """`abci-v` of `abci-vx32,nic=ib_hdr`."""
+    head = topology.partition(",")[0]
+    return head.rpartition("x")[0] if copies_of(topology) > 1 else head
+
+
+@lru_cache(maxsize=1024)
+def copies_of(topology: str) -> int:
+    """32 of `abci-vx32,nic=ib_hdr`."""
+    head = topology.partition(",")[0]
+    name, _, count = head.rpartition("x")
+    return int(count) if name and count.isdecimal() and head not in dict(shipped()) else 1

@@ -14,7 +14,7 @@ from simreduce.topology.file_formats import LANES, MACHINE, node_values
 from simreduce.topology.from_networkx import check_joined
 from simreduce.topology.graph import Topology, build
 from simreduce.topology.naming import NAME, expand_range, pair_names
-from simreduce.topology.routing.spread import FIRST, EqualCost
+from simreduce.topology.routing.spread import SPLIT, EqualCost
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -59,7 +59,7 @@ def read_machine(
     ]
     title = name if values["title"] is None else values["title"]
     routing = values["routing"] or {}
-    equal_cost = EqualCost(routing.get("equal_cost", FIRST), routing.get("seed", 0))
+    equal_cost = EqualCost(routing.get("equal_cost", SPLIT), routing.get("seed", 0))
     return build(name, title, source, known, cables, equal_cost=equal_cost), faults.problems
 
 

@@ -66,7 +66,10 @@ def _simulate(job: StepJob, method: Method, setup: Setup, *, closely: bool) -> S
     topology, disturbance = setup.topology, setup.disturbance
     disturbance.check(topology)
     constants = setup.constants_of(method.plan)
-    fabric = Fabric(env, topology, constants, setup.runtime, replace(disturbance, faults=()))
+    fixed = not (closely or disturbance.faults)
+    fabric = Fabric(
+        env, topology, constants, setup.runtime, replace(disturbance, faults=()), fixed=fixed
+    )
     faults = LinkFaults(fabric, disturbance.faults)
     run = _StepSimulation(fabric, job, method, setup.layout.ranks, faults, closely=closely)
     faulty = bool(disturbance.faults)

@@ -24,7 +24,7 @@ from simreduce.engine import (
 from simreduce.engine.kernel import advance as kernel
 from simreduce.engine.lowering.lower import lower
 from simreduce.engine.lowering.resources import Resources
-from simreduce.engine.results.floors import narrowest_cut
+from simreduce.engine.results.hardware import narrowest_cut
 from simreduce.engine.results.result import Floors
 from simreduce.plan import Contract, Executor, Kind, PlanBuilder
 from simreduce.plan.channels import count_blocks
@@ -495,14 +495,16 @@ def test_no_all_reduce_is_faster_than_the_narrowest_cut(machine_name, spec, runt
 @given(
     st.floats(1e-6, 1e3),
     st.floats(-3.0, 3.0),
-    st.sampled_from(["critical_path", "resource", "lane", "cut"]),
+    st.sampled_from(["critical_path", "resource", "lane", "cut", "hardware"]),
 )
 def test_only_a_floor_that_rounding_has_raised_is_lowered(seconds, billionths, name):
     """One that is higher by more than a run can be off by stays, so that the test of random
     machines sees it.
     """
     floor = seconds * (1 + billionths * 1e-9)
-    lowered = getattr(replace(Floors(0.0, 0.0, 0.0, 0.0), **{name: floor}).under(seconds), name)
+    lowered = getattr(
+        replace(Floors(0.0, 0.0, 0.0, 0.0, 0.0), **{name: floor}).under(seconds), name
+    )
 
     assert lowered == (
         seconds if 0.0 < billionths < 1.0 and floor > seconds else floor

@@ -1,4 +1,4 @@
-"""`Disturbance.tolerance`: ops end early by a part of their own time at most, and nothing else."""
+"""`Disturbance.tolerance`: flows leave links early, and times are off by no more than it says."""
 
 from __future__ import annotations
 
@@ -19,8 +19,10 @@ from simreduce.engine.lowering.calls import Calls
 from simreduce.engine.lowering.lower import lower
 from simreduce.engine.lowering.resources import Resources
 from simreduce.engine.results import floors
+from simreduce.engine.setup import Setup
 from simreduce.errors import InputError
 from simreduce.testing.strategies import ANY, ROUND, scenes
+from simreduce.workload import Gradient, Workload
 from tests.simulating import record, simulate
 
 any_scene = st.one_of(scenes(ROUND), scenes(ANY))
@@ -52,14 +54,15 @@ def ends(amounts: list[float], tolerance: float) -> list[float]:
     return list(store.state.finish)
 
 
-def test_flows_that_would_end_within_the_tolerance_end_together():
+def test_flows_that_would_end_within_the_tolerance_leave_together():
     """Three share 1 byte/s. The first ends after 3 x 1,000 s; what the second has left takes 30 s
-    at the rate that it has, 1 % of its time until then, and the third 300 s.
+    at the rate that it has, 1 % of its time until then, and the third 300 s. The second is then
+    done after those 30 s.
     """
     assert ends([1000.0, 1010.0, 1100.0], 0.0) == [3000.0, 3020.0, 3110.0]
     assert ends([1000.0, 1010.0, 1100.0], 0.009) == [3000.0, 3020.0, 3110.0]
-    assert ends([1000.0, 1010.0, 1100.0], 0.01) == [3000.0, 3000.0, 3100.0]
-    assert ends([1000.0, 1010.0, 1100.0], 0.1) == [3000.0] * 3
+    assert ends([1000.0, 1010.0, 1100.0], 0.01) == [3000.0, 3030.0, 3100.0]
+    assert ends([1000.0, 1010.0, 1100.0], 0.1) == [3000.0, 3030.0, 3300.0]
 
 
 @given(scene=any_scene, tolerance=st.sampled_from([1e-4, 1e-2, MOST_TOLERANCE]))
@@ -79,7 +82,7 @@ def test_no_op_ends_earlier_than_alone_but_for_the_tolerance(scene, tolerance):
 
     assert (took * (1.0 + tolerance) >= alone * (1.0 - 1e-9)).all()
     assert found.floors.critical_path <= found.seconds
-    assert found.disturbance.startswith(f"ops may end {tolerance * 100:.4g}% of their time early")
+    assert found.disturbance.startswith(f"total to {tolerance * 100:.4g}%")
 
 
 @pytest.mark.slow
@@ -102,9 +105,39 @@ def test_parts_that_differ_by_an_element_take_less_work_and_nearly_the_same_time
     exact = simulate(plan, topology, "ideal")
     near = simulate(plan, topology, "ideal", NOMINAL, 0.0, Disturbance(tolerance=1e-3))
 
-    assert near.seconds == pytest.approx(exact.seconds, rel=5e-3)
+    assert near.seconds == pytest.approx(exact.seconds, rel=1e-3)
     assert near.seconds != exact.seconds
-    assert len(np.unique(near.finish)) < len(np.unique(exact.finish)) / 5
+
+
+@settings(deadline=None, max_examples=25)
+@given(
+    st.sampled_from(["torus:5x4", "torus:3x3x3", "switch:9", "fat_tree:16,radix=4", "dgx1vx3",
+                     "dgx-h100x2,fabric=rail_optimised"]),
+    st.sampled_from(["direct", "one_shot+packs=3", "direct+mean", "ring", "bidirectional_ring",
+                     "double_tree+chunk=64KiB"]),
+    st.sampled_from(["ideal", "tensorflow", "nccl"]),
+    st.integers(1 << 18, 1 << 26),
+    st.sampled_from([1e-4, 1e-3, 1e-2]),
+)  # fmt: skip
+def test_the_whole_is_off_by_the_tolerance_at_most(machine, strategy, runtime, nbytes, tolerance):
+    """Of odd sizes; exactly where messages queue or many wait for each other."""
+    setup = Setup(machine, runtime)
+    work = Workload("odd", (Gradient("odd", nbytes // 4),))
+    plan = setup.compile(strategy, work)
+    exact = setup.find_seconds(plan)
+    near = setup.but(disturbance=Disturbance(tolerance=tolerance)).find_seconds(plan)
+
+    direct = runtime == "ideal" and strategy.startswith(("direct", "one_shot"))
+    assert near == pytest.approx(exact, rel=tolerance if direct else 1e-15)
+
+
+@pytest.mark.parametrize("machine", ["dgx-h100x6", "dgx1vx3"])
+def test_queues_keep_their_order(machine):
+    """What ends a little early would take 62 and 28 % off these."""
+    setup = Setup(machine)
+    plan = setup.compile("direct", Workload("odd", (Gradient("odd", 12_345_676 // 4),)))
+    near = setup.but(disturbance=Disturbance(tolerance=1e-3))
+    assert near.find_seconds(plan) == setup.find_seconds(plan)
 
 
 def test_a_tolerance_is_a_small_part_and_recordings_are_exact():

@@ -240,6 +240,7 @@ def test_the_document_has_the_keys_that_others_rely_on():
         "scenario": "name",
         "topology": "full:4",
         "topology_digest": ranking.scenario.setup.topology.digest,
+        "equal_paths": "",
         "workload": "bytes:1MB",
         "size_bytes": 1_000_000,
         "ranks": 4,

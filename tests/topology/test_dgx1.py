@@ -115,4 +115,11 @@ def test_link_classes_cite_their_source_and_are_no_faster_than_the_wire():
         assert 0 < known.latency < 1e-4
     networks = [name for name, known in link_classes().items() if not known.holds_lane]
     assert networks[:4] == ["ib_fdr", "ib_edr", "ib_hdr", "ib_ndr"]
-    assert {name.split("_")[0] for name in networks} == {"ib", "roce", "slingshot11", "efa", "tcp"}
+    assert {name.split("_")[0] for name in networks} == {
+        "ib",
+        "roce",
+        "slingshot11",
+        "efa",
+        "tcpxo",
+        "tcp",
+    }

@@ -148,7 +148,7 @@ def equal_paths(topology: Topology, path: tuple[str, ...]) -> list[tuple[str, ..
 @settings(max_examples=200, deadline=None)
 @given(networks(), st.integers(0, 3))
 def test_equal_paths_are_those_that_a_search_of_all_finds(network, seed):
-    plain = build("t", "t", "t", *network)
+    plain = build("t", "t", "t", *network, equal_cost=EqualCost("first"))
     hashed = build("t", "t", "t", *network, equal_cost=EqualCost("hashed", seed))
     split = build("t", "t", "t", *network, equal_cost=SPLIT)
     for a, b in itertools.permutations(("gpu0", "gpu1", "gpu2", "nic0", "s0"), 2):
@@ -212,9 +212,9 @@ pairs = [["gpu0", "chip[0-5]"], ["gpu1", "chip[0-5]"], ["gpu2", "chip[0-5]"], ["
 def test_nvswitches_share_what_is_split(tmp_path):
     """Six chips with two links each: over one of them a sixth of the rate."""
     path = tmp_path / "board.toml"
-    path.write_text(BOARD)
+    path.write_text(BOARD + '[routing]\nequal_cost = "first"\n')
     one = load_topology(str(path))
-    path.write_text(BOARD + '[routing]\nequal_cost = "split"\n')
+    path.write_text(BOARD)
     all_ = load_topology(str(path))
 
     assert route(one, "gpu0", "gpu1").bandwidth == 45e9
@@ -312,9 +312,14 @@ def test_the_rule_is_part_of_a_topology(tmp_path):
         assert same.router.equal_cost == EqualCost("hashed", 7)
     path.write_text(to_toml(board))
     assert load_topology(str(path)).digest == board.digest
-    pair = load_topology("switch:4,equal_cost=split")
+    assert fold(load_topology("switch:4,equal_cost=split")).machines == 4  # there is one path
+    path.write_text(
+        BOARD + '[nodes.nic]\nnames = ["nic0"]\nkind = "nic"\n[links.pcie3_x16]\n'
+        'pairs = [["nic0", "gpu[0-3]"]]\n'
+    )
     with pytest.raises(TopologyError, match="equal paths are split"):
-        fold(pair)
+        fold(load_topology(f"{path}x4"))
+    assert fold(load_topology(f"{path}x4,equal_cost=first")).machines == 4
 
 
 @pytest.mark.parametrize(
@@ -370,7 +375,7 @@ def global_cables(fly: Topology, links, a: int) -> Counter[int]:
 @cache
 def plain_crossings(text: str, a: int, pair: tuple[str, str]) -> tuple[int, int]:
     """The global cables and the nodes of a way without a rule for equal paths."""
-    plain = plain_machine(text)
+    plain = plain_machine(f"{text},equal_cost=first")
     found = route(plain, *pair)
     return len(global_cables(plain, found.links, a)), len(found.path)
 

@@ -102,7 +102,7 @@ def test_a_tree_that_is_not_full_has_what_its_hosts_need(data, over, up):
     hosts = data.draw(st.integers(1, min(down * k * k // 2, 300)))
     leaves = math.ceil(hosts / down)
     pods = data.draw(st.none() | st.integers(math.ceil(leaves / (k // 2)), min(k, leaves)))
-    text = f"fat_tree:{hosts},levels=3,radix={k},oversubscription={over}" + (
+    text = f"fat_tree:{hosts},levels=3,radix={k},oversubscription={over},equal_cost=first" + (
         f",pods={pods}" if pods else ""
     )
     tree = load_topology(text)
@@ -138,7 +138,7 @@ def test_a_tree_has_the_pods_that_it_is_asked_for(fabric):
     """Five leaves, or six, in four pods: two leaves in the first, or the first two, and one in each
     of the others.
     """
-    tree = load_topology(f"{fabric}levels=3,radix=4,pods=4")
+    tree = load_topology(f"{fabric}levels=3,radix=4,pods=4,equal_cost=first")
 
     assert "in 4 pods of 2 spines" in tree.title
     assert kinds(tree)["spine"] == 4 * 2
@@ -166,7 +166,7 @@ def test_half_of_the_pods_reach_the_others_at_the_rate_of_the_up_links(k, over, 
 
 def test_a_destination_has_one_spine_and_one_core():
     """Spine d mod 2 of a pod, core d / 2 mod 2 of that spine."""
-    tree = load_topology("fat_tree:16,levels=3,radix=4,latency=2us")
+    tree = load_topology("fat_tree:16,levels=3,radix=4,latency=2us,equal_cost=first")
 
     for a, b in itertools.permutations(range(16), 2):
         path, spine = route(tree, f"gpu{a}", f"gpu{b}").path[1:-1], b % 2
@@ -185,7 +185,7 @@ def test_shifts_share_no_cable_in_a_full_tree():
     """What D-mod-k is for: when all hosts send to the i-th next one, every cable carries one of
     them (Zahavi 2012).
     """
-    tree = load_topology("fat_tree:128,levels=3,radix=8")
+    tree = load_topology("fat_tree:128,levels=3,radix=8,equal_cost=first")
     hosts = np.arange(128)
 
     for shift in (1, 5, 16, 64, 127):
@@ -202,7 +202,8 @@ def test_a_dragonfly_has_what_its_letters_say(data, p, a, h):
     g = data.draw(st.integers(1, a * h + 1))
     hosts = data.draw(st.integers(max(p * a * (g - 1), 0) + 1, p * a * g))
     fly = load_topology(
-        f"dragonfly:{hosts},p={p},a={a},h={h}" + data.draw(st.sampled_from(["", f",g={g}"]))
+        f"dragonfly:{hosts},p={p},a={a},h={h},equal_cost=first"
+        + data.draw(st.sampled_from(["", f",g={g}"]))
     )
 
     parallel = a * h // (g - 1) if g > 1 else 0
@@ -388,7 +389,7 @@ FABRICS = [
 @pytest.mark.parametrize("machine", ["dgx1v", "dgx-h100", "polaris"])
 def test_every_pair_of_a_small_cluster_has_a_way(machine, fabric):
     """Also between hosts and NICs, and the same one by one and at once."""
-    cluster = load_topology(f"{machine}x5,{fabric}")
+    cluster = load_topology(f"{machine}x5,{fabric},equal_cost=first")
     nics = [node.name for node in cluster.nodes.values() if node.kind == "nic"]
 
     check_routes(
@@ -455,7 +456,7 @@ def test_a_superpod():
     """127 to 128 DGX H100 in 4 scalable units: 32 leaves of 64 ports, half of them up (NVIDIA's
     reference architecture).
     """
-    pod = load_topology("dgx-h100x128,fabric=rail_optimised,nic=ib_ndr")
+    pod = load_topology("dgx-h100x128,fabric=rail_optimised,nic=ib_ndr,equal_cost=first")
 
     assert kinds(pod) == {"leaf": 32, "spine": 32}
     assert set(Counter(k.source for k in pod.links if k.source.startswith("leaf")).values()) == {64}
@@ -557,7 +558,7 @@ def test_rails_that_no_pcie_joins_are_not_crossed(tmp_path):
             np.array([index["n0.gpu0"], index["n2.gpu0"]]),
             np.array([index["n1.gpu0"], index["n1.gpu1"]]),
         )
-    joined = load_topology(f"{box}x3,fabric=rail_optimised")
+    joined = load_topology(f"{box}x3,fabric=rail_optimised,equal_cost=first")
     assert route(joined, "n1.gpu0", "n2.gpu1").path[2:-2] == ("leaf0", "spine2", "leaf1")
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
 import networkx as nx
 import pytest
 from hypothesis import given, settings, strategies as st
@@ -46,18 +48,36 @@ def test_a_link_that_is_cut_is_not_there():
     assert route(cut, "gpu0", "gpu1").bandwidth == route(DGX1V, "gpu0", "gpu1").bandwidth
 
 
-def test_a_network_with_a_rule_goes_around_a_cut():
-    """The arithmetic of a fat tree does not know of cuts, so routes are searched."""
-    tree = load_topology("fat_tree:64")
-    ends = tree.devices[0], tree.devices[-1]
-    before = _way(tree, *ends)
-    wire = before[len(before) // 2]
-    cut = tree.scale_links({wire.replace(">", "<>"): 0})
+def _spines(machine, pairs):
+    """How many bytes of these transfers, one each, go up to each spine."""
+    load: Counter[str] = Counter()
+    for pair in pairs:
+        found = route(machine, *pair)
+        for link, share in zip(found.links, found.shares, strict=True):
+            if machine.links[link].target.startswith("spine"):
+                load[machine.links[link].target] += share
+    return load
+
+
+@pytest.mark.parametrize(
+    ("choice", "least", "most"), [("split", 8 / 3, 8 / 3), ("first", 2, 3), ("hashed", 0, 5)]
+)
+def test_what_a_cut_displaces_goes_over_all_that_is_left(choice, least, most):
+    """Eight hosts send to those of the next leaf, and one of four spines is gone: three are left
+    to share what they send. Hashes collide by chance.
+    """
+    tree = load_topology(f"fat_tree:64,radix=8,oversubscription=2,equal_cost={choice}")
+    pairs = [(f"gpu{i}", f"gpu{i + 8}") for i in range(8)]
+    cut = tree.scale_links({"leaf0<>spine1": 0})
 
     assert tree.router.rule
-    after = _way(cut, *ends)
-    assert wire not in after
-    assert len(after) == len(before)
+    load = dict.fromkeys(("spine0", "spine2", "spine3"), 0.0) | _spines(cut, pairs)
+    assert len(load) == 3
+    assert sum(load.values()) == pytest.approx(8)
+    assert all(least - 1e-9 <= each <= most + 1e-9 for each in load.values()), load
+    # Between leaves that keep all spines, nothing changes.
+    others = [(f"gpu{i + 8}", f"gpu{i + 16}") for i in range(8)]
+    assert _spines(cut, others) == _spines(tree, others)
 
 
 def test_faults_are_listed_together():

@@ -23,7 +23,9 @@ def test_the_library_has_what_people_have():
         "gb200-nvl72 "
         "pcie-dual-root-8 pcie-single-root-8 pcie-no-p2p-8 pcie-dual-root-4 pcie-single-root-4 "
         "pcie-no-p2p-4 k80-8 "
-        "v100-mesh-4 a100-mesh-4 h100-mesh-4 gh200"
+        "v100-mesh-4 a100-mesh-4 h100-mesh-4 gh200 "
+        "a3mega a4 p6-b200 oci-a100 oci-h100 oci-gb200 ndv5 ndv5-h200 dgx1v-2nic rtx3090-8 a6000-8 "
+        "l40s-8"
     )
     assert set(wanted.split()) <= set(NAMES)
 
@@ -185,10 +187,13 @@ def test_shipped_machines_whose_gpus_are_far_from_nics_pay_for_the_host():
     assert some == {
         "a100-mesh-4": 4,
         "a100-pcie-8": 8,
+        "a6000-8": 8,
         "abci-v": 4,
+        "dgx1v-2nic": 4,
         "gce-8xv100": 8,
         "h100-mesh-4": 4,
         "k80-8": 8,
+        "l40s-8": 8,
         "p3-16xlarge": 8,
         "p3dn": 8,
         "pcie-dual-root-4": 4,
@@ -196,6 +201,7 @@ def test_shipped_machines_whose_gpus_are_far_from_nics_pay_for_the_host():
         "pcie-no-p2p-4": 4,
         "pcie-no-p2p-8": 8,
         "rtx2080ti-2": 2,
+        "rtx3090-8": 8,
         "rtx4090-2": 2,
         "snellius": 4,
     }

@@ -46,7 +46,7 @@ def test_no_route_passes_through_a_gpu_and_every_one_adds_up(name):
 
     ends = [*topology.devices[:24], *topology.hosts[:4]]
     for a, b in itertools.permutations(ends, 2):
-        if name == "gb200-nvl72" and "cpu" in a + b and not same_tray(a, b):
+        if "gb200" in name and "cpu" in a + b and not same_tray(a, b):
             continue  # trays are joined by NVLink alone
         found = route(topology, a, b)
         links = [topology.links[i] for i in found.links]

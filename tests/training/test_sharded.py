@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings, strategies as st
 
+from simreduce import dtypes
 from simreduce.engine import CALM, IDEAL, Disturbance, Fault
 from simreduce.engine.setup import BY_STRATEGY, Setup
 from simreduce.errors import InputError, StrategyError
@@ -302,6 +303,24 @@ def test_a_step_holds_no_less_than_what_is_said_without_it(job, sharding, method
         assert getattr(least, part) == getattr(memory, part)
 
 
+def test_gradients_wait_for_their_reduction_in_its_dtype():
+    """FSDP converts gradients in bfloat16 to float32 before it reduces them; ZeRO does not."""
+    half, whole = dtypes.code("bfloat16"), dtypes.code("float32")
+    job = work(transformer(4, 64_000), [0, *[0.1] * 8, 0], [0, *[0.2] * 8, 0])
+    held = {
+        (method, reduce): run(
+            job, PAIR, method, Sharding(param_dtype=half, reduce_dtype=reduce)
+        ).step.memory
+        for method in ("fsdp", "zero3")
+        for reduce in (half, whole)
+    }
+
+    assert held["fsdp", half].unreduced % (2 * 64_000) == 0
+    assert held["fsdp", whole].unreduced == 2 * held["fsdp", half].unreduced > 0
+    assert held["zero3", whole].unreduced == held["zero3", half].unreduced
+    assert held["fsdp", whole].gathered == held["fsdp", half].gathered
+
+
 @settings(max_examples=40, deadline=None)
 @given(JOBS, SETTINGS)
 def test_more_prefetch_is_never_longer(job, sharding):
@@ -565,7 +584,7 @@ def test_the_runtime():
     assert running_sharded(setup, "fsdp, ring").runtime.name == "nccl"
     with pytest.raises(StrategyError, match=r"fsdp, ring: the runtime tensorflow has no sharded"):
         running_sharded(setup.but(runtime="tensorflow"), "fsdp, ring")
-    with pytest.raises(StrategyError, match=r"fsdp, ring: sharded .* without faults of links"):
+    with pytest.raises(StrategyError, match=r"^links that fail .* for ddp only; \[link_factors\]"):
         running_sharded(setup.but(disturbance=failing), "fsdp, ring")
 
 

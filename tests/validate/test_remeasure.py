@@ -17,7 +17,6 @@ from simreduce_validate.remeasure import (
     MeasuredRanking,
     _first,
     document,
-    in_turns,
     read,
     table,
 )
@@ -200,14 +199,6 @@ def test_one_that_can_be_typed_is_measured_too(ranking):
         few.candidates.index(replace(last, settings=Settings("--all_reduce_spec=x", None))) + 1,
     ] == [place for place, _ in _first(few, 1, devices)]
     assert [1] == [place for place, _ in _first(everything(ranking), 1, devices)]
-
-
-def test_strategies_take_turns_as_far_as_memory_goes():
-    """One at least; five tensors' worth on every rank, in half of the memory."""
-    assert 2 == in_turns(100 << 20, 8, 16 << 30)
-    assert 4 == in_turns(100 << 20, 8, 32 << 30)
-    assert 1 == in_turns(1 << 40, 8, 1 << 30)
-    assert in_turns(1 << 20, 4) > 10
 
 
 def read_inproc(ranking):

@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from simreduce_validate.calibrating import micro
+from simreduce_validate.devices import LATE, REQUEST, STEP
 
 import simreduce as sr
+from simreduce.engine import NOMINAL, Calibration
+from simreduce.engine.calibration import Processor
 from simreduce.plan import Contract, Kind, PlanBuilder
 from simreduce.planners.strategy import compile_plan
 from simreduce.study.tune.bench import tensor
@@ -59,6 +63,50 @@ def test_shaped_links_are_simulated_with_what_is_set():
         by_name["worker1>switch0"].bandwidth / by_name["worker0>switch0"].bandwidth
     )
     assert {2e-3} == {link.latency for link in by_name.values()}
+
+
+def flight(path, nbytes):
+    """A step of one value that goes along these workers."""
+    return micro.flight([f"worker{i}" for i in range(4)], path, nbytes).plan
+
+
+@pytest.mark.parametrize("delay", [1e-3, 8e-3])
+@pytest.mark.parametrize(("path", "workers"), [((1, 2), 2), ((1, 2, 3), 3), ((1, 2, 1), 2)])
+def test_a_step_over_delayed_links_has_three_ways_more_than_its_values(path, workers, delay):
+    """To the workers, with the request, and with the answer: measured so for delays of 8 ms."""
+    where = devices("switch:4", backend="shaped", rate="90mbit", delay=f"{delay * 1e3:g}ms")
+    hops, way = len(path) - 1, delay + LATE
+    for nbytes in (4, 1 << 20):
+        wire = nbytes / where.links.goodput(0)
+        expected = workers * STEP + hops * (REQUEST + wire) + (hops + 3) * way
+
+        found = where.setup(NOMINAL).find_seconds(flight(path, nbytes))
+        assert found == pytest.approx(expected, rel=1e-9)
+
+
+def test_links_without_a_delay_have_what_a_step_costs_and_no_late_switch():
+    where = devices("switch:4", backend="shaped", rate="90mbit")
+    seconds = where.setup(NOMINAL).find_seconds(flight((1, 2), 4))
+
+    assert seconds == pytest.approx(2 * STEP + REQUEST + 4 / where.links.goodput(0))
+
+
+@pytest.mark.parametrize(
+    "known",
+    [
+        Calibration("fitted", cpu=Processor(cores=2)),
+        Calibration("fitted", step=1e-3),
+    ],
+)
+def test_what_a_calibration_knows_of_sessions_counts(known):
+    where = devices("switch:4", backend="shaped", rate="90mbit", delay="8ms")
+
+    assert known == where.setup(known).calibration
+
+
+def test_other_devices_have_no_session_of_links():
+    for options in ({}, {"backend": "cluster"}, {"backend": "gpu"}):
+        assert NOMINAL == devices("switch:4", **options).setup(NOMINAL).calibration
 
 
 @pytest.mark.parametrize(

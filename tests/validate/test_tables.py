@@ -10,15 +10,19 @@ from pathlib import Path
 import numpy as np
 import pytest
 from simreduce_validate.accuracy import assess
+from simreduce_validate.calibrating.session import Session
 from simreduce_validate.campaign import Campaign
 from simreduce_validate.cases import Case, Control, Timing
 from simreduce_validate.report.accuracy import accuracy_lines
+from simreduce_validate.report.answer import answer_lines
+from simreduce_validate.report.calibration import session_lines
 from simreduce_validate.report.validation import fault_lines, samples_line, transfer_lines, warnings
 from simreduce_validate.running import Measurement
 from simreduce_validate.transfers import Transfer
 from simreduce_validate.validation import best_of
 
-from simreduce.engine import NOMINAL
+from simreduce.engine import NOMINAL, Calibration
+from simreduce.engine.calibrate.fit import Fit
 from simreduce.engine.calibration import Processor
 from simreduce.planners.strategy import parse_strategy
 from simreduce.study.scenario import load_scenario
@@ -95,12 +99,122 @@ def test_readme_shows_what_is_said_of_predictions():
     shown = [
         line
         for line in README.splitlines()
-        if re.match(r"# .*(predictions: \|error\||predicted fastest |controls[:,] )", line)
+        if re.match(r"# .*(predictions: \|error\||: predicted fastest |controls[:,] )", line)
     ]
 
     assert len(shown) >= 4
     for line in shown:
         assert set(parts(line)) <= said, line
+
+
+def generic(line):
+    """A line of the answer, with N for numbers and X for names of strategies."""
+    line = re.sub(r"(?<=take     ).*(?=; what is)", "X", line.removeprefix("# "))
+    line = re.sub(r"(?<=most of all ).* of [^ ]+ k?M?B", "X", line)
+    return re.sub(r"[+-]?\d[\d.]*", "N", line)
+
+
+def test_the_answer_is_five_lines_as_the_tutorial_shows():
+    """Calibrations differ in where they are kept."""
+    rows = [*replicated(measured(), 1.0), *replicated(measured(), 1.3, nbytes=1 << 20)]
+    rows[0] = with_drift(rows[0])
+    timed = [t for t in rows if t.case.control is None]
+    said = [generic(line) for line in answer_lines(timed, assess(rows), "in x")]
+    shown = [
+        line for line in README.splitlines() if re.match("# (off by|take|sure|drifted) ", line)
+    ]
+
+    assert ["off by", "take", "sure", "drifted", "kept"] == [line[:8].strip() for line in said]
+    assert 8 == len(shown)
+    for line in shown:
+        part, _, drift = generic(line).partition("; in this run")
+        assert any(part == each.partition("; in this run")[0] for each in said), line
+        assert not drift or any(drift in each for each in said), line
+
+
+def test_the_answer_says_what_the_timings_say():
+    """`a` is predicted to take 1 ms and takes 1.5, `bb` 2 and takes 1: the chosen one costs half.
+    Another size has the same fastest, a third another.
+    """
+    rows = [
+        *(exact(name, took, predicted, nbytes) for nbytes in (1 << 12, 1 << 14)
+          for name, took, predicted in (("a", 1.5, 1), ("bb", 1, 2))),
+        exact("a", 3, 3, 1 << 20),
+        exact("bb", 4, 4, 1 << 20),
+    ]  # fmt: skip
+    off, take, sure, drifted, kept = answer_lines(rows, assess(rows), "here")
+
+    assert off == "off by   33.3% in the median, 100.0% at the 90th percentile, of 6 predictions"
+    assert take.startswith("take     bb (4.096 kB to 16.38 kB), a (1.049 MB); what is predicted")
+    assert take.endswith("takes 50.0% longer in the median, 50.0% at worst")
+    assert sure.startswith("sure     in order 1 of 3 pairs certainly more than 5 % apart; ")
+    assert sure.endswith("of what is longer at worst, 50.0% certainly")
+    assert drifted == "drifted  no plan of a calibration was timed again"
+    assert kept == "kept     here"
+
+
+def test_the_answer_without_predictions_and_without_right_results():
+    rows = [exact("a", 2, math.nan, 4096), exact("bb", 1, math.nan, 4096)]
+    wrong = [replace(t, measured=replace(t.measured, wrong=("no sum",))) for t in rows]
+
+    assert [
+        "off by   unknown, as nothing is predicted",
+        "take     bb (4.096 kB)",
+        "sure     medians +-0.0%",
+    ] == answer_lines(rows, assess(rows), "x")[:3]
+    assert [
+        "off by   unknown, as nothing is predicted",
+        "take     none, as no measured step was right",
+        "sure     nothing",
+    ] == answer_lines(wrong, assess(wrong), "x")[:3]
+
+
+def session(tried):
+    """A calibration of one constant, fitted to one of the timings."""
+    fit = Fit({"step": 1e-3}, {"step": 2e-5}, {"dispatch.cast": "why"}, np.array([0.02]))
+    found = Calibration("mine", "2 devices", provenance={"hardware": "a computer"})
+    return Session(found, fit, [exact("a", 1, 1, 64)], tried=tried)
+
+
+def test_a_calibration_is_five_lines_and_what_it_is_of(tmp_path):
+    """The constants come with --details."""
+    tried, path = [exact("a", 2, 1, 4096), exact("bb", 3, 3, 4096)], tmp_path / "mine.toml"
+    short, whole = (list(session_lines(session(tried), path, details=d)) for d in (False, True))
+
+    assert 2 + 5 == len(short)
+    assert f"# kept     {path}; use it with --calibration {path}" == whole[6]
+    assert f"{whole[6]}; --details has all constants" == short[6]
+    assert short[:6] == whole[:6]
+    assert any("step" in line and "1 ms" in line for line in whole[7:])
+
+
+def test_a_calibration_that_tried_nothing_says_so(tmp_path):
+    lines = list(session_lines(session(()), tmp_path / "mine.toml", details=False))
+
+    assert 2 + 2 == len(lines)
+    assert lines[2].endswith("of the fit itself; no other strategy was tried")
+
+
+def exact(name, took, predicted, nbytes):
+    """A candidate that takes so many ms in every round."""
+    case = Case(name, None, nbytes // 4, 0, "sum", predicted * 1e-3)
+    return Timing(case, Measurement(np.full(20, took * 1e-3), (), (), None))
+
+
+def replicated(rows, scale, nbytes=4096):
+    """The same rows at another size."""
+    return [
+        replace(t, case=replace(t.case, count=nbytes // 4, predicted=t.case.predicted * scale))
+        if t.case.control is None
+        else replace(t, case=replace(t.case, control=Control(1e-3, (nbytes,))))
+        for t in rows
+    ]
+
+
+def with_drift(timing):
+    """The second half of its samples takes half as long again."""
+    seconds = timing.measured.seconds * np.repeat([1.0, 1.5], len(timing.measured.seconds) // 2)
+    return replace(timing, measured=replace(timing.measured, seconds=seconds))
 
 
 def test_a_fault_of_a_control_is_told_as_one():

@@ -20,7 +20,7 @@ from typing import Any
 import click
 
 from simreduce.app.cli.group import command
-from simreduce.app.cli.measuring import device_options, warmup_option
+from simreduce.app.cli.measuring import details_option, device_options, warmup_option
 from simreduce.app.cli.nccl import calibrate_from_logs
 from simreduce.app.cli.options import gpus_options
 from simreduce.app.cli.progress import interruptible
@@ -89,6 +89,7 @@ from simreduce_validate.running.computer import Computer
     default=True,
     help="Then try the constants on strategies that are not in the fit; default --held-out.",
 )
+@details_option
 @report_options
 def calibrate(
     topology: tuple[str, ...],
@@ -102,6 +103,7 @@ def calibrate(
     iters: int | None,
     warmup_iters: int,
     held_out: bool,
+    details: bool,
     **options: Any,
 ) -> Reply | int:
     """Learn the constants of real devices: time small plans, and fit what the simulator predicts
@@ -141,7 +143,7 @@ def calibrate(
     session = replace(session, calibration=calibration)
     write_file(str(path), [to_toml(calibration)])
     return Reply(
-        partial(session_lines, session, path),
+        partial(session_lines, session, path, details=details),
         partial(session_document, session, path),
         failed=_print_faults(session.tried),
     )

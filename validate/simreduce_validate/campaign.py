@@ -25,6 +25,7 @@ from simreduce_validate.measuring import Record, open_record, time_in_rounds
 from simreduce_validate.measuring.provenance import provenance
 from simreduce_validate.running import BUILTINS, Builtin
 from simreduce_validate.running.backend import Backend, Executable
+from simreduce_validate.running.builtin import NCCL
 
 BUDGET = 8.0
 """Seconds for all rounds of candidates timed in turns, where their number is not given."""
@@ -36,6 +37,12 @@ _FEWEST, _MOST = 7, 200
 
 _SETTLED, _MOST_SETTLED = 4e-3, 6
 """Within one process, caches forget the candidate before after 4 ms of steps, or after 6 steps."""
+
+
+_ROOM = 0.5
+"""The part of the memory for candidates that are ready at once. What a step makes on its way, and
+TensorFlow itself, take the rest.
+"""
 
 
 class Interruption(KeyboardInterrupt):
@@ -90,7 +97,10 @@ class Campaign:
         for strategy in strategies:
             plan, redop = self.compile(strategy, workload), "avg" if strategy.mean else "sum"
             predicted = self.predict(plan, self.chained)
-            found.append(Case(strategy.text, plan, count, dtype, redop, predicted))
+            # NCCL's plans are simulated, its ops are what runs.
+            by_nccl = plan.executor.any()
+            work = Builtin(NCCL, elements, self.devices.layout.n, dtype) if by_nccl else plan
+            found.append(Case(strategy.text, work, count, dtype, redop, predicted))
         for name in builtins:
             work = Builtin(name, elements, self.devices.layout.n, dtype)
             redop = "avg" if work.mean else "sum"
@@ -207,7 +217,28 @@ class Campaign:
     def _time_group(
         self, backend: Backend, cases: Sequence[Case], first: int, record: Record | None
     ) -> list[Timing]:
-        """Time cases in turns. The first is number `first` of the record."""
+        """Time cases in turns. The first is number `first` of the record.
+
+        What has no room in memory at once is timed part by part, all with as many rounds.
+        """
+        found: list[Timing] = []
+        rounds = self.repetitions
+        for part in split_by_share([backend.share(case.work) for case in cases]):
+            here = cases[part.start : part.stop]
+            found += self._time_part(backend, here, first + part.start, record, rounds, len(cases))
+            rounds = len(found[0].measured.seconds)
+        return found
+
+    def _time_part(
+        self,
+        backend: Backend,
+        cases: Sequence[Case],
+        first: int,
+        record: Record | None,
+        rounds: int | None,
+        of: int,
+    ) -> list[Timing]:
+        """Time cases that are ready at once, of a group of so many."""
         candidates = [self._prepare(backend, case) for case in cases]
         seconds = [float(candidate.time(1)[0]) for candidate in candidates]
         settled = [_steps(each) if self.devices.stage.one_process else 0 for each in seconds]
@@ -220,7 +251,7 @@ class Campaign:
             for place, many in enumerate(settled, start=first):
                 record.settled(place, many)
         a_round = sum(each * (2 * many or 1) for each, many in zip(seconds, settled, strict=True))
-        rounds = self.repetitions or _rounds(a_round, len(candidates))
+        rounds = rounds or _rounds(a_round * of / len(cases), of)
         samples = time_in_rounds(candidates, rounds, warmup=self.warmup, settled=settled, note=note)
         found = []
         for place, (case, candidate) in enumerate(zip(cases, candidates, strict=True)):
@@ -239,6 +270,19 @@ class Campaign:
     def _keeps_events(self, case: Case) -> bool:
         is_candidate = isinstance(case.work, Plan) and case.control is None
         return self.traced and self.chained == 1 and is_candidate
+
+
+def split_by_share(shares: Sequence[float]) -> list[range]:
+    """Candidates in a row that half of the memory has room for, as ranges of their places; one
+    candidate at least. `shares` says which part of the memory each may need.
+    """
+    found, start, held = [], 0, 0.0
+    for place, share in enumerate(shares):
+        if place > start and held + share > _ROOM:
+            found.append(range(start, place))
+            start, held = place, 0.0
+        held += share
+    return [*found, range(start, len(shares))]
 
 
 def _steps(seconds: float) -> int:

@@ -7,7 +7,6 @@ be faster is recommended.
 
 from __future__ import annotations
 
-import os
 from dataclasses import dataclass
 from math import isfinite
 from typing import Any
@@ -24,12 +23,6 @@ from simreduce_validate.devices import Devices, can_run, read_devices
 from simreduce_validate.measuring import Interval
 from simreduce_validate.measuring.provenance import links_text, software
 from simreduce_validate.running.backend import check_tensorflow
-
-_COPIES = 5
-"""Memory of a strategy on every rank, in tensors: inputs, results and what is between.
-
-ResNet-50 on 8 CPU devices took 4.9.
-"""
 
 _COLUMNS = columns(
     "predicted|strategy|here|measured|95 % interval|measured|#faults",
@@ -115,24 +108,12 @@ def remeasure(
         faithful=scenario.faithful,
     )
     cases = campaign.cases(scenario.workload, [candidate.strategy for _, candidate in chosen])
-    together = in_turns(scenario.workload.nbytes, devices.layout.n)
-    rows, provenance = campaign.measure(
-        [cases[i : i + together] for i in range(0, len(cases), together)]
-    )
+    rows, provenance = campaign.measure([cases])
     found = [
         MeasuredCandidate(place, candidate, row.predicted, row.interval, row.faults)
         for (place, candidate), row in zip(chosen, rows, strict=True)
     ]
     return MeasuredRanking(ranking, tuple(found), provenance)
-
-
-def in_turns(nbytes: int, ranks: int, memory: int | None = None) -> int:
-    """How many strategies half of the memory (in bytes, by default this machine's) has room for.
-
-    So many are ready at a time and take turns. The others are timed after them.
-    """
-    memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") if memory is None else memory
-    return max(1, memory // 2 // (_COPIES * nbytes * ranks))
 
 
 def _first(ranking: Ranking, top: int, devices: Devices) -> list[tuple[int, Candidate]]:
@@ -147,7 +128,13 @@ def _first(ranking: Ranking, top: int, devices: Devices) -> list[tuple[int, Cand
             continue
         if len(chosen) >= top and any(c.runnable for _, c in chosen):
             break
-        if can_run(candidate.strategy, devices, [scenario.workload], faithful=scenario.faithful):
+        if can_run(
+            candidate.strategy,
+            devices,
+            [scenario.workload],
+            faithful=scenario.faithful,
+            chained=scenario.repeat,
+        ):
             chosen.append((place, candidate))
     return chosen
 

@@ -17,11 +17,12 @@ import click
 
 from simreduce import units
 from simreduce.app.cli.group import command
-from simreduce.app.cli.measuring import device_options, warmup_option
+from simreduce.app.cli.measuring import details_option, device_options, warmup_option
 from simreduce.app.cli.options import algo_option, calibration_option, gpus_options, sizes_options
 from simreduce.app.cli.reply import Reply, option_faults, picture_options, report_options
 from simreduce.files.formats import Faults
 from simreduce.files.outputs import check_place
+from simreduce.files.textfiles import exists
 from simreduce.report.plots import AccuracyPoint, draw_accuracy
 from simreduce_validate.measuring import overwrite_fault
 from simreduce_validate.report.accuracy import accuracy_lines
@@ -90,8 +91,9 @@ from simreduce_validate.validation import Validation, measure, read_campaign
 )
 @picture_options("Measured against predicted", plot=True)
 @calibration_option(None)
+@details_option
 @report_options
-def validate(out: str | None, **options: Any) -> Reply:
+def validate(out: str | None, details: bool, **options: Any) -> Reply:
     """Time all-reduces on real devices beside what is predicted for them.
 
     The devices stand for TOPOLOGY: a name, a file, an inline machine such as switch:4, or auto for
@@ -99,7 +101,7 @@ def validate(out: str | None, **options: Any) -> Reply:
     status 130.
     """
     faults = Faults()
-    if out is not None and Path(out).exists():
+    if out is not None and exists(out):
         faults.add("", f"--out {overwrite_fault(out)}")
     if out is not None:
         faults.attempt("", check_place, out)
@@ -112,7 +114,7 @@ def validate(out: str | None, **options: Any) -> Reply:
         kept = f"; every sample is in {out}" if out else ""
         click.echo(f"simreduce: stopped after {count}, of complete sizes{kept}", err=True)
     return Reply(
-        partial(validation_lines, found),
+        partial(validation_lines, found, out, details=details),
         partial(document, found),
         picture=partial(draw_accuracy, marks, *heads, accuracy_lines(found.accuracy))
         if marks

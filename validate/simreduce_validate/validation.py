@@ -26,9 +26,9 @@ from simreduce.workload import Workload
 from simreduce_validate.accuracy import Accuracy, assess
 from simreduce_validate.campaign import Campaign, Interruption
 from simreduce_validate.cases import Case, Timing
-from simreduce_validate.devices import RUNTIME, can_run, read_devices
-from simreduce_validate.running import ROUTES
-from simreduce_validate.running.builtin import COLLECTIVE, check_builtin
+from simreduce_validate.devices import RUNTIME, can_run, nccl_refusal, read_devices, refusals
+from simreduce_validate.running import BUILTINS, ROUTES
+from simreduce_validate.running.builtin import COLLECTIVE, NCCL, check_builtin
 from simreduce_validate.transfers import Transfer, transfers
 
 _OF_THE_SCENARIO = {
@@ -132,6 +132,10 @@ def read_campaign(
         constants = faults.attempt("--calibration", load_calibration, calibration) or NOMINAL
     names = [name for text in builtin for name in text.split(",")]
     builtins = [name for name in names if faults.attempt("", check_builtin, name)]
+    if devices is not None and (why := nccl_refusal(devices)):
+        for name in builtins:
+            if BUILTINS[name] == BUILTINS[NCCL]:
+                faults.add(f"--builtin {name}", why)
     if faults.problems or devices is None or named is None:
         raise InputError(faults.problems)
     campaign = Campaign(devices, devices.setup(constants), iters, warmup_iters, times, traced)
@@ -139,7 +143,14 @@ def read_campaign(
         workloads = [chosen.workload]
         strategies = best_of(campaign, chosen, top)
     else:
-        strategies = [s for s, wanted in named if wanted or can_run(s, devices, workloads)]
+        for strategy, wanted in named:
+            reasons = refusals(strategy, devices, workloads, chained=times) if wanted else ()
+            for reason in reasons:
+                faults.add(strategy.text, reason)
+        faults.raise_any()
+        strategies = [
+            s for s, wanted in named if wanted or can_run(s, devices, workloads, chained=times)
+        ]
     if not strategies and not builtins:
         raise InputError("none of the strategies can run on these devices")
     groups = [campaign.cases(each, strategies, builtins, twice=True) for each in workloads]
@@ -188,5 +199,6 @@ def best_of(campaign: Campaign, scenario: Scenario, top: int) -> list[Strategy]:
     """The strategies of a scenario that are predicted fastest on these devices."""
     workload = scenario.workload
     every = scenario.strategies or candidates(campaign.devices.layout)
-    known = [s for s in every if can_run(s, campaign.devices, [workload])]
+    times = campaign.chained
+    known = [s for s in every if can_run(s, campaign.devices, [workload], chained=times)]
     return [known[i] for i in campaign.order(campaign.cases(workload, known))[:top]]

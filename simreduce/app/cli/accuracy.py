@@ -17,16 +17,25 @@ from simreduce.report.accuracy import (
     LEFT_OUT,
     SHARDED,
     THREE_SIZES,
+    UNSEEN,
     Comparison,
+    LeftOutPoints,
     accuracy_lines,
     draw_points,
     left_out_lines,
     sharded_lines,
     three_sizes_lines,
+    unseen_lines,
 )
-from simreduce.study.accuracy.hold_out import calibrate_on_three, leave_machines_out
-from simreduce.study.accuracy.predict import copies_of, predict
+from simreduce.study.accuracy.hold_out import (
+    calibrate_on_three,
+    leave_machines_out,
+    predict_without_generations,
+    predict_without_sites,
+)
+from simreduce.study.accuracy.predict import predict
 from simreduce.study.accuracy.sharded import SERIES, predict_sharded
+from simreduce.topology import copies_of
 
 _NAMES = [series.name for series in SERIES]
 _CHAPTERS = {
@@ -76,6 +85,13 @@ def accuracy() -> None:
     help="Print the errors on each machine by constants that were fitted without it; takes long.",
 )
 @click.option(
+    "--left-out",
+    type=click.Choice(("site", "generation")),
+    default=None,
+    help="Print the errors by constants and intervals without the site of each table, or without"
+    " its generation; takes minutes.",
+)
+@click.option(
     "--three-sizes",
     is_flag=True,
     help="Print the errors on each table with constants fitted to three of its sizes; takes"
@@ -90,6 +106,7 @@ def nccl(
     only: tuple[str, ...],
     most_machines: int,
     leave_one_out: bool,
+    left_out: str | None,
     three_sizes: bool,
     calibration: str | None,
     workers: int,
@@ -106,8 +123,10 @@ def nccl(
     faults.raise_any()
     if leave_one_out:
         with Progress("fitting without each machine"):
-            left_out = list(leave_machines_out())
-        return Reply(partial(left_out_lines, left_out), partial(LEFT_OUT.write, left_out))
+            errors = list(leave_machines_out())
+        return Reply(partial(left_out_lines, errors), partial(LEFT_OUT.write, errors))
+    if left_out:
+        return _left_out(left_out, chosen, workers)
     if three_sizes:
         return _on_three_sizes(chosen, workers)
     coming = predict(chosen, constants, workers)
@@ -134,6 +153,16 @@ def _on_three_sizes(chosen: list[PublishedTable], workers: int) -> Reply:
         partial(THREE_SIZES.write, {"points": sizes, "complete": complete}),
         complete=complete,
     )
+
+
+def _left_out(what: str, chosen: list[PublishedTable], workers: int) -> Reply:
+    """Errors without the sites of the tables, or their generations."""
+    chosen = [table for table in chosen if not table.library]
+    predict_without = predict_without_sites if what == "site" else predict_without_generations
+    coming = predict_without(chosen, workers)
+    found, complete = show_until_stopped(coming, len(chosen), "predicted {} of {} tables")
+    points = LeftOutPoints(what, [point for of_one in found for point in of_one], complete)
+    return Reply(partial(unseen_lines, points), partial(UNSEEN.write, points), complete=complete)
 
 
 def _chosen(tables: str, only: tuple[str, ...], most_machines: int) -> list[PublishedTable]:

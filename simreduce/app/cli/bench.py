@@ -34,7 +34,9 @@ from simreduce.app.cli.setups import (
     read_collective,
     setup_options,
 )
+from simreduce.errors import InputError
 from simreduce.files import tables
+from simreduce.files.published import ITERATIONS
 from simreduce.planners.algorithms import COLLECTIVES, TWO_LEVEL
 from simreduce.planners.strategy import Strategy
 from simreduce.report.bench import (
@@ -43,12 +45,13 @@ from simreduce.report.bench import (
     SizeTimes,
     TimedRun,
     bench_table,
+    calls_line,
     folded_lines,
     preview_lines,
 )
-from simreduce.report.headings import runtimes_text
+from simreduce.report.headings import equal_paths_text, runtimes_text
 from simreduce.study.outcome import Refused
-from simreduce.study.tune.bench import BenchRow, bench as measure, bench_all
+from simreduce.study.tune.bench import BY_DEFAULT, BenchRow, bench as measure, bench_all
 
 Named = list[tuple[Strategy, bool]]
 _Line = tuple[int, BenchRow | Refused]
@@ -65,10 +68,34 @@ _Line = tuple[int, BenchRow | Refused]
 @sizes_options("32M")
 @collective_options
 @click.option(
+    "-t",
+    "--nthreads",
+    type=click.IntRange(1),
+    default=None,
+    help="Let so many threads of each machine drive -g GPUs each, or an equal part of all; default:"
+    " a process for each GPU.",
+)
+@click.option(
+    "-n",
+    "--iters",
+    type=click.IntRange(1),
+    default=ITERATIONS,
+    help=f"Time so many calls of NCCL in a row; default {ITERATIONS}.",
+)
+@click.option(
+    "-w",
+    "--warmup_iters",
+    "--warmup-iters",
+    type=click.IntRange(1),
+    default=None,
+    expose_value=False,
+    help="Taken for nccl-tests' sake: a simulated call is always warm.",
+)
+@click.option(
     "--fold/--no-fold",
     default=None,
-    help="Simulate one of equal machines for all; default: where that gives the same bits for 64 "
-    "GPUs or more, where a plan takes long, and where machines are too many.",
+    help="Simulate one of equal machines for all, where that takes the same time; default: for 64 "
+    "equal GPUs or more, where a plan takes long, and where machines are many.",
 )
 @setup_options()
 @all_option
@@ -90,6 +117,7 @@ def bench(
     fold: bool | None,
     simulate_all: bool,
     workers: int,
+    iters: int,
     **given: Any,
 ) -> Reply:
     """Simulate one collective of one tensor of each size on TOPOLOGY (a shipped name, a file, or
@@ -108,15 +136,19 @@ def bench(
         (minbytes, maxbytes, stepbytes, stepfactor),
         SetupOptions(**given),
         folded=bool(fold),
+        iters=iters,
     )
     began = _now()
     strategies = [strategy for strategy, _ in question.strategies]
+    if question.calls != BY_DEFAULT and not any(each.reduced_by_nccl for each in strategies):
+        raise InputError("-t, -n: only NCCL issues its calls so; add --algo nccl")
     by_name = all(by_name for _, by_name in question.strategies)
     asked = question.setup, strategies, question.nbytes, question.dtype
     options: dict[str, Any] = {
         "faithful": question.faithful,
         "root": question.root,
         "fold": fold,
+        "calls": question.calls,
     }
     total, text = len(strategies) * len(question.nbytes), "simulated {} of {} rows"
     rows: Sequence[BenchRow]
@@ -131,7 +163,8 @@ def bench(
             _preview,
         )
         rows = _take(lines, strategies, question.nbytes)
-    times, ended = SizeTimes(question.setup, rows, question.name, complete), _now()
+    times = SizeTimes(question.setup, rows, question.name, complete, question.calls)
+    ended = _now()
     run = TimedRun(times, sys.argv[1:], began, ended)
     return Reply(
         lambda: bench_table(times, _about(times)),
@@ -151,6 +184,8 @@ def _about(times: SizeTimes) -> list[str]:
         (setup.machine.name, setup.machine.digest),
         runtimes_text(row.runtime for row in times.rows),
         setup.calibration.name,
+        calls_line(times),
+        setup.equal_paths and f"equal paths: {equal_paths_text(setup.equal_paths)}",
         *folded_lines(times),
         f"disturbed: {disturbance}" if disturbance else "",
     )

@@ -30,6 +30,7 @@ from simreduce.app.cli.setups import (
     read_scenario,
     setup_options,
 )
+from simreduce.app.cli.terminal import show
 from simreduce.computing.watching import pass_on
 from simreduce.errors import InputError, did_you_mean, quote
 from simreduce.files.formats import Faults
@@ -95,7 +96,8 @@ def explain(question: str, **given: Any) -> Reply:
     with Progress("simulated {} of {} changes") as progress:
         found = savings(recording, case.setup, progress.watch)
     complete, title = progress.complete, case.setup.calibration.title
-    explained = Explained(recording, found, case.about, complete)
+    moved = case.setup.find_moved(case.plan, recording.result.seconds)
+    explained = Explained(recording, found, case.about, complete, moved)
     stopped = "" if complete else "\n\nstopped before all changes were simulated"
     return Reply(
         lambda: explanation_text(explained, title) + stopped,
@@ -128,7 +130,7 @@ def trace(question: str, **given: Any) -> None:
         took = units.format_duration(recording.result.seconds)
         strategy, calibration = case.question.strategy.text, case.setup.calibration.name
         where = f"{strategy} on {topology.name}, calibration {calibration}"
-        click.echo(f"{output}: {where}, {took}; open it in ui.perfetto.dev")
+        show(f"{output}: {where}, {took}; open it in ui.perfetto.dev")
 
 
 def read_question(text: str, *, algo: str | None, workers: int, **given: Any) -> Case:

@@ -16,6 +16,7 @@ from simreduce.app.cli.explain import (
 )
 from simreduce.app.cli.group import command
 from simreduce.app.cli.progress import Progress
+from simreduce.app.cli.terminal import show
 from simreduce.computing.watching import pass_on
 from simreduce.errors import InputError, StrategyError, did_you_mean
 from simreduce.export import TARGETS, Choice, export as files_for, find_target, why_not
@@ -83,7 +84,7 @@ def export(
         _print(files)
         return
     for place in write_folder(out, files):
-        click.echo(place)
+        show(str(place))
 
 
 def write_folder(path: str, files: Mapping[str, str]) -> list[Path]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from functools import partial
 from importlib import import_module
+from math import isfinite
 from typing import Any
 
 import click
@@ -12,7 +13,7 @@ from click.core import iter_params_for_processing
 from click.shell_completion import CompletionItem
 
 from simreduce.app.cli.reply import OutputOption, Reply
-from simreduce.errors import InputError, did_you_mean
+from simreduce.errors import InputError, cut, did_you_mean, quote
 from simreduce.files.formats import Faults
 
 
@@ -39,11 +40,14 @@ class Command(click.Command):
         """As click does it, but click stops at the first fault."""
         words = list(args)
         try:
-            return super().parse_args(ctx, args)
+            rest = super().parse_args(ctx, args)
         except click.MissingParameter:
             raise
         except click.BadParameter:
             faults = Faults()
+        else:
+            self._check_numbers(ctx)
+            return rest
         values, rest, order = self.make_parser(ctx).parse_args([*words])
         for param in iter_params_for_processing(order, self.get_params(ctx)):
             try:
@@ -55,6 +59,19 @@ class Command(click.Command):
                 faults.add(name, _reason(param.type, error))
         raise InputError(faults.problems)
 
+    def _check_numbers(self, ctx: click.Context) -> None:
+        """InputError for `nan` and `inf`, which pass through click's ranges, and whole numbers
+        beyond 64 bits.
+        """
+        faults = Faults()
+        for param in self.params:
+            value = ctx.params.get(param.name or "")
+            if isinstance(value, float) and not isfinite(value):
+                faults.add(param.opts[0], f"must be a finite number, got {value}")
+            elif isinstance(value, int) and abs(value) >= 1 << 63:
+                faults.add(param.opts[0], f"must be less than 2^63, got {quote(value)}")
+        faults.raise_any()
+
 
 command = partial(click.command, cls=Command)
 """The decorator of every command."""
@@ -63,10 +80,11 @@ command = partial(click.command, cls=Command)
 def _reason(kind: click.ParamType[Any], error: click.BadParameter) -> str:
     """Why a value is wrong: in our words if it should be a number, else in click's."""
     value = error.message.partition(" is not ")[0].strip("'")
-    if isinstance(kind, click.IntRange) and kind.max is None:
-        return f"must be a whole number of at least {kind.min}, got {value}"
+    if isinstance(kind, click.IntRange):
+        limits = f"of at least {kind.min}" if kind.max is None else f"from {kind.min} to {kind.max}"
+        return f"must be a whole number {limits}, got {cut(value)}"
     if kind is click.INT or kind is click.FLOAT:
-        return f"must be a {'whole ' * (kind is click.INT)}number, got {value}"
+        return f"must be a {'whole ' * (kind is click.INT)}number, got {cut(value)}"
     return error.message
 
 

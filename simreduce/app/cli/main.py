@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import os
 import sys
 from collections.abc import Mapping
@@ -12,7 +13,7 @@ from simreduce.app.cli.described import find
 from simreduce.app.cli.group import LazyGroup
 from simreduce.app.cli.progress import interruptible, say
 from simreduce.app.cli.reply import STOPPED
-from simreduce.app.cli.terminal import complain, fitted
+from simreduce.app.cli.terminal import complain, complain_of_all, fitted, legible
 from simreduce.computing.compiling import notices
 from simreduce.errors import Deadlock, DeviceError, InputError
 from simreduce.version import __version__
@@ -119,6 +120,8 @@ def cli() -> None:
 def main(command: click.Command = cli) -> None:
     """Run a command line. Exit status 0 done, 1 a check failed, 2 bad input, 130 stopped."""
     stdout = sys.stdout
+    if isinstance(stdout, io.TextIOWrapper):  # which cannot write the name of any file as it is
+        stdout.reconfigure(errors="backslashreplace")
     notices.listeners[:] = [lambda text: say(f"simreduce: {text}")]
     if "_SIMREDUCE_COMPLETE" in os.environ:
         import simreduce.app.cli.completion  # noqa: F401, PLC0415 - it registers our shells
@@ -135,11 +138,12 @@ def main(command: click.Command = cli) -> None:
         click.echo("simreduce: stopped before there was a result", err=True)
         status = STOPPED
     except click.ClickException as error:
-        error.show()
+        with io.StringIO() as text:
+            error.show(text)
+            click.echo(legible(text.getvalue()), nl=False, err=True)
         status = 2
     except InputError as error:
-        for problem in error.problems:
-            complain(problem)
+        complain_of_all(error.problems)
         status = 2
     except (Deadlock, DeviceError) as error:
         complain(str(error))

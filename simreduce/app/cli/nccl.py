@@ -53,7 +53,12 @@ from simreduce.topology import load_topology
     help="Show what runs for this collective; default all_reduce.",
 )
 @sizes_options("1K")
-@click.option("--version", default=None, metavar="2.N", help="Of this NCCL; default 2.30.")
+@click.option(
+    "--version",
+    default=None,
+    metavar="2.N",
+    help="Of this NCCL; default 2.30. Kernels of all versions count as equally fast.",
+)
 @click.option(
     "--conf", default=None, metavar="FILE", help="Read variables from an nccl.conf first."
 )

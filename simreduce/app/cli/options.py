@@ -19,6 +19,7 @@ from simreduce.planners.strategy import ALL, Strategy, misplaced, parse_strategy
 from simreduce.study.tune.bench import sizes
 
 _STEP = "1M"
+_MOST_WORKERS = 4096
 _MANY = 100
 """Sizes that nobody means who gives a factor of 1."""
 
@@ -30,7 +31,7 @@ all_option = click.option(
 )
 workers_option = click.option(
     "--workers",
-    type=click.IntRange(1),
+    type=click.IntRange(1, _MOST_WORKERS),
     default=None,
     callback=lambda _, __, count: count or os.cpu_count() or 1,
     metavar="N",
@@ -65,14 +66,21 @@ def read_gpu_indices(text: str | None) -> list[int] | None:
 
 
 def shape_of(
-    shape: Layout, ngpus: int | None, gpus: str | None, order: list[int] | None = None
+    shape: Layout,
+    ngpus: int | None,
+    gpus: str | None,
+    order: list[int] | None = None,
+    nthreads: int | None = None,
 ) -> Layout:
-    """The first `ngpus` GPUs, or those named in `gpus`, with rings in `order`."""
+    """The first `ngpus` GPUs, or those named in `gpus`, with rings in `order`.
+
+    With `nthreads`, as many threads of each machine have `ngpus` each, as in nccl-tests.
+    """
     if ngpus is not None and gpus is not None:
         raise InputError(f"-g {ngpus} and --gpus {gpus}: give one of the two")
     try:
         if ngpus is not None:
-            shape = shape.subset(ngpus)
+            shape = _of_threads(shape, nthreads, ngpus) if nthreads else shape.subset(ngpus)
         if gpus is not None:
             shape = shape.only(_numbers(gpus))
     except ValueError as error:
@@ -84,6 +92,16 @@ def shape_of(
         return shape.with_order(order)
     except InputError as error:
         raise InputError(f"--gpu-indices {str(error).removeprefix('gpu_indices ')}") from None
+
+
+def _of_threads(shape: Layout, nthreads: int, ngpus: int) -> Layout:
+    """The first GPUs of every machine, `ngpus` for each thread; ValueError for too many."""
+    most, count = min(len(task) for task in shape.tasks), nthreads * ngpus
+    if not 1 <= count <= most:
+        raise ValueError(f"-t {nthreads}: {count} GPUs of a machine, which has {most}")
+    if all(len(task) == count for task in shape.tasks):
+        return shape
+    return shape.only([rank for task in shape.tasks for rank in task[:count]])
 
 
 def _numbers(text: str) -> list[int]:

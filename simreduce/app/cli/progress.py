@@ -14,7 +14,7 @@ from typing import Any, Self, TypeVar
 
 import click
 
-from simreduce.app.cli.terminal import is_terminal
+from simreduce.app.cli.terminal import is_terminal, legible
 from simreduce.computing import watching
 from simreduce.computing.compiling import notices
 
@@ -189,7 +189,7 @@ def say(text: str) -> None:
     """A line on stderr, above the progress of the work at hand."""
     for progress in _drawn:
         progress.erase()
-    click.echo(text, err=True)
+    click.echo(legible(text), err=True)
 
 
 def show_until_stopped(

@@ -20,6 +20,7 @@ from simreduce.app.cli.progress import Progress
 from simreduce.app.cli.reply import STOPPED, option_faults, output_option, output_path, write_output
 from simreduce.app.cli.setups import SetupOptions, read_scenario, setup_options
 from simreduce.app.cli.step import read_replicas, repeat_replicas
+from simreduce.app.cli.terminal import show
 from simreduce.app.look import Document, answer_of, bench_sizes, exports_of, look_closer
 from simreduce.computing.watching import until_stopped
 from simreduce.engine import Calibration
@@ -28,7 +29,7 @@ from simreduce.errors import InputError, quote
 from simreduce.export.targets import Exported, export_choice
 from simreduce.files.formats import Faults
 from simreduce.files.outputs import STDOUT
-from simreduce.files.textfiles import exists, read_text
+from simreduce.files.textfiles import MOST_BYTES, exists, read_start, read_text, reason
 from simreduce.planners.strategy import parse_strategy
 from simreduce.report.pages import (
     Attachments,
@@ -106,7 +107,7 @@ def report(sources: tuple[str, ...], algo: tuple[str, ...], workers: int, **give
         page, complete = _from_scenario(faults, sources[0], algo, workers, SetupOptions(**given))
     write_output(output, [page])
     if output != STDOUT:
-        click.echo(f"{output}: open it in a browser")
+        show(f"{output}: open it in a browser")
     return 0 if complete else STOPPED
 
 
@@ -149,8 +150,7 @@ def _from_results(faults: Faults, sources: tuple[str, ...]) -> str:
 def _is_database(text: str) -> bool:
     """Whether a file begins as SQLite's do."""
     try:
-        with Path(text).open("rb") as file:
-            return file.read(len(_SQLITE)) == _SQLITE
+        return read_start(Path(text), len(_SQLITE)) == _SQLITE
     except (OSError, ValueError):
         return False
 
@@ -161,8 +161,20 @@ def _read(text: str) -> Mapping[str, Any]:
             sweep, rows = store.sweep(), store.table()
             states = count_states(rows)
             return sweep_document(sweep, text, states, rows, complete="waiting" not in states)
-    content = sys.stdin.read() if text == STDOUT else read_text(Path(text), InputError)
+    content = _read_stdin() if text == STDOUT else read_text(Path(text), InputError)
     return read_document(content, text)
+
+
+def _read_stdin() -> str:
+    try:
+        content = sys.stdin.read(MOST_BYTES + 1) if sys.stdin else ""
+    except UnicodeDecodeError:
+        raise InputError(f"{STDOUT}: stdin is not UTF-8 text") from None
+    except OSError as error:
+        raise InputError(f"{STDOUT}: stdin {reason(error)}") from None
+    if len(content) > MOST_BYTES:
+        raise InputError(f"{STDOUT}: stdin has more than {MOST_BYTES >> 20} MiB, or no end")
+    return content
 
 
 def _from_scenario(

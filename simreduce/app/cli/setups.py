@@ -23,12 +23,13 @@ from simreduce.engine.disturbance_text import parse_disturbance
 from simreduce.engine.setup import BY_STRATEGY, Setup, read_runtime
 from simreduce.errors import InputError, did_you_mean
 from simreduce.files.formats import Faults
+from simreduce.files.published import ITERATIONS
 from simreduce.planners.algorithms import NAMES
 from simreduce.planners.algorithms.families import IN_RANK_ORDER
 from simreduce.planners.layouts import layout
 from simreduce.planners.nccl import DEFAULTS, Settings, read_settings
 from simreduce.planners.nccl.settings import read_assignments
-from simreduce.study.tune.bench import DIVIDED, ROOTED, tensor
+from simreduce.study.tune.bench import BY_DEFAULT, DIVIDED, ROOTED, Calls, tensor
 from simreduce.topology import Topology, load_machine
 from simreduce.workload import Workload
 
@@ -117,8 +118,8 @@ def setup_options(runtime: str = "the strategy's", calibration: str = "nominal")
             "--tolerance",
             default=None,
             metavar="PART",
-            help="Let ops end early by up to this part of their own time where that saves work, "
-            "such as 0.1%; the total may be off by several times that; default 0: exact.",
+            help="Let the total be off by this part, such as 0.1%, where that saves work: where no "
+            "message queues (--runtime ideal), and chains have two at most; default 0: exact.",
         ),
         slow_option,
         click.option(
@@ -138,6 +139,7 @@ class SetupOptions:
     collective: str | None = None
     root: int | None = None
     ngpus: int | None = None
+    nthreads: int | None = None
     gpus: str | None = None
     datatype: str | None = None
     runtime: str | None = None
@@ -189,6 +191,7 @@ class Collective(Generic[S]):
     dtype: int
     nbytes: Sequence[int]
     faithful: bool
+    calls: Calls
 
     @property
     def workloads(self) -> list[Workload]:
@@ -207,7 +210,8 @@ def read_setup(
     machine = attempt("", load_machine, text, folded=folded)
     order = attempt("", read_gpu_indices, given.gpu_indices)
     whole = layout(machine) if machine else None
-    shape = attempt("", shape_of, whole, given.ngpus, given.gpus, order) if whole else None
+    gpus = given.ngpus, given.gpus, order, given.nthreads
+    shape = attempt("", shape_of, whole, *gpus) if whole else None
     runtime = None
     if given.runtime is not None:
         runtime = attempt("--runtime", read_runtime, given.runtime)
@@ -228,11 +232,14 @@ def read_collective(
     given: SetupOptions,
     *,
     folded: bool = False,
+    iters: int = ITERATIONS,
 ) -> Collective[S]:
     """The collective that the options name on the machine `text`. `read_algo` reads the strategies
-    of a collective; `sizes` are `-b`, `-e`, `-i` and `-f`. InputError with every fault.
+    of a collective; `sizes` are `-b`, `-e`, `-i` and `-f`, and NCCL makes `iters` calls in a row.
+    InputError with every fault.
     """
-    name, attempt = given.collective or "all_reduce", faults.attempt
+    name = "all_reduce" if given.collective is None else given.collective
+    attempt = faults.attempt
     setup = read_setup(faults, text, given, folded=folded)
     elements = "float" if given.datatype is None else given.datatype
     dtype = attempt("--datatype", dtypes.code, elements)
@@ -241,6 +248,7 @@ def read_collective(
     check_used(faults, name, given.faithful, given.gpu_indices)
     strategies = attempt("", read_algo, name) if known else None
     ranks = setup.layout.n if setup else None
+    calls = setup and attempt("-t", Calls.by_threads, given.nthreads, setup.layout, iters)
     if known:
         check_root(faults, given.root, name, ranks)
     if dtype is not None and nbytes:
@@ -254,6 +262,7 @@ def read_collective(
     return Collective(
         faults.require(setup), name, faults.require(strategies), given.root or 0,
         faults.require(dtype), faults.require(nbytes), bool(given.faithful),
+        calls or BY_DEFAULT,
     )  # fmt: skip
 
 

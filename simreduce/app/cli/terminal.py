@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, TextIO
 
 import click
 
+from simreduce.errors import escape
 from simreduce.files.outputs import STDOUT
 from simreduce.files.tables import PAGE, Column, Table
 
@@ -38,6 +39,8 @@ _MARK = 2
 """Characters of a column of marks, which alone do not say what a row is about."""
 _HANG = 24
 """Columns of a line in which a gap may stand below which the rest of the line is wrapped."""
+_KEPT = re.compile(r"(\x1b\[[0-2]m|\t)")
+"""Codes of a report that a terminal gets as they are: bold, dim and plain, which tables have."""
 _PIECES = re.compile(r"\s+|[^\s+,;/]*[+,;/]+|[^\s+,;/]+")
 """Where a cell may be broken: at blanks, and behind the signs that join parts of a strategy."""
 
@@ -68,6 +71,8 @@ def show(text: str, *paths: str | None, paste: str = "") -> None:
     page = PAGE.get()
     if page:
         text = "\n".join(line for part in _paragraphs(text) for line in _fit(part, page.width))
+    if is_terminal(sys.stdout):  # names and values of files may have codes that rewrite the screen
+        text = "".join(part if i % 2 else escape(part) for i, part in enumerate(_KEPT.split(text)))
     if in_colour(sys.stdout):
         text = "\n".join(map(_paint, text.split("\n")))
     click.echo(f"{text}\n{paste}", nl=False)
@@ -123,8 +128,30 @@ def _indents(line: str, width: int) -> tuple[str, str]:
     return lead, lead[:1].strip().ljust(column)
 
 
+_LONGEST, _TAIL, _MOST_FAULTS = 2000, 400, 40
+"""Characters of a fault that are printed, those of them at its end, and faults of a command."""
+
+
+def legible(text: str) -> str:
+    """A message as it may be printed: escaped, and cut with a count of what is left out."""
+    more = len(text) - _LONGEST
+    if more <= 0:
+        return escape(text)
+    start, end = text[: _LONGEST - _TAIL], text[-_TAIL:]
+    return f"{escape(start)}... ({more:,} more characters) ...{escape(end)}"
+
+
+def complain_of_all(faults: Sequence[str]) -> None:
+    """Print the first faults on stderr, and how many more there are."""
+    for fault in faults[:_MOST_FAULTS]:
+        complain(fault)
+    if len(faults) > _MOST_FAULTS:
+        complain(f"and {len(faults) - _MOST_FAULTS:,} more faults")
+
+
 def complain(fault: str) -> None:
     """Print a fault on stderr."""
+    fault = legible(fault)
     name = click.style("simreduce:", fg="red") if in_colour(sys.stderr) else "simreduce:"
     click.echo(f"{name} {fault}", err=True)
 

@@ -7,6 +7,7 @@ from functools import partial
 import click
 
 from simreduce import units
+from simreduce.app.cli import terminal
 from simreduce.app.cli.completion import topology_argument
 from simreduce.app.cli.group import CommandGroup
 from simreduce.app.cli.options import calibration_option
@@ -87,7 +88,7 @@ def show(topology: str) -> Reply | None:
     for option, path in paths.items():
         if path != STDOUT:
             form = "as SVG" if option == "--svg" else "doubled, as PNG"
-            click.echo(f"{path}: {drawing.width:.0f} x {drawing.height:.0f} pixels, {form}")
+            terminal.show(f"{path}: {drawing.width:.0f} x {drawing.height:.0f} pixels, {form}")
     return None
 
 

@@ -24,7 +24,9 @@ from simreduce.app.cli.reply import (
     wants_json,
     write_output,
 )
+from simreduce.app.cli.terminal import complain, show
 from simreduce.engine.calibrate.measured import read_nccl_tests, read_p2p_test
+from simreduce.engine.calibrate.nccl_tests import read_launch
 from simreduce.errors import InputError, TopologyError, did_you_mean
 from simreduce.files.formats import Faults
 from simreduce.files.outputs import STDOUT
@@ -181,7 +183,7 @@ def _import_p2p(text: str, name: str, **_: Any) -> str:
 
 
 def _import_nccl_tests(text: str, name: str, **_: Any) -> str:
-    return json_text(ROWS.write(read_nccl_tests(text, name)))
+    return json_text(ROWS.write((read_launch(text), read_nccl_tests(text, name))))
 
 
 def _with_classes(
@@ -269,8 +271,8 @@ def check(file: str) -> None:
         echo_json(CHECK.write({"file": file, "problems": problems}))
     elif not faults:
         for problem in problems:
-            click.echo(f"simreduce: warning: {problem}", err=True)
-        click.echo(f"{file}: no fault")
+            complain(f"warning: {problem}")
+        show(f"{file}: no fault")
     if faults:
         raise click.exceptions.Exit(2) if wants_json() else TopologyError(problems)
 

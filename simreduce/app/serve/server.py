@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 HOST = "127.0.0.1"
 CONNECTIONS = 256
 """Open connections at most; further ones get status 503."""
+IDLE = 64
+"""Open connections at most that have sent no whole request, or wait for the next."""
 _PATIENCE = 10.0
 """Seconds in which a client must have sent a request."""
 _LARGEST = 16_384
@@ -124,23 +126,36 @@ def _server(app: Guard) -> uvicorn.Server:
 
 def _protocol() -> Any:
     """Uvicorn's protocol, which also closes a connection that sends no whole request in time, or
-    does not read what it was sent last.
+    does not read what it was sent last. Of idle connections the latest stay: whoever has no token
+    cannot keep others away.
     """
     from uvicorn.protocols.http.h11_impl import H11Protocol  # noqa: PLC0415 - an extra
 
+    opened: dict[Impatient, None] = {}
+
     class Impatient(H11Protocol):
+        @property
+        def is_idle(self) -> bool:
+            """Whether it has sent no whole request, or has its answer."""
+            return self.cycle is None or bool(self.cycle.response_complete)
+
         def connection_made(self, transport: Any) -> None:
             super().connection_made(transport)
+            opened[self] = None
+            idle = [each for each in opened if each.is_idle]
+            for each in idle[:-IDLE]:
+                each.transport.abort()
             self._watch = self.loop.call_later(_PATIENCE, self._close_if_idle)
 
         def connection_lost(self, exc: Exception | None) -> None:
+            opened.pop(self, None)
             self._watch.cancel()
             super().connection_lost(exc)
 
         def _close_if_idle(self) -> None:
             if self.transport.is_closing():
                 self.transport.abort()
-            elif self.cycle is None or self.cycle.response_complete:
+            elif self.is_idle:
                 self.transport.close()  # what was written still goes out
             self._watch = self.loop.call_later(_PATIENCE, self._close_if_idle)
 

@@ -7,7 +7,6 @@ import contextlib
 import json
 import os
 import sys
-import tempfile
 from asyncio.subprocess import PIPE, Process
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
@@ -16,6 +15,7 @@ from typing import Any
 
 import simreduce
 from simreduce.app.serve.view import Files
+from simreduce.computing.locks import scratch_folder
 
 _LINE = 64 << 20
 """Bytes of a message at most."""
@@ -54,6 +54,16 @@ class Worker:
         )  # fmt: skip
         return cls(process)
 
+    @property
+    def is_alive(self) -> bool:
+        """Whether the process runs; asyncio may not know yet that it was killed."""
+        if self.process.returncode is not None or not hasattr(os, "waitid"):
+            return self.process.returncode is None
+        with contextlib.suppress(ChildProcessError):
+            how = os.WEXITED | os.WNOHANG | os.WNOWAIT
+            return os.waitid(os.P_PID, self.process.pid, how) is None
+        return False
+
     async def warm(self, files: Files, megabytes: int) -> None:
         """Send the settings, and wait until the process is ready."""
         await self._send({"files": dict(files), "megabytes": megabytes})
@@ -87,7 +97,7 @@ class Worker:
     async def settle(self) -> bool:
         """Stop the work at hand. Whether the process can be used again."""
         if not self.at_work:
-            return self.process.returncode is None
+            return self.is_alive
         # ValueError: a message that is too long.
         with contextlib.suppress(OSError, EOFError, TimeoutError, ValueError):
             async with asyncio.timeout(_PATIENCE):
@@ -134,7 +144,8 @@ class Workers:
         self._free: list[Worker] = []
         self._all: set[Worker] = set()
         self._places = asyncio.Semaphore(count)
-        self._folder = tempfile.TemporaryDirectory(prefix="simreduce-serve-")
+        self._stack = contextlib.ExitStack()
+        self._folder = self._stack.enter_context(scratch_folder("simreduce-serve-"))
 
     @property
     def busy(self) -> bool:
@@ -146,7 +157,7 @@ class Workers:
         self._first = asyncio.ensure_future(self._start())
 
     async def _start(self) -> Worker:
-        worker = await Worker.start(self._folder.name)
+        worker = await Worker.start(self._folder)
         self._all.add(worker)
         try:
             await worker.warm(self.files, self.megabytes)
@@ -163,10 +174,11 @@ class Workers:
         """The first process, one that is free, or else a new one."""
         if self._first is not None:
             first, self._first = self._first, None
-            return await first
+            with contextlib.suppress(OSError, EOFError):  # it ended while it started
+                self._free.append(await first)
         while self._free:
             worker = self._free.pop()
-            if worker.process.returncode is None:
+            if worker.is_alive:
                 return worker
             await self._drop(worker)
         return await self._start()
@@ -213,7 +225,7 @@ class Workers:
             self._first.cancel()
             await asyncio.wait([self._first])
         await asyncio.gather(*(worker.end() for worker in self._all))
-        self._folder.cleanup()
+        self._stack.close()
 
 
 def _is_late(taking: asyncio.Future[Worker]) -> bool:

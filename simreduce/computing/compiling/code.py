@@ -91,8 +91,7 @@ class Native:
         def build(symbol: str) -> bytes:
             seconds = round(_SECONDS * code_size(self.function))
             if seconds > 1:
-                for listener in notices.listeners:
-                    listener(f"compiling {self.label} (once, about {seconds} s)")
+                notices.say(f"compiling {self.label} (once, about {seconds} s)")
             from simreduce.computing.compiling.build import build  # noqa: PLC0415 - it takes a while to load
 
             return build(self.function, arguments, symbol, bare=self.bare)

@@ -3,23 +3,33 @@
 They are beside this file, in `__pycache__`, or in the user's folder for caches where that cannot be
 written, or in SIMREDUCE_CACHE_DIR. A file is a shared object, which a linker has made, or an object
 file, which llvmlite loads, where there is no linker.
+
+Machine code that another user wrote would run as us. So a folder counts only if it belongs to this
+user, to root or to the owner of this package, and nobody else can write there; so does a file.
+Both are checked on open descriptors, and files are reached through that of their folder.
 """
 
 from __future__ import annotations
 
 import contextlib
 import ctypes
+import errno
 import hashlib
 import os
 import platform
 import shutil
+import stat
 import subprocess
 import tempfile
+import time
 from collections.abc import Callable, Iterator
 from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
+
+from simreduce.computing.compiling.notices import say
+from simreduce.computing.locks import open_lock, open_plain, scratch_folder
 
 _FOLDER = "SIMREDUCE_CACHE_DIR"
 _LINKERS = ("cc", "gcc", "clang", "ld")
@@ -45,8 +55,7 @@ def load(stem: str, types: str, build: Build) -> Any:
     name, symbol = symbol, symbol.replace("-", "_")
     code = _from_file(name, symbol)
     if code is None:
-        folder = _writable()
-        with contextlib.nullcontext() if folder is None else _alone(folder / "lock"):
+        with _writable() as folder, _alone(folder):
             # Perhaps another process has built it meanwhile.
             code = _from_file(name, symbol) or _make(folder, name, symbol, build)
     return code
@@ -65,7 +74,7 @@ def _make(folder: Path | None, name: str, symbol: str, build: Build) -> Any:
 
 def _write(folder: Path, name: str, content: bytes) -> None:
     """Write the object file, or a shared object if there is a linker; whole, or not at all."""
-    with tempfile.TemporaryDirectory(dir=folder) as scratch:
+    with scratch_folder("scratch-", folder) as scratch:
         made, shared = Path(scratch, f"{name}{_OBJECT}"), Path(scratch, f"{name}{_SHARED}")
         with made.open("wb") as file:
             file.write(content)
@@ -83,27 +92,65 @@ def _write(folder: Path, name: str, content: bytes) -> None:
 
 
 def _from_file(name: str, symbol: str) -> Any:
-    for folder in _folders():
-        shared, made = folder / f"{name}{_SHARED}", folder / f"{name}{_OBJECT}"
-        with contextlib.suppress(*_DAMAGED):
-            if _is_ours(shared):
+    for place in _folders():
+        with contextlib.suppress(OSError), _opened(place) as folder:
+            shared, made = folder / f"{name}{_SHARED}", folder / f"{name}{_OBJECT}"
+            with contextlib.suppress(*_DAMAGED), _checked(shared):
                 return ctypes.CDLL(str(shared))[symbol]
-        with contextlib.suppress(*_DAMAGED):
-            if _is_ours(made):
-                return _from_object(made.read_bytes(), symbol)
+            with contextlib.suppress(*_DAMAGED), _checked(made) as file:
+                return _from_object(file.read(), symbol)
     return None
 
 
-def _is_ours(path: Path) -> bool:
-    """Whether nobody else can have written the file.
+class _UntrustedError(PermissionError):
+    """What another user may have written."""
 
-    A folder that the user has named may be shared, so only its files are checked. The others hold
-    code of Python's anyway. OSError if there is no such file.
+
+def _check(found: os.stat_result) -> None:
+    """Raises _UntrustedError if another user may have written or may replace a file or folder.
+
+    In a folder with the sticky bit, others add files but replace none.
     """
-    found = path.stat()
-    if os.name != "posix" or _FOLDER not in os.environ:
-        return True
-    return found.st_uid in (0, os.getuid()) and not found.st_mode & 0o002
+    if os.name != "posix":
+        return
+    if found.st_uid not in _owners():
+        raise _UntrustedError(errno.EPERM, f"belongs to another user ({found.st_uid})")
+    sticky = stat.S_ISDIR(found.st_mode) and found.st_mode & stat.S_ISVTX
+    if found.st_mode & (stat.S_IWGRP | stat.S_IWOTH) and not sticky:
+        raise _UntrustedError(errno.EPERM, "others may write there; `chmod go-w` forbids it")
+
+
+def _owners() -> set[int]:
+    """Users whose code runs here anyway: this one, root, and who owns this package."""
+    owners = {0, os.geteuid()}
+    with contextlib.suppress(OSError):  # a package that is not kept as files
+        owners.add(Path(__file__).stat().st_uid)
+    return owners
+
+
+@contextlib.contextmanager
+def _opened(place: Path) -> Iterator[Path]:
+    """The folder at `place`, by its open descriptor where the system has names for these: whoever
+    puts another folder in its place changes nothing. OSError unless it can be trusted.
+    """
+    if os.name != "posix":
+        yield place
+        return
+    number = os.open(place, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        _check(os.fstat(number))
+        held = Path(f"/proc/{os.getpid()}/fd/{number}")  # not `self`: a linker has it too
+        yield held if held.exists() else place
+    finally:
+        os.close(number)
+
+
+@contextlib.contextmanager
+def _checked(path: Path) -> Iterator[IO[bytes]]:
+    """The file at `path`, open. OSError unless it is a plain one that can be trusted."""
+    with os.fdopen(open_plain(str(path), os.O_RDONLY), "rb") as file:
+        _check(os.fstat(file.fileno()))
+        yield file
 
 
 def _from_object(content: bytes, symbol: str) -> Any:
@@ -129,22 +176,54 @@ def _engine() -> Any:
     return llvm.create_mcjit_compiler(llvm.parse_assembly(""), target)
 
 
+_PATIENCE, _PAUSE = (3.0, 30.0), 0.05
+"""Seconds after which a wait for another process is mentioned, and ends; and between looks.
+
+The kernel takes 10 s to compile on an idle core.
+"""
+
+
 @contextlib.contextmanager
-def _alone(lock: Path) -> Iterator[None]:
-    """No other process compiles meanwhile, where the system and the folder can lock."""
+def _alone(folder: Path | None) -> Iterator[None]:
+    """No other process compiles for this folder meanwhile, where it and the system can lock.
+
+    Who waits in vain compiles all the same, as files are written whole.
+    """
+    if folder is None:
+        yield
+        return
     with contextlib.ExitStack() as stack:
         with contextlib.suppress(ImportError, OSError):
             import fcntl  # noqa: PLC0415 - not on Windows
 
-            fcntl.flock(stack.enter_context(lock.open("w")), fcntl.LOCK_EX)
+            number = open_lock(str(folder / "lock"), 0o600)
+            stack.callback(os.close, number)
+            _check(os.fstat(number))
+            os.fchmod(number, 0o600)  # others would lock what they can read
+            _wait_for(lambda: fcntl.flock(number, fcntl.LOCK_EX | fcntl.LOCK_NB))
         yield
+
+
+def _wait_for(take: Callable[[], None]) -> None:
+    """Try to take a lock until it is ours, or too long."""
+    began, limits = time.monotonic(), list(_PATIENCE)
+    while limits:
+        try:
+            return take()
+        except BlockingIOError:
+            if time.monotonic() - began > limits[0]:
+                del limits[0]
+                doing = "waiting" if limits else "no longer waiting"
+                say(f"{doing} for another process, which may be compiling the same")
+            time.sleep(_PAUSE)
+    return None
 
 
 @cache
 def _names() -> list[str]:
     found = []
-    for folder in _folders():
-        with contextlib.suppress(OSError):
+    for place in _folders():
+        with contextlib.suppress(OSError), _opened(place) as folder:
             found += os.listdir(folder)  # noqa: PTH208 - quicker
     return found
 
@@ -161,13 +240,27 @@ def _folders() -> list[Path]:
     return folders
 
 
-def _writable() -> Path | None:
-    for folder in _folders():
-        with contextlib.suppress(OSError):
-            folder.mkdir(parents=True, exist_ok=True)
-            with tempfile.TemporaryFile(dir=folder):
-                return folder
-    return None
+@contextlib.contextmanager
+def _writable() -> Iterator[Path | None]:
+    """The first folder where files can be kept. Says so if there is none that can be trusted."""
+    with contextlib.ExitStack() as stack:
+        refused: list[str] = []
+        for place in _folders():
+            try:
+                place.mkdir(mode=0o755, parents=True, exist_ok=True)
+                folder = stack.enter_context(_opened(place))
+                with tempfile.TemporaryFile(dir=folder):
+                    pass
+            except _UntrustedError as error:
+                refused.append(f"{place} {error.strerror}")
+            except OSError:
+                continue
+            else:
+                yield folder
+                return
+        if refused:
+            say(f"compiled code is not kept: {'; '.join(refused)}")
+        yield None
 
 
 @cache

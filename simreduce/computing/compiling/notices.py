@@ -9,3 +9,9 @@ listeners: list[Callable[[str], None]] = []
 
 working: list[Callable[[float], None]] = []
 """Each is called now and then during one long simulation, with the share that is done."""
+
+
+def say(sentence: str) -> None:
+    """Pass a sentence on to all who listen."""
+    for listener in listeners:
+        listener(sentence)

@@ -121,10 +121,10 @@ def read_nccl_tests(text: str, name: str) -> tuple[MeasuredRow, ...]:
         # nothing, as redop.
         rest = [cell for cell in fields[2:] if cell != "N/A"]
         words = [cell for cell in rest[:2] if not _is_number(cell)]
-        numbers = [cell for cell in rest[len(words) :] if _is_number(cell)]
-        numbers = numbers[has_root:]
+        numbers = rest[len(words) :][has_root : has_root + 3]
         if (
             len(numbers) < 3
+            or not all(map(_is_number, numbers))
             or not words
             or not fields[1].isdigit()
             or len(fields[0]) > 18

@@ -9,7 +9,7 @@ from typing import Any
 
 from simreduce import units
 from simreduce.engine.calibrate.sure import COLLECTIVES
-from simreduce.engine.calibration import LINK_KINDS, NVLS, PROTOCOLS, NcclConstants
+from simreduce.engine.calibration import LINK_KINDS, MISFIT, NVLS, PROTOCOLS, NcclConstants
 from simreduce.files.formats import (
     BANDWIDTH,
     LATENCY,
@@ -49,6 +49,8 @@ NCCL = Format(
     Field("measured", MapOf(ListOf(whole(2), 1), COLLECTIVES, "COLLECTIVE"),
           "The numbers of GPUs whose times of a collective, on this very machine, the constants are"
           " fitted to: `all_reduce = [8]`."),
+    Field("misfit", number(0.0, 100.0), "How far off these times were before the fit: the root mean"
+          " square of log(predicted / measured). Intervals widen with it.", MISFIT),
 )  # fmt: skip
 _PLAIN = ("launch", "launch_each", "launch_channel", "post", "message")
 _BY_NAME = ("start", "slice", "join", "channel_rate")
@@ -69,7 +71,7 @@ def read_nccl(table: Values) -> NcclConstants:
         }
         plain[key] = {**getattr(found, key), **given}
     measured = {name: tuple(counts) for name, counts in (table["measured"] or {}).items()}
-    return replace(found, **plain, measured=measured)
+    return replace(found, **plain, measured=measured, misfit=table["misfit"])
 
 
 def write_nccl(constants: NcclConstants) -> dict[str, Any]:
@@ -90,6 +92,7 @@ def write_nccl(constants: NcclConstants) -> dict[str, Any]:
                 inner[last] = _exact(key)(value)
     if constants.measured:
         table["measured"] = {name: list(counts) for name, counts in constants.measured.items()}
+        table["misfit"] = constants.misfit
     return table
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import re
 from dataclasses import dataclass
 from pathlib import PurePath
@@ -18,6 +19,9 @@ _ROW = re.compile(
     r"\s+\d+(\.\d+)?\s+\d"
 )
 _RANK = re.compile(r"Rank\s+(\d{1,6})\b.{0,60}?\b[Pp]id\s+(\d{1,10})\s+on\s+(\S{1,80})\s")
+_LAUNCH = re.compile(
+    r"^# nThread (\d{1,6}) nGpus (\d{1,6})\b.* warmup iters: \d+ iters: (\d{1,9})\b", re.MULTILINE
+)
 _PROGRAM = re.compile(r"\b([a-z]+(?:_[a-z]+)*)_perf\b")
 _COLLECTIVES = {
     "all_reduce": "all_reduce",
@@ -29,13 +33,15 @@ _COLLECTIVES = {
     "sendrecv": "send_receive",
 }
 """Our names of the programs."""
+_CONFIG = ("nthreads", "ngpus", "iterations")
 
 
 @dataclass(frozen=True, slots=True)
 class NcclTestsLog:
     """One log. `collective` is "" and counts are 0 where it does not say them.
 
-    `ranks` are on `hosts`, in `processes`.
+    `ranks` are on `hosts`, in `processes` of `nthreads` threads, which drive `ngpus` GPUs each. A
+    time is of one of `iterations` calls in a row.
     """
 
     name: str
@@ -44,6 +50,25 @@ class NcclTestsLog:
     hosts: int
     processes: int
     rows: tuple[MeasuredRow, ...]
+    nthreads: int = 0
+    ngpus: int = 0
+    iterations: int = 0
+
+    @property
+    def gpus_of_a_thread(self) -> int:
+        """GPUs that one thread drives; 0 where each GPU has a process or a thread."""
+        alone = self.processes and self.ranks // self.processes
+        found = self.ngpus or alone
+        return found if found > 1 else 0
+
+
+def read_launch(text: str) -> tuple[int, int, int]:
+    """The threads of a process, the GPUs of a thread and the iterations by a log's header; 0, 0, 0
+    without one.
+    """
+    found = _LAUNCH.search(text)
+    nthreads, ngpus, iterations = map(int, found.groups()) if found else (0, 0, 0)
+    return nthreads, ngpus, iterations
 
 
 def read_nccl_log(text: str, name: str) -> NcclTestsLog:
@@ -61,6 +86,7 @@ def read_nccl_log(text: str, name: str) -> NcclTestsLog:
         len({host for _, _, host in found}),
         len({(pid, host) for _, pid, host in found}),
         read_nccl_tests(table, name),
+        *read_launch(table),
     )
 
 
@@ -84,16 +110,23 @@ def _read_json(text: str, name: str) -> NcclTestsLog:
     devices = document.get("devices")
     devices = [each for each in devices or () if isinstance(each, dict)]
     hosts = [str(each.get("hostname", "")) for each in devices]
+    pids = zip([each.get("pid") for each in devices], hosts, strict=True)
+    processes = len({(pid, host) for pid, host in pids if pid is not None})
     args = document.get("args")
+    config = document.get("config")
+    launch = [config.get(key, 0) for key in _CONFIG] if isinstance(config, dict) else []
+    if any(type(each) is not int or each < 0 for each in launch):
+        raise CalibrationError(f"{name}: config: {', '.join(_CONFIG)} must be counts")
     program = PurePath(str(args[0])).name if isinstance(args, list) and args else ""
     match = _PROGRAM.search(program)
     return NcclTestsLog(
         name,
         _COLLECTIVES.get(match[1], "") if match else "",
-        len(devices),
-        len(set(hosts)),
-        len({(each.get("pid"), host) for each, host in zip(devices, hosts, strict=True)}),
+        max(len(devices), processes * math.prod(launch[:2])),  # a line of each process
+        len({*hosts} - {""}),
+        processes,
         rows,
+        *launch,
     )
 
 
@@ -107,6 +140,7 @@ def _row(result: Any, place: str) -> MeasuredRow:
         )  # fmt: skip
     except (KeyError, TypeError, ValueError, OverflowError, AttributeError):
         raise CalibrationError(f"{place}: is no result of nccl-tests") from None
-    if not (0 < row.time < 1e9 and 0 < row.size < 1 << 60):
+    rates = 0 <= row.algbw < math.inf and 0 <= row.busbw < math.inf
+    if not (rates and 0 < row.time < 1e9 and 0 < row.size < 1 << 60):
         raise CalibrationError(f"{place}: {row.size} bytes in {time} us")
     return row

@@ -1,8 +1,12 @@
 """How sure a prediction of NCCL is: intervals made of the errors of published times.
 
-The errors are log(predicted / published) by constants that were fitted without the machine.
-An interval is for a machine that nobody has measured, so what is weighed is machines: each counts
-once for a collective, a link and a band of sizes, however many times were published of it.
+The errors are log(predicted / published) by constants that were fitted without the machine. What
+is weighed is machines: each counts once for a collective, a link and a band of sizes, however many
+times were published of it.
+
+Machines of which nothing was published differ by more than those, as the model itself was made
+with those in view. Their intervals are made of errors by constants of the generations before and
+after a machine's own, as if neither its site nor anything of its generation had been measured.
 Few machines were measured in most cells, so errors of other cells count as well, the less the
 farther away. The ends are the 10 % and the 90 % quantile of these errors, and farther out where few
 machines say less of the next one: of m machines, each tail is 10 % less the m-th part.
@@ -13,7 +17,7 @@ from __future__ import annotations
 import csv
 import io
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cache, lru_cache
 from importlib import resources
@@ -23,9 +27,10 @@ import numpy as np
 from simreduce.computing.arrays import AnyInts, Floats
 
 _FOLDER = resources.files("simreduce") / "files" / "calibrations"
-GENERATION, MACHINE = "nccl-errors.csv", "nccl-errors-calibrated.csv"
-"""Errors by constants of the machine's generation, and by those fitted to three sizes of the table.
-"""
+GENERATION, ELSEWHERE = "nccl-errors.csv", "nccl-errors-elsewhere.csv"
+"""Errors by constants of the machine's generation, and by those of the generations beside it."""
+MACHINE = "nccl-errors-calibrated.csv"
+"""Errors by constants that are fitted to three sizes of the table."""
 SIZES = (0, 64 << 10, 1 << 20, 8 << 20, (64 << 20) + 1)
 """Bytes at which another band begins."""
 SURE = 0.8
@@ -52,7 +57,11 @@ twice or half as much changes the score by 2 % at most.
 
 @dataclass(frozen=True, slots=True)
 class Errors:
-    """log(predicted / published) of one table's times in the band that begins at `size` bytes."""
+    """log(predicted / published) of one table's times in the band that begins at `size` bytes.
+
+    `site` is who measured it, and others who measured the same machines. `misfit` is of constants
+    that were fitted to some of the table's times: how far off these were before.
+    """
 
     table: str
     machine: str
@@ -60,9 +69,19 @@ class Errors:
     link: str
     size: int
     errors: tuple[float, ...]
+    site: str = ""
+    generation: str = ""
+    misfit: float | None = None
+
+    def of(self, names: Collection[str]) -> bool:
+        """Whether its machine, its site or its generation is among these."""
+        return self.machine in names or self.site in names or self.generation in names
 
 
-_HEAD = ("table", "machine", "collective", "link", "size_bytes", "errors")
+_TEXTS = ("table", "machine", "site", "generation", "collective", "link")
+_HEAD = (*_TEXTS, "size_bytes", "misfit", "errors")
+_FITS = 0.1
+"""What is left at other sizes grows with the misfit; that of a perfect fit is as of this one."""
 
 
 def read_errors(text: str) -> tuple[Errors, ...]:
@@ -70,11 +89,13 @@ def read_errors(text: str) -> tuple[Errors, ...]:
     rows = csv.DictReader(io.StringIO(text))
     return tuple(
         Errors(
-            row["table"], row["machine"], row["collective"], row["link"], int(row["size_bytes"]),
-            tuple(float(error) for error in row["errors"].split()),
+            **{name: row[name] for name in _TEXTS},
+            size=int(row["size_bytes"]),
+            misfit=float(row["misfit"]) if row["misfit"] else None,
+            errors=tuple(float(error) for error in row["errors"].split()),
         )
         for row in rows
-    )  # fmt: skip
+    )
 
 
 def write_errors(found: Iterable[Errors]) -> str:
@@ -84,7 +105,8 @@ def write_errors(found: Iterable[Errors]) -> str:
     table.writerow(_HEAD)
     for row in found:
         errors = " ".join(f"{error:.3f}" for error in row.errors)
-        table.writerow((row.table, row.machine, row.collective, row.link, row.size, errors))
+        misfit = "" if row.misfit is None else f"{row.misfit:.3f}"
+        table.writerow((*(getattr(row, name) for name in _TEXTS), row.size, misfit, errors))
     return text.getvalue()
 
 
@@ -94,32 +116,46 @@ def published_errors(file: str = GENERATION) -> tuple[Errors, ...]:
     return read_errors((_FOLDER / file).read_text("utf-8"))
 
 
+@cache
+def is_known(machine: str, link: str) -> bool:
+    """Whether times of the machine were published, over the same kind of link."""
+    return any((row.machine, row.link) == (machine, link) for row in published_errors())
+
+
 def band_of(nbytes: int) -> int:
     """The place of a size among the bands."""
     return int(np.searchsorted(SIZES, nbytes, "right")) - 1
 
 
 class Spread:
-    """Intervals made of some errors."""
+    """Intervals made of some errors, of each as a part of what its misfit lets expect."""
 
     def __init__(self, found: Sequence[Errors]) -> None:
         each = [(row, error) for row in found for error in row.errors]
-        self._errors = np.array([error for _, error in each])
+        self._errors = np.array([error / _expected(row.misfit) for row, error in each])
         self._bands = np.array([band_of(row.size) for row, _ in each], dtype=np.int64)
         self._collectives = [row.collective for row, _ in each]
         self._links = [row.link for row, _ in each]
         self._machines = np.unique([row.machine for row, _ in each], return_inverse=True)[1]
         self._weights = _one_for_each_machine(found)
 
-    def ends(self, collective: str, link: str, nbytes: int) -> tuple[float, float]:
+    def ends(
+        self, collective: str, link: str, nbytes: int, misfit: float | None = None
+    ) -> tuple[float, float]:
         """The ends of the 80 % interval, as factors of the prediction, which is always inside."""
         nearness = _BAND ** abs(self._bands - band_of(nbytes))
         weights = self._weights * nearness
         weights *= _each(self._collectives, {c: _near(collective, c) for c in _FAMILY})
         weights *= _each(self._links, {k: _near_link(link, k) for k in {*self._links}})
         tail = (1 - SURE) / 2 * (1 - 1 / _count(self._machines, weights))
-        low, high = (_quantile(self._errors, weights, part) for part in (1 - tail, tail))
+        ends = [_quantile(self._errors, weights, part) for part in (1 - tail, tail)]
+        low, high = (end * _expected(misfit) for end in ends)
         return min(math.exp(-low), 1.0), max(math.exp(-high), 1.0)
+
+
+def _expected(misfit: float | None) -> float:
+    """To what errors at other sizes are in proportion; 1 if nothing was fitted."""
+    return 1.0 if misfit is None else misfit + _FITS
 
 
 def _count(machines: AnyInts, weights: Floats) -> float:
@@ -168,21 +204,34 @@ def _quantile(values: Floats, weights: Floats, part: float) -> float:
 
 
 @lru_cache(maxsize=128)
-def _spread_without(machine: str, file: str) -> Spread:
-    return Spread([row for row in published_errors(file) if row.machine != machine])
+def _spread_without(names: frozenset[str], file: str) -> Spread:
+    return Spread([row for row in published_errors(file) if not row.of(names)])
 
 
 @lru_cache(maxsize=4096)
-def _ends(collective: str, link: str, band: int, without: str, file: str) -> tuple[float, float]:
-    return _spread_without(without, file).ends(collective, link, SIZES[band])
+def _ends(
+    collective: str,
+    link: str,
+    band: int,
+    without: frozenset[str],
+    file: str,
+    misfit: float | None,
+) -> tuple[float, float]:
+    return _spread_without(without, file).ends(collective, link, SIZES[band], misfit)
 
 
 def spread(
-    collective: str, link: str, nbytes: int, without: str = "", file: str = GENERATION
+    collective: str,
+    link: str,
+    nbytes: int,
+    without: frozenset[str] = frozenset(),
+    file: str = GENERATION,
+    misfit: float | None = None,
 ) -> tuple[float, float]:
     """The ends of the 80 % interval, as factors of the prediction: 0.9 and 1.2, perhaps.
 
     `file` names the published errors to use: the errors of constants fitted like the ones that made
-    the prediction. Errors of the machine `without` are left out.
+    the prediction. Errors of the machines, sites and generations `without` are left out.
+    With `MACHINE`, the interval is in proportion to what the log's `misfit` lets expect.
     """
-    return _ends(collective, link, band_of(nbytes), without, file)
+    return _ends(collective, link, band_of(nbytes), without, file, misfit)

@@ -29,7 +29,7 @@ until nothing is left to happen at that instant. Only then are rates computed. O
 submission have smaller ids.
 
 Tolerance. Above 0, a flow that would end within that part of its op's own time, at the rate that it
-has, ends at the instant that happens already, and its last bytes are dropped.
+has, leaves its resources at the instant that happens already. Its op is done when it would be.
 """
 
 from __future__ import annotations
@@ -54,6 +54,7 @@ from simreduce.engine.kernel.tables import (
     RESOURCES,
     SLOTS,
     SUBMISSIONS,
+    TAIL,
     WAITING,
     WORK,
     Array,
@@ -163,7 +164,7 @@ def take_flows(item: int, time: float, late: float, count: int, ops: Ops, state:
 
 
 def list_nearly_due(time: float, count: int, ops: Ops, state: State) -> int:
-    """Fill `taken` with what is due soon enough that a flow may end early, now that the first
+    """Fill `taken` with what is due soon enough that a flow may leave early, now that the first
     `count` ops of `turn` end; how much that is.
     """
     part = state.tolerance[0]
@@ -312,14 +313,21 @@ def happen(due: int, time: float, ops: Ops, state: State) -> bool:
                     candidates[waiting] = op
                     waiting += 1
                     continue
-                if phase != FLOW and ops.amount[op] > 0.0:
+                if phase < FLOW and ops.amount[op] > 0.0:
                     state.phase[op] = FLOW
                     open_flow(
                         slot_for(op, state), call, ops.amount[op], ops.cap[call], time, state.flows
                     )
                     continue
                 if phase == FLOW:
+                    until = time
+                    if state.tolerance[0] > 0.0:
+                        until = due_of(state.slot[op], state.flows)
                     close_flow(state.slot[op], call, time, state.flows)
+                    if until > time + 4.0 * ULP * abs(time):
+                        state.phase[op] = TAIL
+                        wait_until(until, op, state)
+                        continue
                 free_slot(op, state)
                 held = lanes if ops.holds[call] else pipes
                 waiting = free_lanes(op, held, rest, time, ops.lanes, queues, candidates, waiting)

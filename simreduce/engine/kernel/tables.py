@@ -17,7 +17,7 @@ from simreduce.engine.kernel.calendar import Heap
 INFINITY = float("inf")
 
 # Phases of an op.
-WAITING, QUEUED, OVERHEAD, LATENCY, AT_PIPE, PIPE, FLOW, DONE = 0, 1, 2, 3, 4, 5, 6, 7
+WAITING, QUEUED, OVERHEAD, LATENCY, AT_PIPE, PIPE, FLOW, TAIL, DONE = 0, 1, 2, 3, 4, 5, 6, 7, 8
 
 # Indices into Flows.scalar.
 SLOTS, FREE_SLOT, DIRTY_COUNT, MOVED_COUNT, OPENED_COUNT, RESOURCES, SUBMISSIONS = (
@@ -174,8 +174,8 @@ class State(NamedTuple):
     spare: Array
 
     clock: Array  # s, one entry: the last instant that has happened
-    # by what part of its own time an op may end early, and the longest time (s) of one that moved
-    # bytes, of which only a `part` above 0 takes note
+    # by what part of its own time a flow may leave early, and the longest time (s) of one that
+    # moved bytes, of which only a `part` above 0 takes note
     tolerance: Array
 
 

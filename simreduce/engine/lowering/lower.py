@@ -149,7 +149,9 @@ def check_routes(plan: Plan, topology: Topology | Folded) -> None:
     _, signatures = group_ops(plan, IDEAL, site.nodes[: len(plan.devices)])
     copies = signatures.kind == Kind.COPY
     site.topology.router.routes(
-        site.place[signatures.source[copies]], site.place[signatures.target[copies]]
+        site.place[signatures.source[copies]],
+        site.place[signatures.target[copies]],
+        bundled=True,
     )
 
 

@@ -96,7 +96,7 @@ def drop_tolls(routes: Routes, mine: Bools, site: Site) -> Routes:
         return routes
     start = row_starts(np.bincount(row[kept], minlength=len(count)))
     shares = None if routes.shares is None else routes.shares[kept]
-    return Routes(start, routes.links[kept], routes.holds_lane, shares)
+    return routes._replace(start=start, links=routes.links[kept], shares=shares)
 
 
 def find_sends(signatures: Signatures, routes: Routes, site: Site, resources: Resources) -> Sends:
@@ -113,9 +113,8 @@ def find_sends(signatures: Signatures, routes: Routes, site: Site, resources: Re
     )
     far = facts.network[routes.links]
     kind[np.bincount(row, far, minlength=len(copies)) > 0] = NET
-    shares = 1.0 if routes.shares is None else routes.shares
     latency = np.array([link.latency for link in site.topology.links])[routes.links]
-    wires = np.bincount(row, far * latency * shares, minlength=len(copies))
+    wires = np.bincount(row, far * latency * routes.crossing, minlength=len(copies))
     slingshot = np.bincount(row, facts.slingshot[routes.links], minlength=len(copies)) > 0
     names, router = tuple(site.topology.nodes), site.topology.router
     for i in np.flatnonzero(mine & (kind != NET)).tolist():

@@ -25,7 +25,8 @@ class Resources:
     the calibration has a `Processor`, there follow the cores of every machine, or of the one
     computer that replaces all, the cores that move bytes, and the memory that they share.
 
-    `changes` are (s, resource, bytes/s), in order of time: what faults do to capacities.
+    `changes` are (s, resource, bytes/s), in order of time: what faults do to capacities. `home` is
+    the link that represents each link, None if every link represents itself (`in_bundles`).
     """
 
     names: tuple[str, ...]
@@ -36,6 +37,7 @@ class Resources:
     moving: dict[str, int] = field(default_factory=dict)  # of the cores', as many as move bytes
     shared_memory: dict[str, int] = field(default_factory=dict)  # of the cores' -> index
     changes: tuple[tuple[float, int, float], ...] = ()
+    home: tuple[int, ...] | None = None
 
     @staticmethod
     def of(
@@ -94,6 +96,18 @@ class Resources:
             shared_memory,
             changes,
         )
+
+    def in_bundles(self, topology: Topology | Folded) -> Resources:
+        """The same with one link for each bundle of links that carry the same (`Bundled`).
+
+        The others stay, unused. They are only put together where none differs and none changes.
+        """
+        bundles = None if isinstance(topology, Folded) else topology.router.bundles
+        if bundles is None or self.changes:
+            return self
+        home = bundles.home
+        same = all(np.array_equal(a[: len(home)], a[home]) for a in (self.rates, self.delays))
+        return replace(self, home=tuple(home.tolist())) if same else self
 
     @cached_property
     def in_cores(self) -> frozenset[str]:

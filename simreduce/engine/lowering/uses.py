@@ -39,7 +39,8 @@ def find_uses(
     `cores` come with weight 1: `add_core_flows` computes their weights.
     """
     is_copy = signatures.kind == Kind.COPY
-    routes = _find_routes(Signatures(*(column[is_copy] for column in signatures)), site, runtime)
+    copies = Signatures(*(column[is_copy] for column in signatures))
+    routes = _find_routes(copies, site, runtime, bundled=resources.home is not None)
     routes = drop_tolls(routes, signatures.executor[is_copy] != Executor.TF, site)
     sends = find_sends(signatures, routes, site, resources)
     latency, holds = np.zeros(len(is_copy)), np.ones(len(is_copy), dtype=np.bool_)
@@ -83,8 +84,7 @@ def _latency(routes: Routes, resources: Resources) -> Floats:
     hops = np.diff(routes.start)
     rows = np.repeat(np.arange(len(hops), dtype=np.int32), hops)
     seconds = resources.delays[routes.links]
-    if routes.shares is not None:
-        seconds = seconds * routes.shares
+    seconds = seconds * routes.crossing
     total: Floats = np.bincount(rows, seconds, minlength=len(hops)).astype(float, copy=False)
     return total
 
@@ -104,18 +104,21 @@ def _at_home(routes: Routes, site: Site) -> tuple[Ints, AnyInts, Floats | float]
     return count.astype(np.int64), key % len(site.home), often.astype(np.float64)
 
 
-def _find_routes(signatures: Signatures, site: Site, runtime: Runtime) -> Routes:
+def _find_routes(signatures: Signatures, site: Site, runtime: Runtime, *, bundled: bool) -> Routes:
     """The routes of copies. A staged copy goes through the hosts of both machines."""
     router = site.topology.router
     source, target = site.place[signatures.source], site.place[signatures.target]
     machines, host = find_hosts(site.topology)
     crosses = (machines[source] != machines[target]) & (signatures.executor == Executor.TF)
     if not (runtime.staged and crosses.any()):
-        return router.routes(source, target)
+        return router.routes(source, target, bundled=bundled)
     # Where there is no host to stop at, or the copy begins or ends there, a leg is empty.
     out = np.where(crosses & (host[source] >= 0), host[source], source)
     into = np.where(crosses & (host[target] >= 0), host[target], out)
-    legs = [router.routes(a, b) for a, b in ((source, out), (out, into), (into, target))]
+    legs = [
+        router.routes(a, b, bundled=bundled)
+        for a, b in ((source, out), (out, into), (into, target))
+    ]
     hops = np.stack([np.diff(leg.start) for leg in legs])
     start = row_starts(hops.sum(axis=0))
     links, shares = np.empty(start[-1], dtype=np.int32), np.ones(start[-1])
@@ -128,4 +131,4 @@ def _find_routes(signatures: Signatures, site: Site, runtime: Runtime) -> Routes
     staged = np.count_nonzero(hops, axis=0) > 1
     holding = staged | np.all([leg.holds_lane for leg in legs], axis=0)
     whole = all(leg.shares is None for leg in legs)
-    return Routes(start, links, holding, None if whole else shares)
+    return Routes(start, links, holding, None if whole else shares, legs[0].bundled)

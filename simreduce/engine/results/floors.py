@@ -1,30 +1,17 @@
-"""Lower bounds of predictions.
+"""Lower bounds of a plan's prediction, with all that its runtime costs.
 
-They are the plan's critical path, its load on every resource and lane, and the cut of the machine
-that the collective has to cross.
+They are its critical path, and its load on every resource and lane.
 """
 
 from __future__ import annotations
-
-from functools import lru_cache
 
 import numpy as np
 
 from simreduce.computing.arrays import Floats, blocks, ranges
 from simreduce.computing.compiling.loops import sweep, worth_compiling
-from simreduce.dtypes import SIZES
 from simreduce.engine.kernel.tables import Array
 from simreduce.engine.lowering.lowered import Lowered
 from simreduce.engine.lowering.resources import Resources
-from simreduce.engine.results.cut import max_flow
-from simreduce.plan import Contract, Kind, Plan
-from simreduce.topology import Folded, Topology
-
-_WHOLE = 1 << 64
-"""Times this, bandwidths are whole numbers: so that flows are exact."""
-
-_CUT_RANKS = 64
-"""With more ranks, only the cuts around single ranks are taken: still a bound, and quick."""
 
 
 def alone(lowered: Lowered, resources: Resources) -> tuple[Floats, Floats]:
@@ -55,6 +42,18 @@ def critical_path(lowered: Lowered, resources: Resources) -> float:
     reads = lowered.call, lowered.amount, rate, cost, lowered.successor_start, lowered.successors
     sweep(longest, reads, [finish], compiled=worth_compiling(longest, len(finish)))
     return float(finish.max(initial=0.0))
+
+
+def longest_chain(lowered: Lowered) -> int:
+    """The number of flows in the longest chain of ops that wait for each other."""
+    finish, moves = np.zeros(len(lowered.call)), np.diff(lowered.calls.use_start) > 0
+    nothing, rate = np.zeros_like(finish), np.ones(len(moves))
+    reads = (
+        lowered.call, nothing, rate, moves.astype(np.float64), lowered.successor_start,
+        lowered.successors,
+    )  # fmt: skip
+    sweep(longest, reads, [finish], compiled=worth_compiling(longest, len(finish)))
+    return int(finish.max(initial=0.0))
 
 
 def longest(
@@ -90,6 +89,8 @@ def resource_seconds(lowered: Lowered, resources: Resources) -> Floats:
         np.repeat(moved, np.diff(calls.use_start)) * calls.weight,
         minlength=len(resources.capacity),
     )
+    if resources.home is not None:
+        load[: len(resources.home)] = load[np.array(resources.home)]
     with np.errstate(divide="ignore", invalid="ignore"):
         seconds = load / resources.rates
     return np.where(load > 0, seconds, 0.0)
@@ -114,54 +115,3 @@ def lane_seconds(lowered: Lowered, duration: Floats, transfer: Floats) -> Floats
         lanes = np.concatenate([every, calls.lanes[rows]])
         total = np.bincount(lanes, np.concatenate([total, busy]), minlength=number).astype(float)
     return total
-
-
-def all_reduce_cut(topology: Topology | Folded, resources: Resources, plan: Plan) -> float:
-    """Seconds for S bytes to cross the narrowest cut between ranks, which every all-reduce must (S
-    in the narrowest dtype that the plan sends). 0 for other collectives and for a single rank.
-    """
-    ranks = sorted({int(d) for d in plan.contract.device})
-    names = [plan.devices[r] for r in ranks]
-    if isinstance(topology, Folded):
-        # No cut that separates two machines is narrower where there are more of them.
-        names += [topology.twin[name] for name in names]
-        topology = topology.pair
-    sent = np.bincount(plan.dtype[plan.kind == Kind.COPY])
-    if plan.contract.collective != "all_reduce" or len(names) < 2 or not len(sent):
-        return 0.0
-    width = min(SIZES[dtype] for dtype in np.flatnonzero(sent))
-    elements = _elements(plan.contract, ranks[0])
-    narrowest = narrowest_cut(topology, resources.capacity, tuple(names))
-    return elements * width / narrowest if narrowest > 0 else float("inf")
-
-
-@lru_cache(maxsize=64)  # every candidate of a ranking asks the same
-def narrowest_cut(topology: Topology, capacity: tuple[float, ...], ranks: tuple[str, ...]) -> float:
-    """Bytes/s of the narrowest directed cut that has ranks on both sides (max-flow = min-cut)."""
-    if len(ranks) > _CUT_RANKS:
-        return _narrowest_port(topology, capacity, ranks)
-    width: dict[str, dict[str, int]] = {}
-    for link in topology.links:
-        if not link.is_toll:
-            row = width.setdefault(link.source, {})
-            row[link.target] = row.get(link.target, 0) + int(capacity[link.id] * _WHOLE)
-    first, *others = ranks
-    ways = [pair for other in others for pair in ((first, other), (other, first))]
-    return min(max_flow(width, a, b) for a, b in ways) / _WHOLE
-
-
-def _narrowest_port(
-    topology: Topology, capacity: tuple[float, ...], ranks: tuple[str, ...]
-) -> float:
-    out, into = dict.fromkeys(topology.nodes, 0.0), dict.fromkeys(topology.nodes, 0.0)
-    for link in topology.links:
-        if link.is_toll:
-            continue
-        out[link.source] += capacity[link.id]
-        into[link.target] += capacity[link.id]
-    return min(min(out[rank], into[rank]) for rank in ranks)
-
-
-def _elements(contract: Contract, device: int) -> int:
-    mine = contract.device == device
-    return int((contract.hi[mine] - contract.lo[mine]).sum())

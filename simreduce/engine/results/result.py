@@ -46,17 +46,22 @@ ROUNDED = 1e-9
 
 @dataclass(frozen=True, slots=True)
 class Floors:
-    """Seconds that no prediction can be below, each for its own reason."""
+    """Seconds that no prediction can be below, each for its own reason.
+
+    The first three are of this plan, with what its runtime costs. `cut` and `hardware` are of links
+    alone, for any algorithm on the plan's devices: bytes over cuts, and these, ports and latencies.
+    """
 
     critical_path: float
     resource: float
     lane: float
     cut: float
+    hardware: float
 
     @property
     def seconds(self) -> float:
         """The highest of them."""
-        return max(self.critical_path, self.resource, self.lane, self.cut)
+        return max(self.critical_path, self.resource, self.lane, self.hardware)
 
     def under(self, seconds: float, *, exact: bool = True) -> Floors:
         """The floors of a run of so many seconds.

@@ -117,6 +117,12 @@ class PublishedTable:
         return (int(major), int(minor)) if known else None
 
     @property
+    def site(self) -> str:
+        """Who measured: the repository or the title of the source."""
+        first = self.source.partition(" ")[0]
+        return first if "/" in first else self.source.partition(",")[0]
+
+    @property
     def iterations_timed(self) -> int:
         """Return the iterations until all GPUs are done.
 

@@ -3,7 +3,8 @@
 A device sends in the order of the rounds (`synthesis.timetable`), over the least loaded of a few
 streams. The order keeps trees in step: fair sharing alone would let small shares run ahead and
 leave links idle at the end. While one stream waits for a latency, the others use the link. What
-only goes up does what a broadcast down the same trees does, reversed in time.
+only goes up does what a broadcast down the same trees does, reversed in time: the plan, not what it
+takes, as whatever is ready starts at once.
 """
 
 from __future__ import annotations

@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from simreduce.planners.nccl.choice import choose
+from simreduce.errors import StrategyError
+from simreduce.planners.nccl.choice import choose, nvls_channels, plan
 from simreduce.planners.nccl.machine import facts
 
 if TYPE_CHECKING:
@@ -32,6 +33,13 @@ class Decide:
         a gather, is decided as a ring.
         """
         wanted = wanted._replace(step=self.settings.buffer // STEPS)
+        if wanted.channels and wanted.algorithm in ("nvls", "nvlstree"):
+            most = nvls_channels(plan(facts(self.machine, gpus, self.settings), self.settings))
+            if wanted.channels > most:
+                raise StrategyError(
+                    f"{wanted.algorithm} has up to {most} channels here, not {wanted.channels}: "
+                    f"take +channels={most}"
+                )
         if not wanted.is_open:
             return wanted
         known = facts(self.machine, gpus, self.settings)

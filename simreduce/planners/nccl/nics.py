@@ -66,8 +66,10 @@ def _ways(
         for end in (start,) if alone else range(n):
             path = exit_path(task, end, out)
             if path and path.kind <= task.limits.inter and (alone or end != start):
-                # On a switch a tree goes up in number, a ring ends at the GPU before the first.
-                far = (end - start) % n if not task.ring else (start - end) % n
+                # On a switch a tree goes on to the next GPU, and a ring ends at it. Elsewhere a
+                # ring ends at the GPU before the first.
+                up = not task.ring or task.box.switched
+                far = (end - start) % n if up else (start - end) % n
                 options.append(((out != k, path.kind, -path.rate, far), end, out, path))
     for _, end, out, path in sorted(options, key=lambda option: option[0]):
         gpus = _any_order(task, left, start, None if alone else end)
@@ -78,13 +80,17 @@ def _ways(
 def _any_order(
     task: Task, left: list[float], start: int, end: int | None
 ) -> tuple[int, ...] | None:
-    """An order of all GPUs from `start`; `end` is a ring's last, or a tree's second."""
+    """An order of all GPUs from `start`; `end` is a ring's last, or a tree's second.
+
+    On NVSwitches NCCL tries neighbours first: of a ring the GPU before, of a tree the one after
+    (`ncclTopoSearchNextGpuSort`, NVIDIA/nccl src/graph/search.cc). So a ring counts down.
+    """
     n = len(task.box.gpus)
     if n == 1:
         return (0,)
     if not task.box.switched:
         return walk(task, left, start, end)
-    gpus = [(start + i) % n for i in range(n)]
+    gpus = [(start + (-i if task.ring else i)) % n for i in range(n)]
     if end is not None:
         gpus.remove(end)
         gpus.insert(n if task.ring else 1, end)

@@ -210,6 +210,8 @@ class Tuner:
             several = 15 / 16 if t.since(10) else 0.915
             part = 7 / 9 if self.nodes == 1 else several
             bus = min(bus * part, self._ll128_cap(collective, t.tree_ll128, graph.count))
+        # Trees of NCCL_TOPO_PATTERN_TREE reach 0.85 by every protocol, after the cap of LL128;
+        # balanced and split trees lose nothing here (NVIDIA/nccl src/graph/tuning.cc).
         return bus * 0.85 if graph.pattern == PLAIN and t.since(18) else bus
 
     def _latency(self, collective: str, algorithm: str, place: int) -> float:

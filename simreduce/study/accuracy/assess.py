@@ -6,15 +6,20 @@ import math
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import combinations
+from operator import itemgetter
 from typing import NamedTuple, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
+from simreduce.engine.calibrate.sure import SIZES, band_of
 from simreduce.files.published import published_tables
-from simreduce.study.accuracy.predict import Point, machine_of
+from simreduce.study.accuracy.predict import Point
+from simreduce.topology import machine_of
 
 K = TypeVar("K")
+T = TypeVar("T")
 MIB = 1 << 20
 
 
@@ -222,6 +227,71 @@ def _typical_miss(points: Iterable[Point]) -> Point:
     return ordered[int(0.9 * (len(ordered) - 1))]
 
 
+NODES = ("one", "two", "more")
+"""Machines that take part."""
+
+
+@dataclass(frozen=True, slots=True)
+class Unseen:
+    """Errors of times that took no part in anything that predicted them.
+
+    Of one collective, or "others", on so many `machines`, in the band that begins at `size` bytes.
+    """
+
+    collective: str
+    machines: str
+    size: int
+    group: Group
+
+
+def unseen(points: Sequence[Point]) -> list[Unseen]:
+    """The errors of all-reduces, then of the others, by machines and bands of sizes."""
+    groups = _by(
+        points,
+        lambda p: (
+            p.table.collective != "all_reduce", min(p.nodes, len(NODES)), band_of(p.nbytes)
+        ),
+    )  # fmt: skip
+    found = []
+    for (others, nodes, band), mine in sorted(groups.items()):
+        if group := summarize(mine):
+            name = "others" if others else "all_reduce"
+            found.append(Unseen(name, NODES[nodes - 1], SIZES[band], group))
+    return found
+
+
+@dataclass(frozen=True, slots=True)
+class Order:
+    """Of `pairs` of machines, `right` are in the measured order.
+
+    `regrets` are the parts by which the machine that is predicted fastest is slower than the
+    fastest, for each collective, size and number of GPUs.
+    """
+
+    pairs: int
+    right: int
+    regrets: tuple[float, ...]
+
+
+def order_machines(points: Iterable[Point], least: int = MIB) -> Order:
+    """The order of machines with as many GPUs by times of more than `least` bytes."""
+    shown = [(p, p.predicted) for p in points if p.predicted is not None and p.nbytes > least]
+    groups = _by(shown, lambda each: (each[0].table.collective, each[0].nbytes, each[0].ranks))
+    pairs, right, slower = 0, 0, list[float]()
+    for mine in groups.values():
+        apart = [
+            (before < after) == (a.seconds < b.seconds)
+            for (a, before), (b, after) in combinations(mine, 2)
+            if a.table.topology != b.table.topology and a.seconds != b.seconds
+        ]
+        pairs += len(apart)
+        right += sum(apart)
+        if apart:
+            chosen, _ = min(mine, key=itemgetter(1))
+            slower.append(chosen.seconds / min(p.seconds for p, _ in mine) - 1)
+    return Order(pairs, right, tuple(slower))
+
+
 def impossible(points: Iterable[Point]) -> list[Point]:
     """Predictions that are faster than any algorithm can be."""
     return [p for p in points if p.predicted is not None and p.predicted < p.bound * (1 - 1e-9)]
@@ -251,8 +321,8 @@ def regrets(points: Iterable[Point]) -> list[Point]:
     return found
 
 
-def _by(points: Iterable[Point], key: Callable[[Point], K]) -> Mapping[K, list[Point]]:
-    groups: defaultdict[K, list[Point]] = defaultdict(list)
+def _by(points: Iterable[T], key: Callable[[T], K]) -> Mapping[K, list[T]]:
+    groups: defaultdict[K, list[T]] = defaultdict(list)
     for point in points:
         groups[key(point)].append(point)
     return groups

@@ -21,10 +21,9 @@ from simreduce.engine.calibrate.fit import (
 from simreduce.engine.calibrate.nccl import nccl_names, with_values
 from simreduce.engine.calibration import NVLS, PROTOCOLS, NcclConstants
 from simreduce.engine.setup import Setup
-from simreduce.files.published import ITERATIONS
 from simreduce.plan import Executor, Kind, Plan
 from simreduce.plan.channels import JOINED, SWITCHED, count_blocks
-from simreduce.study.tune.bench import seconds_per_call, sends_of
+from simreduce.study.tune.bench import Calls, sends_of
 
 T = TypeVar("T")
 
@@ -64,18 +63,16 @@ _ANY = 1.0
 class Case:
     """A measured time and its plan.
 
-    `gpus` counts those that one process drives, 0 where each GPU has a process of its own; `link`
-    is the slowest kind of link, and `group` what is left out of a fit as a whole.
+    `link` is the slowest kind of link, and `group` what is left out of a fit as a whole.
     """
 
     setup: Setup
     plan: Plan
     nbytes: int
     seconds: float
-    gpus: int
+    calls: Calls
     link: str
     group: str
-    iterations: int = ITERATIONS
 
     @property
     def rerun(self) -> Rerun:
@@ -85,9 +82,7 @@ class Case:
 
     def predict(self, constants: NcclConstants, rerun: Rerun | None = None) -> float:
         """Seconds with these constants."""
-        times = (rerun or self.rerun)(constants)
-        seconds = seconds_per_call(self.plan, times, self.iterations)
-        return constants.per_call(seconds, self.gpus, self.posts)
+        return self.calls.seconds(self.plan, (rerun or self.rerun)(constants), constants)
 
     @property
     def channels(self) -> int:
@@ -161,7 +156,7 @@ class Predictor:
             key = tuple(every[name] for name in names if name not in _ADDED)
             if key not in known:
                 known[key] = case.predict(replace(constants, **_NO_LAUNCH), rerun)
-            found.append(constants.per_call(launch + known[key], case.gpus, case.posts))
+            found.append(constants.per_call(launch + known[key], case.calls.gpus, case.posts))
         return found
 
 
@@ -196,7 +191,10 @@ def sample(values: Sequence[T], most: int) -> list[T]:
 
 def fit_machine(cases: Sequence[Case]) -> tuple[NcclConstants, Fit]:
     """Return a machine's constants and the fit, with its generation's constants as the prior."""
-    base = replace(cases[0].setup.constants.nccl, measured=_count_gpus(cases))
+    base = cases[0].setup.constants.nccl
+    off = np.log([case.predict(base) / case.seconds for case in cases])
+    misfit = float(f"{np.sqrt(np.mean(off**2)):.3g}")
+    base = replace(base, measured=_count_gpus(cases), misfit=misfit)
     return fit_nccl(cases, base, _ANY if len(cases) < _FEW else INLIER)
 
 

@@ -17,9 +17,11 @@ from simreduce.engine.calibration import PROTOCOLS
 from simreduce.engine.setup import Setup
 from simreduce.errors import InputError
 from simreduce.files.formats import Faults
+from simreduce.files.published import ITERATIONS
 from simreduce.planners.nccl import Settings
 from simreduce.study.accuracy.fit import Case, fit_machine, sample
 from simreduce.study.accuracy.predict import part_of, strategy_for, workload_of
+from simreduce.study.tune.bench import Calls
 from simreduce.topology import Topology
 
 _MOST_ROWS = 24
@@ -106,13 +108,13 @@ def _cases(log: NcclTestsLog, machine: Topology, settings: Settings, collective:
         )
     setup = Setup(machine, "tensorflow", part=part_of(machine, ranks // hosts), nccl=settings)
     shape = setup.layout
-    gpus = len(shape.tasks[0]) if 0 < log.processes < ranks else 0
+    calls = Calls(log.gpus_of_a_thread, log.iterations or ITERATIONS)
     found = []
     for row in sample([row for row in log.rows if row.size], _MOST_ROWS):
         workload = workload_of(collective, row.size, dtypes.code(row.dtype), shape.n)
         if workload.elements:
             plan = setup.compile(strategy_for(collective), workload)
-            found.append(Case(setup, plan, row.size, row.time, gpus, setup.slowest_link, log.name))
+            found.append(Case(setup, plan, row.size, row.time, calls, setup.slowest_link, log.name))
     if not found:
         raise InputError("has no row with an element for each rank")
     return found

@@ -1,6 +1,7 @@
 """Errors on times that took no part in a fit.
 
-A machine is left out of the fit of its generation. Or constants are fitted to three sizes of a
+A site is left out of the fit of its generation. A generation has the constants of another. Or
+constants are fitted to three sizes of a
 table, as a short run of nccl-tests gives them, and the other sizes are compared.
 """
 
@@ -9,14 +10,14 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from simreduce.computing.workers import in_processes
 from simreduce.engine import NOMINAL, Calibration
 from simreduce.engine.calibrate import GENERATIONS, load_calibration
-from simreduce.engine.calibrate.sure import MACHINE, OTHER_NET, spread
+from simreduce.engine.calibrate.sure import ELSEWHERE, MACHINE, OTHER_NET, spread
 from simreduce.engine.setup import Setup
 from simreduce.errors import InputError
 from simreduce.files.published import PublishedTable, published_tables
@@ -24,12 +25,16 @@ from simreduce.planners.nccl import facts
 from simreduce.study.accuracy.assess import median_and_p90
 from simreduce.study.accuracy.fit import Case, fit_machine, left_out_residuals, sample
 from simreduce.study.accuracy.predict import (
-    gpus_of_a_process,
-    machine_of,
+    Point,
+    calls_of,
+    own_names,
+    predict,
     setup_for,
+    site_of,
     strategy_for,
     workload_of,
 )
+from simreduce.topology import machine_of
 
 _SIZES = 9
 """Sizes of a table that are fitted, spread over all it has."""
@@ -51,8 +56,8 @@ def make_cases(
     table: PublishedTable, setup: Setup, times: Sequence[tuple[int, float]], most_ops: int
 ) -> Iterator[Case]:
     """Cases of some times of a table, without those that have no plan of so few ops."""
-    shape, group = setup.layout, machine_of(table.topology)
-    gpus, link = gpus_of_a_process(table, shape), setup.slowest_link
+    shape, group = setup.layout, site_of(table)
+    calls, link = calls_of(table, shape), setup.slowest_link
     for nbytes, seconds in times:
         workload = workload_of(table.collective, nbytes, table.dtype, shape.n)
         try:
@@ -60,7 +65,7 @@ def make_cases(
         except InputError:  # no plan, too many ops, or less than an element for each rank
             continue
         if len(plan) <= most_ops:
-            yield Case(setup, plan, nbytes, seconds, gpus, link, group, table.iterations_timed)
+            yield Case(setup, plan, nbytes, seconds, calls, link, group)
 
 
 def chosen_tables() -> dict[str, list[PublishedTable]]:
@@ -81,13 +86,20 @@ def generation_of(setup: Setup) -> str:
     return GENERATIONS[max((g for g in GENERATIONS if g <= capability), default=min(GENERATIONS))]
 
 
+def beside(generation: str) -> list[str]:
+    """The names of the generations before and after one, of those there are."""
+    names = [GENERATIONS[number] for number in sorted(GENERATIONS)]
+    place = names.index(generation)
+    return [*names[max(place - 1, 0) : place], *names[place + 1 : place + 2]]
+
+
 def _is_old(version: tuple[int, int] | None) -> bool:
     return version is not None and (2, 0) != version < _OLDEST
 
 
 @dataclass(frozen=True, slots=True)
 class LeftOut:
-    """A machine and the errors of constants that were fitted with it and without it.
+    """A machine and the errors of constants that were fitted with its site and without it.
 
     It has its cases, and the median and 90th percentile of |predicted / published - 1|.
     """
@@ -105,7 +117,7 @@ class LeftOut:
 class Fitted:
     """A time that constants were fitted to.
 
-    It has log(predicted / published) with its machine and without it.
+    It has log(predicted / published) with its site and without it.
     """
 
     table: str
@@ -117,15 +129,76 @@ class Fitted:
 
 def fitted_times(tables: Sequence[PublishedTable], calibration: Calibration) -> list[Fitted]:
     """The times that the constants of a calibration were fitted to."""
-    cases = [(table.name, case) for table in tables for case in cases_of(table)]
+    cases = [(table, case) for table in tables for case in cases_of(table)]
     every, nccl = [case for _, case in cases], calibration.nccl
     without = left_out_residuals(every, NOMINAL.nccl, nccl, list(calibration.errors))
     return [
         Fitted(
-            name, case.group, case.nbytes, math.log(case.predict(nccl) / case.seconds), float(off)
+            table.name,
+            machine_of(table.topology),
+            case.nbytes,
+            math.log(case.predict(nccl) / case.seconds),
+            float(off),
         )
-        for (name, case), off in zip(cases, without, strict=True)
+        for (table, case), off in zip(cases, without, strict=True)
     ]
+
+
+def predict_without_sites(
+    tables: Sequence[PublishedTable], workers: int = 1
+) -> Iterator[list[Point]]:
+    """The points of each table by its generation's constants, fitted without its site.
+
+    A table that took part in the fit has nine sizes at most there: the others are moved by what
+    leaving the site out moves their neighbours.
+    """
+    moved: defaultdict[str, list[Fitted]] = defaultdict(list)
+    names = {table.name for table in tables}
+    for name, mine in chosen_tables().items():
+        if names & {table.name for table in mine}:
+            for time in fitted_times(mine, load_calibration(name)):
+                moved[time.table].append(time)
+    for points in predict(tables, None, workers):
+        yield [_times(p, math.exp(_move(p, moved[p.table.name]))) for p in points]
+
+
+def _move(point: Point, fitted: Sequence[Fitted]) -> float:
+    """Return what a point's error gains when its site is left out of the fit."""
+    if not fitted:
+        return 0.0
+    sizes = np.log([time.nbytes for time in fitted])
+    moves = [time.without - time.with_it for time in fitted]
+    return float(np.interp(np.log(point.nbytes), sizes, moves))
+
+
+def _times(point: Point, factor: float) -> Point:
+    if point.predicted is None:
+        return point
+    low, high = point.low * factor, point.high * factor
+    return replace(point, predicted=point.predicted * factor, low=low, high=high)
+
+
+def predict_without_generations(
+    tables: Sequence[PublishedTable], workers: int = 1
+) -> Iterator[list[Point]]:
+    """The points of each table by constants of the generations before and after its own.
+
+    Their intervals leave out the errors of its machine, its site and its generation.
+    """
+    return in_processes(_elsewhere, tables, workers)
+
+
+def _elsewhere(table: PublishedTable) -> list[Point]:
+    setup = setup_for(table)
+    own = generation_of(setup)
+    without = own_names(table) | {own}
+    found = []
+    for name in beside(own):
+        for p in next(predict([table], load_calibration(name))):
+            ends = spread(table.collective, setup.link_class, p.nbytes, without, ELSEWHERE)
+            low, high = ((p.predicted or 0.0) * end for end in ends)
+            found.append(replace(p, low=low, high=high))
+    return found
 
 
 def leave_machines_out() -> Iterator[LeftOut]:
@@ -145,7 +218,7 @@ class Calibrated:
 
     The errors are by the constants of the machine's generation, and by constants fitted to three
     other sizes of the table. `low` and `high` are the ratios of the interval's ends to the latter,
-    by errors on other machines.
+    by errors on other machines and sites; `misfit` is that of the three sizes before.
     """
 
     table: PublishedTable
@@ -155,6 +228,7 @@ class Calibrated:
     after: float
     low: float = 1.0
     high: float = 1.0
+    misfit: float = 0.0
 
     @property
     def bracketed(self) -> bool:
@@ -193,7 +267,6 @@ def _calibrated(table: PublishedTable) -> list[Calibrated]:
     known = sorted({0, len(cases) // 2, len(cases) - 1})
     base, link = setup.constants.nccl, setup.link_class
     fitted, _ = fit_machine([cases[i] for i in known])
-    machine = machine_of(table.topology)
     return [
         Calibrated(
             table,
@@ -201,7 +274,8 @@ def _calibrated(table: PublishedTable) -> list[Calibrated]:
             case.nbytes,
             case.predict(base) / case.seconds - 1,
             case.predict(fitted) / case.seconds - 1,
-            *spread(table.collective, link, case.nbytes, machine, MACHINE),
+            *spread(table.collective, link, case.nbytes, own_names(table), MACHINE, fitted.misfit),
+            fitted.misfit,
         )
         for i, case in enumerate(cases)
         if i not in known

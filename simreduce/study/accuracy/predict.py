@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import lru_cache, partial
+from functools import cache, lru_cache, partial
+
+import networkx as nx
 
 from simreduce.computing.workers import in_processes
 from simreduce.engine import NOMINAL, Calibration, Result
@@ -13,16 +15,16 @@ from simreduce.engine.calibrate.sure import OTHER_NET
 from simreduce.engine.setup import Setup
 from simreduce.errors import InputError, NotFoldable, PlanTooLarge
 from simreduce.files.formats import Faults
-from simreduce.files.published import PublishedTable
+from simreduce.files.published import PublishedTable, published_tables
 from simreduce.planners.algorithms import COLLECTIVES
 from simreduce.planners.layouts import Layout, layout
 from simreduce.planners.nccl import Settings, read_settings
 from simreduce.planners.nccl.settings import read_assignments
 from simreduce.planners.nccl.tables import CURRENT, OLDEST
 from simreduce.planners.strategy import Strategy, parse_strategy
-from simreduce.study.tune.bench import DIVIDED, busbw_factor, seconds_per_call, sends_of, tensor
+from simreduce.study.tune.bench import DIVIDED, Calls, busbw_factor, tensor
 from simreduce.study.tune.folding import folded
-from simreduce.topology import Topology, load_topology, shipped
+from simreduce.topology import Topology, load_topology, machine_of
 from simreduce.workload import Workload
 
 _TERMS = 3
@@ -36,7 +38,7 @@ class Point:
     `predicted` is None where there is no plan, and `refusal` says why.
 
     `low` and `high` are the ends of the 80 % interval, made of errors on other machines; `bound` is
-    what any algorithm takes on the machine. `terms` are the causes of the predicted time with their
+    what any algorithm takes by the links. `terms` are the causes of the predicted time with their
     shares, largest first. `regret` is the part that a choice by prediction is slower than the best.
     """
 
@@ -69,20 +71,7 @@ class Point:
     def busbw_factor(self) -> float:
         """The ratio of busbw to algbw, as nccl-tests counts it."""
         collective = self.table.collective
-        return 1.0 if collective == "send_receive" else busbw_factor(collective, self.ranks)
-
-
-def machine_of(topology: str) -> str:
-    """`abci-v` of `abci-vx32,nic=ib_hdr`."""
-    head = topology.partition(",")[0]
-    return head.rpartition("x")[0] if copies_of(topology) > 1 else head
-
-
-def copies_of(topology: str) -> int:
-    """32 of `abci-vx32,nic=ib_hdr`."""
-    head = topology.partition(",")[0]
-    name, _, count = head.rpartition("x")
-    return int(count) if name and count.isdecimal() and head not in dict(shipped()) else 1
+        return busbw_factor(collective, self.ranks)
 
 
 def predict(
@@ -118,9 +107,11 @@ def setup_for(table: PublishedTable, calibration: Calibration | None = None) -> 
     return Setup(machine, "tensorflow", calibration or NOMINAL, part=shape, nccl=_settings(table))
 
 
-def gpus_of_a_process(table: PublishedTable, shape: Layout) -> int:
-    """GPUs that one process drives, 0 where each has its own."""
-    return len(shape.tasks[0]) if table.launcher == "process" else 0
+def calls_of(table: PublishedTable, shape: Layout) -> Calls:
+    """How the calls of a table were issued."""
+    return Calls.by_threads(
+        1 if table.launcher == "process" else None, shape, table.iterations_timed
+    )
 
 
 def _settings(table: PublishedTable) -> Settings:
@@ -140,6 +131,29 @@ def part_of(machine: Topology, gpus: int | None) -> Layout:
     if gpus is None:
         return whole
     return whole.only([rank for task in whole.tasks for rank in task[:gpus]])
+
+
+def site_of(table: PublishedTable) -> str:
+    """The site of a table: sites that measured one machine count as one."""
+    return _sites().get(table.name, table.site)
+
+
+@cache
+def _sites() -> dict[str, str]:
+    """The site of every published table, by name."""
+    joined: nx.Graph[str] = nx.Graph()
+    tables = published_tables()
+    joined.add_edges_from((table.site, f"on {machine_of(table.topology)}") for table in tables)
+    first: dict[str, str] = {}
+    for number, mine in enumerate(nx.connected_components(joined)):
+        first |= dict.fromkeys(mine, str(number))
+    names = {first[table.site]: table.site for table in reversed(tables)}
+    return {table.name: names[first[table.site]] for table in tables}
+
+
+def own_names(table: PublishedTable) -> frozenset[str]:
+    """The machine and the site of a table, whose errors its own intervals leave out."""
+    return frozenset((machine_of(table.topology), site_of(table)))
 
 
 def strategy_for(collective: str) -> Strategy:
@@ -168,11 +182,8 @@ def _predict(point: Point, setup: Setup) -> Point:
         at = folded(setup, why)
         plan = at.compile(strategy, workload)
     result = at.simulate(plan)
-    seconds = seconds_per_call(plan, result, table.iterations_timed)
-    seconds = setup.constants.nccl.per_call(
-        seconds, gpus_of_a_process(table, shape), sends_of(plan)
-    )
-    ends = setup.interval(point.nbytes, seconds, collective, without=point.machine)
+    seconds = calls_of(table, shape).seconds(plan, result, setup.constants.nccl)
+    ends = setup.interval(point.nbytes, seconds, collective, without=own_names(table))
     low, high = ends or (0.0, 0.0)
     return replace(
         point,
@@ -180,7 +191,7 @@ def _predict(point: Point, setup: Setup) -> Point:
         predicted=seconds,
         low=low,
         high=high,
-        bound=bound(setup.topology, shape, collective, point.nbytes),
+        bound=result.floors.hardware,
         terms=_terms(result),
     )
 
@@ -193,54 +204,3 @@ def _terms(result: Result) -> tuple[tuple[str, float], ...]:
             seconds[f"{part.cause} {part.where}".strip()] += part.seconds
     largest = sorted(seconds.items(), key=lambda each: -each[1])[:_TERMS]
     return tuple((cause, share / result.seconds) for cause, share in largest)
-
-
-def bound(machine: Topology, shape: Layout, collective: str, nbytes: int) -> float:
-    """Seconds that no algorithm can beat.
-
-    They are M bytes over the cuts that part one GPU, or one machine, from the rest.
-
-    GPUs without a switch that sums also need 2 (n - 1) M bytes of ports for an all-reduce.
-    Figures are those that a large copy reaches.
-    """
-    n = shape.n
-    if n < 2 or collective == "send_receive":
-        return 0.0
-    rates = list(_cuts(machine, shape))
-    seconds = [_bytes_out(collective, nbytes, n, inside) / rate for inside, rate in rates]
-    if collective == "all_reduce" and not shape.reducers:
-        ports = sum(rate for inside, rate in rates[:n] if inside == 1)
-        seconds.append(2 * (n - 1) * nbytes / ports)
-    return max(seconds)
-
-
-@lru_cache(maxsize=32)
-def _cuts(machine: Topology, shape: Layout) -> tuple[tuple[int, float], ...]:
-    """Ranks inside, and the lesser of the rates out of and into them: each rank, each machine."""
-    found = [(1, _rate(machine, frozenset([rank]))) for rank in shape.ranks]
-    for task in shape.tasks if len(shape.tasks) > 1 else ():
-        name = machine.nodes[shape.ranks[task[0]]].machine
-        inside = frozenset(node for node, each in machine.nodes.items() if each.machine == name)
-        found.append((len(task), _rate(machine, inside)))
-    return tuple(found)
-
-
-def _rate(machine: Topology, inside: frozenset[str]) -> float:
-    """Bytes/s out of these nodes or into them, whichever is less."""
-    crossing = [k for k in machine.links if not k.is_toll]
-    out = sum(k.bandwidth for k in crossing if k.source in inside and k.target not in inside)
-    into = sum(k.bandwidth for k in crossing if k.target in inside and k.source not in inside)
-    return min(out, into)
-
-
-def _bytes_out(collective: str, nbytes: int, n: int, inside: int) -> float:
-    """Bytes that must cross a cut with `inside` of `n` ranks on one side, in one direction."""
-    part = nbytes / n
-    return {
-        "all_reduce": nbytes,
-        "reduce": nbytes,
-        "broadcast": nbytes,
-        "all_gather": part * max(inside, n - inside),
-        "reduce_scatter": part * max(inside, n - inside),
-        "all_to_all": part * inside * (n - inside),
-    }[collective]

@@ -56,7 +56,7 @@ def calibrations() -> Iterator[Calibration]:
             "method": "robust least squares on log(predicted / published), from NCCL's own model;"
             " python -m simreduce.study.accuracy.shipped",
             "errors": f"{own[0]:.0%} in the median, {own[1]:.0%} at the 90th"
-            f" percentile; {others[0]:.0%} and {others[1]:.0%} for machines"
+            f" percentile; {others[0]:.0%} and {others[1]:.0%} for sites"
             " left out of the fit",
         }
         yield Calibration(

@@ -257,6 +257,8 @@ def _notes(question: Question, offers: Sequence[Offer]) -> list[str]:
     free = [c for c in joined if not any(name.startswith("networks.") for name in c.quantities)]
     if bought and free:
         notes.append("networks without a price cost nothing here")
+    if any(o.memory and "activations" not in o.scenario["step"] for o in question.options):
+        notes.append("memory does not count activations unless step.activations says how many")
     return notes
 
 

@@ -37,10 +37,19 @@ _OF_A_BATCH = ("time", "profile", "activations")
 """Keys of `[step]` that were measured with its batch, and change in proportion to it."""
 
 
+_OF_OPTIONS = {"method": "method", "strategy": "strategy", "strategies": "strategy"}
+"""Keys that a table `[step]` may not have here, and what options call them."""
+
+
+def check_step(step: object, faults: Faults, path: str) -> None:
+    """Note a fault for each key of a table `[step]` that belongs in options."""
+    for key in step if isinstance(step, dict) else ():
+        if key in _OF_OPTIONS:
+            faults.add(f"{path}.{key}", f"write it in options, as {_OF_OPTIONS[key]}")
+
+
 def _one_of_them(values: Values, faults: Faults, path: str) -> None:
-    step = values["step"]
-    if isinstance(step, dict) and "method" in step:
-        faults.add(f"{path}.step.method", "write it in options, as method")
+    check_step(values["step"], faults, f"{path}.step")
 
 
 OPTION = Format(
@@ -111,7 +120,8 @@ def expand(
         return
     merged: dict[str, Any] = {}
     for each in tables.values():
-        merged |= each if isinstance(each, dict) else {}
+        own_keys = each if isinstance(each, dict) else {}
+        merged |= {key: value for key, value in own_keys.items() if key not in _OF_OPTIONS}
     mode = "variable_update" in merged
     if mode:
         for key in ("method", "strategy"):

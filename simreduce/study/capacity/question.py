@@ -10,7 +10,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from simreduce.errors import InputError
+from simreduce.errors import InputError, quote
 from simreduce.files.formats import (
     ANYTHING,
     LINE,
@@ -29,7 +29,7 @@ from simreduce.files.formats import (
 from simreduce.files.textfiles import parse_toml, read_text
 from simreduce.study.capacity.choose import OBJECTIVES, Target
 from simreduce.study.capacity.losses import FAILURES, STRAGGLERS, Failures, Stragglers
-from simreduce.study.capacity.options import OPTION, Option, expand
+from simreduce.study.capacity.options import OPTION, Option, check_step, expand
 from simreduce.study.capacity.prices import PriceList, load_prices, parse_prices
 from simreduce.study.capacity.quantities import HOURLY, MONEY, SOME_PERIOD, Money
 from simreduce.study.scenario import beside
@@ -54,9 +54,14 @@ class _Prices(ValueKind[Any]):
         return None
 
 
-def _above_zero(values: Values, faults: Faults, path: str) -> None:
-    if values["samples"] == 0.0:
-        faults.add(inside(path, "samples"), "must be above 0")
+_LEAST_RATE = 1e-9
+"""Samples a second of the slowest run that is asked for: one in 30 years."""
+
+
+def _large_enough(values: Values, faults: Faults, path: str) -> None:
+    for key, least in (("samples", 1.0), ("samples_per_second", _LEAST_RATE)):
+        if key in values.given and key not in values.faulty and values[key] < least:
+            faults.add(inside(path, key), f"must be at least {least:g}, got {quote(values[key])}")
     needs = [key for key in ("time", "budget") if key in values.given]
     if needs and "samples" not in values.given:
         faults.add(path, f"{needs[0]} is that of a run; give samples, how many it takes")
@@ -76,7 +81,7 @@ TARGET = Format(
     Field("hourly", HOURLY, "Price per hour at most."),
     Field("minimise", choice(OBJECTIVES, "objective"), "`cost` of the run, `hourly` price, or"
           " `time` of the run.", default_words="`cost`; `hourly` without `samples`"),
-    check=_above_zero,
+    check=_large_enough,
 )  # fmt: skip
 _MOST_FACTOR = 100.0
 SENSITIVITY = Format(
@@ -161,8 +166,7 @@ def _build(path: Path, values: Values, faults: Faults, *, given: bool) -> Questi
     model: Model | None = None
     if values["workload"]:
         model = faults.attempt("workload", load_model, near(values["workload"]))
-    if isinstance(values["step"], dict) and "method" in values["step"]:
-        faults.add("step.method", "write it in options, as method")
+    check_step(values["step"], faults, "step")
     common = {key: values[key] for key in ("workload", "calibration", "runtime")}
     options = [
         option

@@ -18,6 +18,7 @@ from typing import Any, Final, Literal
 from simreduce.engine.calibrate import load_calibration
 from simreduce.engine.calibrate.files import to_toml
 from simreduce.errors import InputError
+from simreduce.files.textfiles import is_file, read_bytes
 from simreduce.planners.algorithms.plugins import GROUP
 from simreduce.study.scenario import beside
 from simreduce.topology.clusters import is_cluster
@@ -152,7 +153,7 @@ def _machine(text: str) -> str:
         return digest_of(tables)[:12]
     name = tables["machine"]
     near = place[0].parent / (name if is_path(name) else f"{name}.toml")
-    near_file = near.is_file() and near.resolve() != place[0].resolve()
+    near_file = is_file(str(near)) and near.resolve() != place[0].resolve()
     return digest_of([tables, _machine(str(near) if near_file else name)])[:12]
 
 
@@ -168,6 +169,6 @@ def calibration_digest(text: str) -> str:
 @lru_cache(1 << 10)
 def _file(name: str) -> str:
     try:
-        return hashlib.sha256(Path(name).read_bytes()).hexdigest()[:12]
+        return hashlib.sha256(read_bytes(Path(name))).hexdigest()[:12]
     except (OSError, ValueError):
         return ""

@@ -30,7 +30,15 @@ from simreduce.study.scenario import Scenario, beside, build_replicas, build_sce
 from simreduce.study.sweep.cells import BENCH, REPLICAS, RUN, STEP, Cell, code
 from simreduce.study.sweep.columns import COLUMNS, DONE, Figures, Lost
 from simreduce.study.sweep.question import BENCH_DOCUMENT, DISTURB
-from simreduce.study.tune.bench import DIVIDED, BenchRow, Machines, algbw, busbw, simulate_row
+from simreduce.study.tune.bench import (
+    DIVIDED,
+    BenchRow,
+    Calls,
+    Machines,
+    algbw,
+    busbw,
+    simulate_row,
+)
 from simreduce.study.tune.rank import Candidate, rank
 from simreduce.study.tune.steps import rank_steps
 from simreduce.topology import Folded, Topology, load_machine, load_topology
@@ -120,7 +128,7 @@ def _machines(document: str, folder: str) -> Machines:
     )
     return Machines(
         setup, values["dtype"], faithful=values["faithful"], root=values["root"], fold=None,
-        eager=True,
+        eager=True, calls=Calls.by_threads(values["nthreads"], setup.layout, values["iters"]),
     )  # fmt: skip
 
 

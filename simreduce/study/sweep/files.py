@@ -20,7 +20,7 @@ from simreduce.files.formats import (
     choice,
     whole,
 )
-from simreduce.files.textfiles import flatten, parse_toml, read_text
+from simreduce.files.textfiles import flatten, is_file, parse_toml, read_text
 from simreduce.planners.algorithms import NAMES
 from simreduce.study.sweep.cells import KINDS, REPLICAS
 from simreduce.study.sweep.grid import (
@@ -140,7 +140,7 @@ def is_sweep(text: str) -> bool:
     """Whether `text` is the file of a sweep."""
     path = Path(text)
     try:
-        if path.suffix != ".toml" or not path.is_file():
+        if path.suffix != ".toml" or not is_file(text):
             return False
         return "over" in parse_toml(text, read_text(path, InputError), InputError)
     except (InputError, OSError, ValueError):
@@ -169,7 +169,7 @@ def read_specification(
         asked, name = values["question"] or "", Path(text).stem
         kind = kind or values["kind"]
         near = Path(text).parent / asked
-        asked = str(near) if asked.endswith(".toml") and near.is_file() else asked
+        asked = str(near) if asked.endswith(".toml") and is_file(str(near)) else asked
         if values["sample"] and not sample:
             found = values["sample"]
             sample = Sample(found["by"], found["count"] or 1, found["seed"])

@@ -9,11 +9,14 @@ import time
 from pathlib import Path
 from typing import IO
 
+from simreduce.computing.locks import NO_LOCK, open_lock
 from simreduce.errors import InputError
 
 _PATIENCE = 3.0
 """Seconds that a lock is waited for: a sweep that was just killed is still being cleared away."""
 _PAUSE = 0.05
+_LONGEST = 20
+"""Characters of a lock file are fewer."""
 _NOT_SUPPORTED = (errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOSYS)
 
 
@@ -37,7 +40,10 @@ class Lock:
                     raise InputError(f"{path}: another sweep is writing it{by}")
                 time.sleep(_PAUSE)
         except OSError as error:
-            raise InputError(f"{path}: cannot be written: {error.strerror or error}") from None
+            why = error.strerror or str(error)
+            if error.errno in NO_LOCK:
+                why = f"{self._name} {why}; remove it"
+            raise InputError(f"{path}: cannot be written: {why}") from None
 
     def _take(self) -> str | None:
         """None if the lock is ours, else who has it."""
@@ -45,20 +51,23 @@ class Lock:
             import fcntl  # noqa: PLC0415 - not on Windows
         except ImportError:
             return None
-        file = Path(self._name).open("a+", encoding="ascii")  # noqa: SIM115 - stays open
+        number = open_lock(self._name)
+        file = os.fdopen(number, "r+", encoding="ascii", errors="replace")
         try:
             fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as error:
-            file.seek(0)
-            holder = file.read(20).strip()
+            holder = file.read(_LONGEST).strip()
             file.close()
             if error.errno in _NOT_SUPPORTED:
                 return None
             return holder or "?"
+        if not _is_process(file.read(_LONGEST)):
+            file.close()
+            raise OSError(errno.EINVAL, "is no lock of a sweep")
         # Whoever held it may have removed the file that is open here.
         same = False
         with contextlib.suppress(OSError):
-            same = os.path.samestat(os.fstat(file.fileno()), Path(self._name).stat())
+            same = os.path.samestat(os.fstat(file.fileno()), Path(self._name).lstat())
         if not same:
             file.close()
             return "?"
@@ -79,3 +88,8 @@ class Lock:
         with contextlib.suppress(OSError):
             self._file.close()
         self._file = None
+
+
+def _is_process(text: str) -> bool:
+    """Whether a lock file has nothing in it, or the number of a process."""
+    return not text or (text.isdecimal() and len(text) < _LONGEST)

@@ -30,6 +30,7 @@ from simreduce.files.formats import (
     text_of,
     whole,
 )
+from simreduce.files.published import ITERATIONS
 from simreduce.planners.algorithms import NAMES
 from simreduce.planners.nccl import SETTINGS
 from simreduce.planners.strategy import ALL, parse_strategy
@@ -50,7 +51,7 @@ DISTURB = Format(
     Field("fault", ListOf(LINE), "Links, and what they carry from a time on: `gpu0>gpu3@1ms=0`."),
     Field("jitter", LINE, "Scatter of latencies and fixed costs, such as `0.1`."),
     Field("seed", whole(0), "The seed of the jitter."),
-    Field("tolerance", LINE, "The part of its time by which an op may end early, as `0.1%`."),
+    Field("tolerance", LINE, "The part by which a time may be off, as `0.1%`."),
 )
 BENCH_DOCUMENT = Format(
     "bench",
@@ -68,8 +69,11 @@ BENCH_DOCUMENT = Format(
     Field("nccl", TableOf(SETTINGS), "NCCL's settings."),
     Field("gpus", ANYTHING, "So many of the GPUs, or a list of them."),
     Field("gpu_indices", ListOf(whole(0)), "The order of each machine's GPUs in rings."),
+    Field("nthreads", whole(1), "Threads that share the GPUs of each machine.",
+          default_words="a process for each GPU"),
+    Field("iters", whole(1), "Calls of NCCL in a row.", ITERATIONS),
     Field("disturb", TableOf(DISTURB), "What goes wrong."),
-)
+)  # fmt: skip
 _CASE = ("workload", "runtime", "calibration", "repeat", "faithful", "gpu_indices")
 """Keys of a scenario that may be set; `strategy` sets its `strategies`."""
 _STEP = tuple(field.key for field in STEP_TABLE.fields if field.key not in ("batch", "sharding"))

@@ -20,8 +20,9 @@ from pathlib import Path
 from typing import Any, NamedTuple, NoReturn, Self
 
 from simreduce.errors import InputError, quote, why_no_path
-from simreduce.study.sweep.cells import BENCH, Cell, code, digest_of
-from simreduce.study.sweep.columns import NAMES, TOO_LARGE, TYPES, WAITING, Figures
+from simreduce.files.textfiles import is_file, read_start, reason
+from simreduce.study.sweep.cells import BENCH, KINDS, Cell, code, digest_of
+from simreduce.study.sweep.columns import NAMES, STATES, TOO_LARGE, TYPES, WAITING, Figures
 from simreduce.study.sweep.locking import Lock
 
 _OURS, _FORMAT = 0x53725377, 2
@@ -60,6 +61,14 @@ PRAGMA user_version = {_FORMAT};
 
 MOST_KEYS = 500
 """Different keys of all sweeps of a file; SQLite takes 2,000 columns."""
+
+_TURN = 100_000
+"""Steps of SQLite, each some 10 ns, after which Python has a turn and may raise Ctrl-C."""
+
+
+def _take_turn() -> int:
+    return 0
+
 
 _COLUMNS = ", ".join(f'"{name}"' for name in OF_ROWS)
 _INTO = f"INTO rows ({_COLUMNS}) VALUES ({', '.join('?' * len(OF_ROWS))})"
@@ -242,10 +251,7 @@ class Store:
             f"{where} ORDER BY id",
             values,
         )
-        return [
-            Sweep(i, name, kind, tuple(json.loads(keys)), json.loads(text), *rest)
-            for i, name, kind, keys, text, *rest in found
-        ]
+        return [_sweep(self.path, *each) for each in found]
 
     def sweep(self, number: int | None = None) -> Sweep:
         """The sweep of that number, else the last. InputError if there is none."""
@@ -275,10 +281,13 @@ class Store:
             "digest": "c.digest AS digest",
         }
         there = {row[1] for row in self._fetch("PRAGMA table_info(rows)")}
+        placed = {row[1].casefold() for row in self._fetch("PRAGMA table_info(cells)")}
+        if lacking := [key for key in chosen.keys if _name(key).casefold() not in placed]:
+            _refuse(self.path, f"{_DAMAGED} cells have no {quote(lacking[0])}")
         plain = {name: f'r."{name}"' if name in there else "NULL" for name in (*values, *last)}
         shown += [special.get(name, f'{of} AS "{name}"') for name, of in plain.items()]
-        self._db.execute("DROP VIEW IF EXISTS temp.sweep")
-        self._db.execute(
+        self._fetch("DROP VIEW IF EXISTS temp.sweep")
+        self._fetch(
             f"CREATE TEMP VIEW sweep AS SELECT {', '.join(shown)} FROM main.cells c"
             f" LEFT JOIN main.rows r ON r.digest = c.digest WHERE c.sweep = {chosen.id}"
             " ORDER BY c.place"
@@ -291,6 +300,7 @@ class Store:
             found = self._db.execute(query)
             return [each[0] for each in found.description], found.fetchall()
         except sqlite3.Error as error:
+            _pass_on_interrupt(error)
             raise InputError(_damage(self.path, error) or str(error)) from None
 
     def table(self, sweep: int | None = None) -> list[dict[str, Any]]:
@@ -332,7 +342,34 @@ class Store:
         try:
             return self._db.execute(query, values).fetchall()
         except sqlite3.Error as error:
+            _pass_on_interrupt(error)
             raise InputError(_damage(self.path, error) or f"{self.path}: {error}") from None
+
+
+_DAMAGED = "is damaged:"
+
+
+def _sweep(path: str, number: object, *fields: Any) -> Sweep:
+    """A row of the table of sweeps. InputError if it is none that a sweep has written."""
+    name, kind, keys, specification, version, cells, started = fields
+    try:
+        keys, specification = json.loads(keys), json.loads(specification)
+    except (TypeError, ValueError, RecursionError):
+        keys = None
+    texts = (name, version, started)
+    if not (
+        isinstance(number, int) and kind in KINDS and isinstance(cells, int) and cells >= 0
+        and isinstance(keys, list) and isinstance(specification, dict)
+        and all(isinstance(each, str) for each in (*texts, *keys))
+    ):  # fmt: skip
+        _refuse(path, f"{_DAMAGED} its sweep {quote(number)} is none that simreduce wrote")
+    return Sweep(number, name, kind, tuple(keys), specification, version, cells, started)
+
+
+def _pass_on_interrupt(error: sqlite3.Error) -> None:
+    """Raise the KeyboardInterrupt at which SQLite stopped, if it did: `_TURN` lets it be raised."""
+    if getattr(error, "sqlite_errorcode", 0) == sqlite3.SQLITE_INTERRUPT:
+        raise KeyboardInterrupt from None
 
 
 def _values(answer: Answer) -> tuple[Any, ...]:
@@ -402,23 +439,29 @@ def _connect(path: str, *, write: bool) -> sqlite3.Connection:
     try:
         if write:
             db = sqlite3.connect(path, timeout=_BUSY, isolation_level=None)
-        elif place.is_file():
+        elif is_file(path):
             name = place.absolute().as_uri()
             db = sqlite3.connect(f"{name}?mode=ro", timeout=_BUSY, isolation_level=None, uri=True)
         else:
-            _refuse(path, "is a folder" if place.is_dir() else "there is no such file")
+            read_start(place, 1)  # says why
+            _refuse(path, "is no file")
+        if not write:  # else Ctrl-C waits for the end of the transaction
+            db.set_progress_handler(_take_turn, _TURN)
         try:
             _prepare(path, db, write=write)
         except BaseException:
             db.close()
             raise
     except sqlite3.Error as error:
+        _pass_on_interrupt(error)
         if _is_full(error):
             raise InputError(f"{path}: {error}; make room and start again") from None
-        damaged = place.is_file() and _starts_as_ours(place) and _damage(path, error)
+        damaged = is_file(path) and _starts_as_ours(place) and _damage(path, error)
         raise InputError(damaged or f"{path}: is no database of sweeps: {error}") from None
     except InputError:
         raise
+    except OSError as error:
+        raise InputError(f"{path}: {reason(error)}") from None
     except ValueError as error:  # a NUL
         raise InputError(f"{quote(path)}: {why_no_path(path, error)}") from None
     return db
@@ -437,8 +480,7 @@ def _prepare(path: str, db: sqlite3.Connection, *, write: bool) -> None:
 
 def _starts_as_ours(place: Path) -> bool:
     """Whether the head of a file is that of SQLite."""
-    with place.open("rb") as file:
-        return file.read(16) == b"SQLite format 3\0"
+    return read_start(place, 16) == b"SQLite format 3\0"
 
 
 def _check_ours(path: str, db: sqlite3.Connection, *, write: bool) -> None:
@@ -451,6 +493,55 @@ def _check_ours(path: str, db: sqlite3.Connection, *, write: bool) -> None:
         _refuse(path, f"was written by another simreduce (format {made})")
     if write and made != _FORMAT:
         _refuse(path, "was written by an older simreduce, and can be read only; give another --db")
+    _check_values(path, db)
+
+
+def _check_values(path: str, db: sqlite3.Connection) -> None:
+    """InputError for a value that no sweep has written, such as a time below 0."""
+    views = "SELECT name FROM sqlite_master WHERE type <> 'table' AND name IN ('rows', 'cells')"
+    if found := db.execute(views).fetchall():
+        _refuse(path, f"{_DAMAGED} {found[0][0]} is no table")
+    for table, names, wrong in (
+        ("rows", OF_ROWS, _wrong_value),
+        ("cells", ("sweep", "place", "digest", "reason"), _wrong_setting),
+    ):
+        there = [row[1] for row in db.execute(f"PRAGMA table_info({table})")]
+        if lacking := {*names} - {*there} if table == "cells" else {"digest", "state"} - {*there}:
+            _refuse(path, f"{_DAMAGED} {table} have no {min(lacking)}")
+        checks = {name: check for name in there if (check := wrong(name))}
+        which = " ".join(f"WHEN {check} THEN '{_text(n)}'" for n, check in checks.items())
+        found = db.execute(
+            f"SELECT * FROM (SELECT CASE {which} END AS wrong FROM {table})"
+            " WHERE wrong IS NOT NULL LIMIT 1"
+        ).fetchall()
+        if found:
+            _refuse(path, f"{_DAMAGED} a {found[0][0]} of its {table} is none")
+
+
+def _text(name: str) -> str:
+    return name.replace("'", "''")
+
+
+def _wrong_value(name: str) -> str:
+    """When a value of a column of `rows` is wrong, in SQL; "" for a column of others."""
+    kind, column = OF_ROWS.get(name, "").partition(" ")[0], quoted(name)
+    if name == "state":
+        return f"{column} IS NULL OR {column} NOT IN {STATES}"
+    if kind == "TEXT":
+        return f"typeof({column}) NOT IN ('text', 'null')"
+    number = "'integer', 'null'" if kind == "INTEGER" else "'real', 'integer', 'null'"
+    beyond = f"{column} < 0 OR {column} > 1e308"
+    return f"typeof({column}) NOT IN ({number}) OR {beyond}" if kind else ""
+
+
+def _wrong_setting(name: str) -> str:
+    """When a value of a column of `cells` is wrong, in SQL."""
+    column = quoted(name)
+    if name in ("sweep", "place"):
+        return f"typeof({column}) <> 'integer'"
+    if name in ("digest", "reason"):
+        return f"typeof({column}) NOT IN ('text', 'null')"
+    return f"typeof({column}) = 'blob' OR typeof({column}) = 'real' AND abs({column}) > 1e308"
 
 
 def _refuse(path: str, why: str) -> NoReturn:

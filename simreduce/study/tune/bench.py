@@ -8,12 +8,13 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from math import inf
-from typing import Any, TypeAlias, TypeVar
+from typing import Any, Self, TypeAlias, TypeVar
 
 import numpy as np
 
 from simreduce import dtypes, units
 from simreduce.engine import AtLeast, Result, Timeline, check_routes
+from simreduce.engine.calibration import NcclConstants
 from simreduce.engine.setup import Setup
 from simreduce.errors import (
     Deadlock,
@@ -25,6 +26,7 @@ from simreduce.errors import (
 )
 from simreduce.files.published import ITERATIONS
 from simreduce.plan import Kind, Plan, verify_part, wrong_elements
+from simreduce.planners.layouts import Layout
 from simreduce.planners.strategy import SUMMING, Strategy, proved_on_few
 from simreduce.planners.strategy.automatic import AUTOMATIC
 from simreduce.study.outcome import Postponed, Refused, Stuck
@@ -59,7 +61,8 @@ class BenchRow:
 
     Where `machines` is above 1, one of that many equal machines was simulated for all, and `wrong`
     was found on `proved_on` of them. `interval` has the time with 80 %; None where nothing is known
-    of errors. `proved` is the share of the elements among which `wrong` was looked for.
+    of errors. `proved` is the share of the elements among which `wrong` was looked for. `moved` are
+    the seconds where starts are moved (`Simulator.find_moved`), if that tells.
     """
 
     algorithm: str
@@ -81,6 +84,7 @@ class BenchRow:
     root: int = field(default=-1, kw_only=True)
     runtime: str = field(default="tensorflow", kw_only=True)
     unfinished: AtLeast | Stuck | None = field(default=None, kw_only=True)
+    moved: float | None = field(default=None, kw_only=True)
 
     @property
     def nbytes(self) -> int:
@@ -126,15 +130,16 @@ def algbw(nbytes: int, seconds: float) -> float:
 def busbw(nbytes: int, seconds: float, ranks: int, collective: str = "all_reduce") -> float:
     """Algbw, times what makes it comparable with what one link carries.
 
-    The factor is 2(n-1)/n for an all-reduce, (n-1)/n where every rank keeps or has a part, 1 for a
-    broadcast and a reduce.
+    The factors are those of nccl-tests (doc/PERFORMANCE.md, and src/sendrecv.cu): 2(n-1)/n for an
+    all-reduce, (n-1)/n where every rank keeps or has a part, 1 for a broadcast, a reduce and a
+    send-receive.
     """
     return algbw(nbytes, seconds) * busbw_factor(collective, ranks)
 
 
 def busbw_factor(collective: str, ranks: int) -> float:
     """Busbw over algbw."""
-    if collective in ("broadcast", "reduce"):
+    if collective in ("broadcast", "reduce", "send_receive"):
         return 1.0
     return (2 if collective == "all_reduce" else 1) * (ranks - 1) / ranks
 
@@ -146,11 +151,48 @@ def tensor(nbytes: int, dtype: int, parts: int = 1) -> Workload:
 
 
 @dataclass(frozen=True, slots=True)
+class Calls:
+    """Calls of NCCL in a row, as nccl-tests times them: `iterations` of them.
+
+    One thread drives `gpus` GPUs of a machine (0: a process for each GPU). No `iterations`: the
+    time is the root's own.
+    """
+
+    gpus: int = 0
+    iterations: int = ITERATIONS
+
+    @classmethod
+    def by_threads(cls, nthreads: int | None, shape: Layout, iterations: int = ITERATIONS) -> Self:
+        """Calls of so many threads on each machine; None: a process for each GPU.
+
+        InputError unless they can share the GPUs of each machine equally.
+        """
+        counts = sorted({len(task) for task in shape.tasks}) if nthreads is not None else []
+        if nthreads is None or not counts:
+            return cls(0, iterations)
+        if nthreads < 1 or len(counts) > 1 or counts[0] % nthreads:
+            many = " or ".join(map(str, counts))
+            raise InputError(f"{nthreads}: threads must share the {many} GPUs of a machine equally")
+        each = counts[0] // nthreads
+        return cls(each if each > 1 else 0, iterations)
+
+    def seconds(self, plan: Plan, times: Result | Timeline, nccl: NcclConstants) -> float:
+        """The seconds of one of the calls, if NCCL carries the plan out; else of the plan."""
+        seconds = seconds_per_call(plan, times, self.iterations)
+        return nccl.per_call(seconds, self.gpus, sends_of(plan)) if plan.executor.any() else seconds
+
+
+BY_DEFAULT = Calls()
+"""A process for each GPU, and as many calls as nccl-tests times by default."""
+
+
+@dataclass(frozen=True, slots=True)
 class Cell(Question):
     """One tensor of at most `nbytes`. Its plan takes `long`, though whatever can be folded is."""
 
     nbytes: int = 0
     long: bool = False
+    calls: Calls = BY_DEFAULT
 
 
 class Machines:
@@ -165,6 +207,7 @@ class Machines:
         root: int,
         fold: bool | None,
         eager: bool = False,
+        calls: Calls = BY_DEFAULT,
     ) -> None:
         """InputError if they cannot be as asked for.
 
@@ -182,6 +225,7 @@ class Machines:
             why = NotFoldable(f"{setup.machine.name}: too large to hold unfolded")
             setup = unfolded(setup, why)
         self.setup, self.dtype, self.faithful, self.root = setup, dtype, faithful, root
+        self.calls = calls
         self.fold, whole = fold is not False, isinstance(setup.machine, Topology)
         self.foldable = self.fold and whole and calm and not faithful
         self.eager = eager and self.foldable and len(setup.layout.tasks) > 1
@@ -192,26 +236,23 @@ class Machines:
         """A cell of the table, on the machines of `setup` if one is given."""
         setup = (setup or self.setup).running(strategy)
         layout = setup.layout
-        divided = strategy.collective in DIVIDED or layout.machines > 1
+        divided = strategy.collective in DIVIDED
         workload = tensor(nbytes, self.dtype, layout.n if divided else 1)
-        if layout.machines > 1 and not workload.elements:
-            least = f"less than an element for each of {layout.n} ranks"
-            raise StrategyError(f"{strategy.text}: {nbytes} bytes are {least}")
         return Cell(
-            strategy, workload, setup, root=self.root, faithful=self.faithful, nbytes=nbytes
-        )
+            strategy, workload, setup, root=self.root, faithful=self.faithful, nbytes=nbytes,
+            calls=self.calls,
+        )  # fmt: skip
 
     def do(self, answer: Callable[[Cell], T], strategy: Strategy, nbytes: int) -> T:
         """Call `answer` with a cell on these machines."""
         cell = self.ask(strategy, nbytes)
-        even = not nbytes // dtypes.SIZES[self.dtype] % self.setup.layout.n
-        # Folded machines must reduce in the same pieces.
-        same = strategy.spec not in AUTOMATIC and not (strategy.pipelined and not strategy.chunk)
+        # What TensorFlow chooses depends on the machines that there are.
+        same = strategy.spec not in AUTOMATIC
         # Links of NCCL's runtime carry more than the bytes, so that sums round differently.
-        if self._alike and same and even and not cell.setup.runtime.kernels:
+        if self._alike and same and not cell.setup.runtime.kernels:
             with suppress(NotFoldable):
                 return answer(self.ask(strategy, nbytes, self._alike))
-        eager = self.eager and same and even
+        eager = self.eager and same
         may = self.foldable and same and not eager
         long = may and cell.setup.takes_long(strategy, cell.workload)
         if (eager or long) and isinstance(self._one, Setup):
@@ -224,7 +265,10 @@ class Machines:
                 raise
             return self._answer_by_one(answer, cell, why)
         except NotFoldable as why:
-            self.setup.check_size(strategy, cell.workload, faithful=self.faithful)
+            try:
+                self.setup.check_size(strategy, cell.workload, faithful=self.faithful)
+            except PlanTooLarge as either:
+                raise PlanTooLarge([*why.problems, *either.problems]) from None
             if self._whole is None:
                 self._whole = unfolded(self.setup, why)
             return answer(self.ask(strategy, nbytes, self._whole))
@@ -261,6 +305,7 @@ def bench(
     faithful: bool = False,
     root: int = 0,
     fold: bool | None = None,
+    calls: Calls = BY_DEFAULT,
 ) -> Iterator[BenchRow]:
     """Rows size by size, in the order of `strategies` within a size.
 
@@ -268,12 +313,12 @@ def bench(
     the first size at which one is. Sizes are rounded down to whole elements, and to equal parts
     where every rank has one. Pipelined strategies without a chunk size get the best one for an
     undisturbed run. Many equal GPUs are folded where that gives the same bits. Equal machines are
-    folded where a plan takes long or is too large to hold; sizes are then rounded down to equal
-    parts too, and only strategies with a chunk size are pipelined. Machines that are folded because
-    they are many are unfolded for strategies that cannot be folded. With `fold` False, nothing is
-    folded.
+    folded where a plan takes long or is too large to hold, or where they are folded already, and
+    only where that gives the same time to 1e-9: all machines are simulated where parts are ragged,
+    where a chunk size must be searched for, and for strategies that do not do the same on each.
+    With `fold` False, nothing is folded. `calls` says how NCCL's calls are issued.
     """
-    at = Machines(setup, dtype, faithful=faithful, root=root, fold=fold)
+    at = Machines(setup, dtype, faithful=faithful, root=root, fold=fold, calls=calls)
     if len(strategies) > 1:  # one by itself is refused as soon anyway
         asked = [(strategy, nbytes[0]) for strategy in strategies]
         _refuse(strategies, dict(study(asked, partial(_check, at))))
@@ -314,6 +359,7 @@ def bench_all(
     fold: bool | None = None,
     workers: int = 1,
     simulate_all: bool = False,
+    calls: Calls = BY_DEFAULT,
 ) -> Iterator[tuple[int, BenchRow | Refused]]:
     """The rows of `bench` as they come, each with its place.
 
@@ -323,7 +369,7 @@ def bench_all(
     What takes long comes last, and is simulated only as far as it may be the fastest of its size;
     with `simulate_all`, and for collectives with a root, everything is simulated.
     """
-    at = Machines(setup, dtype, faithful=faithful, root=root, fold=fold)
+    at = Machines(setup, dtype, faithful=faithful, root=root, fold=fold, calls=calls)
     asked = [(strategy, size) for size in nbytes for strategy in strategies]
 
     def limits(outcomes: Mapping[int, object]) -> Callable[[int], float]:
@@ -396,7 +442,7 @@ def _make_row(question: Cell, run: Strategy, **found: Any) -> BenchRow:
 
 def _row(question: Cell, run: Run) -> BenchRow:
     (best, plan, result), setup = run, question.setup
-    seconds = seconds_per_call(plan, result.timeline)
+    seconds = question.calls.seconds(plan, result.timeline, setup.constants.nccl)
     proved_on, wrong, proved = 1, 0, 1.0
     layout = setup.layout
     if layout.machines > 1:
@@ -411,7 +457,7 @@ def _row(question: Cell, run: Run) -> BenchRow:
         question,
         best,
         seconds=seconds,
-        floor_seconds=min(result.floors.seconds, seconds),
+        floor_seconds=min(result.floors.hardware, seconds),
         transfers=plan.transfers,
         wrong=wrong,
         link=result.links[0].name if result.links else "",
@@ -420,6 +466,7 @@ def _row(question: Cell, run: Run) -> BenchRow:
         proved_on=proved_on,
         interval=interval,
         proved=proved,
+        moved=setup.find_moved(plan, seconds),
     )
 
 

@@ -55,7 +55,7 @@ def folded(setup: Setup, why: PlanTooLarge) -> Setup:
 def unfolded(setup: Setup, why: NotFoldable) -> Setup:
     """Return the setup with all the equal machines that one represents.
 
-    Raises `why` if they cannot be held, or were to be folded.
+    Raises `why` if they cannot be held.
     """
     if not isinstance(setup.machine, Folded) or setup.machine.whole is None:
         raise why

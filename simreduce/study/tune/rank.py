@@ -89,7 +89,8 @@ class Ranking:
 
     The machine refuses other strategies, which are kept with the reason. `untried` counts the ones
     that Ctrl-C left out. `bounded` cannot be among the first and were not simulated to their end;
-    they have what they take at least.
+    they have what they take at least. `moved` are the seconds of the recommended candidate where
+    starts are moved (`Simulator.find_moved`), if that tells.
     """
 
     scenario: Scenario
@@ -97,6 +98,7 @@ class Ranking:
     refused: tuple[tuple[str, str], ...]
     untried: int = 0
     bounded: tuple[Bounded, ...] = ()
+    moved: float | None = None
 
     @property
     def runtimes(self) -> list[str]:
@@ -166,13 +168,24 @@ def rank(
             bounded.append(Bounded(strategy, outcome.seconds, outcome.reason, runtime.name))
         cache.note(strategies[place], outcome.seconds)
     texts = [s.text for s in listed]
-    return Ranking(
+    ranking = Ranking(
         scenario,
         tuple(one_for_each_plan([c for c in found.values() if isinstance(c, Candidate)])),
         tuple(sorted(refused, key=lambda each: texts.index(each[0]))),
         untried,
         tuple(sorted(bounded, key=lambda c: (c.seconds, c.strategy.text))),
     )
+    best = ranking.recommended
+    return replace(ranking, moved=_find_moved(scenario, best)) if best else ranking
+
+
+def _find_moved(scenario: Scenario, best: Candidate) -> float | None:
+    """The seconds of the best candidate where starts are moved, if that tells."""
+    if best.strategy.reduced_by_nccl:
+        return None
+    case, times = ask(scenario, best.strategy).make_case(), scenario.repeat
+    moved = case.setup.find_moved(case.plan, best.seconds * times)
+    return None if moved is None else moved / times
 
 
 class Limits:
@@ -254,7 +267,7 @@ def _candidate(scenario: Scenario, setup: Setup, run: Run, cache: PlanCache) -> 
         and not setup.calibration.dispatch
         and not strategy.reduced_by_nccl,
         seconds=result.seconds / times,
-        floor_seconds=result.floors.seconds / times,
+        floor_seconds=result.floors.hardware / times,
         transfers=plan.transfers,
         wrong=cache.wrong(plan),
         link=link.name,

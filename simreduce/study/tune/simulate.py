@@ -7,12 +7,13 @@ from math import inf
 from typing import NamedTuple
 
 from simreduce.engine import AtLeast, Summary
+from simreduce.errors import NotFoldable
 from simreduce.plan import Plan, repeat
 from simreduce.planners.strategy import Strategy
 from simreduce.study.outcome import Postponed
 from simreduce.study.question import Question
 from simreduce.study.study import Limit
-from simreduce.study.tune.chunks import with_best_chunk
+from simreduce.study.tune.chunks import LARGEST, with_best_chunk
 from simreduce.study.tune.plan_cache import PlanCache
 from simreduce.topology import Topology
 from simreduce.workload import Workload
@@ -102,9 +103,19 @@ def simulate_within(
 
 
 def _with_chunks(question: Question, cache: PlanCache) -> Question:
-    """With the best chunk size, if one is looked for."""
-    if not _is_searched(question.strategy) or not isinstance(question.setup.machine, Topology):
+    """With the best chunk size, if one is looked for.
+
+    NotFoldable where it must be looked for on all of the machines.
+    """
+    if not _is_searched(question.strategy):
         return question
+    if not isinstance(question.setup.machine, Topology):
+        if cache.compile(question).transfers > LARGEST:
+            return question  # as the search on all machines does
+        raise NotFoldable(
+            f"{question.strategy.text}: the size of its chunks is looked for on all machines; "
+            "+chunk= sets one"
+        )
     asked = question.strategy, question.workload, question.setup
     return replace(question, strategy=with_best_chunk(*asked, root=question.root, cache=cache))
 

@@ -114,7 +114,7 @@ def rank_steps(scenario: StepScenario, workers: int = 1, watch: Watch = unwatche
     found, refused, untried = collect(watch(coming, len(pairs)), names, by_name=named)
     candidates = [c for c in found.values() if isinstance(c, StepCandidate)]
     if not candidates:
-        raise StrategyError([reason for _, reason in refused])
+        raise StrategyError(list(dict.fromkeys(reason for _, reason in refused)))
     return StepRanking(scenario, question, tuple(_one_for_each_step(candidates)), refused, untried)
 
 

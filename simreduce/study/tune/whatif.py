@@ -22,6 +22,7 @@ from simreduce.engine.runtime import Call
 from simreduce.engine.setup import Setup
 from simreduce.plan import Kind, Plan
 from simreduce.topology import DIRECTIONS, Link, Node, Topology
+from simreduce.topology.routing.spread import CHOICES, EqualCost
 
 MORE, LESS = 1.1, 0.9
 TIED = 1e-3
@@ -34,7 +35,7 @@ class Change:
 
     Resources are link classes, `gpu memory`, kinds of op, kinds of lane, and of a calibration's
     `[cpu]` its `cores` and their `memory`; `sort` says which (`link`, `nic` for the links of a
-    network, `memory`, `dispatch`, `lane`, `cpu`, and `together` for several that tie).
+    network, `memory`, `dispatch`, `lane`, `cpu`, `routing`, and `together` for several that tie).
     """
 
     sort: str
@@ -54,13 +55,16 @@ class Saving:
 
 
 def savings(recording: Recording, setup: Setup, watch: Watch = unwatched) -> tuple[Saving, ...]:
-    """Every change of `changes` to what this plan meets, as `compare` gives them."""
+    """Every change of `changes` to what this plan meets, and other routes, as `compare` gives
+    them.
+    """
     met = find_used(recording.resources, [(recording.plan, recording.lowered)])
 
     def simulate(change: Change) -> float:
         return change.apply(setup).find_seconds(recording.plan)
 
-    return compare(tuple(changes(met, setup)), recording.result.seconds, simulate, watch)
+    tried = (*changes(met, setup), *routings(setup))
+    return compare(tried, recording.result.seconds, simulate, watch)
 
 
 def compare(
@@ -168,6 +172,21 @@ def changes(met: UsedResources, setup: Setup) -> Iterator[Change]:
         yield Change("cpu", "memory", "bandwidth", "+10%", _shared_memory)
     for name in [name for name in met.lanes if name != CPU]:
         yield Change("lane", name, "queue", "none", _no_queue(name))
+
+
+def routings(setup: Setup) -> Iterator[Change]:
+    """Every other choice among equal paths, where there are some."""
+    chosen = setup.topology.router.equal_cost
+
+    def apply(other: EqualCost) -> Callable[[Setup], Setup]:
+        return lambda setup: setup.but(
+            machine=setup.topology.with_equal_cost(other), part=setup.part
+        )
+
+    for choice in CHOICES if setup.equal_paths else ():
+        if choice != chosen.choice:
+            other = apply(EqualCost(choice, chosen.seed))
+            yield Change("routing", "equal paths", "equal_cost", choice, other)
 
 
 def network_changes(topology: Topology) -> Iterator[Change]:

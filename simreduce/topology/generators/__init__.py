@@ -40,8 +40,8 @@ is the link class of all cables, that of the machine's NICs unless stated; a cab
 has `switch_latency=` instead, 0.1 us unless stated. The module of each shape says how many switches
 and cables it has.
 
-`equal_cost=hashed` (with a `seed=`) or `split` says what transfers do that have several equal paths
-(`topology.routing.spread`).
+`equal_cost=split`, `hashed` (with a `seed=`) or `first` says what transfers do that have several
+equal paths (`topology.routing.spread`). A torus takes the first unless stated, all others split.
 """
 
 from __future__ import annotations
@@ -58,6 +58,7 @@ from simreduce.topology.generators.ring import ring
 from simreduce.topology.generators.switch import switch
 from simreduce.topology.generators.torus import torus
 from simreduce.topology.graph import Topology, build
+from simreduce.topology.routing.spread import DEFAULT, FIRST, EqualCost
 from simreduce.units import format_bandwidth, format_duration
 
 if TYPE_CHECKING:
@@ -73,12 +74,13 @@ _COMMON = ("bandwidth", "latency", "equal_cost", "seed")
 @dataclass(frozen=True, slots=True)
 class Generator:
     """A family of shapes: what makes one, how its size is written, the settings it has besides the
-    figures.
+    figures, and what it does with equal paths.
     """
 
     shape: Callable[[InlineSettings], Shape]
     form: str
     keys: tuple[str, ...] = ()
+    equal_cost: EqualCost = DEFAULT
 
 
 GENERATORS: dict[str, Generator] = {
@@ -87,7 +89,7 @@ GENERATORS: dict[str, Generator] = {
     "full": Generator(full, "full:N"),
     "ring": Generator(ring, "ring:N"),
     "switch": Generator(switch, "switch:N", ("reduce",)),
-    "torus": Generator(torus, "torus:AxB", ("shuffle",)),
+    "torus": Generator(torus, "torus:AxB", ("shuffle",), EqualCost(FIRST)),
 }
 
 
@@ -101,7 +103,7 @@ def generate(
     generator = GENERATORS[inline.name]
     settings = InlineSettings(inline, dict(inline.settings) | dict(overrides), limit)
     settings.unknown((*_COMMON, *generator.keys))
-    equal_cost = settings.equal_cost()
+    equal_cost = settings.equal_cost(generator.equal_cost)
     shape = generator.shape(settings)
     title = (
         f"{shape.title}, {format_bandwidth(settings.bandwidth())}, "

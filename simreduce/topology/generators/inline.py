@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, TypeVar
 from simreduce.errors import TopologyError, cut, quote
 from simreduce.files.formats import BANDWIDTH, LATENCY, Faults, Scalar, choice
 from simreduce.topology.elements import DEFAULT_BANDWIDTH, DEFAULT_LATENCY
-from simreduce.topology.routing.spread import CHOICES, FIRST, HASHED, EqualCost
+from simreduce.topology.routing.spread import CHOICES, HASHED, SPLIT, EqualCost
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -173,7 +173,7 @@ class InlineSettings:
             if "seed" in self.values:
                 self.faults.add("seed", "needs equal_cost=hashed")
             return default
-        rule = self.read("equal_cost", choice(CHOICES, "rule"), FIRST)
+        rule = self.read("equal_cost", choice(CHOICES, "rule"), SPLIT)
         if rule != HASHED and "seed" in self.values:
             self.faults.add("seed", "needs equal_cost=hashed")
         return EqualCost(rule, self.whole("seed", 0, 0, 10**18 - 1))

@@ -21,6 +21,7 @@ from simreduce.topology.graph import Topology, build
 from simreduce.topology.joined import joined
 from simreduce.topology.routing.equal_machines import EqualMachines
 from simreduce.topology.routing.nvlink import is_nvlink
+from simreduce.topology.routing.spread import DEFAULT, FIRST, EqualCost
 from simreduce.units import noun
 
 DEFAULT_NIC = "ib_edr"
@@ -31,13 +32,15 @@ DEFAULT_SWITCH_LATENCY = 0.1e-6
 @dataclass(frozen=True, slots=True)
 class FabricType:
     """A shape of the network, and the settings it has. `railed` says that it joins the i-th NICs of
-    all boards, `apart` that these have a network of their own.
+    all boards, `apart` that these have a network of their own. `equal_cost` is its choice unless
+    the machine or the user says another.
     """
 
     read: Read
     keys: tuple[str, ...] = ()
     railed: bool = False
     apart: bool = False
+    equal_cost: EqualCost = DEFAULT
 
 
 FABRICS = {
@@ -46,7 +49,7 @@ FABRICS = {
     "rail_optimised": FabricType(read_rails, RAIL_KEYS, railed=True),
     "rail_only": FabricType(read_rails_only, ("reduce",), railed=True, apart=True),
     "dragonfly": FabricType(read_dragonfly, DRAGONFLY_KEYS),
-    "torus": FabricType(read_torus, TORUS_KEYS),
+    "torus": FabricType(read_torus, TORUS_KEYS, equal_cost=EqualCost(FIRST)),
 }
 
 SETTINGS = ("fabric", "nic", "switch_latency", "equal_cost", "seed")
@@ -85,7 +88,7 @@ def build_cluster(
         machine = load(inline.name, others)
     except TopologyError as error:
         raise TopologyError([*settings.faults.problems, *error.problems]) from None
-    equal_cost = settings.equal_cost(machine.router.equal_cost)
+    equal_cost = settings.equal_cost(_own_choice(machine) or fabric.equal_cost)
     nic = _nic_class(settings, inline.name, machine, nic)
     nics = sum(node.kind == "nic" for node in machine.nodes.values())
     if len({node.machine for node in machine.nodes.values()} - {""}) > 1:
@@ -105,6 +108,12 @@ def build_cluster(
     title = f"{count} x {machine.title}, {ports}, on {network.title}"
     everything = [*nodes, *wired.switches], [*cables, *wired.cables]
     return build(inline.text, title, inline.text, *everything, rule, equal_cost)
+
+
+def _own_choice(machine: Topology) -> EqualCost | None:
+    """What the machine's own file says of equal paths, if it is not the default."""
+    own = machine.router.equal_cost
+    return None if own == DEFAULT else own
 
 
 def _nic_class(settings: InlineSettings, name: str, machine: Topology, nic: str) -> str:

@@ -59,6 +59,14 @@ class DragonflyRule:
         taken = np.stack(steps, axis=1)
         return row_starts(taken.sum(axis=1)), links[taken].astype(np.int32)
 
+    @property
+    def several(self) -> bool:
+        """See `RoutingRule`."""
+        return self.parallel > 1
+
+    def bundled(self, links: int) -> None:
+        """None: cables of two groups are at routers of their own."""
+
     def areas(self) -> Sequence[int]:
         """The groups."""
         return [group for group in range(self.groups) for _ in range(self.routers)]

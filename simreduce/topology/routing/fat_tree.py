@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from simreduce.computing.arrays import AnyInts, Ints, row_starts
+from simreduce.topology.routing.rule import Bundled
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,6 +22,8 @@ class FatTreeRule:
     share a leaf; d counts leaf by leaf. With `pod`, so many leaves have `spines` of their own, and
     every spine has a cable to each of `cores`, which join the pods; of these the first `large` are
     so, and those after them have one leaf fewer.
+
+    With `bundle`, all take up-link 0, which represents the others (`Bundled`).
 
     After the hosts' cables come those from leaf 0 to its spines, then those from leaf 1, and so on,
     then those from spine to core. A single switch is a leaf without spines. Without spines several
@@ -36,6 +39,7 @@ class FatTreeRule:
     pod: int = 0
     cores: int = 0
     large: int = 0
+    bundle: bool = False
 
     def between(self, source: Ints, target: Ints) -> tuple[Ints, AnyInts]:
         """See `RoutingRule`."""
@@ -53,6 +57,7 @@ class FatTreeRule:
         links[begin[moves]] = up[moves]
         links[end[moves] - 1] = down[moves]
         if self.spines:
+            number = number * (not self.bundle)
             spine, trunk = number % self.spines, self.first + len(self.hosts)
             links[begin[far] + 1] = 2 * (trunk + leaf * self.spines + spine)[far]
             links[end[far] - 2] = 2 * (trunk + other * self.spines + spine)[far] + 1
@@ -64,6 +69,30 @@ class FatTreeRule:
             links[begin[apart] + 2] = 2 * (roof + above)[apart]
             links[end[apart] - 3] = 2 * (roof + below)[apart] + 1
         return start, links
+
+    @property
+    def several(self) -> bool:
+        """See `RoutingRule`."""
+        return self.spines > 1 or self.cores > 1
+
+    def bundled(self, links: int) -> Bundled:
+        """See `RoutingRule`: the up-links of a leaf are a bundle, those of a pod's spines another,
+        and so are the links down.
+        """
+        home, share = np.arange(links), np.ones(links)
+        trunk = 2 * (self.first + len(self.hosts))
+        roof = trunk + 2 * self.leaves * self.spines
+        pods = (self.pod and int(self.in_pod(np.array([self.leaves - 1]))[0])) + 1
+        for begin, bundles, size in (
+            (trunk, self.leaves, self.spines),
+            (roof, pods, self.spines * self.cores),
+        ):
+            if size:
+                up = begin + 2 * size * np.repeat(np.arange(bundles), size)
+                mine = slice(begin, begin + 2 * size * bundles)
+                home[mine] = np.stack([up, up + 1], axis=1).reshape(-1)
+                share[mine] = 1.0 / size
+        return Bundled(replace(self, bundle=True), home, share)
 
     def areas(self) -> Sequence[int]:
         """None."""

@@ -40,12 +40,19 @@ class Routes(NamedTuple):
     """Many routes; the links of route i are `links[start[i]:start[i + 1]]`.
 
     `shares` has one number for each link, None where all are 1; `holds_lane[i]` is as in `Route`.
+    `bundled` says that a link may represent a bundle (`Bundled`): all bytes then cross one of it.
     """
 
     start: Ints
     links: AnyInts
     holds_lane: Bools
     shares: Floats | None = None
+    bundled: bool = False
+
+    @property
+    def crossing(self) -> Floats | float:
+        """The part of the bytes that pays the latency of each link."""
+        return 1.0 if self.shares is None or self.bundled else self.shares
 
 
 def whole_route(source: str, links: Sequence[Link]) -> Route:

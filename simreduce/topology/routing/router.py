@@ -18,6 +18,7 @@ paths, `equal_cost` says which of them a transfer takes (`spread`).
 from __future__ import annotations
 
 import functools
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -34,7 +35,14 @@ from simreduce.topology.routing.route import (
     whole_route,
 )
 from simreduce.topology.routing.search import Path, Search
-from simreduce.topology.routing.spread import FIRST, EqualCost, Spreader
+from simreduce.topology.routing.spread import (
+    FIRST,
+    HASHED,
+    SPLIT,
+    EqualCost,
+    Spreader,
+    may_have_equal_paths,
+)
 from simreduce.topology.routing.staging import Staging
 
 if TYPE_CHECKING:
@@ -43,7 +51,7 @@ if TYPE_CHECKING:
     import networkx as nx
 
     from simreduce.topology.elements import Link, Node
-    from simreduce.topology.routing.rule import RoutingRule
+    from simreduce.topology.routing.rule import Bundled, RoutingRule
 
 
 class Router:
@@ -94,10 +102,16 @@ class Router:
         path, shares = self._spreader.spread(path)
         return shared_route(path, [*shares, *((toll, 1.0) for toll in tolls)])
 
-    def routes(self, source: Ints, target: Ints) -> Routes:
+    def routes(self, source: Ints, target: Ints, *, bundled: bool = False) -> Routes:
         """The routes of many transfers, from and to nodes given by their places; raises
         `TopologyError` like `route`.
+
+        With `bundled`, one link represents each of the `bundles`, where there are any.
         """
+        if bundled and self._by_bundles and self.bundles:
+            found = self._by_bundles.routes(source, target)
+            shares = self.bundles.share[found.links]
+            return found._replace(shares=shares, bundled=True)
         if self._spreader:
             start, links, shares = self._look_up(source, target)
             return Routes(start, links, self._hold(start, links), shares)
@@ -157,8 +171,47 @@ class Router:
         return self._staging.nics_beyond(gpu)
 
     @functools.cached_property
+    def several(self) -> bool:
+        """Whether any two nodes may have equal paths, between which `equal_cost` chooses."""
+        nodes, links = self._nodes, self._links
+        if self._machines:
+            nodes = {name: nodes[name] for name in self._names[: self._machines.nodes]}
+            links = links[: 2 * self._machines.cables]
+        elif self._network:
+            return self._network.several
+        return bool(self._network and self._network.several) or may_have_equal_paths(nodes, links)
+
+    @property
+    def choice(self) -> str:
+        """Which of equal paths transfers take, in words; "" where there is one path."""
+        seed = f", seed {self.equal_cost.seed}" if self.equal_cost.choice == HASHED else ""
+        return f"{self.equal_cost.choice}{seed}" if self.several else ""
+
+    @functools.cached_property
+    def bundles(self) -> Bundled | None:
+        """The bundles of links that all transfers use evenly; None if there are none."""
+        if not (self._network and self.equal_cost.choice == SPLIT and self._network.several):
+            return None
+        if any(node.reduces and node.kind == "switch" for node in self._nodes.values()):
+            return None  # what is for one switch takes single links
+        found = self._network.bundled(len(self._links))
+        if found is None or (self._machines and self._first_two.several):
+            return None
+        links = [(link.bandwidth, link.latency) for link in self._links]
+        same = all(links[i] == links[j] for i, j in enumerate(found.home.tolist()))
+        return found if same else None
+
+    @functools.cached_property
+    def _by_bundles(self) -> Router | None:
+        if self.bundles is None:
+            return None
+        network = self.bundles.rule
+        rule = replace(self._machines, network=network) if self._machines else network
+        return Router(self._nodes, self._links, rule, EqualCost(FIRST))
+
+    @functools.cached_property
     def _spreader(self) -> Spreader | None:
-        if self.equal_cost.choice == FIRST:
+        if not self.several or (self.equal_cost.choice == FIRST and self._network):
             return None
         areas = self._network.areas() if self._network else ()
         switches = self._names[len(self._names) - len(areas) :]

@@ -7,12 +7,25 @@ first end, and 2c + 1 back.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from simreduce.computing.arrays import AnyInts, Ints
+    from simreduce.computing.arrays import AnyInts, Floats, Ints
+
+
+class Bundled(NamedTuple):
+    """Links in bundles, each used evenly by all transfers that use one of its links.
+
+    One link represents each bundle: `rule` gives routes over these alone, `home` is the one that
+    represents each link of the topology, and `share` the part of a transfer's bytes that it
+    carries. Sharing out one link is then sharing out all of the bundle, if they carry the same.
+    """
+
+    rule: RoutingRule
+    home: Ints
+    share: Floats
 
 
 class RoutingRule(Protocol):
@@ -27,6 +40,16 @@ class RoutingRule(Protocol):
     def between(self, source: Ints, target: Ints) -> tuple[Ints, AnyInts]:
         """The links from port to port, as rows: where each begins (and the last ends), and all link
         ids.
+        """
+
+    @property
+    def several(self) -> bool:
+        """Whether the network has equal paths, of which the rule takes one."""
+
+    def bundled(self, links: int) -> Bundled | None:
+        """Its links in bundles, over which transfers are split; None if equal paths are no bundles.
+
+        `links` is how many the topology has.
         """
 
     def areas(self) -> Sequence[int]:

@@ -7,17 +7,21 @@ machine there is one path. A network may have areas (`RoutingRule.areas`), as th
 dragonfly: paths then stay in the areas of their two ends. One of three choices holds for all of a
 topology:
 
-    first    all transfers take the first by node names, or the one of the network's routing rule
+    split    the bytes of every transfer go evenly over all of them: adaptive routing of InfiniBand
+             and Slingshot, or packets sprayed as by EFA; the default, but for a torus
     hashed   each pair of ends takes one, drawn evenly by a hash of the ends' names and a seed
-             (static ECMP)
-    split    the bytes of every transfer go evenly over all of them (perfect packet spraying)
+             (static ECMP of Ethernet)
+    first    all transfers to one destination take the same: that of the network's routing rule, or
+             by node names the one whose number is the destination's place on its switch, modulo
+             their number; the default of a torus, whose rule is its dimensions' order
 """
 
 from __future__ import annotations
 
 import functools
 import hashlib
-from collections.abc import Mapping, Sequence
+import itertools
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from simreduce.topology.elements import Link, Node
@@ -34,8 +38,12 @@ _FABRIC = ("switch", "nvswitch")
 class EqualCost:
     """The choice of a topology, and the seed of the hash, which the other two choices ignore."""
 
-    choice: str = FIRST
+    choice: str = SPLIT
     seed: int = 0
+
+
+DEFAULT = EqualCost()
+"""What a network does of which nothing else is known."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,6 +89,36 @@ def _in_network(node: Node) -> bool:
     return node.transit and node.kind in _FABRIC
 
 
+def may_have_equal_paths(nodes: Mapping[str, Node], links: Sequence[Link]) -> bool:
+    """Whether switches are joined in a loop, or nodes by several cables to them.
+
+    Without either there is one path between any two nodes.
+    """
+    group = {name: name for name, node in nodes.items() if _in_network(node)}
+
+    def find(name: str) -> str:
+        while group[name] != name:
+            group[name] = name = group[group[name]]
+        return name
+
+    cables = [link for link in links if link.target in group and not link.is_toll]
+    for link in cables:
+        if link.source in group and link.source < link.target:
+            one, other = find(link.source), find(link.target)
+            if one == other:
+                return True
+            group[one] = other
+    joined: dict[str, list[str]] = {}
+    for link in cables:
+        if link.source not in group:
+            joined.setdefault(link.source, []).append(find(link.target))
+    shared = [
+        pair for parts in joined.values() for pair in {*itertools.combinations(sorted(parts), 2)}
+    ]
+    loops = any(one == other for one, other in shared)
+    return loops or len(set(shared)) < len(shared)
+
+
 class Spreader:
     """Chooses among the equal-cost paths of one topology; each two switches are searched once.
 
@@ -90,8 +128,9 @@ class Spreader:
     def __init__(self, rule: EqualCost, search: Search, areas: Mapping[str, int]) -> None:
         self._rule, self._search, self._areas = rule, search, areas
         self._nodes = search.nodes
-        self._fans: dict[frozenset[int | None], Fans] = {}
-        self._webs: dict[Hop, _Web] = {}
+        self._fans: dict[tuple[frozenset[int | None], str], Fans] = {}
+        self._webs: dict[tuple[str, str, str], _Web] = {}
+        self._seats: dict[str, int] = {}
 
     @functools.cached_property
     def _equal(self) -> Mapping[Hop, Sequence[Link]]:
@@ -116,57 +155,77 @@ class Spreader:
                 (i for i in range(at + 1, len(path)) if not _in_network(self._nodes[path[i]])),
                 len(path) - 1,
             )
-            web = self._between(path[at], path[stop])
-            number = (
-                _hash(self._rule.seed, ends) % web.count[web.source]
-                if self._rule.choice == HASHED
-                else 0
-            )
-            one = web.one(number)
+            homes = {self._nodes[name].machine for name in path[at : stop + 1]}
+            web = self._between(path[at], path[stop], homes.pop() if len(homes) == 1 else "")
+            number = 0
+            if web.count[web.source] > 1 and self._rule.choice == HASHED:
+                number = _hash(self._rule.seed, ends)
+            elif web.count[web.source] > 1 and self._rule.choice == FIRST:
+                number = self._seat(path[stop])
+            one = web.one(number % web.count[web.source])
             taken += [link.target for link in one]
             found += web.shares() if self._rule.choice == SPLIT else [(link, 1.0) for link in one]
             at = stop
         return tuple(taken), found
 
-    def _between(self, source: str, target: str) -> _Web:
-        """The equal-cost paths from one node through the network, or in it, to another."""
-        if (source, target) not in self._webs:
-            self._webs[source, target] = self._find(source, target)
-        return self._webs[source, target]
+    def _seat(self, target: str) -> int:
+        """The place of a node among those on its first switch; 0 of a switch, or without one."""
+        if target not in self._seats:
+            entry = (
+                []
+                if _in_network(self._nodes[target])
+                else self._search.entries(target, _in_network)
+            )
+            ends = [
+                name for name in self._nodes if entry and (entry[0], name) in self._search.wires
+            ]
+            ends = [name for name in ends if not _in_network(self._nodes[name])]
+            self._seats[target] = ends.index(target) if entry else 0
+        return self._seats[target]
 
-    def _find(self, source: str, target: str) -> _Web:
+    def _between(self, source: str, target: str, home: str) -> _Web:
+        """The equal-cost paths from one node through the network, or in it, to another; through
+        what the machine `home` has of it, if one is given.
+        """
+        if (source, target, home) not in self._webs:
+            self._webs[source, target, home] = self._find(source, target, home)
+        return self._webs[source, target, home]
+
+    def _find(self, source: str, target: str, home: str) -> _Web:
         if (source, target) in self._search.wires:
             return self._join(Fan(((target,), (source,)), {target: [source]}))
-        begin, end = self._exits(source), self._search.entries(target, _in_network)
+
+        def inside(node: Node) -> bool:
+            return _in_network(node) and (not home or node.machine == home)
+
+        begin, end = self._exits(source, inside), self._search.entries(target, inside)
         ends_inside = [name for name in (source, target) if _in_network(self._nodes[name])]
         if ends_inside or len(begin) > 1 or len(end) > 1:
             doors = [source] if source in ends_inside else begin
             doors = doors + ([target] if target in ends_inside else end)
             areas = frozenset(self._areas.get(door) for door in doors)
-            paths = self._within(areas).between(source, target, end)
+            if (areas, home) not in self._fans:  # switches of these areas
+                self._fans[areas, home] = self._search.fans(
+                    lambda node: inside(node) and self._areas.get(node.name) in areas
+                )
+            paths = self._fans[areas, home].between(source, target, end)
             assert paths is not None  # noqa: S101 - the ordinary rules have found one
             return self._join(paths)
         # Ends with one neighbour in the network share the web between their two switches.
         first, last = begin[0], end[0]
-        inner = _Web(first, {}, {first: 1}) if first == last else self._between(first, last)
+        inner = _Web(first, {}, {first: 1})
+        if first != last:
+            inner = self._between(first, last, home)
         up, down = self._equal[source, first], self._equal[last, target]
         count = {name: number * len(down) for name, number in inner.count.items()}
         after = {source: up, **inner.after, last: down}
         return _Web(source, after, {source: count[first] * len(up), **count, target: 1})
 
-    def _exits(self, source: str) -> list[str]:
-        """The switches that a node has a wire to."""
+    def _exits(self, source: str, inside: Callable[[Node], bool]) -> list[str]:
+        """The switches `inside` that a node has a wire to."""
         after = self._search.graph.successors(source)
         wires = self._search.wires
-        return [n for n in after if _in_network(self._nodes[n]) and (source, n) in wires]
-
-    def _within(self, areas: frozenset[int | None]) -> Fans:
-        """Searches over switches of these areas."""
-        if areas not in self._fans:
-            self._fans[areas] = self._search.fans(
-                lambda node: _in_network(node) and self._areas.get(node.name) in areas
-            )
-        return self._fans[areas]
+        return [n for n in after if inside(self._nodes[n]) and (source, n) in wires]
 
     def _join(self, paths: Fan) -> _Web:
         """The widest fewest-hop paths, and of these the quickest."""

@@ -46,6 +46,14 @@ class TorusRule:
             cable += routers if size > 2 else routers // 2 * (size - 1)
         return start, links
 
+    @property
+    def several(self) -> bool:
+        """See `RoutingRule`."""
+        return sum(size > 1 for size in self.sizes) > 1 or any(size % 2 == 0 for size in self.sizes)
+
+    def bundled(self, links: int) -> None:
+        """None: the paths of two transfers overlap in part."""
+
     def areas(self) -> Sequence[int]:
         """None."""
         return ()

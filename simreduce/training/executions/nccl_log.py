@@ -11,6 +11,7 @@ from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from simreduce.errors import quote
 from simreduce.files.formats import Faults
 from simreduce.training.executions.execution import (
     COLLECTIVE,
@@ -34,9 +35,14 @@ _BY_PART = ("ReduceScatter", "AlltoAll")
 _SIZES = (1, 1, 4, 4, 8, 8, 2, 4, 8, 2, 1, 1)
 """Bytes by ncclDataType_t: int8 to uint64, half, float, double, bfloat16, two of 8 bits."""
 
+_MOST_OPS, _MOST_RANKS, _MOST_ELEMENTS = 64, 1 << 20, 1 << 48
+"""Operations are sum, product, max, min, average, then those that a program adds: NCCL numbers
+these on, and seldom more than a few.
+"""
+
 _LINE = re.compile(
-    r"(?P<gpu>\S+:\d+:\d+ \[\d+\])( \d+)? NCCL INFO (?P<name>[A-Z]\w+): opCount \S+ .*?"
-    r"count (?P<count>\d+) datatype (?P<type>\d+) op \S+ root (?P<root>-?\d+) "
+    r"(?P<gpu>\S+:\d+:\d+ \[\d+\])( \d+)? NCCL INFO (?P<name>[A-Z]\w+): opCount (?P<call>\S+) .*?"
+    r"count (?P<count>\d+) datatype (?P<type>\d+) op (?P<op>\S+) root (?P<root>-?\d+) "
     r"comm (?P<comm>\S+) \[nranks=(?P<n>\d+)\] stream (?P<stream>\S+)"
     r"( task \S+ globalrank (?P<global>\d+))?"
 )
@@ -132,6 +138,9 @@ def _nodes(
     grouped: dict[str, list[int]] = defaultdict(list)  # sends and receives since, which run at once
     for call in gpu.calls:
         n, kind = int(call["n"]), int(call["type"])
+        if fault := _fault(call):
+            faults.add("", f"{name}: {call['name']} {fault}")
+            continue
         queues = f"stream {call['stream']}", f"comm {call['comm']}"
         if kind >= len(_SIZES):
             faults.add("", f"{name}: {call['name']} of datatype {kind}, which is not known")
@@ -157,6 +166,20 @@ def _nodes(
         else:
             faults.add("", f"{name}: {call['name']} is no collective that is known")
     return tuple(nodes)
+
+
+def _fault(call: re.Match[str]) -> str:
+    """What is wrong with the numbers of a line, in NCCL's limits; "" if nothing is."""
+    root, n, op = int(call["root"]), int(call["n"]), call["op"]
+    if not re.fullmatch(r"[0-9a-fA-F]{1,16}", call["call"]):
+        return f"with opCount {quote(call['call'])}, which is no number"
+    if not (op.isdecimal() and int(op) < _MOST_OPS):
+        return f"with op {quote(op)}, which is no operation of NCCL"
+    if not (1 <= n <= _MOST_RANKS and root < n):
+        return f"with root {root} of {n} ranks"
+    if int(call["count"]) > _MOST_ELEMENTS:
+        return f"of {quote(call['count'])} elements"
+    return ""
 
 
 def _transfer(

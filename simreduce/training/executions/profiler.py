@@ -57,6 +57,9 @@ _BYTES = {
     "float": 4, "double": 8, "half": 2, "bfloat16": 2, "int": 4, "long": 8, "short": 2, "char": 1,
     "byte": 1, "bool": 1, "float8_e4m3fn": 1, "float8_e5m2": 1,
 }  # fmt: skip
+_LONGEST = 1e18
+"""Microseconds of the latest time that is read: 30,000 years."""
+_MOST_RANKS = 1 << 20
 _DEVICE = ("kernel", "gpu_memcpy", "gpu_memset")
 _LAUNCHES = ("cuda_runtime", "cuda_driver")
 
@@ -97,7 +100,7 @@ def read(path: str, document: Mapping[str, Any]) -> Execution:
     kernels = _kernels(document["traceEvents"], faults)
     if not any(kernel.by_nccl for kernel in kernels):
         faults.add("", "no kernel of NCCL is in this timeline (profile with activity CUDA)")
-    nodes = _nodes(kernels, _Job(rank, world, _groups(job.get("pg_config"))), faults)
+    nodes = _nodes(kernels, _Job(rank, world, _groups(job.get("pg_config"), world, faults)), faults)
     faults.raise_any(ExecutionError)
     sizes = [len(node.group) for node in nodes] + [node.peer + 1 for node in nodes]
     named = [k.args.get("Group size") for k in kernels if k.by_nccl]
@@ -106,14 +109,26 @@ def read(path: str, document: Mapping[str, Any]) -> Execution:
     return Execution(path, {rank: nodes}, max(world, rank + 1, *sizes), notes)
 
 
-def _groups(config: Any) -> dict[str, tuple[int, ...]]:
+def _groups(config: Any, world: int, faults: Faults) -> dict[str, tuple[int, ...]]:
     """The ranks of process groups by name; none of a group that the file does not state whole."""
     found = {}
-    for each in config if isinstance(config, list) else []:
+    for i, each in enumerate(config if isinstance(config, list) else []):
         ranks = each.get("ranks") if isinstance(each, Mapping) else None
         if isinstance(ranks, list) and ranks and all(type(rank) is int for rank in ranks):
+            if fault := _wrong_ranks(ranks, world):
+                faults.add(f"distributedInfo.pg_config[{i}].ranks", fault)
             found[str(each.get("pg_name"))] = tuple(ranks)
     return found
+
+
+def _wrong_ranks(ranks: Sequence[int], world: int) -> str:
+    """What is wrong with the ranks of a group; "" if nothing is. A world of 0 has any number."""
+    most = world or _MOST_RANKS
+    beyond = [rank for rank in ranks if not 0 <= rank < most]
+    twice = len(set(ranks)) < len(ranks)
+    if beyond:
+        return f"rank {quote(beyond[0])} is not from 0 to {most - 1}"
+    return f"has a rank twice: {quote(ranks)}" if twice else ""
 
 
 def _kernels(events: Any, faults: Faults) -> list[_Kernel]:
@@ -127,7 +142,11 @@ def _kernels(events: Any, faults: Faults) -> list[_Kernel]:
         if not isinstance(event, dict) or event.get("ph") != "X":
             continue
         args, begin, took = event.get("args"), event.get("ts"), event.get("dur", 0)
-        if not isinstance(args, dict) or not _is_time(begin) or not _is_time(took):
+        if not isinstance(args, dict) or not _is_number(begin) or not _is_number(took):
+            continue
+        if not (0 <= begin <= _LONGEST and 0 <= took <= _LONGEST):
+            name = quote(event.get("name", ""))
+            faults.add("traceEvents", f"{name} begins at {begin} us and takes {took} us")
             continue
         if event.get("cat") in _LAUNCHES and "correlation" in args:
             launched[args["correlation"]] = begin
@@ -147,7 +166,7 @@ def _kernels(events: Any, faults: Faults) -> list[_Kernel]:
     return sorted(kernels, key=lambda kernel: (kernel.begin, kernel.end))
 
 
-def _is_time(value: Any) -> TypeGuard[int | float]:
+def _is_number(value: Any) -> TypeGuard[int | float]:
     return isinstance(value, int | float) and not isinstance(value, bool)
 
 
@@ -257,6 +276,8 @@ def _group(args: Mapping[str, Any], job: _Job, faults: Faults, place: str) -> tu
             return ()
     if found and (job.rank not in found or len(set(found)) != len(found)):
         faults.add(place, f"rank {job.rank} must be once among its process group's ranks {found}")
+    elif fault := _wrong_ranks(found, job.world):
+        faults.add(place, fault)
     if found and type(size) is int and size != len(found):
         faults.add(place, f"its group has {size} ranks, and lists {len(found)}")
     return found

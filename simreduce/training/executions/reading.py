@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import gzip
+import io
 import json
 import zlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from simreduce.errors import quote, why_no_path
 from simreduce.files.formats import Faults
-from simreduce.files.textfiles import reason
+from simreduce.files.textfiles import read_bytes, reason
 from simreduce.training.executions import chakra, ddp, nccl_log, profiler
 from simreduce.training.executions.execution import COLLECTIVE, Execution, ExecutionError
 
@@ -68,25 +70,33 @@ def _read(path: str, groups: Mapping[str, tuple[int, ...]]) -> Execution:
 
 
 def _content(path: str) -> bytes:
-    """The bytes of a file, unpacked if it is compressed."""
+    """The bytes of a file, unpacked if it is compressed; nothing is kept of what is too large."""
     try:
-        with Path(path).open("rb") as file:
-            content = file.read(MOST_BYTES + 1)
+        content = read_bytes(Path(path), MOST_BYTES)
     except OSError as error:
         raise ExecutionError(f"{path}: {reason(error)}") from None
     except ValueError as error:
         raise ExecutionError(f"{path!r}: cannot be read: {why_no_path(path, error)}") from None
     if content.startswith(b"\x1f\x8b"):
         try:
-            unpack = zlib.decompressobj(16 + zlib.MAX_WBITS)
-            content = unpack.decompress(content, MOST_BYTES + 1)
-        except zlib.error as error:
+            size = sum(map(len, _unpacked(content)))
+            content = b"".join(_unpacked(content)) if size <= MOST_BYTES else b""
+        except (OSError, EOFError, zlib.error) as error:
             raise ExecutionError(f"{path}: the compressed file is damaged: {error}") from None
-    if len(content) > MOST_BYTES:
-        raise ExecutionError(f"{path}: more than 2 GiB; record fewer steps")
+        if size > MOST_BYTES:
+            raise ExecutionError(f"{path}: more than 2 GiB; record fewer steps")
     if not content:
         raise ExecutionError(f"{path}: is empty")
     return content
+
+
+def _unpacked(content: bytes) -> Iterator[bytes]:
+    """The parts of a compressed file, until there is too much. EOFError if it is cut short."""
+    size = 0
+    with gzip.open(io.BytesIO(content)) as file:
+        while size <= MOST_BYTES and (part := file.read(1 << 20)):
+            size += len(part)
+            yield part
 
 
 def _read_json(path: str, content: bytes) -> Execution:

@@ -67,7 +67,7 @@ def key_seconds(method: ShardedMethod, key: Key, setup: Setup) -> float:
     if one is None:
         plan = method.plan(key)
     at = one or setup
-    fabric = Fabric(env, at.machine, at.constants_of(plan), at.runtime, at.disturbance)
+    fabric = Fabric(env, at.machine, at.constants_of(plan), at.runtime, at.disturbance, fixed=True)
     env.run(until=fabric.submit(plan))
     return float(env.now)
 
@@ -112,7 +112,9 @@ def _cost(
     plan = method.plan(key, keep=keep)
     env = simpy.Environment()
     constants = setup.constants_of(plan)
-    fabric = Fabric(env, setup.topology, constants, setup.runtime, setup.disturbance, numbers)
+    fabric = Fabric(
+        env, setup.topology, constants, setup.runtime, setup.disturbance, numbers, fixed=True
+    )
     lowered = fabric.lower(plan)
     links, queues = (
         frozenset(set(each.tolist())) for each in (lowered.calls.uses, lowered.calls.lanes)

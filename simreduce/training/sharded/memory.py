@@ -77,20 +77,22 @@ class Shares(NamedTuple):
     @property
     def gathered(self) -> list[int]:
         """Bytes that each unit takes while it is gathered; 0 where parameters are never freed."""
-        return self._of_units(ZERO1, ZERO2)
+        return self._of_units(self.param_dtype, ZERO1, ZERO2)
 
     @property
     def gradients(self) -> list[int]:
         """Bytes of each unit's gradients from its backward pass to its reduction.
 
-        0 where there is always room for them.
+        0 where there is always room for them. FSDP converts them to the dtype of the reduction
+        first, and holds those.
         """
-        return self._of_units(ZERO1)
+        wider = max(self.param_dtype, self.reduce_dtype, key=dtypes.SIZES.__getitem__)
+        return self._of_units(wider if self.method in (FSDP, HSDP) else self.param_dtype, ZERO1)
 
-    def _of_units(self, *without: str) -> list[int]:
+    def _of_units(self, dtype: int, *without: str) -> list[int]:
         if self.method in without:
             return [0] * len(self.units)
-        size = dtypes.SIZES[self.param_dtype]
+        size = dtypes.SIZES[dtype]
         return [unit.padded(self.group) * size for unit in self.units]
 
     @property

@@ -99,7 +99,7 @@ def _nbytes(key: Key) -> int:
 def running_sharded(setup: Setup, name: str) -> Setup:
     """The setup in which a sharded step runs: libraries that shard use NCCL.
 
-    StrategyError, with the `name` of method and strategy, for a runtime without such libraries and
+    StrategyError for a runtime without such libraries, with the `name` of method and strategy, and
     for faults.
     """
     if setup.runtime == BY_STRATEGY:
@@ -108,7 +108,10 @@ def running_sharded(setup: Setup, name: str) -> Setup:
         words = f"the runtime {setup.runtime.name} has no sharded methods"
         raise StrategyError(f"{name}: {words}; use nccl, ideal or by_strategy")
     if setup.disturbance.faults:
-        raise StrategyError(f"{name}: sharded methods are simulated without faults of links")
+        raise StrategyError(
+            "links that fail during a step (--fault) are simulated for ddp only; [link_factors] of "
+            "a scenario slows or cuts links for all of the step, by any method"
+        )
     return setup
 
 
@@ -192,6 +195,7 @@ class _Run:
             setup.constants_of(first),
             setup.runtime,
             setup.disturbance,
+            fixed=True,
         )
         lowered = {key: fabric.lower(plan, i) for i, (key, plan) in enumerate(plans.items())}
         self._move = lambda key: fabric.submit(plans[key], lowered=lowered[key])

@@ -84,6 +84,8 @@ def test_constants_from_a_log(simreduce, tmp_path):
 
     assert result.status == 0
     assert "not determined by these logs" in result.out
+    assert "have standard errors above 50%" in result.out
+    assert "misfit before: " in result.out
     bench = simreduce(
         "bench", "v100-mesh-4", "--algo", "nccl", "-b", "32M", "--calibration", str(out), "--json"
     )
@@ -112,3 +114,56 @@ def test_sharded_training_of_one_model(simreduce):
     assert document["complete"]
     assert [point["gpus"] for point in document["points"]] == [64, 128]
     assert "'2b' is not one of" in simreduce("accuracy", "sharded", "--model", "2b").err
+
+
+def test_a_log_by_one_process_is_fitted_as_it_was_taken(simreduce, tmp_path):
+    """The file that `bench -J` writes says how its calls were issued."""
+    log, out = tmp_path / "a.json", tmp_path / "mine.toml"
+    options = ["-b", "1K", "-e", "64M", "-f", "256", "-t", "1", "-n", "100"]
+    simreduce("bench", "v100-mesh-4", "--algo", "nccl", *options, "-J", str(log))
+    result = simreduce(
+        "calibrate", "--from-nccl-tests", str(log), "--topology", "v100-mesh-4", "--collective",
+        "all_reduce", "--out", str(out), "--json",
+    )  # fmt: skip
+
+    for row in json.loads(result.out)["rows"]:
+        assert row["before_s"] == pytest.approx(row["measured_s"])
+
+
+@pytest.mark.parametrize(
+    ("options", "fault"),
+    [
+        (["-t", "3"], "-t: 3: threads must share the 4 GPUs"),
+        (["-t", "3", "-g", "2"], "-g 2: -t 3: 6 GPUs of a machine, which has 4"),
+        (["-w", "0"], "-w"),
+    ],
+)
+def test_launchers_that_cannot_be(simreduce, options, fault):
+    result = simreduce("bench", "v100-mesh-4", "--algo", "nccl", "-b", "64", *options)
+
+    assert result.status == 2
+    assert fault in result.err
+
+
+def test_only_nccl_has_threads_that_issue_calls(simreduce):
+    result = simreduce("bench", "v100-mesh-4", "--algo", "ring", "-b", "64", "-t", "2")
+
+    assert (result.status, "only NCCL" in result.err) == (2, True)
+
+
+def test_generations_left_out(simreduce):
+    options = [
+        "--tables",
+        "all",
+        "--only",
+        "bessemer",
+        "--left-out",
+        "generation",
+        "--workers",
+        "1",
+    ]
+    result = simreduce("accuracy", *options)
+
+    assert result.status == 0
+    assert "median |error|" in result.out
+    assert "without its generation" in result.out

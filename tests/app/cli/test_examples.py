@@ -82,7 +82,7 @@ def _asked(*words: str) -> dict[str, str]:
         (["ru"], ["plain,run"]),
         (["topo", "tr"], ["plain,trees"]),
         (["run", "dgx1v-r"], ["plain,dgx1v-resnet50"]),
-        (["bench", "dgx1v"], ["plain,dgx1v"]),
+        (["bench", "dgx1v"], ["plain,dgx1v", "plain,dgx1v-2nic"]),
         (["bench", "./ma"], ["file,./ma"]),
         (["bench", "dgx1v", "--calibration", "dgx1p"], ["plain,dgx1p-tf2018"]),
         (["bench", "dgx1v", "--faith"], ["plain,--faithful"]),

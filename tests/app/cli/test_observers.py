@@ -62,7 +62,8 @@ def test_an_explanation(simreduce):
     assert (0, "") == (done.status, done.err)
     for words in (
         "time",
-        "floor:",
+        "this plan:",
+        "any algorithm:",
         "critical path:",
         "lane wait",
         "busiest links",
@@ -86,6 +87,7 @@ def test_the_document_of_an_explanation(simreduce):
         "size_bytes",
         "ranks",
         "repeat",
+        "equal_paths",
         "disturbance",
         "topology",
         "topology_digest",

@@ -136,6 +136,19 @@ def test_rows_are_filtered_sorted_grouped_and_pivoted(simreduce, db):
     ]
 
 
+@pytest.mark.parametrize("options", [("--where", "size > 1e12"), ("--limit", "0")])
+def test_a_table_without_a_row_has_its_headings(simreduce, db, options):
+    plain, csv_too = (simreduce("table", db, *options, *more) for more in ((), ("--csv", "-")))
+    document = json.loads(simreduce("table", db, *options, "--json").out)
+
+    assert plain.status == csv_too.status == 0
+    assert "strategy  " in plain.out
+    assert plain.out.endswith("\n# no row\n")
+    assert csv_too.out.count("\n") == 1
+    assert csv_too.out.startswith("nodes,strategy,size,slow,state,")
+    assert document["rows"] == []
+
+
 def test_the_document_has_every_digit_and_says_where_it_is_from(simreduce, db):
     document = json.loads(simreduce("table", db, "--json", "--where", "nodes = 4").out)
     [bench] = sr.bench("switch:4", "ring", "1K").rows

@@ -102,6 +102,20 @@ def test_colour_is_for_terminals_whose_users_want_it(scenario):
     assert without == plain.split("\n")
 
 
+def test_names_of_files_send_a_terminal_no_codes(tmp_path):
+    """Neither what clears it nor what turns the direction of text, in reports and in faults."""
+    path = tmp_path / "a\x1b[2Jb\u202e.toml"
+    path.write_text('extends = "dgx1v"\n')
+    fine, _ = _on_terminal(100, "topo", "check", str(path))
+    _, missing = _on_terminal(100, "topo", "check", f"{path}x")
+
+    for shown in (fine, missing):
+        assert "a\\x1b[2Jb\\u202e.toml" in shown
+        assert "\x1b[2J" not in shown
+        assert "\u202e" not in shown
+    assert "no fault" in fine
+
+
 def test_faults_are_red_on_a_terminal_only():
     """The name in front of a fault."""
     _, said = _on_terminal(100, "run", "no such file")

@@ -135,6 +135,20 @@ def test_titles_and_views_are_text(served, tmp_path):
     assert b"<script" not in server.get(f"answer?machine={hostile}").replace(b"'<script>", b"")
 
 
+def test_connections_without_a_token_keep_nobody_away(served):
+    """Requests that never end, however many: the page is there at once."""
+    server = served()
+    half = [server.connect() for _ in range(300)]
+    for client in half:
+        with suppress(ConnectionError):
+            client.sendall(b"GET /none/ HTTP/1.1\r\nHost:")
+    begun = time.monotonic()
+    assert _status(server.get("")) == 200
+    assert time.monotonic() - begun < 3
+    for client in half:
+        client.close()
+
+
 def test_the_example_opens_at_its_view(tmp_path):
     """What --help shows works when it is pasted, and stops at Ctrl-C with status 0."""
     [line] = serve.examples

@@ -6,6 +6,8 @@ import asyncio
 import os
 import queue
 import signal
+import subprocess
+import sys
 from asyncio.subprocess import PIPE
 from contextlib import aclosing, suppress
 
@@ -14,7 +16,8 @@ import pytest
 from simreduce.app.serve import app, workers as module
 from simreduce.app.serve.worker import _Desk, _LeftError
 from simreduce.app.serve.workers import Busy, Late, Lost, Worker, Workers
-from tests.app.serve.servers import is_alive
+from simreduce.computing.locks import scratch_folder
+from tests.app.serve.servers import is_alive, wait_until
 
 _SCRIPT = r"""
 import json, os, sys, time
@@ -135,6 +138,49 @@ def test_a_process_that_dies_while_nobody_asks_is_not_missed():
         assert (await _ask(workers))[0] != first
 
     _run(test)
+
+
+def _end_unseen(worker):
+    """End a process while asyncio hears of nothing."""
+    worker.kill()
+    assert wait_until(lambda: not is_alive(worker.process.pid))
+
+
+def test_a_process_that_is_killed_before_the_first_question_is_not_missed():
+    """Whether it was ready by then, and whether anybody has noticed."""
+
+    async def test(workers):
+        for seconds in (0.05, 0.5):
+            workers.warm()
+            await asyncio.sleep(seconds)
+            [worker] = workers._all
+            _end_unseen(worker)
+            assert len(await _ask(workers)) == 2
+            [free] = workers._free
+            await workers._drop(workers._free.pop())
+            assert free is not worker
+
+    async def refill(workers):
+        await test(workers)
+        await _ask(workers)
+
+    _run(refill)
+
+
+def test_folders_of_servers_that_were_killed_go_at_the_next_start(tmp_path):
+    """Those of others, and of servers that run, stay."""
+    code = (
+        "import os, pathlib, sys\n"
+        "from simreduce.computing.locks import scratch_folder\n"
+        "with scratch_folder('serve-', pathlib.Path(sys.argv[1])): os.kill(os.getpid(), 9)\n"
+    )
+    for _ in range(2):
+        subprocess.run([sys.executable, "-c", code, str(tmp_path)], check=False)
+        assert len(list(tmp_path.iterdir())) == 1
+    with scratch_folder("serve-", tmp_path) as one, scratch_folder("serve-", tmp_path) as other:
+        assert sorted(map(str, tmp_path.iterdir())) == sorted([one, other])
+        (tmp_path / "serve-link").symlink_to(one)
+    assert [path.name for path in tmp_path.iterdir()] == ["serve-link"]
 
 
 def test_an_answer_has_only_so_much_time():

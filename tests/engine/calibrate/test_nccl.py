@@ -6,6 +6,7 @@ import json
 from dataclasses import replace
 
 import pytest
+from hypothesis import given, strategies as st
 
 from simreduce.engine import NOMINAL, Calibration
 from simreduce.engine.calibrate import (
@@ -16,7 +17,7 @@ from simreduce.engine.calibrate import (
     to_toml,
 )
 from simreduce.engine.calibrate.nccl import nccl_names, with_values
-from simreduce.engine.calibrate.nccl_tests import read_nccl_log
+from simreduce.engine.calibrate.nccl_tests import read_launch, read_nccl_log
 from simreduce.engine.calibration import NcclConstants
 from simreduce.errors import CalibrationError
 
@@ -126,3 +127,44 @@ def test_a_log_as_json():
 def test_faults_of_logs(text, fault):
     with pytest.raises(CalibrationError, match=fault):
         read_nccl_log(text, "log")
+
+
+COUNTS = st.integers(1, 64)
+
+
+@given(COUNTS, COUNTS, st.integers(1, 10**6), st.sampled_from(["", "agg iters: 1 "]))
+def test_a_log_says_its_threads_their_gpus_and_the_iterations(nthreads, ngpus, iterations, more):
+    head = (
+        f"# nThread {nthreads} nGpus {ngpus} minBytes 8 maxBytes 134217728 step: 2(factor)"
+        f" warmup iters: 5 iters: {iterations} {more}validation: 1 graph: 0\n"
+    )
+    block = {"time": 20.5, "alg_bw": 1.0, "bus_bw": 1.5, "nwrong": 0}
+    document = {
+        "config": {"nthreads": nthreads, "ngpus": ngpus, "iterations": iterations},
+        "devices": [{"rank": 0, "pid": 7, "hostname": "a"}],
+        "results": [{"size": 64, "count": 16, "type": "float", "out_of_place": block}],
+    }
+    text = read_nccl_log(head + LOG, "log")
+    written = read_nccl_log(json.dumps(document), "log")
+
+    assert read_launch(head) == (nthreads, ngpus, iterations)
+    assert text.gpus_of_a_thread == written.gpus_of_a_thread == (ngpus if ngpus > 1 else 0)
+    assert text.iterations == written.iterations == iterations
+    assert written.ranks == nthreads * ngpus
+
+
+def test_a_log_without_its_header_tells_the_gpus_of_a_process_by_its_devices():
+    one = LOG.replace("Pid  101 on  node1", "Pid  100 on  node0")
+
+    assert read_nccl_log(one, "log").gpus_of_a_thread == 2
+    assert read_nccl_log(LOG, "log").gpus_of_a_thread == 0
+    assert read_nccl_log(LOG, "log").iterations == 0
+
+
+@pytest.mark.parametrize("config", [{"ngpus": "8"}, {"iterations": -1}, {"nthreads": True}])
+def test_a_log_whose_counts_are_none_is_refused(config):
+    block = {"time": 20.5, "alg_bw": 1.0, "bus_bw": 1.5, "nwrong": 0}
+    results = [{"size": 64, "count": 16, "type": "float", "out_of_place": block}]
+
+    with pytest.raises(CalibrationError, match="must be counts"):
+        read_nccl_log(json.dumps({"results": results, "config": config}), "log")

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from dataclasses import replace
+from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -10,6 +12,9 @@ from hypothesis import given, settings, strategies as st
 
 from simreduce.engine import Calibration
 from simreduce.engine.calibrate.sure import (
+    ELSEWHERE,
+    GENERATION,
+    MACHINE,
     SIZES,
     Errors,
     Spread,
@@ -21,7 +26,7 @@ from simreduce.engine.calibrate.sure import (
 )
 from simreduce.engine.calibration import NcclConstants
 from simreduce.engine.setup import Setup
-from tests.engine.calibrate.covering import coverage
+from tests.engine.calibrate.covering import coverage, part_inside
 
 MIB = 1 << 20
 
@@ -104,7 +109,10 @@ def test_equal_errors_count_in_the_order_of_the_file_on_every_processor():
 
 
 def test_errors_are_written_and_read():
-    found = (errors("a", 0.125, -0.25), errors("b", 0.5, size=MIB, link="net"))
+    found = (
+        errors("a", 0.125, -0.25),
+        errors("b", 0.5, size=MIB, link="net", site="s", generation="g", misfit=0.25),
+    )
 
     assert read_errors(write_errors(found)) == found
 
@@ -134,7 +142,7 @@ def test_every_collective_link_and_size_has_an_interval():
 
 
 def test_what_is_left_out_of_an_interval_is_a_machine():
-    without = spread("all_reduce", "nvlink", 8, "dgx-h100")
+    without = spread("all_reduce", "nvlink", 8, frozenset(["dgx-h100"]))
 
     assert without != spread("all_reduce", "nvlink", 8)
     assert without == Spread([r for r in published_errors() if r.machine != "dgx-h100"]).ends(
@@ -148,8 +156,68 @@ def test_constants_of_others_have_no_interval():
     assert Setup("dgx-h100", calibration=mine).interval(MIB, 1.0) is None
 
 
-def test_networks_with_software_of_their_own_have_errors_of_their_own():
-    names = ("dgx-h100", "dgx-h100x2", "p5x2", "p5", "polarisx2", "pcie-no-p2p-8")
-    links = ("nvlink", "net", "other_net", "nvlink", "other_net", "shm")
+@pytest.mark.parametrize(
+    ("name", "link"),
+    [
+        ("dgx-h100", "nvlink"),
+        ("dgx-h100x2", "net"),
+        ("p5x2", "other_net"),
+        ("p5", "nvlink"),
+        ("polarisx2", "other_net"),
+        ("pcie-no-p2p-8", "shm"),
+        ("dgx-h100x2,nic=efa_100x4", "other_net"),
+        ("p5x2,nic=ib_ndr", "net"),
+    ],
+)
+def test_the_network_that_is_there_chooses_the_band(name, link):
+    """Not that of the node by itself: `nic=` puts another one in its place."""
+    assert Setup(name).link_class == link
 
-    assert [Setup(name).link_class for name in names] == [*links]
+
+@pytest.mark.parametrize("by", ["site", "generation"])
+def test_intervals_of_unmeasured_machines_cover_sites_and_generations_that_took_no_part(by):
+    """Where constants are another generation's, those of measured machines hold far less."""
+    rows = published_errors(ELSEWHERE)
+    covered = coverage(rows, by)
+
+    assert 0.75 <= part_inside(covered) <= 0.87
+    assert 0.70 <= part_inside([each for each in covered if each[0].size < MIB]) <= 0.90
+    assert part_inside(coverage(rows, by, published_errors(GENERATION))) < 0.75
+
+
+def test_a_machine_that_nobody_measured_has_the_wider_interval():
+    known, other = Setup("dgx-h100"), Setup("hgx-h200")
+    names = {row.machine for row in published_errors()}
+
+    assert "dgx-h100" in names
+    assert "hgx-h200" not in names
+    assert other.interval(MIB, 1.0) == spread("all_reduce", "nvlink", MIB, file=ELSEWHERE)
+    (low, high), (lower, higher) = known.interval(MIB, 1.0), other.interval(MIB, 1.0)
+    assert higher / lower > high / low
+    assert Setup("dgx-h100x2,nic=efa_100x4").interval(MIB, 1.0) == spread(
+        "all_reduce", "other_net", MIB, file=ELSEWHERE
+    )  # nobody measured this machine on this network
+
+
+def test_intervals_after_a_calibration_cover_however_far_off_the_log_was():
+    """Without the misfit they cover nearly all of the tables that fit, and half of the others."""
+    rows = published_errors(MACHINE)
+    ordered = sorted(row.misfit for row in rows)
+    ends = [0.0, *np.quantile(ordered, (1 / 3, 2 / 3)), np.inf]
+
+    assert 0.75 <= part_inside(coverage(rows, "site")) <= 0.86
+    for low, high in pairwise(ends):
+        mine = [row for row in rows if low <= row.misfit < high]
+        assert 0.7 <= part_inside(coverage(mine, "site", rows)) <= 0.9
+    alike = [replace(row, misfit=None) for row in rows]
+    far = [new for new, row in zip(alike, rows, strict=True) if row.misfit >= 0.4]
+    assert part_inside(coverage(far, "site", alike)) < 0.7
+
+
+@given(st.floats(0.0, 2.0), st.floats(0.0, 2.0), st.sampled_from(SIZES))
+def test_an_interval_widens_with_what_its_log_was_off(a, b, size):
+    less, more = sorted((a, b))
+    low, high = spread("all_reduce", "nvlink", size, file=MACHINE, misfit=less)
+    lower, higher = spread("all_reduce", "nvlink", size, file=MACHINE, misfit=more)
+
+    assert lower <= low <= 1.0 <= high <= higher

@@ -68,6 +68,19 @@ def test_nvls_needs_a_switch_that_sums_and_a_user_who_allows_it():
     assert graphs(h100, Settings(nvls=False)).nvls is None
 
 
+@pytest.mark.parametrize("machine", ["p4dx2", "dgx-h100x2", "hgx-b200x2"])
+def test_rings_over_nvswitches_count_down_and_trees_count_up(machine):
+    """As logs of p4d have it: 0 7 6 5 4 3 2 1 and on to 8. One machine alone counts up."""
+    found = graphs(load_topology(machine))
+    alone = graphs(load_topology(machine.removesuffix("x2"))).ring
+    rings = [channel.gpus for channel in found.ring.channels]
+
+    assert (0, 7, 6, 5, 4, 3, 2, 1) in rings
+    assert all((a - b) % 8 == 1 for ring in rings for a, b in itertools.pairwise(ring))
+    assert (0, 1, 2, 3, 4, 5, 6, 7) in [channel.gpus for channel in found.tree.channels]
+    assert (0, 1, 2, 3, 4, 5, 6, 7) in [channel.gpus for channel in alone.channels]
+
+
 def test_a_tree_of_h800_falls_back_to_the_plain_one():
     """NVIDIA/nccl issue 1154, two nodes and more of 8 H800: 8 chains of 22 GB/s."""
     tree = graphs(load_topology("hgx-h800x2"), Settings(version=(2, 19))).tree

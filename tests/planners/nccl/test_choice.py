@@ -304,3 +304,14 @@ def test_choices_that_a_log_of_64_nodes_has():
 def test_a_send_fills_channels_until_it_has_all(version, nbytes, channels, part):
     found = choose(load_topology("dgx-a100"), "send_receive", nbytes, Settings(version=version))
     assert (channels, part) == (found.channels, found.part)
+
+
+@pytest.mark.parametrize("algorithm", ["nvls", "nvlstree"])
+def test_nvls_takes_no_more_channels_than_there_are(algorithm):
+    """16 on a DGX H100; the message names the nearest that is possible."""
+    decide, gpus = Decide(H100, DEFAULTS), tuple(H100.devices)
+    most = Decision(algorithm, "simple", 16, 1 << 19)
+
+    assert decide(gpus, "all_reduce", MIB, most).channels == 16
+    with pytest.raises(StrategyError, match=r"up to 16 channels here, not 17: take \+channels=16"):
+        decide(gpus, "all_reduce", MIB, most._replace(channels=17))

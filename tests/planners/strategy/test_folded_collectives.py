@@ -26,22 +26,25 @@ def whole_and_folded(machine: str, runtime: Runtime) -> tuple[Setup, Setup]:
     st.sampled_from(["all_gather", "reduce_scatter"]),
     st.sampled_from([("nccl", NCCL), ("ring", TENSORFLOW), ("ring", NCCL), ("direct", NCCL)]),
     st.sampled_from(["dgx1vx3", "dgx-a100x2", "dgx-h100x4", "switch:5"]),
-    st.integers(1, 1 << 18),
+    st.integers(1, 1 << 18) | st.integers(1, 1 << 13).map(lambda part: 32 * part),
 )
-def test_one_machine_takes_as_long_as_all(collective, how, machine, part):
-    """Of whole parts, to the bit but for pieces, of which a plan of all machines may have fewer;
-    and the strategy is proved on few.
+def test_one_machine_takes_as_long_as_all(collective, how, machine, each):
+    """Of whole parts; and the strategy is proved on few. Machines that a ring crosses in two ways
+    are not folded where these differ.
     """
     name, runtime = how
     setup, one = whole_and_folded(machine, runtime)
-    work = Workload("w", (Gradient("w", part * setup.layout.n, 3),))
+    work = Workload("w", (Gradient("w", each * setup.layout.n, 3),))
     strategy = parse_strategy(name, collective)
-    whole, folded = (
-        each.simulate(compile_collective(collective, strategy, work, each.layout)).seconds
-        for each in (setup, one)
-    )
+    plan = compile_collective(collective, strategy, work, setup.layout)
+    try:
+        part = compile_collective(collective, strategy, work, one.layout)
+    except NotFoldable:
+        assert name == "nccl"
+        assert machine not in ("switch:5", "dgx-h100x4") or each % 32
+        return
 
-    assert folded == pytest.approx(whole, rel=0.01 if name == "nccl" else 1e-12)
+    assert one.simulate(part).seconds == pytest.approx(setup.simulate(plan).seconds, rel=1e-9)
     assert (min(4, one.layout.machines), 0) == proved_on_few(strategy, work, one.layout)
 
 

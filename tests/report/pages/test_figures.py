@@ -68,7 +68,7 @@ def test_what_limits_a_plan_is_what_its_critical_path_spends_most_on():
 
 def test_each_lower_bound_stands_beside_its_name():
     document = documents.explain_document(*documents.record())
-    floors = {"critical_path_us": 4.0, "resource_us": 3.0, "lane_us": 2.0, "cut_us": 1.0}
+    floors = {"critical_path_us": 4.0, "resource_us": 3.0, "lane_us": 2.0, "hardware_us": 1.0}
     document = {**document, "time_us": 8.0, "floors": floors}
     page = make_page(document, Attachments(explanation=document))
     words = ["operations, each alone", "its full rate", "loaded lane", "any algorithm"]

@@ -10,6 +10,7 @@ import pytest
 from simreduce.engine.calibrate.nccl import with_values
 from simreduce.engine.calibration import NcclConstants
 from simreduce.study.accuracy.fit import fit_nccl, left_out_residuals
+from simreduce.study.tune.bench import BY_DEFAULT, Calls
 
 BASE = NcclConstants()
 TRUE = with_values(BASE, {"nccl.launch": 6e-6, "nccl.efficiency.nvlink.simple": 0.6})
@@ -21,7 +22,7 @@ class Ring:
 
     nbytes: int
     seconds: float = 0.0
-    gpus: int = 0
+    calls: Calls = BY_DEFAULT
     link: str = "nvlink"
     group: str = "a"
     channels: int = 1

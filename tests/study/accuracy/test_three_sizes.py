@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 
 from simreduce.engine import Calibration
-from simreduce.engine.calibrate.sure import MACHINE, published_errors, spread
+from simreduce.engine.calibrate.sure import ELSEWHERE, MACHINE, published_errors, spread
 from simreduce.engine.calibration import NcclConstants
 from simreduce.engine.setup import Setup
 from simreduce.files.published import PublishedTable
@@ -15,7 +15,7 @@ from simreduce.report.accuracy import three_sizes_lines
 from simreduce.study.accuracy.fit import Case, fit_machine
 from simreduce.study.accuracy.hold_out import Calibrated, calibrate_on_three
 from simreduce.study.accuracy.predict import setup_for
-from simreduce.study.tune.bench import tensor
+from simreduce.study.tune.bench import BY_DEFAULT, tensor
 from tests.engine.calibrate.covering import coverage
 
 SIZES = tuple(1 << power for power in range(10, 29, 3))
@@ -62,7 +62,7 @@ def test_three_times_count_in_full():
             plan,
             size,
             factor * setup.simulate(plan).seconds,
-            0,
+            BY_DEFAULT,
             "nvlink",
             "a",
         )
@@ -75,12 +75,14 @@ def test_three_times_count_in_full():
 
 
 def test_the_interval_is_that_of_errors_after_a_calibration():
-    mine = Calibration("mine", nccl=NcclConstants(measured={"all_reduce": (4,)}))
+    mine = Calibration("mine", nccl=NcclConstants(measured={"all_reduce": (4,)}, misfit=0.3))
     setup = Setup("v100-mesh-4", calibration=mine)
     calibrated = setup.interval(1 << 20, 1.0)
 
-    assert calibrated == spread("all_reduce", "nvlink", 1 << 20, file=MACHINE)
-    assert setup.interval(1 << 20, 1.0, "broadcast") == spread("broadcast", "nvlink", 1 << 20)
+    assert calibrated == spread("all_reduce", "nvlink", 1 << 20, file=MACHINE, misfit=0.3)
+    assert setup.interval(1 << 20, 1.0, "broadcast") == spread(
+        "broadcast", "nvlink", 1 << 20, file=ELSEWHERE
+    )
     low, high = Setup("v100-mesh-4").interval(1 << 20, 1.0)
     assert calibrated[1] / calibrated[0] < high / low
 

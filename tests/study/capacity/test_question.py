@@ -139,6 +139,8 @@ def test_shipped_price_lists_say_where_and_when(name):
          ["options[0].machine: switch:4: is not one machine"]),
         (HEAD + PRICES + STEP + 'method = "fsdp"\n' + OPTIONS,
          ["step.method: write it in options, as method"]),
+        (HEAD + PRICES + STEP + 'strategy = "ring"\n' + OPTIONS,
+         ["step.strategy: write it in options, as strategy"]),
         (HEAD + PRICES + STEP + OPTIONS + "[target]\nefficiency = 90\n",
          ["target.efficiency: must be a number from 0 to 2, got 90"]),
         (HEAD + PRICES + '[step]\nbatch = 0\nrate = "5 GB"\n' + OPTIONS,

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import resource
+import signal
 import sqlite3
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
 import pytest
@@ -152,6 +154,69 @@ def test_a_damaged_file_is_said_to_be_damaged_whoever_reads_it(path, tmp_path):
     Path(path).write_bytes(whole[:5000])
     with pytest.raises(InputError, match="is damaged"):
         Store.open(path)
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        "UPDATE rows SET seconds = -1e-9",
+        "UPDATE rows SET seconds = 9e999",
+        "UPDATE rows SET taken = -9e999",
+        "UPDATE rows SET high = 'late'",
+        "UPDATE rows SET ranks = 1.5",
+        "UPDATE rows SET chosen = x'00'",
+        "UPDATE rows SET state = 'don'",
+        "UPDATE rows SET state = NULL",
+        "UPDATE cells SET size = x'00'",
+        "UPDATE cells SET size = 9e999",
+        "UPDATE cells SET place = 'here'",
+        "UPDATE cells SET digest = x'07'",
+        "ALTER TABLE cells RENAME COLUMN size TO sizes",
+        "ALTER TABLE cells RENAME COLUMN reason TO reasons",
+        "ALTER TABLE rows RENAME COLUMN state TO states",
+        "ALTER TABLE rows RENAME TO r; CREATE VIEW rows AS SELECT * FROM r",
+        "DROP TABLE sweeps",
+        "UPDATE sweeps SET keys = '5'",
+        "UPDATE sweeps SET keys = '[5]'",
+        "UPDATE sweeps SET keys = '{}'",
+        "UPDATE sweeps SET keys = NULL",
+        "UPDATE sweeps SET keys = '[' || replace(hex(zeroblob(50000)), '00', '[')",
+        "UPDATE sweeps SET specification = 'no'",
+        "UPDATE sweeps SET specification = '[]'",
+        "UPDATE sweeps SET kind = 'benches'",
+        "UPDATE sweeps SET cells = -1",
+        "UPDATE sweeps SET cells = 'many'",
+        "UPDATE sweeps SET version = x'ff'",
+        "UPDATE sweeps SET name = cast(x'ff' AS TEXT)",
+    ],
+)
+def test_a_value_that_no_sweep_wrote_is_one_fault(path, damage):
+    """Not a traceback of whoever meets it first, and no figure."""
+    [place] = plan(1024)
+    with Store.open(path, write=True) as store:
+        store.begin("some", {}, [place])
+        store.put([answer(place)])
+    with sqlite3.connect(path) as db:
+        db.executescript(damage)
+    db.close()
+
+    with pytest.raises(InputError, match=r"^\S+rows\.db: ") as fault, Store.open(path) as store:
+        store.table()
+    assert len(fault.value.problems) == 1
+
+
+def test_ctrl_c_stops_sqlite_too(path):
+    """It works for hours, if that is what it was asked, and has nobody else look."""
+    [place] = plan(1024)
+    with Store.open(path, write=True) as store:
+        store.begin("some", {}, [place])
+    endless = "WITH RECURSIVE c(x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM c) SELECT max(x) FROM c"
+    timer = threading.Timer(0.2, signal.raise_signal, [signal.SIGINT])
+    with Store.open(path) as store:
+        timer.start()
+        with pytest.raises(KeyboardInterrupt):
+            store.select(endless)
+        assert store.select("SELECT 1")[1] == [(1,)]
 
 
 def test_a_database_of_something_else_is_left_alone(path):

@@ -11,9 +11,18 @@ from simreduce import dtypes
 from simreduce.engine import IDEAL, NCCL, TENSORFLOW, AtLeast
 from simreduce.engine.setup import BY_STRATEGY, Setup
 from simreduce.errors import InputError
+from simreduce.files.published import published_tables
 from simreduce.planners.layouts import layout
 from simreduce.planners.strategy import compile_plan, parse_strategy
-from simreduce.study.tune.bench import MOST_SIZES, bench, bench_all, sizes
+from simreduce.study.accuracy.predict import calls_of, predict, setup_for, strategy_for
+from simreduce.study.tune.bench import (
+    BY_DEFAULT,
+    MOST_SIZES,
+    Calls,
+    bench,
+    bench_all,
+    sizes,
+)
 from simreduce.topology import load_machine, load_topology
 from simreduce.workload import MOST_BYTES, Gradient, Workload
 from tests.simulating import simulate
@@ -109,7 +118,7 @@ def test_rows_go_size_by_size_and_within_a_size_in_the_order_asked_for():
     for row in rows:
         workload = Workload("one", (Gradient("tensor", row.count, dtype),))
         result = simulate(compile_plan(row.algorithm, workload, shape), machine, "ideal")
-        assert (result.seconds, result.floors.seconds, result.transfers, result.bottleneck, 0) == (
+        assert (result.seconds, result.floors.hardware, result.transfers, result.bottleneck, 0) == (
             row.seconds,
             row.floor_seconds,
             row.transfers,
@@ -219,3 +228,48 @@ def test_a_row_is_the_same_or_a_bound_above_the_fastest(monkeypatch, machine, si
             assert fastest < cut[name].unfinished.seconds <= row.seconds
         else:
             assert cut[name] == row
+
+
+@pytest.mark.parametrize(
+    "name", ["bessemer_v100pcie_2", "abci_a_broadcast_n1_g4", "dgx2_12gpu_all_reduce"]
+)
+def test_a_bench_as_a_published_table_was_measured_is_what_accuracy_predicts(name):
+    (table,) = (table for table in published_tables() if table.name == name)
+    setup = setup_for(table).but(runtime=BY_STRATEGY)
+    calls = calls_of(table, setup.layout)
+    (points,) = predict([table])
+    chosen = [strategy_for(table.collective)]
+    rows = list(bench(setup, chosen, [nbytes for nbytes, _ in table.times[:6]], calls=calls))
+
+    assert [row.seconds for row in rows] == pytest.approx([p.predicted for p in points[:6]])
+    others = bench(setup, chosen, [table.times[0][0]])
+    assert (next(others).seconds == rows[0].seconds) == (calls == BY_DEFAULT)
+
+
+@given(st.integers(1, 16), st.integers(1, 8), st.integers(1, 1000))
+def test_threads_share_the_gpus_of_each_machine(nthreads, each, iterations):
+    shape = layout(load_machine("dgx-h100x2"))
+    shape = shape.only([rank for task in shape.tasks for rank in task[:each]])
+    if each % nthreads:
+        with pytest.raises(InputError, match=f"share the {each} GPUs"):
+            Calls.by_threads(nthreads, shape, iterations)
+        return
+    alone = nthreads == each
+    assert Calls.by_threads(nthreads, shape, iterations) == Calls(
+        0 if alone else each // nthreads, iterations
+    )
+
+
+def test_a_thread_issues_calls_one_after_another_however_small():
+    """Small calls wait for it, large ones hide it, and a plan of TensorFlow's has no such call."""
+    sizes_, one = [64, 1 << 28], Calls(8)
+    strategies = [parse_strategy("nccl"), parse_strategy("ring")]
+    alone = list(bench(Setup("dgx-h100", BY_STRATEGY), strategies, sizes_))
+    driven = list(bench(Setup("dgx-h100", BY_STRATEGY), strategies, sizes_, calls=one))
+    nccl = Setup("dgx-h100").constants.nccl
+
+    assert driven[0].seconds == pytest.approx(nccl.launch + 8 * nccl.launch_each)
+    assert driven[0].seconds > alone[0].seconds
+    assert [row.seconds for row in driven[1:]] == [row.seconds for row in alone[1:]]
+    low, high = driven[0].interval
+    assert low < driven[0].seconds < high

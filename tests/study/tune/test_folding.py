@@ -7,7 +7,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from hypothesis import given, settings, strategies as st
+from hypothesis import assume, given, settings, strategies as st
 
 from simreduce.engine import IDEAL, RUNTIMES, Disturbance
 from simreduce.engine.setup import Setup
@@ -47,8 +47,37 @@ def test_many_equal_gpus_are_folded_to_the_same_bits(n, name, options, part, run
     found, whole = (list(bench(setup, asked, nbytes, fold=fold)) for fold in (None, False))
 
     assert [replace(each, machines=1, proved_on=1) for each in found] == whole
-    if name in ("ring", "direct") and "packs" not in options:
+    if name in ("ring", "direct") and "packs" not in options and runtime != "nccl":
         assert (found[0].machines, found[0].proved_on, whole[0].machines) == (n, 4, 1)
+
+
+MACHINES = ("switch:5", "switch:24,bandwidth=25GB/s,latency=2.7us", "dgx1vx3", "dgx-a100x3",
+            "dgx-h100x4", "p4dx3", "alpsx4", "gh200x7")  # fmt: skip
+ASKED = [
+    *SYMMETRIC, *(f"nccl:ring{more}" for more in ("", "+simple", "+ll", "+ll128+channels=3")),
+    "ring+packs=3", "direct+mean", "ring/direct+chunk=96KiB", "chain/ring+chunk=1MB", "nccl",
+    "chain/ring",
+]  # fmt: skip
+
+
+@settings(deadline=None, max_examples=15)
+@given(
+    st.sampled_from(MACHINES), st.sampled_from(ASKED), st.sampled_from([*RUNTIMES]),
+    st.integers(4, 1 << 23), st.sampled_from([1, 4, 1 << 7, 1 << 10, 3 << 12]),
+)  # fmt: skip
+def test_what_is_folded_takes_as_long_as_all_machines(machine, text, runtime, nbytes, step):
+    """Of any size, by NCCL's protocols, with chunk sizes that are searched for or given."""
+    assume("/" not in text or "x" in machine)
+    asked, nbytes = [parse_strategy(text)], [max(nbytes // step * step, 4)]
+    whole, found = (
+        next(bench(Setup(load_machine(machine, folded=one), runtime), asked, nbytes, fold=one))
+        for one in (False, True)
+    )
+
+    assert found.seconds == pytest.approx(whole.seconds, rel=1e-9)
+    names = ("algorithm", "count", "transfers", "link", "wrong")
+    assert [getattr(found, name) for name in names] == [getattr(whole, name) for name in names]
+    assert found.interval == (whole.interval and pytest.approx(whole.interval, rel=1e-9))
 
 
 def test_what_would_not_be_the_same_is_not_folded_by_default():
@@ -72,15 +101,17 @@ def test_machines_that_are_many_are_loaded_whole_for_no_fold(monkeypatch):
     monkeypatch.setattr("simreduce.topology.load.FOLDED_ABOVE", 16)
     many = load_machine("dgx1vx4")
 
-    assert row(many, "ring/ring", fold=False) == row(load_topology("dgx1vx4"), "ring/ring")
+    whole = row(load_topology("dgx1vx4"), "ring/ring")
+    assert row(many, "ring/ring", fold=False) == whole
+    assert row(load_machine("dgx1vx4", folded=True), "ring/ring", fold=False) == whole
     with pytest.raises(NotFoldable, match="too large to hold unfolded"):
-        row(load_machine("dgx1vx4", folded=True), "ring/ring", fold=False)
+        row(fold(load_topology("dgx1vx4"), 8), "ring/ring", fold=False)
 
 
 def test_a_folded_row_is_the_row_of_all():
     whole, folded = (
-        row(load_topology("dgx1vx4"), "ring/ring"),
-        row(fold(load_topology("dgx1vx4")), "ring/ring"),
+        row(load_topology("dgx1vx4"), "ring/ring+chunk=64KiB"),
+        row(fold(load_topology("dgx1vx4")), "ring/ring+chunk=64KiB"),
     )
 
     assert folded.seconds == whole.seconds
@@ -128,34 +159,69 @@ def test_machines_that_are_many_are_loaded_whole_for_a_tree(monkeypatch):
 
     assert isinstance(machine, Folded)
     assert row(machine, "ring/binary_tree+chunk=64KiB") == expected
-    assert row(machine, "ring/ring").machines == 4
+    assert row(machine, "direct").machines == 4
 
 
-def test_machines_that_were_to_be_folded_are_not_loaded_whole():
-    with pytest.raises(NotFoldable, match="does not do the same on each of the 4 equal machines"):
-        row(load_machine("dgx1vx4", folded=True), "ring/binary_tree")
+def test_what_cannot_be_folded_is_simulated_whole():
+    machine = load_machine("dgx1vx4", folded=True)
+    assert row(machine, "ring/binary_tree") == row(load_topology("dgx1vx4"), "ring/binary_tree")
+    with pytest.raises(NotFoldable, match="does not do the same on each of the 8 equal machines"):
+        row(fold(load_topology("dgx1vx4"), 8), "ring/binary_tree")
 
 
-def test_sizes_are_rounded_down_to_equal_parts():
-    assert row(fold(load_topology("switch:7")), "ring", 1000).count == 245
-    with pytest.raises(StrategyError, match="less than an element for each of 7 ranks"):
-        row(fold(load_topology("switch:7")), "ring", 24)
+@pytest.mark.parametrize("nbytes", [24, 1000])
+def test_ragged_parts_are_not_folded(nbytes):
+    one = row(fold(load_topology("switch:7")), "ring", nbytes)
+    assert one == row(load_topology("switch:7"), "ring", nbytes)
+    assert (one.count, one.machines) == (nbytes // 4, 1)
+
+
+def test_parts_too_many_to_simulate_and_too_ragged_to_fold_are_refused():
+    with pytest.raises(PlanTooLarge) as refused:
+        row(load_machine("switch:100000"), "ring", 1000)
+    assert "250 elements are no 100000 equal parts" in refused.value.problems[0]
+    assert "the plan would have about" in refused.value.problems[1]
+
+
+@pytest.mark.parametrize(("nbytes", "machines"), [(1 << 28, 1), (268_435_200, 6)])
+def test_a_tensor_is_never_made_smaller_to_be_folded(nbytes, machines):
+    """By TensorFlow's queues, ragged parts take 1.8 times as long."""
+    whole, one = (
+        next(bench(Setup(load_machine("dgx-h100x6", folded=f)), [parse_strategy("direct")],
+                   [nbytes], fold=f))
+        for f in (False, True)
+    )  # fmt: skip
+    assert (one.machines, one.count) == (machines, nbytes // 4)
+    assert one.seconds == pytest.approx(whole.seconds, rel=1e-9)
+
+
+@pytest.mark.parametrize("protocol", ["ll", "ll128"])
+def test_hops_between_folded_gpus_of_one_machine_are_no_network(protocol):
+    whole, one = (
+        row(load_machine("switch:24,bandwidth=25GB/s,latency=2.7us", folded=f),
+            f"nccl:ring+{protocol}", 96 * 128_601)
+        for f in (False, True)
+    )  # fmt: skip
+    assert (whole.machines, one.machines) == (1, 24)
+    assert one.seconds == pytest.approx(whole.seconds, rel=1e-9)
+    assert one.interval == pytest.approx(whole.interval, rel=1e-9)
 
 
 @pytest.mark.parametrize(
-    ("machine", "same"),
+    ("machine", "folds"),
     # GPUs of a DGX-1V share NICs, so that every second machine, crossed the other way round, loads
     # its PCIe switches in another order.
-    [("gh200x7", 1e-12), ("p4dx3", 1e-12), ("alpsx4", 1e-12), ("dgx-h100x3", 1e-12),
-     ("dgx1vx4", 2e-2)],
+    [("gh200x7", True), ("p4dx3", True), ("alpsx4", True), ("dgx-h100x3", True),
+     ("dgx1vx4", False)],
 )  # fmt: skip
 @pytest.mark.parametrize("protocol", ["simple", "ll128"])
-def test_nccls_rings_of_equal_machines_take_as_long_folded(machine, same, protocol):
+def test_nccls_rings_of_equal_machines_take_as_long_folded(machine, folds, protocol):
     """Of equal parts."""
     n, text = layout(load_topology(machine)).n, f"nccl:ring+{protocol}+channels=8"
     whole, one = (row(load_machine(machine, folded=f), text, n * 8 << 15) for f in (False, True))
-    assert (whole.machines, one.machines) == (1, len(layout(load_topology(machine)).tasks))
-    assert whole.seconds == pytest.approx(one.seconds, rel=same)
+    count = len(layout(load_topology(machine)).tasks)
+    assert (whole.machines, one.machines) == (1, count if folds else 1)
+    assert whole.seconds == pytest.approx(one.seconds, rel=1e-12)
     assert (whole.count, whole.transfers, whole.wrong) == (one.count, one.transfers, one.wrong)
 
 

@@ -123,6 +123,7 @@ def test_memory_of_cpu_devices():
     saved = {(s.change.sort, s.change.resource): s.saved for s in tried}
     about = {
         "repeat": 1,
+        "equal_paths": "",
         "workload": "w",
         "size_bytes": 400,
         "ranks": 2,

@@ -42,6 +42,7 @@ from simreduce.files.formats.documents import (
     one_of,
     or_null,
 )
+from simreduce.files.textfiles import read_text
 from simreduce_validate.measuring.provenance import PROVENANCE
 
 FORMAT = 1
@@ -196,12 +197,7 @@ def overwrite_fault(path: Path | str) -> str:
 
 def read_record(path: Path) -> Recording:
     """What a result file holds. InputError names the line that cannot be read."""
-    try:
-        text = path.read_text("utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise InputError(
-            f"{path}: cannot be read: {getattr(error, 'strerror', None) or error}"
-        ) from None
+    text = read_text(path, InputError)
     *whole, _cut = text.split("\n")
     documents = [_document(path, number, line) for number, line in enumerate(whole, start=1)]
     if not documents or documents[0].get("record") != "run" or documents[0].get("format") != FORMAT:

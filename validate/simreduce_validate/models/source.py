@@ -13,7 +13,7 @@ from zipfile import is_zipfile
 from tensorflow import keras
 
 from simreduce.errors import InputError, did_you_mean, quote
-from simreduce.files.textfiles import reason
+from simreduce.files.textfiles import read_start, reason
 from simreduce_validate.models.users import made, words
 
 
@@ -48,7 +48,7 @@ def applications() -> Mapping[str, Callable[..., Any]]:
 
 def _saved(text: str) -> Any:
     try:
-        Path(text).open("rb").close()
+        read_start(Path(text), 1)
     except OSError as error:
         raise InputError(f"{text}: {reason(error)}") from None
     if text.endswith(".keras") and not is_zipfile(text):

@@ -24,7 +24,7 @@ def accuracy_lines(accuracy: Accuracy | None) -> list[str]:
     """How good predictions were, in words; no lines without predictions."""
     if accuracy is None:
         return []
-    off = _quantiles(accuracy.median_error, accuracy.p90_error)
+    off = format_quantiles(accuracy.median_error, accuracy.p90_error)
     lines = [
         (
             f"predictions: |error| {off}; regret {accuracy.median_regret:.1%} in the median, "
@@ -41,7 +41,8 @@ def accuracy_lines(accuracy: Accuracy | None) -> list[str]:
     return lines
 
 
-def _quantiles(median: float, high: float) -> str:
+def format_quantiles(median: float, high: float) -> str:
+    """A median and a 90th percentile of ratios in words."""
     return f"{median:.1%} in the median, {high:.1%} at the 90th percentile"
 
 
@@ -54,10 +55,10 @@ def _controls_line(drift: Drift, controlled: int, sizes: int) -> str:
     where = "" if controlled == sizes else f" at {controlled} of {sizes} sizes"
     return (
         f"controls: plans of the calibration, timed again{where}, differ by "
-        f"{_quantiles(drift.median_repeat, drift.p90_repeat)}; "
-        f"all together {_change(drift)}; "
+        f"{format_quantiles(drift.median_repeat, drift.p90_repeat)}; "
+        f"all together {format_change(drift)}; "
         f"|error| of the candidates beside them {drift.median_error:.1%} in the median; "
-        f"without the drift {_quantiles(drift.median_rest, drift.p90_rest)}"
+        f"without the drift {format_quantiles(drift.median_rest, drift.p90_rest)}"
     )
 
 
@@ -65,12 +66,13 @@ def _drift_line(nbytes: int, drift: Drift) -> str:
     changes = zip(drift.controls, drift.each, strict=True)
     each = ", ".join(f"{name} {change:+.1%}" for name, change in changes)
     return (
-        f"controls, {units.format_size(nbytes)}: {_change(drift)}, of {each}; "
+        f"controls, {units.format_size(nbytes)}: {format_change(drift)}, of {each}; "
         f"|error| {drift.median_error:.1%} in the median, {drift.median_rest:.1%} without the drift"
     )
 
 
-def _change(drift: Drift) -> str:
+def format_change(drift: Drift) -> str:
+    """How much longer controls take, with bounds."""
     return f"{drift.since.value:+.1%} ({_bounds(drift.since)})"
 
 

@@ -27,16 +27,34 @@ from simreduce.version import __version__
 from simreduce_validate.calibrating.provenance import kinds_without_constant, residual_text
 from simreduce_validate.calibrating.session import Relay, Session
 from simreduce_validate.report.accuracy import ACCURACY, accuracy_document, accuracy_lines
+from simreduce_validate.report.answer import answer_lines
 
 _WORST = 3
 """Micro-plans to show, of those that the fit misses most."""
 
 
-def session_lines(session: Session, path: Path) -> Iterator[str]:
-    """The constants and how well they are determined, then how good predictions were."""
-    calibration, fit = session.calibration, session.fit
+def session_lines(session: Session, path: Path, *, details: bool) -> Iterator[str]:
+    """What was fitted, and how good predictions with it are in five lines. With `details`, the
+    constants, how well they are determined, and all statistics too.
+    """
+    calibration = session.calibration
     yield f"# simreduce {__version__}: {calibration.title}"
     yield f"# {calibration.provenance['hardware']}"
+    given = path.stem if path.parent == own_calibrations() else path
+    kept = f"{path}; use it with --calibration {given}"
+    hint = "" if details else "; --details has all constants"
+    if session.tried:
+        answer = answer_lines(session.tried, session.accuracy, kept + hint)
+    else:
+        off = f"{residual_text(session.fit)}, of the fit itself; no other strategy was tried"
+        answer = [f"off by   {off}", f"kept     {kept}{hint}"]
+    yield from (f"# {line}" for line in answer)
+    if details:
+        yield from _detail_lines(session)
+
+
+def _detail_lines(session: Session) -> Iterator[str]:
+    calibration, fit = session.calibration, session.fit
     yield "#"
     yield "# constant                          value  standard error"
     for name, value in fit.values.items():
@@ -56,8 +74,6 @@ def session_lines(session: Session, path: Path) -> Iterator[str]:
     if session.accuracy is not None:
         yield "# strategies that were not in the fit:"
         yield from (f"#   {line}" for line in accuracy_lines(session.accuracy))
-    given = path.stem if path.parent == own_calibrations() else path
-    yield f"# kept in {path}; use it with --calibration {given}"
 
 
 def _worst_lines(session: Session) -> Iterator[str]:

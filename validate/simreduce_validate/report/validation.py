@@ -18,6 +18,7 @@ from simreduce_validate.measuring import noise
 from simreduce_validate.measuring.provenance import links_text, software
 from simreduce_validate.measuring.statistics import FEW, LEVEL, range_level
 from simreduce_validate.report.accuracy import accuracy_lines
+from simreduce_validate.report.answer import answer_lines
 from simreduce_validate.transfers import Transfer
 from simreduce_validate.validation import Validation
 
@@ -50,8 +51,11 @@ _MOST_TRANSFERS = 40
 _MOST_FAULTS = 20
 
 
-def validation_lines(found: Validation) -> Iterator[str]:
-    """The header, a row for each candidate, how good predictions were, then the transfers."""
+def validation_lines(found: Validation, kept: str | None, *, details: bool) -> Iterator[str]:
+    """The header, a row for each candidate, the answer in five lines, then the transfers.
+
+    `kept` is the file with the samples, if there is one. With `details`, the statistics too.
+    """
     campaign, timings = found.campaign, found.of_candidates
     head = [
         f"simreduce {sr.__version__}: {title(campaign)}, {calibration(campaign)}",
@@ -66,7 +70,11 @@ def validation_lines(found: Validation) -> Iterator[str]:
     yield from comments(head)
     cells = tuple(_cells(timing, campaign.devices.layout.n) for timing in timings)
     yield from Table(columns, cells).lines(comment=True)
-    yield from comments((*accuracy_lines(found.accuracy), *noise_lines(timings)))
+    where = f"every sample in {kept}" if kept else "nowhere; --out FILE keeps every sample"
+    hint = "" if details else "; --details has all statistics"
+    answer = answer_lines(timings, found.accuracy, where + hint)
+    statistics = [*accuracy_lines(found.accuracy), *noise_lines(timings)] if details else []
+    yield from comments((*answer, *statistics))
     faults = fault_lines(found.timings)
     yield f"# Faults               : {len(faults)} {'FAILED' if faults else 'OK'}"
     yield from (f"#   {fault}" for fault in faults[:_MOST_FAULTS])
@@ -102,7 +110,11 @@ def warnings(campaign: Campaign) -> list[str]:
     """What makes predictions worthless."""
     if not campaign.devices.stage.on_cpus or campaign.setup.calibration.cpu is not None:
         return []
-    what = "nothing is predicted" if campaign.blind else "predictions ignore what CPUs cost"
+    what = "nothing is predicted"
+    if not campaign.blind:
+        step, copy = campaign.setup.calibration.step, campaign.setup.calibration.dispatch["copy"]
+        each = f"{units.format_duration(step)} a process, {units.format_duration(copy)} a copy"
+        what = f"predictions have the session's messages ({each}) and ignore what else CPUs cost"
     return [f"the calibration knows no CPU devices: {what}; see simreduce calibrate"]
 
 

@@ -14,6 +14,7 @@ of `child.ENVIRONMENT`.
 from __future__ import annotations
 
 import importlib.util
+import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
@@ -23,10 +24,10 @@ import numpy as np
 
 from simreduce.computing.arrays import Floats
 from simreduce.errors import InputError, did_you_mean
-from simreduce.plan import Plan
+from simreduce.plan import Kind, Plan
 from simreduce.planners.layouts import Layout
 from simreduce_validate.running import by_rank, placement
-from simreduce_validate.running.builtin import COLLECTIVE, Builtin
+from simreduce_validate.running.builtin import COLLECTIVE, NCCL, Builtin
 from simreduce_validate.running.by_rank import BY_RANK, Members
 from simreduce_validate.running.child import START_SECONDS, Child
 from simreduce_validate.running.computer import Computer
@@ -40,6 +41,17 @@ BACKENDS = ("inproc", "cluster", "shaped", "gpu")
 DRIVER = "simreduce_validate.running.driver"
 PATIENCE = 120.0
 """Seconds after which a request that has no answer is given up."""
+
+_OPENING = 30.0
+"""More seconds to open each GPU: a context with TensorFlow's libraries takes 1 to 10 s, and one GPU
+waits for another.
+"""
+
+_COPIES = 5
+"""Memory that a candidate needs, in its inputs: these, results and what is between.
+
+ResNet-50 on 8 CPU devices took 4.9.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,6 +113,17 @@ class Backend:
         assert isinstance(found, FirstStep)  # noqa: S101
         return Executable(self, self._count, chained, found)
 
+    def share(self, work: Plan | Builtin) -> float:
+        """The part of the memory that a candidate may need: of a GPU's own, or, of CPU devices, of
+        this machine's.
+        """
+        plan = work if isinstance(work, Plan) else work.plan(self.devices)
+        given = plan.kind == Kind.INPUT
+        by_device = np.bincount(plan.device[given], weights=plan.nbytes[given], minlength=1)
+        gpu: int | None = self.provenance.get("gpu_memory_bytes")
+        memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") if gpu is None else gpu
+        return _COPIES * float(by_device.sum() if gpu is None else by_device.max()) / memory
+
     def run(
         self,
         work: Plan | Builtin,
@@ -131,6 +154,8 @@ class Backend:
                     f"the plan is for {', '.join(work.devices)}, and these devices are "
                     f"{', '.join(self.devices)}"
                 )
+            if work.executor.any() and not all(map(placement.is_cpu, self.place)):
+                problems.append(f"the plan is NCCL's, which copies are not; {NCCL} runs it on GPUs")
             if work.machines > 1:
                 problems.append(
                     f"the plan is that of one of {work.machines} equal machines, and cannot run "
@@ -256,7 +281,9 @@ def open_backend(
             place = tuple(placement.logical_cpus(len(devices)))
             config = DriverConfig(devices, place, cpus=len(devices), threads=threads)
         driver = _start_driver(stack, name, driver_prefix, config)
-        provenance = driver.ask("open", config, seconds=START_SECONDS)
+        gpus = sum(not placement.is_cpu(each) for each in place)
+        seconds = max(START_SECONDS, patience) + _OPENING * gpus
+        provenance = driver.ask("open", config, seconds=seconds)
         provenance |= _links_and_computers(links, workers, computers)
         yield Backend(name, devices, place, tuple(workers), patience, provenance, driver, stack)
 

@@ -7,6 +7,7 @@ between CPU devices of one process, which would share the buffer, by real ones, 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from typing import Any, TypeAlias
 
 import tensorflow as tf
@@ -15,7 +16,7 @@ from tensorflow.python.distribute import cross_device_ops, values
 from simreduce import dtypes
 from simreduce.errors import InputError
 from simreduce.plan import Kind
-from simreduce_validate.running.builtin import Builtin
+from simreduce_validate.running.builtin import COLLECTIVE, NCCL, NCCL_COLLECTIVE, Builtin
 from simreduce_validate.running.placement import is_cpu, process
 from simreduce_validate.running.program import Made, Program
 
@@ -32,8 +33,8 @@ def builtin_program(
     of the process.
     """
     ranks = place[: work.ranks]
-    if work.name == "NcclAllReduce" and any(is_cpu(name) for name in ranks):
-        raise InputError("NcclAllReduce: NCCL is for GPUs, and these devices are CPUs")
+    if work.name in (NCCL, NCCL_COLLECTIVE) and any(is_cpu(name) for name in ranks):
+        raise InputError(f"{work.name}: NCCL is for GPUs, and these devices are CPUs")
     plan = work.plan(devices)
     inputs = [op for op in range(len(plan)) if plan.kind[op] == Kind.INPUT]
     dtype = tf.dtypes.as_dtype(dtypes.NAMES[work.dtype])
@@ -135,8 +136,9 @@ def _cross_device(ops_of: Any, own: Tensors) -> Tensors:
     return [list(value.values) for value in reduced]
 
 
-def _collective(own: Tensors, key: int) -> Tensors:
-    """A ring collective per gradient, whose group and instances have numbers of their own.
+def _collective(own: Tensors, key: int, hint: str) -> Tensors:
+    """A collective per gradient, whose group and instances have numbers of their own. The `hint`
+    says what carries it out: ring or nccl.
 
     On every device they come one after another: if two devices began with different ones, all would
     wait for ever.
@@ -156,7 +158,7 @@ def _collective(own: Tensors, key: int) -> Tensors:
                         ordering_token=[],
                         merge_op="Add",
                         final_op="Id",
-                        communication_hint="ring",
+                        communication_hint=hint,
                     )
                 )
         found.append(made)
@@ -170,6 +172,8 @@ _BUILDERS: Mapping[str, Callable[[Tensors, int], Tensors]] = {
     "ReductionToOneDevice": lambda own, _: _cross_device(
         cross_device_ops.ReductionToOneDevice(), own
     ),
-    "NcclAllReduce": lambda own, _: _cross_device(cross_device_ops.NcclAllReduce(), own),
-    "CollectiveReduceV2": _collective,
+    # Unpacked, as the strategy `nccl` is.
+    NCCL: lambda own, _: _cross_device(cross_device_ops.NcclAllReduce(num_packs=0), own),
+    COLLECTIVE: partial(_collective, hint="ring"),
+    NCCL_COLLECTIVE: partial(_collective, hint="nccl"),
 }

@@ -14,18 +14,24 @@ BUILTINS: Mapping[str, str] = {
     "ReductionToOneDevice": "reduce_to_one",
     "NcclAllReduce": "nccl",
     "CollectiveReduceV2": "collective",
+    "CollectiveReduceV2:nccl": "nccl",
     "MultiWorkerMirroredStrategy": "collective",
     "SyncReplicasOptimizer": "reduce_to_one+mean",
 }
 """By name, our strategy that stands for it: what a prediction is made from. An odd number of
-devices is too much for upstream's hierarchical copy, which forgets the last. NCCL takes physical
-GPUs only; the last two are a process per rank, of a cluster. SyncReplicasOptimizer's variables are
+devices is too much for upstream's hierarchical copy, which forgets the last. The last two are a
+process per rank, of a cluster. SyncReplicasOptimizer's variables are
 on rank 0, so that an update moves what `reduce_to_one` does; the tokens are not in it, nor that
 accumulators add one by one.
 """
 
 COLLECTIVE = "CollectiveReduceV2"
 """The runtime's own ring."""
+
+NCCL, NCCL_COLLECTIVE = "NcclAllReduce", "CollectiveReduceV2:nccl"
+"""Those that call NCCL, which takes physical GPUs only. The first is what runs where the strategy
+`nccl` is measured; the second is the collective of `MirroredStrategy`.
+"""
 
 MULTI_WORKER, SYNC_REPLICAS = "MultiWorkerMirroredStrategy", "SyncReplicasOptimizer"
 """Those for which every rank runs a program of its own."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import platform
 import time
 from dataclasses import dataclass
+from typing import Any
 
 import tensorflow as tf
 
@@ -14,7 +15,7 @@ from simreduce_validate.running import emitter
 from simreduce_validate.running.builders import builtin_program
 from simreduce_validate.running.builtin import Builtin
 from simreduce_validate.running.contents import Contents
-from simreduce_validate.running.execution import find_departures, read_execution
+from simreduce_validate.running.execution import find_departures, find_missing, read_execution
 from simreduce_validate.running.function import FunctionRunner, prepare_process
 from simreduce_validate.running.placement import is_cpu
 from simreduce_validate.running.program import Event, Program, Runner, faults, load
@@ -37,7 +38,7 @@ class Driver:
         self._config = DriverConfig(())
         self._candidates: dict[int, _Executable] = {}
 
-    def open(self, config: DriverConfig) -> dict[str, str]:
+    def open(self, config: DriverConfig) -> dict[str, Any]:
         """Open the devices; returns what they are, for a result's provenance."""
         self._config = config
         prepare_process(config.cpus, config.threads, config.gpus)
@@ -53,7 +54,9 @@ class Driver:
         ):
             raise InputError(f"TensorFlow finds {there} GPUs here, and {needed} are needed")
         gpus = [tf.config.experimental.get_device_details(gpu) for gpu in physical]
+        memory = {"gpu_memory_bytes": self._open_gpus()} if needed else {}
         return {
+            **memory,
             "tensorflow": tf.__version__,
             "python": platform.python_version(),
             "machine": f"{platform.system()} {platform.release()} {platform.machine()}",
@@ -76,9 +79,11 @@ class Driver:
         found = read_execution(runner.partitions(), runner.graph)
         return FirstStep(
             faults=tuple(faults(program, runner, contents)),
-            departures=()
-            if isinstance(work, Builtin)
-            else tuple(find_departures(work, program.place, found, chained)),
+            departures=tuple(
+                find_missing(work, program.place, found)
+                if isinstance(work, Builtin)
+                else find_departures(work, program.place, found, chained)
+            ),
             executed=found,
             seconds=built,
         )
@@ -104,6 +109,17 @@ class Driver:
     def release(self, number: int) -> None:
         """Free what a candidate holds."""
         self._candidates.pop(number).runner.close()
+
+    def _open_gpus(self) -> int:
+        """Open a context on every GPU, which takes seconds for each; returns the bytes of memory
+        that TensorFlow may use of the one that has least.
+        """
+        ours = self._config
+        with tf.compat.v1.Session(
+            config=session_config(ours.cpus, ours.threads, ours.gpus)
+        ) as all_:
+            found = all_.list_devices()
+        return min(int(each.memory_limit_bytes) for each in found if each.device_type == "GPU")
 
     def _runner(self, program: Program, number: int, route: str) -> Runner:
         if route == ROUTES[1]:

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
 from simreduce.plan import Kind, Plan
+from simreduce_validate.running.builtin import COLLECTIVE, NCCL, NCCL_COLLECTIVE, Builtin
 
 Transfer: TypeAlias = tuple[str, str, int]
 """Source, destination, elements."""
@@ -22,18 +23,21 @@ Sum: TypeAlias = tuple[str, int, int]
 """Device, summands, elements; a sum of one is none."""
 
 _ADDS = {"AddN", "AddV2"}
+_COLLECTIVES = {NCCL, COLLECTIVE}
 
 
 @dataclass(frozen=True, slots=True)
 class Execution:
     """How often each thing happens in a step. `messages` are control edges between devices;
-    `copied` counts copies that are ops of their own (between CPU devices of one process).
+    `copied` counts copies that are ops of their own (between CPU devices of one process),
+    `collectives` ops of TensorFlow's own all-reduces, by device and op.
     """
 
     transfers: Counter[Transfer] = field(default_factory=Counter)
     sums: Counter[Sum] = field(default_factory=Counter)
     copied: int = 0
     messages: int = 0
+    collectives: Counter[tuple[str, str]] = field(default_factory=Counter)
 
 
 def read_execution(partitions: Iterable[Any], graph: Any) -> Execution:
@@ -53,7 +57,10 @@ def read_execution(partitions: Iterable[Any], graph: Any) -> Execution:
             found.sums[node.device, terms, _elements(graph, node.name) or 0] += 1
         elif node.op == "DeepCopy":
             copied += 1
-    return Execution(found.transfers, found.sums, copied, messages)
+        elif node.op in _COLLECTIVES:
+            hint = node.attr["communication_hint"].s.decode()
+            found.collectives[node.device, f"{node.op}:{hint}" if hint == "nccl" else node.op] += 1
+    return Execution(found.transfers, found.sums, copied, messages, found.collectives)
 
 
 def expect_execution(plan: Plan, place: Sequence[str], chained: int = 1) -> Execution:
@@ -81,6 +88,16 @@ def find_departures(
         *_differences("transfer", goal.transfers, found.transfers),
         *_differences("sum", goal.sums, found.sums),
     ]
+
+
+def find_missing(work: Builtin, place: Sequence[str], found: Execution) -> list[str]:
+    """The collectives of a builtin that were not executed, in words: one for each gradient on every
+    rank. None of a builtin that is made of copies and sums.
+    """
+    if work.name not in (NCCL, NCCL_COLLECTIVE, COLLECTIVE):
+        return []
+    goal = Counter({(name, work.name): len(work.elements) for name in place[: work.ranks]})
+    return list(_differences("collective", goal, found.collectives))
 
 
 def _differences(what: str, ours: Counter[Any], theirs: Counter[Any]) -> Iterator[str]:

@@ -7,6 +7,9 @@ from collections.abc import Sequence
 from simreduce.errors import InputError
 from simreduce.planners.layouts import Layout
 
+NOWHERE = ""
+"""In the place of a device that TensorFlow does not have."""
+
 
 def device(kind: str, number: int, job: str = "localhost", task: int = 0) -> str:
     """TensorFlow's full name of a device: `device("CPU", 3)`."""
@@ -66,20 +69,14 @@ def workers(layout: Layout, devices: Sequence[str]) -> list[str]:
 
 
 def gpus(layout: Layout, devices: Sequence[str]) -> list[str]:
-    """Ranks as GPUs, hosts as the CPU. Raises InputError for other devices and several tasks."""
-    problems = []
+    """Ranks as GPUs, hosts as the CPU, `NOWHERE` for switches that sum. Raises InputError for
+    several tasks.
+    """
     if len(layout.tasks) > 1:
-        problems.append(
-            f"--backend gpu: the GPUs of one machine, and these are {len(layout.tasks)}"
-        )
-    problems += [
-        f"--backend gpu: {name} is neither a GPU nor a CPU"
-        for name in devices
-        if name not in layout.ranks and name not in layout.hosts
-    ]
-    if problems:
-        raise InputError(problems)
+        words = f"the GPUs of one machine, and these are {len(layout.tasks)}"
+        raise InputError(f"--backend gpu: {words}")
+    hosts = dict.fromkeys(layout.hosts, device("CPU", 0))
     return [
-        device("GPU", i) if name in layout.ranks else device("CPU", 0)
+        device("GPU", i) if name in layout.ranks else hosts.get(name, NOWHERE)
         for i, name in enumerate(devices)
     ]

@@ -28,8 +28,9 @@ class DriverConfig:
 
 @dataclass(frozen=True, slots=True)
 class FirstStep:
-    """A candidate's first step: the `faults` of its results, the `departures` from its plan (none
-    for a builtin), the ops it `executed`, and the `seconds` to build and run it once.
+    """A candidate's first step: the `faults` of its results, the `departures` from its plan (of
+    a builtin: from its collectives), the ops it `executed`, and the `seconds` to build and run it
+    once.
     """
 
     faults: tuple[str, ...]

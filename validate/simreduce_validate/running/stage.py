@@ -47,6 +47,11 @@ class Stage:
         """Whether all devices are CPU devices."""
         return all(map(placement.is_cpu, self.place))
 
+    def lacks(self, plan: Plan) -> list[str]:
+        """The devices of a plan that TensorFlow does not have."""
+        used = sorted(set(plan.device.tolist()))
+        return [plan.devices[i] for i in used if self.place[i] == placement.NOWHERE]
+
 
 def build_stage(
     backend: str,

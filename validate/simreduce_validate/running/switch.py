@@ -3,7 +3,8 @@ that have no netem.
 
 What a port sends waits in a queue for each destination, then is delayed, then waits at the
 destination's port in a queue for each source. A port serves its queues in turn, a packet at a time,
-so pairs share it fairly.
+so pairs share it fairly. The second port begins with a packet before the first is done with it, as
+early as it can without waiting for the rest: alone, a packet takes the slower port and the delay.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ class Line:
 
     rate: float
     leave: Callable[[float, int, bytes], None]
-    """Given the time at which a packet has left, its key, and the packet."""
+    """Given the time at which a packet will have left, its key, and the packet."""
     queues: dict[int, deque[bytes]] = field(default_factory=dict)
     turn: deque[int] = field(default_factory=deque)
     """The keys of queues that hold something, in the order in which they are served."""
@@ -56,6 +57,7 @@ class Switch:
         self._deliver = deliver
         self._due: list[tuple[float, int, Callable[..., None], tuple[object, ...]]] = []
         self._count = 0
+        self._rates = rates
         ports = range(len(rates))
         self._into = [Line(rates[port], self._receiver(port)) for port in ports]
         self._out = [Line(rates[port], self._sender(port)) for port in ports]
@@ -95,15 +97,17 @@ class Switch:
             packet = queue.popleft()
             if queue:
                 line.turn.append(key)
-            self._at(now + len(packet) / line.rate, self._left, line, key, packet)
+            done = now + len(packet) / line.rate
+            line.leave(done, key, packet)
+            self._at(done, self._next, line)
 
-    def _left(self, now: float, line: Line, key: int, packet: bytes) -> None:
-        line.leave(now, key, packet)
+    def _next(self, now: float, line: Line) -> None:
         self._serve(line, now)
 
     def _sender(self, source: int) -> Callable[[float, int, bytes], None]:
-        def leave(now: float, target: int, packet: bytes) -> None:
-            self._at(now + self._delay, self._come, source, target, packet)
+        def leave(done: float, target: int, packet: bytes) -> None:
+            ahead = len(packet) / max(self._rates[source], self._rates[target])
+            self._at(done + self._delay - ahead, self._come, source, target, packet)
 
         return leave
 
@@ -111,7 +115,7 @@ class Switch:
         self._enqueue(self._into[target], now, source, packet)
 
     def _receiver(self, target: int) -> Callable[[float, int, bytes], None]:
-        return lambda _now, _source, packet: self._deliver(target, packet)
+        return lambda done, _source, packet: self._at(done, self._small, target, packet)
 
     def _small(self, _now: float, target: int, packet: bytes) -> None:
         self._deliver(target, packet)

@@ -17,7 +17,7 @@ from simreduce.planners.algorithms.alike import plan_chain
 from simreduce.planners.algorithms.nccl import chain, nvls, point_to_point, ring, tree
 from simreduce.planners.algorithms.nccl.choice import decided
 from simreduce.planners.algorithms.nccl.lanes import fill
-from simreduce.planners.algorithms.nccl.paths import rings, ways
+from simreduce.planners.algorithms.nccl.paths import check_alike, rings, ways
 from simreduce.planners.algorithms.nccl.stream import machine_of
 from simreduce.planners.algorithms.planner import Options, Planner, Results, Tensors
 from simreduce.planners.layouts import OPEN, Decision, Layout
@@ -80,6 +80,8 @@ def run(
                 [[place[rank] for rank in part] for part in way] for way in ways(layout, ranks)
             ]
             return tree.all_reduce(b, given, paths, how, launch, machine)
+        share = nbytes // dtypes.SIZES[given.dtype] // (len(given) * layout.machines)
+        check_alike(layout, ranks, share, how.channels)
         orders = [[place[rank] for rank in order] for order in rings(layout, ranks)]
         return _BY_RINGS[collective](b, given, orders, how, launch, machine, *root)
 

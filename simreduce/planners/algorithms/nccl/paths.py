@@ -18,6 +18,7 @@ import math
 from collections import Counter
 from collections.abc import Sequence
 
+from simreduce.errors import NotFoldable
 from simreduce.planners.layouts import Layout
 
 _MOST = 32
@@ -33,9 +34,31 @@ def rings(layout: Layout, ranks: Sequence[int]) -> list[Way]:
     """Orders of `ranks` (all of one task, or of several tasks), one for each different channel."""
     found = []
     for way in ways(layout, ranks):
-        turn = len({_nic(layout, end) for end in (way[0][0], way[0][-1])}) > 1
+        turn = _turns(layout, way[0])
         found.append(tuple(r for i, part in enumerate(way) for r in part[:: -1 if turn & i else 1]))
     return found
+
+
+def check_alike(layout: Layout, ranks: Sequence[int], share: int, channels: int) -> None:
+    """NotFoldable if folded machines that rings cross in two directions do not do the same in both.
+
+    They do the same where every GPU has a NIC of its own and the channels share out a rank's
+    `share` of elements evenly.
+    """
+    if layout.machines == 1 or not any(_turns(layout, way) for (way,) in ways(layout, ranks)):
+        return
+    if len({_nic(layout, rank) for rank in ranks}) < len(ranks):
+        raise NotFoldable("rings cross every second machine backwards, whose GPUs share NICs")
+    if share % channels:
+        raise NotFoldable(
+            f"rings cross every second machine backwards, and {channels} channels do not share "
+            f"{share} elements of each rank evenly"
+        )
+
+
+def _turns(layout: Layout, way: Way) -> bool:
+    """Whether every second machine is crossed backwards, as a way ends at another NIC."""
+    return _nic(layout, way[0]) != _nic(layout, way[-1])
 
 
 def ways(layout: Layout, ranks: Sequence[int]) -> list[list[Way]]:

@@ -32,7 +32,7 @@ def all_reduce(
     made = []
     for way, lane in lanes_of(how, ways, len(ways)):
         order = np.array(way)
-        own, pull = _cut(lane, whole, how, 3, machine[order])
+        own, pull = _cut(lane, whole, how, 3 * b.machines, machine[order])
         own, last = own[:, order], lane.channel + LAST
         sums = reduce_scatter_pieces(b, own, lane.channel, after, connect=pull)
         found = all_gather_pieces(b, sums, own[:, 0], lane.channel, last=last, connect=pull)
@@ -94,4 +94,7 @@ def _cut(
     chunks = pieces(whole, lane.of, 2 * step_bytes(how), ops, slices)
     count = part_count(whole, how, chunks, max(min(_PARTS, _OPS // (ops * chunks)), 1))
     own = lane.share(whole).cut(chunks).cut(count).reshape(*whole.shape, -1)
-    return own.swapaxes(1, 2).swapaxes(0, 1), connect(count, machine != np.roll(machine, 1))
+    beyond = bool(machine[0] >= 0)
+    return own.swapaxes(1, 2).swapaxes(0, 1), connect(
+        count, machine != np.roll(machine, 1), beyond=beyond
+    )

@@ -31,7 +31,11 @@ _WARPS, FEW_WARPS = 16, 4
 
 
 def machine_of(layout: Layout, values: Values) -> Ints:
-    """The number of the machine of each value's rank."""
+    """The number of the machine of each value's rank; -1 for each of folded GPUs in one machine,
+    which no network joins.
+    """
+    if layout.one_task:
+        return np.full(len(values), -1)
     task = {rank: number for number, ranks in enumerate(layout.tasks) for rank in ranks}
     return np.array([task[rank] for rank in values.device.tolist()])
 
@@ -71,8 +75,12 @@ def send(
     return b.copies(held, to, stream=stream, after=after, away=away)
 
 
-def connect(count: int, far: Bools) -> Connect:
-    """Return a replacement of `family.puller` for groups that are chunks, each in `count` parts."""
+def connect(count: int, far: Bools, *, beyond: bool) -> Connect:
+    """Return a replacement of `family.puller` for groups that are chunks, each in `count` parts.
+
+    A network joins the ranks that are `far` to the ranks before them, and folded machines if it is
+    `beyond` them.
+    """
 
     def pull(b: PlanBuilder, device: Ints, source: Ints, *, channel: int) -> Pull:
         away, sender = np.divmod(source, device.shape[1])
@@ -82,7 +90,7 @@ def connect(count: int, far: Bools) -> Connect:
         def step(values: Values, wanted: Values, after: After) -> Values:
             given = wanted.with_ops(values.op[:, sender]).on(device[:, sender])
             moved = send(b, given.reshape(*shape), wanted.device.reshape(shape), channel,
-                         far | (away > 0), after, machines)  # fmt: skip
+                         far | (beyond & (away > 0)), after, machines)  # fmt: skip
             return moved.reshape(*wanted.shape)
 
         return step

@@ -47,9 +47,9 @@ def explain_page(document: Written, beside: Attachments) -> Page:
             Fact(
                 "How long does it take?",
                 us(whole),
-                f"No run of the plan takes less than {floor:.0%} of that."
+                f"By its links, no algorithm takes less than {floor:.0%} of that here."
                 if floor < 0.995
-                else "No run of the plan takes less.",
+                else "No algorithm takes less here.",
             ),
             Fact("What limits it?", *limit_fact(found)),
             Fact("What would help most?", *helps),

@@ -276,8 +276,9 @@ class StepCalls:
         """
         times = Counter(called)
         sizes = sorted(times, key=lambda size: (size.nbytes, size))
-        cost, found = partition(self._costs(times, sizes))
-        if cost == inf:  # more ranges than there may be
+        costs = self._costs(times, sizes)
+        cost, found = partition(costs)
+        if cost > costs.min(axis=1).sum() * _SAME:  # the best of all need more ranges
             found = self._fewer_ranges(times, sizes, do)
         chosen = [self.choices[choice] for choice in found]
         if chosen == [self.own(size) for size in sizes]:

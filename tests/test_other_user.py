@@ -1,0 +1,213 @@
+"""What another user leaves where ours works is neither run nor followed, and stops nothing."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+from pathlib import Path
+
+import pytest
+
+from simreduce.computing.compiling import kept, notices
+from simreduce.computing.compiling.build import build
+from simreduce.errors import InputError
+from simreduce.files.outputs import check_place, write_file
+from simreduce.study.sweep.locking import Lock
+from tests.other_user import as_other, meanwhile, needs_root, shared_folder
+
+pytestmark = needs_root
+
+STEM, TYPES = "first_of", "of one array"
+
+
+def first_of(values):
+    return values[0]
+
+
+@pytest.fixture
+def shared():
+    with shared_folder() as folder:
+        yield folder
+
+
+@pytest.fixture(scope="module")
+def code(tmp_path_factory):
+    """A file of machine code, as this user makes it."""
+    import numpy as np
+
+    folder = tmp_path_factory.mktemp("code")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("SIMREDUCE_CACHE_DIR", str(folder))
+        kept.load(STEM, TYPES, lambda name: build(first_of, (np.zeros(1, int),), name, bare=False))
+    (found,) = folder.glob(f"{STEM}-*")
+    return found
+
+
+@pytest.fixture
+def load(monkeypatch):
+    """Load the function; "built" instead of it if no file is taken."""
+    monkeypatch.setattr(kept, "_make", lambda *_: "built")
+
+    def _load():
+        found = kept.load(STEM, TYPES, lambda _: b"")
+        return "built" if found == "built" else "loaded"
+
+    return _load
+
+
+def plant(code: Path, content: bytes, folder: Path) -> Path:
+    folder.mkdir(exist_ok=True, parents=True)
+    (folder / code.name).write_bytes(content)
+    return folder / code.name
+
+
+@pytest.fixture(params=["SIMREDUCE_CACHE_DIR", "XDG_CACHE_HOME"])
+def cache(request, monkeypatch, shared, tmp_path):
+    """The folder of machine code that one of the variables names, in a folder that all share."""
+    for name in ("SIMREDUCE_CACHE_DIR", "XDG_CACHE_HOME"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv(request.param, str(shared / "cache"))
+    # Beside the package there is nothing yet.
+    monkeypatch.setattr(kept, "__file__", str(tmp_path / "kept.py"))
+    kept._processor()  # depends on where the package is, and is found once
+    return shared / "cache" / ("simreduce" if request.param == "XDG_CACHE_HOME" else "")
+
+
+def test_our_own_code_is_loaded(cache, code, load):
+    plant(code, code.read_bytes(), cache)
+    assert load() == "loaded"
+
+
+def test_a_folder_of_another_user_is_not_looked_into(cache, code, load):
+    """Neither with that user's files, nor with one of ours that it holds."""
+    content = code.read_bytes()
+    as_other(lambda: plant(code, content, cache))
+    assert load() == "built"
+    os.chown(cache / code.name, 0, 0)
+    assert load() == "built"
+
+
+def test_a_file_of_another_user_is_not_loaded(cache, code, load):
+    """In a folder that all share, like /tmp; a file of ours there is."""
+    content = code.read_bytes()
+    cache.mkdir(parents=True)
+    cache.chmod(0o1777)
+    as_other(lambda: plant(code, content, cache))
+    assert load() == "built"
+    (cache / code.name).unlink()
+    plant(code, content, cache)
+    assert load() == "loaded"
+
+
+def test_a_folder_where_others_may_replace_files_is_not_looked_into(cache, code, load, monkeypatch):
+    """And who compiles again for that reason hears it."""
+    said = []
+    monkeypatch.setattr(notices, "listeners", [said.append])
+    plant(code, code.read_bytes(), cache)
+    beside = Path(kept.__file__).parent / "__pycache__"
+    beside.mkdir()
+    for folder in (cache, beside):
+        folder.chmod(0o777)
+
+    assert load() == "built"
+    assert [f"{cache} others may write there" in text for text in said] == [True]
+    cache.chmod(0o755)
+    assert load() == "loaded"
+
+
+def test_a_link_to_code_of_another_user_is_not_loaded(cache, code, load, shared):
+    content = code.read_bytes()
+    as_other(lambda: plant(code, content, shared / "theirs"))
+    cache.mkdir(parents=True)
+    (cache / code.name).symlink_to(shared / "theirs" / code.name)
+    assert load() == "built"
+
+
+@pytest.mark.parametrize("kind", ["fifo", "folder"])
+def test_what_is_no_file_is_not_waited_for(cache, code, load, kind):
+    cache.mkdir(parents=True)
+    cache.chmod(0o1777)
+    make = {"fifo": os.mkfifo, "folder": os.mkdir}[kind]
+    as_other(lambda: [make(cache / name) for name in (code.name, "lock")])
+    assert load() == "built"
+
+
+@pytest.fixture
+def precious(tmp_path):
+    """A file of ours that a link of another user leads to."""
+    path = tmp_path / "precious"
+    path.write_text("twenty-four bytes of ours")
+    yield path
+    assert path.read_text() == "twenty-four bytes of ours"
+
+
+def test_a_lock_that_is_a_link_changes_no_file(cache, load, precious):
+    """Whoever made the link: the system itself stops some."""
+    cache.mkdir(parents=True)
+    cache.chmod(0o1777)
+    as_other(lambda: (cache / "lock").symlink_to(precious))
+    assert load() == "built"
+    os.lchown(cache / "lock", 0, 0)
+    assert load() == "built"
+
+
+def test_a_lock_that_another_user_holds_is_waited_for_aloud_and_not_for_ever(
+    shared, load, monkeypatch
+):
+    """A file that others may read may be locked by them, so they may not read it any more."""
+    said = []
+    monkeypatch.setattr(notices, "listeners", [said.append])
+    monkeypatch.setattr(kept, "_PATIENCE", (0.1, 0.3))
+    monkeypatch.setenv("SIMREDUCE_CACHE_DIR", str(shared / "cache"))
+    (shared / "cache").mkdir()
+    lock = shared / "cache/lock"
+    lock.touch(0o644)
+    with meanwhile(lambda: fcntl.flock(os.open(lock, os.O_RDONLY), fcntl.LOCK_EX)):
+        assert load() == "built"
+    assert [text.split(" for ")[0] for text in said] == ["waiting", "no longer waiting"]
+    with pytest.raises(AssertionError, match="could not"):
+        as_other(lambda: os.open(lock, os.O_RDONLY))
+
+
+def test_the_lock_of_a_database_that_is_a_link_changes_no_file(shared, precious):
+    shared.chmod(0o777)
+    as_other(lambda: (shared / "x.db.lock").symlink_to(precious))
+    with pytest.raises(InputError, match=r"x\.db\.lock is a link, not a file; remove it"):
+        Lock(str(shared / "x.db"))
+
+
+def test_a_file_of_ours_with_the_name_of_a_lock_is_kept(tmp_path):
+    path = tmp_path / "x.db.lock"
+    path.write_text("of something else")
+    with pytest.raises(InputError, match=r"x\.db\.lock is no lock of a sweep; remove it"):
+        Lock(str(tmp_path / "x.db"))
+    assert path.read_text() == "of something else"
+    path.write_text("4711")
+    Lock(str(tmp_path / "x.db")).release()
+
+
+def test_a_link_of_another_user_is_not_written_through(shared, precious):
+    """Not even where the link leads to a link."""
+    as_other(lambda: (shared / "out.json").symlink_to(precious))
+    (shared / "mine.json").symlink_to("out.json")
+    for name in ("out.json", "mine.json"):
+        with pytest.raises(InputError, match=r"another user .* made this link"):
+            check_place(str(shared / name))
+        with pytest.raises(InputError, match=r"another user .* made this link"):
+            write_file(str(shared / name), ["new"])
+
+
+def test_a_link_of_ours_stays_and_its_file_is_replaced(tmp_path):
+    (tmp_path / "runs").mkdir()
+    (tmp_path / "latest").symlink_to("runs/../runs/one")
+    (tmp_path / "again").symlink_to(tmp_path / "latest")
+    for text in ("old", "new"):
+        check_place(str(tmp_path / "again"))
+        write_file(str(tmp_path / "again"), [text])
+        assert (tmp_path / "runs/one").read_text() == text
+    assert (tmp_path / "again").is_symlink()
+    assert (tmp_path / "latest").is_symlink()
+    (tmp_path / "again").unlink()
+    (tmp_path / "again").symlink_to("again")
+    with pytest.raises(InputError, match="cannot be written"):
+        write_file(str(tmp_path / "again"), ["new"])

@@ -1,0 +1,50 @@
+"""Files of recorded runs as files: compressed, cut short, too large, or no files at all."""
+
+from __future__ import annotations
+
+import gzip
+import os
+import tracemalloc
+
+import pytest
+
+from simreduce.training.executions import read_executions
+from simreduce.training.executions.execution import ExecutionError
+
+LOG = "".join(
+    f"h:{rank}:{rank} [{rank}] NCCL INFO AllReduce: opCount {i:x} sendbuff 0x1 recvbuff 0x2 count "
+    f"512 datatype 7 op 0 root 0 comm 0xa [nranks=2] stream 0x5\n"
+    for i in range(40)
+    for rank in range(2)
+).encode()
+
+
+def test_a_compressed_file_is_read_whole_or_refused(tmp_path):
+    """Whether it has one part or several; never as far as it goes."""
+    path = tmp_path / "nccl.log.gz"
+    whole = gzip.compress(LOG)
+    half = LOG.index(b"\n", len(LOG) // 2) + 1
+    for content in (whole, gzip.compress(LOG[:half]) + gzip.compress(LOG[half:])):
+        path.write_bytes(content)
+        assert [40, 40] == [len(nodes) for nodes in read_executions([str(path)]).nodes.values()]
+    for content in (whole[:-4], whole[: len(whole) // 2], whole[:-8] + bytes(8), whole + b"more"):
+        path.write_bytes(content)
+        with pytest.raises(ExecutionError, match="the compressed file is damaged"):
+            read_executions([str(path)])
+
+
+def test_what_is_too_large_takes_no_memory(tmp_path, monkeypatch):
+    """As it is, or when it is unpacked."""
+    most = 8 << 20
+    monkeypatch.setattr("simreduce.training.executions.reading.MOST_BYTES", most)
+    large, packed = tmp_path / "large.json", tmp_path / "packed.json.gz"
+    large.touch()
+    os.truncate(large, 1 << 40)
+    packed.write_bytes(gzip.compress(b" " * 4 * most))
+    for path in (large, packed):
+        tracemalloc.start()
+        with pytest.raises(ExecutionError, match="more than"):
+            read_executions([str(path)])
+        _, peak = tracemalloc.get_traced_memory()
+        tracemalloc.stop()
+        assert peak < most
