@@ -25,7 +25,7 @@ from simreduce.engine import (
     Simulator,
     runtime_named,
 )
-from simreduce.engine.calibrate import load_calibration, nccl_constants
+from simreduce.engine.calibrate import generation_of, load_calibration, nccl_constants
 from simreduce.engine.calibrate.sure import (
     ELSEWHERE,
     GENERATION,
@@ -38,11 +38,11 @@ from simreduce.engine.calibration import NcclConstants
 from simreduce.errors import TopologyError, expect
 from simreduce.plan import Plan
 from simreduce.planners.layouts import Layout, layout as layout_of
-from simreduce.planners.nccl import DEFAULTS, Settings, facts
+from simreduce.planners.nccl import DEFAULTS, Facts, Settings, facts
 from simreduce.planners.nccl.decide import Decide
 from simreduce.planners.strategy import Strategy, compile_collective, parse_strategy
 from simreduce.planners.strategy.size import Compile, check_size, takes_long
-from simreduce.topology import Folded, Topology, load_topology, machine_of
+from simreduce.topology import Folded, Topology, load_topology
 from simreduce.topology.from_networkx import is_graph
 from simreduce.workload import Workload, load_workload
 
@@ -126,8 +126,17 @@ class Setup(Simulator):
         return replace(self.calibration, nccl=self._generation)
 
     @property
+    def generation(self) -> str:
+        """The name of the calibration of NCCL that is for the machine's GPUs."""
+        return generation_of(self._facts.capability)
+
+    @property
     def _generation(self) -> NcclConstants:
-        return nccl_constants(facts(self.machine, settings=self.nccl).capability)
+        return nccl_constants(self._facts.capability)
+
+    @property
+    def _facts(self) -> Facts:
+        return facts(self.machine, settings=self.nccl)
 
     def constants_of(self, plan: Plan) -> Calibration:
         """The constants that a plan is simulated with: NCCL's only where it has a use for them."""
@@ -174,6 +183,16 @@ class Setup(Simulator):
         other = any(link.link_class.startswith(_OTHER_NETS) for link in self._alone.links)
         return OTHER_NET if other else "net"
 
+    @cached_property
+    def node_kind(self) -> str:
+        """How many GPUs a node has, of which generation, and what joins them: `8 x nccl-volta`.
+
+        Where times of one such node were published, others of the kind are no farther off.
+        """
+        node = self._facts.boxes[0]
+        switch = " on a switch" if node.switched else ""
+        return f"{len(node.gpus)} x {self.generation}{switch}"
+
     def interval(
         self,
         nbytes: int,
@@ -187,8 +206,7 @@ class Setup(Simulator):
         generations `without`. None if nothing is known: for constants that are neither simreduce's
         own nor fitted to logs.
         """
-        nccl, machine = self.constants.nccl, machine_of(self.machine.name)
-        known = is_known(machine, self.link_class) and machine not in without
+        nccl, known = self.constants.nccl, is_known(self.node_kind, self.link_class, without)
         file, misfit = GENERATION if known else ELSEWHERE, None
         if self.layout.n in nccl.measured.get(collective, ()):
             file, misfit = MACHINE, nccl.misfit

@@ -144,11 +144,16 @@ def shipped() -> list[str]:
     ]
 
 
+def generation_of(capability: int) -> str:
+    """The calibration of NCCL that is for GPUs of a compute capability, 80 for 8.0."""
+    newest = max((each for each in GENERATIONS if each <= capability), default=min(GENERATIONS))
+    return GENERATIONS[newest]
+
+
 @cache
 def nccl_constants(capability: int) -> NcclConstants:
     """NCCL's shipped constants for GPUs of a compute capability, 80 for 8.0."""
-    newest = max((each for each in GENERATIONS if each <= capability), default=min(GENERATIONS))
-    name = GENERATIONS[newest]
+    name = generation_of(capability)
     return load_calibration(name).nccl if name in shipped() else NcclConstants()
 
 

@@ -4,9 +4,9 @@ The errors are log(predicted / published) by constants that were fitted without 
 is weighed is machines: each counts once for a collective, a link and a band of sizes, however many
 times were published of it.
 
-Machines of which nothing was published differ by more than those, as the model itself was made
-with those in view. Their intervals are made of errors by constants of the generations before and
-after a machine's own, as if neither its site nor anything of its generation had been measured.
+Kinds of machine of which nothing was published differ by more than those, as the model itself was
+made with those in view. Their intervals are made of errors by constants of the generations before
+and after a machine's own, as if neither its site nor anything of its generation had been measured.
 Few machines were measured in most cells, so errors of other cells count as well, the less the
 farther away. The ends are the 10 % and the 90 % quantile of these errors, and farther out where few
 machines say less of the next one: of m machines, each tail is 10 % less the m-th part.
@@ -59,8 +59,9 @@ twice or half as much changes the score by 2 % at most.
 class Errors:
     """log(predicted / published) of one table's times in the band that begins at `size` bytes.
 
-    `site` is who measured it, and others who measured the same machines. `misfit` is of constants
-    that were fitted to some of the table's times: how far off these were before.
+    `kind` is the kind of its nodes, as `Setup.node_kind` says it. `site` is who measured it, and
+    others who measured the same machines. `misfit` is of constants that were fitted to some of the
+    table's times: how far off these were before.
     """
 
     table: str
@@ -69,6 +70,7 @@ class Errors:
     link: str
     size: int
     errors: tuple[float, ...]
+    kind: str = ""
     site: str = ""
     generation: str = ""
     misfit: float | None = None
@@ -78,7 +80,7 @@ class Errors:
         return self.machine in names or self.site in names or self.generation in names
 
 
-_TEXTS = ("table", "machine", "site", "generation", "collective", "link")
+_TEXTS = ("table", "machine", "kind", "site", "generation", "collective", "link")
 _HEAD = (*_TEXTS, "size_bytes", "misfit", "errors")
 _FITS = 0.1
 """What is left at other sizes grows with the misfit; that of a perfect fit is as of this one."""
@@ -117,9 +119,10 @@ def published_errors(file: str = GENERATION) -> tuple[Errors, ...]:
 
 
 @cache
-def is_known(machine: str, link: str) -> bool:
-    """Whether times of the machine were published, over the same kind of link."""
-    return any((row.machine, row.link) == (machine, link) for row in published_errors())
+def is_known(kind: str, link: str, without: frozenset[str] = frozenset()) -> bool:
+    """Whether times of a kind of node over a kind of link were published, by others than these."""
+    rows = published_errors()
+    return any((row.kind, row.link) == (kind, link) and not row.of(without) for row in rows)
 
 
 def band_of(nbytes: int) -> int:

@@ -26,7 +26,6 @@ from simreduce.engine.calibrate.sure import (
 from simreduce.files.published import PublishedTable, published_tables
 from simreduce.study.accuracy.hold_out import (
     calibrate_on_three,
-    generation_of,
     predict_without_generations,
     predict_without_sites,
 )
@@ -80,7 +79,7 @@ def _by_band(
         bands[SIZES[band_of(nbytes)]].append(error)
     setup, machine = setup_for(table), machine_of(table.topology)
     known = table.name, machine, table.collective, setup.link_class
-    about = site_of(table), generation_of(setup), misfit
+    about = setup.node_kind, site_of(table), setup.generation, misfit
     for size, found in bands.items():
         yield Errors(*known, size, tuple(found), *about)
 

@@ -21,7 +21,6 @@ from simreduce.engine.calibrate.sure import ELSEWHERE, MACHINE, OTHER_NET, sprea
 from simreduce.engine.setup import Setup
 from simreduce.errors import InputError
 from simreduce.files.published import PublishedTable, published_tables
-from simreduce.planners.nccl import facts
 from simreduce.study.accuracy.assess import median_and_p90
 from simreduce.study.accuracy.fit import Case, fit_machine, left_out_residuals, sample
 from simreduce.study.accuracy.predict import (
@@ -76,14 +75,8 @@ def chosen_tables() -> dict[str, list[PublishedTable]]:
             continue
         setup = setup_for(table)
         if setup.link_class != OTHER_NET:
-            found[generation_of(setup)].append(table)
+            found[setup.generation].append(table)
     return dict(found)
-
-
-def generation_of(setup: Setup) -> str:
-    """The name of the calibration that is for a machine's GPUs."""
-    capability = facts(setup.machine, setup.layout.ranks).capability
-    return GENERATIONS[max((g for g in GENERATIONS if g <= capability), default=min(GENERATIONS))]
 
 
 def beside(generation: str) -> list[str]:
@@ -190,7 +183,7 @@ def predict_without_generations(
 
 def _elsewhere(table: PublishedTable) -> list[Point]:
     setup = setup_for(table)
-    own = generation_of(setup)
+    own = setup.generation
     without = own_names(table) | {own}
     found = []
     for name in beside(own):

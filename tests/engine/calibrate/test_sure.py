@@ -19,6 +19,7 @@ from simreduce.engine.calibrate.sure import (
     Errors,
     Spread,
     _quantile,
+    is_known,
     published_errors,
     read_errors,
     spread,
@@ -111,7 +112,7 @@ def test_equal_errors_count_in_the_order_of_the_file_on_every_processor():
 def test_errors_are_written_and_read():
     found = (
         errors("a", 0.125, -0.25),
-        errors("b", 0.5, size=MIB, link="net", site="s", generation="g", misfit=0.25),
+        errors("b", 0.5, size=MIB, link="net", kind="k", site="s", generation="g", misfit=0.25),
     )
 
     assert read_errors(write_errors(found)) == found
@@ -185,18 +186,37 @@ def test_intervals_of_unmeasured_machines_cover_sites_and_generations_that_took_
     assert part_inside(coverage(rows, by, published_errors(GENERATION))) < 0.75
 
 
-def test_a_machine_that_nobody_measured_has_the_wider_interval():
-    known, other = Setup("dgx-h100"), Setup("hgx-h200")
-    names = {row.machine for row in published_errors()}
+def test_a_kind_of_machine_that_nobody_measured_has_the_wider_interval():
+    known, other = Setup("dgx-h100"), Setup("a100-mesh-4")
 
-    assert "dgx-h100" in names
-    assert "hgx-h200" not in names
     assert other.interval(MIB, 1.0) == spread("all_reduce", "nvlink", MIB, file=ELSEWHERE)
     (low, high), (lower, higher) = known.interval(MIB, 1.0), other.interval(MIB, 1.0)
     assert higher / lower > high / low
-    assert Setup("dgx-h100x2,nic=efa_100x4").interval(MIB, 1.0) == spread(
+    assert Setup("dgx-a100x2,nic=efa_100x4").interval(MIB, 1.0) == spread(
         "all_reduce", "other_net", MIB, file=ELSEWHERE
-    )  # nobody measured this machine on this network
+    )  # nobody measured eight A100 on a switch over this network
+
+
+@pytest.mark.parametrize(
+    ("name", "measured"),
+    [("dgx1v", "v100-cube-mesh-8"), ("hgx-h200", "dgx-h100"), ("p4d", "hgx-a100-80g")],
+)
+def test_a_machine_of_a_measured_kind_is_known_by_another_name(name, measured):
+    assert name not in {row.machine for row in published_errors()}
+    assert Setup(name).node_kind == Setup(measured).node_kind
+    assert Setup(name).interval(MIB, 1.0) == spread("all_reduce", "nvlink", MIB)
+
+
+def test_intervals_hold_where_only_others_measured_a_kind():
+    rows = [
+        row
+        for row in published_errors()
+        if is_known(row.kind, row.link, frozenset((row.machine, row.site)))
+    ]
+    others = coverage(rows, "site", published_errors())
+
+    assert len({row.machine for row in rows}) >= 8
+    assert 0.75 <= part_inside(others) <= 0.92
 
 
 def test_intervals_after_a_calibration_cover_however_far_off_the_log_was():

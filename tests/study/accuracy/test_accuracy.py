@@ -123,8 +123,15 @@ def test_names_of_machines():
 
 @pytest.mark.slow
 def test_no_published_time_is_below_the_links_of_its_machine():
-    """Nor is any prediction. 3 % are for what a machine's figures leave out."""
-    tables = [table for table in published_tables() if not table.library]
+    """Nor is any prediction. 3 % are for what a machine's figures leave out.
+
+    Tables of more machines take minutes each; `accuracy --most-machines 540` has them.
+    """
+    tables = [
+        table
+        for table in published_tables()
+        if not table.library and copies_of(table.topology) <= 64
+    ]
     points = [point for found in predict(tables) for point in found]
 
     assert len(points) > 1600
