@@ -68,7 +68,16 @@ def _inside(task: Task, most: int) -> list[Order]:
     ):
         listed = _list_orders(task, most)
         found = listed if len(listed) > len(found) else found
-    return found
+    return sorted(found, key=lambda order: _steps(task, order)) if task.ring else found
+
+
+def _steps(task: Task, order: Order) -> list[tuple[float, int, int]]:
+    """NCCL's order of trying next GPUs: the widest path, the fewest links, the nearest number
+    (`ncclTopoSearchNextGpuSort`, NVIDIA/nccl src/graph/search.cc).
+    """
+    n = len(task.box.gpus)
+    hops = zip(order.paths, itertools.pairwise(order.gpus), strict=False)
+    return [(-path.rate, path.hops, (v - u) % n) for path, (u, v) in hops]
 
 
 def _bound(task: Task) -> int:
@@ -89,12 +98,17 @@ def _same(task: Task, found: Sequence[Order], most: int) -> list[Order]:
     return [best] * min(_times(task, best), most)
 
 
-def _times(task: Task, order: Order) -> int:
+def _load(task: Task, order: Order) -> dict[int, float]:
+    """GB/s that a channel takes of every arc."""
     total: dict[int, float] = {}
     for path in order.paths:
         for arc, load in task.load(path).items():
             total[arc] = total.get(arc, 0.0) + load
-    rooms = (task.box.capacity[arc] / load for arc, load in total.items())
+    return total
+
+
+def _times(task: Task, order: Order) -> int:
+    rooms = (task.box.capacity[arc] / load for arc, load in _load(task, order).items())
     return int(min(rooms, default=0.0) + SLACK)
 
 
@@ -105,9 +119,8 @@ def _list_orders(task: Task, most: int) -> list[Order]:
         return []
     use = np.zeros((len(task.box.capacity), len(orders)))
     for column, order in enumerate(orders):
-        for path in order.paths:
-            for arc, load in task.load(path).items():
-                use[arc, column] += load
+        for arc, load in _load(task, order).items():
+            use[arc, column] = load
     used = use.any(axis=1)
     counts = _largest(use[used], np.array(task.box.capacity)[used] + SLACK, most)
     return [order for order, count in zip(orders, counts, strict=True) for _ in range(count)]
@@ -147,9 +160,11 @@ def _all(task: Task) -> Iterator[Order]:
 
 
 def _greedy(task: Task, most: int) -> list[Order]:
-    """Orders over what is left, the widest hops first; several ways to begin are tried."""
+    """Orders over what is left, the widest hops first; several ways to begin are tried. As NCCL,
+    it tries the last order again first; where that finds fewer, each order counts once.
+    """
     best: list[Order] = []
-    for turn in range(4):
+    for again, turn in itertools.product((most, 1), range(4)):
         left = list(task.box.capacity)
         found: list[Order] = []
         while len(found) < most:
@@ -158,9 +173,10 @@ def _greedy(task: Task, most: int) -> list[Order]:
             if gpus is None:
                 break
             order = _order(task, gpus)
-            for path in order.paths:
-                take(left, task.load(path))
-            found.append(order)
+            for _ in range(min(again, most - len(found))):
+                if not take(left, _load(task, order)):
+                    break
+                found.append(order)
         if len(found) > len(best):
             best = found
     return best
