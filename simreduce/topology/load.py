@@ -160,9 +160,12 @@ def find(text: str) -> tuple[Path, str] | None:
 def _unknown_name(text: str) -> TopologyError:
     if is_path(text):
         return TopologyError(f"{cut(text)}: there is no such file")
-    names = [name for name, _ in shipped()]
+    machines = shipped()
     head = re.split(r"[:,]", text)[0]
-    near = did_you_mean(head, [*names, *GENERATORS])
+    # Titles have what clouds call a machine, such as p5.48xlarge.
+    titled = [name for name, title in machines if head.casefold() in title.casefold()]
+    known = [*(name for name, _ in machines), *GENERATORS]
+    near = did_you_mean(titled[0] if len(titled) == 1 else head, known)
     if head in FABRICS:
         near = f"; {head} is a network of machines, such as dgx1vx4,fabric={head}"
     if os.path.isfile(text):  # noqa: PTH113 - never raises

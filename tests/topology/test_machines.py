@@ -10,6 +10,7 @@ import networkx as nx
 import pytest
 
 from simreduce.files.shipped import data_dir
+from simreduce.errors import TopologyError
 from simreduce.topology import load_topology, matrix_text, path_class, route, shipped
 from simreduce.topology.check import check_file
 from simreduce.topology.listing import rule_lines
@@ -216,3 +217,27 @@ def test_shipped_machines_whose_gpus_are_far_from_nics_pay_for_the_host():
         "GPUDirect RDMA: up to PHB, else by way of the host"
     ]
     assert rule_lines(load_topology("gh200")) == []
+
+
+@pytest.mark.parametrize(
+    ("typed", "meant"),
+    [
+        ("BM.GPU.H100.8", "oci-h100"),
+        ("bm.gpu.gb200.4", "oci-gb200"),
+        ("BM.GPU.A100-v2.8x4", "oci-a100"),
+        ("a3-megagpu-8g", "a3mega"),
+        ("a4-highgpu-8g,fabric=rail_only", "a4"),
+        ("p6-b200.48xlarge", "p6-b200"),
+        ("p5.48xlarge", "p5"),
+        ("p4d.24xlarge", "p4d"),
+        ("Standard_ND96isr_H100_v5", "ndv5"),
+        ("ND96isr_H200_v5", "ndv5-h200"),
+        ("nvd5-h200", "ndv5-h200"),
+    ],
+)
+def test_what_clouds_call_a_machine_leads_to_its_name(typed, meant):
+    """By the titles of shipped machines, case aside, else by the nearest name."""
+    with pytest.raises(TopologyError) as caught:
+        load_topology(typed)
+
+    assert f"(did you mean {meant!r}?)" in str(caught.value)

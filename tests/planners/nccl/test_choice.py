@@ -315,3 +315,27 @@ def test_nvls_takes_no_more_channels_than_there_are(algorithm):
     assert decide(gpus, "all_reduce", MIB, most).channels == 16
     with pytest.raises(StrategyError, match=r"up to 16 channels here, not 17: take \+channels=16"):
         decide(gpus, "all_reduce", MIB, most._replace(channels=17))
+
+
+@pytest.mark.parametrize(
+    ("machine", "gpus", "algorithms"),
+    [
+        ("dgx-h100", 4, ("ring", "ring")),
+        ("dgx-h100", 5, ("nvls", "ring")),
+        ("dgx-h100", 7, ("nvls", "nvls")),
+        ("p6-b200", 5, ("ring", "ring")),
+        ("p6-b200", 7, ("nvls", "ring")),
+        ("p6-b200", 8, ("nvls", "nvls")),
+    ],
+)
+def test_nvls_on_some_gpus_depends_on_the_version(machine, gpus, algorithms):
+    """2.28 counts the heads of NVLS and caps them by the rate between nodes (`nvls.cc`); 2.27.7
+    took it on 7 GPUs, as stas00/ml-engineering measured on p6-b200.
+    """
+    some = facts(load_topology(machine), [f"gpu{i}" for i in range(gpus)])
+    found = [
+        choose(some, "all_reduce", 8 << 30, Settings(version=version)).algorithm
+        for version in ((2, 27), (2, 30))
+    ]
+
+    assert algorithms == tuple(found)
