@@ -9,8 +9,8 @@ import tomllib
 import networkx as nx
 import pytest
 
-from simreduce.files.shipped import data_dir
 from simreduce.errors import TopologyError
+from simreduce.files.shipped import data_dir
 from simreduce.topology import load_topology, matrix_text, path_class, route, shipped
 from simreduce.topology.check import check_file
 from simreduce.topology.listing import rule_lines
