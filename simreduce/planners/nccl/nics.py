@@ -62,35 +62,47 @@ def _ways(
     n = len(task.box.gpus)
     options: list[tuple[tuple[bool, int, float, int], int, int, Path]] = []
     alone = n == 1 or task.limits.plain
+    tour = _tour(task, start, k)
     for out in range(len(task.box.nics)) if task.limits.cross else (k,):
         for end in (start,) if alone else range(n):
             path = exit_path(task, end, out)
             if path and path.kind <= task.limits.inter and (alone or end != start):
-                # On a switch a tree goes on to the next GPU, and a ring ends at it. Elsewhere a
-                # ring ends at the GPU before the first.
-                up = not task.ring or task.box.switched
-                far = (end - start) % n if up else (start - end) % n
+                # A tree goes on to the next of the tour, and a ring ends at its last.
+                far = tour.index(end) if not task.ring else n - tour.index(end)
                 options.append(((out != k, path.kind, -path.rate, far), end, out, path))
     for _, end, out, path in sorted(options, key=lambda option: option[0]):
-        gpus = _any_order(task, left, start, None if alone else end)
+        gpus = _any_order(task, left, tour, None if alone else end)
         if gpus:
             yield gpus, path, out
 
 
-def _any_order(
-    task: Task, left: list[float], start: int, end: int | None
-) -> tuple[int, ...] | None:
-    """An order of all GPUs from `start`; `end` is a ring's last, or a tree's second.
+def _tour(task: Task, start: int, k: int) -> list[int]:
+    """All GPUs in the order in which NCCL tries them from a NIC (`ncclTopoSearchNextGpuSort`,
+    NVIDIA/nccl src/graph/search.cc).
 
-    On NVSwitches NCCL tries neighbours first: of a ring the GPU before, of a tree the one after
-    (`ncclTopoSearchNextGpuSort`, NVIDIA/nccl src/graph/search.cc). So a ring counts down.
+    Upwards; but a ring over NVSwitches goes to the GPUs far from the NIC first, downwards.
     """
     n = len(task.box.gpus)
+    tour = [(start + i) % n for i in range(n)]
+    if task.ring and task.box.switched:
+        far = {u: (-p.rate, p.hops) for u, p in enumerate(task.box.from_nic[k]) if p}
+        for place in range(1, n):
+            here, rest = tour[place - 1], tour[place:]
+            best = max(rest, key=lambda u: (far.get(u, (0.0, 0)), (u - here) % n))
+            tour[place:] = [best, *(u for u in rest if u != best)]
+    return tour
+
+
+def _any_order(
+    task: Task, left: list[float], tour: list[int], end: int | None
+) -> tuple[int, ...] | None:
+    """An order of all GPUs along a tour; `end` is a ring's last, or a tree's second."""
+    n = len(tour)
     if n == 1:
         return (0,)
     if not task.box.switched:
-        return walk(task, left, start, end)
-    gpus = [(start + (-i if task.ring else i)) % n for i in range(n)]
+        return walk(task, left, tour[0], end)
+    gpus = list(tour)
     if end is not None:
         gpus.remove(end)
         gpus.insert(n if task.ring else 1, end)
