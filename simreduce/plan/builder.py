@@ -79,25 +79,27 @@ class PlanBuilder(IntervalList):
         """
         return self._append(Kind.SLICE, value.device, lo, hi, value.dtype, (value.op,), after=after)
 
-    def split(self, value: Value, sizes: Iterable[int]) -> list[Value]:
+    def split(self, value: Value, sizes: Iterable[int], *, lone: bool = False) -> list[Value]:
         """Cut `value` from its start into pieces of the given sizes; one piece that is all of it is
-        no op.
+        no op unless `lone`.
         """
         sizes, pieces, lo = list(sizes), [], value.lo
         for size in sizes:
             # Every piece of an empty value is a value of its own, or copies of them would be taken
             # for one.
             whole = size == value.hi - value.lo and (size > 0 or len(sizes) == 1)
-            pieces.append(value if whole else self.slice(value, lo, lo + size))
+            pieces.append(value if whole and not lone else self.slice(value, lo, lo + size))
             lo += size
         return pieces
 
-    def concat(self, values: Sequence[Value], *, in_place: bool = False) -> Value:
-        """Join adjacent intervals on one device; a single value is returned as it is.
+    def concat(
+        self, values: Sequence[Value], *, in_place: bool = False, lone: bool = False
+    ) -> Value:
+        """Join adjacent intervals on one device; a single value is returned as it is unless `lone`.
 
         `in_place`: they lie in one buffer already, so that no runtime spends anything on it.
         """
-        if len(values) == 1:
+        if len(values) == 1 and not lone:
             return values[0]
         first, last = values[0], values[-1]
         operands = tuple(v.op for v in values)

@@ -22,18 +22,20 @@ class Arrangement:
     there is one.
 
     With `align` (bytes), producers write straight into a buffer in which every gradient starts at a
-    multiple of it: a group of several is one tensor without any op, pads included.
+    multiple of it: a group of several is one tensor without any op, pads included. With `buffers`
+    also a gradient alone is copied into a buffer and back, as several are.
     """
 
     groups: tuple[tuple[int, ...], ...]
     pieces: int = 1
     wire: int | None = None
     align: int = 0
+    buffers: bool = False
 
     @property
     def is_bare(self) -> bool:
         """Whether every gradient is a tensor as it is, in the order of the list or another."""
-        alone = self.pieces == 1 and self.wire is None and not self.align
+        alone = self.pieces == 1 and self.wire is None and not (self.align or self.buffers)
         return alone and all(len(group) == 1 for group in self.groups)
 
 
@@ -87,7 +89,8 @@ def pack(
         if arrangement.align:
             tensors.append(b.input(device, group[0].lo, group[-1].end, group[0].dtype))
             continue
-        whole = b.concat([b.input(device, f.lo, f.hi, f.dtype) for f in group])
+        own = [b.input(device, f.lo, f.hi, f.dtype) for f in group]
+        whole = b.concat(own, lone=arrangement.buffers)
         if arrangement.wire is not None and arrangement.wire != whole.dtype:
             whole = b.cast(whole, arrangement.wire)
         size, count = whole.hi - whole.lo, arrangement.pieces
@@ -112,5 +115,5 @@ def unpack(
         if arrangement.align:
             gradients += [whole._replace(lo=f.lo, hi=f.hi) for f in group]  # views
         else:
-            gradients += b.split(whole, [f.hi - f.lo for f in group])
+            gradients += b.split(whole, [f.hi - f.lo for f in group], lone=arrangement.buffers)
     return gradients

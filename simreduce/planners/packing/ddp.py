@@ -9,8 +9,10 @@ which makes the first all-reduce start early; set, it is the cap of all (distrib
 releases the first bucket kept 1 MiB). Other first caps are for code that sets
 `torch.distributed._DEFAULT_FIRST_BUCKET_BYTES`.
 
-With `gradient_as_bucket_view` gradients are parts of their bucket, so nothing is copied into it or
-back. The communication hooks `fp16_compress_hook` and `bf16_compress_hook` send buckets in 16 bits.
+DDP copies every gradient into its bucket and back, also one that has a bucket of its own
+(`mark_variable_ready_dense`, `finalize_bucket_dense`). With `gradient_as_bucket_view` gradients are
+parts of their bucket, so nothing is copied. The communication hooks `fp16_compress_hook` and
+`bf16_compress_hook` send buckets in 16 bits.
 """
 
 from __future__ import annotations
@@ -90,6 +92,7 @@ class DdpBuckets:
             groups,
             wire=wire_of("ddp", gradients, fp16=self.fp16, bf16=self.bf16),
             align=int(self.view),
+            buffers=not self.view,
         )
 
 

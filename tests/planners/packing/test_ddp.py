@@ -10,7 +10,7 @@ from simreduce import dtypes
 from simreduce.dtypes import NAMES
 from simreduce.engine.setup import Setup
 from simreduce.errors import StrategyError
-from simreduce.plan import Kind, verify, wrong_elements
+from simreduce.plan import Executor, Kind, verify, wrong_elements
 from simreduce.plan.plan import IN_PLACE
 from simreduce.planners.layouts import layout
 from simreduce.planners.packing import DdpBuckets
@@ -168,7 +168,36 @@ def test_views_of_buckets_copy_nothing():
         )
         copying.append(int(np.sum((plan.kind == Kind.CONCAT) & (plan.arg != IN_PLACE))))
 
-    assert copying == [4 * 8, 0]  # buckets of several gradients, and GPUs
+    assert copying == [4 * 8, 0]  # buckets, and GPUs
+
+
+@pytest.mark.parametrize("text", ["1", "1,fp16", "1,view"])
+def test_every_gradient_is_copied_into_its_bucket_and_back_also_one_alone(text):
+    """Of 3, 1/4 and 3/4 MiB, on two GPUs: a bucket of the last two, and one of the first."""
+    listed = gradients(3 * QUARTER, QUARTER // 4, 3 * QUARTER // 4)
+    plan = compile_plan(
+        f"nccl+ddp={text}", Workload("w", listed), layout(load_topology("switch:2"))
+    )
+
+    copied = []
+    for kind in (Kind.CONCAT, Kind.SLICE):
+        ops = (plan.kind == kind) & (plan.executor == Executor.TF)
+        copied.append(sorted(plan.sizes(np.flatnonzero(ops)).tolist()))
+    into = [MIB, MIB, 3 * MIB, 3 * MIB]
+    back = sorted(2 * [3 * MIB, MIB // 4, 3 * MIB // 4])
+    assert copied == ([[], []] if "view" in text else [into, back])
+    assert not wrong_elements(verify(plan))
+
+
+def test_a_bucket_of_one_takes_the_time_of_two_copies_longer_than_its_view():
+    """Each reads and writes every byte in the GPU's memory once."""
+    setup = Setup("dgx1v", "nccl")
+    work = Workload("w", gradients(16_000_000))
+    copied, viewed = (
+        setup.simulate(setup.compile(f"nccl+ddp=25{word}", work)).seconds for word in ("", ",view")
+    )
+    memory = setup.topology.nodes[setup.layout.ranks[0]].memory_bandwidth
+    assert copied - viewed == pytest.approx(2 * 2 * 64e6 / memory, rel=0.05)
 
 
 @pytest.mark.parametrize("text", ["25,1,2", "25,fp8", "fp16", "25,fp16,fp16", "25,view,fp16", ""])

@@ -74,7 +74,8 @@ def read_packing(text: str, gradients: Sequence[Gradient], knob: int = 0) -> Pac
         each = elements // found.pieces
         parts = [each] * (found.pieces - 1) + [elements - each * (found.pieces - 1)]
         sizes.append(tuple(Size(part, dtype) for part in parts))
-        moves = not found.align and (len(group) > 1 or found.pieces > 1 or dtype != first)
+        packs = len(group) > 1 or found.pieces > 1 or dtype != first
+        moves = found.buffers or (packs and not found.align)
         copied.append(sum(gradients[i].nbytes for i in group) * moves)
     # Without a packer, reductions start in the order in which gradients get ready.
     order = -1 if isinstance(packer, NoPacking) else 1
