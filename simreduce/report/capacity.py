@@ -94,7 +94,7 @@ OFFER = Record(
     Key("compute_s", SECONDS, "The compute of a step.", "candidate.compute"),
     Key("exposed_s", SECONDS, "Communication that no compute hides.", "candidate.exposed",
         column=Column("exposed", "(ms)", spare=7, show=_milliseconds, on="text")),
-    Key("efficiency", RATIO, "What GPUs do together over what they would do singly.",
+    Key("efficiency", RATIO, "Its rate over that if nothing moved and none waited; at most 1.",
         "candidate.efficiency", column=Column("efficiency", spare=5, show=percent(1))),
     Key("goodput", RATIO, "The part of the time that makes progress.", "candidate.goodput",
         column=Column("goodput", show=percent(1), on="text")),

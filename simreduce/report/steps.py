@@ -155,7 +155,7 @@ def _best_step(ranking: StepRanking) -> list[str]:
     lines = [
         (
             f"{s.method}: a step takes {_ms(s.seconds)}, {s.images_per_second:.1f} samples/s, "
-            f"{best.efficiency:.1%} of what {_gpus(s)} do singly"
+            f"{best.efficiency:.1%} of what {_gpus(s)} do if nothing moves"
         ),
         f"  compute {_ms(s.compute)}{update}, {exposed}",
         *sharing_lines(s, best.fit),
@@ -336,7 +336,8 @@ _FIGURES = (
         column=Column("samples/s", spare=3, cell=_samples),
     ),
     Key(
-        "scaling_efficiency", RATIO, "That over what all devices would do if each trained alone.",
+        "scaling_efficiency", RATIO,
+        "That over what the devices would do if nothing moved and none waited; at most 1.",
         "efficiency", column=Column("efficiency", spare=1, show=percent(1)),
     ),
     Key(
@@ -573,9 +574,8 @@ def _facts(document: Written, beside: Attachments, advice: Advice) -> Iterable[F
 
 
 def _efficiency(share: float) -> str:
-    """The rate beside that of as many GPUs that each train alone."""
-    more = " (alone, each updates every variable)" if share > 1.0005 else ""
-    return f"{share:.1%} of the rate of the GPUs, each alone{more}"
+    """The rate beside that of the same GPUs without communication."""
+    return f"{share:.1%} of the rate of the GPUs if nothing moved"
 
 
 def _limit(document: Written, beside: Attachments) -> tuple[str, str]:

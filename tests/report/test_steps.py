@@ -146,12 +146,12 @@ def test_a_slow_gpu_is_not_counted_as_work_of_the_others(tmp_path):
     assert 20 / 0.2 == pytest.approx(document["images_per_second"], rel=0.02)
     assert 100 / 150 == pytest.approx(document["scaling_efficiency"], rel=0.02)
     assert (200_000, 50_000) == (document["compute_us"], pytest.approx(document["waiting_us"]))
-    assert "of what 2 GPUs do singly" in text
+    assert "of what 2 GPUs do if nothing moves" in text
     assert "GPUs wait 50.000 ms of that on average for the slowest" in text
 
 
-def test_a_single_device_is_as_efficient_as_itself(tmp_path):
-    """Also one that reads its variables from its host, which it does singly as well."""
+def test_a_single_device_that_reads_its_variables_from_its_host_waits_for_them(tmp_path):
+    """The reads are communication as those of many devices are."""
     step = (
         '[step]\nbatch = 1\ntime = "1 ms"\n'
         'variable_update = "parameter_server"\nlocal_parameter_device = "cpu"\n'
@@ -159,7 +159,14 @@ def test_a_single_device_is_as_efficient_as_itself(tmp_path):
     _, document = asked(tmp_path, step, topology="gh200")
 
     assert document["step_time_us"] > document["compute_us"]
-    assert 1.0 == pytest.approx(document["scaling_efficiency"])
+    share = document["compute_us"] / document["step_time_us"]
+    assert share == pytest.approx(document["scaling_efficiency"])
+
+
+def test_a_single_device_with_nothing_to_move_is_fully_efficient(tmp_path):
+    _, document = asked(tmp_path, RING, topology="switch:1")
+
+    assert 1.0 == document["scaling_efficiency"]
 
 
 def test_a_step_with_a_fault_is_told_beside_those_without(tmp_path):

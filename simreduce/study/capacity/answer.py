@@ -152,7 +152,7 @@ def candidate_of(question: Question, option: Option, row: Figures) -> Candidate:
         compute=compute,
         exposed=row.exposed or 0.0,
         communication=row.communication or 0.0,
-        singly=(row.efficiency or 1.0) * step,
+        unmoved=(row.efficiency or 1.0) * step,
         goodput=question.failures.goodput(option.nodes) if question.failures else 1.0,
         quantities=question.prices.quantities(made),
         row=row,

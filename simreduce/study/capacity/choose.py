@@ -63,10 +63,9 @@ class Candidate:
 
     `step` is the seconds of a step with its stragglers; `compute`, `exposed` and the rest are its
     parts. `simulated` is the seconds without stragglers.
-    Something moves for `communication` seconds, hidden or not. `singly` is the seconds that the
-    samples of a step take where devices train by themselves. `goodput` is the part of the time that
-    makes progress, and `quantities` counts the price list's items. `row` has all figures of the
-    simulated step.
+    Something moves for `communication` seconds, hidden or not. `unmoved` is the seconds that the
+    samples of a step take if nothing moves. `goodput` is the part of the time that makes progress,
+    and `quantities` counts the price list's items. `row` has all figures of the simulated step.
     """
 
     key: Configuration
@@ -78,7 +77,7 @@ class Candidate:
     compute: float
     exposed: float
     communication: float
-    singly: float
+    unmoved: float
     goodput: float
     quantities: Mapping[str, float]
     row: Figures = field(default_factory=lambda: Figures(state=DONE))
@@ -90,8 +89,8 @@ class Candidate:
 
     @property
     def efficiency(self) -> float:
-        """The devices' rate together over their rate singly, stragglers and failures included."""
-        return self.singly / self.step * self.goodput if self.step else 1.0
+        """The rate over that if nothing moved, stragglers and failures included."""
+        return self.unmoved / self.step * self.goodput if self.step else 1.0
 
     def time(self, samples: float) -> float:
         """Seconds of a run of so many samples; infinite where there is no progress."""

@@ -73,8 +73,8 @@ TARGET = Format(
     Field("samples", number(0.0), "Samples of the run whose time and cost count.", 1e6,
           default_words="a million"),
     Field("step_time", SOME_PERIOD, "Time of a step at most, stragglers included."),
-    Field("efficiency", number(0.0, 2.0), "What the GPUs do together over what they do singly, at"
-          " least: `0.9` for 90 %; stragglers and failures count."),
+    Field("efficiency", number(0.0, 1.0), "Samples a second over those if nothing moved and none"
+          " waited, at least: `0.9` for 90 %; stragglers and failures count."),
     Field("samples_per_second", number(0.0), "Samples a second at least, failures included."),
     Field("time", SOME_PERIOD, "Time of the run at most."),
     Field("budget", MONEY, "Cost of the run at most."),

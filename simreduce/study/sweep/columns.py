@@ -111,7 +111,7 @@ COLUMNS = Record(
             "best.step.communication"),
     _figure("update", SECONDS, "The update of the variables.", "best.step.update"),
     _figure("launch", SECONDS, "The cost of starting a step.", "best.step.launch"),
-    _figure("efficiency", RATIO, "What GPUs do together over what they would do singly.",
+    _figure("efficiency", RATIO, "Its rate over that if nothing moved and none waited; at most 1.",
             "best.efficiency", shown=0),
     _figure("samples_per_second", PER_SECOND, "Samples of all GPUs.", shown=3),
     _figure("gradients_per_second", PER_SECOND,

@@ -35,7 +35,6 @@ from simreduce.training.sharded import (
 )
 from simreduce.training.simulation import MOST_STEPS
 from simreduce.training.ticks import takes_turns, tick_step
-from simreduce.training.variable_update import STRATEGIES
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,17 +42,16 @@ class StepCandidate:
     """One method's step.
 
     `alone` is the time of all its transfers with every gradient there from the start, in seconds;
-    `singly` samples a second of all devices if each trained by itself, with its own reads and
-    updates. `also` are the other methods with the same step and the same plan, which `digest`
-    names. `fit` compares what a GPU holds with its memory, None for modes whose servers hold
-    variables. `bottleneck` is the link or memory that the transfers need for the longest, "" if
-    nothing moves.
+    `unmoved` samples a second of all devices if nothing moved. `also` are the other methods with
+    the same step and the same plan, which `digest` names. `fit` compares what a GPU holds with its
+    memory, None for modes whose servers hold variables. `bottleneck` is the link or memory that the
+    transfers need for the longest, "" if nothing moves.
     """
 
     step: StepPrediction
     alone: float
     wrong: int
-    singly: float
+    unmoved: float
     digest: str = ""
     runtime: str = "tensorflow"
     also: tuple[str, ...] = ()
@@ -67,8 +65,8 @@ class StepCandidate:
 
     @property
     def efficiency(self) -> float:
-        """Throughput of the devices together over that of each by itself."""
-        return self.step.images_per_second / self.singly if self.step.seconds else 1.0
+        """Throughput of the devices over what it would be if nothing moved; at most 1."""
+        return self.step.images_per_second / self.unmoved if self.step.seconds else 1.0
 
     @property
     def fits(self) -> bool | None:
@@ -182,7 +180,7 @@ def _predict(scenario: StepScenario, pair: Pair, _: Limit) -> StepCandidate:
         alone=alone.seconds,
         wrong=wrong_elements(verify(how.plan)),
         runtime=setup.runtime.name,
-        singly=_singly(question, setup),
+        unmoved=_unmoved(step, question.job, setup),
         digest=how.plan.digest,
         fit=None if question.mode else _fit(memory, setup),
         bottleneck=alone.bottleneck,
@@ -208,7 +206,7 @@ def _predict_sharded(
         alone=found.alone,
         wrong=found.wrong,
         runtime=setup.runtime.name,
-        singly=_singly(question, setup),
+        unmoved=_unmoved(found.step, question.job, setup),
         digest=found.digest,
         fit=_fit(memory, setup),
         bottleneck=found.bottleneck,
@@ -222,26 +220,13 @@ def step_seconds(method: Method, job: StepJob, setup: Setup, most: int = MOST_ST
     return simulate_step(job, method, setup).seconds
 
 
-def _singly(question: StepQuestion, setup: Setup) -> float:
-    """Samples a second of all devices, each by itself: one of every kind and slowness is simulated.
+def _unmoved(step: StepPrediction, job: StepJob, setup: Setup) -> float:
+    """Samples a second of all devices if nothing moved and none waited for another.
 
-    Where gradients are only reduced, one device has nothing to wait for.
+    Each takes its own passes and its own share of the update, at its own speed; no step is faster.
     """
-    job, shape, disturbance = question.job, setup.layout, setup.disturbance
-    kinds: dict[tuple[float, str], list[int]] = {}
-    for rank, name in enumerate(shape.ranks):
-        factor = job.slow.get(name, 1.0) * disturbance.slow.get(name, 1.0)
-        kinds.setdefault((factor, setup.topology.nodes[name].model), []).append(rank)
-    total = 0.0
-    for (factor, _), ranks in kinds.items():
-        if question.mode in STRATEGIES or not question.mode:
-            launch = setup.calibration.step if job.barrier and setup.runtime.dispatch else 0.0
-            seconds = launch + factor * (job.compute + job.update)
-        else:
-            one = shape.only(ranks[:1])
-            flags = replace(question.flags, ps_tasks=())  # there is one machine
-            method = replace(question, flags=flags).method(None, one)
-            alone = setup.but(part=one, disturbance=replace(disturbance, faults=()))
-            seconds = simulate_step(job, method, alone).seconds
-        total += len(ranks) * job.batch * job.accumulate / seconds if seconds else inf
-    return total
+    slow, ranks = setup.disturbance.slow, setup.layout.ranks
+    factors = [job.slow.get(name, 1.0) * slow.get(name, 1.0) for name in ranks]
+    busy, samples = step.compute + step.update, step.batch * step.accumulate
+    seconds = [step.launch + busy * factor / max(factors) for factor in factors]
+    return sum(samples / each if each else inf for each in seconds)

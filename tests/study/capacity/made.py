@@ -24,7 +24,7 @@ def candidate(name: str, step: float = 1.0, nodes: int = 1, **more: object) -> C
         "compute": step / 2,
         "exposed": step / 2,
         "communication": step / 2,
-        "singly": step / 2,
+        "unmoved": step / 2,
         "goodput": 1.0,
         "quantities": {},
     }

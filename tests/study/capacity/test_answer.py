@@ -213,7 +213,7 @@ def test_the_report_says_what_was_asked(found):
 
 def test_no_option_meets_the_target(question, rows):
     """The answer says what they miss."""
-    wanted = replace(question.target, efficiency=2.0)
+    wanted = replace(question.target, efficiency=1.0)
     found = answer(replace(question, target=wanted), rows)
 
     assert found.chosen is None

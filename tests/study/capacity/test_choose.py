@@ -203,7 +203,7 @@ def test_walk_visits_breakpoints_outwards():
 def test_reach_ends_at_the_first_count_below():
     """Later counts that are above again do not count."""
     series = [
-        candidate("s", nodes=n, singly=e) for n, e in ((1, 0.9), (2, 0.8), (4, 0.6), (8, 0.85))
+        candidate("s", nodes=n, unmoved=e) for n, e in ((1, 0.9), (2, 0.8), (4, 0.6), (8, 0.85))
     ]
     (found,) = within_target(series, 0.8)
 
@@ -216,7 +216,7 @@ def test_one_node_is_of_the_series_of_every_network():
 
     def one(nodes, network, efficiency):
         key = Configuration("", "m", str(nodes), network, "ddp", "nccl", str(64 // nodes))
-        return candidate("x", nodes=nodes, singly=efficiency, key=key)
+        return candidate("x", nodes=nodes, unmoved=efficiency, key=key)
 
     nets = [one(n, net, e) for net in ("a", "b") for n, e in ((2, 0.9), (4, 0.7))]
     found = within_target([one(1, "", 1.0), *nets], 0.8, ("nodes", "batch"))

@@ -142,7 +142,7 @@ def test_shipped_price_lists_say_where_and_when(name):
         (HEAD + PRICES + STEP + 'strategy = "ring"\n' + OPTIONS,
          ["step.strategy: write it in options, as strategy"]),
         (HEAD + PRICES + STEP + OPTIONS + "[target]\nefficiency = 90\n",
-         ["target.efficiency: must be a number from 0 to 2, got 90"]),
+         ["target.efficiency: must be a number from 0 to 1, got 90"]),
         (HEAD + PRICES + '[step]\nbatch = 0\nrate = "5 GB"\n' + OPTIONS,
          ["options[0].step.batch: must be a whole number", "options[0].step.rate: "]),
         (HEAD + PRICES + STEP + OPTIONS + '[target]\nbudget = "5 EUR"\nefficency = 2\n',

@@ -182,19 +182,56 @@ def test_what_is_stopped_keeps_what_it_has(ranked, workers):
     assert 0 == ranked(text).untried
 
 
-def test_a_gpu_by_itself_reads_from_its_own_server(ranked):
-    """What one GPU does alone is simulated, with its reads; two of them on one link to the host are
-    less efficient.
-    """
+def test_reads_from_a_server_count_as_what_moves(ranked):
+    """Four GPUs that share one link to their host are less efficient than one that has it alone."""
     text = 'topology = "pcie-single-root-4"\nworkload = "alexnet"\nruntime = "ideal"\n' + STEP
     served = text + 'variable_update = "parameter_server"\nlocal_parameter_device = "cpu"\n'
     ranking = ranked(served)
     alone = rank_steps(ranking.scenario.but(part=ranking.scenario.setup.layout.subset(1)))
     (four,), (one,) = ranking.candidates, alone.candidates
 
-    assert 1.0 == pytest.approx(one.efficiency)
-    assert four.singly == pytest.approx(4 * one.step.images_per_second)
-    assert four.efficiency < 0.9
+    for each in (one, four):
+        step = each.step
+        assert each.efficiency == pytest.approx((step.compute + step.update) / step.seconds)
+    assert four.efficiency < 0.9 * one.efficiency
+
+
+def test_a_sharded_update_counts_as_the_share_that_a_gpu_has(ranked):
+    """Of 4 ms each of four GPUs takes 1, whether it updates alone or beside the others."""
+    text = BASE + 'strategies = ["ring"]\n' + STEP + 'method = ["ddp", "fsdp"]\nupdate = "4 ms"\n'
+    by_method = {c.step.method.split(",")[0]: c for c in ranked(text).candidates}
+
+    for method, update in (("ddp", 4e-3), ("fsdp", 1e-3)):
+        found = by_method[method]
+        assert update == pytest.approx(found.step.update)
+        busy = found.step.launch + found.step.compute + update
+        assert found.unmoved == pytest.approx(4 * found.step.batch / busy)
+
+
+@pytest.mark.parametrize("update", ["0 ms", "50 ms"])
+@pytest.mark.parametrize("slow", [{}, {"gpu1": 3.0}])
+@pytest.mark.parametrize(
+    "method",
+    [
+        'method = ["ddp", "fsdp", "zero1", "zero2", "zero3"]\n',
+        'variable_update = "independent"\n',
+        *(
+            f'variable_update = "{mode}"\nlocal_parameter_device = "{place}"\n'
+            for mode in ("parameter_server", "distributed_replicated", "replicated")
+            for place in ("cpu", "gpu")
+        ),
+    ],
+)
+def test_no_method_does_more_than_if_nothing_moved(ranked, method, slow, update):
+    """Also where the machines' NVLink brings GPUs what a GPU alone reads from its host."""
+    strategies = "" if "variable" in method else 'strategies = ["nccl"]\n'
+    runtime = "nccl" if strategies else "tensorflow"
+    text = f'topology = "dgx1v"\nworkload = "alexnet"\nruntime = "{runtime}"\n{strategies}'
+    ranking = ranked(f'{text}{STEP}{method}update = "{update}"\n')
+    found = rank_steps(ranking.scenario.but(disturbance=Disturbance(slow=slow)))
+
+    for each in found.candidates:
+        assert 0.0 < each.efficiency <= 1.0 + 1e-12, each.names
 
 
 MEMORY = """
