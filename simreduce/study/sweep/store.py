@@ -65,6 +65,16 @@ MOST_KEYS = 500
 _TURN = 100_000
 """Steps of SQLite, each some 10 ns, after which Python has a turn and may raise Ctrl-C."""
 
+_BETWEEN_TURNS = {
+    sqlite3.SQLITE_LIMIT_LENGTH: 1 << 18,
+    sqlite3.SQLITE_LIMIT_LIKE_PATTERN_LENGTH: 500,
+}
+"""What bounds a single step of a query that a user writes: the longest text, and pattern of LIKE.
+
+Python has no turn within a step, and that of LIKE, `instr` or `replace` takes the product of two
+lengths: with these, some seconds at most.
+"""
+
 
 def _take_turn() -> int:
     return 0
@@ -296,12 +306,16 @@ class Store:
 
     def select(self, query: str) -> tuple[list[str], list[tuple[Any, ...]]]:
         """Columns and rows of a query. InputError says what SQLite does not understand of it."""
+        before = [(each, self._db.setlimit(each, most)) for each, most in _BETWEEN_TURNS.items()]
         try:
             found = self._db.execute(query)
             return [each[0] for each in found.description], found.fetchall()
         except sqlite3.Error as error:
             _pass_on_interrupt(error)
             raise InputError(_damage(self.path, error) or str(error)) from None
+        finally:
+            for each, most in before:
+                self._db.setlimit(each, most)
 
     def table(self, sweep: int | None = None) -> list[dict[str, Any]]:
         """A dictionary for each cell of a sweep, the last unless given, in its order."""

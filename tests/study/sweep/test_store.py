@@ -8,6 +8,7 @@ import sqlite3
 import subprocess
 import sys
 import threading
+import time
 from pathlib import Path
 
 import pytest
@@ -217,6 +218,41 @@ def test_ctrl_c_stops_sqlite_too(path):
         with pytest.raises(KeyboardInterrupt):
             store.select(endless)
         assert store.select("SELECT 1")[1] == [(1,)]
+
+
+@pytest.mark.parametrize(
+    "condition",
+    [
+        "hex(zeroblob({n})) LIKE '%' || hex(zeroblob({n} / 50)) || '1%'",
+        "hex(zeroblob({n})) GLOB '*' || hex(zeroblob({n} / 50)) || '1*'",
+        "instr(hex(zeroblob({n})), hex(zeroblob({n} / 2)) || '1')",
+        "replace(hex(zeroblob({n})), hex(zeroblob({n} / 2)) || '1', '') = ''",
+        "'a' LIKE '%' || hex(zeroblob({n} / 50)) || '%'",
+    ],
+)
+def test_no_step_of_a_query_keeps_ctrl_c_waiting(path, condition):
+    """A step of 1 MB would take minutes, in which Python has no turn: it is refused at once."""
+    with Store.open(path, write=True) as store:
+        store.begin("some", {}, [plan(1024)[0]])
+    began = time.process_time()
+    with Store.open(path) as store:
+        with pytest.raises(InputError, match=r"too (big|complex)"):
+            store.select(f"SELECT {condition.format(n=500_000)}")
+        store.select(f"SELECT {condition.format(n=5_000)}")
+    assert time.process_time() - began < 10
+
+
+def test_long_questions_are_kept_beside_short_queries(path):
+    """Limits of a query hold for what it reads, not for what the file has besides."""
+    [place] = plan(1024)
+    with Store.open(path, write=True) as store:
+        store.begin("some", {"long": "x" * (1 << 20)}, [place])
+        store.put([answer(place)])
+    with Store.open(path, write=True) as store, store._transaction() as db:
+        db.execute("UPDATE rows SET input = ?", ("x" * (1 << 20),))
+    with Store.open(path) as store:
+        assert [row["size"] for row in store.table()] == [1024]
+        assert len(store.sweep().specification["long"]) == 1 << 20
 
 
 def test_a_database_of_something_else_is_left_alone(path):
