@@ -13,7 +13,7 @@ from simreduce.computing.compiling.build import build
 from simreduce.errors import InputError
 from simreduce.files.outputs import check_place, write_file
 from simreduce.study.sweep.locking import Lock
-from tests.other_user import as_other, meanwhile, needs_root, shared_folder
+from tests.other_user import OTHER, as_other, meanwhile, needs_root, shared_folder
 
 pytestmark = needs_root
 
@@ -70,7 +70,7 @@ def cache(request, monkeypatch, shared, tmp_path):
     # Beside the package there is nothing yet.
     monkeypatch.setattr(kept, "__file__", str(tmp_path / "kept.py"))
     kept._processor()  # depends on where the package is, and is found once
-    return shared / "cache" / ("simreduce" if request.param == "XDG_CACHE_HOME" else "")
+    return shared / "cache" / ("simreduce/code" if request.param == "XDG_CACHE_HOME" else "")
 
 
 def test_our_own_code_is_loaded(cache, code, load):
@@ -113,6 +113,46 @@ def test_a_folder_where_others_may_replace_files_is_not_looked_into(cache, code,
     assert [f"{cache} others may write there" in text for text in said] == [True]
     cache.chmod(0o755)
     assert load() == "loaded"
+
+
+def test_a_umask_that_lets_the_group_write_does_not_stop_keeping(shared, monkeypatch, tmp_path):
+    """Nor a folder that an earlier release made with it, in which another of the group then lays
+    a folder and a file: new code is kept where only its user writes, and loaded from there.
+    """
+    said = []
+    monkeypatch.setattr(notices, "listeners", [said.append])
+    monkeypatch.delenv("SIMREDUCE_CACHE_DIR", raising=False)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(shared / "cache"))
+    kept._processor()
+    monkeypatch.setattr(kept, "__file__", str(tmp_path / "kept.py"))
+    before = os.umask(0o002)
+    try:
+        (shared / "cache/simreduce").mkdir(parents=True)
+        for folder in (tmp_path / "__pycache__", shared / "cache/simreduce"):
+            folder.mkdir(exist_ok=True)
+            folder.chmod(0o775)
+            os.chown(folder, 0, OTHER)
+        as_other(lambda: plant(Path("first_of-planted.so"), b"theirs", shared / "cache/simreduce"))
+        with kept._writable() as folder:
+            assert folder is not None
+            (folder / "made").touch()
+    finally:
+        os.umask(before)
+    assert said == []
+    private = shared / "cache/simreduce/code"
+    assert (private / "made").exists()
+    assert private.stat().st_mode & 0o022 == 0
+    assert not any("planted" in name for name in kept._names.__wrapped__())
+
+    # The group may take the folder away, but what it puts there is not used.
+    def replace():
+        private.rename(private.with_name("away"))
+        private.mkdir()
+
+    as_other(replace)
+    with kept._writable() as folder:
+        assert folder is None
+    assert ["belongs to another user" in text for text in said] == [True]
 
 
 def test_a_link_to_code_of_another_user_is_not_loaded(cache, code, load, shared):

@@ -236,7 +236,8 @@ def _folders() -> list[Path]:
     with contextlib.suppress(RuntimeError):  # a user without a home
         user = Path(os.environ.get("XDG_CACHE_HOME", ""))
         home = user if user.is_absolute() else Path.home() / ".cache"
-        folders.append(home / "simreduce")
+        # Earlier releases let a group write to `simreduce` itself where the umask did.
+        folders.append(home / "simreduce" / "code")
     return folders
 
 
