@@ -11,6 +11,9 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
+_SCRATCH = ".simreduce"
+"""The end of the names of folders that go at the end."""
+
 NO_LOCK = (errno.ELOOP, errno.EINVAL)
 """Numbers of the errors that say that something else has the name of a lock."""
 
@@ -48,16 +51,17 @@ def open_lock(path: str, mode: int = 0o666) -> int:
 def scratch_folder(prefix: str, where: Path | None = None) -> Iterator[str]:
     """A folder in `where`, by default the system's for such, that goes at the end.
 
-    It is locked until then, so the next one with this prefix removes what a killed process left.
+    It is locked until then, so the next one with this prefix removes what a killed process left,
+    and nothing of another name: a user may have folders in `where`.
     """
     where = where or Path(tempfile.gettempdir())
-    for place in where.glob(f"{prefix}*"):
+    for place in where.glob(f"{prefix}*{_SCRATCH}"):
         with ExitStack() as stack:
             if _holds(stack, place):
                 shutil.rmtree(place, ignore_errors=True)
     with ExitStack() as stack:
         while True:
-            name = tempfile.mkdtemp(prefix=prefix, dir=where)
+            name = tempfile.mkdtemp(_SCRATCH, prefix, where)
             stack.callback(shutil.rmtree, name, ignore_errors=True)
             if _holds(stack, Path(name)) is not False and os.path.isdir(name):  # noqa: PTH112
                 break  # else somebody has just removed it

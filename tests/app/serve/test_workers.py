@@ -179,8 +179,17 @@ def test_folders_of_servers_that_were_killed_go_at_the_next_start(tmp_path):
         assert len(list(tmp_path.iterdir())) == 1
     with scratch_folder("serve-", tmp_path) as one, scratch_folder("serve-", tmp_path) as other:
         assert sorted(map(str, tmp_path.iterdir())) == sorted([one, other])
-        (tmp_path / "serve-link").symlink_to(one)
-    assert [path.name for path in tmp_path.iterdir()] == ["serve-link"]
+        (tmp_path / "serve-link.simreduce").symlink_to(one)
+    assert [path.name for path in tmp_path.iterdir()] == ["serve-link.simreduce"]
+
+
+def test_a_folder_of_the_user_with_a_name_that_begins_alike_stays(tmp_path):
+    """SIMREDUCE_CACHE_DIR may name a folder that holds more than compiled code."""
+    (tmp_path / "scratch-results").mkdir()
+    (tmp_path / "scratch-results/precious").touch()
+    with scratch_folder("scratch-", tmp_path):
+        pass
+    assert [path.name for path in tmp_path.glob("*/*")] == ["precious"]
 
 
 def test_an_answer_has_only_so_much_time():
