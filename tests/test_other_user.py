@@ -237,6 +237,17 @@ def test_a_link_of_another_user_is_not_written_through(shared, precious):
             write_file(str(shared / name), ["new"])
 
 
+def test_a_link_of_another_user_is_not_written_through_by_another_name_of_its_folder(
+    shared, precious, monkeypatch
+):
+    """Below /proc there are more names for every file."""
+    as_other(lambda: (shared / "out.json").symlink_to(precious))
+    monkeypatch.chdir(shared)
+    for name in ("/proc/self/cwd/out.json", f"/proc/self/root{shared}/out.json"):
+        with pytest.raises(InputError, match=r"another user .* made this link"):
+            write_file(name, ["new"])
+
+
 def test_a_link_of_ours_stays_and_its_file_is_replaced(tmp_path):
     (tmp_path / "runs").mkdir()
     (tmp_path / "latest").symlink_to("runs/../runs/one")

@@ -22,7 +22,7 @@ from collections.abc import Iterable, Iterator
 from typing import IO
 
 from simreduce.errors import InputError, why_no_path
-from simreduce.files.textfiles import HELD
+from simreduce.files.textfiles import is_held
 
 STDOUT = "-"
 
@@ -93,7 +93,7 @@ def _behind_links(path: str) -> str:
 
     OSError if another user made the link: only this one and root say what is replaced.
     """
-    if path.startswith(HELD):
+    if is_held(path):
         return path
     for _ in range(_MOST_LINKS):
         try:
@@ -110,7 +110,7 @@ def _behind_links(path: str) -> str:
 
 def _is_direct(path: str) -> bool:
     """Whether `path` names something other than a plain file: a device, a pipe, a stream."""
-    if path.startswith(HELD):
+    if is_held(path):
         return True
     try:
         return not stat.S_ISREG(os.stat(path).st_mode)  # noqa: PTH116

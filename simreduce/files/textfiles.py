@@ -28,8 +28,15 @@ MOST_BYTES = 64 << 20
 """No file that a person writes is larger; a device such as /dev/zero has no end."""
 
 
-HELD = ("/dev/std", "/dev/fd/", "/proc/")
-"""Prefixes of names that mean a file the process holds open."""
+_HELD = re.compile(r"/dev/(std(in|out|err)|fd/\d+)|/proc/(self|\d+)/fd/\d+")
+
+
+def is_held(path: str) -> bool:
+    """Whether a path means a file that a process holds open, such as a shell's `<(...)`.
+
+    Other names below /proc, such as /proc/self/cwd/FILE, mean what any path means.
+    """
+    return _HELD.fullmatch(path) is not None
 
 
 def read_bytes(path: Path, most: int = MOST_BYTES) -> bytes:
@@ -55,7 +62,7 @@ def read_bytes(path: Path, most: int = MOST_BYTES) -> bytes:
 
 def _open(path: Path) -> IO[bytes]:
     """Open a file to read; OSError for named pipes and sockets, which others may never write."""
-    if str(path).startswith(HELD):
+    if is_held(str(path)):
         return path.open("rb")
     waits = getattr(os, "O_NONBLOCK", 0)  # not for the writer of a pipe
     file = os.fdopen(os.open(path, os.O_RDONLY | waits | getattr(os, "O_BINARY", 0)), "rb")
