@@ -4,6 +4,7 @@ them down.
 
 from __future__ import annotations
 
+import inspect
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import replace
@@ -118,6 +119,12 @@ def import_(file: str, **given: Any) -> None:
     read = _reader(text)
     if read is None:
         raise InputError(f"{file}: none of {_READ}; a machine file needs no import")
+    faults, context = Faults(), click.get_current_context()
+    given = {name: value for name, value in given.items() if value not in (None, ())}
+    for option in context.command.params:
+        if option.name in given and option.name not in inspect.signature(read).parameters:
+            faults.add(option.opts[0], f"says nothing about {file}, which is another kind of file")
+    faults.raise_any()
     write_output(
         output_path("output") or STDOUT, [read(text.lstrip("\ufeff"), Path(file).name, **given)]
     )
@@ -141,11 +148,10 @@ def _import_xml(
     text: str,
     name: str,
     *,
-    gpu: str | None,
-    nvlink: str | None,
-    table: str | None,
-    nics: tuple[str, ...],
-    **_: Any,
+    gpu: str | None = None,
+    nvlink: str | None = None,
+    table: str | None = None,
+    nics: tuple[str, ...] = (),
 ) -> str:
     model = model_named(gpu) if gpu else None
     classes = read_link_table(table) if table else link_classes()
@@ -159,13 +165,12 @@ def _import_table(
     text: str,
     name: str,
     *,
-    gpu: str | None,
-    nvlink: str | None,
-    table: str | None,
-    nvlink_class: str | None,
-    pcie: str | None,
-    socket: str | None,
-    **_: Any,
+    gpu: str | None = None,
+    nvlink: str | None = None,
+    table: str | None = None,
+    nvlink_class: str | None = None,
+    pcie: str | None = None,
+    socket: str | None = None,
 ) -> str:
     model = model_named(gpu) if gpu else None
     classes = read_link_table(table) if table else link_classes()
@@ -174,15 +179,15 @@ def _import_table(
     return _machine_file(machine, notes, nvlink, classes)
 
 
-def _import_graphs(text: str, name: str, **_: Any) -> str:
+def _import_graphs(text: str, name: str) -> str:
     return json_text(GRAPHS.write(read_nccl_graphs(text, name)))
 
 
-def _import_p2p(text: str, name: str, **_: Any) -> str:
+def _import_p2p(text: str, name: str) -> str:
     return json_text(MATRICES.write(read_p2p_test(text, name)))
 
 
-def _import_nccl_tests(text: str, name: str, **_: Any) -> str:
+def _import_nccl_tests(text: str, name: str) -> str:
     return json_text(ROWS.write((read_launch(text), read_nccl_tests(text, name))))
 
 

@@ -101,6 +101,8 @@ def read_nccl_topology(
             # How it hangs there is not said: a PCIe port is assumed, as for every device of unknown
             # speed.
             reading.ports.append(_Device(child, node))
+    for nic in sorted({*nics} - {*reading.bus_ids}):
+        reading.fault(root, f"no device has the bus id {quote(nic)} of a NIC")
     if not reading.gpus and not reading.faults.problems:
         reading.fault(root, "no GPU: no device of class 0x03, and none without a class")
     reading.faults.raise_any(TopologyError)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import io
 import os
+import re
 import signal
 import sys
 import traceback
@@ -15,9 +16,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+import click
 import pytest
 
-from simreduce.app.cli.main import main
+from simreduce.app.cli.main import cli, main
 from tests.app.cli.hostile import BASES, Base, cases, put_files, refused
 
 SECONDS = 30
@@ -120,3 +122,74 @@ def test_what_only_looks_right_is_refused(tmp_path, base: Base):
 
     assert (status, wrong) == (1 if base.words[0] == "sweep" else 2, []), err
     assert len(err) < 3000
+
+
+WRONG = ("nan", "inf", "-1", "1e309", "x\u202ey")
+
+
+def commands() -> dict[str, tuple[Base, list[click.Option]]]:
+    """Every command that a base has, with that base, and the options that take a value."""
+    found: dict[str, tuple[Base, list[click.Option]]] = {}
+    for base in BASES:
+        command, words = cli, list(base.words)
+        while isinstance(command, click.Group):
+            command = command.get_command(click.Context(command), words.pop(0))
+        options = [each for each in command.params if isinstance(each, click.Option)]
+        taken = [each for each in options if not each.is_flag and not each.is_eager]
+        # A file may have any name, and any number is a condition.
+        taken = [each for each in taken if not {*each.opts} & {*FILES, "--where"}]
+        found.setdefault(base.words[: len(base.words) - len(words)], (base, taken))
+    return {" ".join(name): each for name, each in found.items()}
+
+
+FILES = (
+    "-o", "--output", "--output_file", "--out", "--trace", "--db", "--svg", "--png", "--csv",
+    "--parquet", "--html", "--input",
+)  # fmt: skip
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", commands())
+def test_no_option_takes_what_is_surely_wrong(tmp_path, name):
+    """Each is refused with status 2, by the option's name or by what was given."""
+    base, options = commands()[name]
+    found = []
+    for i, (option, word) in enumerate((each, word) for each in options for word in WRONG):
+        place = tmp_path / str(i)
+        place.mkdir()
+        put_files(base, place)
+        words = (*base.words, max(option.opts, key=len), word)
+        status, err, wrong = run(words, place, pytest.MonkeyPatch())
+        shown = word.encode("ascii", "backslashreplace").decode().lstrip("-")
+        if status != 2 or wrong or not any(text in err for text in (*option.opts, shown)):
+            found.append((words, status, wrong, err[:300]))
+    assert found == []
+
+
+NUMBERS = re.compile(r"^(\w+) = (\[?)([-\d.e]+|\"[\d.]+ ?[a-zA-Z/%]+\")", re.MULTILINE)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("base", "name", "key", "begin", "end"),
+    [
+        pytest.param(base, name, found[1], *found.span(3), id=f"{base.words[0]}-{name}-{found[1]}")
+        for base in BASES
+        for name, text in base.files.items()
+        for found in NUMBERS.finditer(text)
+        if name.endswith(".toml")
+    ],
+)
+def test_no_key_takes_what_is_surely_wrong(tmp_path, base, name, key, begin, end):
+    """Each is refused with its name; a sweep whose cells are all refused ends with 1."""
+    found = []
+    for i, word in enumerate(("nan", "inf", "-inf", "-1", '"nan"', '"-1 s"', "[[]]", "{}")):
+        place = tmp_path / str(i)
+        place.mkdir()
+        text = base.files[name]
+        files = {**base.files, name: text[:begin] + word + text[end:]}
+        put_files(base._replace(files=files), place)
+        status, err, wrong = run(base.words, place, pytest.MonkeyPatch())
+        if status not in (1, 2) or wrong or key not in err:
+            found.append((word, status, wrong, err[:300]))
+    assert found == []

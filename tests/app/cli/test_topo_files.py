@@ -138,6 +138,20 @@ def test_nvlinks_and_nics_of_a_bare_file(simreduce, tmp_path):
     assert "GPU0\tX\tNV18\tNV18\tSYS\n" in matrix_text(load_topology(str(tmp_path / "box.toml")))
 
 
+def test_options_that_say_nothing_about_a_file_are_refused(simreduce, tmp_path):
+    """Also a NIC that is not in it."""
+    for text, words, faults in (
+        (BARE_XML, ("--nic", "0000:ff:15.0"), ["no device has the bus id '0000:ff:15.0' of a NIC"]),
+        (BARE_XML, ("--pcie", "pcie4_x16", "--gpu", "H100"), ["--pcie: says nothing about"]),
+        (P2P_TEST, ("--gpu", "H100", "--nic", "1"), ["--gpu: says nothing", "--nic: says nothing"]),
+    ):
+        (tmp_path / "in").write_text(text)
+        status, _, err = simreduce("topo", "import", tmp_path / "in", *words)
+        assert status == 2
+        assert all(fault in err for fault in faults)
+        assert len(err.splitlines()) == len(faults)
+
+
 def test_measurements_and_graphs_are_imported_as_json(simreduce, tmp_path):
     for text, key, program in (
         (P2P_TEST, "matrices", "p2pBandwidthLatencyTest"),
