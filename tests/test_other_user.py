@@ -12,6 +12,7 @@ from simreduce.computing.compiling import kept, notices
 from simreduce.computing.compiling.build import build
 from simreduce.errors import InputError
 from simreduce.files.outputs import check_place, write_file
+from simreduce.study.sweep import Store
 from simreduce.study.sweep.locking import Lock
 from tests.other_user import OTHER, as_other, meanwhile, needs_root, shared_folder
 
@@ -214,6 +215,18 @@ def test_the_lock_of_a_database_that_is_a_link_changes_no_file(shared, precious)
     as_other(lambda: (shared / "x.db.lock").symlink_to(precious))
     with pytest.raises(InputError, match=r"x\.db\.lock is a link, not a file; remove it"):
         Lock(str(shared / "x.db"))
+
+
+def test_a_database_that_is_a_link_of_another_user_is_not_made(shared, tmp_path):
+    """Where the link leads, a file of ours would appear; links of ours are followed."""
+    shared.chmod(0o777)
+    as_other(lambda: (shared / "x.db").symlink_to(tmp_path / "new"))
+    with pytest.raises(InputError, match=r"x\.db: .*another user .* made this link"):
+        Store.open(str(shared / "x.db"), write=True)
+    assert not (tmp_path / "new").exists()
+    os.lchown(shared / "x.db", 0, 0)
+    with Store.open(str(shared / "x.db"), write=True):
+        assert (tmp_path / "new").exists()
 
 
 def test_a_file_of_ours_with_the_name_of_a_lock_is_kept(tmp_path):

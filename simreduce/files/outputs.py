@@ -48,7 +48,7 @@ def _fault(path: str) -> str:
         return "it is a folder"
     exists = False
     try:
-        place = _behind_links(path)
+        place = behind_links(path)
         folder = os.path.dirname(place) or "."  # noqa: PTH120
         os.stat(folder)  # noqa: PTH116
         with contextlib.suppress(FileNotFoundError):
@@ -72,7 +72,7 @@ def write_file(path: str, pieces: Iterable[str | bytes]) -> None:
     replaced. Raises InputError if the file cannot be written.
     """
     try:
-        place = _behind_links(path)
+        place = behind_links(path)
         with _direct(place) if _is_direct(place) else _replacement(place) as file:
             content = (_encoded(piece) if isinstance(piece, str) else piece for piece in pieces)
             if path.endswith(".gz"):
@@ -88,7 +88,7 @@ _MOST_LINKS = 40
 """Links that Linux follows, one to the next."""
 
 
-def _behind_links(path: str) -> str:
+def behind_links(path: str) -> str:
     """The file that a link leads to, and every other path itself.
 
     OSError if another user made the link: only this one and root say what is replaced.

@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any, NamedTuple, NoReturn, Self
 
 from simreduce.errors import InputError, quote, why_no_path
+from simreduce.files.outputs import behind_links
 from simreduce.files.textfiles import is_file, read_start, reason
 from simreduce.study.sweep.cells import BENCH, KINDS, Cell, code, digest_of
 from simreduce.study.sweep.columns import NAMES, STATES, TOO_LARGE, TYPES, WAITING, Figures
@@ -452,6 +453,7 @@ def _connect(path: str, *, write: bool) -> sqlite3.Connection:
     place = Path(path)
     try:
         if write:
+            behind_links(path)  # or says whose link it is
             db = sqlite3.connect(path, timeout=_BUSY, isolation_level=None)
         elif is_file(path):
             name = place.absolute().as_uri()
