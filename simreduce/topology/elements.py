@@ -97,11 +97,22 @@ class Link(Cable):
     """One direction of a cable in a topology; the other direction is a link of its own.
 
     `parallel` counts the links of other classes between the same two nodes that come before this
-    one.
+    one. `built` is the bandwidth that the link was built with, where it has another now.
     """
 
     id: int
     parallel: int = 0
+    built: float | None = None
+
+    @property
+    def width(self) -> float:
+        """Bytes/s by which routes are chosen: a network does not see that a link is slow."""
+        return self.bandwidth if self.built is None else self.built
+
+    @property
+    def left(self) -> float:
+        """The part of its width that the link has left."""
+        return self.bandwidth / self.width
 
     @property
     def name(self) -> str:

@@ -102,6 +102,7 @@ _EDGE = Format(
     LINK["lanes"],
     Field("link_class", LINE, "A class of links, such as nvlink2.", CABLE),
     Field("nominal", _RATE, "Bytes/s of the wire."),
+    Field("built", _RATE, "Bytes/s that it was built with, where it is slower now."),
     LINK["holds_lane"],
 )
 
@@ -237,7 +238,8 @@ def _link(a: Node, b: Node, key: int, attributes: Mapping[Any, Any], faults: Fau
         faults.add(f"{place}.nominal", "must not be less than `bandwidth`")
     latency = known.latency if values["latency"] is None else values["latency"]
     holds = known.holds_lane if values["holds_lane"] is None else values["holds_lane"]
-    return Link(a.name, b.name, name, lanes, wire, bandwidth, latency, holds, key)
+    figures = name, lanes, wire, bandwidth, latency, holds
+    return Link(a.name, b.name, *figures, key, built=values["built"])
 
 
 def _turn(link: Link) -> Link:

@@ -22,7 +22,7 @@ from simreduce.topology.elements import (
 )
 from simreduce.topology.from_networkx import read_graph, wiring
 from simreduce.topology.naming import natural
-from simreduce.topology.routing.equal_machines import EqualMachines
+from simreduce.topology.routing.equal_machines import EqualMachines, after_cut
 from simreduce.topology.routing.route import Route
 from simreduce.topology.routing.router import Router
 from simreduce.topology.routing.rule import RoutingRule
@@ -131,6 +131,7 @@ class Topology:
                 link,
                 nominal=link.nominal * bandwidth,
                 bandwidth=link.bandwidth * bandwidth,
+                built=link.built and link.built * bandwidth,
                 latency=link.latency * latency,
             )
             for link in self.links
@@ -142,12 +143,15 @@ class Topology:
         """The same machine with the bandwidth of some links times a factor.
 
         `factors` are by class (including the links of a network), by node, or by name: `gpu0>gpu3`,
-        `gpu0<>gpu3` for both directions. At a factor of 0 a link is not there, and routes are
-        searched without it. TopologyError names what the machine does not have, and links that are
-        cut in one direction only.
+        `gpu0<>gpu3` for both directions. Routes stay as they are: of a transfer that is split, a
+        path carries in proportion to what its slowest link has left. At a factor of 0 a link is not
+        there, and routes are searched without it. TopologyError names what the machine does not
+        have, and links that are cut in one direction only.
         """
         links = _scaled(self, factors)
-        rule = self.router.rule if len(links) == len(self.links) else None
+        rule = self.router.rule
+        if rule and len(links) < len(self.links):
+            rule = after_cut(rule, self.links, links)
         words = ", ".join(f"{name} x {factor:g}" for name, factor in factors.items())
         source = f"{self.source}, bandwidth of {words}"
         nodes, equal_cost = self.nodes.values(), self.router.equal_cost
@@ -251,6 +255,7 @@ def _scaled(topology: Topology, factors: Mapping[str, float]) -> list[Link]:
             id=i,
             nominal=link.nominal * total[link.id],
             bandwidth=link.bandwidth * total[link.id],
+            built=link.built if total[link.id] == 1.0 else link.width,
         )
         for i, link in enumerate(kept)
     ]
@@ -342,6 +347,7 @@ def _digest(nodes: Mapping[str, Node], links: Iterable[Link], router: Router) ->
                 k.bandwidth,
                 k.latency,
                 k.holds_lane,
+                *([k.built] if k.built is not None else []),
             ]
             for k in links
         ],

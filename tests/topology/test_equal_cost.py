@@ -171,9 +171,14 @@ def test_equal_paths_are_those_that_a_search_of_all_finds(network, seed):
         assert found.bandwidth == narrowest
 
 
-@pytest.mark.parametrize("choice", ["hashed", "split"])
-def test_many_routes_at_once_are_those_one_by_one(choice):
-    machine = load_topology(f"dgx-a100x3,nic=ib_hdr,fabric=fat_tree,radix=4,equal_cost={choice}")
+@pytest.mark.parametrize("factors", [{}, {"spine1": 0.5, "leaf0>spine0": 0.9}, {"spine0": 0}])
+@pytest.mark.parametrize("choice", ["first", "hashed", "split"])
+@pytest.mark.parametrize("fabric", ["fat_tree,radix=4", "rail_optimised,unit=2", "dragonfly"])
+def test_many_routes_at_once_are_those_one_by_one(fabric, choice, factors):
+    machine = load_topology(f"dgx-a100x3,nic=ib_hdr,fabric={fabric},equal_cost={choice}")
+    if fabric == "dragonfly" and factors:
+        factors = {"router4<>router9": factors.get("spine0", 0.5)}
+    machine = machine.scale_links(factors) if factors else machine
     ends = np.array([machine.router.index[name] for name in machine.devices])
     source, target = (each.reshape(-1) for each in np.meshgrid(ends[:9], ends[5:]))
     found = machine.router.routes(source, target)
@@ -182,7 +187,8 @@ def test_many_routes_at_once_are_those_one_by_one(choice):
     for i, (a, b) in enumerate(zip(source, target, strict=True)):
         row = slice(found.start[i], found.start[i + 1])
         one = route(machine, names[a], names[b])
-        assert (tuple(found.links[row]), tuple(found.shares[row])) == (one.links, one.shares)
+        shares = [1.0] * len(one.links) if found.shares is None else found.shares[row]
+        assert (tuple(found.links[row]), tuple(shares)) == (one.links, one.shares)
         assert found.holds_lane[i] == one.holds_lane
 
 

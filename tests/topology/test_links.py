@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+import pickle
 from collections import Counter
 
 import networkx as nx
@@ -9,7 +11,8 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 from simreduce.errors import InputError, TopologyError
-from simreduce.topology import find_links, load_topology, route
+from simreduce.topology import Topology, find_links, load_topology, route
+from simreduce.topology.routing.spread import EqualCost
 
 DGX1V = load_topology("dgx1v")
 
@@ -78,6 +81,77 @@ def test_what_a_cut_displaces_goes_over_all_that_is_left(choice, least, most):
     # Between leaves that keep all spines, nothing changes.
     others = [(f"gpu{i + 8}", f"gpu{i + 16}") for i in range(8)]
     assert _spines(cut, others) == _spines(tree, others)
+
+
+def _saturated(tree):
+    """Seconds in which all of leaf0 send to leaf1 at once, over spines that are all of the way."""
+    pairs = [(f"gpu{i}", f"gpu{i + 8}") for i in range(8)]
+    load = Counter[int]()
+    for pair in pairs:
+        found = route(tree, *pair)
+        load.update(dict(zip(found.links, found.shares, strict=True)))
+    return max(load[link] / tree.links[link].bandwidth for link in load)
+
+
+TREE = load_topology("fat_tree:64,radix=8,oversubscription=2")
+FACTORS = st.just(0.0) | st.floats(1e-3, 1.0)
+
+
+@given(st.lists(FACTORS, min_size=4, max_size=4).filter(any))
+@settings(max_examples=50, deadline=None)
+def test_slow_spines_take_what_they_have_left(factors):
+    """All of a leaf send to the next, over four spines that are all that limits them: they take the
+    bytes over the sum of what is left, from all spines whole to some that are cut.
+    """
+    slow = TREE.scale_links({f"spine{i}": factor for i, factor in enumerate(factors)})
+
+    assert _saturated(slow) == pytest.approx(_saturated(TREE) * 4 / sum(factors))
+    assert len(_spines(slow, [("gpu0", "gpu8")])) == sum(map(bool, factors))
+
+
+@pytest.mark.parametrize("choice", ["first", "hashed"])
+def test_no_path_is_left_for_a_small_difference(choice):
+    """Paths that differ by a slow link are still dealt out as if they did not."""
+    tree = TREE.with_equal_cost(EqualCost(choice))
+    slow = tree.scale_links({f"spine{i}": 0.99 for i in range(3)})
+
+    for pair in itertools.permutations(tree.devices[::5], 2):
+        assert route(slow, *pair).path == route(tree, *pair).path
+    again = Topology.from_networkx(slow.graph)
+    assert again.digest == slow.digest == pickle.loads(pickle.dumps(slow)).digest  # noqa: S301
+    assert slow.scale(2.0).links[-1].width == 2 * tree.links[-1].width
+
+
+@given(st.dictionaries(st.sampled_from(["leaf0>spine0", "spine1>leaf0", "spine2", "spine3>leaf1"]),
+                       st.floats(0.01, 1.0)))  # fmt: skip
+@settings(max_examples=50, deadline=None)
+def test_a_path_carries_what_its_slowest_link_has_left(factors):
+    slow = TREE.scale_links(factors)
+    found = route(slow, "gpu0", "gpu8")
+
+    left = []
+    for spine in range(4):
+        names = f"leaf0>spine{spine}", f"spine{spine}>leaf1"
+        left.append(min(factors.get(name, factors.get(f"spine{spine}", 1.0)) for name in names))
+    shares = dict(zip((slow.links[k].name for k in found.links), found.shares, strict=True))
+    for spine in range(4):
+        part = pytest.approx(left[spine] / sum(left))
+        assert (shares[f"leaf0>spine{spine}"], shares[f"spine{spine}>leaf1"]) == (part, part)
+
+
+def test_a_cut_in_the_network_keeps_routes_inside_machines_and_their_nics():
+    """As of a machine without cuts, and searched once for all equal machines."""
+    whole = load_topology("dgx-a100x6,nic=ib_hdr,fabric=rail_optimised,unit=3")
+    cut = whole.scale_links({"spine0": 0, "leaf2<>spine1": 0})
+    switches = {name for name, node in whole.nodes.items() if node.kind == "switch"}
+
+    for pair in itertools.permutations(whole.devices[::7], 2):
+        before, after = route(whole, *pair).path, route(cut, *pair).path
+        assert [n for n in after if n not in switches] == [n for n in before if n not in switches]
+        assert "spine0" not in after
+    # What no switch joins any more goes through the machines, or is refused.
+    apart = whole.scale_links({f"spine{i}": 0 for i in range(3)})
+    assert apart.router.rule is None
 
 
 def test_faults_are_listed_together():

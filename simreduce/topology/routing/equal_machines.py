@@ -8,10 +8,12 @@ from typing import TypeVar
 
 import numpy as np
 
-from simreduce.computing.arrays import AnyInts, Ints, ranges, row_starts
+from simreduce.computing.arrays import AnyInts, Ints
 from simreduce.errors import TopologyError
 from simreduce.topology.elements import Link, Node
-from simreduce.topology.routing.rule import RoutingRule
+from simreduce.topology.joined import joined
+from simreduce.topology.routing.route import Rows, join_rows, list_rows
+from simreduce.topology.routing.rule import CutNetwork, RoutingRule
 
 Nodes = TypeVar("Nodes", int, Ints)
 """One index of a node, or many."""
@@ -44,45 +46,47 @@ class EqualMachines:
         return here, there, source % self.nodes, target % self.nodes + self.nodes * (here != there)
 
     def rows(
-        self, found: Sequence[Sequence[int]], which: Ints, here: Ints, there: Ints
-    ) -> tuple[Ints, AnyInts]:
-        """The links of routes from machines `here` to machines `there`.
+        self, found: Rows, which: Ints, here: Ints, there: Ints, across: Callable[..., Rows]
+    ) -> Rows:
+        """Routes from machines `here` to machines `there`.
 
-        Route i is like `found[which[i]]`, a route within the first machine or from it to the
-        second, where the cables of two ports represent the network.
+        Route i is like row `which[i]` of those found, a route within the first machine or from it
+        to the second, where the cables of two ports represent the network. `across` gives routes
+        from port to port, for those of the routes that a mask has.
         """
         each, first = len(self.parts), 2 * self.network.first
-        enter = np.array(
-            [next((i for i, link in enumerate(row) if link >= first), -1) for row in found]
-        )
-        count = np.array([len(row) for row in found], dtype=np.int64)
-        at = row_starts(count)
-        table = np.array([link for row in found for link in row], dtype=np.int32)
-        crosses = enter[which] >= 0
-        begin = (at[:-1] + enter)[which[crosses]]
-        out, into = ((table[begin + i] - first) // 2 for i in (0, 1))
+        count = np.diff(found.start)
+        ports = np.flatnonzero(found.links >= first)[::2]  # the first of the two in each row
+        row = np.searchsorted(found.start, ports, side="right") - 1
+        enter = count.copy()
+        enter[row] = ports - found.start[row]
+        crosses = (enter < count)[which]
+        begin = (found.start[:-1] + enter)[which[crosses]]
+        out, into = ((found.links[begin + i] - first) // 2 for i in (0, 1))
         machine = np.stack([here[crosses], there[crosses]])
         # The found way names ports of machines 0 and 1 by its first two cables of the network.
         ends = [
             np.where(port < each, machine[0], machine[1]) * each + port % each
             for port in (out, into)
         ]
-        net = self.network.between(*(end.astype(np.int64) for end in ends))
-        across = np.zeros(len(which), dtype=np.int64)
-        across[crosses] = np.diff(net[0])
-        head = np.where(crosses, enter[which], count[which])
+        net = across(*(end.astype(np.int64) for end in ends), crosses)
+        head = enter[which]
         tail = np.where(crosses, count[which] - head - 2, 0)
-        start = row_starts(head + across + tail)
-        links = np.empty(start[-1], dtype=np.int32)
-        for side, place, size in ((0, at[:-1][which], head), (1, at[1:][which] - tail, tail)):
-            to = start[:-1] if side == 0 else start[1:] - tail
-            links[ranges(to, size)] = self._shift(
-                table[ranges(place, size)], np.repeat(here, size), np.repeat(there, size)
+        all_ = np.ones(len(which), dtype=np.bool_)
+        near, far = (
+            rows._replace(
+                links=self._shift(rows.links, np.repeat(here, size), np.repeat(there, size))
             )
-        links[ranges((start[:-1] + head)[crosses], across[crosses])] = net[1]
-        return start, links
+            for rows, size in (
+                (found.pick(found.start[which], head), head),
+                (found.pick(found.start[which + 1] - tail, tail), tail),
+            )
+        )
+        return join_rows(len(which), (all_, near), (crosses, net), (all_, far))
 
-    def row(self, found: Sequence[int], here: int, there: int) -> list[int]:
+    def row(
+        self, found: Sequence[int], here: int, there: int, across: Callable[[Ints, Ints], Rows]
+    ) -> list[int]:
         """`rows` of a single transfer; by lists, as arrays of one take three times as long."""
         mine, first, each = 2 * self.cables, 2 * self.network.first, len(self.parts)
 
@@ -92,8 +96,8 @@ class EqualMachines:
         enter = next((i for i, link in enumerate(found) if link >= first), len(found))
         ports = [(link - first) // 2 for link in found[enter : enter + 2]]
         ends = [np.array([(here if port < each else there) * each + port % each]) for port in ports]
-        across = self.network.between(*ends)[1].tolist() if ends else []
-        return [*shift(found[:enter]), *across, *shift(found[enter + 2 :])]
+        middle = across(*ends).links.tolist() if ends else []
+        return [*shift(found[:enter]), *middle, *shift(found[enter + 2 :])]
 
     def _shift(self, links: AnyInts, here: Ints, there: Ints) -> AnyInts:
         """Links of the first machine and the second, as those in the same place of machines `here`
@@ -125,29 +129,28 @@ class EqualMachines:
 @dataclass(frozen=True, slots=True)
 class MachineRoutes:
     """Links of transfers between `machines`. `find` returns those between two nodes, given by name,
-    of the first two.
+    of the first two, with their shares.
     """
 
     machines: EqualMachines
     names: Sequence[str]
-    find: Callable[[str, str], Sequence[int]]
+    find: Callable[[str, str], Sequence[tuple[int, float]]]
 
-    def rows(self, source: Ints, target: Ints) -> tuple[Ints, AnyInts]:
-        """The links of many transfers, in rows."""
+    def rows(self, source: Ints, target: Ints, across: Callable[..., Rows]) -> Rows:
+        """The links of many transfers; see `EqualMachines.rows`."""
         here, there, near, far = self.machines.of_first(source, target)
         pair = near * (2 * self.machines.nodes) + far
         _, example, which = np.unique(pair, return_index=True, return_inverse=True)
         found = [self._as_first(int(source[one]), int(target[one])) for one in example]
-        return self.machines.rows(found, which, here, there)
+        return self.machines.rows(list_rows(found), which, here, there, across)
 
-    def row(self, source: int, target: int) -> list[int]:
+    def row(self, source: int, target: int, across: Callable[[Ints, Ints], Rows]) -> list[int]:
         """The links of one transfer."""
-        found = self._as_first(source, target)
-        return self.machines.row(
-            found, source // self.machines.nodes, target // self.machines.nodes
-        )
+        found = [link for link, _ in self._as_first(source, target)]
+        here, there = source // self.machines.nodes, target // self.machines.nodes
+        return self.machines.row(found, here, there, across)
 
-    def _as_first(self, source: int, target: int) -> Sequence[int]:
+    def _as_first(self, source: int, target: int) -> Sequence[tuple[int, float]]:
         """The links of the same transfer within the first machine, or from it to the second."""
         _, _, near, far = self.machines.of_first(source, target)
         a, b = self.names[near], self.names[far]
@@ -157,3 +160,25 @@ class MachineRoutes:
             found = f"from {a!r} to {b!r}"
             meant = f"from {self.names[source]!r} to {self.names[target]!r}"
             raise TopologyError(str(error).replace(found, meant)) from None
+
+
+def after_cut(
+    rule: RoutingRule | EqualMachines, whole: Sequence[Link], links: Sequence[Link]
+) -> RoutingRule | EqualMachines | None:
+    """The rule of a network, of equal machines or not, that has these links left of the `whole`.
+
+    None if machines or their ports have lost some, or if ports that were joined are no longer.
+    """
+    network = rule.network if isinstance(rule, EqualMachines) else rule
+    parts = rule.parts if isinstance(rule, EqualMachines) else (0,)
+    trunk = 2 * (network.first + len(network.hosts))
+    if [link.name for link in links[:trunk]] != [link.name for link in whole[:trunk]]:
+        return None
+    leaf = [link.target for link in links[2 * network.first : trunk : 2]]
+    islands = joined(leaf, ((link.source, link.target) for link in links[trunk:]))
+    island = {name: number for number, names in enumerate(islands) for name in names}
+    seats = {(parts[port % len(parts)], island[name]) for port, name in enumerate(leaf)}
+    if len(seats) > len({*parts}):
+        return None
+    cut = network if isinstance(network, CutNetwork) else CutNetwork(network)
+    return replace(rule, network=cut) if isinstance(rule, EqualMachines) else cut

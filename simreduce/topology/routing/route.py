@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, TypeAlias
 
@@ -73,14 +73,48 @@ def shared_route(path: Path, shares: Sequence[Share]) -> Route:
     )
 
 
-def merge_rows(
-    first: Bools, yes: tuple[Ints, AnyInts], no: tuple[Ints, AnyInts]
-) -> tuple[Ints, AnyInts]:
-    """Rows in order: the next of `yes` where `first` is true, else the next of `no`."""
-    count = np.empty(len(first), dtype=np.int64)
-    count[first], count[~first] = np.diff(yes[0]), np.diff(no[0])
-    start = row_starts(count)
-    links = np.empty(start[-1], dtype=np.int32)
-    for chosen, (_, values) in ((first, yes), (~first, no)):
-        links[ranges(start[:-1][chosen], count[chosen])] = values
-    return start, links
+class Rows(NamedTuple):
+    """The links of many routes, and their shares, None where all are 1; as in `Routes`."""
+
+    start: Ints
+    links: AnyInts
+    shares: Floats | None = None
+
+    def pick(self, begin: Ints, size: Ints) -> Rows:
+        """The rows of `size` links that begin at these entries."""
+        places = ranges(begin, size)
+        shares = None if self.shares is None else self.shares[places]
+        return Rows(row_starts(size), self.links[places], shares)
+
+    def take(self, which: Ints) -> Rows:
+        """The rows of these numbers."""
+        return self.pick(self.start[which], np.diff(self.start)[which])
+
+
+def list_rows(found: Iterable[Iterable[tuple[int, float]]]) -> Rows:
+    """Rows of links with their shares."""
+    rows = [list(row) for row in found]
+    links = np.array([link for row in rows for link, _ in row], dtype=np.int32)
+    shares = np.array([share for row in rows for _, share in row], dtype=np.float64)
+    start = row_starts(np.array([len(row) for row in rows], dtype=np.int64))
+    return Rows(start, links, shares if (shares != 1.0).any() else None)
+
+
+def join_rows(count: int, *parts: tuple[Bools, Rows]) -> Rows:
+    """`count` rows, each of the next rows, end to end, of the parts that have it."""
+    start = np.zeros(count + 1, dtype=np.int64)
+    for at, rows in parts:
+        start[1:][at] += np.diff(rows.start)
+    np.cumsum(start, out=start)
+    links, shares = np.empty(start[-1], dtype=np.int32), None
+    if any(rows.shares is not None for _, rows in parts):
+        shares = np.ones(start[-1])
+    free = start[:-1].copy()
+    for at, rows in parts:
+        size = np.diff(rows.start)
+        places = ranges(free[at], size)
+        free[at] += size
+        links[places] = rows.links
+        if shares is not None and rows.shares is not None:
+            shares[places] = rows.shares
+    return Rows(start, links, shares)

@@ -23,17 +23,20 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from simreduce.computing.arrays import AnyInts, Bools, Floats, Ints, ranges, row_starts
+from simreduce.computing.arrays import AnyInts, Bools, Ints, row_starts
 from simreduce.errors import TopologyError, did_you_mean
 from simreduce.topology.routing.equal_machines import EqualMachines, MachineRoutes
 from simreduce.topology.routing.rails import Rails
 from simreduce.topology.routing.route import (
     Route,
     Routes,
-    merge_rows,
+    Rows,
+    join_rows,
+    list_rows,
     shared_route,
     whole_route,
 )
+from simreduce.topology.routing.rule import CutNetwork
 from simreduce.topology.routing.search import Path, Search
 from simreduce.topology.routing.spread import (
     FIRST,
@@ -41,6 +44,7 @@ from simreduce.topology.routing.spread import (
     SPLIT,
     EqualCost,
     Spreader,
+    hash_ends,
     may_have_equal_paths,
 )
 from simreduce.topology.routing.staging import Staging
@@ -49,6 +53,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     import networkx as nx
+    import numpy.typing as npt
 
     from simreduce.topology.elements import Link, Node
     from simreduce.topology.routing.rule import Bundled, RoutingRule
@@ -112,20 +117,16 @@ class Router:
             found = self._by_bundles.routes(source, target)
             shares = self.bundles.share[found.links]
             return found._replace(shares=shares, bundled=True)
-        if self._spreader:
-            start, links, shares = self._look_up(source, target)
-            return Routes(start, links, self._hold(start, links), shares)
         ruled = self._are_ruled(source, target)
         if not ruled.any():
-            start, links, _ = self._look_up(source, target)
+            rows = self._look_up(source, target)
         elif ruled.all():
-            start, links = self._rule_rows(source, target)
+            rows = self._rule_rows(source, target)
         else:
             by_rule = self._rule_rows(source[ruled], target[ruled])
-            start, links = merge_rows(
-                ruled, by_rule, self._look_up(source[~ruled], target[~ruled])[:2]
-            )
-        return Routes(start, links, self._hold(start, links))
+            others = self._look_up(source[~ruled], target[~ruled])
+            rows = join_rows(len(ruled), (ruled, by_rule), (~ruled, others))
+        return Routes(rows.start, rows.links, self._hold(rows.start, rows.links), rows.shares)
 
     def path(self, source: str, target: str) -> Path:
         """The nodes on the way, both ends included, as if all GPUs had peer access and GPUDirect,
@@ -211,7 +212,8 @@ class Router:
 
     @functools.cached_property
     def _spreader(self) -> Spreader | None:
-        if not self.several or (self.equal_cost.choice == FIRST and self._network):
+        ruled = self._network and not isinstance(self._network, CutNetwork)
+        if not self.several or (self.equal_cost.choice == FIRST and ruled):
             return None
         areas = self._network.areas() if self._network else ()
         switches = self._names[len(self._names) - len(areas) :]
@@ -241,14 +243,71 @@ class Router:
         ruled: Bools = np.minimum(self._only_port[source], self._only_port[target]) >= 0
         if self._machines:
             ruled = np.maximum(source, target) < self._machines.count * self._machines.nodes
+            if self._spreader and self.equal_cost.choice == HASHED and self._first_two.several:
+                ruled[:] = False  # inside machines too, the ends' own names choose
         return ruled
 
-    def _rule_rows(self, source: Ints, target: Ints) -> tuple[Ints, AnyInts]:
+    def _rule_rows(self, source: Ints, target: Ints) -> Rows:
         """Rows of the links of `route`, by the rule."""
+        number = None
+        if self._spreader and self.equal_cost.choice == HASHED:
+            names, seed = self._names, self.equal_cost.seed
+            ends = zip(source.tolist(), target.tolist(), strict=True)
+            hashes = [hash_ends(seed, names[a], names[b]) for a, b in ends]
+            number = np.array(hashes, dtype=np.uint64)
+
+        def across(one: Ints, other: Ints, rows: Bools | slice = slice(None)) -> Rows:
+            return self._across(one, other, None if number is None else number[rows])
+
         if self._machines:
-            return self._machine_routes.rows(source, target)
+            return self._machine_routes.rows(source, target, across)
+        return across(self._only_port[source], self._only_port[target])
+
+    def _across(
+        self, source: Ints, target: Ints, number: npt.NDArray[np.uint64] | None = None
+    ) -> Rows:
+        """Rows of links from port to port of the network, by its rule or over its equal paths.
+
+        `number` chooses one of these for each row, unless they all share the bytes.
+        """
+        network, spreader = self._network, self._spreader
+        assert network is not None  # noqa: S101 - there are ports
+        if spreader is None:
+            return Rows(*network.between(source, target))
+        if number is None and self.equal_cost.choice == FIRST:
+            number = self._seat[target]
+        moves = source != target
+        far = self._switch[source] != self._switch[target]
+        between = spreader.rows(self._switch[source[far]], self._switch[target[far]],
+                                None if number is None else number[far])  # fmt: skip
+        up, down = (
+            Rows(np.arange(moves.sum() + 1), (2 * (network.first + port[moves]) + back))
+            for back, port in enumerate((source, target))
+        )
+        return join_rows(len(source), (moves, up), (far, between), (moves, down))
+
+    def _one_across(self, source: Ints, target: Ints) -> Rows:
+        """One path from port to port for each row: that of the rule, or any if links are cut."""
+        if isinstance(self._network, CutNetwork):
+            return self._across(source, target, np.zeros(len(source), dtype=np.uint64))
         assert self._network is not None  # noqa: S101 - there are ports
-        return self._network.between(self._only_port[source], self._only_port[target])
+        return Rows(*self._network.between(source, target))
+
+    @functools.cached_property
+    def _switch(self) -> Ints:
+        """The switch of every port, by its place."""
+        assert self._network is not None  # noqa: S101 - there are ports
+        first, ports = self._network.first, len(self._network.hosts)
+        cables = self._links[2 * first : 2 * (first + ports) : 2]
+        return np.array([self.index[cable.target] for cable in cables], dtype=np.int64)
+
+    @functools.cached_property
+    def _seat(self) -> npt.NDArray[np.uint64]:
+        """The place of every port among those on its switch."""
+        assert self._network is not None  # noqa: S101 - there are ports
+        assert self._spreader is not None  # noqa: S101 - it asks
+        names = [self._names[host] for host in self._network.hosts]
+        return np.array([self._spreader.seat(name) for name in names], dtype=np.uint64)
 
     def _ruled_links(self, source: str, target: str, *, staged: bool) -> list[Link] | None:
         """The links of `route`, or of `path` unless `staged`; None if no rule has them all."""
@@ -258,46 +317,50 @@ class Router:
         if self._machines:
             if max(a, b) >= self._machines.count * self._machines.nodes:
                 return None
-            links = (self._machine_routes if staged else self._machine_paths).row(a, b)
+            routes = self._machine_routes if staged else self._machine_paths
+            links = routes.row(a, b, self._one_across)
         elif min(self._only_port[a], self._only_port[b]) < 0:
             return None
         else:
-            links = self._rule_rows(np.array([a]), np.array([b]))[1].tolist()
+            ends = (self._only_port[np.array([end])] for end in (a, b))
+            links = self._one_across(*ends).links.tolist()
         return [self._links[link] for link in links]
 
     @functools.cached_property
     def _first_two(self) -> Router:
         """The router of the first two of equal machines."""
         assert self._machines is not None  # noqa: S101 - whoever asks has looked
-        return Router(*self._machines.first_two(self._nodes, self._links))
+        first_two = self._machines.first_two(self._nodes, self._links)
+        return Router(*first_two, equal_cost=self.equal_cost)
 
     @functools.cached_property
     def _machine_routes(self) -> MachineRoutes:
         assert self._machines is not None  # noqa: S101 - likewise
-        find = self._first_two.route
-        return MachineRoutes(self._machines, self._names, lambda a, b: find(a, b).links)
+
+        def find(source: str, target: str) -> list[tuple[int, float]]:
+            found = self._first_two.route(source, target)
+            return [*zip(found.links, found.shares, strict=True)]
+
+        return MachineRoutes(self._machines, self._names, find)
 
     @functools.cached_property
     def _machine_paths(self) -> MachineRoutes:
         """The links of the direct paths, without hosts and tolls."""
         assert self._machines is not None  # noqa: S101 - likewise
 
-        def find(source: str, target: str) -> list[int]:
+        def find(source: str, target: str) -> list[tuple[int, float]]:
             path = self._first_two.path(source, target)
-            return [link.id for link in map(self._first_two.link, path, path[1:])]
+            return [(link.id, 1.0) for link in map(self._first_two.link, path, path[1:])]
 
         return MachineRoutes(self._machines, self._names, find)
 
-    def _look_up(self, source: Ints, target: Ints) -> tuple[Ints, AnyInts, Floats]:
-        """Rows of the links of `route`, which is called once for each pair, and their shares."""
+    def _look_up(self, source: Ints, target: Ints) -> Rows:
+        """Rows of the links of `route`, which is called once for each pair."""
         names, many = self._names, len(self._names)
         pairs, which = np.unique(source * many + target, return_inverse=True)
         found = [self.route(names[pair // many], names[pair % many]) for pair in pairs.tolist()]
-        count = np.array([len(each.links) for each in found], dtype=np.int64)
-        table = np.array([link for each in found for link in each.links], dtype=np.int32)
-        shares = np.array([share for each in found for share in each.shares], dtype=np.float64)
-        entry = ranges(row_starts(count)[:-1][which], count[which])
-        return row_starts(count[which]), table[entry], shares[entry]
+        rows = list_rows(zip(each.links, each.shares, strict=True) for each in found)
+        return rows.take(which)
 
     @functools.cached_property
     def _holds(self) -> Bools:
@@ -325,5 +388,5 @@ class Router:
             return path
         a, b = enter[0], leave[-1]
         ends = (np.array([ports[place]]) for place in (a, b))
-        across = [self._links[link] for link in self._network.between(*ends)[1].tolist()]
+        across = [self._links[link] for link in self._one_across(*ends).links.tolist()]
         return (*path[: a + 1], *(link.target for link in across), *path[b + 1 :])

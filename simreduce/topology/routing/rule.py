@@ -7,7 +7,10 @@ first end, and 2c + 1 back.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple, Protocol
+
+from simreduce.errors import InternalError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -57,3 +60,38 @@ class RoutingRule(Protocol):
         ends. Empty where the network has no areas. The switches are the last nodes of their
         topology.
         """
+
+
+@dataclass(frozen=True, slots=True)
+class CutNetwork:
+    """A network that has lost links between its switches, as a rule: the ports and areas are those
+    of `whole`, and routes are searched.
+    """
+
+    whole: RoutingRule
+
+    @property
+    def hosts(self) -> tuple[int, ...]:
+        """See `RoutingRule`."""
+        return self.whole.hosts
+
+    @property
+    def first(self) -> int:
+        """See `RoutingRule`."""
+        return self.whole.first
+
+    def between(self, source: Ints, target: Ints) -> tuple[Ints, AnyInts]:
+        """None: what the rule gives may be cut."""
+        raise InternalError(f"no rule has the routes of a network with cuts: {source}, {target}")
+
+    @property
+    def several(self) -> bool:
+        """Whether the whole network has equal paths."""
+        return self.whole.several
+
+    def bundled(self, links: int) -> None:
+        """None: a bundle may have lost some of its `links`."""
+
+    def areas(self) -> Sequence[int]:
+        """See `RoutingRule`."""
+        return self.whole.areas()

@@ -3,7 +3,8 @@
 Only nodes that forward lie inside a path. Of the paths of fewest hops the search takes the one with
 the highest bottleneck bandwidth, then the lowest latency, then the one over the GPUs' own NICs
 (`rails`), then the first by node names (gpu2 before gpu10). Of parallel links it takes the one with
-the highest bandwidth, then the lowest latency, then the first in the file.
+the highest bandwidth, then the lowest latency, then the first in the file. Bandwidths are those
+that links were built with (`Link.width`).
 """
 
 from __future__ import annotations
@@ -59,7 +60,7 @@ class Fan:
         for layer in self.layers[:-1]:
             for name in layer:
                 for prior in self.before[name]:
-                    through = min(width[name], wires[prior, name].bandwidth)
+                    through = min(width[name], wires[prior, name].width)
                     width[prior] = max(width.get(prior, 0.0), through)
         return width[self.layers[-1][0]]
 
@@ -129,7 +130,7 @@ class Search:
             if link.is_toll:
                 continue
             known = best.setdefault((link.source, link.target), link)
-            if (-link.bandwidth, link.latency) < (-known.bandwidth, known.latency):
+            if (-link.width, link.latency) < (-known.width, known.latency):
                 best[link.source, link.target] = link
         return best
 
@@ -212,7 +213,7 @@ class Search:
                 strange += node.kind == "nic" and node.machine in machines and name not in mine
                 for prior in paths.before[name]:
                     link = self.wires[prior, name]
-                    if link.bandwidth < width:
+                    if link.width < width:
                         continue
                     offer = (delay + ticks(link), strange, (natural(name), *keys), (prior, *path))
                     if prior not in rank or offer[:3] < rank[prior][:3]:

@@ -2,13 +2,15 @@
 
 Paths between where a transfer enters a network and where it leaves it are equal when they have the
 fewest hops, of those the highest bottleneck bandwidth, and of those the lowest latency; cables side
-by side make paths of their own. A network is made of switches, NVSwitches included; inside a
-machine there is one path. A network may have areas (`RoutingRule.areas`), as the groups of a
-dragonfly: paths then stay in the areas of their two ends. One of three choices holds for all of a
-topology:
+by side make paths of their own. Bandwidths are those that links were built with (`Link.width`): no
+fabric leaves out a path that is slower now. A network is made of switches, NVSwitches included;
+inside a machine there is one path. A network may have areas (`RoutingRule.areas`), as the groups of
+a dragonfly: paths then stay in the areas of their two ends while there are any. One of three
+choices holds for all of a topology:
 
     split    the bytes of every transfer go evenly over all of them: adaptive routing of InfiniBand
-             and Slingshot, or packets sprayed as by EFA; the default, but for a torus
+             and Slingshot, or packets sprayed as by EFA; the default, but for a torus. A path whose
+             slowest link has half of its rate left carries half as much
     hashed   each pair of ends takes one, drawn evenly by a hash of the ends' names and a seed
              (static ECMP of Ethernet)
     first    all transfers to one destination take the same: that of the network's routing rule, or
@@ -21,12 +23,18 @@ from __future__ import annotations
 import functools
 import hashlib
 import itertools
-from collections.abc import Callable, Mapping, Sequence
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
+import numpy as np
+import numpy.typing as npt
+
+from simreduce.computing.arrays import Ints
+from simreduce.errors import InternalError
 from simreduce.topology.elements import Link, Node
 from simreduce.topology.naming import natural
-from simreduce.topology.routing.route import Share
+from simreduce.topology.routing.route import Rows, Share, list_rows
 from simreduce.topology.routing.search import Fan, Fans, Hop, Path, Search, ticks
 
 FIRST, HASHED, SPLIT = CHOICES = ("first", "hashed", "split")
@@ -46,15 +54,26 @@ DEFAULT = EqualCost()
 """What a network does of which nothing else is known."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class _Web:
-    """The equal-cost paths between two nodes: the links out of each node, by name, and how many
-    paths go on from it.
+    """The equal-cost paths between two nodes: the links out of each node, by name, those nearest to
+    the target first.
     """
 
     source: str
     after: Mapping[str, Sequence[Link]]
-    count: Mapping[str, int]
+
+    @functools.cached_property
+    def count(self) -> Mapping[str, int]:
+        """How many paths go on from each node, 1 from the target."""
+        return self._count(self.after)
+
+    @staticmethod
+    def _count(after: Mapping[str, Sequence[Link]]) -> Mapping[str, int]:
+        count: dict[str, int] = {}
+        for name, links in after.items():
+            count[name] = sum(count.setdefault(link.target, 1) for link in links)
+        return count
 
     def one(self, number: int) -> list[Link]:
         """The links of the path of this number."""
@@ -69,20 +88,56 @@ class _Web:
             name = link.target
         return path
 
-    def shares(self) -> list[Share]:
-        """Every link with the part of the paths that take it."""
-        reached, total = {self.source: 1}, self.count[self.source]
-        found: list[Share] = []
+    @functools.cached_property
+    def shares(self) -> Sequence[Share]:
+        """Every link with its part of the bytes.
+
+        Each path carries in proportion to what its slowest link has left of its width.
+        """
+        found: dict[Link, float] = {}
+        below = 0.0
+        for left in sorted({link.left for links in self.after.values() for link in links}):
+            for link, paths in self._paths(left):
+                found[link] = found.get(link, 0.0) + (left - below) * paths
+            below = left
+        total = sum(found[link] for link in self.after[self.source])
+        return [(link, part / total) for link, part in found.items()]
+
+    def _paths(self, least: float) -> Iterator[tuple[Link, int]]:
+        """Every link with the paths that take it, of those whose links all have so much left."""
+        after = {
+            name: [link for link in links if link.left >= least]
+            for name, links in self.after.items()
+        }
+        count = self._count(after)
+        reached = {self.source: 1}
         frontier = [self.source]
         while frontier:
             further: dict[str, int] = {}
             for name in frontier:
-                for link in self.after.get(name, ()):
-                    found.append((link, reached[name] * self.count[link.target] / total))
+                for link in after.get(name, ()):
+                    yield link, reached[name] * count[link.target]
                     further[link.target] = further.get(link.target, 0) + reached[name]
             reached |= further
             frontier = list(further)
-        return found
+
+
+def _many(webs: Sequence[_Web]) -> int:
+    """How many paths there are through webs, one after the other."""
+    return math.prod(web.count[web.source] for web in webs)
+
+
+def _one(webs: Sequence[_Web], number: int) -> list[Link]:
+    """The links of one of these paths."""
+    path: list[Link] = []
+    for place, web in enumerate(webs):
+        here, number = divmod(number, _many(webs[place + 1 :]))
+        path += web.one(here)
+    return path
+
+
+def _shares(webs: Sequence[_Web]) -> list[Share]:
+    return [share for web in webs for share in web.shares]
 
 
 def _in_network(node: Node) -> bool:
@@ -129,7 +184,7 @@ class Spreader:
         self._rule, self._search, self._areas = rule, search, areas
         self._nodes = search.nodes
         self._fans: dict[tuple[frozenset[int | None], str], Fans] = {}
-        self._webs: dict[tuple[str, str, str], _Web] = {}
+        self._webs: dict[tuple[str, str, str], Sequence[_Web]] = {}
         self._seats: dict[str, int] = {}
 
     @functools.cached_property
@@ -148,7 +203,7 @@ class Spreader:
         them.
         """
         found: list[Share] = []
-        ends, taken, at = f"{path[0]} {path[-1]}", [path[0]], 0
+        taken, at = [path[0]], 0
         while at + 1 < len(path):
             # A hop outside of networks, or through one to the first node that is not in it.
             stop = next(
@@ -156,19 +211,38 @@ class Spreader:
                 len(path) - 1,
             )
             homes = {self._nodes[name].machine for name in path[at : stop + 1]}
-            web = self._between(path[at], path[stop], homes.pop() if len(homes) == 1 else "")
-            number = 0
-            if web.count[web.source] > 1 and self._rule.choice == HASHED:
-                number = _hash(self._rule.seed, ends)
-            elif web.count[web.source] > 1 and self._rule.choice == FIRST:
-                number = self._seat(path[stop])
-            one = web.one(number % web.count[web.source])
+            webs = self._between(path[at], path[stop], homes.pop() if len(homes) == 1 else "")
+            number, many = 0, _many(webs)
+            if many > 1 and self._rule.choice == HASHED:
+                number = hash_ends(self._rule.seed, path[0], path[-1])
+            elif many > 1 and self._rule.choice == FIRST:
+                number = self.seat(path[stop])
+            one = _one(webs, number % many)
             taken += [link.target for link in one]
-            found += web.shares() if self._rule.choice == SPLIT else [(link, 1.0) for link in one]
+            found += _shares(webs) if self._rule.choice == SPLIT else [(link, 1.0) for link in one]
             at = stop
         return tuple(taken), found
 
-    def _seat(self, target: str) -> int:
+    def rows(self, source: Ints, target: Ints, number: npt.NDArray[np.uint64] | None) -> Rows:
+        """The links between different switches, given by their places among the nodes.
+
+        Each row takes the path of its number, modulo their count; without numbers, all of them.
+        """
+        names = tuple(self._nodes)
+        pairs, which = np.unique(source * len(names) + target, return_inverse=True)
+        ends = (divmod(pair, len(names)) for pair in pairs.tolist())
+        webs = [self._between(names[a], names[b], "") for a, b in ends]
+        if number is None:
+            return list_rows(((k.id, part) for k, part in _shares(each)) for each in webs).take(
+                which
+            )
+        many = np.array([_many(web) for web in webs], dtype=np.uint64)
+        paths = np.stack([which.astype(np.uint64), number % many[which]], axis=1)
+        ones, which = np.unique(paths, axis=0, return_inverse=True)
+        found = ([(link.id, 1.0) for link in _one(webs[i], one)] for i, one in ones.tolist())
+        return list_rows(found).take(which.reshape(-1))
+
+    def seat(self, target: str) -> int:
         """The place of a node among those on its first switch; 0 of a switch, or without one."""
         if target not in self._seats:
             entry = (
@@ -183,43 +257,48 @@ class Spreader:
             self._seats[target] = ends.index(target) if entry else 0
         return self._seats[target]
 
-    def _between(self, source: str, target: str, home: str) -> _Web:
-        """The equal-cost paths from one node through the network, or in it, to another; through
-        what the machine `home` has of it, if one is given.
+    def _between(self, source: str, target: str, home: str) -> Sequence[_Web]:
+        """The equal-cost paths from one node through the network, or in it, to another, as webs one
+        after the other; through what the machine `home` has of it, if one is given.
         """
         if (source, target, home) not in self._webs:
             self._webs[source, target, home] = self._find(source, target, home)
         return self._webs[source, target, home]
 
-    def _find(self, source: str, target: str, home: str) -> _Web:
+    def _find(self, source: str, target: str, home: str) -> Sequence[_Web]:
         if (source, target) in self._search.wires:
-            return self._join(Fan(((target,), (source,)), {target: [source]}))
+            return [self._join(Fan(((target,), (source,)), {target: [source]}))]
 
-        def inside(node: Node) -> bool:
-            return _in_network(node) and (not home or node.machine == home)
-
+        inside = functools.partial(self._is_inside, home=home)
         begin, end = self._exits(source, inside), self._search.entries(target, inside)
         ends_inside = [name for name in (source, target) if _in_network(self._nodes[name])]
         if ends_inside or len(begin) > 1 or len(end) > 1:
             doors = [source] if source in ends_inside else begin
             doors = doors + ([target] if target in ends_inside else end)
-            areas = frozenset(self._areas.get(door) for door in doors)
-            if (areas, home) not in self._fans:  # switches of these areas
-                self._fans[areas, home] = self._search.fans(
-                    lambda node: inside(node) and self._areas.get(node.name) in areas
-                )
-            paths = self._fans[areas, home].between(source, target, end)
-            assert paths is not None  # noqa: S101 - the ordinary rules have found one
-            return self._join(paths)
+            near = frozenset(self._areas.get(door) for door in doors)
+            # Cuts may leave no path in the areas of the ends.
+            for areas in (near, frozenset((None, *self._areas.values()))):
+                paths = self._search_in(areas, home).between(source, target, end)
+                if paths:
+                    return [self._join(paths)]
+            raise InternalError(f"no path from {source} to {target}, where the search found one")
         # Ends with one neighbour in the network share the web between their two switches.
         first, last = begin[0], end[0]
-        inner = _Web(first, {}, {first: 1})
-        if first != last:
-            inner = self._between(first, last, home)
-        up, down = self._equal[source, first], self._equal[last, target]
-        count = {name: number * len(down) for name, number in inner.count.items()}
-        after = {source: up, **inner.after, last: down}
-        return _Web(source, after, {source: count[first] * len(up), **count, target: 1})
+        inner = self._between(first, last, home) if first != last else ()
+        up, down = self._between(source, first, home), self._between(last, target, home)
+        return [*up, *inner, *down]
+
+    def _search_in(self, areas: frozenset[int | None], home: str) -> Fans:
+        """Searches through the network's switches in these areas, or what `home` has of them."""
+        if (areas, home) not in self._fans:
+            self._fans[areas, home] = self._search.fans(
+                lambda node: self._is_inside(node, home) and self._areas.get(node.name) in areas
+            )
+        return self._fans[areas, home]
+
+    @staticmethod
+    def _is_inside(node: Node, home: str) -> bool:
+        return _in_network(node) and (not home or node.machine == home)
 
     def _exits(self, source: str, inside: Callable[[Node], bool]) -> list[str]:
         """The switches `inside` that a node has a wire to."""
@@ -232,13 +311,13 @@ class Spreader:
         wires = self._search.wires
         width = paths.bottleneck(wires)
         target, source = paths.layers[0][0], paths.layers[-1][0]
-        delay, count = {target: 0}, {target: 1}
+        delay = {target: 0}
         after: dict[str, list[Link]] = {}
         for layer in paths.layers[:-1]:
             hops = [
                 (prior, name) for name in layer if name in delay for prior in paths.before[name]
             ]
-            wide = [self._equal[hop] for hop in hops if wires[hop].bandwidth >= width]
+            wide = [self._equal[hop] for hop in hops if wires[hop].width >= width]
             for links in wide:
                 offer = delay[links[0].target] + ticks(links[0])
                 delay[links[0].source] = min(offer, delay.get(links[0].source, offer))
@@ -246,17 +325,18 @@ class Spreader:
                 prior, name = links[0].source, links[0].target
                 if delay[name] + ticks(links[0]) == delay[prior]:
                     after.setdefault(prior, []).extend(links)
-                    count[prior] = count.get(prior, 0) + count[name] * len(links)
         by_name = {
             name: sorted(links, key=lambda link: (natural(link.target), link.id))
             for name, links in after.items()
         }
-        return _Web(source, by_name, count)
+        return _Web(source, by_name)
 
 
 def _merit(link: Link) -> tuple[float, float]:
-    return link.bandwidth, link.latency
+    return link.width, link.latency
 
 
-def _hash(seed: int, text: str) -> int:
-    return int.from_bytes(hashlib.blake2b(f"{seed} {text}".encode(), digest_size=8).digest())
+def hash_ends(seed: int, source: str, target: str) -> int:
+    """A number of 64 bits for the two ends of a transfer."""
+    text = f"{seed} {source} {target}"
+    return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest())
