@@ -53,6 +53,10 @@ class NotFoldable(StrategyError):  # noqa: N818 - likewise
     """A strategy with which equal machines do not all do the same."""
 
 
+class UnevenParts(NotFoldable):
+    """A strategy with which they would, of a size that gives them equal parts."""
+
+
 class ScenarioError(InputError):
     """A scenario file that cannot be run."""
 

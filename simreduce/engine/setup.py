@@ -41,7 +41,7 @@ from simreduce.planners.layouts import Layout, layout as layout_of
 from simreduce.planners.nccl import DEFAULTS, Facts, Settings, facts
 from simreduce.planners.nccl.decide import Decide
 from simreduce.planners.strategy import Strategy, compile_collective, parse_strategy
-from simreduce.planners.strategy.size import Compile, check_size, takes_long
+from simreduce.planners.strategy.size import Compile, check_size, many_ops
 from simreduce.topology import Folded, Topology, load_topology
 from simreduce.topology.from_networkx import is_graph
 from simreduce.workload import Workload, load_workload
@@ -268,9 +268,9 @@ class Setup(Simulator):
         """PlanTooLarge if the plan of all ranks, unfolded, would surely not fit into memory."""
         check_size(strategy, workload, self.layout, _build(faithful=faithful))
 
-    def takes_long(self, strategy: Strategy, workload: Workload) -> bool:
-        """Whether the plan of all ranks, unfolded, would take several seconds."""
-        return takes_long(strategy, workload, self.layout, _build(faithful=False))
+    def many_ops(self, strategy: Strategy, workload: Workload) -> int:
+        """About how many ops the plan of all ranks, unfolded, has; 0 if it takes a few seconds."""
+        return many_ops(strategy, workload, self.layout, _build(faithful=False))
 
     def __reduce__(self) -> tuple[Any, ...]:
         # A runtime's functions need not be importable: a known one goes by its name.

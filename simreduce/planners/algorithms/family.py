@@ -22,7 +22,7 @@ import numpy as np
 
 from simreduce import dtypes
 from simreduce.computing.arrays import Ints
-from simreduce.errors import NotFoldable
+from simreduce.errors import UnevenParts
 from simreduce.plan import PlanBuilder, Values
 from simreduce.plan.columns import Numbers
 from simreduce.plan.limits import most_ops, too_large
@@ -135,10 +135,9 @@ def _check_even(values: Values, knobs: Knobs) -> None:
     n = size(values, knobs)
     uneven = values.elements[values.elements % n > 0]
     if knobs.machines > 1 and len(uneven):
-        raise NotFoldable(
+        raise UnevenParts(
             f"{uneven[0]} elements are no {n} equal parts, so the machines do not do the same and "
-            "cannot be folded; "
-            f"try a size that {n} divides"
+            f"cannot be folded; try a size that {n} divides"
         )
 
 

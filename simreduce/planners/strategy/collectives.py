@@ -9,7 +9,7 @@ from itertools import accumulate, pairwise
 
 import numpy as np
 
-from simreduce.errors import NotFoldable, StrategyError
+from simreduce.errors import NotFoldable, StrategyError, UnevenParts
 from simreduce.plan import Contract, Plan, PlanBuilder, Value, Values
 from simreduce.planners.algorithms import COLLECTIVES, Options
 from simreduce.planners.layouts import Layout
@@ -79,7 +79,7 @@ def _inputs(
     """The inputs of every rank; of equal machines, only the inputs of the first machine's ranks."""
     n, ranks = layout.n, np.arange(len(layout.ranks))
     if layout.machines > 1 and (hi - lo) % n:
-        raise NotFoldable(f"{hi - lo} elements are no {n} equal parts; try a size that {n} divides")
+        raise UnevenParts(f"{hi - lo} elements are no {n} equal parts; try a size that {n} divides")
     if collective in ("all_gather", "all_to_all", "send_receive"):
         edges = lo + (hi - lo) * np.arange(n + 1) // n
         return b.inputs(ranks, edges[ranks], edges[ranks + 1], dtype)

@@ -60,11 +60,12 @@ def _expected(strategy: Strategy, workload: Workload, layout: Layout, build: Com
     return int(times * expected_ops(strategy, workload, layout, build))
 
 
-def takes_long(strategy: Strategy, workload: Workload, layout: Layout, build: Compile) -> bool:
-    """Whether the plan of all ranks has about `LONG` ops or more."""
+def many_ops(strategy: Strategy, workload: Workload, layout: Layout, build: Compile) -> int:
+    """About how many ops the plan of all ranks has; 0 if they are at most `LONG`."""
     if _rough(strategy, workload, layout) * 16 < LONG:
-        return False
-    return _expected(strategy, workload, layout, build) > LONG
+        return 0
+    ops = _expected(strategy, workload, layout, build)
+    return ops if ops > LONG else 0
 
 
 def _rough(strategy: Strategy, workload: Workload, layout: Layout) -> int:

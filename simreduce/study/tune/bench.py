@@ -23,6 +23,7 @@ from simreduce.errors import (
     NotFoldable,
     PlanTooLarge,
     StrategyError,
+    UnevenParts,
 )
 from simreduce.files.published import ITERATIONS
 from simreduce.plan import Kind, Plan, verify_part, wrong_elements
@@ -47,6 +48,13 @@ ROOTED = ("reduce", "broadcast")
 
 MOST_SIZES = 10_000
 """Rows of the longest table."""
+
+
+PATIENCE = 60.0
+"""Seconds of a core that a plan may take by default where another size could be folded."""
+
+_PER_OP = 3e-6
+"""Seconds of a core for an op to be made, proved and simulated: a DGX-1V's ring, 100 of them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -212,7 +220,7 @@ class Machines:
         """InputError if they cannot be as asked for.
 
         With `eager`, equal machines are folded wherever they reduce the same pieces, long or not:
-        times may then differ in the last bits.
+        times may then differ in the last bits, and nothing is refused for taking long.
         """
         calm = setup.disturbance.calm
         if isinstance(setup.machine, Folded) and not calm:
@@ -226,6 +234,7 @@ class Machines:
             setup = unfolded(setup, why)
         self.setup, self.dtype, self.faithful, self.root = setup, dtype, faithful, root
         self.calls = calls
+        self.patience = inf if eager or fold is False else PATIENCE
         self.fold, whole = fold is not False, isinstance(setup.machine, Topology)
         self.foldable = self.fold and whole and calm and not faithful
         self.eager = eager and self.foldable and len(setup.layout.tasks) > 1
@@ -254,24 +263,41 @@ class Machines:
                 return answer(self.ask(strategy, nbytes, self._alike))
         eager = self.eager and same
         may = self.foldable and same and not eager
-        long = may and cell.setup.takes_long(strategy, cell.workload)
-        if (eager or long) and isinstance(self._one, Setup):
-            with suppress(NotFoldable, PlanTooLarge):
+        ops = cell.setup.many_ops(strategy, cell.workload) if may else 0
+        if (eager or ops) and isinstance(self._one, Setup):
+            try:
                 return answer(self.ask(strategy, nbytes, self._one))
+            except NotFoldable as why:
+                if ops:
+                    self._check_whole(cell, why)
+            except PlanTooLarge:
+                pass
         try:
-            return answer(replace(cell, long=long))
+            return answer(replace(cell, long=ops > 0))
         except PlanTooLarge as why:
             if not self.fold:
                 raise
             return self._answer_by_one(answer, cell, why)
         except NotFoldable as why:
-            try:
-                self.setup.check_size(strategy, cell.workload, faithful=self.faithful)
-            except PlanTooLarge as either:
-                raise PlanTooLarge([*why.problems, *either.problems]) from None
+            self._check_whole(cell, why)
             if self._whole is None:
                 self._whole = unfolded(self.setup, why)
             return answer(self.ask(strategy, nbytes, self._whole))
+
+    def _check_whole(self, cell: Cell, why: NotFoldable) -> None:
+        """PlanTooLarge if all machines do not fit into memory; StrategyError if they would take
+        longer than `patience`, and only the size keeps them from being folded.
+        """
+        try:
+            cell.setup.check_size(cell.strategy, cell.workload, faithful=self.faithful)
+        except PlanTooLarge as either:
+            raise PlanTooLarge([*why.problems, *either.problems]) from None
+        if isinstance(why, UnevenParts):
+            ops = cell.setup.many_ops(cell.strategy, cell.workload)
+            if ops * _PER_OP > self.patience:
+                words = f"all machines would take about {ops * _PER_OP / 60:.0f} minutes"
+                more = f"{words}, for {ops:,} ops; --no-fold simulates them"
+                raise StrategyError([*why.problems, more])
 
     def _answer_by_one(self, answer: Callable[[Cell], T], cell: Cell, why: PlanTooLarge) -> T:
         """By one machine for all, as the plan of all is too large to hold."""
@@ -316,7 +342,8 @@ def bench(
     folded where a plan takes long or is too large to hold, or where they are folded already, and
     only where that gives the same time to 1e-9: all machines are simulated where parts are ragged,
     where a chunk size must be searched for, and for strategies that do not do the same on each.
-    With `fold` False, nothing is folded. `calls` says how NCCL's calls are issued.
+    StrategyError if that would take over `PATIENCE`, while equal parts could be folded. With `fold`
+    False, nothing is folded, however long it takes. `calls` says how NCCL's calls are issued.
     """
     at = Machines(setup, dtype, faithful=faithful, root=root, fold=fold, calls=calls)
     if len(strategies) > 1:  # one by itself is refused as soon anyway

@@ -88,7 +88,7 @@ def simulate_within(
     if limit is not None or not isinstance(setup.machine, Topology):
         return simulate_up_to(question, inf if limit is None else limit, cache)
     pairs = setup.layout.n**2 * _tensors(strategy, question.workload)
-    if pairs >= _HUGE and setup.takes_long(strategy, question.workload):
+    if pairs >= _HUGE and setup.many_ops(strategy, question.workload):
         return HUGE
     one = len(question.workload.gradients) == 1
     if one and pairs >= _QUICK and _is_searched(strategy):

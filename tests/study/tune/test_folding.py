@@ -5,9 +5,10 @@ whole, or refused.
 from __future__ import annotations
 
 from dataclasses import replace
+from unittest import mock
 
 import pytest
-from hypothesis import assume, given, settings, strategies as st
+from hypothesis import assume, example, given, settings, strategies as st
 
 from simreduce.engine import IDEAL, RUNTIMES, Disturbance
 from simreduce.engine.setup import Setup
@@ -78,6 +79,32 @@ def test_what_is_folded_takes_as_long_as_all_machines(machine, text, runtime, nb
     names = ("algorithm", "count", "transfers", "link", "wrong")
     assert [getattr(found, name) for name in names] == [getattr(whole, name) for name in names]
     assert found.interval == (whole.interval and pytest.approx(whole.interval, rel=1e-9))
+
+
+@settings(deadline=None, max_examples=20)
+@given(
+    st.sampled_from(["switch:5", "dgx1vx3", "dgx-h100x4", "gh200x7"]),
+    st.sampled_from([*SYMMETRIC, "nccl:ring+simple"]), st.sampled_from([*RUNTIMES]),
+    st.integers(4, 1 << 22), st.sampled_from([1, 4 * 3360]),
+    st.sampled_from(["one", "node", "class"]), st.integers(0, 1 << 10), st.floats(0.3, 1.0),
+)  # fmt: skip
+@example("dgx1vx3", "ring", "tensorflow", 1 << 20, 4 * 3360, "class", 0, 0.5)
+def test_slow_links_are_folded_only_where_all_machines_have_them(
+    machine, text, runtime, nbytes, step, what, at, factor
+):
+    """Whatever links are slow: every plan is folded that can be, as if it took long."""
+    whole = load_topology(machine)
+    link = whole.links[at % len(whole.links)]
+    name = {"one": link.name, "node": link.source, "class": link.link_class}[what]
+    setup = Setup(whole.scale_links({name: factor}), runtime)
+    asked, nbytes = [parse_strategy(text)], [max(nbytes // step * step, 4)]
+    with mock.patch.object(Setup, "many_ops", return_value=1 << 23):
+        found = next(bench(setup, asked, nbytes))
+    expected = next(bench(setup, asked, nbytes, fold=False))
+
+    assert found.seconds == pytest.approx(expected.seconds, rel=1e-9)
+    if (what, text, step) == ("class", "ring", 4 * 3360):
+        assert found.machines > 1
 
 
 def test_what_would_not_be_the_same_is_not_folded_by_default():
@@ -234,6 +261,25 @@ def test_a_plan_that_takes_long_is_folded(monkeypatch):
     assert found.seconds == pytest.approx(whole.seconds, rel=1e-12)
 
 
+def test_a_size_that_cannot_be_folded_is_refused_where_all_machines_take_minutes(monkeypatch):
+    """At once, with how long and what to do; of equal parts it is folded."""
+    setup, ring = Setup(load_machine("dgx1vx600")), [parse_strategy("ring")]
+    with pytest.raises(StrategyError) as refused:
+        list(bench(setup, ring, [1_000_000]))
+    assert "elements are no 4800 equal parts" in refused.value.problems[0]
+    words = "ring: all machines would take about 3 minutes, for 69,120,000 ops; --no-fold"
+    assert refused.value.problems[1].startswith(words)
+    (found,) = bench(setup, ring, [4800 * 4 * 8])
+    assert found.machines == 600
+    # However long it takes, if that is asked for.
+    monkeypatch.setattr("simreduce.study.tune.bench.PATIENCE", 0.0)
+    monkeypatch.setattr("simreduce.planners.strategy.size.LONG", 1 << 10)
+    few = Setup("dgx1vx4")
+    with pytest.raises(StrategyError, match="--no-fold"):
+        list(bench(few, ring, [1_000_004]))
+    assert next(bench(few, ring, [1_000_004], fold=False)).machines == 1
+
+
 @pytest.mark.parametrize(
     ("strategy", "settings"),
     [
@@ -243,7 +289,7 @@ def test_a_plan_that_takes_long_is_folded(monkeypatch):
     ],
 )
 def test_a_plan_that_takes_long_is_whole_where_it_cannot_be_folded(strategy, settings, monkeypatch):
-    monkeypatch.setattr(Setup, "takes_long", lambda *_: True)
+    monkeypatch.setattr(Setup, "many_ops", lambda *_: 1 << 23)
     (found,) = bench(Setup("dgx-h100x4", **settings), [parse_strategy(strategy)], [1 << 12])
     assert found.machines == 1
 
