@@ -67,7 +67,10 @@ def look_closer(
     with show("drawing the timeline"):
         events = trace_events(recording, case.setup.topology)
         timeline = timeline_of_events(events, recording.result.path.op.tolist(), bars)
-    explanation = explanation_document(recording, found, case.about, complete=work.complete)
+    moved = case.setup.find_moved(case.plan, recording.result.seconds)
+    explanation = explanation_document(
+        recording, found, case.about, complete=work.complete, moved=moved
+    )
     return replace(beside, explanation=explanation, timeline=timeline), work.complete
 
 

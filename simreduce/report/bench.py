@@ -37,7 +37,6 @@ from simreduce.report.headings import (
     DISTURBANCE_KEY,
     EQUAL_PATHS_KEY,
     MOVED_KEY,
-    moved_lines,
     one_runtime,
 )
 from simreduce.report.limits import help_section, path_section
@@ -48,7 +47,7 @@ from simreduce.report.sections import (
     repeat_section,
     us,
 )
-from simreduce.study.advice import Advice, Option, faster_than
+from simreduce.study.advice import Advice, Option, faster_than, lasting_us, moved_lines
 from simreduce.study.outcome import Stuck
 from simreduce.study.tune.bench import BY_DEFAULT, DIVIDED, BenchRow, Calls, algbw, busbw
 from simreduce.topology import Folded
@@ -210,7 +209,7 @@ ROW = Record(
         "floor_us", MICROSECONDS, "No algorithm takes less here, by links alone.", "floor_seconds",
         column=Column("floor", "(us)", width=6, spare=4, show=_fit),
     ),
-    MOVED_KEY,
+    replace(MOVED_KEY, column=()),
     Key("bottleneck", TEXT, 'The busiest link; "" if nothing moves.', "link"),
     Key(
         "bottleneck_share", RATIO, "The part of the time in which it is busy.", "link_share",
@@ -552,30 +551,25 @@ def bench_page(document: Written, beside: Attachments) -> Page:
     if not rows:
         raise InputError("it has no rows")
     largest = max(row["size_bytes"] for row in rows)
-    at = sorted(
-        (row for row in rows if row["size_bytes"] == largest), key=lambda row: row["time_us"]
-    )
+    at = sorted((row for row in rows if row["size_bytes"] == largest), key=lasting_us)
     best, factor = at[0], _factor(rows)
     size, collective = units.format_size(largest), document["collective"].replace("_", "-")
     name = plain_name(best)
-    answer = (
-        f"At {size}, {name} is the fastest: {us(best['time_us'])}, "
-        f"{best['busbw_gb_per_s']:.1f} GB/s of bus bandwidth"
-    )
+    option, rate = Option.of(best, name), f"{best['busbw_gb_per_s']:.1f} GB/s of bus bandwidth"
+    answer = f"At {size}, {name} is the fastest of these: {option.took}, {rate}"
     other = next((row for row in at[1:]), None)
     if other is not None:
-        ratio = faster_than(best["time_us"], other["time_us"])
+        ratio = faster_than(option.lasting_us, lasting_us(other))
         answer += f", {ratio} {plain_name(other)}"
     else:
-        rate = f"{best['busbw_gb_per_s']:.1f} GB/s of bus bandwidth"
-        answer = f"At {size}, {name} takes {us(best['time_us'])}: {rate}"
+        answer = f"At {size}, {name} takes {option.took}: {rate}"
     at_least = best["floor_us"] / best["time_us"] if best["time_us"] else 0.0
     found = replace(beside, factor=factor)
-    advice = Advice(Option(name, best["time_us"]), (), factor, None)
+    advice = Advice(option, (), factor, None)
     several = len({row["size_bytes"] for row in rows}) > 1
     first = "Fastest at the largest size" if several else "What is the fastest?"
     facts = (
-        Fact(first, name, f"{us(best['time_us'])} for {size}."),
+        Fact(first, name, f"{option.took} for {size}."),
         *([Fact("Fastest at each size", *_by_size(rows))] if several else []),
         Fact("How sure is that?", *advice.sure()),
         Fact(
@@ -617,7 +611,7 @@ def _by_size(rows: list[Written]) -> tuple[str, str]:
     best: dict[int, Written] = {}
     for row in rows:
         size = row["size_bytes"]
-        if size not in best or row["time_us"] < best[size]["time_us"]:
+        if size not in best or lasting_us(row) < lasting_us(best[size]):
             best[size] = row
     spans: list[tuple[str, int, int]] = []
     for size in sorted(best):

@@ -35,8 +35,8 @@ from simreduce.report.headings import (
     LINK,
     MOVED_KEY,
     TOPOLOGY_KEYS,
-    moved_lines,
 )
+from simreduce.study.advice import moved_lines
 
 if TYPE_CHECKING:
     from simreduce.study.tune.whatif import Saving
@@ -411,8 +411,9 @@ def explanation_document(
     about: Written,
     *,
     complete: bool = True,
+    moved: float | None = None,
 ) -> dict[str, Any]:
     """The document of `--json`: `EXPLAIN`. `about` has the keys from `question` to
     `disturbance`.
     """
-    return EXPLAIN.write(Explained(recording, savings, about, complete))
+    return EXPLAIN.write(Explained(recording, savings, about, complete, moved))

@@ -47,13 +47,6 @@ class Ranked(Protocol):
         ...
 
 
-def moved_lines(moved: float | None) -> list[str]:
-    """Says what a time becomes, in seconds, where starts are moved, if that tells."""
-    if moved is None:
-        return []
-    return [f"hangs on ties in queues: {units.format_duration(moved)} if starts move by 0.1%"]
-
-
 def runtimes_text(runtimes: Iterable[str]) -> str:
     """The runtime of all rows, or where to look for that of each."""
     names = sorted(set(runtimes))
@@ -172,6 +165,7 @@ MOVED_KEY = Key(
     "then tie in queues. Missing also where it is not tried: by NCCL, of folded machines, above "
     "131,072 transfers.",
     lambda found: ABSENT if found.moved is None else found.moved, optional=True,
+    column=Column("if starts move", "(ms)", keep="known"),
 )  # fmt: skip
 CALIBRATION_KEY = Key("calibration", TEXT, "The constants that times were predicted with.")
 DISTURBANCE_KEY = Key("disturbance", TEXT, 'What goes wrong, in words; "" for nothing.')

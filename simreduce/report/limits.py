@@ -22,6 +22,7 @@ from simreduce.report.blocks import (
 )
 from simreduce.report.explain import CHANGE, change_words
 from simreduce.report.sections import us
+from simreduce.study.advice import Option
 
 _OPS = {"copy": "copies", "add": "additions", "concat": "concatenations"}
 _CAUSES = {
@@ -79,7 +80,7 @@ def path_blocks(found: Written) -> tuple[Chart, Rows]:
     ops = units.plural(found["critical_path"]["ops"], "operation")
     chart = stack(
         f"The critical path of {found['strategy']}: a chain of {ops}, each of which begins when "
-        f"the one before lets it. It takes {us(whole)}, spent on:",
+        f"the one before lets it. It takes {Option.of(found, '').took}, spent on:",
         shown,
         _shares("spent on", parts, whole),
         130,

@@ -48,7 +48,6 @@ from simreduce.report.headings import (
     REFUSED_KEY,
     best_rows,
     header,
-    moved_lines,
     nccl_sureness,
     refused_lines,
     same_plan_lines,
@@ -70,11 +69,15 @@ from simreduce.report.sections import (
 )
 from simreduce.study.advice import (
     Advice,
+    Option,
     advise_ranking,
     faster,
     faster_row,
+    lasting_us,
+    moved_lines,
     recommend,
     told_apart,
+    took,
 )
 from simreduce.study.tune.bench import algbw, busbw
 from simreduce.study.tune.rank import FIRST, Candidate, Ranking
@@ -136,7 +139,9 @@ def _recommendation(ranking: Ranking) -> list[str]:
         return ["No strategy has a plan that is proven right."]
     best, foreign, bound = found.best, found.foreign, found.bound
     lines = [f"Recommended: {best.strategy.text}, {units.format_duration(best.seconds)}"]
-    lines += [f"  ({text})" for text in moved_lines(ranking.moved)]
+    lines += [f"  ({text})" for text in moved_lines(best.moved)]
+    if tied := found.tied:
+        lines.append(f"  ({tied.strategy.text} takes {took(tied.seconds, tied.moved)})")
     if foreign:
         lines.append(
             f"  ({foreign.strategy.text} is faster, {units.format_duration(foreign.seconds)}, "
@@ -151,7 +156,7 @@ def _recommendation(ranking: Ranking) -> list[str]:
     def instead(target: str) -> tuple[Candidate, str] | None:
         if (other := ranking.fastest_by(target)) is None:
             return None
-        time = units.format_duration(other.seconds)
+        time = took(other.seconds, other.moved)
         return other, f"it; its fastest is {other.strategy.text}, {time}"
 
     return lines + how_lines(best, instead)
@@ -254,6 +259,7 @@ CANDIDATE = Record(
         "time_us", MICROSECONDS, "One all-reduce of the whole workload.", "seconds",
         column=Column("time", "(ms)", cell=_time_cell),
     ),
+    replace(MOVED_KEY, about=f"{MOVED_KEY.about} Tried of those that decide what to run."),
     Key(
         "floor_us", MICROSECONDS, "No algorithm takes less here, by links alone.", "floor_seconds",
         column=Column("at least", "(ms)", on="html"),
@@ -294,8 +300,8 @@ CANDIDATE = Record(
         list_of(Record("also", "Another name of the same plan.", *_STRATEGY, *_CHOICE)),
         "Other strategies that make the same plan.",
     ),
-    order="place strategy runtime time_us floor_us algbw_gb_per_s busbw_gb_per_s transfers "
-    "bottleneck busiest_lane wrong chosen_by",
+    order="place strategy runtime time_us moved_us floor_us algbw_gb_per_s busbw_gb_per_s "
+    "transfers bottleneck busiest_lane wrong chosen_by",
 )  # fmt: skip
 _BOUNDED = Record(
     "bounded",
@@ -353,7 +359,6 @@ RUN = Document(
         "recommended", or_null(TEXT), "The strategy to use; null if no plan is proven.",
         "recommended.strategy.text",
     ),
-    replace(MOVED_KEY, about=f"Of the recommended strategy. {MOVED_KEY.about}"),
     *FACTOR_KEYS,
     Key(
         "complete", FLAG, "False if the command was stopped and strategies are untried.",
@@ -407,15 +412,15 @@ def run_page(document: Written, beside: Attachments) -> Page:
 
 
 def _facts(document: Written, beside: Attachments, best: Written, advice: Advice) -> Iterable[Fact]:
-    rate = f"{us(best['time_us'])}, {best['busbw_gb_per_s']:.1f} GB/s of bus bandwidth."
+    rate = f"{Option.of(best, '').took}, {best['busbw_gb_per_s']:.1f} GB/s of bus bandwidth."
     rate = f"{meaning(best['strategy'])} {rate}".strip()
     if document.get("measured"):
         rate += " Chosen by what was measured."
     elif fastest := faster_row(document, best):
-        rate += (
-            f" {fastest['strategy']} takes {us(fastest['time_us'])}, but no setting of TensorFlow "
-            "and no default of a framework runs it."
-        )
+        rate += f" {fastest['strategy']} takes {Option.of(fastest, '').took}"
+        tied = lasting_us(fastest) > lasting_us(best)
+        rate += "." if tied else ", but no setting of TensorFlow and no default of a framework "
+        rate += "" if tied else "runs it."
     others = [instead_words(each, _times(document["candidates"])) for each in beside.exports
               if each.instead and each.name == "pytorch"]  # fmt: skip
     rate = " ".join([rate, *(f"{words}." for words in others)])
@@ -494,7 +499,7 @@ def _against(document: Written, advice: Advice) -> Rows:
         cells = "the same", ""
         if each.name != advice.best.name:
             apart = told_apart(advice.best, each, document)
-            cells = faster(advice.best.time_us, each.time_us), words[apart]
+            cells = faster(advice.best.lasting_us, each.lasting_us), words[apart]
         rows.append((each.who, each.name, f"{each.time_us / 1e3:.3f}", *cells))
     return Rows(
         "Beside the defaults of frameworks: what runs today unless somebody changed it",

@@ -38,7 +38,7 @@ from simreduce.report.blocks import (
     Written,
     bars,
 )
-from simreduce.report.headings import FACTOR_KEYS, HEAD_KEYS, MEASURED_KEY, header
+from simreduce.report.headings import FACTOR_KEYS, HEAD_KEYS, MEASURED_KEY, MOVED_KEY, header
 from simreduce.report.limits import help_section, path_section
 from simreduce.report.plots import Plot, draw_sensitivity
 from simreduce.report.sections import (
@@ -49,7 +49,7 @@ from simreduce.report.sections import (
     repeat_section,
     us,
 )
-from simreduce.study.advice import Advice, advise_setting
+from simreduce.study.advice import Advice, advise_setting, took
 from simreduce.study.tune.search.setting import Setting, rules_text
 from simreduce.study.tune.search.targets import OBJECTIVES, TARGETS
 from simreduce.study.tune.search.tuned import NEAR, Row, Tuned
@@ -84,12 +84,12 @@ def _header(found: Tuned) -> list[str]:
 
 def _verdict(found: Tuned) -> list[str]:
     best, default = found.best, found.default
-    words = f"{short(found, best.setting)}, {units.format_duration(best.seconds)}"
+    words = f"{short(found, best.setting)}, {took(best.seconds, best.moved)}"
     lines = [f"Best for {found.target}: {words}"]
     if default.setting == best.setting:
         lines.append("  default    it is the default")
     else:
-        words = f"{short(found, default.setting)}, {units.format_duration(default.seconds)}"
+        words = f"{short(found, default.setting)}, {took(default.seconds, default.moved)}"
         lines.append(f"  default    {words}: the best is {found.speedup:.2f} times as fast")
         if default.misfit and not best.misfit:
             lines[-1] += ", and fits"
@@ -309,6 +309,7 @@ _ROW = Record(
         "time_us", MICROSECONDS, "One all-reduce, or a step.", "seconds",
         column=Column("time", "(ms)"),
     ),
+    replace(MOVED_KEY, about=f"{MOVED_KEY.about} Tried of the best and the default, not of steps."),
     Key(
         "told_apart",
         or_null(FLAG),

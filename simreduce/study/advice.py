@@ -33,32 +33,54 @@ R = TypeVar("R", bound=Any)
 """A row of a ranking or a search, whose modules know this one."""
 
 
+def lasting(row: Any) -> float:
+    """The time by which rows are compared: no tie in queues must decide.
+
+    Where a time hangs on ties it is the longer of both, in seconds of rows and in microseconds of
+    what documents say.
+    """
+    return float(max(row.seconds, row.moved or 0.0))
+
+
+def lasting_us(row: Row) -> float:
+    """As `lasting`, of a row of a document."""
+    return float(max(row["time_us"], row.get("moved_us", 0.0)))
+
+
 @dataclass(frozen=True, slots=True)
 class Recommendation(Generic[R]):
     """The strategy to run, the `best`, and the ones that look faster.
 
     `foreign` is faster, but no setting of TensorFlow runs it. `bound` seems to be faster, but its
-    time is only a lower bound.
+    time is only a lower bound; `tied` too, but only as long as copies tie in queues.
     """
 
     best: R
     foreign: R | None
     bound: R | None
+    tied: R | None
 
 
 def recommend(rows: Sequence[R]) -> Recommendation[R] | None:
     """Recommend the fastest proven strategy that tf_cnn_benchmarks or TensorFlow can run.
 
     If there is none, it is the fastest proven one; None if no plan is proven. A lower bound is not
-    recommended before a time of NCCL that may be as short. `rows` are fastest first.
+    recommended before a time of NCCL that may be as short, and times that hang on ties in queues
+    are compared by the longer of both. `rows` are fastest first.
     """
-    proven = [row for row in rows if not row.wrong]
+    proven = sorted((row for row in rows if not row.wrong), key=lasting)
     known = [row for row in proven if row.runnable] or proven
     best = _first_sure(known)
     if best is None:
         return None
     foreign = proven[0] if best.runnable and not proven[0].runnable else None
-    return Recommendation(best, foreign, None if known[0] is best else known[0])
+    tied = min(known, key=lambda row: float(row.seconds))
+    return Recommendation(
+        best,
+        foreign,
+        None if known[0] is best else known[0],
+        tied if tied.seconds < min(best.seconds, known[0].seconds) else None,
+    )
 
 
 def recommend_for(rows: Iterable[R], has_setting: Callable[[R], object]) -> R | None:
@@ -67,14 +89,14 @@ def recommend_for(rows: Iterable[R], has_setting: Callable[[R], object]) -> R | 
     It may be another name of a row.
     """
     names = (name for row in rows if not row.wrong for name in (row, *row.also))
-    return _first_sure([name for name in names if has_setting(name)])
+    return _first_sure(sorted((name for name in names if has_setting(name)), key=lasting))
 
 
 def _first_sure(rows: Sequence[R]) -> R | None:
     """The first row. If its time is only a lower bound, the first of NCCL that may be as fast."""
     if not rows or not rows[0].undispatched:
         return next(iter(rows), None)
-    return next((row for row in rows if row.shortest <= rows[0].seconds), rows[0])
+    return next((row for row in rows if row.shortest <= lasting(rows[0])), rows[0])
 
 
 def recommend_step(rows: Sequence[R]) -> R:
@@ -93,11 +115,14 @@ def recommend_step_for(rows: Iterable[Any], has_setting: Callable[[str], object]
 
 
 def recommend_setting(rows: Sequence[R]) -> R:
-    """Recommend the fastest setting; of those as fast, the one with fewest words."""
-    limit, misfit = rows[0].seconds * (1 + 1e-6), rows[0].misfit
+    """Recommend the fastest setting; of those as fast, the one with fewest words.
+
+    Times that hang on ties in queues are compared by the longer of both.
+    """
+    alike = [row for row in rows if row.misfit == rows[0].misfit]
+    limit = min(map(lasting, alike)) * (1 + 1e-6)
     return min(
-        (row for row in rows if row.seconds <= limit and row.misfit == misfit),
-        key=lambda row: row.setting.tie_break,
+        (row for row in alike if lasting(row) <= limit), key=lambda row: row.setting.tie_break
     )
 
 
@@ -138,16 +163,31 @@ def sureness_of(scenario: Scenario, sizes: Sequence[int]) -> Sureness | None:
 
 @dataclass(frozen=True, slots=True)
 class Option:
-    """Something to run, with its time in microseconds; `who` runs it by default."""
+    """Something to run, with its time in microseconds; `who` runs it by default.
+
+    `moved_us` is its time where starts are moved, if that tells: options are compared by the longer
+    of both, `lasting_us`.
+    """
 
     name: str
     time_us: float
     who: str = ""
+    moved_us: float | None = None
+
+    @classmethod
+    def of(cls, row: Row, name: str, who: str = "", time: str = "time_us") -> Option:
+        """The option of a row of a document, whose key `time` has its time."""
+        return cls(name, row[time], who, row.get("moved_us"))
+
+    @property
+    def lasting_us(self) -> float:
+        """The time by which it is compared."""
+        return max(self.time_us, self.moved_us or 0.0)
 
     @property
     def took(self) -> str:
         """Its time in words."""
-        return units.format_duration(self.time_us * 1e-6)
+        return took(self.time_us * 1e-6, self.moved_us and self.moved_us * 1e-6)
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,9 +220,11 @@ class Advice:
         first = self.today[0]
         if not self.changes:
             return f"Keep what runs today, {self.best.name}: {took}."
-        if first.time_us < self.best.time_us:  # measuring chose, or the faster one does not fit
+        if (
+            first.lasting_us < self.best.lasting_us
+        ):  # measuring chose, or the faster one does not fit
             return f"{what}: {took}; {first.who} today ({first.name}) is predicted to take less."
-        ratio = faster_than(self.best.time_us, first.time_us)
+        ratio = faster_than(self.best.lasting_us, first.lasting_us)
         beside = f"{took}, {ratio} {first.who} today ({first.name}, {first.took})"
         if self.apart is False:
             either = f"Keep {now or first.name}, or {what[0].lower()}{what[1:]}"
@@ -199,9 +241,9 @@ class Advice:
         now = f"Today: {first.who}, {first.name}, {first.took}."
         for other in self.today[1:]:
             if other.name not in (self.best.name, first.name):
-                ratio = faster(self.best.time_us, other.time_us)
+                ratio = faster(self.best.lasting_us, other.lasting_us)
                 now += f" {other.who}: {other.took}, so {ratio}."
-        return faster(self.best.time_us, first.time_us), now
+        return faster(self.best.lasting_us, first.lasting_us), now
 
     def sure(self) -> tuple[str, str]:
         """How sure it is, in a few words and a sentence."""
@@ -254,7 +296,7 @@ def advise_ranking(document: Row) -> tuple[Row, Advice] | None:
     best = answer_row(document)
     if best is None:
         return None
-    option = Option(best["strategy"], best["time_us"])
+    option = Option.of(best, best["strategy"])
     return best, advise(option, defaults(document["candidates"]), document)
 
 
@@ -268,8 +310,8 @@ def advise_step(document: Row) -> Advice:
 def advise_setting(document: Row, system: str) -> Advice:
     """Return the advice of a search for the best setting of a system, against its default."""
     best, default = document["best"], document["default"]
-    today = Option(default["setting"], default["time_us"], f"{system}'s default")
-    option = Option(best["setting"], best["time_us"])
+    today = Option.of(default, default["setting"], f"{system}'s default")
+    option = Option.of(best, best["setting"])
     apart = None if option.name == today.name else document["told_apart"]
     return Advice(option, (today,), document["factor"], apart)
 
@@ -307,13 +349,13 @@ def runs_nccl(*texts: str) -> bool:
 def defaults(rows: Sequence[Row], time: str = "time_us") -> list[Option]:
     """Today's defaults among the rows of a ranking, the one to compare with first."""
     found = [
-        Option(row["strategy"], row[time], who)
+        Option.of(row, row["strategy"], who, time)
         for name, who in _CHOOSERS.items()
         for row in rows
         if any(name in each.get("chosen_by", ()) for each in (row, *_also(row)))
     ]
     return found + [
-        Option(row["strategy"], row[time], who)
+        Option.of(row, row["strategy"], who, time)
         for strategy, who in _FRAMEWORKS.items()
         for row in rows
         if any(each["strategy"].removeprefix("ddp, ") == strategy for each in (row, *_also(row)))
@@ -338,7 +380,7 @@ def answer_row(document: Mapping[str, Any]) -> Row | None:
         return best
     today = {each.name for each in defaults(rows)}
     others = [row for row in rows if row["strategy"] in today and not row["wrong"]]
-    return min((best, *others), key=lambda row: row["time_us"])
+    return min((best, *others), key=lasting_us)
 
 
 def faster_row(document: Row, best: Row) -> Row | None:
@@ -347,6 +389,18 @@ def faster_row(document: Row, best: Row) -> Row | None:
         return None
     first = next(row for row in document["candidates"] if not row["wrong"] or row is best)
     return first if first["time_us"] < best["time_us"] else None
+
+
+def moved_lines(moved: float | None) -> list[str]:
+    """Says what a time becomes, in seconds, where starts are moved, if that tells."""
+    if moved is None:
+        return []
+    return [f"hangs on ties in queues: {units.format_duration(moved)} if starts move by 0.1%"]
+
+
+def took(seconds: float, moved: float | None = None) -> str:
+    """A time in words, and what it becomes where starts are moved, if that tells."""
+    return ", ".join([units.format_duration(seconds), *moved_lines(moved)])
 
 
 def faster(best: float, other: float) -> str:

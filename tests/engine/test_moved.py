@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from simreduce.engine.setup import Setup
 from simreduce.engine.simulation import TELLING
 from simreduce.planners.strategy import parse_strategy
-from simreduce.report.headings import moved_lines
+from simreduce.report.ranking import ranking_table
+from simreduce.report.tuned import TUNE, tuned_text
+from simreduce.study.advice import moved_lines
+from simreduce.study.scenario import load_scenario
 from simreduce.study.tune.bench import bench
+from simreduce.study.tune.rank import rank
+from simreduce.study.tune.search.tune import tune
 from simreduce.workload import Gradient, Workload
 
 
@@ -46,6 +53,44 @@ def test_a_row_has_both_times():
     assert ring.moved is None
     assert direct.moved == times("dgx1vx3", "direct", 12_345_600, "tensorflow")[1]
     assert moved_lines(28.7e-3) == ["hangs on ties in queues: 28.7 ms if starts move by 0.1%"]
+
+
+def test_no_strategy_is_recommended_as_its_copies_tie(tmp_path, monkeypatch):
+    """One after the other is tried until one is found that takes less however starts move."""
+    path = tmp_path / "run.toml"
+    path.write_text('topology = "switch:4"\nworkload = "bytes:1MiB"\nruntime = "tensorflow"\n')
+    texts = ("ring", "direct", "trees", "double_tree")
+    strategies = tuple(parse_strategy(text) for text in texts)
+    scenario = replace(load_scenario(str(path)), strategies=strategies)
+    first, second, third, last = rank(scenario).candidates
+    slow = {first.strategy: last.seconds * 2, second.strategy: last.seconds}
+    monkeypatch.setattr(
+        "simreduce.study.tune.rank.find_moved", lambda _, strategy, __: slow.get(strategy)
+    )
+    found = rank(scenario)
+
+    assert third.strategy == found.recommended.strategy
+    assert [*slow.values(), None, None] == [c.moved for c in found.candidates]
+    assert f"({second.strategy.text} takes" in ranking_table(found)
+    assert "if starts move" in ranking_table(found)
+
+
+def test_a_setting_is_not_the_best_as_its_copies_tie(monkeypatch):
+    """Both times are in the table, the document and the advice."""
+    scenario = load_scenario("dgx1v-resnet50", runtime="tensorflow")
+    plain = tune(scenario, "tf_cnn_benchmarks", "time")
+    slow, fast = 3.0 * plain.default.seconds, plain.best.setting
+    monkeypatch.setattr(
+        "simreduce.study.tune.search.tune.find_moved",
+        lambda _, strategy, __: slow if strategy == fast.parsed else None,
+    )
+    found = tune(scenario, "tf_cnn_benchmarks", "time")
+
+    assert found.best.setting != plain.best.setting
+    assert (plain.best.seconds, slow) == (found.rows[0].seconds, found.rows[0].moved)
+    [row] = [r for r in TUNE.write(found)["rows"] if "moved_us" in r]
+    assert slow * 1e6 == pytest.approx(row["moved_us"])
+    assert "if starts move" in tuned_text(found)
 
 
 def test_long_plans_are_not_tried(monkeypatch):

@@ -9,6 +9,7 @@ import pytest
 from simreduce.study.advice import (
     Option,
     advise,
+    advise_ranking,
     faster_row,
     recommend,
     recommend_for,
@@ -34,10 +35,10 @@ def test_of_other_times_than_nccls_nothing_is_known():
     assert (None, None) == (found.factor, found.apart)
 
 
-def _row(seconds, *, wrong=0, runnable=True, undispatched=False, shortest=9.0, also=()):
+def _row(seconds, *, wrong=0, runnable=True, undispatched=False, shortest=9.0, also=(), moved=None):
     return Row(
         seconds=seconds, wrong=wrong, runnable=runnable, undispatched=undispatched,
-        shortest=shortest, also=also,
+        shortest=shortest, also=also, moved=moved,
     )  # fmt: skip
 
 
@@ -71,6 +72,35 @@ def test_the_first_name_with_a_setting_is_exported():
 
 
 @pytest.mark.parametrize(
+    ("moved", "best"), [(None, 0), (1.9, 0), (3.0, 1), (0.5, 0)], ids=["no", "still", "not", "less"]
+)
+def test_no_tie_in_queues_decides_what_is_recommended(moved, best):
+    """A time that hangs on ties counts as the longer of both; what would be faster is named."""
+    rows = [_row(1.0, moved=moved), _row(2.0)]
+    found = recommend(rows)
+
+    assert rows[best] is found.best
+    assert (rows[0] if best else None) is found.tied
+    assert rows[best] is recommend_for(rows, lambda _: True)
+    settings = [Row(**vars(row), misfit=False, setting=Row(tie_break=1)) for row in rows]
+    assert settings[best] is recommend_setting(settings)
+
+
+def test_advice_says_what_a_tie_decides_and_keeps_what_runs_today():
+    today = [{"strategy": "b", "time_us": 2.0, "wrong": 0, "chosen_by": ["choose_the_best"]}]
+    tied = {"strategy": "a", "time_us": 1.0, "moved_us": 3.0, "wrong": 0}
+    document = {"candidates": [tied, *today], "recommended": "a", "disturbance": ""}
+    row, advice = advise_ranking(document)
+    assert ("b", False) == (row["strategy"], advice.changes)
+
+    kept = advise(Option("b", 2.0), [Option("a", 1.0, "PyTorch's DDP", 3.0)], {})
+    assert (
+        "Run b: 2 us, 1.50 times as fast as PyTorch's DDP today (a, 1 us, hangs on ties in queues: "
+        "3 us if starts move by 0.1%)." == kept.sentence("Run b", kept.best.took)
+    )
+
+
+@pytest.mark.parametrize(
     ("rows", "best"),
     [
         ([(0, False), (1, True), (0, None), (0, True)], 2),
@@ -87,7 +117,7 @@ def test_a_step_is_right_before_it_fits_before_it_is_fast(rows, best):
 def test_of_settings_as_fast_the_one_with_fewest_words_is_best():
     """As long as all of them fit alike."""
     rows = [
-        Row(seconds=seconds, misfit=misfit, setting=Row(tie_break=words))
+        Row(seconds=seconds, moved=None, misfit=misfit, setting=Row(tie_break=words))
         for seconds, misfit, words in [
             (1.0, False, 3),
             (1.0, False, 2),

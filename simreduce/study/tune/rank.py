@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from math import inf
 
@@ -28,13 +28,21 @@ from simreduce.study.tune.simulate import Run, simulate_within
 FIRST = 10
 """Rows of a ranking that are always simulated."""
 
+_TARGETS = ("tf_cnn_benchmarks", "tensorflow")
+"""Systems with a setting of their own, as fields of `Settings`."""
+
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """A strategy, and the seconds of one all-reduce of the whole workload."""
+    """A strategy, and the seconds of one all-reduce of the whole workload.
+
+    `moved` are its seconds where starts are moved (`Simulator.find_moved`), if that was tried and
+    tells.
+    """
 
     strategy: Strategy
     seconds: float
+    moved: float | None = field(default=None, kw_only=True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,8 +97,8 @@ class Ranking:
 
     The machine refuses other strategies, which are kept with the reason. `untried` counts the ones
     that Ctrl-C left out. `bounded` cannot be among the first and were not simulated to their end;
-    they have what they take at least. `moved` are the seconds of the recommended candidate where
-    starts are moved (`Simulator.find_moved`), if that tells.
+    they have what they take at least. Of those that decide what to run, it is known whether their
+    time hangs on ties (`moved`).
     """
 
     scenario: Scenario
@@ -98,7 +106,6 @@ class Ranking:
     refused: tuple[tuple[str, str], ...]
     untried: int = 0
     bounded: tuple[Bounded, ...] = ()
-    moved: float | None = None
 
     @property
     def runtimes(self) -> list[str]:
@@ -114,6 +121,14 @@ class Ranking:
     def fastest_by(self, target: str) -> Candidate | None:
         """The strategy to run with `target`, a field of `Settings`; None if it runs none."""
         return recommend_for(self.candidates, lambda name: getattr(name.settings, target))
+
+    @property
+    def deciding(self) -> list[Candidate]:
+        """What it recommends and says to be faster, what each target can run, what runs today."""
+        found = recommend(self.candidates)
+        best = (found.best, found.foreign) if found else ()
+        today = (c for c in self.candidates if c.chosen_by)
+        return [c for c in (*best, *map(self.fastest_by, _TARGETS), *today) if c]
 
 
 def plain_specs(ranking: Ranking, first: Candidate, most: int) -> list[Strategy]:
@@ -175,16 +190,40 @@ def rank(
         untried,
         tuple(sorted(bounded, key=lambda c: (c.seconds, c.strategy.text))),
     )
-    best = ranking.recommended
-    return replace(ranking, moved=_find_moved(scenario, best)) if best else ranking
+    return _with_ties(ranking)
 
 
-def _find_moved(scenario: Scenario, best: Candidate) -> float | None:
-    """The seconds of the best candidate where starts are moved, if that tells."""
-    if best.strategy.reduced_by_nccl:
+def _with_ties(ranking: Ranking) -> Ranking:
+    """The ranking with `moved` of what decides.
+
+    Where that changes what is recommended, the next one is tried: `FIRST` plans at most.
+    """
+    tried = dict[tuple[str, str], float | None]()
+    while len(tried) < FIRST:
+        new = [c for c in ranking.deciding if (c.digest, c.runtime) not in tried]
+        if not new:
+            break
+        tried[new[0].digest, new[0].runtime] = find_moved(
+            ranking.scenario, new[0].strategy, new[0].seconds
+        )
+        rows = (
+            replace(c, also=tuple(_with_moved(each, tried) for each in c.also))
+            for c in ranking.candidates
+        )
+        ranking = replace(ranking, candidates=tuple(_with_moved(c, tried) for c in rows))
+    return ranking
+
+
+def _with_moved(row: Candidate, moved: Mapping[tuple[str, str], float | None]) -> Candidate:
+    return replace(row, moved=moved.get((row.digest, row.runtime)))
+
+
+def find_moved(scenario: Scenario, strategy: Strategy, seconds: float) -> float | None:
+    """The seconds of one of a scenario's reductions where starts are moved, if that tells."""
+    if strategy.reduced_by_nccl:
         return None
-    case, times = ask(scenario, best.strategy).make_case(), scenario.repeat
-    moved = case.setup.find_moved(case.plan, best.seconds * times)
+    case, times = ask(scenario, strategy).make_case(), scenario.repeat
+    moved = case.setup.find_moved(case.plan, seconds * times)
     return None if moved is None else moved / times
 
 
@@ -198,7 +237,7 @@ class Limits:
         names = [name for c in rows for name in (c, *c.also)]
         self.by_target = {
             target: min((c.seconds for c in names if getattr(c.settings, target)), default=inf)
-            for target in ("tf_cnn_benchmarks", "tensorflow")
+            for target in _TARGETS
         }
 
     def of(self, strategy: Strategy) -> float:

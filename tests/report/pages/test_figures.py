@@ -35,7 +35,7 @@ def test_bench_answers_for_the_largest_size_and_names_the_fastest_at_each():
         row["time_us"] = times[row["size_bytes"], row["algorithm"]]
     page = make_page(document, Attachments())
 
-    assert page.answer.startswith("At 65.54 kB, nccl is the fastest: 30 us")
+    assert page.answer.startswith("At 65.54 kB, nccl is the fastest of these: 30 us")
     assert page.answer.endswith("1.33 times as fast as ring.")
     assert facts_of(page)["Fastest at each size"] == (
         "2 algorithms",

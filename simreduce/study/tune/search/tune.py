@@ -10,14 +10,15 @@ from typing import Any
 
 from simreduce.errors import InputError, StrategyError
 from simreduce.study.scenario import Scenario, StepScenario, with_step
+from simreduce.study.tune.rank import FIRST, find_moved
 from simreduce.study.tune.search.by_horovod import HorovodSearch
 from simreduce.study.tune.search.by_methods import ShardedSearch
 from simreduce.study.tune.search.by_nccl import NcclSearch
 from simreduce.study.tune.search.by_plans import ModeSearch, PlanSearch
 from simreduce.study.tune.search.search import EFFORT, Aim, Progress, Search
-from simreduce.study.tune.search.setting import simulating
+from simreduce.study.tune.search.setting import Setting, simulating
 from simreduce.study.tune.search.targets import OBJECTIVES, STEP, TARGETS, TIME
-from simreduce.study.tune.search.tuned import Tuned, join
+from simreduce.study.tune.search.tuned import Row, Tuned, join
 from simreduce.training.sharded import DDP
 from simreduce.training.ticks import can_tick
 
@@ -51,7 +52,28 @@ def tune(
         if found.stopped:
             break
     assert found is not None  # noqa: S101 - a target reduces, or shards
-    return replace(found, scenario=replace(scenario, setup=found.scenario.setup))
+    found = replace(found, scenario=replace(scenario, setup=found.scenario.setup))
+    return found if found.objective == STEP or found.stopped else _with_ties(found)
+
+
+def _with_ties(found: Tuned) -> Tuned:
+    """The answer with `moved` of its best setting and of the default.
+
+    Where that changes which is the best, the next one is tried: `FIRST` of them at most.
+    """
+    tried = dict[Setting, Row]()
+    while len(tried) < FIRST:
+        new = [r for r in (found.default, found.best) if r.setting not in tried]
+        if not new:
+            break
+        setting, strategy = new[0].setting, new[0].setting.parsed
+        own = setting.scenario(found.scenario)
+        moved = find_moved(own, strategy, new[0].seconds) if strategy else None
+        tried[setting] = replace(new[0], moved=moved)
+        rows = tuple(tried.get(row.setting, row) for row in found.rows)
+        default = tried.get(found.default.setting, found.default)
+        found = replace(found, rows=rows, default=default)
+    return found
 
 
 def read_objective(scenario: Scenario, objective: str) -> str:

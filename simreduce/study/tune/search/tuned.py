@@ -7,11 +7,11 @@ good.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import groupby, takewhile
 from math import inf
 
-from simreduce.study.advice import Sureness, recommend_setting
+from simreduce.study.advice import Sureness, lasting, recommend_setting
 from simreduce.study.scenario import Scenario
 from simreduce.study.tune.search.setting import Setting
 from simreduce.training.memory import Fit
@@ -28,12 +28,14 @@ _UNKNOWN = 1.5
 class Row:
     """A setting that was simulated, and its seconds.
 
-    Of a step, `fit` compares what a GPU holds at least with its memory.
+    Of a step, `fit` compares what a GPU holds at least with its memory. `moved` are the seconds
+    where starts are moved (`Simulator.find_moved`), if that was tried and tells.
     """
 
     setting: Setting
     seconds: float
     fit: Fit | None = None
+    moved: float | None = field(default=None, kw_only=True)
 
     @property
     def misfit(self) -> bool:
@@ -112,8 +114,10 @@ class Tuned:
 
     @property
     def speedup(self) -> float:
-        """How many times as fast as the default the best is."""
-        return self.default.seconds / self.best.seconds if self.best.seconds else 1.0
+        """How many times as fast as the default the best is; where times hang on ties, by the
+        longer of both.
+        """
+        return lasting(self.default) / lasting(self.best) if self.best.seconds else 1.0
 
     def apart(self, row: Row) -> bool | None:
         """Whether the best is surely faster than another setting.
