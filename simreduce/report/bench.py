@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any, NamedTuple
 
 from simreduce import dtypes, units
-from simreduce.engine import AtLeast
+from simreduce.engine import TENSORFLOW, AtLeast
 from simreduce.engine.setup import Setup
 from simreduce.errors import InputError, first_words
 from simreduce.files import tables
@@ -326,6 +326,12 @@ def folded_lines(times: SizeTimes) -> list[str]:
         f"#wrong is proved on {proved_on} of them"
         for machines, proved_on in found
     ]
+    gpus = times.setup.layout.n
+    if any(1 < r.machines < gpus and r.runtime == TENSORFLOW.name for r in times.done):
+        parts.append(
+            "whether times of folded machines hang on ties in queues is not tried (--no-fold tries "
+            "it)"
+        )
     whole = [r for r in times.done if r.machines == 1]
     if whole and isinstance(times.setup.machine, Folded):
         parts.append(

@@ -183,7 +183,7 @@ def _searched(found: Tuned) -> str:
     if found.stopped:
         return f"{points}, then stopped"
     if found.estimated:
-        return f"{points}, no other is faster by its estimate"
+        return f"{points}, no other of them is faster by its estimate"
     if found.spent:
         return f"{points}, then the effort was spent"
     return f"{points}, all others excluded by bounds"
@@ -350,7 +350,11 @@ TUNE = Document(
     *HEAD_KEYS,
     Key("target", one_of(*TARGETS), "The system."),
     Key("objective", one_of(*OBJECTIVES), "The time of one all-reduce, or of a training step."),
-    Key("best", _ROW, "The fastest setting."),
+    Key(
+        "best",
+        _ROW,
+        "The fastest of those that are tried; a time that hangs on ties counts as the longer one.",
+    ),
     Key("default", _ROW, "What runs if nothing is set."),
     Key("speedup", RATIO, "How many times as fast as the default the best is."),
     Key(
@@ -483,7 +487,7 @@ def _page_facts(document: Written, advice: Advice) -> Iterable[Fact]:
     tried = f"Of {document['points']:,} settings, {document['simulated']} were simulated"
     if document["complete"]:
         yield Fact(
-            "Is there anything better?", "none of these", f"{tried}; bounds exclude all others."
+            "Is there anything better?", "none of these", f"{tried}; bounds exclude the others."
         )
     else:
         less = f"{1 - document['bound_us'] / best.time_us:.1%}"

@@ -148,7 +148,7 @@ def test_the_answer_says_what_the_timings_say():
     assert take.startswith("take     bb (4.096 kB to 16.38 kB), a (1.049 MB); what is predicted")
     assert take.endswith("takes 50.0% longer in the median, 50.0% at worst")
     assert sure.startswith("sure     in order 1 of 3 pairs certainly more than 5 % apart; ")
-    assert sure.endswith("of what is longer at worst, 50.0% certainly")
+    assert sure.endswith("a choice by predictions certainly costs 50.0% at worst")
     assert drifted == "drifted  no plan of a calibration was timed again"
     assert kept == "kept     here"
 

@@ -27,6 +27,8 @@ def test_bench_folds_when_asked(simreduce):
 
     assert status == 0
     assert [r["folded_machines"] for r in json.loads(out)["rows"]] == [1, 4]
+    _, out, _ = simreduce("bench", "dgx1vx4", "--algo", "direct", "-b", "1M", "--fold")
+    assert "machines hang on ties in queues is not tried (--no-fold tries it)" in out
     status, _, err = simreduce("bench", "dgx1v", "--algo", "ring", "--fold")
     assert status == 2
     assert "one cannot stand for all" in err

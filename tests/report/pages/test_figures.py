@@ -28,6 +28,22 @@ def facts_of(page):
     return {fact.question: (fact.answer, fact.more) for fact in page.facts}
 
 
+def test_no_tie_in_queues_makes_a_strategy_the_fastest():
+    """A page shows both times, and compares by the longer."""
+    document = documents.bench_of()
+    for row in document["rows"]:
+        row["time_us"] = {"ring": 30.0, "nccl": 40.0}[row["algorithm"]]
+        if row["algorithm"] == "ring":
+            row["moved_us"] = 60.0
+    page = make_page(document, Attachments())
+    assert "nccl is the fastest of these: 40 us" in page.answer
+    assert page.answer.endswith("1.50 times as fast as ring.")
+
+    del document["rows"][1::2]
+    only = make_page(document, Attachments())
+    assert "hangs on ties in queues: 60 us if starts move by 0.1%" in only.answer
+
+
 def test_bench_answers_for_the_largest_size_and_names_the_fastest_at_each():
     document = documents.bench_of()
     times = {(1024, "ring"): 1.0, (1024, "nccl"): 2.0, (65536, "ring"): 40.0, (65536, "nccl"): 30.0}

@@ -68,7 +68,7 @@ def _order(timings: Sequence[Timing], accuracy: Accuracy | None) -> str:
     pairs = sum(size.certain.pairs for size in accuracy.sizes)
     kept = sum(size.certain.kept for size in accuracy.sizes)
     order = f"in order {kept} of {units.plural(pairs, 'pair')} certainly more than 5 % apart"
-    return f"{order}; of what is longer at worst, {accuracy.worst_cost:.1%} certainly"
+    return f"{order}; a choice by predictions certainly costs {accuracy.worst_cost:.1%} at worst"
 
 
 def _drift(timings: Sequence[Timing], accuracy: Accuracy | None) -> str:
