@@ -94,14 +94,15 @@ class _Web:
 
         Each path carries in proportion to what its slowest link has left of its width.
         """
-        found: dict[Link, float] = {}
+        found: dict[int, Share] = {}
         below = 0.0
         for left in sorted({link.left for links in self.after.values() for link in links}):
             for link, paths in self._paths(left):
-                found[link] = found.get(link, 0.0) + (left - below) * paths
+                _, part = found.get(link.id, (link, 0.0))
+                found[link.id] = link, part + (left - below) * paths
             below = left
-        total = sum(found[link] for link in self.after[self.source])
-        return [(link, part / total) for link, part in found.items()]
+        total = sum(found[link.id][1] for link in self.after[self.source])
+        return [(link, part / total) for link, part in found.values()]
 
     def _paths(self, least: float) -> Iterator[tuple[Link, int]]:
         """Every link with the paths that take it, of those whose links all have so much left."""

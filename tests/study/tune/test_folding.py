@@ -34,6 +34,7 @@ SYMMETRIC = [name for name, family in FAMILIES.items() if family.symmetric]
 
 
 @settings(deadline=None, max_examples=40)
+@example(128, "bidirectional_ring", "", 5, "tensorflow", 1)  # hangs on ties
 @given(
     st.integers(FOLDED_FROM, 80) | st.just(128),
     st.sampled_from(SYMMETRIC),
@@ -47,7 +48,10 @@ def test_many_equal_gpus_are_folded_to_the_same_bits(n, name, options, part, run
     asked, nbytes = [parse_strategy(name + options)], [4 * part * n]
     found, whole = (list(bench(setup, asked, nbytes, fold=fold)) for fold in (None, False))
 
-    assert [replace(each, machines=1, proved_on=1) for each in found] == whole
+    # One of the machines cannot start a little later than the others: only all can say what moves.
+    assert [replace(each, machines=1, proved_on=1) for each in found] == [
+        replace(each, moved=None if found[0].machines > 1 else each.moved) for each in whole
+    ]
     if name in ("ring", "direct") and "packs" not in options and runtime != "nccl":
         assert (found[0].machines, found[0].proved_on, whole[0].machines) == (n, 4, 1)
 
