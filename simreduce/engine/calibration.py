@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,6 +101,29 @@ def _by_link(table: Mapping[str, Mapping[str, float]], unit: float) -> dict[tupl
     return {(link, p): row[link] * unit for p, row in table.items() for link in LINK_KINDS}
 
 
+class Software(NamedTuple):
+    """What a network's software costs NCCL besides the wires.
+
+    `message` is in seconds, for each message and channel. A tree's by LL are few and find the
+    thread idle. By LL a channel moves at most `eager` bytes of data a second.
+    """
+
+    message: float = 0.0
+    eager: float = math.inf
+
+
+_SOFTWARE = {
+    "slingshot": Software(8e-6, 0.7e9),
+    **dict.fromkeys(("efa_100x4", "efa_200x2", "efa_400"), Software(0.0, 0.7e9)),
+    "tcp_": Software(40e-6),
+}
+"""By what the names of links begin with. Libfabric copies what fits into its buffers, and agrees
+with the receiver on the rest. A ring's messages take 8 to 10 us each: all-gathers over 256 and 540
+Polaris, all-reduces over 2 and 4 Alps and 8 Polaris. A tree's 4 KiB by LL take 5 to 8 us longer
+than 2 KiB there and over EFA that writes to remote memory (p5), and those above more in proportion;
+not over EFA that sends and receives (p3dn).
+"""
+
 MISFIT = 0.15
 """The median misfit of three sizes of a published table."""
 
@@ -132,8 +156,12 @@ class NcclConstants:
     1 to 24 channels. On H100 channels cost nothing that shows.
 
     What a GPU sends over a network passes through one thread of its host, which takes `message`
-    seconds for each chunk and channel, one after another; `peer_message` for each send that a user
-    posts over Slingshot, where a peer costs 10 to 22 us (NCCL 2.21 on Polaris, 8 machines).
+    seconds for each chunk and channel, one after another, and what `software` has for the network.
+
+    Threads move 16 bytes at once by Simple and LL128, but where ranks' parts begin elsewhere, they
+    move elements or bytes. A block then moves at most `unaligned` bytes/s (12 GPUs of a DGX-2: 4 to
+    6 GB/s). A user's sends are of bytes, and one to a peer moves at most `unaligned_peer` bytes/s
+    over all of its channels (all-to-alls of 5 and 7 A100: 8 GB/s in all).
 
     A process that drives all GPUs of a machine needs `launch` and `launch_each` seconds for each of
     them to issue a call, and `post` for each send or receive, while they still work on the call
@@ -165,9 +193,11 @@ class NcclConstants:
     launch_channel: float = 0.5e-6
     post: float = 0.15e-6
     message: float = 1e-6
-    peer_message: float = 15e-6
+    software: Mapping[str, Software] = field(default_factory=lambda: dict(_SOFTWARE))
     copy_out: Mapping[str, float] = field(default_factory=lambda: dict(_COPY_OUT))
     join: Mapping[str, float] = field(default_factory=lambda: dict(_JOIN))
+    unaligned: float = 5.5e9
+    unaligned_peer: float = 1.6e9
     first_pass: float = 0.8
     few_threads: float = 0.45
     measured: Mapping[str, tuple[int, ...]] = field(default_factory=dict)

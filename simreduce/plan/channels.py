@@ -7,6 +7,7 @@
 | 12 to 15 | `LAST`, `JOINED`, `FOLLOWING`, `PEER` | sends |
 | 12 | `SWITCHED` | launches of kernels |
 | 16 and 17 | how often the threads of a block are halved | sends |
+| 18 | `UNALIGNED` | sends |
 
 A launch is an INPUT and a send a COPY, so the kind of an op says whose flags its channel has. One
 number takes four bytes of an op where columns of their own would take seven.
@@ -40,6 +41,11 @@ SWITCHED = 1 << 12
 
 _HALVING = 1 << 16
 
+UNALIGNED = 1 << 18
+"""The send is of ranks' parts that do not begin at multiples of 16 bytes, which threads move at
+once.
+"""
+
 Channels = TypeVar("Channels", int, AnyInts)
 
 
@@ -63,4 +69,4 @@ def count_blocks(channel: Channels) -> Channels:
 
 def count_halvings(channel: Channels) -> Channels:
     """How often the threads of a send's blocks are halved."""
-    return channel // _HALVING
+    return channel // _HALVING % 4

@@ -24,6 +24,7 @@ import numpy as np
 import simpy
 
 from simreduce.engine import Calibration, Runtime
+from simreduce.engine.calibration import Software
 from simreduce.engine.runtime import Call
 from simreduce.plan import Executor, Kind, Plan
 from simreduce.topology import Link, Node, Topology, route
@@ -380,12 +381,15 @@ class Oracle:
                 far = self._is_message(call)
                 overhead = Fraction(0)
                 if far:
-                    blocks = channel % 4096 // 64 + 1
-                    overhead = Fraction(self.calibration.nccl.message) * blocks
-                    links = route(self.topology, source.name, target.name).links
-                    classes = {self.topology.links[each].link_class for each in links}
-                    if channel // 4096 & 8 and "slingshot11" in classes:
-                        overhead = Fraction(self.calibration.nccl.peer_message)
+                    blocks, role = channel % 4096 // 64 + 1, channel // 4096
+                    simple, each = int(executor) == 1, Fraction(1)
+                    if role & 2:  # in a tree
+                        each = Fraction(0.4) if simple else Fraction(0)
+                    if role & 8 and simple:  # a user's, in messages of 64 KiB
+                        each = Fraction(max(-(-(int(plan.nbytes[op]) // blocks) // 2**16), 1))
+                    software = self._software(source.name, target.name)
+                    overhead = Fraction(self.calibration.nccl.message)
+                    overhead = (overhead + Fraction(software.message) * each) * blocks
                 if far and not {source.kind, target.kind} - {"gpu", "cpu"}:
                     lanes = frozenset({f"proxy of {source.name}"})
                 if kind != Kind.COPY:  # sums are part of what receives
@@ -454,7 +458,7 @@ class Oracle:
         if call.executor != Executor.NCCL_LL or call.kind != Kind.COPY or call.channel < 0:
             return Fraction(0)
         nccl = self.calibration.nccl
-        halvings = 0 if self._is_far(call) else call.channel // (16 * 4096)
+        halvings = 0 if self._is_far(call) else call.channel // (16 * 4096) % 4
         first = Fraction(4096 // 2**halvings * (call.channel % 4096 // 64 + 1))
         if call.channel // 4096 & 4 and not (self._is_far(call) and nbytes <= first // 4):
             first = Fraction(0)  # a part of a chunk that is under way
@@ -471,6 +475,15 @@ class Oracle:
         if call.kind != Kind.COPY or call.channel < 0 or call.channel // 4096 & 4:
             return False
         return self._is_far(call)
+
+    def _software(self, source: str, target: str) -> Software:
+        """What the network between two devices costs besides its wires."""
+        links = route(self.topology, source, target).links
+        classes = {self.topology.links[each].link_class for each in links}
+        for name, software in self.calibration.nccl.software.items():
+            if any(each.startswith(name) for each in classes):
+                return software
+        return Software()
 
     def _nccl(
         self, call: Call, nbytes: Fraction, weights: Mapping[str, Fraction]
@@ -506,7 +519,13 @@ class Oracle:
         latency = Fraction(constants.latency[link, protocol])
         if call.channel >= 0 and link != "nvls":
             role, channel = divmod(call.channel, 64 * 64)
-            cap = Fraction(constants.channel_rate[protocol]) * (channel // 64 + 1)
+            rate = constants.channel_rate[protocol]
+            if protocol == "ll" and link == "net":
+                rate = min(rate, self._software(call.source.name, call.target.name).eager)
+            cap = Fraction(rate) * (channel // 64 + 1)
+            if role & 64 and protocol != "ll":  # parts do not begin at multiples of 16 bytes
+                most = Fraction(constants.unaligned) * (channel // 64 + 1)
+                cap = min(cap, Fraction(constants.unaligned_peer) if role & 8 else most)
             if role & 1:  # the last to receive
                 copies = Fraction(1 + constants.copy_out[link])
                 weights = {name: weight * copies for name, weight in weights.items()}
@@ -515,7 +534,7 @@ class Oracle:
                 latency += Fraction(constants.join[protocol])
             slice_ = min(nbytes // (channel // 64 + 1), 2**20)
             if protocol == "simple" and slice_:
-                cap = self._of_slices(path, link, factor, channel // 64 + 1, slice_)
+                cap = self._of_slices(path, link, factor, channel // 64 + 1, slice_, cap)
         if call.channel >= 0 and link == "nvls":
             cap = Fraction(constants.channel_rate["nvls"]) * (call.channel // 64 + 1)
         if link == "net":
@@ -524,14 +543,20 @@ class Oracle:
         return latency, weights, cap
 
     def _of_slices(
-        self, path: Sequence[Link], link: str, factor: Fraction, blocks: int, nbytes: int
+        self,
+        path: Sequence[Link],
+        link: str,
+        factor: Fraction,
+        blocks: int,
+        nbytes: int,
+        cap: Fraction,
     ) -> Fraction:
         """Bytes/s of blocks by Simple on one link: each is on the link, or elsewhere. A block finds
         the others there as often as they are there, so that its time on the link, x, is
         alone (1 + (blocks - 1) x/(elsewhere + x)); solved by bisection.
         """
         constants = self.calibration.nccl
-        pause, rate = constants.slice[link], constants.channel_rate["simple"]
+        pause, rate = constants.slice[link], float(cap) / blocks
         if link == "net":
             return Fraction(blocks * nbytes / (pause + nbytes / rate))
         slowest = min(

@@ -21,6 +21,7 @@ from simreduce.engine import (
     Processor,
     Result,
 )
+from simreduce.engine.calibration import Software
 from simreduce.engine.kernel import advance as kernel
 from simreduce.engine.lowering.lower import lower
 from simreduce.engine.lowering.resources import Resources
@@ -441,7 +442,12 @@ def test_a_machine_that_is_k_times_as_fast_takes_a_kth_of_the_time(scene, power)
             launch_channel=nccl.launch_channel / k,
             post=nccl.post / k,
             message=nccl.message / k,
-            peer_message=nccl.peer_message / k,
+            unaligned=nccl.unaligned * k,
+            unaligned_peer=nccl.unaligned_peer * k,
+            software={
+                key: Software(each.message / k, each.eager * k)
+                for key, each in nccl.software.items()
+            },
             join={key: seconds / k for key, seconds in nccl.join.items()},
             start={key: seconds / k for key, seconds in nccl.start.items()},
             slice={key: seconds / k for key, seconds in nccl.slice.items()},

@@ -36,7 +36,7 @@ SIZES = (0, 64 << 10, 1 << 20, 8 << 20, (64 << 20) + 1)
 SURE = 0.8
 """Share of the times that an interval is to cover."""
 OTHER_NET = "other_net"
-"""The link of networks whose software adds what the model does not have: EFA, Slingshot, TCP."""
+"""The link of networks with software of their own, read off few tables: EFA, Slingshot, TCP."""
 _FAMILY = {
     "all_reduce": 0,
     "reduce": 1,

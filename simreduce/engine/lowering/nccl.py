@@ -5,12 +5,13 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 from functools import lru_cache
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
 import numpy as np
+import numpy.typing as npt
 
 from simreduce.computing.arrays import AnyInts, Bools, Floats, Ints, row_starts
-from simreduce.engine.calibration import LINK_KINDS, NVLS, NcclConstants
+from simreduce.engine.calibration import LINK_KINDS, NVLS, NcclConstants, Software
 from simreduce.engine.lowering.calls import Calls
 from simreduce.engine.lowering.resources import Resources
 from simreduce.engine.lowering.signatures import Signatures
@@ -22,10 +23,13 @@ from simreduce.plan.channels import (
     LAST,
     PEER,
     SWITCHED,
+    UNALIGNED,
     count_blocks,
     count_halvings,
 )
 from simreduce.topology import STAGED, Routes, Topology
+
+Names: TypeAlias = npt.NDArray[np.str_]
 
 _PROTOCOL = ("", "simple", "ll", "ll128")
 """By executor."""
@@ -42,6 +46,12 @@ _PARTS = 4
 _SLICE = 1 << 20
 """Bytes of a slice of Simple at most, with buffers of 4 MiB."""
 
+_MESSAGE = 64 << 10
+"""Bytes of a message of a user's send by Simple: half of a chunk."""
+
+_IN_TREES = 0.4
+"""Part of a tree's messages by Simple that wait for the thread of a host; few by LL do."""
+
 _NVLINK, _PCI, _SHM, NET, _NVLS = range(len(LINK_KINDS))
 
 
@@ -49,14 +59,14 @@ class Sends(NamedTuple):
     """The calls that are sends of NCCL.
 
     They have the rows of these calls, the kind of link of each, the latency of the network's wires
-    and switches on its way, whether the network is Slingshot, and the bytes/s of the slowest link
-    on its way.
+    and switches on its way, the class of the network's links ("" if it has none), and the bytes/s
+    of the slowest link on its way.
     """
 
     calls: AnyInts
     kind: Ints
     wires: Floats
-    slingshot: Bools
+    network: Names
     slowest: Floats
 
 
@@ -66,7 +76,7 @@ class _Facts(NamedTuple):
     staged: Bools
     nvlink: Bools
     network: Bools
-    slingshot: Bools
+    name: Names
 
 
 @lru_cache(maxsize=16)
@@ -77,7 +87,7 @@ def _find_facts(topology: Topology) -> _Facts:
         np.array([link.link_class.startswith(STAGED) for link in links], dtype=np.bool_),
         np.array([link.link_class.startswith("nvlink") for link in links], dtype=np.bool_),
         np.array([not link.holds_lane for link in links], dtype=np.bool_),
-        np.array([link.link_class.startswith("slingshot") for link in links], dtype=np.bool_),
+        np.array([link.link_class for link in links], dtype=np.str_),
     )
 
 
@@ -104,7 +114,8 @@ def find_sends(signatures: Signatures, routes: Routes, site: Site, resources: Re
     copies = np.flatnonzero(signatures.kind == Kind.COPY)
     mine = signatures.executor[copies] != Executor.TF
     if not mine.any():
-        return Sends(copies[:0], copies[:0], np.zeros(0), mine[:0], np.zeros(0))
+        none = np.zeros(0)
+        return Sends(copies[:0], copies[:0], none, none.astype(np.str_), none)
     facts = _find_facts(site.topology)
     count = np.diff(routes.start)
     row = np.repeat(np.arange(len(copies)), count)
@@ -115,7 +126,8 @@ def find_sends(signatures: Signatures, routes: Routes, site: Site, resources: Re
     kind[np.bincount(row, far, minlength=len(copies)) > 0] = NET
     latency = np.array([link.latency for link in site.topology.links])[routes.links]
     wires = np.bincount(row, far * latency * routes.crossing, minlength=len(copies))
-    slingshot = np.bincount(row, facts.slingshot[routes.links], minlength=len(copies)) > 0
+    network = np.zeros(len(copies), dtype=facts.name.dtype)
+    network[row[far]] = facts.name[routes.links[far]]
     names, router = tuple(site.topology.nodes), site.topology.router
     for i in np.flatnonzero(mine & (kind != NET)).tolist():
         ends = [
@@ -128,7 +140,7 @@ def find_sends(signatures: Signatures, routes: Routes, site: Site, resources: Re
             kind[i] = _SHM
     slowest = np.full(len(copies), np.inf)
     np.minimum.at(slowest, row, resources.rates[routes.links])
-    return Sends(copies[mine], kind[mine], wires[mine], slingshot[mine], slowest[mine])
+    return Sends(copies[mine], kind[mine], wires[mine], network[mine], slowest[mine])
 
 
 def add_costs(
@@ -152,7 +164,8 @@ def add_costs(
     uses = np.diff(calls.use_start)
     factor: Floats = np.ones(len(uses))
     columns = zip(*(column.tolist() for column in sends), strict=True)
-    for call, kind, wires, slingshot, slowest in columns:
+    known = {name: _software(name, constants) for name in set(sends.network.tolist())}
+    for call, kind, wires, network, slowest in columns:
         name = _PROTOCOL[protocol[call]]
         key = LINK_KINDS[kind], name
         # Of a network, the wires' and switches' own latency comes on top: EFA's is ten times that
@@ -166,21 +179,35 @@ def add_costs(
             cap[call] = constants.channel_rate[NVLS] * count_blocks(channel)
         elif channel >= 0:
             blocks = count_blocks(channel)
-            cap[call] = constants.channel_rate[name] * blocks
+            software = known[network]
+            rate = min(constants.channel_rate[name], software.eager if name == "ll" else math.inf)
+            cap[call] = rate * blocks
             if channel & LAST:
                 factor[call] *= 1 + constants.copy_out[LINK_KINDS[kind]]
             elif channel & JOINED and kind == NET:
                 latency[call] += constants.join[name]
-            if kind == NET and slingshot and channel & PEER:
-                overhead[call] = constants.peer_message
-            elif kind == NET and not channel & FOLLOWING:
-                overhead[call] = constants.message * blocks
+            if kind == NET and not channel & FOLLOWING:
+                count = 1.0
+                if channel & JOINED:
+                    count = _IN_TREES if name == "simple" else 0.0
+                if channel & PEER:
+                    count = max(math.ceil(signatures.slice[call] / _MESSAGE), 1.0)
+                overhead[call] = (constants.message + software.message * count) * blocks
+            if channel & UNALIGNED and name != "ll":
+                most = constants.unaligned_peer / blocks if channel & PEER else constants.unaligned
+                cap[call] = min(cap[call], most * blocks)
             if nbytes := int(signatures.slice[call]):
                 link = math.inf if kind == NET else slowest / factor[call]
                 pause = constants.slice[LINK_KINDS[kind]]
                 cap[call] = _rate_of_slices(nbytes, blocks, cap[call] / blocks, pause, link)
     weight *= np.repeat(factor, uses)
     return replace(calls, overhead=overhead, latency=latency, holds=holds, cap=cap, weight=weight)
+
+
+def _software(network: str, constants: NcclConstants) -> Software:
+    """The software of a network whose links have this class."""
+    found = (each for name, each in constants.software.items() if network.startswith(name))
+    return next(found, Software())
 
 
 def _rate_of_slices(nbytes: int, blocks: int, rate: float, pause: float, link: float) -> float:

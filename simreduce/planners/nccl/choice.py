@@ -177,10 +177,11 @@ def _by_rule(at: Plan, collective: str, nbytes: int) -> Choice | None:
 
 
 def _by_threshold(at: Plan, collective: str, nbytes: int) -> Choice:
-    """The choice of 2.4, which knows neither NCCL_ALGO nor NCCL_PROTO."""
+    """The choice of 2.4, which knows no NCCL_PROTO; of NCCL_ALGO, whether it leaves trees."""
     channels = at.model.channels
     algorithm = "ring"
-    if collective == "all_reduce" and nbytes <= tree_limit(at.facts, channels):
+    trees = at.settings.allows_algorithm(collective, "tree")
+    if collective == "all_reduce" and trees and nbytes <= tree_limit(at.facts, channels):
         algorithm = "tree"
     ll = nbytes <= ll_limit(at.facts, channels)
     few = max(1, -(-nbytes // (_LL_BYTES * at.facts.n)))

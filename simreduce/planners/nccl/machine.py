@@ -29,6 +29,8 @@ class Facts:
     arch: str
     vendor: str
     multicast: bool
+    network: str = ""
+    """The class of the first NIC's link to others; "" on one node, or if no NIC has one."""
     cache: dict[object, object] = field(default_factory=dict, repr=False)
 
     @property
@@ -100,9 +102,14 @@ def _facts(machine: Topology | Folded, gpus: Sequence[str], settings: Settings) 
     ranks = tuple(gpu for members in by_machine.values() for gpu in members) * copies
     capabilities = [capability(topology, gpu) for gpu in chosen]
     arch, vendor = _cpu(content, around)
+    inside = next(iter(around.values()))
+    nics = [link for node in inside if node.kind == "nic" for link in links.get(node.name, ())]
+    names = {node.name for node in inside}
+    networks = [link.link_class for link in nics if link.target not in names]
     return Facts(
         machine.name, ranks, tuple(boxes), min(capabilities), max(capabilities), arch, vendor,
         any(node.reduces for nodes in around.values() for node in nodes if node.kind in _SWITCHES),
+        networks[0] if networks and len(boxes) > 1 else "",
     )  # fmt: skip
 
 

@@ -19,6 +19,16 @@ OLDEST: Version = (2, 4)
 ALGORITHMS = ("tree", "ring", "nvls", "nvlstree", "pat")
 PROTOCOLS = ("ll", "ll128", "simple")
 COLLECTIVES = ("broadcast", "reduce", "all_gather", "reduce_scatter", "all_reduce")
+EFA_LATENCY = {"efa_100": 75.0, "efa_100x4": 75.0, "efa_200x2": 35.0, "efa_400": 35.0}
+"""Microseconds that the plugin for EFA states for its network, by class: "NET/OFI Internode latency
+set at 75.0 us" in logs of p4d; aws/aws-ofi-nccl src/platform-aws.cpp.
+"""
+SIMPLE_ONLY = ("efa_100",)
+"""Networks whose plugin sets NCCL_PROTO=simple unless the user sets it: EFA that sends and receives
+(p3dn, p4d) may deliver bytes out of order, which LL and LL128 do not stand (aws/aws-ofi-nccl issues
+76 and 280).
+"""
+
 NVLINK, PCI, NET = "nvlink", "pci", "net"
 
 Row = tuple[float, float, float]

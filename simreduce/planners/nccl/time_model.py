@@ -20,9 +20,11 @@ from simreduce.planners.nccl.tables import (
     AMPERE,
     BLACKWELL,
     COLLECTIVES,
+    EFA_LATENCY,
     HOPPER,
     NET,
     PROTOCOLS,
+    SIMPLE_ONLY,
     VOLTA,
     Tables,
     tables,
@@ -127,6 +129,8 @@ class Tuner:
             return False
         if not settings.allows_protocol(collective, protocol):
             return False
+        if place != SIMPLE and not settings.protocols and self.facts.network in SIMPLE_ONLY:
+            return False
         # A user who names LL128 has it wherever the paths lead.
         return place != LL128 or bool(settings.protocols) or self._trusts_ll128(algorithm)
 
@@ -221,6 +225,9 @@ class Tuner:
         step = t.steps[inside, algorithm][place]
         alone = self.local == 1 and t.since(23)
         outer = t.steps[NET, "tree" if alone else algorithm][place]
+        if t.since(18):
+            # By Simple the NIC's last write is waited for as well.
+            outer += EFA_LATENCY.get(self.facts.network, 0.0) * (2 if place == SIMPLE else 1)
         if self.nodes > 1 and place == LL and not t.since(18):
             step *= 1.8
         levels = math.floor(math.log2(self.nodes))

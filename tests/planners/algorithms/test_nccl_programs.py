@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from simreduce.engine import TENSORFLOW, Calibration, NcclConstants
+from simreduce.engine.calibration import Software
 from simreduce.engine.setup import Setup
 from simreduce.errors import StrategyError
 from simreduce.plan import Kind, verify
@@ -407,3 +408,66 @@ def test_every_nic_sends_and_receives_the_same(machine):
                 sends[a // local, shape.nics[a]] += 1
                 receives[b // local, shape.nics[b]] += 1
     assert 1 == len({*sends.values(), *receives.values()})
+
+
+def timed(
+    machine: str, strategy: str, elements: int, collective: str, gpus: int = 0, **constants: object
+) -> float:
+    """Seconds of a collective of the first GPUs of a machine, with some other constants."""
+    calibration = Calibration("test", nccl=replace(CONSTANTS, **constants))
+    whole = layout(load_topology(machine))
+    part = whole.only(range(gpus or whole.n))
+    setup = Setup(machine, TENSORFLOW, calibration, part=part)
+    return setup.simulate(setup.compile(strategy, one(elements), collective)).seconds
+
+
+def test_a_ring_over_slingshot_takes_a_while_for_each_message():
+    """64 GPUs: 63 messages leave each machine one after another, 8 us and a message's own each."""
+    found = timed("polarisx16", "nccl:ring+ll+channels=1", 64, "all_gather")
+    assert 63 * (8 * US + CONSTANTS.message) == pytest.approx(found, rel=0.2)
+    assert found > 2 * timed("polarisx16", "nccl:ring+ll+channels=1", 64, "all_gather", software={})
+
+
+def test_a_tree_over_slingshot_sends_few_messages_by_ll():
+    few = {
+        timed("polarisx4", "nccl:tree+ll+channels=1", 1, "all_reduce", **given)
+        for given in ({}, {"software": {"slingshot": Software()}})
+    }
+    assert max(few) == pytest.approx(min(few), rel=1e-3)
+
+
+def test_libfabric_copies_what_ll_sends():
+    """Up and down a tree of two machines, 16 KiB each way at 0.7 GB/s."""
+    rates = {**CONSTANTS.channel_rate, "ll": np.inf}
+    copied, free = (
+        timed("p5x2", "nccl:tree+ll+channels=1", 4096, "all_reduce", channel_rate=rates, **given)
+        for given in ({}, {"software": {}})
+    )
+    assert copied - free == pytest.approx(2 * 16384 / 0.7e9, rel=0.1)
+
+
+@pytest.mark.parametrize("collective", ["all_gather", "reduce_scatter"])
+def test_parts_that_begin_at_no_multiple_of_16_bytes_move_slowly(collective):
+    """11 of 12 parts of 4 MiB pass each GPU on 12 channels of 5.5 GB/s."""
+    even, odd = (
+        timed("dgx2", "nccl:ring+simple+channels=12", 12 * part, collective, 12)
+        for part in (MIB, MIB + 1)
+    )
+    assert 11 * 4 * MIB / (12 * 5.5e9) == pytest.approx(odd, rel=0.1)
+    assert even < 0.7 * odd
+
+
+def test_sends_of_uneven_parts_do_not_gain_by_channels():
+    """A block's threads share out all peers: 1.6 GB/s each, on however many channels."""
+    even, odd = (timed("dgx-a100", "nccl", 5 * part, "all_to_all", 5) for part in (MIB, MIB + 1))
+    assert 4 * MIB / 1.6e9 == pytest.approx(odd, rel=0.1)
+    assert even < 0.1 * odd
+
+
+def test_parts_by_ll_may_begin_anywhere():
+    """LL moves words of 8 bytes."""
+    even, odd = (
+        timed("dgx2", "nccl:ring+ll+channels=12", 12 * part, "all_gather", 12)
+        for part in (1 << 12, (1 << 12) + 1)
+    )
+    assert odd == pytest.approx(even, rel=0.01)

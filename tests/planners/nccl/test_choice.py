@@ -11,6 +11,7 @@ from simreduce.errors import InputError, StrategyError
 from simreduce.files.formats import Faults
 from simreduce.planners.layouts import Decision
 from simreduce.planners.nccl import DEFAULTS, Settings, choose, facts, load_conf, p2p, read_settings
+from simreduce.planners.nccl.choice import estimates, plan
 from simreduce.planners.nccl.decide import Decide
 from simreduce.planners.nccl.tuner_csv import read_tuner
 from simreduce.topology import load_topology
@@ -339,3 +340,30 @@ def test_nvls_on_some_gpus_depends_on_the_version(machine, gpus, algorithms):
     ]
 
     assert algorithms == tuple(found)
+
+
+def test_efa_that_sends_and_receives_has_simple_alone():
+    """Its plugin sets NCCL_PROTO=simple, but not over what the user sets."""
+    for nbytes in (8, MIB, 256 * MIB):
+        assert "simple" == choose(load_topology("p4dx2"), "all_reduce", nbytes).protocol
+    by_user = choose(load_topology("p4dx2"), "all_reduce", 8, _settings(NCCL_PROTO="LL"))
+    assert "ll" == by_user.protocol
+    assert "ll" == choose(load_topology("p4d"), "all_reduce", 8).protocol
+    assert "ll" == choose(load_topology("p5x2"), "all_reduce", 8).protocol
+
+
+@pytest.mark.parametrize(("machine", "stated"), [("p5x2", 75), ("dgx-h100x2,nic=efa_200x2", 35)])
+def test_the_latency_that_the_plugin_for_efa_states_counts(machine, stated):
+    """Up and down a tree of two machines, and once more by Simple, which waits for the NIC."""
+    other = estimates(plan(load_topology("dgx-h100x2")), "all_reduce", 8)
+    efa = estimates(plan(load_topology(machine)), "all_reduce", 8)
+    for protocol, times in (("ll", 2), ("simple", 4)):
+        more = efa["tree", protocol] - other["tree", protocol]
+        assert times * stated * 1e-6 == pytest.approx(more, rel=0.05)
+
+
+def test_2_4_has_no_trees_where_the_user_wants_rings():
+    pair = load_topology("p3dnx2")
+    assert "tree" == choose(pair, "all_reduce", 8, _settings(version="2.4")).algorithm
+    rings = _settings(version="2.4", NCCL_ALGO="Ring")
+    assert "ring" == choose(pair, "all_reduce", 8, rings).algorithm

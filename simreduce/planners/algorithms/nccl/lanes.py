@@ -28,7 +28,7 @@ import numpy as np
 
 from simreduce import dtypes
 from simreduce.plan import PlanBuilder, Value, Values
-from simreduce.plan.channels import merged_channel
+from simreduce.plan.channels import UNALIGNED, merged_channel
 from simreduce.planners.layouts import Decision
 
 T = TypeVar("T")
@@ -62,12 +62,15 @@ class Lane(NamedTuple):
         return values.view(lo, hi)
 
 
-def lanes(ways: Sequence[T], channels: int) -> list[tuple[T, Lane]]:
-    """Every way that has channels, with its lane; channel c takes the way c % len(ways)."""
+def lanes(ways: Sequence[T], channels: int, flags: int = 0) -> list[tuple[T, Lane]]:
+    """Every way that has channels, with its lane; channel c takes the way c % len(ways).
+
+    Channels of lanes have these flags besides.
+    """
     count = np.bincount(np.arange(channels) % len(ways), minlength=len(ways)).tolist()
     last = np.cumsum(count).tolist()
     return [
-        (way, Lane(end - blocks, end, channels, merged_channel(number % 64, blocks)))
+        (way, Lane(end - blocks, end, channels, merged_channel(number % 64, blocks) + flags))
         for number, (way, blocks, end) in enumerate(zip(ways, count, last, strict=True))
         if blocks
     ]
@@ -77,6 +80,12 @@ def lanes_of(how: Decision, ways: Sequence[T], of: int) -> list[tuple[T, Lane]]:
     """The lanes of every way; of a part, those whose number modulo `of` is its way's."""
     made = lanes(ways, how.channels)
     return made if how.way < 0 else made[how.way :: of]
+
+
+def alignment(values: Values, parts: int = 1) -> int:
+    """What a channel has for equal parts of values that do not begin at multiples of 16 bytes."""
+    part = int(values.elements.max(initial=0)) // parts * dtypes.SIZES[values.dtype]
+    return UNALIGNED if part % 16 else 0
 
 
 def step_bytes(how: Decision) -> int:

@@ -14,6 +14,7 @@ from simreduce import dtypes
 from simreduce.computing.arrays import Ints
 from simreduce.plan import PlanBuilder, Values
 from simreduce.plan.channels import PEER, SWITCHED, merged_channel
+from simreduce.planners.algorithms.nccl.lanes import alignment
 from simreduce.planners.layouts import Decision
 
 _AT_ONCE = 8
@@ -46,10 +47,11 @@ def _send(
     """The values on the devices `to`, over connections of these numbers. A last channel that is not
     filled is done before the others.
     """
+    number = number + PEER + alignment(values)
     part = how.part // dtypes.SIZES[values.dtype]
     full = int(values.elements.max(initial=0)) // part if part else 0
     if not 0 < full < how.channels:
-        stream = b.streams(values.device, merged_channel(0, how.channels) + number + PEER)
+        stream = b.streams(values.device, merged_channel(0, how.channels) + number)
         return b.copies(values, to, stream=stream, after=after)
     middle = np.minimum(values.lo + full * part, values.hi)
     made = []
@@ -57,7 +59,7 @@ def _send(
         (values.lo, middle, merged_channel(0, full)),
         (middle, values.hi, merged_channel(_AT_ONCE, how.channels - full)),
     ):
-        stream = b.streams(values.device, channel + number + PEER)
+        stream = b.streams(values.device, channel + number)
         made.append(b.copies(values.view(lo, hi), to, stream=stream, after=after))
     return b.joins(Values.stack(made, axis=-1))
 

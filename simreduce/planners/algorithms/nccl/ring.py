@@ -10,7 +10,15 @@ from simreduce.computing.arrays import Ints
 from simreduce.plan import PlanBuilder, Values
 from simreduce.plan.channels import LAST
 from simreduce.planners.algorithms.family import Connect, Knobs, everyones, parts
-from simreduce.planners.algorithms.nccl.lanes import Lane, join, lanes, lanes_of, pieces, step_bytes
+from simreduce.planners.algorithms.nccl.lanes import (
+    Lane,
+    alignment,
+    join,
+    lanes,
+    lanes_of,
+    pieces,
+    step_bytes,
+)
 from simreduce.planners.algorithms.nccl.stream import connect, on_all_machines, part_count
 from simreduce.planners.algorithms.ring import all_gather_pieces, reduce_scatter_pieces
 from simreduce.planners.layouts import Decision
@@ -51,7 +59,7 @@ def reduce_scatter(
     """Part r of the sum on rank r; `given` by rank, of one of equal machines."""
     whole: Values = parts(given[None], Knobs(machines=b.machines))[0, ...]
     made = []
-    for way, lane in lanes(ways, how.channels):
+    for way, lane in lanes(ways, how.channels, alignment(given, len(given) * b.machines)):
         order = np.array(way)
         own, pull = _cut(lane, whole, how, 2 * b.machines, machine[order])
         own, last = own[:, order][:, :, on_all_machines(order, b.machines)], lane.channel + LAST
@@ -71,7 +79,7 @@ def all_gather(
     """The whole on every rank, which gave its part; `given` by rank, of one of equal machines."""
     n, made = len(given) * b.machines, []
     every = everyones(given[None], Knobs(machines=b.machines))[0, :, None]
-    for way, lane in lanes(ways, how.channels):
+    for way, lane in lanes(ways, how.channels, alignment(given)):
         order = np.array(way)
         everyone, last = on_all_machines(order, b.machines), lane.channel + LAST
         own, pull = _cut(lane, given[:, None], how, n * b.machines, machine[order])
