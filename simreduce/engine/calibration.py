@@ -158,10 +158,9 @@ class NcclConstants:
     What a GPU sends over a network passes through one thread of its host, which takes `message`
     seconds for each chunk and channel, one after another, and what `software` has for the network.
 
-    Threads move 16 bytes at once by Simple and LL128, but where ranks' parts begin elsewhere, they
-    move elements or bytes. A block then moves at most `unaligned` bytes/s (12 GPUs of a DGX-2: 4 to
-    6 GB/s). A user's sends are of bytes, and one to a peer moves at most `unaligned_peer` bytes/s
-    over all of its channels (all-to-alls of 5 and 7 A100: 8 GB/s in all).
+    Threads move 16 bytes at once, but single bytes where the parts of a user's sends begin at no
+    multiple of 16. One to a peer then moves at most `unaligned_peer` bytes/s by Simple, over all of
+    its channels (all-to-alls of 5 and 7 A100 by NCCL 2.18: 8 GB/s in all).
 
     A process that drives all GPUs of a machine needs `launch` and `launch_each` seconds for each of
     them to issue a call, and `post` for each send or receive, while they still work on the call
@@ -196,7 +195,6 @@ class NcclConstants:
     software: Mapping[str, Software] = field(default_factory=lambda: dict(_SOFTWARE))
     copy_out: Mapping[str, float] = field(default_factory=lambda: dict(_COPY_OUT))
     join: Mapping[str, float] = field(default_factory=lambda: dict(_JOIN))
-    unaligned: float = 5.5e9
     unaligned_peer: float = 1.6e9
     first_pass: float = 0.8
     few_threads: float = 0.45

@@ -524,8 +524,7 @@ class Oracle:
                 rate = min(rate, self._software(call.source.name, call.target.name).eager)
             cap = Fraction(rate) * (channel // 64 + 1)
             if role & 64 and protocol != "ll":  # parts do not begin at multiples of 16 bytes
-                most = Fraction(constants.unaligned) * (channel // 64 + 1)
-                cap = min(cap, Fraction(constants.unaligned_peer) if role & 8 else most)
+                cap = min(cap, Fraction(constants.unaligned_peer))
             if role & 1:  # the last to receive
                 copies = Fraction(1 + constants.copy_out[link])
                 weights = {name: weight * copies for name, weight in weights.items()}

@@ -442,7 +442,6 @@ def test_a_machine_that_is_k_times_as_fast_takes_a_kth_of_the_time(scene, power)
             launch_channel=nccl.launch_channel / k,
             post=nccl.post / k,
             message=nccl.message / k,
-            unaligned=nccl.unaligned * k,
             unaligned_peer=nccl.unaligned_peer * k,
             software={
                 key: Software(each.message / k, each.eager * k)

@@ -194,8 +194,7 @@ def add_costs(
                     count = max(math.ceil(signatures.slice[call] / _MESSAGE), 1.0)
                 overhead[call] = (constants.message + software.message * count) * blocks
             if channel & UNALIGNED and name != "ll":
-                most = constants.unaligned_peer / blocks if channel & PEER else constants.unaligned
-                cap[call] = min(cap[call], most * blocks)
+                cap[call] = min(cap[call], constants.unaligned_peer)
             if nbytes := int(signatures.slice[call]):
                 link = math.inf if kind == NET else slowest / factor[call]
                 pause = constants.slice[LINK_KINDS[kind]]

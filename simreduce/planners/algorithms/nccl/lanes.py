@@ -62,15 +62,12 @@ class Lane(NamedTuple):
         return values.view(lo, hi)
 
 
-def lanes(ways: Sequence[T], channels: int, flags: int = 0) -> list[tuple[T, Lane]]:
-    """Every way that has channels, with its lane; channel c takes the way c % len(ways).
-
-    Channels of lanes have these flags besides.
-    """
+def lanes(ways: Sequence[T], channels: int) -> list[tuple[T, Lane]]:
+    """Every way that has channels, with its lane; channel c takes the way c % len(ways)."""
     count = np.bincount(np.arange(channels) % len(ways), minlength=len(ways)).tolist()
     last = np.cumsum(count).tolist()
     return [
-        (way, Lane(end - blocks, end, channels, merged_channel(number % 64, blocks) + flags))
+        (way, Lane(end - blocks, end, channels, merged_channel(number % 64, blocks)))
         for number, (way, blocks, end) in enumerate(zip(ways, count, last, strict=True))
         if blocks
     ]
@@ -82,9 +79,9 @@ def lanes_of(how: Decision, ways: Sequence[T], of: int) -> list[tuple[T, Lane]]:
     return made if how.way < 0 else made[how.way :: of]
 
 
-def alignment(values: Values, parts: int = 1) -> int:
-    """What a channel has for equal parts of values that do not begin at multiples of 16 bytes."""
-    part = int(values.elements.max(initial=0)) // parts * dtypes.SIZES[values.dtype]
+def alignment(values: Values) -> int:
+    """What a channel has for values that do not follow each other at multiples of 16 bytes."""
+    part = int(values.elements.max(initial=0)) * dtypes.SIZES[values.dtype]
     return UNALIGNED if part % 16 else 0
 
 

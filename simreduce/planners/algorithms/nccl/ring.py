@@ -12,7 +12,6 @@ from simreduce.plan.channels import LAST
 from simreduce.planners.algorithms.family import Connect, Knobs, everyones, parts
 from simreduce.planners.algorithms.nccl.lanes import (
     Lane,
-    alignment,
     join,
     lanes,
     lanes_of,
@@ -59,7 +58,7 @@ def reduce_scatter(
     """Part r of the sum on rank r; `given` by rank, of one of equal machines."""
     whole: Values = parts(given[None], Knobs(machines=b.machines))[0, ...]
     made = []
-    for way, lane in lanes(ways, how.channels, alignment(given, len(given) * b.machines)):
+    for way, lane in lanes(ways, how.channels):
         order = np.array(way)
         own, pull = _cut(lane, whole, how, 2 * b.machines, machine[order])
         own, last = own[:, order][:, :, on_all_machines(order, b.machines)], lane.channel + LAST
@@ -79,7 +78,7 @@ def all_gather(
     """The whole on every rank, which gave its part; `given` by rank, of one of equal machines."""
     n, made = len(given) * b.machines, []
     every = everyones(given[None], Knobs(machines=b.machines))[0, :, None]
-    for way, lane in lanes(ways, how.channels, alignment(given)):
+    for way, lane in lanes(ways, how.channels):
         order = np.array(way)
         everyone, last = on_all_machines(order, b.machines), lane.channel + LAST
         own, pull = _cut(lane, given[:, None], how, n * b.machines, machine[order])
