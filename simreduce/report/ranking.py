@@ -139,7 +139,7 @@ def _recommendation(ranking: Ranking) -> list[str]:
         return ["No strategy has a plan that is proven right."]
     best, foreign, bound = found.best, found.foreign, found.bound
     lines = [f"Recommended: {best.strategy.text}, {units.format_duration(best.seconds)}"]
-    lines += [f"  ({text})" for text in moved_lines(best.moved)]
+    lines += [f"  {text}" for text in moved_lines(best.moved)]
     if tied := found.tied:
         lines.append(f"  ({tied.strategy.text} takes {took(tied.seconds, tied.moved)})")
     if foreign:

@@ -395,7 +395,7 @@ def moved_lines(moved: float | None) -> list[str]:
     """Says what a time becomes, in seconds, where starts are moved, if that tells."""
     if moved is None:
         return []
-    return [f"hangs on ties in queues: {units.format_duration(moved)} if starts move by 0.1%"]
+    return [f"or {units.format_duration(moved)} if starts move by 0.1% (queues tie)"]
 
 
 def took(seconds: float, moved: float | None = None) -> str:

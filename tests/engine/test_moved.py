@@ -52,7 +52,7 @@ def test_a_row_has_both_times():
 
     assert ring.moved is None
     assert direct.moved == times("dgx1vx3", "direct", 12_345_600, "tensorflow")[1]
-    assert moved_lines(28.7e-3) == ["hangs on ties in queues: 28.7 ms if starts move by 0.1%"]
+    assert moved_lines(28.7e-3) == ["or 28.7 ms if starts move by 0.1% (queues tie)"]
 
 
 def test_no_strategy_is_recommended_as_its_copies_tie(tmp_path, monkeypatch):

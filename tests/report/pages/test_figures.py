@@ -41,7 +41,7 @@ def test_no_tie_in_queues_makes_a_strategy_the_fastest():
 
     del document["rows"][1::2]
     only = make_page(document, Attachments())
-    assert "hangs on ties in queues: 60 us if starts move by 0.1%" in only.answer
+    assert "or 60 us if starts move by 0.1% (queues tie)" in only.answer
 
 
 def test_bench_answers_for_the_largest_size_and_names_the_fastest_at_each():
