@@ -95,8 +95,8 @@ def test_advice_says_what_a_tie_decides_and_keeps_what_runs_today():
 
     kept = advise(Option("b", 2.0), [Option("a", 1.0, "PyTorch's DDP", 3.0)], {})
     assert (
-        "Run b: 2 us, 1.50 times as fast as PyTorch's DDP today (a, 1 us, or 3 us if starts move by "
-        "0.1% (queues tie))." == kept.sentence("Run b", kept.best.took)
+        "Run b: 2 us, 1.50 times as fast as PyTorch's DDP today (a, 1 us, or 3 us if starts move "
+        "by 0.1% (queues tie))." == kept.sentence("Run b", kept.best.took)
     )
 
 
