@@ -81,10 +81,10 @@ def test_one_plan_is_one_row_whatever_its_names():
 
 def test_other_names_keep_what_is_typed_for_them():
     """A row has the first name that can be run, and every target has the settings of one."""
-    ranking = rank(_scenario("copy_to_gpus", "nccl+bucket=0", "nccl+packs=1", "nccl+ddp"))
+    ranking = rank(_scenario("copy_to_gpus", "nccl+bucket=0", "nccl+packs=1", "nccl+ddp=25,view"))
     row = next(c for c in ranking.candidates if c.strategy.spec == "nccl")
 
-    assert ("nccl+bucket=0", ["nccl+packs=1", "nccl+ddp"]) == (
+    assert ("nccl+bucket=0", ["nccl+packs=1", "nccl+ddp=25,view"]) == (
         row.strategy.text,
         [c.strategy.text for c in row.also],
     )
