@@ -7,6 +7,7 @@ import pickle
 from collections import Counter
 
 import networkx as nx
+import numpy as np
 import pytest
 from hypothesis import given, settings, strategies as st
 
@@ -152,6 +153,26 @@ def test_a_cut_in_the_network_keeps_routes_inside_machines_and_their_nics():
     # What no switch joins any more goes through the machines, or is refused.
     apart = whole.scale_links({f"spine{i}": 0 for i in range(3)})
     assert apart.router.rule is None
+
+
+@pytest.mark.parametrize("choice", ["first", "hashed", "split"])
+@pytest.mark.parametrize(
+    ("text", "cable"),
+    [("torus:5x1", "router0<>router1"), ("dgx1vx12,fabric=dragonfly", "router12<>router16")],
+)
+def test_a_cut_where_there_was_one_path_takes_a_detour(text, cable, choice):
+    """A ring goes the other way round, and groups that had one cable go over a third: four cables
+    in place of one.
+    """
+    cut = load_topology(f"{text},equal_cost={choice}").scale_links({cable: 0})
+    first, second = cable.split("<>")
+
+    assert len(route(cut, first, second).path) == 1 + 4
+    for pair in itertools.permutations(cut.devices[::7] + cut.devices[1::11], 2):
+        ids = [np.array([cut.router.index[name]]) for name in pair]
+        found = cut.router.routes(*ids).links.tolist()
+        assert sorted(found) == sorted(route(cut, *pair).links)
+        assert not {f"{first}>{second}", f"{second}>{first}"} & {cut.links[k].name for k in found}
 
 
 def test_faults_are_listed_together():

@@ -86,8 +86,8 @@ class CutNetwork:
 
     @property
     def several(self) -> bool:
-        """Whether the whole network has equal paths."""
-        return self.whole.several
+        """True: where the whole network has one path, detours around a cut may be as long."""
+        return True
 
     def bundled(self, links: int) -> None:
         """None: a bundle may have lost some of its `links`."""
