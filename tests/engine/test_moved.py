@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import pytest
 
+from simreduce.engine.disturbance import Disturbance, Fault
 from simreduce.engine.setup import Setup
 from simreduce.engine.simulation import TELLING
 from simreduce.planners.strategy import parse_strategy
@@ -43,6 +44,20 @@ def test_equal_parts_tie_where_one_element_more_scatters_them(machine, nbytes):
 )
 def test_what_does_not_hang_on_ties_is_not_said_to(strategy, runtime):
     assert times("dgx1vx3", strategy, 12_345_600, runtime)[1] is None
+
+
+@pytest.mark.parametrize("factor", [0.0, 0.5])
+def test_a_fault_after_the_end_is_no_tie(factor):
+    """A plan that is done before a fault keeps its time, though later starts would meet it."""
+    setup = Setup("switch:4")
+    plan = setup.compile("ring", Workload("one", (Gradient("one", 1 << 20),)))
+    seconds = setup.find_seconds(plan)
+    fault = Fault(seconds * 1.0001, "gpu0>switch0", factor=factor)
+    faulty = setup.but(disturbance=Disturbance(faults=(fault,)))
+    (row,) = bench(faulty, [parse_strategy("ring")], [4 << 20])
+
+    assert row.seconds == seconds
+    assert row.moved is None
 
 
 def test_a_row_has_both_times():
