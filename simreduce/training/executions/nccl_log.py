@@ -35,10 +35,13 @@ _BY_PART = ("ReduceScatter", "AlltoAll")
 _SIZES = (1, 1, 4, 4, 8, 8, 2, 4, 8, 2, 1, 1)
 """Bytes by ncclDataType_t: int8 to uint64, half, float, double, bfloat16, two of 8 bits."""
 
-_MOST_OPS, _MOST_RANKS, _MOST_ELEMENTS = 64, 1 << 20, 1 << 48
-"""Operations are sum, product, max, min, average, then those that a program adds: NCCL numbers
-these on, and seldom more than a few.
+_REDUCE = ("AllReduce", "ReduceScatter", "Reduce")
+"""What takes an operation; all others log 0."""
+_LAST_OP = (1 << 31) - 1
+"""Operations are sum, product, max, min and average. One that a program makes, as FSDP does to
+divide gradients, has any number from 5 on (`ncclUserRedOpMangle`, NVIDIA/nccl src/include/comm.h).
 """
+_MOST_RANKS, _MOST_ELEMENTS = 1 << 20, 1 << 48
 
 _LINE = re.compile(
     r"(?P<gpu>\S+:\d+:\d+ \[\d+\])( \d+)? NCCL INFO (?P<name>[A-Z]\w+): opCount (?P<call>\S+) .*?"
@@ -173,7 +176,7 @@ def _fault(call: re.Match[str]) -> str:
     root, n, op = int(call["root"]), int(call["n"]), call["op"]
     if not re.fullmatch(r"[0-9a-fA-F]{1,16}", call["call"]):
         return f"with opCount {quote(call['call'])}, which is no number"
-    if not (op.isdecimal() and int(op) < _MOST_OPS):
+    if not (op.isdecimal() and int(op) <= (_LAST_OP if call["name"] in _REDUCE else 0)):
         return f"with op {quote(op)}, which is no operation of NCCL"
     if not (1 <= n <= _MOST_RANKS and root < n):
         return f"with root {root} of {n} ranks"

@@ -64,6 +64,25 @@ def test_sizes_are_what_one_rank_gives(tmp_path):
     assert [(), (0,), (1,), (2,), (3,)] == [node.after for node in nodes]
 
 
+@pytest.mark.parametrize("op", [4, 5, 1530494976, (1 << 31) - 1])
+def test_a_reduction_may_have_an_operation_of_the_program(tmp_path, op):
+    """FSDP divides gradients by one. NCCL mixes its number with the communicator's address, so it
+    may be any; what reduces nothing has none.
+    """
+    made = {
+        name: _call(0, name, 100).replace("op 0", f"op {op}")
+        for name in ("AllReduce", "ReduceScatter", "Reduce", "AllGather", "Broadcast", "AlltoAll")
+    }
+    (nodes,) = _read(tmp_path, "".join([*made.values()][:3])).nodes.values()
+
+    assert ["all_reduce", "reduce_scatter", "reduce"] == [node.collective for node in nodes]
+    for name in ("AllGather", "Broadcast", "AlltoAll"):
+        with pytest.raises(ExecutionError, match=f"{name} with op '{op}'"):
+            _read(tmp_path, made[name])
+    with pytest.raises(ExecutionError, match="which is no operation of NCCL"):
+        _read(tmp_path, _call(0, "AllReduce", 100).replace("op 0", f"op {1 << 31}"))
+
+
 def test_a_group_is_found_by_the_lines_of_its_members(tmp_path):
     """Two communicators of two ranks among four: rank 1 of the second is rank 3 of all."""
     inits = [_init(r, "0xa", r, 4, "0x1") for r in range(4)]
