@@ -144,6 +144,8 @@ def predict_without_sites(
 
     A table that took part in the fit has nine sizes at most there: the others are moved by what
     leaving the site out moves their neighbours.
+
+    Held tables keep the constants of the fit, in which their site may have other tables.
     """
     moved: defaultdict[str, list[Fitted]] = defaultdict(list)
     names = {table.name for table in tables}
