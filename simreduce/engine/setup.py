@@ -185,13 +185,13 @@ class Setup(Simulator):
 
     @cached_property
     def node_kind(self) -> str:
-        """How many GPUs a node has, of which generation, and what joins them: `8 x nccl-volta`.
+        """How many GPUs a node has, of which compute capability, and what joins them: `8 x 7.0`.
 
         Where times of one such node were published, others of the kind are no farther off.
         """
         node = self._facts.boxes[0]
         switch = " on a switch" if node.switched else ""
-        return f"{len(node.gpus)} x {self.generation}{switch}"
+        return f"{len(node.gpus)} x {self._facts.capability / 10}{switch}"
 
     def interval(
         self,

@@ -210,8 +210,8 @@ class Simulator:
         later, each by another part.
 
         None if that changes its time by `TELLING` at most, and where it is not tried: where nothing
-        waits in the queues of a runtime, of folded machines and of long plans, and under faults,
-        which do not move with the starts.
+        waits in the queues of a runtime, of folded machines and of long plans, under faults, which
+        do not move with the starts, and under jitter, which breaks ties already.
 
         Where copies tie in several queues, the order of ops holds all of them in step, and times
         are far from those that the least difference gives.
@@ -219,7 +219,7 @@ class Simulator:
         queues = self.runtime.lanes is not no_lanes and not plan.executor.all()
         if not queues or plan.machines > 1 or plan.transfers > MOST_MOVED:
             return None
-        if self.disturbance.faults:
+        if self.disturbance.faults or self.disturbance.jitter:
             return None
         inputs = int(np.count_nonzero(plan.kind == Kind.INPUT))
         done = _carry_out(

@@ -376,7 +376,7 @@ def _choice(answer: Answer, document: Written) -> list[str]:
         fails = format_period(failures.between(choice["nodes"]))
         lines.append(f"  a failure every {fails}, a checkpoint every {every}")
     if choice["step_low_s"] is not None:
-        words = f"the step is within {step_range(choice)} of the prediction with 80 %"
+        words = f"if the compute is right, the step is within {step_range(choice)} with 80 %"
         lines.append(f"  {words} (simreduce accuracy)")
     return lines
 

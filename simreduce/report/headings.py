@@ -163,7 +163,7 @@ MOVED_KEY = Key(
     "moved_us", MICROSECONDS,
     "The time where every start moves by up to 0.1 % of it, if that is more than 5 % off: copies "
     "then tie in queues. Missing also where it is not tried: by NCCL, of folded machines, under "
-    "faults, above 131,072 transfers.",
+    "faults or jitter, above 131,072 transfers.",
     lambda found: ABSENT if found.moved is None else found.moved, optional=True,
     column=Column("if starts move", "(ms)", keep="known"),
 )  # fmt: skip

@@ -113,3 +113,9 @@ def test_long_plans_are_not_tried(monkeypatch):
     assert times("dgx1vx3", "direct", 12_345_600, "tensorflow")[1] is None
     (row,) = bench(Setup("dgx1vx3"), [parse_strategy("direct")], [12_345_600], fold=False)
     assert row.moved is None
+
+
+def test_jitter_has_broken_ties_already():
+    jitter = Setup("dgx1vx3", disturbance=Disturbance(jitter=0.1))
+    (row,) = bench(jitter, [parse_strategy("direct")], [12_345_600], fold=False)
+    assert row.moved is None

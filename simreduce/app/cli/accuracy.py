@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import sys
 from functools import partial
 
 import click
 
+from simreduce import units
 from simreduce.app.cli.group import LazyGroup, command
 from simreduce.app.cli.options import calibration_option, workers_option
 from simreduce.app.cli.progress import Progress, show_until_stopped
@@ -133,10 +135,15 @@ def nccl(
     found, complete = show_until_stopped(coming, len(chosen), "predicted {} of {} tables")
     points = [point for of_one in found for point in of_one]
     name = "by generation" if constants is None else constants.name
-    stopped = [] if complete else [f"# stopped after {len(found)} of {len(chosen)} tables"]
+    notes = [] if complete else [f"# stopped after {len(found)} of {len(chosen)} tables"]
+    if larger := len(_chosen(tables, only, sys.maxsize)) - len(chosen):
+        notes.append(
+            f"# left out: {units.plural(larger, 'table')} of more than {most_machines} machines,"
+            " which take minutes each (--most-machines)"
+        )
     compared = Comparison(points, name, tables, complete)
     return Reply(
-        lambda: [*accuracy_lines(compared), *stopped],
+        lambda: [*accuracy_lines(compared), *notes],
         partial(ACCURACY.write, compared),
         picture=partial(draw_points, points, name),
         complete=complete,

@@ -18,6 +18,8 @@ _TITLES = {
     "P2P=Enabled Latency": ("latency", True, False),
 }
 _NUMBER = re.compile(r"[0-9]{1,12}(\.[0-9]{1,9})?")
+ROW = re.compile(r"^\s*\d{1,18}\s+\d{1,18}\s+[a-z][a-z0-9_]{2,15}(\s|$)")
+"""How a line of nccl-tests begins: size, count and type. What follows may be damaged."""
 _MOST_GPUS = 256
 _MOST_ROWS = 100_000
 
@@ -113,19 +115,22 @@ def read_nccl_tests(text: str, name: str) -> tuple[MeasuredRow, ...]:
     faults = Faults(name)
     found: list[MeasuredRow] = []
     has_root = re.search(r"^#.*\broot\b", text, re.MULTILINE) is not None  # since version 2.9
+    counts_wrong = re.search(r"^#.*\s#wrong", text, re.MULTILINE) is not None  # before, an error
     for number, line in enumerate(text.splitlines(), 1):
         fields = line.split()
-        if len(fields) < 8 or not fields[0].isascii() or not fields[0].isdigit():
+        numbered = len(fields) >= 8 and fields[0].isascii() and fields[0].isdigit()
+        if not (numbered or ROW.match(line)):
             continue
         # size count type redop root time algbw busbw ...; all_gather and others print none, or
         # nothing, as redop.
         rest = [cell for cell in fields[2:] if cell != "N/A"]
         words = [cell for cell in rest[:2] if not _is_number(cell)]
-        numbers = rest[len(words) :][has_root : has_root + 3]
+        numbers = rest[len(words) + has_root :]
         if (
             len(numbers) < 3
-            or not all(map(_is_number, numbers))
+            or not all(map(_is_number, numbers[:3]))
             or not words
+            or any(word.strip("-") in ("nan", "inf") for word in words)
             or not fields[1].isdigit()
             or len(fields[0]) > 18
             or len(fields[1]) > 18
@@ -135,6 +140,9 @@ def read_nccl_tests(text: str, name: str) -> tuple[MeasuredRow, ...]:
         time, algbw, busbw = (float(cell) for cell in numbers[:3])
         if time <= 0 or algbw < 0 or busbw < 0:
             faults.add(f"line {number}", f"a time of {numbers[0]} us")
+            continue
+        if counts_wrong and "".join(numbers[3:4]).strip("0"):
+            faults.add(f"line {number}", f"{quote(numbers[3])} wrong elements")
             continue
         found.append(
             MeasuredRow(

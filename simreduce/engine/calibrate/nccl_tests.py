@@ -9,15 +9,11 @@ from dataclasses import dataclass
 from pathlib import PurePath
 from typing import Any
 
-from simreduce.engine.calibrate.measured import MeasuredRow, read_nccl_tests
+from simreduce.engine.calibrate.measured import ROW, MeasuredRow, read_nccl_tests
 from simreduce.errors import CalibrationError
 
 _PREFIX = re.compile(r"^(\[[^\]]{1,40}\](<std(out|err)>)?:?|[\w.-]{1,64}:|<std(out|err)>:?)\s*")
 """A prefix that mpirun (`[1,0]<stdout>:`), srun (`0:`) or pdsh (`node1:`) puts before a line."""
-_ROW = re.compile(
-    r"^\d{1,18}\s+\d{1,18}\s+[a-z][a-z0-9_]{2,15}\s+(([a-z]{3,9}|N/A)\s+)?(-?\d{1,4}\s+)?\d+(\.\d+)?"
-    r"\s+\d+(\.\d+)?\s+\d"
-)
 _RANK = re.compile(r"Rank\s+(\d{1,6})\b.{0,60}?\b[Pp]id\s+(\d{1,10})\s+on\s+(\S{1,80})\s")
 _LAUNCH = re.compile(
     r"^# nThread (\d{1,6}) nGpus (\d{1,6})\b.* warmup iters: \d+ iters: (\d{1,9})\b", re.MULTILINE
@@ -76,7 +72,8 @@ def read_nccl_log(text: str, name: str) -> NcclTestsLog:
     if text.lstrip().startswith("{"):
         return _read_json(text, name)
     lines = [_strip(line) for line in text.splitlines()]
-    table = "\n".join(line for line in lines if line.startswith("#") or _ROW.match(line))
+    # Lines keep their numbers.
+    table = "\n".join(line if line.startswith("#") or ROW.match(line) else "" for line in lines)
     found = [match.groups() for line in lines if (match := _RANK.search(line))]
     programs = [match[1] for line in lines for match in [_PROGRAM.search(line)] if match]
     return NcclTestsLog(
@@ -93,7 +90,7 @@ def read_nccl_log(text: str, name: str) -> NcclTestsLog:
 def _strip(line: str) -> str:
     """A line without what launchers put before it."""
     line = line.strip()
-    while not line.startswith("#") and not _ROW.match(line) and (match := _PREFIX.match(line)):
+    while not line.startswith("#") and not ROW.match(line) and (match := _PREFIX.match(line)):
         line = line[match.end() :]
     return line
 
@@ -134,12 +131,15 @@ def _row(result: Any, place: str) -> MeasuredRow:
     try:
         out = result["out_of_place"]
         time, algbw, busbw = (float(out[key]) for key in ("time", "alg_bw", "bus_bw"))
+        wrong = int(out.get("nwrong") or 0)
         row = MeasuredRow(
             int(result["size"]), int(result["count"]), str(result["type"]),
             str(result.get("redop", "none")), time * 1e-6, algbw * 1e9, busbw * 1e9,
         )  # fmt: skip
     except (KeyError, TypeError, ValueError, OverflowError, AttributeError):
         raise CalibrationError(f"{place}: is no result of nccl-tests") from None
+    if wrong:
+        raise CalibrationError(f"{place}: {wrong} wrong elements")
     rates = 0 <= row.algbw < math.inf and 0 <= row.busbw < math.inf
     if not (rates and 0 < row.time < 1e9 and 0 < row.size < 1 << 60):
         raise CalibrationError(f"{place}: {row.size} bytes in {time} us")

@@ -68,10 +68,13 @@ def find_bounds(topology: Topology | Folded, resources: Resources, plan: Plan) -
     if n < 2 or not len(sent) or len(contract.homes) > 1 or contract.collective not in _BOUNDED:
         return Bounds(0.0, 0.0)
     names = tuple(plan.devices[rank] for rank in ranks)
+    used = tuple(plan.devices[device] for device in np.unique(plan.device).tolist())
+    times = 1.0
     if isinstance(graph, Folded):
         # No cut that separates two machines is narrower where there are more of them.
         names += tuple(graph.twin[name] for name in names)
-        graph = graph.pair
+        used += tuple(graph.twin[name] for name in used)
+        graph, times = graph.pair, plan.machines / 2
     width = min(SIZES[dtype] for dtype in np.flatnonzero(sent))
     held = np.bincount(contract.device, contract.hi - contract.lo)[np.unique(contract.device)]
     total, capacity = float(held.min()) * width, resources.capacity
@@ -85,10 +88,9 @@ def find_bounds(topology: Topology | Folded, resources: Resources, plan: Plan) -
         cut = max(cut, _seconds(total, narrowest_cut(graph, capacity, names)))
     hardware = max(cut, _latency(graph, resources.latency, names, contract.collective))
     if contract.collective == "all_reduce":
-        used = tuple(plan.devices[device] for device in np.unique(plan.device).tolist())
-        machines = len({graph.nodes[plan.devices[rank]].machine for rank in ranks})
-        for whole, count in ((False, n), (True, machines * plan.machines)):
-            port = _ports(graph, capacity, used, whole=whole) * plan.machines
+        machines = len({graph.nodes[name].machine for name in names})
+        for whole, count in ((False, n), (True, machines * times)):
+            port = _ports(graph, capacity, used, whole=whole) * times
             if count > 1:
                 hardware = max(hardware, _seconds(2 * (count - 1) * total, port))
     return Bounds(cut, hardware)

@@ -32,6 +32,14 @@ def test_one_machine(simreduce):
     assert all(point["predicted_s"] for point in document["points"])
 
 
+def test_tables_of_more_machines_are_said_to_be_left_out(simreduce):
+    one = ("accuracy", "--workers", "1", "--only", "alps_gh200_ar_n1", "--tables", "all")
+    two = (*one, "--only", "alps_gh200_ar_n2", "--most-machines", "1")
+
+    assert "left out" not in simreduce(*one).out
+    assert "# left out: 1 table of more than 1 machines" in simreduce(*two).out
+
+
 def test_three_sizes_as_json(simreduce):
     result = simreduce(
         "accuracy", "--three-sizes", "--only", "bessemer", "--json", "--workers", "1"

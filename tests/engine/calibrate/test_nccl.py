@@ -102,6 +102,21 @@ def test_a_log_amid_noise():
     ]
 
 
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ("20.10", "nan"), ("20.10", "-20.10"), ("20.10", "0.00"), ("0.05    0.03      0", "0.05"),
+        ("0.03      0", "0.03      7"), ("-1    20.10    0.05    0.03      0", ""),
+    ],
+)  # fmt: skip
+def test_damaged_rows_of_a_log_are_refused_all_at_once_with_their_lines(old, new):
+    damaged = LOG.replace(old, new).replace("81.50", "inf")
+
+    with pytest.raises(CalibrationError) as refused:
+        read_nccl_log(damaged, "log")
+    assert [fault.split(": ")[1] for fault in refused.value.problems] == ["line 6", "line 7"]
+
+
 def test_a_log_as_json():
     block = {"time": 20.5, "alg_bw": 1.0, "bus_bw": 1.5, "nwrong": 0}
     result = {"size": 64, "count": 16, "type": "float", "redop": "sum", "out_of_place": block}
@@ -116,12 +131,21 @@ def test_a_log_as_json():
     assert log.rows[0].time == pytest.approx(20.5e-6)
 
 
+WRONG = json.dumps({
+    "results": [{
+        "size": 64, "count": 16, "type": "float",
+        "out_of_place": {"time": 20.5, "alg_bw": 1.0, "bus_bw": 1.5, "nwrong": 3},
+    }]
+})  # fmt: skip
+
+
 @pytest.mark.parametrize(
     ("text", "fault"),
     [
         ("nothing", "no line of nccl-tests"),
         ("{", "line 1"),
         ('{"results": [{}]}', "results.0.: is"),
+        (WRONG, "results.0.: 3 wrong elements"),
     ],
 )
 def test_faults_of_logs(text, fault):

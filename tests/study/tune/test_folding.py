@@ -66,6 +66,7 @@ ASKED = [
 
 
 @settings(deadline=None, max_examples=15)
+@example("dgx-h100x4", "ring", "tensorflow", 1 << 22, 1)  # its switches sum
 @given(
     st.sampled_from(MACHINES), st.sampled_from(ASKED), st.sampled_from([*RUNTIMES]),
     st.integers(4, 1 << 23), st.sampled_from([1, 4, 1 << 7, 1 << 10, 3 << 12]),
@@ -83,6 +84,7 @@ def test_what_is_folded_takes_as_long_as_all_machines(machine, text, runtime, nb
     names = ("algorithm", "count", "transfers", "link", "wrong")
     assert [getattr(found, name) for name in names] == [getattr(whole, name) for name in names]
     assert found.interval == (whole.interval and pytest.approx(whole.interval, rel=1e-9))
+    assert found.floor_seconds == pytest.approx(whole.floor_seconds, rel=1e-9)
 
 
 @settings(deadline=None, max_examples=20)
