@@ -19,7 +19,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, NamedTuple, NoReturn, Self
 
-from simreduce.errors import InputError, quote, why_no_path
+from simreduce.errors import InputError, did_you_mean, quote, why_no_path
 from simreduce.files.outputs import behind_links
 from simreduce.files.textfiles import is_file, read_start, reason
 from simreduce.study.sweep.cells import BENCH, KINDS, Cell, code, digest_of
@@ -313,10 +313,18 @@ class Store:
             return [each[0] for each in found.description], found.fetchall()
         except sqlite3.Error as error:
             _pass_on_interrupt(error)
-            raise InputError(_damage(self.path, error) or str(error)) from None
+            raise InputError(_damage(self.path, error) or self._explain(str(error))) from None
         finally:
             for each, most in before:
                 self._db.setlimit(each, most)
+
+    def _explain(self, fault: str) -> str:
+        """What SQLite says, with the column that is meant."""
+        name = fault.partition("no such column: ")[2]
+        if not name:
+            return fault
+        shown = self._db.execute("SELECT name FROM pragma_table_info('sweep')")
+        return fault + did_you_mean(name, [column for (column,) in shown])
 
     def table(self, sweep: int | None = None) -> list[dict[str, Any]]:
         """A dictionary for each cell of a sweep, the last unless given, in its order."""

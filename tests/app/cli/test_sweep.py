@@ -196,7 +196,7 @@ def test_parquet_comes_back_with_types_and_units(simreduce, db, tmp_path):
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        (["--where", "nodez = 1"], "no such column: nodez"),
+        (["--where", "nodez = 1"], "no such column: nodez (did you mean 'nodes'?)"),
         (["--sort", "secnds"], "no column 'secnds' (did you mean 'seconds'?)"),
         (["--group", "node"], "did you mean 'nodes'?"),
         (["--pivot", "nodes,size"], "must be DOWN,ACROSS,VALUE"),
