@@ -357,4 +357,4 @@ def test_a_read_only_install_compiles_once_for_all_processes(tmp_path):
     assert {str(install / "simreduce" / "__init__.py")} == {where for where, _, _ in answers}
     assert 1 == len({bits for _, bits, _ in answers})
     assert "False" == answers[-1][2]
-    assert 1 == len(list((home / ".cache" / "simreduce").glob("run-*")))
+    assert 1 == len(list((home / ".cache" / "simreduce" / "code").glob("run-*")))
