@@ -243,7 +243,7 @@ class Oracle:
         touched = nbytes * (2 if call.kind == Kind.COPY else passes)
         return max(touched - cpu.own_cache, Fraction(0)) / Fraction(cpu.past_own)
 
-    def _past_the_cache(self, call: Call, owner: str, plan: Plan) -> Fraction:
+    def _past_the_cache(self, call: Call, owner: str, plan: Plan, mine: int) -> Fraction:
         """Bytes of memory that are written for each byte of an op on CPU devices."""
         cpu = self.calibration.cpu
         assert cpu
@@ -253,14 +253,13 @@ class Oracle:
             or call.source.machine != call.target.machine
         ):
             return Fraction(0)
-        if call.kind in (Kind.INPUT, Kind.SLICE, Kind.OUTPUT):
+        if call.kind in (Kind.INPUT, Kind.OUTPUT) or self._is_view(plan, mine):
             return Fraction(0)
         whole = 0
         for op in range(len(plan)):
             kind, there = Kind(plan.kind[op]), self.topology.nodes[plan.devices[plan.device[op]]]
-            shares = kind in (Kind.SLICE, Kind.OUTPUT) or (
-                kind == Kind.CONCAT and plan.arg[op] == 1
-            )
+            in_place = kind == Kind.CONCAT and plan.arg[op] == 1
+            shares = kind == Kind.OUTPUT or in_place or self._is_view(plan, op)
             whole += 0 if shares or self._owner(there) != owner else int(plan.nbytes[op])
         return Fraction(1 - cpu.cache / whole) if whole > cpu.cache else Fraction(0)
 
@@ -347,7 +346,7 @@ class Oracle:
                     name = self.topology.links[link].name
                     weights[name] = weights.get(name, Fraction(0)) + Fraction(share)
             elif kind not in (Kind.INPUT, Kind.OUTPUT):
-                weights = self._memory(kind, len(operands), target)
+                weights = self._memory(self._passes(plan, op), target)
             lanes, pipes = frozenset(self.runtime.lanes(call)), frozenset(self.runtime.pipes(call))
             if executor != Executor.TF:
                 lanes, pipes = frozenset(), frozenset()
@@ -357,7 +356,7 @@ class Oracle:
                     if channel >= 0 and {source.kind, target.kind} - {"gpu", "cpu"}:
                         lanes, pipes, holds = pipes, lanes, True
             overhead, cap = Fraction(0 if kind in (Kind.INPUT, Kind.OUTPUT) else dispatch), None
-            passes = 1 if kind == Kind.COPY else 2 if kind == Kind.CONCAT else len(operands) + 1
+            passes = self._passes(plan, op)
             seconds, per_byte = self._work(call, passes)
             nbytes = Fraction(int(plan.nbytes[op]))
             if (
@@ -373,7 +372,7 @@ class Oracle:
                     latency += seconds - overhead
                     lanes |= {f"cpu of {owner}"} if seconds else frozenset()
                     seconds = Fraction(0)
-                if past := self._past_the_cache(call, owner, plan):
+                if past := self._past_the_cache(call, owner, plan, op):
                     weights = {**weights, f"shared memory of {owner}": past}
                 moved = nbytes * per_byte + self._past_its_own(call, per_byte, passes, nbytes)
                 nbytes, weights, cap = self._core_flow(owner, seconds, moved, nbytes, weights)
@@ -570,11 +569,29 @@ class Oracle:
             low, high = (x, high) if found > x else (low, x)
         return Fraction(blocks * nbytes / (elsewhere + low))
 
-    def _memory(self, kind: Kind, operands: int, node: Node) -> dict[str, Fraction]:
-        """A local op reads its operands and writes its result; a join reads every byte once."""
-        if not self.runtime.local or not isfinite(node.memory_bandwidth):
+    def _memory(self, passes: int, node: Node) -> dict[str, Fraction]:
+        if not self.runtime.local or not isfinite(node.memory_bandwidth) or not passes:
             return {}
-        return {f"memory of {node.name}": Fraction(2 if kind == Kind.CONCAT else operands + 1)}
+        return {f"memory of {node.name}": Fraction(passes)}
+
+    def _passes(self, plan: Plan, op: int) -> int:
+        """A local op reads its operands and writes its result; a join reads every byte once, and
+        a view none.
+        """
+        if self._is_view(plan, op):
+            return 0
+        fixed = {Kind.COPY: 1, Kind.CONCAT: 2}
+        return fixed.get(Kind(plan.kind[op]), len(plan.operands_of(op)) + 1)
+
+    def _is_view(self, plan: Plan, op: int) -> bool:
+        """TensorFlow's Slice shares memory if it takes all, or whole blocks of 64 bytes."""
+        if plan.kind[op] != Kind.SLICE:
+            return False
+        (of,) = plan.operands_of(op)
+        before, after = int(plan.lo[op] - plan.lo[of]), int(plan.hi[of] - plan.hi[op])
+        nbytes, count = int(plan.nbytes[op]), int(plan.hi[op] - plan.lo[op])
+        blocks = not nbytes or (before * nbytes // count % 64 == 0 and nbytes % 64 == 0)
+        return blocks or not before + after
 
     # What happens
 

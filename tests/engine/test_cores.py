@@ -46,6 +46,21 @@ def test_what_is_chained_needs_the_cache_of_one(times):
     assert close_to(2.0 * times) == result.seconds
 
 
+@pytest.mark.parametrize(
+    ("lo", "hi", "seconds"),
+    [(0, 64, 0.0), (16, 32, 0.0), (16, 33, 0.34), (8, 24, 0.32), (0, 60, 1.2), (0, 100, 0.0)],
+)
+def test_a_slice_of_other_than_whole_blocks_of_64_bytes_is_copied(lo, hi, seconds):
+    """A part of 100 elements of 4 bytes, read and written at 400 B/s; all of it is no copy."""
+    topology = machine(node("cpu0"), node("cpu1"), cable("cpu0", "cpu1", 1e9))
+    plan = plan_of(topology, lambda b: b.output(b.slice(b.input(0, 0, 100), lo, hi)))
+    processor = Processor(rates={"slice": 400.0})
+
+    result = simulate(plan, topology, TENSORFLOW, Calibration("here", cpu=processor))
+
+    assert close_to(seconds) == result.seconds
+
+
 def test_memory_is_shared_by_all_cores():
     """Two copies at once, none of whose bytes stay in the cache, take twice as long."""
     topology = machine(node("cpu0"), node("cpu1"), cable("cpu0", "cpu1", 1e9))

@@ -14,7 +14,8 @@ import pytest
 import tensorflow as tf
 from simreduce_validate.running.builders import find_devices
 
-from simreduce.plan import ZEROS, Kind
+from simreduce.engine.lowering.signatures import views
+from simreduce.plan import ZEROS, Contract, Kind, PlanBuilder
 from validate.tests.traffic import elements, graph_traffic, running
 from validate.tests.upstream import graph, machine, plan
 
@@ -31,6 +32,7 @@ CASES = [
     ("reduce_to_one", 1, 2, {}), ("reduce_to_one", 1, 5, {}), ("reduce_to_one", 2, 3, {}),
 ]  # fmt: skip
 SIZES = [10, 1, 37, 8]
+PARTS = [(0, 64), (16, 32), (16, 33), (8, 24), (0, 60), (0, 100)]
 
 
 def inputs_of(layout, sizes):
@@ -146,3 +148,39 @@ def test_hierarchical_copy_of_an_odd_number_gives_the_same_wrong_sum(devices):
         for rank in range(devices):
             np.testing.assert_allclose(by_them[rank], expected, rtol=1e-6)
             np.testing.assert_allclose(by_us[rank], expected, rtol=1e-6)
+
+
+def test_slices_are_views_where_tensorflow_shares_memory():
+    """TensorFlow records where each op's result lies, and the plan says which of them are views."""
+    builder = PlanBuilder(("cpu0",))
+    value = builder.input(0, 0, 100)
+    sliced = [builder.slice(value, *part).op for part in PARTS]
+    one = builder.finish(Contract.of("none", []))
+
+    with tf.Graph().as_default():
+        given = tf.compat.v1.get_variable("given", initializer=tf.zeros([100]), use_resource=False)
+        for lo, hi in PARTS:
+            part = tf.raw_ops.Slice(
+                input=given, begin=[lo], size=[hi - lo], name=f"from_{lo}_to_{hi}"
+            )
+            tf.identity(part, name=f"{part.op.name}/kept")
+        kept = [op for op in tf.compat.v1.get_default_graph().get_operations()
+                if op.name.endswith("/kept")]  # fmt: skip
+        traced = tf.compat.v1.RunOptions(trace_level=tf.compat.v1.RunOptions.FULL_TRACE)
+        metadata = tf.compat.v1.RunMetadata()
+        config = tf.compat.v1.ConfigProto()
+        config.graph_options.optimizer_options.opt_level = -1
+        config.graph_options.rewrite_options.disable_meta_optimizer = True
+        with tf.compat.v1.Session(config=config) as session:
+            session.run(tf.compat.v1.global_variables_initializer())
+            session.run(kept, options=traced, run_metadata=metadata)
+    place = {
+        node.node_name: node.output[0].tensor_description.allocation_description.ptr
+        for device in metadata.step_stats.dev_stats
+        for node in device.node_stats
+        if node.output
+    }
+
+    shared = [place[f"from_{lo}_to_{hi}"] == place["given"] for lo, hi in PARTS]
+    assert [True, True, False, False, False, True] == shared
+    assert shared == views(one)[sliced].tolist()

@@ -12,6 +12,7 @@ from simreduce.computing.arrays import AnyInts, Bools, Floats, blocks
 from simreduce.engine.calibration import Processor
 from simreduce.engine.disturbance import Disturbance, scatter
 from simreduce.engine.lowering.calls import Calls, give_own_calls
+from simreduce.engine.lowering.signatures import views
 from simreduce.plan import Executor, Kind, Plan
 from simreduce.plan.plan import IN_PLACE
 from simreduce.topology import Node, Topology
@@ -28,10 +29,8 @@ MEMORY = "memory"
 TRANSFER = "transfer"
 """The kind of a copy to another machine, where rates are meant."""
 
-_WRITERS = (Kind.COPY, Kind.ADD, Kind.CONCAT, Kind.SCALE, Kind.CAST)
-"""Ops that write every byte of their value. A SLICE shares the memory of its operand, and INPUTs
-and OUTPUTs share a variable.
-"""
+_WRITERS = (Kind.COPY, Kind.ADD, Kind.SLICE, Kind.CONCAT, Kind.SCALE, Kind.CAST)
+"""Ops that write every byte of their value, but for views. INPUTs and OUTPUTs share a variable."""
 
 _OWNERS = (Kind.INPUT, *_WRITERS)
 """Ops whose values have memory of their own."""
@@ -58,10 +57,11 @@ def measure_working_set(
     found = {core_owner(processor, node.machine): 0.0 for node in nodes}
     if not math.isfinite(processor.memory):
         return found
-    own = np.zeros(len(nodes))
+    own, shared = np.zeros(len(nodes)), views(plan)
     for some in blocks(len(plan)):
         kind = plan.kind[some]
         made = np.isin(kind, _OWNERS) & ((kind != Kind.CONCAT) | (plan.arg[some] != IN_PLACE))
+        made &= ~shared[some]
         own += np.bincount(plan.device[some][made], plan.sizes(some)[made], minlength=len(own))
     machines = plan.machines if processor.shared else 1
     for node, nbytes in zip(nodes, own.tolist(), strict=True):
@@ -152,7 +152,10 @@ def find_core_work(
     rated = (TRANSFER if away else name for name, away in zip(names, crosses, strict=True))
     owner = tuple(core_owner(processor, source[c].machine) for c in calls.tolist())
     missed = np.array([processor.missed(working_set[name]) for name in owner])
-    written = np.isin(kind[calls], _WRITERS) & ~crosses & math.isfinite(processor.memory)
+    written = (
+        np.isin(kind[calls], _WRITERS) & ~crosses & ((kind[calls] != Kind.SLICE) | (moved > 0))
+    )
+    written &= math.isfinite(processor.memory)
     per_byte = (
         moved * factor * np.array([1.0 / rates[name] if name in rates else 0.0 for name in rated])
     )

@@ -26,7 +26,8 @@ class Signatures(NamedTuple):
     Ops that cost nothing belong to the first call. `source` and `target` are devices of the plan,
     or past them devices of another machine. `channel` is -1 without a stream, and -2 - it for steps
     of kernels, whose channels have no rate of their own. `passes` is how many times its own size an
-    op moves: a sum of n values reads n and writes one, a join reads and writes every byte once.
+    op moves: a sum of n values reads n and writes one, a join reads and writes every byte once, and
+    a view (see `views`) moves nothing.
     `away` is the number of machines from the source to the target, if the machines are folded and
     something may queue for it. `starts` is 1 where a kernel starts once the op is done (see
     `Runtime.kernels`). `slice` is the bytes of a slice that a block of NCCL's Simple sends, else 0:
@@ -43,6 +44,9 @@ class Signatures(NamedTuple):
     starts: AnyInts
     slice: AnyInts
 
+
+_ALIGNED = 64
+"""Bytes: the alignment of TensorFlow's tensors."""
 
 _ONE: Ints = np.array([-1], dtype=np.int64)
 """A column that is the same for all ops."""
@@ -140,9 +144,26 @@ def _away(plan: Plan, ops: AnyInts) -> AnyInts:
 
 def _passes(plan: Plan) -> Ints:
     """`passes` of every op."""
-    return np.where(
-        plan.kind == Kind.COPY, 1, np.where(plan.kind == Kind.CONCAT, 2, plan.operand_count + 1)
-    )
+    passes = np.where(plan.kind == Kind.COPY, 1, plan.operand_count + 1)
+    passes[plan.kind == Kind.CONCAT] = 2
+    passes[views(plan)] = 0
+    return passes
+
+
+def views(plan: Plan) -> Bools:
+    """The SLICEs that share the memory of their operand: all of it, or a part that begins at a
+    multiple of 64 bytes of it and has a multiple of 64 bytes. TensorFlow copies the others
+    (tensorflow/core/kernels/slice_op.cc).
+    """
+    found: Bools = plan.kind == Kind.SLICE
+    which = np.flatnonzero(found)
+    operand = plan.operands[plan.operand_start[which]]
+    count = plan.hi[which] - plan.lo[which]
+    nbytes = plan.sizes(which)
+    begin = (plan.lo[which] - plan.lo[operand]) * (nbytes // np.maximum(count, 1))
+    aligned = (begin % _ALIGNED == 0) & (nbytes % _ALIGNED == 0)
+    found[which] = aligned | (count == plan.hi[operand] - plan.lo[operand])
+    return found
 
 
 def _distinct(rows: Signatures) -> tuple[AnyInts, Signatures]:

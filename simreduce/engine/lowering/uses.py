@@ -50,6 +50,7 @@ def find_uses(
     memory = memory[signatures.target]
     local = ~np.isin(signatures.kind, (Kind.INPUT, Kind.OUTPUT, Kind.COPY))
     local &= (memory >= 0) & runtime.local & (signatures.executor == Executor.TF)
+    local &= signatures.passes > 0
     count = local.astype(np.int64)
     count[is_copy] = hops
     rated, through = cores.per_byte > 0.0, cores.through > 0.0

@@ -119,7 +119,7 @@ def _local(names: Sequence[str], ranks: int, sizes: Sequence[int]) -> list[Micro
         for write in (scales, casts)
         for many in ((64, _TINY), (16, sizes[-2]), (4, sizes[-1] // 2))
     ]
-    return [*found, cuts(names, 0, 64, 64 * 64)]
+    return [*found, cuts(names, 0, 64, 64 * 64), *(cuts(names, 0, 5, n) for n in sizes[-2:])]
 
 
 _LOCAL = (
@@ -131,6 +131,7 @@ _LOCAL = (
     Constant.about("dispatch.scale", 3e-6),
     Constant.about("dispatch.cast", 3e-6),
     Constant.about("cpu.rates.add", 8e9),
+    Constant.about("cpu.rates.slice", 8e9),
     Constant.about("cpu.rates.concat", 8e9),
     Constant.about("cpu.rates.scale", 8e9),
     Constant.about("cpu.rates.cast", 8e9),

@@ -138,7 +138,9 @@ def joins(devices: Sequence[str], on: int, count: int, nbytes: int, pieces: int 
 
 
 def cuts(devices: Sequence[str], on: int, count: int, nbytes: int) -> Micro:
-    """On one device, a value cut into `count` pieces by ops of their own."""
+    """On one device, a value cut into `count` pieces by ops of their own. Pieces that are no whole
+    blocks of 64 bytes are copied, others share its memory.
+    """
     write = _MicroBuilder(devices, nbytes)
     lo, hi = write.interval()
     value = write.given(on, (lo, hi))
