@@ -485,9 +485,7 @@ def unseen_lines(found: LeftOutPoints) -> list[str]:
     if found.inside is not None:
         count = units.plural(len(found.points), "point")
         lines.append(f"# inside: {found.inside:.0%} of {count} within 80 % intervals")
-    without = "generation, by constants of those beside it"
-    if found.what == "site":
-        without = "site (held tables: by constants of the fit, which may have others of their site)"
+    without = "site" if found.what == "site" else "generation, by constants of those beside it"
     lines.append(f"# each table by constants and intervals without its {without}")
     if order.pairs:
         low, high = np.quantile(order.regrets, (0.5, 0.9))

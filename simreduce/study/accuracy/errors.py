@@ -38,7 +38,7 @@ _MOST_MACHINES = 64
 
 
 def find_errors() -> Iterator[Errors]:
-    """The errors of every published table, as `predict_without_sites` finds them."""
+    """The errors of every published table, by constants that were fitted without its site."""
     for points in predict_without_sites(_tables()):
         yield from _by_band(points[0].table, _logs(points))
 

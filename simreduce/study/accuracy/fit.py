@@ -208,12 +208,18 @@ def _count_gpus(cases: Sequence[Case]) -> dict[str, tuple[int, ...]]:
 
 
 def left_out_residuals(
-    cases: Sequence[Case], base: NcclConstants, fitted: NcclConstants, names: Sequence[str]
+    cases: Sequence[Case],
+    base: NcclConstants,
+    fitted: NcclConstants,
+    names: Sequence[str],
+    held: Sequence[Case] = (),
 ) -> Floats:
     """log(predicted / measured) of each case by constants that were fitted without its group.
 
-    The fit without a group is one step of least squares from the constants fitted to all.
+    The fit without a group is one step of least squares from the constants fitted to all cases.
+    Those of `held`, which took no part in it, come last.
     """
+    count, cases = len(cases), [*cases, *held]
     predict = Predictor(cases, fitted)
     start, at = nccl_names(base), nccl_names(fitted)
     free = [name for name in names if at[name] > 0]
@@ -227,13 +233,14 @@ def left_out_residuals(
         return np.asarray(np.log(predict(values)) - goal)
 
     here, slopes = residuals(logs), find_slopes(residuals, logs)
-    weight = weights(here)
+    weight = weights(here[:count])
     found, groups = here.copy(), np.array([case.group for case in cases])
-    for group in set(groups.tolist()):
-        kept = groups != group
-        j, w = slopes[kept], weight[kept]
+    for group in set(groups[:count].tolist()):
+        mine = groups == group
+        kept = ~mine[:count]
+        j, w = slopes[:count][kept], weight[kept]
         normal = j.T @ (w[:, None] * j) + np.diag(pulls**2)
-        gradient = j.T @ (w * here[kept]) + pulls**2 * (logs - before)
+        gradient = j.T @ (w * here[:count][kept]) + pulls**2 * (logs - before)
         change = -np.linalg.solve(normal, gradient)
-        found[~kept] = here[~kept] + slopes[~kept] @ np.clip(change, -0.7, 0.7)
+        found[mine] = here[mine] + slopes[mine] @ np.clip(change, -0.7, 0.7)
     return found

@@ -108,7 +108,7 @@ class LeftOut:
 
 @dataclass(frozen=True, slots=True)
 class Fitted:
-    """A time that constants were fitted to.
+    """A published time at a site of which constants were fitted to some.
 
     It has log(predicted / published) with its site and without it.
     """
@@ -120,11 +120,23 @@ class Fitted:
     without: float
 
 
-def fitted_times(tables: Sequence[PublishedTable], calibration: Calibration) -> list[Fitted]:
-    """The times that the constants of a calibration were fitted to."""
+def fitted_times(
+    tables: Sequence[PublishedTable],
+    calibration: Calibration,
+    held: Sequence[PublishedTable] = (),
+) -> list[Fitted]:
+    """The times that the constants of a calibration were fitted to, then those of `held`."""
     cases = [(table, case) for table in tables for case in cases_of(table)]
-    every, nccl = [case for _, case in cases], calibration.nccl
-    without = left_out_residuals(every, NOMINAL.nccl, nccl, list(calibration.errors))
+    more = [(table, case) for table in held for case in cases_of(table)]
+    nccl = calibration.nccl
+    without = left_out_residuals(
+        [case for _, case in cases],
+        NOMINAL.nccl,
+        nccl,
+        list(calibration.errors),
+        [case for _, case in more],
+    )
+    cases += more
     return [
         Fitted(
             table.name,
@@ -142,16 +154,16 @@ def predict_without_sites(
 ) -> Iterator[list[Point]]:
     """The points of each table by its generation's constants, fitted without its site.
 
-    A table that took part in the fit has nine sizes at most there: the others are moved by what
-    leaving the site out moves their neighbours.
-
-    Held tables keep the constants of the fit, in which their site may have other tables.
+    A table has nine sizes at most there: the others are moved by what leaving the site out moves
+    their neighbours. A held table is moved too if others of its site took part.
     """
     moved: defaultdict[str, list[Fitted]] = defaultdict(list)
-    names = {table.name for table in tables}
     for name, mine in chosen_tables().items():
-        if names & {table.name for table in mine}:
-            for time in fitted_times(mine, load_calibration(name)):
+        fitted, sites = {table.name for table in mine}, {site_of(table) for table in mine}
+        asked = [t for t in tables if setup_for(t).generation == name and site_of(t) in sites]
+        if asked:
+            held = [table for table in asked if table.name not in fitted]
+            for time in fitted_times(mine, load_calibration(name), held):
                 moved[time.table].append(time)
     for points in predict(tables, None, workers):
         yield [_times(p, math.exp(_move(p, moved[p.table.name]))) for p in points]

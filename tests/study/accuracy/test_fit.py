@@ -67,3 +67,21 @@ def test_a_group_left_out_is_predicted_by_the_others():
 
     assert np.median(off[: len(off) // 2]) > np.median(fit.residuals[: len(off) // 2])
     assert np.median(off[len(off) // 2 :]) < np.median(fit.residuals[len(off) // 2 :])
+
+
+def test_held_cases_are_predicted_without_their_group_and_change_nothing():
+    """Also what took no part is without its group, and neither its times nor how many it has
+    matter to the rest.
+    """
+    cases = [*measured(group="a"), *measured(1.5, group="b")]
+    found, fit = fit_nccl(cases, BASE)
+    alone = left_out_residuals(cases, BASE, found, list(fit.values))
+    held = [*measured(group="a"), *measured(3.0, group="b"), *measured(group="c")]
+
+    off = left_out_residuals(cases, BASE, found, list(fit.values), held)
+
+    many = len(cases) // 2
+    assert off[: 2 * many] == pytest.approx(alone)
+    assert off[2 * many : 3 * many] == pytest.approx(alone[:many])
+    assert off[3 * many : 4 * many] == pytest.approx(alone[many:] - np.log(2))
+    assert off[4 * many :] == pytest.approx(fit.residuals[:many])
