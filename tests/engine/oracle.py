@@ -585,7 +585,8 @@ class Oracle:
 
     def _is_view(self, plan: Plan, op: int) -> bool:
         """TensorFlow's Slice shares memory if it takes all, or whole blocks of 64 bytes."""
-        if plan.kind[op] != Kind.SLICE:
+        node = self.topology.nodes[plan.devices[plan.device[op]]]
+        if plan.kind[op] != Kind.SLICE or self.calibration.cpu is None or node.kind != "cpu":
             return False
         (of,) = plan.operands_of(op)
         before, after = int(plan.lo[op] - plan.lo[of]), int(plan.hi[of] - plan.hi[op])

@@ -72,7 +72,7 @@ KNOWN = {
     "dispatch.concat": 6e-6, "dispatch.slice": 3.5e-6, "cpu.message": 0.3e-3, "cpu.cores": 3.0,
     "cpu.moving": 2.0, "cpu.cache": 16 << 20, "cpu.memory": 20e9,
     "cpu.past_own": 40e9,
-    "cpu.rates.copy": 6e9, "cpu.rates.add": 12e9, "cpu.rates.concat": 5e9,
+    "cpu.rates.copy": 6e9, "cpu.rates.add": 12e9, "cpu.rates.slice": 7e9, "cpu.rates.concat": 5e9,
     "cpu.rates.transfer": 0.7e9,
     "dispatch.scale": 3e-6, "dispatch.cast": 4.5e-6, "cpu.rates.scale": 9e9, "cpu.rates.cast": 4e9,
     "links.cable.bandwidth": 20e6, "links.cable.latency": 2e-3,

@@ -98,7 +98,8 @@ def lower_unpriced(
 ) -> tuple[Unpriced, CoreWork]:
     """The first part of `lower`, which no constant of NCCL matters to, and the work of cores."""
     site = find_site(plan, topology)
-    call, signatures = group_ops(plan, runtime, site.nodes[: len(plan.devices)])
+    nodes = site.nodes[: len(plan.devices)]
+    call, signatures = group_ops(plan, runtime, nodes, cores=calibration.cpu is not None)
     cores = _core_work(plan, signatures, site, runtime, calibration, disturbance, working_set)
     uses = find_uses(signatures, site, runtime, resources, cores)
     rows = number_lanes(signatures, site, runtime, cores, uses.sends, numbers)

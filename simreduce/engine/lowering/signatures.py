@@ -55,10 +55,13 @@ _FREE = Signatures(
 )
 
 
-def group_ops(plan: Plan, runtime: Runtime, nodes: Sequence[Node]) -> tuple[AnyInts, Signatures]:
+def group_ops(
+    plan: Plan, runtime: Runtime, nodes: Sequence[Node], *, cores: bool = False
+) -> tuple[AnyInts, Signatures]:
     """The call of every op, and the signatures of the calls in ascending order.
 
-    `nodes` are the nodes of the plan's devices.
+    `nodes` are the nodes of the plan's devices. `cores` says whether the cores of CPU devices are
+    known, so that it matters there what is a view (see `views`).
     """
     queues = runtime.queues or bool(plan.executor.any())
     call = np.zeros(len(plan), dtype=np.int32)
@@ -86,7 +89,7 @@ def group_ops(plan: Plan, runtime: Runtime, nodes: Sequence[Node]) -> tuple[AnyI
         source=source,
         target=plan.device[ops] + len(plan.devices) * (away > 0).astype(np.int32),
         channel=channel,
-        passes=_passes(plan)[ops] if runtime.local else _ONE,
+        passes=_passes(plan, nodes if cores else ())[ops] if runtime.local else _ONE,
         away=away if queues else _ONE,
         starts=starts,
         slice=_ONE,
@@ -142,11 +145,13 @@ def _away(plan: Plan, ops: AnyInts) -> AnyInts:
     return np.where(plan.kind[ops] == Kind.COPY, plan.arg[ops], 0) if plan.machines > 1 else _ONE
 
 
-def _passes(plan: Plan) -> Ints:
-    """`passes` of every op."""
+def _passes(plan: Plan, nodes: Sequence[Node]) -> Ints:
+    """`passes` of every op; of views on CPU devices if there are `nodes`."""
     passes = np.where(plan.kind == Kind.COPY, 1, plan.operand_count + 1)
     passes[plan.kind == Kind.CONCAT] = 2
-    passes[views(plan)] = 0
+    if nodes:
+        cpu = np.array([node.kind == "cpu" for node in nodes], dtype=np.bool_)
+        passes[views(plan) & cpu[plan.device]] = 0
     return passes
 
 
