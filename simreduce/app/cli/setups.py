@@ -248,7 +248,9 @@ def read_collective(
     check_used(faults, name, given.faithful, given.gpu_indices)
     strategies = attempt("", read_algo, name) if known else None
     ranks = setup.layout.n if setup else None
-    calls = setup and attempt("-t", Calls.by_threads, given.nthreads, setup.layout, iters)
+    calls = setup and attempt(
+        "-t", Calls.by_threads, given.nthreads, setup.layout, iters, setup.nccl.version
+    )
     if known:
         check_root(faults, given.root, name, ranks)
     if dtype is not None and nbytes:

@@ -50,6 +50,7 @@ _ADDED = (*_LAUNCH, _CHANNEL, "nccl.launch_each", "nccl.post")
 _NO_LAUNCH: dict[str, Any] = {
     "launch": 0.0,
     "launch_each": 0.0,
+    "launch_pair": 0.0,
     "launch_channel": 0.0,
     "start": dict.fromkeys((*PROTOCOLS, NVLS), 0.0),
 }
@@ -156,7 +157,10 @@ class Predictor:
             key = tuple(every[name] for name in names if name not in _ADDED)
             if key not in known:
                 known[key] = case.predict(replace(constants, **_NO_LAUNCH), rerun)
-            found.append(constants.per_call(launch + known[key], case.calls.gpus, case.posts))
+            seconds, calls = launch + known[key], case.calls
+            found.append(
+                constants.per_call(seconds, calls.gpus, case.posts, together=calls.together)
+            )
         return found
 
 

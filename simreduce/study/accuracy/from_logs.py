@@ -108,7 +108,10 @@ def _cases(log: NcclTestsLog, machine: Topology, settings: Settings, collective:
         )
     setup = Setup(machine, "tensorflow", part=part_of(machine, ranks // hosts), nccl=settings)
     shape = setup.layout
-    calls = Calls(log.gpus_of_a_thread, log.iterations or ITERATIONS)
+    each = log.gpus_of_a_thread or 1
+    calls = Calls.by_threads(
+        shape.n // hosts // each, shape, log.iterations or ITERATIONS, settings.version
+    )
     found = []
     for row in sample([row for row in log.rows if row.size], _MOST_ROWS):
         workload = workload_of(collective, row.size, dtypes.code(row.dtype), shape.n)

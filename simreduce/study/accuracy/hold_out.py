@@ -41,6 +41,8 @@ _MOST_OPS, _MOST_OPS_OF_ONE = 24_000, 200_000
 """Ops of a plan in the fit of a generation, and of one table: larger plans take too long."""
 _OLDEST = (2, 5)
 """Versions of NCCL before this have no model of time, and other protocols."""
+_OLD = "nccl-pascal"
+"""The generation that was measured with these versions alone."""
 _LEAST = 6
 """Sizes of a table that is calibrated: three are fitted, the others compared."""
 
@@ -56,7 +58,7 @@ def make_cases(
 ) -> Iterator[Case]:
     """Cases of some times of a table, without those that have no plan of so few ops."""
     shape, group = setup.layout, site_of(table)
-    calls, link = calls_of(table, shape), setup.slowest_link
+    calls, link = calls_of(table, setup), setup.slowest_link
     for nbytes, seconds in times:
         workload = workload_of(table.collective, nbytes, table.dtype, shape.n)
         try:
@@ -71,9 +73,11 @@ def chosen_tables() -> dict[str, list[PublishedTable]]:
     """The tables that constants are fitted to, by the name of the generation's calibration."""
     found: defaultdict[str, list[PublishedTable]] = defaultdict(list)
     for table in published_tables():
-        if table.held or table.library or _is_old(table.version):
+        if table.held or table.library:
             continue
         setup = setup_for(table)
+        if _is_old(table.version) and setup.generation != _OLD:
+            continue
         if setup.link_class != OTHER_NET:
             found[setup.generation].append(table)
     return dict(found)
@@ -87,7 +91,7 @@ def beside(generation: str) -> list[str]:
 
 
 def _is_old(version: tuple[int, int] | None) -> bool:
-    return version is not None and (2, 0) != version < _OLDEST
+    return version is not None and version < _OLDEST
 
 
 @dataclass(frozen=True, slots=True)

@@ -107,11 +107,10 @@ def setup_for(table: PublishedTable, calibration: Calibration | None = None) -> 
     return Setup(machine, "tensorflow", calibration or NOMINAL, part=shape, nccl=_settings(table))
 
 
-def calls_of(table: PublishedTable, shape: Layout) -> Calls:
+def calls_of(table: PublishedTable, setup: Setup) -> Calls:
     """How the calls of a table were issued."""
-    return Calls.by_threads(
-        1 if table.launcher == "process" else None, shape, table.iterations_timed
-    )
+    threads = 1 if table.launcher == "process" else None
+    return Calls.by_threads(threads, setup.layout, table.iterations_timed, setup.nccl.version)
 
 
 def _settings(table: PublishedTable) -> Settings:
@@ -182,7 +181,7 @@ def _predict(point: Point, setup: Setup) -> Point:
         at = folded(setup, why)
         plan = at.compile(strategy, workload)
     result = at.simulate(plan)
-    seconds = calls_of(table, shape).seconds(plan, result, setup.constants.nccl)
+    seconds = calls_of(table, setup).seconds(plan, result, setup.constants.nccl)
     ends = setup.interval(point.nbytes, seconds, collective, without=own_names(table))
     low, high = ends or (0.0, 0.0)
     return replace(

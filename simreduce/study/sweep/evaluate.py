@@ -128,7 +128,9 @@ def _machines(document: str, folder: str) -> Machines:
     )
     return Machines(
         setup, values["dtype"], faithful=values["faithful"], root=values["root"], fold=None,
-        eager=True, calls=Calls.by_threads(values["nthreads"], setup.layout, values["iters"]),
+        eager=True, calls=Calls.by_threads(
+            values["nthreads"], setup.layout, values["iters"], setup.nccl.version
+        ),
     )  # fmt: skip
 
 

@@ -28,6 +28,7 @@ from simreduce.errors import (
 from simreduce.files.published import ITERATIONS
 from simreduce.plan import Kind, Plan, verify_part, wrong_elements
 from simreduce.planners.layouts import Layout
+from simreduce.planners.nccl.tables import CURRENT, Version
 from simreduce.planners.strategy import SUMMING, Strategy, proved_on_few
 from simreduce.planners.strategy.automatic import AUTOMATIC
 from simreduce.study.outcome import Postponed, Refused, Stuck
@@ -45,6 +46,11 @@ DIVIDED = ("reduce_scatter", "all_gather", "all_to_all")
 
 ROOTED = ("reduce", "broadcast")
 """Collectives with a root."""
+
+_ONE_BY_ONE = (2, 8)
+"""The version from which a process launches the kernels of its GPUs one by one, unless
+NCCL_LAUNCH_MODE says otherwise: 2.4.2 takes 16 us on 4 V100, 2.8.3 takes 13.
+"""
 
 MOST_SIZES = 10_000
 """Rows of the longest table."""
@@ -162,15 +168,22 @@ def tensor(nbytes: int, dtype: int, parts: int = 1) -> Workload:
 class Calls:
     """Calls of NCCL in a row, as nccl-tests times them: `iterations` of them.
 
-    One thread drives `gpus` GPUs of a machine (0: a process for each GPU). No `iterations`: the
-    time is the root's own.
+    One thread drives `gpus` GPUs of a machine (0: a process for each GPU), and `together` launches
+    their kernels as one group. No `iterations`: the time is the root's own.
     """
 
     gpus: int = 0
     iterations: int = ITERATIONS
+    together: bool = False
 
     @classmethod
-    def by_threads(cls, nthreads: int | None, shape: Layout, iterations: int = ITERATIONS) -> Self:
+    def by_threads(
+        cls,
+        nthreads: int | None,
+        shape: Layout,
+        iterations: int = ITERATIONS,
+        version: Version = CURRENT,
+    ) -> Self:
         """Calls of so many threads on each machine; None: a process for each GPU.
 
         InputError unless they can share the GPUs of each machine equally.
@@ -182,12 +195,14 @@ class Calls:
             many = " or ".join(map(str, counts))
             raise InputError(f"{nthreads}: threads must share the {many} GPUs of a machine equally")
         each = counts[0] // nthreads
-        return cls(each if each > 1 else 0, iterations)
+        return cls(each if each > 1 else 0, iterations, each > 1 and version < _ONE_BY_ONE)
 
     def seconds(self, plan: Plan, times: Result | Timeline, nccl: NcclConstants) -> float:
         """The seconds of one of the calls, if NCCL carries the plan out; else of the plan."""
         seconds = seconds_per_call(plan, times, self.iterations)
-        return nccl.per_call(seconds, self.gpus, sends_of(plan)) if plan.executor.any() else seconds
+        if not plan.executor.any():
+            return seconds
+        return nccl.per_call(seconds, self.gpus, sends_of(plan), together=self.together)
 
 
 BY_DEFAULT = Calls()

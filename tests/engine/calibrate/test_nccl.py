@@ -87,6 +87,8 @@ def test_one_process_issues_a_call_while_the_gpus_do_the_one_before():
     assert nccl.per_call(15e-6, 8) == pytest.approx(21e-6)
     assert nccl.per_call(30e-6, 8) == 30e-6
     assert nccl.per_call(15e-6, 0) == 15e-6
+    pairs = 8 * 8 * nccl.launch_pair
+    assert nccl.per_call(15e-6, 8, together=True) == pytest.approx(21e-6 + pairs)
     posting = replace(nccl, post=1e-6)
     assert posting.per_call(15e-6, 8, 16) == pytest.approx(5e-6 + 8 * 18e-6)
     assert posting.per_call(15e-6, 0, 16) == pytest.approx(21e-6)

@@ -241,6 +241,20 @@ def test_a_broadcast_fills_its_chain_once_for_many_calls():
         assert 6 * step * part == pytest.approx(fill, rel=0.02)
 
 
+def test_a_nic_sends_one_chunk_of_ll128_after_another():
+    """Each NIC serves two channels. A chunk has the NIC for itself, so that the next machine waits
+    for one chunk and not for two that share it.
+    """
+    few, more = (
+        Setup(f"abci-ax{n}").simulate(
+            Setup(f"abci-ax{n}").compile("nccl:ring+ll128+channels=8", one(4 * MIB), "broadcast")
+        )
+        for n in (2, 6)
+    )
+    share = 600 * 1024 / 9.75e9
+    assert share < (more.seconds - few.seconds) / 4 < 2 * share
+
+
 def test_the_first_pass_of_ll_takes_longer():
     """4 KiB of 16 KiB in each step of one channel, whose latencies pass while bytes move."""
     data = 14 * (16384 + CONSTANTS.first_pass * 4096) / 1e9

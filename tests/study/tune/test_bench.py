@@ -236,7 +236,7 @@ def test_a_row_is_the_same_or_a_bound_above_the_fastest(monkeypatch, machine, si
 def test_a_bench_as_a_published_table_was_measured_is_what_accuracy_predicts(name):
     (table,) = (table for table in published_tables() if table.name == name)
     setup = setup_for(table).but(runtime=BY_STRATEGY)
-    calls = calls_of(table, setup.layout)
+    calls = calls_of(table, setup)
     (points,) = predict([table])
     chosen = [strategy_for(table.collective)]
     rows = list(bench(setup, chosen, [nbytes for nbytes, _ in table.times[:6]], calls=calls))
@@ -258,6 +258,13 @@ def test_threads_share_the_gpus_of_each_machine(nthreads, each, iterations):
     assert Calls.by_threads(nthreads, shape, iterations) == Calls(
         0 if alone else each // nthreads, iterations
     )
+
+
+@pytest.mark.parametrize(("version", "together"), [((2, 4), True), ((2, 8), False)])
+def test_old_versions_launch_the_kernels_of_a_process_together(version, together):
+    shape = layout(load_machine("dgx1v"))
+    assert Calls.by_threads(1, shape, version=version) == Calls(8, together=together)
+    assert Calls.by_threads(8, shape, version=version) == Calls(0)
 
 
 def test_a_thread_issues_calls_one_after_another_however_small():

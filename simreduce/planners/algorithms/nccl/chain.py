@@ -14,7 +14,7 @@ import numpy as np
 from simreduce import dtypes
 from simreduce.computing.arrays import Ints
 from simreduce.plan import PlanBuilder, Values
-from simreduce.plan.channels import halve_threads
+from simreduce.plan.channels import count_blocks, halve_threads
 from simreduce.planners.algorithms.nccl.lanes import Lane, T, join, lanes, pieces, step_bytes
 from simreduce.planners.algorithms.nccl.stream import FEW_WARPS, part_count, send
 from simreduce.planners.layouts import Decision
@@ -22,8 +22,10 @@ from simreduce.planners.layouts import Decision
 _PARTS = 16
 """Upper limit of the parts of a chunk that follow one another between GPUs."""
 
-_OPS = 48_000
-"""Copies of one collective, about: a chain is filled piece by piece, so few would be too slow."""
+_OPS = {"simple": 200_000, "ll": 48_000, "ll128": 200_000}
+"""Copies of one collective, about: a chain is filled piece by piece, so few would be too slow. Over
+many machines pieces of LL of NCCL's own size would be too fast.
+"""
 
 
 def broadcast(
@@ -38,7 +40,7 @@ def broadcast(
     """The root's value on every rank."""
     made = []
     for way, lane in _lanes(given, ways, how):
-        held, chain = _share(lane, given, how), _from(way, root)
+        held, chain = _share(lane, given, how, machine), _from(way, root)
         seen = [b.slices(held[:, :, root, None])]
         for before, rank in pairwise(chain):
             far, waits = machine[[before]] != machine[rank], after if len(seen) == 1 else ()
@@ -61,7 +63,7 @@ def reduce(
     """The sum on the root."""
     made = []
     for way, lane in _lanes(given, ways, how):
-        held, chain = _share(lane, given, how), _from(way, root)
+        held, chain = _share(lane, given, how, machine), _from(way, root)
         total, waits = held[:, :, chain[1], None], after
         for before, rank in pairwise((*chain[1:], root)):
             far, own = machine[[before]] != machine[rank], held[:, :, rank, None]
@@ -93,9 +95,15 @@ def _from(way: Sequence[int], root: int) -> Sequence[int]:
     return [*way[start:], *way[:start]]
 
 
-def _share(lane: Lane, given: Values, how: Decision) -> Values:
-    """The lane's share of every rank's value, by chunk, part and rank."""
-    copies = len(given) * min(lane.of, 8)
-    count = pieces(given, lane.of, step_bytes(how), copies, most=_OPS)
-    parts = part_count(given, how, count, max(min(_PARTS, _OPS // (copies * count)), 1), FEW_WARPS)
+def _share(lane: Lane, given: Values, how: Decision, machine: Ints) -> Values:
+    """The lane's share of every rank's value, by chunk, part and rank.
+
+    A NIC sends what waits for it one chunk of LL128 after another, so over a network every channel
+    of a lane has pieces of its own.
+    """
+    copies, most = len(given) * min(lane.of, 8), _OPS[how.protocol]
+    count = pieces(given, lane.of, step_bytes(how), copies, most=most)
+    if how.protocol == "ll128" and np.ptp(machine):
+        count *= count_blocks(lane.channel)
+    parts = part_count(given, how, count, max(min(_PARTS, most // (copies * count)), 1), FEW_WARPS)
     return lane.share(given).cut(count).cut(parts).swapaxes(0, 1).swapaxes(1, 2)
