@@ -7,6 +7,7 @@ import hashlib
 import json
 import math
 from dataclasses import astuple, dataclass, field, replace
+from difflib import get_close_matches
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
@@ -206,15 +207,28 @@ def find_links(topology: Topology, text: str) -> list[int]:
     ):
         if chosen:
             return chosen
-    names = [each.name for each in topology.links]
-    if BOTH in text:
-        known = [f"{each.source}{BOTH}{each.target}" for each in topology.links]
-    elif ">" in text:
-        known = names
+    if ">" in text:
+        why = _why_no_link(topology, text)
     else:
-        known = [*names, *topology.nodes, *(each.link_class for each in topology.links)]
-    near = did_you_mean(text, dict.fromkeys(known))
-    raise InputError(f"{topology.name}: no link, node or link class {text!r}{near}")
+        classes = (each.link_class for each in topology.links)
+        why = did_you_mean(text, dict.fromkeys([*topology.nodes, *classes]))
+    raise InputError(f"{topology.name}: no link, node or link class {text!r}{why}")
+
+
+def _why_no_link(topology: Topology, text: str) -> str:
+    """The nearest link of the end that is a node, or which end is none, or where links lead."""
+    sign = BOTH if BOTH in text else ">"
+    source, _, target = text.partition("#")[0].partition(sign)
+    links = [each for each in topology.links if not each.is_toll]
+    ahead = dict.fromkeys(each.target for each in links if each.source == source)
+    behind = dict.fromkeys(each.source for each in links if each.target == target)
+    for end in get_close_matches(target, ahead, 1) if target not in topology.nodes else ():
+        return f" (did you mean '{source}{sign}{end}'?)"
+    for end in get_close_matches(source, behind, 1) if source not in topology.nodes else ():
+        return f" (did you mean '{end}{sign}{target}'?)"
+    lacking = dict.fromkeys(end for end in (source, target) if end not in topology.nodes)
+    why = [f"no node {end!r}{did_you_mean(end, topology.nodes)}" for end in lacking]
+    return f": {', '.join(why) or f'links of {source} lead to ' + ', '.join(ahead)}"
 
 
 def _scaled(topology: Topology, factors: Mapping[str, float]) -> list[Link]:

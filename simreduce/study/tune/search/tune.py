@@ -8,7 +8,7 @@ from functools import partial
 from math import inf
 from typing import Any
 
-from simreduce.errors import InputError, StrategyError
+from simreduce.errors import InputError, StrategyError, did_you_mean, quote
 from simreduce.study.scenario import Scenario, StepScenario, with_step
 from simreduce.study.tune.rank import FIRST, find_moved
 from simreduce.study.tune.search.by_horovod import HorovodSearch
@@ -76,10 +76,15 @@ def _with_ties(found: Tuned) -> Tuned:
     return found
 
 
-def read_objective(scenario: Scenario, objective: str) -> str:
-    """The objective; for "", the step if there is one. InputError if there is none to optimise."""
+def read_objective(scenario: Scenario | None, objective: str) -> str:
+    """The objective; for "", the step if there is one. InputError if there is none to optimise, as
+    far as that is known without a scenario.
+    """
     if objective not in ("", *OBJECTIVES):
-        raise InputError(f"must be one of {', '.join(OBJECTIVES)}, got {objective!r}")
+        near = did_you_mean(objective, OBJECTIVES)
+        raise InputError(f"must be one of {', '.join(OBJECTIVES)}, got {quote(objective)}{near}")
+    if scenario is None:
+        return objective
     if objective == STEP:
         with_step(scenario)
     if scenario.step is not None and scenario.step.mode and objective != TIME:
