@@ -114,10 +114,10 @@ BAD = {
         ),
     ),
     "a link from a GPU that is not there": (
-        ["bench", "dgx-h100", "--fault", "gpu77>nvswitch1@0=0"],
+        ["bench", "dgx-h100", "--fault", "gpu77>nvswitch0@0=0"],
         (
-            "dgx-h100: no link, node or link class 'gpu77>nvswitch1' (did you mean "
-            "'gpu7>nvswitch1'?)"
+            "dgx-h100: no link, node or link class 'gpu77>nvswitch0' (did you mean "
+            "'gpu7>nvswitch0'?)"
         ),
     ),
     "a link that is not there": (
