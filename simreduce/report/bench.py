@@ -37,6 +37,7 @@ from simreduce.report.headings import (
     DISTURBANCE_KEY,
     EQUAL_PATHS_KEY,
     MOVED_KEY,
+    NCCL_KEY,
     one_runtime,
 )
 from simreduce.report.limits import help_section, path_section
@@ -253,9 +254,10 @@ BENCH = Document(
         "runtime", TEXT, "The runtime of all rows, or `by_strategy` if they differ.",
         lambda times: one_runtime((row.runtime for row in times.rows), times.setup.runtime.name),
     ),
+    replace(NCCL_KEY, get="setup.nccl.text"),
     replace(CALIBRATION_KEY, get="setup.calibration.name"),
     Key("collective", one_of(*COLLECTIVES), "What is done."),
-    replace(DISTURBANCE_KEY, get="setup.disturbance.text"),
+    replace(DISTURBANCE_KEY, get="setup.disturbed"),
     Key(
         "gpus_per_thread", COUNT, "GPUs that one thread drives; 0: a process for each GPU.",
         "calls.gpus",

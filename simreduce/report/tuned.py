@@ -38,7 +38,14 @@ from simreduce.report.blocks import (
     Written,
     bars,
 )
-from simreduce.report.headings import FACTOR_KEYS, HEAD_KEYS, MEASURED_KEY, MOVED_KEY, header
+from simreduce.report.headings import (
+    DISTURBED,
+    FACTOR_KEYS,
+    HEAD_KEYS,
+    MEASURED_KEY,
+    MOVED_KEY,
+    header,
+)
 from simreduce.report.limits import help_section, path_section
 from simreduce.report.plots import Plot, draw_sensitivity
 from simreduce.report.sections import (
@@ -348,6 +355,7 @@ TUNE = Document(
     "tune",
     "`simreduce tune --json`: the best setting of a system, and those near it.",
     *HEAD_KEYS,
+    DISTURBED,
     Key("target", one_of(*TARGETS), "The system."),
     Key("objective", one_of(*OBJECTIVES), "The time of one all-reduce, or of a training step."),
     Key(

@@ -40,6 +40,12 @@ BOTH = "<>"
 _LEAST = 1e-6
 """The smallest factor of a link besides 0; a number closer to 0 is none to divide by."""
 
+_SCALED = ", bandwidth of "
+"""In the source of a machine, before links and their factors."""
+
+_NAMED = 3
+"""The most cut links that an error names."""
+
 Rule = RoutingRule | EqualMachines | None
 """The routing rule of a network, or of equal machines on one; None where routes are searched."""
 
@@ -140,29 +146,39 @@ class Topology:
         source = f"{self.source}, bandwidth x {bandwidth:g}, latency x {latency:g}"
         return self._with(source, nodes, links)
 
-    def scale_links(self, factors: Mapping[str, float]) -> Topology:
+    def scale_links(self, factors: Mapping[str, float], where: str = "link_factors") -> Topology:
         """The same machine with the bandwidth of some links times a factor.
 
         `factors` are by class (including the links of a network), by node, or by name: `gpu0>gpu3`,
         `gpu0<>gpu3` for both directions. Routes stay as they are: of a transfer that is split, a
         path carries in proportion to what its slowest link has left. At a factor of 0 a link is not
         there, and routes are searched without it. TopologyError names what the machine does not
-        have, and links that are cut in one direction only.
+        have, and links that are cut in one direction only. Who then asks for a route that is gone
+        reads `where` the factors stand.
         """
         links = _scaled(self, factors)
         rule = self.router.rule
         if rule and len(links) < len(self.links):
             rule = after_cut(rule, self.links, links)
         words = ", ".join(f"{name} x {factor:g}" for name, factor in factors.items())
-        source = f"{self.source}, bandwidth of {words}"
+        source = f"{self.source}{_SCALED}{words}"
         nodes, equal_cost = self.nodes.values(), self.router.equal_cost
-        return assemble(self.name, self.title, source, nodes, links, rule, equal_cost)
+        gone = [name for name, factor in factors.items() if not factor]
+        more = f" and {len(gone) - _NAMED} more" if len(gone) > _NAMED else ""
+        cut = gone and f"{where} cuts {', '.join(gone[:_NAMED])}{more}"
+        return assemble(self.name, self.title, source, nodes, links, rule, equal_cost, cut or "")
+
+    @property
+    def scaled(self) -> str:
+        """Which links carry less or more than those of the machine, in words; "" for none."""
+        return f"bandwidth of {self.source.partition(_SCALED)[2]}" if _SCALED in self.source else ""
 
     def with_equal_cost(self, equal_cost: EqualCost) -> Topology:
         """The same machine, whose transfers choose so among equal paths."""
-        nodes, rule = self.nodes.values(), self.router.rule
+        nodes, router = self.nodes.values(), self.router
         return assemble(
-            self.name, self.title, self.source, nodes, self.links, rule, equal_cost,
+            self.name, self.title, self.source, nodes, self.links, router.rule, equal_cost,
+            router.cut,
         )  # fmt: skip
 
     def without_peers(self) -> Topology:
@@ -173,8 +189,10 @@ class Topology:
         return self._with(f"{self.source}, no peer access", nodes, self.links)
 
     def _with(self, source: str, nodes: Iterable[Node], links: Iterable[Link]) -> Topology:
-        rule, equal_cost = self.router.rule, self.router.equal_cost
-        return assemble(self.name, self.title, source, nodes, links, rule, equal_cost)
+        router = self.router
+        return assemble(
+            self.name, self.title, source, nodes, links, router.rule, router.equal_cost, router.cut
+        )
 
     def __reduce__(self) -> tuple[Any, ...]:
         # A read-only mapping cannot be pickled, and the graph says nothing that nodes and links do
@@ -182,6 +200,7 @@ class Topology:
         nodes, router = tuple(self.nodes.values()), self.router
         return assemble, (
             self.name, self.title, self.source, nodes, self.links, router.rule, router.equal_cost,
+            router.cut,
         )  # fmt: skip
 
 
@@ -307,11 +326,15 @@ def assemble(
     links: Iterable[Link],
     rule: Rule = None,
     equal_cost: EqualCost = EqualCost(),  # noqa: B008 - a value that cannot be changed
+    cut: str = "",
 ) -> Topology:
-    """A topology of nodes with distinct names and of directed links, numbered from 0."""
+    """A topology of nodes with distinct names and of directed links, numbered from 0.
+
+    `cut` says which links are gone, for those who miss a route.
+    """
     table = {node.name: node for node in nodes}
     links = tuple(links)
-    router = Router(table, links, rule, equal_cost)
+    router = Router(table, links, rule, equal_cost, cut)
     return Topology(
         name=name,
         title=title,

@@ -60,7 +60,8 @@ def _times(rows, ranks: int = 8) -> SizeTimes:
         layout=SimpleNamespace(n=ranks),
         runtime=SimpleNamespace(name="tensorflow"),
         calibration=SimpleNamespace(name="nominal"),
-        disturbance=SimpleNamespace(text=""),
+        nccl=SimpleNamespace(text=""),
+        disturbed="",
         equal_paths="",
     )
     return SizeTimes(setup, rows)
@@ -237,6 +238,7 @@ def test_our_document_has_the_keys_that_others_rely_on():
         "equal_paths": "",
         "ranks": 8,
         "runtime": "tensorflow",
+        "nccl_settings": "",
         "calibration": "nominal",
         "collective": "all_reduce",
         "gpus_per_thread": 0,
@@ -275,6 +277,7 @@ def test_our_document_has_the_keys_that_others_rely_on():
         "equal_paths",
         "ranks",
         "runtime",
+        "nccl_settings",
         "calibration",
         "collective",
         "disturbance",

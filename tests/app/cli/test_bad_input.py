@@ -254,6 +254,13 @@ BAD = {
             "of a task, 2 here"
         ),
     ),
+    "no calls to warm up": (
+        ["bench", "full:2", "-w", "0"],
+        (
+            "-w 0: a first call also connects and loads kernels, and how long that takes is not "
+            "known; give 1 or more"
+        ),
+    ),
     "a factor of 0": (
         ["bench", "full:2", "-f", "0"],
         "-f 0: the factor must be above 1 (or give -i, a step)",

@@ -9,6 +9,7 @@ from math import inf
 from typing import Any
 
 from simreduce.errors import InputError, StrategyError, did_you_mean, quote
+from simreduce.planners.strategy import parse_strategy
 from simreduce.study.scenario import Scenario, StepScenario, with_step
 from simreduce.study.tune.rank import FIRST, find_moved
 from simreduce.study.tune.search.by_horovod import HorovodSearch
@@ -116,6 +117,16 @@ def _step_searches(aim: Aim[StepScenario]) -> list[Make]:
     return found
 
 
+def _check(scenario: Scenario, name: str) -> None:
+    """StrategyError that says why the machine has no time of a strategy, if it is known."""
+    strategy = parse_strategy(name)
+    setup = scenario.setup.running(strategy)
+    try:
+        setup.summarise(setup.compile(strategy, scenario.workload))
+    except InputError as error:
+        raise StrategyError([f"{name}: {each}" for each in error.problems]) from None
+
+
 def _extend(before: Tuned | None, search: Search[Any], workers: int) -> Tuned:
     """The answer with that of another search, which Ctrl-C ends with what there is."""
     try:
@@ -123,6 +134,7 @@ def _extend(before: Tuned | None, search: Search[Any], workers: int) -> Tuned:
             search.first(do)
             if search.default and search.outcome.best == inf:
                 name = search.default.strategy
+                _check(search.scenario, name)
                 raise StrategyError(f"{name}: the default has no plan on this machine")
             search.run(do)
             found = _join(before, search)
