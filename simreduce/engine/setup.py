@@ -153,6 +153,13 @@ class Setup(Simulator):
             return self
         return self._by_runtime[strategy is not None and strategy.by_nccl]
 
+    def undispatched(self, strategy: Strategy) -> bool:
+        """Whether times of a strategy lack the dispatch of TensorFlow's ops, which the calibration
+        does not know: they are lower bounds.
+        """
+        dispatches = self.runtime.dispatch and not self.calibration.dispatch
+        return dispatches and not strategy.reduced_by_nccl
+
     @cached_property
     def _by_runtime(self) -> tuple[Setup, Setup]:
         return self.but(runtime=TENSORFLOW), self.but(runtime=NCCL)

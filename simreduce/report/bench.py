@@ -12,6 +12,7 @@ from simreduce.engine.setup import Setup
 from simreduce.errors import InputError, first_words
 from simreduce.files import tables
 from simreduce.files.formats.documents import (
+    ABSENT,
     BYTES,
     COUNT,
     FLAG,
@@ -211,6 +212,12 @@ ROW = Record(
         column=Column("floor", "(us)", width=6, spare=4, show=_fit),
     ),
     replace(MOVED_KEY, column=()),
+    Key(
+        "lower_bound", FLAG,
+        "Whether it takes longer: the calibration does not know what TensorFlow takes to dispatch "
+        "each op. Missing where that is known.",
+        lambda row: row.undispatched or ABSENT, optional=True,
+    ),
     Key("bottleneck", TEXT, 'The busiest link; "" if nothing moves.', "link"),
     Key(
         "bottleneck_share", RATIO, "The part of the time in which it is busy.", "link_share",
@@ -347,7 +354,9 @@ def preview_lines(rows: Sequence[BenchRow]) -> list[str]:
     """The fastest row of each size so far."""
     best: dict[int, BenchRow] = {}
     for r in rows:
-        if r.unfinished is None and (r.nbytes not in best or r.seconds < best[r.nbytes].seconds):
+        order = r.undispatched, r.seconds
+        first = best.get(r.nbytes)
+        if r.unfinished is None and (first is None or order < (first.undispatched, first.seconds)):
             best[r.nbytes] = r
     return [
         f"{size:12} B {_fit(r.seconds * 1e6)} us  {r.algorithm}" for size, r in sorted(best.items())
@@ -356,18 +365,24 @@ def preview_lines(rows: Sequence[BenchRow]) -> list[str]:
 
 def _best_average(times: SizeTimes) -> str:
     """nccl-tests' last figure: of several algorithms the highest average, because one over all
-    would describe none of them.
+    would describe none of them. Lower bounds of times are not compared with times.
     """
     by_name: dict[str, list[BenchRow]] = {}
-    for row in times.done:
+    known = [row for row in times.done if not row.undispatched] or times.done
+    for row in known:
         by_name.setdefault(row.strategy or row.algorithm, []).append(row)
+    bounds = len({row.strategy or row.algorithm for row in times.done} - by_name.keys())
     found = {name: average_busbw(mine, times) / 1e9 for name, mine in by_name.items()}
     best = max(found, key=found.__getitem__, default="")
-    if len(found) < 2:
+    if len(found) + bounds < 2:
         return f"{found.get(best, 0.0):g}"
     chunks = {row.algorithm for row in by_name[best]}
     name = chunks.pop() if len(chunks) == 1 else best
-    return f"{found[best]:g} ({name}, the highest of {len(found)} algorithms)"
+    what = f"{name}, the highest of {len(found)} algorithms" if len(found) > 1 else name
+    if bounds:
+        what += f"; {units.plural(bounds, 'other')} without the dispatch of TensorFlow's ops: times"
+        what += " are lower bounds"
+    return f"{found[best]:g} ({what})"
 
 
 def average_busbw(rows: Sequence[BenchRow], times: SizeTimes) -> float:
@@ -542,6 +557,7 @@ def sizes_section(
 def _at_one_size(found: Written, table: Table) -> Chart:
     """Bars instead of curves of one point each."""
     shown = sorted(found["rows"], key=lambda row: float(row["time_us"]))[:15]
+    best = _known(found["rows"])[0]
     collective = found["collective"].replace("_", "-")
     size = units.format_size(shown[0]["size_bytes"])
     words = (
@@ -549,7 +565,7 @@ def _at_one_size(found: Written, table: Table) -> Chart:
         "is what no run of the plan can take less than."
     )
     rows = [{**row, "name": plain_name(row)} for row in shown]
-    marks = [1, *[0] * (len(rows) - 1)]
+    marks = [int(row is best) for row in shown]
     return bars(words, table, rows, "name", "time_us", marks, "floor_us")
 
 
@@ -559,7 +575,7 @@ def bench_page(document: Written, beside: Attachments) -> Page:
     if not rows:
         raise InputError("it has no rows")
     largest = max(row["size_bytes"] for row in rows)
-    at = sorted((row for row in rows if row["size_bytes"] == largest), key=lasting_us)
+    at = _known(row for row in rows if row["size_bytes"] == largest)
     best, factor = at[0], _factor(rows)
     size, collective = units.format_size(largest), document["collective"].replace("_", "-")
     name = plain_name(best)
@@ -607,6 +623,12 @@ def bench_page(document: Written, beside: Attachments) -> Page:
     )
 
 
+def _known(rows: Iterable[Written]) -> list[Written]:
+    """The rows with a time, fastest first; those with a lower bound if there are no others."""
+    found = sorted(rows, key=lasting_us)
+    return [row for row in found if not row.get("lower_bound")] or found
+
+
 def _with_names(sections: Iterable[Section], rows: list[Written]) -> Iterator[Section]:
     """The sections, and in each what the names of algorithms mean."""
     for each in sections:
@@ -616,11 +638,10 @@ def _with_names(sections: Iterable[Section], rows: list[Written]) -> Iterator[Se
 
 def _by_size(rows: list[Written]) -> tuple[str, str]:
     """Which algorithms are the fastest, and where."""
-    best: dict[int, Written] = {}
+    by_size: dict[int, list[Written]] = {}
     for row in rows:
-        size = row["size_bytes"]
-        if size not in best or lasting_us(row) < lasting_us(best[size]):
-            best[size] = row
+        by_size.setdefault(row["size_bytes"], []).append(row)
+    best = {size: _known(found)[0] for size, found in by_size.items()}
     spans: list[tuple[str, int, int]] = []
     for size in sorted(best):
         name = plain_name(best[size])

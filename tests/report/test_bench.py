@@ -19,9 +19,12 @@ from simreduce.report.bench import (
     NCCL_TESTS,
     SizeTimes,
     TimedRun,
+    bench_page,
     bench_table,
     folded_lines,
+    preview_lines,
 )
+from simreduce.report.blocks import Attachments
 from simreduce.study.outcome import Stuck
 from simreduce.study.tune.bench import BenchRow, algbw, busbw
 
@@ -408,6 +411,29 @@ def test_the_sizes_of_a_chunk_make_no_further_algorithms():
     last = bench_table(_times(rows, 8), []).splitlines()[-1]
 
     assert last.endswith("(trees, the highest of 2 algorithms)")
+
+
+@pytest.mark.parametrize("others", [0, 1])
+def test_a_lower_bound_is_not_the_best_of_times(others):
+    """Without the dispatch of TensorFlow's ops a row says what it takes at least, so that a slower
+    one with a time is named; the others are counted. The page and the preview choose alike.
+    """
+    known = replace(ROW, strategy="nccl", algorithm="nccl", seconds=2 * ROW.seconds)
+    bound = replace(ROW, strategy="ring", algorithm="ring", undispatched=True)
+    more = [replace(known, strategy="tree", algorithm="tree", seconds=3 * ROW.seconds)] * others
+    times = _times([bound, known, *more], 8)
+    last = bench_table(times, []).splitlines()[-1]
+    first, *rest = (row.get("lower_bound", False) for row in BENCH.write(times)["rows"])
+
+    among = ", the highest of 2 algorithms" * others
+    assert last.endswith(
+        f" (nccl{among}; 1 other without the dispatch of TensorFlow's ops: times are lower bounds)"
+    )
+    assert (True, [False] * (1 + others)) == (first, rest)
+    assert preview_lines(times.rows)[0].endswith("  nccl")
+    assert preview_lines([bound])[0].endswith("  ring")
+    page = bench_page(BENCH.write(times), Attachments())
+    assert page.answer.startswith("At 33.55 MB, nccl ")
 
 
 def test_a_row_of_which_a_part_is_proved_says_so():
