@@ -73,6 +73,13 @@ def equal_paths_text(choice: str) -> str:
     return choice and f"{choice} (equal_cost; simreduce explain tries the others)"
 
 
+def fitted_on_text(machine: str) -> str:
+    """Says that constants are those of another machine."""
+    return machine and (
+        f"fitted on {machine}, not on this machine: intervals are those of machines without a log"
+    )
+
+
 def header(
     found: Ranked, facts: Iterable[tuple[str, str]], what: str, warning: str = ""
 ) -> list[str]:
@@ -90,6 +97,7 @@ def header(
             ("runtime", f"{runtimes_text(found.runtimes)}, {what}{faithful}"),
             ("nccl", at.nccl.text),
             ("calibration", tables.label(at.calibration.name, at.calibration.title)),
+            ("", fitted_on_text(at.fitted_on)),
             ("", warning),
             ("disturbed", at.disturbed),
         ],
