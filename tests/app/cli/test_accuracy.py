@@ -84,6 +84,16 @@ def test_what_is_stopped_prints_the_tables_so_far(simreduce, monkeypatch):
     assert "1 table" in out
 
 
+@pytest.mark.parametrize(("rows", "words"), [(1, "1 row determines"), (3, "3 rows determine")])
+def test_few_rows_of_a_log_are_counted(simreduce, tmp_path, rows, words):
+    lines = LOG.splitlines()
+    (tmp_path / "a.log").write_text("\n".join(lines[: len(lines) - 3 + rows]), "utf-8")
+    named = ("--topology", "v100-mesh-4", "--out", str(tmp_path / "mine.toml"))
+    out = simreduce("calibrate", "--from-nccl-tests", str(tmp_path / "a.log"), *named).out
+
+    assert f"# warning: {words} " in out
+
+
 def test_constants_from_a_log(simreduce, tmp_path):
     log, out = tmp_path / "a.log", tmp_path / "mine.toml"
     log.write_text(LOG, "utf-8")
