@@ -164,6 +164,9 @@ def _sure(found: Tuned) -> str:
     factor = found.sureness.factor
     ratio = found.sureness.ratio_factor
     apart = "told apart" if found.apart(found.default) else "not told apart"
+    if cycle := found.by_tick(found.default):
+        within = f"within one cycle of {units.format_duration(cycle)}"
+        return f"{apart} from the default: {within}, and that hangs on when its ticks fall"
     part = " without the compute" if found.base else ""
     return (
         f"{apart} from the default: times are within a factor of {factor:.2f} with 80 %, "
