@@ -365,24 +365,26 @@ def preview_lines(rows: Sequence[BenchRow]) -> list[str]:
 
 def _best_average(times: SizeTimes) -> str:
     """nccl-tests' last figure: of several algorithms the highest average, because one over all
-    would describe none of them. Lower bounds of times are not compared with times.
+    would describe none of them. What rests on lower bounds of times may be less than it says.
     """
     by_name: dict[str, list[BenchRow]] = {}
-    known = [row for row in times.done if not row.undispatched] or times.done
-    for row in known:
+    for row in times.done:
         by_name.setdefault(row.strategy or row.algorithm, []).append(row)
-    bounds = len({row.strategy or row.algorithm for row in times.done} - by_name.keys())
     found = {name: average_busbw(mine, times) / 1e9 for name, mine in by_name.items()}
-    best = max(found, key=found.__getitem__, default="")
-    if len(found) + bounds < 2:
+    known = [name for name, mine in by_name.items() if not any(row.undispatched for row in mine)]
+    best = max(known or found, key=found.__getitem__, default="")
+    if len(found) < 2:
         return f"{found.get(best, 0.0):g}"
     chunks = {row.algorithm for row in by_name[best]}
     name = chunks.pop() if len(chunks) == 1 else best
-    what = f"{name}, the highest of {len(found)} algorithms" if len(found) > 1 else name
-    if bounds:
-        what += f"; {units.plural(bounds, 'other')} without the dispatch of TensorFlow's ops: times"
-        what += " are lower bounds"
-    return f"{found[best]:g} ({what})"
+    among = f"the highest of {len(found)} algorithms"
+    if bounds := sum(each > found[best] for each in found.values()):
+        have = units.noun(
+            bounds, "has a lower bound of its time", "have lower bounds of their times"
+        )
+        among = f"the highest that is known; {units.plural(bounds, 'other')} {have} only, as the "
+        among += "calibration knows no dispatch of TensorFlow's ops"
+    return f"{found[best]:g} ({name}, {among})"
 
 
 def average_busbw(rows: Sequence[BenchRow], times: SizeTimes) -> float:
@@ -557,7 +559,7 @@ def sizes_section(
 def _at_one_size(found: Written, table: Table) -> Chart:
     """Bars instead of curves of one point each."""
     shown = sorted(found["rows"], key=lambda row: float(row["time_us"]))[:15]
-    best = _known(found["rows"])[0]
+    best = _fastest(found["rows"])
     collective = found["collective"].replace("_", "-")
     size = units.format_size(shown[0]["size_bytes"])
     words = (
@@ -575,18 +577,21 @@ def bench_page(document: Written, beside: Attachments) -> Page:
     if not rows:
         raise InputError("it has no rows")
     largest = max(row["size_bytes"] for row in rows)
-    at = _known(row for row in rows if row["size_bytes"] == largest)
-    best, factor = at[0], _factor(rows)
+    at = [row for row in rows if row["size_bytes"] == largest]
+    best, factor = _fastest(at), _factor(rows)
     size, collective = units.format_size(largest), document["collective"].replace("_", "-")
     name = plain_name(best)
     option, rate = Option.of(best, name), f"{best['busbw_gb_per_s']:.1f} GB/s of bus bandwidth"
     answer = f"At {size}, {name} is the fastest of these: {option.took}, {rate}"
-    other = next((row for row in at[1:]), None)
-    if other is not None:
+    other = min((row for row in at if row is not best), key=lasting_us, default=None)
+    if other is None:
+        answer = f"At {size}, {name} takes {option.took}: {rate}"
+    elif lasting_us(other) < option.lasting_us:
+        bound = f"{plain_name(other)} takes {us(other['time_us'])} at least, a lower bound"
+        answer = f"At {size}, {name} is the fastest that is known: {option.took}, {rate}; {bound}"
+    else:
         ratio = faster_than(option.lasting_us, lasting_us(other))
         answer += f", {ratio} {plain_name(other)}"
-    else:
-        answer = f"At {size}, {name} takes {option.took}: {rate}"
     at_least = best["floor_us"] / best["time_us"] if best["time_us"] else 0.0
     found = replace(beside, factor=factor)
     advice = Advice(option, (), factor, None)
@@ -623,10 +628,9 @@ def bench_page(document: Written, beside: Attachments) -> Page:
     )
 
 
-def _known(rows: Iterable[Written]) -> list[Written]:
-    """The rows with a time, fastest first; those with a lower bound if there are no others."""
-    found = sorted(rows, key=lasting_us)
-    return [row for row in found if not row.get("lower_bound")] or found
+def _fastest(rows: Sequence[Written]) -> Written:
+    """The fastest row with a time; with a lower bound if there are no others."""
+    return min([row for row in rows if not row.get("lower_bound")] or rows, key=lasting_us)
 
 
 def _with_names(sections: Iterable[Section], rows: list[Written]) -> Iterator[Section]:
@@ -641,7 +645,7 @@ def _by_size(rows: list[Written]) -> tuple[str, str]:
     by_size: dict[int, list[Written]] = {}
     for row in rows:
         by_size.setdefault(row["size_bytes"], []).append(row)
-    best = {size: _known(found)[0] for size, found in by_size.items()}
+    best = {size: _fastest(found) for size, found in by_size.items()}
     spans: list[tuple[str, int, int]] = []
     for size in sorted(best):
         name = plain_name(best[size])

@@ -425,15 +425,20 @@ def test_a_lower_bound_is_not_the_best_of_times(others):
     last = bench_table(times, []).splitlines()[-1]
     first, *rest = (row.get("lower_bound", False) for row in BENCH.write(times)["rows"])
 
-    among = ", the highest of 2 algorithms" * others
     assert last.endswith(
-        f" (nccl{among}; 1 other without the dispatch of TensorFlow's ops: times are lower bounds)"
+        " (nccl, the highest that is known; 1 other has a lower bound of its time only, as the "
+        "calibration knows no dispatch of TensorFlow's ops)"
     )
     assert (True, [False] * (1 + others)) == (first, rest)
     assert preview_lines(times.rows)[0].endswith("  nccl")
     assert preview_lines([bound])[0].endswith("  ring")
     page = bench_page(BENCH.write(times), Attachments())
-    assert page.answer.startswith("At 33.55 MB, nccl ")
+    assert page.answer.startswith("At 33.55 MB, nccl is the fastest that is known: 864.2 us, ")
+    assert page.answer.endswith("; ring takes 432.1 us at least, a lower bound.")
+
+    slow = _times([replace(bound, seconds=9 * ROW.seconds), known, *more], 8)
+    sure = bench_table(slow, []).splitlines()[-1]
+    assert sure.endswith(f"(nccl, the highest of {2 + others} algorithms)")
 
 
 def test_a_row_of_which_a_part_is_proved_says_so():
