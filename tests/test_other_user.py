@@ -261,6 +261,26 @@ def test_a_link_of_another_user_is_not_written_through_by_another_name_of_its_fo
             write_file(name, ["new"])
 
 
+@pytest.mark.parametrize("name", ["way/precious", "mine/precious", "way/../way/./precious"])
+def test_a_folder_that_is_a_link_of_another_user_leads_nowhere(shared, precious, name):
+    """Not by way of a link of ours either; in a folder of that user, who names it means it."""
+    as_other(lambda: (shared / "way").symlink_to(precious.parent))
+    (shared / "mine").symlink_to("way")
+    for path in (shared / name, Path("/proc/self/root") / str(shared / name)[1:]):
+        for write in (check_place, lambda path: write_file(path, ["new"])):
+            with pytest.raises(InputError, match=r"another user \(\d+\) made the link .*way"):
+                write(str(path))
+
+    def theirs():
+        (shared / "theirs").mkdir()
+        (shared / "theirs/way").symlink_to(shared / "runs")
+
+    (shared / "runs").mkdir()
+    as_other(theirs)
+    write_file(str(shared / "theirs/way/one"), ["new"])
+    assert (shared / "runs/one").read_text() == "new"
+
+
 def test_a_link_of_ours_stays_and_its_file_is_replaced(tmp_path):
     (tmp_path / "runs").mkdir()
     (tmp_path / "latest").symlink_to("runs/../runs/one")

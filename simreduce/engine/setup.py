@@ -44,6 +44,7 @@ from simreduce.planners.strategy import Strategy, compile_collective, parse_stra
 from simreduce.planners.strategy.size import Compile, check_size, many_ops
 from simreduce.topology import Folded, Topology, load_topology
 from simreduce.topology.from_networkx import is_graph
+from simreduce.topology.load import machine_of
 from simreduce.workload import Workload, load_workload
 
 if TYPE_CHECKING:
@@ -153,6 +154,13 @@ class Setup(Simulator):
             return self
         return self._by_runtime[strategy is not None and strategy.by_nccl]
 
+    def undispatched(self, strategy: Strategy) -> bool:
+        """Whether times of a strategy lack the dispatch of TensorFlow's ops, which the calibration
+        does not know: they are lower bounds.
+        """
+        dispatches = self.runtime.dispatch and not self.calibration.dispatch
+        return dispatches and not strategy.reduced_by_nccl
+
     @cached_property
     def _by_runtime(self) -> tuple[Setup, Setup]:
         return self.but(runtime=TENSORFLOW), self.but(runtime=NCCL)
@@ -193,6 +201,17 @@ class Setup(Simulator):
         switch = " on a switch" if node.switched else ""
         return f"{len(node.gpus)} x {self._facts.capability / 10}{switch}"
 
+    @cached_property
+    def fitted_on(self) -> str:
+        """The other machine that the calibration's constants of NCCL were fitted on, with its
+        digest; "" if that is this machine, or is not known.
+        """
+        found = self.calibration.provenance.get("machine", "")
+        name, digest = self.machine.name, self.machine.digest
+        # The digest of folded machines is another than that of all of them.
+        own = f"{name} (" if isinstance(self.machine, Folded) else f"({digest})"
+        return "" if own in found else found
+
     def interval(
         self,
         nbytes: int,
@@ -204,11 +223,14 @@ class Setup(Simulator):
 
         They come from the errors of published times, except those of the machines, sites and
         generations `without`. None if nothing is known: for constants that are neither simreduce's
-        own nor fitted to logs.
+        own nor fitted to logs. Those that were fitted on other nodes are taken for the ones of an
+        unknown machine.
         """
         nccl, known = self.constants.nccl, is_known(self.node_kind, self.link_class, without)
+        other = self.fitted_on.partition(" (")[0]
+        known &= not other or machine_of(other) == machine_of(self.machine.name)
         file, misfit = GENERATION if known else ELSEWHERE, None
-        if self.layout.n in nccl.measured.get(collective, ()):
+        if not other and self.layout.n in nccl.measured.get(collective, ()):
             file, misfit = MACHINE, nccl.misfit
         elif not (nccl.measured or nccl == self._generation):
             return None

@@ -96,6 +96,14 @@ class Simulator:
             raise TopologyError(f"{self.machine.name}: its equal machines are folded into one")
         return self.machine
 
+    @property
+    def disturbed(self) -> str:
+        """What goes wrong, in words: links that carry less or more than the machine's, and the
+        disturbance; "" for nothing.
+        """
+        machine = self.machine.pair if isinstance(self.machine, Folded) else self.machine
+        return ", ".join(filter(None, (machine.scaled, self.disturbance.text)))
+
     def constants_of(self, plan: Plan) -> Calibration:  # noqa: ARG002 - for those that choose
         """The constants that a plan is simulated with."""
         return self.calibration
@@ -184,7 +192,7 @@ class Simulator:
             blame=timeline.blame,
             begun=timeline.begun,
             path=path,
-            disturbance=self.disturbance.text,
+            disturbance=self.disturbed,
         )
 
     def summarise(self, plan: Plan) -> Summary:

@@ -7,7 +7,9 @@ command line writes to.
 
 Who names a link of their own, such as `latest.json`, means the file behind it: the link stays, and
 that file is replaced. A link that another user made is refused: in a folder such as `/tmp` it may
-lead to any file of ours. (The system's own protection does not see who resolves links by hand.)
+lead to any file of ours. (The system's own protection does not see who resolves links by hand.) So
+is a link to a folder on the way, unless the folder that it is in is that user's too: who names a
+place there trusts them.
 """
 
 from __future__ import annotations
@@ -96,16 +98,45 @@ def behind_links(path: str) -> str:
     if is_held(path):
         return path
     for _ in range(_MOST_LINKS):
+        _check_folders(os.path.dirname(path))  # noqa: PTH120
         try:
             found = os.lstat(path)
         except FileNotFoundError:
             return path
         if not stat.S_ISLNK(found.st_mode):
             return path
-        if os.name == "posix" and found.st_uid not in (0, os.geteuid()):
+        if _is_of_another(found):
             raise OSError(errno.EPERM, f"another user ({found.st_uid}) made this link; name a file")
         path = os.path.join(os.path.dirname(path), os.readlink(path))  # noqa: PTH115, PTH118, PTH120
     raise OSError(errno.ELOOP, os.strerror(errno.ELOOP))
+
+
+def _is_of_another(found: os.stat_result) -> bool:
+    return os.name == "posix" and found.st_uid not in (0, os.geteuid())
+
+
+def _check_folders(folder: str) -> None:
+    """OSError if a link on the way to a folder was made by another user in a folder that is not
+    that user's.
+    """
+    at, left, links = "/" if folder.startswith("/") else ".", folder.split("/")[::-1], 0
+    while left and os.name == "posix":
+        step = os.path.join(at, left.pop())  # noqa: PTH118
+        try:
+            found = os.lstat(step)
+        except FileNotFoundError:
+            return
+        if not stat.S_ISLNK(found.st_mode):
+            at = step
+            continue
+        if _is_of_another(found) and found.st_uid != os.stat(at).st_uid:  # noqa: PTH116
+            raise OSError(errno.EPERM, f"another user ({found.st_uid}) made the link {step}")
+        links += 1
+        if links > _MOST_LINKS:
+            raise OSError(errno.ELOOP, os.strerror(errno.ELOOP))
+        target = os.readlink(step)  # noqa: PTH115
+        at = "/" if target.startswith("/") else at
+        left += target.split("/")[::-1]
 
 
 def _is_direct(path: str) -> bool:

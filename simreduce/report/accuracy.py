@@ -745,9 +745,12 @@ def fitted_lines(found: FittedLogs) -> list[str]:
         value, error = (_show(name, constant[key]) for key in ("value", "error"))
         lines.append(f"#   {name}: {value} +- {error}")
     if few := len(constants) - len(sure):
+        rows = len(found.cases)
+        who = f"{units.plural(rows, 'row')} {units.noun(rows, 'determines', 'determine')}"
+        have = units.noun(few, "has a standard error", "have standard errors")
         lines.append(
-            f"# warning: {units.plural(len(found.cases), 'row')} determine {len(sure)} of"
-            f" {len(constants)} constants: the other {few} have standard errors above {VAGUE:.0%}."
+            f"# warning: {who} {len(sure)} of {units.plural(len(constants), 'constant')}: the other"
+            f" {few} {have} above {VAGUE:.0%}."
         )
         lines.append(
             "# Together they give the times above; alone, none of them says much of the machine."

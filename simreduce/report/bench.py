@@ -12,6 +12,7 @@ from simreduce.engine.setup import Setup
 from simreduce.errors import InputError, first_words
 from simreduce.files import tables
 from simreduce.files.formats.documents import (
+    ABSENT,
     BYTES,
     COUNT,
     FLAG,
@@ -37,6 +38,7 @@ from simreduce.report.headings import (
     DISTURBANCE_KEY,
     EQUAL_PATHS_KEY,
     MOVED_KEY,
+    NCCL_KEY,
     one_runtime,
 )
 from simreduce.report.limits import help_section, path_section
@@ -210,6 +212,12 @@ ROW = Record(
         column=Column("floor", "(us)", width=6, spare=4, show=_fit),
     ),
     replace(MOVED_KEY, column=()),
+    Key(
+        "lower_bound", FLAG,
+        "Whether it takes longer: the calibration does not know what TensorFlow takes to dispatch "
+        "each op. Missing where that is known.",
+        lambda row: row.undispatched or ABSENT, optional=True,
+    ),
     Key("bottleneck", TEXT, 'The busiest link; "" if nothing moves.', "link"),
     Key(
         "bottleneck_share", RATIO, "The part of the time in which it is busy.", "link_share",
@@ -253,9 +261,10 @@ BENCH = Document(
         "runtime", TEXT, "The runtime of all rows, or `by_strategy` if they differ.",
         lambda times: one_runtime((row.runtime for row in times.rows), times.setup.runtime.name),
     ),
+    replace(NCCL_KEY, get="setup.nccl.text"),
     replace(CALIBRATION_KEY, get="setup.calibration.name"),
     Key("collective", one_of(*COLLECTIVES), "What is done."),
-    replace(DISTURBANCE_KEY, get="setup.disturbance.text"),
+    replace(DISTURBANCE_KEY, get="setup.disturbed"),
     Key(
         "gpus_per_thread", COUNT, "GPUs that one thread drives; 0: a process for each GPU.",
         "calls.gpus",
@@ -345,7 +354,9 @@ def preview_lines(rows: Sequence[BenchRow]) -> list[str]:
     """The fastest row of each size so far."""
     best: dict[int, BenchRow] = {}
     for r in rows:
-        if r.unfinished is None and (r.nbytes not in best or r.seconds < best[r.nbytes].seconds):
+        order = r.undispatched, r.seconds
+        first = best.get(r.nbytes)
+        if r.unfinished is None and (first is None or order < (first.undispatched, first.seconds)):
             best[r.nbytes] = r
     return [
         f"{size:12} B {_fit(r.seconds * 1e6)} us  {r.algorithm}" for size, r in sorted(best.items())
@@ -354,18 +365,26 @@ def preview_lines(rows: Sequence[BenchRow]) -> list[str]:
 
 def _best_average(times: SizeTimes) -> str:
     """nccl-tests' last figure: of several algorithms the highest average, because one over all
-    would describe none of them.
+    would describe none of them. What rests on lower bounds of times may be less than it says.
     """
     by_name: dict[str, list[BenchRow]] = {}
     for row in times.done:
         by_name.setdefault(row.strategy or row.algorithm, []).append(row)
     found = {name: average_busbw(mine, times) / 1e9 for name, mine in by_name.items()}
-    best = max(found, key=found.__getitem__, default="")
+    known = [name for name, mine in by_name.items() if not any(row.undispatched for row in mine)]
+    best = max(known or found, key=found.__getitem__, default="")
     if len(found) < 2:
         return f"{found.get(best, 0.0):g}"
     chunks = {row.algorithm for row in by_name[best]}
     name = chunks.pop() if len(chunks) == 1 else best
-    return f"{found[best]:g} ({name}, the highest of {len(found)} algorithms)"
+    among = f"the highest of {len(found)} algorithms"
+    if bounds := sum(each > found[best] for each in found.values()):
+        have = units.noun(
+            bounds, "has a lower bound of its time", "have lower bounds of their times"
+        )
+        among = f"the highest that is known; {units.plural(bounds, 'other')} {have} only, as the "
+        among += "calibration knows no dispatch of TensorFlow's ops"
+    return f"{found[best]:g} ({name}, {among})"
 
 
 def average_busbw(rows: Sequence[BenchRow], times: SizeTimes) -> float:
@@ -540,6 +559,7 @@ def sizes_section(
 def _at_one_size(found: Written, table: Table) -> Chart:
     """Bars instead of curves of one point each."""
     shown = sorted(found["rows"], key=lambda row: float(row["time_us"]))[:15]
+    best = _fastest(found["rows"])
     collective = found["collective"].replace("_", "-")
     size = units.format_size(shown[0]["size_bytes"])
     words = (
@@ -547,7 +567,7 @@ def _at_one_size(found: Written, table: Table) -> Chart:
         "is what no run of the plan can take less than."
     )
     rows = [{**row, "name": plain_name(row)} for row in shown]
-    marks = [1, *[0] * (len(rows) - 1)]
+    marks = [int(row is best) for row in shown]
     return bars(words, table, rows, "name", "time_us", marks, "floor_us")
 
 
@@ -557,18 +577,21 @@ def bench_page(document: Written, beside: Attachments) -> Page:
     if not rows:
         raise InputError("it has no rows")
     largest = max(row["size_bytes"] for row in rows)
-    at = sorted((row for row in rows if row["size_bytes"] == largest), key=lasting_us)
-    best, factor = at[0], _factor(rows)
+    at = [row for row in rows if row["size_bytes"] == largest]
+    best, factor = _fastest(at), _factor(rows)
     size, collective = units.format_size(largest), document["collective"].replace("_", "-")
     name = plain_name(best)
     option, rate = Option.of(best, name), f"{best['busbw_gb_per_s']:.1f} GB/s of bus bandwidth"
     answer = f"At {size}, {name} is the fastest of these: {option.took}, {rate}"
-    other = next((row for row in at[1:]), None)
-    if other is not None:
+    other = min((row for row in at if row is not best), key=lasting_us, default=None)
+    if other is None:
+        answer = f"At {size}, {name} takes {option.took}: {rate}"
+    elif lasting_us(other) < option.lasting_us:
+        bound = f"{plain_name(other)} takes {us(other['time_us'])} at least, a lower bound"
+        answer = f"At {size}, {name} is the fastest that is known: {option.took}, {rate}; {bound}"
+    else:
         ratio = faster_than(option.lasting_us, lasting_us(other))
         answer += f", {ratio} {plain_name(other)}"
-    else:
-        answer = f"At {size}, {name} takes {option.took}: {rate}"
     at_least = best["floor_us"] / best["time_us"] if best["time_us"] else 0.0
     found = replace(beside, factor=factor)
     advice = Advice(option, (), factor, None)
@@ -605,6 +628,11 @@ def bench_page(document: Written, beside: Attachments) -> Page:
     )
 
 
+def _fastest(rows: Sequence[Written]) -> Written:
+    """The fastest row with a time; with a lower bound if there are no others."""
+    return min([row for row in rows if not row.get("lower_bound")] or rows, key=lasting_us)
+
+
 def _with_names(sections: Iterable[Section], rows: list[Written]) -> Iterator[Section]:
     """The sections, and in each what the names of algorithms mean."""
     for each in sections:
@@ -614,11 +642,10 @@ def _with_names(sections: Iterable[Section], rows: list[Written]) -> Iterator[Se
 
 def _by_size(rows: list[Written]) -> tuple[str, str]:
     """Which algorithms are the fastest, and where."""
-    best: dict[int, Written] = {}
+    by_size: dict[int, list[Written]] = {}
     for row in rows:
-        size = row["size_bytes"]
-        if size not in best or lasting_us(row) < lasting_us(best[size]):
-            best[size] = row
+        by_size.setdefault(row["size_bytes"], []).append(row)
+    best = {size: _fastest(found) for size, found in by_size.items()}
     spans: list[tuple[str, int, int]] = []
     for size in sorted(best):
         name = plain_name(best[size])

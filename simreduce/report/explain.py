@@ -34,6 +34,7 @@ from simreduce.report.headings import (
     EQUAL_PATHS_KEY,
     LINK,
     MOVED_KEY,
+    NCCL_KEY,
     TOPOLOGY_KEYS,
 )
 from simreduce.study.advice import moved_lines
@@ -121,6 +122,7 @@ def explanation_text(found: Explained, title: str = "") -> str:
                 result.runtime,
                 tables.label(result.calibration, title),
                 about["equal_paths"] and f"equal paths: {about['equal_paths']}",
+                about["nccl_settings"] and f"nccl: {about['nccl_settings']}",
                 f"disturbed: {result.disturbance}" if result.disturbance else "",
             )
         ),
@@ -349,6 +351,7 @@ EXPLAIN = Document(
             Key("ranks", COUNT, "GPUs that take part."),
             Key("repeat", COUNT, "How many of it are chained in one step."),
             EQUAL_PATHS_KEY,
+            NCCL_KEY,
             DISTURBANCE_KEY,
         )
     ),

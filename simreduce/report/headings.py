@@ -73,6 +73,13 @@ def equal_paths_text(choice: str) -> str:
     return choice and f"{choice} (equal_cost; simreduce explain tries the others)"
 
 
+def fitted_on_text(machine: str) -> str:
+    """Says that constants are those of another machine."""
+    return machine and (
+        f"fitted on {machine}, not on this machine: intervals are those of machines without a log"
+    )
+
+
 def header(
     found: Ranked, facts: Iterable[tuple[str, str]], what: str, warning: str = ""
 ) -> list[str]:
@@ -88,9 +95,11 @@ def header(
             ("equal paths", equal_paths_text(at.equal_paths)),
             *facts,
             ("runtime", f"{runtimes_text(found.runtimes)}, {what}{faithful}"),
+            ("nccl", at.nccl.text),
             ("calibration", tables.label(at.calibration.name, at.calibration.title)),
+            ("", fitted_on_text(at.fitted_on)),
             ("", warning),
-            ("disturbed", at.disturbance.text),
+            ("disturbed", at.disturbed),
         ],
     )
 
@@ -167,9 +176,13 @@ MOVED_KEY = Key(
     lambda found: ABSENT if found.moved is None else found.moved, optional=True,
     column=Column("if starts move", "(ms)", keep="known"),
 )  # fmt: skip
+NCCL_KEY = Key(
+    "nccl_settings", TEXT,
+    'NCCL\'s settings where they are not its defaults, as `--nccl` takes them; "" if they are.',
+)  # fmt: skip
 CALIBRATION_KEY = Key("calibration", TEXT, "The constants that times were predicted with.")
 DISTURBANCE_KEY = Key("disturbance", TEXT, 'What goes wrong, in words; "" for nothing.')
-DISTURBED = replace(DISTURBANCE_KEY, get="scenario.setup.disturbance.text")
+DISTURBED = replace(DISTURBANCE_KEY, get="scenario.setup.disturbed")
 HEAD_KEYS = (
     Key("scenario", TEXT, "The scenario's name or file.", "scenario.name"),
     replace(TOPOLOGY_KEYS[0], get="scenario.setup.topology.name"),
@@ -182,6 +195,7 @@ HEAD_KEYS = (
         "runtime", TEXT, "The runtime of all strategies, or `by_strategy` if they differ.",
         lambda found: one_runtime(found.runtimes, found.scenario.setup.runtime.name),
     ),
+    replace(NCCL_KEY, get="scenario.setup.nccl.text"),
     replace(CALIBRATION_KEY, get="scenario.setup.calibration.name"),
 )  # fmt: skip
 """First keys of a document, of what is `Ranked`."""

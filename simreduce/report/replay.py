@@ -22,7 +22,7 @@ from simreduce.files.formats.documents import (
     or_null,
 )
 from simreduce.files.tables import Column
-from simreduce.report.headings import CALIBRATION_KEY
+from simreduce.report.headings import CALIBRATION_KEY, NCCL_KEY
 from simreduce.report.topo import topology_keys
 from simreduce.training.replay import Moved, Replay
 
@@ -81,8 +81,9 @@ def replay_text(replayed: Replayed) -> str:
         *(("", note) for note in execution.notes),
         ("topology", f"{machine.name}: {machine.title}, {machine.digest}"),
         ("strategy", strategy),
+        ("nccl", setup.nccl.text),
         ("calibration", tables.label(setup.calibration.name, setup.calibration.title)),
-        ("disturbed", setup.disturbance.text),
+        ("disturbed", setup.disturbed),
     ]
     took, hidden = units.format_duration(found.seconds), units.format_duration(found.exposed)
     lines = [
@@ -139,6 +140,7 @@ REPLAY = Document(
     Key("ranks", COUNT, "All ranks of the run.", "found.execution.world"),
     *topology_keys("setup.topology"),
     Key("strategy", TEXT, "How collectives run."),
+    replace(NCCL_KEY, get="setup.nccl.text"),
     replace(CALIBRATION_KEY, get="setup.calibration.name"),
     Key(
         "notes", list_of(TEXT), "What the recording lacks, and what was assumed.",

@@ -155,7 +155,7 @@ def _header(scenario: Replicas) -> list[str]:
         w = scenario.workload
         gradients = units.plural(len(w.gradients), "gradient")
         facts.append(("workload", f"{w.name}: {gradients}, {units.format_size(w.nbytes)}"))
-    facts.append(("disturbed", at.disturbance.text if at else ""))
+    facts.append(("disturbed", at.disturbed if at else ""))
     head = tables.header(scenario.title, facts)
     return [*head[:-1], *(["# faithful to upstream"] if scenario.faithful else []), head[-1]]
 
@@ -368,7 +368,7 @@ REPLICAS = Document(
     ),
     replace(
         DISTURBANCE_KEY,
-        get=lambda found: found.setup.disturbance.text if found.setup else "",
+        get=lambda found: found.setup.disturbed if found.setup else "",
     ),
     Key(
         "faithful", FLAG, "Whether it does what upstream does, quirks included.",

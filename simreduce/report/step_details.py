@@ -105,7 +105,9 @@ def _alone(look: StepLook, names: Sequence[str]) -> dict[str, Any] | None:
         return None
     kind = next(p.name for p in look.path if p.bucket is look.longest).removesuffix("s")
     about = {
-        **dict.fromkeys(("question", "workload", "equal_paths", "disturbance"), ""),
+        **dict.fromkeys(
+            ("question", "workload", "equal_paths", "nccl_settings", "disturbance"), ""
+        ),
         "ranks": len(look.longest.ranks),
         "repeat": 1,
         "strategy": f"the {kind} of {_label(look.longest, names)}",

@@ -38,7 +38,14 @@ from simreduce.report.blocks import (
     Written,
     bars,
 )
-from simreduce.report.headings import FACTOR_KEYS, HEAD_KEYS, MEASURED_KEY, MOVED_KEY, header
+from simreduce.report.headings import (
+    DISTURBED,
+    FACTOR_KEYS,
+    HEAD_KEYS,
+    MEASURED_KEY,
+    MOVED_KEY,
+    header,
+)
 from simreduce.report.limits import help_section, path_section
 from simreduce.report.plots import Plot, draw_sensitivity
 from simreduce.report.sections import (
@@ -157,6 +164,9 @@ def _sure(found: Tuned) -> str:
     factor = found.sureness.factor
     ratio = found.sureness.ratio_factor
     apart = "told apart" if found.apart(found.default) else "not told apart"
+    if cycle := found.by_tick(found.default):
+        within = f"within one cycle of {units.format_duration(cycle)}"
+        return f"{apart} from the default: {within}, and that hangs on when its ticks fall"
     part = " without the compute" if found.base else ""
     return (
         f"{apart} from the default: times are within a factor of {factor:.2f} with 80 %, "
@@ -348,6 +358,7 @@ TUNE = Document(
     "tune",
     "`simreduce tune --json`: the best setting of a system, and those near it.",
     *HEAD_KEYS,
+    DISTURBED,
     Key("target", one_of(*TARGETS), "The system."),
     Key("objective", one_of(*OBJECTIVES), "The time of one all-reduce, or of a training step."),
     Key(

@@ -66,7 +66,8 @@ class Case:
             "ranks": len(asked.setup.layout),
             "repeat": asked.times,
             "equal_paths": asked.setup.equal_paths,
-            "disturbance": asked.setup.disturbance.text,
+            "nccl_settings": asked.setup.nccl.text,
+            "disturbance": asked.setup.disturbed,
         }
 
 

@@ -286,8 +286,8 @@ def _read(path: Path, table: Mapping[str, Any], faults: Faults, load: LoadMachin
     overrides = flatten(values["topology_overrides"] or {}) or None
     _load(path, values, faults, "topology", load, overrides)
     if values["topology"] and values["link_factors"]:
-        scale = values["topology"].scale_links
-        values["topology"] = faults.attempt("link_factors", scale, values["link_factors"])
+        scale, where = values["topology"].scale_links, f"{path}: link_factors"
+        values["topology"] = faults.attempt("link_factors", scale, values["link_factors"], where)
     _load(path, values, faults, "runtime", read_runtime)
     _load(path, values, faults, "calibration", load_calibration)
     return values

@@ -7,6 +7,7 @@ import hashlib
 import json
 import math
 from dataclasses import astuple, dataclass, field, replace
+from difflib import get_close_matches
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
@@ -38,6 +39,12 @@ BOTH = "<>"
 
 _LEAST = 1e-6
 """The smallest factor of a link besides 0; a number closer to 0 is none to divide by."""
+
+_SCALED = ", bandwidth of "
+"""In the source of a machine, before links and their factors."""
+
+_NAMED = 3
+"""The most cut links that an error names."""
 
 Rule = RoutingRule | EqualMachines | None
 """The routing rule of a network, or of equal machines on one; None where routes are searched."""
@@ -139,29 +146,39 @@ class Topology:
         source = f"{self.source}, bandwidth x {bandwidth:g}, latency x {latency:g}"
         return self._with(source, nodes, links)
 
-    def scale_links(self, factors: Mapping[str, float]) -> Topology:
+    def scale_links(self, factors: Mapping[str, float], where: str = "link_factors") -> Topology:
         """The same machine with the bandwidth of some links times a factor.
 
         `factors` are by class (including the links of a network), by node, or by name: `gpu0>gpu3`,
         `gpu0<>gpu3` for both directions. Routes stay as they are: of a transfer that is split, a
         path carries in proportion to what its slowest link has left. At a factor of 0 a link is not
         there, and routes are searched without it. TopologyError names what the machine does not
-        have, and links that are cut in one direction only.
+        have, and links that are cut in one direction only. Who then asks for a route that is gone
+        reads `where` the factors stand.
         """
         links = _scaled(self, factors)
         rule = self.router.rule
         if rule and len(links) < len(self.links):
             rule = after_cut(rule, self.links, links)
         words = ", ".join(f"{name} x {factor:g}" for name, factor in factors.items())
-        source = f"{self.source}, bandwidth of {words}"
+        source = f"{self.source}{_SCALED}{words}"
         nodes, equal_cost = self.nodes.values(), self.router.equal_cost
-        return assemble(self.name, self.title, source, nodes, links, rule, equal_cost)
+        gone = [name for name, factor in factors.items() if not factor]
+        more = f" and {len(gone) - _NAMED} more" if len(gone) > _NAMED else ""
+        cut = gone and f"{where} cuts {', '.join(gone[:_NAMED])}{more}"
+        return assemble(self.name, self.title, source, nodes, links, rule, equal_cost, cut or "")
+
+    @property
+    def scaled(self) -> str:
+        """Which links carry less or more than those of the machine, in words; "" for none."""
+        return f"bandwidth of {self.source.partition(_SCALED)[2]}" if _SCALED in self.source else ""
 
     def with_equal_cost(self, equal_cost: EqualCost) -> Topology:
         """The same machine, whose transfers choose so among equal paths."""
-        nodes, rule = self.nodes.values(), self.router.rule
+        nodes, router = self.nodes.values(), self.router
         return assemble(
-            self.name, self.title, self.source, nodes, self.links, rule, equal_cost,
+            self.name, self.title, self.source, nodes, self.links, router.rule, equal_cost,
+            router.cut,
         )  # fmt: skip
 
     def without_peers(self) -> Topology:
@@ -172,8 +189,10 @@ class Topology:
         return self._with(f"{self.source}, no peer access", nodes, self.links)
 
     def _with(self, source: str, nodes: Iterable[Node], links: Iterable[Link]) -> Topology:
-        rule, equal_cost = self.router.rule, self.router.equal_cost
-        return assemble(self.name, self.title, source, nodes, links, rule, equal_cost)
+        router = self.router
+        return assemble(
+            self.name, self.title, source, nodes, links, router.rule, router.equal_cost, router.cut
+        )
 
     def __reduce__(self) -> tuple[Any, ...]:
         # A read-only mapping cannot be pickled, and the graph says nothing that nodes and links do
@@ -181,6 +200,7 @@ class Topology:
         nodes, router = tuple(self.nodes.values()), self.router
         return assemble, (
             self.name, self.title, self.source, nodes, self.links, router.rule, router.equal_cost,
+            router.cut,
         )  # fmt: skip
 
 
@@ -206,15 +226,28 @@ def find_links(topology: Topology, text: str) -> list[int]:
     ):
         if chosen:
             return chosen
-    names = [each.name for each in topology.links]
-    if BOTH in text:
-        known = [f"{each.source}{BOTH}{each.target}" for each in topology.links]
-    elif ">" in text:
-        known = names
+    if ">" in text:
+        why = _why_no_link(topology, text)
     else:
-        known = [*names, *topology.nodes, *(each.link_class for each in topology.links)]
-    near = did_you_mean(text, dict.fromkeys(known))
-    raise InputError(f"{topology.name}: no link, node or link class {text!r}{near}")
+        classes = (each.link_class for each in topology.links)
+        why = did_you_mean(text, dict.fromkeys([*topology.nodes, *classes]))
+    raise InputError(f"{topology.name}: no link, node or link class {text!r}{why}")
+
+
+def _why_no_link(topology: Topology, text: str) -> str:
+    """The nearest link of the end that is a node, or which end is none, or where links lead."""
+    sign = BOTH if BOTH in text else ">"
+    source, _, target = text.partition("#")[0].partition(sign)
+    links = [each for each in topology.links if not each.is_toll]
+    ahead = dict.fromkeys(each.target for each in links if each.source == source)
+    behind = dict.fromkeys(each.source for each in links if each.target == target)
+    for end in get_close_matches(target, ahead, 1) if target not in topology.nodes else ():
+        return f" (did you mean '{source}{sign}{end}'?)"
+    for end in get_close_matches(source, behind, 1) if source not in topology.nodes else ():
+        return f" (did you mean '{end}{sign}{target}'?)"
+    lacking = dict.fromkeys(end for end in (source, target) if end not in topology.nodes)
+    why = [f"no node {end!r}{did_you_mean(end, topology.nodes)}" for end in lacking]
+    return f": {', '.join(why) or f'links of {source} lead to ' + ', '.join(ahead)}"
 
 
 def _scaled(topology: Topology, factors: Mapping[str, float]) -> list[Link]:
@@ -293,11 +326,15 @@ def assemble(
     links: Iterable[Link],
     rule: Rule = None,
     equal_cost: EqualCost = EqualCost(),  # noqa: B008 - a value that cannot be changed
+    cut: str = "",
 ) -> Topology:
-    """A topology of nodes with distinct names and of directed links, numbered from 0."""
+    """A topology of nodes with distinct names and of directed links, numbered from 0.
+
+    `cut` says which links are gone, for those who miss a route.
+    """
     table = {node.name: node for node in nodes}
     links = tuple(links)
-    router = Router(table, links, rule, equal_cost)
+    router = Router(table, links, rule, equal_cost, cut)
     return Topology(
         name=name,
         title=title,

@@ -7,7 +7,7 @@ import re
 import tomllib
 from collections.abc import Mapping
 from dataclasses import replace
-from difflib import SequenceMatcher
+from difflib import SequenceMatcher, get_close_matches
 from functools import lru_cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -157,6 +157,14 @@ def find(text: str) -> tuple[Path, str] | None:
     return (ships, ships.name) if os.path.exists(ships) else None  # noqa: PTH110 - likewise
 
 
+_CLOUDS = re.compile(r"\b[a-z]+\d[a-z\d]*[._-][a-z\d._-]*[a-z\d]")
+"""What clouds call a machine, in a title in small letters."""
+_LIKE_CLOUDS = 0.93
+"""As `difflib` has it: `p5e.48xlarge` is like `p5en.48xlarge`, but `a2-highgpu-8g`, which has other
+GPUs, is not like `a4-highgpu-8g`.
+"""
+
+
 def _unknown_name(text: str) -> TopologyError:
     if is_path(text):
         return TopologyError(f"{cut(text)}: there is no such file")
@@ -164,8 +172,14 @@ def _unknown_name(text: str) -> TopologyError:
     head = re.split(r"[:,]", text)[0]
     # Titles have what clouds call a machine, such as p5.48xlarge.
     titled = [name for name, title in machines if head.casefold() in title.casefold()]
+    called = {word: name for name, title in machines for word in _CLOUDS.findall(title.casefold())}
+    meant = (
+        titled
+        if len(titled) == 1
+        else [called[word] for word in get_close_matches(head.casefold(), called, 1, _LIKE_CLOUDS)]
+    )
     known = [*(name for name, _ in machines), *GENERATORS]
-    near = did_you_mean(titled[0] if len(titled) == 1 else head, known)
+    near = did_you_mean(meant[0] if meant else head, known)
     if head in FABRICS:
         near = f"; {head} is a network of machines, such as dgx1vx4,fabric={head}"
     if os.path.isfile(text):  # noqa: PTH113 - never raises

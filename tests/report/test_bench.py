@@ -19,9 +19,12 @@ from simreduce.report.bench import (
     NCCL_TESTS,
     SizeTimes,
     TimedRun,
+    bench_page,
     bench_table,
     folded_lines,
+    preview_lines,
 )
+from simreduce.report.blocks import Attachments
 from simreduce.study.outcome import Stuck
 from simreduce.study.tune.bench import BenchRow, algbw, busbw
 
@@ -60,7 +63,8 @@ def _times(rows, ranks: int = 8) -> SizeTimes:
         layout=SimpleNamespace(n=ranks),
         runtime=SimpleNamespace(name="tensorflow"),
         calibration=SimpleNamespace(name="nominal"),
-        disturbance=SimpleNamespace(text=""),
+        nccl=SimpleNamespace(text=""),
+        disturbed="",
         equal_paths="",
     )
     return SizeTimes(setup, rows)
@@ -237,6 +241,7 @@ def test_our_document_has_the_keys_that_others_rely_on():
         "equal_paths": "",
         "ranks": 8,
         "runtime": "tensorflow",
+        "nccl_settings": "",
         "calibration": "nominal",
         "collective": "all_reduce",
         "gpus_per_thread": 0,
@@ -275,6 +280,7 @@ def test_our_document_has_the_keys_that_others_rely_on():
         "equal_paths",
         "ranks",
         "runtime",
+        "nccl_settings",
         "calibration",
         "collective",
         "disturbance",
@@ -405,6 +411,34 @@ def test_the_sizes_of_a_chunk_make_no_further_algorithms():
     last = bench_table(_times(rows, 8), []).splitlines()[-1]
 
     assert last.endswith("(trees, the highest of 2 algorithms)")
+
+
+@pytest.mark.parametrize("others", [0, 1])
+def test_a_lower_bound_is_not_the_best_of_times(others):
+    """Without the dispatch of TensorFlow's ops a row says what it takes at least, so that a slower
+    one with a time is named; the others are counted. The page and the preview choose alike.
+    """
+    known = replace(ROW, strategy="nccl", algorithm="nccl", seconds=2 * ROW.seconds)
+    bound = replace(ROW, strategy="ring", algorithm="ring", undispatched=True)
+    more = [replace(known, strategy="tree", algorithm="tree", seconds=3 * ROW.seconds)] * others
+    times = _times([bound, known, *more], 8)
+    last = bench_table(times, []).splitlines()[-1]
+    first, *rest = (row.get("lower_bound", False) for row in BENCH.write(times)["rows"])
+
+    assert last.endswith(
+        " (nccl, the highest that is known; 1 other has a lower bound of its time only, as the "
+        "calibration knows no dispatch of TensorFlow's ops)"
+    )
+    assert (True, [False] * (1 + others)) == (first, rest)
+    assert preview_lines(times.rows)[0].endswith("  nccl")
+    assert preview_lines([bound])[0].endswith("  ring")
+    page = bench_page(BENCH.write(times), Attachments())
+    assert page.answer.startswith("At 33.55 MB, nccl is the fastest that is known: 864.2 us, ")
+    assert page.answer.endswith("; ring takes 432.1 us at least, a lower bound.")
+
+    slow = _times([replace(bound, seconds=9 * ROW.seconds), known, *more], 8)
+    sure = bench_table(slow, []).splitlines()[-1]
+    assert sure.endswith(f"(nccl, the highest of {2 + others} algorithms)")
 
 
 def test_a_row_of_which_a_part_is_proved_says_so():

@@ -245,6 +245,7 @@ def test_the_document_has_the_keys_that_others_rely_on():
         "size_bytes": 1_000_000,
         "ranks": 4,
         "runtime": "tensorflow",
+        "nccl_settings": "",
         "calibration": "nominal",
         "faithful": False,
         "disturbance": "",

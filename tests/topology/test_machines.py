@@ -229,6 +229,8 @@ def test_shipped_machines_whose_gpus_are_far_from_nics_pay_for_the_host():
         ("a4-highgpu-8g,fabric=rail_only", "a4"),
         ("p6-b200.48xlarge", "p6-b200"),
         ("p5.48xlarge", "p5"),
+        ("p5e.48xlarge", "p5en"),
+        ("p4dn.24xlargex2", "p4d"),
         ("p4d.24xlarge", "p4d"),
         ("Standard_ND96isr_H100_v5", "ndv5"),
         ("ND96isr_H200_v5", "ndv5-h200"),

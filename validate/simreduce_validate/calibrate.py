@@ -24,11 +24,10 @@ from simreduce.app.cli.measuring import details_option, device_options, warmup_o
 from simreduce.app.cli.nccl import calibrate_from_logs
 from simreduce.app.cli.options import gpus_options
 from simreduce.app.cli.progress import interruptible
-from simreduce.app.cli.reply import Reply, report_options
+from simreduce.app.cli.reply import Reply, option_faults, report_options
 from simreduce.engine import NOMINAL
 from simreduce.engine.calibrate import own_calibrations, shipped, to_toml
 from simreduce.errors import InputError
-from simreduce.files.formats import Faults
 from simreduce.files.outputs import check_place, write_file
 from simreduce_validate.calibrating import cores_of, design
 from simreduce_validate.calibrating.provenance import describe
@@ -158,7 +157,7 @@ def _read(
     options: dict[str, Any],
 ) -> tuple[Devices, Path]:
     """The devices, and where to keep the calibration. Raises InputError with every fault."""
-    faults = Faults()
+    faults = option_faults()
     devices = faults.attempt("", read_devices, topology, ngpus, gpus, **options)
     path = faults.attempt("", _read_path, name, out, options["backend"])
     if devices is not None and devices.layout.n < 2:

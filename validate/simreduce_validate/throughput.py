@@ -41,6 +41,7 @@ import click
 
 from simreduce.app.cli.group import command
 from simreduce.app.cli.progress import Progress
+from simreduce.app.cli.reply import option_faults
 from simreduce.app.cli.terminal import show, wide_option
 from simreduce.engine import Calibration
 from simreduce.engine.setup import Setup
@@ -242,5 +243,6 @@ def _cells(
 @wide_option
 def throughput(batch_32: bool, models: tuple[str, ...]) -> None:
     """Compare the published throughput of a DGX-1 with predictions."""
+    option_faults().raise_any()
     rows = PUBLISHED_32 if batch_32 else PUBLISHED
     show("\n".join(report([row for row in rows if not models or row.model in models])))

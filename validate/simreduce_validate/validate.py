@@ -20,7 +20,6 @@ from simreduce.app.cli.group import command
 from simreduce.app.cli.measuring import details_option, device_options, warmup_option
 from simreduce.app.cli.options import algo_option, calibration_option, gpus_options, sizes_options
 from simreduce.app.cli.reply import Reply, option_faults, picture_options, report_options
-from simreduce.files.formats import Faults
 from simreduce.files.outputs import check_place
 from simreduce.files.textfiles import exists
 from simreduce.report.plots import AccuracyPoint, draw_accuracy
@@ -100,12 +99,11 @@ def validate(out: str | None, details: bool, **options: Any) -> Reply:
     this machine's GPUs. On Ctrl-C or SIGTERM, prints the sizes that are complete and exits with
     status 130.
     """
-    faults = Faults()
+    faults = option_faults()
     if out is not None and exists(out):
         faults.add("", f"--out {overwrite_fault(out)}")
     if out is not None:
         faults.attempt("", check_place, out)
-    faults.problems += option_faults().problems
     campaign, groups = read_campaign(faults, **options)
     found = measure(campaign, groups, None if out is None else Path(out))
     marks, heads = _marks(found), (title(campaign), calibration(campaign))

@@ -201,6 +201,7 @@ def sharded(models: tuple[str, ...]) -> Reply:
 
     On Ctrl-C or SIGTERM, prints the rows so far and exits with status 130.
     """
+    option_faults().raise_any()
     chosen = [series for series in SERIES if not models or series.name in models]
     count = sum(len(series.tokens) for series in chosen)
     coming = (point for series in chosen for point in predict_sharded(series))

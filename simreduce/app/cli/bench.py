@@ -49,7 +49,7 @@ from simreduce.report.bench import (
     folded_lines,
     preview_lines,
 )
-from simreduce.report.headings import equal_paths_text, runtimes_text
+from simreduce.report.headings import equal_paths_text, fitted_on_text, runtimes_text
 from simreduce.study.outcome import Refused
 from simreduce.study.tune.bench import BY_DEFAULT, BenchRow, bench as measure, bench_all
 
@@ -86,9 +86,8 @@ _Line = tuple[int, BenchRow | Refused]
     "-w",
     "--warmup_iters",
     "--warmup-iters",
-    type=click.IntRange(1),
+    type=click.IntRange(0),
     default=None,
-    expose_value=False,
     help="Taken for nccl-tests' sake: a simulated call is always warm.",
 )
 @click.option(
@@ -118,6 +117,7 @@ def bench(
     simulate_all: bool,
     workers: int,
     iters: int,
+    warmup_iters: int | None,
     **given: Any,
 ) -> Reply:
     """Simulate one collective of one tensor of each size on TOPOLOGY (a shipped name, a file, or
@@ -129,8 +129,12 @@ def bench(
     Exit status 1 if a strategy can never finish. On Ctrl-C or SIGTERM, prints the rows so far and
     exits with status 130.
     """
+    faults = option_faults()
+    if warmup_iters == 0:
+        why = "a first call also connects and loads kernels, and how long that takes is not known"
+        faults.add("-w 0", f"{why}; give 1 or more")
     question = read_collective(
-        option_faults(),
+        faults,
         topology,
         lambda collective: _strategies(algo, collective),
         (minbytes, maxbytes, stepbytes, stepfactor),
@@ -178,16 +182,17 @@ def bench(
 def _about(times: SizeTimes) -> list[str]:
     """The lines above the table."""
     setup = times.setup
-    disturbance = setup.disturbance.text
     return tables.setup_lines(
         f"simulated {times.collective.replace('_', '-')}, {units.plural(setup.layout.n, 'rank')}",
         (setup.machine.name, setup.machine.digest),
         runtimes_text(row.runtime for row in times.rows),
         setup.calibration.name,
+        fitted_on_text(setup.fitted_on),
+        setup.nccl.text and f"nccl: {setup.nccl.text}",
         calls_line(times),
         setup.equal_paths and f"equal paths: {equal_paths_text(setup.equal_paths)}",
         *folded_lines(times),
-        f"disturbed: {disturbance}" if disturbance else "",
+        f"disturbed: {setup.disturbed}" if setup.disturbed else "",
     )
 
 

@@ -119,8 +119,7 @@ def trace(question: str, **given: Any) -> None:
 
     SCENARIO|TOPOLOGY is what `simreduce run` or `simreduce bench` takes.
     """
-    faults, output = option_faults(), output_path("output") or _TRACE
-    case = faults.require(faults.attempt("", read_question, question, **given))
+    case, output = read_question(question, **given), output_path("output") or _TRACE
     topology = case.setup.topology
     with Progress("simulating the plan"):
         recording = case.setup.record(case.plan)
@@ -135,17 +134,23 @@ def trace(question: str, **given: Any) -> None:
 
 def read_question(text: str, *, algo: str | None, workers: int, **given: Any) -> Case:
     """The plan that the options name. InputError lists the faults of all of them."""
+    faults = option_faults()
     if is_scenario(text):
-        scenario, strategy = read_question_scenario(text, algo, **given)
+        scenario, strategy = read_question_scenario(faults, text, algo, **given)
         return ask(scenario, strategy or _recommend(scenario, workers)).make_case()
-    return read_topology_question(text, "ring" if algo is None else algo, **given).make_case()
+    algo = "ring" if algo is None else algo
+    return read_topology_question(faults, text, algo, **given).make_case()
 
 
-def read_topology_question(text: str, algo: str, *, minbytes: str | None, **given: Any) -> Question:
-    """The tensor and the strategy that the options name on a topology."""
-    _check_name(text)
+def read_topology_question(
+    faults: Faults, text: str, algo: str, *, minbytes: str | None, **given: Any
+) -> Question:
+    """The tensor and the strategy that the options name on a topology. InputError with all
+    `faults`.
+    """
+    _check_name(faults, text)
     found = read_collective(
-        Faults(),
+        faults,
         text,
         lambda collective: read_strategy(algo, collective),
         (minbytes, None, None, None),
@@ -159,19 +164,19 @@ def read_topology_question(text: str, algo: str, *, minbytes: str | None, **give
     )  # fmt: skip
 
 
-def _check_name(text: str) -> None:
-    """Raises InputError if `text` is nearest to a scenario's name. `load_machine` says the rest."""
+def _check_name(faults: Faults, text: str) -> None:
+    """InputError if `text` is nearest to a scenario's name. `load_machine` says the rest."""
     names = scenarios()
     near = did_you_mean(text, [*names, *(name for name, _ in machines())])
     if any(near == did_you_mean(name, [name]) for name in names):
-        raise InputError(f"no scenario or topology {quote(text)}{near}")
+        faults.add("", f"no scenario or topology {quote(text)}{near}")
+        faults.raise_any()
 
 
 def read_question_scenario(
-    text: str, algo: str | None, **given: Any
+    faults: Faults, text: str, algo: str | None, **given: Any
 ) -> tuple[Scenario, Strategy | None]:
-    """The scenario, and the strategy if one is given."""
-    faults = Faults()
+    """The scenario, and the strategy if one is given. InputError with all `faults`."""
     for key, option in _ONLY_TOPOLOGY.items():
         if given.pop(key) is not None:
             faults.add(option, f"{text} is a scenario, which says it itself")

@@ -16,6 +16,7 @@ from simreduce.app.cli.explain import (
 )
 from simreduce.app.cli.group import command
 from simreduce.app.cli.progress import Progress
+from simreduce.app.cli.reply import option_faults
 from simreduce.app.cli.terminal import show
 from simreduce.computing.watching import pass_on
 from simreduce.errors import InputError, StrategyError, did_you_mean
@@ -74,12 +75,11 @@ def export(
     mscclpp. SCENARIO|TOPOLOGY is what `simreduce run` or `simreduce bench` takes. Without --algo,
     it is the fastest strategy that TARGET has a setting for.
     """
-    faults = Faults()
+    faults = option_faults()
     faults.attempt("", find_target, target)
     if out is not None:
         faults.attempt("--out", check_folder, out)
-    faults.raise_any()
-    files = files_for(target, _choice(target, question, algo, method, workers, given))
+    files = files_for(target, _choice(faults, target, question, algo, method, workers, given))
     if out is None:
         _print(files)
         return
@@ -121,6 +121,7 @@ def _print(files: Mapping[str, str]) -> None:
 
 
 def _choice(
+    faults: Faults,
     target: str,
     question: str,
     algo: str | None,
@@ -129,15 +130,15 @@ def _choice(
     given: dict[str, Any],
 ) -> Choice:
     """The choice that the options name; of a scenario without a strategy, the fastest one that the
-    target has a setting for.
+    target has a setting for. InputError with all `faults`.
     """
     if is_scenario(question):
-        scenario, strategy = read_question_scenario(question, algo, **given)
+        scenario, strategy = read_question_scenario(faults, question, algo, **given)
         method = _method(scenario.step, method)
         strategy = strategy or _fastest(target, scenario, method, workers)
         return choice_of(ask(scenario, strategy), scenario.step, method)
-    _method(None, method)
-    asked = read_topology_question(question, algo or _DEFAULTS[0], **given)
+    faults.attempt("", _method, None, method)
+    asked = read_topology_question(faults, question, algo or _DEFAULTS[0], **given)
     choice = choice_of(asked, None, DDP)
     if algo is None and asked.strategy.collective == "all_reduce":
         for text in _DEFAULTS:

@@ -12,7 +12,7 @@ import click
 from click.core import iter_params_for_processing
 from click.shell_completion import CompletionItem
 
-from simreduce.app.cli.reply import OutputOption, Reply
+from simreduce.app.cli.reply import OutputOption, Reply, parse_faults
 from simreduce.errors import InputError, cut, did_you_mean, quote
 from simreduce.files.formats import Faults
 
@@ -30,47 +30,90 @@ class Command(click.Command):
     def invoke(self, ctx: click.Context) -> Any:
         """Run the command, which knows nothing of `--json` and of files to write unless it asks,
         and give its reply. Returns the exit status.
+
+        Of a command line with faults it only finds more of them.
         """
         own = {each.name for each in self.params if isinstance(each, OutputOption)} | {"as_json"}
         values = {name: value for name, value in ctx.params.items() if name not in own}
-        found = ctx.invoke(self.callback, **values) if self.callback else None
+        faults = Faults()
+        faults.problems += parse_faults(ctx)
+        try:
+            found = ctx.invoke(self.callback, **values) if self.callback else None
+        except InputError as error:
+            faults.problems += [each for each in error.problems if each not in faults.problems]
+            if len(faults.problems) == len(error.problems):
+                raise
+        except click.ClickException:
+            if not faults.problems:
+                raise
+        faults.raise_any()
         return found.give() if isinstance(found, Reply) else found
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """As click does it, but click stops at the first fault."""
-        words = list(args)
+        """As click does it, but click stops at the first fault: here the command goes on with
+        something in the place of what is wrong, and lists its own faults too.
+        """
+        words, faults = list(args), Faults()
         try:
             rest = super().parse_args(ctx, args)
         except click.MissingParameter:
             raise
         except click.BadParameter:
-            faults = Faults()
-        else:
-            self._check_numbers(ctx)
-            return rest
+            rest = self._parse_all(ctx, words, faults)
+        self._check_numbers(ctx, faults)
+        parse_faults(ctx)[:] = faults.problems
+        return rest
+
+    def _parse_all(self, ctx: click.Context, words: list[str], faults: Faults) -> list[str]:
+        """Parse every parameter, and note those that are wrong.
+
+        InputError if one is missing: without it the command can find no more.
+        """
         values, rest, order = self.make_parser(ctx).parse_args([*words])
+        missing = False
         for param in iter_params_for_processing(order, self.get_params(ctx)):
             try:
                 _, rest = param.handle_parse_result(ctx, values, rest)
             except click.MissingParameter:
                 faults.add(param.make_metavar(ctx), "is missing")
+                missing = True
             except click.BadParameter as error:
                 name = next((each for each in param.opts if each in words), param.opts[0])
                 faults.add(name, _reason(param.type, error))
-        raise InputError(faults.problems)
+                if param.expose_value:
+                    ctx.params[param.name or ""] = _stand_in(ctx, param)
+        if missing or rest:
+            raise InputError(faults.problems)
+        # click has a mark of its own for what is not given, until all is parsed.
+        ctx.params = {
+            name: None if type(value).__name__ == "Sentinel" else value
+            for name, value in ctx.params.items()
+        }
+        return rest
 
-    def _check_numbers(self, ctx: click.Context) -> None:
-        """InputError for `nan` and `inf`, which pass through click's ranges, and whole numbers
-        beyond 64 bits.
+    def _check_numbers(self, ctx: click.Context, faults: Faults) -> None:
+        """Note `nan` and `inf`, which pass through click's ranges, and whole numbers beyond 64
+        bits.
         """
-        faults = Faults()
         for param in self.params:
             value = ctx.params.get(param.name or "")
             if isinstance(value, float) and not isfinite(value):
                 faults.add(param.opts[0], f"must be a finite number, got {value}")
             elif isinstance(value, int) and abs(value) >= 1 << 63:
                 faults.add(param.opts[0], f"must be less than 2^63, got {quote(value)}")
-        faults.raise_any()
+            else:
+                continue
+            ctx.params[param.name or ""] = _stand_in(ctx, param)
+
+
+def _stand_in(ctx: click.Context, param: click.Parameter) -> Any:
+    """A value for a parameter whose own is wrong, of which nobody complains."""
+    default, kind = param.get_default(ctx), param.type
+    if getattr(param, "multiple", False):
+        return default or ()
+    if default is None and isinstance(kind, click.IntRange | click.FloatRange):
+        return kind.min
+    return 2.0 if default is None and kind is click.FLOAT else default
 
 
 command = partial(click.command, cls=Command)

@@ -15,7 +15,7 @@ from simreduce.app.cli.completion import topology_argument
 from simreduce.app.cli.group import command
 from simreduce.app.cli.options import calibration_option, is_typed, read_sizes, sizes_options
 from simreduce.app.cli.progress import Progress
-from simreduce.app.cli.reply import Reply, report_options
+from simreduce.app.cli.reply import Reply, option_faults, report_options
 from simreduce.engine.calibrate import load_calibration, to_toml
 from simreduce.engine.calibrate.nccl_tests import read_nccl_log
 from simreduce.engine.setup import Setup
@@ -88,7 +88,7 @@ def nccl(
     Variables are NCCL's own, such as NCCL_ALGO=Ring or NCCL_P2P_DISABLE=1. Without -b and -e the
     sizes go up to 1G by a factor of 4.
     """
-    faults = Faults()
+    faults = option_faults()
     machine = faults.attempt("", load_topology, topology)
     settings = _settings(faults, variables, version, conf, tuner)
     if maxbytes is None and not is_typed("minbytes"):
@@ -145,7 +145,7 @@ def calibrate_from_logs(
     logs: Sequence[str], machine: str | None, collective: str, path: Path
 ) -> Reply:
     """Fit NCCL's constants to logs, and keep them at `path`."""
-    faults = Faults()
+    faults = option_faults()
     if not logs:
         faults.add("--from-nccl-tests", "name one log or more")
     if machine is None:

@@ -65,7 +65,7 @@ def rings(topology: str, **given: Any) -> Reply:
     more than 64 GPUs in equal machines, a few machines are searched: rings through all go on alike.
     The JSON document then has the GPUs and rings of these few, and says how many there are.
     """
-    faults = Faults()
+    faults = option_faults()
     machine, shape = faults.require(_read(faults, topology, sample, **given))
     few = sample(shape)
     network = few.network()
@@ -127,7 +127,7 @@ def trees(topology: str, collective: str, root: int | None, bound: bool, **given
 
     Where direct links connect the GPUs, only these are used; otherwise the routes between them.
     """
-    faults = Faults()
+    faults = option_faults()
     read = _read(faults, topology, lambda whole: whole, **given)
     if collective not in PACKINGS:
         near = did_you_mean(collective, PACKINGS) or f"; known are {', '.join(PACKINGS)}"
@@ -214,7 +214,6 @@ def _read(
     shape = None
     if machine is not None:
         shape = faults.attempt("", _shape, topology, machine, searched, ngpus, gpus)
-    faults.problems += option_faults().problems
     return (machine, shape) if machine and shape else None
 
 

@@ -133,11 +133,20 @@ def output_paths(kind: type[OutputOption] = OutputOption) -> dict[str, str]:
     return {option: path for option, path in named.items() if path is not None}
 
 
+def parse_faults(context: click.Context) -> list[str]:
+    """The faults that parsing found in the options of the command at hand."""
+    found = context.meta.setdefault("simreduce.faults", [])
+    assert isinstance(found, list)  # noqa: S101 - as made above
+    return found
+
+
 def option_faults() -> Faults:
-    """Faults of the files that the command at hand is to write: places where there can be none,
-    stdout for two of them, pictures that cannot be drawn. The command adds its own.
+    """Faults of the options of the command at hand, and of the files that it is to write: places
+    where there can be none, stdout for two of them, pictures that cannot be drawn. The command
+    adds its own, and raises them before it does any work.
     """
     faults, outputs = Faults(), output_paths()
+    faults.problems += parse_faults(click.get_current_context())
     for path in outputs.values():
         faults.attempt("", check_place, path)
     printed = ["--json"] * wants_json() + [f"{o} -" for o in outputs if outputs[o] == STDOUT]

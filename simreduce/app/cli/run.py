@@ -10,10 +10,9 @@ from simreduce.app.cli.group import command
 from simreduce.app.cli.measuring import give_measured, measure_options, read_measurement
 from simreduce.app.cli.options import algo_option, all_option, strategy_texts, workers_option
 from simreduce.app.cli.progress import Progress
-from simreduce.app.cli.reply import Reply, report_options
+from simreduce.app.cli.reply import Reply, option_faults, report_options
 from simreduce.app.cli.setups import SetupOptions, read_scenario, setup_options
 from simreduce.app.cli.terminal import rows_shown
-from simreduce.files.formats import Faults
 from simreduce.report.ranking import preview_lines, ranking_document, ranking_table
 from simreduce.study.tune.rank import rank
 
@@ -41,7 +40,7 @@ def run(
 
     On Ctrl-C or SIGTERM, prints the strategies so far and exits with status 130.
     """
-    faults = Faults()
+    faults = option_faults()
     texts, options = strategy_texts(faults, algo), SetupOptions.take(given)
     found = read_scenario(faults, scenario, options, texts)
     measurement = read_measurement(faults, found, options, **given)

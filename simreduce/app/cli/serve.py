@@ -10,8 +10,8 @@ from pathlib import Path
 import click
 
 from simreduce.app.cli.group import command
+from simreduce.app.cli.reply import option_faults
 from simreduce.errors import InputError, quote
-from simreduce.files.formats import Faults
 from simreduce.files.textfiles import exists
 from simreduce.study.scenario import is_scenario
 
@@ -59,7 +59,7 @@ def serve(
     """
     from simreduce.app.serve import Limits, View, check_serve, read_view, serve as run  # noqa: PLC0415 - uvicorn and all of simreduce
 
-    faults = Faults()
+    faults = option_faults()
     faults.attempt("", check_serve)
     files = {Path(text).stem: str(Path(text).absolute()) for text in sources if _is_file(text)}
     views = [text for text in sources if not _is_file(text)]

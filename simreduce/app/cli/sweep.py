@@ -15,7 +15,7 @@ from simreduce import units
 from simreduce.app.cli.group import command
 from simreduce.app.cli.options import is_typed, workers_option
 from simreduce.app.cli.progress import Progress, say
-from simreduce.app.cli.reply import Reply, report_options
+from simreduce.app.cli.reply import Reply, option_faults, report_options
 from simreduce.computing.watching import until_stopped
 from simreduce.errors import DeviceError, InputError, quote
 from simreduce.files.formats import Faults
@@ -114,7 +114,7 @@ def sweep(
     Exit status 1 if a cell can never finish, killed its workers or failed, or if none is done. On
     Ctrl-C or SIGTERM, keeps the rows so far and exits with status 130.
     """
-    faults = Faults()
+    faults = option_faults()
     bytes_each = faults.attempt("--memory", _memory, memory)
     chosen = faults.attempt("", _sample, sample, seed)
     spec = faults.attempt(

@@ -85,23 +85,30 @@ def table(
     condition of SQLite on the columns; --columns all shows their names.
     """
     faults = option_faults()
-    axes = _names(across)
+    typed = ("--pivot", across), ("--columns", columns), ("--group", group), ("--sort", sort)
+    axes, wanted, alike, order = (faults.attempt(o, _names, text) or [] for o, text in typed)
     if across is not None and len(axes) != 3:
         faults.add(f"--pivot {across}", "must be DOWN,ACROSS,VALUE")
-    faults.raise_any()
-    with Store.open(db) as store:
+    with _open(faults, db) as store:
         if list_:
+            faults.raise_any()
             for each in store.sweeps():
                 show(f"{each.id}  {each.name}: {', '.join(each.keys)}; {each.cells} cells")
             return None
-        sweep, known = store.show(number)
-        text = query(known, where=where, group=_names(group), by=by, sort=_names(sort), limit=limit)
-        found, rows = _select(store, text, where)
-        counts = count_states({"state": state} for (state,) in store.select(_STATES)[1])
-        names = _names(columns) or first_columns(sweep, rows, group=group is not None)
+        chosen = faults.attempt("", store.show, number)
+        sweep, known = chosen or faults.require(chosen)
         every = [*known, *(["cells"] if group else [])]
+        text = faults.attempt(
+            "", query, known, where=where, group=alike, by=by, sort=order, limit=limit
+        )
+        named = [] if columns == "all" else wanted
+        faults.attempt("", check_columns, [*named, *axes], every)
+        if faults.problems:
+            faults.attempt("", _select, store, query(known, where=where, limit=0), where)
+        rows = _select(store, faults.require(text), where)
+        counts = count_states({"state": state} for (state,) in store.select(_STATES)[1])
+        names = wanted or first_columns(sweep, rows, group=group is not None)
         names = every if columns == "all" else names
-        check_columns([*names, *axes], found)
         shown = rows
         if across is not None:
             names, shown = pivot(rows, *axes)
@@ -124,6 +131,12 @@ def table(
     )
 
 
+def _open(faults: Faults, path: str) -> Store:
+    """The database. InputError with all `faults` if there is none."""
+    store = faults.attempt("", Store.open, path)
+    return store or faults.require(store)
+
+
 def _names(text: str | None) -> list[str]:
     """`a,b` as a list. InputError for an empty name."""
     if text is None:
@@ -134,12 +147,12 @@ def _names(text: str | None) -> list[str]:
     return found
 
 
-def _select(store: Store, text: str, where: str | None) -> tuple[list[str], list[dict[str, Any]]]:
-    """The columns and the rows of a query. InputError if SQLite does not understand `--where`."""
+def _select(store: Store, text: str, where: str | None) -> list[dict[str, Any]]:
+    """The rows of a query. InputError if SQLite does not understand `--where`."""
     faults = Faults()
     found = faults.attempt(f"--where {where}" if where else "", store.select, text)
     names, rows = faults.require(found)
-    return names, [dict(zip(names, row, strict=True)) for row in rows]
+    return [dict(zip(names, row, strict=True)) for row in rows]
 
 
 def _read_sweep(
@@ -150,7 +163,7 @@ def _read_sweep(
     """
     with Store.open(path) as store:
         sweep, columns = store.show(number)
-        return sweep, _select(store, query(columns, where=where), where)[1]
+        return sweep, _select(store, query(columns, where=where), where)
 
 
 @command(
@@ -196,8 +209,7 @@ def plot(
         faults.add("--svg FILE or --png FILE", "is missing; say where to write the plot")
     if value is not None and kind != HEAT:
         faults.add(f"--value {value}", f"is for --kind {HEAT}; give -y")
-    faults.raise_any()
-    sweep, rows = _read_sweep(db, number, where)
+    sweep, rows = faults.require(faults.attempt("", _read_sweep, db, number, where))
     write_pictures(partial(sweep_plot, sweep, rows, kind, x, y, value))
 
 
@@ -243,9 +255,10 @@ def compare(
     which times changed and by how much, and which winners did. Cells are matched by the keys that
     vary. Exits with status 1 if an answer changed.
     """
-    faults, numbers = Faults(), _numbers(sweeps)
-    old = faults.attempt("", _read_sweep, a, numbers[0], where)
-    new = faults.attempt("", _read_sweep, b, numbers[1], where)
+    faults = option_faults()
+    first, second = faults.attempt("", _numbers, sweeps) or (None, None)
+    old = faults.attempt("", _read_sweep, a, first, where)
+    new = faults.attempt("", _read_sweep, b, second, where)
     before, after = faults.require(old), faults.require(new)
     result = compare_sweeps(before, after, choose, tolerance)
     both = Compared(result, (before[0], after[0]), (a, b))

@@ -26,7 +26,6 @@ from simreduce.app.cli.reply import (
 )
 from simreduce.app.cli.topo_files import check, export, import_
 from simreduce.engine.calibrate import load_calibration
-from simreduce.files.formats import Faults
 from simreduce.files.outputs import STDOUT
 from simreduce.report.pictures import machine_picture
 from simreduce.report.topo import LIST, P2P, SHOW, Copies, p2p_table
@@ -73,9 +72,8 @@ def show(topology: str) -> Reply | None:
     Of large machines the matrix shows the first of equal machines, or the first rows, and says so;
     the picture shows a part one by one and counts the rest.
     """
-    faults = Faults()
+    faults = option_faults()
     found = faults.attempt("", load_topology, topology)
-    faults.problems += option_faults().problems
     machine, paths = faults.require(found), output_paths(PictureOption)
     document = partial(SHOW.write, machine)
     if not paths:
@@ -136,7 +134,7 @@ def _links(machine: Topology) -> list[str]:
 @report_options
 def p2p(topology: str, calibration: str) -> Reply:
     """Predict the matrices of p2pBandwidthLatencyTest for a machine."""
-    faults = Faults()
+    faults = option_faults()
     found = faults.attempt("", load_topology, topology)
     constants = faults.attempt("--calibration", load_calibration, calibration)
     machine, used = faults.require(found), faults.require(constants)

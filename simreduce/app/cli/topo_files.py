@@ -252,8 +252,8 @@ def _machine_file(
 @_output
 def export(topology: str, form: str) -> None:
     """Write a machine as one file without `extends`: ours, or NCCL's (NCCL_TOPO_FILE)."""
-    option_faults().raise_any()
-    machine = load_topology(topology)
+    faults = option_faults()
+    machine = faults.require(faults.attempt("", load_topology, topology))
     write_output(
         output_path("output") or STDOUT,
         [to_toml(machine) if form == "toml" else to_nccl_xml(machine)],

@@ -74,10 +74,9 @@ def tune(
     options = SetupOptions.take(given)
     read = read_scenario(faults, scenario, options)
     measurement = read_measurement(faults, read, options, **given)
-    if read is not None:
-        shortened = faults.attempt("--objective", read_objective, read, objective or "")
-        if given["measure"] is not None and shortened == STEP:
-            faults.add("--measure", "devices time an all-reduce; give --objective time")
+    shortened = faults.attempt("--objective", read_objective, read, objective or "")
+    if given["measure"] is not None and shortened == STEP:
+        faults.add("--measure", "devices time an all-reduce; give --objective time")
     question = faults.require(read)
     with Progress("simulated or excluded {} of {} settings") as progress:
         found = find_best(

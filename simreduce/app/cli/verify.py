@@ -17,7 +17,7 @@ from simreduce import units
 from simreduce.app.cli.group import command
 from simreduce.app.cli.options import algo_option, strategy_texts
 from simreduce.app.cli.progress import show_until_stopped
-from simreduce.app.cli.reply import Reply, report_options, wants_json
+from simreduce.app.cli.reply import Reply, option_faults, report_options, wants_json
 from simreduce.app.cli.setups import (
     check_collective,
     check_root,
@@ -124,6 +124,7 @@ def verify(
     _check_usage(algo, workers, given, prove_everything=prove_everything)
     counts, whole = count or COUNTS, True
     if prove_everything:
+        option_faults().raise_any()
         tell = _ignore if wants_json() else _print_problems
         proofs, whole = _everything(counts, workers or os.cpu_count() or 1, tell)
     else:
@@ -166,7 +167,7 @@ def _select(
     tasks: int | None,
 ) -> list[Proof]:
     """Prove the strategies of `--algo`."""
-    faults = Faults()
+    faults = option_faults()
     name, ranks, machines = collective or "all_reduce", ngpus or 8, tasks or 1
     if ranks > MOST_RANKS:
         faults.add(f"-g {ranks}", f"{ranks} GPUs are more than the {MOST_RANKS} that can be proven")

@@ -20,6 +20,7 @@ from simreduce.planners.nccl.tables import (
     Version,
 )
 from simreduce.planners.nccl.tuner_csv import Rule, load_tuner
+from simreduce.units import plural
 
 Filter = tuple[tuple[str, frozenset[str]], ...]
 """By collective, "" first for all that are not named: what may be chosen."""
@@ -48,6 +49,18 @@ class Settings:
     cross_nic: int = 2
     p2p_net_chunk: int = 128 << 10
     tuner: tuple[Rule, ...] = ()
+
+    @property
+    def text(self) -> str:
+        """How they differ from NCCL's defaults: `version=2.18 NCCL_ALGO=ring`; "" if they do
+        not.
+        """
+        version = ".".join(map(str, self.version))
+        known = {"version": version} if self.version != CURRENT else {}
+        known |= assignments(self)
+        if self.tuner:
+            known["tuner"] = plural(len(self.tuner), "rule")
+        return " ".join(f"{name}={value}" for name, value in known.items())
 
     @property
     def of_paths(self) -> object:
@@ -218,14 +231,14 @@ def read_settings(table: object, faults: Faults, path: str, base: Settings = DEF
 
 
 def read_assignments(lines: Iterable[tuple[str, str]], faults: Faults) -> Mapping[str, Any]:
-    """`NAME=value` texts, each with its place, as a table. A later one replaces an earlier one."""
+    """`NAME=value` texts, each with its place, as a table. A name stands there once."""
     found: dict[str, Any] = {}
     for place, line in lines:
-        key, equals, value = line.partition("=")
+        key, equals, value = (part.strip() for part in line.partition("="))
         if not equals:
             faults.add(place, f"must be NAME=value, got {quote(line)}")
-        else:
-            found[key.strip()] = value.strip()
+        elif found.setdefault(key, value) != value:
+            faults.add(place, f"{key} is {quote(found[key])} and {quote(value)}; give one of them")
     return found
 
 

@@ -78,10 +78,11 @@ def parse_spec(
         if f"{fields[i]}:{fields[i + 1].partition('#')[0]}" in algorithms:
             fields[i : i + 2] = [":".join(fields[i : i + 2])]
     if len(fields) % 2 == 0:
+        named = [name for name in algorithms if ":" in name]
+        near = did_you_mean(spec, named) if _limit(fields[1]) is None else ""
         raise StrategyError(
-            f"all_reduce_spec not well formed: {spec}: after a ':' come a limit, another ':' and "
-            "an algorithm, "
-            f"as in 'pscpu:32k:xring'"
+            f"all_reduce_spec not well formed: {spec}{near}: after a ':' come a limit, another ':' "
+            "and an algorithm, as in 'pscpu:32k:xring'"
         )
     problems: list[str] = []
     ranges = []

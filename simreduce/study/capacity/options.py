@@ -17,6 +17,7 @@ from simreduce.files.formats import (
     Format,
     OneOrMore,
     Values,
+    choice,
     whole,
 )
 from simreduce.planners.strategy import parse_strategy
@@ -25,6 +26,8 @@ from simreduce.study.capacity.prices import Pieces
 from simreduce.study.scenario import beside
 from simreduce.study.sweep.machines import is_single
 from simreduce.topology import Topology, load_topology
+from simreduce.topology.classes import networks
+from simreduce.topology.generators.machines import FABRICS
 from simreduce.training import StepQuestion, parse_step
 from simreduce.training.memory import Fit, device_memory, least_memory
 from simreduce.training.question import MOST_SAMPLES
@@ -37,6 +40,7 @@ _OF_A_BATCH = ("time", "profile", "activations")
 """Keys of `[step]` that were measured with its batch, and change in proportion to it."""
 
 
+_FABRIC = choice(tuple(FABRICS), "fabric")
 _OF_OPTIONS = {"method": "method", "strategy": "strategy", "strategies": "strategy"}
 """Keys that a table `[step]` may not have here, and what options call them."""
 
@@ -132,6 +136,10 @@ def expand(
     for i, text in enumerate(strategies):
         if text:
             faults.attempt(f"{at}.strategy[{i}]", parse_strategy, text)
+    for i, text in enumerate(table["network"]):
+        _FABRIC.take(text.partition(",")[0].strip(), faults, f"{at}.network[{i}]")
+    for i, text in enumerate(table["nic"] if "nic" in table.given else ()):
+        choice(networks(), "class of network link").take(text, faults, f"{at}.nic[{i}]")
     batches = table["batch"] or [None]
     measured = next((key for key in _OF_A_BATCH if key in merged), "")
     if global_batch is not None and (table["batch"] or ("batch" in merged and not measured)):

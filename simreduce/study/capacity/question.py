@@ -10,6 +10,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from simreduce.engine.calibrate import load_calibration
+from simreduce.engine.setup import BY_STRATEGY, read_runtime
 from simreduce.errors import InputError, quote
 from simreduce.files.formats import (
     ANYTHING,
@@ -148,8 +150,8 @@ def load_question(text: str, prices: str | None = None) -> Question:
         document = {**document, "prices": prices}
     values = CAPACITY.read(document, faults)
     found = _build(path, values, faults, given=prices is not None)
-    if faults.problems or found is None:
-        raise InputError(faults.problems)
+    if faults.problems or found is None:  # options of several machines have the same ones
+        raise InputError([*dict.fromkeys(faults.problems)])
     return found
 
 
@@ -166,6 +168,8 @@ def _build(path: Path, values: Values, faults: Faults, *, given: bool) -> Questi
     model: Model | None = None
     if values["workload"]:
         model = faults.attempt("workload", load_model, near(values["workload"]))
+    faults.attempt("calibration", load_calibration, near(values["calibration"] or "nominal"))
+    faults.attempt("runtime", read_runtime, values["runtime"] or BY_STRATEGY)
     check_step(values["step"], faults, "step")
     common = {key: values[key] for key in ("workload", "calibration", "runtime")}
     options = [

@@ -76,7 +76,8 @@ class BenchRow:
     Where `machines` is above 1, one of that many equal machines was simulated for all, and `wrong`
     was found on `proved_on` of them. `interval` has the time with 80 %; None where nothing is known
     of errors. `proved` is the share of the elements among which `wrong` was looked for. `moved` are
-    the seconds where starts are moved (`Simulator.find_moved`), if that tells.
+    the seconds where starts are moved (`Simulator.find_moved`), if that tells. `undispatched` says
+    that the time lacks the dispatch of TensorFlow's ops: it is only a lower bound.
     """
 
     algorithm: str
@@ -99,6 +100,7 @@ class BenchRow:
     runtime: str = field(default="tensorflow", kw_only=True)
     unfinished: AtLeast | Stuck | None = field(default=None, kw_only=True)
     moved: float | None = field(default=None, kw_only=True)
+    undispatched: bool = field(default=False, kw_only=True)
 
     @property
     def nbytes(self) -> int:
@@ -415,12 +417,14 @@ def bench_all(
     asked = [(strategy, size) for size in nbytes for strategy in strategies]
 
     def limits(outcomes: Mapping[int, object]) -> Callable[[int], float]:
-        best = dict.fromkeys(nbytes, inf)
+        best = dict.fromkeys(((size, known) for size in nbytes for known in (False, True)), inf)
         for place, row in outcomes.items():
             if isinstance(row, BenchRow) and not row.wrong:
                 size = asked[place][1]
-                best[size] = min(best[size], row.seconds)
-        return lambda place: best[asked[place][1]] * TIED
+                # A lower bound is no reason to leave out what has a time.
+                for key in ((size, False), (size, True))[: 1 if row.undispatched else 2]:
+                    best[key] = min(best[key], row.seconds)
+        return lambda place: best[asked[place][1], asked[place][0].reduced_by_nccl] * TIED
 
     # One call of many with a root may take less time than one by itself.
     all_of_them = simulate_all or strategies[0].collective in ROOTED
@@ -509,6 +513,7 @@ def _row(question: Cell, run: Run) -> BenchRow:
         interval=interval,
         proved=proved,
         moved=setup.find_moved(plan, seconds),
+        undispatched=setup.undispatched(best),
     )
 
 

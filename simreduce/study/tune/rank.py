@@ -302,9 +302,7 @@ def _candidate(scenario: Scenario, setup: Setup, run: Run, cache: PlanCache) -> 
         strategy=strategy,
         runtime=setup.runtime.name,
         shortest=interval[0] if interval else inf,
-        undispatched=setup.runtime.dispatch
-        and not setup.calibration.dispatch
-        and not strategy.reduced_by_nccl,
+        undispatched=setup.undispatched(strategy),
         seconds=result.seconds / times,
         floor_seconds=result.floors.hardware / times,
         transfers=plan.transfers,

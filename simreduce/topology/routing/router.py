@@ -71,8 +71,9 @@ class Router:
         links: Sequence[Link],
         rule: RoutingRule | EqualMachines | None = None,
         equal_cost: EqualCost = EqualCost(),  # noqa: B008 - a value that cannot be changed
+        cut: str = "",
     ) -> None:
-        self.rule, self.equal_cost = rule, equal_cost
+        self.rule, self.equal_cost, self.cut = rule, equal_cost, cut
         self.index = {name: place for place, name in enumerate(nodes)}
         self._nodes, self._names, self._links = nodes, tuple(nodes), links
         self._search = Search(nodes, links)
@@ -147,7 +148,7 @@ class Router:
                 return self._reroute(path)
         raise TopologyError(
             f"no route from {source!r} to {target!r}: no switch or host joins them, "
-            "and GPUs do not forward traffic for others"
+            f"and GPUs do not forward traffic for others{self.cut and '; '}{self.cut}"
         )
 
     def link(self, source: str, target: str) -> Link:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 from importlib import import_module
 
@@ -83,6 +84,16 @@ def test_what_is_stopped_prints_the_tables_so_far(simreduce, monkeypatch):
     assert "1 table" in out
 
 
+@pytest.mark.parametrize(("rows", "words"), [(1, "1 row determines"), (3, "3 rows determine")])
+def test_few_rows_of_a_log_are_counted(simreduce, tmp_path, rows, words):
+    lines = LOG.splitlines()
+    (tmp_path / "a.log").write_text("\n".join(lines[: len(lines) - 3 + rows]), "utf-8")
+    named = ("--topology", "v100-mesh-4", "--out", str(tmp_path / "mine.toml"))
+    out = simreduce("calibrate", "--from-nccl-tests", str(tmp_path / "a.log"), *named).out
+
+    assert f"# warning: {words} " in out
+
+
 def test_constants_from_a_log(simreduce, tmp_path):
     log, out = tmp_path / "a.log", tmp_path / "mine.toml"
     log.write_text(LOG, "utf-8")
@@ -101,6 +112,17 @@ def test_constants_from_a_log(simreduce, tmp_path):
     assert row["time_us"] == pytest.approx(500, rel=0.1)
     assert 300 < row["low_us"] < row["time_us"] < row["high_us"] < 800
     assert f"{row['low_us'] / row['time_us']:.2f}-" in result.out  # as the fit said
+    assert "fitted on" not in simreduce("bench", "v100-mesh-4", "--calibration", str(out)).out
+
+    # On other machines nobody knows how far off these constants are, and the header says so.
+    asked = ("--algo", "nccl", "-b", "32M", "--calibration", str(out))
+    elsewhere = simreduce("bench", "a100-mesh-4", *asked)
+    scenario = simreduce("run", "dgx1v-resnet50", "--algo", "nccl", *asked[-2:])
+    said = re.compile(r"^# +fitted on v100-mesh-4 \([0-9a-f]{12}\), not on this", re.MULTILINE)
+    assert said.search(elsewhere.out)
+    assert said.search(scenario.out)
+    (other,) = json.loads(simreduce("bench", "a100-mesh-4", *asked, "--json").out)["rows"]
+    assert other["high_us"] / other["low_us"] > 1.2 * row["high_us"] / row["low_us"]
 
 
 def test_logs_need_a_machine(simreduce, tmp_path):

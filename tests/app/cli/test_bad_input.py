@@ -6,9 +6,13 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
+import click
 import pytest
+
+from simreduce.app.cli.main import cli
 
 EXAMPLES = "'25 GB/s' or '200 Gbit/s'"
 
@@ -92,6 +96,35 @@ BAD = {
             "strategy not well formed: xring:4k: after a ':' come a limit, another "
             "':' and an algorithm, "
             "as in 'pscpu:32k:xring'"
+        ),
+    ),
+    "a misspelt algorithm of NCCL, and its option": (
+        ["bench", "full:2", "--algo", "nccl:rng+chanels=4"],
+        (
+            "strategy not well formed: nccl:rng (did you mean 'nccl:ring'?): after a ':' come a "
+            "limit, another ':' and an algorithm, as in 'pscpu:32k:xring'\n"
+            "simreduce: nccl:rng+chanels=4: unknown option +chanels=4 (did you mean 'channels=N'?)"
+        ),
+    ),
+    "a link to a GPU that is not there": (
+        ["bench", "dgx-h100", "--fault", "gpu0<>gpu77@0=0"],
+        (
+            "dgx-h100: no link, node or link class 'gpu0<>gpu77': no node 'gpu77' (did you mean "
+            "'gpu7'?)"
+        ),
+    ),
+    "a link from a GPU that is not there": (
+        ["bench", "dgx-h100", "--fault", "gpu77>nvswitch0@0=0"],
+        (
+            "dgx-h100: no link, node or link class 'gpu77>nvswitch0' (did you mean "
+            "'gpu7>nvswitch0'?)"
+        ),
+    ),
+    "a link that is not there": (
+        ["bench", "dgx-h100", "--fault", "gpu0>gpu7@0=0"],
+        (
+            "dgx-h100: no link, node or link class 'gpu0>gpu7': links of gpu0 lead to nvswitch0, "
+            "pex0"
         ),
     ),
     "a misspelt algorithm": (
@@ -219,6 +252,13 @@ BAD = {
         (
             "--gpu-indices 0,0: must hold each of 0 to n-1 once, where n is the number of GPUs "
             "of a task, 2 here"
+        ),
+    ),
+    "no calls to warm up": (
+        ["bench", "full:2", "-w", "0"],
+        (
+            "-w 0: a first call also connects and loads kernels, and how long that takes is not "
+            "known; give 1 or more"
         ),
     ),
     "a factor of 0": (
@@ -609,3 +649,126 @@ def test_a_share_that_is_beyond_all_measure_is_a_slip(simreduce):
 
     assert (2, "") == (status, out)
     assert "'1e300%' is not a share of a bandwidth, 0% or 0.0001% to 100%" in err
+
+
+def _commands(group: click.Group, *words: str) -> Iterator[tuple[tuple[str, ...], click.Command]]:
+    """Every command of a group and of its groups, with the words that name it."""
+    with click.Context(group) as context:
+        for name in group.list_commands(context):
+            found = group.get_command(context, name)
+            if isinstance(found, click.Group):
+                yield from _commands(found, *words, name)
+            elif found:
+                yield (*words, name), found
+
+
+_TYPED = click.IntRange | click.FloatRange | click.Choice
+_NUMBERS = [
+    (words, each, param.opts[0])
+    for words, each in _commands(cli)
+    for param in each.params
+    if isinstance(param.type, _TYPED) or param.type in (click.INT, click.FLOAT)
+]
+
+
+@pytest.mark.timeout(20)  # seconds: nothing is worked out
+@pytest.mark.parametrize(
+    ("words", "command", "option"), _NUMBERS, ids=[" ".join((*w, o)) for w, _, o in _NUMBERS]
+)
+def test_a_wrong_number_hides_no_other_fault(simreduce, words, command, option):
+    """What the arguments name is looked for too, and nothing is done."""
+    needed = [p for p in command.params if p.required or isinstance(p, click.Argument)]
+    typed = [
+        text
+        for each in needed
+        for text in (*each.opts[:1] * isinstance(each, click.Option), "nowhere.toml")
+    ]
+    if words == ("verify",):  # its files take no options
+        needed, typed = [], ["--algo", "rng"]
+    status, out, err = simreduce(*words, *typed, option, "@")
+
+    assert (2, "") == (status, out)
+    assert f"simreduce: {option}: " in err
+    assert "nowhere.toml" in err or not needed or words == ("model",)
+    assert "rng" in err or words != ("verify",)
+
+
+MANY = {
+    "sizes": (
+        ["bench", "full:2", "-b", "nan", "-e", "xyz", "-f", "nan"],
+        ["-f: must be a finite", "-b: 'nan' is not", "-e: 'xyz' is not"],
+    ),
+    "a tolerance and threads": (
+        ["bench", "full:2", "--tolerance", "x", "-t", "0", "-n", "0"],
+        ["-t: must be a whole", "-n: must be a whole", "--tolerance x: needs"],
+    ),
+    "a search": (
+        ["tune", "dgx1v-resnt50", "--target", "pytroch", "--objective", "tiem", "--workers", "0"],
+        [
+            "--workers: must be a whole",
+            "--target: unknown 'pytroch' (did you mean 'pytorch'?)",
+            "no scenario 'dgx1v-resnt50' (did you mean 'dgx1v-resnet50'?)",
+            "--objective: must be one of time, step, got 'tiem' (did you mean 'time'?)",
+        ],
+    ),
+    "settings of another system": (
+        ["export", "pytroch", "dgx1vv", "--out", "none/none", "--method", "fsdp"],
+        [
+            "unknown target 'pytroch' (did you mean 'pytorch'?)",
+            "--out: none/none: is no folder",
+            "--method fsdp: only a scenario",
+            "no topology 'dgx1vv' (did you mean 'dgx1v'?)",
+        ],
+    ),
+    "rows of a sweep": (
+        [
+            *("table", "rows.db", "--where", "siz > 3", "--sort", "secnds", "--limit", "-1"),
+            *("--columns", "sizee,seconds", "--group", "stratgy", "--pivot", "a"),
+        ],
+        [
+            "--limit: must be a whole",
+            "--pivot a: must be DOWN",
+            "no column 'stratgy' (did you mean 'strategy'?)",
+            "no column 'secnds' (did you mean 'seconds'?)",
+            "no column 'sizee' (did you mean 'size'?)",
+            "no column 'a'; there are",
+            "--where siz > 3: no such column: siz (did you mean 'size'?)",
+        ],
+    ),
+    "two sweeps": (
+        ["compare", "none.db", "nil.db", "--sweeps", "x", "--tolerance", "-1"],
+        ["--tolerance: ", "--sweeps x: two numbers", "none.db: ", "nil.db: "],
+    ),
+    "names in a capacity file": (
+        ["capacity", "names.toml"],
+        [
+            "names.toml: prices: no price list 'aws'",
+            "names.toml: workload: no workload 'resnt50' (did you mean 'resnet50'?)",
+            "names.toml: calibration: no calibration 'nominl' (did you mean 'nominal'?)",
+            "names.toml: runtime: unknown runtime 'idel' (did you mean 'ideal'?)",
+            "names.toml: options[0].strategy[0]: strategy (ncl) contains",
+            "names.toml: options[0].network[1]: unknown fabric 'swtch' (did you mean 'switch'?)",
+            "names.toml: options[0].nic[0]: unknown class of network link 'efa_10'",
+            "names.toml: options[0].machine: no topology 'p4dd' (did you mean 'p4d'?)",
+            "names.toml: options[0].method: must be one of ddp",
+        ],
+    ),
+}
+
+
+@pytest.mark.parametrize(("arguments", "faults"), MANY.values(), ids=MANY)
+def test_faults_of_several_kinds_are_told_at_once(simreduce, arguments, faults):
+    """Whether a number, a name, a column or SQL is wrong; each once."""
+    Path("names.toml").write_text(
+        'workload = "resnt50"\nprices = "aws"\ncalibration = "nominl"\nruntime = "idel"\n'
+        '[step]\nbatch = 1\nrate = "1 TFLOP/s"\n[[options]]\nmachine = ["p4dd", "p4d", "p5"]\n'
+        'strategy = ["ncl"]\nnetwork = ["switch", "swtch,x=2"]\nnic = ["efa_10"]\nmethod = "dpp"\n'
+    )
+    if "rows.db" in arguments:
+        over = ("--over", "size=1K,2K", "--over", "strategy=ring,direct")
+        assert simreduce("sweep", "full:2", *over, "--db", "rows.db").status == 0
+    status, out, err = simreduce(*arguments)
+
+    assert (2, "") == (status, out)
+    lines = zip(faults, err.splitlines(), strict=True)
+    assert [] == [(f, line) for f, line in lines if not line.startswith(f"simreduce: {f}")]

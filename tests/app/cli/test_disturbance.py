@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 import pytest
 
@@ -205,3 +206,96 @@ def test_every_command_tells_names_that_the_machine_lacks(simreduce, scenario, c
     assert "'ideal'" in done.err
     done = simreduce(command, scenario, "--slow", "gpu7=2")
     assert done.err == "simreduce: full:4: no device 'gpu7' (did you mean 'gpu3'?)\n"
+
+
+ASKED = {
+    "run": ["run", "asked.toml"],
+    "step": ["step", "asked.toml"],
+    "tune": ["tune", "asked.toml", "--target", "nccl", "--objective", "time"],
+    "explain": ["explain", "asked.toml", "--algo", "nccl"],
+    "bench": ["bench", "dgx1v", "--algo", "nccl", "-b", "1K"],
+    "replicas": ["step", "replicas.toml"],
+}
+
+
+@pytest.fixture
+def asked(tmp_path, monkeypatch):
+    """Scenarios of a machine with a slow link and another that is cut."""
+    monkeypatch.chdir(tmp_path)
+    factors = '[link_factors]\nqpi = 0.5\n"gpu0<>gpu4" = 0\n'
+    (tmp_path / "asked.toml").write_text(
+        'topology = "dgx1v"\nworkload = "alexnet"\nstrategies = ["nccl"]\n'
+        f'{factors}[step]\nbatch = 1\nrate = "1 TFLOP/s"\n'
+    )
+    (tmp_path / "replicas.toml").write_text(
+        f'topology = "dgx1v"\nworkload = "alexnet"\n{factors}[replicas]\n'
+        'workers = ["gpu1", "gpu2"]\nservers = ["cpu0"]\ncompute = "1 s"\nupdates = 2\n'
+    )
+
+
+@pytest.mark.parametrize("name", ["run", "step", "tune", "explain", "replicas"])
+@pytest.mark.usefixtures("asked")
+def test_links_that_a_scenario_slows_or_cuts_are_said(simreduce, name):
+    """Above the answer and in its document."""
+    text, document = simreduce(*ASKED[name]), simreduce(*ASKED[name], "--json")
+    words = "bandwidth of qpi x 0.5, gpu0<>gpu4 x 0"
+
+    assert (0, 0) == (text.status, document.status), text.err
+    assert any(
+        line.startswith("# disturbed") and line.endswith(f" {words}")
+        for line in text.out.splitlines()
+    )
+    assert words == json.loads(document.out)["disturbance"]
+
+
+@pytest.mark.parametrize("name", ["run", "step", "tune", "explain", "bench"])
+@pytest.mark.usefixtures("asked")
+def test_settings_of_nccl_are_said(simreduce, name):
+    """Above the answer and in its document, in NCCL's words."""
+    given = ("--nccl", "version=2.18", "--nccl", "NCCL_ALGO=Ring")
+    text, document = simreduce(*ASKED[name], *given), simreduce(*ASKED[name], *given, "--json")
+    plain = json.loads(simreduce(*ASKED[name], "--json").out)
+    words = "version=2.18 NCCL_ALGO=ring"
+
+    assert any(
+        line.startswith("# nccl") and line.endswith(f" {words}") for line in text.out.splitlines()
+    )
+    assert words == json.loads(document.out)["nccl_settings"] != plain["nccl_settings"] == ""
+
+
+@pytest.mark.parametrize(
+    ("arguments", "place"),
+    [
+        (["bench", "dgx1v", "--algo", "nccl", "--nccl", "{}", "--nccl", "{}"], "--nccl: "),
+        (["nccl", "dgx1v", "{}", "{}"], ""),
+        (["nccl", "dgx1v", "--conf", "nccl.conf"], "--conf: nccl.conf: line 2: "),
+    ],
+)
+@pytest.mark.usefixtures("asked")
+def test_a_setting_of_nccl_with_two_values_is_refused(simreduce, arguments, place):
+    """The same value twice is one."""
+    lines = ["NCCL_ALGO=Ring", "NCCL_ALGO=Tree"]
+    Path("nccl.conf").write_text("\n".join(lines))
+    values = iter(lines)
+    typed = [next(values) if each == "{}" else each for each in arguments]
+    again = [lines[0] if each == "{}" else each for each in arguments]
+
+    why = "NCCL_ALGO is 'Ring' and 'Tree'; give one of them"
+    assert (2, "", f"simreduce: {place}{why}\n") == simreduce(*typed)
+    Path("nccl.conf").write_text("\n".join(lines[:1] * 2))
+    assert simreduce(*again).status == 0
+
+
+@pytest.mark.parametrize("command", ["run", "step", "tune", "explain"])
+@pytest.mark.usefixtures("asked")
+def test_a_route_that_a_scenario_cuts_leads_to_its_key(simreduce, command):
+    """The error names the file and the key."""
+    spines = "".join(f"spine{i} = 0\n" for i in range(4))
+    Path("cut.toml").write_text(
+        'topology = "dgx1vx4,fabric=fat_tree,radix=4"\nworkload = "alexnet"\n'
+        f'strategies = ["nccl"]\n[link_factors]\n{spines}[step]\nbatch = 1\nrate = "1 TFLOP/s"\n'
+    )
+    status, _, err = simreduce(command, "cut.toml")
+
+    assert status == 2
+    assert "; cut.toml: link_factors cuts spine0, spine1, spine2 and 1 more\n" in err

@@ -88,6 +88,7 @@ def test_the_document_of_an_explanation(simreduce):
         "ranks",
         "repeat",
         "equal_paths",
+        "nccl_settings",
         "disturbance",
         "topology",
         "topology_digest",

@@ -121,7 +121,8 @@ def record(machine: str = "switch:4", strategy: str = "nccl", size: str = "bytes
 def explain_document(recording, setup) -> dict[str, Any]:
     about = {
         "question": "q", "strategy": "nccl", "collective": "all_reduce", "workload": "two",
-        "size_bytes": 1000, "ranks": 4, "repeat": 1, "equal_paths": "", "disturbance": "",
+        "size_bytes": 1000, "ranks": 4, "repeat": 1, "equal_paths": "", "nccl_settings": "",
+        "disturbance": "",
     }  # fmt: skip
     return explanation_document(recording, savings(recording, setup), about)
 

@@ -49,8 +49,13 @@ def test_bench_answers_for_the_largest_size_and_names_the_fastest_at_each():
     times = {(1024, "ring"): 1.0, (1024, "nccl"): 2.0, (65536, "ring"): 40.0, (65536, "nccl"): 30.0}
     for row in document["rows"]:
         row["time_us"] = times[row["size_bytes"], row["algorithm"]]
+    bounded = make_page(document, Attachments())
+    for row in document["rows"]:
+        row.pop("lower_bound", None)
     page = make_page(document, Attachments())
 
+    assert facts_of(bounded)["Fastest at each size"] == ("nccl", "At every size.")
+    assert page.answer == bounded.answer
     assert page.answer.startswith("At 65.54 kB, nccl is the fastest of these: 30 us")
     assert page.answer.endswith("1.33 times as fast as ring.")
     assert facts_of(page)["Fastest at each size"] == (

@@ -5,9 +5,16 @@ from __future__ import annotations
 from dataclasses import replace
 
 import numpy as np
+import pytest
 
 from simreduce.engine import Calibration
-from simreduce.engine.calibrate.sure import MACHINE, published_errors, spread
+from simreduce.engine.calibrate.sure import (
+    ELSEWHERE,
+    GENERATION,
+    MACHINE,
+    published_errors,
+    spread,
+)
 from simreduce.engine.calibration import NcclConstants
 from simreduce.engine.setup import Setup
 from simreduce.files.published import PublishedTable
@@ -18,6 +25,7 @@ from simreduce.study.accuracy.predict import setup_for
 from simreduce.study.tune.bench import BY_DEFAULT, tensor
 from tests.engine.calibrate.covering import coverage
 
+MIB = 1 << 20
 SIZES = tuple(1 << power for power in range(10, 29, 3))
 TABLE = PublishedTable(
     "mine", "a page", "v100-mesh-4", None, "all_reduce", 0, "2.18", (), "", "gpu", True, "",
@@ -83,6 +91,25 @@ def test_the_interval_is_that_of_errors_after_a_calibration():
     assert setup.interval(1 << 20, 1.0, "broadcast") == spread("broadcast", "nvlink", 1 << 20)
     low, high = Setup("v100-mesh-4").interval(1 << 20, 1.0)
     assert calibrated[1] / calibrated[0] < high / low
+
+
+@pytest.mark.parametrize(
+    ("machine", "file"),
+    [("a100-mesh-4", ELSEWHERE), ("h100-mesh-4", ELSEWHERE), ("v100-mesh-4x2", GENERATION)],
+)
+def test_constants_of_another_machine_have_the_interval_of_one_without_a_log(machine, file):
+    """That of unknown machines where its nodes are others."""
+    own = Setup("v100-mesh-4")
+    measured = {"all_reduce": (4, 8)}
+    mine = Calibration(
+        "mine", nccl=NcclConstants(measured=measured, misfit=0.1),
+        provenance={"machine": f"v100-mesh-4 ({own.machine.digest})"},
+    )  # fmt: skip
+    here, there = own.but(calibration=mine), Setup(machine, calibration=mine)
+
+    assert here.interval(MIB, 1.0) == spread("all_reduce", "nvlink", MIB, file=MACHINE, misfit=0.1)
+    assert there.interval(MIB, 1.0) == spread("all_reduce", there.link_class, MIB, file=file)
+    assert (here.fitted_on, there.fitted_on) == ("", f"v100-mesh-4 ({own.machine.digest})")
 
 
 def test_the_shipped_intervals_cover_calibrated_machines_that_took_no_part_in_them():

@@ -230,6 +230,19 @@ def test_a_row_is_the_same_or_a_bound_above_the_fastest(monkeypatch, machine, si
             assert cut[name] == row
 
 
+def test_a_lower_bound_leaves_no_strategy_out_that_has_a_time(monkeypatch):
+    """However long that takes."""
+    monkeypatch.setattr("simreduce.study.tune.simulate.LONG", 1)
+    monkeypatch.setattr("simreduce.study.study.BATCH", 1)
+    setup = Setup("dgx-h100", BY_STRATEGY)
+    strategies = [parse_strategy(name) for name in ("copy_to_cpu", "nccl")]
+    rows = [row for _, row in bench_all(setup, strategies, [1024])]
+    seconds = {row.strategy: row.seconds for row in rows if row.unfinished is None}
+
+    assert {"copy_to_cpu": True, "nccl": False} == {row.strategy: row.undispatched for row in rows}
+    assert seconds["copy_to_cpu"] < seconds["nccl"] < math.inf
+
+
 @pytest.mark.parametrize(
     "name", ["bessemer_v100pcie_2", "abci_a_broadcast_n1_g4", "dgx2_12gpu_all_reduce"]
 )

@@ -124,6 +124,7 @@ def test_memory_of_cpu_devices():
     about = {
         "repeat": 1,
         "equal_paths": "",
+        "nccl_settings": "",
         "workload": "w",
         "size_bytes": 400,
         "ranks": 2,

@@ -8,7 +8,8 @@ from functools import partial
 from math import inf
 from typing import Any
 
-from simreduce.errors import InputError, StrategyError
+from simreduce.errors import InputError, StrategyError, did_you_mean, quote
+from simreduce.planners.strategy import parse_strategy
 from simreduce.study.scenario import Scenario, StepScenario, with_step
 from simreduce.study.tune.rank import FIRST, find_moved
 from simreduce.study.tune.search.by_horovod import HorovodSearch
@@ -76,10 +77,15 @@ def _with_ties(found: Tuned) -> Tuned:
     return found
 
 
-def read_objective(scenario: Scenario, objective: str) -> str:
-    """The objective; for "", the step if there is one. InputError if there is none to optimise."""
+def read_objective(scenario: Scenario | None, objective: str) -> str:
+    """The objective; for "", the step if there is one. InputError if there is none to optimise, as
+    far as that is known without a scenario.
+    """
     if objective not in ("", *OBJECTIVES):
-        raise InputError(f"must be one of {', '.join(OBJECTIVES)}, got {objective!r}")
+        near = did_you_mean(objective, OBJECTIVES)
+        raise InputError(f"must be one of {', '.join(OBJECTIVES)}, got {quote(objective)}{near}")
+    if scenario is None:
+        return objective
     if objective == STEP:
         with_step(scenario)
     if scenario.step is not None and scenario.step.mode and objective != TIME:
@@ -111,6 +117,16 @@ def _step_searches(aim: Aim[StepScenario]) -> list[Make]:
     return found
 
 
+def _check(scenario: Scenario, name: str) -> None:
+    """StrategyError that says why the machine has no time of a strategy, if it is known."""
+    strategy = parse_strategy(name)
+    setup = scenario.setup.running(strategy)
+    try:
+        setup.summarise(setup.compile(strategy, scenario.workload))
+    except InputError as error:
+        raise StrategyError([f"{name}: {each}" for each in error.problems]) from None
+
+
 def _extend(before: Tuned | None, search: Search[Any], workers: int) -> Tuned:
     """The answer with that of another search, which Ctrl-C ends with what there is."""
     try:
@@ -118,6 +134,7 @@ def _extend(before: Tuned | None, search: Search[Any], workers: int) -> Tuned:
             search.first(do)
             if search.default and search.outcome.best == inf:
                 name = search.default.strategy
+                _check(search.scenario, name)
                 raise StrategyError(f"{name}: the default has no plan on this machine")
             search.run(do)
             found = _join(before, search)

@@ -11,9 +11,11 @@ from dataclasses import dataclass, field, replace
 from itertools import groupby, takewhile
 from math import inf
 
+from simreduce.planners.packing import Fusion
 from simreduce.study.advice import Sureness, lasting, recommend_setting
 from simreduce.study.scenario import Scenario
 from simreduce.study.tune.search.setting import Setting
+from simreduce.study.tune.search.targets import STEP
 from simreduce.training.memory import Fit
 from simreduce.training.sharded import running_sharded
 
@@ -122,11 +124,31 @@ class Tuned:
     def apart(self, row: Row) -> bool | None:
         """Whether the best is surely faster than another setting.
 
-        False where errors may well turn them round; None if the errors are not known.
+        False where errors, or where ticks fall, may well turn them round; None if the errors are
+        not known.
         """
         if self.sureness is None:
             return None
+        if self.by_tick(row):
+            return False
         return self.sureness.apart(self.best.seconds - self.base, row.seconds - self.base)
+
+    def cycle(self, row: Row) -> float:
+        """Seconds between ticks of Horovod in the steps of a setting; 0 without ticks.
+
+        A step waits for its last tick, anything up to a cycle: that hangs on when gradients are
+        ready, which nobody knows as exactly.
+        """
+        step, strategy = self.scenario.step, row.setting.parsed
+        if self.objective != STEP or step is None or strategy is None:
+            return 0.0
+        own = step.cycle if row.setting.cycle is None else row.setting.cycle
+        return own if isinstance(strategy.packer, Fusion) else 0.0
+
+    def by_tick(self, row: Row) -> float:
+        """Seconds of the longer cycle, if a setting is slower than the best by less; else 0."""
+        cycle = max(self.cycle(row), self.cycle(self.best))
+        return cycle if row.seconds - self.best.seconds < cycle else 0.0
 
     def worth_measuring(self, most: int = 3) -> tuple[Row, ...]:
         """Settings that may be faster than the best, fastest first.

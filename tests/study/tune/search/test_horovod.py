@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from random import Random
 
 import pytest
 
 from simreduce.engine import NCCL
+from simreduce.report.tuned import tuned_text
 from simreduce.study.tune.search.by_horovod import CYCLES, HorovodSearch
 from simreduce.study.tune.search.export_choice import files_of
 from simreduce.study.tune.search.search import Aim
@@ -52,3 +54,28 @@ def test_what_is_pasted_has_the_threshold_and_the_cycle():
     assert f"HOROVOD_FUSION_THRESHOLD={best.parsed.packer.threshold}\n" in text
     assert f"HOROVOD_CYCLE_TIME={cycle * 1e3:g}\n" in text
     assert found.floor <= found.bound <= found.best.seconds <= found.default.seconds
+
+
+@pytest.mark.parametrize("cycle", [1e-3, 5e-3])
+def test_what_is_within_a_cycle_is_not_told_apart(cycle):
+    """A step waits for its last tick: by how much hangs on when gradients are ready."""
+    asked = question(4, topology="v100-mesh-4")
+    found = tune(replace(asked, step=replace(asked.step, cycle=cycle)), "horovod")
+    best = found.best
+    slower = replace(best, seconds=best.seconds + cycle * (1 + 1e-9))
+
+    assert found.sureness is not None
+    for row in found.rows:
+        own = row.setting.cycle or cycle
+        assert found.cycle(row) == own
+        if row.seconds - best.seconds < max(own, best.setting.cycle or cycle):
+            assert found.apart(row) is False
+            assert found.by_tick(row)
+    beyond = replace(slower, setting=found.default.setting)
+    expected = found.sureness.apart(best.seconds - found.base, beyond.seconds - found.base)
+    assert found.apart(beyond) is expected
+    assert not found.by_tick(beyond)
+    same = found.default.setting == best.setting
+    assert same or (f"{cycle * 1e3:g} ms, and that hangs on when" in tuned_text(found)) is (
+        found.default.seconds - best.seconds < cycle
+    )
