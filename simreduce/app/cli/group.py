@@ -43,8 +43,8 @@ class Command(click.Command):
             faults.problems += [each for each in error.problems if each not in faults.problems]
             if len(faults.problems) == len(error.problems):
                 raise
-        except click.ClickException:
-            if not faults.problems:
+        except Exception:
+            if not faults.problems:  # else it had something in the place of what is wrong
                 raise
         faults.raise_any()
         return found.give() if isinstance(found, Reply) else found
