@@ -67,3 +67,10 @@ def test_a_group_left_out_is_predicted_by_the_others():
 
     assert np.median(off[: len(off) // 2]) > np.median(fit.residuals[: len(off) // 2])
     assert np.median(off[len(off) // 2 :]) < np.median(fit.residuals[len(off) // 2 :])
+
+
+@pytest.mark.parametrize(("counts", "told"), [((0, 2), False), ((2, 4), True)])
+def test_sites_with_equally_many_gpus_of_a_process_do_not_tell_what_each_takes(counts, told):
+    each = [measured(group=str(i), calls=Calls(gpus)) for i, gpus in enumerate(counts)]
+    _, fit = fit_nccl(sum(each, []), BASE)
+    assert told == ("nccl.launch_each" in fit.values)
