@@ -141,11 +141,14 @@ class NcclConstants:
     included, and at most at `channel_rate[protocol]` bytes/s of data on one channel. A block that
     receives what it does not send on copies it out, and its next send waits for `copy_out[link]` of
     the time that the send to it took. In a tree, a send over a network takes `join[protocol]`
-    seconds more. The first 4 KiB that a block sends by LL count `first_pass` times more: its
-    threads wait for all of their lines, and later passes overlap. (V100 and A100: 4 KiB take 1.4 to
-    1.6 us longer than 8 bytes, at 5 GB/s.) Of the time of a pass by 512 threads, `few_threads` does
-    not depend on their number, so that a block with half of them is that much slower. (Broadcasts
-    of V100 and A100 on 2 to 16 machines: 64 threads pass on 0.6 and 1 GB/s, 512 do 2.5 and 3.5.)
+    seconds more. A block's first pass by LL, 4 KiB, takes up to `first_warps` seconds longer: that
+    much from 512 bytes on, the data of two warps, which wait for each other; later passes overlap.
+    (A step of 8 A100 takes 0.28, 0.5, 0.54, 0.68 and 1.2 us longer with 256 bytes, 512, 1, 2 and
+    4 KiB than with 16 bytes; of 8 H100 0.25 us with 256 bytes and 0.4 with 4 KiB.) Over a network
+    it counts `first_pass` times more instead: the NIC waits for all of its lines. Of the time of a
+    pass by 512 threads, `few_threads` does not depend on their number, so that a block with half of
+    them is that much slower. (Broadcasts of V100 and A100 on 2 to 16 machines: 64 threads pass on
+    0.6 and 1 GB/s, 512 do 2.5 and 3.5.)
 
     Kernels that have switches sum begin `start["nvls"]` later, and move at most
     `channel_rate["nvls"]` on a channel. Their latencies do not overlap: the warps of a stage wait
@@ -200,6 +203,7 @@ class NcclConstants:
     join: Mapping[str, float] = field(default_factory=lambda: dict(_JOIN))
     unaligned_peer: float = 1.6e9
     first_pass: float = 0.8
+    first_warps: float = 0.3e-6
     few_threads: float = 0.45
     measured: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
     misfit: float = MISFIT

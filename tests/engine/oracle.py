@@ -451,19 +451,23 @@ class Oracle:
         }
 
     def _first_pass(self, call: Call, nbytes: Fraction) -> Fraction:
-        """What the first 4 KiB of every block by LL count besides, and what the others do where it
-        has fewer threads. A NIC does not wait for threads.
+        """What the first 4 KiB of every block by LL count besides over a network, and the first 512
+        bytes elsewhere, and what the others do there where it has fewer threads.
         """
         if call.executor != Executor.NCCL_LL or call.kind != Kind.COPY or call.channel < 0:
             return Fraction(0)
         nccl = self.calibration.nccl
         halvings = 0 if self._is_far(call) else call.channel // (16 * 4096) % 4
-        first = Fraction(4096 // 2**halvings * (call.channel % 4096 // 64 + 1))
+        blocks = call.channel % 4096 // 64 + 1
+        first = Fraction(4096 // 2**halvings * blocks)
         if call.channel // 4096 & 4 and not (self._is_far(call) and nbytes <= first // 4):
             first = Fraction(0)  # a part of a chunk that is under way
         first = min(nbytes, first)
+        if self._is_far(call):
+            return Fraction(nccl.first_pass) * first
         slower = Fraction(nccl.few_threads) * (2**halvings - 1)
-        return Fraction(nccl.first_pass) * first + slower * (nbytes - first)
+        wait = Fraction(nccl.first_warps * nccl.channel_rate["ll"]) / 512
+        return wait * min(first, Fraction(512 * blocks)) + slower * (nbytes - first)
 
     def _is_far(self, call: Call) -> bool:
         path = route(self.topology, call.source.name, call.target.name).links

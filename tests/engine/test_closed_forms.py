@@ -439,6 +439,8 @@ def test_a_machine_that_is_k_times_as_fast_takes_a_kth_of_the_time(scene, power)
             nccl,
             launch=nccl.launch / k,
             launch_each=nccl.launch_each / k,
+            launch_pair=nccl.launch_pair / k,
+            first_warps=nccl.first_warps / k,
             launch_channel=nccl.launch_channel / k,
             post=nccl.post / k,
             message=nccl.message / k,
@@ -674,7 +676,12 @@ def _check_bytes(scene: Scene, result: Result) -> None:
         nbytes = float(scene.plan.nbytes[op])
         if scene.plan.executor[op] == Executor.NCCL_LL and scene.plan.stream[op] != NO_STREAM:
             blocks = count_blocks(scene.plan.stream[op] // len(scene.plan.devices))
-            nbytes += scene.calibration.nccl.first_pass * min(nbytes, 4096 * blocks)
+            nccl, links = scene.calibration.nccl, route_of(scene, op)
+            if all(scene.topology.links[link].holds_lane for link in links):
+                wait = nccl.first_warps * nccl.channel_rate["ll"] / 512
+                nbytes += wait * min(nbytes, 512 * blocks)
+            else:
+                nbytes += nccl.first_pass * min(nbytes, 4096 * blocks)
         nbytes *= nccl_factor(scene, op)
         for link_id in route_of(scene, op):
             link = scene.topology.links[link_id]

@@ -152,7 +152,9 @@ def _check_calls(scene: Scene, low: Lowered, resources: Resources, op: int) -> N
     assert low.calls.uses[mine].tolist() == uses.tolist()
     assert low.calls.weight[mine].tolist() == weight.tolist()
     amount = plan.nbytes[op] if len(uses) else 0
-    most = amount * (1 + scene.calibration.nccl.first_pass * bool(plan.executor[op]))
+    nccl = scene.calibration.nccl
+    longer = max(nccl.first_pass, nccl.first_warps * nccl.channel_rate["ll"] / 512)
+    most = amount * (1 + longer * bool(plan.executor[op]))
     assert scene.calibration.cpu or amount <= low.amount[op] <= most
     assert low.latency[op] == low.calls.latency[call]
     assert all(0 <= each < len(resources.names) for each in uses)

@@ -40,6 +40,9 @@ _BYTES = {"simple": 1.0, "ll": 2.0, "ll128": 16 / 15}
 _PASS = 512 * 8
 """Bytes of data that the threads of a block move at once by LL."""
 
+_WARPS = 512
+"""Bytes of data of two warps, which begin to wait for each other."""
+
 _PARTS = 4
 """In which a pass may come over a network."""
 
@@ -243,10 +246,19 @@ def with_first_passes(
     far[sends.calls[sends.kind == NET]] = True
     halvings[far] = 0
     begins = mine & (signatures.channel & FOLLOWING == 0)
-    most = np.where(mine, count_blocks(signatures.channel) * (_PASS >> halvings), 0)
+    blocks = np.where(mine, count_blocks(signatures.channel), 0)
+    most = blocks * (_PASS >> halvings)
     first = np.where(begins[call], np.minimum(amount, most[call]), 0.0)
     parts = (mine & far & ~begins)[call] & (amount <= (most // _PARTS)[call])
     first[parts] = amount[parts]
     slower = constants.few_threads * (2.0**halvings - 1)
-    longer: Floats = amount + constants.first_pass * first + slower[call] * (amount - first)
+    rate = constants.channel_rate["ll"]
+    wait = constants.first_warps * rate / _WARPS if math.isfinite(rate) else 0.0
+    longer: Floats = np.where(
+        far[call],
+        amount + constants.first_pass * first,
+        amount
+        + wait * np.minimum(first, (blocks * _WARPS)[call])
+        + slower[call] * (amount - first),
+    )
     return longer

@@ -174,9 +174,18 @@ def fit_nccl(
     """
     predict = Predictor(cases, base)
     start = nccl_names(base)
-    constants = [_constant(name, start[name]) for name in predict.names if start[name] > 0]
+    names = [name for name in predict.names if start[name] > 0 and name not in _untold(cases)]
+    constants = [_constant(name, start[name]) for name in names]
     fit = fit_constants(constants, predict, [case.seconds for case in cases], inlier)
     return with_values(base, fit.values), fit
+
+
+def _untold(cases: Sequence[Case]) -> tuple[str, ...]:
+    """Constants that cases of several sites cannot tell from others, which differ between hosts:
+    what a process takes for each GPU, if all have equally many.
+    """
+    sites, counts = ({case.group for case in cases}, {case.calls.gpus for case in cases} - {0})
+    return ("nccl.launch_each",) if len(sites) > 1 and len(counts) < 2 else ()
 
 
 def _constant(name: str, start: float) -> Constant:

@@ -25,10 +25,12 @@ from simreduce.study.accuracy.hold_out import cases_of, chosen_tables
 _AFTER = {"nccl-blackwell": "nccl-hopper"}
 """Generations with too few tables begin with the constants of another one."""
 _CHANGED = {
-    "nccl-blackwell": {"nccl.efficiency.nvls.simple": 0.74 / 0.85, "nccl.channel_rate.nvls": 1.5}
+    "nccl-hopper": {"nccl.launch_channel": 0.1, "nccl.channel_rate.ll": 141 / 39},
+    "nccl-blackwell": {"nccl.efficiency.nvls.simple": 0.74 / 0.85, "nccl.channel_rate.nvls": 1.5},
 }
-"""Constants that differ from the generation before, as factors: NCCL's own model gives the rate of
-NVLS; and 24 channels of B200 move 544 GB/s.
+"""Constants that differ from the generation before, or from the defaults, as factors. Hopper:
+NCCL's limits of LL on one node, and channels cost nothing that shows. Blackwell: NCCL's own model
+gives the rate of NVLS; and 24 channels of B200 move 544 GB/s.
 """
 
 

@@ -256,8 +256,8 @@ def test_a_nic_sends_one_chunk_of_ll128_after_another():
 
 
 def test_the_first_pass_of_ll_takes_longer():
-    """4 KiB of 16 KiB in each step of one channel, whose latencies pass while bytes move."""
-    data = 14 * (16384 + CONSTANTS.first_pass * 4096) / 1e9
+    """Once in each step of one channel, whose latencies pass while bytes move."""
+    data = 14 * (16384 / 1e9 + CONSTANTS.first_warps)
     found = seconds("nccl:ring+ll+channels=1", 8 * 16384)
     assert 12 * US + CONSTANTS.latency["nvlink", "ll"] + data == pytest.approx(found, rel=0.01)
 
@@ -318,9 +318,9 @@ def test_few_threads_pass_a_broadcast_on_slowly():
     slow, quick = (
         setup.but(calibration=Calibration("test", nccl=each)).simulate(plan).seconds for each in few
     )
-    first = 1 + CONSTANTS.first_pass
-    parts = (first + 29 * 2.5) - (15 * first + 15)
-    assert slow - quick == pytest.approx(parts * 1024 / 1e9, rel=0.02)
+    first = 1024 / 1e9 + CONSTANTS.first_warps
+    parts = (first + 29 * 2.5 * 1024 / 1e9) - (15 * first + 15 * 1024 / 1e9)
+    assert slow - quick == pytest.approx(parts, rel=0.02)
 
 
 def test_messages_of_a_gpu_pass_its_proxy_one_after_another():

@@ -85,3 +85,17 @@ def test_held_cases_are_predicted_without_their_group_and_change_nothing():
     assert off[2 * many : 3 * many] == pytest.approx(alone[:many])
     assert off[3 * many : 4 * many] == pytest.approx(alone[many:] - np.log(2))
     assert off[4 * many :] == pytest.approx(fit.residuals[:many])
+
+
+@pytest.mark.parametrize(("counts", "told"), [((0, 2), False), ((2, 4), True)])
+def test_sites_with_equally_many_gpus_of_a_process_do_not_tell_what_each_takes(counts, told):
+    """Every call waits for the process, which needs 30 us for each GPU."""
+    true = with_values(TRUE, {"nccl.launch_each": 30e-6})
+    cases = [
+        replace(ring, seconds=true.per_call(ring.predict(TRUE), gpus))
+        for i, gpus in enumerate(counts)
+        for ring in measured(group=str(i), calls=Calls(gpus))
+    ]
+    base = with_values(BASE, {"nccl.launch_each": 10e-6})
+    found, _ = fit_nccl(cases, base)
+    assert found.launch_each == pytest.approx(30e-6 if told else 10e-6, rel=0.05)

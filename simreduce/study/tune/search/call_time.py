@@ -172,7 +172,7 @@ def _endless(setup: Setup) -> Setup:
     """The setup without NCCL's constants that make the bytes of small calls slower than others."""
     nccl = setup.constants.nccl
     pauses = dict.fromkeys(nccl.slice, 0.0)
-    constants = replace(nccl, first_pass=0.0, few_threads=0.0, slice=pauses)
+    constants = replace(nccl, first_pass=0.0, first_warps=0.0, few_threads=0.0, slice=pauses)
     return setup.but(calibration=replace(setup.constants, nccl=constants))
 
 
