@@ -83,14 +83,23 @@ def test_three_times_count_in_full():
 
 
 def test_the_interval_is_that_of_errors_after_a_calibration():
-    mine = Calibration("mine", nccl=NcclConstants(measured={"all_reduce": (4,)}, misfit=0.3))
-    setup = Setup("v100-mesh-4", calibration=mine)
-    calibrated = setup.interval(1 << 20, 1.0)
+    """It is the wider, the less the log agreed with the constants before; where it agreed well,
+    narrower than without a log.
+    """
 
-    assert calibrated == spread("all_reduce", "nvlink", 1 << 20, file=MACHINE, misfit=0.3)
-    assert setup.interval(1 << 20, 1.0, "broadcast") == spread("broadcast", "nvlink", 1 << 20)
-    low, high = Setup("v100-mesh-4").interval(1 << 20, 1.0)
-    assert calibrated[1] / calibrated[0] < high / low
+    def calibrated(misfit: float) -> Setup:
+        found = NcclConstants(measured={"all_reduce": (4,)}, misfit=misfit)
+        return Setup("v100-mesh-4", calibration=Calibration("mine", nccl=found))
+
+    def width(setup: Setup) -> float:
+        low, high = setup.interval(MIB, 1.0)
+        return high / low
+
+    setup = calibrated(0.1)
+    assert setup.interval(MIB, 1.0) == spread("all_reduce", "nvlink", MIB, file=MACHINE, misfit=0.1)
+    assert setup.interval(MIB, 1.0, "broadcast") == spread("broadcast", "nvlink", MIB)
+    assert width(setup) < width(calibrated(0.3))
+    assert width(setup) < width(Setup("v100-mesh-4"))
 
 
 @pytest.mark.parametrize(
