@@ -168,7 +168,7 @@ class NcclConstants:
     A process that drives all GPUs of a machine needs `launch` and `launch_each` seconds for each of
     them to issue a call, and `post` for each send or receive, while they still work on the call
     before (`per_call`). Before 2.8 it launches them as one cooperative group, in which every GPU
-    waits for every other: `launch_pair` seconds more for each GPU and each of the others (8 bytes
+    waits for every other: `launch_pair` seconds more for each GPU, times their number (8 bytes
     take 17 us on 2 P100 and 50 on 8, 16 on 4 V100, 60 on 12).
 
     `measured` has the collectives, and on how many GPUs, whose times on this very machine the

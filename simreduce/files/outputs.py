@@ -8,8 +8,8 @@ command line writes to.
 Who names a link of their own, such as `latest.json`, means the file behind it: the link stays, and
 that file is replaced. A link that another user made is refused: in a folder such as `/tmp` it may
 lead to any file of ours. (The system's own protection does not see who resolves links by hand.) So
-is a link to a folder on the way, unless the folder that it is in is that user's too: who names a
-place there trusts them.
+is a link to a folder on the way, if everybody may make one there and the folder is not that user's
+too: who names a place in a user's folder trusts them.
 """
 
 from __future__ import annotations
@@ -117,7 +117,7 @@ def _is_of_another(found: os.stat_result) -> bool:
 
 def _check_folders(folder: str) -> None:
     """OSError if a link on the way to a folder was made by another user in a folder that is not
-    that user's.
+    that user's and that everybody may write to, as `/tmp` is.
     """
     at, left, links = "/" if folder.startswith("/") else ".", folder.split("/")[::-1], 0
     while left and os.name == "posix":
@@ -129,7 +129,9 @@ def _check_folders(folder: str) -> None:
         if not stat.S_ISLNK(found.st_mode):
             at = step
             continue
-        if _is_of_another(found) and found.st_uid != os.stat(at).st_uid:  # noqa: PTH116
+        holder = os.stat(at)  # noqa: PTH116
+        open_to_all = holder.st_mode & stat.S_IWOTH and found.st_uid != holder.st_uid
+        if open_to_all and _is_of_another(found):
             raise OSError(errno.EPERM, f"another user ({found.st_uid}) made the link {step}")
         links += 1
         if links > _MOST_LINKS:

@@ -74,10 +74,8 @@ def equal_paths_text(choice: str) -> str:
 
 
 def fitted_on_text(machine: str) -> str:
-    """Says that constants are those of another machine."""
-    return machine and (
-        f"fitted on {machine}, not on this machine: intervals are those of machines without a log"
-    )
+    """Says that constants of NCCL are those of another machine."""
+    return machine and f"constants of NCCL were fitted on {machine}, not on this machine"
 
 
 def header(

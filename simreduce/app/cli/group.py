@@ -43,9 +43,11 @@ class Command(click.Command):
             faults.problems += [each for each in error.problems if each not in faults.problems]
             if len(faults.problems) == len(error.problems):
                 raise
-        except Exception:
+        except Exception as error:
             if not faults.problems:  # else it had something in the place of what is wrong
                 raise
+            if isinstance(error, click.UsageError):
+                faults.add("", error.message)
         faults.raise_any()
         return found.give() if isinstance(found, Reply) else found
 
@@ -112,7 +114,7 @@ def _stand_in(ctx: click.Context, param: click.Parameter) -> Any:
     if getattr(param, "multiple", False):
         return default or ()
     if default is None and isinstance(kind, click.IntRange | click.FloatRange):
-        return kind.min
+        return kind.min and max(kind.min, 1)  # some refuse 0 for reasons of their own
     return 2.0 if default is None and kind is click.FLOAT else default
 
 

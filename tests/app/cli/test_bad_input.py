@@ -399,6 +399,7 @@ def test_every_option_of_a_wrong_type_is_named_at_once(simreduce):
     assert simreduce(*below).err == (
         "simreduce: --count: must be a whole number of at least 0, got -1\n"
         "simreduce: -g: must be a whole number of at least 1, got 0\n"
+        "simreduce: say what to prove: --algo STRATEGY, --all, or a file of MSCCL\n"
     )
     assert simreduce("run", "--workers", "x").err.splitlines() == [
         "simreduce: --workers: must be a whole number from 1 to 4096, got x",

@@ -141,3 +141,11 @@ def test_errors_stand_by_machines_and_size():
     assert ["5%,", "20%", "*"] == shown[1][-3:]
     assert "30.0%" in shown[1]
     assert "(EFA," in shown[2]
+
+
+def test_a_machine_with_a_slow_link_or_folded_is_no_other():
+    mine = Calibration("mine", provenance={"machine": "dgx-a100x4 (000000000000)"})
+
+    assert {"": "dgx-a100x4", "dgx-a100x4 (000000000000)": "dgx-a100x2"} == {
+        Setup(name, calibration=mine).fitted_on: name for name in ("dgx-a100x4", "dgx-a100x2")
+    }
