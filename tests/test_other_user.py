@@ -281,6 +281,17 @@ def test_a_folder_that_is_a_link_of_another_user_leads_nowhere(shared, precious,
     assert (shared / "runs/one").read_text() == "new"
 
 
+def test_a_link_in_a_folder_where_not_everybody_may_make_one_is_followed(shared, tmp_path):
+    """As `/home/somebody` is one that an administrator made."""
+    (tmp_path / "runs").mkdir()
+    link = shared / "home"
+    as_other(lambda: link.symlink_to(tmp_path / "runs"))
+    shared.chmod(0o755)
+    write_file(str(link / "one"), ["new"])
+
+    assert (tmp_path / "runs/one").read_text() == "new"
+
+
 def test_a_link_of_ours_stays_and_its_file_is_replaced(tmp_path):
     (tmp_path / "runs").mkdir()
     (tmp_path / "latest").symlink_to("runs/../runs/one")
