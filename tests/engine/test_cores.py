@@ -61,6 +61,29 @@ def test_a_slice_of_other_than_whole_blocks_of_64_bytes_is_copied(lo, hi, second
     assert close_to(seconds) == result.seconds
 
 
+@pytest.mark.parametrize(("device", "seconds"), [("gpu0", 2.5), ("cpu0", 2.0)])
+def test_a_view_needs_no_cache_and_a_slice_on_a_gpu_is_none(device, seconds):
+    """Of 1200 bytes, two gradients and a copy, the cache holds 600: 200 of the copy's 400 are
+    written at 100 B/s. Of 1600, with the slice, 250.
+    """
+    topology = machine(
+        node("gpu0"), node("cpu0"), node("cpu1"), cable("gpu0", "cpu0", 1e9),
+        cable("cpu0", "cpu1", 1e9),
+    )  # fmt: skip
+    place = [*topology.devices, *topology.hosts].index
+
+    def write(b: PlanBuilder) -> None:
+        b.output(b.slice(b.input(place(device), 0, 100), 0, 100))
+        b.copy(b.input(place("cpu0"), 0, 100), place("cpu1"))
+
+    processor = Processor(rates={"copy": 400.0}, cache=600, memory=100.0)
+    result = simulate(
+        plan_of(topology, write), topology, TENSORFLOW, Calibration("here", cpu=processor)
+    )
+
+    assert close_to(seconds) == result.seconds
+
+
 def test_memory_is_shared_by_all_cores():
     """Two copies at once, none of whose bytes stay in the cache, take twice as long."""
     topology = machine(node("cpu0"), node("cpu1"), cable("cpu0", "cpu1", 1e9))

@@ -16,6 +16,7 @@ from simreduce_validate.running.builders import find_devices
 
 from simreduce.engine.lowering.signatures import views
 from simreduce.plan import ZEROS, Contract, Kind, PlanBuilder
+from simreduce.topology import Node
 from validate.tests.traffic import elements, graph_traffic, running
 from validate.tests.upstream import graph, machine, plan
 
@@ -183,4 +184,4 @@ def test_slices_are_views_where_tensorflow_shares_memory():
 
     shared = [place[f"from_{lo}_to_{hi}"] == place["given"] for lo, hi in PARTS]
     assert [True, True, False, False, False, True] == shared
-    assert shared == views(one)[sliced].tolist()
+    assert shared == views(one, [Node("cpu0", "cpu")])[sliced].tolist()

@@ -57,7 +57,7 @@ def measure_working_set(
     found = {core_owner(processor, node.machine): 0.0 for node in nodes}
     if not math.isfinite(processor.memory):
         return found
-    own, shared = np.zeros(len(nodes)), views(plan)
+    own, shared = np.zeros(len(nodes)), views(plan, nodes)
     for some in blocks(len(plan)):
         kind = plan.kind[some]
         made = np.isin(kind, _OWNERS) & ((kind != Kind.CONCAT) | (plan.arg[some] != IN_PLACE))
@@ -152,10 +152,8 @@ def find_core_work(
     rated = (TRANSFER if away else name for name, away in zip(names, crosses, strict=True))
     owner = tuple(core_owner(processor, source[c].machine) for c in calls.tolist())
     missed = np.array([processor.missed(working_set[name]) for name in owner])
-    written = (
-        np.isin(kind[calls], _WRITERS) & ~crosses & ((kind[calls] != Kind.SLICE) | (moved > 0))
-    )
-    written &= math.isfinite(processor.memory)
+    shared = (kind[calls] == Kind.SLICE) & (moved == 0)
+    written = np.isin(kind[calls], _WRITERS) & ~shared & ~crosses & math.isfinite(processor.memory)
     per_byte = (
         moved * factor * np.array([1.0 / rates[name] if name in rates else 0.0 for name in rated])
     )

@@ -146,21 +146,23 @@ def _away(plan: Plan, ops: AnyInts) -> AnyInts:
 
 
 def _passes(plan: Plan, nodes: Sequence[Node]) -> Ints:
-    """`passes` of every op; of views on CPU devices if there are `nodes`."""
+    """`passes` of every op; those of views if there are `nodes`."""
     passes = np.where(plan.kind == Kind.COPY, 1, plan.operand_count + 1)
     passes[plan.kind == Kind.CONCAT] = 2
     if nodes:
-        cpu = np.array([node.kind == "cpu" for node in nodes], dtype=np.bool_)
-        passes[views(plan) & cpu[plan.device]] = 0
+        passes[views(plan, nodes)] = 0
     return passes
 
 
-def views(plan: Plan) -> Bools:
-    """The SLICEs that share the memory of their operand: all of it, or a part that begins at a
-    multiple of 64 bytes of it and has a multiple of 64 bytes. TensorFlow copies the others
-    (tensorflow/core/kernels/slice_op.cc).
+def views(plan: Plan, nodes: Sequence[Node]) -> Bools:
+    """The SLICEs on CPU devices that share the memory of their operand: all of it, or a part that
+    begins at a multiple of 64 bytes of it and has a multiple of 64 bytes. TensorFlow copies the
+    others (tensorflow/core/kernels/slice_op.cc). On GPUs, plans have SLICEs for copies.
+
+    `nodes` are the nodes of the plan's devices.
     """
-    found: Bools = plan.kind == Kind.SLICE
+    cpu = np.array([node.kind == "cpu" for node in nodes], dtype=np.bool_)
+    found: Bools = (plan.kind == Kind.SLICE) & cpu[plan.device]
     which = np.flatnonzero(found)
     operand = plan.operands[plan.operand_start[which]]
     count = plan.hi[which] - plan.lo[which]

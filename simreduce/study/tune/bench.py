@@ -422,8 +422,8 @@ def bench_all(
             if isinstance(row, BenchRow) and not row.wrong:
                 size = asked[place][1]
                 # A lower bound is no reason to leave out what has a time.
-                for key in ((size, False), (size, True))[: 1 if row.undispatched else 2]:
-                    best[key] = min(best[key], row.seconds)
+                for known in (False,) if row.undispatched else (False, True):
+                    best[size, known] = min(best[size, known], row.seconds)
         return lambda place: best[asked[place][1], asked[place][0].reduced_by_nccl] * TIED
 
     # One call of many with a root may take less time than one by itself.
