@@ -17,7 +17,7 @@ from fractions import Fraction
 from simreduce.errors import quote
 
 _NUMBER = r"([0-9]+(?:\.[0-9]*)?(?:[eE][+-]?[0-9]{1,3})?|\.[0-9]+(?:[eE][+-]?[0-9]{1,3})?)"
-_QUANTITY = re.compile(rf"\s*{_NUMBER}\s*([A-Za-z/]*)\s*")
+_QUANTITY = re.compile(rf"\s*{_NUMBER}\s*([A-Za-z/%]*)\s*")
 
 _DECIMAL = {"": 1, "k": 10**3, "M": 10**6, "G": 10**9, "T": 10**12}
 _BINARY = {"Ki": 2**10, "Mi": 2**20, "Gi": 2**30, "Ti": 2**40}
@@ -157,6 +157,16 @@ def format_duration(seconds: float) -> str:
 def format_bandwidth(rate: float) -> str:
     """`18.3 GB/s` style: decimal, four significant digits."""
     return f"{rate / 1e9:.4g} GB/s"
+
+
+def share(text: object) -> float:
+    """A part of a whole, of text such as `1 %`."""
+    return read(text, {"%": 0.01}, "part", "1 %")
+
+
+def format_share(share: float) -> str:
+    """A part of a whole in percent: `1 %`, `0.25 %`."""
+    return f"{share * 100:.3g} %"
 
 
 def exact_size(nbytes: int) -> str:

@@ -39,7 +39,7 @@ from simreduce.plan import Plan, Problem
 from simreduce.planners.layouts import Layout
 from simreduce.planners.strategy import Strategy, check_collective, compile_collective
 from simreduce.study import scenario as scenarios, sweep as sweeps
-from simreduce.study.scenario import Scenario
+from simreduce.study.scenario import CALL_COST, Scenario
 from simreduce.study.tune.bench import DIVIDED, ROOTED, Calls, bench as bench_rows
 from simreduce.study.tune.rank import rank as rank_strategies
 from simreduce.study.tune.steps import rank_steps
@@ -193,6 +193,7 @@ def rank(
             if is_graph(machine)
             else expect(machine, _MACHINES, "a Topology or the name of one"),
             BY_STRATEGY,
+            call_cost=CALL_COST,
         )
         gradients = read_workload(workload)
         name = f"{gradients.name} on {setup.machine.name}"

@@ -13,7 +13,8 @@ from simreduce.export.targets import Exported, export_choice
 from simreduce.planners.strategy import Strategy
 from simreduce.report.bench import BENCH, SizeTimes
 from simreduce.report.explain import explanation_document
-from simreduce.report.pages import Attachments, answer_row
+from simreduce.report.pages import Attachments
+from simreduce.report.ranking import answer_row
 from simreduce.report.timeline import MOST_BARS, timeline_of_events
 from simreduce.report.trace import trace_events
 from simreduce.study.question import ask, choice_of

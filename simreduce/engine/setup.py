@@ -68,12 +68,14 @@ class Setup(Simulator):
     """A machine, the runtime that executes plans on it, the model's constants and what goes wrong.
 
     `part` is the layout that plans are made for if that is not the whole machine's: some of its
-    GPUs, or rings in another order. `nccl` holds NCCL's settings. Machine, runtime and calibration
-    may be given by name; the runtime may be `BY_STRATEGY`.
+    GPUs, or rings in another order. `nccl` holds NCCL's settings. `call_cost` are the seconds that
+    a framework adds to every call of NCCL. Machine, runtime and calibration may be given by name;
+    the runtime may be `BY_STRATEGY`.
     """
 
     part: Layout | None = None
     nccl: Settings = DEFAULTS
+    call_cost: float = 0.0
 
     def __init__(
         self,
@@ -83,6 +85,7 @@ class Setup(Simulator):
         disturbance: Disturbance = CALM,
         part: Layout | None = None,
         nccl: Settings = DEFAULTS,
+        call_cost: float = 0.0,
     ) -> None:
         found = read_machine(machine)
         if part is not None:
@@ -97,6 +100,7 @@ class Setup(Simulator):
             "disturbance": expect(disturbance, Disturbance, "a Disturbance"),
             "part": part,
             "nccl": expect(nccl, Settings, "NCCL's Settings"),
+            "call_cost": call_cost,
         }
         for name, value in values.items():
             object.__setattr__(self, name, value)
@@ -120,16 +124,32 @@ class Setup(Simulator):
         return replace(found, decide=Decide(self.machine, self.nccl))
 
     @cached_property
-    def constants(self) -> Calibration:
+    def fitted(self) -> Calibration:
         """The calibration; one that says nothing of NCCL has the constants of the generation."""
         if self.calibration.nccl != NcclConstants():
             return self.calibration
         return replace(self.calibration, nccl=self._generation)
 
+    @cached_property
+    def constants(self) -> Calibration:
+        """The fitted constants, with the cost of a call in NCCL's launch.
+
+        A stream waits for the framework before each call, as it waits for NCCL to launch it.
+        """
+        if not self.call_cost:
+            return self.fitted
+        nccl = self.fitted.nccl
+        return replace(self.fitted, nccl=replace(nccl, launch=nccl.launch + self.call_cost))
+
+    @property
+    def capability(self) -> int:
+        """The compute capability of the machine's GPUs, 80 for 8.0."""
+        return self._facts.capability
+
     @property
     def generation(self) -> str:
         """The name of the calibration of NCCL that is for the machine's GPUs."""
-        return generation_of(self._facts.capability)
+        return generation_of(self.capability)
 
     @property
     def _generation(self) -> NcclConstants:
@@ -226,7 +246,7 @@ class Setup(Simulator):
         own nor fitted to logs. Those that were fitted on other nodes are taken for the ones of an
         unknown machine.
         """
-        nccl, known = self.constants.nccl, is_known(self.node_kind, self.link_class, without)
+        nccl, known = self.fitted.nccl, is_known(self.node_kind, self.link_class, without)
         other = self.fitted_on.partition(" (")[0]
         known &= not other or machine_of(other) == machine_of(self.machine.name)
         file, misfit = GENERATION if known else ELSEWHERE, None
@@ -252,6 +272,7 @@ class Setup(Simulator):
         disturbance: Disturbance | None = None,
         part: Layout | EllipsisType | None = ...,
         nccl: Settings | None = None,
+        call_cost: float | None = None,
     ) -> Setup:
         """The same setup with other values.
 
@@ -264,6 +285,7 @@ class Setup(Simulator):
             self.disturbance if disturbance is None else disturbance,
             (self.part if machine is None else None) if part is ... else part,
             self.nccl if nccl is None else nccl,
+            self.call_cost if call_cost is None else call_cost,
         )
 
     def compile(
@@ -298,7 +320,7 @@ class Setup(Simulator):
         # A runtime's functions need not be importable: a known one goes by its name.
         known = RUNTIMES.get(self.runtime.name) == self.runtime
         runtime = self.runtime.name if known else self.runtime
-        rest = self.calibration, self.disturbance, self.part, self.nccl
+        rest = self.calibration, self.disturbance, self.part, self.nccl, self.call_cost
         return Setup, (self.machine, runtime, *rest)
 
 

@@ -32,6 +32,7 @@ from simreduce.files.formats.documents import (
 )
 from simreduce.files.tables import Column, Table
 from simreduce.planners.algorithms import COLLECTIVES
+from simreduce.report.advised import caution, faster_than, sure, took_of
 from simreduce.report.blocks import Attachments, Chart, Fact, Page, Section, Written, bars
 from simreduce.report.headings import (
     CALIBRATION_KEY,
@@ -49,7 +50,7 @@ from simreduce.report.sections import (
     repeat_section,
     us,
 )
-from simreduce.study.advice import Advice, Option, faster_than, lasting_us, moved_lines
+from simreduce.study.advice import lasting_us, moved_lines
 from simreduce.study.outcome import Stuck
 from simreduce.study.tune.bench import BY_DEFAULT, DIVIDED, BenchRow, Calls, algbw, busbw
 from simreduce.topology import Folded
@@ -581,26 +582,25 @@ def bench_page(document: Written, beside: Attachments) -> Page:
     best, factor = _fastest(at), _factor(rows)
     size, collective = units.format_size(largest), document["collective"].replace("_", "-")
     name = plain_name(best)
-    option, rate = Option.of(best, name), f"{best['busbw_gb_per_s']:.1f} GB/s of bus bandwidth"
-    answer = f"At {size}, {name} is the fastest of these: {option.took}, {rate}"
+    time, rate = took_of(best), f"{best['busbw_gb_per_s']:.1f} GB/s of bus bandwidth"
+    answer = f"At {size}, {name} is the fastest of these: {time}, {rate}"
     other = min((row for row in at if row is not best), key=lasting_us, default=None)
     if other is None:
-        answer = f"At {size}, {name} takes {option.took}: {rate}"
-    elif lasting_us(other) < option.lasting_us:
+        answer = f"At {size}, {name} takes {time}: {rate}"
+    elif lasting_us(other) < lasting_us(best):
         bound = f"{plain_name(other)} takes {us(other['time_us'])} at least, a lower bound"
-        answer = f"At {size}, {name} is the fastest that is known: {option.took}, {rate}; {bound}"
+        answer = f"At {size}, {name} is the fastest that is known: {time}, {rate}; {bound}"
     else:
-        ratio = faster_than(option.lasting_us, lasting_us(other))
+        ratio = faster_than(lasting_us(best), lasting_us(other))
         answer += f", {ratio} {plain_name(other)}"
     at_least = best["floor_us"] / best["time_us"] if best["time_us"] else 0.0
     found = replace(beside, factor=factor)
-    advice = Advice(option, (), factor, None)
     several = len({row["size_bytes"] for row in rows}) > 1
     first = "Fastest at the largest size" if several else "What is the fastest?"
     facts = (
-        Fact(first, name, f"{option.took} for {size}."),
+        Fact(first, name, f"{time} for {size}."),
         *([Fact("Fastest at each size", *_by_size(rows))] if several else []),
-        Fact("How sure is that?", *advice.sure()),
+        Fact("How sure is that?", *sure(factor)),
         Fact(
             "How near the bound?",
             f"{at_least:.0%}",
@@ -615,7 +615,7 @@ def bench_page(document: Written, beside: Attachments) -> Page:
         f"{ranks}. {units.plural(len(rows), 'run')} simulated, at "
         f"{units.plural(len({row['size_bytes'] for row in rows}), 'size')}.",
         answer=f"{answer}.",
-        sure=advice.caution(document["calibration"]),
+        sure=caution(factor, document["calibration"]),
         facts=facts,
         sections=(
             *_with_names(sizes_section(found, document), rows),

@@ -97,9 +97,14 @@ def header(
             ("calibration", tables.label(at.calibration.name, at.calibration.title)),
             ("", fitted_on_text(at.fitted_on)),
             ("", warning),
+            ("call cost", _call_cost_text(at.call_cost)),
             ("disturbed", at.disturbed),
         ],
     )
+
+
+def _call_cost_text(cost: float) -> str:
+    return f"{units.format_duration(cost)} of the framework for each call of NCCL" * bool(cost)
 
 
 def nccl_sureness(
@@ -139,6 +144,18 @@ def refused_lines(refused: Sequence[tuple[str, str]]) -> list[str]:
     """The strategies that the machine refuses, and why."""
     reasons = [f"  {reason}" for reason in dict.fromkeys(reason for _, reason in refused)]
     return ["", f"Not possible here ({len(reasons)}):", *reasons] if reasons else []
+
+
+def counted_lines(
+    rows: Sequence[Any], refused: Sequence[object], more: Sequence[str] = ()
+) -> list[str]:
+    """What `--details` shows: rows with other names, what is refused, and `more`."""
+    named = sum(1 for row in rows if row.also)
+    words = [*more, *[f"{units.plural(named, 'plan')} under several names"] * bool(named)]
+    words += [f"{units.plural(len(refused), 'strategy', 'strategies')} not possible here"] * bool(
+        refused
+    )
+    return ["", f"--details: {', '.join(words)}"] if words else []
 
 
 def untried_lines(untried: int) -> list[str]:
@@ -195,6 +212,10 @@ HEAD_KEYS = (
     ),
     replace(NCCL_KEY, get="scenario.setup.nccl.text"),
     replace(CALIBRATION_KEY, get="scenario.setup.calibration.name"),
+    Key(
+        "call_cost_us", MICROSECONDS, "What the framework adds to each call of NCCL.",
+        lambda found: found.scenario.setup.call_cost * 1e6,
+    ),
 )  # fmt: skip
 """First keys of a document, of what is `Ranked`."""
 REFUSED = Record(

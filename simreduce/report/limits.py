@@ -9,6 +9,7 @@ from math import inf
 from simreduce import units
 from simreduce.files import tables
 from simreduce.files.tables import Table
+from simreduce.report.advised import took_of
 from simreduce.report.blocks import (
     Attachments,
     Block,
@@ -22,7 +23,6 @@ from simreduce.report.blocks import (
 )
 from simreduce.report.explain import CHANGE, change_words
 from simreduce.report.sections import us
-from simreduce.study.advice import Option
 
 _OPS = {"copy": "copies", "add": "additions", "concat": "concatenations"}
 _CAUSES = {
@@ -80,7 +80,7 @@ def path_blocks(found: Written) -> tuple[Chart, Rows]:
     ops = units.plural(found["critical_path"]["ops"], "operation")
     chart = stack(
         f"The critical path of {found['strategy']}: a chain of {ops}, each of which begins when "
-        f"the one before lets it. It takes {Option.of(found, '').took}, spent on:",
+        f"the one before lets it. It takes {took_of(found)}, spent on:",
         shown,
         _shares("spent on", parts, whole),
         130,

@@ -6,12 +6,10 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 
 from simreduce import units
-from simreduce.files import tables
 from simreduce.files.formats.documents import (
     COUNT,
     FLAG,
     GB_PER_SECOND,
-    ITSELF,
     MICROSECONDS,
     PLACE,
     RATIO,
@@ -23,15 +21,22 @@ from simreduce.files.formats.documents import (
     or_null,
 )
 from simreduce.files.tables import Column, Table
+from simreduce.report.advised import (
+    ADVICE_KEY,
+    advice_lines,
+    caution,
+    facts,
+    frameworks_table,
+    mark,
+    sentence,
+)
 from simreduce.report.bench import sizes_section
 from simreduce.report.blocks import (
     Attachments,
     Block,
     Chart,
-    Code,
     Fact,
     Page,
-    Paragraph,
     Rows,
     Section,
     Written,
@@ -47,6 +52,7 @@ from simreduce.report.headings import (
     REFUSED,
     REFUSED_KEY,
     best_rows,
+    counted_lines,
     header,
     nccl_sureness,
     refused_lines,
@@ -57,7 +63,6 @@ from simreduce.report.limits import help_section, limit_fact, nic_fact, path_sec
 from simreduce.report.sections import (
     calibration_section,
     copy_section,
-    instead_words,
     machine_section,
     meaning,
     measured_section,
@@ -67,34 +72,29 @@ from simreduce.report.sections import (
     timeline_section,
     us,
 )
-from simreduce.study.advice import (
-    Advice,
-    Option,
-    advise_ranking,
-    faster,
-    faster_row,
-    lasting_us,
-    moved_lines,
-    recommend,
-    told_apart,
-    took,
-)
+from simreduce.study.advice import lasting, lasting_us, runs_nccl, took
 from simreduce.study.tune.bench import algbw, busbw
 from simreduce.study.tune.rank import FIRST, Candidate, Ranking
 
 
-def ranking_table(ranking: Ranking, most: int | None = None) -> str:
-    """One row per strategy, best first, or the best `most` of them; the recommendation below."""
-    lines = [
-        *_header(ranking),
-        *best_rows(ranking_rows(ranking), most),
-        "",
-        *_recommendation(ranking),
-        *_bounded_lines(ranking),
+def ranking_table(ranking: Ranking, most: int | None = None, *, details: bool = True) -> str:
+    """One row per strategy, best first, or the best `most` of them; the advice comes last.
+
+    Without `details`, other names of plans and refusals are counted.
+    """
+    more = [
         *same_plan_lines(c.names for c in ranking.candidates),
         *_upstream(ranking),
         *refused_lines(ranking.refused),
+    ]
+    lines = [
+        *_header(ranking),
+        *best_rows(ranking_rows(ranking), most),
+        *_bounded_lines(ranking),
+        *(more if details else counted_lines(ranking.candidates, ranking.refused)),
         *untried_lines(ranking.untried),
+        "",
+        *_recommendation(ranking),
     ]
     return "\n".join(lines)
 
@@ -134,32 +134,17 @@ def _header(ranking: Ranking) -> list[str]:
 
 
 def _recommendation(ranking: Ranking) -> list[str]:
-    found = recommend(ranking.candidates)
-    if found is None:
+    advice, fastest = ranking.advice, ranking.fastest
+    if not advice or fastest is None:
         return ["No strategy has a plan that is proven right."]
-    best, foreign, bound = found.best, found.foreign, found.bound
-    lines = [f"Recommended: {best.strategy.text}, {units.format_duration(best.seconds)}"]
-    lines += [f"  {text}" for text in moved_lines(best.moved)]
-    if tied := found.tied:
-        lines.append(f"  ({tied.strategy.text} takes {took(tied.seconds, tied.moved)})")
-    if foreign:
+    lines = advice_lines(advice, "an all-reduce")
+    known = [each for found in advice for each in (found.option, found.fastest)]
+    if all(lasting(fastest) < lasting(each) for each in known):
+        time = took(fastest.seconds, fastest.moved)
         lines.append(
-            f"  ({foreign.strategy.text} is faster, {units.format_duration(foreign.seconds)}, "
-            "but no setting of TensorFlow runs it)"
+            f"  {fastest.strategy.text} takes {time}, and no framework has a setting for it"
         )
-    if bound:
-        lines.append(
-            f"  ({bound.strategy.text} takes {units.format_duration(bound.seconds)} and the "
-            "dispatch of its copies, which this calibration does not know)"
-        )
-
-    def instead(target: str) -> tuple[Candidate, str] | None:
-        if (other := ranking.fastest_by(target)) is None:
-            return None
-        time = took(other.seconds, other.moved)
-        return other, f"it; its fastest is {other.strategy.text}, {time}"
-
-    return lines + how_lines(best, instead)
+    return lines
 
 
 def how_lines(best: Candidate, instead: Callable[[str], tuple[Candidate, str] | None]) -> list[str]:
@@ -313,16 +298,6 @@ _BOUNDED = Record(
 )
 
 
-def _fastest_by(target: str) -> Callable[[Ranking], str | None]:
-    """The strategy to use with a target."""
-
-    def text(ranking: Ranking) -> str | None:
-        found = ranking.fastest_by(target)
-        return found.strategy.text if found else None
-
-    return text
-
-
 RUN = Document(
     "run",
     "`simreduce run --json`: every strategy for a workload on a machine, fastest first.",
@@ -341,20 +316,7 @@ RUN = Document(
         "Strategies that cannot be among the first, by what they take at least.",
     ),
     REFUSED_KEY,
-    Key(
-        "recommended_by_target",
-        Record(
-            "recommended_by_target",
-            "The recommended strategy of each system; null without one.",
-            Key(
-                "tf_cnn_benchmarks", or_null(TEXT), "Of tf_cnn_benchmarks.",
-                _fastest_by("tf_cnn_benchmarks"),
-            ),
-            Key("tensorflow", or_null(TEXT), "Of TensorFlow.", _fastest_by("tensorflow")),
-        ),
-        "The fastest proven strategy that each system has a setting for.",
-        ITSELF,
-    ),
+    ADVICE_KEY,
     Key(
         "recommended", or_null(TEXT), "The strategy to use; null if no plan is proven.",
         "recommended.strategy.text",
@@ -370,18 +332,18 @@ ranking_document = RUN.write
 """The document of a `Ranking`."""
 
 _SHOWN = 12
-_TARGETS = {"tf_cnn_benchmarks": "tf_cnn_benchmarks", "tensorflow": "TensorFlow"}
 
 
 def run_page(document: Written, beside: Attachments) -> Page:
     """The page of `simreduce run --json`."""
-    rows, (best, advice) = document["candidates"], advise_ranking(document) or (None, None)
+    rows, found, best = document["candidates"], advice_of(document), answer_row(document)
     what = f"all-reduce of {document['workload']} ({units.format_size(document['size_bytes'])})"
     gpus = units.plural(document["ranks"], "GPU")
-    today = advice.today[0].name.partition("+")[0] if advice and advice.today else ""
-    beside = replace(beside, factor=advice.factor if advice else None)
+    factor = document["factor"] if found and runs_nccl(found["strategy"]) else None
+    today = str(found["today_strategy"] or "").partition("+")[0] if found else ""
+    beside = replace(beside, factor=factor)
     sections = [
-        *_choice_section(document, beside, best, advice),
+        *_choice_section(document, best, found),
         *copy_section(beside.exports, str(best and best["strategy"]), _times(rows)),
         *measured_section(document),
         *machine_section(beside),
@@ -395,38 +357,57 @@ def run_page(document: Written, beside: Attachments) -> Page:
     answer = "No strategy has a plan that is proven right, so there is nothing to recommend."
     if document.get("measured"):
         answer = "No measured step was right, so there is nothing to recommend."
-    sure, facts = "", tuple[Fact, ...]()
-    if best and advice:
-        answer = advice.sentence(f"Run {advice.best.name}", f"one {what} takes {advice.best.took}")
-        sure = f"{advice.caution(document['calibration'])} {measured_words(document)}".strip()
-        facts = tuple(_facts(document, beside, best, advice))
+    sure, cards = "", tuple[Fact, ...]()
+    if best and found:
+        answer = sentence(found, f"one {what}")
+        sure = f"{caution(factor, document['calibration'])} {measured_words(document)}".strip()
+        cards = tuple(_facts(document, beside, best, found))
     return Page(
         title=f"{document['workload']} on {document['topology']}: which reduction?",
         about=f"{what[0].upper()}{what[1:]} on {document['topology']}, {gpus}. "
         f"{units.plural(len(rows), 'plan')} simulated and proved.",
         answer=answer,
         sure=sure,
-        facts=facts,
+        facts=cards,
         sections=tuple(sections),
     )
 
 
-def _facts(document: Written, beside: Attachments, best: Written, advice: Advice) -> Iterable[Fact]:
-    rate = f"{Option.of(best, '').took}, {best['busbw_gb_per_s']:.1f} GB/s of bus bandwidth."
-    rate = f"{meaning(best['strategy'])} {rate}".strip()
+def answer_row(document: Written) -> Written | None:
+    """The row of what a ranking recommends."""
+    for row in document["candidates"]:
+        if document["recommended"] in [row["strategy"], *(e["strategy"] for e in row["also"])]:
+            found: Written = row
+            return found
+    return None
+
+
+def advice_of(document: Written) -> Written | None:
+    """The first advice of a ranking; where devices chose, that they did."""
+    best = answer_row(document)
+    found: Written | None = next(iter(document["advice"]), None)
+    if best is None or found is None or best["strategy"] == found["strategy"]:
+        return found
+    if document["recommended"] == found["strategy"]:
+        return found
+    name = best["strategy"]
+    return {
+        **found, "do": f"Run {name}", "strategy": name, "time_us": best["time_us"], "change": True,
+        "fastest": name, "fastest_strategy": name, "fastest_time_us": best["time_us"],
+    }  # fmt: skip
+
+
+def _facts(document: Written, beside: Attachments, best: Written, found: Written) -> Iterable[Fact]:
+    rate = f"{us(best['time_us'])}, {best['busbw_gb_per_s']:.1f} GB/s of bus bandwidth."
+    rate = f"{found['strategy']}: {meaning(best['strategy'])} {rate}".strip()
     if document.get("measured"):
         rate += " Chosen by what was measured."
-    elif fastest := faster_row(document, best):
-        rate += f" {fastest['strategy']} takes {Option.of(fastest, '').took}"
-        tied = lasting_us(fastest) > lasting_us(best)
-        rate += "." if tied else ", but no setting of TensorFlow and no default of a framework "
-        rate += "" if tied else "runs it."
-    others = [instead_words(each, _times(document["candidates"])) for each in beside.exports
-              if each.instead and each.name == "pytorch"]  # fmt: skip
-    rate = " ".join([rate, *(f"{words}." for words in others)])
-    yield Fact("What should I run?", best["strategy"], f"{rate}{_typed(document, best)}")
-    yield Fact("How much faster than today?", *advice.worth())
-    yield Fact("How sure is that?", *advice.sure())
+    first = min((row for row in document["candidates"] if not row["wrong"]), key=lasting_us)
+    settable = [lasting_us({"time_us": each["fastest_time_us"]}) for each in document["advice"]]
+    if not document.get("measured") and lasting_us(first) < min(settable):
+        rate += f" {first['strategy']} takes {us(first['time_us'])}, but no framework has a setting"
+        rate += " for it."
+    yield from facts(found, f"{rate} What to type is below.", document["factor"])
     yield Fact("What limits it?", *limit_fact(beside))
     yield Fact("What would a second NIC buy?", *nic_fact(beside))
 
@@ -436,24 +417,15 @@ def _times(rows: Iterable[Written]) -> dict[str, str]:
     return {name["strategy"]: us(row["time_us"]) for row in rows for name in (row, *row["also"])}
 
 
-def _typed(document: Written, best: Written) -> str:
-    """A sentence if there is something to type."""
-    some = any(best["settings"].get(target) for target in _TARGETS)
-    known = document.get("recommended_by_target") or {}
-    return " What to type is below." if some or any(known.values()) else ""
-
-
 def _choice_section(
-    document: Written, beside: Attachments, best: Written | None, advice: Advice | None
+    document: Written, best: Written | None, found: Written | None
 ) -> Iterable[Section]:
     rows = document["candidates"]
     blocks: list[Block] = []
-    if best is not None:
-        blocks += _type_blocks(document, beside, best)
-    if advice and advice.today:
-        blocks.append(_against(document, advice))
+    if document["advice"]:
+        blocks.append(frameworks_table(document["advice"]))
     if rows:
-        blocks.append(_ranking(rows, best, advice))
+        blocks.append(_ranking(rows, best, found))
         blocks += names_block(row["strategy"] for row in rows)
     if document.get("refused"):
         caption = f"{len(document['refused'])} strategies are not possible here"
@@ -462,59 +434,14 @@ def _choice_section(
         yield Section("choice", "What to run", tuple(blocks))
 
 
-def _type_blocks(document: Written, beside: Attachments, best: Written) -> Iterable[Block]:
-    """TensorFlow's settings for the best, or for the fastest that it has a setting for.
-
-    Settings that the section of all systems shows are left out.
-    """
-    known = {each.title for each in beside.exports}
-    by_name = {row["strategy"]: row for row in document["candidates"]}
-    for row in document["candidates"]:
-        by_name |= {each["strategy"]: {**row, **each} for each in row["also"]}
-    for target, title in _TARGETS.items():
-        name = best["strategy"]
-        if not best["settings"].get(target):
-            name = document["recommended_by_target"].get(target)
-        if title in known and (name == best["strategy"] or name not in by_name):
-            continue
-        if name is None or name not in by_name:
-            yield Paragraph(f"{title} has no setting for any of these strategies.")
-            continue
-        row = by_name[name]
-        about = f"{title}: {name}"
-        if name != best["strategy"]:
-            about = f"{title} has no setting for it; its fastest is {name}, {us(row['time_us'])}"
-        yield Code(str(row["settings"][target]), about)
-
-
-def _against(document: Written, advice: Advice) -> Rows:
-    columns = tables.columns(
-        "what runs today|strategy|time|recommended is|more than the error",
-        units="||(ms)||",
-        left="what runs today|strategy|more than the error",
-    )
-    words = {None: "not known", True: "yes", False: "no"}
-    rows = []
-    for each in advice.today:
-        cells = "the same", ""
-        if each.name != advice.best.name:
-            apart = told_apart(advice.best, each, document)
-            cells = faster(advice.best.lasting_us, each.lasting_us), words[apart]
-        rows.append((each.who, each.name, f"{each.time_us / 1e3:.3f}", *cells))
-    return Rows(
-        "Beside the defaults of frameworks: what runs today unless somebody changed it",
-        Table(columns, tuple(rows)),
-    )
-
-
-def _ranking(rows: Sequence[Written], best: Written | None, advice: Advice | None) -> Chart:
-    today = {option.name for option in advice.today[:1]} if advice else set()
+def _ranking(rows: Sequence[Written], best: Written | None, found: Written | None) -> Chart:
+    today = found["today_strategy"] if found else ""
     first = [
         row
         for place, row in enumerate(rows)
-        if place < _SHOWN or row is best or row["strategy"] in today
+        if place < _SHOWN or row is best or row["strategy"] == today
     ]
-    marks = [advice.mark(row["strategy"]) if advice else 0 for row in first]
+    marks = [1 if row is best else mark(found, row["strategy"]) for row in first]
     more = f" {len(first)} of {units.plural(len(rows), 'plan')}; the table has all."
     words = (
         f"Time of one all-reduce by strategy. {colour_words(marks)} The tick is what no run of the "

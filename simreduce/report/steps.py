@@ -29,6 +29,15 @@ from simreduce.files.formats.documents import (
     or_null,
 )
 from simreduce.files.tables import Column, Table, percent
+from simreduce.report.advised import (
+    ADVICE_KEY,
+    advice_lines,
+    caution,
+    facts,
+    frameworks_table,
+    mark,
+    sentence,
+)
 from simreduce.report.bench import sizes_section
 from simreduce.report.blocks import (
     Attachments,
@@ -49,6 +58,7 @@ from simreduce.report.headings import (
     HEAD_KEYS,
     REFUSED_KEY,
     best_rows,
+    counted_lines,
     header,
     nccl_sureness,
     refused_lines,
@@ -74,7 +84,7 @@ from simreduce.report.sections import (
     us,
 )
 from simreduce.report.step_timeline import LEGEND, timeline
-from simreduce.study.advice import Advice, advise_step, strategy_of
+from simreduce.study.advice import runs_nccl, strategy_of
 from simreduce.study.tune.steps import StepRanking
 from simreduce.training import Bucket, Memory, StepPrediction, device_label
 from simreduce.training.memory import Fit
@@ -87,21 +97,29 @@ _SAME = 1e-6
 """Part of a step below which a difference is none to tell."""
 
 
-def step_table(ranking: StepRanking, most: int | None = None) -> str:
-    """Header, one row per method if there are several, or the best `most` of them, the timeline of
-    the best and its buckets.
+def step_table(ranking: StepRanking, most: int | None = None, *, details: bool = True) -> str:
+    """Header, one row per method if there are several, or the best `most` of them; then the step of
+    the recommended one. The advice comes last.
+
+    Without `details`, the timeline, its buckets and other names are left out.
     """
     lines = _header(ranking)
     if len(ranking.candidates) > 1:
         lines += [*best_rows(step_rows(ranking), most, indent=2), ""]
-    lines += [
-        *_best_step(ranking),
-        *same_plan_lines(c.names for c in ranking.candidates),
-        *misfit_lines((c.step.method, c.fit) for c in ranking.candidates),
-        *refused_lines(ranking.refused),
-        *untried_lines(ranking.untried),
-    ]
-    return "\n".join(lines)
+    lines += _best_step(ranking, details=details)
+    if details:
+        lines += [
+            *same_plan_lines(c.names for c in ranking.candidates),
+            *misfit_lines((c.step.method, c.fit) for c in ranking.candidates),
+            *refused_lines(ranking.refused),
+        ]
+    else:
+        misfit = sum(1 for c in ranking.candidates if c.fits is False)
+        more = ["its timeline and buckets", *[f"{misfit} that do not fit"] * bool(misfit)]
+        lines += counted_lines(ranking.candidates, ranking.refused, more)
+    return "\n".join(
+        [*lines, *untried_lines(ranking.untried), "", *advice_lines(ranking.advice, "a step")]
+    )
 
 
 def _header(ranking: StepRanking) -> list[str]:
@@ -146,7 +164,7 @@ def step_rows(ranking: StepRanking) -> Table:
     return CANDIDATE.table(rows)
 
 
-def _best_step(ranking: StepRanking) -> list[str]:
+def _best_step(ranking: StepRanking, *, details: bool) -> list[str]:
     best, s = ranking.recommended, ranking.recommended.step
     update = (f", update {_ms(s.update)}" if s.update else "") + (
         f", launch {_ms(s.launch)}" if s.launch else ""
@@ -170,6 +188,8 @@ def _best_step(ranking: StepRanking) -> list[str]:
         lines.append(f"  {wrong} not as it should be: no candidate is proven right")
     if max(s.simulated) - min(s.simulated) > _SAME * s.seconds:
         lines.append(f"  {_times_of_steps(s)}")
+    if not details:
+        return lines
     lines += ["", *timeline(s), LEGEND, "", *_buckets(s, ranking)]
     if s.slowest:
         lines += ["", *_slowest(s.slowest, ranking)]
@@ -476,6 +496,7 @@ STEP = Document(
         "barrier", FLAG, "Whether a step begins when all devices have ended the one before.",
         "question.job.barrier",
     ),
+    ADVICE_KEY,
     *keys_of("recommended", *_FIGURES),
     Key(
         "settled", FLAG, "Whether simulated steps became equal; else times are means.",
@@ -521,15 +542,15 @@ _ASK = "A report on the scenario itself simulates the step with it."
 
 def step_page(document: Written, beside: Attachments) -> Page:
     """The page of `simreduce step --json`, of a `[step]` or of `[replicas]`."""
-    rows, name, advice = document["candidates"], document["strategy"], advise_step(document)
-    beside = replace(beside, factor=advice.factor)
+    rows, found = document["candidates"], document["advice"][0]
+    factor = document["factor"] if runs_nccl(found["strategy"]) else None
+    beside = replace(beside, factor=factor)
     ranks = units.plural(document["ranks"], "GPU")
-    took = f"a step takes {advice.best.took}, {_rate(document)} samples/s"
-    today = advice.today[0].name.partition("+")[0] if advice.today else ""
+    today = str(found["today_strategy"] or "").rpartition(", ")[2].partition("+")[0]
     alone = "The same reductions by themselves, with every gradient there from the start."
     alone = alone if beside.explanation and not beside.look else ""
     sections = [
-        _methods(document, advice),
+        _methods(document, found),
         *copy_section(beside.exports, document["strategy"]),
         *_with_words(machine_section(beside), alone),
         *(step_path_section(beside) if beside.look else _with_words(path_section(beside), alone)),
@@ -545,10 +566,10 @@ def step_page(document: Written, beside: Attachments) -> Page:
         about=f"{document['workload']}, {units.format_size(document['size_bytes'])} of gradients, "
         f"batch {document['batch']} a GPU, {ranks} of {document['topology']}. "
         f"{units.plural(len(rows), 'method')} simulated.",
-        answer=advice.sentence(f"Run {name}", took),
-        sure=advice.caution(document["calibration"], "times of the communication")
+        answer=sentence(found, "a step"),
+        sure=caution(factor, document["calibration"], "times of the communication")
         + f" The time of compute is an input: {document['compute_source']}.",
-        facts=tuple(_facts(document, beside, advice)),
+        facts=tuple(_facts(document, beside, found)),
         sections=tuple(sections),
     )
 
@@ -559,15 +580,13 @@ def _with_words(sections: Iterable[Section], words: str) -> Iterable[Section]:
         yield Section(each.key, each.title, (*first, *each.blocks))
 
 
-def _facts(document: Written, beside: Attachments, advice: Advice) -> Iterable[Fact]:
-    name = document["strategy"]
-    yield Fact(
-        "What should I run?", name,
-        f"{meaning(name)} {us(document['step_time_us'])} a step, "
-        f"{_efficiency(document['scaling_efficiency'])}.".strip(),
-    )  # fmt: skip
-    yield Fact("How much faster than today?", *advice.worth())
-    yield Fact("How sure is that?", *advice.sure())
+def _facts(document: Written, beside: Attachments, found: Written) -> Iterable[Fact]:
+    name = found["strategy"]
+    more = (
+        f"{name}: {meaning(name)} {us(document['step_time_us'])} a step, {_rate(document)} "
+        f"samples/s, {_efficiency(document['scaling_efficiency'])}."
+    )
+    yield from facts(found, more, document["factor"])
     yield Fact("What limits it?", *_limit(document, beside))
     nic = nic_fact(beside) if beside.look else ("not known here", beside.missing or _ASK)
     yield Fact("What would a second NIC buy?", *nic)
@@ -594,9 +613,9 @@ def _limit(document: Written, beside: Attachments) -> tuple[str, str]:
     return "compute", f"{compute:.1%} of the step; {hidden}{alone}"
 
 
-def _methods(document: Written, advice: Advice) -> Section:
+def _methods(document: Written, found: Written) -> Section:
     rows = document["candidates"]
-    marks = [advice.mark(row["strategy"]) for row in rows[:_SHOWN]]
+    marks = [mark(found, row["strategy"]) for row in rows[:_SHOWN]]
     words = f"Time of a step by method. {colour_words(marks)}"
     table = CANDIDATE.table(rows, on="html")
     parts = [
@@ -615,7 +634,7 @@ def _methods(document: Written, advice: Advice) -> Section:
         bars(words, table, rows[:_SHOWN], "strategy", "step_time_us", marks),
         *names_block(row["strategy"] for row in rows),
     )
-    return Section("choice", "What to run", blocks)
+    return Section("choice", "What to run", (frameworks_table(document["advice"]), *blocks))
 
 
 def _bucket_section(document: Written) -> Iterable[Section]:

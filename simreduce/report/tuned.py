@@ -26,6 +26,7 @@ from simreduce.files.formats.documents import (
     or_null,
 )
 from simreduce.files.tables import Column, Table, percent
+from simreduce.report.advised import ADVICE, caution, facts, mark, sentence
 from simreduce.report.bench import sizes_section
 from simreduce.report.blocks import (
     Attachments,
@@ -37,6 +38,7 @@ from simreduce.report.blocks import (
     Section,
     Written,
     bars,
+    colour_words,
 )
 from simreduce.report.headings import (
     DISTURBED,
@@ -56,10 +58,13 @@ from simreduce.report.sections import (
     repeat_section,
     us,
 )
-from simreduce.study.advice import Advice, advise_setting, took
+from simreduce.study.advice import runs_nccl
+from simreduce.study.frameworks import METHODS
+from simreduce.study.tune.search.advised import advice_of
 from simreduce.study.tune.search.setting import Setting, rules_text
 from simreduce.study.tune.search.targets import OBJECTIVES, TARGETS
 from simreduce.study.tune.search.tuned import NEAR, Row, Tuned
+from simreduce.training.sharded import DDP
 
 _SHOWN = 10
 """Rows of the table."""
@@ -67,6 +72,7 @@ _SHOWN = 10
 _FEW = 2
 """Rules that are shown in a line."""
 
+_TAKES = {"time": "an all-reduce", "step": "a step"}
 _WHAT = {"time": "time of one all-reduce", "step": "time of a training step"}
 
 
@@ -90,22 +96,15 @@ def _header(found: Tuned) -> list[str]:
 
 
 def _verdict(found: Tuned) -> list[str]:
-    best, default = found.best, found.default
-    words = f"{short(found, best.setting)}, {took(best.seconds, best.moved)}"
-    lines = [f"Best for {found.target}: {words}"]
-    if default.setting == best.setting:
-        lines.append("  default    it is the default")
-    else:
-        words = f"{short(found, default.setting)}, {took(default.seconds, default.moved)}"
-        lines.append(f"  default    {words}: the best is {found.speedup:.2f} times as fast")
-        if default.misfit and not best.misfit:
-            lines[-1] += ", and fits"
-    lines += [f"  {word:9}  {text}" for word, text in _facts(found) if text]
-    return lines
+    return [
+        sentence(ADVICE.write(advice_of(found), None), _TAKES[found.objective]),
+        *(f"  {word:9}  {text}" for word, text in _facts(found) if text),
+    ]
 
 
 def _facts(found: Tuned) -> list[tuple[str, str]]:
     return [
+        ("fastest", _fastest(found)),
         ("memory", _memory(found)),
         ("methods", _methods(found)),
         ("how sure", _sure(found)),
@@ -115,6 +114,14 @@ def _facts(found: Tuned) -> list[tuple[str, str]]:
         ("sensitive", _sensitive(found)),
         ("measure", _measure(found)),
     ]
+
+
+def _fastest(found: Tuned) -> str:
+    """The fastest setting in simreduce's words, unless it is the one to use."""
+    best = found.best
+    if best.setting == found.advised.setting:
+        return "" if best == found.default else f"{short(found, best.setting)}, as simreduce has it"
+    return f"{short(found, best.setting)}, {units.format_duration(best.seconds)}"
 
 
 def short(found: Tuned, setting: Setting) -> str:
@@ -133,8 +140,8 @@ def short(found: Tuned, setting: Setting) -> str:
 
 def _memory(found: Tuned) -> str:
     """The memory of a GPU, where something does not fit or parameters are sharded."""
-    fit, default = found.best.fit, found.default.fit
-    if fit is None or (found.best.setting.sharding is None and not found.unfit and fit.fits):
+    fit, default = found.advised.fit, found.default.fit
+    if fit is None or (found.advised.setting.sharding is None and not found.unfit and fit.fits):
         return ""
     held = found.scenario.step.activations if found.scenario.step else 0
     words = f"this {fit.words}" + ("" if held else "; activations not counted")
@@ -146,14 +153,21 @@ def _memory(found: Tuned) -> str:
 
 
 def _methods(found: Tuned) -> str:
-    """The best of each method, where there are several."""
+    """The best of each method, where there are several, and what sharding the update saves."""
     rows = found.by_method
     if len(rows) < 2:
         return ""
-    return ", ".join(
-        f"{name} {units.format_duration(row.seconds)}{' (does not fit)' * row.misfit}"
+    text = ", ".join(
+        f"{METHODS.get(name, name)} {units.format_duration(row.seconds)}"
+        f"{' (does not fit)' * row.misfit}"
         for name, row in rows.items()
     )
+    step, sharded = found.scenario.step, [n for n in rows if n in METHODS and n != DDP]
+    if step is None or not step.job.update or not sharded:
+        return text
+    saved = step.job.update * (1 - 1 / len(found.scenario.setup.layout))
+    words = f"sharding the update of {units.format_duration(step.job.update)}"
+    return f"{text}; of that, {words} alone saves up to {units.format_duration(saved)}"
 
 
 def _sure(found: Tuned) -> str:
@@ -166,11 +180,11 @@ def _sure(found: Tuned) -> str:
     apart = "told apart" if found.apart(found.default) else "not told apart"
     if cycle := found.by_tick(found.default):
         within = f"within one cycle of {units.format_duration(cycle)}"
-        return f"{apart} from the default: {within}, and that hangs on when its ticks fall"
+        return f"{apart} from the fastest: {within}, and that hangs on when its ticks fall"
     part = " without the compute" if found.base else ""
     return (
-        f"{apart} from the default: times are within a factor of {factor:.2f} with 80 %, "
-        f"ratios{part} within {ratio:.2f}"
+        f"the default is {apart} from the fastest: times are within a factor of {factor:.2f} with "
+        f"80 %, ratios{part} within {ratio:.2f}"
     )
 
 
@@ -225,8 +239,9 @@ def _sensitive(found: Tuned) -> str:
         first, last = units.format_size(low), units.format_size(high)
         ranges.append(first if low == high else f"{first} to {last}")
     word = found.shape and f"{found.shape}: "
+    word += "any " if found.shape == "flat" and len(found.near) == 1 else ""
     worst = max(found.curve, key=lambda place: place.seconds * place.known)
-    text = f"{word}buckets of {', '.join(ranges)} are within {NEAR - 1:.0%} of the best"
+    text = f"{word}buckets of {', '.join(ranges)} are within {NEAR - 1:.0%} of the fastest"
     if worst.seconds <= NEAR * found.best.seconds:
         return text
     more = f"{worst.seconds / found.best.seconds - 1:.0%}"
@@ -250,11 +265,15 @@ def _top(found: Tuned) -> list[Row]:
     """The best, the next, and the default in any case."""
     rows = [found.best, *(row for row in found.rows if row != found.best)]
     top = rows[:_SHOWN]
-    return top if found.default in top else [*top, found.default]
+    return [*top, *(row for row in dict.fromkeys((found.advised, found.default)) if row not in top)]
 
 
 def _short_row(row: Row, found: Tuned) -> str:
-    note = " (default)" * (row == found.default) + " (does not fit)" * row.misfit
+    note = (
+        " (advised)" * (row == found.advised)
+        + " (default)" * (row == found.default)
+        + " (does not fit)" * row.misfit
+    )
     return f"{short(found, row.setting)}{note}"
 
 
@@ -361,6 +380,8 @@ TUNE = Document(
     DISTURBED,
     Key("target", one_of(*TARGETS), "The system."),
     Key("objective", one_of(*OBJECTIVES), "The time of one all-reduce, or of a training step."),
+    Key("advice", ADVICE, "What to set, and what that is worth.", advice_of),
+    Key("advised", _ROW, "The setting to use: the default unless a change is worth it."),
     Key(
         "best",
         _ROW,
@@ -447,22 +468,18 @@ def sensitivity_plot(found: Tuned) -> Plot:
 
 def tune_page(document: Written, beside: Attachments) -> Page:
     """The page of `simreduce tune --json`."""
-    target = _target(document)
-    advice = advise_setting(document, target)
+    advice, target = document["advice"], document["advice"]["title"] or document["target"]
+    factor = document["factor"] if runs_nccl(document["advised"]["strategy"]) else None
     what = "a training step" if document["objective"] == "step" else "one all-reduce"
-    found = replace(beside, factor=advice.factor)
+    found = replace(beside, factor=factor)
     gpus = units.plural(document["ranks"], "GPU")
     size = units.format_size(document["size_bytes"])
-    sure = advice.caution(document["calibration"])
+    sure = caution(factor, document["calibration"])
     return Page(
         title=f"{document['workload']} on {document['topology']}: best setting for {target}",
         about=f"{document['workload']} ({size}) on {document['topology']}, {gpus}; "
         f"{document['points']:,} settings.",
-        answer=advice.sentence(
-            f"Set {advice.best.name} for {target}",
-            f"{what} takes {advice.best.took}",
-            "the default",
-        ),
+        answer=sentence(advice, what),
         sure=f"{sure} {measured_words(document)}".strip(),
         facts=tuple(_page_facts(document, advice)),
         sections=(
@@ -479,40 +496,29 @@ def tune_page(document: Written, beside: Attachments) -> Page:
     )
 
 
-_MAKERS = {
-    "pytorch": "PyTorch", "tensorflow": "TensorFlow", "horovod": "Horovod",
-    "deepspeed": "DeepSpeed", "nccl": "NCCL", "jax": "JAX",
-}  # fmt: skip
-
-
-def _target(document: Written) -> str:
-    """The name as its makers write it."""
-    return _MAKERS.get(document["target"], str(document["target"]))
-
-
-def _page_facts(document: Written, advice: Advice) -> Iterable[Fact]:
-    best = advice.best
-    yield Fact("What should I run?", best.name, f"{best.took}. The next section has what to paste.")
-    yield Fact("How much faster than today?", *advice.worth())
-    yield Fact("How sure is that?", *advice.sure())
+def _page_facts(document: Written, advice: Written) -> Iterable[Fact]:
+    name, time = document["advised"]["setting"], document["advised"]["time_us"]
+    factor = document["factor"] if runs_nccl(document["advised"]["strategy"]) else None
+    more = f"{name}: {us(time)}. The next section has what to paste."
+    yield from facts({**advice, "strategy": document["advised"]["strategy"]}, more, factor)
     tried = f"Of {document['points']:,} settings, {document['simulated']} were simulated"
-    if document["complete"]:
+    if document["complete"] and not advice["reason"]:
         yield Fact(
             "Is there anything better?", "none of these", f"{tried}; bounds exclude the others."
         )
     else:
-        less = f"{1 - document['bound_us'] / best.time_us:.1%}"
+        less = f"{1 - document['bound_us'] / time:.1%}"
         more = f"{tried}; no setting of these is more than {less} faster."
         yield Fact("Is there anything better?", "perhaps", more)
     yield Fact("What is the bound?", us(document["floor_us"]), "Nothing here takes less.")
 
 
-def _settings(document: Written, advice: Advice) -> Section:
+def _settings(document: Written, advice: Written) -> Section:
     rows, files = document["rows"], document["files"].items()
     blocks: list[Block] = [Code(text.rstrip("\n"), name) for name, text in files]
     shown = rows[:_SHOWN]
-    marks = [advice.mark(row["setting"]) for row in shown]
-    about = f"The fastest {len(shown)} simulated settings. Blue: the best; orange: the default."
+    marks = [mark(advice, row["setting"]) for row in shown]
+    about = f"The fastest {len(shown)} simulated settings. {colour_words(marks)}"
     table = _ROW.table(rows, on="html")
     blocks.append(bars(about, table, shown, "setting", "time_us", marks))
     return Section("choice", "What to set", tuple(blocks))

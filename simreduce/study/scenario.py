@@ -16,6 +16,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Self, TypeVar
 
+from simreduce import units
 from simreduce.engine import CALM, RUNTIMES, Disturbance
 from simreduce.engine.calibrate import load_calibration
 from simreduce.engine.setup import BY_STRATEGY, Setup, read_runtime
@@ -32,7 +33,9 @@ from simreduce.files.formats import (
     Scalar,
     TableOf,
     Values,
+    choice,
     number,
+    quantity,
     whole,
 )
 from simreduce.files.shipped import data_dir
@@ -42,6 +45,7 @@ from simreduce.planners.nccl import DEFAULTS, SETTINGS
 from simreduce.planners.nccl.settings import settings_of
 from simreduce.planners.packing import Fusion
 from simreduce.planners.strategy import ALL, Strategy, misplaced, parse_strategy
+from simreduce.study.advice import WORTH
 from simreduce.topology import Topology, load_topology
 from simreduce.topology.load import Overrides, find
 from simreduce.training import STEP, StepQuestion, parse_step, replicas
@@ -49,6 +53,16 @@ from simreduce.training.question import MOST_SAMPLES
 from simreduce.workload import Workload, load_model, load_workload
 
 NO_STEP = "it has no [step], which says what a step computes"
+CALL_COST = 20e-6
+"""Seconds that a framework adds to every call of NCCL.
+
+PyTorch 2.13's DDP needs 4 us for each bucket besides the call, and a call of its process group
+returns after 19 us (`benchmarks/call_cost.py`, on one core at 2 to 3 GHz).
+"""
+FRAMEWORKS = (
+    "pytorch", "horovod", "deepspeed", "jax", "tensorflow", "tf_cnn_benchmarks", "nccl",
+)  # fmt: skip
+"""Frameworks, and NCCL by itself, whose settings are recommended."""
 _REQUIRED = ("topology", "workload")
 MOST_REPEATS = 1000
 T = TypeVar("T")
@@ -61,6 +75,13 @@ class _LaterTable(TableOf):
     def take(self, value: object, faults: Faults, path: str) -> Any:  # noqa: ARG002 - read later
         """Return the table unread."""
         return value
+
+
+def _share(value: object) -> float:
+    found = units.share(value)
+    if not 0.0 <= found < 1.0:
+        raise ValueError("must be from 0 % to less than 100 %")
+    return found
 
 
 SCENARIO = Format(
@@ -88,6 +109,13 @@ SCENARIO = Format(
           ' included), node or name (`"gpu0<>gpu3" = 0.5`); 0 cuts them.',
           default_words="1 for each"),
     Field("nccl", TableOf(SETTINGS), "NCCL's settings.", default_words="none"),
+    Field("call_cost", quantity(units.duration, "a time", ("20 us",), (0.0, 1.0, "at most 1 s")),
+          "What a framework adds to every call of NCCL: its hook, Python, the process group.",
+          CALL_COST, default_words="`20 us`"),
+    Field("framework", choice(FRAMEWORKS, "framework"),
+          "Whose settings to recommend.", default_words="those of each that could run it"),
+    Field("worth", Scalar("a part such as `1 %`", {"type": "string", "pattern": "%"}, _share),
+          "What a change has to save, of the time.", WORTH, default_words="`1 %`"),
     Field("step", _LaterTable(STEP), "What a training step computes, for `simreduce step`."),
     Field("replicas", _LaterTable(replicas.REPLICAS), "Synchronous replicas, instead of `step`."),
 )  # fmt: skip
@@ -116,7 +144,11 @@ _FOR_MACHINES = "try `simreduce bench {0}`, or write a scenario with topology = 
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Scenario:
-    """Reductions of a workload on a machine. `strategies` is None for all that it accepts."""
+    """Reductions of a workload on a machine. `strategies` is None for all that it accepts.
+
+    The advice is for a `framework`, or for all if that is "". A change has to save `worth` of the
+    time.
+    """
 
     name: str
     title: str
@@ -126,6 +158,8 @@ class Scenario:
     repeat: int = 1
     faithful: bool = False
     step: StepQuestion | None = None
+    framework: str = ""
+    worth: float = WORTH
 
     def __repr__(self) -> str:
         return f"<Scenario {self.name}: {self.workload.name} on {self.setup.machine.name}>"
@@ -344,10 +378,14 @@ def _build(
     if faults.problems or topology is None:
         return None, topology
     setup = Setup(
-        topology, values["runtime"], values["calibration"], part=part, nccl=values["nccl"]
-    )
+        topology, values["runtime"], values["calibration"], part=part, nccl=values["nccl"],
+        call_cost=values["call_cost"],
+    )  # fmt: skip
     found = path.stem, values["title"], setup, values["workload"].workload, strategies
-    plain = Scenario(*found, values["repeat"], values["faithful"], step)
+    plain = Scenario(
+        *found, values["repeat"], values["faithful"], step, values["framework"] or "",
+        values["worth"],
+    )  # fmt: skip
     return with_step(plain) if step else plain, topology
 
 

@@ -24,7 +24,6 @@ from simreduce.export import TARGETS, Choice, export as files_for, find_target, 
 from simreduce.files.formats import Faults
 from simreduce.files.outputs import check_place, write_file
 from simreduce.planners.strategy import Strategy, parse_strategy
-from simreduce.study.advice import recommend_for, recommend_step_for
 from simreduce.study.question import ask, choice_of
 from simreduce.study.scenario import Scenario, is_scenario, with_step
 from simreduce.study.tune.rank import rank
@@ -202,8 +201,8 @@ def _recommend(
         if step is None or step.mode:
             ranking = rank(scenario, workers, progress.watch)
             pass_on(ranking.untried)
-            row = recommend_for(ranking.candidates, lambda row: has_setting(row.strategy))
-            return row.strategy if row else None
+            proven = (row.strategy for row in ranking.candidates if not row.wrong)
+            return next(filter(has_setting, proven), None)
         one = with_step(replace(scenario, step=replace(step, methods=(method,))))
         steps = rank_steps(one, workers, progress.watch)
         pass_on(steps.untried)
@@ -211,5 +210,6 @@ def _recommend(
     def parse(name: str) -> Strategy:
         return parse_strategy(name.removeprefix(f"{method}, "))
 
-    name = recommend_step_for(steps.candidates, lambda name: has_setting(parse(name)))
+    names = (name for row in steps.candidates if not row.wrong for name in row.names)
+    name = next((name for name in names if has_setting(parse(name))), None)
     return None if name is None else parse(name)

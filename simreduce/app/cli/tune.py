@@ -84,11 +84,14 @@ def tune(
         )
     files = files_of(found)
     places = [] if out is None else write_folder(out, files)
+    paste = "".join(f"{place}\n" for place in places)
+    if out is None and found.advised != found.default:
+        paste = files_text(files)
     reply = Reply(
         lambda: tuned_text(found, why_nothing(found)),
         partial(tuned_document, found, files),
         picture=partial(sensitivity_plot, found) if found.curve else None,
-        paste=files_text(files) if out is None else "".join(f"{place}\n" for place in places),
+        paste=paste,
         complete=not found.stopped,
     )
 

@@ -5,14 +5,12 @@ from simreduce.report.pages.documents import read_document
 from simreduce.report.pages.html import check_pages, page_html, page_parts
 from simreduce.report.pages.kinds import KINDS, Attachments, make_page
 from simreduce.report.timeline import timeline_of_events
-from simreduce.study.advice import answer_row
 
 __all__ = [
     "KINDS",
     "Attachments",
     "Page",
     "Timeline",
-    "answer_row",
     "check_pages",
     "make_page",
     "page_html",

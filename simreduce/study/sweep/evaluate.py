@@ -23,6 +23,7 @@ from simreduce.errors import Deadlock, InputError, StrategyError
 from simreduce.files.formats import Faults, Values
 from simreduce.files.textfiles import flatten
 from simreduce.planners.layouts import Layout, layout
+from simreduce.planners.nccl import DEFAULTS
 from simreduce.planners.nccl.settings import settings_of
 from simreduce.planners.strategy import parse_strategy
 from simreduce.study.outcome import Refused, Stuck, outcome_of
@@ -124,7 +125,7 @@ def _machines(document: str, folder: str) -> Machines:
         near(values["calibration"]),
         _disturbance(table.get("disturb"), machine),
         shape,
-        **({"nccl": settings_of(values["nccl"])} if values["nccl"] else {}),
+        settings_of(values["nccl"]) if values["nccl"] else DEFAULTS,
     )
     return Machines(
         setup, values["dtype"], faithful=values["faithful"], root=values["root"], fold=None,

@@ -74,7 +74,9 @@ BENCH_DOCUMENT = Format(
     Field("iters", whole(1), "Calls of NCCL in a row.", ITERATIONS),
     Field("disturb", TableOf(DISTURB), "What goes wrong."),
 )  # fmt: skip
-_CASE = ("workload", "runtime", "calibration", "repeat", "faithful", "gpu_indices")
+_CASE = (
+    "workload", "runtime", "calibration", "repeat", "faithful", "gpu_indices", "call_cost",
+)  # fmt: skip
 """Keys of a scenario that may be set; `strategy` sets its `strategies`."""
 _STEP = tuple(field.key for field in STEP_TABLE.fields if field.key not in ("batch", "sharding"))
 """Keys of `[step]`, which need no `step.` before them."""

@@ -16,7 +16,8 @@ from simreduce.export import Settings, as_typed, settings
 from simreduce.plan import Plan
 from simreduce.planners.strategy import Strategy, has_quirks, parse_strategy
 from simreduce.planners.strategy.automatic import tensorflow_choice
-from simreduce.study.advice import recommend, recommend_for
+from simreduce.study import frameworks
+from simreduce.study.advice import Advised, Option, lasting, sureness_of
 from simreduce.study.outcome import Postponed
 from simreduce.study.question import Question, ask
 from simreduce.study.scenario import Scenario
@@ -114,21 +115,71 @@ class Ranking:
 
     @property
     def recommended(self) -> Candidate | None:
-        """The candidate to run by `study.advice.recommend`; None if no plan is proven."""
-        found = recommend(self.candidates)
-        return found.best if found else None
+        """The candidate to run by the first advice; None if no plan is proven."""
+        found: Candidate | None = self.advice[0].option.row if self.advice else None
+        return found
+
+    @property
+    def advice(self) -> tuple[Advised, ...]:
+        """What to do for each framework that has a setting for a proven plan.
+
+        Those of the machine's time come first. Without any, the fastest plan; none without one.
+        """
+        proven = [name for c in self.candidates if not c.wrong for name in (c, *c.also)]
+        found = frameworks.advise_each(
+            self.scenario, lambda name: _advise(self.scenario, name, proven)
+        )
+        if found or not proven:
+            return found
+        best = _option(min(proven, key=lasting))
+        return (Advised("", "", best, None, best, "", f"Run {best.name}", fastest_words=best.name),)
 
     def fastest_by(self, target: str) -> Candidate | None:
-        """The strategy to run with `target`, a field of `Settings`; None if it runs none."""
-        return recommend_for(self.candidates, lambda name: getattr(name.settings, target))
+        """The fastest proven plan that `target`, a field of `Settings`, has a setting for."""
+        names = (name for c in self.candidates if not c.wrong for name in (c, *c.also))
+        known = (name for name in names if getattr(name.settings, target))
+        return min(known, key=lasting, default=None)
+
+    @property
+    def fastest(self) -> Candidate | None:
+        """The fastest proven plan, whether anything has a setting for it or not."""
+        return min((c for c in self.candidates if not c.wrong), key=lasting, default=None)
 
     @property
     def deciding(self) -> list[Candidate]:
-        """What it recommends and says to be faster, what each target can run, what runs today."""
-        found = recommend(self.candidates)
-        best = (found.best, found.foreign) if found else ()
-        today = (c for c in self.candidates if c.chosen_by)
-        return [c for c in (*best, *map(self.fastest_by, _TARGETS), *today) if c]
+        """What it recommends and says to be faster, and what runs today."""
+        found = [each for a in self.advice for each in (a.option, a.fastest, a.today) if each]
+        today = [c for c in self.candidates if c.chosen_by]
+        return [*dict.fromkeys([*(each.row for each in found), *today])] + [
+            c for c in (self.fastest,) if c
+        ]
+
+
+def _option(row: Candidate) -> Option:
+    return Option(
+        row.strategy.text, row.seconds, row.moved, undispatched=row.undispatched,
+        shortest=row.shortest, row=row,
+    )  # fmt: skip
+
+
+def _advise(scenario: Scenario, name: str, proven: Sequence[Candidate]) -> Advised | None:
+    """What to do for a framework, of the candidates that it has a setting for."""
+    standing = frameworks.default_text(name, scenario)
+    options = [_option(row) for row in proven]
+    today = next((each for each in options if each.name == standing), None)
+
+    def files(option: Option) -> Mapping[str, str] | None:
+        row: Candidate = option.row
+        if name in _TARGETS:  # upstream's plan has been compared with this one
+            text = getattr(row.settings, name)
+            return {name: text.replace(" --", "\n--")} if text else None
+        return frameworks.files_of(name, scenario.without_step(), row.strategy)
+
+    sure = sureness_of(scenario, [gradient.nbytes for gradient in scenario.workload.gradients])
+    doubt = frameworks.not_told_apart(sure.ratio_factor if sure else None)
+    return frameworks.advise(
+        name, options, today, files, scenario, method=lambda _: "ddp", doubt=doubt
+    )
 
 
 def plain_specs(ranking: Ranking, first: Candidate, most: int) -> list[Strategy]:

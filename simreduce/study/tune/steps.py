@@ -9,7 +9,7 @@ backward pass.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from math import inf
@@ -19,7 +19,8 @@ from simreduce.engine.setup import Setup
 from simreduce.errors import StrategyError
 from simreduce.plan import verify, wrong_elements
 from simreduce.planners.strategy import Strategy
-from simreduce.study.advice import recommend_step
+from simreduce.study import frameworks
+from simreduce.study.advice import Advised, Option, strategy_of, sureness_of
 from simreduce.study.scenario import StepScenario
 from simreduce.study.study import Limit, collect, study
 from simreduce.study.tune.candidates import candidates, sharing_candidates
@@ -95,8 +96,56 @@ class StepRanking:
 
     @property
     def recommended(self) -> StepCandidate:
-        """The method to run, by `study.advice.recommend_step`."""
-        return recommend_step(self.candidates)
+        """The method to run, by the first advice."""
+        found: StepCandidate = self.advice[0].option.row
+        return found
+
+    @property
+    def advice(self) -> tuple[Advised, ...]:
+        """What to do for each framework that has a setting for a method that is proven right.
+
+        Those of the machine's time come first. Without any, the fastest method that fits, and if
+        none is right, the fastest.
+        """
+        right = [row for row in self.candidates if not row.wrong] or [*self.candidates]
+        options = [_option(row, name) for row in right for name in row.names]
+        found: tuple[Advised, ...] = ()
+        if not self.question.mode:
+            found = frameworks.advise_each(
+                self.scenario, lambda name: _advise(self.scenario, name, options)
+            )
+        best = next((each for each in options if not each.misfit), options[0])
+        return found or (Advised("", "", best, None, best, "", f"Run {best.name}", "", best.name),)
+
+
+def _option(row: StepCandidate, name: str) -> Option:
+    return Option(name, row.step.seconds, misfit=row.fits is False, row=row)
+
+
+def _advise(scenario: StepScenario, name: str, options: Sequence[Option]) -> Advised | None:
+    """What to do for a framework, of the methods that it has a setting for."""
+    standing = frameworks.default_text(name, scenario)
+
+    def method(option: Option) -> str:
+        return option.name.rpartition(", ")[0] or DDP
+
+    def files(option: Option) -> Mapping[str, str] | None:
+        strategy = strategy_of(option.name)
+        assert strategy is not None  # noqa: S101 - modes have no frameworks
+        return frameworks.files_of(name, scenario, strategy, method(option))
+
+    def is_default(option: Option) -> bool:
+        text = option.name.rpartition(", ")[2]
+        return text == (standing if method(option) == DDP else "nccl")
+
+    known = [each for each in options if is_default(each) and files(each) is not None]
+    today = min(known, key=lambda each: scenario.step.methods.index(method(each)), default=None)
+    job = scenario.step.job
+    sure = sureness_of(scenario, [gradient.nbytes for gradient in scenario.workload.gradients])
+    doubt = frameworks.doubt_of_steps(
+        scenario, sure.ratio_factor if sure else None, method, job.compute + job.update
+    )
+    return frameworks.advise(name, options, today, files, scenario, method=method, doubt=doubt)
 
 
 def rank_steps(scenario: StepScenario, workers: int = 1, watch: Watch = unwatched) -> StepRanking:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from simreduce import units
+from simreduce.report.advised import caution, sure
 from simreduce.report.bench import sizes_section
 from simreduce.report.blocks import Attachments, Fact, Page, Written
 from simreduce.report.explain import change_words
@@ -16,7 +17,7 @@ from simreduce.report.sections import (
     timeline_section,
     us,
 )
-from simreduce.study.advice import Option, advise
+from simreduce.study.advice import runs_nccl
 
 
 def explain_page(document: Written, beside: Attachments) -> Page:
@@ -27,7 +28,7 @@ def explain_page(document: Written, beside: Attachments) -> Page:
     collective = document["collective"].replace("_", "-")
     what = f"{collective} of {document['workload']} ({units.format_size(document['size_bytes'])})"
     useful = [c for c in document["changes"] if c["saving_share"] > 5e-4]
-    advice = advise(Option(document["strategy"], whole), (), {"factor": beside.factor})
+    factor = beside.factor if runs_nccl(document["strategy"]) else None
     share = time / whole if whole else 0.0
     answer = (
         f"{document['strategy']} takes {us(whole)}: {share:.0%} of the critical path is {words}."
@@ -42,7 +43,7 @@ def explain_page(document: Written, beside: Attachments) -> Page:
         about=f"{what[0].upper()}{what[1:]}, {units.plural(document['ranks'], 'rank')} of "
         f"{document['topology']}.",
         answer=answer,
-        sure=advice.caution(document["calibration"]),
+        sure=caution(factor, document["calibration"]),
         facts=(
             Fact(
                 "How long does it take?",
@@ -54,7 +55,7 @@ def explain_page(document: Written, beside: Attachments) -> Page:
             Fact("What limits it?", *limit_fact(found)),
             Fact("What would help most?", *helps),
             Fact("What would a second NIC buy?", *nic_fact(found)),
-            Fact("How sure is that?", *advice.sure()),
+            Fact("How sure is that?", *sure(factor)),
         ),
         sections=(
             *path_section(found),

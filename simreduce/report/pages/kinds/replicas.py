@@ -8,6 +8,7 @@ from typing import Any
 from simreduce import units
 from simreduce.files import tables
 from simreduce.files.tables import Table
+from simreduce.report.advised import faster
 from simreduce.report.blocks import Attachments, Chart, Fact, Page, Paragraph, Rows, Section
 from simreduce.report.explain import change_words
 from simreduce.report.limits import help_section, nic_fact
@@ -19,7 +20,6 @@ from simreduce.report.sections import (
     timeline_section,
     us,
 )
-from simreduce.study.advice import faster
 
 Document = Mapping[str, Any]
 

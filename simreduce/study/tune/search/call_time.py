@@ -170,10 +170,10 @@ def _alike(setup: Setup, how: Decision) -> Symmetry | None:
 @cache
 def _endless(setup: Setup) -> Setup:
     """The setup without NCCL's constants that make the bytes of small calls slower than others."""
-    nccl = setup.constants.nccl
+    nccl = setup.fitted.nccl
     pauses = dict.fromkeys(nccl.slice, 0.0)
     constants = replace(nccl, first_pass=0.0, first_warps=0.0, few_threads=0.0, slice=pauses)
-    return setup.but(calibration=replace(setup.constants, nccl=constants))
+    return setup.but(calibration=replace(setup.fitted, nccl=constants))
 
 
 def _on(setup: Setup, how: Decision, work: Callable[[Setup], T], *, coarse: bool) -> T | None:

@@ -7,6 +7,7 @@ from dataclasses import replace
 from itertools import islice
 
 from simreduce.export import TARGETS, Choice, export, mode_files, why_not
+from simreduce.planners.nccl.tuner_csv import Rule
 from simreduce.planners.strategy import Strategy, parse_strategy
 from simreduce.study.question import ask, choice_of
 from simreduce.study.tune.rank import Candidate, Ranking, evaluate
@@ -21,12 +22,13 @@ _LOOKED_AT = 8
 """Settings that are checked for each that devices shall measure."""
 
 
-def files_of(found: Tuned) -> Mapping[str, str]:
-    """The files of the best setting for its target, by name, with NCCL's where it has rules.
+def files_of(found: Tuned, setting: Setting | None = None) -> Mapping[str, str]:
+    """The files of a setting for its target, by name, with NCCL's where it has rules.
 
-    For `any`, the files of the first target that can be set to it; none if no target can.
+    It is the advised setting unless one is given. For `any`, the files of the first target that can
+    be set to it; none if no target can.
     """
-    setting = found.best.setting
+    setting = setting or found.advised.setting
     if setting.mode:
         return mode_files(found.scenario.setup.layout, setting.mode, setting.device)
     names = list(TARGETS) if found.target == "any" else [found.target]
@@ -37,15 +39,21 @@ def files_of(found: Tuned) -> Mapping[str, str]:
     else:
         return {}
     if setting.rules and name != _NCCL:
-        files |= export(_NCCL, _choice(found, Setting(_NCCL, setting.rules)))
+        files |= nccl_files(found, setting.rules)
     return files
 
 
+def nccl_files(found: Tuned, rules: tuple[Rule, ...] = ()) -> Mapping[str, str]:
+    """NCCL's own files, by rules or by its own choice."""
+    return export(_NCCL, _choice(found, Setting(_NCCL, rules)))
+
+
 def why_nothing(found: Tuned) -> tuple[str, ...]:
-    """Why there is nothing to paste for the best setting; empty if there is."""
-    if found.target == "any" or found.best.setting.mode:
+    """Why there is nothing to paste for the advised setting; empty if there is."""
+    setting = found.advised.setting
+    if found.target == "any" or setting.mode:
         return ()
-    return why_not(found.target, _choice(found, found.best.setting))
+    return why_not(found.target, _choice(found, setting))
 
 
 def ranking_of(found: Tuned, most: int, can_run: Callable[[Strategy], bool]) -> Ranking:

@@ -12,6 +12,7 @@ from simreduce.errors import InputError, StrategyError, did_you_mean, quote
 from simreduce.planners.strategy import parse_strategy
 from simreduce.study.scenario import Scenario, StepScenario, with_step
 from simreduce.study.tune.rank import FIRST, find_moved
+from simreduce.study.tune.search.advised import with_advice
 from simreduce.study.tune.search.by_horovod import HorovodSearch
 from simreduce.study.tune.search.by_methods import ShardedSearch
 from simreduce.study.tune.search.by_nccl import NcclSearch
@@ -54,7 +55,9 @@ def tune(
             break
     assert found is not None  # noqa: S101 - a target reduces, or shards
     found = replace(found, scenario=replace(scenario, setup=found.scenario.setup))
-    return found if found.objective == STEP or found.stopped else _with_ties(found)
+    if found.objective == TIME and not found.stopped:
+        found = _with_ties(found)
+    return with_advice(found, workers)
 
 
 def _with_ties(found: Tuned) -> Tuned:

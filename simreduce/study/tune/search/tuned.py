@@ -12,14 +12,14 @@ from itertools import groupby, takewhile
 from math import inf
 
 from simreduce.planners.packing import Fusion
-from simreduce.study.advice import Sureness, lasting, recommend_setting
+from simreduce.study.advice import WORTH, Sureness, lasting, recommend_setting
 from simreduce.study.scenario import Scenario
 from simreduce.study.tune.search.setting import Setting
 from simreduce.study.tune.search.targets import STEP
 from simreduce.training.memory import Fit
 from simreduce.training.sharded import running_sharded
 
-NEAR = 1.05
+NEAR = 1 + WORTH
 """Times within this factor of the best count as flat."""
 
 _UNKNOWN = 1.5
@@ -95,16 +95,23 @@ class Tuned:
     unfit: int = 0
     estimated: bool = False
     spent: bool = False
+    chosen: Row | None = None
+    reason: str = ""
+
+    @property
+    def advised(self) -> Row:
+        """The setting to use (`search.advised`): `reason` says why it is not the best."""
+        return self.chosen or self.best
 
     @property
     def best(self) -> Row:
-        """The setting to use, by `study.advice.recommend_setting`."""
+        """The fastest setting, by `study.advice.recommend_setting`."""
         return recommend_setting(self.rows)
 
     @property
     def runtimes(self) -> list[str]:
-        """The runtime of the best setting."""
-        setup, best = self.scenario.setup, self.best.setting
+        """The runtime of the advised setting."""
+        setup, best = self.scenario.setup, self.advised.setting
         if best.sharding is not None:
             return [running_sharded(setup, best.method).runtime.name]
         return [setup.running(best.parsed).runtime.name]
@@ -145,10 +152,11 @@ class Tuned:
         own = step.cycle if row.setting.cycle is None else row.setting.cycle
         return own if isinstance(strategy.packer, Fusion) else 0.0
 
-    def by_tick(self, row: Row) -> float:
+    def by_tick(self, row: Row, best: Row | None = None) -> float:
         """Seconds of the longer cycle, if a setting is slower than the best by less; else 0."""
-        cycle = max(self.cycle(row), self.cycle(self.best))
-        return cycle if row.seconds - self.best.seconds < cycle else 0.0
+        best = best or self.best
+        cycle = max(self.cycle(row), self.cycle(best))
+        return cycle if row.seconds - best.seconds < cycle else 0.0
 
     def worth_measuring(self, most: int = 3) -> tuple[Row, ...]:
         """Settings that may be faster than the best, fastest first.

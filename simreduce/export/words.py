@@ -1,0 +1,44 @@
+"""Settings in a few words: what their files say that the files of the defaults do not."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+
+_ENTRY = re.compile(r'"(\w+)": (.+?),?$')
+"""An entry of a Python dictionary or of a JSON object."""
+
+_FLAG = re.compile(r"--\w+=[^\s\"]+")
+_PATH = re.compile(r"\btf\.(?:\w+\.)*")
+"""The modules before a name of TensorFlow."""
+
+_LONG = re.compile(r"\d+\.\d{7,}")
+_LEFT_OUT = ("NCCL_TUNER_PLUGIN", "#", '"""', "from ", "import ", "def ", "return ")
+_TABLES = (".csv", ".xml", ".json5")
+"""Files that another setting names."""
+
+
+def changes(files: Mapping[str, str], before: Mapping[str, str]) -> str:
+    """The settings of `files` that those `before` lack, as `bucket_cap_mb=100, ...`; "" if none."""
+    known = set(_settings(before))
+    return ", ".join(dict.fromkeys(each for each in _settings(files) if each not in known))
+
+
+def _settings(files: Mapping[str, str]) -> Iterator[str]:
+    for name, text in files.items():
+        if not name.endswith(_TABLES):
+            for line in text.splitlines():
+                yield from _words(line.strip())
+
+
+def _words(line: str) -> Iterator[str]:
+    """The settings of a line: flags, an entry, or the line itself."""
+    if not line or line.startswith(_LEFT_OUT) or line[-1] in "{[(":
+        return
+    if flags := _FLAG.findall(line):
+        yield from flags
+    elif entry := _ENTRY.match(line):
+        yield f"{entry[1]}={_LONG.sub(lambda number: f'{float(number[0]):.6g}', entry[2])}"
+    elif len(line) > 1:
+        text = line.partition("  #")[0].removeprefix("strategy = ")
+        yield re.sub(r" += +", "=", _PATH.sub("", text))

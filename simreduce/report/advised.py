@@ -1,0 +1,169 @@
+"""The advice of `study.advice` as a record of documents, and in sentences, facts and lines.
+
+A document's `advice` has a record for each framework, the one of the headline first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+
+from simreduce import units
+from simreduce.files import tables
+from simreduce.files.formats.documents import (
+    FLAG,
+    MICROSECONDS,
+    TEXT,
+    Key,
+    Record,
+    list_of,
+    or_null,
+)
+from simreduce.files.tables import Table
+from simreduce.report.blocks import Fact, Rows, Written
+from simreduce.report.headings import MOVED_KEY
+from simreduce.study.advice import Advised, lasting_us, runs_nccl, took
+
+ADVICE = Record(
+    "advice",
+    "What to do for a framework.",
+    Key("framework", TEXT, 'As `simreduce export` takes it; "" without one.'),
+    Key("title", TEXT, "As its makers write it."),
+    Key("change", FLAG, "Whether to change what runs today.", "changes"),
+    Key("do", TEXT, "What to do, in its words."),
+    Key("strategy", TEXT, "The strategy, the method before it, or the setting.", "option.name"),
+    Key("time_us", MICROSECONDS, "The time with it.", "option.seconds"),
+    Key("moved_us", MICROSECONDS, MOVED_KEY.about, lambda found: MOVED_KEY.find(found.option),
+        optional=True),
+    Key("today", TEXT, 'What runs today, in its words; "" if that was not simulated.',
+        "today_words"),
+    Key("today_strategy", or_null(TEXT), "The strategy of that.", "today.name"),
+    Key("today_time_us", or_null(MICROSECONDS), "The time of that.", "today.seconds"),
+    Key("fastest", TEXT, "The fastest that it has a setting for, in its words.", "fastest_words"),
+    Key("fastest_strategy", TEXT, "The strategy of that.", "fastest.name"),
+    Key("fastest_time_us", MICROSECONDS, "The time of that.", "fastest.seconds"),
+    Key("reason", TEXT, 'Why the fastest is not what to do; "" if it is.'),
+)  # fmt: skip
+ADVICE_KEY = Key(
+    "advice", list_of(ADVICE),
+    "What to do for each framework that could run it, that of the machine's time first.",
+)  # fmt: skip
+
+
+def advice_lines(advice: Iterable[Advised], what: str) -> list[str]:
+    """The advice for the first framework, and a line for each of the others."""
+    first, *others = [ADVICE.write(each, None) for each in advice]
+    lines = [f"Recommended: {sentence(first, what)}"]
+    return [*lines, *(f"  {each['title']:17}  {sentence(each, '')}" for each in others)]
+
+
+def sentence(found: Written, what: str = "") -> str:
+    """What to do, how long `what` takes then, and what it is worth.
+
+    Where the fastest is not worth it, what it would save, and why that is not enough.
+    """
+    time = f"{what} takes {took_of(found)}" if what else took_of(found)
+    if not found["change"]:
+        text = f"{found['do']}: {time}."
+        if found["fastest_strategy"] != found["strategy"]:
+            gain = units.format_share(1 - found["fastest_time_us"] / found["time_us"])
+            text += f" {found['fastest']} would save {gain}, {found['reason']}."
+        return text
+    return f"{found['do']}: {time}{_beside(found)}."
+
+
+def _beside(found: Written) -> str:
+    """How much faster than today, if that is known."""
+    today = found["today_time_us"]
+    if today is None:
+        return ""
+    ratio = faster_than(lasting_us(found), today)
+    return f", {ratio} {found['today']} ({units.format_duration(today * 1e-6)})"
+
+
+def took_of(found: Written) -> str:
+    """The time of a row in words, and what it becomes where starts are moved, if that tells."""
+    moved = found.get("moved_us")
+    return took(found["time_us"] * 1e-6, moved and moved * 1e-6)
+
+
+def facts(
+    found: Written, more: str, factor: float | None, apart: bool | None = None
+) -> Iterator[Fact]:
+    """What to do, what it is worth, and how sure that is: the first cards of a page."""
+    yield Fact("What should I do?", found["do"], more)
+    yield Fact("What is it worth?", *_worth(found))
+    yield Fact("How sure is that?", *sure(factor if runs_nccl(found["strategy"]) else None, apart))
+
+
+def _worth(found: Written) -> tuple[str, str]:
+    """How much faster it is than what runs today, in a few words and a sentence."""
+    if found["today_time_us"] is None:
+        return "not compared", "What runs today was not simulated."
+    if found["change"]:
+        now = f"Today: {found['today']}, {units.format_duration(found['today_time_us'] * 1e-6)}."
+        return faster(lasting_us(found), found["today_time_us"]), now
+    if found["fastest_strategy"] == found["strategy"]:
+        return "it is the fastest", "Nothing that was tried takes less."
+    gain = units.format_share(1 - found["fastest_time_us"] / found["time_us"])
+    why = found["reason"]
+    return f"{gain} to gain", f"{found['fastest']} would save that: {why}."
+
+
+def sure(factor: float | None, apart: bool | None = None) -> tuple[str, str]:
+    """How sure predictions are, in a few words and a sentence."""
+    if factor is None:
+        return "not known", "There are no published timings to compare these predictions with."
+    about = "80% of published times are that near to predictions."
+    if apart is not None:
+        about += f" The gap to today's default is {'larger' if apart else 'smaller'} than that."
+    return f"within a factor of {factor:.2f}", about
+
+
+def caution(factor: float | None, calibration: str, what: str = "times") -> str:
+    """How sure it is, in a sentence or two; `what` is predicted with that error."""
+    if factor is None:
+        return (
+            "How sure: no published timings say how far off these predictions are. They rest on"
+            f" the calibration {calibration}; measure before you spend money on them."
+        )
+    return f"How sure: 80% of measured {what} are within a factor of {factor:.2f} of predictions."
+
+
+def mark(found: Written | None, name: str) -> int:
+    """The colour of a bar: 1 for what to run, 2 for what runs today."""
+    if found is None:
+        return 0
+    return 1 if name == found["strategy"] else 2 if name == found["today_strategy"] else 0
+
+
+def frameworks_table(advice: Sequence[Written]) -> Rows:
+    """A row for each framework."""
+    columns = tables.columns(
+        "framework|what to do|time|today|fastest of its settings|time",
+        units="||(ms)|(ms)||(ms)", left="framework|what to do|fastest of its settings",
+    )  # fmt: skip
+    rows = tuple(
+        (
+            each["title"], each["do"], f"{each['time_us'] / 1e3:.3f}",
+            "" if each["today_time_us"] is None else f"{each['today_time_us'] / 1e3:.3f}",
+            each["fastest"], f"{each['fastest_time_us'] / 1e3:.3f}",
+        )
+        for each in advice
+    )  # fmt: skip
+    return Rows("What to do with each framework", Table(columns, rows))
+
+
+def faster(best: float, other: float) -> str:
+    """`1.17 times as fast`, `0.1% faster`, `as fast`, `0.1% slower`."""
+    ratio = other / best if best else 1.0
+    if abs(ratio - 1) >= 0.1:
+        return f"{ratio:.2f} times as fast"
+    if abs(ratio - 1) < 5e-4:
+        return "as fast"
+    return f"{ratio - 1:.1%} faster" if ratio > 1 else f"{1 - ratio:.1%} slower"
+
+
+def faster_than(best: float, other: float) -> str:
+    """`1.17 times as fast as`, `0.1% faster than`."""
+    words = faster(best, other)
+    return f"{words} as" if words.endswith("fast") else f"{words} than"

@@ -1,0 +1,201 @@
+"""The frameworks that run reductions: what each does unless it is told, and what to tell it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+
+from simreduce import dtypes, units
+from simreduce.engine.setup import Setup
+from simreduce.errors import StrategyError
+from simreduce.export import TARGETS, export, why_not
+from simreduce.export.words import changes
+from simreduce.planners.strategy import Strategy
+from simreduce.planners.strategy.automatic import tensorflow_choice
+from simreduce.study.advice import Advised, Doubt, Option, decide, lasting, told_apart
+from simreduce.study.question import ask, choice_of
+from simreduce.study.scenario import Scenario
+
+MIB = 1 << 20
+DEEPSPEED_ELEMENTS = 500_000_000
+"""DeepSpeed's `reduce_bucket_size` and `allgather_bucket_size`."""
+
+JAX_BYTES = 30 * MIB
+"""`xla_gpu_all_reduce_combine_threshold_bytes`."""
+
+_CHOOSERS = {"tensorflow": "mirrored_strategy", "tf_cnn_benchmarks": "choose_the_best"}
+"""The rules by which TensorFlow chooses a strategy."""
+
+_PACKINGS = {"pytorch": "+ddp", "horovod": "+fusion", "jax": f"+fusion={JAX_BYTES}", "nccl": ""}
+_OLDER = ("tensorflow", "tf_cnn_benchmarks", "horovod", "pytorch")
+_NEWER = ("pytorch", "horovod", "tensorflow", "tf_cnn_benchmarks")
+_NEW = 80
+"""The compute capability of the first GPUs of PyTorch's time, 8.0."""
+
+METHODS = {
+    "ddp": "DDP", "fsdp": "FSDP", "hsdp": "hybrid FSDP", "zero1": "ZeRO-1", "zero2": "ZeRO-2",
+    "zero3": "ZeRO-3",
+}  # fmt: skip
+"""Methods of a step, as their makers write them."""
+
+_WITH_METHODS = ("pytorch", "deepspeed")
+_COPIES = 3
+"""Times that a sharded method copies all parameters or gradients in a step: into the flat gradient
+and out of two gathers. They are not simulated.
+"""
+
+Files = Callable[[Option], Mapping[str, str] | None]
+"""The files that set a framework to an option; None if it has no setting for it."""
+
+
+def names_for(scenario: Scenario) -> tuple[str, ...]:
+    """The framework that a scenario names, or all that may run its job, those of the time of its
+    machine first.
+    """
+    if scenario.framework:
+        return (scenario.framework,)
+    setup = scenario.setup
+    older = setup.runtime.name == "tensorflow" or setup.capability < _NEW
+    return _OLDER if older else _NEWER
+
+
+def default_text(name: str, scenario: Scenario) -> str:
+    """The strategy that a framework runs unless it is told; "" if it has none here."""
+    if name in _CHOOSERS:
+        return tensorflow_choice(scenario.setup.layout).get(_CHOOSERS[name], "")
+    if name == "deepspeed":
+        width = dtypes.SIZES[scenario.workload.gradients[0].dtype]
+        return f"nccl+bucket={DEEPSPEED_ELEMENTS * width}"
+    return f"nccl{_PACKINGS[name]}" if name in _PACKINGS else ""
+
+
+def title_of(name: str) -> str:
+    """The name of a framework in sentences."""
+    return TARGETS[name].title if name in TARGETS else ""
+
+
+def today_words(name: str, method: str = "") -> str:
+    """What a framework does unless it is told, in words."""
+    title = title_of(name)
+    if name == "nccl":
+        return "NCCL's own choice"
+    words = f"{title}'" if title.endswith("s") else f"{title}'s"
+    way = METHODS.get(method, "") if name in _WITH_METHODS else ""
+    return f"{words} defaults{f' ({way})' * bool(way)}"
+
+
+def files_of(
+    name: str, scenario: Scenario, strategy: Strategy, method: str = ""
+) -> Mapping[str, str] | None:
+    """The files that set a framework to a strategy; None if it has no setting for it."""
+    try:
+        choice = choice_of(ask(scenario, strategy), scenario.step, method)
+        return None if why_not(name, choice) else export(name, choice)
+    except StrategyError:
+        return None
+
+
+def advise(
+    name: str,
+    options: Iterable[Option],
+    today: Option | None,
+    files: Files,
+    scenario: Scenario,
+    *,
+    method: Callable[[Option], str] = lambda _: "",
+    doubt: Doubt = lambda _option, _today: "",
+) -> Advised | None:
+    """Decide what to do for a framework; None if it has a setting for none of the options."""
+    known = _with_files(sorted(options, key=lasting), files)
+    if not known:
+        return None
+    if today is not None and all(each is not today for each in known):
+        known.append(today)
+    option, fastest, reason = decide(known, today, scenario.worth, doubt)
+    standing = today_words(name, method(today or option))
+
+    def words(each: Option) -> str:
+        if each is today:
+            return standing
+        told = files(each) or {}
+        before = {} if today is None else told if method(today) != method(each) else files(today)
+        return words_of(name, told, before or {}, method(each)) or each.name
+
+    do = f"Keep {standing}" if option is today else change_words(words(option))
+    return Advised(
+        name, title_of(name), option, today, fastest, reason, do, standing if today else "",
+        words(fastest),
+    )  # fmt: skip
+
+
+def advise_each(
+    scenario: Scenario, advise_for: Callable[[str], Advised | None]
+) -> tuple[Advised, ...]:
+    """The advice for each framework of a scenario.
+
+    Of several, those whose default was not simulated are left out, unless that is all of them.
+    """
+    found = [each for name in names_for(scenario) if (each := advise_for(name))]
+    return tuple([each for each in found if each.today] or found)
+
+
+def change_words(words: str) -> str:
+    """What to do to change to something."""
+    return f"{'Set' if '=' in words else 'Use'} {words}"
+
+
+def words_of(
+    name: str, files: Mapping[str, str], before: Mapping[str, str], method: str = ""
+) -> str:
+    """The settings of files that those `before` lack, in words; "" if there are none."""
+    told = changes(files, before)
+    way = METHODS.get(method, "") if name in _WITH_METHODS else ""
+    return f"{told} ({way})" if told and way else told or way
+
+
+def _with_files(ranked: Sequence[Option], files: Files) -> list[Option]:
+    """The options up to the first with a setting whose time is no lower bound, without others."""
+    found = []
+    for each in ranked:
+        if files(each) is not None:
+            found.append(each)
+            if not each.undispatched:
+                break
+    return found
+
+
+def not_told_apart(ratio: float | None, fixed: float = 0.0) -> Doubt:
+    """The doubt that predictions of NCCL are too far off to tell which is faster.
+
+    `fixed` seconds of each are no prediction.
+    """
+
+    def doubt(option: Option, today: Option) -> str:
+        apart = told_apart(option, today, ratio, fixed)
+        return "less than the error of these predictions" if apart is False else ""
+
+    return doubt
+
+
+def doubt_of_steps(
+    scenario: Scenario, ratio: float | None, method: Callable[[Option], str], fixed: float
+) -> Doubt:
+    """As `not_told_apart`, and what a sharded method may lose where nothing is simulated.
+
+    That are `_COPIES` of all parameters, through the memory of a GPU.
+    """
+    plain, rate = not_told_apart(ratio, fixed), memory_rate(scenario.setup)
+    copies = _COPIES * 2 * scenario.workload.nbytes / rate
+
+    def doubt(option: Option, today: Option) -> str:
+        if method(option) != method(today) and today.seconds - option.seconds < copies:
+            took = units.format_duration(copies)
+            return f"less than the {took} of copies into flat parameters, which are not simulated"
+        return plain(option, today)
+
+    return doubt
+
+
+def memory_rate(setup: Setup) -> float:
+    """Bytes/s of the memory of a GPU of the setup, the slowest; infinite if that is not known."""
+    nodes = setup.topology.nodes
+    return min(nodes[rank].memory_bandwidth for rank in setup.layout.ranks)

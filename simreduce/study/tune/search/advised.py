@@ -1,0 +1,185 @@
+"""What to set, by the answer of a search: the default, or the simplest setting that is worth it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from math import inf
+
+from simreduce import units
+from simreduce.errors import InputError
+from simreduce.study import frameworks
+from simreduce.study.advice import Advised, Option, decide, lasting
+from simreduce.study.scenario import Scenario
+from simreduce.study.tune.search.export_choice import files_of, nccl_files
+from simreduce.study.tune.search.search import reducing_scenario
+from simreduce.study.tune.search.setting import Setting, evaluate, simulating
+from simreduce.study.tune.search.targets import STEP
+from simreduce.study.tune.search.tuned import Row, Tuned
+from simreduce.training.sharded import Sharding, wrap
+
+SCALES = 0.5, 2.0
+"""Times the stated cost of a call with which a change has to be worth it too."""
+
+_COLLECTIVES = 3
+"""Calls for each unit of a sharded method: two all-gathers and a reduce-scatter."""
+
+
+def with_advice(found: Tuned, workers: int = 1) -> Tuned:
+    """Return the answer with the setting to use, and why that is not the fastest, if it is not.
+
+    Where a change is worth it, simpler settings than the fastest are simulated too.
+    """
+    chosen, _, reason = _decide(found)
+    if chosen.row != found.default and not found.stopped:
+        found = _with_simpler(found, chosen.row, workers)
+        chosen, _, reason = _decide(found)
+    return replace(found, chosen=chosen.row, reason=reason)
+
+
+def _decide(found: Tuned) -> tuple[Option, Option, str]:
+    options = {row.setting: _option(row, found) for row in (*found.rows, found.default)}
+    today = options[found.default.setting]
+    best = options[found.best.setting]  # of settings as fast, the one with fewest words
+    ordered = [best, *(each for each in options.values() if each is not best)]
+    return decide(ordered, today, found.scenario.worth, lambda one, two: _doubt(found, one, two))
+
+
+def _option(row: Row, found: Tuned) -> Option:
+    return Option(
+        row.setting.label, row.seconds, row.moved, misfit=row.misfit,
+        simplicity=(_words(row.setting, found.default.setting), *row.setting.tie_break), row=row,
+    )  # fmt: skip
+
+
+def _words(setting: Setting, default: Setting) -> int:
+    """How many words a setting has that the default has not; a plugin of NCCL counts as two."""
+    packing = set(setting.strategy.split("+")[-1].split(","))
+    packing -= set(default.strategy.split("+")[-1].split(","))
+    return sum(
+        (
+            2 * bool(setting.rules), bool(setting.order), len(setting.knobs), len(packing),
+            setting.cycle not in (None, default.cycle),
+            (setting.mode, setting.method) != (default.mode, default.method),
+        )
+    )  # fmt: skip
+
+
+def _with_simpler(found: Tuned, row: Row, workers: int) -> Tuned:
+    """The answer with the times of simpler settings than a row's that nobody simulated."""
+    known = {each.setting for each in found.rows}
+    simpler = [each for each in _simpler(row.setting) if each not in known]
+    with simulating(_scenario(found, row.setting), workers) as do:
+        tried = do(evaluate, simpler)
+    rows = [
+        replace(row, setting=setting, seconds=each.seconds, moved=None)
+        for setting, each in zip(simpler, tried, strict=True)
+        if each.exact and each.seconds < inf
+    ]
+    ordered = sorted((*found.rows, *rows), key=lambda each: (each.misfit, each.seconds))
+    return replace(found, rows=tuple(ordered))
+
+
+def _simpler(setting: Setting) -> Iterator[Setting]:
+    """The setting with NCCL's own choice, in NCCL's own order, without views, with one cap."""
+    plain = replace(setting, rules=(), order=())
+    first = setting.strategy.partition(",")[0]
+    yield from dict.fromkeys(
+        each
+        for each in (plain, replace(plain, strategy=first), replace(setting, strategy=first))
+        if each != setting
+    )
+
+
+def _doubt(found: Tuned, option: Option, today: Option) -> str:
+    """Why the gain of a setting over the default may be none."""
+    row: Row = option.row
+    if cycle := found.by_tick(today.row, row):
+        return f"less than a cycle of {units.format_duration(cycle)}, whose ticks nobody can time"
+    ratio = found.sureness.ratio_factor if found.sureness else None
+    sure = frameworks.doubt_of_steps(
+        found.scenario, ratio, lambda each: each.row.setting.method, found.base
+    )
+    return sure(option, today) or _doubt_of_calls(found, row, today.row)
+
+
+def _doubt_of_calls(found: Tuned, row: Row, default: Row) -> str:
+    """Why a setting may not be worth it if calls cost half or twice as much as stated.
+
+    Where the costs of all calls are less than what is gained, nothing needs to be simulated.
+    """
+    cost, enough = found.scenario.setup.call_cost, found.scenario.worth * lasting(default)
+    gain = lasting(default) - lasting(row)
+    least, most = SCALES
+    costs = max((most - 1) * _calls(found, row), (1 - least) * _calls(found, default)) * cost
+    if gain - costs >= enough or row.setting.mode or default.setting.mode:
+        return ""
+    for scale in SCALES:
+        took = [
+            evaluate(_scenario(found, each.setting).but(call_cost=cost * scale), each.setting)
+            for each in (row, default)
+        ]
+        if took[1].seconds - took[0].seconds < found.scenario.worth * took[1].seconds:
+            what = units.format_duration(cost * scale)
+            return (
+                f"but less than {units.format_share(found.scenario.worth)} if a call costs {what}"
+            )
+    return ""
+
+
+def _calls(found: Tuned, row: Row) -> int:
+    """Calls of NCCL in a step or all-reduce, about."""
+    setting, scenario = row.setting, found.scenario
+    strategy = setting.parsed
+    if strategy is None or not strategy.reduced_by_nccl:
+        return 0
+    if setting.sharding is not None and scenario.step is not None:
+        return _COLLECTIVES * len(wrap(scenario.step.job.model, setting.sharding.units))
+    try:
+        arranged = strategy.packer.arrange(scenario.workload.gradients)
+    except InputError:
+        return 0
+    return len(arranged.groups) * arranged.pieces
+
+
+def _scenario(found: Tuned, setting: Setting) -> Scenario:
+    """The scenario in which a setting was simulated."""
+    shards = setting.sharding is not None
+    if found.objective == STEP:
+        return found.scenario if shards else reducing_scenario(found.scenario)
+    return found.scenario.without_step()
+
+
+def advice_of(found: Tuned) -> Advised:
+    """The advice in the words of the target."""
+    rows: Sequence[Row] = (found.advised, found.default, found.best)
+    options = {row.setting: _option(row, found) for row in rows}
+    option, today, fastest = (options[row.setting] for row in rows)
+    name = found.target if found.target != "any" else ""
+
+    def words(each: Option) -> str:
+        return _words_of(found, each.row.setting) or each.name
+
+    standing = frameworks.today_words(name, found.default.setting.method) if name else words(today)
+    do = f"Keep {standing}" if option is today else frameworks.change_words(words(option))
+    told = standing if fastest is today else words(fastest)
+    title = frameworks.title_of(name)
+    return Advised(name, title, option, today, fastest, found.reason, do, standing, told)
+
+
+def _words_of(found: Tuned, setting: Setting) -> str:
+    """A setting in the words of its target; "" if it has none for it."""
+    if setting.mode:
+        return setting.label
+    files: Mapping[str, str] = files_of(found, setting)
+    before = Setting("nccl", method=setting.method)
+    if setting.method == found.default.setting.method:
+        before = found.default.setting
+    elif setting.sharding is not None:
+        base = Sharding(
+            param_dtype=setting.sharding.param_dtype, reduce_dtype=setting.sharding.reduce_dtype,
+            optimizer=setting.sharding.optimizer,
+        )  # fmt: skip
+        before = replace(before, sharding=base)
+    known = {**nccl_files(found), **files_of(found, before)}
+    return frameworks.words_of(found.target, files, known, setting.method)
