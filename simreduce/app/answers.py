@@ -186,13 +186,12 @@ class Ranking(_Ranked, rank.Ranking):
 
     @property
     def headline(self) -> str:
-        """The workload and the machine, and the recommended strategy."""
-        s, best = self.scenario, self.recommended
-        first = "none is proven right"
-        if best:
-            first = f"recommended {best.strategy.text}, {units.format_duration(best.seconds)}"
-        ways = units.plural(len(self.candidates), "plan")
-        return f"{s.workload.name} on {s.setup.topology.name}: {ways}, {first}"
+        """The workload and the machine, and what to do."""
+        s, first = self.scenario, "none is proven right"
+        if self.advice:
+            best = self.advice[0]
+            first = f"{best.do}, {units.format_duration(best.option.seconds)}"
+        return f"{s.workload.name} on {s.setup.topology.name}: {first}"
 
     def table(self) -> Table:
         """A row per plan, fastest first."""
@@ -219,10 +218,10 @@ class StepRanking(_Ranked, steps.StepRanking):
 
     @property
     def headline(self) -> str:
-        """The workload and the machine, and the fastest step."""
-        s, best = self.scenario, self.recommended.step
-        took = units.format_duration(best.seconds)
-        return f"{s.workload.name} on {s.setup.topology.name}: {best.method}, {took} a step"
+        """The workload and the machine, and what to do."""
+        s, best = self.scenario, self.advice[0]
+        took = units.format_duration(best.option.seconds)
+        return f"{s.workload.name} on {s.setup.topology.name}: {best.do}, {took} a step"
 
     def table(self) -> Table:
         """A row per method, shortest step first."""

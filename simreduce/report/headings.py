@@ -155,7 +155,7 @@ def counted_lines(
     words += [f"{units.plural(len(refused), 'strategy', 'strategies')} not possible here"] * bool(
         refused
     )
-    return ["", f"--details: {', '.join(words)}"] if words else []
+    return ["", f"{', '.join(words)}: --details shows them"] if words else []
 
 
 def untried_lines(untried: int) -> list[str]:

@@ -1,117 +1,121 @@
-"""What reports advise, and how sure they are."""
+"""What to run, and why not the fastest."""
 
 from __future__ import annotations
 
 from types import SimpleNamespace as Row
 
 import pytest
+from hypothesis import given, strategies as st
 
 from simreduce.study.advice import (
     Option,
-    advise,
-    advise_ranking,
-    faster_row,
-    recommend,
-    recommend_for,
+    Sureness,
+    decide,
+    lasting,
     recommend_setting,
-    recommend_step,
-    recommend_step_for,
+    told_apart,
 )
 
-ERRORS = {"factor": 1.5, "ratio_factor": 1.2}
+
+def no_doubt(option, today):  # noqa: ARG001 - there is none of any
+    return ""
 
 
-@pytest.mark.parametrize(("today", "apart"), [(1.25, True), (1.15, False)])
-def test_a_gap_is_held_against_the_error_of_a_ratio_and_a_time_against_its_own(today, apart):
-    found = advise(Option("nccl", 1.0), [Option("nccl+ddp", today, "PyTorch")], ERRORS)
+@pytest.mark.parametrize(
+    ("saves", "best"), [(0.009, "today"), (0.011, "fast")], ids=["not worth it", "worth it"]
+)
+def test_a_change_has_to_save_a_part_of_the_time(saves, best):
+    today, fast = Option("today", 1.0), Option("fast", 1.0 - saves)
+    option, fastest, reason = decide([today, fast], today, 0.01, no_doubt)
 
-    assert (1.5, apart) == (found.factor, found.apart)
-    assert "within a factor of 1.50" in found.caution("nominal")
-
-
-def test_of_other_times_than_nccls_nothing_is_known():
-    found = advise(Option("ring", 1.0), [Option("nccl", 2.0, "NCCL")], ERRORS)
-
-    assert (None, None) == (found.factor, found.apart)
+    assert (best, "fast") == (option.name, fastest.name)
+    assert ("less than the 1 % that a change has to save" if best == "today" else "") == reason
 
 
-def _row(seconds, *, wrong=0, runnable=True, undispatched=False, shortest=9.0, also=(), moved=None):
-    return Row(
-        seconds=seconds, wrong=wrong, runnable=runnable, undispatched=undispatched,
-        shortest=shortest, also=also, moved=moved,
-    )  # fmt: skip
+def test_of_settings_that_are_worth_it_the_simplest_is_run():
+    today = Option("today", 1.0)
+    fastest, simple = Option("fast", 0.900, simplicity=3), Option("simple", 0.908, simplicity=1)
+    slow = Option("slow", 0.92, simplicity=0)
+
+    option, found, _ = decide([today, fastest, simple, slow], today, 0.01, no_doubt)
+    assert (simple, fastest) == (option, found)
+    option, _, _ = decide([today, fastest, simple, slow], None, 0.01, no_doubt)
+    assert simple is option
 
 
-def test_the_fastest_that_tensorflow_runs_is_recommended_and_what_looks_faster_is_named():
-    """A foreign strategy, and a lower bound before NCCL that may be as fast."""
-    wrong, foreign = _row(1.0, wrong=3), _row(2.0, runnable=False)
-    bound, nccl = _row(3.0, undispatched=True), _row(4.0, shortest=2.5)
+def test_a_doubt_keeps_what_runs_today_and_is_the_reason():
+    today, fast = Option("today", 1.0), Option("fast", 0.8)
 
-    found = recommend([wrong, foreign, bound, nccl])
-    assert (nccl, foreign, bound) == (found.best, found.foreign, found.bound)
-    found = recommend([foreign])
-    assert (foreign, None, None) == (found.best, found.foreign, found.bound)
-    assert recommend([wrong]) is None
-
-
-def test_a_system_gets_the_fastest_name_that_it_has_a_setting_for():
-    """Not one whose sums are wrong."""
-    name = _row(2.0)
-    rows = [_row(1.0, wrong=1), _row(2.0, also=(name,)), _row(3.0)]
-
-    assert recommend_for(rows, lambda row: row in (rows[0], name, rows[2])) is name
-    assert recommend_for(rows, lambda _: False) is None
+    assert (today, fast, "who knows") == decide(
+        [today, fast], today, 0.01, lambda option, _: "who knows" * (option is fast)
+    )
+    other = Option("other", 0.805, simplicity=5)
+    option, _, reason = decide(
+        [today, fast, other], today, 0.01, lambda option, _: "who knows" * (option is fast)
+    )
+    assert (other, "") == (option, reason)
 
 
-def test_the_first_name_with_a_setting_is_exported():
-    """Of what sums right."""
-    rows = [Row(wrong=1, names=["a"]), Row(wrong=0, names=["b", "c"]), Row(wrong=0, names=["d"])]
+def test_what_does_not_fit_is_run_only_if_nothing_fits():
+    today, large = Option("today", 1.0, misfit=True), Option("large", 0.1, misfit=True)
+    fits = Option("fits", 5.0)
 
-    assert "c" == recommend_step_for(rows, {"a", "c", "d"}.__contains__)
-    assert recommend_step_for(rows, {"a"}.__contains__) is None
+    assert fits is decide([today, large, fits], today, 0.01, no_doubt)[0]
+    assert large is decide([today, large], today, 0.01, no_doubt)[0]
+    assert fits is decide([large, fits], fits, 0.01, no_doubt)[0]
+
+
+def test_a_lower_bound_is_not_run_before_a_time_of_nccl_that_may_be_as_short():
+    bound = Option("bound", 3.0, undispatched=True)
+    nccl, other = Option("nccl", 4.0, shortest=2.5), Option("other", 3.5)
+
+    assert nccl is decide([bound, other, nccl], None, 0.01, no_doubt)[0]
+    assert bound is decide([bound, other], None, 0.01, no_doubt)[0]
 
 
 @pytest.mark.parametrize(
     ("moved", "best"), [(None, 0), (1.9, 0), (3.0, 1), (0.5, 0)], ids=["no", "still", "not", "less"]
 )
-def test_no_tie_in_queues_decides_what_is_recommended(moved, best):
-    """A time that hangs on ties counts as the longer of both; what would be faster is named."""
-    rows = [_row(1.0, moved=moved), _row(2.0)]
-    found = recommend(rows)
+def test_no_tie_in_queues_decides(moved, best):
+    """A time that hangs on ties counts as the longer of both."""
+    options = [Option("a", 1.0, moved), Option("b", 2.0)]
 
-    assert rows[best] is found.best
-    assert (rows[0] if best else None) is found.tied
-    assert rows[best] is recommend_for(rows, lambda _: True)
-    settings = [Row(**vars(row), misfit=False, setting=Row(tie_break=1)) for row in rows]
+    assert options[best] is decide(options, None, 0.01, no_doubt)[0]
+    settings = [
+        Row(seconds=each.seconds, moved=each.moved, misfit=False, setting=Row(tie_break=1))
+        for each in options
+    ]
     assert settings[best] is recommend_setting(settings)
 
 
-def test_advice_says_what_a_tie_decides_and_keeps_what_runs_today():
-    today = [{"strategy": "b", "time_us": 2.0, "wrong": 0, "chosen_by": ["choose_the_best"]}]
-    tied = {"strategy": "a", "time_us": 1.0, "moved_us": 3.0, "wrong": 0}
-    document = {"candidates": [tied, *today], "recommended": "a", "disturbance": ""}
-    row, advice = advise_ranking(document)
-    assert ("b", False) == (row["strategy"], advice.changes)
-
-    kept = advise(Option("b", 2.0), [Option("a", 1.0, "PyTorch's DDP", 3.0)], {})
-    assert (
-        "Run b: 2 us, 1.50 times as fast as PyTorch's DDP today (a, 1 us, or 3 us if starts move "
-        "by 0.1% (queues tie))." == kept.sentence("Run b", kept.best.took)
-    )
-
-
-@pytest.mark.parametrize(
-    ("rows", "best"),
-    [
-        ([(0, False), (1, True), (0, None), (0, True)], 2),
-        ([(1, True), (0, False)], 1),
-        ([(1, False), (1, True)], 1),
-    ],
+OPTIONS = st.lists(
+    st.builds(
+        Option,
+        st.text("abc", min_size=1, max_size=3),
+        st.floats(0.5, 2.0),
+        st.none() | st.floats(0.5, 2.0),
+        misfit=st.booleans(),
+        simplicity=st.integers(0, 3),
+    ),
+    min_size=1,
+    max_size=8,
 )
-def test_a_step_is_right_before_it_fits_before_it_is_fast(rows, best):
-    found = [Row(wrong=wrong, fits=fits) for wrong, fits in rows]
 
-    assert found[best] is recommend_step(found)
+
+@given(OPTIONS, st.integers(0, 7), st.sampled_from([0.0, 0.01, 0.1]))
+def test_what_is_run_fits_is_worth_it_and_is_near_the_fastest(options, place, worth):
+    today = options[place % len(options)]
+    option, fastest, reason = decide(options, today, worth, no_doubt)
+
+    fitting = [each for each in options if not each.misfit] or options
+    assert min(map(lasting, fitting)) == lasting(fastest)
+    if option is not today:
+        assert option in fitting
+        assert lasting(option) <= lasting(fastest) * (1 + worth)
+        assert today.misfit or lasting(option) <= lasting(today) * (1 - worth) or not worth
+    else:
+        assert fastest is today or lasting(fastest) > lasting(today) * (1 - worth) or not worth
+        assert bool(reason) == (fastest is not today)
 
 
 def test_of_settings_as_fast_the_one_with_fewest_words_is_best():
@@ -129,13 +133,22 @@ def test_of_settings_as_fast_the_one_with_fewest_words_is_best():
     assert rows[1] is recommend_setting(rows)
 
 
-def test_a_faster_row_is_named_unless_measuring_chose():
-    rows = [
-        {"wrong": 2, "time_us": 1.0},
-        {"wrong": 0, "time_us": 2.0},
-        {"wrong": 0, "time_us": 3.0},
-    ]
+@pytest.mark.parametrize(("today", "apart"), [(1.25, True), (1.15, False)])
+def test_a_gap_is_held_against_the_error_of_a_ratio(today, apart):
+    assert apart == told_apart(Option("nccl", 1.0), Option("nccl+ddp", today), 1.2)
+    assert told_apart(Option("ring", 1.0), Option("nccl", today), 1.2) is None
+    assert told_apart(Option("nccl", 1.0), Option("nccl+ddp", today), None) is None
 
-    assert rows[1] is faster_row({"candidates": rows}, rows[2])
-    assert faster_row({"candidates": rows}, rows[1]) is None
-    assert faster_row({"candidates": rows, "measured": [{}]}, rows[2]) is None
+
+def test_what_is_no_prediction_is_left_out_of_the_ratio():
+    fast, slow = Option("nccl", 10.0), Option("nccl+ddp", 10.2)
+
+    assert not told_apart(fast, slow, 1.1)
+    assert told_apart(fast, slow, 1.1, fixed=9.0)
+
+
+def test_sureness_has_a_factor_of_a_time_and_one_of_a_ratio():
+    sure = Sureness(0.5, 1.5)
+
+    assert 2.0 == sure.factor
+    assert pytest.approx(3.0 ** (0.5**0.5)) == sure.ratio_factor

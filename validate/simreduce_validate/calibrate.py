@@ -20,9 +20,9 @@ from typing import Any
 import click
 
 from simreduce.app.cli.group import command
-from simreduce.app.cli.measuring import details_option, device_options, warmup_option
+from simreduce.app.cli.measuring import device_options, warmup_option
 from simreduce.app.cli.nccl import calibrate_from_logs
-from simreduce.app.cli.options import gpus_options
+from simreduce.app.cli.options import details_option, gpus_options
 from simreduce.app.cli.progress import interruptible
 from simreduce.app.cli.reply import Reply, option_faults, report_options
 from simreduce.engine import NOMINAL
@@ -88,7 +88,7 @@ from simreduce_validate.running.computer import Computer
     default=True,
     help="Then try the constants on strategies that are not in the fit; default --held-out.",
 )
-@details_option
+@details_option("Print all statistics after the five lines that sum them up.")
 @report_options
 def calibrate(
     topology: tuple[str, ...],

@@ -17,8 +17,14 @@ import click
 
 from simreduce import units
 from simreduce.app.cli.group import command
-from simreduce.app.cli.measuring import details_option, device_options, warmup_option
-from simreduce.app.cli.options import algo_option, calibration_option, gpus_options, sizes_options
+from simreduce.app.cli.measuring import device_options, warmup_option
+from simreduce.app.cli.options import (
+    algo_option,
+    calibration_option,
+    details_option,
+    gpus_options,
+    sizes_options,
+)
 from simreduce.app.cli.reply import Reply, option_faults, picture_options, report_options
 from simreduce.files.outputs import check_place
 from simreduce.files.textfiles import exists
@@ -90,7 +96,7 @@ from simreduce_validate.validation import Validation, measure, read_campaign
 )
 @picture_options("Measured against predicted", plot=True)
 @calibration_option(None)
-@details_option
+@details_option("Print all statistics after the five lines that sum them up.")
 @report_options
 def validate(out: str | None, details: bool, **options: Any) -> Reply:
     """Time all-reduces on real devices beside what is predicted for them.

@@ -88,11 +88,6 @@ warmup_option = click.option(
     default=2,
     help="Run this many steps before the first sample; default 2.",
 )
-details_option = click.option(
-    "--details",
-    is_flag=True,
-    help="Print all statistics after the five lines that sum them up.",
-)
 measure_options = options(
     click.option(
         "--measure",

@@ -211,3 +211,8 @@ def read_strategy(text: str, collective: str = "all_reduce") -> Strategy:
 def is_typed(name: str) -> bool:
     """Whether this parameter of the command at hand was typed."""
     return click.get_current_context().get_parameter_source(name) is ParameterSource.COMMANDLINE
+
+
+def details_option(about: str) -> Decorator:
+    """`--details`, which prints more."""
+    return click.option("--details", is_flag=True, help=about)

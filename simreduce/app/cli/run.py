@@ -8,7 +8,13 @@ from typing import Any
 from simreduce.app.cli.completion import scenario_argument
 from simreduce.app.cli.group import command
 from simreduce.app.cli.measuring import give_measured, measure_options, read_measurement
-from simreduce.app.cli.options import algo_option, all_option, strategy_texts, workers_option
+from simreduce.app.cli.options import (
+    algo_option,
+    all_option,
+    details_option,
+    strategy_texts,
+    workers_option,
+)
 from simreduce.app.cli.progress import Progress
 from simreduce.app.cli.reply import Reply, option_faults, report_options
 from simreduce.app.cli.setups import SetupOptions, read_scenario, setup_options
@@ -28,10 +34,16 @@ from simreduce.study.tune.rank import rank
 @setup_options("the scenario's", "the scenario's")
 @workers_option
 @all_option
+@details_option("Also print other names of plans, and why strategies are not possible.")
 @measure_options
 @report_options
 def run(
-    scenario: str, algo: tuple[str, ...], workers: int, simulate_all: bool, **given: Any
+    scenario: str,
+    algo: tuple[str, ...],
+    workers: int,
+    simulate_all: bool,
+    details: bool,
+    **given: Any,
 ) -> int:
     """Rank every strategy of SCENARIO (a file, or a shipped name) and recommend one.
 
@@ -48,7 +60,7 @@ def run(
     with Progress("simulated {} of {} strategies", preview_lines) as progress:
         ranking = rank(question, workers, progress.watch, simulate_all=simulate_all)
     reply = Reply(
-        lambda: ranking_table(ranking, rows_shown(everything=simulate_all)),
+        lambda: ranking_table(ranking, rows_shown(everything=simulate_all), details=details),
         partial(ranking_document, ranking),
         failed=any(c.wrong for c in ranking.candidates),
         complete=not ranking.untried,

@@ -11,7 +11,13 @@ import click
 
 from simreduce.app.cli.completion import scenario_argument
 from simreduce.app.cli.group import command
-from simreduce.app.cli.options import algo_option, gpus_options, strategy_texts, workers_option
+from simreduce.app.cli.options import (
+    algo_option,
+    details_option,
+    gpus_options,
+    strategy_texts,
+    workers_option,
+)
 from simreduce.app.cli.progress import Progress
 from simreduce.app.cli.reply import (
     Reply,
@@ -71,6 +77,7 @@ _ONLY_STEP = {
 @click.option(
     "--all", "show_all", is_flag=True, help="Show all strategies, however many, on a terminal too."
 )
+@details_option("Also print the timeline, its buckets, and other names of methods.")
 @report_options
 def step(
     scenario: str,
@@ -79,6 +86,7 @@ def step(
     workers: int,
     try_backups: bool,
     show_all: bool,
+    details: bool,
     **given: Any,
 ) -> Reply:
     """Predict the training step of SCENARIO (a file with a [step], or a shipped name): how much of
@@ -103,7 +111,7 @@ def step(
     document = cache(partial(step_document, ranking))
     names = [gradient.name for gradient in question.workload.gradients]
     return Reply(
-        lambda: step_table(ranking, rows_shown(everything=show_all)),
+        lambda: step_table(ranking, rows_shown(everything=show_all), details=details),
         document,
         files={
             "trace": lambda: step_trace_text(ranking.recommended.step, names, _about(document()))
