@@ -17,6 +17,7 @@ from simreduce.report.pages import Attachments
 from simreduce.report.ranking import answer_row
 from simreduce.report.timeline import MOST_BARS, timeline_of_events
 from simreduce.report.trace import trace_events
+from simreduce.study.frameworks import files_of
 from simreduce.study.question import ask, choice_of
 from simreduce.study.scenario import Scenario
 from simreduce.study.tune.bench import bench
@@ -44,11 +45,21 @@ def answer_of(ranking: Ranking, document: Document) -> Candidate | None:
 def exports_of(
     ranking: Ranking, chosen: Candidate, most: int | None = None
 ) -> tuple[Exported, ...]:
-    """Settings of a candidate for other systems. A system that has none for it gets the fastest of
-    the first `most` strategies that it has one for.
+    """Settings of a candidate for other systems: of a framework those that it is advised.
+
+    Another system that has none for it gets the fastest of the first `most` strategies that it has
+    one for.
     """
     proven = [c.strategy for c in ranking.candidates if not c.wrong][:most]
-    return export_choice(choice_of(ask(ranking.scenario, chosen.strategy), None), proven)
+    found = export_choice(choice_of(ask(ranking.scenario, chosen.strategy), None), proven)
+    by_name = {each.name: each for each in found}
+    for advised in ranking.advice if chosen is ranking.recommended else ():
+        strategy = advised.option.row.strategy
+        if files := files_of(advised.framework, ranking.scenario, strategy):
+            instead = strategy.text if strategy != chosen.strategy else ""
+            name = advised.framework
+            by_name[name] = Exported(name, advised.title, files, instead=instead)
+    return tuple(by_name.values())
 
 
 def look_closer(

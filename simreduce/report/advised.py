@@ -65,10 +65,15 @@ def sentence(found: Written, what: str = "") -> str:
     if not found["change"]:
         text = f"{found['do']}: {time}."
         if found["fastest_strategy"] != found["strategy"]:
-            gain = units.format_share(1 - found["fastest_time_us"] / found["time_us"])
+            gain = units.format_share(_gain(found))
             text += f" {found['fastest']} would save {gain}, {found['reason']}."
         return text
     return f"{found['do']}: {time}{_beside(found)}."
+
+
+def _gain(found: Written) -> float:
+    """The part of the time that the fastest would save."""
+    return 1 - found["fastest_time_us"] / found["time_us"] if found["time_us"] else 0.0
 
 
 def _beside(found: Written) -> str:
@@ -104,8 +109,7 @@ def _worth(found: Written) -> tuple[str, str]:
         return faster(lasting_us(found), found["today_time_us"]), now
     if found["fastest_strategy"] == found["strategy"]:
         return "it is the fastest", "Nothing that was tried takes less."
-    gain = units.format_share(1 - found["fastest_time_us"] / found["time_us"])
-    why = found["reason"]
+    gain, why = units.format_share(_gain(found)), found["reason"]
     return f"{gain} to gain", f"{found['fastest']} would save that: {why}."
 
 

@@ -139,11 +139,17 @@ def _recommendation(ranking: Ranking) -> list[str]:
         return ["No strategy has a plan that is proven right."]
     lines = advice_lines(advice, "an all-reduce")
     known = [each for found in advice for each in (found.option, found.fastest)]
-    if all(lasting(fastest) < lasting(each) for each in known):
-        time = took(fastest.seconds, fastest.moved)
+    time = took(fastest.seconds, fastest.moved)
+    if fastest.undispatched and fastest is not ranking.recommended:
+        words = "and the dispatch of its copies, which this calibration does not know"
+        lines.append(f"  {fastest.strategy.text} takes {time} {words}")
+    elif all(lasting(fastest) < lasting(each) for each in known):
         lines.append(
             f"  {fastest.strategy.text} takes {time}, and no framework has a setting for it"
         )
+    tied = min((c for c in ranking.candidates if not c.wrong), key=lambda c: c.seconds)
+    if tied.seconds < fastest.seconds:
+        lines.append(f"  {tied.strategy.text} takes {took(tied.seconds, tied.moved)}")
     return lines
 
 
@@ -402,9 +408,10 @@ def _facts(document: Written, beside: Attachments, best: Written, found: Written
     rate = f"{found['strategy']}: {meaning(best['strategy'])} {rate}".strip()
     if document.get("measured"):
         rate += " Chosen by what was measured."
-    first = min((row for row in document["candidates"] if not row["wrong"]), key=lasting_us)
-    settable = [lasting_us({"time_us": each["fastest_time_us"]}) for each in document["advice"]]
-    if not document.get("measured") and lasting_us(first) < min(settable):
+    right = [row for row in document["candidates"] if not row["wrong"]]
+    first = min(right, key=lasting_us, default=best)
+    settable = min(each["fastest_time_us"] for each in document["advice"])
+    if not document.get("measured") and lasting_us(first) < settable:
         rate += f" {first['strategy']} takes {us(first['time_us'])}, but no framework has a setting"
         rate += " for it."
     yield from facts(found, f"{rate} What to type is below.", document["factor"])

@@ -206,9 +206,9 @@ def copy_section(
 
 
 def instead_words(each: Exported, times: Mapping[str, str]) -> str:
-    """Say that a system has no setting for the strategy, and name its fastest one."""
+    """The system with the strategy that it is set to, where that is another than the page's."""
     time = f", {times[each.instead]}" if each.instead in times else ""
-    return f"{each.title} has no setting for it; its fastest here is {each.instead}{time}"
+    return f"{each.title} with {each.instead}{time}"
 
 
 def _blocks(

@@ -30,6 +30,7 @@ from simreduce.files.formats.documents import (
 )
 from simreduce.files.tables import Column, Table, percent
 from simreduce.report.advised import (
+    ADVICE,
     ADVICE_KEY,
     advice_lines,
     caution,
@@ -335,7 +336,10 @@ _FIGURES = (
     ),
     Key("step_time_us", MICROSECONDS, "A step.", "step.seconds", column=Column("step", "(ms)")),
     Key("compute_us", MICROSECONDS, "The compute of the slowest device.", "step.compute"),
-    Key("update_us", MICROSECONDS, "The update of the variables.", "step.update"),
+    Key(
+        "update_us", MICROSECONDS, "The update of the variables.", "step.update",
+        column=Column("update", "(ms)", spare=8, keep="varied"),
+    ),
     Key("launch_us", MICROSECONDS, "The cost of starting a step.", "step.launch"),
     Key(
         "communication_us", MICROSECONDS, "When at least one transfer is in flight.",
@@ -473,8 +477,8 @@ CANDIDATE = Record(
         "place_alone", COUNT, "The place that the reductions alone would have.",
         optional=True, written=False, column=Column("# alone", spare=7, keep="known"),
     ),
-    order="place strategy runtime step_time_us exposed_us images_per_second scaling_efficiency "
-    "memory_bytes buckets alone_us place_alone wrong",
+    order="place strategy runtime step_time_us exposed_us update_us images_per_second "
+    "scaling_efficiency memory_bytes buckets alone_us place_alone wrong",
 )  # fmt: skip
 STEP = Document(
     "step",
@@ -496,7 +500,7 @@ STEP = Document(
         "barrier", FLAG, "Whether a step begins when all devices have ended the one before.",
         "question.job.barrier",
     ),
-    ADVICE_KEY,
+    replace(ADVICE_KEY, kind=list_of(ADVICE, least=1)),
     *keys_of("recommended", *_FIGURES),
     Key(
         "settled", FLAG, "Whether simulated steps became equal; else times are means.",

@@ -86,7 +86,7 @@ def test_no_strategy_is_recommended_as_its_copies_tie(tmp_path, monkeypatch):
 
     assert third.strategy == found.recommended.strategy
     assert [*slow.values(), None, None] == [c.moved for c in found.candidates]
-    assert f"({second.strategy.text} takes" in ranking_table(found)
+    assert f"  {first.strategy.text} takes" in ranking_table(found)
     assert "if starts move" in ranking_table(found)
 
 

@@ -78,15 +78,17 @@ def test_the_table_names_what_was_asked_and_what_came_out():
                          0  a_rule, another
 2  ring+packs=8  1.250    0.80    1.20         12  gpu0>gpu1 cable 25%  -                         0
 
-Recommended: psgpu#4, 500 us
-  tf_cnn_benchmarks  --num_gpus=4 --flag
-  TensorFlow         tf.call()
-
 Upstream does something else under these names (--faithful ranks that):
   ring+packs=8: upstream makes 7 transfers of it
 
 Not possible here (1):
-  hierarchical_copy: not here""" == ranking_table(ranking)
+  hierarchical_copy: not here
+
+Recommended: Use call(): an all-reduce takes 500 us.
+  tf_cnn_benchmarks  Set --num_gpus=4, --flag: 500 us.""" == ranking_table(ranking)
+
+    few = ranking_table(ranking, details=False)
+    assert "\n\n1 strategy not possible here: --details shows them\n\nRecommended" in few
 
 
 def test_other_names_of_a_plan_stand_below_the_table():
@@ -100,7 +102,7 @@ def test_other_names_of_a_plan_stand_below_the_table():
 
     assert lines[start + 1].startswith("  nccl+bucket=0 = nccl+packs=1, nccl+packs=2, ")
     assert lines[start + 2].startswith("    nccl+packs=")
-    assert all(len(line) <= 100 for line in lines[start:])
+    assert all(len(line) <= 100 for line in lines[start : lines.index("", start)])
     assert [c.strategy.text for c in packs] == [other["strategy"] for other in others]
     assert {"tf_cnn_benchmarks": None, "tensorflow": None} == others[0]["settings"]
 
@@ -124,14 +126,15 @@ def test_a_lower_bound_is_not_recommended_before_nccl_that_may_be_as_fast():
     nccl = replace(_candidate("nccl+packs=1", 1.1e-3), shortest=0.9e-3)
     table = ranking_table(_ranking(bound, nccl))
     unsure = (
-        "  (collective takes 1 ms and the dispatch of its copies, which this calibration does not"
+        "  collective takes 1 ms and the dispatch of its copies, which this calibration does not"
     )
 
-    assert f"Recommended: nccl+packs=1, 1.1 ms\n{unsure} know)\n" in table
-    for other in (replace(nccl, shortest=1.05e-3), replace(bound, strategy=nccl.strategy)):
-        assert "Recommended: collective, 1 ms\n  tf_cnn" in ranking_table(_ranking(bound, other))
+    assert table.endswith(f"an all-reduce takes 1.1 ms.\n{unsure} know".split("\n")[1])
+    assert "nccl+packs=1" == _ranking(bound, nccl).recommended.strategy.text
+    slower = replace(nccl, shortest=1.05e-3)
+    assert "collective" == _ranking(bound, slower).recommended.strategy.text
     dispatched = replace(bound, undispatched=False)
-    assert "Recommended: collective, 1 ms\n  tf_cnn" in ranking_table(_ranking(dispatched, nccl))
+    assert "collective" == _ranking(dispatched, nccl).recommended.strategy.text
 
 
 def test_a_chained_step_is_said_to_be_one():
@@ -163,53 +166,69 @@ def _foot(ranking: Ranking) -> list[str]:
 def test_a_faster_plan_that_nothing_can_run_is_told():
     """Beside the recommendation, which can be run."""
     assert [
-        "Recommended: psgpu, 2 ms",
-        "  (ring is faster, 1 ms, but no setting of TensorFlow runs it)",
-        "  tf_cnn_benchmarks  --num_gpus=4 --flag",
-        "  TensorFlow         tf.call()",
+        "Recommended: Use call(): an all-reduce takes 2 ms.",
+        "  tf_cnn_benchmarks  Set --num_gpus=4, --flag: 2 ms.",
+        "  ring takes 1 ms, and no framework has a setting for it",
     ] == _foot(_ranking(_candidate("ring", 1e-3, settings=NONE), _candidate("psgpu", 2e-3)))
 
 
 def test_a_faster_plan_that_is_wrong_is_not_said_to_be_only_hard_to_run():
     """It stands in the table with its #wrong; the recommendation is not compared with it."""
     assert [
-        "Recommended: psgpu, 2 ms",
-        "  tf_cnn_benchmarks  --num_gpus=4 --flag",
-        "  TensorFlow         tf.call()",
+        "Recommended: Use call(): an all-reduce takes 2 ms.",
+        "  tf_cnn_benchmarks  Set --num_gpus=4, --flag: 2 ms.",
     ] == _foot(_ranking(_candidate("ring", 1e-3, wrong=3), _candidate("psgpu", 2e-3)))
 
 
-def test_where_there_is_no_setting_that_is_said():
-    """For each of the two systems."""
-    assert [
-        "Recommended: ring, 1 ms",
-        "  tf_cnn_benchmarks  has no flags for any of them",
-        "  TensorFlow         has no call for any of them",
-    ] == _foot(_ranking(_candidate("ring", 1e-3, settings=NONE)))
+def test_where_no_framework_has_a_setting_the_fastest_is_run():
+    ranking = _ranking(_candidate("ring", 1e-3, settings=NONE), _candidate("xring", 2e-3, 0, NONE))
+
+    assert ["Recommended: Run ring: an all-reduce takes 1 ms."] == _foot(ranking)
+    assert "ring" == ranking_document(ranking)["recommended"]
 
 
-def test_a_target_that_cannot_run_the_best_is_told_what_it_can_run():
-    """Its own fastest that is proven, with what to type; null for programs where there is none."""
+def test_each_framework_gets_the_fastest_that_it_has_a_setting_for():
     ranking = _ranking(
         _candidate("ring", 1e-3, settings=NONE),
-        _candidate("xring", 2e-3, settings=Settings("--flag", None)),
+        _candidate("xring", 2e-3, settings=Settings("--a=1", None)),
         _candidate("nccl", 3e-3, wrong=1),
         _candidate("psgpu", 4e-3, settings=Settings(None, "tf.call()")),
         _candidate("reduce_to_one", 5e-3),
     )
 
     assert [
-        "Recommended: xring, 2 ms",
-        "  (ring is faster, 1 ms, but no setting of TensorFlow runs it)",
-        "  tf_cnn_benchmarks  --flag",
-        "  TensorFlow         has no call for it; its fastest is psgpu, 4 ms:",
-        "                     tf.call()",
+        "Recommended: Use call(): an all-reduce takes 4 ms.",
+        "  tf_cnn_benchmarks  Set --a=1: 2 ms.",
+        "  ring takes 1 ms, and no framework has a setting for it",
     ] == _foot(ranking)
-    assert {"tf_cnn_benchmarks": "xring", "tensorflow": "psgpu"} == (
-        ranking_document(ranking)["recommended_by_target"]
+    document = ranking_document(ranking)
+    assert "psgpu" == document["recommended"]
+    found = {each["framework"]: each["strategy"] for each in document["advice"]}
+    assert {"tensorflow": "psgpu", "tf_cnn_benchmarks": "xring"} == found
+
+    named = replace(ranking, scenario=replace(ranking.scenario, framework="tf_cnn_benchmarks"))
+    assert "xring" == named.recommended.strategy.text
+
+
+def test_what_runs_today_is_kept_unless_a_change_is_worth_it():
+    """By the rule that TensorFlow chooses by; the reason is said, and what it would save."""
+    today = _candidate("nccl+packs=1", 1e-3, settings=Settings("--reduce=nccl", None))
+    ranking = _ranking(
+        _candidate("psgpu", 0.995e-3, settings=Settings("--reduce=gpu", None)), today
     )
-    assert {"tf_cnn_benchmarks": None, "tensorflow": None} == (
-        ranking_document(_ranking(_candidate("ring", 1e-3, settings=NONE)))["recommended_by_target"]
+
+    [line] = _foot(ranking)
+    assert line == (
+        "Recommended: Keep tf_cnn_benchmarks' defaults: an all-reduce takes 1 ms. --reduce=gpu "
+        "would save 0.5 %, less than the 1 % that a change has to save."
+    )
+    assert "nccl+packs=1" == ranking_document(ranking)["recommended"]
+
+    worth = replace(ranking, scenario=replace(ranking.scenario, worth=0.001))
+    [line] = _foot(worth)
+    assert line == (
+        "Recommended: Set --reduce=gpu: an all-reduce takes 995 us, 0.5% faster than "
+        "tf_cnn_benchmarks' defaults (1 ms)."
     )
 
 
@@ -247,6 +266,7 @@ def test_the_document_has_the_keys_that_others_rely_on():
         "runtime": "tensorflow",
         "nccl_settings": "",
         "calibration": "nominal",
+        "call_cost_us": 0.0,
         "faithful": False,
         "disturbance": "",
         "candidates": [
@@ -295,10 +315,27 @@ def test_the_document_has_the_keys_that_others_rely_on():
         ],
         "bounded": [],
         "refused": [{"strategy": "xring#9", "reason": "xring#9: too many"}],
-        "recommended_by_target": {
-            "tf_cnn_benchmarks": "psgpu#4+mean",
-            "tensorflow": "psgpu#4+mean",
-        },
+        "advice": [
+            {
+                "framework": name,
+                "title": title,
+                "change": True,
+                "do": do,
+                "strategy": "psgpu#4+mean",
+                "time_us": pytest.approx(500),
+                "today": "",
+                "today_strategy": None,
+                "today_time_us": None,
+                "fastest": do.partition(" ")[2],
+                "fastest_strategy": "psgpu#4+mean",
+                "fastest_time_us": pytest.approx(500),
+                "reason": "",
+            }
+            for name, title, do in (
+                ("tensorflow", "TensorFlow", "Use call()"),
+                ("tf_cnn_benchmarks", "tf_cnn_benchmarks", "Set --num_gpus=4, --flag"),
+            )
+        ],
         "recommended": "psgpu#4+mean",
         **factor_keys(ranking.scenario),
         "complete": True,
@@ -366,19 +403,6 @@ def test_rows_that_are_bounds_stand_below_and_say_so():
             "at_least_us": pytest.approx(1500), "reason": "busiest link",
         }
     ] == document["bounded"]  # fmt: skip
-
-
-def test_where_no_setting_runs_any_none_is_said_to_be_the_reason():
-    """NCCL may be as fast as a copy whose dispatch is unknown: that alone is why it is first."""
-    copies = replace(_candidate("ring", 1e-3, settings=NONE), undispatched=True)
-    nccl = replace(_candidate("nccl", 1.1e-3, settings=NONE), shortest=0.9e-3)
-
-    assert [
-        "Recommended: nccl, 1.1 ms",
-        "  (ring takes 1 ms and the dispatch of its copies, which this calibration does not know)",
-        "  tf_cnn_benchmarks  has no flags for any of them",
-        "  TensorFlow         has no call for any of them",
-    ] == _foot(_ranking(copies, nccl))
 
 
 def test_a_preview_has_the_fastest_first():

@@ -17,7 +17,7 @@ from simreduce.plan import Plan
 from simreduce.planners.strategy import Strategy, has_quirks, parse_strategy
 from simreduce.planners.strategy.automatic import tensorflow_choice
 from simreduce.study import frameworks
-from simreduce.study.advice import Advised, Option, lasting, sureness_of
+from simreduce.study.advice import Advised, Option, decide, lasting, sureness_of
 from simreduce.study.outcome import Postponed
 from simreduce.study.question import Question, ask
 from simreduce.study.scenario import Scenario
@@ -131,7 +131,7 @@ class Ranking:
         )
         if found or not proven:
             return found
-        best = _option(min(proven, key=lasting))
+        _, best, _ = decide(map(_option, proven), None, 0.0, lambda _one, _other: "")
         return (Advised("", "", best, None, best, "", f"Run {best.name}", fastest_words=best.name),)
 
     def fastest_by(self, target: str) -> Candidate | None:
