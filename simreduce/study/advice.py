@@ -47,7 +47,8 @@ class Option:
 
     A `misfit` needs more memory than a GPU has. The time of an `undispatched` one is only a lower
     bound; `shortest` is the lower end of the interval of a time. Of options that are as good, the
-    one with the least `simplicity` is run. `row` is what it was made of.
+    one with the least `simplicity` is run. NCCL reduces in those `by_nccl`. `row` is what it was
+    made of.
     """
 
     name: str
@@ -57,6 +58,7 @@ class Option:
     undispatched: bool = False
     shortest: float = inf
     simplicity: Any = 0
+    by_nccl: bool = False
     row: Any = field(default=None, compare=False)
 
 
@@ -180,7 +182,7 @@ def told_apart(fast: Option, slow: Option, ratio: float | None, fixed: float = 0
     `fixed` seconds of each are no prediction. None if that is not known: it is known for NCCL's
     times.
     """
-    if ratio is None or not runs_nccl(fast.name, slow.name):
+    if ratio is None or not (fast.by_nccl and slow.by_nccl):
         return None
     return slow.seconds - fixed > (fast.seconds - fixed) * ratio
 
@@ -196,10 +198,10 @@ def strategy_of(text: str) -> Strategy | None:
         return None
 
 
-def runs_nccl(*texts: str) -> bool:
-    """Whether NCCL reduces in all these strategies, so that the errors of its times are theirs."""
-    found = [strategy_of(text) for text in texts]
-    return all(each is not None and each.reduced_by_nccl for each in found)
+def runs_nccl(text: str) -> bool:
+    """Whether NCCL reduces in this strategy, so that the errors of its times are its own."""
+    found = strategy_of(text)
+    return found is not None and found.reduced_by_nccl
 
 
 def moved_lines(moved: float | None) -> list[str]:

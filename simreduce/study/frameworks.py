@@ -171,7 +171,7 @@ def not_told_apart(ratio: float | None, fixed: float = 0.0) -> Doubt:
 
     def doubt(option: Option, today: Option) -> str:
         apart = told_apart(option, today, ratio, fixed)
-        return "less than the error of these predictions" if apart is False else ""
+        return "less than the error of these predictions: measure both" if apart is False else ""
 
     return doubt
 

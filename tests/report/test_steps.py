@@ -111,7 +111,7 @@ def test_the_table_tells_what_was_asked_and_the_best(ranking):
     """A row for each strategy, then the parts of the best and what it reduced when."""
     lines = step_table(ranking).splitlines()
     best = ranking.recommended.step
-    rows = [line.split()[:2] for line in lines[10:12]]
+    rows = [line.split()[:2] for line in lines[11:13]]
 
     assert "# a question" == lines[0]
     assert (
@@ -119,12 +119,12 @@ def test_the_table_tells_what_was_asked_and_the_best(ranking):
         in lines[3]
     )
     assert [["1", best.method], ["2", ranking.candidates[1].step.method]] == rows
-    assert f"{best.method}: a step takes {best.seconds * 1e3:.3f} ms" in lines[13]
+    assert f"{best.method}: a step takes {best.seconds * 1e3:.3f} ms" in lines[14]
     assert ["1", *best_names(ranking)] == lines[-2 - len(best.buckets)].split()[:4]
     assert lines[-1].startswith("Recommended: ")
 
     few = step_table(ranking, details=False).splitlines()
-    assert lines[:14] == few[:14]
+    assert lines[:15] == few[:15]
     assert "its timeline and buckets: --details shows them" in few
 
 

@@ -135,13 +135,15 @@ def test_of_settings_as_fast_the_one_with_fewest_words_is_best():
 
 @pytest.mark.parametrize(("today", "apart"), [(1.25, True), (1.15, False)])
 def test_a_gap_is_held_against_the_error_of_a_ratio(today, apart):
-    assert apart == told_apart(Option("nccl", 1.0), Option("nccl+ddp", today), 1.2)
-    assert told_apart(Option("ring", 1.0), Option("nccl", today), 1.2) is None
-    assert told_apart(Option("nccl", 1.0), Option("nccl+ddp", today), None) is None
+    fast, slow = Option("nccl", 1.0, by_nccl=True), Option("nccl+ddp", today, by_nccl=True)
+
+    assert apart == told_apart(fast, slow, 1.2)
+    assert told_apart(Option("ring", 1.0), slow, 1.2) is None
+    assert told_apart(fast, slow, None) is None
 
 
 def test_what_is_no_prediction_is_left_out_of_the_ratio():
-    fast, slow = Option("nccl", 10.0), Option("nccl+ddp", 10.2)
+    fast, slow = Option("nccl", 10.0, by_nccl=True), Option("nccl+ddp", 10.2, by_nccl=True)
 
     assert not told_apart(fast, slow, 1.1)
     assert told_apart(fast, slow, 1.1, fixed=9.0)

@@ -158,7 +158,7 @@ class Ranking:
 def _option(row: Candidate) -> Option:
     return Option(
         row.strategy.text, row.seconds, row.moved, undispatched=row.undispatched,
-        shortest=row.shortest, row=row,
+        shortest=row.shortest, by_nccl=row.strategy.reduced_by_nccl, row=row,
     )  # fmt: skip
 
 

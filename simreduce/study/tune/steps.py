@@ -20,7 +20,7 @@ from simreduce.errors import StrategyError
 from simreduce.plan import verify, wrong_elements
 from simreduce.planners.strategy import Strategy
 from simreduce.study import frameworks
-from simreduce.study.advice import Advised, Option, strategy_of, sureness_of
+from simreduce.study.advice import Advised, Option, runs_nccl, strategy_of, sureness_of
 from simreduce.study.scenario import StepScenario
 from simreduce.study.study import Limit, collect, study
 from simreduce.study.tune.candidates import candidates, sharing_candidates
@@ -119,7 +119,8 @@ class StepRanking:
 
 
 def _option(row: StepCandidate, name: str) -> Option:
-    return Option(name, row.step.seconds, misfit=row.fits is False, row=row)
+    misfit, by_nccl = row.fits is False, runs_nccl(name)
+    return Option(name, row.step.seconds, misfit=misfit, by_nccl=by_nccl, row=row)
 
 
 def _advise(scenario: StepScenario, name: str, options: Sequence[Option]) -> Advised | None:

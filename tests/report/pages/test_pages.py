@@ -317,8 +317,8 @@ def test_what_to_paste_is_that_of_every_system():
     assert all(each.files for each in exports if not each.reasons)
 
 
-def test_a_system_without_a_setting_is_told_its_fastest_of_those_ranked(found):
-    """By name, with its time, on the first screen too; one that has none for any stays without."""
+def test_a_system_without_a_setting_is_told_its_fastest_of_those_ranked():
+    """By name, with its time; one that has none for any stays without."""
     setup = Setup("dgx1v").but(runtime="nccl")
     others = [parse_strategy(text) for text in ("nccl+fusion", "nccl+ddp=50", "nccl+ddp")]
     choice = Choice(setup, load_workload("vgg16"), others[0])

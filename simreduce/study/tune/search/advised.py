@@ -46,9 +46,12 @@ def _decide(found: Tuned) -> tuple[Option, Option, str]:
 
 
 def _option(row: Row, found: Tuned) -> Option:
+    strategy = row.setting.parsed
+    by_nccl = strategy is not None and strategy.reduced_by_nccl
     return Option(
         row.setting.label, row.seconds, row.moved, misfit=row.misfit,
-        simplicity=(_words(row.setting, found.default.setting), *row.setting.tie_break), row=row,
+        simplicity=(_words(row.setting, found.default.setting), *row.setting.tie_break),
+        by_nccl=by_nccl, row=row,
     )  # fmt: skip
 
 

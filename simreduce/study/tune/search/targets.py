@@ -11,6 +11,7 @@ from simreduce import dtypes
 from simreduce.errors import InputError, did_you_mean, quote
 from simreduce.planners.layouts import Layout
 from simreduce.planners.packing.options import FP16
+from simreduce.study.frameworks import DEEPSPEED_ELEMENTS, JAX_BYTES
 from simreduce.study.scenario import Scenario, StepScenario
 from simreduce.study.tune.search.packings import MIB, Packing, bucket_sizes, distinct
 from simreduce.study.tune.search.setting import Setting
@@ -27,12 +28,6 @@ from simreduce.training.sharded.settings import (
 from simreduce.workload import Gradient, Model
 
 TIME, STEP = OBJECTIVES = ("time", "step")
-
-_DEEPSPEED = 500_000_000
-"""DeepSpeed's `reduce_bucket_size` and `allgather_bucket_size`, in elements."""
-
-_JAX = 30 * MIB
-"""`xla_gpu_all_reduce_combine_threshold_bytes`."""
 
 _PACKS = (1, 2, 3, 4, 6, 8, 12, 16)
 
@@ -97,12 +92,12 @@ def _threshold(gradients: Sequence[Gradient]) -> list[tuple[str, int]]:
 
 
 def _jax(gradients: Sequence[Gradient]) -> list[tuple[str, int]]:
-    return [(f"+fusion={_JAX}", 0), *_threshold(gradients)[1:]]
+    return [(f"+fusion={JAX_BYTES}", 0), *_threshold(gradients)[1:]]
 
 
 def _deepspeed(gradients: Sequence[Gradient]) -> list[tuple[str, int]]:
     """The one size of buckets that it has without ZeRO."""
-    return [(f"+bucket={_DEEPSPEED * dtypes.SIZES[gradients[0].dtype]}", 0)]
+    return [(f"+bucket={DEEPSPEED_ELEMENTS * dtypes.SIZES[gradients[0].dtype]}", 0)]
 
 
 def _anything(gradients: Sequence[Gradient]) -> list[tuple[str, int]]:
@@ -200,7 +195,7 @@ def _shardings(target: str, method: str, scenario: StepScenario, *, half: bool) 
     )
     if target == "deepspeed":
         width = dtypes.SIZES[scenario.workload.gradients[0].dtype]
-        base = replace(base, units=_DEEPSPEED * width)
+        base = replace(base, units=DEEPSPEED_ELEMENTS * width)
     units = _units(step.job.model, TARGETS[target].coarser, base)
     knobs = TARGETS[target].knobs or {}
     if method in (ZERO1, ZERO2):  # nothing is gathered ahead, or freed

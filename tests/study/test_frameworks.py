@@ -1,0 +1,108 @@
+"""Which frameworks get advice, what they do unless they are told, and what is not simulated."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from simreduce.engine.setup import Setup
+from simreduce.study import frameworks
+from simreduce.study.advice import Option
+from simreduce.study.scenario import FRAMEWORKS, Scenario, load_scenario
+from simreduce.study.tune.rank import rank
+from simreduce.study.tune.search.targets import TARGETS, nccl_packings
+from simreduce.workload import load_workload
+
+
+def scenario(machine, **more):
+    setup = Setup(machine, "by_strategy")
+    return Scenario("name", "title", setup, load_workload("resnet50"), None, **more)
+
+
+@pytest.mark.parametrize(
+    ("machine", "first"),
+    [("dgx1v", "tensorflow"), ("dgx-a100", "pytorch"), ("dgx-h100", "pytorch")],
+)
+def test_frameworks_of_the_machines_time_come_first(machine, first):
+    found = frameworks.names_for(scenario(machine))
+
+    assert first == found[0]
+    assert {"pytorch", "horovod", "tensorflow", "tf_cnn_benchmarks"} == {*found}
+    assert ("jax",) == frameworks.names_for(scenario(machine, framework="jax"))
+
+
+def test_a_scenario_that_runs_on_tensorflow_gets_its_settings_first():
+    at = scenario("dgx-h100")
+
+    assert "tensorflow" == frameworks.names_for(at.but(runtime="tensorflow"))[0]
+
+
+@pytest.mark.parametrize("name", [name for name in FRAMEWORKS if TARGETS[name].packers])
+def test_the_default_is_the_one_that_tune_begins_with(name):
+    at = scenario("dgx-a100")
+    first = nccl_packings(name, at, half=False)[0]
+
+    assert frameworks.default_text(name, at) == f"nccl{first.text}"
+    assert frameworks.title_of(name) in frameworks.today_words(name)
+
+
+def test_a_framework_that_is_named_is_the_only_one(tmp_path):
+    path = tmp_path / "mine.toml"
+    path.write_text(
+        'topology = "dgx-a100"\nworkload = "alexnet"\nframework = "horovod"\n'
+        'strategies = ["nccl", "nccl+ddp", "nccl+fusion", "nccl+fusion=1048576"]\n'
+    )
+    [advice] = rank(load_scenario(str(path))).advice
+
+    assert ("horovod", "nccl+fusion") == (advice.framework, advice.today.name)
+    assert advice.do in ("Keep Horovod's defaults", "Set HOROVOD_FUSION_THRESHOLD=1048576")
+
+
+def test_copies_that_a_sharded_method_needs_count_against_it():
+    """Three times all parameters in and out of the memory of a GPU."""
+    at = scenario("dgx-a100")
+    rate = at.setup.topology.nodes["gpu0"].memory_bandwidth
+    copies = 3 * 2 * at.workload.nbytes / rate
+    method = {"a": "fsdp", "b": "ddp"}
+    doubt = frameworks.doubt_of_steps(at, None, lambda each: method[each.name], 0.0)
+
+    assert "copies into flat parameters" in doubt(Option("a", 1.0), Option("b", 1 + copies * 0.9))
+    assert "" == doubt(Option("a", 1.0), Option("b", 1 + copies * 1.1))
+    assert "" == doubt(Option("a", 1.0), Option("a", 1 + copies * 0.9))
+
+
+def test_what_is_within_the_error_of_predictions_is_doubted():
+    doubt = frameworks.not_told_apart(1.2)
+
+    fast, near, far = (Option(str(seconds), seconds, by_nccl=True) for seconds in (1.0, 1.1, 1.3))
+    assert "less than the error of these predictions: measure both" == doubt(fast, near)
+    assert "" == doubt(fast, far)
+    assert "" == doubt(Option("ring", 1.0), near)
+
+
+def test_a_call_costs_what_the_framework_adds():
+    """One call of NCCL takes that much longer, and two take it twice."""
+    at = scenario("dgx-a100")
+    for text, calls in (("nccl+bucket=0", 1), ("nccl", len(at.workload.gradients))):
+        plain, dear = (
+            at.setup.but(call_cost=cost).simulate(at.setup.compile(text, at.workload)).seconds
+            for cost in (0.0, 100e-6)
+        )
+        assert calls * 100e-6 == pytest.approx(dear - plain, rel=1e-6)
+
+
+def test_the_cost_of_a_call_is_in_scenarios_and_not_in_a_bench(tmp_path):
+    path = tmp_path / "mine.toml"
+    text = 'topology = "dgx-a100"\nworkload = "bytes:1MiB"\nstrategies = ["nccl"]\n'
+    path.write_text(text)
+    stated = load_scenario(str(path))
+    path.write_text(f'{text}call_cost = "0 us"\n')
+    free = load_scenario(str(path))
+    plan = free.setup.compile("nccl", free.workload)
+
+    assert 25e-6 == stated.setup.call_cost
+    assert Setup("dgx-a100").simulate(plan).seconds == free.setup.simulate(plan).seconds
+    took = [rank(each).candidates[0].seconds for each in (free, stated)]
+    assert 25e-6 == pytest.approx(took[1] - took[0], rel=1e-6)
+    assert replace(free, setup=free.setup.but(call_cost=25e-6)).setup == stated.setup

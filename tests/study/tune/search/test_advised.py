@@ -1,0 +1,112 @@
+"""What `tune` says to set: nothing that is not worth it, and of what is, the simplest."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from simreduce.study.scenario import load_scenario
+from simreduce.study.tune.search.advised import SCALES, advice_of, with_advice
+from simreduce.study.tune.search.export_choice import files_of
+from simreduce.study.tune.search.search import reducing_scenario
+from simreduce.study.tune.search.setting import Setting, evaluate
+from simreduce.study.tune.search.tune import tune
+from simreduce.study.tune.search.tuned import Row, Tuned
+
+
+def asked(tmp_path, text, topology="pcie-single-root-4", workload="alexnet"):
+    path = tmp_path / "small.toml"
+    path.write_text(f'topology = "{topology}"\nworkload = "{workload}"\n{text}')
+    return load_scenario(str(path))
+
+
+BUSY = '[step]\nbatch = 8\ntime = "4 ms"\n'
+IDLE = '[step]\nbatch = 8\ntime = "4 s"\n'
+
+
+def test_a_default_that_costs_nothing_is_kept(tmp_path):
+    """Where compute hides nearly all of it, whatever the search finds."""
+    found = tune(asked(tmp_path, IDLE), "pytorch")
+    advice = advice_of(found)
+
+    assert found.advised == found.default
+    assert not advice.changes
+    assert "Keep PyTorch's defaults (DDP)" == advice.do
+    assert '"bucket_cap_mb": None' in files_of(found)["simreduce_ddp.py"]
+
+
+@pytest.mark.parametrize("target", ["pytorch", "horovod", "nccl", "jax", "tf_cnn_benchmarks"])
+@pytest.mark.parametrize("text", [BUSY, IDLE, ""], ids=["busy", "idle", "no step"])
+def test_a_change_is_worth_it_whatever_a_call_costs(tmp_path, target, text):
+    """With half and with twice the stated cost of a call, by simulation."""
+    scenario = asked(tmp_path, text)
+    found = tune(scenario, target)
+    if found.advised == found.default:
+        assert found.best == found.default or found.reason
+        return
+    at = reducing_scenario(found.scenario)
+    for scale in SCALES:
+        dearer = at.but(call_cost=scale * scenario.setup.call_cost)
+        took, today = (
+            evaluate(dearer, row.setting).seconds for row in (found.advised, found.default)
+        )
+        assert today - took >= scenario.worth * today * (1 - 1e-9)
+
+
+@pytest.fixture(scope="module")
+def worth_it(tmp_path_factory):
+    """A change that saves 3 %, if predictions are taken to be exact."""
+    found = tune(asked(tmp_path_factory.mktemp("busy"), BUSY), "pytorch")
+    assert "less than the error of these predictions: measure both" == found.reason
+    return with_advice(replace(found, sureness=None))
+
+
+def test_what_is_not_worth_a_change_is_up_to_the_user(worth_it):
+    assert worth_it.advised != worth_it.default
+    gain = 1 - worth_it.advised.seconds / worth_it.default.seconds
+    assert gain > 0.01
+
+    picky = replace(worth_it, scenario=replace(worth_it.scenario, worth=gain + 0.01))
+    kept = with_advice(picky)
+    assert kept.advised == kept.default
+    assert "that a change has to save" in kept.reason
+
+
+def test_a_simpler_setting_than_the_fastest_is_simulated_and_used(worth_it):
+    """The fastest in another order is hardly faster than in NCCL's own, which nobody tried."""
+    plain = worth_it.best
+    fancy = replace(
+        plain, setting=replace(plain.setting, order=(0, 1, 2, 3)), seconds=plain.seconds * 0.9999
+    )
+    few = replace(worth_it, rows=(fancy, worth_it.default))
+    again = with_advice(few)
+
+    assert fancy == again.best
+    assert not again.advised.setting.order
+    assert "" == again.reason
+
+
+def test_many_dear_calls_are_not_worth_what_they_gain():
+    """A tiny bucket that wins by a little loses it as soon as calls cost more."""
+    scenario = load_scenario("dgx1v-resnet50")
+    scenario = replace(scenario, strategies=None).but(call_cost=50e-6)
+    many, few = Setting("nccl+ddp=0.25"), Setting("nccl+ddp")
+    default = Row(few, evaluate(scenario, few).seconds)
+    best = Row(many, default.seconds * 0.97)
+    found = Tuned(scenario, "pytorch", "time", (best, default), default, 2, 2, 1e-9, 1e-9)
+    again = with_advice(found)
+
+    assert again.advised == default
+    assert "if a call costs" in again.reason
+
+
+def test_one_subject_in_words_and_files(worth_it):
+    advice = advice_of(worth_it)
+    text = files_of(worth_it)["simreduce_ddp.py"]
+
+    assert advice.option.row == worth_it.advised
+    words = advice.do.removeprefix("Set ").removesuffix(" (DDP)").split(", ")
+    assert words != [advice.do]
+    for key, _, value in (word.partition("=") for word in words):
+        assert f'"{key}": {value}' in text
