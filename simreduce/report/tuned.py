@@ -59,7 +59,7 @@ from simreduce.report.sections import (
     us,
 )
 from simreduce.study.advice import runs_nccl
-from simreduce.study.frameworks import METHODS
+from simreduce.study.frameworks import METHODS, MIB
 from simreduce.study.tune.search.advised import advice_of
 from simreduce.study.tune.search.setting import Setting, rules_text
 from simreduce.study.tune.search.targets import OBJECTIVES, TARGETS
@@ -68,6 +68,9 @@ from simreduce.training.sharded import DDP
 
 _SHOWN = 10
 """Rows of the table."""
+
+_KNOBS = {"pytorch": ("bucket_cap_mb", lambda nbytes: f"{nbytes / MIB:.3g}")}
+"""How a target names the size of buckets, and writes one."""
 
 _FEW = 2
 """Rules that are shown in a line."""
@@ -234,18 +237,19 @@ def _proven(found: Tuned) -> str:
 def _sensitive(found: Tuned) -> str:
     if found.flat is None:
         return ""
+    name, size = _KNOBS.get(found.target, ("buckets of", units.format_size))
     ranges = []
     for low, high in found.near:
-        first, last = units.format_size(low), units.format_size(high)
+        first, last = size(low), size(high)
         ranges.append(first if low == high else f"{first} to {last}")
     word = found.shape and f"{found.shape}: "
     word += "any " if found.shape == "flat" and len(found.near) == 1 else ""
     worst = max(found.curve, key=lambda place: place.seconds * place.known)
-    text = f"{word}buckets of {', '.join(ranges)} are within {NEAR - 1:.0%} of the fastest"
+    text = f"{word}{name} {', '.join(ranges)} is within {NEAR - 1:.0%} of the fastest"
     if worst.seconds <= NEAR * found.best.seconds:
         return text
     more = f"{worst.seconds / found.best.seconds - 1:.0%}"
-    return f"{text}, those of {units.format_size(worst.nbytes)} are {more} slower"
+    return f"{text}, {size(worst.nbytes)} is {more} slower"
 
 
 def _measure(found: Tuned) -> str:
@@ -500,6 +504,10 @@ def _page_facts(document: Written, advice: Written) -> Iterable[Fact]:
     name, time = document["advised"]["setting"], document["advised"]["time_us"]
     factor = document["factor"] if runs_nccl(document["advised"]["strategy"]) else None
     more = f"{name}: {us(time)}. The next section has what to paste."
+    if flat := document["flat"]:
+        low, high = (units.format_size(flat[key]) for key in ("from_bytes", "to_bytes"))
+        near = units.format_share(NEAR - 1)
+        more += f" With buckets from {low} to {high} times stay within {near} of the fastest."
     yield from facts({**advice, "strategy": document["advised"]["strategy"]}, more, factor)
     tried = f"Of {document['points']:,} settings, {document['simulated']} were simulated"
     if document["complete"] and not advice["reason"]:

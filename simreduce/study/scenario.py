@@ -77,7 +77,8 @@ class _LaterTable(TableOf):
         return value
 
 
-def _share(value: object) -> float:
+def read_worth(value: object) -> float:
+    """The part of a time that a change has to save; ValueError unless it is less than all."""
     found = units.share(value)
     if not 0.0 <= found < 1.0:
         raise ValueError("must be from 0 % to less than 100 %")
@@ -114,7 +115,7 @@ SCENARIO = Format(
           CALL_COST, default_words="`25 us`"),
     Field("framework", choice(FRAMEWORKS, "framework"),
           "Whose settings to recommend.", default_words="those of each that could run it"),
-    Field("worth", Scalar("a part such as `1 %`", {"type": "string", "pattern": "%"}, _share),
+    Field("worth", Scalar("a part such as `1 %`", {"type": "string", "pattern": "%"}, read_worth),
           "What a change has to save, of the time.", WORTH, default_words="`1 %`"),
     Field("step", _LaterTable(STEP), "What a training step computes, for `simreduce step`."),
     Field("replicas", _LaterTable(replicas.REPLICAS), "Synchronous replicas, instead of `step`."),

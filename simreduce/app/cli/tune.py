@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -16,6 +17,7 @@ from simreduce.app.cli.progress import Progress
 from simreduce.app.cli.reply import Reply, option_faults, picture_options, report_options
 from simreduce.app.cli.setups import SetupOptions, nccl_option, read_scenario, slow_option
 from simreduce.report.tuned import files_text, sensitivity_plot, tuned_document, tuned_text
+from simreduce.study.scenario import read_worth
 from simreduce.study.tune.rank import Ranking
 from simreduce.study.tune.search.export_choice import files_of, ranking_of, why_nothing
 from simreduce.study.tune.search.targets import OBJECTIVES, STEP, TARGETS, check_target
@@ -28,9 +30,10 @@ _DEFAULT = "pytorch"
 @scenario_argument
 @click.option(
     "--target",
-    default=_DEFAULT,
+    default=None,
     metavar="NAME",
-    help=f"Try what this can be told: {', '.join(TARGETS)}; default {_DEFAULT}.",
+    help=f"Try what this can be told: {', '.join(TARGETS)}; default: the scenario's framework, or "
+    f"{_DEFAULT}.",
 )
 @click.option(
     "--objective",
@@ -40,6 +43,13 @@ _DEFAULT = "pytorch"
 )
 @click.option(
     "--fp16", is_flag=True, help="Also try half precision on the wire, which changes numerics."
+)
+@click.option(
+    "--worth",
+    default=None,
+    metavar="PART",
+    help="Keep the default unless a change saves this part of the time; default: the scenario's, "
+    "or 1%.",
 )
 @gpus_options
 @calibration_option(None, "the scenario's")
@@ -54,9 +64,10 @@ _DEFAULT = "pytorch"
 @report_options
 def tune(
     scenario: str,
-    target: str,
+    target: str | None,
     objective: str | None,
     fp16: bool,
+    worth: str | None,
     out: str | None,
     workers: int,
     **given: Any,
@@ -68,7 +79,9 @@ def tune(
     On Ctrl-C or SIGTERM, prints the best so far and exits with status 130.
     """
     faults = option_faults()
-    faults.attempt("", check_target, target)
+    if target is not None:
+        faults.attempt("", check_target, target)
+    least = None if worth is None else faults.attempt("--worth", read_worth, worth)
     if out is not None:
         faults.attempt("--out", check_folder, out)
     options = SetupOptions.take(given)
@@ -78,9 +91,15 @@ def tune(
     if given["measure"] is not None and shortened == STEP:
         faults.add("--measure", "devices time an all-reduce; give --objective time")
     question = faults.require(read)
+    question = question if least is None else replace(question, worth=least)
     with Progress("simulated or excluded {} of {} settings") as progress:
         found = find_best(
-            question, target, objective or "", half=fp16, workers=workers, progress=progress
+            question,
+            target or question.framework or _DEFAULT,
+            objective or "",
+            half=fp16,
+            workers=workers,
+            progress=progress,
         )
     files = files_of(found)
     places = [] if out is None else write_folder(out, files)
