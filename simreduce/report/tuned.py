@@ -69,7 +69,12 @@ from simreduce.training.sharded import DDP
 _SHOWN = 10
 """Rows of the table."""
 
-_KNOBS = {"pytorch": ("bucket_cap_mb", lambda nbytes: f"{nbytes / MIB:.3g}")}
+
+def _mib(nbytes: float) -> str:
+    return f"{nbytes / MIB:.3g}"
+
+
+_KNOBS = {"pytorch": ("bucket_cap_mb", _mib)}
 """How a target names the size of buckets, and writes one."""
 
 _FEW = 2

@@ -93,14 +93,8 @@ def tune(
     question = faults.require(read)
     question = question if least is None else replace(question, worth=least)
     with Progress("simulated or excluded {} of {} settings") as progress:
-        found = find_best(
-            question,
-            target or question.framework or _DEFAULT,
-            objective or "",
-            half=fp16,
-            workers=workers,
-            progress=progress,
-        )
+        name, what = target or question.framework or _DEFAULT, objective or ""
+        found = find_best(question, name, what, half=fp16, workers=workers, progress=progress)
     files = files_of(found)
     places = [] if out is None else write_folder(out, files)
     paste = "".join(f"{place}\n" for place in places)
