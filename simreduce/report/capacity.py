@@ -406,11 +406,11 @@ def options_table(rows: Iterable[Written], document: Written, *, on: str) -> Tab
 
 
 def money(document: Written, amount: float | None) -> str:
-    """`393 USD`, `39.33 USD`: no part of a cent, and no cents of much."""
+    """`393 USD`, `39.33 USD`, `0.00144 USD`: no cents of much, three digits of little."""
     if amount is None:
         return "no end"
-    cents = 0.0 < abs(amount) < 1.0 or (amount < 1000 and round(amount, 2) != round(amount))
-    text = format_amount(amount) if abs(amount) < 0.01 else f"{amount:,.{2 if cents else 0}f}"
+    cents = amount < 1000 and round(amount, 2) != round(amount)
+    text = f"{amount:.3g}" if abs(amount) < 1.0 else f"{amount:,.{2 if cents else 0}f}"
     return f"{text} {document['currency']}"
 
 
@@ -472,8 +472,9 @@ def sure_words(document: Written) -> tuple[str, str]:
         words = f"with 80% probability the step is within {step_range(choice)} of the prediction"
         return step_range(choice), f"{words}, if the stated compute is right (simreduce accuracy)"
     slow, now, fast = rates
-    ends = [f"{_rate(each)}: {price_words(document, each)}" for each in (slow, fast)]
-    words = f"{_rate(now)} is assumed, not measured. At {ends[0]}. At {ends[1]}"
+    most, least = (price_words(document, each) for each in (slow, fast))
+    words = f"{_rate(now)} is assumed, not measured. At {_rate(slow)} at most {most}."
+    words += f" At {_rate(fast)} at least {least}"
     if known:
         words += f". The error of its communication adds {step_range(choice)} of a step, with 80%"
     dear, cheap = (money(document, each["per_million"]) for each in (slow, fast))
@@ -512,10 +513,7 @@ def _distance(each: Written, side: str) -> float:
 def nearest_change(document: Written) -> tuple[str, str]:
     """The nearest change of the choice and what it then is, or why there is none."""
     if not document["sensitivity_asked"]:
-        return (
-            "not asked",
-            "Leave out --no-sensitivity to look for prices and rates that change it.",
-        )
+        return "not asked", "Without --no-sensitivity, prices and rates that change it are sought."
     found = changes(document)
     if not document["sensitivity"]:
         return "not known", "The command was stopped before it looked."

@@ -122,9 +122,8 @@ class Answer:
         words = f"bought: {'; '.join(each)}{power}; staff, space and interest are not counted"
         if not rented:
             return words
-        return (
-            f"rented machines are compared with bought ones. Rented: {', '.join(rented)}; {words}"
-        )
+        also = f"rented: {', '.join(rented)}"
+        return f"rented machines are compared with bought ones; {also}; {words}"
 
     @property
     def complete(self) -> bool:

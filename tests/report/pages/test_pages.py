@@ -539,6 +539,36 @@ def test_the_error_of_a_capacity_plan_is_said_in_percent(found):
     assert "within 0.1% of the prediction" in page.sure
 
 
+def test_a_capacity_plan_names_one_configuration_everywhere():
+    """In the headline and on the first card; changes that nobody asked for are not denied."""
+    asked = {**documents.CAPACITY, "sensitivity": [], "sensitivity_asked": False}
+    page = make_page(asked, Attachments())
+    first, *_, last = page.facts
+
+    assert page.answer.startswith("Rent 1 p4: 10 USD/h, 10 USD per 1M samples; the run takes 1 h")
+    assert ("What should I rent?", "1 p4") == (first.question, first.answer)
+    assert "not asked" == last.answer
+    assert "not nearby" == make_page(
+        {**asked, "sensitivity_asked": True, "sensitivity": [
+            {**documents.CAPACITY["sensitivity"][0], "above": None}]}, Attachments()
+    ).facts[-1].answer  # fmt: skip
+
+
+def test_a_capacity_plan_at_an_assumed_rate_has_no_interval():
+    """But what it costs at other rates, on its card and in the sentence below the headline."""
+    rates = [
+        {"factor": factor, "flops_per_second": 4e14 * factor, "step_time_s": 0.1 / factor,
+         "samples_per_second": 1.0, "per_million": 10.0 / factor, "time_s": None, "cost": None}
+        for factor in (0.75, 1.0, 1.25)
+    ]  # fmt: skip
+    page = make_page({**documents.CAPACITY, "at_rates": rates}, Attachments())
+
+    assert (
+        "400 TFLOP/s a GPU is assumed, not measured. At 300 TFLOP/s a GPU: 13.33 USD" in page.sure
+    )
+    assert "8 USD to 13.33 USD per 1M samples" == page.facts[2].answer
+
+
 def test_a_capacity_plan_without_a_choice_has_a_page():
     """The answer says why there is none, and nothing is said of its error."""
     document = {**documents.CAPACITY, "choice": None, "binds": [], "sensitivity": []}
