@@ -221,6 +221,7 @@ _END = Record(
     Key("nodes", COUNT, "That number."),
     Key("efficiency", RATIO, "The efficiency there."),
 )  # fmt: skip
+_AT_RATE = ("step_time_s", "samples_per_second", "per_million", "time_s", "cost", "misses")
 AT_RATE = Record(
     "at_rate", "The choice at a rate of computing. Its step is the longest possible one at a lower"
     " rate, and the shortest possible one at a higher rate.",
@@ -230,7 +231,7 @@ AT_RATE = Record(
     *(
         replace(key, get="", column=(), get_in=partial(_at_rate, key))
         for key in OFFER.keys
-        if key.name in ("step_time_s", "samples_per_second", "per_million", "time_s", "cost")
+        if key.name in _AT_RATE
     ),
 )  # fmt: skip
 ITEM = Record(
@@ -471,9 +472,11 @@ def sure_words(document: Written) -> tuple[str, str]:
             return "not known", "nothing is known of the error of its predicted step"
         words = f"with 80% probability the step is within {step_range(choice)} of the prediction"
         return step_range(choice), f"{words}, if the stated compute is right (simreduce accuracy)"
-    slow, now, fast = rates
+    slow, fast = rates[0], rates[-1]
+    now = next((each for each in rates if each["factor"] == 1.0), slow)
     most, least = (price_words(document, each) for each in (slow, fast))
-    words = f"{_rate(now)} is assumed, not measured. At {_rate(slow)} at most {most}."
+    missed = f", so that it would miss {', '.join(slow['misses'])}" if slow["misses"] else ""
+    words = f"{_rate(now)} is assumed, not measured. At {_rate(slow)} at most {most}{missed}."
     words += f" At {_rate(fast)} at least {least}"
     if known:
         words += f". The error of its communication adds {step_range(choice)} of a step, with 80%"

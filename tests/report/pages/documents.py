@@ -182,7 +182,12 @@ CAPACITY: dict[str, Any] = {
     "counted": "samples",
     "headline": "Rent 1 p4: 10 USD/h",
     "paid_off": "",
-    "at_rates": [],
+    "at_rates": [
+        {"factor": factor, "flops_per_second": 4e14 * factor, "step_time_s": 0.1 / factor,
+         "samples_per_second": 1.0, "per_million": 10.0 / factor, "time_s": None, "cost": None,
+         "misses": ["time"] if factor < 1 else []}
+        for factor in (0.75, 1.0, 1.25)
+    ],
     "sensitivity_asked": True,
     "choice": _option("p4", 3600.0, 10.0),
     "binds": [{"name": "compute", "share": 0.9}, {"name": "update", "share": 0.1}],

@@ -129,7 +129,7 @@ def test_lists_join_and_the_first_price_counts(asked):
         + '[[options]]\nmachine = ["p5", "dgx-h100"]\nnodes = 2\n'
     ).prices  # fmt: skip
 
-    assert {"p4d", "p5", "p5en", "dgx-h100"} == set(both.machines)
+    assert {"p4d", "p5", "p5e", "p5en", "dgx-h100"} == set(both.machines)
     assert "energy" in both.items
     assert both.watts(Pieces("dgx-h100", 1)) == pytest.approx(1.58 * 10.2e3)
     assert 0.0 == both.watts(Pieces("p5", 1))
