@@ -125,7 +125,7 @@ OFFER = Record(
         "Tokens, lost time included; null where those of a sample are not known.", get_in=_tokens,
         column=Column("tokens/s", spare=2, show=format_amount, keep="known", on="text")),
     Key("hourly", MONEY, "The price of an hour.",
-        column=Column("price", spare=1, show=format_amount)),
+        column=Column("price", show=format_amount)),
     Key("per_million", or_null(MONEY),
         "A million of what is `counted`; null if it makes no progress.",
         _finite(lambda offer: offer.per_million),
