@@ -114,6 +114,10 @@ FILES = {
         'time = "1000 h"\nbudget = "1e9 USD"\nhourly = "1000 USD/h"',
     )
     + '\n[[options]]\nmachine = "v100-mesh-4"\nstep.rate = "5 TFLOP/s"\nstrategy = "nccl:nvls"\n',
+    "tokens.toml": CAPACITY.replace(
+        "samples = 1e6",
+        'tokens = 1e6\ntokens_per_second = 1\ncost_per_million_tokens = "1000 USD"',
+    ).replace("[prices", "tokens_per_sample = 196\n[prices", 1),
     "strict.toml": CAPACITY.replace("samples = 1e6", "samples = 1e6\nefficiency = 0.9999"),
     "graphs.xml": GRAPHS,
     "p2p.log": P2P_TEST,
@@ -159,6 +163,9 @@ compare a.db b.db --json
 capacity capacity.toml --json --workers 1
 capacity demanding.toml --json --workers 1 --no-sensitivity
 capacity strict.toml --json --workers 1 --no-sensitivity
+capacity tokens.toml --json --workers 1 --no-sensitivity
+prices --json
+prices servers-2026 h100-cluster-2024 --json
 nccl dgx1v --json
 nccl dgx-h100x2 --json --collective all_gather --simulate
 verify --algo ring,hierarchical_copy_gcp_v100 -g 3 --json --count 5

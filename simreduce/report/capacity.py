@@ -8,6 +8,7 @@ import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from simreduce import units
@@ -31,13 +32,14 @@ from simreduce.files.formats.documents import (
 )
 from simreduce.files.tables import Column, Table, percent
 from simreduce.report.plots import Plot, Point, draw_frontier
-from simreduce.study.capacity.answer import Answer, parts
+from simreduce.study.capacity.answer import Answer, AtRate, parts
 from simreduce.study.capacity.choose import (
     HOURLY,
     OBJECTIVES,
     TIME,
     Configuration,
     Offer,
+    Target,
     WithinTarget,
 )
 from simreduce.study.capacity.quantities import HOUR, format_amount, format_period
@@ -63,6 +65,18 @@ def _finite(get: Callable[[Offer], float]) -> Callable[[Offer], float | None]:
     return lambda offer: found if math.isfinite(found := get(offer)) else None
 
 
+def _of_run(get: Callable[[Offer], float]) -> Callable[[Offer, Answer], float | None]:
+    """A figure of the run; None where the question names none."""
+    found = _finite(get)
+    return lambda offer, answer: found(offer) if answer.question.target.samples else None
+
+
+def _tokens(offer: Offer, answer: Answer) -> float | None:
+    """Tokens a second; None where those of a sample are not known."""
+    rate, tokens = offer.candidate.rate, answer.question.target.tokens
+    return rate * tokens if tokens and math.isfinite(rate) else None
+
+
 def _milliseconds(seconds: float) -> str:
     return f"{seconds * 1e3:.2f}"
 
@@ -74,8 +88,13 @@ OFFER = Record(
         Column("", left=True, on="text", show=_MARKS.__getitem__),
         Column("stands out", left=True, on="html"),
     )),
-    Key("option", TEXT, "What it is, in one line.", "candidate.key.label",
+    Key("option", TEXT, "What it is, in one line, in the words of the file.", "candidate.key.label",
         column=Column("option", left=True, on="html")),
+    Key("configuration", TEXT, "What it is in plain words, what all options share left out.",
+        get_in=lambda offer, answer: answer.plain(offer.candidate.key)),
+    Key("pay", one_of("rent", "buy"), "Whether its machine has a price per time or of the piece.",
+        get_in=lambda offer, answer: answer.verb(offer.candidate.key),
+        column=Column("", left=True, keep="varied")),
     _part("name", "The name of the option in the file.", keep="varied"),
     _part("machine", "The machine."),
     Key("nodes", COUNT, "How many.", "candidate.nodes", column=Column("nodes", on="text")),
@@ -102,13 +121,20 @@ OFFER = Record(
         "Samples, lost time included; null for a step that takes no time.",
         _finite(lambda offer: offer.candidate.rate), column=Column(
             "samples/s", spare=2, show=format_amount, missing="unlimited", on="text")),
+    Key("tokens_per_second", or_null(PER_SECOND),
+        "Tokens, lost time included; null where those of a sample are not known.", get_in=_tokens,
+        column=Column("tokens/s", spare=2, show=format_amount, keep="known", on="text")),
     Key("hourly", MONEY, "The price of an hour.",
-        column=Column("price", spare=1, show=format_amount)),
-    Key("time_s", or_null(SECONDS), "The whole run; null if it makes no progress.",
-        _finite(lambda offer: offer.time),
+        column=Column("price", show=format_amount)),
+    Key("per_million", or_null(MONEY),
+        "A million of what is `counted`; null if it makes no progress.",
+        _finite(lambda offer: offer.per_million),
+        column=Column("1M", show=format_amount, missing="unlimited")),
+    Key("time_s", or_null(SECONDS), "The run; null without one, or if it makes no progress.",
+        get_in=_of_run(lambda offer: offer.time),
         column=Column("time", show=format_period, missing="never")),
-    Key("cost", or_null(MONEY), "The whole run; null if it makes no progress.",
-        _finite(lambda offer: offer.cost),
+    Key("cost", or_null(MONEY), "The run; null without one, or if it makes no progress.",
+        get_in=_of_run(lambda offer: offer.cost),
         column=Column("cost", show=format_amount, missing="unlimited")),
     Key("pays", map_of(RATIO), "How many units of each item of the price list it needs.",
         "candidate.quantities"),
@@ -118,8 +144,13 @@ OFFER = Record(
         column=Column("misses", left=True, keep="known")),
     Key("on_frontier", FLAG, "Whether no option beats it in both cost and time.",
         get_in=lambda offer, answer: offer in answer.frontier),
-    order="option standing name machine nodes gpus network method strategy batch",
+    order="option standing pay name machine nodes gpus network method strategy batch",
 )  # fmt: skip
+
+
+def _at_rate(key: Key, at: AtRate, answer: Answer) -> Any:
+    """A figure of the choice at another rate of computing."""
+    return key.find(at.offer, answer)
 
 
 def _amount(row: Written, value: float) -> str:
@@ -190,11 +221,38 @@ _END = Record(
     Key("nodes", COUNT, "That number."),
     Key("efficiency", RATIO, "The efficiency there."),
 )  # fmt: skip
+_AT_RATE = ("step_time_s", "samples_per_second", "per_million", "time_s", "cost", "misses")
+AT_RATE = Record(
+    "at_rate", "The choice at a rate of computing. Its step is the longest possible one at a lower"
+    " rate, and the shortest possible one at a higher rate.",
+    Key("factor", RATIO, "That rate over the assumed one."),
+    Key("flops_per_second", or_null(PER_SECOND), "FLOP/s of a GPU; null where GPUs differ.",
+        "flops"),
+    *(
+        replace(key, get="", column=(), get_in=partial(_at_rate, key))
+        for key in OFFER.keys
+        if key.name in _AT_RATE
+    ),
+)  # fmt: skip
 ITEM = Record(
     "item", "A price.",
     Key("name", TEXT, "What is paid for.", column=Column("price", left=True)),
-    Key("value", RATIO, "The price, in its unit.", column=Column("value", show="{:g}".format)),
+    Key("value", RATIO, "The price, in its unit.", column=Column("value", show="{:.10g}".format)),
     Key("unit", TEXT, "The unit, such as `USD/h`.", column=Column("unit", left=True)),
+    Key("spread", TEXT, 'The time over which a piece is paid off; "" for a price per time.',
+        column=Column("paid off over", left=True, keep="known")),
+    Key("date", TEXT, 'When it was read; "" if the list does not say.',
+        column=Column("of", left=True, keep="known")),
+    Key("source", TEXT, 'Where it was published; "" if the list says so for all.',
+        column=Column("source", left=True, keep="known")),
+)  # fmt: skip
+PRICE_LIST = Record(
+    "prices", "A price list, or several that were joined.",
+    Key("title", TEXT, "Its title."),
+    Key("date", TEXT, "When its prices were read, from the first to the last."),
+    Key("sources", list_of(TEXT), "Where they were published."),
+    Key("items", list_of(ITEM), "Every price that counts.",
+        lambda prices: prices.items.values()),
 )  # fmt: skip
 PART = Record(
     "part", "A part of the run.",
@@ -211,13 +269,19 @@ REFUSED = Record(
 _MONEY, _PRICE = "money", "money/h"
 _TARGET = Record(
     "target", "What a configuration must meet; null where it need not.",
-    Key("samples", RATIO, "Samples of the run."),
+    Key("samples", or_null(RATIO), "Samples of the run; null without one."),
+    Key("tokens_per_sample", or_null(COUNT), "Tokens of a sample; null if nobody says.",
+        lambda target: target.tokens or None),
     Key("step_time_s", or_null(SECONDS), "The longest step.", "step_time",
         column=Column("step at most", keep="known", show=units.format_duration)),
     Key("efficiency", or_null(RATIO), "The least efficiency.",
         column=Column("efficiency at least", keep="known", show=percent(0))),
     Key("samples_per_second", or_null(PER_SECOND), "The least rate of samples.",
         column=Column("samples/s at least", keep="known", show=format_amount)),
+    Key("tokens_per_second", or_null(PER_SECOND), "The least rate of tokens.",
+        column=Column("tokens/s at least", keep="known", show=format_amount)),
+    Key("cost_per_million_tokens", or_null(MONEY), "The highest cost of a million tokens.",
+        column=Column("1M tokens at most", _MONEY, keep="known", show=format_amount)),
     Key("time_s", or_null(SECONDS), "The longest run.", "time",
         column=Column("time at most", keep="known", show=format_period)),
     Key("budget", or_null(MONEY), "The highest cost of the run.",
@@ -237,15 +301,17 @@ CAPACITY = Document(
     Key("topology_digest", TEXT, 'Names that machine\'s content; "" without a choice.',
         lambda answer: answer.chosen.candidate.row.topology_digest or "" if answer.chosen else ""),
     Key("currency", TEXT, "The currency of all prices.", "question.prices.currency"),
-    Key("prices", Record(
-        "prices", "The price list.",
-        Key("title", TEXT, "Its title."),
-        Key("date", TEXT, "Of when it is."),
-        Key("items", list_of(ITEM), "Every price that counts.",
-            lambda prices: prices.items.values()),
-    ), "The prices.", "question.prices"),
+    Key("prices", PRICE_LIST, "The prices.", "question.prices"),
     Key("target", _TARGET, "The target.", "question.target"),
+    Key("counted", one_of("tokens", "samples"), "What a million is of: tokens where those of a"
+        " sample are known.", lambda answer: _counted(answer.question.target)),
+    Key("headline", TEXT, "The answer in a sentence.",
+        lambda answer: choice_words(_headed(answer))),
+    Key("paid_off", TEXT, 'How prices of what is bought became prices per hour; "" if all is'
+        ' rented.'),
     Key("choice", or_null(OFFER), "The best that meets the target; null if none does.", "chosen"),
+    Key("at_rates", list_of(AT_RATE), "The choice at other rates of computing, slowest first, and"
+        " at that of the question; empty if times were measured."),
     Key("binds", list_of(PART), "What the time of the choice consists of, most first.",
         lambda answer: parts(answer.chosen.candidate) if answer.chosen else []),
     Key("options", list_of(OFFER), "Every option, in the order of the file.", "offers"),
@@ -259,6 +325,7 @@ CAPACITY = Document(
         Key("below_at", or_null(_END), "The first that does not; null if all do.", "first_below"),
     )), "Where the target's efficiency ends; empty without one.", "reaches"),
     Key("sensitivity", list_of(ASSUMPTION), "When the choice changes.", "assumptions"),
+    Key("sensitivity_asked", FLAG, "Whether changes of the choice were looked for.", "sensitivity"),
     Key("refused", list_of(REFUSED), "Options without a time."),
     Key("waiting", list_of(TEXT), "Options that were not simulated, as the command was stopped."),
     Key("notes", list_of(TEXT), "What a reader should know of prices and figures."),
@@ -273,8 +340,7 @@ def capacity_text(answer: Answer) -> str:
     offers = [*answer.ranked, *(each for each in answer.offers if not each.meets)]
     rows = [OFFER.write(each, answer) for each in offers[:_MOST_ROWS]]
     lines = [*_header(answer), *options_table(rows, document, on="text").lines(indent=2)]
-    lines += ["  * the choice, + on the frontier of cost against time", ""]
-    lines += _choice(answer, document)
+    lines += ["  * the choice, + on the frontier of cost against time"]
     if answer.reaches:
         wanted = answer.question.target.efficiency or 0.0
         lines += ["", f"Efficiency of at least {wanted:.0%}:"]
@@ -288,7 +354,7 @@ def capacity_text(answer: Answer) -> str:
         lines += ["", f"No options ({len(answer.refused)}):"]
         lines += [f"  {name}: {reason}" for name, reason in answer.refused]
     lines += ["", *(f"Note: {note}." for note in answer.notes)] if answer.notes else []
-    return "\n".join(lines)
+    return "\n".join([*lines, "", *_choice(answer, document)])
 
 
 def _header(answer: Answer) -> list[str]:
@@ -302,7 +368,7 @@ def _header(answer: Answer) -> list[str]:
     ]
     lowest = _MINIMISED.get(target.minimise, "cost of the run")
     facts = [
-        ("workload", f"{q.workload}, run of {format_amount(target.samples)} samples"),
+        ("workload", ", ".join([q.workload, *run_words(_TARGET.write(target))])),
         ("target", ", ".join([*limits, f"the lowest {lowest}"])),
         ("prices", f"{tables.label(prices.title or 'of the file', prices.date)}, in {money}"),
     ]
@@ -324,31 +390,144 @@ def options_table(rows: Iterable[Written], document: Written, *, on: str) -> Tab
     ]
     table = OFFER.table(marked, on=on)
     money = document["currency"]
-    below = {"price": f"({money}/h)", "cost": f"({money})"}
+    below = {"price": f"({money}/h)", "cost": f"({money})", "1M": f"({money})"}
     heads = tuple(replace(each, unit=below.get(each.name, each.unit)) for each in table.columns)
+    table = replace(table, columns=heads)
+    gone = ["1M"] if document["target"]["samples"] else ["time", "cost"]
+    gone += ["samples/s"] if document["counted"] == "tokens" else []
+    for name in gone:
+        table = tables.without(name, table)
+    heads = tuple(
+        replace(each, name=f"1M {document['counted']}") if each.name == "1M" else each
+        for each in table.columns
+    )
     table = replace(table, columns=heads)
     lost = any(percent(1)(row.get("goodput", 1.0)) != "100.0%" for row in marked)
     return table if lost else tables.without("goodput", table)
 
 
 def money(document: Written, amount: float | None) -> str:
-    """`393 USD`, `39.33 USD`: no part of a cent, and no cents of much."""
+    """`393 USD`, `39.33 USD`, `0.00144 USD`: no cents of much, three digits of little."""
     if amount is None:
         return "no end"
-    cents = 0.0 < abs(amount) < 1.0 or (amount < 1000 and round(amount, 2) != round(amount))
-    text = format_amount(amount) if abs(amount) < 0.01 else f"{amount:,.{2 if cents else 0}f}"
+    cents = amount < 1000 and round(amount, 2) != round(amount)
+    text = f"{amount:.3g}" if abs(amount) < 1.0 else f"{amount:,.{2 if cents else 0}f}"
     return f"{text} {document['currency']}"
 
 
+def _counted(target: Target) -> str:
+    return "tokens" if target.tokens else "samples"
+
+
+def run_words(target: Written) -> list[str]:
+    """`run of 300,000,000,000 tokens`; nothing where nobody names a run."""
+    samples, tokens = target["samples"], target["tokens_per_sample"]
+    if samples is None:
+        return []
+    many = f"run of {format_amount(samples)} samples"
+    return [f"{many} ({format_amount(samples * tokens)} tokens)" if tokens else many]
+
+
+def _headed(answer: Answer) -> dict[str, Any]:
+    """What a headline is made of."""
+    return {
+        "choice": answer.chosen and OFFER.write(answer.chosen, answer),
+        "waiting": answer.waiting,
+        "currency": answer.question.prices.currency,
+        "counted": _counted(answer.question.target),
+    }
+
+
+def price_words(document: Written, offer: Written) -> str:
+    """What a million costs, and the run if there is one: `0.0078 USD per 1M tokens`."""
+    if offer["per_million"] is None:
+        return "it makes no progress"
+    words = f"{money(document, offer['per_million'])} per 1M {document['counted']}"
+    if offer["time_s"] is None:
+        return words
+    time = format_period(offer["time_s"])
+    return f"{words}; the run takes {time} and costs {money(document, offer['cost'])}"
+
+
 def choice_words(document: Written) -> str:
-    """What the choice is, takes and costs; which targets the options miss if there is none."""
+    """What to rent or buy and what that costs, in plain words; that no option meets the target."""
     choice = document["choice"]
     if choice is None:
         some = "that was simulated " if document.get("waiting") else ""
         return f"No option {some}meets the target."
-    time = "never ends" if choice["time_s"] is None else f"takes {format_period(choice['time_s'])}"
-    cost, hourly = (money(document, choice[key]) for key in ("cost", "hourly"))
-    return f"{choice['option']}: the run {time} and costs {cost}, at {hourly} an hour"
+    what = f"{choice['pay'].capitalize()} {choice['configuration']}"
+    return f"{what}: {money(document, choice['hourly'])}/h, {price_words(document, choice)}"
+
+
+def sure_words(document: Written) -> tuple[str, str]:
+    """How sure the choice's figures are: a few words, and a sentence.
+
+    Where the rate of computing is assumed, they are those at other rates: an interval of the
+    predicted step would be one of the assumption.
+    """
+    choice, rates = document["choice"], document["at_rates"]
+    known = choice["step_low_s"] is not None
+    if not rates:
+        if not known:
+            return "not known", "nothing is known of the error of its predicted step"
+        words = f"with 80% probability the step is within {step_range(choice)} of the prediction"
+        return step_range(choice), f"{words}, if the stated compute is right (simreduce accuracy)"
+    slow, fast = rates[0], rates[-1]
+    now = next((each for each in rates if each["factor"] == 1.0), slow)
+    most, least = (price_words(document, each) for each in (slow, fast))
+    missed = f", so that it would miss {', '.join(slow['misses'])}" if slow["misses"] else ""
+    words = f"{_rate(now)} is assumed, not measured. At {_rate(slow)} at most {most}{missed}."
+    words += f" At {_rate(fast)} at least {least}"
+    if known:
+        words += f". The error of its communication adds {step_range(choice)} of a step, with 80%"
+    dear, cheap = (money(document, each["per_million"]) for each in (slow, fast))
+    return f"{cheap} to {dear} per 1M {document['counted']}", words
+
+
+def _rate(at: Written) -> str:
+    """`400 TFLOP/s a GPU`, or the factor where GPUs differ."""
+    flops = at["flops_per_second"]
+    return (
+        f"{at['factor']:g} times the rate" if flops is None else f"{flops / 1e12:.4g} TFLOP/s a GPU"
+    )
+
+
+def sentence(words: str) -> str:
+    """The words with a capital letter."""
+    return words[:1].upper() + words[1:]
+
+
+def changes(document: Written) -> list[tuple[float, str, Written]]:
+    """How near each change of the choice is, its side and its assumption, the nearest first."""
+    found = [
+        (_distance(each, side), side, each)
+        for each in document["sensitivity"]
+        for side in ("below", "above")
+        if each[side] is not None
+    ]
+    return sorted(found, key=lambda change: change[0])
+
+
+def _distance(each: Written, side: str) -> float:
+    """How far the change is, as a part of today's value."""
+    return abs(each[side]["at"] / each["value"] - 1.0) if each["value"] else 0.0
+
+
+def nearest_change(document: Written) -> tuple[str, str]:
+    """The nearest change of the choice and what it then is, or why there is none."""
+    if not document["sensitivity_asked"]:
+        return "not asked", "Without --no-sensitivity, prices and rates that change it are sought."
+    found = changes(document)
+    if not document["sensitivity"]:
+        return "not known", "The command was stopped before it looked."
+    if not found:
+        return "not nearby", "No single price, rate or error that was tried changes it."
+    near, side, each = found[0]
+    names = {option["option"]: option["configuration"] for option in document["options"]}
+    then = names.get(each[side]["becomes"], each[side]["becomes"]) or "no option meets the target"
+    sign = "+" if side == "above" else "-"
+    digits = 0 if near >= 0.095 else 1
+    return f"{each['assumption']} {sign}{near:.{digits}%}", f"Then: {then}."
 
 
 def step_range(choice: Written) -> str:
@@ -361,24 +540,34 @@ def step_range(choice: Written) -> str:
 
 
 def _choice(answer: Answer, document: Written) -> list[str]:
+    """Why the choice is it, and at the end, what it is and how sure that is."""
     choice, failures = document["choice"], answer.question.failures
-    lines = [choice_words(document)]
     if choice is None:
         missed = Counter(name for each in answer.offers for name in each.misses)
         count = len(answer.offers)
-        return lines + [f"  {name}: missed by {n} of {count}" for name, n in missed.items()]
+        return [
+            *(f"  {name}: missed by {n} of {count}" for name, n in missed.items()),
+            document["headline"],
+        ]
     shares = ", ".join(f"{part['name']} {part['share']:.1%}" for part in document["binds"])
-    lines.append(f"  time goes into {shares}")
+    lines = [f"Time goes into {shares}."]
     if choice["bottleneck"]:
-        lines.append(f"  of the communication, {choice['bottleneck']} binds")
+        lines.append(f"Of the communication, {choice['bottleneck']} binds.")
     if failures:
         every = format_period(failures.best_interval(choice["nodes"]))
         fails = format_period(failures.between(choice["nodes"]))
-        lines.append(f"  a failure every {fails}, a checkpoint every {every}")
-    if choice["step_low_s"] is not None:
-        words = f"if the compute is right, the step is within {step_range(choice)} with 80 %"
-        lines.append(f"  {words} (simreduce accuracy)")
-    return lines
+        lines.append(f"A failure every {fails}, a checkpoint every {every}.")
+    if document["paid_off"]:
+        lines.append(f"{sentence(document['paid_off'])}.")
+    near, then = nearest_change(document)
+    return [
+        *lines,
+        f"In the words of the file: {choice['option']}",
+        "",
+        f"Nearest change: {near}. {then}",
+        f"How sure: {sure_words(document)[1]}.",
+        document["headline"],
+    ]
 
 
 def _holds(name: str, reach: WithinTarget) -> str:
@@ -423,7 +612,7 @@ def capacity_plot(answer: Answer) -> Plot:
         series.setdefault(names.series(c.key) or c.key.machine, []).append(point)
     chosen = answer.chosen
     currency = q.prices.currency
-    run = f"{format_amount(q.target.samples)} samples"
+    run = f"{format_amount(q.target.run)} samples"
     return draw_frontier(
         series,
         [(o.time / scale, o.cost) for o in answer.frontier],

@@ -24,6 +24,7 @@ from simreduce.report.bench import BENCH, NCCL_TESTS
 from simreduce.report.compared import COMPARE
 from simreduce.report.explain import EXPLAIN
 from simreduce.report.nccl import NCCL
+from simreduce.report.prices import LISTS, PRICES as PRICE_LIST
 from simreduce.report.ranking import RUN
 from simreduce.report.replay import REPLAY
 from simreduce.report.replicas import REPLICAS
@@ -67,8 +68,8 @@ commands are.
 def outputs() -> dict[str, Output]:
     """Every output that simreduce writes for programs, by the name of its schema."""
     ours: list[Output] = [
-        RUN, STEP, REPLICAS, BENCH, NCCL_TESTS, EXPLAIN, TUNE, capacity.CAPACITY,
-        sweeps.SWEEP, COMPARE, REPLAY, NCCL, verified.VERIFY, verified.FILES,
+        RUN, STEP, REPLICAS, BENCH, NCCL_TESTS, EXPLAIN, TUNE, capacity.CAPACITY, LISTS,
+        PRICE_LIST, sweeps.SWEEP, COMPARE, REPLAY, NCCL, verified.VERIFY, verified.FILES,
         topo.LIST, topo.SHOW, topo.CHECK, topo.P2P, topo.RINGS, topo.TREES,
         topo.GRAPHS, topo.MATRICES, topo.ROWS,
         ACCURACY, LEFT_OUT, UNSEEN, THREE_SIZES, SHARDED, FITTED,

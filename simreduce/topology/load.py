@@ -160,7 +160,7 @@ def find(text: str) -> tuple[Path, str] | None:
 _CLOUDS = re.compile(r"\b[a-z]+\d[a-z\d]*[._-][a-z\d._-]*[a-z\d]")
 """What clouds call a machine, in a title in small letters."""
 _LIKE_CLOUDS = 0.93
-"""As `difflib` has it: `p5e.48xlarge` is like `p5en.48xlarge`, but `a2-highgpu-8g`, which has other
+"""As `difflib` has it: `p4dn.24xlarge` is like `p4d.24xlarge`, but `a2-highgpu-8g`, which has other
 GPUs, is not like `a4-highgpu-8g`.
 """
 

@@ -28,11 +28,12 @@ class Layer:
 @dataclass(frozen=True, slots=True)
 class Model:
     """Layers in the order of the forward pass. Their gradients, one after another, are the
-    framework's list.
+    framework's list. A sample has `tokens` tokens; 0 if it has none, or nobody says.
     """
 
     name: str
     layers: tuple[Layer, ...]
+    tokens: int = 0
 
     @property
     def workload(self) -> Workload:

@@ -13,7 +13,6 @@ from simreduce.app.cli.reply import Reply, option_faults, picture_options, repor
 from simreduce.computing.watching import pass_on
 from simreduce.report.capacity import CAPACITY, capacity_plot, capacity_text
 from simreduce.study.capacity.answer import answer, plan_of
-from simreduce.study.capacity.prices import shipped
 from simreduce.study.capacity.question import load_question
 from simreduce.study.sweep import running
 
@@ -36,9 +35,10 @@ from simreduce.study.sweep import running
 )
 @click.option(
     "--prices",
-    default=None,
+    multiple=True,
     metavar="NAME|FILE",
-    help=f"Take this price list instead of the file's; shipped: {', '.join(shipped())}.",
+    help="Take this price list instead of the file's; simreduce prices lists those that are"
+    " shipped. Repeatable: of a price that two have, the first counts.",
 )
 @click.option(
     "--sensitivity/--no-sensitivity",
@@ -51,7 +51,7 @@ from simreduce.study.sweep import running
 def capacity(
     file: str,
     db: str | None,
-    prices: str | None,
+    prices: tuple[str, ...],
     sensitivity: bool,
     workers: int,
 ) -> Reply:

@@ -40,6 +40,7 @@ _COMMANDS: Mapping[str, tuple[str, str]] = {
         "simreduce.app.cli.capacity:capacity",
         "The cheapest machines and network that meet a target.",
     ),
+    "prices": ("simreduce.app.cli.prices:prices", "Price lists with their sources and dates."),
     "sweep": ("simreduce.app.cli.sweep:sweep", "A question over many values, into a database."),
     "table": (
         "simreduce.app.cli.table:table",

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from simreduce import units
 from simreduce.errors import InputError
 from simreduce.study.capacity.choose import (
     Candidate,
@@ -26,8 +27,10 @@ from simreduce.study.capacity.flips import (
     price_flips,
 )
 from simreduce.study.capacity.options import Option, classes_of, pieces
+from simreduce.study.capacity.prices import ENERGY, period_of
 from simreduce.study.capacity.question import Question
-from simreduce.study.capacity.rates import Rate, rate_flips
+from simreduce.study.capacity.rates import Rate, bound_compute, rate_flips
+from simreduce.study.capacity.words import plain, product
 from simreduce.study.sweep import STEP, Cell, Figures, Planned, make_cell
 from simreduce.training.memory import Fit
 
@@ -43,13 +46,34 @@ class Part:
     share: float
 
 
+RATES = (0.75, 1.25)
+"""Factors of an assumed rate of computing for which the choice is shown, too. They illustrate: no
+error is known of a rate that nobody measured.
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class AtRate:
+    """The choice where GPUs compute `factor` times as fast as assumed, at `flops` FLOP/s.
+
+    No simulation is done for it: the step is the longest possible one at a lower rate, and the
+    shortest possible one at a higher rate. `flops` is None where GPUs differ.
+    """
+
+    factor: float
+    flops: float | None
+    offer: Offer
+
+
 @dataclass(frozen=True, slots=True)
 class Answer:
     """The answer: offers in the file's order, and the `chosen` one.
 
     `ranked` are the offers that meet the target, best first, and `chosen` is the best. `refused`
     has labels and reasons. `frontier` holds offers that none beats in both cost and time. `waiting`
-    has the labels of options that were not simulated when a user stopped.
+    has the labels of options that were not simulated when a user stopped. `at_rates` has the choice
+    at other rates of computing, if its rate is assumed, today's among them; `sensitivity` says
+    whether changes of the choice were looked for.
     """
 
     question: Question
@@ -61,6 +85,45 @@ class Answer:
     assumptions: tuple[Assumption, ...]
     notes: tuple[str, ...]
     waiting: tuple[str, ...] = ()
+    at_rates: tuple[AtRate, ...] = ()
+    sensitivity: bool = True
+
+    @property
+    def varied(self) -> Collection[str]:
+        """The parts of keys in which options differ."""
+        keys = [each.candidate.key for each in self.offers]
+        columns = zip(Configuration._fields, zip(*keys, strict=True), strict=False)
+        return {name for name, column in columns if len({*column} - {""}) > 1}
+
+    def plain(self, key: Configuration) -> str:
+        """A configuration in plain words."""
+        return plain(key, self.varied)
+
+    def verb(self, key: Configuration) -> str:
+        """`buy` if the machine has a price of the piece, `rent` if it has one per time."""
+        return "buy" if self.question.prices.machines[key.machine].bought else "rent"
+
+    @property
+    def paid_off(self) -> str:
+        """How the prices of machines that are bought became prices per hour; "" if none is."""
+        prices = self.question.prices
+        kinds = dict.fromkeys((each.candidate.key.machine, self.verb(each.candidate.key))
+                              for each in self.offers)  # fmt: skip
+        bought = [machine for machine, verb in kinds if verb == "buy"]
+        if not bought:
+            return ""
+        rented = [product(machine) for machine, verb in kinds if verb == "rent"]
+        each = [
+            f"{product(machine)} at {price.value:,.0f} {price.unit}, paid off over {price.spread}"
+            for machine, price in prices.machines.items()
+            if machine in bought
+        ]
+        power = ", with energy" if ENERGY in prices.items else ", without energy"
+        words = f"bought: {'; '.join(each)}{power}; staff, space and interest are not counted"
+        if not rented:
+            return words
+        also = f"rented: {', '.join(rented)}"
+        return f"rented machines are compared with bought ones; {also}; {words}"
 
     @property
     def complete(self) -> bool:
@@ -127,10 +190,26 @@ def answer(question: Question, evaluate: Evaluate, *, sensitivity: bool = True) 
     if target.efficiency is not None:
         differ = ("nodes", "batch") if question.global_batch else ("nodes",)
         far = within_target(candidates, target.efficiency, differ)
+    at = _at_rates(question, by_key[ranked[0].candidate.key], ranked[0]) if ranked else ()
     return Answer(
         question, tuple(offers), tuple(ranked), tuple(refused), tuple(frontier(offers)), tuple(far),
-        tuple(flips), tuple(_notes(question, offers)), waiting,
+        tuple(flips), tuple(_notes(question, offers)), waiting, tuple(at), sensitivity,
     )  # fmt: skip
+
+
+def _at_rates(question: Question, option: Option, chosen: Offer) -> list[AtRate]:
+    """The choice at other rates of computing, slowest first; none if its rate is not assumed."""
+    step = option.scenario["step"]
+    if "rate" not in step:
+        return []  # a time or a profile that somebody measured
+    rate = step["rate"]
+    flops = units.flops(rate) * step.get("speed", 1.0) if isinstance(rate, str) else None
+    found = [AtRate(1.0, flops, chosen)]
+    for factor in RATES:
+        moved = bound_compute(chosen.candidate, factor, best=factor > 1.0)
+        made = offer(moved, question.prices, question.target)
+        found.append(AtRate(factor, None if flops is None else flops * factor, made))
+    return sorted(found, key=lambda each: each.factor)
 
 
 def candidate_of(question: Question, option: Option, row: Figures) -> Candidate:
@@ -249,10 +328,11 @@ def _rate_flips(
 def _notes(question: Question, offers: Sequence[Offer]) -> list[str]:
     """Return notes on the prices for the reader."""
     prices = question.prices
-    notes = []
-    if prices.date:
-        notes.append(f"prices of {prices.date}: they age, look yours up")
-    bought = [name for name, item in prices.items.items() if item.unit == prices.currency]
+    notes = [*prices.notes]
+    used = [prices.items[name] for each in offers for name in each.candidate.quantities]
+    if dated := period_of(item.date for item in used):
+        notes.append(f"prices of {dated}: they age, look yours up")
+    bought = [name for name, item in prices.items.items() if item.bought]
     joined = [each.candidate for each in offers if each.candidate.nodes > 1]
     free = [c for c in joined if not any(name.startswith("networks.") for name in c.quantities)]
     if bought and free:

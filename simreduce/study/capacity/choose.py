@@ -11,8 +11,9 @@ from simreduce.study.capacity.prices import PriceList
 from simreduce.study.capacity.quantities import HOUR
 from simreduce.study.sweep.columns import DONE, Figures
 
+_MILLION = 1e6
 COST, HOURLY, TIME = OBJECTIVES = ("cost", "hourly", "time")
-"""Objectives to minimise: the cost of the run, the price per hour, the time of the run."""
+"""Objectives to minimise: the cost of the run or of a token, the price per hour, the time."""
 
 
 class Configuration(NamedTuple):
@@ -43,18 +44,43 @@ class Configuration(NamedTuple):
 class Target:
     """Limits that a configuration must meet; None where there is no limit.
 
-    The run has `samples` samples, and its cost and time count; `budget` is money for the run,
-    `hourly` money per hour.
+    The run has `samples` samples, and its cost and time count; None where nobody names a run.
+    A sample has `tokens` tokens, 0 if that is not known. `budget` is money for the run, `hourly`
+    money per hour.
     """
 
-    samples: float = 1e6
+    samples: float | None = None
     step_time: float | None = None
     efficiency: float | None = None
     samples_per_second: float | None = None
+    tokens_per_second: float | None = None
+    cost_per_million_tokens: float | None = None
     time: float | None = None
     budget: float | None = None
     hourly: float | None = None
     minimise: str = COST
+    tokens: int = 0
+
+    @property
+    def run(self) -> float:
+        """Samples of the run, or a million, over which costs and times compare as over any."""
+        return _MILLION if self.samples is None else self.samples
+
+    @property
+    def units(self) -> float:
+        """Tokens of a sample, or 1 where samples are what is counted."""
+        return float(self.tokens or 1)
+
+    @property
+    def token_rate(self) -> float | None:
+        """The least samples a second by `tokens_per_second`."""
+        return None if self.tokens_per_second is None else self.tokens_per_second / self.units
+
+    @property
+    def token_budget(self) -> float | None:
+        """The highest cost of the run by `cost_per_million_tokens`."""
+        price = self.cost_per_million_tokens
+        return None if price is None else price * self.units * self.run / _MILLION
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,12 +130,15 @@ class Candidate:
 
 @dataclass(frozen=True, slots=True)
 class Offer:
-    """A candidate at prices: money per hour, seconds and money of the run."""
+    """A candidate at prices: money per hour, seconds and money of the run, and money for a million
+    tokens, or samples where tokens are not known.
+    """
 
     candidate: Candidate
     hourly: float
     time: float
     cost: float
+    per_million: float
     misses: tuple[str, ...]
 
     @property
@@ -121,8 +150,9 @@ class Offer:
 def offer(candidate: Candidate, prices: PriceList, target: Target) -> Offer:
     """A candidate at these prices, with the names of the targets that it misses."""
     hourly = prices.per_hour(candidate.quantities)
-    time = candidate.time(target.samples)
+    time = candidate.time(target.run)
     cost = hourly * time / HOUR
+    per_million = cost / (target.run * target.units) * _MILLION
     wanted = (
         ("step_time", target.step_time is not None and candidate.step > target.step_time),
         ("efficiency", target.efficiency is not None and candidate.efficiency < target.efficiency),
@@ -130,12 +160,15 @@ def offer(candidate: Candidate, prices: PriceList, target: Target) -> Offer:
             "samples_per_second",
             target.samples_per_second is not None and candidate.rate < target.samples_per_second,
         ),
+        ("tokens_per_second", target.token_rate is not None and candidate.rate < target.token_rate),
+        ("cost_per_million_tokens", target.token_budget is not None and cost > target.token_budget),
         ("time", target.time is not None and time > target.time),
         ("budget", target.budget is not None and cost > target.budget),
         ("hourly", target.hourly is not None and hourly > target.hourly),
         ("progress", math.isinf(time)),
     )
-    return Offer(candidate, hourly, time, cost, tuple(name for name, missed in wanted if missed))
+    misses = tuple(name for name, missed in wanted if missed)
+    return Offer(candidate, hourly, time, cost, per_million, misses)
 
 
 def rank_offers(offers: Sequence[Offer], minimise: str) -> list[Offer]:

@@ -194,15 +194,16 @@ def _price_flip(
     def lines(each: Candidate) -> tuple[Line, Line]:
         """Money of the run and money per hour: base and slope over the price."""
         base, slope = free.per_hour(each.quantities), each.quantities.get(name, 0.0) * item.hourly
-        hours = each.time(target.samples) / HOUR
+        hours = each.time(target.run) / HOUR
         return (base * hours, slope * hours), (base, slope)
 
-    able = [c for c in candidates if c.time(target.samples) < math.inf]
+    able = [c for c in candidates if c.time(target.run) < math.inf]
     now = choose(able, prices, target)
     points = []
     for each in able:
         run, hour = lines(each)
-        points += [*_meets(run, (target.budget, 0.0)), *_meets(hour, (target.hourly, 0.0))]
+        limits = ((run, target.budget), (run, target.token_budget), (hour, target.hourly))
+        points += [point for line, limit in limits for point in _meets(line, (limit, 0.0))]
         if now is not None:
             points += [a for mine, its in zip(lines(now.candidate), (run, hour), strict=True)
                        for a in _meets(mine, its)]  # fmt: skip
@@ -262,8 +263,10 @@ def _limits(each: Offer, target: Target) -> list[float]:
         (target.step_time, c.step),
         (target.time, each.time),
         (target.budget, each.cost),
+        (target.token_budget, each.cost),
         (c.efficiency, target.efficiency),
         (c.rate, target.samples_per_second),
+        (c.rate, target.token_rate),
     )
     return [high / low for high, low in pairs if high is not None and low and low < math.inf]
 

@@ -4,14 +4,17 @@ Every price is an `Item` with the value that the file has, in the file's unit, a
 makes it money per hour: 1 for what is paid by the hour, one over the hours in use for what is
 bought, watts for energy. What a configuration pays in an hour is a sum over items, each with a
 quantity: linear in every price, so that the value at which a choice changes is exact.
+
+Several lists join to one. Of a price that two of them have, the first counts, and a note says so.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import MappingProxyType
+from typing import Any
 
 from simreduce.errors import InputError, did_you_mean, quote
 from simreduce.files.formats import (
@@ -28,7 +31,15 @@ from simreduce.files.formats import (
     number,
 )
 from simreduce.files.textfiles import exists, parse_toml, read_text
-from simreduce.study.capacity.quantities import ENERGY_PRICE, HOUR, POWER, PRICE, SOME_PERIOD, Money
+from simreduce.study.capacity.quantities import (
+    ENERGY_PRICE,
+    HOUR,
+    POWER,
+    PRICE,
+    SOME_PERIOD,
+    Money,
+    format_period,
+)
 
 ENERGY = "energy"
 FOLDER = Path(__file__).parent / "price_lists"
@@ -100,13 +111,22 @@ class Item:
     """A price.
 
     It has its `name` (`machines.p4d.price`), the `value` in the file's `unit`, and `hourly`, the
-    factor that makes it money per hour of one unit.
+    factor that makes it money per hour of one unit. `spread` says over which time the price of a
+    piece is paid off. `source` and `date` say where and when it was published.
     """
 
     name: str
     value: float
     unit: str
     hourly: float = 1.0
+    spread: str = ""
+    source: str = ""
+    date: str = ""
+
+    @property
+    def bought(self) -> bool:
+        """Whether it is the price of a piece, not one per time or energy."""
+        return "/" not in self.unit
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,7 +142,9 @@ class Pieces:
 
 @dataclass(frozen=True, slots=True)
 class PriceList:
-    """Prices by name, in one `currency`; watts of a machine and of a network's port."""
+    """Prices by name, in one `currency`; watts that a machine and a network's port draw from the
+    grid. `sources` are those of the whole list, `notes` what a reader should know of it.
+    """
 
     title: str
     date: str
@@ -130,7 +152,8 @@ class PriceList:
     items: Mapping[str, Item]
     machine_watts: Mapping[str, float] = field(default_factory=dict)
     port_watts: Mapping[str, float] = field(default_factory=dict)
-    overhead: float = 1.0
+    sources: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
 
     def but(self, name: str, value: float) -> PriceList:
         """The list with another value of one price."""
@@ -151,7 +174,7 @@ class PriceList:
     def watts(self, pieces: Pieces) -> float:
         """Watts that a configuration draws from the grid."""
         machines = self.machine_watts.get(pieces.machine, 0.0) * pieces.nodes
-        return self.overhead * (machines + self.port_watts.get(pieces.network, 0.0) * pieces.ports)
+        return machines + self.port_watts.get(pieces.network, 0.0) * pieces.ports
 
     def per_hour(self, quantities: Mapping[str, float]) -> float:
         """Money per hour of such quantities."""
@@ -160,14 +183,21 @@ class PriceList:
             for name, count in quantities.items()
         )
 
+    @property
+    def machines(self) -> dict[str, Item]:
+        """The price of each machine by its name."""
+        ends = "machines.", ".price"
+        return {
+            name.removeprefix(ends[0]).removesuffix(ends[1]): item
+            for name, item in self.items.items()
+            if name.startswith(ends[0])
+        }
+
     def lacks(self, machine: str) -> str:
         """Why a machine has no price, "" if it has one."""
-        if f"machines.{machine}.price" in self.items:
+        known = self.machines
+        if machine in known:
             return ""
-        ends = "machines.", ".price"
-        known = [
-            n.removeprefix(ends[0]).removesuffix(ends[1]) for n in self.items if n[:9] == ends[0]
-        ]
         near = did_you_mean(machine, known) or f"; there are {', '.join(known) or 'none'}"
         return f"has no price of {quote(machine)}{near}"
 
@@ -189,6 +219,49 @@ def load_prices(text: str) -> PriceList:
     return found if found.title else replace(found, title=path.stem)
 
 
+def join(lists: Sequence[PriceList]) -> PriceList:
+    """Several price lists as one. The first of two prices of a thing counts, and a note says so.
+
+    InputError if they are not all in one currency.
+    """
+    first, *others = lists
+    items, notes = dict(first.items), [*first.notes]
+    for each in others:
+        if each.currency != first.currency:
+            words = f"{_named(each)} is in {each.currency}, {_named(first)} in {first.currency}"
+            raise InputError(f"{words}; convert one")
+        for name, item in each.items.items():
+            kept = items.setdefault(name, item)
+            if (kept.value, kept.unit) != (item.value, item.unit):
+                both = (f"{shown.value:,.10g} {shown.unit}" for shown in (kept, item))
+                notes.append(f"of {name}, {' counts, not '.join(both)} of {_named(each)}")
+        notes += each.notes
+    return PriceList(
+        " and ".join(dict.fromkeys(each.title for each in lists)),
+        period_of(item.date for item in items.values()),
+        first.currency,
+        MappingProxyType(items),
+        _first_of([each.machine_watts for each in lists]),
+        _first_of([each.port_watts for each in lists]),
+        tuple(dict.fromkeys(source for each in lists for source in each.sources)),
+        tuple(dict.fromkeys(notes)),
+    )
+
+
+def _named(prices: PriceList) -> str:
+    return quote(prices.title) if prices.title else "the list of the file"
+
+
+def _first_of(tables: Sequence[Mapping[str, float]]) -> Mapping[str, float]:
+    return {name: value for table in reversed(tables) for name, value in table.items()}
+
+
+def period_of(dates: Iterable[str]) -> str:
+    """The first and the last of some dates, such as `2024-08 to 2024-12`."""
+    known = sorted({date for date in dates if date})
+    return " to ".join(dict.fromkeys((known[0], known[-1]))) if known else ""
+
+
 def shipped() -> list[str]:
     """Names of the price lists that come with simreduce."""
     return sorted(path.stem for path in FOLDER.glob("*.toml"))
@@ -203,18 +276,26 @@ def parse_prices(table: object, faults: Faults, path: str) -> PriceList | None:
     lifetime = values["lifetime"] or _LIFETIME
     place = f"{path}." if path else ""
 
-    def add(name: str, price: Money | None, own: float | None) -> None:
+    def add(name: str, price: Money | None, of: Values | None) -> None:
         if price is None:
             return
         currencies.setdefault(price.currency, name)
-        hours = (own or lifetime) * values["utilisation"] / HOUR
-        items[name] = Item(name, price.amount, price.unit, 1.0 if price.per else 1.0 / hours)
+        own: Mapping[str, Any] = of or {}
+        seconds, used = own.get("lifetime") or lifetime, values["utilisation"]
+        item = Item(
+            name, price.amount, price.unit, source=own.get("source") or "",
+            date=own.get("date") or values["date"] or "" if of else "",
+        )  # fmt: skip
+        if item.bought:
+            spread = format_period(seconds) + (f", {used:.0%} of them in use" if used < 1 else "")
+            item = replace(item, hourly=HOUR / (seconds * used), spread=spread)
+        items[name] = item
 
     for machine, each in (values["machines"] or {}).items():
-        add(f"machines.{machine}.price", each["price"], each["lifetime"])
+        add(f"machines.{machine}.price", each["price"], each)
     for network, each in (values["networks"] or {}).items():
         for piece in ("node", "port", "cable"):
-            add(f"networks.{network}.{piece}", each[piece], each["lifetime"])
+            add(f"networks.{network}.{piece}", each[piece], each)
     add(ENERGY, values["energy"], None)
     if not values["machines"] and "machines" not in values.faulty:
         faults.add(f"{place}machines", "missing; give the price of at least one machine")
@@ -223,9 +304,14 @@ def parse_prices(table: object, faults: Faults, path: str) -> PriceList | None:
         faults.add(f"{place}{name}", f"is in {currency}, others are in {first}; convert them")
     if len(faults.problems) > before:
         return None
+    dates = [item.date for item in items.values()]
     return PriceList(
-        values["title"] or "", values["date"] or "", first, MappingProxyType(items),
-        {name: each["power"] for name, each in (values["machines"] or {}).items()},
-        {name: each["power"] for name, each in (values["networks"] or {}).items()},
-        values["overhead"],
+        values["title"] or "", period_of(dates), first, MappingProxyType(items),
+        _drawn(values["machines"], values["overhead"]),
+        _drawn(values["networks"], values["overhead"]), tuple(values["sources"] or ()),
     )  # fmt: skip
+
+
+def _drawn(tables: Mapping[str, Values] | None, overhead: float) -> dict[str, float]:
+    """Watts drawn from the grid, by the names of tables with a `power`."""
+    return {name: overhead * each["power"] for name, each in (tables or {}).items()}

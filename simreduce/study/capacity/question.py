@@ -5,6 +5,7 @@ A reader reports every fault of the file, and of what it names, at once.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -19,6 +20,7 @@ from simreduce.files.formats import (
     Faults,
     Field,
     Format,
+    OneOrMore,
     TableOf,
     TablesOf,
     ValueKind,
@@ -29,11 +31,11 @@ from simreduce.files.formats import (
     whole,
 )
 from simreduce.files.textfiles import parse_toml, read_text
-from simreduce.study.capacity.choose import OBJECTIVES, Target
+from simreduce.study.capacity.choose import COST, HOURLY, OBJECTIVES, Target
 from simreduce.study.capacity.losses import FAILURES, STRAGGLERS, Failures, Stragglers
 from simreduce.study.capacity.options import OPTION, Option, check_step, expand
-from simreduce.study.capacity.prices import PriceList, load_prices, parse_prices
-from simreduce.study.capacity.quantities import HOURLY, MONEY, SOME_PERIOD, Money
+from simreduce.study.capacity.prices import PriceList, join, load_prices, parse_prices
+from simreduce.study.capacity.quantities import HOURLY as PER_HOUR, MONEY, SOME_PERIOD, Money
 from simreduce.study.scenario import beside
 from simreduce.training.question import MOST_SAMPLES
 from simreduce.workload import Model, load_model
@@ -57,32 +59,47 @@ class _Prices(ValueKind[Any]):
 
 
 _LEAST_RATE = 1e-9
-"""Samples a second of the slowest run that is asked for: one in 30 years."""
+"""Samples or tokens a second of the slowest run that is asked for: one in 30 years."""
+_LEAST = {
+    "samples": 1.0,
+    "tokens": 1.0,
+    "samples_per_second": _LEAST_RATE,
+    "tokens_per_second": _LEAST_RATE,
+}
+_OF_TOKENS = ("tokens", "tokens_per_second", "cost_per_million_tokens")
 
 
 def _large_enough(values: Values, faults: Faults, path: str) -> None:
-    for key, least in (("samples", 1.0), ("samples_per_second", _LEAST_RATE)):
+    for key, least in _LEAST.items():
         if key in values.given and key not in values.faulty and values[key] < least:
             faults.add(inside(path, key), f"must be at least {least:g}, got {quote(values[key])}")
     needs = [key for key in ("time", "budget") if key in values.given]
-    if needs and "samples" not in values.given:
-        faults.add(path, f"{needs[0]} is that of a run; give samples, how many it takes")
+    runs = [key for key in ("samples", "tokens") if key in values.given]
+    if needs and not runs:
+        words = f"{needs[0]} is that of a run; give samples or tokens, how many it takes"
+        faults.add(path, words)
+    if len(runs) > 1:
+        faults.add(path, "give one of samples, tokens; it has both")
 
 
 TARGET = Format(
     "target",
     "What a configuration must meet, all of it, and what to minimise.",
-    Field("samples", number(0.0), "Samples of the run whose time and cost count.", 1e6,
-          default_words="a million"),
+    Field("samples", number(0.0), "Samples of the run whose time and cost count.",
+          default_words="no run: prices of an hour and of a million count"),
+    Field("tokens", number(0.0), "Tokens of the run, instead of samples."),
     Field("step_time", SOME_PERIOD, "Time of a step at most, stragglers included."),
     Field("efficiency", number(0.0, 1.0), "Samples a second over those if nothing moved and none"
           " waited, at least: `0.9` for 90 %; stragglers and failures count."),
     Field("samples_per_second", number(0.0), "Samples a second at least, failures included."),
+    Field("tokens_per_second", number(0.0), "Tokens a second at least, failures included."),
+    Field("cost_per_million_tokens", MONEY, "Cost of a million tokens at most."),
     Field("time", SOME_PERIOD, "Time of the run at most."),
     Field("budget", MONEY, "Cost of the run at most."),
-    Field("hourly", HOURLY, "Price per hour at most."),
+    Field("hourly", PER_HOUR, "Price per hour at most."),
     Field("minimise", choice(OBJECTIVES, "objective"), "`cost` of the run, `hourly` price, or"
-          " `time` of the run.", default_words="`cost`; `hourly` without `samples`"),
+          " `time` of the run; without a run, cost and time are those of a million.",
+          default_words="`cost`; `hourly` without a run"),
     check=_large_enough,
 )  # fmt: skip
 _MOST_FACTOR = 100.0
@@ -106,7 +123,10 @@ CAPACITY = Format(
     Field("global_batch", whole(1, MOST_SAMPLES), "Samples of a step of all GPUs together: each"
           " gets its part, and a number of GPUs that does not divide it is no option.",
           default_words="`step.batch` for each GPU"),
-    Field("prices", _Prices(), "A shipped price list, a file, or a table `[prices]`.",
+    Field("tokens_per_sample", whole(1, MOST_SAMPLES), "Tokens of a sample.",
+          default_words="the model's sequence, if it has one"),
+    Field("prices", OneOrMore(_Prices()), "A shipped price list, a file, a table `[prices]`, or a"
+          " list of them, which join: of a price that two have, the first counts.",
           required=True),
     Field("target", TableOf(TARGET), "What to meet."),
     Field("step", ANYTHING, "Keys of `[step]` of a scenario, for all options."),
@@ -138,18 +158,18 @@ class Question:
     global_batch: int | None = None
 
 
-def load_question(text: str, prices: str | None = None) -> Question:
-    """The question in a file, with another price list if one is given.
+def load_question(text: str, prices: Sequence[str] = ()) -> Question:
+    """The question in a file, with other price lists if some are given.
 
     InputError lists every fault.
     """
     path = Path(text)
     document = parse_toml(text, read_text(path, InputError), InputError)
     faults = Faults(text, options={"prices": "--prices"} if prices else None)
-    if prices is not None:
-        document = {**document, "prices": prices}
+    if prices:
+        document = {**document, "prices": [*prices]}
     values = CAPACITY.read(document, faults)
-    found = _build(path, values, faults, given=prices is not None)
+    found = _build(path, values, faults, given=bool(prices))
     if faults.problems or found is None:  # options of several machines have the same ones
         raise InputError([*dict.fromkeys(faults.problems)])
     return found
@@ -158,16 +178,16 @@ def load_question(text: str, prices: str | None = None) -> Question:
 def _build(path: Path, values: Values, faults: Faults, *, given: bool) -> Question | None:
     folder = str(path.parent)
     near = partial(beside, Path(folder, "-"))
-    prices: PriceList | None = None
-    if isinstance(values["prices"], str):
-        name = values["prices"] if given else near(values["prices"])
-        prices = faults.attempt("prices", load_prices, name)
-    elif values["prices"]:
-        prices = parse_prices(values["prices"], faults, "prices")
-    target = _target(values["target"], prices, faults)
+    prices = _prices(values["prices"] or (), str if given else near, faults)
     model: Model | None = None
     if values["workload"]:
         model = faults.attempt("workload", load_model, near(values["workload"]))
+    tokens = values["tokens_per_sample"] or (model.tokens if model else 0)
+    target = _target(values["target"], prices, tokens, faults)
+    wanted = [key for key in _OF_TOKENS if values["target"] and key in values["target"].given]
+    if wanted and model is not None and not tokens and "tokens_per_sample" not in values.given:
+        words = f"nobody says how many tokens a sample of {model.name} has; give tokens_per_sample"
+        faults.add(f"target.{wanted[0]}", words)
     faults.attempt("calibration", load_calibration, near(values["calibration"] or "nominal"))
     faults.attempt("runtime", read_runtime, values["runtime"] or BY_STRATEGY)
     check_step(values["step"], faults, "step")
@@ -192,18 +212,36 @@ def _build(path: Path, values: Values, faults: Faults, *, given: bool) -> Questi
     )  # fmt: skip
 
 
-def _target(values: Values | None, prices: PriceList | None, faults: Faults) -> Target | None:
+def _prices(given: Sequence[Any], near: Callable[[str], str], faults: Faults) -> PriceList | None:
+    """The lists that `prices` names, as one; None if one has a fault."""
+    lists = []
+    for i, each in enumerate(given):
+        path = f"prices[{i}]" if len(given) > 1 else "prices"
+        if isinstance(each, str):
+            lists.append(faults.attempt(path, load_prices, near(each)))
+        else:
+            lists.append(parse_prices(each, faults, path))
+    known = [each for each in lists if each is not None]
+    return faults.attempt("prices", join, known) if known and len(known) == len(lists) else None
+
+
+def _target(
+    values: Values | None, prices: PriceList | None, tokens: int, faults: Faults
+) -> Target | None:
     if values is None:
-        return Target(minimise="hourly")
+        return Target(minimise=HOURLY, tokens=tokens)
     found = dict(values)
-    for key in ("budget", "hourly"):
+    for key in ("budget", "hourly", "cost_per_million_tokens"):
         money: Money | None = values[key]
         if money and prices and money.currency != prices.currency:
             words = f"is in {money.currency}, prices are in {prices.currency}; convert it"
             faults.add(f"target.{key}", words)
         found[key] = money and money.amount
-    found["minimise"] = values["minimise"] or ("cost" if "samples" in values.given else "hourly")
-    return Target(**found)
+    run = found.pop("tokens")
+    if run is not None:
+        found["samples"] = run / (tokens or 1)
+    found["minimise"] = values["minimise"] or (HOURLY if found["samples"] is None else COST)
+    return Target(**found, tokens=tokens)
 
 
 def _check_options(options: list[Option], prices: PriceList | None, faults: Faults) -> None:

@@ -61,5 +61,6 @@ def of_sequences(name: str) -> bool:
 def transformer(name: str, sequence: int | None = None) -> Model:
     """The model of that name; a sample is a sequence of `sequence` tokens, or an image."""
     found = _TABLE[name]
-    layers = tuple(found.layers(sequence or found.usual))
-    return Model(name if sequence is None else f"{name},sequence={sequence}", layers)
+    tokens = sequence or found.usual
+    shown = name if sequence is None else f"{name},sequence={sequence}"
+    return Model(shown, tuple(found.layers(tokens)), tokens if of_sequences(name) else 0)

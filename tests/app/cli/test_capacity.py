@@ -71,7 +71,13 @@ def test_the_table_and_the_picture(simreduce, question, tmp_path):
 
     assert 0 == done.status
     assert "(USD/h)" in done.out
-    assert "1 x a100-mesh-4, ddp, nccl, batch 32: the run takes" in done.out
+    answer = done.out.splitlines()[-1]
+    assert answer.startswith(
+        "Rent 1 a100-mesh-4, batch 32 a GPU: 16 USD/h, 0.545 USD per 1M samples"
+    )
+    assert "; the run takes 2.0" in answer
+    assert "In the words of the file: 1 x a100-mesh-4, ddp, nccl, batch 32\n" in done.out
+    assert "Nearest change: not asked." in done.out
     assert "cost of 1,000,000 samples (USD)" in (tmp_path / "cost.svg").read_text("utf-8")
 
 
@@ -162,3 +168,75 @@ def test_plots_that_cannot_be(simreduce, tmp_path, more, fault):
 
     assert 2 == done.status
     assert fault in done.err
+
+
+def test_without_a_run_a_million_is_priced(simreduce, question):
+    """No run is made up: it has neither a time nor a cost, on paper, in the document, on a page."""
+    question.write_text(FILE.replace("samples = 1e6", "samples_per_second = 1"), "utf-8")
+    done = simreduce("capacity", question, "--workers", "1", "--no-sensitivity")
+    document = json.loads(
+        simreduce("capacity", question, "--workers", "1", "--no-sensitivity", "--json").out
+    )
+    choice = document["choice"]
+
+    assert "run" not in done.out
+    assert "1M samples" in done.out
+    assert done.out.splitlines()[-1] == document["headline"]
+    assert (None, None, None) == (document["target"]["samples"], choice["time_s"], choice["cost"])
+    rate = choice["samples_per_second"]
+    assert choice["per_million"] == pytest.approx(choice["hourly"] / 3600 / rate * 1e6)
+    assert choice["tokens_per_second"] is None
+
+
+def test_several_lists_are_given_on_the_command_line(simreduce, question, tmp_path):
+    """The first price of a thing counts, and a note names the other one."""
+    lists = []
+    for name, v100, a100 in (("cheap", 10, 16), ("dear", 20, 16)):
+        lists.append(tmp_path / f"{name}.toml")
+        lists[-1].write_text(
+            f'[machines.v100-mesh-4]\nprice = "{v100} USD/h"\n'
+            f'[machines.a100-mesh-4]\nprice = "{a100} USD/h"\n'
+        )
+    options = [word for each in lists for word in ("--prices", each)]
+    done = simreduce("capacity", question, "--workers", "1", "--no-sensitivity", "--json", *options)
+
+    document = json.loads(done.out)
+    assert [10.0, 16.0] == [each["hourly"] for each in document["options"]]
+    note = "of machines.v100-mesh-4.price, 10 USD/h counts, not 20 USD/h of 'dear'"
+    assert note in document["notes"]
+
+
+def test_rent_and_buy_are_told_apart(simreduce, question):
+    """By the kind of price; where both are compared, a sentence says how."""
+    question.write_text(FILE.replace('"16 USD/h"', '"35040 USD"'), "utf-8")
+    both = simreduce("capacity", question, "--workers", "1", "--no-sensitivity").out
+    question.write_text(FILE, "utf-8")
+    rented = simreduce("capacity", question, "--workers", "1", "--no-sensitivity").out
+
+    assert both.splitlines()[-1].startswith("Buy 1 a100-mesh-4, batch 32 a GPU: 1 USD/h, ")
+    assert "Rented machines are compared with bought ones; rented: v100-mesh-4; bought: " in both
+    assert "a100-mesh-4 at 35,040 USD, paid off over 4 years, without energy" in both
+    assert rented.splitlines()[-1].startswith("Rent 1 a100-mesh-4")
+    assert "paid off" not in rented
+
+
+def test_price_lists_are_printed(simreduce):
+    """All that are shipped by name; one with sources and dates; several as one."""
+    names = json.loads(simreduce("prices", "--json").out)["lists"]
+    listed = simreduce("prices").out
+
+    assert all(each["name"] in listed for each in names)
+    one = simreduce("prices", "aws-on-demand").out
+    assert "55.04  USD/h  2026-11-09  p5.48xlarge" in one
+    assert "Source: AWS EC2 price catalogue" in one
+    document = json.loads(simreduce("prices", "servers-2026", "h100-cluster-2024", "--json").out)
+    prices = {each["name"]: each for each in document["prices"]["items"]}
+    assert 285000.0 == prices["machines.dgx-h100.price"]["value"]
+    assert "4 years, 80% of them in use" == prices["networks.ib_ndr.port"]["spread"]
+    (note,) = document["notes"]
+    assert note.startswith(
+        "of machines.dgx-h100.price, 285,000 USD counts, not 310,000 USD of 'An "
+    )
+    wrong = simreduce("prices", "aws-on-demnd")
+    assert (2, "") == (wrong.status, wrong.out)
+    assert "did you mean 'aws-on-demand'?" in wrong.err

@@ -161,7 +161,8 @@ VALIDATE: dict[str, Any] = {
 
 def _option(name: str, time: float, cost: float) -> dict[str, Any]:
     return {
-        "option": name, "machine": name, "gpus": 8, "step_time_s": 0.1, "step_low_s": 0.09,
+        "option": name, "configuration": f"1 {name}", "pay": "rent", "per_million": cost,
+        "machine": name, "gpus": 8, "step_time_s": 0.1, "step_low_s": 0.09,
         "step_high_s": 0.12, "simulated_s": 0.1, "efficiency": 0.9, "time_s": time, "cost": cost,
         "hourly": 10.0, "misses": [], "bottleneck": "a link",
     }  # fmt: skip
@@ -177,7 +178,17 @@ CAPACITY: dict[str, Any] = {
     "currency": "USD",
     "prices": {"title": "a list", "date": "2024", "items": [
         {"name": "p.price", "value": 10.0, "unit": "USD/h"}]},
-    "target": {"samples": 1e6},
+    "target": {"samples": 1e6, "tokens_per_sample": None},
+    "counted": "samples",
+    "headline": "Rent 1 p4: 10 USD/h",
+    "paid_off": "",
+    "at_rates": [
+        {"factor": factor, "flops_per_second": 4e14 * factor, "step_time_s": 0.1 / factor,
+         "samples_per_second": 1.0, "per_million": 10.0 / factor, "time_s": None, "cost": None,
+         "misses": ["time"] if factor < 1 else []}
+        for factor in (0.75, 1.0, 1.25)
+    ],
+    "sensitivity_asked": True,
     "choice": _option("p4", 3600.0, 10.0),
     "binds": [{"name": "compute", "share": 0.9}, {"name": "update", "share": 0.1}],
     "options": [_option("p4", 3600.0, 10.0), _option("p5", 1800.0, 20.0)],

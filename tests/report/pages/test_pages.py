@@ -541,15 +541,54 @@ def test_a_sweep_says_which_choice_wins_how_often():
     assert page.facts[0].answer == "ring"
 
 
+def test_an_interval_of_steps_leaves_out_computing():
+    """In a sweep: it is of communication. Of collectives it leaves out nothing."""
+    words = "if GPUs compute as fast as the question says."
+    for kind, said in (("bench", False), ("step", True)):
+        page = make_page({**documents.SWEEP, "kind": kind}, Attachments())
+        sure = next(fact for fact in page.facts if fact.question == "How sure is that?")
+
+        assert page.sure.endswith(words) is said
+        assert sure.more.endswith(words) is said
+
+
 def test_the_error_of_a_capacity_plan_is_said_in_percent(found):
     """How far off its step may be; less than a thousandth is no range."""
-    choice = found[0]["capacity"]["choice"]
+    measured = {**found[0]["capacity"], "at_rates": []}
+    choice = measured["choice"]
     near = {**choice, "simulated_s": 0.1, "step_low_s": 0.09995, "step_high_s": 0.10005}
-    page = make_page(found[0]["capacity"], Attachments())
+    page = make_page(measured, Attachments())
 
     assert "within -10.0% to +20.0% of the prediction" in page.sure
-    page = make_page({**found[0]["capacity"], "choice": near}, Attachments())
+    page = make_page({**measured, "choice": near}, Attachments())
     assert "within 0.1% of the prediction" in page.sure
+
+
+def test_a_capacity_plan_names_one_configuration_everywhere():
+    """In the headline and on the first card; changes that nobody asked for are not denied."""
+    asked = {**documents.CAPACITY, "sensitivity": [], "sensitivity_asked": False}
+    page = make_page(asked, Attachments())
+    first, *_, last = page.facts
+
+    assert page.answer.startswith("Rent 1 p4: 10 USD/h, 10 USD per 1M samples; the run takes 1 h")
+    assert ("What should I rent?", "1 p4") == (first.question, first.answer)
+    assert "not asked" == last.answer
+    assert "not nearby" == make_page(
+        {**asked, "sensitivity_asked": True, "sensitivity": [
+            {**documents.CAPACITY["sensitivity"][0], "above": None}]}, Attachments()
+    ).facts[-1].answer  # fmt: skip
+
+
+def test_a_capacity_plan_at_an_assumed_rate_has_no_interval():
+    """But what it costs at other rates, on its card and in the sentence below the headline."""
+    page = make_page(documents.CAPACITY, Attachments())
+
+    assert "400 TFLOP/s a GPU is assumed, not measured. " in page.sure
+    assert (
+        "At 300 TFLOP/s a GPU at most 13.33 USD per 1M samples, so that it would miss time. "
+        in page.sure
+    )
+    assert "8 USD to 13.33 USD per 1M samples" == page.facts[2].answer
 
 
 def test_a_capacity_plan_without_a_choice_has_a_page():

@@ -202,13 +202,58 @@ def test_the_report_says_what_was_asked(found):
 
     for part in (
         "(USD/h)",
-        "time goes into exposed communication",
+        "Time goes into exposed communication",
         "binds",
         "The choice changes where",
     ):
         assert part in text
     assert "machines.box.toml.price" in text
     assert "capacity" == CAPACITY.write(found)["command"]
+
+
+def test_an_assumed_rate_has_no_interval_but_other_rates(question, rows, found):
+    """What the choice costs at three quarters of it is at most, and at five quarters at least, what
+    is said without a simulation. A time that was measured keeps its interval.
+    """
+    slow, now, fast = found.at_rates
+    option = next(o for o in question.options if o.key == found.chosen.candidate.key)
+    for at, best in ((slow, False), (fast, True)):
+        changed = with_rates(option, at.factor)
+        exact = candidate_of(question, changed, evaluate(cell_of(changed, question.folder)))
+        assert (at.offer.candidate.step <= exact.step) is best
+    assert [0.75, 1.0, 1.25] == [each.factor for each in found.at_rates]
+    assert now.offer is found.chosen
+    assert slow.offer.per_million > now.offer.per_million > fast.offer.per_million
+    assert "How sure: 3 TFLOP/s a GPU is assumed, not measured. At 2.25 TFLOP/s a GPU at most " in (
+        capacity_text(found)
+    )
+
+    measured = {key: value for key, value in option.scenario["step"].items() if key != "rate"}
+    timed = replace(option, scenario={**option.scenario, "step": {**measured, "time": "40 ms"}})
+    again = answer(replace(question, options=(timed,)), rows, sensitivity=False)
+    assert () == again.at_rates
+    assert "is assumed" not in capacity_text(again)
+    assert not CAPACITY.write(again)["sensitivity_asked"]
+
+
+def test_targets_in_tokens_are_those_in_samples(question, rows):
+    """A rate, a run and a price of tokens, each of which some options miss."""
+    samples = replace(question.target, samples_per_second=None)
+    plain = answer(replace(question, target=samples), rows, sensitivity=False)
+    costs = sorted(each.per_million for each in plain.offers)
+    priced = replace(samples, tokens=100, cost_per_million_tokens=costs[3] / 100)
+    paced = replace(samples, tokens=100, tokens_per_second=100 * 650.0)
+
+    found = answer(replace(question, target=priced), rows)
+    assert 4 == len(found.ranked)
+    assert {"cost_per_million_tokens"} == {m for each in found.offers for m in each.misses}
+    assert found.chosen.per_million == pytest.approx(costs[0] / 100)
+    limits = [a for a in found.assumptions if a.name == "step time of all"]
+    assert limits[0].up.at == pytest.approx(costs[3] / costs[0])
+    assert limits[0].up.becomes is None
+    met = answer(replace(question, target=paced), rows, sensitivity=False)
+    same = answer(question, rows, sensitivity=False)
+    assert [each.meets for each in same.offers] == [each.meets for each in met.offers]
 
 
 def test_no_option_meets_the_target(question, rows):

@@ -5,12 +5,14 @@ from __future__ import annotations
 import pytest
 
 from simreduce.errors import InputError
+from simreduce.files.formats import Faults
 from simreduce.study.capacity.answer import cell_of
 from simreduce.study.capacity.options import with_rates
-from simreduce.study.capacity.prices import Pieces, load_prices, shipped
+from simreduce.study.capacity.prices import Pieces, join, load_prices, parse_prices, shipped
 from simreduce.study.capacity.quantities import ENERGY_PRICE, POWER, PRICE, Money
 from simreduce.study.capacity.question import load_question
 from simreduce.study.sweep import evaluate
+from simreduce.topology import shipped as topologies
 
 HEAD = 'workload = "alexnet"\n'
 PRICES = '[prices.machines.dgx1v]\nprice = "8760 USD"\nlifetime = "1 years"\n'
@@ -113,6 +115,49 @@ def test_shipped_price_lists_say_where_and_when(name):
 
     assert prices.title
     assert prices.date
+    assert prices.sources
+    known = [machine for machine, _ in topologies()]
+    assert not set(prices.machines) - set(known)
+    for item in prices.items.values():
+        assert item.name == "energy" or (item.source and item.date)
+
+
+def test_lists_join_and_the_first_price_counts(asked):
+    """Energy and networks of one, machines of the other; other currencies are refused."""
+    both = asked(
+        HEAD + 'prices = ["aws-capacity-blocks", "h100-cluster-2024"]\n' + STEP
+        + '[[options]]\nmachine = ["p5", "dgx-h100"]\nnodes = 2\n'
+    ).prices  # fmt: skip
+
+    assert {"p4d", "p5", "p5e", "p5en", "dgx-h100"} == set(both.machines)
+    assert "energy" in both.items
+    assert both.watts(Pieces("dgx-h100", 1)) == pytest.approx(1.58 * 10.2e3)
+    assert 0.0 == both.watts(Pieces("p5", 1))
+    assert (True, False) == (both.machines["dgx-h100"].bought, both.machines["p5"].bought)
+    first = parse_prices({"machines": {"a": {"price": "1 USD/h"}}}, Faults(), "")
+    other = parse_prices({"machines": {"a": {"price": "3 USD/h"}}, "title": "b"}, Faults(), "")
+    joined = join([first, other])
+    assert 1.0 == joined.per_hour(joined.quantities(Pieces("a", 1)))
+    assert ("of machines.a.price, 1 USD/h counts, not 3 USD/h of 'b'",) == joined.notes
+    euros = parse_prices({"machines": {"b": {"price": "3 EUR/h"}}, "title": "b"}, Faults(), "")
+    with pytest.raises(InputError, match="'b' is in EUR, the list of the file in USD; convert one"):
+        join([first, euros])
+
+
+def test_a_model_says_how_many_tokens_a_sample_has(asked):
+    """Of a sequence, as in its name; otherwise `tokens_per_sample` says."""
+    rest = PRICES + STEP + OPTIONS + "[target]\ntokens = 1e9\ntokens_per_second = 1e3\n"
+
+    for head, tokens in (
+        ('workload = "bert-large,sequence=512"\n', 512),
+        ('workload = "gpt2"\n', 1024),
+        ('workload = "gpt2"\ntokens_per_sample = 2000\n', 2000),
+        (HEAD + "tokens_per_sample = 196\n", 196),
+    ):
+        target = asked(head + rest).target
+        assert tokens == target.tokens
+        assert target.samples == pytest.approx(1e9 / tokens)
+        assert target.token_rate == pytest.approx(1e3 / tokens)
 
 
 @pytest.mark.parametrize(
@@ -147,8 +192,18 @@ def test_shipped_price_lists_say_where_and_when(name):
          ["options[0].step.batch: must be a whole number", "options[0].step.rate: "]),
         (HEAD + PRICES + STEP + OPTIONS + '[target]\nbudget = "5 EUR"\nefficency = 2\n',
          ["target.efficency: unknown key (did you mean 'efficiency'?)",
-          "target: budget is that of a run; give samples",
+          "target: budget is that of a run; give samples or tokens",
           "target.budget: is in EUR, prices are in USD; convert it"]),
+        (HEAD + PRICES + STEP + OPTIONS + "[target]\ntokens = 1e9\n",
+         ["target.tokens: nobody says how many tokens a sample of alexnet has; give tokens_per"]),
+        ('workload = "gpt2"\n' + PRICES + STEP + OPTIONS
+         + '[target]\ntokens = 1e9\nsamples = 5\ncost_per_million_tokens = "1 EUR"\n',
+         ["target: give one of samples, tokens; it has both",
+          "target.cost_per_million_tokens: is in EUR, prices are in USD; convert it"]),
+        (HEAD + 'prices = ["aws-on-demand", "aws-on-demnd", "aws-on-demand"]\n' + STEP + OPTIONS,
+         ["prices[2]: aws-on-demand stands there twice"]),
+        (HEAD + 'prices = ["aws-on-demand", "aws-on-demnd"]\n' + STEP + OPTIONS,
+         ["prices[1]: no price list 'aws-on-demnd' (did you mean 'aws-on-demand'?)"]),
         (HEAD + PRICES.replace("8760 USD", "8760 dollars") + STEP + OPTIONS,
          ["prices.machines.dgx1v.price: must be a price such as "]),
         (HEAD + PRICES + STEP + OPTIONS + '[prices]\nenergy = "1 EUR/kWh"\n', ["mine.toml"]),

@@ -173,28 +173,29 @@ LOST = {
         "a100-pcie-8 a4 abci-a abci-v gb200-nvl72 hgx-b200 oci-gb200 p6-b200 v100-mesh-4"
     ),
     "rates and latencies of single NVLinks": (
-        "a3mega a4 abci-a dgx-a100 dgx-h100 dgx2 gb200-nvl72 hgx-a100-80g hgx-b200 hgx-h200 "
-        "hgx-h800 ndv4 ndv5 ndv5-h200 oci-a100 oci-gb200 oci-h100 p4d p4de p5 p5en p6-b200"
+        "a3mega a3ultra a4 abci-a dgx-a100 dgx-h100 dgx2 gb200-nvl72 hgx-a100-80g hgx-b200 "
+        "hgx-h200 hgx-h800 ndv4 ndv5 ndv5-h200 oci-a100 oci-gb200 oci-h100 p4d p4de p5 p5e p5en "
+        "p6-b200"
     ),
     "figures of staged copies": "abci-a rtx2080ti-2",
     "several NVSwitches": "dgx2",
     "class of network": (
-        "a3mega a4 alps dgx1v-2nic oci-a100 oci-gb200 oci-h100 p3dn p4d p4de p5 p5en p6-b200 "
-        "polaris"
+        "a3mega a3ultra a4 alps dgx1v-2nic oci-a100 oci-gb200 oci-h100 p3dn p4d p4de p5 p5e p5en "
+        "p6-b200 polaris"
     ),
     "memory of GPUs": (
-        "a6000-8 alps gh200 hgx-a100-80g hgx-h200 l40s-8 ndv5-h200 oci-a100 p4de p5en "
+        "a3ultra a6000-8 alps gh200 hgx-a100-80g hgx-h200 l40s-8 ndv5-h200 oci-a100 p4de p5e p5en "
         "rtx3090-8 titanx-10"
     ),
     "peer": (
-        "a100-mesh-4 a3mega a4 alps dgx-h100 gb200-nvl72 gh200 h100-mesh-4 hgx-b200 hgx-h200 "
-        "hgx-h800 l40s-8 ndv5 ndv5-h200 oci-gb200 oci-h100 p5en p6-b200 polaris rtx3090-8 "
-        "snellius"
+        "a100-mesh-4 a3mega a3ultra a4 alps dgx-h100 gb200-nvl72 gh200 h100-mesh-4 hgx-b200 "
+        "hgx-h200 hgx-h800 l40s-8 ndv5 ndv5-h200 oci-gb200 oci-h100 p5en p6-b200 polaris "
+        "rtx3090-8 snellius"
     ),
     "gpudirect": ("a6000-8 l40s-8 polaris"),
     "switches that sum": (
-        "a3mega a4 dgx-h100 gb200-nvl72 hgx-b200 hgx-h200 hgx-h800 ndv5 ndv5-h200 oci-gb200 "
-        "oci-h100 p5 p5en p6-b200"
+        "a3mega a3ultra a4 dgx-h100 gb200-nvl72 hgx-b200 hgx-h200 hgx-h800 ndv5 ndv5-h200 "
+        "oci-gb200 oci-h100 p5 p5e p5en p6-b200"
     ),
 }
 """By what XML cannot say, the shipped machines that have it and do not get it back."""

@@ -16,6 +16,7 @@ from simreduce.report.advised import faster_than
 from simreduce.report.blocks import Attachments, Chart, Fact, Page, Rows, Section
 from simreduce.report.sections import machine_section, repeat_section
 from simreduce.report.sweeps import ROW
+from simreduce.study.sweep import STEP
 
 Document = Mapping[str, Any]
 Row = Mapping[str, Any]
@@ -36,7 +37,7 @@ def sweep_page(document: Document, beside: Attachments) -> Page:
         title=f"{document['name']} over {_listed(keys)}",
         about=f"{document['name']} for many values of {_listed(keys)}: {states}.",
         answer=_answer(done, keys),
-        sure=_sure(done, keys),
+        sure=_sure(document, done, keys),
         facts=tuple(_facts(document, done, keys)),
         sections=(
             *_curves(done, keys),
@@ -135,7 +136,12 @@ def _answer(done: Sequence[Row], keys: Sequence[str]) -> str:
     )
 
 
-def _sure(done: Sequence[Row], keys: Sequence[str]) -> str:
+def _if_right(document: Document) -> str:
+    """What an interval of a step leaves out: it is of communication, computing is as stated."""
+    return ", if GPUs compute as fast as the question says" if document.get("kind") == STEP else ""
+
+
+def _sure(document: Document, done: Sequence[Row], keys: Sequence[str]) -> str:
     if not done:
         return ""
     wins = _wins(done, keys)
@@ -145,7 +151,8 @@ def _sure(done: Sequence[Row], keys: Sequence[str]) -> str:
         return f"How sure: nothing is known of the error of the prediction of {what}."
     low, high = (best[key] / best["seconds"] for key in ("low", "high"))
     return (
-        f"How sure: with 80% probability {what} is {low:.2f} to {high:.2f} times what is predicted."
+        f"How sure: with 80% probability {what} is {low:.2f} to {high:.2f} times what is predicted"
+        f"{_if_right(document)}."
     )
 
 
@@ -163,7 +170,7 @@ def _facts(document: Document, done: Sequence[Row], keys: Sequence[str]) -> Iter
             yield Fact("Which cell is the fastest?", _cell(best, keys), took)
         if best.get("low") is not None:
             ends = " to ".join(units.format_duration(best[key]) for key in ("low", "high"))
-            yield Fact("How sure is that?", ends, "With 80% probability.")
+            yield Fact("How sure is that?", ends, f"With 80% probability{_if_right(document)}.")
         if best.get("bound"):
             share = best.get("bound_share")
             more = f"For {share:.0%} of the time." if share is not None else ""

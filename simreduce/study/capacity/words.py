@@ -1,0 +1,71 @@
+"""Configurations in plain words: what to order, how it is joined, and how the job uses it."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Collection
+from functools import lru_cache
+
+from simreduce.study.capacity.choose import Configuration
+from simreduce.topology import shipped
+
+_METHODS = {
+    "ddp": "DDP",
+    "zero1": "ZeRO-1",
+    "zero2": "ZeRO-2",
+    "zero3": "ZeRO-3",
+    "fsdp": "FSDP",
+    "hsdp": "HSDP",
+}
+_PRODUCT = re.compile(r"(?:NVIDIA )?((?!One )[A-Za-z][^:,(]*?)(?: with |:|,| \(|$)")
+"""What a title begins with, such as `AWS p4d.24xlarge` or `DGX H100`."""
+
+
+def plain(key: Configuration, varied: Collection[str]) -> str:
+    """`4 DGX H100, 2:1 fat tree, batch 2 a GPU`.
+
+    A method and a strategy, and the plain switch, are named where options differ in them: `varied`
+    are the parts of keys in which they do.
+    """
+    parts = [f"{key.nodes} {product(key.machine)}"]
+    if key.name and "name" in varied:
+        parts.append(key.name)
+    if key.network and (key.network != "switch" or "network" in varied):
+        parts.append(_network(key.network))
+    if key.method and "method" in varied:
+        parts.append(_METHODS.get(key.method, key.method))
+    if key.strategy and "strategy" in varied:
+        parts.append(key.strategy.replace("_", " "))
+    if key.batch:
+        parts.append(f"batch {key.batch} a GPU")
+    return ", ".join(parts)
+
+
+def product(machine: str) -> str:
+    """What a shipped machine is called by who sells it; the name of another one."""
+    return _products().get(machine, machine.removesuffix(".toml"))
+
+
+@lru_cache(1)
+def _products() -> dict[str, str]:
+    found = {
+        name: match[1]
+        for name, title in shipped()
+        if (match := _PRODUCT.match(title)) and len(match[1].split()) <= 3
+    }
+    often = Counter(found.values())
+    return {name: each if often[each] == 1 else f"{each} ({name})" for name, each in found.items()}
+
+
+def _network(text: str) -> str:
+    """`2:1 fat tree`, `switch of tcp_100 ports`, from a network as options write it."""
+    fabric, *settings = (part.strip() for part in text.split(","))
+    pairs = dict(each.partition("=")[::2] for each in settings)
+    words = fabric.replace("rail_", "rail-").replace("_", " ")
+    if ratio := pairs.pop("oversubscription", ""):
+        words = f"{ratio}:1 {words}"
+    if nic := pairs.pop("nic", ""):
+        words += f" of {nic} ports"
+    rest = ", ".join(f"{name} {value}" for name, value in pairs.items())
+    return f"{words} ({rest})" if rest else words
