@@ -13,6 +13,7 @@ from typing import Any
 from simreduce import units
 from simreduce.files import tables
 from simreduce.files.formats.documents import (
+    BYTES,
     COUNT,
     FLAG,
     PER_SECOND,
@@ -31,7 +32,7 @@ from simreduce.files.formats.documents import (
 )
 from simreduce.files.tables import Column, Table, percent
 from simreduce.report.plots import Plot, Point, draw_frontier
-from simreduce.study.capacity.answer import Answer, parts
+from simreduce.study.capacity.answer import Answer, fit_of, parts
 from simreduce.study.capacity.choose import (
     HOURLY,
     OBJECTIVES,
@@ -41,6 +42,7 @@ from simreduce.study.capacity.choose import (
     WithinTarget,
 )
 from simreduce.study.capacity.quantities import HOUR, format_amount, format_period
+from simreduce.training.step import ACTIVATION_SOURCES
 
 Written = Mapping[str, Any]
 """A document of `CAPACITY`, or an object in it."""
@@ -112,6 +114,11 @@ OFFER = Record(
         column=Column("cost", show=format_amount, missing="unlimited")),
     Key("pays", map_of(RATIO), "How many units of each item of the price list it needs.",
         "candidate.quantities"),
+    Key("needed_bytes", or_null(BYTES), "What a GPU holds at most; null of parameter servers.",
+        "candidate.row.memory"),
+    Key("activations", or_null(one_of(*ACTIVATION_SOURCES)),
+        "Whether its activations were `given`, were `estimated`, or are `not_counted`.",
+        "candidate.row.activations_source"),
     Key("bottleneck", TEXT, "The link or memory that transfers need for the longest.",
         lambda offer: offer.candidate.row.link or ""),
     Key("misses", list_of(TEXT), "The targets that it misses.",
@@ -371,6 +378,7 @@ def _choice(answer: Answer, document: Written) -> list[str]:
     lines.append(f"  time goes into {shares}")
     if choice["bottleneck"]:
         lines.append(f"  of the communication, {choice['bottleneck']} binds")
+    lines += [f"  a GPU {words}" for words in [_memory(answer)] if words]
     if failures:
         every = format_period(failures.best_interval(choice["nodes"]))
         fails = format_period(failures.between(choice["nodes"]))
@@ -379,6 +387,16 @@ def _choice(answer: Answer, document: Written) -> list[str]:
         words = f"if the compute is right, the step is within {step_range(choice)} with 80 %"
         lines.append(f"  {words} (simreduce accuracy)")
     return lines
+
+
+def _memory(answer: Answer) -> str:
+    """What a GPU of the choice holds of its memory; "" where that is not known."""
+    chosen = answer.chosen
+    if chosen is None or chosen.candidate.row.memory is None:
+        return ""
+    found = chosen.candidate
+    option = next(each for each in answer.question.options if each.key == found.key)
+    return fit_of(option, found.row).words if option.memory else ""
 
 
 def _holds(name: str, reach: WithinTarget) -> str:

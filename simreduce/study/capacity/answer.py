@@ -30,6 +30,7 @@ from simreduce.study.capacity.question import Question
 from simreduce.study.capacity.rates import Rate, rate_flips
 from simreduce.study.sweep import STEP, Cell, Figures, Planned, make_cell
 from simreduce.training.memory import Fit
+from simreduce.training.step import NOT_COUNTED, Activations
 
 Evaluate = Callable[[Sequence[Cell]], Sequence[Figures | None]]
 """The rows of cells, in their order; None for those that a user's stop left out."""
@@ -159,6 +160,12 @@ def candidate_of(question: Question, option: Option, row: Figures) -> Candidate:
     )
 
 
+def fit_of(option: Option, row: Figures) -> Fit:
+    """What a GPU holds in an option's step, and its memory."""
+    found = Activations(row.activations or 0, row.activations_source or NOT_COUNTED)
+    return Fit(row.memory or 0, option.memory, found)
+
+
 def _candidate(question: Question, option: Option, row: Figures | None) -> Candidate | str | None:
     """The candidate, or why the option is none; None if that is not known."""
     if row is None:
@@ -167,7 +174,7 @@ def _candidate(question: Question, option: Option, row: Figures | None) -> Candi
         return str(row.reason or row.state)
     if row.wrong:
         return f"{row.wrong} elements are wrong"
-    fit = Fit(row.memory or 0, option.memory)
+    fit = fit_of(option, row)
     if fit.fits is False:
         return f"a GPU {fit.words}"
     try:
@@ -257,9 +264,9 @@ def _notes(question: Question, offers: Sequence[Offer]) -> list[str]:
     free = [c for c in joined if not any(name.startswith("networks.") for name in c.quantities)]
     if bought and free:
         notes.append("networks without a price cost nothing here")
-    if any(o.memory and "activations" not in o.scenario["step"] for o in question.options):
-        notes.append("memory does not count activations unless step.activations says how many")
+    if any(each.candidate.row.activations_source == NOT_COUNTED for each in offers):
+        notes.append("activations are not counted of this model; step.activations says how many")
     return notes
 
 
-__all__ = ["Answer", "Part", "answer", "candidate_of", "cell_of", "parts", "plan_of"]
+__all__ = ["Answer", "Part", "answer", "candidate_of", "cell_of", "fit_of", "parts", "plan_of"]
