@@ -41,6 +41,7 @@ from simreduce.study.capacity.choose import (
     Offer,
     WithinTarget,
 )
+from simreduce.study.capacity.fails import MOST
 from simreduce.study.capacity.quantities import HOUR, format_amount, format_period
 from simreduce.training.step import ACTIVATION_SOURCES
 
@@ -203,6 +204,45 @@ ITEM = Record(
     Key("value", RATIO, "The price, in its unit.", column=Column("value", show="{:g}".format)),
     Key("unit", TEXT, "The unit, such as `USD/h`.", column=Column("unit", left=True)),
 )  # fmt: skip
+
+
+def _part_words(row: Written) -> str:
+    """The part, and for which others it stands."""
+    if not row["part"]:
+        return "there is none"
+    if row["kinds"] == 1:
+        return f"{row['part']}, as any of {row['parts']}"
+    tried = min(row["kinds"], MOST)
+    return f"{row['part']}, the worst of {tried} tried of {row['parts']}"
+
+
+def _target_words(row: Written) -> str:
+    """Whether the target holds, or why the job cannot go on."""
+    if row["reason"] or not row["part"]:
+        return str(row["reason"])
+    return "holds" if row["meets"] else f"misses {', '.join(row['misses'])}"
+
+
+FAILURE = Record(
+    "failure", "What is left of the choice while a part of it is not repaired.",
+    Key("fails", TEXT, "The class of the part.", column=Column("fails", left=True)),
+    Key("part", TEXT, 'The worst of its class that was simulated; "" for none.',
+        column=Column("part", left=True, cell=_part_words)),
+    Key("parts", COUNT, "How many parts the class has."),
+    Key("kinds", COUNT, "How many of these differ by their links."),
+    Key("left", or_null(RATIO), "What is left of the choice's samples a second: 0 where it cannot"
+        " go on, null without such a part.", lambda failure: failure.left if failure.part else None,
+        column=Column("of the rate", show=percent(1), missing="")),
+    Key("samples_per_second", or_null(PER_SECOND), "Samples; null where it cannot go on.",
+        lambda failure: failure.offer and failure.offer.candidate.rate,
+        column=Column("samples/s", show=format_amount, missing="")),
+    Key("meets", or_null(FLAG), "Whether the target still holds, if it stays so for all of the run;"
+        " null without such a part.", lambda failure: failure.meets if failure.part else None),
+    Key("misses", list_of(TEXT), "The targets that it misses.",
+        lambda failure: failure.offer.misses if failure.offer else (),
+        column=Column("target", left=True, cell=_target_words)),
+    Key("reason", TEXT, 'Why the job cannot go on; "" if it can, or without such a part.'),
+)  # fmt: skip
 PART = Record(
     "part", "A part of the run.",
     Key("name", TEXT, "What takes the time.", column=Column("part", left=True)),
@@ -266,6 +306,7 @@ CAPACITY = Document(
         Key("below_at", or_null(_END), "The first that does not; null if all do.", "first_below"),
     )), "Where the target's efficiency ends; empty without one.", "reaches"),
     Key("sensitivity", list_of(ASSUMPTION), "When the choice changes.", "assumptions"),
+    Key("failures", list_of(FAILURE), "What is left of the choice when a part fails, by `fails`."),
     Key("refused", list_of(REFUSED), "Options without a time."),
     Key("waiting", list_of(TEXT), "Options that were not simulated, as the command was stopped."),
     Key("notes", list_of(TEXT), "What a reader should know of prices and figures."),
@@ -286,6 +327,7 @@ def capacity_text(answer: Answer) -> str:
         wanted = answer.question.target.efficiency or 0.0
         lines += ["", f"Efficiency of at least {wanted:.0%}:"]
         lines += [_holds(names.series(each.series), each) for each in answer.reaches]
+    lines += _failure_lines(document)
     lines += _flip_lines(answer, names)
     if answer.waiting:
         count = units.plural(len(answer.waiting), "option")
@@ -407,6 +449,12 @@ def _holds(name: str, reach: WithinTarget) -> str:
         holds = f"up to {units.plural(last.nodes, 'node')} ({last.efficiency:.1%})"
     ends = f", below at {below.nodes} ({below.efficiency:.1%})" if below else ""
     return f"  {name}: {holds}{ends}"
+
+
+def _failure_lines(document: Written) -> list[str]:
+    rows = document["failures"]
+    head = ["", "Until it is repaired, a part that fails leaves the choice"]
+    return [*head, *FAILURE.table(rows).lines(indent=2)] if rows else []
 
 
 def _flip_lines(answer: Answer, names: _Names) -> list[str]:

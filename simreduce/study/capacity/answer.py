@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 from simreduce.errors import InputError
@@ -18,6 +19,7 @@ from simreduce.study.capacity.choose import (
     rank_offers,
     within_target,
 )
+from simreduce.study.capacity.fails import Failure, failures
 from simreduce.study.capacity.flips import (
     Answer as At,
     Assumption,
@@ -50,7 +52,8 @@ class Answer:
 
     `ranked` are the offers that meet the target, best first, and `chosen` is the best. `refused`
     has labels and reasons. `frontier` holds offers that none beats in both cost and time. `waiting`
-    has the labels of options that were not simulated when a user stopped.
+    has the labels of options that were not simulated when a user stopped. `failures` say what is
+    left of the choice when a part of it fails.
     """
 
     question: Question
@@ -62,6 +65,7 @@ class Answer:
     assumptions: tuple[Assumption, ...]
     notes: tuple[str, ...]
     waiting: tuple[str, ...] = ()
+    failures: tuple[Failure, ...] = ()
 
     @property
     def complete(self) -> bool:
@@ -124,13 +128,18 @@ def answer(question: Question, evaluate: Evaluate, *, sensitivity: bool = True) 
         flips += error_flips(candidates, prices, target, ranked[0])
         flips += _failure_flips(question, candidates)
         flips += _rate_flips(question, candidates, by_key, evaluate, ranked[0].candidate)
+    simulate = partial(_simulate, question, evaluate)
+    lost: list[Failure] = []
+    if question.fails and ranked and not waiting:
+        best = ranked[0].candidate
+        lost = failures(question, by_key[best.key], best, simulate)
     far: list[WithinTarget] = []
     if target.efficiency is not None:
         differ = ("nodes", "batch") if question.global_batch else ("nodes",)
         far = within_target(candidates, target.efficiency, differ)
     return Answer(
         question, tuple(offers), tuple(ranked), tuple(refused), tuple(frontier(offers)), tuple(far),
-        tuple(flips), tuple(_notes(question, offers)), waiting,
+        tuple(flips), tuple(_notes(question, offers)), waiting, tuple(lost),
     )  # fmt: skip
 
 
@@ -246,11 +255,15 @@ def _rate_flips(
         having = tuple(o for o in options if name in classes[o.key].all)
         rates.append(Rate(f"links {name}", having, name))
 
-    def simulate(options: Sequence[Option]) -> list[Candidate | str | None]:
-        rows = evaluate([cell_of(option, question.folder) for option in options])
-        return [_candidate(question, o, row) for o, row in zip(options, rows, strict=True)]
+    return rate_flips(question, candidates, rates, partial(_simulate, question, evaluate))
 
-    return rate_flips(question, candidates, rates, simulate)
+
+def _simulate(
+    question: Question, evaluate: Evaluate, options: Sequence[Option]
+) -> list[Candidate | str | None]:
+    """The candidates of options."""
+    rows = evaluate([cell_of(option, question.folder) for option in options])
+    return [_candidate(question, o, row) for o, row in zip(options, rows, strict=True)]
 
 
 def _notes(question: Question, offers: Sequence[Offer]) -> list[str]:

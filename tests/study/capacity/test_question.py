@@ -84,7 +84,8 @@ def test_a_method_that_cannot_fit_is_no_option(asked):
     """Llama 3 70B needs 16 bytes a parameter and GPU, or a share of them."""
     question = asked(
         'workload = "llama-3-70b"\n[prices.machines.dgx-h100]\nprice = "1 USD/h"\n' + STEP
-        + '[[options]]\nmachine = "dgx-h100"\nnodes = 4\nmethod = ["ddp", "fsdp"]\nstep.activations = "1 GB"\n'
+        + '[[options]]\nmachine = "dgx-h100"\nnodes = 4\nmethod = ["ddp", "fsdp"]\n'
+        'step.activations = "1 GB"\n'
     )  # fmt: skip
     whole, shared = question.options
 

@@ -10,6 +10,7 @@ from simreduce import units
 from simreduce.report.blocks import Attachments, Block, Chart, Fact, Page, Paragraph, Rows, Section
 from simreduce.report.capacity import (
     ASSUMPTION,
+    FAILURE,
     ITEM,
     PART,
     REFUSED,
@@ -38,6 +39,7 @@ def capacity_page(document: Document, beside: Attachments) -> Page:
         sections=(
             _options(document),
             *_binds(document),
+            *_fails(document),
             *_flips(document),
             _prices(document["prices"]),
             *machine_section(beside),
@@ -107,6 +109,13 @@ def _nearest(document: Document) -> tuple[str, str]:
 
 
 _CHOICE = "the choice"
+
+
+def _fails(document: Document) -> Iterable[Section]:
+    """What is left of the choice when a part fails, if that was asked."""
+    if rows := document.get("failures"):
+        words = "What is left of the choice until a part that fails is repaired."
+        yield Section("fails", "If a part fails", (Rows(words, FAILURE.table(rows, on="html")),))
 
 
 def _options(document: Document) -> Section:
