@@ -114,6 +114,8 @@ FILES = {
         'time = "1000 h"\nbudget = "1e9 USD"\nhourly = "1000 USD/h"',
     )
     + '\n[[options]]\nmachine = "v100-mesh-4"\nstep.rate = "5 TFLOP/s"\nstrategy = "nccl:nvls"\n',
+    "failing.toml": 'fails = "node"\n'
+    + CAPACITY.replace("a100-mesh-4", "dgx1v").replace("[[options]]", "[[options]]\nnodes = 2", 2),
     "strict.toml": CAPACITY.replace("samples = 1e6", "samples = 1e6\nefficiency = 0.9999"),
     "graphs.xml": GRAPHS,
     "p2p.log": P2P_TEST,
@@ -158,6 +160,7 @@ table a.db --json --group size
 compare a.db b.db --json
 capacity capacity.toml --json --workers 1
 capacity demanding.toml --json --workers 1 --no-sensitivity
+capacity failing.toml --json --workers 1 --no-sensitivity
 capacity strict.toml --json --workers 1 --no-sensitivity
 nccl dgx1v --json
 nccl dgx-h100x2 --json --collective all_gather --simulate

@@ -122,17 +122,16 @@ def answer(question: Question, evaluate: Evaluate, *, sensitivity: bool = True) 
     prices, target = question.prices, question.target
     offers = [offer(c, prices, target) for c in candidates]
     ranked = rank_offers(offers, target.minimise)
+    lost: list[Failure] = []
+    if question.fails and ranked and not waiting:
+        best = ranked[0].candidate
+        lost = failures(question, by_key[best.key], best, partial(_simulate, question, evaluate))
     flips: list[Assumption] = []
     if sensitivity and ranked and not waiting:
         flips += price_flips(candidates, prices, target)
         flips += error_flips(candidates, prices, target, ranked[0])
         flips += _failure_flips(question, candidates)
         flips += _rate_flips(question, candidates, by_key, evaluate, ranked[0].candidate)
-    simulate = partial(_simulate, question, evaluate)
-    lost: list[Failure] = []
-    if question.fails and ranked and not waiting:
-        best = ranked[0].candidate
-        lost = failures(question, by_key[best.key], best, simulate)
     far: list[WithinTarget] = []
     if target.efficiency is not None:
         differ = ("nodes", "batch") if question.global_batch else ("nodes",)
