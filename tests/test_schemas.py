@@ -118,6 +118,8 @@ FILES = {
         "samples = 1e6",
         'tokens = 1e6\ntokens_per_second = 1\ncost_per_million_tokens = "1000 USD"',
     ).replace("[prices", "tokens_per_sample = 196\n[prices", 1),
+    "failing.toml": 'fails = "node"\n'
+    + CAPACITY.replace("a100-mesh-4", "dgx1v").replace("[[options]]", "[[options]]\nnodes = 2", 2),
     "strict.toml": CAPACITY.replace("samples = 1e6", "samples = 1e6\nefficiency = 0.9999"),
     "graphs.xml": GRAPHS,
     "p2p.log": P2P_TEST,
@@ -162,6 +164,7 @@ table a.db --json --group size
 compare a.db b.db --json
 capacity capacity.toml --json --workers 1
 capacity demanding.toml --json --workers 1 --no-sensitivity
+capacity failing.toml --json --workers 1 --no-sensitivity
 capacity strict.toml --json --workers 1 --no-sensitivity
 capacity tokens.toml --json --workers 1 --no-sensitivity
 prices --json

@@ -49,7 +49,7 @@ def traffic(
     then gets an ever smaller share: it may take for ever, unless `until` or an interrupt ends the
     traffic.
     """
-    topology = fabric.unfolded()
+    topology = fabric.changeable()
     pairs = list(permutations(topology.devices, 2)) if pairs is None else list(pairs)
     nodes = topology.nodes
     problems = [

@@ -306,7 +306,7 @@ class Fabric:
 
         InputError on a folded machine, whose links represent all equal machines' links.
         """
-        topology = self.unfolded()
+        topology = self.changeable()
         names = {each.name: each.id for each in topology.links}
         if link not in names:
             raise InputError(f"{topology.name}: no link {link!r}{did_you_mean(link, names)}")
@@ -316,7 +316,7 @@ class Fabric:
 
     def schedule(self, faults: Sequence[Fault]) -> None:
         """Let links fail, slow down and recover; times count from now."""
-        topology = self.unfolded()
+        topology = self.changeable()
         Disturbance(faults=tuple(faults)).check(topology)
         self._schedule(capacity_changes(topology, self.resources.capacity, faults))
 
@@ -328,9 +328,14 @@ class Fabric:
                 "none of their links can change; "
                 "simulate them unfolded"
             )
-        if self.resources.home is not None:
-            raise InputError(f"{self.topology.name}: this fabric is fixed; make one that is not")
         return self.topology
+
+    def changeable(self) -> Topology:
+        """The topology, whose links may change; InputError of a `fixed` fabric."""
+        topology = self.unfolded()
+        if self.resources.home is not None:
+            raise InputError(f"{topology.name}: this fabric is fixed; make one that is not")
+        return topology
 
     def _schedule(self, changes: Sequence[tuple[float, int, float]]) -> None:
         for delay, link, bandwidth in changes:

@@ -14,6 +14,7 @@ from typing import Any
 from simreduce import units
 from simreduce.files import tables
 from simreduce.files.formats.documents import (
+    BYTES,
     COUNT,
     FLAG,
     PER_SECOND,
@@ -32,7 +33,7 @@ from simreduce.files.formats.documents import (
 )
 from simreduce.files.tables import Column, Table, percent
 from simreduce.report.plots import Plot, Point, draw_frontier
-from simreduce.study.capacity.answer import Answer, AtRate, parts
+from simreduce.study.capacity.answer import Answer, AtRate, fit_of, parts
 from simreduce.study.capacity.choose import (
     HOURLY,
     OBJECTIVES,
@@ -42,7 +43,9 @@ from simreduce.study.capacity.choose import (
     Target,
     WithinTarget,
 )
+from simreduce.study.capacity.fails import MOST
 from simreduce.study.capacity.quantities import HOUR, format_amount, format_period
+from simreduce.training.step import ACTIVATION_SOURCES
 
 Written = Mapping[str, Any]
 """A document of `CAPACITY`, or an object in it."""
@@ -138,6 +141,11 @@ OFFER = Record(
         column=Column("cost", show=format_amount, missing="unlimited")),
     Key("pays", map_of(RATIO), "How many units of each item of the price list it needs.",
         "candidate.quantities"),
+    Key("needed_bytes", or_null(BYTES), "What a GPU holds at most; null of parameter servers.",
+        "candidate.row.memory"),
+    Key("activations", or_null(one_of(*ACTIVATION_SOURCES)),
+        "Whether its activations were `given`, were `estimated`, or are `not_counted`.",
+        "candidate.row.activations_source"),
     Key("bottleneck", TEXT, "The link or memory that transfers need for the longest.",
         lambda offer: offer.candidate.row.link or ""),
     Key("misses", list_of(TEXT), "The targets that it misses.",
@@ -254,6 +262,45 @@ PRICE_LIST = Record(
     Key("items", list_of(ITEM), "Every price that counts.",
         lambda prices: prices.items.values()),
 )  # fmt: skip
+
+
+def _part_words(row: Written) -> str:
+    """The part, and for which others it stands."""
+    if not row["part"]:
+        return "there is none"
+    if row["kinds"] == 1:
+        return f"{row['part']}, as any of {row['parts']}"
+    tried = min(row["kinds"], MOST)
+    return f"{row['part']}, the worst of {tried} tried of {row['parts']}"
+
+
+def _target_words(row: Written) -> str:
+    """Whether the target holds, or why the job cannot go on."""
+    if row["reason"] or not row["part"]:
+        return str(row["reason"])
+    return "holds" if row["meets"] else f"misses {', '.join(row['misses'])}"
+
+
+FAILURE = Record(
+    "failure", "What is left of the choice while a part of it is not repaired.",
+    Key("fails", TEXT, "The class of the part.", column=Column("fails", left=True)),
+    Key("part", TEXT, 'The worst of its class that was simulated; "" for none.',
+        column=Column("part", left=True, cell=_part_words)),
+    Key("parts", COUNT, "How many parts the class has."),
+    Key("kinds", COUNT, "How many of these differ by their links."),
+    Key("left", or_null(RATIO), "What is left of the choice's samples a second: 0 where it cannot"
+        " go on, null without such a part.", lambda failure: failure.left if failure.part else None,
+        column=Column("of the rate", show=percent(1), missing="")),
+    Key("samples_per_second", or_null(PER_SECOND), "Samples; null where it cannot go on.",
+        lambda failure: failure.offer and failure.offer.candidate.rate,
+        column=Column("samples/s", show=format_amount, missing="")),
+    Key("meets", or_null(FLAG), "Whether the target still holds, if it stays so for all of the run;"
+        " null without such a part.", lambda failure: failure.meets if failure.part else None),
+    Key("misses", list_of(TEXT), "The targets that it misses.",
+        lambda failure: failure.offer.misses if failure.offer else (),
+        column=Column("target", left=True, cell=_target_words)),
+    Key("reason", TEXT, 'Why the job cannot go on; "" if it can, or without such a part.'),
+)  # fmt: skip
 PART = Record(
     "part", "A part of the run.",
     Key("name", TEXT, "What takes the time.", column=Column("part", left=True)),
@@ -326,6 +373,7 @@ CAPACITY = Document(
     )), "Where the target's efficiency ends; empty without one.", "reaches"),
     Key("sensitivity", list_of(ASSUMPTION), "When the choice changes.", "assumptions"),
     Key("sensitivity_asked", FLAG, "Whether changes of the choice were looked for.", "sensitivity"),
+    Key("failures", list_of(FAILURE), "What is left of the choice when a part fails, by `fails`."),
     Key("refused", list_of(REFUSED), "Options without a time."),
     Key("waiting", list_of(TEXT), "Options that were not simulated, as the command was stopped."),
     Key("notes", list_of(TEXT), "What a reader should know of prices and figures."),
@@ -345,6 +393,7 @@ def capacity_text(answer: Answer) -> str:
         wanted = answer.question.target.efficiency or 0.0
         lines += ["", f"Efficiency of at least {wanted:.0%}:"]
         lines += [_holds(names.series(each.series), each) for each in answer.reaches]
+    lines += _failure_lines(document)
     lines += _flip_lines(answer, names)
     if answer.waiting:
         count = units.plural(len(answer.waiting), "option")
@@ -553,6 +602,7 @@ def _choice(answer: Answer, document: Written) -> list[str]:
     lines = [f"Time goes into {shares}."]
     if choice["bottleneck"]:
         lines.append(f"Of the communication, {choice['bottleneck']} binds.")
+    lines += [f"A GPU {words}." for words in [_memory(answer)] if words]
     if failures:
         every = format_period(failures.best_interval(choice["nodes"]))
         fails = format_period(failures.between(choice["nodes"]))
@@ -570,6 +620,16 @@ def _choice(answer: Answer, document: Written) -> list[str]:
     ]
 
 
+def _memory(answer: Answer) -> str:
+    """What a GPU of the choice holds of its memory; "" where that is not known."""
+    chosen = answer.chosen
+    if chosen is None or chosen.candidate.row.memory is None:
+        return ""
+    found = chosen.candidate
+    option = next(each for each in answer.question.options if each.key == found.key)
+    return fit_of(option, found.row).words if option.memory else ""
+
+
 def _holds(name: str, reach: WithinTarget) -> str:
     """Up to where a series holds the efficiency."""
     last, below = reach.last, reach.first_below
@@ -578,6 +638,12 @@ def _holds(name: str, reach: WithinTarget) -> str:
         holds = f"up to {units.plural(last.nodes, 'node')} ({last.efficiency:.1%})"
     ends = f", below at {below.nodes} ({below.efficiency:.1%})" if below else ""
     return f"  {name}: {holds}{ends}"
+
+
+def _failure_lines(document: Written) -> list[str]:
+    rows = document["failures"]
+    head = ["", "Until it is repaired, a part that fails leaves the choice"]
+    return [*head, *FAILURE.table(rows).lines(indent=2)] if rows else []
 
 
 def _flip_lines(answer: Answer, names: _Names) -> list[str]:

@@ -23,10 +23,12 @@ from simreduce.files.formats.documents import (
     list_of,
     map_of,
     number_in,
+    one_of,
     or_null,
 )
 from simreduce.files.tables import Column, Table, percent
 from simreduce.study.advice import sureness_of
+from simreduce.training.step import ACTIVATION_SOURCES
 
 if TYPE_CHECKING:
     from simreduce.planners.strategy import Strategy
@@ -218,6 +220,13 @@ HEAD_KEYS = (
     ),
 )  # fmt: skip
 """First keys of a document, of what is `Ranked`."""
+ACTIVATIONS_KEY = Key(
+    "activations",
+    one_of(*ACTIVATION_SOURCES),
+    "Whether the memory of activations was `given`, was `estimated` from the architecture, or is "
+    "`not_counted`.",
+    "question.activations.source",
+)
 REFUSED = Record(
     "refused",
     "A strategy that the machine refuses.",

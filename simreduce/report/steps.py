@@ -54,6 +54,7 @@ from simreduce.report.blocks import (
     stack,
 )
 from simreduce.report.headings import (
+    ACTIVATIONS_KEY,
     DISTURBED,
     FACTOR_KEYS,
     HEAD_KEYS,
@@ -89,7 +90,7 @@ from simreduce.study.advice import runs_nccl, strategy_of
 from simreduce.study.tune.steps import StepRanking
 from simreduce.training import Bucket, Memory, StepPrediction, device_label
 from simreduce.training.memory import Fit
-from simreduce.training.step import CONSISTENCIES
+from simreduce.training.step import CONSISTENCIES, NOT_COUNTED
 
 _FIRST, _LAST = 8, 4
 """Buckets that are shown of many."""
@@ -267,6 +268,8 @@ def sharing_lines(step: StepPrediction, fit: Fit | None) -> list[str]:
         lines += [f"  {line}" for line in _memory(step.memory, has)]
     if fit and fit.fits is False:
         lines.append(f"  this does not fit: it {fit.words}")
+    elif fit and fit.available and not step.memory:
+        lines.append(f"  it {fit.words}")
     elif step.memory and not has:
         lines.append("  whether that fits is not known: no `memory` of its GPUs is given")
     return lines
@@ -284,8 +287,9 @@ def _memory(memory: Memory, has: str) -> list[str]:
         f"parameters {size(memory.parameters)}, gradients {size(memory.gradients)}, "
         f"optimizer {size(memory.optimizer)}"
     )
-    if memory.activations:
-        kept += f", activations {size(memory.activations)}"
+    found = memory.activations
+    if found.source != NOT_COUNTED:
+        kept += f", activations {size(found.nbytes)} ({found.source})"
     more = [
         f"{size(nbytes)} {words}"
         for nbytes, words in (
@@ -297,8 +301,8 @@ def _memory(memory: Memory, has: str) -> list[str]:
     lines = [f"a GPU holds {size(memory.peak)}{has} at most: {kept}"]
     if more:
         lines.append(f"  and for a while {' and '.join(more)}")
-    if not memory.activations:
-        lines[-1] += "; activations not counted"
+    if found.source == NOT_COUNTED:
+        lines[-1] += f"; {found.words}"
     return lines
 
 
@@ -323,7 +327,7 @@ MEMORY = Record(
     Key("gathered_limit", BYTES, "What these may never exceed."),
     Key("unreduced", BYTES, "Gradients that are not reduced yet, at most at once."),
     Key("peak", BYTES, "The most of all at once."),
-    Key("activations", BYTES, "Activations; 0 if nobody said how many."),
+    Key("activations", BYTES, "Activations; 0 if they are not counted.", "activations.nbytes"),
 )
 _FIGURES = (
     Key(
@@ -492,6 +496,7 @@ STEP = Document(
         "compute_source", TEXT, "Where the times of the layers come from.",
         "question.job.profile.source",
     ),
+    ACTIVATIONS_KEY,
     Key(
         "consistency", one_of(*CONSISTENCIES), "Which gradients a step waits for.",
         "question.job.consistency",

@@ -41,6 +41,7 @@ from simreduce.report.blocks import (
     colour_words,
 )
 from simreduce.report.headings import (
+    ACTIVATIONS_KEY,
     DISTURBED,
     FACTOR_KEYS,
     HEAD_KEYS,
@@ -147,12 +148,11 @@ def short(found: Tuned, setting: Setting) -> str:
 
 
 def _memory(found: Tuned) -> str:
-    """The memory of a GPU, where something does not fit or parameters are sharded."""
+    """The memory of a GPU, and whether activations count."""
     fit, default = found.advised.fit, found.default.fit
-    if fit is None or (found.advised.setting.sharding is None and not found.unfit and fit.fits):
+    if fit is None or fit.fits is None:
         return ""
-    held = found.scenario.step.activations if found.scenario.step else 0
-    words = f"this {fit.words}" + ("" if held else "; activations not counted")
+    words = f"this {fit.words}"
     if fit.fits is False:
         words = f"does not fit: {words}"
     if found.default.misfit and default and fit.fits is not False:
@@ -446,6 +446,12 @@ TUNE = Document(
         list_of(TEXT),
         "Settings that may be faster than the best.",
         lambda found: [row.setting.label for row in found.worth_measuring()],
+    ),
+    replace(
+        ACTIVATIONS_KEY,
+        kind=or_null(ACTIVATIONS_KEY.kind),
+        about=f"{ACTIVATIONS_KEY.about} Null without a step.",
+        get=lambda found: found.scenario.step and found.scenario.step.activations.source,
     ),
     Key("unfit", COUNT, "Settings of the space that do not fit a GPU."),
     Key(

@@ -47,6 +47,7 @@ from simreduce.planners.packing import Fusion
 from simreduce.planners.strategy import ALL, Strategy, misplaced, parse_strategy
 from simreduce.study.advice import WORTH
 from simreduce.topology import Topology, load_topology
+from simreduce.topology.failing import NONE, fail
 from simreduce.topology.load import Overrides, find
 from simreduce.training import STEP, StepQuestion, parse_step, replicas
 from simreduce.training.question import MOST_SAMPLES
@@ -109,6 +110,8 @@ SCENARIO = Format(
           "Bandwidth of links over that of the machine, by class (`efa_100 = 0.8`, networks"
           ' included), node or name (`"gpu0<>gpu3" = 0.5`); 0 cuts them.',
           default_words="1 for each"),
+    Field("fails", LINE, "A part that has failed: the first `node`, `nic`, `leaf`, `spine` or"
+          " `core`, or one by name, as `spine2`, `n0.mlx5_0`, `n3`.", NONE),
     Field("nccl", TableOf(SETTINGS), "NCCL's settings.", default_words="none"),
     Field("call_cost", quantity(units.duration, "a time", ("25 us",), (0.0, 1.0, "at most 1 s")),
           "What a framework adds to every call of NCCL: its hook, Python, the process group.",
@@ -126,6 +129,7 @@ _UNUSED = {
     "repeat": "replicas.repetitions says how often",
     "gpu_indices": "replicas.workers says which GPUs, in which order",
     "nccl": "[replicas] sends gradients to their servers, not through NCCL",
+    "fails": "replicas.dies says when workers stop, link_factors which links are cut",
 }
 """Keys of other scenarios, and why `[replicas]` does not take them."""
 _OF_TOPOLOGIES = ("runtime", "calibration", "topology_overrides", "link_factors")
@@ -323,6 +327,12 @@ def _read(path: Path, table: Mapping[str, Any], faults: Faults, load: LoadMachin
     if values["topology"] and values["link_factors"]:
         scale, where = values["topology"].scale_links, f"{path}: link_factors"
         values["topology"] = faults.attempt("link_factors", scale, values["link_factors"], where)
+    values["gone"] = frozenset()
+    if values["topology"] and values["fails"]:
+        where = f"{path}: fails"
+        failed = faults.attempt("fails", fail, values["topology"], values["fails"], where)
+        if failed:
+            values["topology"], values["gone"] = failed
     _load(path, values, faults, "runtime", read_runtime)
     _load(path, values, faults, "calibration", load_calibration)
     return values
@@ -449,12 +459,13 @@ def _step(
 
 
 def _part(values: Values, topology: Topology | None, faults: Faults) -> Layout | None:
-    """The GPUs in the order of `gpu_indices`."""
-    order = values["gpu_indices"]
-    if not order or topology is None:
+    """The GPUs that are left, in the order of `gpu_indices`."""
+    order, gone = values["gpu_indices"], values["gone"]
+    if topology is None or not (order or gone):
         return None
+    shape = layout(topology).without(gone)
     try:
-        return layout(topology).with_order(order)
+        return shape.with_order(order) if order else shape
     except InputError as error:
         for problem in error.problems:
             faults.add("gpu_indices", problem.removeprefix("gpu_indices "))

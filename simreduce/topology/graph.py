@@ -6,6 +6,7 @@ import functools
 import hashlib
 import json
 import math
+import re
 from dataclasses import astuple, dataclass, field, replace
 from difflib import get_close_matches
 from types import MappingProxyType
@@ -40,8 +41,8 @@ BOTH = "<>"
 _LEAST = 1e-6
 """The smallest factor of a link besides 0; a number closer to 0 is none to divide by."""
 
-_SCALED = ", bandwidth of "
-"""In the source of a machine, before links and their factors."""
+_SCALED, _WITHOUT = ", bandwidth of ", ", without "
+"""In the source of a machine, before links and their factors, and before what failed."""
 
 _NAMED = 3
 """The most cut links that an error names."""
@@ -168,10 +169,26 @@ class Topology:
         cut = gone and f"{where} cuts {', '.join(gone[:_NAMED])}{more}"
         return assemble(self.name, self.title, source, nodes, links, rule, equal_cost, cut or "")
 
+    def without(self, name: str, where: str = "fails") -> Topology:
+        """The same machine without the links of a NIC or switch of that name.
+
+        Of a node of several machines nothing is cut: nobody uses it. Who then asks for a route that
+        is gone reads `where` that stands.
+        """
+        cut = self.scale_links({name: 0.0}, where) if name in self.nodes else self
+        source, router = f"{self.source}{_WITHOUT}{name}", cut.router
+        return assemble(
+            self.name, self.title, source, self.nodes.values(), cut.links, router.rule,
+            router.equal_cost, router.cut,
+        )  # fmt: skip
+
     @property
     def scaled(self) -> str:
-        """Which links carry less or more than those of the machine, in words; "" for none."""
-        return f"bandwidth of {self.source.partition(_SCALED)[2]}" if _SCALED in self.source else ""
+        """Which links carry less or more than those of the machine, and what failed, in words; ""
+        for nothing.
+        """
+        parts = re.split(f"({_SCALED}|{_WITHOUT})", self.source, maxsplit=1)
+        return "".join(parts[1:]).removeprefix(", ")
 
     def with_equal_cost(self, equal_cost: EqualCost) -> Topology:
         """The same machine, whose transfers choose so among equal paths."""

@@ -11,15 +11,19 @@ from simreduce.training.sharded.memory import Shares, replicated_memory
 from simreduce.training.sharded.question import DDP
 from simreduce.training.sharded.settings import Sharding
 from simreduce.training.sharded.units import wrap
-from simreduce.training.step import Memory
+from simreduce.training.step import UNCOUNTED, Activations, Memory
 from simreduce.workload import Model
 
 
 class Fit(NamedTuple):
-    """Bytes that a GPU needs and has; 0 where nobody says how many it has."""
+    """Bytes that a GPU needs and has; 0 where nobody says how many it has.
+
+    `activations` are those among what it needs, None where there is no step.
+    """
 
     needed: int
     available: int
+    activations: Activations | None = None
 
     @property
     def fits(self) -> bool | None:
@@ -30,7 +34,8 @@ class Fit(NamedTuple):
     def words(self) -> str:
         """Both as text: `needs 128 GB, and a GPU has 80 GB`."""
         has = units.format_size(self.available) if self.available else "nobody says how much"
-        return f"needs {units.format_size(self.needed)}, and a GPU has {has}"
+        which = f"; {self.activations.words}" if self.activations else ""
+        return f"needs {units.format_size(self.needed)}, and a GPU has {has}{which}"
 
 
 def device_memory(topology: Topology, names: Iterable[str]) -> int:
@@ -39,13 +44,16 @@ def device_memory(topology: Topology, names: Iterable[str]) -> int:
 
 
 def least_memory(
-    method: str, model: Model, sharding: Sharding, ranks: int, activations: int = 0
+    method: str,
+    model: Model,
+    sharding: Sharding,
+    ranks: int,
+    activations: Activations = UNCOUNTED,
 ) -> Memory:
     """Return a lower bound of a GPU's memory with a method, without a simulation.
 
     It counts parameters, gradients and optimizer states, where `ranks` GPUs share one copy; the
-    least that a pass gathers and has to reduce; and `activations` in bytes. A simulated step holds
-    no less.
+    least that a pass gathers and has to reduce; and `activations`. A simulated step holds no less.
     """
     if method == DDP:
         found = replicated_memory(model.workload, sharding)

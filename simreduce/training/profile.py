@@ -6,6 +6,7 @@ layer of the model once; a gradient list has one layer for each gradient.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import overload
@@ -61,6 +62,12 @@ class Profile:
     def faster(self, speed: float) -> Profile:
         """The profile of GPUs that are `speed` times as fast."""
         return self._times(1.0 / speed, f"{speed:.4g} times as fast")
+
+    def repeat(self, shares: Sequence[float], words: str) -> Profile:
+        """The profile whose backward passes also repeat these parts of the forward passes."""
+        passes = zip(self.backward, self.forward, shares, strict=True)
+        backward = tuple(back + share * seconds for back, seconds, share in passes)
+        return Profile(self.forward, backward, f"{self.source}; {words}")
 
     def _times(self, factor: float, words: str) -> Profile:
         return Profile(

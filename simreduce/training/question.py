@@ -34,10 +34,28 @@ from simreduce.training.profile import (
     profile_from_rate,
     profile_from_seconds,
 )
+from simreduce.training.recompute import (
+    ATTENTIONS,
+    FUSED,
+    NONE,
+    POLICIES,
+    estimate_activations,
+    repeated,
+)
 from simreduce.training.reductions import CYCLE, Method, method_for_mode, method_for_strategy
 from simreduce.training.sharded import SHARDING, Sharding, read_sharding, wrap
 from simreduce.training.sharded.question import DDP, METHODS_KIND, check_methods
-from simreduce.training.step import CONSISTENCIES, RELAXED, STAGED, STRONG, StepJob
+from simreduce.training.step import (
+    CONSISTENCIES,
+    ESTIMATED,
+    GIVEN,
+    RELAXED,
+    STAGED,
+    STRONG,
+    UNCOUNTED,
+    Activations,
+    StepJob,
+)
 from simreduce.training.variable_update import MODES, Flags
 from simreduce.workload import Model
 
@@ -162,7 +180,13 @@ STEP = Format(
           " `no_sync()`); otherwise every pass does.", True),
     Field("activations", SIZE, "Memory of a GPU for the activations of one batch; counted"
           " with what else it holds. With `--batch`, it changes in proportion.",
-          default_words="not counted"),
+          default_words="estimated for shipped transformers in 16 bits, else not counted"),
+    Field("recompute", choice(POLICIES, "policy"), "Activations that backward passes make again:"
+          " `selective`, attention by itself; `full`, all of a block but its input. That forward"
+          " work counts on top of time, rate or profile, which are without it.", NONE),
+    Field("attention", choice(ATTENTIONS, "attention"), "`fused` (FlashAttention) keeps no scores"
+          " of attention, `unfused` keeps them; only the estimate of activations depends on it.",
+          FUSED),
     Field("consistency", choice(CONSISTENCIES, "consistency"), "`relaxed` reduces the gradients of"
           " the step before; `staged` computes with variables read a step earlier.", STRONG),
     *_FLAGS,
@@ -175,7 +199,7 @@ class StepQuestion:
     """The question that `[step]` asks.
 
     Without a `mode`, strategies reduce the gradients by each of `methods`. `sharding` is None
-    unless a method was asked for. `activations` are bytes, 0 if nobody says.
+    unless a method was asked for.
     """
 
     job: StepJob
@@ -185,7 +209,7 @@ class StepQuestion:
     cycle: float = CYCLE
     methods: tuple[str, ...] = (DDP,)
     sharding: Sharding | None = None
-    activations: int = 0
+    activations: Activations = UNCOUNTED
 
     @property
     def replicated(self) -> StepQuestion:
@@ -242,6 +266,11 @@ def parse_step(
         profile = profile.faster(values["speed"])
     if profile and profile.seconds > LONGEST:
         faults.add("step.time, rate or profile", "more than 1000 h")
+    policy = values["recompute"] or NONE
+    if policy != NONE and model is not None:
+        shares = faults.attempt("step.recompute", repeated, model, policy)
+        if profile and shares:
+            profile = profile.repeat(shares, f"{policy} recomputation on top")
     flags = {key: values[key] for key in _FLAG_KEYS if values[key] is not None}
     mode = values["variable_update"] or ""
     if mode:
@@ -260,10 +289,18 @@ def parse_step(
         values["accumulate"], values["no_sync"],
     )  # fmt: skip
     cycle = CYCLE if values["cycle"] is None else values["cycle"]
-    activations = (values["activations"] or 0) * batch // measured
+    activations = _activations(values, model, batch, measured)
     return StepQuestion(
         job, mode, Flags(**flags), values["streams"], cycle, methods, sharding, activations
     )
+
+
+def _activations(values: Values, model: Model, batch: int, measured: int) -> Activations:
+    """Those that the user gives, else those of the architecture."""
+    if values["activations"] is not None:
+        return Activations(values["activations"], GIVEN).rescale(measured, batch)
+    each = estimate_activations(model, values["recompute"] or NONE, values["attention"] or FUSED)
+    return UNCOUNTED if each is None else Activations(round(batch * each), ESTIMATED)
 
 
 _FLAG_KEYS = tuple(each.key for each in _FLAGS)

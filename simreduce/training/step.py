@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import NamedTuple
 
 from simreduce.engine.lowering.lowered import Lowered
 from simreduce.engine.lowering.resources import Resources
 from simreduce.errors import InputError, did_you_mean
 from simreduce.plan import Plan
 from simreduce.training.profile import Profile
+from simreduce.units import format_size
 from simreduce.workload import Model
 
 STRONG, RELAXED, STAGED = CONSISTENCIES = ("strong", "relaxed", "staged")
@@ -75,14 +77,39 @@ class Bucket:
     collective: str = ""
 
 
+GIVEN, ESTIMATED, NOT_COUNTED = ACTIVATION_SOURCES = ("given", "estimated", "not_counted")
+"""Where the bytes of activations come from: the user, the model's architecture, or nowhere."""
+
+
+class Activations(NamedTuple):
+    """Bytes that a GPU holds for the activations of one pass, and where they come from."""
+
+    nbytes: int = 0
+    source: str = NOT_COUNTED
+
+    def rescale(self, batch: int, to: int) -> Activations:
+        """Those of another batch, in proportion."""
+        return self._replace(nbytes=self.nbytes * to // batch)
+
+    @property
+    def words(self) -> str:
+        """As text: `48.4 GB of activations (estimated)`, `activations not counted`."""
+        if self.source == NOT_COUNTED:
+            return "activations not counted"
+        return f"{format_size(self.nbytes)} of activations ({self.source})"
+
+
+UNCOUNTED = Activations()
+
+
 @dataclass(frozen=True, slots=True)
 class Memory:
     """Bytes that a device holds for parameters.
 
     It holds some all the time, by what they are, and some at most for a while: `gathered`
     parameters, never more than `gathered_limit`, and gradients of its own passes that are not
-    reduced yet (`unreduced`). `peak` is the most of all at once. It has `activations` if somebody
-    says how many there are.
+    reduced yet (`unreduced`). `peak` is the most of all at once, with `activations` where they
+    count.
     """
 
     parameters: int
@@ -92,11 +119,11 @@ class Memory:
     gathered_limit: int = 0
     unreduced: int = 0
     peak: int = 0
-    activations: int = 0
+    activations: Activations = UNCOUNTED
 
-    def plus(self, activations: int) -> Memory:
-        """The same with so many bytes of activations."""
-        return replace(self, activations=activations, peak=self.peak + activations)
+    def plus(self, activations: Activations) -> Memory:
+        """The same with these activations."""
+        return replace(self, activations=activations, peak=self.peak + activations.nbytes)
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,7 +5,7 @@ A model is given layer by layer.
 
 from simreduce.workload.files import GRADIENTS, MODEL, model_text
 from simreduce.workload.load import load_model, load_workload, shipped
-from simreduce.workload.model import Layer, Model, of_list
+from simreduce.workload.model import Kept, Layer, Model, of_list
 from simreduce.workload.workload import MOST_BYTES, Gradient, Workload
 
 __all__ = [
@@ -13,6 +13,7 @@ __all__ = [
     "MODEL",
     "MOST_BYTES",
     "Gradient",
+    "Kept",
     "Layer",
     "Model",
     "Workload",

@@ -3,14 +3,30 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from simreduce.workload.workload import Gradient, Workload
+
+
+class Kept(NamedTuple):
+    """Bytes of activations that backward needs of a layer, for one sample in 16 bits.
+
+    `input` is what it reads. `scores` are those of attention by itself, softmax and its dropout,
+    which fused attention does not keep; `others` are all the rest. `core` is the work of attention
+    by itself in FLOPs, which makes the scores again.
+    """
+
+    input: float = 0.0
+    others: float = 0.0
+    scores: float = 0.0
+    core: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
 class Layer:
     """`gradients` exist once the layer's backward pass is done. `forward` and `backward` are FLOPs
     of one sample, two for a multiplication and an addition; 0, and not `counted`, where nobody did.
+    `kept` is None where nobody counted activations.
     """
 
     name: str
@@ -18,6 +34,7 @@ class Layer:
     forward: float = 0.0
     backward: float = 0.0
     counted: bool = True
+    kept: Kept | None = None
 
     @property
     def flops(self) -> float:

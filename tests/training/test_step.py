@@ -35,6 +35,7 @@ from simreduce.training import (
     StepJob,
     StepPrediction,
     method_for_mode,
+    record_step,
     simulate_step,
 )
 from simreduce.training.launcher import to_cycle
@@ -678,3 +679,15 @@ def test_jitter_is_that_of_each_reduction_by_itself():
 
     assert first == second
     assert first[0] != first[1]
+
+
+def test_a_step_on_a_fat_tree_is_that_of_a_fabric_whose_links_may_change():
+    """Equal links are simulated as bundles where none can change."""
+    machine = load_topology("fat_tree:8,radix=4,oversubscription=2")
+    work = job([2, 2], [1, 1], [64, 64])
+    method = by("ring", work, machine, streams=1)
+    setup = Setup(machine, IDEAL)
+    step = simulate_step(work, method, setup)
+
+    assert step.communication > 0.0
+    assert step.seconds == pytest.approx(record_step(work, method, setup).step.seconds)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple, Protocol, TypeAlias
 
@@ -194,6 +194,12 @@ class Layout:
                 f"{fault if ranks else 'name one at least'}; choose from 0 to {self.n - 1}"
             )
         return self._keep(sorted(ranks))
+
+    def without(self, names: Collection[str]) -> Layout:
+        """The ranks that have none of these names, with their tasks and hosts."""
+        if not names:
+            return self
+        return self._keep([i for i, name in enumerate(self.ranks) if name not in names])
 
     def _keep(self, ranks: Sequence[int]) -> Layout:
         if self.machines > 1:

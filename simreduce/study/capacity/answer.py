@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 from simreduce import units
@@ -19,6 +20,7 @@ from simreduce.study.capacity.choose import (
     rank_offers,
     within_target,
 )
+from simreduce.study.capacity.fails import Failure, failures
 from simreduce.study.capacity.flips import (
     Answer as At,
     Assumption,
@@ -33,6 +35,7 @@ from simreduce.study.capacity.rates import Rate, bound_compute, rate_flips
 from simreduce.study.capacity.words import plain, product
 from simreduce.study.sweep import STEP, Cell, Figures, Planned, make_cell
 from simreduce.training.memory import Fit
+from simreduce.training.step import NOT_COUNTED, Activations
 
 Evaluate = Callable[[Sequence[Cell]], Sequence[Figures | None]]
 """The rows of cells, in their order; None for those that a user's stop left out."""
@@ -73,7 +76,8 @@ class Answer:
     has labels and reasons. `frontier` holds offers that none beats in both cost and time. `waiting`
     has the labels of options that were not simulated when a user stopped. `at_rates` has the choice
     at other rates of computing, if its rate is assumed, today's among them; `sensitivity` says
-    whether changes of the choice were looked for.
+    whether changes of the choice were looked for. `failures` say what is left of the choice when a
+    part of it fails.
     """
 
     question: Question
@@ -87,6 +91,7 @@ class Answer:
     waiting: tuple[str, ...] = ()
     at_rates: tuple[AtRate, ...] = ()
     sensitivity: bool = True
+    failures: tuple[Failure, ...] = ()
 
     @property
     def varied(self) -> Collection[str]:
@@ -180,6 +185,10 @@ def answer(question: Question, evaluate: Evaluate, *, sensitivity: bool = True) 
     prices, target = question.prices, question.target
     offers = [offer(c, prices, target) for c in candidates]
     ranked = rank_offers(offers, target.minimise)
+    lost: list[Failure] = []
+    if question.fails and ranked and not waiting:
+        best = ranked[0].candidate
+        lost = failures(question, by_key[best.key], best, partial(_simulate, question, evaluate))
     flips: list[Assumption] = []
     if sensitivity and ranked and not waiting:
         flips += price_flips(candidates, prices, target)
@@ -193,7 +202,7 @@ def answer(question: Question, evaluate: Evaluate, *, sensitivity: bool = True) 
     at = _at_rates(question, by_key[ranked[0].candidate.key], ranked[0]) if ranked else ()
     return Answer(
         question, tuple(offers), tuple(ranked), tuple(refused), tuple(frontier(offers)), tuple(far),
-        tuple(flips), tuple(_notes(question, offers)), waiting, tuple(at), sensitivity,
+        tuple(flips), tuple(_notes(question, offers)), waiting, tuple(at), sensitivity, tuple(lost),
     )  # fmt: skip
 
 
@@ -238,6 +247,12 @@ def candidate_of(question: Question, option: Option, row: Figures) -> Candidate:
     )
 
 
+def fit_of(option: Option, row: Figures) -> Fit:
+    """What a GPU holds in an option's step, and its memory."""
+    found = Activations(row.activations or 0, row.activations_source or NOT_COUNTED)
+    return Fit(row.memory or 0, option.memory, found)
+
+
 def _candidate(question: Question, option: Option, row: Figures | None) -> Candidate | str | None:
     """The candidate, or why the option is none; None if that is not known."""
     if row is None:
@@ -246,7 +261,7 @@ def _candidate(question: Question, option: Option, row: Figures | None) -> Candi
         return str(row.reason or row.state)
     if row.wrong:
         return f"{row.wrong} elements are wrong"
-    fit = Fit(row.memory or 0, option.memory)
+    fit = fit_of(option, row)
     if fit.fits is False:
         return f"a GPU {fit.words}"
     try:
@@ -318,11 +333,15 @@ def _rate_flips(
         having = tuple(o for o in options if name in classes[o.key].all)
         rates.append(Rate(f"links {name}", having, name))
 
-    def simulate(options: Sequence[Option]) -> list[Candidate | str | None]:
-        rows = evaluate([cell_of(option, question.folder) for option in options])
-        return [_candidate(question, o, row) for o, row in zip(options, rows, strict=True)]
+    return rate_flips(question, candidates, rates, partial(_simulate, question, evaluate))
 
-    return rate_flips(question, candidates, rates, simulate)
+
+def _simulate(
+    question: Question, evaluate: Evaluate, options: Sequence[Option]
+) -> list[Candidate | str | None]:
+    """The candidates of options."""
+    rows = evaluate([cell_of(option, question.folder) for option in options])
+    return [_candidate(question, o, row) for o, row in zip(options, rows, strict=True)]
 
 
 def _notes(question: Question, offers: Sequence[Offer]) -> list[str]:
@@ -337,9 +356,9 @@ def _notes(question: Question, offers: Sequence[Offer]) -> list[str]:
     free = [c for c in joined if not any(name.startswith("networks.") for name in c.quantities)]
     if bought and free:
         notes.append("networks without a price cost nothing here")
-    if any(o.memory and "activations" not in o.scenario["step"] for o in question.options):
-        notes.append("memory does not count activations unless step.activations says how many")
+    if any(each.candidate.row.activations_source == NOT_COUNTED for each in offers):
+        notes.append("activations are not counted of this model; step.activations says how many")
     return notes
 
 
-__all__ = ["Answer", "Part", "answer", "candidate_of", "cell_of", "parts", "plan_of"]
+__all__ = ["Answer", "Part", "answer", "candidate_of", "cell_of", "fit_of", "parts", "plan_of"]

@@ -203,8 +203,10 @@ def _fitting(
     ranks = option.devices
     if method == HSDP:
         ranks = sharding.group or local
-    needs = least_memory(method, model, sharding, ranks).peak
-    fit = Fit(needs, option.memory)
+    samples = option.scenario["step"]["batch"] if option.batch is None else option.batch
+    activations = question.activations.rescale(question.job.batch, samples)
+    needs = least_memory(method, model, sharding, ranks, activations)
+    fit = Fit(needs.peak, option.memory, activations)
     return replace(option, refused=f"a GPU {fit.words}") if fit.fits is False else option
 
 

@@ -37,6 +37,7 @@ from simreduce.study.capacity.options import OPTION, Option, check_step, expand
 from simreduce.study.capacity.prices import PriceList, join, load_prices, parse_prices
 from simreduce.study.capacity.quantities import HOURLY as PER_HOUR, MONEY, SOME_PERIOD, Money
 from simreduce.study.scenario import beside
+from simreduce.topology.failing import CLASSES
 from simreduce.training.question import MOST_SAMPLES
 from simreduce.workload import Model, load_model
 
@@ -132,6 +133,8 @@ CAPACITY = Format(
     Field("step", ANYTHING, "Keys of `[step]` of a scenario, for all options."),
     Field("options", TablesOf(OPTION), "Configurations to choose from.", required=True),
     Field("failures", TableOf(FAILURES), "How nodes fail.", default_words="they do not"),
+    Field("fails", OneOrMore(choice(CLASSES, "part")), "Parts of the choice to lose, one of them"
+          " at a time, to see what is left of its rate.", [], default_words="none"),
     Field("stragglers", TableOf(STRAGGLERS), "How unequal compute times are.",
           default_words="all equal"),
     Field("sensitivity", TableOf(SENSITIVITY), "How to look for flips.",
@@ -156,6 +159,7 @@ class Question:
     within: float = 4.0
     patience: float = 300.0
     global_batch: int | None = None
+    fails: tuple[str, ...] = ()
 
 
 def load_question(text: str, prices: Sequence[str] = ()) -> Question:
@@ -208,7 +212,8 @@ def _build(path: Path, values: Values, faults: Faults, *, given: bool) -> Questi
     return Question(
         path.stem, values["title"] or path.stem, folder, values["workload"], prices, target,
         tuple(options), losses and Failures(**losses), waits and Stragglers(**waits),
-        global_batch=values["global_batch"], **(values["sensitivity"] or {}),
+        global_batch=values["global_batch"], fails=tuple(values["fails"]),
+        **(values["sensitivity"] or {}),
     )  # fmt: skip
 
 

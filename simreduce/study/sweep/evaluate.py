@@ -43,6 +43,7 @@ from simreduce.study.tune.bench import (
 from simreduce.study.tune.rank import Candidate, rank
 from simreduce.study.tune.steps import rank_steps
 from simreduce.topology import Folded, Topology, load_machine, load_topology
+from simreduce.topology.failing import NONE, fail
 from simreduce.training.stragglers import repeat
 
 _KEPT = 2
@@ -116,7 +117,12 @@ def _machines(document: str, folder: str) -> Machines:
     machine = _machine(
         load_machine, near(values["topology"]), flatten(values["topology_overrides"] or {})
     )
-    shape = _part(layout(machine), values["gpus"])
+    gone: frozenset[str] = frozenset()
+    if values["fails"] != NONE:
+        if isinstance(machine, Folded):
+            raise InputError("fails: one of equal machines stands for all (folded); ask for fewer")
+        machine, gone = fail(machine, values["fails"])
+    shape = _part(layout(machine).without(gone), values["gpus"])
     if shape and values["gpu_indices"]:
         shape = shape.with_order(values["gpu_indices"])
     setup = Setup(

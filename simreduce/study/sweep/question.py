@@ -39,6 +39,7 @@ from simreduce.study.sweep.cells import BENCH, REPLICAS, RUN, STEP, Cell, Kind, 
 from simreduce.study.sweep.machines import SHORT, set_machine
 from simreduce.topology import load_machine, load_topology
 from simreduce.topology.classes import networks
+from simreduce.topology.failing import CLASSES, NONE
 from simreduce.topology.generators.machines import FABRICS
 from simreduce.training import STEP as STEP_TABLE
 from simreduce.training.replicas import REPLICAS as REPLICAS_TABLE
@@ -72,10 +73,11 @@ BENCH_DOCUMENT = Format(
     Field("nthreads", whole(1), "Threads that share the GPUs of each machine.",
           default_words="a process for each GPU"),
     Field("iters", whole(1), "Calls of NCCL in a row.", ITERATIONS),
+    Field("fails", LINE, "A part that has failed.", NONE),
     Field("disturb", TableOf(DISTURB), "What goes wrong."),
 )  # fmt: skip
 _CASE = (
-    "workload", "runtime", "calibration", "repeat", "faithful", "gpu_indices", "call_cost",
+    "workload", "runtime", "calibration", "repeat", "faithful", "gpu_indices", "call_cost", "fails",
 )  # fmt: skip
 """Keys of a scenario that may be set; `strategy` sets its `strategies`."""
 _STEP = tuple(field.key for field in STEP_TABLE.fields if field.key not in ("batch", "sharding"))
@@ -85,8 +87,6 @@ _OF_REPLICAS = tuple(f.key for f in REPLICAS_TABLE.fields if f.key not in ("slow
 """Keys of `[replicas]`, which need no `replicas.` before them; by themselves, `slow` and `seed` are
 of devices and of the jitter.
 """
-NONE = "none"
-"""No slow device, no fault."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,6 +175,8 @@ class Question:
             load(beside(Path(self.folder, "it"), value))
         elif key == "machine":
             load_topology(value)
+        elif key == "fails" and value.isalpha():  # a class, and no part by its name
+            choice((NONE, *CLASSES), "part that fails").read(value)
         elif key in ("fabric", "nic"):
             known = tuple(FABRICS) if key == "fabric" else networks()
             choice(known, "class of network link" if key == "nic" else key).read(value)
@@ -192,6 +194,8 @@ class Question:
             disturb = {**document.pop("disturb", {}), key: found}
             if kept := {k: v for k, v in disturb.items() if v != []}:  # calm as if never said
                 document["disturb"] = kept
+        elif key == "fails" and value == NONE:  # as if never said
+            table.pop(key, None)
         elif key == "replicas.size":
             _set_inside(table, ["replicas", "size"], f"{value} B")
         elif rest:

@@ -239,7 +239,8 @@ def _predict(scenario: StepScenario, pair: Pair, _: Limit) -> StepCandidate:
 
 def _fit(memory: Memory, setup: Setup) -> Fit:
     """The peak of a GPU's memory, and its size."""
-    return Fit(memory.peak, device_memory(setup.topology, setup.layout.ranks))
+    have = device_memory(setup.topology, setup.layout.ranks)
+    return Fit(memory.peak, have, memory.activations)
 
 
 def _predict_sharded(

@@ -244,7 +244,8 @@ def _links(name: str, bandwidth: float = 1.0, latency: float = 1.0) -> Callable[
             for known, old in setup.calibration.links.items()
         }
         calibration = replace(setup.calibration, links=constants)
-        return setup.but(machine=_with(setup.topology, link=link), calibration=calibration)
+        machine = _with(setup.topology, link=link)
+        return setup.but(machine=machine, calibration=calibration, part=setup.part)
 
     return apply
 
@@ -254,7 +255,7 @@ def _more_lanes(name: str) -> Callable[[Setup], Setup]:
         more = each.lanes + (each.link_class == name)
         return replace(each, lanes=more, bandwidth=each.bandwidth * (more / each.lanes))
 
-    return lambda setup: setup.but(machine=_with(setup.topology, link=link))
+    return lambda setup: setup.but(machine=_with(setup.topology, link=link), part=setup.part)
 
 
 def _memory(kind: str) -> Callable[[Setup], Setup]:
@@ -262,7 +263,7 @@ def _memory(kind: str) -> Callable[[Setup], Setup]:
         factor = MORE if each.kind == kind else 1.0
         return replace(each, memory_bandwidth=each.memory_bandwidth * factor)
 
-    return lambda setup: setup.but(machine=_with(setup.topology, node=node))
+    return lambda setup: setup.but(machine=_with(setup.topology, node=node), part=setup.part)
 
 
 def _calibrated(setup: Setup, **changes: Any) -> Setup:

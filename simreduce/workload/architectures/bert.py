@@ -4,11 +4,21 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from simreduce.workload.architectures.shapes import attention, gradients, layer, linear, norm
-from simreduce.workload.model import Layer
+from simreduce.workload.architectures.shapes import (
+    attention,
+    gradients,
+    kept_by_attention,
+    kept_by_mlp,
+    layer,
+    linear,
+    norm,
+)
+from simreduce.workload.model import Kept, Layer
 
 WORDS = 30522
 POSITIONS = 512
+HEAD = 64
+"""The width of a head, in all sizes."""
 
 
 class Bert(NamedTuple):
@@ -26,7 +36,8 @@ class Bert(NamedTuple):
             ("token_type.weight", (2, h)),
             *norm("LayerNorm", h),
         ]
-        found = [Layer("embeddings", gradients("embeddings", tables))]
+        kept = Kept(0.0, 3.0 * tokens * h)  # its norm and its dropout
+        found = [Layer("embeddings", gradients("embeddings", tables), kept=kept)]
         for i in range(self.blocks):
             projections = [
                 p for name in ("query", "key", "value", "output") for p in linear(name, h, h)
@@ -38,7 +49,14 @@ class Bert(NamedTuple):
                     [*projections, *norm("LayerNorm", h)],
                     tokens,
                     attention(tokens, tokens, h),
+                    kept_by_attention(tokens, h, h // HEAD),
                 ),
-                layer(f"layer.{i}.mlp", [*mlp, *norm("LayerNorm", h)], tokens),
+                layer(
+                    f"layer.{i}.mlp",
+                    [*mlp, *norm("LayerNorm", h)],
+                    tokens,
+                    kept=kept_by_mlp(tokens, h),
+                ),
             ]
-        return [*found, layer("pooler", linear("dense", h, h), 1)]
+        pooled = Kept(2.0 * tokens * h, 4.0 * h)
+        return [*found, layer("pooler", linear("dense", h, h), 1, kept=pooled)]

@@ -6,11 +6,22 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from simreduce.workload.architectures.shapes import attention, gradients, layer, linear, norm
-from simreduce.workload.model import Layer
+from simreduce.workload.architectures.shapes import (
+    attention,
+    gradients,
+    kept_by_attention,
+    kept_by_head,
+    kept_by_mlp,
+    layer,
+    linear,
+    norm,
+)
+from simreduce.workload.model import Kept, Layer
 
 WORDS = 50257
 POSITIONS = 1024
+HEAD = 64
+"""The width of a head, in all sizes."""
 
 
 class Gpt2(NamedTuple):
@@ -29,17 +40,30 @@ class Gpt2(NamedTuple):
                     *gradients("wte", [("weight", (WORDS, h))]),
                     *gradients("wpe", [("weight", (POSITIONS, h))]),
                 ),
+                kept=Kept(0.0, 1.0 * tokens * h),  # the mask of its dropout
             )
         ]
         for i in range(self.blocks):
             heads = [*norm("ln", h), *linear("c_attn", h, 3 * h), *linear("c_proj", h, h)]
             mlp = [*norm("ln", h), *linear("c_fc", h, 4 * h), *linear("c_proj", 4 * h, h)]
             found += [
-                layer(f"h.{i}.attention", heads, tokens, attention(tokens, tokens, h)),
-                layer(f"h.{i}.mlp", mlp, tokens),
+                layer(
+                    f"h.{i}.attention",
+                    heads,
+                    tokens,
+                    attention(tokens, tokens, h),
+                    kept_by_attention(tokens, h, h // HEAD),
+                ),
+                layer(f"h.{i}.mlp", mlp, tokens, kept=kept_by_mlp(tokens, h)),
             ]
         head = 2.0 * WORDS * h * tokens
         return [
             *found,
-            Layer("head", gradients("ln_f", [("weight", (h,)), ("bias", (h,))]), head, 2 * head),
+            Layer(
+                "head",
+                gradients("ln_f", [("weight", (h,)), ("bias", (h,))]),
+                head,
+                2 * head,
+                kept=kept_by_head(tokens, h, WORDS),
+            ),
         ]

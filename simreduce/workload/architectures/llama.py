@@ -15,12 +15,16 @@ from simreduce.workload.architectures.shapes import (
     Shapes,
     attention,
     gradients,
+    kept_by_head,
     layer,
     linear,
     products,
     scale,
 )
-from simreduce.workload.model import Layer
+from simreduce.workload.model import Kept, Layer
+
+HEAD = 128
+"""The width of a head, in all sizes."""
 
 
 class Llama(NamedTuple):
@@ -42,7 +46,7 @@ class Llama(NamedTuple):
         """The layers for sequences of `tokens` tokens."""
         h = self.width
         embedding = gradients("embed_tokens", [("weight", (self.words, h))])
-        found = [Layer("embed_tokens", embedding)]
+        found = [Layer("embed_tokens", embedding, kept=Kept())]
         for i in range(self.blocks):
             heads = [
                 *linear("q_proj", h, h, bias=False),
@@ -52,21 +56,41 @@ class Llama(NamedTuple):
                 *scale("input_layernorm", h),
             ]
             more = attention(tokens, tokens, h)
+            kept = Kept(
+                2.0 * tokens * h,
+                tokens * (8.0 * h + 4.0 * self.narrow),
+                2.0 * (h // HEAD) * tokens**2,
+                more,
+            )
             found += [
-                layer(f"layers.{i}.self_attn", heads, tokens, more),
+                layer(f"layers.{i}.self_attn", heads, tokens, more, kept),
                 self._feed_forward(f"layers.{i}.mlp", tokens),
             ]
         head = linear("lm_head", h, self.words, bias=False)
-        return [*found, layer("head", [*scale("norm", h), *head], tokens)]
+        return [
+            *found,
+            layer(
+                "head",
+                [*scale("norm", h), *head],
+                tokens,
+                kept=kept_by_head(tokens, h, self.words),
+            ),
+        ]
 
     def _feed_forward(self, name: str, tokens: int) -> Layer:
         after = scale("post_attention_layernorm", self.width)
         if self.experts == 1:
-            return layer(name, [*self._gated(""), *after], tokens)
+            return layer(name, [*self._gated(""), *after], tokens, kept=self._kept(tokens))
         gate = linear("gate", self.width, self.experts, bias=False)
         experts = [p for j in range(self.experts) for p in self._gated(f"experts.{j}.")]
         forward = products(gate, tokens) + products(experts, tokens) * self.active / self.experts
-        return Layer(name, gradients(name, [*gate, *experts, *after]), forward, 2 * forward)
+        all_of_them = gradients(name, [*gate, *experts, *after])
+        return Layer(name, all_of_them, forward, 2 * forward, kept=self._kept(tokens))
+
+    def _kept(self, tokens: int) -> Kept:
+        """What the norm, the gated parts in use and, of several, their inputs and outputs keep."""
+        h, routed = self.width, 4.0 * self.active * self.width if self.experts > 1 else 0.0
+        return Kept(2.0 * tokens * h, tokens * (4.0 * h + routed + 8.0 * self.active * self.inner))
 
     def _gated(self, path: str) -> Shapes:
         return [

@@ -13,12 +13,13 @@ from simreduce.workload.architectures.shapes import (
     Shapes,
     attention,
     gradients,
+    kept_by_head,
     layer,
     linear,
     products,
     scale,
 )
-from simreduce.workload.model import Layer
+from simreduce.workload.model import Kept, Layer
 
 WORDS = 32128
 _BUCKETS = 32
@@ -41,13 +42,15 @@ class T5(NamedTuple):
         """The layers for inputs of `tokens` tokens."""
         written = tokens * _WRITTEN
         table = gradients("shared", [("weight", (WORDS, self.width))])
-        found = [Layer("shared", table)]
+        masks = Kept(0.0, (tokens + written) * self.width)
+        found = [Layer("shared", table, kept=masks)]
         for i in range(self.blocks):
             found += [
                 self._attention(f"encoder.block.{i}.self", i == 0, tokens, tokens),
                 self._feed_forward(f"encoder.block.{i}.mlp", tokens),
             ]
-        found.append(layer("encoder.final", scale("layer_norm", self.width), tokens))
+        ends = Kept(2.0 * tokens * self.width, 4.0 * tokens * self.width)  # and what decoders read
+        found.append(layer("encoder.final", scale("layer_norm", self.width), tokens, kept=ends))
         for i in range(self.blocks):
             found += [
                 self._attention(f"decoder.block.{i}.self", i == 0, written, written),
@@ -56,7 +59,8 @@ class T5(NamedTuple):
             ]
         head = 2.0 * WORDS * self.width * written
         norm = gradients("decoder.final", scale("layer_norm", self.width))
-        return [*found, Layer("decoder.final", norm, head, 2 * head)]
+        kept = kept_by_head(written, self.width, WORDS)
+        return [*found, Layer("decoder.final", norm, head, 2 * head, kept=kept)]
 
     def _attention(self, name: str, positions: bool, queries: float, keys: float) -> Layer:
         of_queries = [*linear("q", self.width, self.projected, bias=False)]
@@ -73,7 +77,13 @@ class T5(NamedTuple):
             + attention(queries, keys, self.projected)
         )
         shapes = [*of_queries, *of_keys, *out, *table, *scale("layer_norm", self.width)]
-        return Layer(name, gradients(name, shapes), forward, 2 * forward)
+        kept = Kept(
+            2.0 * queries * self.width,
+            queries * (5.0 * self.width + 4.0 * self.projected) + 4.0 * keys * self.projected,
+            5.0 * self.heads * queries * keys,
+            attention(queries, keys, self.projected),
+        )
+        return Layer(name, gradients(name, shapes), forward, 2 * forward, kept=kept)
 
     def _feed_forward(self, name: str, tokens: float) -> Layer:
         shapes = [
@@ -81,4 +91,5 @@ class T5(NamedTuple):
             *linear("wo", self.inner, self.width, bias=False),
             *scale("layer_norm", self.width),
         ]
-        return layer(name, shapes, tokens)
+        kept = Kept(2.0 * tokens * self.width, 5.0 * tokens * (self.width + self.inner))
+        return layer(name, shapes, tokens, kept=kept)

@@ -9,16 +9,20 @@ from typing import NamedTuple
 from simreduce.workload.architectures.shapes import (
     attention,
     gradients,
+    kept_by_attention,
+    kept_by_mlp,
     layer,
     linear,
     norm,
     products,
 )
-from simreduce.workload.model import Layer
+from simreduce.workload.model import Kept, Layer
 
 CLASSES = 1000
 _PATCHES = (224 // 16) ** 2
 TOKENS = _PATCHES + 1
+HEAD = 64
+"""The width of a head, in all sizes."""
 
 
 class Vit(NamedTuple):
@@ -34,13 +38,21 @@ class Vit(NamedTuple):
         shapes = [("class_token", (h,)), *patches, ("encoder.pos_embedding", (tokens * h,))]
         # Nobody needs the gradient of an image, so that backward is no more than forward.
         once = products(patches, _PATCHES)
-        found = [Layer("embeddings", gradients("embeddings", shapes), once, once)]
+        kept = Kept(0.0, 2.0 * _PATCHES * 3 * 16 * 16 + tokens * h)  # the image, and a mask
+        found = [Layer("embeddings", gradients("embeddings", shapes), once, once, kept=kept)]
         for i in range(self.blocks):
             heads = [*norm("ln_1", h), *linear("in_proj", h, 3 * h), *linear("out_proj", h, h)]
             mlp = [*norm("ln_2", h), *linear("mlp.0", h, 4 * h), *linear("mlp.3", 4 * h, h)]
             found += [
-                layer(f"encoder.{i}.self_attention", heads, tokens, attention(tokens, tokens, h)),
-                layer(f"encoder.{i}.mlp", mlp, tokens),
+                layer(
+                    f"encoder.{i}.self_attention",
+                    heads,
+                    tokens,
+                    attention(tokens, tokens, h),
+                    kept_by_attention(tokens, h, h // HEAD),
+                ),
+                layer(f"encoder.{i}.mlp", mlp, tokens, kept=kept_by_mlp(tokens, h)),
             ]
         head = [*norm("ln", h), *linear("head", h, CLASSES)]
-        return [*found, layer("heads", head, 1)]
+        ends = Kept(2.0 * tokens * h, 2.0 * (tokens + 1) * h)
+        return [*found, layer("heads", head, 1, kept=ends)]

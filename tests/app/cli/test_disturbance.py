@@ -248,6 +248,37 @@ def test_links_that_a_scenario_slows_or_cuts_are_said(simreduce, name):
     assert words == json.loads(document.out)["disturbance"]
 
 
+@pytest.mark.parametrize(
+    ("command", "part", "ranks"),
+    [
+        ("run", "node", 16),
+        ("step", "n2", 16),
+        ("tune", "node", 16),
+        ("explain", "node", 16),
+        ("run", "spine", 24),
+        ("step", "n1.mlx5_0", 24),
+    ],
+)
+def test_a_part_that_fails_is_said(simreduce, tmp_path, command, part, ranks):
+    """Its name above the answer and in the document, which counts the GPUs that are left."""
+    path, first = tmp_path / "a.toml", {"node": "n0", "spine": "spine0"}.get(part, part)
+    path.write_text(
+        'topology = "dgx1vx3,fabric=fat_tree,radix=8,oversubscription=4"\nworkload = "alexnet"\n'
+        f'strategies = ["nccl"]\nfails = "{part}"\n[step]\nbatch = 32\nrate = "5 TFLOP/s"\n'
+    )
+    more = ("--target", "nccl", "--objective", "time") if command == "tune" else ()
+    more = ("--algo", "nccl") if command == "explain" else more
+    text, document = (simreduce(command, path, *more, *j) for j in ((), ("--json",)))
+    found = json.loads(document.out)
+
+    assert (0, 0) == (text.status, document.status), text.err
+    assert any(
+        line.startswith("# disturbed") and line.endswith(f" without {first}")
+        for line in text.out.splitlines()
+    )
+    assert (ranks, f"without {first}") == (found["ranks"], found["disturbance"])
+
+
 @pytest.mark.parametrize("name", ["run", "step", "tune", "explain", "bench"])
 @pytest.mark.usefixtures("asked")
 def test_settings_of_nccl_are_said(simreduce, name):

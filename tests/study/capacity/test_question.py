@@ -87,12 +87,28 @@ def test_a_method_that_cannot_fit_is_no_option(asked):
     question = asked(
         'workload = "llama-3-70b"\n[prices.machines.dgx-h100]\nprice = "1 USD/h"\n' + STEP
         + '[[options]]\nmachine = "dgx-h100"\nnodes = 4\nmethod = ["ddp", "fsdp"]\n'
+        'step.activations = "1 GB"\n'
     )  # fmt: skip
     whole, shared = question.options
 
     assert "needs" in whole.refused
     assert "80 GB" in whole.refused
     assert "" == shared.refused
+
+
+def test_activations_that_cannot_fit_are_no_option(asked):
+    """Estimated by the batch of each option; recomputation of whole blocks makes room."""
+    text = (
+        'workload = "llama-3-8b"\n[prices.machines.dgx-h100]\nprice = "1 USD/h"\n[step]\n'
+        'rate = "400 TFLOP/s"\nrecompute = "{}"\nsharding.param_dtype = "bfloat16"\n'
+        '[[options]]\nmachine = "dgx-h100"\nmethod = "fsdp"\nbatch = [1, 2]\n'
+    )
+    one, two = asked(text.format("none")).options
+    again = asked(text.format("full")).options
+
+    assert "" == one.refused
+    assert two.refused.endswith(", and a GPU has 80 GB; 96.72 GB of activations (estimated)")
+    assert ["", ""] == [option.refused for option in again]
 
 
 def test_what_is_bought_is_paid_off_and_draws_power(asked):

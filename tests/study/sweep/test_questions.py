@@ -272,3 +272,21 @@ def test_a_name_of_no_machine_is_said_before_anything_starts():
 def test_a_machine_that_is_too_large_to_hold_is_a_question():
     """It is folded when a cell is asked."""
     assert read_question("dgx-h100x16384").document == {"topology": "dgx-h100x16384"}
+
+
+def test_a_part_that_fails_is_a_key():
+    """`none` is as if never said; a spine is its links cut, a node its GPUs left out."""
+    tree = "dgx1vx2,fabric=fat_tree,radix=4,oversubscription=2"
+    question = read_question(tree)
+    plain = question.cell({"strategy": "nccl"})
+    found = {
+        name: evaluate(question.cell({"strategy": "nccl", "fails": name}))
+        for name in ("spine", "spine0", "node", "core")
+    }
+
+    assert question.cell({"strategy": "nccl", "fails": "none"}).digest == plain.digest
+    assert found["spine"].seconds == found["spine0"].seconds > evaluate(plain).seconds
+    assert (16, 8) == (found["spine"].ranks, found["node"].ranks)
+    assert "has no core" in row_of(found["core"]).reason
+    with pytest.raises(InputError, match="did you mean 'spine'"):
+        read_specification(tree, {"fails": "none,spin"}, {})

@@ -273,7 +273,7 @@ def test_what_does_not_fit_is_not_recommended(ranked, size, activations, fits, b
     assert ranking.recommended is rows[best]
     behind = [c.fits is False for c in ranking.candidates]
     assert behind == sorted(behind)
-    assert rows["ddp"].fit.needed == 4 * 247_369_380 + rows["ddp"].step.memory.activations
+    assert rows["ddp"].fit.needed == 4 * 247_369_380 + rows["ddp"].step.memory.activations.nbytes
     assert ("Does not fit" in text) is (False in fits)
     assert ("ddp, ring needs" in text) is (not fits[1])
     assert {c["fits"] for c in document["candidates"]} == set(fits)

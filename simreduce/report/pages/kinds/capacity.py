@@ -10,6 +10,7 @@ from simreduce import units
 from simreduce.report.blocks import Attachments, Block, Chart, Fact, Page, Paragraph, Rows, Section
 from simreduce.report.capacity import (
     ASSUMPTION,
+    FAILURE,
     ITEM,
     PART,
     REFUSED,
@@ -42,6 +43,7 @@ def capacity_page(document: Document, beside: Attachments) -> Page:
         sections=(
             _options(document),
             *_binds(document),
+            *_fails(document),
             *_flips(document),
             _prices(document["prices"]),
             *machine_section(beside),
@@ -115,6 +117,13 @@ def _of_hour(document: Document) -> _Axes:
             [each["per_million"] for each in document["options"]],
         ),
     )
+
+
+def _fails(document: Document) -> Iterable[Section]:
+    """What is left of the choice when a part fails, if that was asked."""
+    if rows := document.get("failures"):
+        words = "What is left of the choice until a part that fails is repaired."
+        yield Section("fails", "If a part fails", (Rows(words, FAILURE.table(rows, on="html")),))
 
 
 def _options(document: Document) -> Section:

@@ -142,7 +142,7 @@ class ShardedSearch(Search[StepScenario]):
         """The memory of a simulated step, or else the least."""
         known = self.simulated.get(setting)
         fit = least_fit(self.scenario.step, self.scenario.setup, setting)
-        return Fit(known.peak, fit.available) if known else fit
+        return fit._replace(needed=known.peak) if known else fit
 
     def answer(self, *, stopped: bool = False) -> Tuned:
         """The answer, whose default is the setting with fewest words."""
@@ -419,4 +419,4 @@ def _simulate_whole(scenario: StepScenario, setting: Setting) -> Simulated:
         return Simulated(inf)
     memory = found.step.memory
     peak = memory.peak if memory is not None else 0
-    return Simulated(found.step.seconds, peak + step.activations, found.wrong)
+    return Simulated(found.step.seconds, peak + step.activations.nbytes, found.wrong)

@@ -164,7 +164,8 @@ def least_fit(step: StepQuestion, setup: Setup, setting: Setting) -> Fit:
     sharding = setting.sharding or step.sharding or _UNSET
     ranks = shared_by(setting, setup)
     memory = least_memory(setting.method, step.job.model, sharding, ranks, step.activations)
-    return Fit(memory.peak, device_memory(setup.topology, setup.layout.ranks))
+    have = device_memory(setup.topology, setup.layout.ranks)
+    return Fit(memory.peak, have, memory.activations)
 
 
 class Working(Protocol[S_co]):

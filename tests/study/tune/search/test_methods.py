@@ -33,6 +33,7 @@ from simreduce.training.sharded import (
     sharded_method,
     simulate_sharded_step,
 )
+from simreduce.training.step import Activations
 from simreduce.workload import Gradient, Layer, Model
 
 _FLOAT = 0
@@ -184,7 +185,7 @@ def test_what_cannot_fit_is_said_or_refused():
 
 
 def test_activations_count():
-    scenario = question(5, activations=17 * 10**9)
+    scenario = question(5, activations=Activations(17 * 10**9, "given"))
 
     assert least_fit(scenario.step, scenario.setup, Setting("nccl")).fits is False
     assert tune(scenario, "nccl").best.misfit

@@ -1,0 +1,99 @@
+"""Parts of a machine that fail: its nodes, their NICs, and the switches of the network.
+
+A part is named (`n3`, `n0.mlx5_0`, `spine2`) or meant by its class, of which the first fails. A NIC
+or a switch that fails has no links; routes are searched without them. GPUs of a node that fails
+take no part.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from simreduce.errors import InputError, did_you_mean, quote
+from simreduce.topology.elements import Node
+from simreduce.topology.graph import Topology
+
+NONE = "none"
+NODE, NIC, LEAF, SPINE, CORE = CLASSES = ("node", "nic", "leaf", "spine", "core")
+"""A node is one of several machines; the last three are switches of a network, by its level."""
+
+
+class Failed(NamedTuple):
+    """A machine without a part, and the GPUs that are gone with it."""
+
+    topology: Topology
+    gone: frozenset[str] = frozenset()
+
+
+def members(topology: Topology, kind: str) -> list[str]:
+    """The parts of a class by name, in the machine's order; none of what it does not have."""
+    nodes = topology.nodes.values()
+    if kind == NODE:
+        found = dict.fromkeys(node.machine for node in nodes if node.machine)
+        return [f"n{name}" for name in found] if len(found) > 1 else []
+    if kind == NIC:
+        return [node.name for node in nodes if node.kind == "nic"]
+    return [node.name for node in nodes if not node.machine and _is_switch(node, kind)]
+
+
+def distinct(topology: Topology, kind: str) -> list[str]:
+    """The first of each kind of parts that links tell apart, as colour refinement finds them."""
+    colours = _colours(topology)
+    seen: dict[object, str] = {}
+    for name in members(topology, kind):
+        own = [colours[each] for each in (_inside(topology, name) if kind == NODE else [name])]
+        seen.setdefault(tuple(sorted(own)), name)
+    return list(seen.values())
+
+
+def fail(topology: Topology, text: str, where: str = "fails") -> Failed:
+    """The machine without the part that `text` names, or without the first of its class.
+
+    InputError names the nearest, and `where` is what errors of routes point to.
+    """
+    if text == NONE:
+        return Failed(topology)
+    have = {kind: members(topology, kind) for kind in CLASSES}
+    if text in CLASSES and not have[text]:
+        known = ", ".join(kind for kind, names in have.items() if names) or "nothing that can fail"
+        raise InputError(f"{topology.name}: has no {text}; it has {known}")
+    name = have[text][0] if text in CLASSES else text
+    if name in have[NODE]:
+        gone = frozenset(_inside(topology, name)) & frozenset(topology.devices)
+        return Failed(topology.without(name), gone)
+    known_names = [*CLASSES, *(each for names in have.values() for each in names)]
+    if name not in known_names:
+        near = did_you_mean(name, known_names) or f"; classes: {', '.join(CLASSES)}"
+        raise InputError(f"{topology.name}: no part {quote(name)} that fails{near}")
+    return Failed(topology.without(name, where))
+
+
+def _is_switch(node: Node, kind: str) -> bool:
+    return node.kind == "switch" and re.fullmatch(rf"{kind}\d+", node.name) is not None
+
+
+def _inside(topology: Topology, node: str) -> list[str]:
+    """The names of what is in a node of several."""
+    return [each.name for each in topology.nodes.values() if f"n{each.machine}" == node]
+
+
+def _colours(topology: Topology) -> Mapping[str, int]:
+    """A number for each node; equal for those whose links lead to equal ones, ever on."""
+    kinds = {name: (node.kind, node.model) for name, node in topology.nodes.items()}
+    colour = _number(kinds)
+    while True:
+        around: dict[str, list[tuple[str, float, int]]] = {name: [] for name in colour}
+        for link in topology.links:
+            around[link.source].append((link.link_class, link.bandwidth, colour[link.target]))
+        finer = _number({name: (colour[name], tuple(sorted(around[name]))) for name in colour})
+        if len(set(finer.values())) == len(set(colour.values())):
+            return colour
+        colour = finer
+
+
+def _number(values: Mapping[str, object]) -> dict[str, int]:
+    """Equal values as equal numbers, in the order in which they come."""
+    seen: dict[object, int] = {}
+    return {name: seen.setdefault(value, len(seen)) for name, value in values.items()}

@@ -1,0 +1,86 @@
+"""Activations of a training step: what a GPU holds of them, and what it computes again for less.
+
+A pass ends its forward part with all that backward needs of all layers. A policy drops some of it
+and makes it again, block by block, on the way back:
+
+    none         everything is kept
+    selective    attention by itself (softmax and its dropout) is made again
+    full         of each block only its input is kept; its forward pass runs again
+
+These are the words of Megatron-LM (`--recompute-granularity`) and of Korthikanti et al. 2022,
+Reducing Activation Recomputation in Large Transformer Models (https://arxiv.org/abs/2205.05198),
+whose rules `workload.architectures` counts by. What is made again of one block is there while that
+block computes backward; the last layers, with the logits, are gone by then.
+
+Fused attention (FlashAttention; PyTorch's scaled_dot_product_attention) writes no scores to memory
+and makes them again in its own backward kernel (Dao et al. 2022, FlashAttention,
+https://arxiv.org/abs/2205.14135). It is the default: it is that of Megatron Core and of Hugging
+Face's Transformers (https://huggingface.co/docs/transformers/main/attention_interface).
+
+Not counted: buffers of communication, workspaces, fragments of the allocator, copies in float32.
+"""
+
+from __future__ import annotations
+
+from simreduce.errors import InputError
+from simreduce.training.sharded.settings import BLOCKS
+from simreduce.training.sharded.units import Unit, wrap
+from simreduce.workload import Layer, Model
+
+NONE, SELECTIVE, FULL = POLICIES = ("none", "selective", "full")
+FUSED, UNFUSED = ATTENTIONS = ("fused", "unfused")
+
+
+def estimate_activations(model: Model, policy: str = NONE, attention: str = FUSED) -> float | None:
+    """Bytes of one sample's activations, at most at once; None where the model does not say."""
+    layers = model.layers
+    if not all(layer.kept for layer in layers):
+        return None
+    whole = [_whole(layer, attention) for layer in layers]
+    if policy == NONE:
+        return sum(whole)
+    blocks = [unit.layers for unit in _blocks(model)]
+    kept, again = list(whole), 0.0
+    for block in blocks:
+        for i in block:
+            kept[i] = _left(layers[i], policy, first=i == block[0])
+        dropped = [whole[i] - kept[i] for i in block]
+        again = max(again, sum(dropped) if policy == FULL else max(dropped))
+    last = max((i for block in blocks for i in block), default=-1) + 1
+    return sum(kept[:last]) + max(sum(kept[last:]), again)
+
+
+def repeated(model: Model, policy: str) -> list[float]:
+    """The part of each layer's forward pass that runs again. InputError if that is not known."""
+    if policy == NONE:
+        return [0.0] * len(model.layers)
+    if policy == FULL:
+        inside = {i for unit in _blocks(model) for i in unit.layers}
+        return [float(i in inside) for i in range(len(model.layers))]
+    if not all(layer.kept for layer in model.layers):
+        raise InputError(f"{model.name}: nobody counted the work of attention by itself")
+    return [
+        layer.kept.core / layer.forward if layer.kept and layer.forward else 0.0
+        for layer in model.layers
+    ]
+
+
+def _whole(layer: Layer, attention: str) -> float:
+    """Bytes that a layer keeps without a policy."""
+    assert layer.kept is not None  # noqa: S101 - the caller looked
+    return layer.kept.others + (layer.kept.scores if attention == UNFUSED else 0.0)
+
+
+def _left(layer: Layer, policy: str, *, first: bool) -> float:
+    """Bytes that a layer of a block keeps with a policy."""
+    assert layer.kept is not None  # noqa: S101 - the caller looked
+    return layer.kept.others if policy == SELECTIVE else layer.kept.input * first
+
+
+def _blocks(model: Model) -> list[Unit]:
+    """The blocks of a model. InputError if it has none."""
+    try:
+        return [unit for unit in wrap(model, BLOCKS) if not unit.root]
+    except InputError:
+        words = "no name of a layer has a number between dots, as h.0.mlp has"
+        raise InputError(f"{model.name}: its blocks are not known: {words}") from None

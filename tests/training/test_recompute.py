@@ -1,0 +1,122 @@
+"""Activations by policy: the published formula, what is made again, and who wins over whom."""
+
+from __future__ import annotations
+
+from math import fsum
+
+import pytest
+
+from simreduce.errors import InputError
+from simreduce.topology import load_topology
+from simreduce.training import StepQuestion
+from simreduce.training.recompute import estimate_activations
+from simreduce.training.step import Activations
+from simreduce.workload import Model, load_model
+from simreduce.workload.architectures import NAMES
+from simreduce.workload.architectures.gpt2 import WORDS, Gpt2
+from tests.training.small import read_step
+
+GPT2, RESNET, MACHINE = load_model("gpt2"), load_model("resnet50"), load_topology("dgx1p")
+BLOCKS, WIDTH, HEADS, TOKENS = 12, 768, 12, 1024
+SBH = TOKENS * WIDTH
+ENDS = SBH + 4 * TOKENS * (WIDTH + WORDS)
+"""The mask of the embedding's dropout; the last norm, the output and the loss."""
+SCORES = 5 * HEADS * TOKENS**2
+
+
+def read(model: Model = GPT2, **table: object) -> StepQuestion:
+    return read_step({"batch": 4, **table}, model, MACHINE)
+
+
+@pytest.mark.parametrize(
+    ("policy", "attention", "expected"),
+    [
+        ("none", "unfused", BLOCKS * (34 * SBH + SCORES) + ENDS),
+        ("none", "fused", BLOCKS * 34 * SBH + ENDS),
+        ("selective", "unfused", BLOCKS * 34 * SBH + ENDS),
+        ("full", "fused", BLOCKS * 2 * SBH + ENDS),
+    ],
+)
+def test_the_published_formula(policy, attention, expected):
+    """Korthikanti et al. 2022: 34 s h + 5 a s^2 bytes of a block, 34 s h, and 2 s h."""
+    assert estimate_activations(GPT2, policy, attention) == expected
+
+
+def test_what_is_made_again_is_there_for_one_block_at_a_time():
+    """Where the logits are smaller than that, which are gone by then."""
+    tokens, blocks = 4096, 3
+    long = Model("long", tuple(Gpt2(blocks, WIDTH).layers(tokens)))
+    again = 34 * tokens * WIDTH + 5 * HEADS * tokens**2
+    inputs, mask = 2 * blocks * tokens * WIDTH, tokens * WIDTH
+
+    assert again > 4 * tokens * (WIDTH + WORDS)
+    full = estimate_activations(long, "full", "unfused")
+    assert full == inputs + mask + again - 2 * tokens * WIDTH
+    assert estimate_activations(long, "selective", "unfused") == (
+        34 * blocks * tokens * WIDTH + mask + max(5 * HEADS * tokens**2, ENDS * 4 - mask)
+    )
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_policies_keep_less_and_less(name):
+    """Of every transformer; a longer sequence of GPT-2 keeps more than in proportion."""
+    model = load_model(name)
+    found = [estimate_activations(model, policy, "unfused") for policy in
+             ("none", "selective", "full")]  # fmt: skip
+
+    assert found == sorted(found, reverse=True)
+    assert found[0] > estimate_activations(model, "none", "fused") >= found[2] > 0
+
+
+def test_heads_and_gates_of_llama():
+    """Keys of an eighth of the heads, no dropout, three products of a gated part."""
+    layer = load_model("llama-3-70b,sequence=1024").layers
+    attention, mlp = layer[1].kept, layer[2].kept
+
+    assert attention.others == 1024 * (2 + 2 + 2 + 2) * 8192 + 1024 * 2 * 2 * 1024
+    assert attention.scores == 2 * 64 * 1024**2
+    assert mlp.others == 1024 * (4 * 8192 + 8 * 28672)
+
+
+def test_the_users_figure_wins():
+    """Then the architecture's by batch; of other models nothing is counted."""
+    of_one = estimate_activations(GPT2)
+    whole = round(4 * of_one)
+
+    assert read(time="1 s", activations="1 GB").activations == Activations(10**9, "given")
+    assert read(time="1 s").activations == Activations(whole, "estimated")
+    assert read(time="1 s", attention="unfused").activations.nbytes > whole
+    assert read(RESNET, time="1 s").activations == Activations(0, "not_counted")
+    assert read(RESNET, time="1 s").activations.words == "activations not counted"
+
+
+@pytest.mark.parametrize("given", [{"time": "1 s"}, {"rate": "100 TFLOP/s"}])
+def test_recomputation_takes_time(given):
+    """Once more forward in all blocks, or attention by itself; embeddings and head as before."""
+    plain, full = read(**given).job.profile, read(**given, recompute="full").job.profile
+    selective = read(**given, recompute="selective").job.profile
+    inside = fsum(t for t, layer in zip(plain.forward, GPT2.layers, strict=True)
+                  if layer.name.startswith("h."))  # fmt: skip
+    attention = 4 * TOKENS**2 * WIDTH * BLOCKS / GPT2.flops * plain.seconds
+
+    assert full.forward == plain.forward
+    assert full.backward[-1] == plain.backward[-1]
+    assert full.seconds == pytest.approx(plain.seconds + inside)
+    assert selective.seconds == pytest.approx(plain.seconds + attention)
+    assert "full recomputation on top" in full.source
+
+
+def test_what_cannot_be_recomputed_is_said():
+    """With the key, and what is near."""
+    for policy, why in (
+        ("full", "its blocks are not known: no name of a layer has a number between dots"),
+        ("selective", "nobody counted the work of attention by itself"),
+    ):
+        with pytest.raises(InputError, match=f"^step.recompute: resnet50: {why}"):
+            read(RESNET, time="1 s", recompute=policy)
+    with pytest.raises(InputError) as caught:
+        read(time="1 s", recompute="ful", attention="fuse")
+    assert [text[-23:] for text in caught.value.problems] == [
+        " (did you mean 'full'?)",
+        "(did you mean 'fused'?)",
+    ]
