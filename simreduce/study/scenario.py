@@ -43,9 +43,11 @@ from simreduce.planners.nccl.settings import settings_of
 from simreduce.planners.packing import Fusion
 from simreduce.planners.strategy import ALL, Strategy, misplaced, parse_strategy
 from simreduce.topology import Topology, load_topology
+from simreduce.topology.joined import joined
 from simreduce.topology.load import Overrides, find
 from simreduce.training import STEP, StepQuestion, parse_step, replicas
 from simreduce.training.question import MOST_SAMPLES
+from simreduce.units import first_few, plural
 from simreduce.workload import Workload, load_model, load_workload
 
 NO_STEP = "it has no [step], which says what a step computes"
@@ -346,9 +348,26 @@ def _build(
     setup = Setup(
         topology, values["runtime"], values["calibration"], part=part, nccl=values["nccl"]
     )
+    lost = _cut_off(setup) if 0.0 in (values["link_factors"] or {}).values() else ""
+    if lost:
+        faults.add("link_factors", lost)
+        return None, topology
     found = path.stem, values["title"], setup, values["workload"].workload, strategies
     plain = Scenario(*found, values["repeat"], values["faithful"], step)
     return with_step(plain) if step else plain, topology
+
+
+def _cut_off(setup: Setup) -> str:
+    """The fault of links that are cut so that not all GPUs are joined any more, else ""."""
+    machine, ranks = setup.topology, setup.layout.ranks
+    wires = ((link.source, link.target) for link in machine.links if not link.is_toll)
+    parts = [[rank for rank in ranks if rank in part] for part in joined(ranks, wires)]
+    *rest, most = sorted(filter(None, parts), key=len)
+    lost = [rank for rank in ranks if rank not in most]
+    if not rest:
+        return ""
+    verb, left = "is" if len(lost) == 1 else "are", plural(len(most), "GPU")
+    return f"{first_few(lost)} {verb} cut off from the other {left}: no link joins them"
 
 
 def build_replicas(

@@ -12,6 +12,7 @@ from simreduce.computing.workers import working
 from simreduce.engine import AtLeast
 from simreduce.errors import Deadlock, StrategyError
 from simreduce.study.outcome import Outcome, Postponed, Refused, Stuck, outcome_of
+from simreduce.units import first_few
 
 Q = TypeVar("Q")
 T = TypeVar("T")
@@ -100,12 +101,28 @@ def collect(
         else:
             found[place] = outcome
     if refused and by_name:
-        raise StrategyError([reason for _, reason in refused])
+        raise StrategyError(by_reason(refused))
     if stuck and not found:
         name, first = stuck[0]
         raise Deadlock(f"{name}: {first.error}")
     refused += [(name, outcome.reason(name)) for name, outcome in stuck]
     return Answers(found, tuple(refused), len(names) - len(outcomes))
+
+
+def by_reason(refused: Iterable[tuple[str, str]]) -> list[str]:
+    """A line for each reason, behind the first names that it holds for, and how many more there
+    are. Packings of an algorithm that it holds for are not listed.
+    """
+    names: dict[str, list[str]] = {}
+    for name, reason in refused:
+        own = reason.startswith(f"{name}: ")
+        names.setdefault(reason.removeprefix(f"{name}: "), []).extend([name] if own else [])
+    lines = []
+    for reason, each in names.items():
+        shown = [n for n in dict.fromkeys(each) if "+" not in n or n.partition("+")[0] not in each]
+        few = first_few(shown)
+        lines.append(f"{few}: {reason}" if few else reason)
+    return lines
 
 
 def _is_found(outcome: object) -> bool:
