@@ -19,7 +19,7 @@ _LAUNCH = re.compile(
     r"^# nThread (\d{1,6}) nGpus (\d{1,6})\b.* warmup iters: \d+ iters: (\d{1,9})\b", re.MULTILINE
 )
 _PROGRAM = re.compile(r"\b([a-z]+(?:_[a-z]+)*)_perf\b")
-_COLLECTIVES = {
+COLLECTIVES = {
     "all_reduce": "all_reduce",
     "all_gather": "all_gather",
     "reduce_scatter": "reduce_scatter",
@@ -34,7 +34,8 @@ _CONFIG = ("nthreads", "ngpus", "iterations")
 
 @dataclass(frozen=True, slots=True)
 class NcclTestsLog:
-    """One log. `collective` is "" and counts are 0 where it does not say them.
+    """One log. `collective` is "" and counts are 0 where it does not say them. `programs` are the
+    names of programs that it has, such as `all_reduce_perf`.
 
     `ranks` are on `hosts`, in `processes` of `nthreads` threads, which drive `ngpus` GPUs each. A
     time is of one of `iterations` calls in a row.
@@ -49,6 +50,7 @@ class NcclTestsLog:
     nthreads: int = 0
     ngpus: int = 0
     iterations: int = 0
+    programs: tuple[str, ...] = ()
 
     @property
     def gpus_of_a_thread(self) -> int:
@@ -78,12 +80,13 @@ def read_nccl_log(text: str, name: str) -> NcclTestsLog:
     programs = [match[1] for line in lines for match in [_PROGRAM.search(line)] if match]
     return NcclTestsLog(
         name,
-        next((_COLLECTIVES[each] for each in programs if each in _COLLECTIVES), ""),
+        next((COLLECTIVES[each] for each in programs if each in COLLECTIVES), ""),
         len({rank for rank, _, _ in found}),
         len({host for _, _, host in found}),
         len({(pid, host) for _, pid, host in found}),
         read_nccl_tests(table, name),
         *read_launch(table),
+        tuple(f"{each}_perf" for each in dict.fromkeys(programs)),
     )
 
 
@@ -111,19 +114,20 @@ def _read_json(text: str, name: str) -> NcclTestsLog:
     processes = len({(pid, host) for pid, host in pids if pid is not None})
     args = document.get("args")
     config = document.get("config")
-    launch = [config.get(key, 0) for key in _CONFIG] if isinstance(config, dict) else []
+    launch = [config.get(key, 0) if isinstance(config, dict) else 0 for key in _CONFIG]
     if any(type(each) is not int or each < 0 for each in launch):
         raise CalibrationError(f"{name}: config: {', '.join(_CONFIG)} must be counts")
     program = PurePath(str(args[0])).name if isinstance(args, list) and args else ""
     match = _PROGRAM.search(program)
     return NcclTestsLog(
         name,
-        _COLLECTIVES.get(match[1], "") if match else "",
+        COLLECTIVES.get(match[1], "") if match else "",
         max(len(devices), processes * math.prod(launch[:2])),  # a line of each process
         len({*hosts} - {""}),
         processes,
         rows,
         *launch,
+        (program,) if program else (),
     )
 
 
