@@ -43,6 +43,7 @@ class NcclTestsLog:
 
     name: str
     collective: str
+    programs: tuple[str, ...]
     ranks: int
     hosts: int
     processes: int
@@ -50,7 +51,6 @@ class NcclTestsLog:
     nthreads: int = 0
     ngpus: int = 0
     iterations: int = 0
-    programs: tuple[str, ...] = ()
 
     @property
     def gpus_of_a_thread(self) -> int:
@@ -81,12 +81,12 @@ def read_nccl_log(text: str, name: str) -> NcclTestsLog:
     return NcclTestsLog(
         name,
         next((COLLECTIVES[each] for each in programs if each in COLLECTIVES), ""),
+        tuple(f"{each}_perf" for each in dict.fromkeys(programs)),
         len({rank for rank, _, _ in found}),
         len({host for _, _, host in found}),
         len({(pid, host) for _, pid, host in found}),
         read_nccl_tests(table, name),
         *read_launch(table),
-        tuple(f"{each}_perf" for each in dict.fromkeys(programs)),
     )
 
 
@@ -114,7 +114,7 @@ def _read_json(text: str, name: str) -> NcclTestsLog:
     processes = len({(pid, host) for pid, host in pids if pid is not None})
     args = document.get("args")
     config = document.get("config")
-    launch = [config.get(key, 0) if isinstance(config, dict) else 0 for key in _CONFIG]
+    launch = [config.get(key, 0) for key in _CONFIG] if isinstance(config, dict) else []
     if any(type(each) is not int or each < 0 for each in launch):
         raise CalibrationError(f"{name}: config: {', '.join(_CONFIG)} must be counts")
     program = PurePath(str(args[0])).name if isinstance(args, list) and args else ""
@@ -122,12 +122,12 @@ def _read_json(text: str, name: str) -> NcclTestsLog:
     return NcclTestsLog(
         name,
         COLLECTIVES.get(match[1], "") if match else "",
+        (program,) if program else (),
         max(len(devices), processes * math.prod(launch[:2])),  # a line of each process
         len({*hosts} - {""}),
         processes,
         rows,
         *launch,
-        (program,) if program else (),
     )
 
 

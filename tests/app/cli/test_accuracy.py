@@ -203,8 +203,8 @@ def test_generations_left_out(simreduce):
 @pytest.mark.parametrize(
     ("header", "named"),
     [
-        ("", "names none of"),
-        ("# Collective test starting: gather_perf", "names gather_perf, and none"),
+        ("", "none"),
+        ("# Collective test starting: gather_perf", "gather_perf, and none"),
     ],
 )
 def test_a_log_whose_collective_is_not_found(simreduce, write, header, named):
