@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from simreduce.topology import load_topology
+from tests.reference import GENERATED
 
 ROOT = Path(__file__).parents[1]
 PAGES = [
@@ -85,6 +86,22 @@ def test_console_blocks_show_real_output(page, block):
     if os.environ.get(UPDATE):
         text = page.read_text("utf-8")
         page.write_text(text.replace(f"$ {command}\n{expected}```", f"$ {command}\n{shown}```"))
+
+    assert expected == shown
+
+
+PARTS = _found(r"(?<=<!-- generated: )([^\n>]*) -->\n(.*?)<!-- end -->")
+
+
+@pytest.mark.parametrize(("page", "part"), PARTS, ids=_ids(PARTS))
+def test_generated_parts_are_what_the_code_says(page, part):
+    """`SIMREDUCE_UPDATE_GOLDENS=1` rewrites them. So they are read where no site is built."""
+    words, shown = part
+    name, *more = words.split()
+    expected = f"\n{GENERATED[name](*more)}\n\n"
+    if os.environ.get(UPDATE):
+        text, head = page.read_text("utf-8"), f"<!-- generated: {words} -->\n"
+        page.write_text(text.replace(f"{head}{shown}<!-- end -->", f"{head}{expected}<!-- end -->"))
 
     assert expected == shown
 
