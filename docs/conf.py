@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 
 from pygments.lexers.shell import BashSessionLexer
+from pygments.lexers.special import TextLexer
 from sphinx.application import Sphinx
 
 import simreduce
@@ -14,6 +15,7 @@ author = "The simreduce authors"
 release = version = simreduce.__version__
 extensions = ["myst_parser", "sphinx_copybutton"]
 myst_enable_extensions = ["colon_fence"]
+myst_heading_anchors = 2
 html_theme = "furo"
 html_title = f"simreduce {version}"
 copybutton_prompt_text = "$ "
@@ -29,3 +31,4 @@ class Console(BashSessionLexer):
 
 def setup(app: Sphinx) -> None:
     app.add_lexer("console", Console)
+    app.add_lexer("csv", TextLexer)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Mapping
+from pathlib import Path
 
 import click
 
@@ -16,6 +17,7 @@ from simreduce.app.cli.main import cli
 from simreduce.planners.algorithms import ALGORITHMS
 from simreduce.report.schemas import output_texts, reference_texts
 
+_ROOT = Path(__file__).parents[1]
 _WIDTH = 99
 
 
@@ -72,6 +74,7 @@ GENERATED: Mapping[str, Callable[..., str]] = {
     "command": _command,
     "algorithms": _algorithms,
     "api": _api,
+    "source": lambda place: f"```py\n{(_ROOT / place).read_text('utf-8')}```",
     "formats": lambda: "\n\n".join(text.strip() for text in reference_texts().values()),
     "outputs": lambda: "\n\n".join(text.strip() for text in output_texts().values()),
 }

@@ -12,6 +12,8 @@ from pathlib import Path
 import pytest
 
 from simreduce.topology import load_topology
+from simreduce.training.profile import load_profile
+from simreduce.workload import Layer, Model, load_workload
 from tests.reference import GENERATED
 
 ROOT = Path(__file__).parents[1]
@@ -160,3 +162,34 @@ def test_machine_files_of_the_pages_load(text, tmp_path):
     file.write_text(text, "utf-8")
 
     assert load_topology(str(file)).devices
+
+
+TABLES = _found(r"```csv\n(.*?)```")
+
+
+@pytest.mark.parametrize("text", [block[0] for _, block in TABLES], ids=_ids(TABLES))
+def test_csv_files_of_the_pages_load(text, tmp_path):
+    """A gradient list, or a profile of the layers that it names."""
+    file = tmp_path / "shown.csv"
+    file.write_text(text, "utf-8")
+    head, *rows = [line.split(",") for line in text.splitlines()]
+    if head[0] == "layer":
+        model = Model("m", tuple(Layer(name, ()) for name, *_ in rows))
+        assert min(load_profile(str(file), model).forward) > 0
+    else:
+        names = [gradient.name for gradient in load_workload(str(file)).gradients]
+        assert names == [name for name, *_ in rows]
+
+
+def test_contents_are_links_too():
+    """Of pages that are read as files, a toctree is no list."""
+    lists = [
+        (page, line)
+        for page, (body,) in _found(r"```{toctree}\n(.*?)```")
+        for line in body.splitlines()
+        if line and line[0] != ":"
+    ]
+
+    assert len(lists) > 20
+    assert [] == [line for page, line in lists if f"]({line}.md)" not in page.read_text("utf-8")]
+    assert [] == _found(r"({doc}|{literalinclude})")
