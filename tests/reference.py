@@ -7,7 +7,7 @@ A page has it between `<!-- generated: NAME WORDS... -->` and `<!-- end -->`, an
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
 import click
@@ -33,6 +33,18 @@ def _command(*words: str) -> str:
     context.max_content_width = _WIDTH
     context.terminal_width = _WIDTH
     return f"```text\n{command.get_help(context)}\n```"
+
+
+def _names(group: click.Group, context: click.Context, before: str = "") -> Iterator[str]:
+    """`topo`, `topo list` and so on."""
+    for name in group.list_commands(context):
+        command = group.get_command(context, name)
+        yield f"{before}{name}"
+        if isinstance(command, click.Group):
+            yield from _names(command, click.Context(command, context, name), f"{before}{name} ")
+
+
+COMMANDS = tuple(_names(cli, click.Context(cli)))
 
 
 def _algorithms() -> str:

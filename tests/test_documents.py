@@ -14,7 +14,7 @@ import pytest
 from simreduce.topology import load_topology
 from simreduce.training.profile import load_profile
 from simreduce.workload import Layer, Model, load_workload
-from tests.reference import GENERATED
+from tests.reference import COMMANDS, GENERATED
 
 ROOT = Path(__file__).parents[1]
 PAGES = [
@@ -106,6 +106,14 @@ def test_generated_parts_are_what_the_code_says(page, part):
         page.write_text(text.replace(f"{head}{shown}<!-- end -->", f"{head}{expected}<!-- end -->"))
 
     assert expected == shown
+
+
+def test_every_command_is_in_the_reference():
+    page = (ROOT / "docs" / "reference" / "commands.md").read_text("utf-8")
+    missing = [name for name in COMMANDS if f"<!-- generated: command {name} -->" not in page]
+
+    assert len(COMMANDS) > 30
+    assert [] == missing
 
 
 @pytest.mark.parametrize("code", [block[0] for _, block in PYTHON], ids=_ids(PYTHON))
