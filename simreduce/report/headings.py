@@ -139,7 +139,7 @@ def same_plan_lines(rows: Iterable[Sequence[str]]) -> list[str]:
 def refused_lines(refused: Sequence[tuple[str, str]]) -> list[str]:
     """The strategies that the machine refuses, and why: each reason once."""
     count = len({name for name, _ in refused})
-    lines = [f"  {line}" for line in by_reason(refused)]
+    lines = [f"  {line}" for line in by_reason(refused, brief=True)]
     return ["", f"Not possible here ({count}):", *lines] if lines else []
 
 

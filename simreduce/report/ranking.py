@@ -79,6 +79,7 @@ from simreduce.study.advice import (
     told_apart,
     took,
 )
+from simreduce.study.study import same_reasons
 from simreduce.study.tune.bench import algbw, busbw
 from simreduce.study.tune.rank import FIRST, Candidate, Ranking
 
@@ -457,7 +458,9 @@ def _choice_section(
         blocks += names_block(row["strategy"] for row in rows)
     if document.get("refused"):
         caption = f"{len(document['refused'])} strategies are not possible here"
-        blocks.append(Rows(caption, REFUSED.table(document["refused"]), folded=True))
+        each = [(refused["strategy"], refused["reason"]) for refused in document["refused"]]
+        why = [{"strategy": s, "reason": reason} for s, reason in same_reasons(each, brief=True)]
+        blocks.append(Rows(caption, REFUSED.table(why), folded=True))
     if blocks:
         yield Section("choice", "What to run", tuple(blocks))
 

@@ -109,20 +109,25 @@ def collect(
     return Answers(found, tuple(refused), len(names) - len(outcomes))
 
 
-def by_reason(refused: Iterable[tuple[str, str]]) -> list[str]:
-    """A line for each reason, behind the first names that it holds for, and how many more there
-    are. Packings of an algorithm that it holds for are not listed.
+def by_reason(refused: Iterable[tuple[str, str]], *, brief: bool = False) -> list[str]:
+    """A line for each reason, behind the names that it holds for; see `same_reasons`."""
+    return [f"{names}: {why}" if names else why for names, why in same_reasons(refused, brief)]
+
+
+def same_reasons(refused: Iterable[tuple[str, str]], brief: bool) -> list[tuple[str, str]]:
+    """Each reason behind the names that it holds for. When `brief`, the first ones, without
+    packings of an algorithm that it holds for, and how many more there are.
     """
-    names: dict[str, list[str]] = {}
+    groups: dict[str, list[str]] = {}
     for name, reason in refused:
         own = reason.startswith(f"{name}: ")
-        names.setdefault(reason.removeprefix(f"{name}: "), []).extend([name] if own else [])
-    lines = []
-    for reason, each in names.items():
-        shown = [n for n in dict.fromkeys(each) if "+" not in n or n.partition("+")[0] not in each]
-        few = first_few(shown)
-        lines.append(f"{few}: {reason}" if few else reason)
-    return lines
+        groups.setdefault(reason.removeprefix(f"{name}: "), []).extend([name] if own else [])
+    found = []
+    for reason, group in groups.items():
+        names = list(dict.fromkeys(group))
+        plain = [n for n in names if "+" not in n or n.partition("+")[0] not in group]
+        found.append((first_few(plain) if brief else ", ".join(names), reason))
+    return found
 
 
 def _is_found(outcome: object) -> bool:
