@@ -10,7 +10,7 @@ A reader reports every fault in the file, and in the files that it names, at onc
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from functools import partial
 from pathlib import Path
@@ -348,8 +348,8 @@ def _build(
     setup = Setup(
         topology, values["runtime"], values["calibration"], part=part, nccl=values["nccl"]
     )
-    lost = _cut_off(setup) if 0.0 in (values["link_factors"] or {}).values() else ""
-    if lost:
+    cuts = [name for name, factor in (values["link_factors"] or {}).items() if not factor]
+    if lost := _cut_off(setup, cuts):
         faults.add("link_factors", lost)
         return None, topology
     found = path.stem, values["title"], setup, values["workload"].workload, strategies
@@ -357,17 +357,18 @@ def _build(
     return with_step(plain) if step else plain, topology
 
 
-def _cut_off(setup: Setup) -> str:
-    """The fault of links that are cut so that not all GPUs are joined any more, else ""."""
+def _cut_off(setup: Setup, cuts: Sequence[str]) -> str:
+    """The fault of cut links without which not all GPUs are joined any more, else ""."""
+    if not cuts:
+        return ""
     machine, ranks = setup.topology, setup.layout.ranks
     wires = ((link.source, link.target) for link in machine.links if not link.is_toll)
-    parts = [[rank for rank in ranks if rank in part] for part in joined(ranks, wires)]
-    *rest, most = sorted(filter(None, parts), key=len)
+    most = max((part.intersection(ranks) for part in joined(ranks, wires)), key=len)
     lost = [rank for rank in ranks if rank not in most]
-    if not rest:
+    if not lost:
         return ""
     verb, left = "is" if len(lost) == 1 else "are", plural(len(most), "GPU")
-    return f"{first_few(lost)} {verb} cut off from the other {left}: no link joins them"
+    return f"{first_few(lost)} {verb} cut off from the other {left} by {first_few(cuts)}"
 
 
 def build_replicas(

@@ -68,7 +68,7 @@ def test_an_answer_has_the_machine_the_ranking_and_what_stands_behind(server):
     assert b"<script>" not in html
 
 
-_WAYS = "; or several, dgx-a100x4, or a shape, switch:8"
+_WAYS = "; `simreduce topo list` names them; or several, dgx-a100x4, or a shape, switch:8"
 _FILES = ("echarts.min.js", "charts.js", "serve.js", "page.css", "serve.css")
 
 
