@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from fractions import Fraction
 
 from simreduce.errors import quote
@@ -136,6 +136,12 @@ def noun(count: int, word: str, many: str = "") -> str:
 def plural(count: int, word: str, many: str = "") -> str:
     """`1 device`, `2 devices`."""
     return f"{count} {noun(count, word, many)}"
+
+
+def first_few(names: Sequence[str], most: int = 3) -> str:
+    """`ring, chain, direct and 7 more`: the first names, and how many there are besides."""
+    more = f" and {len(names) - most} more" if len(names) > most else ""
+    return ", ".join(names[:most]) + more
 
 
 def format_size(nbytes: float) -> str:

@@ -12,6 +12,9 @@ from pathlib import Path
 import pytest
 
 from simreduce.topology import load_topology
+from simreduce.training.profile import load_profile
+from simreduce.workload import Layer, Model, load_workload
+from tests.reference import COMMANDS, GENERATED
 
 ROOT = Path(__file__).parents[1]
 PAGES = [
@@ -89,6 +92,30 @@ def test_console_blocks_show_real_output(page, block):
     assert expected == shown
 
 
+PARTS = _found(r"(?<=<!-- generated: )([^\n>]*) -->\n(.*?)<!-- end -->")
+
+
+@pytest.mark.parametrize(("page", "part"), PARTS, ids=_ids(PARTS))
+def test_generated_parts_are_what_the_code_says(page, part):
+    """`SIMREDUCE_UPDATE_GOLDENS=1` rewrites them. So they are read where no site is built."""
+    words, shown = part
+    name, *more = words.split()
+    expected = f"\n{GENERATED[name](*more)}\n\n"
+    if os.environ.get(UPDATE):
+        text, head = page.read_text("utf-8"), f"<!-- generated: {words} -->\n"
+        page.write_text(text.replace(f"{head}{shown}<!-- end -->", f"{head}{expected}<!-- end -->"))
+
+    assert expected == shown
+
+
+def test_every_command_is_in_the_reference():
+    page = (ROOT / "docs" / "reference" / "commands.md").read_text("utf-8")
+    missing = [name for name in COMMANDS if f"<!-- generated: command {name} -->" not in page]
+
+    assert len(COMMANDS) > 30
+    assert [] == missing
+
+
 @pytest.mark.parametrize("code", [block[0] for _, block in PYTHON], ids=_ids(PYTHON))
 def test_python_blocks_run(code, tmp_path, monkeypatch):
     """They run as they stand, and their assertions hold."""
@@ -143,3 +170,34 @@ def test_machine_files_of_the_pages_load(text, tmp_path):
     file.write_text(text, "utf-8")
 
     assert load_topology(str(file)).devices
+
+
+TABLES = _found(r"```csv\n(.*?)```")
+
+
+@pytest.mark.parametrize("text", [block[0] for _, block in TABLES], ids=_ids(TABLES))
+def test_csv_files_of_the_pages_load(text, tmp_path):
+    """A gradient list, or a profile of the layers that it names."""
+    file = tmp_path / "shown.csv"
+    file.write_text(text, "utf-8")
+    head, *rows = [line.split(",") for line in text.splitlines()]
+    if head[0] == "layer":
+        model = Model("m", tuple(Layer(name, ()) for name, *_ in rows))
+        assert min(load_profile(str(file), model).forward) > 0
+    else:
+        names = [gradient.name for gradient in load_workload(str(file)).gradients]
+        assert names == [name for name, *_ in rows]
+
+
+def test_contents_are_links_too():
+    """Of pages that are read as files, a toctree is no list."""
+    lists = [
+        (page, line)
+        for page, (body,) in _found(r"```{toctree}\n(.*?)```")
+        for line in body.splitlines()
+        if line and line[0] != ":"
+    ]
+
+    assert len(lists) > 20
+    assert [] == [line for page, line in lists if f"]({line}.md)" not in page.read_text("utf-8")]
+    assert [] == _found(r"({doc}|{literalinclude})")

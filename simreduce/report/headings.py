@@ -28,6 +28,7 @@ from simreduce.files.formats.documents import (
 )
 from simreduce.files.tables import Column, Table, percent
 from simreduce.study.advice import sureness_of
+from simreduce.study.study import by_reason
 from simreduce.training.step import ACTIVATION_SOURCES
 
 if TYPE_CHECKING:
@@ -143,9 +144,10 @@ def same_plan_lines(rows: Iterable[Sequence[str]]) -> list[str]:
 
 
 def refused_lines(refused: Sequence[tuple[str, str]]) -> list[str]:
-    """The strategies that the machine refuses, and why."""
-    reasons = [f"  {reason}" for reason in dict.fromkeys(reason for _, reason in refused)]
-    return ["", f"Not possible here ({len(reasons)}):", *reasons] if reasons else []
+    """The strategies that the machine refuses, and why: each reason once."""
+    count = len({name for name, _ in refused})
+    lines = [f"  {line}" for line in by_reason(refused, brief=True)]
+    return ["", f"Not possible here ({count}):", *lines] if lines else []
 
 
 def counted_lines(

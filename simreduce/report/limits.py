@@ -149,11 +149,11 @@ def nic_fact(beside: Attachments) -> tuple[str, str]:
         return "nothing", where.get(what, "There is no network between machines here.")
     best = max(nics, key=lambda c: c["saving_share"])
     links = best["resource"].replace(" + ", " and ")
-    with_it = f"the same {what} with a further port beside every {links} port there is"
+    with_it = f"Simulated: with one more {links} port beside each, the same {what}"
     if not _saves(best, 5e-4):
-        return "nothing", f"Simulated: {with_it} is no faster."
+        return "nothing", f"{with_it} is not faster."
     return f"{best['saving_share']:.1%} less time", (
-        f"Simulated: {with_it} takes {us(best['time_us'])} instead of {us(found['time_us'])}."
+        f"{with_it} takes {us(best['time_us'])} instead of {us(found['time_us'])}."
     )
 
 

@@ -73,6 +73,7 @@ from simreduce.report.sections import (
     us,
 )
 from simreduce.study.advice import lasting, lasting_us, runs_nccl, took
+from simreduce.study.study import same_reasons
 from simreduce.study.tune.bench import algbw, busbw
 from simreduce.study.tune.rank import FIRST, Candidate, Ranking
 
@@ -436,7 +437,9 @@ def _choice_section(
         blocks += names_block(row["strategy"] for row in rows)
     if document.get("refused"):
         caption = f"{len(document['refused'])} strategies are not possible here"
-        blocks.append(Rows(caption, REFUSED.table(document["refused"]), folded=True))
+        each = [(refused["strategy"], refused["reason"]) for refused in document["refused"]]
+        why = [{"strategy": s, "reason": reason} for s, reason in same_reasons(each, brief=True)]
+        blocks.append(Rows(caption, REFUSED.table(why), folded=True))
     if blocks:
         yield Section("choice", "What to run", tuple(blocks))
 

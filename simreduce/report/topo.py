@@ -33,10 +33,25 @@ from simreduce.report.headings import TOPOLOGY_KEYS
 from simreduce.report.pictures import Panel
 from simreduce.study.tune.p2p import PeerToPeer
 from simreduce.topology import Topology
+from simreduce.topology.listing import nic_classes
 from simreduce.topology.routing.spread import CHOICES
 
 ROUNDED_US = number_in("us", lambda seconds: round(seconds * 1e6, 6))
 ROUNDED_GB_PER_SECOND = number_in("GB/s", lambda rate: round(rate * 1e-9, 6))
+
+_NICS = Key(
+    "nics",
+    list_of(
+        Record(
+            "nics",
+            "Its NICs for one class of network.",
+            Key("class", TEXT, 'The class, such as `ib_ndr`; "" if none is stated.', "0"),
+            Key("count", COUNT, "How many NICs.", "1"),
+        )
+    ),
+    "Its NICs, by class of network.",
+    lambda machine: nic_classes(machine).items(),
+)
 
 LIST = Document(
     "topo-list",
@@ -47,8 +62,10 @@ LIST = Document(
             Record(
                 "topology",
                 "A machine.",
-                Key("name", TEXT, "Its name.", "0"),
-                Key("title", TEXT, "What it is.", "1"),
+                Key("name", TEXT, "Its name."),
+                Key("title", TEXT, "What it is."),
+                Key("gpus", COUNT, "Its GPUs.", lambda machine: len(machine.devices)),
+                _NICS,
             )
         ),
         "Every machine.",
@@ -56,7 +73,7 @@ LIST = Document(
     ),
     command="topo list",
 )
-"""Of names with titles."""
+"""Of machines."""
 
 SHOW = Document(
     "topo-show",
@@ -75,6 +92,7 @@ SHOW = Document(
         "The choice among equal routes.",
         "router.equal_cost",
     ),
+    _NICS,
     Key(
         "nodes",
         list_of(

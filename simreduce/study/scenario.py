@@ -10,7 +10,7 @@ A reader reports every fault in the file, and in the files that it names, at onc
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from functools import partial
 from pathlib import Path
@@ -48,9 +48,11 @@ from simreduce.planners.strategy import ALL, Strategy, misplaced, parse_strategy
 from simreduce.study.advice import WORTH
 from simreduce.topology import Topology, load_topology
 from simreduce.topology.failing import NONE, fail
+from simreduce.topology.joined import joined
 from simreduce.topology.load import Overrides, find
 from simreduce.training import STEP, StepQuestion, parse_step, replicas
 from simreduce.training.question import MOST_SAMPLES
+from simreduce.units import first_few, plural
 from simreduce.workload import Workload, load_model, load_workload
 
 NO_STEP = "it has no [step], which says what a step computes"
@@ -392,12 +394,30 @@ def _build(
         topology, values["runtime"], values["calibration"], part=part, nccl=values["nccl"],
         call_cost=values["call_cost"],
     )  # fmt: skip
+    cuts = [name for name, factor in (values["link_factors"] or {}).items() if not factor]
+    if lost := _cut_off(setup, cuts):
+        faults.add("link_factors", lost)
+        return None, topology
     found = path.stem, values["title"], setup, values["workload"].workload, strategies
     plain = Scenario(
         *found, values["repeat"], values["faithful"], step, values["framework"] or "",
         values["worth"],
     )  # fmt: skip
     return with_step(plain) if step else plain, topology
+
+
+def _cut_off(setup: Setup, cuts: Sequence[str]) -> str:
+    """The fault of cut links without which not all GPUs are joined any more, else ""."""
+    if not cuts:
+        return ""
+    machine, ranks = setup.topology, setup.layout.ranks
+    wires = ((link.source, link.target) for link in machine.links if not link.is_toll)
+    most = max((part.intersection(ranks) for part in joined(ranks, wires)), key=len)
+    lost = [rank for rank in ranks if rank not in most]
+    if not lost:
+        return ""
+    verb, left = "is" if len(lost) == 1 else "are", plural(len(most), "GPU")
+    return f"{first_few(lost)} {verb} cut off from the other {left} by {first_few(cuts)}"
 
 
 def build_replicas(

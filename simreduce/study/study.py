@@ -12,6 +12,7 @@ from simreduce.computing.workers import working
 from simreduce.engine import AtLeast
 from simreduce.errors import Deadlock, StrategyError
 from simreduce.study.outcome import Outcome, Postponed, Refused, Stuck, outcome_of
+from simreduce.units import first_few
 
 Q = TypeVar("Q")
 T = TypeVar("T")
@@ -100,12 +101,33 @@ def collect(
         else:
             found[place] = outcome
     if refused and by_name:
-        raise StrategyError([reason for _, reason in refused])
+        raise StrategyError(by_reason(refused))
     if stuck and not found:
         name, first = stuck[0]
         raise Deadlock(f"{name}: {first.error}")
     refused += [(name, outcome.reason(name)) for name, outcome in stuck]
     return Answers(found, tuple(refused), len(names) - len(outcomes))
+
+
+def by_reason(refused: Iterable[tuple[str, str]], *, brief: bool = False) -> list[str]:
+    """A line for each reason, behind the names that it holds for; see `same_reasons`."""
+    return [f"{names}: {why}" if names else why for names, why in same_reasons(refused, brief)]
+
+
+def same_reasons(refused: Iterable[tuple[str, str]], brief: bool) -> list[tuple[str, str]]:
+    """Each reason behind the names that it holds for. When `brief`, the first ones, without
+    packings of an algorithm that it holds for, and how many more there are.
+    """
+    groups: dict[str, list[str]] = {}
+    for name, reason in refused:
+        own = reason.startswith(f"{name}: ")
+        groups.setdefault(reason.removeprefix(f"{name}: "), []).extend([name] if own else [])
+    found = []
+    for reason, group in groups.items():
+        names = list(dict.fromkeys(group))
+        plain = [n for n in names if "+" not in n or n.partition("+")[0] not in group]
+        found.append((first_few(plain) if brief else ", ".join(names), reason))
+    return found
 
 
 def _is_found(outcome: object) -> bool:

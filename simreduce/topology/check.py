@@ -14,7 +14,7 @@ from simreduce.errors import TopologyError
 from simreduce.files.textfiles import exists, read_text
 from simreduce.topology.classes import link_classes
 from simreduce.topology.clusters import is_cluster
-from simreduce.topology.elements import DEFAULT_NIC_REACH, DEFAULT_REACH, STAGED, Link
+from simreduce.topology.elements import DEFAULT_NIC_REACH, DEFAULT_REACH, OFF, STAGED, Link
 from simreduce.topology.files import Document, is_path, read_document
 from simreduce.topology.graph import Topology
 from simreduce.topology.importers import (
@@ -24,7 +24,7 @@ from simreduce.topology.importers import (
     read_nccl_topology,
     read_topo_m,
 )
-from simreduce.topology.importers.models import model_in
+from simreduce.topology.importers.models import model_in, without_nvlinks
 from simreduce.topology.joined import joined
 from simreduce.topology.load import find, load_topology
 from simreduce.topology.machine import UNREAD, read_machine
@@ -46,6 +46,8 @@ _MOST_GPUS, _FEW_GPUS = 1024, 128
 Ways to a CPU are tried from this many GPUs. If there are more, no ways between them are tried; if
 there are more than the second number, only one GPU's ways.
 """
+_FEW_ENDS = 64
+"""Most GPUs, NICs and CPUs of a machine for trying the ways between every two of them."""
 
 
 class Suspicion(str):
@@ -139,6 +141,7 @@ def find_faults(
         yield from _check_islands(machine, place)
         yield from _check_lanes(machine, place)
         yield from _check_routes(machine, place)
+        yield from _check_unused(machine, place)
 
 
 def _locate(document: Document) -> Callable[[str], str]:
@@ -328,6 +331,8 @@ def _check_lanes(machine: Topology, place: Callable[[str], str]) -> Iterator[str
         most = max(lanes[name] for name in names)
         if known and 0 < known.nvlinks < most:
             yield f"{place(names[0])}: {most} NVLinks, but a {known.name} has {known.nvlinks}"
+        if known and not known.nvlink and most:
+            yield Suspicion(f"{place(names[0])}: {without_nvlinks(known, most)}")
 
 
 def _check_routes(machine: Topology, place: Callable[[str], str]) -> Iterator[str]:
@@ -362,6 +367,38 @@ def _check_routes(machine: Topology, place: Callable[[str], str]) -> Iterator[st
                 "to itself "
                 f"of a class that begins with {STAGED!r}, so that this costs nothing"
             )
+
+
+def _check_unused(machine: Topology, place: Callable[[str], str]) -> Iterator[str]:
+    """Links inside a machine that are on no route between its GPUs, NICs and CPUs: a suspicion for
+    each class of them.
+    """
+    boxes: dict[str, list[str]] = {}
+    for node in machine.nodes.values():
+        if node.machine and node.kind in ("gpu", "nic", "cpu"):
+            boxes.setdefault(node.machine, []).append(node.name)
+    used: set[int] = set()
+    for names in boxes.values():
+        if len(names) > _FEW_ENDS:
+            return
+        for a, b in itertools.permutations(names, 2):
+            with contextlib.suppress(TopologyError):
+                used.update(machine.router.route(a, b).links)
+    unused: dict[str, list[Link]] = {}
+    for link in machine.links[::2]:
+        inside = machine.nodes[link.source].machine == machine.nodes[link.target].machine != ""
+        if inside and not link.is_toll and not used & {link.id, link.id + 1}:
+            unused.setdefault(link.link_class, []).append(link)
+    for name, links in unused.items():
+        ends = machine.nodes[links[0].source], machine.nodes[links[0].target]
+        why = ""
+        if is_nvlink(links[0]) and OFF in (node.peer for node in ends if node.kind == "gpu"):
+            why = f'; peer = "{OFF}" refuses NVLinks too, and peer = "NV" lets copies take them'
+        others = f" (and {len(links) - 1} more)" if len(links) > 1 else ""
+        yield Suspicion(
+            f"{place(name)}: no copy takes {name} x{links[0].lanes} from {links[0].source!r} to "
+            f"{links[0].target!r}{others}{why}"
+        )
 
 
 def _free_staged_copies(machine: Topology, figures: Container[str]) -> Iterator[tuple[str, str]]:

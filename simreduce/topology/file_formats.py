@@ -208,6 +208,12 @@ CLUSTER = Format(
         default_words="that of the machine's NICs",
     ),
     Field(
+        "nics",
+        whole(1),
+        "How many NICs of each machine are on it, evenly spread over the machine.",
+        default_words="all",
+    ),
+    Field(
         "equal_cost",
         EQUAL_COST,
         "Which of equal paths transfers take.",

@@ -29,6 +29,7 @@ from simreduce.topology.routing.route import Route
 from simreduce.topology.routing.router import Router
 from simreduce.topology.routing.rule import RoutingRule
 from simreduce.topology.routing.spread import FIRST, EqualCost
+from simreduce.units import first_few
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -44,8 +45,6 @@ _LEAST = 1e-6
 _SCALED, _WITHOUT = ", bandwidth of ", ", without "
 """In the source of a machine, before links and their factors, and before what failed."""
 
-_NAMED = 3
-"""The most cut links that an error names."""
 
 Rule = RoutingRule | EqualMachines | None
 """The routing rule of a network, or of equal machines on one; None where routes are searched."""
@@ -165,8 +164,7 @@ class Topology:
         source = f"{self.source}{_SCALED}{words}"
         nodes, equal_cost = self.nodes.values(), self.router.equal_cost
         gone = [name for name, factor in factors.items() if not factor]
-        more = f" and {len(gone) - _NAMED} more" if len(gone) > _NAMED else ""
-        cut = gone and f"{where} cuts {', '.join(gone[:_NAMED])}{more}"
+        cut = gone and f"{where} cuts {first_few(gone)}"
         return assemble(self.name, self.title, source, nodes, links, rule, equal_cost, cut or "")
 
     def without(self, name: str, where: str = "fails") -> Topology:

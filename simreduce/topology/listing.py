@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
@@ -13,6 +14,17 @@ if TYPE_CHECKING:
 
 _FEW = 64
 """Most GPUs whose NICs are searched."""
+
+
+def nic_classes(machine: Topology) -> dict[str, int]:
+    """How many NICs a machine has for each class of network, "" where none is stated."""
+    return dict(Counter(n.network for n in machine.nodes.values() if n.kind == "nic"))
+
+
+def parts_line(machine: Topology) -> str:
+    """`8 GPUs, 4 ib_edr`: how many GPUs, and how many NICs of which class of network."""
+    nics = [f"{count} {name or 'NIC'}" for name, count in nic_classes(machine).items()]
+    return ", ".join([units.plural(len(machine.devices), "GPU"), *(nics or ["no NIC"])])
 
 
 def figure_lines(machine: Topology) -> list[str]:

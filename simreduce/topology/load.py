@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from difflib import SequenceMatcher, get_close_matches
 from functools import lru_cache, partial
@@ -168,6 +168,22 @@ GPUs, is not like `a4-highgpu-8g`.
 def _unknown_name(text: str) -> TopologyError:
     if is_path(text):
         return TopologyError(f"{cut(text)}: there is no such file")
+    near = nearest_name(text)
+    if os.path.isfile(text):  # noqa: PTH113 - never raises
+        near = f"; there is a file of that name: write ./{text}"
+    return TopologyError(
+        f"no topology {quote(text)}{near}; `simreduce topo list` names what is shipped; "
+        f"inline are {', '.join(g.form for g in GENERATORS.values())} and MACHINExN; or give "
+        "the path of a file"
+    )
+
+
+def nearest_name(text: str, names: Sequence[str] = ()) -> str:
+    """What may be meant by `text`, which names no machine: " (did you mean 'p5'?)", or "".
+
+    Known are the shipped machines, by their names and by those of clouds, the generators, and
+    `names`. It opens nothing that `text` may be the path of.
+    """
     machines = shipped()
     head = re.split(r"[:,]", text)[0]
     # Titles have what clouds call a machine, such as p5.48xlarge.
@@ -178,17 +194,10 @@ def _unknown_name(text: str) -> TopologyError:
         if len(titled) == 1
         else [called[word] for word in get_close_matches(head.casefold(), called, 1, _LIKE_CLOUDS)]
     )
-    known = [*(name for name, _ in machines), *GENERATORS]
-    near = did_you_mean(meant[0] if meant else head, known)
+    known = [*names, *(name for name, _ in machines), *GENERATORS]
     if head in FABRICS:
-        near = f"; {head} is a network of machines, such as dgx1vx4,fabric={head}"
-    if os.path.isfile(text):  # noqa: PTH113 - never raises
-        near = f"; there is a file of that name: write ./{text}"
-    return TopologyError(
-        f"no topology {quote(text)}{near}; `simreduce topo list` names what is shipped; "
-        f"inline are {', '.join(g.form for g in GENERATORS.values())} and MACHINExN; or give "
-        "the path of a file"
-    )
+        return f"; {head} is a network of machines, such as dgx1vx4,fabric={head}"
+    return did_you_mean(meant[0] if meant else head, known)
 
 
 def machine_of(topology: str) -> str:

@@ -320,3 +320,28 @@ def test_a_cloud_file_without_nvlinks_is_a_fault(tmp_path):
     (fault,) = [each for each in check_file(str(path)) if "NVLinks" in each]
     assert "no NVLinks, but 'gpu0' is of model A100, which has 12" in fault
     assert "`simreduce topo import --nvlink`" in fault
+
+
+def test_links_that_no_copy_takes(tmp_path):
+    """GPUs without peer access leave their NVLinks idle."""
+    off = GOOD.replace("PHB", "off").replace(
+        "[links.pcie3", '[links.staged_pcie3]\npairs = [["gpu[0-3]", "gpu[0-3]"]]\n[links.pcie3'
+    )
+    unused = (
+        "links.nvlink2: no copy takes nvlink2 x2 from 'gpu0' to 'gpu1' (and 5 more); "
+        'peer = "off" refuses NVLinks too, and peer = "NV" lets copies take them'
+    )
+
+    assert found(tmp_path, off) == [unused]
+    assert found(tmp_path, off.replace('"off"', '"NV"')) == []
+    spare = GOOD.replace(
+        "[links.nvlink2]", '[links.qpi]\npairs = [["gpu0", "gpu1"]]\n[links.nvlink2]'
+    )
+    assert found(tmp_path, spare) == ["links.qpi: no copy takes qpi x1 from 'gpu0' to 'gpu1'"]
+
+
+def test_a_model_that_has_no_nvlinks(tmp_path):
+    faults = found(tmp_path, GOOD.replace("V100", "GeForce RTX 4090"))
+
+    words = "nodes.gpu: RTX4090 has no NVLinks, but the file shows 6 at a GPU; GPUs with so many: "
+    assert faults == [f"{words}V100, H100, H200, H800"]

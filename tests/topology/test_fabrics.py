@@ -672,3 +672,26 @@ def test_faults(text, faults):
 
     for problem, fault in itertools.zip_longest(caught.value.problems, faults):
         assert fault in problem
+
+
+def test_fewer_nics_of_each_machine():
+    """They are spread over it; the others and their cables are gone."""
+    half = load_topology("dgx-h100x4,fabric=rail_optimised,nics=4")
+    names = [node.name for node in half.nodes.values() if node.kind == "nic"]
+
+    assert names[:5] == ["n0.mlx5_0", "n0.mlx5_2", "n0.mlx5_4", "n0.mlx5_6", "n1.mlx5_0"]
+    assert kinds(half)["leaf"] == 4
+    assert not any("mlx5_1" in name for link in half.links for name in (link.source, link.target))
+    assert load_topology("dgx-h100x4,nics=8").digest == load_topology("dgx-h100x4").digest
+    for wrong in ("9", "0", "two"):
+        with pytest.raises(TopologyError, match=f"nics: must be .* from 1 to 8, got '{wrong}'"):
+            load_topology(f"dgx-h100x4,nics={wrong}")
+
+
+def test_a_file_says_how_many_nics(tmp_path):
+    """As the inline text does."""
+    path = tmp_path / "four.toml"
+    path.write_text('machine = "dgx-h100"\nnodes = 4\nfabric = "rail_only"\nnics = 2\n', "utf-8")
+
+    inline = load_topology("dgx-h100x4,fabric=rail_only,nics=2")
+    assert load_topology(str(path)).digest == inline.digest

@@ -18,8 +18,13 @@ from simreduce.study.scenario import is_scenario
 _LARGEST = 65_535
 
 
-@command(examples="simreduce serve 'machine=dgx-a100x4&size=16MiB' --no-open")
-@click.argument("sources", nargs=-1, metavar="[VIEW|MACHINE.toml]...")
+@command(
+    examples="""
+    simreduce serve dgx-h100x8,fabric=rail_optimised
+    simreduce serve 'machine=dgx-a100x4&size=16MiB' --no-open
+    """
+)
+@click.argument("sources", nargs=-1, metavar="[VIEW|MACHINE|MACHINE.toml]...")
 @click.option(
     "--port",
     type=click.IntRange(0, _LARGEST),
@@ -52,8 +57,9 @@ def serve(
     """Open a page of this machine alone: choose a machine, click a link to slow or cut it, move the
     size, change algorithm, packing and NCCL's choices, and see what that does.
 
-    A VIEW is what the page has behind ? in its address; it can be sent on. A MACHINE.toml is a file
-    of yours, which the page then has under its name.
+    A VIEW is what the page has behind ? in its address; it can be sent on. A MACHINE is the name of
+    one, or one written inline, that the page opens with. A MACHINE.toml is a file of yours, which
+    the page then has under its name.
 
     Ctrl-C stops it.
     """

@@ -31,7 +31,7 @@ from simreduce.report.pictures import machine_picture
 from simreduce.report.topo import LIST, P2P, SHOW, Copies, p2p_table
 from simreduce.study.tune.p2p import peer_to_peer
 from simreduce.topology import Topology, load_topology, matrix_text, shipped
-from simreduce.topology.listing import figure_lines, rule_lines
+from simreduce.topology.listing import figure_lines, parts_line, rule_lines
 
 
 @click.group(cls=CommandGroup)
@@ -42,19 +42,21 @@ def topo() -> None:
 _INLINE = """
 Inline: ring:8  full:8  switch:64,bandwidth=12.5GB/s,latency=2us  torus:8x8
         fat_tree:1024,radix=32,oversubscription=2  fat_tree:1024,levels=3  dragonfly:1056
-Several machines: dgx1vx4,nic=ib_edr  dgx-h100x64,fabric=rail_optimised
+Several machines: dgx1vx4,nic=ib_edr  dgx-h100x64,fabric=rail_optimised,nics=4
         fabrics are switch, fat_tree, rail_optimised, rail_only, dragonfly and torus
+        nic= is the class of their NICs, nics= how many of each machine are used
 Equal paths: equal_cost=hashed,seed=1 or equal_cost=split"""
 
 
 @topo.command("list", examples="simreduce topo list")
 @report_options
 def list_() -> Reply:
-    """List the machines that come with simreduce, and the generators."""
-    machines = shipped()
-    width = max(len(name) for name, _ in machines)
-    lines = [*(f"{name:{width}}  {title}" for name, title in machines), _INLINE]
-    return Reply(lambda: lines, partial(LIST.write, machines))
+    """List the machines that come with simreduce, with their GPUs and NICs, and the generators."""
+    machines = [load_topology(name) for name, _ in shipped()]
+    rows = [(each.name, parts_line(each), each.title) for each in machines]
+    first, second = (max(len(row[i]) for row in rows) for i in (0, 1))
+    lines = [f"{name:{first}}  {parts:{second}}  {title}" for name, parts, title in rows]
+    return Reply(lambda: [*lines, _INLINE], partial(LIST.write, machines))
 
 
 @topo.command(
@@ -99,6 +101,8 @@ def _lines(machine: Topology) -> list[str]:
         "",
         "Links, per direction (both directions alike unless listed twice):",
         *(f"  {line}" for line in _links(machine)),
+        "",
+        f"Devices: {parts_line(machine)}",
         *(["", "Besides their links:"] if figures else []),
         *(f"  {line}" for line in figures),
     ]

@@ -203,6 +203,8 @@ def _with_classes(
     if not (nvlink or pcie):
         return model
     base = model or UNKNOWN
+    if nvlink and model and not model.nvlink:
+        raise InputError(f"--nvlink-class {nvlink}: {model.name} has no NVLinks")
     return replace(base, nvlink=nvlink or base.nvlink, pcie=pcie or base.pcie)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shlex
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import dataclass, replace
@@ -18,11 +19,12 @@ from simreduce.report.blocks import Picture
 from simreduce.report.pages import Attachments, make_page, page_parts
 from simreduce.report.pictures import Mark, heat_picture, to_svg
 from simreduce.report.ranking import preview_lines, ranking_document
-from simreduce.study.scenario import Scenario
 from simreduce.study.tune.plan_cache import PlanCache
 from simreduce.study.tune.rank import Candidate, Ranking, rank
 from simreduce.topology import Topology, natural
+from simreduce.topology.elements import Link
 from simreduce.topology.graph import BOTH
+from simreduce.topology.routing.nvlink import is_nvlink
 
 Message = dict[str, Any]
 Say = Callable[[Message], None]
@@ -78,16 +80,16 @@ def answer(view: View, files: Files, cache: PlanCache, sayer: Sayer) -> None:
         raise
     whole = view.whole(files)
     sayer.say(_machine(whole, {}))
+    work = Said(sayer, "simulated {} of {} strategies", preview_lines)
+    ranking = rank(scenario, 1, work.watch, keep_refused=view.chooses, cache=cache)
+    document = ranking_document(ranking)
     shared = Attachments(
         machine=whole,
         calibration=scenario.setup.calibration,
         commands=tuple(_commands(view, files)),
-        files={"view.toml": toml_text(_table(view, scenario, files))},
+        files={"view.toml": toml_text(_table(view, ranking, files))},
         missing="Not computed yet.",
     )
-    work = Said(sayer, "simulated {} of {} strategies", preview_lines)
-    ranking = rank(scenario, 1, work.watch, cache=cache)
-    document = ranking_document(ranking)
     chosen, look = _chosen(view, ranking, document)
     if chosen is None:
         sayer.say(_page(document, replace(shared, missing="No plan to look at."), ranking, ""))
@@ -116,12 +118,12 @@ def _chosen(
     return answer_of(ranking, document), ""
 
 
-def _table(view: View, scenario: Scenario, files: Files) -> dict[str, Any]:
-    """The view as a scenario file, which ranks the same strategies."""
+def _table(view: View, ranking: Ranking, files: Files) -> dict[str, Any]:
+    """The view as a scenario file, which ranks the same strategies, those that are possible."""
     table = {**view.table(), "topology": files.get(view.machine, view.machine)}
-    if scenario.strategies is not None:
-        table["strategies"] = [each.text for each in scenario.strategies]
-    return table
+    refused = {name for name, _ in ranking.refused}
+    texts = [s.text for s in ranking.scenario.strategies or () if s.text not in refused]
+    return table | ({"strategies": texts} if texts else {})
 
 
 def _machine(whole: Topology, loads: Mapping[str, float]) -> Message:
@@ -135,11 +137,23 @@ def _machine(whole: Topology, loads: Mapping[str, float]) -> Message:
         found = [pairs.get(each, "") for each in mark.resources] if mark.kind == "link" else ()
         return "\n".join(dict.fromkeys(filter(None, found)))
 
-    names = {pairs[f"{k.name} {k.link_class}"] for k in whole.links if not k.is_toll}
+    links = [link for link in whole.links if not link.is_toll]
+    degrees = Counter(link.source for link in links)
+    names = {pairs[f"{k.name} {k.link_class}"]: _place(k, whole, degrees) for k in links}
     words = f"{whole.name}: {whole.title or whole.name}."
     picture = to_svg(drawing, wires)
-    wires_of = sorted(names, key=natural)
+    wires_of = sorted(names, key=lambda name: (names[name], natural(name)))
     return {"machine": {"svg": picture, "words": words, "wires": wires_of, "loaded": bool(loads)}}
+
+
+def _place(link: Link, whole: Topology, degrees: Mapping[str, int]) -> int:
+    """Where a link stands in the list of links to slow or cut: the only one of a GPU, without which
+    nothing is possible, is last.
+    """
+    ends = (link.source, link.target)
+    if any(degrees[end] == 1 and whole.nodes[end].kind == "gpu" for end in ends):
+        return 2
+    return 0 if is_nvlink(link) else 1
 
 
 def _page(document: Mapping[str, Any], beside: Attachments, ranking: Ranking, look: str) -> Message:

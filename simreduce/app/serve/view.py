@@ -28,6 +28,7 @@ from simreduce.study.tune.candidates import candidates
 from simreduce.topology import Topology, load_topology
 from simreduce.topology.generators import GENERATORS
 from simreduce.topology.generators.inline import split_inline
+from simreduce.topology.load import nearest_name
 
 USUAL = "usual"
 """Instead of names of algorithms: the algorithms of `_USUAL` that suit the machine."""
@@ -42,6 +43,8 @@ _LONGEST = 4096
 """Characters of a view."""
 _MOST = 64
 """Links that are slow or cut."""
+_QUERY = re.compile(r"http://|\?|[A-Za-z_]+=")
+"""How a URL begins, or its query: what else there is begins with a machine."""
 _INLINE = re.compile(r"[A-Za-z0-9_.:,=+-]{1,200}")
 
 Files = Mapping[str, str]
@@ -69,6 +72,11 @@ class View:
     links: Mapping[str, str] = field(default_factory=dict)
 
     @property
+    def chooses(self) -> bool:
+        """Whether the algorithms are not named but those that suit the machine."""
+        return self.algo in (USUAL, ALL)
+
+    @property
     def query(self) -> str:
         """The view as the query of a URL, without what is as usual."""
         return urlencode(list(self._pairs()), safe=":,/<>=")
@@ -90,7 +98,7 @@ class View:
         for key in ("runtime", "calibration"):
             if getattr(self, key):
                 table[key] = getattr(self, key)
-        if self.algo not in (USUAL, ALL) or self.packing:
+        if not self.chooses or self.packing:
             table["strategies"] = self._strategies() or [ALL]
         if self.nccl:
             table["nccl"] = {key: _number(value) for key, value in self.nccl.items()}
@@ -99,7 +107,7 @@ class View:
         return table
 
     def _strategies(self) -> list[str]:
-        if self.algo in (USUAL, ALL):
+        if self.chooses:
             return []
         return [self._packed(each.strip()) for each in split_strategies(self.algo)]
 
@@ -147,12 +155,16 @@ def _number(text: str) -> object:
 
 
 def read_view(text: str, files: Files) -> View:
-    """The view of a URL or of its query. InputError lists every fault that can be seen without
+    """The view of a URL, of its query, or of the name of a machine alone, such as
+    `dgx-h100x8,fabric=rail_optimised`. InputError lists every fault that can be seen without
     loading anything.
     """
     query = urlsplit(text).query if text.startswith("http://") else text.removeprefix("?")
     if len(query) > _LONGEST:
         raise InputError(f"a view of {len(query)} characters; at most {_LONGEST}")
+    if query and not _QUERY.match(text):
+        _check_machine(text, files)
+        return View(text)
     try:
         pairs = parse_qsl(query, keep_blank_values=True, strict_parsing=bool(query))
     except ValueError as error:
@@ -212,6 +224,8 @@ def _check_machine(text: str, files: Files) -> None:
             copies is not None and copies.name in names and copies.name not in files
         )
     if not known:
-        near = did_you_mean(text, [*names, *GENERATORS])
-        ways = "; or several, dgx-a100x4, or a shape, switch:8"
+        head = text.partition(",")[0]
+        several = re.fullmatch(r"(.+)x[0-9]+", head)
+        near = nearest_name(head, [*files]) or (nearest_name(several[1]) if several else "")
+        ways = "; `simreduce topo list` names them; or several, dgx-a100x4, or a shape, switch:8"
         raise InputError(f"no machine {quote(text)}{near}{ways}")

@@ -19,7 +19,7 @@ _LAUNCH = re.compile(
     r"^# nThread (\d{1,6}) nGpus (\d{1,6})\b.* warmup iters: \d+ iters: (\d{1,9})\b", re.MULTILINE
 )
 _PROGRAM = re.compile(r"\b([a-z]+(?:_[a-z]+)*)_perf\b")
-_COLLECTIVES = {
+COLLECTIVES = {
     "all_reduce": "all_reduce",
     "all_gather": "all_gather",
     "reduce_scatter": "reduce_scatter",
@@ -34,7 +34,8 @@ _CONFIG = ("nthreads", "ngpus", "iterations")
 
 @dataclass(frozen=True, slots=True)
 class NcclTestsLog:
-    """One log. `collective` is "" and counts are 0 where it does not say them.
+    """One log. `collective` is "" and counts are 0 where it does not say them. `programs` are the
+    names of programs that it has, such as `all_reduce_perf`.
 
     `ranks` are on `hosts`, in `processes` of `nthreads` threads, which drive `ngpus` GPUs each. A
     time is of one of `iterations` calls in a row.
@@ -42,6 +43,7 @@ class NcclTestsLog:
 
     name: str
     collective: str
+    programs: tuple[str, ...]
     ranks: int
     hosts: int
     processes: int
@@ -78,7 +80,8 @@ def read_nccl_log(text: str, name: str) -> NcclTestsLog:
     programs = [match[1] for line in lines for match in [_PROGRAM.search(line)] if match]
     return NcclTestsLog(
         name,
-        next((_COLLECTIVES[each] for each in programs if each in _COLLECTIVES), ""),
+        next((COLLECTIVES[each] for each in programs if each in COLLECTIVES), ""),
+        tuple(f"{each}_perf" for each in dict.fromkeys(programs)),
         len({rank for rank, _, _ in found}),
         len({host for _, _, host in found}),
         len({(pid, host) for _, pid, host in found}),
@@ -118,7 +121,8 @@ def _read_json(text: str, name: str) -> NcclTestsLog:
     match = _PROGRAM.search(program)
     return NcclTestsLog(
         name,
-        _COLLECTIVES.get(match[1], "") if match else "",
+        COLLECTIVES.get(match[1], "") if match else "",
+        (program,) if program else (),
         max(len(devices), processes * math.prod(launch[:2])),  # a line of each process
         len({*hosts} - {""}),
         processes,

@@ -34,7 +34,9 @@ from simreduce.topology import Link, Node, Topology, link_classes, route
 from simreduce.topology.elements import OFF, TCP
 from simreduce.topology.importers.models import model_in
 
-_GENERATION = {"nvlink1": 60, "nvlink2": 70, "nvlink3": 80, "nvlink4": 90, "nvlink5": 100}
+_GENERATION = {
+    "nvlink1": 60, "nvlink2": 70, "nvlink3": 80, "nvlink3_ga102": 86, "nvlink4": 90, "nvlink5": 100,
+}  # fmt: skip
 _SOCKETS = {"qpi": 6.0, "upi": 10.0, "upi2": 22.0, "grace_link": 6.0}
 _EMERALD_RAPIDS = 38e9
 """Bytes/s of a UPI link from which on a Xeon counts as Emerald Rapids."""

@@ -12,7 +12,7 @@ from simreduce import dtypes, units
 from simreduce.engine import Calibration
 from simreduce.engine.calibrate.fit import VAGUE, Fit
 from simreduce.engine.calibrate.nccl import nccl_names, with_values
-from simreduce.engine.calibrate.nccl_tests import NcclTestsLog
+from simreduce.engine.calibrate.nccl_tests import COLLECTIVES, NcclTestsLog
 from simreduce.engine.calibration import PROTOCOLS
 from simreduce.engine.setup import Setup
 from simreduce.errors import InputError
@@ -98,7 +98,12 @@ def fit_logs(
 def _cases(log: NcclTestsLog, machine: Topology, settings: Settings, collective: str) -> list[Case]:
     collective = log.collective or collective
     if not collective:
-        raise InputError("does not say its collective; give --collective")
+        programs = ", ".join(f"{each}_perf" for each in COLLECTIVES)
+        named = f"{', '.join(log.programs)}, and " if log.programs else ""
+        raise InputError(
+            f"its collective is not found: it names {named}none of {programs}; give --collective "
+            f"{'|'.join(COLLECTIVES.values())}"
+        )
     whole = part_of(machine, None)
     ranks, hosts = log.ranks or whole.n, log.hosts or len(whole.tasks)
     if hosts != len(whole.tasks) or ranks > whole.n or ranks % hosts:

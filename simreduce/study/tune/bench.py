@@ -33,7 +33,7 @@ from simreduce.planners.strategy import SUMMING, Strategy, proved_on_few
 from simreduce.planners.strategy.automatic import AUTOMATIC
 from simreduce.study.outcome import Postponed, Refused, Stuck
 from simreduce.study.question import Question
-from simreduce.study.study import TIED, Limit, study
+from simreduce.study.study import TIED, Limit, by_reason, study
 from simreduce.study.tune.folding import folded, folded_alike, unfolded
 from simreduce.study.tune.simulate import HUGE, Run, simulate_up_to, simulate_within
 from simreduce.topology import Folded, Topology
@@ -379,7 +379,9 @@ def bench(
 def _refuse(strategies: Sequence[Strategy], outcomes: Mapping[int, object]) -> None:
     """Raise one error with every reason for which strategies were refused, if there is any."""
     faults = {strategies[i].text: o.error for i, o in outcomes.items() if isinstance(o, Refused)}
-    problems = [_prefix(text, each) for text, error in faults.items() for each in error.problems]
+    problems = by_reason(
+        (text, _prefix(text, each)) for text, error in faults.items() for each in error.problems
+    )
     kinds = [type(error) for error in faults.values()]
     if len(kinds) == 1:
         raise kinds[0](problems)

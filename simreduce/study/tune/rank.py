@@ -198,6 +198,7 @@ def rank(
     watch: Watch = unwatched,
     *,
     simulate_all: bool = False,
+    keep_refused: bool = False,
     cache: PlanCache | None = None,
 ) -> Ranking:
     """Evaluate every strategy, on `workers` processes, and `collect` the outcomes.
@@ -206,7 +207,8 @@ def rank(
 
     Strategies that take long are last, and simulated only as far as they may be among the first
     `FIRST`, or the fastest that a target can run; the others are `bounded`. With `simulate_all`,
-    and where the scenario names its strategies, every strategy is simulated. On one process,
+    and where the scenario names its strategies, every strategy is simulated. Named ones that the
+    machine refuses raise StrategyError, or are kept as others are (`keep_refused`). On one process,
     `cache` keeps what the next ranking of a like scenario can use, and those that were fastest in
     the last one come first.
     """
@@ -226,7 +228,9 @@ def rank(
         order=cache.quickest_first(strategies),
     )
     texts = [s.text for s in strategies]
-    found, refused, untried = collect(watch(coming, len(texts)), texts, by_name=bool(given))
+    found, refused, untried = collect(
+        watch(coming, len(texts)), texts, by_name=bool(given) and not keep_refused
+    )
     bounded = []
     for place, outcome in found.items():
         if isinstance(outcome, AtLeast):

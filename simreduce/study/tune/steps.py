@@ -22,7 +22,7 @@ from simreduce.planners.strategy import Strategy
 from simreduce.study import frameworks
 from simreduce.study.advice import Advised, Option, runs_nccl, strategy_of, sureness_of
 from simreduce.study.scenario import StepScenario
-from simreduce.study.study import Limit, collect, study
+from simreduce.study.study import Limit, by_reason, collect, study
 from simreduce.study.tune.candidates import candidates, sharing_candidates
 from simreduce.study.tune.chunks import with_best_chunk
 from simreduce.training import Memory, Method, StepJob, StepPrediction, StepQuestion, simulate_step
@@ -162,7 +162,7 @@ def rank_steps(scenario: StepScenario, workers: int = 1, watch: Watch = unwatche
     found, refused, untried = collect(watch(coming, len(pairs)), names, by_name=named)
     candidates = [c for c in found.values() if isinstance(c, StepCandidate)]
     if not candidates:
-        raise StrategyError(list(dict.fromkeys(reason for _, reason in refused)))
+        raise StrategyError(by_reason(refused))
     return StepRanking(scenario, question, tuple(_one_for_each_step(candidates)), refused, untried)
 
 

@@ -52,7 +52,7 @@ FABRICS = {
     "torus": FabricType(read_torus, TORUS_KEYS, equal_cost=EqualCost(FIRST)),
 }
 
-SETTINGS = ("fabric", "nic", "switch_latency", "equal_cost", "seed")
+SETTINGS = ("fabric", "nic", "nics", "switch_latency", "equal_cost", "seed")
 """Settings of every network; one switch has no cable between switches."""
 
 
@@ -89,6 +89,7 @@ def build_cluster(
     except TopologyError as error:
         raise TopologyError([*settings.faults.problems, *error.problems]) from None
     equal_cost = settings.equal_cost(_own_choice(machine) or fabric.equal_cost)
+    machine = _with_nics(settings, machine)
     nic = _nic_class(settings, inline.name, machine, nic)
     nics = sum(node.kind == "nic" for node in machine.nodes.values())
     if len({node.machine for node in machine.nodes.values()} - {""}) > 1:
@@ -126,6 +127,25 @@ def _nic_class(settings: InlineSettings, name: str, machine: Topology, nic: str)
     if not own:
         settings.faults.add("", f"{name!r} has no nic to link to the fabric")
     return nic or own[0] if own else DEFAULT_NIC
+
+
+def _with_nics(settings: InlineSettings, machine: Topology) -> Topology:
+    """The machine with as many of its NICs as `nics` says, every second if that is half of them."""
+    names = [node.name for node in machine.nodes.values() if node.kind == "nic"]
+    count = settings.whole("nics", len(names), 1, len(names)) if names else 0
+    kept = {names[i * len(names) // count] for i in range(count)}
+    gone = {*names} - kept
+    if not gone:
+        return machine
+    return build(
+        machine.name,
+        machine.title,
+        machine.source,
+        [node for node in machine.nodes.values() if node.name not in gone],
+        [link for link in machine.links[::2] if not gone & {link.source, link.target}],
+        machine.router.rule,
+        machine.router.equal_cost,
+    )
 
 
 def _copies(machine: Topology, count: int) -> tuple[list[Node], list[Cable]]:

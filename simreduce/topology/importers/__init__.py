@@ -3,7 +3,13 @@
 from __future__ import annotations
 
 from simreduce.topology.importers.link_table import read_link_table
-from simreduce.topology.importers.models import MODELS, UNKNOWN, GpuModel, model_named
+from simreduce.topology.importers.models import (
+    MODELS,
+    UNKNOWN,
+    GpuModel,
+    model_named,
+    without_nvlinks,
+)
 from simreduce.topology.importers.nccl_graph import NcclChannel, NcclGraph, read_nccl_graphs
 from simreduce.topology.importers.nccl_xml import read_nccl_topology
 from simreduce.topology.importers.nvlinks import FORMS, with_nvlinks
@@ -26,4 +32,5 @@ __all__ = [
     "read_topo_m",
     "to_nccl_xml",
     "with_nvlinks",
+    "without_nvlinks",
 ]

@@ -15,7 +15,8 @@ from simreduce.topology.elements import DEFAULT_NIC_REACH, OFF
 @dataclass(frozen=True, slots=True)
 class GpuModel:
     """`nvlink` is the class of its NVLinks, "" if it has none, and `nvlinks` how many it has;
-    `memory` in bytes/s and its `size` in bytes, 0 where there are several.
+    `bridged` says that all of them lead to one other GPU. `memory` is in bytes/s and its `size` in
+    bytes, 0 where there are several.
 
     `sm` is NCCL's name of its compute capability. `peer` and `gpudirect` are the farthest ways of
     peer copies and of GPUDirect RDMA (`topology.routing.staging`).
@@ -30,6 +31,7 @@ class GpuModel:
     size: int = 0
     peer: str = "PHB"
     gpudirect: str = DEFAULT_NIC_REACH
+    bridged: bool = False
 
 
 GB = 10**9
@@ -45,9 +47,10 @@ MODELS: Mapping[str, GpuModel] = {
         GpuModel("A100", 80, "nvlink3", 12, "pcie4_x16", 1555e9, 40 * GB),
         GpuModel("A100-80GB", 80, "nvlink3", 12, "pcie4_x16", 2039e9, 80 * GB),
         GpuModel("A10G", 86, "", 0, "pcie4_x16", 600e9, 24 * GB),
-        GpuModel("RTX2080Ti", 75, "", 0, "pcie3_x16", 616e9, 11 * GB, peer=OFF, gpudirect=OFF),
-        GpuModel("RTX3090", 86, "", 0, "pcie4_x16", 936e9, 24 * GB, peer=OFF, gpudirect=OFF),
-        GpuModel("RTXA6000", 86, "", 0, "pcie4_x16", 768e9, 48 * GB),
+        GpuModel("RTX2080Ti", 75, "nvlink2", 2, "pcie3_x16", 616e9, 11 * GB, OFF, OFF, True),
+        GpuModel("RTX3090", 86, "nvlink3_ga102", 4, "pcie4_x16", 936e9, 24 * GB, OFF, OFF, True),
+        GpuModel("RTXA6000", 86, "nvlink3_ga102", 4, "pcie4_x16", 768e9, 48 * GB, bridged=True),
+        GpuModel("A40", 86, "nvlink3_ga102", 4, "pcie4_x16", 696e9, 48 * GB, bridged=True),
         GpuModel("RTX4090", 89, "", 0, "pcie4_x16", 1008e9, 24 * GB, peer=OFF, gpudirect=OFF),
         GpuModel("L40S", 89, "", 0, "pcie4_x16", 864e9, 48 * GB),
         GpuModel("H100", 90, "nvlink4", 18, "pcie5_x16", 3350e9, 80 * GB),
@@ -59,7 +62,9 @@ MODELS: Mapping[str, GpuModel] = {
     )
 }
 """Data sheets of NVIDIA; models without a suffix are those with NVLink sockets (SXM), an A100-PCIE
-with a bridge is an A100.
+with a bridge is an A100. Bridges: four links in the white paper "NVIDIA Ampere GA102 GPU
+Architecture" (RTX 3090, RTX A6000, A40), two links of NVLink 2 in "NVIDIA Turing GPU Architecture"
+(RTX 2080 Ti). The drivers of GeForce refuse peer access over PCIe, not over a bridge.
 """
 
 UNKNOWN = GpuModel("", 0, "nvlink2", 0, "pcie3_x16", math.inf)
@@ -69,12 +74,31 @@ memory.
 
 
 def model_named(name: str) -> GpuModel:
-    """The model of `--gpu`; raises `TopologyError` that names the nearest."""
+    """The model of `--gpu`, with or without spaces and the maker's words, such as `NVIDIA GeForce
+    RTX 3090`; raises `TopologyError` that names the nearest of the same product.
+    """
+    plain = _plain(re.sub(r"(?i)\b(nvidia|geforce|tesla|quadro)\b", "", name))
     for known, model in MODELS.items():
-        if known.lower() == name.lower():
+        if plain and _plain(known) == plain:
             return model
-    near = did_you_mean(name, MODELS) or f"; known are {', '.join(MODELS)}"
+    # Another letter or number before that is another product.
+    head = re.match(r"[a-z]*[0-9]*", plain)
+    alike = [known for known in MODELS if head and head[0] and head[0] in _plain(known)]
+    near = did_you_mean(plain, alike) or f"; known are {', '.join(MODELS)}"
     raise TopologyError(f"--gpu: unknown model {name!r}{near}")
+
+
+def without_nvlinks(model: GpuModel, links: int) -> str:
+    """The fault of a model that has no NVLinks where a file shows `links` at a GPU."""
+    fitting = sorted(
+        (each for each in MODELS.values() if each.nvlinks >= links),
+        key=lambda each: (each.nvlinks != links, abs(each.sm - model.sm)),
+    )
+    names = ", ".join(each.name for each in fitting[:4])
+    return (
+        f"{model.name} has no NVLinks, but the file shows {links} at a GPU; "
+        f"{f'GPUs with so many: {names}' if names else 'no GPU has so many'}"
+    )
 
 
 @lru_cache(maxsize=256)
@@ -92,6 +116,9 @@ def _plain(name: str) -> str:
     return re.sub(r"[^a-z0-9]", "", name.lower())
 
 
-def model_of_sm(sm: str) -> GpuModel:
-    """The first model of a compute capability as NCCL writes it, `UNKNOWN` if there is none."""
-    return next((model for model in MODELS.values() if str(model.sm) == sm), UNKNOWN)
+def model_of_sm(sm: str, *, linked: bool = False) -> GpuModel:
+    """The first model of a compute capability as NCCL writes it, if `linked` one with NVLinks if
+    there is one; `UNKNOWN` if there is none.
+    """
+    alike = [model for model in MODELS.values() if str(model.sm) == sm]
+    return next((model for model in alike if model.nvlink or not linked), (*alike, UNKNOWN)[0])

@@ -22,7 +22,13 @@ from simreduce.files.formats.xml import Element, read_xml
 from simreduce.topology.classes import LinkClass, link_classes, networks
 from simreduce.topology.elements import OFF, STAGED
 from simreduce.topology.graph import Topology, build
-from simreduce.topology.importers.models import MODELS, UNKNOWN, GpuModel, model_of_sm
+from simreduce.topology.importers.models import (
+    MODELS,
+    UNKNOWN,
+    GpuModel,
+    model_of_sm,
+    without_nvlinks,
+)
 from simreduce.topology.importers.parts import GENERATIONS, MachineBuilder, host_like
 from simreduce.topology.naming import NAME, natural
 
@@ -194,7 +200,11 @@ def _devices(reading: _Reading, model: GpuModel | None) -> None:
     reading.gpus.sort(key=lambda device: natural(device.name))
     for device in reading.gpus:
         gpu = next(iter(device.element.all("gpu")), None)
-        kind = model or model_of_sm(gpu.get("sm") if gpu else "")
+        linked = bool(gpu and gpu.all("nvlink"))
+        kind = model or model_of_sm(gpu.get("sm") if gpu else "", linked=linked)
+        note = f"the GPUs are taken for {kind.name}; --gpu names other models"
+        if not model and kind.bridged and note not in parts.notes:
+            parts.notes.append(note)
         if gpu and gpu.get("gdr") == "0":
             kind = replace(kind, gpudirect=OFF)
         parts.add(device.name, "gpu", kind)
@@ -250,11 +260,14 @@ def _nvlinks(reading: _Reading) -> None:
     ports: dict[str, int] = {}
     chips: set[str] = set()
     for device in reading.gpus:
+        model = MODELS.get(reading.parts.nodes[device.name].model, UNKNOWN)
         for gpu in device.element.all("gpu"):
             for link in gpu.all("nvlink"):
                 count, target = link.get("count", "1"), link.get("target").lower()
                 if not re.fullmatch(r"[0-9]{1,4}", count) or not 1 <= int(count) <= _MOST_NVLINKS:
                     reading.fault(link, f"count {quote(count)} is not a number of NVLinks")
+                elif not model.nvlink:
+                    reading.fault(link, without_nvlinks(model, int(count)))
                 elif target in names and names[target] != device.name:
                     direct[device.name, names[target]] = int(count), link
                 elif link.get("tclass").lower() == _SWITCH_CLASS:

@@ -40,6 +40,11 @@ def with_nvlinks(
     if text in ("switch", "mesh"):
         if not model.nvlink or not model.nvlinks:
             raise TopologyError(f"--nvlink {text}: name a model of GPU that has NVLinks with --gpu")
+        if model.bridged and (text == "switch" or len(gpus) > 2):
+            raise TopologyError(
+                f"--nvlink {text}: a bridge of {model.name} joins two GPUs; write the pairs as "
+                "[links] of the machine file"
+            )
         if text == "switch":
             switch = parts.add("nvswitch0", "nvswitch")
             for gpu in gpus:

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 from simreduce.topology.classes import LinkClass, link_classes
-from simreduce.topology.elements import Cable, Node, NodeKind
+from simreduce.topology.elements import OFF, Cable, Node, NodeKind
 from simreduce.topology.importers.models import GpuModel
 
 GENERATIONS = {2.5: 1, 5.0: 2, 8.0: 3, 16.0: 4, 32.0: 5, 64.0: 6}
@@ -52,7 +52,10 @@ class MachineBuilder:
         return f"{stem}{number}"
 
     def link(self, a: str, b: str, link_class: str, lanes: int = 1) -> None:
-        """A link of a known class."""
+        """A link of a known class. GPUs without peer access have it over their NVLinks."""
+        for name in (a, b) if link_class.startswith("nvlink") else ():
+            if self.nodes[name].peer == OFF:
+                self.nodes[name] = replace(self.nodes[name], peer="NV")
         self.cables.append(self.classes[link_class].cable(self.nodes[a], self.nodes[b], lanes))
 
     def pcie(self, a: str, b: str, gt_per_s: float, width: int) -> None:

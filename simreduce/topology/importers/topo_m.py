@@ -18,7 +18,7 @@ from simreduce.errors import TopologyError, quote
 from simreduce.files.formats import Faults
 from simreduce.topology.classes import LinkClass, link_classes
 from simreduce.topology.graph import Topology, build
-from simreduce.topology.importers.models import UNKNOWN, GpuModel
+from simreduce.topology.importers.models import UNKNOWN, GpuModel, without_nvlinks
 from simreduce.topology.importers.parts import MachineBuilder
 from simreduce.topology.matrix import path_class
 from simreduce.topology.naming import NAME
@@ -289,9 +289,14 @@ def _nvlinks(table: _Table, parts: MachineBuilder, model: GpuModel, faults: Faul
     if not any(total.values()):
         return
     if not model.nvlink:
-        faults.add("", f"a {model.name} has no NVLinks, but the table shows some")
+        faults.add("", without_nvlinks(model, max(links.values())))
         return
     most = model.nvlinks or 6 * len(gpus)
+    for i in gpus if model.bridged else ():
+        others = sum(bool(links[i, j]) for j in gpus if i != j)
+        if others > 1:
+            words = f"NVLinks to {others} GPUs, but a bridge of {model.name} joins two GPUs"
+            faults.add(table.names[i], words)
     neighbours = {i: {links[i, j] for j in gpus if i != j} for i in gpus}
     alike = all(len(counts) == 1 for counts in neighbours.values())
     if alike and (max(total.values()) > most or (not model.nvlinks and len(gpus) > 4)):

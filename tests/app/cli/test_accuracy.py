@@ -7,6 +7,7 @@ import os
 import re
 import signal
 from importlib import import_module
+from pathlib import Path
 
 import pytest
 
@@ -197,3 +198,23 @@ def test_generations_left_out(simreduce):
     assert result.status == 0
     assert "median |error|" in result.out
     assert "without its generation" in result.out
+
+
+@pytest.mark.parametrize(
+    ("header", "named"),
+    [
+        ("", "none"),
+        ("# Collective test starting: gather_perf", "gather_perf, and none"),
+    ],
+)
+def test_a_log_whose_collective_is_not_found(simreduce, write, header, named):
+    """It says what the log names, what it could name, and what to type."""
+    rows = (Path(__file__).parents[3] / "docs" / "examples" / "nccl-tests.log").read_text("utf-8")
+    log = write("a.log", re.sub("# Collective test.*", header, rows))
+    done = simreduce(
+        "calibrate", "--from-nccl-tests", log, "--topology", "dgx1v", "--out", "mine.toml"
+    )
+
+    assert done.status == 2
+    assert f"{log}: its collective is not found: it names {named} of all_reduce_perf, " in done.err
+    assert "; give --collective all_reduce|all_gather|" in done.err

@@ -546,7 +546,12 @@ def test_topo_list_names_every_shipped_machine(simreduce):
     assert {"dgx1p", "dgx1v", "dgx-a100", "gb200-nvl72"} < set(names)
     assert sorted(names) == names
     for machine in document["topologies"]:
-        assert re.search(rf"^{machine['name']} +{re.escape(machine['title'])}$", out, re.MULTILINE)
+        [nics] = machine["nics"]
+        parts = f"{machine['gpus']} GPUs?, {nics['count']} {nics['class']}"
+        line = rf"^{machine['name']} +{parts} +{re.escape(machine['title'])}$"
+        assert re.search(line, out, re.MULTILINE)
+    assert machine["name"] == "v100-pcie-4"
+    assert (machine["gpus"], nics) == (4, {"class": "ib_fdr", "count": 1})
     assert "switch:64" in out
 
 

@@ -329,4 +329,7 @@ def test_a_route_that_a_scenario_cuts_leads_to_its_key(simreduce, command):
     status, _, err = simreduce(command, "cut.toml")
 
     assert status == 2
-    assert "; cut.toml: link_factors cuts spine0, spine1, spine2 and 1 more\n" in err
+    assert err == (
+        "simreduce: cut.toml: link_factors: n1.gpu0, n1.gpu1, n1.gpu2 and 21 more are cut off from "
+        "the other 8 GPUs by spine0, spine1, spine2 and 1 more\n"
+    )

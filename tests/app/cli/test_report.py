@@ -132,7 +132,7 @@ def test_replicas_have_a_page(simreduce, write, tmp_path):
         "Calibration and its error", "Repeat it",
     ):  # fmt: skip
         assert f">{title}</h2>" in page
-    assert "the same update with a further port beside every tcp_25 port there is" in page
+    assert "with one more tcp_25 port beside each, the same update" in page
     plain = re.sub("<[^>]+>", "", page)
     assert "simreduce step replicas.toml --backups --trace step.json" in plain
     told = simreduce("step", name, "--json").out
@@ -152,7 +152,7 @@ def test_a_step_says_what_more_lanes_save_of_the_step(simreduce, write, tmp_path
     page = (tmp_path / "out.html").read_text("utf-8").replace("<wbr>", "")
     assert done.status == 0
     assert "less time</span>" in page
-    assert "with a further port beside every ib_edr port there is takes" in page
+    assert "with one more ib_edr port beside each, the same step takes" in page
     assert "PyTorch&#39;s DDP" in page
     assert "The critical path of a step of nccl" in page
     assert "DistributedDataParallel(model, **ARGUMENTS, **more)" in re.sub("<[^>]+>", "", page)

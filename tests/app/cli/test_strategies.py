@@ -62,8 +62,10 @@ def test_a_scenario_is_asked_about_other_strategies_than_its_own(simreduce, tmp_
         (
             ("bench", "full:4", "--algo", "ring,xring#9,xring#8"),
             [
-                "xring#9: the number of sub-chunks must be from 1 to the GPUs per task, 4 here",
-                "xring#8: the number of sub-chunks must be from 1 to the GPUs per task, 4 here",
+                (
+                    "xring#9, xring#8: the number of sub-chunks must be from 1 to the GPUs per "
+                    "task, 4 here"
+                ),
             ],
         ),
         (

@@ -5,6 +5,8 @@ from __future__ import annotations
 import html
 import re
 import shlex
+from collections import Counter
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -17,6 +19,7 @@ from simreduce.report.ranking import ranking_document
 from simreduce.study.scenario import load_scenario
 from simreduce.study.tune.plan_cache import PlanCache
 from simreduce.study.tune.rank import rank
+from simreduce.topology import load_topology
 
 
 @pytest.fixture
@@ -107,3 +110,41 @@ def test_a_view_with_faults_shows_the_machine_if_that_is_right():
     with pytest.raises(InputError, match="did you mean 'gpu0<>gpu"):
         answer(view, {}, PlanCache(), Sayer(said.append, lambda: None))
     assert [next(iter(each)) for each in said] == ["machine"]
+
+
+@pytest.mark.usefixtures("quick")
+def test_a_cut_leaves_what_is_possible():
+    """NVLinks join gpu0 to four GPUs: NCCL needs no more."""
+    page = _said("machine=dgx1v&size=1MiB&link=gpu0<>plx0=0")[-1]
+    [text] = [each for each in _blocks(page) if "topology = " in each]
+
+    assert "nccl" in page["page"]["strategies"]
+    assert "copy_to_cpu" not in page["page"]["strategies"]
+    assert "strategies are not possible here" in _html(page)
+    assert '"copy_to_cpu"' not in text
+    assert '"nccl"' in text
+
+
+def test_a_gpu_that_is_cut_off_is_one_sentence():
+    with pytest.raises(InputError) as caught:
+        _said("machine=pcie-single-root-4&size=1MiB&link=gpu0<>plx0=0")
+
+    assert caught.value.problems == ("link: gpu0 is cut off from the other 3 GPUs by gpu0<>plx0",)
+
+
+@pytest.mark.parametrize(
+    ("machine", "first"),
+    [("dgx1v", "gpu0<>gpu1"), ("switch:4", "cpu0<>switch0"), ("pcie-no-p2p-8", "cpu0<>cpu1")],
+)
+def test_links_that_are_the_only_one_of_a_gpu_come_last(machine, first):
+    said = []
+    with suppress(InputError):
+        answer(read_view(f"machine={machine}&algo=rong", {}), {}, PlanCache(),
+               Sayer(said.append, lambda: None))  # fmt: skip
+    wires = said[0]["machine"]["wires"]
+    gpus = load_topology(machine).devices
+    degrees = Counter(end for wire in wires for end in wire.split("<>"))
+    only = [any(gpu in wire.split("<>") and degrees[gpu] == 1 for gpu in gpus) for wire in wires]
+
+    assert wires[0] == first
+    assert only == sorted(only)

@@ -68,7 +68,7 @@ def test_an_answer_has_the_machine_the_ranking_and_what_stands_behind(server):
     assert b"<script>" not in html
 
 
-_WAYS = "; or several, dgx-a100x4, or a shape, switch:8"
+_WAYS = "; `simreduce topo list` names them; or several, dgx-a100x4, or a shape, switch:8"
 _FILES = ("echarts.min.js", "charts.js", "serve.js", "page.css", "serve.css")
 
 
@@ -149,13 +149,19 @@ def test_connections_without_a_token_keep_nobody_away(served):
         client.close()
 
 
-def test_the_example_opens_at_its_view(tmp_path):
+@pytest.mark.parametrize(
+    ("line", "view"),
+    [
+        (serve.examples[0], "machine=dgx-h100x8,fabric=rail_optimised"),
+        (serve.examples[1], "machine=dgx-a100x4&size=16MiB"),
+    ],
+)
+def test_the_examples_open_at_their_views(line, view, tmp_path):
     """What --help shows works when it is pasted, and stops at Ctrl-C with status 0."""
-    [line] = serve.examples
     server = Served(*shlex.split(line)[2:], log=tmp_path / "log")
     try:
-        assert server.url.endswith("/?machine=dgx-a100x4&size=16MiB")
-        assert b'data-first="machine=dgx-a100x4&amp;size=16MiB"' in server.get("")
+        assert server.url.endswith(f"/?{view}")
+        assert f'data-first="{view.replace("&", "&amp;")}"'.encode() in server.get("")
         server.process.send_signal(signal.SIGINT)
         assert server.process.wait(20) == 0
     finally:

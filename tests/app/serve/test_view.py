@@ -115,3 +115,27 @@ def test_any_text_is_a_view_or_an_input_error(text):
     """Nothing else comes out."""
     with suppress(InputError):
         assert isinstance(read_view(text, {}), View)
+
+
+@pytest.mark.parametrize("machine", ["dgx1v", "dgx-h100x8,fabric=rail_optimised", "torus:4x4"])
+def test_the_name_of_a_machine_is_a_view(machine):
+    """Also one whose settings look like a query."""
+    assert read_view(machine, {}) == View(machine)
+    assert read_view(machine, {}).query == f"machine={machine}"
+    with pytest.raises(InputError, match="machin: unknown key "):
+        read_view("machin=dgx1v", {})
+
+
+@pytest.mark.parametrize(
+    ("typed", "meant"),
+    [
+        ("dgx1w", "dgx1v"),
+        ("p4d.24xlarge", "p4d"),
+        ("p5.48xlargex4", "p5"),
+        ("dgx-h10x8,fabric=rail_optimised", "dgx-h100"),
+    ],
+)
+def test_an_unknown_machine_gets_a_suggestion(typed, meant):
+    """As commands give it, for the names of clouds too."""
+    with pytest.raises(InputError, match=rf"no machine .* \(did you mean '{meant}'\?\)"):
+        read_view(typed, {})

@@ -348,7 +348,7 @@ def test_a_second_nic_comes_with_its_own_port(found):
     [fact] = [each for each in page.facts if "NIC" in each.question]
 
     assert fact.answer == "25.0% less time"
-    assert "beside every pcie and ib port" in fact.more
+    assert "with one more pcie and ib port beside each" in fact.more
 
 
 def test_what_is_no_document_is_refused():

@@ -137,7 +137,7 @@ def test_what_cannot_be_is_told_before_anything_is_simulated(monkeypatch, fold):
     with pytest.raises(InputError) as caught:
         next(bench(Setup(machine, IDEAL, part=shape), strategies, [1 << 12]))
 
-    assert ["xring#99", "xring#98"] == [problem.split(":")[0] for problem in caught.value.problems]
+    assert ["xring#99, xring#98"] == [problem.split(":")[0] for problem in caught.value.problems]
 
 
 def test_what_has_no_way_is_told_before_anything_is_simulated(monkeypatch):

@@ -63,6 +63,18 @@ def test_direct_links_count_once():
     ] == [("nvlink2", 2)]
 
 
+def test_bridged_gpus_by_their_compute_capability():
+    """Of the models of 8.6, only some have NVLinks."""
+    ampere = PAIR_XML.replace('sm="70"', 'sm="86"')
+    pair, notes = read_nccl_topology(ampere, "x.xml")
+
+    assert "the GPUs are taken for RTX3090; --gpu names other models" in notes
+    assert pair.router.route("gpu0", "gpu1").path == ("gpu0", "gpu1")
+    assert "nvlink3_ga102" in {link.link_class for link in pair.links}
+    with pytest.raises(TopologyError, match="line 2: A10G has no NVLinks, but the file shows 2 at"):
+        read_nccl_topology(ampere, "x.xml", model_named("A10G"))
+
+
 def test_devices_that_do_not_say_what_they_are():
     box, notes = read_nccl_topology(BARE_XML, "x.xml", model_named("A10G"), nics=["0000:00:15.0"])
 

@@ -105,7 +105,7 @@ def test_a_table_that_no_machine_prints_is_told():
 
 
 def test_links_that_the_model_does_not_have():
-    with pytest.raises(TopologyError, match="a K80 has no NVLinks"):
+    with pytest.raises(TopologyError, match="K80 has no NVLinks"):
         imported(CUBE_MESH, "K80")
     with pytest.raises(TopologyError, match="GPU0: 6 NVLinks, but a P100 has 4"):
         imported(CUBE_MESH, "P100")
@@ -118,3 +118,51 @@ def test_other_text_is_not_taken_for_a_table():
     assert not is_topo_m("hello GPU0\n")
     with pytest.raises(TopologyError, match="no line that begins the table"):
         imported("hello")
+
+
+BRIDGED = """
+        GPU0    GPU1    GPU2    GPU3
+GPU0     X      NV4     NODE    NODE
+GPU1    NV4      X      NODE    NODE
+GPU2    NODE    NODE     X      NV4
+GPU3    NODE    NODE    NV4      X
+"""
+"""Four GPUs with a bridge for each two."""
+
+
+@pytest.mark.parametrize("name", ["RTX3090", "RTX 3090", "NVIDIA GeForce RTX 3090", "rtx a6000"])
+def test_bridges_carry_copies(name):
+    """GeForce has peer access over its bridge and over nothing else."""
+    box = imported(BRIDGED, name)
+    bridge, host = box.router.route("gpu0", "gpu1"), box.router.route("gpu0", "gpu2")
+
+    assert bridge.path == ("gpu0", "gpu1")
+    assert bridge.bandwidth == 4 * 12e9
+    assert host.path == ("gpu0", "cpu0", "gpu2")
+    assert box.router.is_peer("gpu0", "gpu1")
+    assert box.router.is_peer("gpu0", "gpu2") == ("6000" in name)
+
+
+def test_models_without_nvlinks_are_refused_where_a_table_shows_some():
+    with pytest.raises(
+        TopologyError, match=r"RTX4090 has no NVLinks, but the file shows 4 at a GPU; .*: RTX3090, "
+    ):
+        imported(BRIDGED, "RTX4090")
+    four = BRIDGED.replace("NODE", "NV4 ")
+    with pytest.raises(
+        TopologyError, match="GPU3: NVLinks to 3 GPUs, but a bridge of RTX3090 join"
+    ):
+        imported(four, "RTX3090")
+
+
+@pytest.mark.parametrize(
+    ("typed", "meant"),
+    [("RTX 309", "RTX3090"), ("3090", "RTX3090"), ("A100-PCIE", "A100"), ("A6000", "RTXA6000")],
+)
+def test_a_model_of_another_number_is_another_product(typed, meant):
+    """It is never proposed."""
+    with pytest.raises(TopologyError, match=rf"unknown model .* \(did you mean '{meant}'\?\)"):
+        model_named(typed)
+    for other in ("RTX 4900", "RTX 6000 Ada", "RTX 3080", ""):
+        with pytest.raises(TopologyError, match="; known are K80, "):
+            model_named(other)
