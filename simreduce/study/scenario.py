@@ -10,7 +10,7 @@ A reader reports every fault in the file, and in the files that it names, at onc
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from functools import partial
 from pathlib import Path
@@ -40,13 +40,17 @@ from simreduce.files.textfiles import exists, flatten, parse_toml, read_text
 from simreduce.planners.layouts import Layout, layout
 from simreduce.planners.nccl import DEFAULTS, SETTINGS
 from simreduce.planners.nccl.settings import settings_of
-from simreduce.planners.packing import Fusion
+from simreduce.planners.packing import Fusion, joined_sizes, why_too_fine
+from simreduce.planners.packing.ddp import MIB
+from simreduce.planners.packing.ready import ready_order
 from simreduce.planners.strategy import ALL, Strategy, misplaced, parse_strategy
 from simreduce.topology import Topology, load_topology
 from simreduce.topology.load import Overrides, find
-from simreduce.training import STEP, StepQuestion, parse_step, replicas
+from simreduce.training import STEP, StepQuestion, load_model, parse_step, replicas
+from simreduce.training.executions import SUFFIXES, is_record
 from simreduce.training.question import MOST_SAMPLES
-from simreduce.workload import Workload, load_model, load_workload
+from simreduce.training.recorded import read_recorded
+from simreduce.workload import Workload, load_workload
 
 NO_STEP = "it has no [step], which says what a step computes"
 _REQUIRED = ("topology", "workload")
@@ -68,7 +72,8 @@ SCENARIO = Format(
     "Which reductions of what, on which machine. Only `[replicas]` can do without the first two"
     " keys.",
     Field("topology", LINE, "A shipped machine, a file, or a machine written inline."),
-    Field("workload", LINE, "A shipped model, a file, or one gradient such as `bytes:64MiB`."),
+    Field("workload", LINE, "A shipped model, a file, a recorded job as `simreduce replay` reads"
+          " it, or one gradient such as `bytes:64MiB`."),
     Field("title", LINE, "The title of reports.", default_words="the file's name"),
     Field("runtime", Scalar(LINE.words, {"enum": [*RUNTIMES, BY_STRATEGY.name]}, LINE.read),
           f"The runtime of all strategies: {', '.join(RUNTIMES)}; or `{BY_STRATEGY.name}`: of each"
@@ -101,6 +106,8 @@ _UNUSED = {
 """Keys of other scenarios, and why `[replicas]` does not take them."""
 _OF_TOPOLOGIES = ("runtime", "calibration", "topology_overrides", "link_factors")
 _OPTIONS = {
+    "topology": "--topology",
+    "workload": "--workload",
     "runtime": "--runtime",
     "calibration": "--calibration",
     "strategies": "--algo",
@@ -200,6 +207,8 @@ def _look(
         return None, None, [f"{path}: {why}"]
     faults, given = _faults(path, {**overrides, "batch": batch}, options)
     batch = given.pop("batch", None)
+    if batch is not None and is_record(text) and "step" in document:  # it says no batch
+        document, batch = {**document, "step": {**document["step"], "batch": batch}}, None
     alone = "strategies" not in given
     found = _build(path, {**document, **given}, faults, batch, load_topology, alone=alone)
     return (*found, faults.problems)
@@ -220,12 +229,17 @@ def _faults(
 ) -> tuple[Faults, dict[str, object]]:
     """A collector that names `options`, and the keys that are overridden."""
     given = {key: value for key, value in overrides.items() if value is not None}
-    return Faults(str(path), options={key: options.get(key, key) for key in given}), given
+    named = {key: options.get(key, key) for key in given}
+    if is_record(str(path)):  # which names no machine
+        named["topology"] = options.get("topology", "topology")
+    return Faults(str(path), options=named), given
 
 
 def read_scenario_file(text: str) -> tuple[Path, dict[str, Any]]:
     """Return the file that `text` means and its raw tables. ScenarioError if there is none."""
     path = Path(text)
+    if is_record(text):
+        return path, _of_record(text)
     if path.suffix != ".toml" and not exists(text):
         known = shipped()
         if text not in known and find(text) is not None:
@@ -242,6 +256,17 @@ def read_scenario_file(text: str) -> tuple[Path, dict[str, Any]]:
             f"{path}: is a machine file, not a scenario; {_FOR_MACHINES.format(path)}"
         )
     return path, document
+
+
+def _of_record(text: str) -> dict[str, Any]:
+    """The tables of a scenario whose job was recorded. ScenarioError if it is none to simulate."""
+    try:
+        found = read_recorded(text)
+    except InputError as error:
+        raise ScenarioError(error.problems) from None
+    whole = os.path.abspath(text)  # noqa: PTH100 - Path.absolute keeps "..", as a scenario may not
+    table: dict[str, Any] = {"title": f"The job recorded in {Path(text).name}", "workload": whole}
+    return {**table, "step": {"batch": 1, "profile": whole}} if found.is_timed else table
 
 
 def is_scenario(text: str) -> bool:
@@ -268,7 +293,7 @@ def shipped() -> list[str]:
 def beside(path: Path, name: str) -> str:
     """The path of a file that the scenario at `path` names, which is looked for beside it first."""
     near = str(path.parent / name)
-    is_file = Path(name).suffix in (".toml", ".csv") and os.path.isfile(near)  # noqa: PTH113 - Path.is_file raises for names that no file can have
+    is_file = Path(name).suffix in (".toml", ".csv", *SUFFIXES) and os.path.isfile(near)  # noqa: PTH113 - Path.is_file raises for names that no file can have
     return near if is_file else name
 
 
@@ -333,6 +358,8 @@ def _build(
     _load(path, values, faults, "workload", load_model)
     before = len(faults.problems)
     strategies = _strategies(values, faults)
+    if values["workload"] and (finest := values["workload"].finest):
+        strategies = _of_buckets(strategies, values["workload"].workload, finest, faults)
     fuses = strategies is None or any(isinstance(s.packer, Fusion) for s in strategies)
     fuses = fuses or not alone or len(faults.problems) > before
     part = _part(values, topology, faults)
@@ -407,6 +434,23 @@ def _step(
         words = "step.variable_update says how to reduce; give one of the two"
         faults.add("strategies", words)
     return found
+
+
+def _of_buckets(
+    strategies: Sequence[Strategy] | None, workload: Workload, finest: int, faults: Faults
+) -> tuple[Strategy, ...]:
+    """The strategies for recorded buckets: those given, or NCCL with the buckets as they are and
+    joined.
+    """
+    for i, each in enumerate(strategies or ()):
+        if why := why_too_fine(each.packer, finest):
+            faults.add(f"strategies[{i}]", f"{each.text}: {why}")
+    if strategies is not None:
+        return tuple(strategies)
+    sizes = [workload.gradients[i].nbytes for i in ready_order(workload.gradients)]
+    caps = ["", "+ddp", *(f"+ddp={size / MIB:g}" for size in joined_sizes(sizes, finest))]
+    found = [parse_strategy(f"nccl{text}") for text in caps]
+    return tuple(each for each in found if not why_too_fine(each.packer, finest))
 
 
 def _part(values: Values, topology: Topology | None, faults: Faults) -> Layout | None:

@@ -28,16 +28,18 @@ class Layer:
 @dataclass(frozen=True, slots=True)
 class Model:
     """Layers in the order of the forward pass. Their gradients, one after another, are the
-    framework's list.
+    framework's list, with `finest` as a `Workload` has it.
     """
 
     name: str
     layers: tuple[Layer, ...]
+    finest: int = 0
 
     @property
     def workload(self) -> Workload:
         """The gradient list."""
-        return Workload(self.name, tuple(g for layer in self.layers for g in layer.gradients))
+        gradients = tuple(g for layer in self.layers for g in layer.gradients)
+        return Workload(self.name, gradients, self.finest)
 
     @property
     def forward(self) -> float:

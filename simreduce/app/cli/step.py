@@ -21,7 +21,7 @@ from simreduce.app.cli.reply import (
     report_options,
     wants_json,
 )
-from simreduce.app.cli.setups import SetupOptions, read_scenario, setup_options
+from simreduce.app.cli.setups import SetupOptions, job_options, read_scenario, setup_options
 from simreduce.app.cli.terminal import rows_shown
 from simreduce.computing.watching import until_stopped
 from simreduce.engine import CALM
@@ -35,6 +35,8 @@ from simreduce.study.tune.steps import rank_steps
 from simreduce.training.stragglers import BackupChoice, Repetitions, compare_backups, repeat, sample
 
 _ONLY_STEP = {
+    "topology": "--topology",
+    "workload": "--workload",
     "algo": "--algo",
     "batch": "--batch",
     "ngpus": "--ngpus",
@@ -52,9 +54,11 @@ _ONLY_STEP = {
     "--batch",
     type=int,
     default=None,
-    help="Take so many samples per GPU; default: the scenario's.",
+    help="Take so many samples per GPU; default: the scenario's. A recorded job had so many; "
+    "default 1.",
 )
 @gpus_options
+@job_options
 @setup_options("the scenario's", "the scenario's")
 @workers_option
 @output_option(
@@ -81,10 +85,10 @@ def step(
     show_all: bool,
     **given: Any,
 ) -> Reply:
-    """Predict the training step of SCENARIO (a file with a [step], or a shipped name): how much of
-    the reductions the backward pass hides, and which strategy gives the fastest step. With
-    [replicas] instead of [step]: the time of an update of synchronous replicas whose workers do
-    not compute equally long.
+    """Predict the training step of SCENARIO (a file with a [step], a shipped name, or a job that
+    was recorded as for `simreduce replay`): how much of the reductions the backward pass hides, and
+    which strategy gives the fastest step. With [replicas] instead of [step]: the time of an update
+    of synchronous replicas whose workers do not compute equally long.
 
     On Ctrl-C or SIGTERM, prints the results so far and exits with status 130.
     """

@@ -13,12 +13,32 @@ from typing import Any
 
 from simreduce.errors import quote, why_no_path
 from simreduce.files.formats import Faults
-from simreduce.files.textfiles import read_bytes, reason
+from simreduce.files.textfiles import read_bytes, read_start, reason
 from simreduce.training.executions import chakra, ddp, nccl_log, profiler
 from simreduce.training.executions.execution import COLLECTIVE, Execution, ExecutionError
 
+_SHOWN = 5
 MOST_BYTES = 2 << 30
 """A longer file is refused before it fills the memory."""
+
+
+SUFFIXES = (".json", ".et", ".chakra", ".log", ".gz")
+"""The ends of records' names."""
+
+
+def is_record(text: str) -> bool:
+    """Whether a path has the name of a record, or a file there begins as records do.
+
+    That of a TOML file it never does.
+    """
+    path = Path(text)
+    if path.suffix in SUFFIXES or path.suffix in (".toml", ".csv"):
+        return path.suffix in SUFFIXES
+    try:
+        start = read_start(path, 4096)
+    except (OSError, ValueError):
+        return False
+    return start.lstrip()[:1] == b"{" or b"\x00" in start or b"NCCL INFO" in start
 
 
 def read_executions(
@@ -116,5 +136,14 @@ def _read_json(path: str, content: bytes) -> Execution:
         )
     raise ExecutionError(
         f"{path}: this JSON has neither 'traceEvents' of the PyTorch profiler nor 'bucket_sizes' "
-        "of DDP's logging data"
+        f"of DDP's logging data, and Chakra's traces are no JSON; it has {_found(document)}"
     )
+
+
+def _found(document: Any) -> str:
+    """What a JSON document is, in words: its keys, or its type."""
+    if isinstance(document, dict):
+        names = [quote(key) for key in list(document)[:_SHOWN]]
+        more = ", ..." * (len(document) > _SHOWN)
+        return f"the keys {', '.join(names)}{more}" if names else "no key"
+    return f"a list of {len(document)}" if isinstance(document, list) else quote(document)
