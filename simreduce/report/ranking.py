@@ -63,6 +63,7 @@ from simreduce.report.sections import (
     measured_section,
     measured_words,
     names_block,
+    record_section,
     repeat_section,
     timeline_section,
     us,
@@ -389,6 +390,7 @@ def run_page(document: Written, beside: Attachments) -> Page:
         *help_section(beside),
         *timeline_section(beside, f"What every device, link and lane does during one {what}."),
         *sizes_section(beside, today=today),
+        *record_section(document),
         *calibration_section(beside, document),
         *repeat_section(beside, document),
     ]

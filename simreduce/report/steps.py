@@ -69,6 +69,7 @@ from simreduce.report.sections import (
     machine_section,
     meaning,
     names_block,
+    record_section,
     repeat_section,
     timeline_section,
     us,
@@ -537,6 +538,7 @@ def step_page(document: Written, beside: Attachments) -> Page:
         *timeline_section(beside, "What computes and what moves during one step."),
         *_bucket_section(document),
         *sizes_section(beside, today=today),
+        *record_section(document),
         *calibration_section(beside, document),
         *repeat_section(beside, document, [("compute", str(document["compute_source"]))]),
     ]

@@ -88,8 +88,8 @@ def report(sources: tuple[str, ...], algo: tuple[str, ...], workers: int, **give
 
     For a SCENARIO (a file, a shipped name, or a recorded job) it computes all of that. A RESULT is
     what --json printed: run, step, bench, explain, tune, validate, capacity or sweep; or the
-    database of a sweep. Nothing is computed again. Further RESULTs on the same machine add to the first: explain
-    the load of each link, bench the curves.
+    database of a sweep. Nothing is computed again. Further RESULTs on the same machine add to the
+    first: explain the load of each link, bench the curves.
 
     Example: simreduce report dgx1v-resnet50
 
