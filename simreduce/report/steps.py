@@ -510,7 +510,8 @@ STEP = Document(
 
 def step_document(ranking: StepRanking) -> dict[str, Any]:
     """The document of `--json`: `STEP`. The step is that of the best."""
-    head = dict.fromkeys(key.name for key in (*STEP.keys[:3], *HEAD_KEYS))  # with the runtime
+    order = (*STEP.keys[:3], *(key for key in HEAD_KEYS if not key.optional))  # with the runtime
+    head = dict.fromkeys(key.name for key in order)
     return head | STEP.write(ranking)
 
 

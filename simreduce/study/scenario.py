@@ -72,8 +72,7 @@ SCENARIO = Format(
     "Which reductions of what, on which machine. Only `[replicas]` can do without the first two"
     " keys.",
     Field("topology", LINE, "A shipped machine, a file, or a machine written inline."),
-    Field("workload", LINE, "A shipped model, a file, a recorded job as `simreduce replay` reads"
-          " it, or one gradient such as `bytes:64MiB`."),
+    Field("workload", LINE, "A shipped model, a file, or one gradient such as `bytes:64MiB`."),
     Field("title", LINE, "The title of reports.", default_words="the file's name"),
     Field("runtime", Scalar(LINE.words, {"enum": [*RUNTIMES, BY_STRATEGY.name]}, LINE.read),
           f"The runtime of all strategies: {', '.join(RUNTIMES)}; or `{BY_STRATEGY.name}`: of each"
