@@ -81,7 +81,7 @@ def fitted_on_text(machine: str) -> str:
 def record_lines(scenario: Scenario) -> list[str]:
     """What the record of a job does not say, a line each; none of other scenarios."""
     finest, step = scenario.workload.finest, scenario.step
-    known = f"gradients are its buckets: none below {units.format_size(finest)} can be tried"
+    known = f"gradients are its buckets: none below {units.exact_size(finest)} can be tried"
     return [known] * (finest > 0) + list(step.job.profile.notes if step else ())
 
 

@@ -23,7 +23,7 @@ def why_too_fine(packer: Packer, finest: int) -> str:
 
     With 0, all may.
     """
-    known = f"the record has buckets of {units.format_size(finest)}, and not the gradients in them"
+    known = f"the record has buckets of {units.exact_size(finest)}, and not the gradients in them"
     if isinstance(packer, DdpBuckets):
         if packer.cap < finest:
             return f"bucket_cap_mb {packer.cap / MIB:g} makes smaller buckets: {known}"
@@ -31,7 +31,7 @@ def why_too_fine(packer: Packer, finest: int) -> str:
             return f"a first bucket of {packer.first_cap / MIB:g} MiB cannot be made: {known}"
     size = {Fusion: "threshold", BytesPerPack: "size"}.get(type(packer))
     if size is not None and getattr(packer, size) < finest and not _is_whole(packer):
-        return f"buffers of {units.format_size(getattr(packer, size))} are smaller: {known}"
+        return f"buffers of {units.exact_size(getattr(packer, size))} are smaller: {known}"
     return ""
 
 
