@@ -53,6 +53,7 @@ from simreduce.training.recorded import read_recorded
 from simreduce.workload import Workload, load_workload
 
 NO_STEP = "it has no [step], which says what a step computes"
+NO_TIMES = "it has no times of compute; simreduce tune and run look at its reductions alone"
 _REQUIRED = ("topology", "workload")
 MOST_REPEATS = 1000
 T = TypeVar("T")

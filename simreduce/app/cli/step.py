@@ -30,8 +30,16 @@ from simreduce.files.formats import Faults
 from simreduce.report.replicas import REPLICAS, Updates, replicas_text
 from simreduce.report.steps import step_document, step_table
 from simreduce.report.trace import replicas_trace_text, step_trace_text
-from simreduce.study.scenario import NO_STEP, Replicas, keys_of, load_replicas, with_step
+from simreduce.study.scenario import (
+    NO_STEP,
+    NO_TIMES,
+    Replicas,
+    keys_of,
+    load_replicas,
+    with_step,
+)
 from simreduce.study.tune.steps import rank_steps
+from simreduce.training.executions import is_record
 from simreduce.training.stragglers import BackupChoice, Repetitions, compare_backups, repeat, sample
 
 _ONLY_STEP = {
@@ -99,7 +107,7 @@ def step(
     if keys and try_backups:
         faults.add("--backups", "only a scenario with [replicas] has backup workers")
     if keys and "step" not in keys:
-        faults.add(scenario, NO_STEP)
+        faults.add(scenario, NO_TIMES if is_record(scenario) else NO_STEP)
     texts = strategy_texts(faults, algo)
     question = with_step(faults.require(read_scenario(faults, scenario, options, texts, batch)))
     with Progress("simulated {} of {} steps") as progress:
