@@ -237,7 +237,7 @@ def parse_step(
         profile = profile.rescale(measured, batch)
     if profile and values["speed"] not in (None, 1.0):
         profile = profile.faster(values["speed"])
-    if profile and profile.seconds > LONGEST:
+    if profile and profile.seconds + profile.update > LONGEST:
         faults.add("step.time, rate or profile", "more than 1000 h")
     flags = {key: values[key] for key in _FLAG_KEYS if values[key] is not None}
     mode = values["variable_update"] or ""

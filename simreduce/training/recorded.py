@@ -154,6 +154,7 @@ def _read(path: str, _version: tuple[int, int]) -> Recorded:
     sizes = tuple(node.nbytes for node in buckets)
     rest = backward > ready[-1]
     model = _model(Path(path).name, buckets, _finest(sizes, execution.cap), rest=rest)
+    model.workload  # noqa: B018 - raises for what no workload can be
     said = (*execution.notes, *notes)
     return Recorded(model, sizes, ready, forward, backward, update, said)
 
