@@ -35,8 +35,9 @@ from simreduce.study.capacity.options import OPTION, Option, check_step, expand
 from simreduce.study.capacity.prices import PriceList, load_prices, parse_prices
 from simreduce.study.capacity.quantities import HOURLY, MONEY, SOME_PERIOD, Money
 from simreduce.study.scenario import beside
+from simreduce.training import load_model
 from simreduce.training.question import MOST_SAMPLES
-from simreduce.workload import Model, load_model
+from simreduce.workload import Model
 
 
 class _Prices(ValueKind[Any]):

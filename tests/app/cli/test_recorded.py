@@ -140,3 +140,17 @@ def test_the_example_of_the_pages_is_tuned(simreduce):
     done = simreduce("tune", example, "--topology", "dgx-a100", "--workers", "1", "--json")
 
     assert json.loads(done.out)["best"]["time_us"] >= 62e3
+
+
+def test_machines_are_compared_for_a_recorded_job(simreduce, record, tmp_path):
+    """A sweep names them; without one, each cell says what is missing."""
+    over = ("--over", "strategy=nccl,nccl+ddp=10", "--workers", "1", "--json")
+    done = simreduce(
+        "sweep", record, "--over", "machine=dgx1v,dgx1p", *over, "--db", tmp_path / "w.db"
+    )
+    rows = json.loads(done.out)["rows"]
+
+    assert {"dgx1v", "dgx1p"} == {row["machine"] for row in rows if row["seconds"] is not None}
+    assert {"nccl"} == {row["strategy"] for row in rows if row["seconds"] is not None}
+    done = simreduce("sweep", record, "--over", "nodes=1,2", *over, "--db", tmp_path / "x.db")
+    assert "topology: is missing, and no machine is set" in done.out
