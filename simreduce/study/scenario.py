@@ -239,7 +239,7 @@ def read_scenario_file(text: str) -> tuple[Path, dict[str, Any]]:
     """Return the file that `text` means and its raw tables. ScenarioError if there is none."""
     path = Path(text)
     if is_record(text):
-        return path, _of_record(text)
+        return path, _of_record(path)
     if path.suffix != ".toml" and not exists(text):
         known = shipped()
         if text not in known and find(text) is not None:
@@ -258,15 +258,14 @@ def read_scenario_file(text: str) -> tuple[Path, dict[str, Any]]:
     return path, document
 
 
-def _of_record(text: str) -> dict[str, Any]:
+def _of_record(path: Path) -> dict[str, Any]:
     """The tables of a scenario whose job was recorded. ScenarioError if it is none to simulate."""
     try:
-        found = read_recorded(text)
+        found = read_recorded(str(path))
     except InputError as error:
         raise ScenarioError(error.problems) from None
-    whole = os.path.abspath(text)  # noqa: PTH100 - Path.absolute keeps "..", as a scenario may not
-    table: dict[str, Any] = {"title": f"The job recorded in {Path(text).name}", "workload": whole}
-    return {**table, "step": {"batch": 1, "profile": whole}} if found.is_timed else table
+    table: dict[str, Any] = {"title": f"The job recorded in {path.name}", "workload": path.name}
+    return {**table, "step": {"batch": 1, "profile": path.name}} if found.is_timed else table
 
 
 def is_scenario(text: str) -> bool:

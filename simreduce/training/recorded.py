@@ -24,11 +24,12 @@ from statistics import median_low
 import numpy as np
 
 from simreduce import dtypes, units, workload
-from simreduce.errors import InputError
+from simreduce.errors import Deadlock, InputError, quote
 from simreduce.files.formats import Faults
 from simreduce.planners.packing.ddp import MIB, DdpBuckets
 from simreduce.training import profile as profiles
 from simreduce.training.executions import (
+    ALONE,
     BACKWARD,
     COLLECTIVE,
     COMPUTE,
@@ -40,6 +41,7 @@ from simreduce.training.executions import (
     is_record,
     read_executions,
 )
+from simreduce.training.executions.chakra import GROUP
 from simreduce.training.profile import Profile
 from simreduce.training.replay import Ran, replay_compute
 from simreduce.workload import Gradient, Layer, Model
@@ -49,6 +51,8 @@ _REDUCED = ("float", "bfloat")
 _FORWARD = 1 / 3
 """The forward pass's part of both, where a record does not say; a backward pass has twice the work.
 """
+_NOISE = 1e-9
+"""Part of a time that sums of floats are off by."""
 _CLOSE = 0.01
 """How far off the bytes of gradients may be from those of buckets, which some programs pad."""
 
@@ -134,8 +138,14 @@ def _read(path: str, _version: tuple[int, int]) -> Recorded:
     _check(execution)
     (nodes,) = execution.nodes.values()
     sums, notes = _gradients(execution, nodes)
-    runs = replay_compute(Execution(path, {0: nodes}, 1))
-    steps = _steps(nodes, sums, runs)
+    try:
+        ran = replay_compute(Execution(path, {0: nodes}, 1))
+    except Deadlock as error:
+        raise ExecutionError(str(error)) from None
+    places = {id(node): i for i, node in enumerate(nodes)}
+    order = [places[id(each.node)] for each in ran]
+    runs = [each for _, each in sorted(zip(order, ran, strict=True), key=lambda each: each[0])]
+    steps = _steps(nodes, sums, _waits(nodes, order, frozenset(sums)), runs)
     found = [_timed(runs, step) for step in steps]
     took = [sum(times[1:]) for times in found]
     at = took.index(median_low(took))
@@ -152,10 +162,10 @@ def _read(path: str, _version: tuple[int, int]) -> Recorded:
     if not any(node.dtype for node in buckets):
         notes.append("gradients count as float32, as no type is recorded")
     sizes = tuple(node.nbytes for node in buckets)
-    rest = backward > ready[-1]
+    rest = backward > ready[-1] * (1 + _NOISE)
     model = _model(Path(path).name, buckets, _finest(sizes, execution.cap), rest=rest)
     model.workload  # noqa: B018 - raises for what no workload can be
-    said = (*execution.notes, *notes)
+    said = (*(note for note in execution.notes if note != ALONE), *notes)
     return Recorded(model, sizes, ready, forward, backward, update, said)
 
 
@@ -175,6 +185,10 @@ def _check(execution: Execution) -> None:
             others[f"{node.kind} of one rank"] += 1
     for what, count in others.items():
         faults.add("", f"has {units.plural(count, 'call')} of {what}, which no gradients need")
+    groups = sorted({node.lane for node in nodes if node.lane.split(" ")[0] == GROUP})
+    if len(groups) > 1:
+        names = ", ".join(quote(lane.removeprefix(GROUP).strip()) for lane in groups)
+        faults.add("", f"has process groups {names}, and does not say their ranks")
     if not any(node.kind == COMPUTE for node in nodes):
         faults.add("", "has no compute, so where its steps begin and end is not known")
     elif not others and not any(node.collective == "all_reduce" for node in nodes):
@@ -245,47 +259,51 @@ class _Step:
     update: list[int]
 
 
-def _steps(nodes: Sequence[Node], sums: Sequence[int], runs: Sequence[Ran]) -> list[_Step]:
+def _steps(
+    nodes: Sequence[Node], sums: Sequence[int], waits: Sequence[int], runs: Sequence[Ran]
+) -> list[_Step]:
     """The steps that reduce what most of them do; of as many, the larger ones.
 
     A record's marks say which are steps. Without marks, a step is what waits for the all-reduces of
     the one before, if that makes equal steps; the update of one then counts with the next. Else the
     record is of one step.
     """
-    waits, marks = _waits(nodes, frozenset(sums)), [node.step for node in nodes]
+    marks: Sequence[int | None] = [node.step for node in nodes]
+    in_order = sorted(sums, key=lambda i: (runs[i].begin, i))
     if all(mark is None for mark in marks):
-        turns = [
-            [nodes[i].nbytes for i in sums if waits[i] == turn] for turn in range(max(waits) + 1)
-        ]
-        calls = [turn for turn in turns if turn]
-        marks = (
-            list(waits)
-            if len(calls) > 1 and calls.count(calls[0]) == len(calls)
-            else [0] * len(nodes)
-        )
-    rows: dict[int | None, list[int]] = {}
-    for i in sorted(sums, key=lambda i: (runs[i].begin, i)):
-        rows.setdefault(marks[i], []).append(i)
+        turns = _rows(in_order, waits)
+        alike = len({tuple(nodes[i].nbytes for i in row) for row in turns.values()}) == 1
+        marks = waits if alike and len(turns) > 1 else [0] * len(nodes)
+    rows = _rows(in_order, marks)
     sizes = {mark: tuple(nodes[i].nbytes for i in row) for mark, row in rows.items()}
     chosen, _ = max(Counter(sizes.values()).items(), key=lambda each: (each[1], sum(each[0])))
-    found = []
-    for mark in (mark for mark in rows if sizes[mark] == chosen):
-        last = max(waits[i] for i in rows[mark])
-        step = _Step(rows[mark], [], [])
-        for i, node in enumerate(nodes):
-            if node.kind == COMPUTE and marks[i] == mark:
-                late = node.phase == UPDATE if node.phase else waits[i] > last
-                (step.update if late else step.passes).append(i)
-        found.append(step)
-    return found
+    found = {mark: _Step(row, [], []) for mark, row in rows.items() if sizes[mark] == chosen}
+    last = {mark: max(waits[i] for i in step.sums) for mark, step in found.items()}
+    for i, node in enumerate(nodes):
+        if node.kind == COMPUTE and (mark := marks[i]) in found:
+            late = node.phase == UPDATE if node.phase else waits[i] > last[mark]
+            (found[mark].update if late else found[mark].passes).append(i)
+    return list(found.values())
 
 
-def _waits(nodes: Sequence[Node], sums: frozenset[int]) -> list[int]:
-    """How many all-reduces in turn each node comes after, with compute that waited between them."""
-    found: list[int] = []
-    for node in nodes:
-        waited = (found[i] + (i in sums and node.kind == COMPUTE) for i in node.after)
-        found.append(max(waited, default=0))
+def _rows(sums: Sequence[int], marks: Sequence[int | None]) -> dict[int | None, list[int]]:
+    """All-reduces by their marks."""
+    rows: dict[int | None, list[int]] = {}
+    for i in sums:
+        rows.setdefault(marks[i], []).append(i)
+    return rows
+
+
+def _waits(nodes: Sequence[Node], order: Sequence[int], sums: frozenset[int]) -> list[int]:
+    """How many all-reduces in turn each node comes after, with compute that waited between them.
+
+    `order` has every node after those that it waits for.
+    """
+    found = [0] * len(nodes)
+    for i in order:
+        computes = nodes[i].kind == COMPUTE
+        waited = (found[j] + (j in sums and computes) for j in nodes[i].after)
+        found[i] = max(waited, default=0)
     return found
 
 
@@ -295,7 +313,7 @@ def _timed(runs: Sequence[Ran], step: _Step) -> tuple[tuple[float, ...], float, 
     The forward pass takes no time where nothing is marked as it.
     """
     starts = [runs[i].begin for i in step.sums]
-    begin = min((runs[i].begin for i in step.passes), default=starts[0])
+    begin = min([starts[0], *(runs[i].begin for i in step.passes)])
     marked = [runs[i].end for i in step.passes if runs[i].node.phase == FORWARD]
     forward = min(max(marked, default=begin), starts[0])
     backward = max([starts[-1], *(runs[i].end for i in step.passes)])

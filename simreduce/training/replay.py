@@ -120,13 +120,13 @@ def replay_execution(
 
 
 def replay_compute(execution: Execution) -> tuple[Ran, ...]:
-    """The run where all that moves takes no time, by rank and then in the order of its nodes."""
+    """The run where all that moves takes no time, in the order of ends."""
     env = simpy.Environment()
     slow = [1.0] * (1 + max(execution.nodes))
     run = _Run(execution, env, lambda _node, _group: env.timeout(0.0), slow)
-    found = {(each.rank, id(each.node)): each for each in run.finish()}
+    found = tuple(run.finish())
     run.check_done()
-    return tuple(found[rank, id(n)] for rank, nodes in execution.nodes.items() for n in nodes)
+    return found
 
 
 @dataclass

@@ -177,6 +177,22 @@ def test_a_chakra_trace_is_read_by_its_dependencies(tmp_path):
     assert (layer.name, layer.gradients[0].nbytes) == ("bucket1", 2 * MIB)
 
 
+def test_nodes_of_a_chakra_trace_come_in_any_order(tmp_path):
+    """And wait for each other in no circle."""
+    nodes = [
+        t.node(3, t.COLLECTIVE, (2,), comm_type=t.ALL_REDUCE, comm_size=4096, is_cpu_op=False),
+        t.node(2, t.COMPUTE, (1,), 100, is_cpu_op=False),
+        t.node(1, t.COMPUTE, (), 200, is_cpu_op=False),
+    ]
+    found = read_recorded(t.chakra(tmp_path / "job.0.et", nodes))
+
+    assert found.forward + found.backward == pytest.approx(300e-6)
+    assert not any("one rank" in note for note in found.notes)
+    circle = [nodes[0], nodes[1], t.node(1, t.COMPUTE, (3,), 200, is_cpu_op=False)]
+    with pytest.raises(InputError, match="wait for each other"):
+        read_recorded(t.chakra(tmp_path / "circle.0.et", circle))
+
+
 def test_ddps_logging_data_has_times_of_both_passes(tmp_path):
     """Its cap is that of the job, and its type that of the gradients."""
     data = {
@@ -237,6 +253,7 @@ def test_all_that_no_gradients_need_is_named_at_once(tmp_path):
         read_recorded(path)
     assert ["2 calls of all-gather among all ranks" in p for p in error.value.problems].count(True)
     assert any("1 call of send of one rank" in p for p in error.value.problems)
+    assert any("process groups 'all', 'pair'" in p for p in error.value.problems)
     with pytest.raises(InputError) as error:
         read_recorded(profiled)
     first, second, last = error.value.problems

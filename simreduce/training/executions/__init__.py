@@ -16,9 +16,10 @@ from simreduce.training.executions.execution import (
     ExecutionError,
     Node,
 )
-from simreduce.training.executions.reading import SUFFIXES, is_record, read_executions
+from simreduce.training.executions.reading import ALONE, SUFFIXES, is_record, read_executions
 
 __all__ = [
+    "ALONE",
     "BACKWARD",
     "COLLECTIVE",
     "COMPUTE",

@@ -13,7 +13,7 @@ from typing import Any
 
 from simreduce.errors import quote, why_no_path
 from simreduce.files.formats import Faults
-from simreduce.files.textfiles import read_bytes, read_start, reason
+from simreduce.files.textfiles import read_bytes, reason
 from simreduce.training.executions import chakra, ddp, nccl_log, profiler
 from simreduce.training.executions.execution import COLLECTIVE, Execution, ExecutionError
 
@@ -22,23 +22,15 @@ MOST_BYTES = 2 << 30
 """A longer file is refused before it fills the memory."""
 
 
+ALONE = "a job of one rank: collectives take no time; give every rank's file, or the groups"
+"""A note on a job whose other ranks no file names."""
 SUFFIXES = (".json", ".et", ".chakra", ".log", ".gz")
 """The ends of records' names."""
 
 
 def is_record(text: str) -> bool:
-    """Whether a path has the name of a record, or a file there begins as records do.
-
-    That of a TOML file it never does.
-    """
-    path = Path(text)
-    if path.suffix in SUFFIXES or path.suffix in (".toml", ".csv"):
-        return path.suffix in SUFFIXES
-    try:
-        start = read_start(path, 4096)
-    except (OSError, ValueError):
-        return False
-    return start.lstrip()[:1] == b"{" or b"\x00" in start or b"NCCL INFO" in start
+    """Whether a text names a record, by its end; no file is looked at."""
+    return Path(text).suffix in SUFFIXES and not text.startswith("bytes:")
 
 
 def read_executions(
@@ -70,8 +62,7 @@ def read_executions(
 def _with_lone_rank(one: Execution) -> Execution:
     """The run of one file, which says so if its collectives are of one rank."""
     alone = one.world == 1 and any(node.kind == COLLECTIVE for node in one.nodes[0])
-    words = "a job of one rank: collectives take no time; give every rank's file, or the groups"
-    return replace(one, notes=(*one.notes, words)) if alone else one
+    return replace(one, notes=(*one.notes, ALONE)) if alone else one
 
 
 def _read(path: str, groups: Mapping[str, tuple[int, ...]]) -> Execution:
