@@ -81,6 +81,13 @@ def fitted_on_text(machine: str) -> str:
     return machine and f"constants of NCCL were fitted on {machine}, not on this machine"
 
 
+def record_lines(scenario: Scenario) -> list[str]:
+    """What the record of a job does not say, a line each; none of other scenarios."""
+    finest, step = scenario.workload.finest, scenario.step
+    known = f"gradients are its buckets: none below {units.exact_size(finest)} can be tried"
+    return [known] * (finest > 0) + list(step.job.profile.notes if step else ())
+
+
 def header(
     found: Ranked, facts: Iterable[tuple[str, str]], what: str, warning: str = ""
 ) -> list[str]:
@@ -88,13 +95,14 @@ def header(
     scenario = found.scenario
     at = scenario.setup
     ranks = units.plural(len(at.layout), "rank")
-    faithful = ", faithful to upstream" * scenario.faithful
+    faithful, known = ", faithful to upstream" * scenario.faithful, record_lines(scenario)
     return tables.header(
         scenario.title,
         [
             ("topology", f"{at.topology.name}: {at.topology.title}, {ranks}, {at.topology.digest}"),
             ("equal paths", equal_paths_text(at.equal_paths)),
             *facts,
+            *zip(["record", *[""] * len(known)], known, strict=False),
             ("runtime", f"{runtimes_text(found.runtimes)}, {what}{faithful}"),
             ("nccl", at.nccl.text),
             ("calibration", tables.label(at.calibration.name, at.calibration.title)),
@@ -209,6 +217,10 @@ HEAD_KEYS = (
     replace(EQUAL_PATHS_KEY, get="scenario.setup.equal_paths"),
     Key("workload", TEXT, "The name of what is reduced.", "scenario.workload.name"),
     Key("size_bytes", BYTES, "All gradients.", "scenario.workload.nbytes"),
+    Key(
+        "record", list_of(TEXT), "What the record of a job does not say; missing of other jobs.",
+        lambda found: record_lines(found.scenario) or ABSENT, optional=True,
+    ),
     Key("ranks", COUNT, "GPUs that take part.", lambda found: len(found.scenario.setup.layout)),
     Key(
         "runtime", TEXT, "The runtime of all strategies, or `by_strategy` if they differ.",

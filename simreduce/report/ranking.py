@@ -68,6 +68,7 @@ from simreduce.report.sections import (
     measured_section,
     measured_words,
     names_block,
+    record_section,
     repeat_section,
     timeline_section,
     us,
@@ -358,6 +359,7 @@ def run_page(document: Written, beside: Attachments) -> Page:
         *help_section(beside),
         *timeline_section(beside, f"What every device, link and lane does during one {what}."),
         *sizes_section(beside, today=today),
+        *record_section(document),
         *calibration_section(beside, document),
         *repeat_section(beside, document),
     ]

@@ -88,6 +88,13 @@ def timeline_section(beside: Attachments, words: str) -> Iterable[Section]:
     yield Section("timeline", "Timeline", (draw_timeline(beside.timeline, words),))
 
 
+def record_section(document: Written) -> Iterable[Section]:
+    """What the record of a job does not say; nothing of other jobs."""
+    if lines := document.get("record"):
+        sentences = " ".join(f"{line[0].upper()}{line[1:]}." for line in lines)
+        yield Section("record", "What the record does not say", (Paragraph(sentences),))
+
+
 def calibration_section(beside: Attachments, document: Written) -> Iterable[Section]:
     """Where the constants come from, and how far off they are."""
     name, found = document["calibration"], beside.calibration

@@ -81,6 +81,7 @@ from simreduce.report.sections import (
     machine_section,
     meaning,
     names_block,
+    record_section,
     repeat_section,
     timeline_section,
     us,
@@ -539,7 +540,8 @@ STEP = Document(
 
 def step_document(ranking: StepRanking) -> dict[str, Any]:
     """The document of `--json`: `STEP`. The step is that of the best."""
-    head = dict.fromkeys(key.name for key in (*STEP.keys[:3], *HEAD_KEYS))  # with the runtime
+    order = (*STEP.keys[:3], *(key for key in HEAD_KEYS if not key.optional))  # with the runtime
+    head = dict.fromkeys(key.name for key in order)
     return head | STEP.write(ranking)
 
 
@@ -567,6 +569,7 @@ def step_page(document: Written, beside: Attachments) -> Page:
         *timeline_section(beside, "What computes and what moves during one step."),
         *_bucket_section(document),
         *sizes_section(beside, today=today),
+        *record_section(document),
         *calibration_section(beside, document),
         *repeat_section(beside, document, [("compute", str(document["compute_source"]))]),
     ]

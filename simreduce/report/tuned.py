@@ -56,6 +56,7 @@ from simreduce.report.sections import (
     machine_section,
     measured_section,
     measured_words,
+    record_section,
     repeat_section,
     us,
 )
@@ -505,6 +506,7 @@ def tune_page(document: Written, beside: Attachments) -> Page:
             *path_section(found),
             *help_section(found),
             *sizes_section(found),
+            *record_section(document),
             *calibration_section(found, document),
             *repeat_section(found, document),
         ),

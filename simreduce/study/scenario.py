@@ -43,19 +43,24 @@ from simreduce.files.textfiles import exists, flatten, parse_toml, read_text
 from simreduce.planners.layouts import Layout, layout
 from simreduce.planners.nccl import DEFAULTS, SETTINGS
 from simreduce.planners.nccl.settings import settings_of
-from simreduce.planners.packing import Fusion
+from simreduce.planners.packing import Fusion, joined_sizes, why_too_fine
+from simreduce.planners.packing.ddp import MIB
+from simreduce.planners.packing.ready import ready_order
 from simreduce.planners.strategy import ALL, Strategy, misplaced, parse_strategy
 from simreduce.study.advice import WORTH
 from simreduce.topology import Topology, load_topology
 from simreduce.topology.failing import NONE, fail
 from simreduce.topology.joined import joined
 from simreduce.topology.load import Overrides, find
-from simreduce.training import STEP, StepQuestion, parse_step, replicas
+from simreduce.training import STEP, StepQuestion, load_model, parse_step, replicas
+from simreduce.training.executions import SUFFIXES, is_record
 from simreduce.training.question import MOST_SAMPLES
+from simreduce.training.recorded import read_recorded
 from simreduce.units import first_few, plural
-from simreduce.workload import Workload, load_model, load_workload
+from simreduce.workload import Workload, load_workload
 
 NO_STEP = "it has no [step], which says what a step computes"
+NO_TIMES = "it has no times of compute; simreduce tune and run look at its reductions alone"
 CALL_COST = 25e-6
 """Seconds that a framework adds to every call of NCCL.
 
@@ -136,6 +141,8 @@ _UNUSED = {
 """Keys of other scenarios, and why `[replicas]` does not take them."""
 _OF_TOPOLOGIES = ("runtime", "calibration", "topology_overrides", "link_factors")
 _OPTIONS = {
+    "topology": "--topology",
+    "workload": "--workload",
     "runtime": "--runtime",
     "calibration": "--calibration",
     "strategies": "--algo",
@@ -241,6 +248,8 @@ def _look(
         return None, None, [f"{path}: {why}"]
     faults, given = _faults(path, {**overrides, "batch": batch}, options)
     batch = given.pop("batch", None)
+    if batch is not None and is_record(text) and "step" in document:  # it says no batch
+        document, batch = {**document, "step": {**document["step"], "batch": batch}}, None
     alone = "strategies" not in given
     found = _build(path, {**document, **given}, faults, batch, load_topology, alone=alone)
     return (*found, faults.problems)
@@ -261,12 +270,17 @@ def _faults(
 ) -> tuple[Faults, dict[str, object]]:
     """A collector that names `options`, and the keys that are overridden."""
     given = {key: value for key, value in overrides.items() if value is not None}
-    return Faults(str(path), options={key: options.get(key, key) for key in given}), given
+    named = {key: options.get(key, key) for key in given}
+    if is_record(str(path)):  # which names no machine
+        named["topology"] = options.get("topology", "topology")
+    return Faults(str(path), options=named), given
 
 
 def read_scenario_file(text: str) -> tuple[Path, dict[str, Any]]:
     """Return the file that `text` means and its raw tables. ScenarioError if there is none."""
     path = Path(text)
+    if is_record(text):
+        return path, _of_record(path)
     if path.suffix != ".toml" and not exists(text):
         known = shipped()
         if text not in known and find(text) is not None:
@@ -283,6 +297,16 @@ def read_scenario_file(text: str) -> tuple[Path, dict[str, Any]]:
             f"{path}: is a machine file, not a scenario; {_FOR_MACHINES.format(path)}"
         )
     return path, document
+
+
+def _of_record(path: Path) -> dict[str, Any]:
+    """The tables of a scenario whose job was recorded. ScenarioError if it is none to simulate."""
+    try:
+        found = read_recorded(str(path))
+    except InputError as error:
+        raise ScenarioError(error.problems) from None
+    table: dict[str, Any] = {"title": f"The job recorded in {path.name}", "workload": path.name}
+    return {**table, "step": {"batch": 1, "profile": path.name}} if found.is_timed else table
 
 
 def is_scenario(text: str) -> bool:
@@ -309,7 +333,7 @@ def shipped() -> list[str]:
 def beside(path: Path, name: str) -> str:
     """The path of a file that the scenario at `path` names, which is looked for beside it first."""
     near = str(path.parent / name)
-    is_file = Path(name).suffix in (".toml", ".csv") and os.path.isfile(near)  # noqa: PTH113 - Path.is_file raises for names that no file can have
+    is_file = Path(name).suffix in (".toml", ".csv", *SUFFIXES) and os.path.isfile(near)  # noqa: PTH113 - Path.is_file raises for names that no file can have
     return near if is_file else name
 
 
@@ -380,6 +404,8 @@ def _build(
     _load(path, values, faults, "workload", load_model)
     before = len(faults.problems)
     strategies = _strategies(values, faults)
+    if values["workload"] and (finest := values["workload"].finest):
+        strategies = _of_buckets(strategies, values["workload"].workload, finest, faults)
     fuses = strategies is None or any(isinstance(s.packer, Fusion) for s in strategies)
     fuses = fuses or not alone or len(faults.problems) > before
     part = _part(values, topology, faults)
@@ -476,6 +502,23 @@ def _step(
         words = "step.variable_update says how to reduce; give one of the two"
         faults.add("strategies", words)
     return found
+
+
+def _of_buckets(
+    strategies: Sequence[Strategy] | None, workload: Workload, finest: int, faults: Faults
+) -> tuple[Strategy, ...]:
+    """The strategies for recorded buckets: those given, or NCCL with the buckets as they are and
+    joined.
+    """
+    for i, each in enumerate(strategies or ()):
+        if why := why_too_fine(each.packer, finest):
+            faults.add(f"strategies[{i}]", f"{each.text}: {why}")
+    if strategies is not None:
+        return tuple(strategies)
+    sizes = [workload.gradients[i].nbytes for i in ready_order(workload.gradients)]
+    caps = ["", "+ddp", *(f"+ddp={size / MIB:g}" for size in joined_sizes(sizes, finest))]
+    found = [parse_strategy(f"nccl{text}") for text in caps]
+    return tuple(each for each in found if not why_too_fine(each.packer, finest))
 
 
 def _part(values: Values, topology: Topology | None, faults: Faults) -> Layout | None:

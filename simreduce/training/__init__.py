@@ -3,11 +3,11 @@
 from simreduce.training.profile import (
     PROFILE,
     Profile,
-    load_profile,
     profile_from_rate,
     profile_from_seconds,
 )
 from simreduce.training.question import STEP, StepQuestion, parse_step
+from simreduce.training.recorded import load_model, load_profile
 from simreduce.training.reductions import Method, Reduction, method_for_mode, method_for_strategy
 from simreduce.training.simulation import record_step, simulate_step
 from simreduce.training.step import (
@@ -42,6 +42,7 @@ __all__ = [
     "device_label",
     "lane",
     "lanes",
+    "load_model",
     "load_profile",
     "method_for_mode",
     "method_for_strategy",

@@ -7,7 +7,7 @@ layer of the model once; a gradient list has one layer for each gradient.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import overload
 
@@ -43,12 +43,15 @@ PROFILE = Format(
 class Profile:
     """Seconds of one batch on one device, by layer in the order of the forward pass.
 
-    `source` is where they come from, in words.
+    `source` is where they come from, in words. A recorded one also has the time of the `update`,
+    and `notes` on what the record does not say.
     """
 
     forward: tuple[float, ...]
     backward: tuple[float, ...]
     source: str
+    update: float = 0.0
+    notes: tuple[str, ...] = ()
 
     @property
     def seconds(self) -> float:
@@ -61,7 +64,8 @@ class Profile:
 
     def faster(self, speed: float) -> Profile:
         """The profile of GPUs that are `speed` times as fast."""
-        return self._times(1.0 / speed, f"{speed:.4g} times as fast")
+        found = self._times(1.0 / speed, f"{speed:.4g} times as fast")
+        return replace(found, update=self.update / speed)
 
     def repeat(self, shares: Sequence[float], words: str) -> Profile:
         """The profile whose backward passes also repeat these parts of the forward passes."""
@@ -70,10 +74,11 @@ class Profile:
         return Profile(self.forward, backward, f"{self.source}; {words}")
 
     def _times(self, factor: float, words: str) -> Profile:
-        return Profile(
-            tuple(factor * seconds for seconds in self.forward),
-            tuple(factor * seconds for seconds in self.backward),
-            f"{self.source}; {words}",
+        return replace(
+            self,
+            forward=tuple(factor * seconds for seconds in self.forward),
+            backward=tuple(factor * seconds for seconds in self.backward),
+            source=f"{self.source}; {words}",
         )
 
 

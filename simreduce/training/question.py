@@ -28,12 +28,7 @@ from simreduce.files.formats import (
 from simreduce.planners.layouts import Layout
 from simreduce.planners.strategy import Strategy
 from simreduce.topology import Topology
-from simreduce.training.profile import (
-    Profile,
-    load_profile,
-    profile_from_rate,
-    profile_from_seconds,
-)
+from simreduce.training.profile import Profile, profile_from_rate, profile_from_seconds
 from simreduce.training.recompute import (
     ATTENTIONS,
     FUSED,
@@ -42,6 +37,7 @@ from simreduce.training.recompute import (
     estimate_activations,
     repeated,
 )
+from simreduce.training.recorded import load_profile
 from simreduce.training.reductions import CYCLE, Method, method_for_mode, method_for_strategy
 from simreduce.training.sharded import SHARDING, Sharding, read_sharding, wrap
 from simreduce.training.sharded.question import DDP, METHODS_KIND, check_methods
@@ -156,10 +152,11 @@ STEP = Format(
     Field("time", _AT_MOST, "Time of the forward and backward pass of one batch on one GPU, spread"
           " over the layers by FLOPs. Give one of time, rate and profile."),
     Field("rate", _Rates(), "FLOP/s that a GPU achieves; or a table by GPU or model."),
-    Field("profile", LINE, "A file with measured times by layer, beside the scenario or not."),
+    Field("profile", LINE, "A file with measured times by layer, or a recorded job as `simreduce"
+          " replay` reads it; beside the scenario or not."),
     Field("speed", number(1e-6, 1e6), "Times as fast as time, rate or profile say.", 1.0),
-    Field("update", _AT_MOST, "Time to update the variables, once a step.", 0.0,
-          default_words="`0 s`"),
+    Field("update", _AT_MOST, "Time to update the variables, once a step.",
+          default_words="`0 s`, or what a recorded job took"),
     Field("cycle", quantity(_cycle, "a time", _EXAMPLES), "Time between two runs of Horovod's"
           " background thread (`+fusion`).", default_words="`1 ms`"),
     Field("streams", whole(0, MOST_STREAMS), "Reductions in flight at once; 0 for no limit.",
@@ -264,7 +261,7 @@ def parse_step(
         profile = profile.rescale(measured, batch)
     if profile and values["speed"] not in (None, 1.0):
         profile = profile.faster(values["speed"])
-    if profile and profile.seconds > LONGEST:
+    if profile and profile.seconds + profile.update > LONGEST:
         faults.add("step.time, rate or profile", "more than 1000 h")
     policy = values["recompute"] or NONE
     if policy != NONE and model is not None:
@@ -280,12 +277,18 @@ def parse_step(
                 faults.add(f"step.{key}", f"{mode}{when} does not use it")
     methods: tuple[str, ...] = tuple(values["method"] or (DDP,))
     sharding = read_sharding(values["sharding"]) if "method" in values.given else None
-    if sharding and methods != (DDP,) and model is not None:
+    if sharding and methods != (DDP,) and model is not None and model.finest:
+        words = "shards what layers hold, which a recorded job does not say; replay runs it"
+        faults.add("step.method", f"{', '.join(m for m in methods if m != DDP)} {words}")
+    elif sharding and methods != (DDP,) and model is not None:
         faults.attempt("step.sharding.units", wrap, model, sharding.units)
     if len(faults.problems) > before or profile is None or model is None:
         return None
+    update = values["update"]
+    if update is None:
+        update = profile.update if values["barrier"] else 0.0
     job = StepJob(
-        model, profile, batch, values["update"], values["consistency"], values["barrier"], slow,
+        model, profile, batch, update, values["consistency"], values["barrier"], slow,
         values["accumulate"], values["no_sync"],
     )  # fmt: skip
     cycle = CYCLE if values["cycle"] is None else values["cycle"]

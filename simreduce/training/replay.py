@@ -13,7 +13,7 @@ Not modelled: kernels of NCCL slow no other kernels down.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from heapq import heappop, heappush
@@ -98,7 +98,16 @@ def replay_execution(
     _check(execution, plans)
     env = simpy.Environment()
     fabric = Fabric(env, chosen.topology, chosen.constants, chosen.runtime, chosen.disturbance)
-    run = _Run(execution, fabric, plans)
+
+    def move(node: Node, group: tuple[int, ...]) -> simpy.Event:
+        if len(group) < 2 or not node.nbytes:  # nobody to talk to
+            return env.timeout(0.0)
+        collective = node.kind == COLLECTIVE
+        found = plans.plan(node, group) if collective else plans.transfer(node.nbytes, *group)
+        return fabric.submit(found)
+
+    slow = [chosen.disturbance.slow.get(name, 1.0) for name in chosen.layout.ranks]
+    run = _Run(execution, env, move, slow)
     found = watch(run.finish(), run.total)
     ran = tuple(sorted(found, key=lambda each: (each.begin, each.rank)))
     run.check_done()
@@ -108,6 +117,16 @@ def replay_execution(
     exposed, computed = max(map(_exposed, mine.values()), key=lambda found: found[0])
     seconds = max((each.end for each in ran), default=0.0)
     return Replay(execution, seconds, exposed, computed, tuple(run.moved), ran)
+
+
+def replay_compute(execution: Execution) -> tuple[Ran, ...]:
+    """The run where all that moves takes no time, in the order of ends."""
+    env = simpy.Environment()
+    slow = [1.0] * (1 + max(execution.nodes))
+    run = _Run(execution, env, lambda _node, _group: env.timeout(0.0), slow)
+    found = tuple(run.finish())
+    run.check_done()
+    return found
 
 
 @dataclass
@@ -199,12 +218,17 @@ class _Rank:
         self.left = len(nodes)
 
 
-class _Run:
-    """All ranks on one fabric."""
+Move = Callable[[Node, tuple[int, ...]], simpy.Event]
+"""Starts what a node moves in a group or between a pair; the event is its end."""
 
-    def __init__(self, execution: Execution, fabric: Fabric, plans: _Plans) -> None:
-        self.execution, self.fabric, self.plans = execution, fabric, plans
-        self.env = fabric.env
+
+class _Run:
+    """All ranks, on what moves their data; compute of a rank takes `slow[rank]` times as long."""
+
+    def __init__(
+        self, execution: Execution, env: simpy.Environment, move: Move, slow: Sequence[float]
+    ) -> None:
+        self.execution, self.env, self.move, self.slow = execution, env, move, slow
         self.ranks = {rank: _Rank(rank, nodes) for rank, nodes in execution.nodes.items()}
         self.meetings: dict[Meeting, list[tuple[_Rank, int]]] = defaultdict(list)
         self.moved: list[Moved] = []
@@ -245,8 +269,7 @@ class _Run:
         if node.kind != COMPUTE:
             self._meet(rank, index)
             return
-        slow = self.fabric.disturbance.slow.get(self.plans.setup.layout.ranks[rank.rank], 1.0)
-        event = self.env.timeout((node.seconds or 0.0) * slow)
+        event = self.env.timeout((node.seconds or 0.0) * self.slow[rank.rank])
         event.callbacks.append(partial(self._finish, [(rank, index)]))
 
     def _meet(self, rank: _Rank, index: int) -> None:
@@ -280,13 +303,7 @@ class _Run:
             )
             raise InputError(f"{self.execution.source}: ranks that meet disagree: {whose}")
         node = nodes[0]
-        done: simpy.Event
-        if len(group) < 2 or not node.nbytes:  # nobody to talk to
-            done = self.env.timeout(0.0)
-        elif node.kind == COLLECTIVE:
-            done = self.fabric.submit(self.plans.plan(node, group))
-        else:
-            done = self.fabric.submit(self.plans.transfer(node.nbytes, *group))
+        done = self.move(node, group)
         known = [each.seconds for each in nodes if each.seconds is not None]
         arrived = min(rank.begun[index] for rank, index in there)
         found = node.collective or "send_receive", node.nbytes, group, arrived, float(self.env.now)

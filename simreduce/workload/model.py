@@ -45,17 +45,20 @@ class Layer:
 @dataclass(frozen=True, slots=True)
 class Model:
     """Layers in the order of the forward pass. Their gradients, one after another, are the
-    framework's list. A sample has `tokens` tokens; 0 if it has none, or nobody says.
+    framework's list, with `finest` as a `Workload` has it. A sample has `tokens` tokens; 0 if it
+    has none, or nobody says.
     """
 
     name: str
     layers: tuple[Layer, ...]
     tokens: int = 0
+    finest: int = 0
 
     @property
     def workload(self) -> Workload:
         """The gradient list."""
-        return Workload(self.name, tuple(g for layer in self.layers for g in layer.gradients))
+        gradients = tuple(g for layer in self.layers for g in layer.gradients)
+        return Workload(self.name, gradients, self.finest)
 
     @property
     def forward(self) -> float:

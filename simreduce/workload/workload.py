@@ -30,10 +30,15 @@ types.
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Workload:
-    """Gradients in the order in which the framework lists its variables."""
+    """Gradients in the order in which the framework lists its variables.
+
+    Those of a recorded job are whole buckets, as finer ones are not known. Then `finest` is the
+    size in bytes below which no other buckets can be made of them; else it is 0.
+    """
 
     name: str
     gradients: tuple[Gradient, ...]
+    finest: int = 0
 
     def __post_init__(self) -> None:
         if not self.gradients:

@@ -26,6 +26,7 @@ from simreduce.app.cli.reply import (
 from simreduce.app.cli.setups import (
     SetupOptions,
     collective_options,
+    job_options,
     read_collective,
     read_scenario,
     setup_options,
@@ -53,6 +54,7 @@ _ONLY_TOPOLOGY = {
     "gpus": "--gpus",
     "datatype": "-d",
 }
+_ONLY_SCENARIO = ("topology", "workload")
 
 
 def question_options(
@@ -75,6 +77,7 @@ def question_options(
             help="Reduce a tensor of this size; default 32M.",
         ),
         collective_options,
+        job_options,
         setup_options("the scenario's, or the strategy's", "nominal, or the scenario's"),
         workers_option,
     )
@@ -149,6 +152,9 @@ def read_topology_question(
     `faults`.
     """
     _check_name(faults, text)
+    for key in _ONLY_SCENARIO:
+        if given.pop(key) is not None:
+            faults.add(f"--{key}", f"{text} is a machine, whose tensor has a size alone (-b)")
     found = read_collective(
         faults,
         text,

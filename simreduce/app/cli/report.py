@@ -18,7 +18,7 @@ from simreduce.app.cli.group import command
 from simreduce.app.cli.options import algo_option, is_typed, strategy_texts, workers_option
 from simreduce.app.cli.progress import Progress
 from simreduce.app.cli.reply import STOPPED, option_faults, output_option, output_path, write_output
-from simreduce.app.cli.setups import SetupOptions, read_scenario, setup_options
+from simreduce.app.cli.setups import SetupOptions, job_options, read_scenario, setup_options
 from simreduce.app.cli.step import read_replicas, repeat_replicas
 from simreduce.app.cli.terminal import show
 from simreduce.app.look import Document, answer_of, bench_sizes, exports_of, look_closer
@@ -79,16 +79,17 @@ _PROGRAMS = ("numpy", "scipy", "numba", "simpy", "networkx")
     "-o", "--output", default=_DEFAULT, about=f"Write this file; -: stdout; default {_DEFAULT}."
 )
 @algo_option("Rank these instead of the scenario's.")
+@job_options
 @setup_options("the scenario's", "the scenario's")
 @workers_option
 def report(sources: tuple[str, ...], algo: tuple[str, ...], workers: int, **given: Any) -> int:
     """Write a report as one HTML file that opens without a network: what to run, how much faster
     than today, how sure, what limits it, what would help.
 
-    For a SCENARIO (a file, or a shipped name) it computes all of that. A RESULT is what --json
-    printed: run, step, bench, explain, tune, validate, capacity or sweep; or the database of a
-    sweep. Nothing is computed again. Further RESULTs on the same machine add to the first: explain
-    the load of each link, bench the curves.
+    For a SCENARIO (a file, a shipped name, or a recorded job) it computes all of that. A RESULT is
+    what --json printed: run, step, bench, explain, tune, validate, capacity or sweep; or the
+    database of a sweep. Nothing is computed again. Further RESULTs on the same machine add to the
+    first: explain the load of each link, bench the curves.
 
     Example: simreduce report dgx1v-resnet50
 
@@ -113,10 +114,9 @@ def report(sources: tuple[str, ...], algo: tuple[str, ...], workers: int, **give
 
 def _is_result(text: str) -> bool:
     """Whether a source is a document of --json, not a scenario."""
-    return text == STDOUT or (
-        text.endswith((".json", ".jsonl"))
-        or (exists(text) and not is_scenario(text) and not text.endswith(".toml"))
-    )
+    if text == STDOUT or text.endswith(".toml"):
+        return text == STDOUT
+    return (text.endswith((".json", ".jsonl")) or exists(text)) and not is_scenario(text)
 
 
 def _from_results(faults: Faults, sources: tuple[str, ...]) -> str:
@@ -197,7 +197,7 @@ def _from_scenario(
     shared = Attachments(
         machine=setup.topology if setup else None,
         calibration=setup.calibration if setup else None,
-        files={path.name: read_text(path, InputError)},
+        files={path.name: read_text(path, InputError)} if path.suffix == ".toml" else {},
         versions={"Python": platform.python_version(), **_versions()},
     )
     if isinstance(question, Replicas):

@@ -17,7 +17,7 @@ from simreduce.app.cli.options import (
 )
 from simreduce.app.cli.progress import Progress
 from simreduce.app.cli.reply import Reply, option_faults, report_options
-from simreduce.app.cli.setups import SetupOptions, read_scenario, setup_options
+from simreduce.app.cli.setups import SetupOptions, job_options, read_scenario, setup_options
 from simreduce.app.cli.terminal import rows_shown
 from simreduce.report.ranking import preview_lines, ranking_document, ranking_table
 from simreduce.study.tune.rank import rank
@@ -31,6 +31,7 @@ from simreduce.study.tune.rank import rank
 )
 @scenario_argument
 @algo_option("Rank these instead of the scenario's.")
+@job_options
 @setup_options("the scenario's", "the scenario's")
 @workers_option
 @all_option
@@ -45,7 +46,7 @@ def run(
     details: bool,
     **given: Any,
 ) -> int:
-    """Rank every strategy of SCENARIO (a file, or a shipped name) and recommend one.
+    """Rank every strategy of SCENARIO (a file, a shipped name, or a recorded job); recommend one.
 
     Strategies that take long to simulate are simulated only as far as they may be among the first
     ten, or recommended; their rows then say what they take at least.

@@ -52,6 +52,24 @@ slow_option = click.option(
 )
 
 
+job_options = options(
+    click.option(
+        "--topology",
+        default=None,
+        metavar="MACHINE",
+        help="Run it on this machine, which a recorded job does not name; default: the scenario's.",
+    ),
+    click.option(
+        "--workload",
+        default=None,
+        metavar="NAME|FILE",
+        help="Reduce these gradients, as a recorded job has its buckets only; default: the "
+        "scenario's.",
+    ),
+)
+"""What a recorded job lacks, and replaces keys of other scenarios."""
+
+
 def nccl_option(about: str = "this, such as NCCL_ALGO=Ring or version=2.18") -> Decorator:
     """`--nccl`; `about` ends its help."""
     return click.option(
@@ -152,6 +170,8 @@ class SetupOptions:
     tolerance: str | None = None
     slow: Sequence[str] = ()
     fault: Sequence[str] = ()
+    topology: str | None = None
+    workload: str | None = None
 
     @classmethod
     def take(cls, given: dict[str, Any]) -> Self:
@@ -301,6 +321,8 @@ def read_scenario(
     scenario, machine, found = look_at_scenario(
         text,
         batch,
+        topology=given.topology,
+        workload=given.workload,
         runtime=given.runtime,
         calibration=given.calibration,
         gpu_indices=order,

@@ -27,7 +27,7 @@ from simreduce.app.cli.reply import (
     report_options,
     wants_json,
 )
-from simreduce.app.cli.setups import SetupOptions, read_scenario, setup_options
+from simreduce.app.cli.setups import SetupOptions, job_options, read_scenario, setup_options
 from simreduce.app.cli.terminal import rows_shown
 from simreduce.computing.watching import until_stopped
 from simreduce.engine import CALM
@@ -36,11 +36,21 @@ from simreduce.files.formats import Faults
 from simreduce.report.replicas import REPLICAS, Updates, replicas_text
 from simreduce.report.steps import step_document, step_table
 from simreduce.report.trace import replicas_trace_text, step_trace_text
-from simreduce.study.scenario import NO_STEP, Replicas, keys_of, load_replicas, with_step
+from simreduce.study.scenario import (
+    NO_STEP,
+    NO_TIMES,
+    Replicas,
+    keys_of,
+    load_replicas,
+    with_step,
+)
 from simreduce.study.tune.steps import rank_steps
+from simreduce.training.executions import is_record
 from simreduce.training.stragglers import BackupChoice, Repetitions, compare_backups, repeat, sample
 
 _ONLY_STEP = {
+    "topology": "--topology",
+    "workload": "--workload",
     "algo": "--algo",
     "batch": "--batch",
     "ngpus": "--ngpus",
@@ -58,9 +68,11 @@ _ONLY_STEP = {
     "--batch",
     type=int,
     default=None,
-    help="Take so many samples per GPU; default: the scenario's.",
+    help="Take so many samples per GPU; default: the scenario's. A recorded job had so many; "
+    "default 1.",
 )
 @gpus_options
+@job_options
 @setup_options("the scenario's", "the scenario's")
 @workers_option
 @output_option(
@@ -89,10 +101,10 @@ def step(
     details: bool,
     **given: Any,
 ) -> Reply:
-    """Predict the training step of SCENARIO (a file with a [step], or a shipped name): how much of
-    the reductions the backward pass hides, and which strategy gives the fastest step. With
-    [replicas] instead of [step]: the time of an update of synchronous replicas whose workers do
-    not compute equally long.
+    """Predict the training step of SCENARIO (a file with a [step], a shipped name, or a job that
+    was recorded as for `simreduce replay`): how much of the reductions the backward pass hides, and
+    which strategy gives the fastest step. With [replicas] instead of [step]: the time of an update
+    of synchronous replicas whose workers do not compute equally long.
 
     On Ctrl-C or SIGTERM, prints the results so far and exits with status 130.
     """
@@ -103,7 +115,7 @@ def step(
     if keys and try_backups:
         faults.add("--backups", "only a scenario with [replicas] has backup workers")
     if keys and "step" not in keys:
-        faults.add(scenario, NO_STEP)
+        faults.add(scenario, NO_TIMES if is_record(scenario) else NO_STEP)
     texts = strategy_texts(faults, algo)
     question = with_step(faults.require(read_scenario(faults, scenario, options, texts, batch)))
     with Progress("simulated {} of {} steps") as progress:

@@ -15,7 +15,13 @@ from simreduce.app.cli.measuring import give_measured, measure_options, read_mea
 from simreduce.app.cli.options import calibration_option, gpus_options, workers_option
 from simreduce.app.cli.progress import Progress
 from simreduce.app.cli.reply import Reply, option_faults, picture_options, report_options
-from simreduce.app.cli.setups import SetupOptions, nccl_option, read_scenario, slow_option
+from simreduce.app.cli.setups import (
+    SetupOptions,
+    job_options,
+    nccl_option,
+    read_scenario,
+    slow_option,
+)
 from simreduce.report.tuned import files_text, sensitivity_plot, tuned_document, tuned_text
 from simreduce.study.scenario import read_worth
 from simreduce.study.tune.rank import Ranking
@@ -26,7 +32,13 @@ from simreduce.study.tune.search.tune import read_objective, tune as find_best
 _DEFAULT = "pytorch"
 
 
-@command(examples="simreduce tune dgx1v-resnet50 --target pytorch")
+@command(
+    examples="""
+    simreduce tune dgx1v-resnet50 --target pytorch
+    echo '{"world_size": 8, "bucket_sizes": "4194304, 25165824"}' > ddp.json
+    simreduce tune ddp.json --topology dgx1v
+    """
+)
 @scenario_argument
 @click.option(
     "--target",
@@ -51,6 +63,7 @@ _DEFAULT = "pytorch"
     help="Keep the default unless a change saves this part of the time; default: the scenario's, "
     "or 1%.",
 )
+@job_options
 @gpus_options
 @calibration_option(None, "the scenario's")
 @nccl_option("this whatever is found, such as version=2.18")
@@ -72,9 +85,9 @@ def tune(
     workers: int,
     **given: Any,
 ) -> int:
-    """Find the best setting of SCENARIO (a file, or a shipped name) for what a target can be told:
-    packing, algorithms, protocols and channels by size. Says how much it is worth, how sure that
-    is, and how near the bound.
+    """Find the best setting of SCENARIO (a file, a shipped name, or a job that was recorded as for
+    `simreduce replay`) for what a target can be told: packing, algorithms, protocols and channels
+    by size. Says how much it is worth, how sure that is, and how near the bound.
 
     On Ctrl-C or SIGTERM, prints the best so far and exits with status 130.
     """

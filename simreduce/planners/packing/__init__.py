@@ -12,6 +12,7 @@ from simreduce.planners.packing.arrangement import Arrangement, Field, Packer, p
 from simreduce.planners.packing.bytes_per_pack import BytesPerPack, group_by_size
 from simreduce.planners.packing.concat_and_split import ConcatAndSplit
 from simreduce.planners.packing.ddp import DdpBuckets
+from simreduce.planners.packing.finest import joined_sizes, why_too_fine
 from simreduce.planners.packing.fusion import Fusion
 from simreduce.planners.packing.gradient_repacking import GradientRepacking
 from simreduce.planners.packing.none import NoPacking
@@ -63,7 +64,9 @@ __all__ = [
     "SmallTensors",
     "extract_ranges",
     "group_by_size",
+    "joined_sizes",
     "pack",
     "place",
     "unpack",
+    "why_too_fine",
 ]

@@ -38,8 +38,9 @@ from simreduce.study.capacity.prices import PriceList, join, load_prices, parse_
 from simreduce.study.capacity.quantities import HOURLY as PER_HOUR, MONEY, SOME_PERIOD, Money
 from simreduce.study.scenario import beside
 from simreduce.topology.failing import CLASSES
+from simreduce.training import load_model
 from simreduce.training.question import MOST_SAMPLES
-from simreduce.workload import Model, load_model
+from simreduce.workload import Model
 
 
 class _Prices(ValueKind[Any]):

@@ -41,9 +41,9 @@ from simreduce.topology import load_machine, load_topology
 from simreduce.topology.classes import networks
 from simreduce.topology.failing import CLASSES, NONE
 from simreduce.topology.generators.machines import FABRICS
-from simreduce.training import STEP as STEP_TABLE
+from simreduce.training import STEP as STEP_TABLE, load_model
 from simreduce.training.replicas import REPLICAS as REPLICAS_TABLE
-from simreduce.workload import MOST_BYTES, load_model
+from simreduce.workload import MOST_BYTES
 
 DISTURB = Format(
     "disturb",
@@ -260,7 +260,10 @@ def _set_inside(table: dict[str, Any], path: list[str], value: Any) -> None:
 
 def _set_machine(table: dict[str, Any], settings: Mapping[str, str | int]) -> None:
     """Set the machine's keys. InputError if it cannot have them."""
-    text, overrides = set_machine(table["topology"], settings)
+    text = table.get("topology", settings.get("machine"))
+    if not isinstance(text, str):
+        raise InputError("topology: is missing, and no machine is set")
+    text, overrides = set_machine(text, settings)
     table["topology"] = text
     if overrides:
         table["topology_overrides"] = {**(table.get("topology_overrides") or {}), **overrides}

@@ -5,21 +5,32 @@ DDP's logging data. `read_executions` finds out which one a file is.
 """
 
 from simreduce.training.executions.execution import (
+    BACKWARD,
     COLLECTIVE,
     COMPUTE,
+    FORWARD,
     RECEIVE,
     SEND,
+    UPDATE,
     Execution,
+    ExecutionError,
     Node,
 )
-from simreduce.training.executions.reading import read_executions
+from simreduce.training.executions.reading import ALONE, SUFFIXES, is_record, read_executions
 
 __all__ = [
+    "ALONE",
+    "BACKWARD",
     "COLLECTIVE",
     "COMPUTE",
+    "FORWARD",
     "RECEIVE",
     "SEND",
+    "SUFFIXES",
+    "UPDATE",
     "Execution",
+    "ExecutionError",
     "Node",
+    "is_record",
     "read_executions",
 ]

@@ -31,6 +31,8 @@ from simreduce.training.executions.messages import metadata_type, node_type
 
 VERSION = "0.0.4"
 
+GROUP = "group"
+"""Begins the lane of a process group, whose ranks may be unknown."""
 _BARRIER = 9
 _COLLECTIVES = {
     0: "all_reduce",
@@ -189,7 +191,7 @@ def _collective(
         one.name,
         COLLECTIVE,
         after,
-        f"group {pg}".strip(),
+        f"{GROUP} {pg}".strip(),
         collective=name,
         nbytes=nbytes,
         group=group,

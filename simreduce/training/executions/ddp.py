@@ -1,7 +1,7 @@
 """The logging data of PyTorch's DDP: `json.dumps(model._get_ddp_logging_data())`.
 
-Its buckets become all-reduces, one after another, at even distances in the backward pass, whose
-time is `avg_backward_compute_time` where DDP measured it.
+Its buckets become all-reduces, one after another, at even distances in the backward pass. Passes
+take `avg_forward_compute_time` and `avg_backward_compute_time`, where DDP measured them.
 """
 
 from __future__ import annotations
@@ -12,14 +12,19 @@ from typing import Any
 from simreduce.errors import quote
 from simreduce.files.formats import Faults
 from simreduce.training.executions.execution import (
+    BACKWARD,
     COLLECTIVE,
     COMPUTE,
+    FORWARD,
     Execution,
     ExecutionError,
     Node,
 )
 
 _NS = 1e-9
+_DTYPES = {
+    "float": "float32", "double": "float64", "c10::Half": "float16", "c10::BFloat16": "bfloat16",
+}  # fmt: skip
 
 
 def read(path: str, data: Mapping[str, Any]) -> Execution:
@@ -36,25 +41,41 @@ def read(path: str, data: Mapping[str, Any]) -> Execution:
         faults.add("world_size", f"must be a whole number from 2, got {quote(world)}")
     elif type(rank) is not int or not 0 <= rank < world:
         faults.add("rank", f"must be a whole number below {world}, got {quote(rank)}")
-    backward = data.get("avg_backward_compute_time", 0)
-    if type(backward) is not int or backward < 0:
-        faults.add("avg_backward_compute_time", f"must be nanoseconds, got {quote(backward)}")
+    forward, backward = (
+        _whole(data, f"avg_{each}_compute_time", "nanoseconds", faults)
+        for each in (FORWARD, BACKWARD)
+    )
+    cap = _whole(data, "bucket_cap_bytes", "bytes", faults)
     faults.raise_any(ExecutionError)
     assert isinstance(world, int)  # noqa: S101 - else there is a fault
+    share, dtype = backward * _NS / len(sizes), _DTYPES.get(str(data.get("dtypes")), "")
     nodes: list[Node] = []
+    if forward:
+        nodes.append(Node("forward", COMPUTE, (), "compute", forward * _NS, phase=FORWARD))
+    last = tuple(range(len(nodes)))
     for number, size in enumerate(sizes):
-        before = (len(nodes) - 2,) if nodes else ()
-        share = backward * _NS / len(sizes)
-        nodes.append(Node(f"backward {number}", COMPUTE, before, "compute", share))
+        nodes.append(Node(f"backward {number}", COMPUTE, last, "compute", share, phase=BACKWARD))
+        last = (len(nodes) - 1,)
         nodes.append(
             Node(
                 f"bucket {number}",
                 COLLECTIVE,
-                (len(nodes) - 1,),
+                last,
                 "communication",
                 collective="all_reduce",
                 nbytes=size,
+                dtype=dtype,
+                phase=BACKWARD,
             )
         )
     notes = () if backward else ("DDP measured no backward pass: nothing is computed",)
-    return Execution(path, {rank: tuple(nodes)}, world, notes)
+    return Execution(path, {rank: tuple(nodes)}, world, notes, cap)
+
+
+def _whole(data: Mapping[str, Any], key: str, unit: str, faults: Faults) -> int:
+    """A whole number from 0 of the data; 0 if it is not there."""
+    value = data.get(key, 0)
+    if type(value) is int and value >= 0:
+        return value
+    faults.add(key, f"must be {unit}, got {quote(value)}")
+    return 0

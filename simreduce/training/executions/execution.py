@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from simreduce.errors import InputError
 
 COMPUTE, COLLECTIVE, SEND, RECEIVE = "compute", "collective", "send", "receive"
+FORWARD, BACKWARD, UPDATE = "forward", "backward", "update"
 
 
 class ExecutionError(InputError):
@@ -24,7 +25,11 @@ class Node:
 
     A collective has its name, the `nbytes` that one rank gives (all-gathers end with as much times
     the ranks), the `group` of ranks in order, empty for all, and a `root`, which counts within the
-    group. A send and a receive have a `peer`.
+    group. A send and a receive have a `peer`. `dtype` is the type of what moves, by the name that
+    `simreduce.dtypes` has for it or else by the record's, "" if nobody says.
+
+    `step` counts training steps and `phase` is the part of one that a node belongs to (`FORWARD`,
+    `BACKWARD`, `UPDATE`), where the record has marks of them.
     """
 
     name: str
@@ -39,6 +44,9 @@ class Node:
     root: int = 0
     peer: int = 0
     tag: int = 0
+    dtype: str = ""
+    step: int | None = None
+    phase: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,13 +54,14 @@ class Execution:
     """The work of each recorded rank, out of `world` ranks.
 
     Ranks without a recording are taken to do what keeps the recorded ones from waiting. `notes` say
-    what was left out.
+    what was left out. `cap` is DDP's `bucket_cap_mb` in bytes, 0 if the record does not say.
     """
 
     source: str
     nodes: Mapping[int, tuple[Node, ...]]
     world: int
     notes: tuple[str, ...] = field(default=())
+    cap: int = 0
 
     def members(self, node: Node) -> tuple[int, ...]:
         """The ranks of a collective's group."""

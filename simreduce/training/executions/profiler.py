@@ -10,22 +10,29 @@ What waits for what is not in the file. It is taken from how PyTorch launches:
 * a kernel that began right when a collective ended, on a stream that stood still until then, waited
   for that collective
 * other gaps of a stream are the CPU's: they stay as long as they were
+
+Steps are those of `ProfilerStep#`, else they end with `Optimizer.step#`. Of a step, the autograd
+engine's first and last event bound the backward pass; a kernel belongs to where it was launched.
 """
 
 from __future__ import annotations
 
 import re
+from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple, TypeGuard
 
 from simreduce.errors import quote
 from simreduce.files.formats import Faults
 from simreduce.training.executions.execution import (
+    BACKWARD,
     COLLECTIVE,
     COMPUTE,
+    FORWARD,
     RECEIVE,
     SEND,
+    UPDATE,
     Execution,
     ExecutionError,
     Node,
@@ -57,6 +64,9 @@ _BYTES = {
     "float": 4, "double": 8, "half": 2, "bfloat16": 2, "int": 4, "long": 8, "short": 2, "char": 1,
     "byte": 1, "bool": 1, "float8_e4m3fn": 1, "float8_e5m2": 1,
 }  # fmt: skip
+_DTYPES = {"float": "float32", "double": "float64", "half": "float16"}
+_STEP, _OPTIMIZER, _AUTOGRAD = "ProfilerStep#", "Optimizer.step#", "autograd::engine::"
+_ON_CPU = ("user_annotation", "cpu_op")
 _LONGEST = 1e18
 """Microseconds of the latest time that is read: 30,000 years."""
 _MOST_RANKS = 1 << 20
@@ -88,6 +98,22 @@ class _Job(NamedTuple):
     groups: Mapping[str, tuple[int, ...]]
 
 
+class _Marks(NamedTuple):
+    """When steps begin after the first, and the backward pass of each, in microseconds."""
+
+    steps: Sequence[float]
+    backward: Mapping[int, tuple[float, float]]
+
+    def put(self, node: Node, launched: float) -> Node:
+        """The node with its step and phase."""
+        step = bisect_right(self.steps, launched)
+        begin, end = self.backward.get(step, (None, None))
+        phase = ""
+        if begin is not None and end is not None:
+            phase = FORWARD if launched < begin else UPDATE if launched > end else BACKWARD
+        return replace(node, step=step if self.steps else None, phase=phase)
+
+
 def read(path: str, document: Mapping[str, Any]) -> Execution:
     """One rank's timeline; ExecutionError with every fault."""
     faults = Faults(path)
@@ -100,7 +126,8 @@ def read(path: str, document: Mapping[str, Any]) -> Execution:
     kernels = _kernels(document["traceEvents"], faults)
     if not any(kernel.by_nccl for kernel in kernels):
         faults.add("", "no kernel of NCCL is in this timeline (profile with activity CUDA)")
-    nodes = _nodes(kernels, _Job(rank, world, _groups(job.get("pg_config"), world, faults)), faults)
+    job_of = _Job(rank, world, _groups(job.get("pg_config"), world, faults))
+    nodes = _nodes(kernels, job_of, _marks(document["traceEvents"]), faults)
     faults.raise_any(ExecutionError)
     sizes = [len(node.group) for node in nodes] + [node.peer + 1 for node in nodes]
     named = [k.args.get("Group size") for k in kernels if k.by_nccl]
@@ -166,11 +193,36 @@ def _kernels(events: Any, faults: Faults) -> list[_Kernel]:
     return sorted(kernels, key=lambda kernel: (kernel.begin, kernel.end))
 
 
+def _marks(events: Any) -> _Marks:
+    """The marks that PyTorch puts on the timeline of the CPU."""
+    found: dict[str, list[tuple[float, float]]] = {_STEP: [], _OPTIMIZER: [], _AUTOGRAD: []}
+    for event in events if isinstance(events, list) else ():
+        if not isinstance(event, dict) or event.get("cat") not in _ON_CPU:
+            continue
+        name, begin, took = event.get("name"), event.get("ts"), event.get("dur", 0)
+        if isinstance(name, str) and _is_number(begin) and _is_number(took):
+            for mark in (mark for mark in found if name.startswith(mark)):
+                found[mark].append((begin, begin + took))
+    begins, ends = (
+        sorted(begin for begin, _ in found[_STEP]),
+        sorted(e for _, e in found[_OPTIMIZER]),
+    )
+    steps = begins or ends
+    backward: dict[int, tuple[float, float]] = {}
+    for begin, end in found[_AUTOGRAD]:
+        step = bisect_right(steps, begin)
+        first, last = backward.get(step, (begin, end))
+        backward[step] = min(first, begin), max(last, end)
+    return _Marks(steps, backward)
+
+
 def _is_number(value: Any) -> TypeGuard[int | float]:
     return isinstance(value, int | float) and not isinstance(value, bool)
 
 
-def _nodes(kernels: Sequence[_Kernel], job: _Job, faults: Faults) -> tuple[Node, ...]:
+def _nodes(
+    kernels: Sequence[_Kernel], job: _Job, marks: _Marks, faults: Faults
+) -> tuple[Node, ...]:
     """Nodes in the order of begin, gaps of the CPU in front of what they delay."""
     first = kernels[0].begin if kernels else 0.0
     nodes: list[Node] = []
@@ -189,7 +241,8 @@ def _nodes(kernels: Sequence[_Kernel], job: _Job, faults: Faults) -> tuple[Node,
                 after.add(waited)
             elif gap > 0.0:
                 lane = f"stream {kernel.stream}"
-                nodes.append(Node("CPU", COMPUTE, tuple(sorted(after)), lane, gap * _US))
+                pause = Node("CPU", COMPUTE, tuple(sorted(after)), lane, gap * _US)
+                nodes.append(marks.put(pause, kernel.launched))
                 after = {len(nodes) - 1}
         node = _node(kernel, job, tuple(sorted(after)), first, faults)
         if kernel.by_nccl:
@@ -197,7 +250,7 @@ def _nodes(kernels: Sequence[_Kernel], job: _Job, faults: Faults) -> tuple[Node,
         else:
             computed.setdefault(kernel.stream, []).append((kernel.launched, len(nodes)))
         last[kernel.stream], until[kernel.stream] = len(nodes), kernel.end
-        nodes.append(node)
+        nodes.append(marks.put(node, kernel.launched))
     return tuple(nodes)
 
 
@@ -229,7 +282,8 @@ def _node(kernel: _Kernel, job: _Job, after: tuple[int, ...], first: float, faul
         what = quote(name) if name else "no 'Collective name' (PyTorch 2.4 and later write it)"
         faults.add(place, f"{what}: which collective it was is not known")
         return Node(kernel.name, COMPUTE, after, lane, seconds, start)
-    elements, width = args.get("In msg nelems"), _BYTES.get(str(args.get("dtype", "")).lower())
+    dtype = str(args.get("dtype", "")).lower()
+    elements, width = args.get("In msg nelems"), _BYTES.get(dtype)
     if type(elements) is not int or elements < 0 or width is None:
         faults.add(
             place,
@@ -254,6 +308,7 @@ def _node(kernel: _Kernel, job: _Job, after: tuple[int, ...], first: float, faul
         collective=_NAMES[name],
         nbytes=nbytes,
         group=_group(args, job, faults, place),
+        dtype=_DTYPES.get(dtype, dtype),
     )
 
 

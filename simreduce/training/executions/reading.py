@@ -17,8 +17,20 @@ from simreduce.files.textfiles import read_bytes, reason
 from simreduce.training.executions import chakra, ddp, nccl_log, profiler
 from simreduce.training.executions.execution import COLLECTIVE, Execution, ExecutionError
 
+_SHOWN = 5
 MOST_BYTES = 2 << 30
 """A longer file is refused before it fills the memory."""
+
+
+ALONE = "a job of one rank: collectives take no time; give every rank's file, or the groups"
+"""A note on a job whose other ranks no file names."""
+SUFFIXES = (".json", ".et", ".chakra", ".log", ".gz")
+"""The ends of records' names."""
+
+
+def is_record(text: str) -> bool:
+    """Whether a text names a record, by its end; no file is looked at."""
+    return Path(text).suffix in SUFFIXES and not text.startswith("bytes:")
 
 
 def read_executions(
@@ -50,8 +62,7 @@ def read_executions(
 def _with_lone_rank(one: Execution) -> Execution:
     """The run of one file, which says so if its collectives are of one rank."""
     alone = one.world == 1 and any(node.kind == COLLECTIVE for node in one.nodes[0])
-    words = "a job of one rank: collectives take no time; give every rank's file, or the groups"
-    return replace(one, notes=(*one.notes, words)) if alone else one
+    return replace(one, notes=(*one.notes, ALONE)) if alone else one
 
 
 def _read(path: str, groups: Mapping[str, tuple[int, ...]]) -> Execution:
@@ -116,5 +127,14 @@ def _read_json(path: str, content: bytes) -> Execution:
         )
     raise ExecutionError(
         f"{path}: this JSON has neither 'traceEvents' of the PyTorch profiler nor 'bucket_sizes' "
-        "of DDP's logging data"
+        f"of DDP's logging data, and Chakra's traces are no JSON; it has {_found(document)}"
     )
+
+
+def _found(document: Any) -> str:
+    """What a JSON document is, in words: its keys, or its type."""
+    if isinstance(document, dict):
+        names = [quote(key) for key in list(document)[:_SHOWN]]
+        more = ", ..." * (len(document) > _SHOWN)
+        return f"the keys {', '.join(names)}{more}" if names else "no key"
+    return f"a list of {len(document)}" if isinstance(document, list) else quote(document)

@@ -132,6 +132,9 @@ BASES = (
     _base("replay t.json --topology full:2 --algo ring", t_json=TRACE),
     _base("replay t.json.gz --topology full:2 --algo ring", t_json_gz=TRACE),
     _base("replay d.json --topology dgx1v", d_json=DDP),
+    _base("step t.json --topology full:2 --workers 1", t_json=TRACE),
+    _base("tune d.json --topology full:2 --workers 1", d_json=DDP),
+    _base("run s.toml --workers 1", s_toml=SCENARIO.replace("bytes:64K", "d.json"), d_json=DDP),
     _base("table d.db"), _base("table d.db --where seconds>0 --sort -seconds --limit 3"),
     _base("table d.db --pivot size,strategy,seconds"), _base("table d.db --group strategy --json"),
     _base("table d.db --csv -"), _base("compare d.db d.db"), _base("report d.db -o r.html"),
@@ -317,11 +320,14 @@ def refused() -> tuple[Base, ...]:
         LOG.replace("op 0 root", "op 99 root"), LOG.replace("opCount 0", "opCount zz"),
         LOG.replace("root 0", "root 9"),
     ]  # fmt: skip
-    replay = "replay {} --topology full:2 --algo ring"
+    replay, step = "replay {} --topology full:2 --algo ring", "step {} --topology full:2"
     return (
         *(_base(replay.format("t.json"), t_json=text) for text in traces.values()),
+        *(_base(step.format("t.json"), t_json=text) for text in traces.values()),
         *(_base(replay.format("l.log"), l_log=text) for text in logs),
-        _base(replay.format("pipe")), _base(replay.format("/dev/zero")),
+        *(_base(step.format("l.log"), l_log=text) for text in (LOG, *logs)),
+        *(_base(each.format(name)) for each in (replay, step) for name in ("pipe", "/dev/zero")),
+        _base(step.format("t.json"), t_json=traced(dur=1e17)),
         *(_base(f"serve --no-open {option}") for option in ("--idle nan", "--seconds nan",
                                                            "--idle inf", "--workers 65")),
         *(_base(f"{line} {word}") for line in ("compare d.db d.db --tolerance",

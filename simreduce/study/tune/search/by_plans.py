@@ -17,6 +17,7 @@ from simreduce.plan import verify, wrong_elements
 from simreduce.planners.algorithms import ALGORITHMS, TWO_LEVEL
 from simreduce.planners.nccl import facts
 from simreduce.planners.nccl.choice import plan as nccl_plan
+from simreduce.planners.packing import why_too_fine
 from simreduce.planners.strategy import parse_strategy
 from simreduce.planners.strategy.automatic import select_cross_device_ops
 from simreduce.study.question import ask
@@ -56,10 +57,10 @@ def settings_of(scenario: Scenario, target: str, *, half: bool) -> list[Setting]
 
     They are the strategies that `run` ranks, more packings of each kind, and other orders of rings.
     """
-    layout, gradients = scenario.setup.layout, scenario.workload.gradients
+    layout = scenario.setup.layout
     texts = [s.text for s in candidates(layout)]
     specs = list(dict.fromkeys(parse_strategy(text).spec for text in texts))
-    sizes = bucket_sizes(gradients)[::-_COARSER]
+    sizes = bucket_sizes(scenario.workload)[::-_COARSER]
     for spec in ("nccl", "collective"):
         texts += [f"{spec}+bucket={size}" for size in sizes]
     texts += [f"{spec}+{small}" for spec in specs for small in _SMALL]
@@ -80,6 +81,8 @@ def settings_of(scenario: Scenario, target: str, *, half: bool) -> list[Setting]
 def _is_settable(target: str, scenario: Scenario, setting: Setting) -> bool:
     """Whether a target can be set to it; `any` can to all that have a plan."""
     strategy = parse_strategy(setting.strategy)
+    if why_too_fine(strategy.packer, scenario.workload.finest):
+        return False
     choice = Choice(setting.setup(scenario.setup), scenario.workload, strategy)
     return target == "any" or not why_not(target, choice)
 

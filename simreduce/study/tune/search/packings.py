@@ -11,7 +11,8 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from simreduce.errors import InputError
-from simreduce.planners.packing import DdpBuckets, Fusion, NoPacking
+from simreduce.planners.packing import DdpBuckets, Fusion, NoPacking, joined_sizes
+from simreduce.planners.packing.ready import ready_order
 from simreduce.planners.strategy import parse_strategy
 from simreduce.study.scenario import Scenario
 from simreduce.study.tune.search.call_time import Size, text_of
@@ -98,9 +99,15 @@ def distinct(texts: Iterable[tuple[str, int]], gradients: Sequence[Gradient]) ->
     return list(found.values())
 
 
-def bucket_sizes(gradients: Sequence[Gradient]) -> list[int]:
-    """Bytes of buckets that are worth trying: four for each doubling, up to all in one."""
-    whole = sum(g.nbytes for g in gradients)
+def bucket_sizes(workload: Workload, *, within: bool = False) -> list[int]:
+    """Bytes of buckets that are worth trying: four for each doubling, up to all in one.
+
+    Recorded buckets are joined, and none exceeds a size `within` which they should be.
+    """
+    gradients, whole = workload.gradients, workload.nbytes
+    if workload.finest:
+        recorded = [gradients[i].nbytes for i in ready_order(gradients)]
+        return joined_sizes(recorded, workload.finest, within=within)
     found, size = [], float(min(_SMALLEST, whole))
     while size < whole:
         found.append(_readable(int(size)))

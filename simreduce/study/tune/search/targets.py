@@ -10,7 +10,9 @@ from typing import Any
 from simreduce import dtypes
 from simreduce.errors import InputError, did_you_mean, quote
 from simreduce.planners.layouts import Layout
+from simreduce.planners.packing import Packer, why_too_fine
 from simreduce.planners.packing.options import FP16
+from simreduce.planners.strategy import parse_strategy
 from simreduce.study.frameworks import DEEPSPEED_ELEMENTS, JAX_BYTES
 from simreduce.study.scenario import Scenario, StepScenario
 from simreduce.study.tune.search.packings import MIB, Packing, bucket_sizes, distinct
@@ -25,7 +27,7 @@ from simreduce.training.sharded.settings import (
     ZERO2,
     ZERO3,
 )
-from simreduce.workload import Gradient, Model
+from simreduce.workload import Model, Workload
 
 TIME, STEP = OBJECTIVES = ("time", "step")
 
@@ -33,7 +35,7 @@ _PACKS = (1, 2, 3, 4, 6, 8, 12, 16)
 
 _HALF = "float16"
 
-Packers = Callable[[Sequence[Gradient]], list[tuple[str, int]]]
+Packers = Callable[[Workload], list[tuple[str, int]]]
 """The texts of packers, each with the bytes of a bucket."""
 
 Knobs = Mapping[str, Sequence[object]]
@@ -76,9 +78,14 @@ class Target:
     coarser: int = 0
 
 
-def _ddp(gradients: Sequence[Gradient]) -> list[tuple[str, int]]:
-    """Caps; first caps beside the cap that DDP has unset, as PyTorch knows them only then."""
-    sizes = bucket_sizes(gradients)
+def _ddp(workload: Workload) -> list[tuple[str, int]]:
+    """Caps; first caps beside the cap that DDP has unset, as PyTorch knows them only then.
+
+    Recorded buckets have no views: a record of copies into buckets has them in its compute.
+    """
+    sizes = bucket_sizes(workload)
+    if workload.finest:
+        return [("+ddp", 0), *((f"+ddp={size / MIB:g}", size) for size in sizes)]
     words = (",view", "")
     found = [(f"+ddp={size / MIB:g}{word}", size) for word in words for size in sizes]
     firsts = [size for size in sizes if size < 25 * MIB]
@@ -86,24 +93,24 @@ def _ddp(gradients: Sequence[Gradient]) -> list[tuple[str, int]]:
     return [("+ddp", 0), *found, ("+ddp=25,1,view", 25 * MIB)]
 
 
-def _threshold(gradients: Sequence[Gradient]) -> list[tuple[str, int]]:
-    sizes = bucket_sizes(gradients)
+def _threshold(workload: Workload) -> list[tuple[str, int]]:
+    sizes = bucket_sizes(workload, within=True)
     return [("+fusion", 0), ("+fusion=0", 0), *((f"+fusion={size}", size) for size in sizes)]
 
 
-def _jax(gradients: Sequence[Gradient]) -> list[tuple[str, int]]:
-    return [(f"+fusion={JAX_BYTES}", 0), *_threshold(gradients)[1:]]
+def _jax(workload: Workload) -> list[tuple[str, int]]:
+    return [(f"+fusion={JAX_BYTES}", 0), *_threshold(workload)[1:]]
 
 
-def _deepspeed(gradients: Sequence[Gradient]) -> list[tuple[str, int]]:
+def _deepspeed(workload: Workload) -> list[tuple[str, int]]:
     """The one size of buckets that it has without ZeRO."""
-    return [(f"+bucket={DEEPSPEED_ELEMENTS * dtypes.SIZES[gradients[0].dtype]}", 0)]
+    return [(f"+bucket={DEEPSPEED_ELEMENTS * dtypes.SIZES[workload.gradients[0].dtype]}", 0)]
 
 
-def _anything(gradients: Sequence[Gradient]) -> list[tuple[str, int]]:
+def _anything(workload: Workload) -> list[tuple[str, int]]:
     """All packings of all targets, and numbers of packs."""
     found = [("", 0), *((f"+packs={count}", 0) for count in _PACKS)]
-    return [*found, *_ddp(gradients)[1:], *_threshold(gradients)[1:]]
+    return [*found, *_ddp(workload)[1:], *_threshold(workload)[1:]]
 
 
 TARGETS: Mapping[str, Target] = {
@@ -137,25 +144,33 @@ def nccl_packings(target: str, scenario: Scenario, *, half: bool) -> list[Packin
     """
     chosen, gradients = TARGETS[target], scenario.workload.gradients
     assert chosen.packers is not None  # noqa: S101 - NCCL runs its reductions
-    texts = chosen.packers(gradients)
+    texts = chosen.packers(scenario.workload)
     if target == "nccl":
         own = [s for s in scenario.strategies or () if s.reduced_by_nccl]
         texts = [("" if s.packing == "none" else f"+{s.packing}", 0) for s in own] or texts
     if half and chosen.half:  # views keep their dtype
         texts += [(f"{text},{FP16}", n) for text, n in texts[1:] if "view" not in text]
+    finest = scenario.workload.finest
+    texts = [each for each in texts if not why_too_fine(_packer(each[0]), finest)]
     packings = distinct(texts, gradients)
     if not packings:
         raise InputError(f"{target}: none of its packings takes these gradients")
     return packings
 
 
+def _packer(text: str) -> Packer:
+    return parse_strategy(f"nccl{text}").packer
+
+
 def methods_of(target: str, scenario: Scenario) -> tuple[str, ...]:
     """The methods of a step that are tried.
 
-    They are the ones that the scenario names, or else all that the target has by itself. InputError
-    if it has none that is named.
+    They are the ones that the scenario names, or else all that the target has by itself; of a
+    recorded job, whose layers are not known, `ddp` alone. InputError if it has none that is named.
     """
     chosen, step = TARGETS[target], scenario.step
+    if scenario.workload.finest:
+        return (DDP,)
     if step is None or step.sharding is None:
         return chosen.methods
     known = (*chosen.methods, *chosen.named)
@@ -224,7 +239,7 @@ def _half(base: Sharding) -> Iterator[dict[str, Any]]:
 def _units(model: Model, coarser: int, base: Sharding) -> list[str | int]:
     """Rules that put layers together, without rules that make the same units as one before."""
     rules: list[str | int] = [base.units, *(() if coarser else UNIT_RULES)]
-    rules += bucket_sizes(model.workload.gradients)[:: coarser or 8]
+    rules += bucket_sizes(model.workload)[:: coarser or 8]
     found: dict[object, str | int] = {}
     for rule in rules:
         try:
