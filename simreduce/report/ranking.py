@@ -42,6 +42,7 @@ from simreduce.report.headings import (
     DISTURBED,
     FACTOR_KEYS,
     HEAD_KEYS,
+    HURRIED_KEY,
     MEASURED_KEYS,
     MOVED_KEY,
     REFUSED,
@@ -94,7 +95,7 @@ def ranking_table(ranking: Ranking, most: int | None = None) -> str:
         *same_plan_lines(c.names for c in ranking.candidates),
         *_upstream(ranking),
         *refused_lines(ranking.refused),
-        *untried_lines(ranking.untried),
+        *untried_lines(ranking.untried, hurried=ranking.hurried),
     ]
     return "\n".join(lines)
 
@@ -364,6 +365,7 @@ RUN = Document(
         "complete", FLAG, "False if the command was stopped and strategies are untried.",
         lambda ranking: not ranking.untried,
     ),
+    HURRIED_KEY,
     *MEASURED_KEYS,
 )  # fmt: skip
 ranking_document = RUN.write

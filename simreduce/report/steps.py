@@ -47,6 +47,7 @@ from simreduce.report.headings import (
     DISTURBED,
     FACTOR_KEYS,
     HEAD_KEYS,
+    HURRIED_KEY,
     REFUSED_KEY,
     best_rows,
     header,
@@ -99,7 +100,7 @@ def step_table(ranking: StepRanking, most: int | None = None) -> str:
         *same_plan_lines(c.names for c in ranking.candidates),
         *misfit_lines((c.step.method, c.fit) for c in ranking.candidates),
         *refused_lines(ranking.refused),
-        *untried_lines(ranking.untried),
+        *untried_lines(ranking.untried, hurried=ranking.hurried),
     ]
     return "\n".join(lines)
 
@@ -504,6 +505,7 @@ STEP = Document(
         "complete", FLAG, "False if the command was stopped and methods are untried.",
         lambda ranking: not ranking.untried,
     ),
+    HURRIED_KEY,
 )  # fmt: skip
 
 

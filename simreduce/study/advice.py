@@ -26,7 +26,7 @@ _CHOOSERS = {
     "select_cross_device_ops": "TensorFlow's choice of cross-device ops",
     "choose_the_best": "TensorFlow 1",
 }
-_FRAMEWORKS = {"nccl+ddp": "PyTorch's DDP", "nccl": "NCCL, a call for each gradient"}
+FRAMEWORKS = {"nccl+ddp": "PyTorch's DDP", "nccl": "NCCL, a call for each gradient"}
 
 
 R = TypeVar("R", bound=Any)
@@ -356,7 +356,7 @@ def defaults(rows: Sequence[Row], time: str = "time_us") -> list[Option]:
     ]
     return found + [
         Option.of(row, row["strategy"], who, time)
-        for strategy, who in _FRAMEWORKS.items()
+        for strategy, who in FRAMEWORKS.items()
         for row in rows
         if any(each["strategy"].removeprefix("ddp, ") == strategy for each in (row, *_also(row)))
     ]

@@ -28,6 +28,9 @@ from simreduce.study.advice import recommend_for, recommend_step_for
 from simreduce.study.question import ask, choice_of
 from simreduce.study.scenario import Scenario, is_scenario, with_step
 from simreduce.study.tune.rank import rank
+from simreduce.study.tune.search.export_choice import files_of, why_nothing
+from simreduce.study.tune.search.targets import TARGETS as TUNED
+from simreduce.study.tune.search.tune import tune
 from simreduce.study.tune.steps import rank_steps
 from simreduce.training import StepQuestion
 from simreduce.training.sharded import DDP
@@ -46,7 +49,7 @@ _REASONS = 3
     """
 )
 @click.argument("target", metavar="TARGET")
-@question_options("Export this strategy; default: the fastest that TARGET has a setting for.")
+@question_options("Export this strategy; default: what simreduce tune finds for TARGET.")
 @click.option(
     "--out",
     default=None,
@@ -73,13 +76,18 @@ def export(
 
     TARGET is nccl, pytorch, horovod, deepspeed, jax, tensorflow, tf_cnn_benchmarks, msccl or
     mscclpp. SCENARIO|TOPOLOGY is what `simreduce run` or `simreduce bench` takes. Without --algo,
-    it is the fastest strategy that TARGET has a setting for.
+    it is what `simreduce tune SCENARIO --target TARGET` finds. Where SCENARIO names its strategies,
+    and for msccl and mscclpp, it is the fastest of them that TARGET has a setting for.
     """
     faults = option_faults()
     faults.attempt("", find_target, target)
     if out is not None:
         faults.attempt("--out", check_folder, out)
-    files = files_for(target, _choice(faults, target, question, algo, method, workers, given))
+    if is_scenario(question):
+        scenario, strategy = read_question_scenario(faults, question, algo, **given)
+        files = _files_of_scenario(target, scenario, strategy, method, workers)
+    else:
+        files = files_for(target, _choice(faults, target, question, algo, method, given))
     if out is None:
         _print(files)
         return
@@ -126,17 +134,9 @@ def _choice(
     question: str,
     algo: str | None,
     method: str | None,
-    workers: int,
     given: dict[str, Any],
 ) -> Choice:
-    """The choice that the options name; of a scenario without a strategy, the fastest one that the
-    target has a setting for. InputError with all `faults`.
-    """
-    if is_scenario(question):
-        scenario, strategy = read_question_scenario(faults, question, algo, **given)
-        method = _method(scenario.step, method)
-        strategy = strategy or _fastest(target, scenario, method, workers)
-        return choice_of(ask(scenario, strategy), scenario.step, method)
+    """The choice that the options name for a topology. InputError with all `faults`."""
     faults.attempt("", _method, None, method)
     asked = read_topology_question(faults, question, algo or _DEFAULTS[0], **given)
     choice = choice_of(asked, None, DDP)
@@ -146,6 +146,38 @@ def _choice(
             if not why_not(target, other):
                 return other
     return choice
+
+
+def _files_of_scenario(
+    target: str, scenario: Scenario, strategy: Strategy | None, method: str | None, workers: int
+) -> Mapping[str, str]:
+    """The files of a strategy of a scenario, or of the best setting without one."""
+    named = _method(scenario.step, method)
+    if strategy is None and scenario.strategies is None and target in TUNED:
+        return _best_files(target, scenario, method, workers)
+    strategy = strategy or _fastest(target, scenario, named, workers)
+    return files_for(target, choice_of(ask(scenario, strategy), scenario.step, named))
+
+
+def _best_files(
+    target: str, scenario: Scenario, method: str | None, workers: int
+) -> Mapping[str, str]:
+    """The files of what `simreduce tune` finds, of this method if one is named; says on stderr
+    which setting that is.
+    """
+    with Progress("simulated or excluded {} of {} settings") as progress:
+        found = tune(scenario, target, workers=workers, progress=progress)
+    pass_on(found.stopped)
+    if method is not None:
+        rows = tuple(row for row in found.rows if row.setting.method == method)
+        if not rows:
+            raise InputError(f"--method {method}: {TARGETS[target].title} has no setting for it")
+        found = replace(found, rows=rows)
+    if why := why_nothing(found):
+        raise InputError([f"{scenario.name}: {each}" for each in why])
+    what = f"simreduce tune {scenario.name} --target {target}"
+    click.echo(f"{found.best.setting.label}: what {what} finds", err=True)
+    return files_of(found)
 
 
 def _method(step: StepQuestion | None, method: str | None) -> str:

@@ -51,6 +51,6 @@ def run(
         lambda: ranking_table(ranking, rows_shown(everything=simulate_all)),
         partial(ranking_document, ranking),
         failed=any(c.wrong for c in ranking.candidates),
-        complete=not ranking.untried,
+        complete=not ranking.untried or ranking.hurried,
     )
     return give_measured(reply, measurement, lambda: ranking)

@@ -109,7 +109,7 @@ def step(
             "trace": lambda: step_trace_text(ranking.recommended.step, names, _about(document()))
         },
         failed=any(c.wrong for c in ranking.candidates),
-        complete=not ranking.untried,
+        complete=not ranking.untried or ranking.hurried,
     )
 
 

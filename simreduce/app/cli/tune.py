@@ -11,10 +11,17 @@ from simreduce.app.cli.completion import scenario_argument
 from simreduce.app.cli.export import check_folder, write_folder
 from simreduce.app.cli.group import command
 from simreduce.app.cli.measuring import give_measured, measure_options, read_measurement
-from simreduce.app.cli.options import calibration_option, gpus_options, workers_option
+from simreduce.app.cli.options import (
+    budget_options,
+    calibration_option,
+    gpus_options,
+    read_budget,
+    workers_option,
+)
 from simreduce.app.cli.progress import Progress
 from simreduce.app.cli.reply import Reply, option_faults, picture_options, report_options
 from simreduce.app.cli.setups import SetupOptions, nccl_option, read_scenario, slow_option
+from simreduce.computing.watching import within
 from simreduce.report.tuned import files_text, sensitivity_plot, tuned_document, tuned_text
 from simreduce.study.tune.rank import Ranking
 from simreduce.study.tune.search.export_choice import files_of, ranking_of, why_nothing
@@ -48,6 +55,7 @@ _DEFAULT = "pytorch"
 @click.option(
     "--out", default=None, metavar="DIR", help="Write what to paste to this folder; default: print."
 )
+@budget_options()
 @workers_option
 @measure_options
 @picture_options("Also draw the time over the size of buckets", plot=True)
@@ -58,12 +66,15 @@ def tune(
     objective: str | None,
     fp16: bool,
     out: str | None,
+    budget: str | None,
+    quick: bool,
     workers: int,
     **given: Any,
 ) -> int:
     """Find the best setting of SCENARIO (a file, or a shipped name) for what a target can be told:
     packing, algorithms, protocols and channels by size. Says how much it is worth, how sure that
-    is, and how near the bound.
+    is, and how near the bound. The answer is the same on every machine, unless --budget or --quick
+    ends the search.
 
     On Ctrl-C or SIGTERM, prints the best so far and exits with status 130.
     """
@@ -77,8 +88,9 @@ def tune(
     shortened = faults.attempt("--objective", read_objective, read, objective or "")
     if given["measure"] is not None and shortened == STEP:
         faults.add("--measure", "devices time an all-reduce; give --objective time")
+    seconds = read_budget(faults, budget, quick=quick)
     question = faults.require(read)
-    with Progress("simulated or excluded {} of {} settings") as progress:
+    with within(seconds), Progress("simulated or excluded {} of {} settings") as progress:
         found = find_best(
             question, target, objective or "", half=fp16, workers=workers, progress=progress
         )
@@ -89,7 +101,7 @@ def tune(
         partial(tuned_document, found, files),
         picture=partial(sensitivity_plot, found) if found.curve else None,
         paste=files_text(files) if out is None else "".join(f"{place}\n" for place in places),
-        complete=not found.stopped,
+        complete=not found.stopped or found.hurried,
     )
 
     def ranking() -> Ranking:
