@@ -91,6 +91,9 @@ def until_stopped(
 _AGAIN = 0.5
 """Seconds after which work that had no answer yet when its time was up is looked at again."""
 
+_SOON = 1e-3
+"""Seconds of a timer that is due."""
+
 _due: list[float] = []
 """When time is up, by `time.monotonic()`: innermost last."""
 _answers: list[Callable[[], object]] = []
@@ -135,16 +138,19 @@ def within(seconds: float) -> Iterator[None]:
             ended[0] = True
             raise KeyboardInterrupt
 
-    before = None
+    before, began, others = None, time.monotonic(), (0.0, 0.0)
     with suppress(ValueError, AttributeError):  # another thread, or Windows
         if threading.current_thread() is threading.main_thread():
             before = signal.signal(signal.SIGALRM, ring)
-            signal.setitimer(signal.ITIMER_REAL, max(time_left(), 1e-6), _AGAIN)
+            others = signal.setitimer(signal.ITIMER_REAL, max(time_left(), _SOON), _AGAIN)
     try:
         yield
     finally:
         ended[0] = True
         _due.pop()
         if before is not None:
-            signal.setitimer(signal.ITIMER_REAL, max(time_left(), 1e-6) if _due else 0.0, _AGAIN)
+            signal.setitimer(signal.ITIMER_REAL, 0)
             signal.signal(signal.SIGALRM, before)
+            if others[0]:
+                left = others[0] - (time.monotonic() - began)
+                signal.setitimer(signal.ITIMER_REAL, max(left, _SOON), others[1])

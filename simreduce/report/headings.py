@@ -146,7 +146,8 @@ def untried_lines(untried: int, *, hurried: bool) -> list[str]:
     """The line of a ranking that Ctrl-C ended, or a budget of time."""
     others = units.plural(untried, "other")
     if hurried:
-        return ["", f"left out for time: the {others} that promise least {BY_BUDGET}"]
+        promise = units.noun(untried, "promises", "promise")
+        return ["", f"left out for time: {others} that {promise} least {BY_BUDGET}"]
     return ["", f"stopped with {others} untried"] if untried else []
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Generator, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from math import inf
 from typing import Any, Generic, NamedTuple, TypeAlias, TypeVar
@@ -89,24 +89,30 @@ def collect(
     names: Sequence[str],
     *,
     by_name: bool,
-    first: Collection[int] = (),
+    waited: Collection[int] = (),
 ) -> Answers[T]:
     """The outcomes of a study by the names of its questions.
 
     Questions given `by_name` that the machine refuses raise one StrategyError; questions out of
     "all" are refused. So are questions that a fault cuts off for ever, unless it cuts off all of
     them, which raises Deadlock. Ctrl-C is raised unless something is found. A budget of time also
-    waits for the places of `first`.
+    waits for the places of `waited`.
     """
 
     def enough(pairs: Sequence[tuple[int, Outcome[T]]]) -> bool:
         return any(_is_found(outcome) for _, outcome in pairs)
 
     def due(pairs: Sequence[tuple[int, Outcome[T]]]) -> bool:
-        return enough(pairs) and {*first} <= {place for place, _ in pairs}
+        return enough(pairs) and {*waited} <= {place for place, _ in pairs}
 
-    outcomes = dict(until_stopped(coming, enough, due))
-    hurried = len(outcomes) < len(names) and time_is_up()
+    ended: list[bool] = []
+
+    def all_of_them() -> Iterator[tuple[int, Outcome[T]]]:
+        yield from coming
+        ended.append(True)  # with places left only where a budget of time left them out
+
+    outcomes = dict(until_stopped(all_of_them(), enough, due))
+    hurried = len(outcomes) < len(names) and (bool(ended) or time_is_up())
     refused, stuck, found = [], [], dict[int, T | AtLeast]()
     for place, outcome in sorted(outcomes.items()):
         if isinstance(outcome, Refused):

@@ -58,9 +58,7 @@ def budget_options(default: str = "none") -> Decorator:
     )
 
 
-def read_budget(
-    faults: Faults, budget: str | None, *, quick: bool, default: float = inf
-) -> float:
+def read_budget(faults: Faults, budget: str | None, *, quick: bool, default: float = inf) -> float:
     """The seconds that a command may take from now on."""
     if budget is None:
         seconds = QUICK if quick else default

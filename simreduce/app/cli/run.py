@@ -8,11 +8,19 @@ from typing import Any
 from simreduce.app.cli.completion import scenario_argument
 from simreduce.app.cli.group import command
 from simreduce.app.cli.measuring import give_measured, measure_options, read_measurement
-from simreduce.app.cli.options import algo_option, all_option, strategy_texts, workers_option
+from simreduce.app.cli.options import (
+    algo_option,
+    all_option,
+    budget_options,
+    read_budget,
+    strategy_texts,
+    workers_option,
+)
 from simreduce.app.cli.progress import Progress
 from simreduce.app.cli.reply import Reply, option_faults, report_options
 from simreduce.app.cli.setups import SetupOptions, read_scenario, setup_options
 from simreduce.app.cli.terminal import rows_shown
+from simreduce.computing.watching import within
 from simreduce.report.ranking import preview_lines, ranking_document, ranking_table
 from simreduce.study.tune.rank import rank
 
@@ -26,12 +34,19 @@ from simreduce.study.tune.rank import rank
 @scenario_argument
 @algo_option("Rank these instead of the scenario's.")
 @setup_options("the scenario's", "the scenario's")
+@budget_options()
 @workers_option
 @all_option
 @measure_options
 @report_options
 def run(
-    scenario: str, algo: tuple[str, ...], workers: int, simulate_all: bool, **given: Any
+    scenario: str,
+    algo: tuple[str, ...],
+    budget: str | None,
+    quick: bool,
+    workers: int,
+    simulate_all: bool,
+    **given: Any,
 ) -> int:
     """Rank every strategy of SCENARIO (a file, or a shipped name) and recommend one.
 
@@ -44,8 +59,9 @@ def run(
     texts, options = strategy_texts(faults, algo), SetupOptions.take(given)
     found = read_scenario(faults, scenario, options, texts)
     measurement = read_measurement(faults, found, options, **given)
+    seconds = read_budget(faults, budget, quick=quick)
     question = faults.require(found)
-    with Progress("simulated {} of {} strategies", preview_lines) as progress:
+    with within(seconds), Progress("simulated {} of {} strategies", preview_lines) as progress:
         ranking = rank(question, workers, progress.watch, simulate_all=simulate_all)
     reply = Reply(
         lambda: ranking_table(ranking, rows_shown(everything=simulate_all)),

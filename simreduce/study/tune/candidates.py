@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from math import inf
-from typing import NamedTuple
+from types import MappingProxyType
+from typing import NamedTuple, TypeVar
 
 from simreduce.computing.watching import time_left
 from simreduce.engine.setup import Setup
 from simreduce.errors import InputError
 from simreduce.planners.algorithms import ALGORITHMS, COLLECTIVES, TWO_LEVEL, warn_of_unloaded
 from simreduce.planners.layouts import Layout
+from simreduce.planners.packing.options import FP16
 from simreduce.planners.strategy import Strategy, parse_strategy
 from simreduce.planners.strategy.automatic import tensorflow_choice
 from simreduce.study.advice import FRAMEWORKS
@@ -58,6 +60,8 @@ def sharing_candidates(layout: Layout) -> list[Strategy]:
     ]
 
 
+T = TypeVar("T")
+
 _BUCKET = 32 << 20
 """Bytes of the tensor whose plan says how promising an algorithm is: about a bucket of DDP."""
 
@@ -71,51 +75,72 @@ on 32 GPUs take 10 s.
 
 
 class Promise(NamedTuple):
-    """The places of strategies, those that promise most first, and of those to wait for."""
+    """The places of strategies, those that promise most first, and of those to wait for.
+
+    `least` has the seconds that a strategy needs at least to move the bytes of the workload, by
+    place; infinite where that was not looked at. Without a budget of time, there is none.
+    """
 
     order: Sequence[int]
-    first: Sequence[int]
+    waited: Sequence[int] = ()
+    least: Mapping[int, float] = MappingProxyType({})
 
 
-def by_promise(
-    strategies: Sequence[Strategy | None], setup: Setup, workload: Workload
-) -> Promise:
+def by_promise(strategies: Sequence[Strategy | None], setup: Setup, workload: Workload) -> Promise:
     """The order in which to simulate strategies where there may not be time for all.
 
     Those come first that frameworks run today, which are waited for unless they alone take the time
-    that is left, and then those whose plan of one bucket has the lowest floor. Without a budget of
-    time, the order is the given one.
+    that is left, and then those that need least for their bytes. Without a budget of time, the
+    order is the given one.
     """
-    everything = range(len(strategies))
+    places = range(len(strategies))
     if (seconds := time_left()) == inf:
-        return Promise(everything, ())
+        return Promise(places)
     today = {*FRAMEWORKS, *tensorflow_choice(setup.layout).values()}
-    first = [i for i in everything if (s := strategies[i]) and s.text in today]
-    least: dict[str, float] = {}
+    first = [i for i in places if (s := strategies[i]) and s.text in today]
+    rates: dict[str, float] = {}
     for strategy in strategies:
-        if strategy is not None and strategy.spec not in least:
-            done = time_left() < (1 - _LOOKING) * seconds
-            least[strategy.spec] = inf if done else _find_floor(strategy.spec, setup)
+        if strategy is not None and strategy.spec not in rates:
+            looked = time_left() > (1 - _LOOKING) * seconds
+            rates[strategy.spec] = _find_rate(strategy.spec, setup) if looked else inf
 
-    def rank(place: int) -> tuple[bool, float, int]:
-        strategy = strategies[place]
-        return place not in first, least[strategy.spec] if strategy else 0.0, place
+    def least(strategy: Strategy | None) -> float:
+        if strategy is None:
+            return 0.0
+        return rates[strategy.spec] * workload.nbytes / (2 if FP16 in strategy.packing else 1)
 
     def is_quick(strategy: Strategy | None) -> bool:
         with suppress(InputError):
             return strategy is None or setup.many_ops(strategy, workload) < _PACE * time_left()
         return False
 
-    order = sorted(everything, key=rank)
-    return Promise(order, [i for i in order[: max(len(first), 1)] if is_quick(strategies[i])])
+    known = {i: least(strategies[i]) for i in places}
+    order = sorted(places, key=lambda i: (i not in first, known[i]))
+    waited = [i for i in order[: max(len(first), 1)] if is_quick(strategies[i])]
+    return Promise(order, waited, known)
 
 
-def _find_floor(spec: str, setup: Setup) -> float:
-    """Seconds that an algorithm needs for a bucket at least; infinite where that takes long."""
+def while_promising(
+    coming: Iterable[tuple[int, T]], promise: Promise, seconds: Callable[[T], float]
+) -> Iterator[tuple[int, T]]:
+    """What comes, until the `seconds` of one are less than all others need for their bytes. All,
+    without a budget of time.
+    """
+    left, best = dict(promise.least), inf
+    for place, outcome in coming:
+        yield place, outcome
+        left.pop(place, None)
+        best = min(best, seconds(outcome))
+        if promise.least and all(least > best for least in left.values()):
+            return
+
+
+def _find_rate(spec: str, setup: Setup) -> float:
+    """Seconds that an algorithm needs for each byte at least; infinite if that takes long."""
     strategy = parse_strategy(spec)
     bucket = Workload("bucket", (Gradient("bucket", _BUCKET // 4, 0),))
     with suppress(InputError):
         if not setup.many_ops(strategy, bucket):
             own = setup.running(strategy)
-            return own.find_floor(own.compile(strategy, bucket)).seconds
+            return own.find_rates(own.compile(strategy, bucket)).busy / bucket.nbytes
     return inf

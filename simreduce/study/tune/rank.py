@@ -96,9 +96,9 @@ class Ranking:
     """Candidates, one for each plan, fastest first.
 
     The machine refuses other strategies, which are kept with the reason. `untried` counts the ones
-    that Ctrl-C left out, or a budget of time (`hurried`). `bounded` cannot be among the first and were not simulated to their end;
-    they have what they take at least. Of those that decide what to run, it is known whether their
-    time hangs on ties (`moved`).
+    that Ctrl-C left out, or a budget of time (`hurried`). `bounded` cannot be among the first and
+    were not simulated to their end; they have what they take at least. Of those that decide what to
+    run, it is known whether their time hangs on ties (`moved`).
     """
 
     scenario: Scenario
@@ -168,18 +168,18 @@ def rank(
         found = Limits(scenario, [c for c in outcomes.values() if isinstance(c, Candidate)])
         return lambda place: found.of(strategies[place])
 
-    order, first = by_promise(strategies, scenario.setup, scenario.workload)
+    order, waited, _ = by_promise(strategies, scenario.setup, scenario.workload)
     coming = study(
         strategies,
         partial(evaluate, scenario, cache=cache),
         workers=workers,
         limits=None if simulate_all or given else limits,
         order=cache.quickest_first(strategies) if time_left() == inf else order,
-        at_once=first,
+        at_once=waited,
     )
     texts = [s.text for s in strategies]
     found, refused, untried, hurried = collect(
-        watch(coming, len(texts)), texts, by_name=bool(given), first=first
+        watch(coming, len(texts)), texts, by_name=bool(given), waited=waited
     )
     bounded = []
     for place, outcome in found.items():

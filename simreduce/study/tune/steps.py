@@ -22,7 +22,12 @@ from simreduce.planners.strategy import Strategy
 from simreduce.study.advice import recommend_step
 from simreduce.study.scenario import StepScenario
 from simreduce.study.study import Limit, collect, study
-from simreduce.study.tune.candidates import by_promise, candidates, sharing_candidates
+from simreduce.study.tune.candidates import (
+    by_promise,
+    candidates,
+    sharing_candidates,
+    while_promising,
+)
 from simreduce.study.tune.chunks import with_best_chunk
 from simreduce.training import Memory, Method, StepJob, StepPrediction, StepQuestion, simulate_step
 from simreduce.training.memory import Fit, device_memory, least_memory
@@ -111,10 +116,14 @@ def rank_steps(scenario: StepScenario, workers: int = 1, watch: Watch = unwatche
     names = [_name(question, *pair) for pair in pairs]
     named = bool((scenario.strategies and len(question.methods) == 1) or question.mode)
     strategies = [strategy for _, strategy in pairs]
-    order, first = by_promise(strategies, scenario.setup, scenario.workload)
-    coming = study(pairs, partial(_predict, scenario), workers=workers, order=order)
+    promise = by_promise(strategies, scenario.setup, scenario.workload)
+    coming = while_promising(
+        study(pairs, partial(_predict, scenario), workers=workers, order=promise.order),
+        promise,
+        lambda found: found.step.seconds if isinstance(found, StepCandidate) else inf,
+    )
     found, refused, untried, hurried = collect(
-        watch(coming, len(pairs)), names, by_name=named, first=first
+        watch(coming, len(pairs)), names, by_name=named, waited=promise.waited
     )
     candidates = [c for c in found.values() if isinstance(c, StepCandidate)]
     if not candidates:

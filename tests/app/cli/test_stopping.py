@@ -12,7 +12,7 @@ from importlib import import_module
 
 import pytest
 
-from simreduce.app.cli import progress
+from simreduce.app.cli import options, progress
 from simreduce.engine.setup import Setup
 from simreduce.errors import Deadlock
 
@@ -59,6 +59,59 @@ def test_the_document_of_a_ranking_that_is_stopped(simreduce, scenario, stop_aft
         status,
         document["complete"],
         [each["strategy"] for each in document["candidates"]],
+    )
+
+
+@pytest.fixture
+def dawdle_after(monkeypatch):
+    """Have a function of a module take very long when it was called so many times."""
+
+    def replace(module, name, calls):
+        function, called = getattr(module, name), []
+
+        def counted(*arguments, **options):
+            called.append(name)
+            if len(called) > calls:
+                time.sleep(30)
+            return function(*arguments, **options)
+
+        monkeypatch.setattr(module, name, counted)
+
+    return replace
+
+
+@pytest.mark.parametrize("option", [("--budget", "100 ms"), ("--quick",)])
+def test_a_budget_of_time_ends_a_ranking_with_what_it_has(
+    simreduce, scenario, dawdle_after, monkeypatch, option
+):
+    monkeypatch.setattr(options, "QUICK", 0.1)
+    dawdle_after(import_module("simreduce.study.tune.rank"), "evaluate", 2)
+    begun = time.monotonic()
+    status, out, _ = simreduce("run", scenario, "--workers", "1", *option)
+    assert time.monotonic() - begun < 20
+    words = "left out for time: 1 other that promises least (--budget; how many depends on this"
+    assert (0, f"{words} machine's speed)") == (status, out.splitlines()[-1])
+    dawdle_after(import_module("simreduce.study.tune.rank"), "evaluate", 1)
+    document = json.loads(simreduce("run", scenario, "--workers", "1", *option, "--json").out)
+    assert (document["complete"], document["hurried"]) == (False, True)
+
+
+def test_a_budget_of_time_that_suffices_changes_nothing(simreduce, scenario):
+    command = ("run", scenario, "--workers", "1", "--json")
+    found, whole = simreduce(*command, "--budget", "1h"), simreduce(*command)
+    assert (found.status, found.out) == (0, whole.out)
+    assert json.loads(whole.out)["hurried"] is False
+
+
+def test_a_budget_is_a_time_with_its_unit(simreduce, scenario):
+    found = simreduce("run", scenario, "--budget", "30", "--quick")
+    assert found.status == 2
+    assert found.err.splitlines() == [
+        "simreduce: --budget: '30' has no unit; write for example '1.5 us' or '700 ns'",
+        "simreduce: --quick: is --budget 5s; give one of them",
+    ]
+    assert simreduce("run", scenario, "--budget", "0s").err == (
+        "simreduce: --budget: must be more than 0 s\n"
     )
 
 

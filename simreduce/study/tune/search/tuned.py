@@ -73,9 +73,9 @@ class Tuned:
     than `bound`; no all-reduce of the machine less than `floor`. `base` is the part of a step that
     no setting changes: its compute.
 
-    `stopped`: Ctrl-C ended the search, or a budget of time (`hurried`); `spent`: its effort did. `composed`: some times are sums of
-    single calls, as plans are huge; `estimated`: times of settings without a row lie between
-    simulated calls.
+    `stopped`: Ctrl-C ended the search, or a budget of time (`hurried`); `spent`: its effort did.
+    `composed`: some times are sums of single calls, as plans are huge; `estimated`: times of
+    settings without a row lie between simulated calls.
     """
 
     scenario: Scenario
