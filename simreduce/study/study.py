@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Mapping, Sequence
+from contextlib import nullcontext
 from functools import partial
 from math import inf
 from typing import Any, Generic, NamedTuple, TypeAlias, TypeVar
 
 from simreduce.computing.watching import time_is_up, until_stopped
-from simreduce.computing.workers import working
+from simreduce.computing.workers import beside, working
 from simreduce.engine import AtLeast
+from simreduce.engine.kernel.compiled import kernel
+from simreduce.engine.kernel.store import make_kernel
 from simreduce.errors import Deadlock, StrategyError
 from simreduce.study.outcome import Outcome, Postponed, Refused, Stuck, outcome_of
 
@@ -23,6 +26,9 @@ BATCH = 12
 """Plans that take long are simulated so many at a time, plans of few transfers first. The limits of
 a batch come from all outcomes before, and so do not depend on how many processes there are.
 """
+
+_FEW = 8
+"""Questions that may be answered before the kernel is compiled."""
 
 Limit: TypeAlias = float | None
 """Seconds up to which a plan is simulated. None: to its end, unless that takes long."""
@@ -51,7 +57,13 @@ def study(
     places = range(len(questions)) if order is None else order
     asked = [(place, inf if place in at_once else first) for place in places]
     outcomes, left = dict[int, Outcome[T]](), dict[int, Postponed]()
-    with working(partial(_answer, evaluate), min(workers, len(questions))) as work_on:
+    workers = min(workers, len(questions))
+    # On a machine without machine code, the first question that needs the kernel would wait for it.
+    early = workers > 1 and len(questions) > _FEW and not kernel().is_kept
+    with (
+        beside(make_kernel) if early else nullcontext(),
+        working(partial(_answer, evaluate), workers) as work_on,
+    ):
         while asked:
             for number, outcome in work_on([(questions[place], limit) for place, limit in asked]):
                 place = asked[number][0]
