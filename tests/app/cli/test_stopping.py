@@ -13,6 +13,7 @@ from importlib import import_module
 import pytest
 
 from simreduce.app.cli import options, progress
+from simreduce.computing.watching import within
 from simreduce.engine.setup import Setup
 from simreduce.errors import Deadlock
 
@@ -210,6 +211,15 @@ def test_on_a_terminal_a_line_is_drawn_at_once_and_disappears(monkeypatch, capsy
     bar = "\u2501" * 6 + "\u2500" * 14
     assert said.startswith(f"\r\033[K{bar} made 1 of 3 things, 0 s\r\033[K")
     assert said.endswith("things, 0 s\r\033[K")
+
+
+def test_it_says_how_long_the_rest_takes_unless_time_is_up_before(monkeypatch, capsys):
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
+    for seconds, words in ((3600, "20 s"), (12, "12 s")):
+        with within(seconds), progress.Progress("made {} of {} things") as told:
+            told._began -= 10
+            told(1, 3)
+        assert f"made 1 of 3 things, 10 s, about {words} left" in capsys.readouterr().err
 
 
 def test_quick_work_says_nothing_where_there_is_no_terminal(capsys):
