@@ -1,9 +1,14 @@
-"""Work that comes piece by piece: watched as it comes, and kept on Ctrl-C."""
+"""Work that comes piece by piece: watched as it comes, and kept on Ctrl-C or when time is up."""
 
 from __future__ import annotations
 
+import signal
+import threading
+import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from math import inf
 from typing import Any, Protocol, TypeVar
 
 T = TypeVar("T")
@@ -60,13 +65,92 @@ class Work(ABC):
         return until_stopped(self.watch(coming, total))
 
 
-def until_stopped(coming: Iterable[T], enough: Callable[[Sequence[T]], object] = len) -> list[T]:
-    """Return what comes until Ctrl-C, or raise KeyboardInterrupt if that is not `enough`."""
-    found: list[T] = []
+def until_stopped(
+    coming: Iterable[T],
+    enough: Callable[[Sequence[T]], object] = len,
+    due: Callable[[Sequence[T]], object] | None = None,
+) -> list[T]:
+    """Return what comes until Ctrl-C, or raise KeyboardInterrupt if that is not `enough`.
+
+    When the time of `within` is up, return what has come too, but no sooner than it is `due`, by
+    default `enough`.
+    """
+    found, due = list[T](), due or enough
     try:
-        for each in coming:
-            found.append(each)  # noqa: PERF402 - what came before Ctrl-C is kept
+        with answering(lambda: due(found)):
+            for each in coming:
+                found.append(each)
+                if time_is_up() and due(found):
+                    break
     except KeyboardInterrupt:
         if not enough(found):
             raise
     return found
+
+
+_AGAIN = 0.5
+"""Seconds after which work that had no answer yet when its time was up is looked at again."""
+
+_SOON = 1e-3
+"""Seconds of a timer that is due."""
+
+_due: list[float] = []
+"""When time is up, by `time.monotonic()`: innermost last."""
+_answers: list[Callable[[], object]] = []
+"""Whether those who keep what there is on KeyboardInterrupt have something to keep."""
+
+
+def time_is_up() -> bool:
+    """Whether the time of the `within` at hand is up."""
+    return bool(_due) and time.monotonic() >= _due[-1]
+
+
+def time_left() -> float:
+    """Seconds that are left of the `within` at hand; infinite without one."""
+    return max(_due[-1] - time.monotonic(), 0.0) if _due else inf
+
+
+@contextmanager
+def answering(answer: Callable[[], object]) -> Iterator[None]:
+    """Code that catches KeyboardInterrupt, and then has an answer if `answer` says so."""
+    _answers.append(answer)
+    try:
+        yield
+    finally:
+        _answers.pop()
+
+
+@contextmanager
+def within(seconds: float) -> Iterator[None]:
+    """End the work inside after so many seconds as Ctrl-C ends it, once it has an answer.
+
+    What does not end on KeyboardInterrupt with what there is, goes on. Where the system has no
+    timer that interrupts, work ends after the piece at hand.
+    """
+    if seconds == inf and not _due:
+        yield
+        return
+    _due.append(min(time.monotonic() + seconds, _due[-1] if _due else inf))
+    ended = [False]
+
+    def ring(*_: object) -> None:
+        if not ended[0] and any(has_answer() for has_answer in reversed(_answers)):
+            ended[0] = True
+            raise KeyboardInterrupt
+
+    before, began, others = None, time.monotonic(), (0.0, 0.0)
+    with suppress(ValueError, AttributeError):  # another thread, or Windows
+        if threading.current_thread() is threading.main_thread():
+            before = signal.signal(signal.SIGALRM, ring)
+            others = signal.setitimer(signal.ITIMER_REAL, max(time_left(), _SOON), _AGAIN)
+    try:
+        yield
+    finally:
+        ended[0] = True
+        _due.pop()
+        if before is not None:
+            signal.setitimer(signal.ITIMER_REAL, 0)
+            signal.signal(signal.SIGALRM, before)
+            if others[0]:
+                left = others[0] - (time.monotonic() - began)
+                signal.setitimer(signal.ITIMER_REAL, max(left, _SOON), others[1])

@@ -98,6 +98,25 @@ def rounds(work: Callable[[T], R], workers: int) -> Iterator[Callable[[Sequence[
         yield lambda items: [each for _, each in sorted(work_on(items), key=itemgetter(0))]
 
 
+@contextmanager
+def beside(work: Callable[[], object]) -> Iterator[None]:
+    """Work in a process of its own meanwhile, which the end of the context ends."""
+    import multiprocessing  # noqa: PLC0415 - as above
+
+    process = multiprocessing.Process(target=_work_alone, args=(work,), daemon=True)
+    process.start()
+    try:
+        yield
+    finally:
+        process.terminate()
+        process.join()
+
+
+def _work_alone(work: Callable[[], object]) -> None:
+    prepare(())
+    work()
+
+
 _given: list[Callable[[Any], Any]] = []
 """The work of this worker. Sent with every item instead, what it finds out about a machine would be
 found out again for each.

@@ -15,6 +15,7 @@ from simreduce.files.formats.documents import (
     ANYTHING,
     BYTES,
     COUNT,
+    FLAG,
     MICROSECONDS,
     RATIO,
     TEXT,
@@ -170,9 +171,24 @@ def counted_lines(
     return ["", f"{', '.join(words)}: --details shows them"] if words else []
 
 
-def untried_lines(untried: int) -> list[str]:
-    """The line of a ranking that Ctrl-C ended."""
-    return ["", f"stopped with {units.plural(untried, 'other')} untried"] if untried else []
+def untried_lines(untried: int, *, hurried: bool) -> list[str]:
+    """The line of a ranking that Ctrl-C ended, or a budget of time."""
+    others = units.plural(untried, "other")
+    if hurried:
+        promise = units.noun(untried, "promises", "promise")
+        return ["", f"left out for time: {others} that {promise} least {BY_BUDGET}"]
+    return ["", f"stopped with {others} untried"] if untried else []
+
+
+BY_BUDGET = "(--budget; how many depends on this machine's speed)"
+"""What stands behind what a budget of time leaves out."""
+
+HURRIED_KEY = Key(
+    "hurried",
+    FLAG,
+    "True if a budget of time ended it (--budget), so that what is there depends on the speed of "
+    "the machine that computed it.",
+)
 
 
 def factor_keys(scenario: Scenario) -> dict[str, float | None]:

@@ -47,6 +47,7 @@ from simreduce.report.headings import (
     DISTURBED,
     FACTOR_KEYS,
     HEAD_KEYS,
+    HURRIED_KEY,
     MEASURED_KEYS,
     MOVED_KEY,
     REFUSED,
@@ -94,7 +95,7 @@ def ranking_table(ranking: Ranking, most: int | None = None, *, details: bool = 
         *best_rows(ranking_rows(ranking), most),
         *_bounded_lines(ranking),
         *(more if details else counted_lines(ranking.candidates, ranking.refused)),
-        *untried_lines(ranking.untried),
+        *untried_lines(ranking.untried, hurried=ranking.hurried),
         "",
         *_recommendation(ranking),
     ]
@@ -334,6 +335,7 @@ RUN = Document(
         "complete", FLAG, "False if the command was stopped and strategies are untried.",
         lambda ranking: not ranking.untried,
     ),
+    HURRIED_KEY,
     *MEASURED_KEYS,
 )  # fmt: skip
 ranking_document = RUN.write

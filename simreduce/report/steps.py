@@ -58,6 +58,7 @@ from simreduce.report.headings import (
     DISTURBED,
     FACTOR_KEYS,
     HEAD_KEYS,
+    HURRIED_KEY,
     REFUSED_KEY,
     best_rows,
     counted_lines,
@@ -120,9 +121,8 @@ def step_table(ranking: StepRanking, most: int | None = None, *, details: bool =
         misfit = sum(1 for c in ranking.candidates if c.fits is False)
         more = ["its timeline and buckets", *[f"{misfit} that do not fit"] * bool(misfit)]
         lines += counted_lines(ranking.candidates, ranking.refused, more)
-    return "\n".join(
-        [*lines, *untried_lines(ranking.untried), "", *advice_lines(ranking.advice, "a step")]
-    )
+    untried = untried_lines(ranking.untried, hurried=ranking.hurried)
+    return "\n".join([*lines, *untried, "", *advice_lines(ranking.advice, "a step")])
 
 
 def _header(ranking: StepRanking) -> list[str]:
@@ -535,6 +535,7 @@ STEP = Document(
         "complete", FLAG, "False if the command was stopped and methods are untried.",
         lambda ranking: not ranking.untried,
     ),
+    HURRIED_KEY,
 )  # fmt: skip
 
 

@@ -42,9 +42,11 @@ from simreduce.report.blocks import (
 )
 from simreduce.report.headings import (
     ACTIVATIONS_KEY,
+    BY_BUDGET,
     DISTURBED,
     FACTOR_KEYS,
     HEAD_KEYS,
+    HURRIED_KEY,
     MEASURED_KEY,
     MOVED_KEY,
     header,
@@ -64,7 +66,7 @@ from simreduce.study.advice import runs_nccl
 from simreduce.study.frameworks import METHODS, MIB
 from simreduce.study.tune.search.advised import advice_of
 from simreduce.study.tune.search.setting import Setting, rules_text
-from simreduce.study.tune.search.targets import OBJECTIVES, TARGETS
+from simreduce.study.tune.search.targets import OBJECTIVES, TARGETS, methods_of
 from simreduce.study.tune.search.tuned import NEAR, Row, Tuned
 from simreduce.training.sharded import DDP
 
@@ -213,6 +215,8 @@ def _searched(found: Tuned) -> str:
         points += f"{units.plural(plans, 'step')} simulated"
     if found.unfit:
         points += f", {found.unfit:,} do not fit"
+    if found.hurried:
+        return f"{points}, {_untried(found)} left out for time {BY_BUDGET}"
     if found.stopped:
         return f"{points}, then stopped"
     if found.estimated:
@@ -220,6 +224,14 @@ def _searched(found: Tuned) -> str:
     if found.spent:
         return f"{points}, then the effort was spent"
     return f"{points}, all others excluded by bounds"
+
+
+def _untried(found: Tuned) -> str:
+    """The settings that a budget of time left out."""
+    step = found.objective == "step"
+    methods = methods_of(found.target, found.scenario) if step else ()
+    none = [method for method in methods if method not in found.by_method]
+    return f"the others (all of {', '.join(none)})" if none else "the others"
 
 
 def _bound(found: Tuned) -> str:
@@ -416,6 +428,7 @@ TUNE = Document(
         "Whether bounds exclude all other settings of the space.",
     ),
     Key("stopped", FLAG, "Whether the command was stopped."),
+    HURRIED_KEY,
     Key("composed", FLAG, "Whether some times are single calls put together."),
     Key(
         "bound_us",

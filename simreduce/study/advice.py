@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
 Row = Mapping[str, Any]
 
+
 R = TypeVar("R", bound=Any)
 """A row of a ranking or a search, whose modules know this one."""
 

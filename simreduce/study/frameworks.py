@@ -26,6 +26,9 @@ _CHOOSERS = {"tensorflow": "mirrored_strategy", "tf_cnn_benchmarks": "choose_the
 """The rules by which TensorFlow chooses a strategy."""
 
 _PACKINGS = {"pytorch": "+ddp", "horovod": "+fusion", "jax": f"+fusion={JAX_BYTES}", "nccl": ""}
+DEFAULTS = tuple(f"nccl{packing}" for packing in _PACKINGS.values())
+"""What frameworks run by NCCL unless they are told."""
+
 _OLDER = ("tensorflow", "tf_cnn_benchmarks", "horovod", "pytorch")
 _NEWER = ("pytorch", "horovod", "tensorflow", "tf_cnn_benchmarks")
 _NEW = 80

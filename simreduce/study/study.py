@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Mapping, Sequence
+from contextlib import nullcontext
 from functools import partial
 from math import inf
 from typing import Any, Generic, NamedTuple, TypeAlias, TypeVar
 
-from simreduce.computing.watching import until_stopped
-from simreduce.computing.workers import working
+from simreduce.computing.watching import time_is_up, until_stopped
+from simreduce.computing.workers import beside, working
 from simreduce.engine import AtLeast
+from simreduce.engine.kernel.compiled import kernel
+from simreduce.engine.kernel.store import make_kernel
 from simreduce.errors import Deadlock, StrategyError
 from simreduce.study.outcome import Outcome, Postponed, Refused, Stuck, outcome_of
 from simreduce.units import first_few
@@ -25,6 +28,9 @@ BATCH = 12
 a batch come from all outcomes before, and so do not depend on how many processes there are.
 """
 
+_FEW = 8
+"""Questions that may be answered before the kernel is compiled."""
+
 Limit: TypeAlias = float | None
 """Seconds up to which a plan is simulated. None: to its end, unless that takes long."""
 
@@ -36,11 +42,12 @@ def study(
     workers: int = 1,
     limits: Callable[[Mapping[int, Any]], Callable[[int], float]] | None = None,
     order: Sequence[int] | None = None,
+    at_once: Collection[int] = (),
 ) -> Generator[tuple[int, Outcome[T]], None, None]:
     """Yield the place of each question and its outcome, in any order.
 
-    `order` has the places in the order in which to begin. To close the generator ends the
-    processes.
+    `order` has the places in the order in which to begin, and no place of `at_once` is postponed.
+    To close the generator ends the processes.
 
     `evaluate` may raise InputError and Deadlock, which are outcomes. With `limits`, it may
     postpone what takes long: when all others are done, those come in batches. `limits` gives, from
@@ -48,9 +55,16 @@ def study(
     interest.
     """
     first = inf if limits is None else None
-    asked = [(place, first) for place in (range(len(questions)) if order is None else order)]
+    places = range(len(questions)) if order is None else order
+    asked = [(place, inf if place in at_once else first) for place in places]
     outcomes, left = dict[int, Outcome[T]](), dict[int, Postponed]()
-    with working(partial(_answer, evaluate), min(workers, len(questions))) as work_on:
+    workers = min(workers, len(questions))
+    # On a machine without machine code, the first question that needs the kernel would wait for it.
+    early = workers > 1 and len(questions) > _FEW and not kernel().is_kept
+    with (
+        beside(make_kernel) if early else nullcontext(),
+        working(partial(_answer, evaluate), workers) as work_on,
+    ):
         while asked:
             for number, outcome in work_on([(questions[place], limit) for place, limit in asked]):
                 place = asked[number][0]
@@ -74,24 +88,44 @@ class Answers(NamedTuple, Generic[T]):
     """The outcomes of a study.
 
     It has figures and lower bounds by place, the names of what was refused with the reasons, and
-    how many questions Ctrl-C left untried.
+    how many questions Ctrl-C left untried, or a budget of time (`hurried`).
     """
 
     found: Mapping[int, T | AtLeast]
     refused: tuple[tuple[str, str], ...]
     untried: int
+    hurried: bool = False
 
 
 def collect(
-    coming: Iterable[tuple[int, Outcome[T]]], names: Sequence[str], *, by_name: bool
+    coming: Iterable[tuple[int, Outcome[T]]],
+    names: Sequence[str],
+    *,
+    by_name: bool,
+    waited: Collection[int] = (),
 ) -> Answers[T]:
     """The outcomes of a study by the names of its questions.
 
     Questions given `by_name` that the machine refuses raise one StrategyError; questions out of
     "all" are refused. So are questions that a fault cuts off for ever, unless it cuts off all of
-    them, which raises Deadlock. Ctrl-C is raised unless something is found.
+    them, which raises Deadlock. Ctrl-C is raised unless something is found. A budget of time also
+    waits for the places of `waited`.
     """
-    outcomes = dict(until_stopped(coming, lambda pairs: any(_is_found(o) for _, o in pairs)))
+
+    def enough(pairs: Sequence[tuple[int, Outcome[T]]]) -> bool:
+        return any(_is_found(outcome) for _, outcome in pairs)
+
+    def due(pairs: Sequence[tuple[int, Outcome[T]]]) -> bool:
+        return enough(pairs) and {*waited} <= {place for place, _ in pairs}
+
+    ended: list[bool] = []
+
+    def all_of_them() -> Iterator[tuple[int, Outcome[T]]]:
+        yield from coming
+        ended.append(True)  # with places left only where a budget of time left them out
+
+    outcomes = dict(until_stopped(all_of_them(), enough, due))
+    hurried = len(outcomes) < len(names) and (bool(ended) or time_is_up())
     refused, stuck, found = [], [], dict[int, T | AtLeast]()
     for place, outcome in sorted(outcomes.items()):
         if isinstance(outcome, Refused):
@@ -106,7 +140,7 @@ def collect(
         name, first = stuck[0]
         raise Deadlock(f"{name}: {first.error}")
     refused += [(name, outcome.reason(name)) for name, outcome in stuck]
-    return Answers(found, tuple(refused), len(names) - len(outcomes))
+    return Answers(found, tuple(refused), len(names) - len(outcomes), hurried)
 
 
 def by_reason(refused: Iterable[tuple[str, str]], *, brief: bool = False) -> list[str]:

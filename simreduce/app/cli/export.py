@@ -25,8 +25,11 @@ from simreduce.files.formats import Faults
 from simreduce.files.outputs import check_place, write_file
 from simreduce.planners.strategy import Strategy, parse_strategy
 from simreduce.study.question import ask, choice_of
-from simreduce.study.scenario import Scenario, is_scenario, with_step
+from simreduce.study.scenario import FRAMEWORKS, Scenario, is_scenario, with_step
 from simreduce.study.tune.rank import rank
+from simreduce.study.tune.search.export_choice import files_of, why_nothing
+from simreduce.study.tune.search.targets import TARGETS as TUNED
+from simreduce.study.tune.search.tune import tune
 from simreduce.study.tune.steps import rank_steps
 from simreduce.training import StepQuestion
 from simreduce.training.sharded import DDP
@@ -45,7 +48,7 @@ _REASONS = 3
     """
 )
 @click.argument("target", metavar="TARGET")
-@question_options("Export this strategy; default: the fastest that TARGET has a setting for.")
+@question_options("Export this strategy; default: what simreduce tune finds for TARGET.")
 @click.option(
     "--out",
     default=None,
@@ -72,13 +75,18 @@ def export(
 
     TARGET is nccl, pytorch, horovod, deepspeed, jax, tensorflow, tf_cnn_benchmarks, msccl or
     mscclpp. SCENARIO|TOPOLOGY is what `simreduce run` or `simreduce bench` takes. Without --algo,
-    it is the fastest strategy that TARGET has a setting for.
+    it is what `simreduce tune SCENARIO --target TARGET` finds. Where SCENARIO names its strategies,
+    and for msccl and mscclpp, it is the fastest of them that TARGET has a setting for.
     """
     faults = option_faults()
     faults.attempt("", find_target, target)
     if out is not None:
         faults.attempt("--out", check_folder, out)
-    files = files_for(target, _choice(faults, target, question, algo, method, workers, given))
+    if is_scenario(question):
+        scenario, strategy = read_question_scenario(faults, question, algo, **given)
+        files = _files_of_scenario(target, scenario, strategy, method, workers)
+    else:
+        files = files_for(target, _choice(faults, target, question, algo, method, given))
     if out is None:
         _print(files)
         return
@@ -125,17 +133,9 @@ def _choice(
     question: str,
     algo: str | None,
     method: str | None,
-    workers: int,
     given: dict[str, Any],
 ) -> Choice:
-    """The choice that the options name; of a scenario without a strategy, the fastest one that the
-    target has a setting for. InputError with all `faults`.
-    """
-    if is_scenario(question):
-        scenario, strategy = read_question_scenario(faults, question, algo, **given)
-        method = _method(scenario.step, method)
-        strategy = strategy or _fastest(target, scenario, method, workers)
-        return choice_of(ask(scenario, strategy), scenario.step, method)
+    """The choice that the options name for a topology. InputError with all `faults`."""
     faults.attempt("", _method, None, method)
     asked = read_topology_question(faults, question, algo or _DEFAULTS[0], **given)
     choice = choice_of(asked, None, DDP)
@@ -145,6 +145,39 @@ def _choice(
             if not why_not(target, other):
                 return other
     return choice
+
+
+def _files_of_scenario(
+    target: str, scenario: Scenario, strategy: Strategy | None, method: str | None, workers: int
+) -> Mapping[str, str]:
+    """The files of a strategy of a scenario, or of the best setting without one."""
+    named = _method(scenario.step, method)
+    if strategy is None and scenario.strategies is None and target in TUNED:
+        return _best_files(target, scenario, method, workers)
+    strategy = strategy or _fastest(target, scenario, named, workers)
+    return files_for(target, choice_of(ask(scenario, strategy), scenario.step, named))
+
+
+def _best_files(
+    target: str, scenario: Scenario, method: str | None, workers: int
+) -> Mapping[str, str]:
+    """The files of what `simreduce tune` finds, of this method if one is named; says on stderr
+    which setting that is.
+    """
+    with Progress("simulated or excluded {} of {} settings") as progress:
+        found = tune(scenario, target, workers=workers, progress=progress)
+    pass_on(found.stopped)
+    if method is not None:
+        rows = tuple(row for row in found.rows if row.setting.method == method)
+        if not rows:
+            raise InputError(f"--method {method}: {TARGETS[target].title} has no setting for it")
+        other = found.advised.setting.method != method
+        found = replace(found, rows=rows, chosen=None if other else found.chosen)
+    if why := why_nothing(found):
+        raise InputError([f"{scenario.name}: {each}" for each in why])
+    what = f"simreduce tune {scenario.name} --target {target}"
+    click.echo(f"{found.advised.setting.label}: what {what} advises", err=True)
+    return files_of(found)
 
 
 def _method(step: StepQuestion | None, method: str | None) -> str:
@@ -159,8 +192,9 @@ def _method(step: StepQuestion | None, method: str | None) -> str:
 
 
 def _fastest(target: str, scenario: Scenario, method: str, workers: int) -> Strategy:
-    """The strategy of a scenario with the fastest step, or the fastest all-reduce where there is no
-    step, of those that a target has a setting for; says so on stderr.
+    """The strategy that a scenario advises for a target; says so on stderr.
+
+    For a target that has no advice, it is the fastest that it has a setting for.
     """
     title, reasons = TARGETS[target].title, []
     named = scenario.strategies
@@ -168,15 +202,15 @@ def _fastest(target: str, scenario: Scenario, method: str, workers: int) -> Stra
         refused = {each: _refusals(target, scenario, method, each) for each in named}
         named = tuple(each for each, why in refused.items() if not why)
         reasons = [f"{each.text}: {why}" for each, whys in refused.items() for why in whys]
+    asked = replace(scenario, strategies=named, framework=target if target in FRAMEWORKS else "")
     strategy = _recommend(
-        replace(scenario, strategies=named), method, workers,
+        asked, method, workers,
         lambda each: bool(named) or not _refusals(target, scenario, method, each),
     )  # fmt: skip
     if strategy is None:
         fault = f"{scenario.name}: {title} has no setting for any of its strategies"
         raise InputError([fault, *reasons[:_REASONS]])
-    what = "fastest step" if scenario.step else "fastest"
-    click.echo(f"{strategy.text}: the {what} of {scenario.name} for {title}", err=True)
+    click.echo(f"{strategy.text}: advised for {title} by {scenario.name}", err=True)
     return strategy
 
 
@@ -191,8 +225,9 @@ def _refusals(target: str, scenario: Scenario, method: str, strategy: Strategy) 
 def _recommend(
     scenario: Scenario, method: str, workers: int, has_setting: Callable[[Strategy], bool]
 ) -> Strategy | None:
-    """The strategy of a scenario to export, by the time of the step, or of the all-reduce if there
-    is none. One that is alone is not simulated.
+    """The strategy of a scenario to export, by the advice for its framework, if it names one.
+
+    Else the fastest. One that is alone is not simulated.
     """
     if scenario.strategies is not None and len(scenario.strategies) < 2:
         return next(filter(has_setting, scenario.strategies), None)
@@ -201,6 +236,8 @@ def _recommend(
         if step is None or step.mode:
             ranking = rank(scenario, workers, progress.watch)
             pass_on(ranking.untried)
+            if scenario.framework:
+                return next((each.option.row.strategy for each in ranking.advice), None)
             proven = (row.strategy for row in ranking.candidates if not row.wrong)
             return next(filter(has_setting, proven), None)
         one = with_step(replace(scenario, step=replace(step, methods=(method,))))
@@ -210,6 +247,8 @@ def _recommend(
     def parse(name: str) -> Strategy:
         return parse_strategy(name.removeprefix(f"{method}, "))
 
+    if scenario.framework:
+        return next((parse(each.option.name) for each in steps.advice), None)
     names = (name for row in steps.candidates if not row.wrong for name in row.names)
     name = next((name for name in names if has_setting(parse(name))), None)
     return None if name is None else parse(name)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Sequence
+from math import inf
 
 import click
 from click.core import ParameterSource
@@ -37,6 +38,39 @@ workers_option = click.option(
     metavar="N",
     help="Use N processes; default: one per core.",
 )
+QUICK = 5.0
+"""Seconds of `--quick`."""
+
+
+def budget_options(default: str = "none") -> Decorator:
+    """`--budget` and `--quick`; `default` says what their absence means."""
+    return options(
+        click.option(
+            "--budget",
+            default=None,
+            metavar="TIME",
+            help="Stop after about this time, such as 30s, with what is known by then, which "
+            f"depends on this machine's speed; default {default}.",
+        ),
+        click.option(
+            "--quick", is_flag=True, help=f"Stop after {QUICK:g} s: as --budget {QUICK:g}s."
+        ),
+    )
+
+
+def read_budget(faults: Faults, budget: str | None, *, quick: bool, default: float = inf) -> float:
+    """The seconds that a command may take from now on."""
+    if budget is None:
+        seconds = QUICK if quick else default
+    else:
+        seconds = faults.attempt("--budget", units.duration, budget) or 0.0
+        if quick:
+            faults.add("--quick", f"is --budget {QUICK:g}s; give one of them")
+        elif seconds <= 0 and not faults.problems:
+            faults.add("--budget", "must be more than 0 s")
+    return seconds
+
+
 gpus_options = options(
     click.option("-g", "--ngpus", type=int, default=None, help="Use the first GPUs only."),
     click.option("--gpus", default=None, metavar="I,J,...", help="Use these GPUs only."),

@@ -21,7 +21,9 @@ from simreduce.computing.compiling import notices
 T = TypeVar("T")
 
 QUIET = 10.0
-"""Seconds between two lines where stderr is no terminal."""
+"""Seconds between two lines where stderr is no terminal; the first comes after half of them."""
+_LEAST_LEFT = 3.0
+"""Seconds that must be left for a word about them."""
 _REDRAW = 1.0
 """Seconds after which a line on a terminal is drawn again although nothing has changed."""
 _BLINK = 0.05
@@ -66,23 +68,20 @@ def interruptible() -> Iterator[None]:
 
 class Progress(watching.Work):
     """Says on stderr how far some work is: on a terminal in a line that is drawn again and again
-    and disappears at the end, elsewhere in a new line every 10 s.
+    and disappears at the end, elsewhere in a new line after 5 s and then every 10 s.
 
     `text` may have two places for numbers, `simulated {} of {} plans`; a call fills them. On a
-    terminal, the lines that `preview` makes of what `watch` has passed on stand above. With `rest`,
-    it says how long the others take at the mean pace.
+    terminal, the lines that `preview` makes of what `watch` has passed on stand above. It says how
+    long the others take at the mean pace, or less where a budget of time ends before.
     """
 
     def __init__(
         self,
         text: str,
         preview: Callable[[list[Any]], Sequence[str]] = lambda _: (),
-        *,
-        rest: bool = False,
     ) -> None:
         super().__init__()
         self._text, self._preview = text, preview
-        self._rest = rest
         self._share = 0.0
         self._terminal = is_terminal(sys.stderr) and os.environ.get("TERM") != "dumb"
         self._began, self._drawn = time.monotonic(), 0.0
@@ -126,8 +125,10 @@ class Progress(watching.Work):
                 self._lengths = []
 
     def _tick(self) -> None:
-        while not self._over.wait(_REDRAW if self._terminal else QUIET):
+        pause = _REDRAW if self._terminal else QUIET / 2
+        while not self._over.wait(pause):
             self._draw()
+            pause = _REDRAW if self._terminal else QUIET
 
     def _draw(self) -> None:
         with self._lock:
@@ -147,11 +148,13 @@ class Progress(watching.Work):
             click.echo(begin + "\n".join(lines), nl=False, err=True)
 
     def _left(self, seconds: float) -> str:
-        """How long the rest takes."""
+        """How long the rest takes. As quick questions come first, that is a guess."""
         done, total = self.counts
-        if not self._rest or not done or done == total:
+        if not done or done >= total:
             return ""
-        left = seconds / done * (total - done)
+        left = min(seconds / done * (total - done), watching.time_left())
+        if left < _LEAST_LEFT:
+            return ""
         return f", about {left:.0f} s left" if left < 120 else f", about {left / 60:.0f} min left"
 
     def _bar(self, room: int) -> str:

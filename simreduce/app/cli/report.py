@@ -6,23 +6,31 @@ import platform
 import shlex
 import sys
 from collections.abc import Iterator, Mapping
+from contextlib import AbstractContextManager
 from dataclasses import replace
 from importlib.metadata import PackageNotFoundError, version
-from math import isfinite
+from math import isfinite, isnan, nan
 from pathlib import Path
 from typing import Any
 
 import click
 
 from simreduce.app.cli.group import command
-from simreduce.app.cli.options import algo_option, is_typed, strategy_texts, workers_option
+from simreduce.app.cli.options import (
+    algo_option,
+    budget_options,
+    is_typed,
+    read_budget,
+    strategy_texts,
+    workers_option,
+)
 from simreduce.app.cli.progress import Progress
 from simreduce.app.cli.reply import STOPPED, option_faults, output_option, output_path, write_output
 from simreduce.app.cli.setups import SetupOptions, job_options, read_scenario, setup_options
 from simreduce.app.cli.step import read_replicas, repeat_replicas
 from simreduce.app.cli.terminal import show
 from simreduce.app.look import Document, answer_of, bench_sizes, exports_of, look_closer
-from simreduce.computing.watching import until_stopped
+from simreduce.computing.watching import time_is_up, time_left, until_stopped, within
 from simreduce.engine import Calibration
 from simreduce.engine.calibrate import load_calibration
 from simreduce.errors import InputError, quote
@@ -66,6 +74,12 @@ from simreduce.training.sharded import DDP
 from simreduce.training.stragglers import sample
 
 _DEFAULT = "report.html"
+_FEW, _BUDGET, _LARGE_BUDGET = 64, 16.0, 50.0
+"""Seconds of the default budget for a few GPUs and for more: on two idle cores a report then takes
+20 s and 60 s, with the time to start and to write the page.
+"""
+_CHOOSING = 0.75
+"""The part of a budget in which to choose what to run."""
 _CURVES = 4
 _TRIED = 40
 """Strategies that are tried for a system that has no setting for the best."""
@@ -81,21 +95,31 @@ _PROGRAMS = ("numpy", "scipy", "numba", "simpy", "networkx")
 @algo_option("Rank these instead of the scenario's.")
 @job_options
 @setup_options("the scenario's", "the scenario's")
+@budget_options(f"{_BUDGET:g}s, and {_LARGE_BUDGET:g}s for more than {_FEW} GPUs")
 @workers_option
-def report(sources: tuple[str, ...], algo: tuple[str, ...], workers: int, **given: Any) -> int:
+def report(
+    sources: tuple[str, ...],
+    algo: tuple[str, ...],
+    budget: str | None,
+    quick: bool,
+    workers: int,
+    **given: Any,
+) -> int:
     """Write a report as one HTML file that opens without a network: what to run, how much faster
     than today, how sure, what limits it, what would help.
 
-    For a SCENARIO (a file, a shipped name, or a recorded job) it computes all of that. A RESULT is
-    what --json printed: run, step, bench, explain, tune, validate, capacity or sweep; or the
-    database of a sweep. Nothing is computed again. Further RESULTs on the same machine add to the
-    first: explain the load of each link, bench the curves.
+    For a SCENARIO (a file, a shipped name, or a recorded job) it computes all of that, as far as
+    --budget allows: first what to run, then what limits it and what would help. The page says what
+    was left out for time. A RESULT is what --json printed: run, step, bench, explain, tune,
+    validate, capacity or sweep; or the database of a sweep. Nothing is computed again. Further
+    RESULTs on the same machine add to the first: explain the load of each link, bench the curves.
 
     Example: simreduce report dgx1v-resnet50
 
     On Ctrl-C or SIGTERM, writes what there is and exits with status 130.
     """
     faults, output = option_faults(), output_path("output") or _DEFAULT
+    seconds = read_budget(faults, budget, quick=quick, default=nan)
     faults.attempt("", check_pages)
     results = [text for text in sources if _is_result(text)]
     if results and len(results) < len(sources):
@@ -105,7 +129,9 @@ def report(sources: tuple[str, ...], algo: tuple[str, ...], workers: int, **give
     if results:
         page, complete = _from_results(faults, sources), True
     else:
-        page, complete = _from_scenario(faults, sources[0], algo, workers, SetupOptions(**given))
+        page, complete = _from_scenario(
+            faults, sources[0], algo, workers, seconds, SetupOptions(**given)
+        )
     write_output(output, [page])
     if output != STDOUT:
         show(f"{output}: open it in a browser")
@@ -182,9 +208,12 @@ def _from_scenario(
     text: str,
     algo: tuple[str, ...],
     workers: int,
+    seconds: float,
     given: SetupOptions,
 ) -> tuple[str, bool]:
-    """The page of a scenario, and whether nothing is missing."""
+    """The page of a scenario, and whether nothing is missing but for what a budget of so many
+    seconds left out, nan for the default.
+    """
     keys = keys_of(text)
     name = "step" if {"step", "replicas"} & set(keys) else "run"
     question: Scenario | Replicas | None
@@ -206,7 +235,14 @@ def _from_scenario(
         stages = report_step(with_step(question), shared, workers)
     else:
         stages = report_run(question, shared, workers)
-    document, beside, complete = until_stopped(stages)[-1]
+    if isnan(seconds):
+        few = setup is None or len(setup.layout) <= _FEW
+        seconds = _BUDGET if few else _LARGE_BUDGET
+    with within(seconds):
+        document, beside, complete = until_stopped(stages)[-1]
+        if not complete and time_is_up():
+            complete = True
+            beside = replace(beside, missing=_HURRIED)
     parts = _parts(name, beside, backups=isinstance(question, Replicas))
     beside = replace(beside, commands=((_ABOUT, (_typed("report"),)), (_PARTS[name], parts)))
     return page_html(make_page(document, beside, text)), complete
@@ -217,6 +253,11 @@ _PARTS = {
     "run": "Its parts: the ranking, what limits it, the timeline for Perfetto",
     "step": "Its parts: the step, with its timeline for Perfetto",
 }
+
+
+_BUDGETED = ("output", "workers", "budget", "quick")
+_NOT_REPEATED = {"report": _BUDGETED[:2]}
+"""Parameters of this command that do not belong to a command, by its name, or to others."""
 
 
 def _parts(first: str, beside: Attachments, *, backups: bool) -> tuple[str, ...]:
@@ -237,7 +278,7 @@ def _typed(name: str, without: str = "") -> str:
     words = ["simreduce", name]
     for param in context.command.params:
         key = param.name or ""
-        if not is_typed(key) or key in ("output", "workers", without):
+        if not is_typed(key) or key in (*_NOT_REPEATED.get(name, _BUDGETED), without):
             continue
         value = context.params[key]
         if isinstance(param, click.Argument):
@@ -265,13 +306,18 @@ Stage = tuple[Document, Attachments, bool]
 """The document of a report, its attachments so far, and whether nothing is missing."""
 
 
+def _choosing() -> AbstractContextManager[None]:
+    """What to run is chosen in a part of the time, and looked at closely in the rest."""
+    return within(_CHOOSING * time_left())
+
+
 def report_run(question: Scenario, beside: Attachments, workers: int) -> Iterator[Stage]:
     """The ranking of a scenario, then with a closer look, then with curves."""
-    with Progress("simulated {} of {} strategies", preview_lines) as progress:
+    with _choosing(), Progress("simulated {} of {} strategies", preview_lines) as progress:
         ranking = rank(question, workers, progress.watch)
     document = ranking_document(ranking)
     yield document, replace(beside, missing=_STOPPED), False
-    if ranking.untried:
+    if ranking.untried and not ranking.hurried:
         return
     best = answer_of(ranking, document)
     if best is None:
@@ -287,7 +333,7 @@ def report_run(question: Scenario, beside: Attachments, workers: int) -> Iterato
 
 def report_step(question: StepScenario, beside: Attachments, workers: int) -> Iterator[Stage]:
     """The training steps of a scenario, then with a closer look at the best."""
-    with Progress("simulated {} of {} steps") as progress:
+    with _choosing(), Progress("simulated {} of {} steps") as progress:
         ranking = rank_steps(question, workers, progress.watch)
     best = ranking.recommended
     names = [gradient.name for gradient in question.workload.gradients]
@@ -296,7 +342,7 @@ def report_step(question: StepScenario, beside: Attachments, workers: int) -> It
     timeline = timeline_of_events(events)
     beside = replace(beside, timeline=timeline, exports=_step_exports(question, best.step.method))
     yield document, replace(beside, missing=_STOPPED), False
-    if ranking.untried:
+    if ranking.untried and not ranking.hurried:
         return
     with Progress("simulated {} of {} changes of the step") as progress:
         look = look_at_step(question, best, progress.watch)
@@ -339,6 +385,7 @@ def report_replicas(question: Replicas, beside: Attachments, workers: int) -> It
 
 
 _STOPPED = "Stopped before this was computed."
+_HURRIED = "Left out for time; a longer --budget has it."
 
 
 _MACHINE = ("topology", "topology_digest")

@@ -11,7 +11,9 @@ from simreduce.app.cli.measuring import give_measured, measure_options, read_mea
 from simreduce.app.cli.options import (
     algo_option,
     all_option,
+    budget_options,
     details_option,
+    read_budget,
     strategy_texts,
     workers_option,
 )
@@ -19,6 +21,7 @@ from simreduce.app.cli.progress import Progress
 from simreduce.app.cli.reply import Reply, option_faults, report_options
 from simreduce.app.cli.setups import SetupOptions, job_options, read_scenario, setup_options
 from simreduce.app.cli.terminal import rows_shown
+from simreduce.computing.watching import within
 from simreduce.report.ranking import preview_lines, ranking_document, ranking_table
 from simreduce.study.tune.rank import rank
 
@@ -33,6 +36,7 @@ from simreduce.study.tune.rank import rank
 @algo_option("Rank these instead of the scenario's.")
 @job_options
 @setup_options("the scenario's", "the scenario's")
+@budget_options()
 @workers_option
 @all_option
 @details_option("Also print other names of plans, and why strategies are not possible.")
@@ -41,6 +45,8 @@ from simreduce.study.tune.rank import rank
 def run(
     scenario: str,
     algo: tuple[str, ...],
+    budget: str | None,
+    quick: bool,
     workers: int,
     simulate_all: bool,
     details: bool,
@@ -57,13 +63,14 @@ def run(
     texts, options = strategy_texts(faults, algo), SetupOptions.take(given)
     found = read_scenario(faults, scenario, options, texts)
     measurement = read_measurement(faults, found, options, **given)
+    seconds = read_budget(faults, budget, quick=quick)
     question = faults.require(found)
-    with Progress("simulated {} of {} strategies", preview_lines) as progress:
+    with within(seconds), Progress("simulated {} of {} strategies", preview_lines) as progress:
         ranking = rank(question, workers, progress.watch, simulate_all=simulate_all)
     reply = Reply(
         lambda: ranking_table(ranking, rows_shown(everything=simulate_all), details=details),
         partial(ranking_document, ranking),
         failed=any(c.wrong for c in ranking.candidates),
-        complete=not ranking.untried,
+        complete=not ranking.untried or ranking.hurried,
     )
     return give_measured(reply, measurement, lambda: ranking)

@@ -13,8 +13,10 @@ from simreduce.app.cli.completion import scenario_argument
 from simreduce.app.cli.group import command
 from simreduce.app.cli.options import (
     algo_option,
+    budget_options,
     details_option,
     gpus_options,
+    read_budget,
     strategy_texts,
     workers_option,
 )
@@ -29,7 +31,7 @@ from simreduce.app.cli.reply import (
 )
 from simreduce.app.cli.setups import SetupOptions, job_options, read_scenario, setup_options
 from simreduce.app.cli.terminal import rows_shown
-from simreduce.computing.watching import until_stopped
+from simreduce.computing.watching import time_is_up, until_stopped, within
 from simreduce.engine import CALM
 from simreduce.errors import InputError
 from simreduce.files.formats import Faults
@@ -74,6 +76,7 @@ _ONLY_STEP = {
 @gpus_options
 @job_options
 @setup_options("the scenario's", "the scenario's")
+@budget_options()
 @workers_option
 @output_option(
     "--trace",
@@ -95,6 +98,8 @@ def step(
     scenario: str,
     algo: tuple[str, ...],
     batch: int | None,
+    budget: str | None,
+    quick: bool,
     workers: int,
     try_backups: bool,
     show_all: bool,
@@ -109,16 +114,18 @@ def step(
     On Ctrl-C or SIGTERM, prints the results so far and exits with status 130.
     """
     faults, options, keys = option_faults(), SetupOptions(**given), keys_of(scenario)
+    seconds = read_budget(faults, budget, quick=quick)
     if "replicas" in keys:
         replicas = read_replicas(faults, scenario, options, algo, batch)
-        return _replicas(replicas, workers, try_backups=try_backups)
+        with within(seconds):
+            return _replicas(replicas, workers, try_backups=try_backups)
     if keys and try_backups:
         faults.add("--backups", "only a scenario with [replicas] has backup workers")
     if keys and "step" not in keys:
         faults.add(scenario, NO_TIMES if is_record(scenario) else NO_STEP)
     texts = strategy_texts(faults, algo)
     question = with_step(faults.require(read_scenario(faults, scenario, options, texts, batch)))
-    with Progress("simulated {} of {} steps") as progress:
+    with within(seconds), Progress("simulated {} of {} steps") as progress:
         ranking = rank_steps(question, workers, progress.watch)
     document = cache(partial(step_document, ranking))
     names = [gradient.name for gradient in question.workload.gradients]
@@ -129,7 +136,7 @@ def step(
             "trace": lambda: step_trace_text(ranking.recommended.step, names, _about(document()))
         },
         failed=any(c.wrong for c in ranking.candidates),
-        complete=not ranking.untried,
+        complete=not ranking.untried or ranking.hurried,
     )
 
 
@@ -158,7 +165,7 @@ def _replicas(replicas: Replicas, workers: int, *, try_backups: bool) -> Reply:
         if run
         else {},
         failed=spread.blocked == len(spread.updates),
-        complete=complete,
+        complete=complete or time_is_up(),
     )
 
 

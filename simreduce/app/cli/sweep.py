@@ -188,7 +188,7 @@ def _compute(
         if known := len({cell.digest for cell in cells}) - len(missing):
             say(f"{known:,} cells have rows already")
         with (
-            Progress("computed {} of {} cells", rest=True) as progress,
+            Progress("computed {} of {} cells") as progress,
             closing(runner.run(missing)) as answers,
         ):
             digests = (answer.cell.digest for answer in answers)

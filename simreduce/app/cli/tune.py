@@ -12,7 +12,13 @@ from simreduce.app.cli.completion import scenario_argument
 from simreduce.app.cli.export import check_folder, write_folder
 from simreduce.app.cli.group import command
 from simreduce.app.cli.measuring import give_measured, measure_options, read_measurement
-from simreduce.app.cli.options import calibration_option, gpus_options, workers_option
+from simreduce.app.cli.options import (
+    budget_options,
+    calibration_option,
+    gpus_options,
+    read_budget,
+    workers_option,
+)
 from simreduce.app.cli.progress import Progress
 from simreduce.app.cli.reply import Reply, option_faults, picture_options, report_options
 from simreduce.app.cli.setups import (
@@ -22,6 +28,7 @@ from simreduce.app.cli.setups import (
     read_scenario,
     slow_option,
 )
+from simreduce.computing.watching import within
 from simreduce.report.tuned import files_text, sensitivity_plot, tuned_document, tuned_text
 from simreduce.study.scenario import read_worth
 from simreduce.study.tune.rank import Ranking
@@ -71,6 +78,7 @@ _DEFAULT = "pytorch"
 @click.option(
     "--out", default=None, metavar="DIR", help="Write what to paste to this folder; default: print."
 )
+@budget_options()
 @workers_option
 @measure_options
 @picture_options("Also draw the time over the size of buckets", plot=True)
@@ -82,12 +90,16 @@ def tune(
     fp16: bool,
     worth: str | None,
     out: str | None,
+    budget: str | None,
+    quick: bool,
     workers: int,
     **given: Any,
 ) -> int:
     """Find the best setting of SCENARIO (a file, a shipped name, or a job that was recorded as for
     `simreduce replay`) for what a target can be told: packing, algorithms, protocols and channels
-    by size. Says how much it is worth, how sure that is, and how near the bound.
+    by size. Keeps the default unless a change is worth it; says how much it is worth, how sure that
+    is, and how near the bound. The answer is the same on every machine, unless --budget or --quick
+    ends the search.
 
     On Ctrl-C or SIGTERM, prints the best so far and exits with status 130.
     """
@@ -103,10 +115,11 @@ def tune(
     shortened = faults.attempt("--objective", read_objective, read, objective or "")
     if given["measure"] is not None and shortened == STEP:
         faults.add("--measure", "devices time an all-reduce; give --objective time")
+    seconds = read_budget(faults, budget, quick=quick)
     question = faults.require(read)
     question = question if least is None else replace(question, worth=least)
-    with Progress("simulated or excluded {} of {} settings") as progress:
-        name, what = target or question.framework or _DEFAULT, objective or ""
+    name, what = target or question.framework or _DEFAULT, objective or ""
+    with within(seconds), Progress("simulated or excluded {} of {} settings") as progress:
         found = find_best(question, name, what, half=fp16, workers=workers, progress=progress)
     files = files_of(found)
     places = [] if out is None else write_folder(out, files)
@@ -118,7 +131,7 @@ def tune(
         partial(tuned_document, found, files),
         picture=partial(sensitivity_plot, found) if found.curve else None,
         paste=paste,
-        complete=not found.stopped,
+        complete=not found.stopped or found.hurried,
     )
 
     def ranking() -> Ranking:

@@ -55,7 +55,7 @@ def load(stem: str, types: str, build: Build) -> Any:
     name, symbol = symbol, symbol.replace("-", "_")
     code = _from_file(name, symbol)
     if code is None:
-        with _writable() as folder, _alone(folder):
+        with _writable() as folder, _alone(folder, name):
             # Perhaps another process has built it meanwhile.
             code = _from_file(name, symbol) or _make(folder, name, symbol, build)
     return code
@@ -176,16 +176,17 @@ def _engine() -> Any:
     return llvm.create_mcjit_compiler(llvm.parse_assembly(""), target)
 
 
-_PATIENCE, _PAUSE = (3.0, 30.0), 0.05
+_PATIENCE, _PAUSE = (3.0, 120.0), 0.05
 """Seconds after which a wait for another process is mentioned, and ends; and between looks.
 
-The kernel takes 10 s to compile on an idle core.
+The kernel takes 10 s to compile on an idle core; who ends lets go of the lock.
 """
 
 
 @contextlib.contextmanager
-def _alone(folder: Path | None) -> Iterator[None]:
-    """No other process compiles for this folder meanwhile, where it and the system can lock.
+def _alone(folder: Path | None, name: str) -> Iterator[None]:
+    """No other process compiles this function for this folder meanwhile, where it and the system
+    can lock: a byte of one file for each function.
 
     Who waits in vain compiles all the same, as files are written whole.
     """
@@ -200,7 +201,8 @@ def _alone(folder: Path | None) -> Iterator[None]:
             stack.callback(os.close, number)
             _check(os.fstat(number))
             os.fchmod(number, 0o600)  # others would lock what they can read
-            _wait_for(lambda: fcntl.flock(number, fcntl.LOCK_EX | fcntl.LOCK_NB))
+            place = int.from_bytes(hashlib.sha256(name.encode()).digest()[:4])
+            _wait_for(lambda: fcntl.lockf(number, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, place))
         yield
 
 

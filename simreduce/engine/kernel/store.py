@@ -378,3 +378,10 @@ def _shifted(column: AnyInts, by: int) -> AnyInts:
 
 def _full(count: int, value: int) -> AnyInts:
     return np.full(count, value, dtype=np.int32)
+
+
+def make_kernel() -> None:
+    """Have the machine code of the kernel kept, for this process and others."""
+    store = Store([1.0])
+    store.compile()
+    store.advance(0.0, 0.0)

@@ -8,7 +8,7 @@ from functools import partial
 from math import inf
 
 from simreduce import units
-from simreduce.computing.watching import Watch, unwatched
+from simreduce.computing.watching import Watch, time_left, unwatched
 from simreduce.engine import AtLeast, Use
 from simreduce.engine.setup import Setup
 from simreduce.errors import StrategyError
@@ -22,7 +22,7 @@ from simreduce.study.outcome import Postponed
 from simreduce.study.question import Question, ask
 from simreduce.study.scenario import Scenario
 from simreduce.study.study import TIED, Limit, collect, study
-from simreduce.study.tune.candidates import candidates
+from simreduce.study.tune.candidates import by_promise, candidates
 from simreduce.study.tune.plan_cache import PlanCache
 from simreduce.study.tune.simulate import Run, simulate_within
 
@@ -97,9 +97,9 @@ class Ranking:
     """Candidates, one for each plan, fastest first.
 
     The machine refuses other strategies, which are kept with the reason. `untried` counts the ones
-    that Ctrl-C left out. `bounded` cannot be among the first and were not simulated to their end;
-    they have what they take at least. Of those that decide what to run, it is known whether their
-    time hangs on ties (`moved`).
+    that Ctrl-C left out, or a budget of time (`hurried`). `bounded` cannot be among the first and
+    were not simulated to their end; they have what they take at least. Of those that decide what to
+    run, it is known whether their time hangs on ties (`moved`).
     """
 
     scenario: Scenario
@@ -107,6 +107,7 @@ class Ranking:
     refused: tuple[tuple[str, str], ...]
     untried: int = 0
     bounded: tuple[Bounded, ...] = ()
+    hurried: bool = False
 
     @property
     def runtimes(self) -> list[str]:
@@ -220,16 +221,18 @@ def rank(
         found = Limits(scenario, [c for c in outcomes.values() if isinstance(c, Candidate)])
         return lambda place: found.of(strategies[place])
 
+    order, waited, _ = by_promise(strategies, scenario.setup, scenario.workload)
     coming = study(
         strategies,
         partial(evaluate, scenario, cache=cache),
         workers=workers,
         limits=None if simulate_all or given else limits,
-        order=cache.quickest_first(strategies),
+        order=cache.quickest_first(strategies) if time_left() == inf else order,
+        at_once=waited,
     )
     texts = [s.text for s in strategies]
-    found, refused, untried = collect(
-        watch(coming, len(texts)), texts, by_name=bool(given) and not keep_refused
+    found, refused, untried, hurried = collect(
+        watch(coming, len(texts)), texts, by_name=bool(given) and not keep_refused, waited=waited
     )
     bounded = []
     for place, outcome in found.items():
@@ -244,6 +247,7 @@ def rank(
         tuple(sorted(refused, key=lambda each: texts.index(each[0]))),
         untried,
         tuple(sorted(bounded, key=lambda c: (c.seconds, c.strategy.text))),
+        hurried,
     )
     return _with_ties(ranking)
 

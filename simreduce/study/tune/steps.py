@@ -23,7 +23,12 @@ from simreduce.study import frameworks
 from simreduce.study.advice import Advised, Option, runs_nccl, strategy_of, sureness_of
 from simreduce.study.scenario import StepScenario
 from simreduce.study.study import Limit, by_reason, collect, study
-from simreduce.study.tune.candidates import candidates, sharing_candidates
+from simreduce.study.tune.candidates import (
+    by_promise,
+    candidates,
+    sharing_candidates,
+    while_promising,
+)
 from simreduce.study.tune.chunks import with_best_chunk
 from simreduce.training import Memory, Method, StepJob, StepPrediction, StepQuestion, simulate_step
 from simreduce.training.memory import Fit, device_memory, least_memory
@@ -80,7 +85,8 @@ class StepRanking:
     """Candidates, one for each plan and step, fastest first.
 
     Candidates that do not fit the memory of a GPU come last. The machine refuses other methods,
-    which are kept with the reason. `untried` counts the ones that Ctrl-C left out.
+    which are kept with the reason. `untried` counts the ones that Ctrl-C left out, or
+    a budget of time (`hurried`).
     """
 
     scenario: StepScenario
@@ -88,6 +94,7 @@ class StepRanking:
     candidates: tuple[StepCandidate, ...]
     refused: tuple[tuple[str, str], ...]
     untried: int = 0
+    hurried: bool = False
 
     @property
     def runtimes(self) -> list[str]:
@@ -158,12 +165,21 @@ def rank_steps(scenario: StepScenario, workers: int = 1, watch: Watch = unwatche
     pairs = _pairs(scenario, question)
     names = [_name(question, *pair) for pair in pairs]
     named = bool((scenario.strategies and len(question.methods) == 1) or question.mode)
-    coming = study(pairs, partial(_predict, scenario), workers=workers)
-    found, refused, untried = collect(watch(coming, len(pairs)), names, by_name=named)
+    strategies = [strategy for _, strategy in pairs]
+    promise = by_promise(strategies, scenario.setup, scenario.workload)
+    coming = while_promising(
+        study(pairs, partial(_predict, scenario), workers=workers, order=promise.order),
+        promise,
+        lambda found: found.step.seconds if isinstance(found, StepCandidate) else inf,
+    )
+    found, refused, untried, hurried = collect(
+        watch(coming, len(pairs)), names, by_name=named, waited=promise.waited
+    )
     candidates = [c for c in found.values() if isinstance(c, StepCandidate)]
     if not candidates:
         raise StrategyError(by_reason(refused))
-    return StepRanking(scenario, question, tuple(_one_for_each_step(candidates)), refused, untried)
+    rows = tuple(_one_for_each_step(candidates))
+    return StepRanking(scenario, question, rows, refused, untried, hurried)
 
 
 Pair = tuple[str, Strategy | None]

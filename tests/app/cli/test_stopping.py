@@ -12,7 +12,8 @@ from importlib import import_module
 
 import pytest
 
-from simreduce.app.cli import progress
+from simreduce.app.cli import options, progress
+from simreduce.computing.watching import within
 from simreduce.engine.setup import Setup
 from simreduce.errors import Deadlock
 
@@ -59,6 +60,59 @@ def test_the_document_of_a_ranking_that_is_stopped(simreduce, scenario, stop_aft
         status,
         document["complete"],
         [each["strategy"] for each in document["candidates"]],
+    )
+
+
+@pytest.fixture
+def dawdle_after(monkeypatch):
+    """Have a function of a module take very long when it was called so many times."""
+
+    def replace(module, name, calls):
+        function, called = getattr(module, name), []
+
+        def counted(*arguments, **options):
+            called.append(name)
+            if len(called) > calls:
+                time.sleep(30)
+            return function(*arguments, **options)
+
+        monkeypatch.setattr(module, name, counted)
+
+    return replace
+
+
+@pytest.mark.parametrize("option", [("--budget", "100 ms"), ("--quick",)])
+def test_a_budget_of_time_ends_a_ranking_with_what_it_has(
+    simreduce, scenario, dawdle_after, monkeypatch, option
+):
+    monkeypatch.setattr(options, "QUICK", 0.1)
+    dawdle_after(import_module("simreduce.study.tune.rank"), "evaluate", 2)
+    begun = time.monotonic()
+    status, out, _ = simreduce("run", scenario, "--workers", "1", *option)
+    assert time.monotonic() - begun < 20
+    words = "left out for time: 1 other that promises least (--budget; how many depends on this"
+    assert (0, f"{words} machine's speed)") == (status, out.splitlines()[-1])
+    dawdle_after(import_module("simreduce.study.tune.rank"), "evaluate", 1)
+    document = json.loads(simreduce("run", scenario, "--workers", "1", *option, "--json").out)
+    assert (document["complete"], document["hurried"]) == (False, True)
+
+
+def test_a_budget_of_time_that_suffices_changes_nothing(simreduce, scenario):
+    command = ("run", scenario, "--workers", "1", "--json")
+    found, whole = simreduce(*command, "--budget", "1h"), simreduce(*command)
+    assert (found.status, found.out) == (0, whole.out)
+    assert json.loads(whole.out)["hurried"] is False
+
+
+def test_a_budget_is_a_time_with_its_unit(simreduce, scenario):
+    found = simreduce("run", scenario, "--budget", "30", "--quick")
+    assert found.status == 2
+    assert found.err.splitlines() == [
+        "simreduce: --budget: '30' has no unit; write for example '1.5 us' or '700 ns'",
+        "simreduce: --quick: is --budget 5s; give one of them",
+    ]
+    assert simreduce("run", scenario, "--budget", "0s").err == (
+        "simreduce: --budget: must be more than 0 s\n"
     )
 
 
@@ -157,6 +211,15 @@ def test_on_a_terminal_a_line_is_drawn_at_once_and_disappears(monkeypatch, capsy
     bar = "\u2501" * 6 + "\u2500" * 14
     assert said.startswith(f"\r\033[K{bar} made 1 of 3 things, 0 s\r\033[K")
     assert said.endswith("things, 0 s\r\033[K")
+
+
+def test_it_says_how_long_the_rest_takes_unless_time_is_up_before(monkeypatch, capsys):
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
+    for seconds, words in ((3600, "20 s"), (12, "12 s")):
+        with within(seconds), progress.Progress("made {} of {} things") as told:
+            told._began -= 10
+            told(1, 3)
+        assert f"made 1 of 3 things, 10 s, about {words} left" in capsys.readouterr().err
 
 
 def test_quick_work_says_nothing_where_there_is_no_terminal(capsys):

@@ -147,6 +147,7 @@ class Search(Generic[S]):
         found = [Row(s, t, self.fit(s)) for s, t in seconds.items() if t < inf]
         rows = sorted(found, key=lambda row: (row.misfit, row.seconds, row.setting.tie_break))
         last = rows[-1] if rows else Row(Setting(""), inf)
+        bound = self.outcome.bound_or(floor, stopped=stopped)
         return Tuned(
             scenario=self.scenario,
             target=self.aim.target,
@@ -155,7 +156,7 @@ class Search(Generic[S]):
             default=next((row for row in rows if row.setting == self.default), last),
             points=len(seconds),
             calls=0,
-            bound=min([self.outcome.bound_or(floor, stopped=stopped), *(r.seconds for r in rows)]),
+            bound=min([max(bound, floor) if stopped else bound, *(r.seconds for r in rows)]),
             floor=floor,
             base=base,
             stopped=stopped,

@@ -8,6 +8,7 @@ from functools import partial
 from math import inf
 from typing import Any
 
+from simreduce.computing.watching import answering, time_is_up, time_left, within
 from simreduce.errors import InputError, StrategyError, did_you_mean, quote
 from simreduce.planners.strategy import parse_strategy
 from simreduce.study.scenario import Scenario, StepScenario, with_step
@@ -41,7 +42,8 @@ def tune(
     """The best setting of `scenario` for a target, by one search or several.
 
     `objective` is `time` of one all-reduce or `step`; by default the step, if the scenario has one.
-    With `half`, half precision on the wire is tried too. Ctrl-C ends the search with what there is.
+    With `half`, half precision on the wire is tried too. Ctrl-C ends the search with what there is,
+    and so does the end of a budget of time (`computing.watching.within`), which the searches share.
     Raises InputError where the question makes no sense.
     """
     how, found = (target, half, workers, effort, progress), None
@@ -49,9 +51,9 @@ def tune(
         searches = _step_searches(Aim(with_step(scenario), *how))
     else:
         searches = _reduction_searches(Aim(scenario.without_step(), *how))
-    for make in searches:
-        found = _extend(found, make(found), workers)
-        if found.stopped:
+    for left, make in zip(range(len(searches), 0, -1), searches, strict=True):
+        found = _extend(found, make, workers, time_left() / left)
+        if found.stopped and not found.hurried:
             break
     assert found is not None  # noqa: S101 - a target reduces, or shards
     found = replace(found, scenario=replace(scenario, setup=found.scenario.setup))
@@ -130,24 +132,38 @@ def _check(scenario: Scenario, name: str) -> None:
         raise StrategyError([f"{name}: {each}" for each in error.problems]) from None
 
 
-def _extend(before: Tuned | None, search: Search[Any], workers: int) -> Tuned:
-    """The answer with that of another search, which Ctrl-C ends with what there is."""
+def _extend(before: Tuned | None, make: Make, workers: int, seconds: float) -> Tuned:
+    """The answer with that of another search, which Ctrl-C ends with what there is, and a budget of
+    time after some `seconds`, once it has a default.
+    """
+    search = make(before)
+
+    def has_answer() -> bool:
+        return before is not None or search.outcome.best < inf
+
+    hurried = False
     try:
-        with simulating(search.scenario, workers) as do:
+        with within(seconds), answering(has_answer), simulating(search.scenario, workers) as do:
             search.first(do)
             if search.default and search.outcome.best == inf:
                 name = search.default.strategy
                 _check(search.scenario, name)
                 raise StrategyError(f"{name}: the default has no plan on this machine")
-            search.run(do)
-            found = _join(before, search)
-            return replace(found, curve=search.curve(found.best.setting, do) or found.curve)
+            try:
+                search.run(do)
+                found = _join(before, search)
+                return replace(found, curve=search.curve(found.best.setting, do) or found.curve)
+            except KeyboardInterrupt:
+                hurried = time_is_up()
+                raise
     except KeyboardInterrupt:
         if before is None and search.outcome.best == inf:
             raise
-        return _join(before, search, stopped=True)
+        return _join(before, search, stopped=True, hurried=hurried)
 
 
-def _join(before: Tuned | None, search: Search[Any], *, stopped: bool = False) -> Tuned:
-    found = search.answer(stopped=stopped)
+def _join(
+    before: Tuned | None, search: Search[Any], *, stopped: bool = False, hurried: bool = False
+) -> Tuned:
+    found = replace(search.answer(stopped=stopped), hurried=hurried)
     return join(before, found) if before else found

@@ -73,9 +73,9 @@ class Tuned:
     than `bound`; no all-reduce of the machine less than `floor`. `base` is the part of a step that
     no setting changes: its compute.
 
-    `stopped`: Ctrl-C ended the search; `spent`: its effort did. `composed`: some times are sums of
-    single calls, as plans are huge; `estimated`: times of settings without a row lie between
-    simulated calls.
+    `stopped`: Ctrl-C ended the search, or a budget of time (`hurried`); `spent`: its effort did.
+    `composed`: some times are sums of single calls, as plans are huge; `estimated`: times of
+    settings without a row lie between simulated calls.
     """
 
     scenario: Scenario
@@ -95,6 +95,7 @@ class Tuned:
     unfit: int = 0
     estimated: bool = False
     spent: bool = False
+    hurried: bool = False
     chosen: Row | None = None
     reason: str = ""
 
@@ -255,7 +256,8 @@ def join(before: Tuned, after: Tuned) -> Tuned:
         floor=min(before.floor, after.floor),
         base=min(before.base, after.base),
         curve=before.curve if rows[0] in before.rows else (),
-        stopped=after.stopped,
+        stopped=before.stopped or after.stopped,
+        hurried=before.hurried or after.hurried,
         unfit=before.unfit + after.unfit,
         spent=before.spent or after.spent,
     )

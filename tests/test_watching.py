@@ -1,0 +1,80 @@
+"""Work that ends when its time is up, with what there is."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from itertools import count
+
+import pytest
+
+from simreduce.computing.watching import answering, time_is_up, time_left, until_stopped, within
+
+SHORT, LONG = 0.05, 30.0
+
+
+def test_work_ends_in_the_middle_of_a_piece_once_it_has_an_answer():
+    def pieces():
+        yield 1
+        time.sleep(LONG)
+        yield 2
+
+    begun = time.monotonic()
+    with within(SHORT):
+        assert until_stopped(pieces()) == [1]
+        assert time_is_up()
+    assert time.monotonic() - begun < LONG / 2
+    assert not time_is_up()
+
+
+def test_work_without_an_answer_goes_on_until_it_has_one():
+    def pieces():
+        time.sleep(4 * SHORT)
+        yield from count()
+
+    with within(SHORT):
+        assert until_stopped(pieces()) == [0]
+    with within(SHORT):
+        assert until_stopped(pieces(), due=lambda found: len(found) > 2) == [0, 1, 2]
+
+
+def test_an_interrupt_goes_to_who_has_an_answer():
+    with within(SHORT), pytest.raises(KeyboardInterrupt), answering(lambda: True):
+        until_stopped(time.sleep(LONG) or () for _ in range(1))
+
+
+def test_an_inner_time_ends_before_the_outer_and_never_after_it():
+    with within(LONG):
+        with within(SHORT):
+            assert time_left() <= SHORT
+            assert until_stopped(count()) != []
+        assert SHORT < time_left() <= LONG
+        with within(2 * LONG):
+            assert time_left() <= LONG
+    assert time_left() == float("inf")
+
+
+def test_time_that_is_not_up_ends_nothing():
+    with within(LONG):
+        assert until_stopped(range(5)) == [0, 1, 2, 3, 4]
+        assert not time_is_up()
+
+
+def test_ctrl_c_within_a_time_is_no_end_of_it():
+    def pieces():
+        yield 1
+        os.kill(os.getpid(), signal.SIGINT)
+        yield 2
+
+    with within(LONG):
+        assert until_stopped(pieces()) == [1]
+        assert not time_is_up()
+
+
+def test_the_timer_of_others_is_as_before():
+    before = signal.getsignal(signal.SIGALRM), signal.setitimer(signal.ITIMER_REAL, 10 * LONG)
+    with within(LONG):
+        assert 0 < signal.getitimer(signal.ITIMER_REAL)[0] <= LONG
+    assert signal.getsignal(signal.SIGALRM) == before[0]
+    assert LONG < signal.setitimer(signal.ITIMER_REAL, *before[1])[0] <= 10 * LONG
