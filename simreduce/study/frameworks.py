@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from simreduce import dtypes, units
@@ -143,7 +144,7 @@ def advise_each(
 
 def change_words(words: str) -> str:
     """What to do to change to something."""
-    return f"{'Set' if '=' in words else 'Use'} {words}"
+    return f"{'Set' if re.match(r'[-\w]+=', words) else 'Use'} {words}"
 
 
 def words_of(
