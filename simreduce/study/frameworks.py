@@ -144,7 +144,8 @@ def advise_each(
 
 def change_words(words: str) -> str:
     """What to do to change to something."""
-    return f"{'Set' if re.match(r'[-\w]+=', words) else 'Use'} {words}"
+    verb = "Set" if re.match(r"[-\w]+=", words) else "Use"
+    return f"{verb} {words}"
 
 
 def words_of(
