@@ -34,6 +34,10 @@ ADVICE = Record(
     Key("time_us", MICROSECONDS, "The time with it.", "option.seconds"),
     Key("moved_us", MICROSECONDS, MOVED_KEY.about, lambda found: MOVED_KEY.find(found.option),
         optional=True),
+    Key("fits", FLAG, "Whether it fits the memory of a GPU, as far as that is known.",
+        lambda found: not found.option.misfit),
+    Key("today_fits", FLAG, "Whether what runs today does.",
+        lambda found: found.today is None or not found.today.misfit),
     Key("today", TEXT, 'What runs today, in its words; "" if that was not simulated.',
         "today_words"),
     Key("today_strategy", or_null(TEXT), "The strategy of that.", "today.name"),
@@ -62,6 +66,7 @@ def sentence(found: Written, what: str = "") -> str:
     Where the fastest is not worth it, what it would save, and why that is not enough.
     """
     time = f"{what} takes {took_of(found)}" if what else took_of(found)
+    time += "" if found["fits"] else ", and it needs more memory than a GPU has"
     if not found["change"]:
         text = f"{found['do']}: {time}."
         if found["fastest_strategy"] != found["strategy"]:
@@ -81,6 +86,8 @@ def _beside(found: Written) -> str:
     today = found["today_time_us"]
     if today is None:
         return ""
+    if not found["today_fits"]:
+        return f"; {found['today']} need more memory than a GPU has"
     ratio = faster_than(lasting_us(found), today)
     return f", {ratio} {found['today']} ({units.format_duration(today * 1e-6)})"
 
@@ -104,6 +111,8 @@ def _worth(found: Written) -> tuple[str, str]:
     """How much faster it is than what runs today, in a few words and a sentence."""
     if found["today_time_us"] is None:
         return "not compared", "What runs today was not simulated."
+    if not found["today_fits"]:
+        return "it fits", f"{found['today']} need more memory than a GPU has."
     if found["change"]:
         now = f"Today: {found['today']}, {units.format_duration(found['today_time_us'] * 1e-6)}."
         return faster(lasting_us(found), found["today_time_us"]), now

@@ -109,7 +109,7 @@ def advise(
     doubt: Doubt = lambda _option, _today: "",
 ) -> Advised | None:
     """Decide what to do for a framework; None if it has a setting for none of the options."""
-    known = _with_files(sorted(options, key=lasting), files)
+    known = _with_files(sorted(options, key=lambda each: (each.misfit, lasting(each))), files)
     if not known:
         return None
     if today is not None and all(each is not today for each in known):

@@ -324,6 +324,8 @@ def test_the_document_has_the_keys_that_others_rely_on():
                 "strategy": "psgpu#4+mean",
                 "time_us": pytest.approx(500),
                 "today": "",
+                "fits": True,
+                "today_fits": True,
                 "today_strategy": None,
                 "today_time_us": None,
                 "fastest": do.partition(" ")[2],

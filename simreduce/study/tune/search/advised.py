@@ -10,7 +10,8 @@ from simreduce import units
 from simreduce.errors import InputError
 from simreduce.study import frameworks
 from simreduce.study.advice import Advised, Option, decide, lasting
-from simreduce.study.scenario import Scenario
+from simreduce.study.scenario import Scenario, with_step
+from simreduce.study.tune.search.by_methods import simulate_whole
 from simreduce.study.tune.search.export_choice import files_of, nccl_files
 from simreduce.study.tune.search.search import reducing_scenario
 from simreduce.study.tune.search.setting import Setting, evaluate, simulating
@@ -73,11 +74,11 @@ def _with_simpler(found: Tuned, row: Row, workers: int) -> Tuned:
     known = {each.setting for each in found.rows}
     simpler = [each for each in _simpler(row.setting) if each not in known]
     with simulating(_scenario(found, row.setting), workers) as do:
-        tried = do(evaluate, simpler)
+        tried = do(_seconds, simpler)
     rows = [
-        replace(row, setting=setting, seconds=each.seconds, moved=None)
-        for setting, each in zip(simpler, tried, strict=True)
-        if each.exact and each.seconds < inf
+        replace(row, setting=setting, seconds=seconds, moved=None)
+        for setting, seconds in zip(simpler, tried, strict=True)
+        if seconds < inf
     ]
     ordered = sorted((*found.rows, *rows), key=lambda each: (each.misfit, each.seconds))
     return replace(found, rows=tuple(ordered))
@@ -118,16 +119,23 @@ def _doubt_of_calls(found: Tuned, row: Row, default: Row) -> str:
     if gain - costs >= enough or row.setting.mode or default.setting.mode:
         return ""
     for scale in SCALES:
-        took = [
-            evaluate(_scenario(found, each.setting).but(call_cost=cost * scale), each.setting)
+        took, today = (
+            _seconds(_scenario(found, each.setting).but(call_cost=cost * scale), each.setting)
             for each in (row, default)
-        ]
-        if took[1].seconds - took[0].seconds < found.scenario.worth * took[1].seconds:
+        )
+        if today - took < found.scenario.worth * today:
             what = units.format_duration(cost * scale)
             return (
                 f"but less than {units.format_share(found.scenario.worth)} if a call costs {what}"
             )
     return ""
+
+
+def _seconds(scenario: Scenario, setting: Setting) -> float:
+    """Seconds of a step, or of an all-reduce; infinite where the machine refuses the setting."""
+    if setting.sharding is not None:
+        return simulate_whole(with_step(scenario), setting).seconds
+    return evaluate(scenario, setting).seconds
 
 
 def _calls(found: Tuned, row: Row) -> int:

@@ -229,7 +229,7 @@ class ShardedSearch(Search[StepScenario]):
     def _whole(self, settings: Sequence[Setting], do: Do) -> list[float]:
         """Seconds of whole steps; infinite for what is wrong, refused, or does not fit."""
         new = [s for s in settings if s not in self.simulated]
-        self.simulated |= zip(new, do(_simulate_whole, new), strict=True)
+        self.simulated |= zip(new, do(simulate_whole, new), strict=True)
         self.unfit += [setting for setting in new if self.fit(setting).fits is False]
         return [
             inf if self.simulated[s].wrong or s in self.unfit else self.simulated[s].seconds
@@ -408,7 +408,7 @@ def _simulate_collective(scenario: StepScenario, asked: tuple[Setting, Key]) -> 
         return inf
 
 
-def _simulate_whole(scenario: StepScenario, setting: Setting) -> Simulated:
+def simulate_whole(scenario: StepScenario, setting: Setting) -> Simulated:
     step, method = scenario.step, _method(scenario, setting)
     setup = running_sharded(setting.setup(scenario.setup), setting.label)
     if method is None:
