@@ -8,7 +8,7 @@ take no part.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
 from simreduce.errors import InputError, did_you_mean, quote
@@ -38,14 +38,20 @@ def members(topology: Topology, kind: str) -> list[str]:
     return [node.name for node in nodes if not node.machine and _is_switch(node, kind)]
 
 
-def distinct(topology: Topology, kind: str) -> list[str]:
-    """The first of each kind of parts that links tell apart, as colour refinement finds them."""
+def distinct(topology: Topology, kinds: Iterable[str]) -> dict[str, list[str]]:
+    """Of each class, the first of the parts that links tell apart, by colour refinement."""
     colours = _colours(topology)
-    seen: dict[object, str] = {}
-    for name in members(topology, kind):
-        own = [colours[each] for each in (_inside(topology, name) if kind == NODE else [name])]
-        seen.setdefault(tuple(sorted(own)), name)
-    return list(seen.values())
+    inside: dict[str, list[int]] = {}
+    for node in topology.nodes.values():
+        inside.setdefault(f"n{node.machine}", []).append(colours[node.name])
+    found: dict[str, list[str]] = {}
+    for kind in kinds:
+        seen: dict[object, str] = {}
+        for name in members(topology, kind):
+            own = inside[name] if kind == NODE else [colours[name]]
+            seen.setdefault(tuple(sorted(own)), name)
+        found[kind] = list(seen.values())
+    return found
 
 
 def fail(topology: Topology, text: str, where: str = "fails") -> Failed:
@@ -61,7 +67,8 @@ def fail(topology: Topology, text: str, where: str = "fails") -> Failed:
         raise InputError(f"{topology.name}: has no {text}; it has {known}")
     name = have[text][0] if text in CLASSES else text
     if name in have[NODE]:
-        gone = frozenset(_inside(topology, name)) & frozenset(topology.devices)
+        nodes = topology.nodes
+        gone = frozenset(gpu for gpu in topology.devices if f"n{nodes[gpu].machine}" == name)
         return Failed(topology.without(name), gone)
     known_names = [*CLASSES, *(each for names in have.values() for each in names)]
     if name not in known_names:
@@ -72,11 +79,6 @@ def fail(topology: Topology, text: str, where: str = "fails") -> Failed:
 
 def _is_switch(node: Node, kind: str) -> bool:
     return node.kind == "switch" and re.fullmatch(rf"{kind}\d+", node.name) is not None
-
-
-def _inside(topology: Topology, node: str) -> list[str]:
-    """The names of what is in a node of several."""
-    return [each.name for each in topology.nodes.values() if f"n{each.machine}" == node]
 
 
 def _colours(topology: Topology) -> Mapping[str, int]:

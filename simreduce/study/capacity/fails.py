@@ -53,7 +53,8 @@ def failures(
     """For each class that the question names, the worst failure. What was stopped is left out."""
     text = beside(Path(question.folder, "-"), str(option.scenario["topology"]))
     machine = load_topology(text)
-    asked = [(kind, name) for kind in question.fails for name in distinct(machine, kind)[:MOST]]
+    kinds = distinct(machine, question.fails)
+    asked = [(kind, name) for kind, names in kinds.items() for name in names[:MOST]]
     without = [replace(option, scenario={**option.scenario, "fails": name}) for _, name in asked]
     replies = dict(zip(asked, simulate(without), strict=True))
     found = []
@@ -62,7 +63,7 @@ def failures(
         if not count:
             found.append(Failure(kind))
         tried = [
-            _failure(question, Failure(kind, name, count, len(distinct(machine, kind))), chosen, c)
+            _failure(question, Failure(kind, name, count, len(kinds[kind])), chosen, c)
             for (each, name), c in replies.items()
             if each == kind and c is not None
         ]

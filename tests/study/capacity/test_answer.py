@@ -273,3 +273,33 @@ def test_rows_are_the_best_first_and_those_that_miss_the_target_last(found):
     assert not found.offers[0].meets
     assert table[0].startswith("  * ")
     assert all(line.endswith("samples_per_second") for line in table[-len(missing) :])
+
+
+@pytest.mark.parametrize(
+    ("step", "source", "words"),
+    [
+        ("", "estimated", " of activations (estimated)"),
+        ('activations = "1 GB"\n', "given", "1 GB of activations (given)"),
+    ],
+)
+def test_the_choice_says_where_its_activations_come_from(tmp_path, rows, step, source, words):
+    """In the document and the text, with the memory of a GPU."""
+    (tmp_path / "plan.toml").write_text(
+        'workload = "gpt2,sequence=128"\n[prices.machines.dgx1v]\nprice = "1 USD/h"\n[step]\n'
+        f'batch = 2\ntime = "30 ms"\n{step}[[options]]\nmachine = "dgx1v"\n',
+        "utf-8",
+    )
+    found = answer(load_question(str(tmp_path / "plan.toml")), rows, sensitivity=False)
+    document = CAPACITY.write(found)
+
+    assert source == document["choice"]["activations"]
+    line = next(each for each in capacity_text(found).splitlines() if "a GPU needs" in each)
+    assert ", and a GPU has 16 GB; " in line
+    assert line.endswith(words)
+    assert not any("activations" in note for note in found.notes)
+
+
+def test_activations_that_are_not_counted_are_a_note(found):
+    """AlexNet is no transformer."""
+    assert {"not_counted"} == {row["activations"] for row in CAPACITY.write(found)["options"]}
+    assert any("activations are not counted" in note for note in found.notes)
