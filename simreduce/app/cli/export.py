@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -154,7 +154,8 @@ def _files_of_scenario(
     named = _method(scenario.step, method)
     if strategy is None and scenario.strategies is None and target in TUNED:
         return _best_files(target, scenario, method, workers)
-    strategy = strategy or _fastest(target, scenario, named, workers)
+    if strategy is None:
+        strategy, named = _fastest(target, scenario, method, workers)
     return files_for(target, choice_of(ask(scenario, strategy), scenario.step, named))
 
 
@@ -191,64 +192,76 @@ def _method(step: StepQuestion | None, method: str | None) -> str:
     return method or methods[0]
 
 
-def _fastest(target: str, scenario: Scenario, method: str, workers: int) -> Strategy:
-    """The strategy that a scenario advises for a target; says so on stderr.
+def _fastest(
+    target: str, scenario: Scenario, method: str | None, workers: int
+) -> tuple[Strategy, str]:
+    """The strategy and the method that a scenario advises for a target; says so on stderr.
 
-    For a target that has no advice, it is the fastest that it has a setting for.
+    For a target that has no advice, it is the fastest that it has a setting for. `method` is the
+    only one that counts, if it is given.
     """
-    title, reasons = TARGETS[target].title, []
-    named = scenario.strategies
+    title, reasons, step = TARGETS[target].title, [], scenario.step
+    named, methods = scenario.strategies, (method,) if method else step.methods if step else (DDP,)
     if named:
-        refused = {each: _refusals(target, scenario, method, each) for each in named}
+        refused = {each: _refusals(target, scenario, methods, each) for each in named}
         named = tuple(each for each, why in refused.items() if not why)
         reasons = [f"{each.text}: {why}" for each, whys in refused.items() for why in whys]
     asked = replace(scenario, strategies=named, framework=target if target in FRAMEWORKS else "")
-    strategy = _recommend(
-        asked, method, workers,
-        lambda each: bool(named) or not _refusals(target, scenario, method, each),
-    )  # fmt: skip
-    if strategy is None:
+    if step is not None:
+        asked = replace(asked, step=replace(step, methods=methods))
+    found = _recommend(target, asked, methods, workers)
+    if found is None:
         fault = f"{scenario.name}: {title} has no setting for any of its strategies"
         raise InputError([fault, *reasons[:_REASONS]])
-    click.echo(f"{strategy.text}: advised for {title} by {scenario.name}", err=True)
-    return strategy
+    words = found[0].text if len(methods) == 1 else f"{found[1]}, {found[0].text}"
+    click.echo(f"{words}: advised for {title} by {scenario.name}", err=True)
+    return found
 
 
-def _refusals(target: str, scenario: Scenario, method: str, strategy: Strategy) -> tuple[str, ...]:
-    """Why a target has no setting for a strategy of a scenario."""
-    try:
-        return why_not(target, choice_of(ask(scenario, strategy), scenario.step, method))
-    except StrategyError as error:
-        return error.problems
+def _refusals(
+    target: str, scenario: Scenario, methods: Sequence[str], strategy: Strategy
+) -> tuple[str, ...]:
+    """Why a target has no setting for a strategy of a scenario, by any of these methods."""
+    found: tuple[str, ...] = ()
+    for method in methods:
+        try:
+            why = why_not(target, choice_of(ask(scenario, strategy), scenario.step, method))
+        except StrategyError as error:
+            why = error.problems
+        if not why:
+            return ()
+        found = found or why
+    return found
 
 
 def _recommend(
-    scenario: Scenario, method: str, workers: int, has_setting: Callable[[Strategy], bool]
-) -> Strategy | None:
-    """The strategy of a scenario to export, by the advice for its framework, if it names one.
+    target: str, scenario: Scenario, methods: Sequence[str], workers: int
+) -> tuple[Strategy, str] | None:
+    """The strategy of a scenario to export, and its method, by the advice for its framework.
 
-    Else the fastest. One that is alone is not simulated.
+    If it names none, the fastest that the target has a setting for. One that is alone is not
+    simulated.
     """
-    if scenario.strategies is not None and len(scenario.strategies) < 2:
-        return next(filter(has_setting, scenario.strategies), None)
+    strategies = scenario.strategies
+    if strategies is not None and len(strategies) * len(methods) < 2:
+        return (strategies[0], methods[0]) if strategies else None
     step = scenario.step
     with Progress("simulated {} of {} strategies") as progress:
         if step is None or step.mode:
             ranking = rank(scenario, workers, progress.watch)
             pass_on(ranking.untried)
-            if scenario.framework:
-                return next((each.option.row.strategy for each in ranking.advice), None)
-            proven = (row.strategy for row in ranking.candidates if not row.wrong)
-            return next(filter(has_setting, proven), None)
-        one = with_step(replace(scenario, step=replace(step, methods=(method,))))
-        steps = rank_steps(one, workers, progress.watch)
-        pass_on(steps.untried)
-
-    def parse(name: str) -> Strategy:
-        return parse_strategy(name.removeprefix(f"{method}, "))
-
+            advice = ranking.advice
+            names = [row.strategy.text for row in ranking.candidates if not row.wrong]
+        else:
+            steps = rank_steps(with_step(scenario), workers, progress.watch)
+            pass_on(steps.untried)
+            advice = steps.advice
+            names = [name for row in steps.candidates if not row.wrong for name in row.names]
     if scenario.framework:
-        return next((parse(each.option.name) for each in steps.advice), None)
-    names = (name for row in steps.candidates if not row.wrong for name in row.names)
-    name = next((name for name in names if has_setting(parse(name))), None)
-    return None if name is None else parse(name)
+        names = [each.option.name for each in advice if each.framework]
+    for name in names:
+        method, _, text = name.rpartition(", ")
+        found = parse_strategy(text), method or methods[0]
+        if not _refusals(target, scenario, found[1:], found[0]):
+            return found
+    return None

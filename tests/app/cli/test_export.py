@@ -38,7 +38,7 @@ def test_files_are_printed_or_written(simreduce, tmp_path):
 
 def test_without_a_strategy_it_is_the_fastest_that_the_target_takes(simreduce, scenario):
     found = simreduce("export", "horovod", scenario)
-    assert found.err.endswith("nccl+fusion=1M: the fastest of a for Horovod\n")
+    assert found.err.endswith("nccl+fusion=1M: advised for Horovod by a\n")
     assert "HOROVOD_FUSION_THRESHOLD=1048576" in found.out
     assert "HOROVOD_CYCLE_TIME" not in found.out
     assert "ring on switch:4" in simreduce("export", "msccl", scenario).out
@@ -101,7 +101,7 @@ time = "200 ms"
     ranked = json.loads(simreduce("run", path, "--json").out)["candidates"]
     assert ranked[0]["strategy"] == "nccl+ddp=1000"
     found = simreduce("export", "pytorch", path)
-    assert found.err.endswith("nccl+ddp=5: the fastest step of step for PyTorch\n")
+    assert found.err.endswith("nccl+ddp=5: advised for PyTorch by step\n")
     assert '"bucket_cap_mb": 5,' in found.out
 
 
