@@ -25,9 +25,6 @@ Row = Mapping[str, Any]
 R = TypeVar("R", bound=Any)
 """A row of a ranking or a search, whose modules know this one."""
 
-WORTH = 0.01
-"""The part of a time that a change saves at least, unless the user says another."""
-
 
 def lasting(row: Any) -> float:
     """The time by which rows are compared: no tie in queues must decide.

@@ -47,7 +47,6 @@ from simreduce.planners.packing import Fusion, joined_sizes, why_too_fine
 from simreduce.planners.packing.ddp import MIB
 from simreduce.planners.packing.ready import ready_order
 from simreduce.planners.strategy import ALL, Strategy, misplaced, parse_strategy
-from simreduce.study.advice import WORTH
 from simreduce.topology import Topology, load_topology
 from simreduce.topology.failing import NONE, fail
 from simreduce.topology.joined import joined
@@ -65,8 +64,11 @@ CALL_COST = 25e-6
 """Seconds that a framework adds to every call of NCCL.
 
 A bucket of PyTorch 2.13's DDP takes 23 to 31 us on one core, with its call of a process group
-(`benchmarks/call_cost.py`).
+(`validate/pytorch/call_cost.py`).
 """
+WORTH = 0.01
+"""The part of a time that a change saves at least, unless the user says another."""
+
 FRAMEWORKS = (
     "pytorch", "horovod", "deepspeed", "jax", "tensorflow", "tf_cnn_benchmarks", "nccl",
 )  # fmt: skip

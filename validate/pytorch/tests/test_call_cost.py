@@ -7,7 +7,7 @@ from pathlib import Path
 
 from simreduce.study.scenario import CALL_COST
 
-SCRIPT = Path(__file__).parents[3] / "benchmarks" / "call_cost.py"
+SCRIPT = Path(__file__).parents[1] / "call_cost.py"
 
 
 def test_a_call_costs_about_what_scenarios_state():

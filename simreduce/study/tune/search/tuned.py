@@ -12,8 +12,8 @@ from itertools import groupby, takewhile
 from math import inf
 
 from simreduce.planners.packing import Fusion
-from simreduce.study.advice import WORTH, Sureness, lasting, recommend_setting
-from simreduce.study.scenario import Scenario
+from simreduce.study.advice import Sureness, lasting, recommend_setting
+from simreduce.study.scenario import WORTH, Scenario
 from simreduce.study.tune.search.setting import Setting
 from simreduce.study.tune.search.targets import STEP
 from simreduce.training.memory import Fit

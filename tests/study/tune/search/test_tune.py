@@ -430,8 +430,8 @@ def test_devices_get_the_best_first_of_what_they_can_run(tmp_path):
 
 CURVES = [
     # times as multiples of the best, by bucket; the flat range, and all that are near
-    ((1.2, 1.01, 1.0, 1.04, 1.3), (2, 4), ((2, 4),)),
-    ((1.01, 1.2, 1.0, 1.3, 1.02), (3, 3), ((1, 1), (3, 3), (5, 5))),
+    ((1.2, 1.01, 1.0, 1.005, 1.3), (2, 4), ((2, 4),)),
+    ((1.01, 1.2, 1.0, 1.3, 1.005), (3, 3), ((1, 1), (3, 3), (5, 5))),
     ((1.0, 1.0, 1.0), (1, 3), ((1, 3),)),
 ]
 
@@ -449,7 +449,7 @@ def test_the_best_is_flat_as_far_as_times_stay_near_it(times, flat, near):
 SHAPES = [
     # times as multiples of the best, of buckets of 16 bytes and more
     ({16: 1.2, 20: 1.0, 24: 1.3}, "sharp"),
-    ({16: 1.2, 20: 1.0, 40: 1.04, 48: 1.2}, "flat"),
+    ({16: 1.2, 20: 1.0, 40: 1.005, 48: 1.2}, "flat"),
     ({20: 1.0, 24: 1.01}, ""),  # what is larger or smaller was not looked at
     ({10: 1.3, 20: 1.0, 40: 1.2}, ""),  # too far away to say so
 ]

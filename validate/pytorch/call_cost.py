@@ -1,6 +1,6 @@
 """What PyTorch adds to every call of a collective, on one core: `CALL_COST` of scenarios.
 
-    .venv-pytorch/bin/python benchmarks/call_cost.py
+    .venv-pytorch/bin/python validate/pytorch/call_cost.py
 
 A call of a process group returns after some time, in which the thread that issues a backward pass
 does nothing else. DDP adds its own for each bucket: it marks gradients as ready, runs a hook and
