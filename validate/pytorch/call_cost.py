@@ -62,7 +62,8 @@ def _backward_seconds(cap: float) -> float:
     return _median(backward, _ROUNDS)
 
 
-def _nothing(_, bucket):  # DDP compares annotations with classes, and these are texts here
+# DDP compares annotations with classes, and here they would be texts.
+def _nothing(_, bucket):  # noqa: ANN001, ANN202
     found: torch.futures.Future[torch.Tensor] = torch.futures.Future()
     found.set_result(bucket.buffer())
     return found
