@@ -88,13 +88,13 @@ def model_named(name: str) -> GpuModel:
     raise TopologyError(f"--gpu: unknown model {name!r}{near}")
 
 
-def without_nvlinks(model: GpuModel, links: int) -> str:
-    """The fault of a model that has no NVLinks where a file shows `links` at a GPU."""
-    fitting = sorted(
-        (each for each in MODELS.values() if each.nvlinks >= links),
-        key=lambda each: (each.nvlinks != links, abs(each.sm - model.sm)),
-    )
-    names = ", ".join(each.name for each in fitting[:4])
+def without_nvlinks(model: GpuModel, links: int, peers: int = 1) -> str:
+    """The fault of a model that has no NVLinks where a file shows `links` at a GPU, to so many
+    others.
+    """
+    able = [m for m in MODELS.values() if m.nvlinks >= links and not (m.bridged and peers > 1)]
+    able = [m for m in able if m.nvlinks == links] or able
+    names = ", ".join(m.name for m in sorted(able, key=lambda m: abs(m.sm - model.sm))[:4])
     return (
         f"{model.name} has no NVLinks, but the file shows {links} at a GPU; "
         f"{f'GPUs with so many: {names}' if names else 'no GPU has so many'}"

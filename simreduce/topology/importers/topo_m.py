@@ -18,7 +18,7 @@ from simreduce.errors import TopologyError, quote
 from simreduce.files.formats import Faults
 from simreduce.topology.classes import LinkClass, link_classes
 from simreduce.topology.graph import Topology, build
-from simreduce.topology.importers.models import UNKNOWN, GpuModel, without_nvlinks
+from simreduce.topology.importers.models import MODELS, UNKNOWN, GpuModel, without_nvlinks
 from simreduce.topology.importers.parts import MachineBuilder
 from simreduce.topology.matrix import path_class
 from simreduce.topology.naming import NAME
@@ -288,17 +288,21 @@ def _nvlinks(table: _Table, parts: MachineBuilder, model: GpuModel, faults: Faul
     total = {i: sum(links[i, j] for j in gpus if i != j) for i in gpus}
     if not any(total.values()):
         return
-    if not model.nvlink:
-        faults.add("", without_nvlinks(model, max(links.values())))
-        return
-    most = model.nvlinks or 6 * len(gpus)
-    for i in gpus if model.bridged else ():
-        others = sum(bool(links[i, j]) for j in gpus if i != j)
-        if others > 1:
-            words = f"NVLinks to {others} GPUs, but a bridge of {model.name} joins two GPUs"
-            faults.add(table.names[i], words)
+    peers = {i: sum(bool(links[i, j]) for j in gpus if i != j) for i in gpus}
     neighbours = {i: {links[i, j] for j in gpus if i != j} for i in gpus}
     alike = all(len(counts) == 1 for counts in neighbours.values())
+    if not model.nvlink:
+        # Without a model, a table of equal pairs is one of NVSwitches or of cables.
+        all_links = max(total.values())
+        cables = not alike or any(each.nvlinks == all_links for each in MODELS.values())
+        shown = all_links if cables else max(links.values())
+        faults.add("", without_nvlinks(model, shown, max(peers.values())))
+        return
+    for i in gpus:
+        if model.bridged and peers[i] > 1:
+            words = f"NVLinks to {peers[i]} GPUs, but a bridge of {model.name} joins two GPUs"
+            faults.add(table.names[i], words)
+    most = model.nvlinks or 6 * len(gpus)
     if alike and (max(total.values()) > most or (not model.nvlinks and len(gpus) > 4)):
         switch = parts.add("nvswitch0", "nvswitch")
         for i in gpus:

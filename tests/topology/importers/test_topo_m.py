@@ -148,6 +148,12 @@ def test_models_without_nvlinks_are_refused_where_a_table_shows_some():
         TopologyError, match=r"RTX4090 has no NVLinks, but the file shows 4 at a GPU; .*: RTX3090, "
     ):
         imported(BRIDGED, "RTX4090")
+    with pytest.raises(TopologyError, match=r"shows 6 at a GPU; GPUs with so many: V100$"):
+        imported(CUBE_MESH, "RTX4090")
+    with pytest.raises(
+        TopologyError, match=r"shows 12 at a GPU; GPUs with so many: A100, A100-80GB"
+    ):
+        imported(SWITCHED, "RTX4090")
     four = BRIDGED.replace("NODE", "NV4 ")
     with pytest.raises(
         TopologyError, match="GPU3: NVLinks to 3 GPUs, but a bridge of RTX3090 join"
