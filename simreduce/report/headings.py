@@ -85,7 +85,10 @@ def fitted_on_text(machine: str) -> str:
 def record_lines(scenario: Scenario) -> list[str]:
     """What the record of a job does not say, a line each; none of other scenarios."""
     finest, step = scenario.workload.finest, scenario.step
-    known = f"gradients are its buckets: none below {units.exact_size(finest)} can be tried"
+    known = (
+        f"gradients are its buckets: none below {units.exact_size(finest)} can be tried "
+        "unless --workload has finer ones"
+    )
     return [known] * (finest > 0) + list(step.job.profile.notes if step else ())
 
 

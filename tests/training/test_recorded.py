@@ -355,3 +355,20 @@ def test_the_best_setting_of_a_recorded_job_is_by_ddp():
     assert {"ddp"} == {row.setting.method for row in found.rows}
     assert found.default.setting.strategy == "nccl+ddp"
     assert found.best.seconds <= found.default.seconds
+
+
+@pytest.mark.parametrize(
+    ("sizes", "default"),
+    [("4194304, 104857600, 104857600, 1024", "+ddp=100"), ("419430400", "+ddp=400")],
+)
+def test_the_default_of_larger_buckets_is_the_cap_that_made_them(tmp_path, sizes, default):
+    """PyTorch's own would divide them."""
+    data = {"world_size": 8, "bucket_sizes": sizes, "avg_backward_compute_time": 10**7}
+    scenario = load_scenario(_write(tmp_path / "ddp.json", data), topology="dgx1v")
+    packings = {
+        target: nccl_packings(target, scenario, half=False)[0].text
+        for target in ("pytorch", "nccl", "deepspeed")
+    }
+
+    assert packings == {"pytorch": default, "nccl": "", "deepspeed": "+bucket=2000000000"}
+    assert [each.text for each in scenario.strategies][:2] == ["nccl", f"nccl{default}"]

@@ -30,7 +30,7 @@ def test_step_and_replay_agree(simreduce, record):
 
     assert step["step_time_us"] * 1e-6 == pytest.approx(replay["seconds"])
     assert (step["compute_us"], step["batch"]) == (pytest.approx(12e3), 64)
-    assert step["record"][0] == "gradients are its buckets: none below 25 MiB can be tried"
+    assert step["record"][0].startswith("gradients are its buckets: none below 25 MiB can be")
 
 
 def test_tune_keeps_or_joins_buckets(simreduce, record):
