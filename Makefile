@@ -142,7 +142,7 @@ docs: $(VENV)/.documented
 bench: $(VENV)/.benched
 	$(BIN)/pytest benchmarks --benchmark-only
 
-# Whole commands: CPU seconds and peak memory.
+# Whole commands: seconds, CPU seconds and peak memory.
 bench-table: $(VENV)/.installed
 	$(BIN)/python benchmarks/table.py
 

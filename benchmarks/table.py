@@ -1,4 +1,5 @@
-"""Writes a table of whole commands, beside peers: CPU seconds and peak memory. `make bench-table`
+"""Writes a table of whole commands, beside peers: seconds, CPU seconds and peak memory.
+`make bench-table`
 
     python benchmarks/table.py [WORD ...]
 
@@ -18,6 +19,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import time
 from functools import partial
 from pathlib import Path
 from typing import NamedTuple
@@ -30,6 +32,19 @@ _TWICE = 60
 
 _BERT = 'topology = "dgx-a100x4"\nworkload = "bert-large"\nstrategies = ["all"]\n'
 """A scenario: BERT-large on four DGX A100."""
+
+_OWN = """topology = "{}"
+workload = "gpt2-xl"
+[step]
+batch = 4
+rate = "150 TFLOP/s"
+update = "8 ms"
+"""
+"""A scenario of one's own, on 32 GPUs and on 512: what a practitioner asks first."""
+
+
+_FIRST = " (first)"
+"""Behind a command: as after an installation, without any machine code."""
 
 
 class Case(NamedTuple):
@@ -69,13 +84,23 @@ CASES = (
     Case("bench dgx-h100x32 --algo nccl+packs=4096 -b 1G"),
     Case("trace dgx-h100x64 --algo nccl -o TRACE"),
     Case("topo trees full:64"),
+    Case("report OWN-32 -o PAGE"),
+    Case("report OWN-512 -o PAGE"),
+    Case("report dgx1v-resnet50 -o PAGE"),
+    Case("tune OWN-32 --target pytorch --quick"),
+    *(Case(f"tune OWN-32 --target {name}") for name in ("pytorch", "nccl", "horovod", "deepspeed")),
+    Case("export nccl OWN-32"),
+    Case("run dgx1v-resnet50 (first)"),
 )  # fmt: skip
 
 
 class Used(NamedTuple):
-    """What a command took: seconds of the processor, more if it was ended, and the most memory."""
+    """What a command took: seconds, those of the processor, more if it was ended, and the most
+    memory.
+    """
 
     status: int
+    whole: float
     seconds: float
     megabytes: float
     output: str
@@ -86,25 +111,32 @@ class Used(NamedTuple):
         return self.status < 0
 
     def __str__(self) -> str:
-        return f"{'over ' * self.ended}{self.seconds:.2f} s, {self.megabytes:.0f} MB"
+        cpu = f"{'over ' * self.ended}{self.seconds:.2f} s CPU"
+        return f"{self.whole:.1f} s, {cpu}, {self.megabytes:.0f} MB"
 
 
-def measure(command: list[str], limit: int) -> Used:
-    """Run the command, and end it after so many seconds of the processor."""
+def measure(command: list[str], limit: int, cache: str = "") -> Used:
+    """Run the command, and end it after so many seconds of the processor. `cache` is the folder of
+    its machine code.
+    """
+    own = {**os.environ, "SIMREDUCE_CACHE_DIR": cache} if cache else None
     restrict = partial(resource.setrlimit, resource.RLIMIT_CPU, (limit, limit))
     with tempfile.TemporaryFile() as output:
+        begun = time.monotonic()
         process = subprocess.Popen(  # noqa: S603
             command,
+            env=own,
             stdout=output,
             stderr=subprocess.DEVNULL,
             preexec_fn=restrict,  # noqa: PLW1509
         )
         _, status, used = os.wait4(process.pid, 0)
+        whole = time.monotonic() - begun
         process.returncode = os.waitstatus_to_exitcode(status)
         output.seek(0)
         text = output.read().decode(errors="replace")
     seconds, megabytes = used.ru_utime + used.ru_stime, used.ru_maxrss / 1024
-    return Used(process.returncode, seconds, megabytes, text)
+    return Used(process.returncode, whole, seconds, megabytes, text)
 
 
 def simgrid(folder: Path) -> Path | None:
@@ -120,13 +152,21 @@ def simgrid(folder: Path) -> Path | None:
 
 def row(case: Case, peer: Path | None, folder: Path) -> str:
     """The case as a row of the table."""
-    scenario = folder / "bert.toml"
-    scenario.write_text(_BERT)
-    words = {"BERT-large": str(scenario), "TRACE": str(folder / "trace.json")}
-    command = [words.get(word, word) for word in case.command.split()]
+    scenarios = {
+        "BERT-large": _BERT,
+        "OWN-32": _OWN.format("dgx-a100x4"),
+        "OWN-512": _OWN.format("dgx-a100x64"),
+    }
+    words = {"TRACE": str(folder / "trace.json"), "PAGE": str(folder / "page.html")}
+    for name, text in scenarios.items():
+        words[name] = str(folder / f"{name}.toml")
+        Path(words[name]).write_text(text)
+    line, first, _ = case.command.partition(_FIRST)
+    command = [words.get(word, word) for word in line.split()]
     command = [sys.executable, "-m", "simreduce", *command]
-    used = measure(command, LIMIT)
-    if not used.ended and used.seconds < _TWICE:
+    with tempfile.TemporaryDirectory() as empty:
+        used = measure(command, LIMIT, empty if first else "")
+    if not first and not used.ended and used.seconds < _TWICE:
         used = measure(command, LIMIT)
     beside = "-"
     if peer is not None and case.simgrid:
@@ -140,7 +180,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         peer = simgrid(folder)
-        print("CPU seconds with all workers, and peak memory of the largest process.")
+        print("Seconds, CPU seconds of all workers, and peak memory of the largest process.")
         print(f"SimGrid: {'measured in this run' if peer else 'not installed'}.")
         print("ASTRA-sim: measured once, elsewhere.\n")
         print("| case | simreduce | SimGrid | ASTRA-sim |\n|---|---|---|---|", flush=True)

@@ -111,7 +111,7 @@ def by_promise(strategies: Sequence[Strategy | None], setup: Setup, workload: Wo
 
     def is_quick(strategy: Strategy | None) -> bool:
         with suppress(InputError):
-            return strategy is None or setup.many_ops(strategy, workload) < _PACE * time_left()
+            return strategy is None or setup.many_ops(strategy, workload) <= _PACE * time_left()
         return False
 
     known = {i: least(strategies[i]) for i in places}
@@ -123,15 +123,16 @@ def by_promise(strategies: Sequence[Strategy | None], setup: Setup, workload: Wo
 def while_promising(
     coming: Iterable[tuple[int, T]], promise: Promise, seconds: Callable[[T], float]
 ) -> Iterator[tuple[int, T]]:
-    """What comes, until the `seconds` of one are less than all others need for their bytes. All,
-    without a budget of time.
+    """What comes, until the `seconds` of one are less than all others need for their bytes, as far
+    as that is known. All, without a budget of time.
     """
     left, best = dict(promise.least), inf
     for place, outcome in coming:
         yield place, outcome
         left.pop(place, None)
         best = min(best, seconds(outcome))
-        if promise.least and all(least > best for least in left.values()):
+        waited = any(each in left for each in promise.waited)
+        if promise.least and not waited and all(best < least < inf for least in left.values()):
             return
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 import pytest
 
@@ -103,6 +104,23 @@ time = "200 ms"
     found = simreduce("export", "pytorch", path)
     assert found.err.endswith("nccl+ddp=5: advised for PyTorch by step\n")
     assert '"bucket_cap_mb": 5,' in found.out
+
+
+def test_a_scenario_without_strategies_gives_what_tune_finds(simreduce, tmp_path):
+    path = tmp_path / "own.toml"
+    path.write_text(
+        'topology = "switch:4"\nworkload = "alexnet"\n[step]\nbatch = 8\ntime = "4 ms"\n', "utf-8"
+    )
+    for target in ("pytorch", "nccl"):
+        out = [str(tmp_path / f"{target}{name}") for name in "ab"]
+        simreduce("tune", path, "--target", target, "--workers", "1", "--out", out[0])
+        found = simreduce("export", target, path, "--workers", "1", "--out", out[1])
+        assert found.status == 0
+        assert f": what simreduce tune own --target {target} finds\n" in found.err
+        written = [{each.name: each.read_text() for each in Path(o).iterdir()} for o in out]
+        assert written[0] == written[1] != {}
+    with_method = simreduce("export", "horovod", path, "--method", "fsdp")
+    assert "--method fsdp: the step has ddp" in with_method.err
 
 
 def test_a_method_that_a_target_lacks_is_refused_with_the_reason(simreduce, tmp_path):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import time
 
 import pytest
 
@@ -32,6 +33,35 @@ def test_a_scenario_becomes_a_page_with_all_its_parts(simreduce, scenario, tmp_p
         assert f">{title}</h2>" in page
     assert "simreduce report two.toml</pre>" in page
     assert "topology = &#34;switch:4&#34;" in page
+
+
+STEP = """
+topology = "switch:4"
+workload = "resnet50"
+strategies = ["nccl", "ring", "nccl+ddp"]
+[step]
+batch = 4
+time = "20 ms"
+"""
+
+
+def test_a_page_says_what_a_budget_of_time_left_out(simreduce, write, monkeypatch, tmp_path):
+    """What to run is known, what would help is not; what frameworks run today is waited for."""
+    step = write("step.toml", STEP)
+    whole = "simreduce.app.cli.report.look_at_step"
+    monkeypatch.setattr(whole, lambda *_: time.sleep(30))
+    begun = time.monotonic()
+    done = simreduce("report", step, "--workers", "1", "--budget", "1ms", "-o", "out.html")
+    page = (tmp_path / "out.html").read_text("utf-8")
+    assert time.monotonic() - begun < 20
+    assert (done.status, done.out) == (0, "out.html: open it in a browser\n")
+    assert "Left out for time: what promises less than what is shown." in page
+    assert "Left out for time; a longer --budget has it." in page
+    assert "The command was stopped" not in page
+    assert ">What would help</h2>" not in page
+    assert "2 methods simulated." in page
+    assert 'simreduce report step.toml <span class="token">--budget</span> 1ms</pre>' in page
+    assert 'simreduce step step.toml <span class="token">--trace</span> step.json</pre>' in page
 
 
 def test_results_make_a_page_and_nothing_is_computed(simreduce, scenario, tmp_path, monkeypatch):

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import json
 import re
+import time
 
 import pytest
+
+from simreduce.study.tune.search.by_nccl import NcclSearch
 
 
 @pytest.fixture
@@ -33,6 +36,21 @@ def test_the_document_has_the_best_between_its_bound_and_the_default(simreduce, 
     assert document["objective"] == "step"
     assert document["bound_us"] <= document["best"]["time_us"] <= document["default"]["time_us"]
     assert document["floor_us"] <= document["best"]["time_us"]
+
+
+def test_a_budget_of_time_ends_the_search_with_what_it_has(simreduce, scenario, monkeypatch):
+    """Each search gets its part, and the default is always there."""
+    monkeypatch.setattr(NcclSearch, "run", lambda *_: time.sleep(30))
+    command = ("tune", scenario, "--target", "pytorch", "--workers", "1", "--budget", "10ms")
+    begun = time.monotonic()
+    document = json.loads(simreduce(*command, "--json").out)
+    assert time.monotonic() - begun < 20
+    assert (document["stopped"], document["hurried"]) == (True, True)
+    assert document["default"]["setting"] == "nccl+ddp"
+    assert document["floor_us"] <= document["bound_us"] <= document["best"]["time_us"]
+    done = simreduce(*command)
+    assert done.status == 0
+    assert "left out for time (--budget; how many depends on this machine's speed)" in done.out
 
 
 def test_the_plot_is_written(simreduce, scenario, tmp_path):

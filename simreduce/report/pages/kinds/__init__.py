@@ -48,12 +48,20 @@ _STOPPED = {
 """What is said of a document that is not complete, if not that its command was stopped."""
 
 
+_HURRIED = (
+    "Left out for time: what promises less than what is shown. A longer --budget has more of it, "
+    "and so has a faster machine."
+)
+
+
 def _beware(document: Written) -> str:
     """The disturbance of the machine and what is missing, for the first screen."""
     disturbed, found = document.get("disturbance"), ""
     if isinstance(disturbed, str) and disturbed:
         found = f" Disturbed: {disturbed}."
-    if document.get("complete") is False:
+    if document.get("hurried"):
+        found += f" {_HURRIED}"
+    elif document.get("complete") is False:
         stopped = _STOPPED.get(document["command"], "The command was stopped before its end.")
         found += f" {stopped}" if stopped else ""
     return found
