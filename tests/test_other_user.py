@@ -203,7 +203,7 @@ def test_a_lock_that_another_user_holds_is_waited_for_aloud_and_not_for_ever(
     (shared / "cache").mkdir()
     lock = shared / "cache/lock"
     lock.touch(0o644)
-    with meanwhile(lambda: fcntl.flock(os.open(lock, os.O_RDONLY), fcntl.LOCK_EX)):
+    with meanwhile(lambda: fcntl.lockf(os.open(lock, os.O_RDONLY), fcntl.LOCK_SH)):
         assert load() == "built"
     assert [text.split(" for ")[0] for text in said] == ["waiting", "no longer waiting"]
     with pytest.raises(AssertionError, match="could not"):

@@ -250,4 +250,4 @@ def test_the_example_runs():
     )
 
     assert done.stdout.startswith("<Prediction: ")
-    assert "<Ranking: resnet50 on dgx1v: 2 plans, recommended " in done.stdout
+    assert "<Ranking: resnet50 on dgx1v: Run " in done.stdout

@@ -45,7 +45,7 @@ from simreduce.study.capacity.choose import (
 )
 from simreduce.study.capacity.fails import MOST
 from simreduce.study.capacity.quantities import HOUR, format_amount, format_period
-from simreduce.training.step import ACTIVATION_SOURCES
+from simreduce.workload import ACTIVATION_SOURCES
 
 Written = Mapping[str, Any]
 """A document of `CAPACITY`, or an object in it."""

@@ -30,7 +30,7 @@ from simreduce.files.formats.documents import (
 from simreduce.files.tables import Column, Table, percent
 from simreduce.study.advice import sureness_of
 from simreduce.study.study import by_reason
-from simreduce.training.step import ACTIVATION_SOURCES
+from simreduce.workload import ACTIVATION_SOURCES
 
 if TYPE_CHECKING:
     from simreduce.planners.strategy import Strategy

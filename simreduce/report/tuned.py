@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
+from math import inf
 from typing import Any
 
 from simreduce import units
@@ -541,7 +542,7 @@ def _page_facts(document: Written, advice: Written) -> Iterable[Fact]:
             "Is there anything better?", "none of these", f"{tried}; bounds exclude the others."
         )
     else:
-        less = f"{1 - document['bound_us'] / time:.1%}"
+        less = f"{1 - document['bound_us'] / (time or inf):.1%}"
         more = f"{tried}; no setting of these is more than {less} faster."
         yield Fact("Is there anything better?", "perhaps", more)
     yield Fact("What is the bound?", us(document["floor_us"]), "Nothing here takes less.")

@@ -12,7 +12,7 @@ from simreduce.errors import InputError, did_you_mean
 from simreduce.plan import Plan
 from simreduce.training.profile import Profile
 from simreduce.units import format_size
-from simreduce.workload import Model
+from simreduce.workload import ACTIVATION_SOURCES, Model
 
 STRONG, RELAXED, STAGED = CONSISTENCIES = ("strong", "relaxed", "staged")
 """`strong`: a step reduces its own gradients and computes with current variables. `relaxed`: it
@@ -77,8 +77,7 @@ class Bucket:
     collective: str = ""
 
 
-GIVEN, ESTIMATED, NOT_COUNTED = ACTIVATION_SOURCES = ("given", "estimated", "not_counted")
-"""Where the bytes of activations come from: the user, the model's architecture, or nowhere."""
+GIVEN, ESTIMATED, NOT_COUNTED = ACTIVATION_SOURCES
 
 
 class Activations(NamedTuple):

@@ -5,10 +5,11 @@ A model is given layer by layer.
 
 from simreduce.workload.files import GRADIENTS, MODEL, model_text
 from simreduce.workload.load import load_model, load_workload, shipped
-from simreduce.workload.model import Kept, Layer, Model, of_list
+from simreduce.workload.model import ACTIVATION_SOURCES, Kept, Layer, Model, of_list
 from simreduce.workload.workload import MOST_BYTES, Gradient, Workload
 
 __all__ = [
+    "ACTIVATION_SOURCES",
     "GRADIENTS",
     "MODEL",
     "MOST_BYTES",

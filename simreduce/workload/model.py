@@ -22,6 +22,10 @@ class Kept(NamedTuple):
     core: float = 0.0
 
 
+ACTIVATION_SOURCES = ("given", "estimated", "not_counted")
+"""Where the bytes of activations come from: the user, the model's architecture, or nowhere."""
+
+
 @dataclass(frozen=True, slots=True)
 class Layer:
     """`gradients` exist once the layer's backward pass is done. `forward` and `backward` are FLOPs

@@ -341,6 +341,7 @@ def test_the_document_has_the_keys_that_others_rely_on():
         "recommended": "psgpu#4+mean",
         **factor_keys(ranking.scenario),
         "complete": True,
+        "hurried": False,
     } == document
     assert json.loads(json.dumps(document)) == document
 

@@ -22,6 +22,7 @@ from simreduce.files.textfiles import read_text
 from simreduce.planners.strategy import parse_strategy
 from simreduce.report.replay import REPLAY, Replayed, replay_text
 from simreduce.report.trace import replay_trace_text
+from simreduce.study.scenario import CALL_COST
 from simreduce.training.executions import read_executions
 from simreduce.training.replay import replay_execution
 
@@ -70,7 +71,7 @@ def replay(
     faults.attempt("--algo", parse_strategy, algo)
     setup = read_setup(faults, topology, SetupOptions(**given))
     execution = faults.require(faults.attempt("", read_executions, traces, ranks))
-    setup = faults.require(setup)
+    setup = faults.require(setup).but(call_cost=CALL_COST)
     with Progress("replayed {} of {} nodes") as progress:
         found = replay_execution(execution, setup, algo, progress.watch)
     replayed = Replayed(found, setup, algo)

@@ -291,6 +291,8 @@ class Limits:
 
     def __init__(self, scenario: Scenario, found: Sequence[Candidate]) -> None:
         self.scenario = scenario
+        known = frameworks.names_for(scenario)
+        self.today = {frameworks.default_text(name, scenario) for name in known}
         rows = [c for c in one_for_each_plan(found) if not c.wrong]
         self.last = rows[FIRST - 1].seconds if len(rows) >= FIRST else inf
         names = [name for c in rows for name in (c, *c.also)]
@@ -300,7 +302,12 @@ class Limits:
         }
 
     def of(self, strategy: Strategy) -> float:
-        """Seconds beyond which `strategy` is neither among the first rows nor recommended."""
+        """Seconds beyond which `strategy` is neither among the first rows nor recommended.
+
+        Those that frameworks run unless they are told are always simulated.
+        """
+        if strategy.text in self.today:
+            return inf
         setup, limit = self.scenario.setup, self.last
         typed = settings(strategy, setup.layout, faithful=self.scenario.faithful)
         for target, seconds in self.by_target.items():

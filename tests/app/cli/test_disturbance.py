@@ -181,7 +181,7 @@ def test_explain_and_trace_look_at_the_disturbed_plan(simreduce, scenario, tmp_p
 
 def test_run_ranks_what_is_left(simreduce, scenario):
     """The ring needs the link that is cut; reducing to gpu0 does not."""
-    done = simreduce("run", scenario, "--workers", "1", "--fault", "gpu2>gpu3@0=0")
+    done = simreduce("run", scenario, "--workers", "1", "--fault", "gpu2>gpu3@0=0", "--details")
     slow = simreduce("run", scenario, "--workers", "2", "--json", "--slow", "gpu0=4")
 
     assert (0, "") == (done.status, done.err)

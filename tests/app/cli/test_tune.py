@@ -24,8 +24,10 @@ def test_the_text_names_the_best_the_default_and_the_bound(simreduce, scenario):
     done = simreduce("tune", scenario, "--objective", "time", "--workers", "1")
 
     assert done.status == 0
-    assert re.search(r"^Best for pytorch: nccl\+ddp=\S+, [\d.]+ ms$", done.out, re.MULTILINE)
-    assert "  default    nccl+ddp, " in done.out
+    keep = "Keep PyTorch's defaults (DDP): an all-reduce takes "
+    assert re.search(rf"^{re.escape(keep)}[\d.]+ ms\.", done.out, re.MULTILINE)
+    assert re.search(r"^  fastest    nccl\+ddp=\S+, [\d.]+ ms$", done.out, re.MULTILINE)
+    assert "# simreduce_ddp.py" not in done.out
     assert "no other setting that is tried is faster" in done.out
 
 

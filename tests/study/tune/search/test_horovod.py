@@ -47,7 +47,7 @@ def test_no_point_is_faster_than_the_best(seed, topology):
 def test_what_is_pasted_has_the_threshold_and_the_cycle():
     found = tune(question(4, topology="pcie-single-root-4"), "horovod")
     best = found.best.setting
-    (text,) = [text for name, text in files_of(found).items() if name == "horovod.env"]
+    (text,) = [text for name, text in files_of(found, best).items() if name == "horovod.env"]
     cycle = best.cycle or found.scenario.step.cycle
 
     assert {row.setting.cycle for row in found.rows} <= {None, *CYCLES}

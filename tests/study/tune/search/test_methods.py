@@ -203,7 +203,7 @@ def test_parameter_servers_are_modes_of_tf_cnn_benchmarks():
     for mode in MODES:
         assert times[mode] == evaluate(scenario, mode).seconds < inf
     won = replace(found, rows=tuple(row for row in found.rows if row.setting.mode))
-    (text,) = files_of(won).values()
+    (text,) = files_of(won, won.best.setting).values()
     assert f"--variable_update={won.best.setting.mode}" in text.split("\n")
     assert won.best.setting.mode in tuned_text(won)
 
@@ -214,7 +214,8 @@ def test_nccl_is_told_by_collective_what_makes_the_step_faster():
     quick = replace(scenario.step.job, profile=Profile((0.0,) * 7, (0.0,) * 7, "none"), update=0.0)
     scenario = replace(scenario, step=replace(scenario.step, job=quick))
     found = tune(scenario, "nccl")
-    best, files = found.best.setting, files_of(found)
+    best = found.best.setting
+    files = files_of(found, best)
     (table,) = [text for name, text in files.items() if name.endswith(".csv")]
     rules = tuple(read_tuner(table, "export"))
     told = scenario.but(nccl=replace(Settings(), tuner=rules))

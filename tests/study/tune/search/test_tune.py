@@ -406,7 +406,9 @@ def test_what_is_pasted_says_the_best_setting(tmp_path):
         scenario, setup=machine("dgx-a100x2"), workload=Workload("two kinds", gradients)
     )
     found = tune(scenario, "nccl")
-    (table,) = [text for name, text in files_of(found).items() if name.endswith(".csv")]
+    (table,) = [
+        text for name, text in files_of(found, found.best.setting).items() if name.endswith(".csv")
+    ]
     rules = [rule for rule in read_tuner(table, "export") if rule.collective == "all_reduce"]
     told = scenario.setup.but(nccl=replace(Settings(), tuner=tuple(rules)))
 
