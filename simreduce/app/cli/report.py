@@ -74,7 +74,7 @@ from simreduce.training.sharded import DDP
 from simreduce.training.stragglers import sample
 
 _DEFAULT = "report.html"
-_FEW, _BUDGET, _LARGE_BUDGET = 64, 16.0, 50.0
+_FEW, _BUDGET, _LARGE_BUDGET = 64, 14.0, 50.0
 """Seconds of the default budget for a few GPUs and for more: on two idle cores a report then takes
 20 s and 60 s, with the time to start and to write the page.
 """

@@ -12,7 +12,7 @@ from typing import Any
 
 from simreduce.app.look import answer_of, bench_sizes, exports_of, look_closer
 from simreduce.app.serve.view import Files, View
-from simreduce.computing.watching import Work
+from simreduce.computing.watching import Work, within
 from simreduce.errors import InputError
 from simreduce.files.formats import toml_text
 from simreduce.report.blocks import Picture
@@ -33,6 +33,8 @@ _BARS = 6000
 """Bars of the timeline. A report has more; here it is drawn again at every change."""
 _SOON = 1.0
 """Seconds after which the ranking is shown before anything is looked at closely."""
+_FIRST = 1.2
+"""Seconds after which the strategies that promise most are shown, before the others are there."""
 _CURVES = 3
 
 
@@ -81,8 +83,8 @@ def answer(view: View, files: Files, cache: PlanCache, sayer: Sayer) -> None:
     whole = view.whole(files)
     sayer.say(_machine(whole, {}))
     work = Said(sayer, "simulated {} of {} strategies", preview_lines)
-    ranking = rank(scenario, 1, work.watch, keep_refused=view.chooses, cache=cache)
-    document = ranking_document(ranking)
+    with within(_FIRST):
+        ranking = rank(scenario, 1, work.watch, keep_refused=view.chooses, cache=cache)
     shared = Attachments(
         machine=whole,
         calibration=scenario.setup.calibration,
@@ -90,6 +92,13 @@ def answer(view: View, files: Files, cache: PlanCache, sayer: Sayer) -> None:
         files={"view.toml": toml_text(_table(view, ranking, files))},
         missing="Not computed yet.",
     )
+    if ranking.hurried:
+        document = ranking_document(ranking)
+        sayer.say(_page(document, shared, ranking, _chosen(view, ranking, document)[1]))
+        ranking = rank(scenario, 1, work.watch, keep_refused=view.chooses, cache=cache)
+        table = toml_text(_table(view, ranking, files))
+        shared = replace(shared, files={"view.toml": table})
+    document = ranking_document(ranking)
     chosen, look = _chosen(view, ranking, document)
     if chosen is None:
         sayer.say(_page(document, replace(shared, missing="No plan to look at."), ranking, ""))
@@ -158,6 +167,8 @@ def _place(link: Link, whole: Topology, degrees: Mapping[str, int]) -> int:
 
 def _page(document: Mapping[str, Any], beside: Attachments, ranking: Ranking, look: str) -> Message:
     """The message with the answer and the sections, but for the picture of the machine."""
+    if beside.explanation is None:  # there is nothing but a picture, which takes long to draw
+        beside = replace(beside, machine=None)
     page = make_page(document, beside)
     sections = []
     for section in page.sections:

@@ -78,20 +78,22 @@ class Promise(NamedTuple):
     """The places of strategies, those that promise most first, and of those to wait for.
 
     `least` has the seconds that a strategy needs at least to move the bytes of the workload, by
-    place; infinite where that was not looked at. Without a budget of time, there is none.
+    place; infinite where that was not looked at. `late` are what frameworks run today and takes
+    longer to simulate than there is time. Without a budget of time, there is none of all this.
     """
 
     order: Sequence[int]
     waited: Sequence[int] = ()
     least: Mapping[int, float] = MappingProxyType({})
+    late: Sequence[int] = ()
 
 
 def by_promise(strategies: Sequence[Strategy | None], setup: Setup, workload: Workload) -> Promise:
     """The order in which to simulate strategies where there may not be time for all.
 
-    Those come first that frameworks run today, which are waited for unless they alone take the time
-    that is left, and then those that need least for their bytes. Without a budget of time, the
-    order is the given one.
+    Those come first that frameworks run today, which are waited for, but not if they alone take
+    the time that is left. Then come those that need least for their bytes. Without a budget of
+    time, the order is the given one.
     """
     places = range(len(strategies))
     if (seconds := time_left()) == inf:
@@ -115,9 +117,12 @@ def by_promise(strategies: Sequence[Strategy | None], setup: Setup, workload: Wo
         return False
 
     known = {i: least(strategies[i]) for i in places}
-    order = sorted(places, key=lambda i: (i not in first, known[i]))
-    waited = [i for i in order[: max(len(first), 1)] if is_quick(strategies[i])]
-    return Promise(order, waited, known)
+    waited = [i for i in first if is_quick(strategies[i])]
+    late = [i for i in first if i not in waited]
+    rest = sorted((i for i in places if i not in first), key=known.__getitem__)
+    if late:  # those that differ from them by their packing are as large
+        rest = sorted(rest, key=lambda i: not is_quick(strategies[i]))
+    return Promise([*waited, *rest], waited, known, late)
 
 
 def while_promising(

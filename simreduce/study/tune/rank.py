@@ -221,18 +221,23 @@ def rank(
         found = Limits(scenario, [c for c in outcomes.values() if isinstance(c, Candidate)])
         return lambda place: found.of(strategies[place])
 
-    order, waited, _ = by_promise(strategies, scenario.setup, scenario.workload)
+    promise = by_promise(strategies, scenario.setup, scenario.workload)
     coming = study(
         strategies,
         partial(evaluate, scenario, cache=cache),
         workers=workers,
         limits=None if simulate_all or given else limits,
-        order=cache.quickest_first(strategies) if time_left() == inf else order,
-        at_once=waited,
+        order=cache.quickest_first(strategies)
+        if time_left() == inf
+        else [*promise.order, *promise.late],
+        at_once=promise.waited,
     )
     texts = [s.text for s in strategies]
     found, refused, untried, hurried = collect(
-        watch(coming, len(texts)), texts, by_name=bool(given) and not keep_refused, waited=waited
+        watch(coming, len(texts)),
+        texts,
+        by_name=bool(given) and not keep_refused,
+        waited=promise.waited,
     )
     bounded = []
     for place, outcome in found.items():

@@ -178,8 +178,14 @@ def rank_steps(scenario: StepScenario, workers: int = 1, watch: Watch = unwatche
     candidates = [c for c in found.values() if isinstance(c, StepCandidate)]
     if not candidates:
         raise StrategyError(by_reason(refused))
+    refused += tuple((names[i], f"{names[i]}: {_LATE}") for i in promise.late)
     rows = tuple(_one_for_each_step(candidates))
     return StepRanking(scenario, question, rows, refused, untried, hurried)
+
+
+_LATE = (
+    "takes longer to simulate than there is time; give a longer --budget, or type simreduce tune"
+)
 
 
 Pair = tuple[str, Strategy | None]

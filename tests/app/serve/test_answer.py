@@ -103,6 +103,15 @@ def test_a_ranking_that_took_long_is_shown_before_the_close_look(monkeypatch):
     assert said[0]["machine"]["loaded"] is False
 
 
+@pytest.mark.usefixtures("quick")
+def test_what_promises_most_is_shown_before_the_rest(monkeypatch):
+    """And what NCCL runs by itself is waited for."""
+    monkeypatch.setattr(module, "_FIRST", 0.0)
+    pages = [each["page"] for each in _said("size=1MiB&algo=ring,xring,nccl") if "page" in each]
+    assert [len(page["strategies"]) for page in (pages[0], pages[-1])] == [1, 3]
+    assert pages[0]["strategies"] == ["nccl"]
+
+
 def test_a_view_with_faults_shows_the_machine_if_that_is_right():
     """So that one sees which links there are."""
     said = []
