@@ -20,7 +20,6 @@ from simreduce.files.formats.documents import (
 )
 from simreduce.files.tables import Table
 from simreduce.report.blocks import Fact, Rows, Written
-from simreduce.report.headings import MOVED_KEY
 from simreduce.study.advice import Advised, lasting_us, runs_nccl, took
 
 ADVICE = Record(
@@ -32,8 +31,8 @@ ADVICE = Record(
     Key("do", TEXT, "What to do, in its words."),
     Key("strategy", TEXT, "The strategy, the method before it, or the setting.", "option.name"),
     Key("time_us", MICROSECONDS, "The time with it.", "option.seconds"),
-    Key("moved_us", MICROSECONDS, MOVED_KEY.about, lambda found: MOVED_KEY.find(found.option),
-        optional=True),
+    Key("moved_us", or_null(MICROSECONDS),
+        "That if every start moves by up to 0.1 %, if that tells; else null.", "option.moved"),
     Key("fits", FLAG, "Whether it fits the memory of a GPU, as far as that is known.",
         lambda found: not found.option.misfit),
     Key("today_fits", FLAG, "Whether what runs today does.",

@@ -36,7 +36,7 @@ def lasting(row: Any) -> float:
 
 def lasting_us(row: Row) -> float:
     """As `lasting`, of a row of a document, in microseconds."""
-    return float(max(row["time_us"], row.get("moved_us", 0.0)))
+    return float(max(row["time_us"], row.get("moved_us") or 0.0))
 
 
 @dataclass(frozen=True, slots=True)

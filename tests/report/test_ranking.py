@@ -323,6 +323,7 @@ def test_the_document_has_the_keys_that_others_rely_on():
                 "do": do,
                 "strategy": "psgpu#4+mean",
                 "time_us": pytest.approx(500),
+                "moved_us": None,
                 "today": "",
                 "fits": True,
                 "today_fits": True,
