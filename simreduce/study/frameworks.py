@@ -10,7 +10,7 @@ from simreduce.engine.setup import Setup
 from simreduce.errors import StrategyError
 from simreduce.export import TARGETS, export, why_not
 from simreduce.export.words import changes
-from simreduce.planners.strategy import Strategy
+from simreduce.planners.strategy import Strategy, parse_strategy
 from simreduce.planners.strategy.automatic import tensorflow_choice
 from simreduce.study.advice import Advised, Doubt, Option, decide, lasting, told_apart
 from simreduce.study.question import ask, choice_of
@@ -27,9 +27,6 @@ _CHOOSERS = {"tensorflow": "mirrored_strategy", "tf_cnn_benchmarks": "choose_the
 """The rules by which TensorFlow chooses a strategy."""
 
 _PACKINGS = {"pytorch": "+ddp", "horovod": "+fusion", "jax": f"+fusion={JAX_BYTES}", "nccl": ""}
-DEFAULTS = tuple(f"nccl{packing}" for packing in _PACKINGS.values())
-"""What frameworks run by NCCL unless they are told."""
-
 _OLDER = ("tensorflow", "tf_cnn_benchmarks", "horovod", "pytorch")
 _NEWER = ("pytorch", "horovod", "tensorflow", "tf_cnn_benchmarks")
 _NEW = 80
@@ -115,14 +112,15 @@ def advise(
     if today is not None and all(each is not today for each in known):
         known.append(today)
     option, fastest, reason = decide(known, today, scenario.worth, doubt)
+    usual = (files(today) if today else _usual_files(name, scenario)) or {}
     standing = today_words(name, method(today or option))
 
     def words(each: Option) -> str:
         if each is today:
             return standing
         told = files(each) or {}
-        before = {} if today is None else told if method(today) != method(each) else files(today)
-        return words_of(name, told, before or {}, method(each)) or each.name
+        before = told if today and method(today) != method(each) else usual
+        return words_of(name, told, before, method(each)) or each.name
 
     do = f"Keep {standing}" if option is today else change_words(words(option))
     return Advised(
@@ -155,6 +153,12 @@ def words_of(
     told = changes(files, before)
     way = METHODS.get(method, "") if name in _WITH_METHODS else ""
     return f"{told} ({way})" if told and way else told or way
+
+
+def _usual_files(name: str, scenario: Scenario) -> Mapping[str, str] | None:
+    """The files of a default that was not simulated."""
+    text = default_text(name, scenario)
+    return files_of(name, scenario, parse_strategy(text)) if text else None
 
 
 def _with_files(ranked: Sequence[Option], files: Files) -> list[Option]:

@@ -11,13 +11,22 @@ from typing import NamedTuple, TypeVar
 from simreduce.computing.watching import time_left
 from simreduce.engine.setup import Setup
 from simreduce.errors import InputError
+from simreduce.export import settings
 from simreduce.planners.algorithms import ALGORITHMS, COLLECTIVES, TWO_LEVEL, warn_of_unloaded
 from simreduce.planners.layouts import Layout
 from simreduce.planners.packing.options import FP16
 from simreduce.planners.strategy import Strategy, parse_strategy
 from simreduce.planners.strategy.automatic import tensorflow_choice
-from simreduce.study.frameworks import DEFAULTS
+from simreduce.study.frameworks import default_text, files_of, names_for
+from simreduce.study.scenario import Scenario
 from simreduce.workload import Gradient, Workload
+
+_SIZES = {
+    "pytorch": ("+ddp=5", "+ddp=50", "+ddp=100", "+ddp=200"),
+    "horovod": ("+fusion=0", "+fusion=16777216", "+fusion=268435456"),
+    "jax": ("+fusion=0", "+fusion=104857600", "+fusion=268435456"),
+}
+"""Sizes of buckets that are tried besides the default, of a framework that is named."""
 
 COMMON = (
     "pscpu:32k:xring",  # the example of tf_cnn_benchmarks' documentation
@@ -49,6 +58,24 @@ def candidates(layout: Layout) -> list[Strategy]:
     return [parse_strategy(text) for text in dict.fromkeys(texts)]
 
 
+def candidates_of(scenario: Scenario) -> list[Strategy]:
+    """The strategies to try for a scenario that names none.
+
+    They are all of its layout; of a framework that it names, those that the framework has settings
+    for, with some more sizes of its buckets.
+    """
+    layout, name = scenario.setup.layout, scenario.framework
+    found = candidates(layout)
+    if not name:
+        return found
+    if name in ("tensorflow", "tf_cnn_benchmarks"):
+        return [each for each in found if getattr(settings(each, layout), name)]
+    texts = [default_text(name, scenario), *(f"nccl{each}" for each in _SIZES.get(name, ()))]
+    more = [parse_strategy(text) for text in texts if text]
+    every = {each.text: each for each in (*more, *found)}
+    return [each for each in every.values() if files_of(name, scenario, each) is not None]
+
+
 def sharing_candidates(layout: Layout) -> list[Strategy]:
     """Every algorithm that all-gathers, reduce-scatters and all-reduces."""
     warn_of_unloaded()
@@ -74,6 +101,10 @@ on 32 GPUs take 10 s.
 """
 
 
+_PATIENCE = 60.0
+"""Seconds for which what runs today is waited for, whatever the budget."""
+
+
 class Promise(NamedTuple):
     """The places of strategies, those that promise most first, and of those to wait for.
 
@@ -88,18 +119,21 @@ class Promise(NamedTuple):
     late: Sequence[int] = ()
 
 
-def by_promise(strategies: Sequence[Strategy | None], setup: Setup, workload: Workload) -> Promise:
+def by_promise(strategies: Sequence[Strategy | None], scenario: Scenario) -> Promise:
     """The order in which to simulate strategies where there may not be time for all.
 
     Those come first that frameworks run today, which are waited for, but not if they alone take
-    the time that is left. Then come those that need least for their bytes. Without a budget of
-    time, the order is the given one.
+    the time that is left; that of the first framework, which all else is compared with, may take
+    longer (`_PATIENCE`). Then come those that need least for their bytes. Without a budget of time,
+    the order is the given one.
     """
+    setup, workload = scenario.setup, scenario.workload
     places = range(len(strategies))
     if (seconds := time_left()) == inf:
         return Promise(places)
-    today = {*DEFAULTS, *tensorflow_choice(setup.layout).values()}
+    today = [default_text(name, scenario) for name in names_for(scenario)]
     first = [i for i in places if (s := strategies[i]) and s.text in today]
+    first.sort(key=lambda i: today.index(getattr(strategies[i], "text", "")))
     rates: dict[str, float] = {}
     for strategy in strategies:
         if strategy is not None and strategy.spec not in rates:
@@ -111,13 +145,14 @@ def by_promise(strategies: Sequence[Strategy | None], setup: Setup, workload: Wo
             return 0.0
         return rates[strategy.spec] * workload.nbytes / (2 if FP16 in strategy.packing else 1)
 
-    def is_quick(strategy: Strategy | None) -> bool:
+    def is_quick(strategy: Strategy | None, least: float = 0.0) -> bool:
+        most = _PACE * max(time_left(), least)
         with suppress(InputError):
-            return strategy is None or setup.many_ops(strategy, workload) <= _PACE * time_left()
+            return strategy is None or setup.many_ops(strategy, workload) <= most
         return False
 
     known = {i: least(strategies[i]) for i in places}
-    waited = [i for i in first if is_quick(strategies[i])]
+    waited = [i for i in first if is_quick(strategies[i], _PATIENCE * (i == first[0]))]
     late = [i for i in first if i not in waited]
     rest = sorted((i for i in places if i not in first), key=known.__getitem__)
     if late:  # those that differ from them by their packing are as large

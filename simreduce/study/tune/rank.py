@@ -22,7 +22,7 @@ from simreduce.study.outcome import Postponed
 from simreduce.study.question import Question, ask
 from simreduce.study.scenario import Scenario
 from simreduce.study.study import TIED, Limit, collect, study
-from simreduce.study.tune.candidates import by_promise, candidates
+from simreduce.study.tune.candidates import by_promise, candidates_of
 from simreduce.study.tune.plan_cache import PlanCache
 from simreduce.study.tune.simulate import Run, simulate_within
 
@@ -214,14 +214,14 @@ def rank(
     the last one come first.
     """
     given, cache = scenario.strategies, cache or PlanCache()
-    listed = given or candidates(scenario.setup.layout)
+    listed = given or candidates_of(scenario)
     strategies = given or sorted(listed, key=lambda s: s.packing == "none")
 
     def limits(outcomes: Mapping[int, object]) -> Callable[[int], float]:
         found = Limits(scenario, [c for c in outcomes.values() if isinstance(c, Candidate)])
         return lambda place: found.of(strategies[place])
 
-    promise = by_promise(strategies, scenario.setup, scenario.workload)
+    promise = by_promise(strategies, scenario)
     coming = study(
         strategies,
         partial(evaluate, scenario, cache=cache),

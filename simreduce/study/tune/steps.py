@@ -25,7 +25,7 @@ from simreduce.study.scenario import StepScenario
 from simreduce.study.study import Limit, by_reason, collect, study
 from simreduce.study.tune.candidates import (
     by_promise,
-    candidates,
+    candidates_of,
     sharing_candidates,
     while_promising,
 )
@@ -166,7 +166,7 @@ def rank_steps(scenario: StepScenario, workers: int = 1, watch: Watch = unwatche
     names = [_name(question, *pair) for pair in pairs]
     named = bool((scenario.strategies and len(question.methods) == 1) or question.mode)
     strategies = [strategy for _, strategy in pairs]
-    promise = by_promise(strategies, scenario.setup, scenario.workload)
+    promise = by_promise(strategies, scenario)
     coming = while_promising(
         study(pairs, partial(_predict, scenario), workers=workers, order=promise.order),
         promise,
@@ -203,7 +203,7 @@ def _pairs(scenario: StepScenario, question: StepQuestion) -> list[Pair]:
     for method in question.methods:
         suited = scenario.strategies
         if suited is None:
-            suited = tuple(candidates(shape) if method == DDP else sharing_candidates(shape))
+            suited = tuple(candidates_of(scenario) if method == DDP else sharing_candidates(shape))
         elif method != DDP and DDP in question.methods:
             suited = tuple(s for s in suited if s.packing == "none")
         pairs += [(method, strategy) for strategy in suited]
