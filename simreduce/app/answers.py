@@ -351,4 +351,4 @@ def _name_models(runtimes: Iterable[str], setup: Setup) -> str:
 
 def as_answer(kind: type[A], value: Any) -> A:
     """The same value as an answer, a subclass that adds no fields."""
-    return kind(**{field.name: getattr(value, field.name) for field in fields(value)})
+    return kind(**{each.name: getattr(value, each.name) for each in fields(value) if each.init})

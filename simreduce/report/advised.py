@@ -22,6 +22,9 @@ from simreduce.files.tables import Table
 from simreduce.report.blocks import Fact, Rows, Written
 from simreduce.study.advice import Advised, lasting_us, runs_nccl, took
 
+_SMALL = 0.01
+"""Gains that are next to nothing."""
+
 ADVICE = Record(
     "advice",
     "What to do for a framework.",
@@ -97,13 +100,15 @@ def took_of(found: Written) -> str:
     return took(found["time_us"] * 1e-6, moved and moved * 1e-6)
 
 
-def facts(
-    found: Written, more: str, factor: float | None, apart: bool | None = None
-) -> Iterator[Fact]:
-    """What to do, what it is worth, and how sure that is: the first cards of a page."""
+def facts(found: Written, more: str, factor: float | None, of_what: str = "") -> Iterator[Fact]:
+    """What to do, what it is worth, and how sure that is: the first cards of a page.
+
+    `of_what` says which part of the time is a prediction.
+    """
     yield Fact("What should I do?", found["do"], more)
     yield Fact("What is it worth?", *_worth(found))
-    yield Fact("How sure is that?", *sure(factor if runs_nccl(found["strategy"]) else None, apart))
+    answer, why = sure(factor if runs_nccl(found["strategy"]) else None)
+    yield Fact("How sure is that?", answer, f"{why} {of_what}".strip())
 
 
 def _worth(found: Written) -> tuple[str, str]:
@@ -117,18 +122,20 @@ def _worth(found: Written) -> tuple[str, str]:
         return faster(lasting_us(found), found["today_time_us"]), now
     if found["fastest_strategy"] == found["strategy"]:
         return "it is the fastest", "Nothing that was tried takes less."
-    gain, why = units.format_share(_gain(found)), found["reason"]
-    return f"{gain} to gain", f"{found['fastest']} would save that: {why}."
+    gain = units.format_share(_gain(found))
+    small = _gain(found) < _SMALL
+    answer = "nothing to gain" if small else f"perhaps {gain}, not surely"
+    return answer, f"{found['fastest']} would save {gain}, {found['reason']}."
 
 
-def sure(factor: float | None, apart: bool | None = None) -> tuple[str, str]:
+def sure(factor: float | None) -> tuple[str, str]:
     """How sure predictions are, in a few words and a sentence."""
     if factor is None:
         return "not known", "There are no published timings to compare these predictions with."
-    about = "80% of published times are that near to predictions."
-    if apart is not None:
-        about += f" The gap to today's default is {'larger' if apart else 'smaller'} than that."
-    return f"within a factor of {factor:.2f}", about
+    return (
+        f"within a factor of {factor:.2f}",
+        "80% of published times are that near to predictions.",
+    )
 
 
 def caution(factor: float | None, calibration: str, what: str = "times") -> str:

@@ -314,7 +314,7 @@ REFUSED = Record(
         column=Column("why it is left out", left=True)),
 )  # fmt: skip
 _MONEY, _PRICE = "money", "money/h"
-_TARGET = Record(
+TARGET = Record(
     "target", "What a configuration must meet; null where it need not.",
     Key("samples", or_null(RATIO), "Samples of the run; null without one."),
     Key("tokens_per_sample", or_null(COUNT), "Tokens of a sample; null if nobody says.",
@@ -349,7 +349,7 @@ CAPACITY = Document(
         lambda answer: answer.chosen.candidate.row.topology_digest or "" if answer.chosen else ""),
     Key("currency", TEXT, "The currency of all prices.", "question.prices.currency"),
     Key("prices", PRICE_LIST, "The prices.", "question.prices"),
-    Key("target", _TARGET, "The target.", "question.target"),
+    Key("target", TARGET, "The target.", "question.target"),
     Key("counted", one_of("tokens", "samples"), "What a million is of: tokens where those of a"
         " sample are known.", lambda answer: _counted(answer.question.target)),
     Key("headline", TEXT, "The answer in a sentence.",
@@ -406,19 +406,26 @@ def capacity_text(answer: Answer) -> str:
     return "\n".join([*lines, "", *_choice(answer, document)])
 
 
+def target_words(target: Written, currency: str) -> str:
+    """The limits of a target, and what decides among those that meet them."""
+    table = TARGET.table([target])
+    limits = [
+        f"{column.name} {cell} {column.unit.replace(_MONEY, currency)}".rstrip()
+        for column, cell in zip(table.columns, table.rows[0], strict=True)
+    ]
+    return ", ".join(
+        [*limits, f"the lowest {_MINIMISED.get(target['minimise'], 'cost of the run')}"]
+    )
+
+
 def _header(answer: Answer) -> list[str]:
     q = answer.question
     prices, target = q.prices, q.target
     money = prices.currency
-    wanted = _TARGET.table([_TARGET.write(target)])
-    limits = [
-        f"{column.name} {cell} {column.unit.replace(_MONEY, money)}".rstrip()
-        for column, cell in zip(wanted.columns, wanted.rows[0], strict=True)
-    ]
-    lowest = _MINIMISED.get(target.minimise, "cost of the run")
+    written = TARGET.write(target)
     facts = [
-        ("workload", ", ".join([q.workload, *run_words(_TARGET.write(target))])),
-        ("target", ", ".join([*limits, f"the lowest {lowest}"])),
+        ("workload", ", ".join([q.workload, *run_words(written)])),
+        ("target", target_words(written, money)),
         ("prices", f"{tables.label(prices.title or 'of the file', prices.date)}, in {money}"),
     ]
     if q.failures:

@@ -599,7 +599,9 @@ def _facts(document: Written, beside: Attachments, found: Written) -> Iterable[F
         f"{name}: {meaning(name)} {us(document['step_time_us'])} a step, {_rate(document)} "
         f"samples/s, {_efficiency(document['scaling_efficiency'])}."
     )
-    yield from facts(found, more, document["factor"])
+    share = document["exposed_us"] / (document["step_time_us"] or inf)
+    of_what = f"That is of the communication, of which {share:.1%} of the step is not hidden."
+    yield from facts(found, more, document["factor"], of_what)
     yield Fact("What limits it?", *_limit(document, beside))
     nic = nic_fact(beside) if beside.look else ("not known here", beside.missing or _ASK)
     yield Fact("What would a second NIC buy?", *nic)

@@ -106,6 +106,7 @@ def advise(
     doubt: Doubt = lambda _option, _today: "",
 ) -> Advised | None:
     """Decide what to do for a framework; None if it has a setting for none of the options."""
+    files = _kept(files)
     known = _with_files(sorted(options, key=lambda each: (each.misfit, lasting(each))), files)
     if not known:
         return None
@@ -153,6 +154,18 @@ def words_of(
     told = changes(files, before)
     way = METHODS.get(method, "") if name in _WITH_METHODS else ""
     return f"{told} ({way})" if told and way else told or way
+
+
+def _kept(files: Files) -> Files:
+    """The same files, made once for each option: TensorFlow's take a compiled plan."""
+    made: dict[str, Mapping[str, str] | None] = {}
+
+    def kept(option: Option) -> Mapping[str, str] | None:
+        if option.name not in made:
+            made[option.name] = files(option)
+        return made[option.name]
+
+    return kept
 
 
 def _usual_files(name: str, scenario: Scenario) -> Mapping[str, str] | None:

@@ -131,7 +131,7 @@ def by_promise(strategies: Sequence[Strategy | None], scenario: Scenario) -> Pro
     places = range(len(strategies))
     if (seconds := time_left()) == inf:
         return Promise(places)
-    today = [default_text(name, scenario) for name in names_for(scenario)]
+    today = [*(default_text(name, scenario) for name in names_for(scenario)), "nccl"]
     first = [i for i in places if (s := strategies[i]) and s.text in today]
     first.sort(key=lambda i: today.index(getattr(strategies[i], "text", "")))
     rates: dict[str, float] = {}

@@ -108,6 +108,9 @@ class Ranking:
     untried: int = 0
     bounded: tuple[Bounded, ...] = ()
     hurried: bool = False
+    _advice: list[tuple[Advised, ...]] = field(
+        default_factory=list, init=False, repr=False, compare=False
+    )
 
     @property
     def runtimes(self) -> list[str]:
@@ -126,6 +129,11 @@ class Ranking:
 
         Those of the machine's time come first. Without any, the fastest plan; none without one.
         """
+        if not self._advice:
+            self._advice.append(self._advise())
+        return self._advice[0]
+
+    def _advise(self) -> tuple[Advised, ...]:
         proven = [name for c in self.candidates if not c.wrong for name in (c, *c.also)]
         found = frameworks.advise_each(
             self.scenario, lambda name: _advise(self.scenario, name, proven)

@@ -10,7 +10,7 @@ backward pass.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from math import inf
 
@@ -95,6 +95,9 @@ class StepRanking:
     refused: tuple[tuple[str, str], ...]
     untried: int = 0
     hurried: bool = False
+    _advice: list[tuple[Advised, ...]] = field(
+        default_factory=list, init=False, repr=False, compare=False
+    )
 
     @property
     def runtimes(self) -> list[str]:
@@ -114,6 +117,11 @@ class StepRanking:
         Those of the machine's time come first. Without any, the fastest method that fits, and if
         none is right, the fastest.
         """
+        if not self._advice:
+            self._advice.append(self._advise())
+        return self._advice[0]
+
+    def _advise(self) -> tuple[Advised, ...]:
         right = [row for row in self.candidates if not row.wrong] or [*self.candidates]
         options = [_option(row, name) for row in right for name in row.names]
         found: tuple[Advised, ...] = ()

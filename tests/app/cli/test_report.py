@@ -55,7 +55,7 @@ def test_a_page_says_what_a_budget_of_time_left_out(simreduce, write, monkeypatc
     page = (tmp_path / "out.html").read_text("utf-8")
     assert time.monotonic() - begun < 20
     assert (done.status, done.out) == (0, "out.html: open it in a browser\n")
-    assert "Left out for time: what promises less than what is shown." in page
+    assert "Left out for lack of time: what promises least." in page
     assert "Left out for time; a longer --budget has it." in page
     assert "The command was stopped" not in page
     assert ">What would help</h2>" not in page

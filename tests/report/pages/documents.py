@@ -178,7 +178,11 @@ CAPACITY: dict[str, Any] = {
     "currency": "USD",
     "prices": {"title": "a list", "date": "2024", "items": [
         {"name": "p.price", "value": 10.0, "unit": "USD/h"}]},
-    "target": {"samples": 1e6, "tokens_per_sample": None},
+    "target": {
+        "samples": 1e6, "tokens_per_sample": None, "step_time_s": None, "efficiency": None,
+        "samples_per_second": None, "tokens_per_second": 5.0, "cost_per_million_tokens": None,
+        "time_s": None, "budget": None, "hourly": None, "minimise": "hourly",
+    },
     "counted": "samples",
     "headline": "Rent 1 p4: 10 USD/h",
     "paid_off": "",

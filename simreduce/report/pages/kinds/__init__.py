@@ -48,10 +48,7 @@ _STOPPED = {
 """What is said of a document that is not complete, if not that its command was stopped."""
 
 
-_HURRIED = (
-    "Left out for time: what promises less than what is shown. A longer --budget has more of it, "
-    "and so has a faster machine."
-)
+_HURRIED = "Left out for lack of time: what promises least. A longer --budget simulates more."
 
 
 def _beware(document: Written) -> str:

@@ -23,6 +23,7 @@ from simreduce.report.capacity import (
     run_words,
     sentence,
     sure_words,
+    target_words,
 )
 from simreduce.report.sections import machine_section, repeat_section
 
@@ -34,9 +35,10 @@ def capacity_page(document: Document, beside: Attachments) -> Page:
     choice, title = document["choice"], document["title"]
     options = units.plural(len(document["options"]), "option")
     asked = ", ".join([document["workload"], *run_words(document["target"])])
+    wanted = target_words(document["target"], document["currency"])
     return Page(
         title=title if title.endswith("?") else f"{title}: which machines?",
-        about=f"{asked}; {options} simulated and priced.",
+        about=f"{asked}; {options} simulated and priced. Wanted: {wanted}.",
         answer=f"{choice_words(document)}." if choice else choice_words(document),
         sure=_sure(document),
         facts=tuple(_facts(document, choice)) if choice else (),
