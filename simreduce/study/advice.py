@@ -21,6 +21,9 @@ if TYPE_CHECKING:
 
 Row = Mapping[str, Any]
 
+_SAME = 1e-6
+"""Part of a time below which a difference is none."""
+
 
 R = TypeVar("R", bound=Any)
 """A row of a ranking or a search, whose modules know this one."""
@@ -45,8 +48,8 @@ class Option:
 
     A `misfit` needs more memory than a GPU has. The time of an `undispatched` one is only a lower
     bound; `shortest` is the lower end of the interval of a time. Of options that are as good, the
-    one with the least `simplicity` is run. NCCL reduces in those `by_nccl`. `row` is what it was
-    made of.
+    one with the least `simplicity` is run. NCCL reduces in those `by_nccl`. `unsimulated` seconds
+    of copies are not in its time. `row` is what it was made of.
     """
 
     name: str
@@ -57,6 +60,7 @@ class Option:
     shortest: float = inf
     simplicity: Any = 0
     by_nccl: bool = False
+    unsimulated: float = 0.0
     row: Any = field(default=None, compare=False)
 
 
@@ -96,28 +100,45 @@ def decide(
     """Return the option to run, the fastest, and why that is not the one to run.
 
     It is today's unless another saves that part of its time, `worth`, and there is no `doubt` that
-    it does. Of those, one that is within `worth` of the fastest, the simplest.
+    it does. Of those, one that is within `worth` of the best, the simplest. What is not simulated
+    counts against an option.
     """
     given = [*options]
     fitting = [each for each in given if not each.misfit] or given
-    ranked = sorted(fitting, key=lambda each: (lasting(each), each.simplicity))
+    ranked = sorted(fitting, key=lambda each: (lasting(each), each is not today, each.simplicity))
     fastest = _first_sure(ranked)
-    near = [each for each in ranked if lasting(each) <= lasting(fastest) * (1 + worth)]
-    near = [fastest, *(each for each in near if each is not fastest and not each.undispatched)]
+    best = min(map(_counted, [fastest, *(each for each in ranked if not each.undispatched)]))
+    near = [each for each in ranked if _counted(each) <= best * (1 + worth)]
+    near = [each for each in near if each is fastest or not each.undispatched]
     if today is None or (today.misfit and not fastest.misfit):
         return min(near, key=lambda each: each.simplicity), fastest, ""
-    if fastest is today:
-        return today, fastest, ""
-    enough = lasting(today) * (1 - worth)
-    good = [each for each in near if each is not today and lasting(each) <= enough]
+    if lasting(fastest) >= lasting(today) * (1 - _SAME):
+        return today, today, ""
+    enough = _counted(today) * (1 - worth)
+    good = [each for each in near if each is not today and _counted(each) <= enough]
     reason = f"less than the {units.format_share(worth)} that a change has to save"
+    if fastest.unsimulated and lasting(fastest) <= enough:
+        copies = units.format_duration(fastest.unsimulated)
+        reason = f"less than the {copies} of copies into flat parameters, which are not simulated"
     for each in sorted(good, key=lambda each: each.simplicity):
-        why = doubt(each, today)
+        why = _lacking(each, today) or doubt(each, today)
         if not why:
             return each, fastest, ""
         if each is fastest or len(good) == 1:
             reason = why
     return today, fastest, reason
+
+
+def _counted(option: Option) -> float:
+    """Its time with what is not simulated."""
+    return lasting(option) + option.unsimulated
+
+
+def _lacking(option: Option, today: Option) -> str:
+    """That the time of an option is a lower bound, and today's is none."""
+    if option.undispatched and not today.undispatched:
+        return "but its time lacks the dispatch of copies, which this calibration does not know"
+    return ""
 
 
 def _first_sure(ranked: Sequence[Option]) -> Option:

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
+from math import inf
 
 from simreduce import dtypes, units
 from simreduce.engine.setup import Setup
-from simreduce.errors import StrategyError
+from simreduce.errors import InputError, StrategyError
 from simreduce.export import TARGETS, export, why_not
 from simreduce.export.words import changes
 from simreduce.planners.strategy import Strategy, parse_strategy
@@ -23,8 +25,8 @@ DEEPSPEED_ELEMENTS = 500_000_000
 JAX_BYTES = 30 * MIB
 """`xla_gpu_all_reduce_combine_threshold_bytes`."""
 
-_CHOOSERS = {"tensorflow": "mirrored_strategy", "tf_cnn_benchmarks": "choose_the_best"}
-"""The rules by which TensorFlow chooses a strategy."""
+_REPLICATED = "copy_to_gpus"
+"""What tf_cnn_benchmarks does with `--variable_update=replicated` and no other flag."""
 
 _PACKINGS = {"pytorch": "+ddp", "horovod": "+fusion", "jax": f"+fusion={JAX_BYTES}", "nccl": ""}
 _OLDER = ("tensorflow", "tf_cnn_benchmarks", "horovod", "pytorch")
@@ -44,6 +46,9 @@ _COPIES = 3
 and out of two gathers. They are not simulated.
 """
 
+SCALES = 0.5, 2.0
+"""Times the stated cost of a call with which a change has to be worth it too."""
+
 Files = Callable[[Option], Mapping[str, str] | None]
 """The files that set a framework to an option; None if it has no setting for it."""
 
@@ -61,8 +66,10 @@ def names_for(scenario: Scenario) -> tuple[str, ...]:
 
 def default_text(name: str, scenario: Scenario) -> str:
     """The strategy that a framework runs unless it is told; "" if it has none here."""
-    if name in _CHOOSERS:
-        return tensorflow_choice(scenario.setup.layout).get(_CHOOSERS[name], "")
+    if name == "tensorflow":
+        return tensorflow_choice(scenario.setup.layout).get("mirrored_strategy", "")
+    if name == "tf_cnn_benchmarks":
+        return _REPLICATED
     if name == "deepspeed":
         width = dtypes.SIZES[scenario.workload.gradients[0].dtype]
         return f"nccl+bucket={DEEPSPEED_ELEMENTS * width}"
@@ -107,7 +114,18 @@ def advise(
 ) -> Advised | None:
     """Decide what to do for a framework; None if it has a setting for none of the options."""
     files = _kept(files)
-    known = _with_files(sorted(options, key=lambda each: (each.misfit, lasting(each))), files)
+    words_today = today.name.rpartition("+")[2].split("=")[0] if today else ""
+
+    def simplicity(each: Option) -> tuple[bool, int, str]:
+        """Today's packing first, in other sizes, then fewer words."""
+        return words_today not in each.name, len(each.name), each.name
+
+    options = [
+        each if each is today else replace(each, simplicity=simplicity(each)) for each in options
+    ]
+    known = _with_files(
+        scenario.worth, sorted(options, key=lambda each: (each.misfit, lasting(each))), files
+    )
     if not known:
         return None
     if today is not None and all(each is not today for each in known):
@@ -139,6 +157,13 @@ def advise_each(
     """
     found = [each for name in names_for(scenario) if (each := advise_for(name))]
     return tuple([each for each in found if each.today] or found)
+
+
+def without_settings(scenario: Scenario, name: str) -> str:
+    """What to do where no framework has a setting for what was tried, or not the named one."""
+    if not scenario.framework:
+        return f"Run {name}"
+    return f"Run {name}, as {title_of(scenario.framework)} has no setting for any of these"
 
 
 def change_words(words: str) -> str:
@@ -174,14 +199,20 @@ def _usual_files(name: str, scenario: Scenario) -> Mapping[str, str] | None:
     return files_of(name, scenario, parse_strategy(text)) if text else None
 
 
-def _with_files(ranked: Sequence[Option], files: Files) -> list[Option]:
-    """The options up to the first with a setting whose time is no lower bound, without others."""
-    found = []
+def _with_files(worth: float, ranked: Sequence[Option], files: Files) -> list[Option]:
+    """The options with a setting up to the first whose time is no lower bound, and those near it.
+
+    The fastest without unsimulated copies is among them.
+    """
+    found, limit = list[Option](), inf
     for each in ranked:
+        plain = any(not other.unsimulated for other in found)
+        if lasting(each) > limit and plain:
+            break
         if files(each) is not None:
             found.append(each)
-            if not each.undispatched:
-                break
+            if not each.undispatched and limit == inf:
+                limit = lasting(each) * (1 + worth)
     return found
 
 
@@ -198,23 +229,42 @@ def not_told_apart(ratio: float | None, fixed: float = 0.0) -> Doubt:
     return doubt
 
 
-def doubt_of_steps(
-    scenario: Scenario, ratio: float | None, method: Callable[[Option], str], fixed: float
-) -> Doubt:
-    """As `not_told_apart`, and what a sharded method may lose where nothing is simulated.
+def copies_of(scenario: Scenario, method: str) -> float:
+    """Seconds of copies that a sharded method makes and no step simulates.
 
-    That are `_COPIES` of all parameters, through the memory of a GPU.
+    Those are `_COPIES` of all parameters, in and out of the memory of a GPU.
     """
-    plain, rate = not_told_apart(ratio, fixed), memory_rate(scenario.setup)
-    copies = _COPIES * 2 * scenario.workload.nbytes / rate
+    if method == "ddp":
+        return 0.0
+    return _COPIES * 2 * scenario.workload.nbytes / memory_rate(scenario.setup)
+
+
+def doubt_of_calls(scenario: Scenario, calls: Callable[[Option], int]) -> Doubt:
+    """The doubt that a gain is less than what the costs of all `calls` may be off by.
+
+    They may cost half or twice of what is stated.
+    """
+    cost = scenario.setup.call_cost
 
     def doubt(option: Option, today: Option) -> str:
-        if method(option) != method(today) and today.seconds - option.seconds < copies:
-            took = units.format_duration(copies)
-            return f"less than the {took} of copies into flat parameters, which are not simulated"
-        return plain(option, today)
+        off = max((most - 1) * calls(option), (1 - least) * calls(today)) * cost
+        if lasting(today) - lasting(option) - off >= scenario.worth * lasting(today):
+            return ""
+        return f"but {units.format_duration(off)} of calls may cost half or twice of that"
 
+    least, most = SCALES
     return doubt
+
+
+def calls_of(scenario: Scenario, strategy: Strategy | None) -> int:
+    """Calls of NCCL that a strategy makes for a workload, about."""
+    if strategy is None or not strategy.reduced_by_nccl:
+        return 0
+    try:
+        arranged = strategy.packer.arrange(scenario.workload.gradients)
+    except InputError:
+        return 0
+    return len(arranged.groups) * arranged.pieces
 
 
 def memory_rate(setup: Setup) -> float:

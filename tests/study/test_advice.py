@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from types import SimpleNamespace as Row
 
 import pytest
@@ -69,8 +70,29 @@ def test_a_lower_bound_is_not_run_before_a_time_of_nccl_that_may_be_as_short():
     bound = Option("bound", 3.0, undispatched=True)
     nccl, other = Option("nccl", 4.0, shortest=2.5), Option("other", 3.5)
 
-    assert nccl is decide([bound, other, nccl], None, 0.01, no_doubt)[0]
+    assert nccl is decide([bound, nccl], None, 0.01, no_doubt)[0]
     assert bound is decide([bound, other], None, 0.01, no_doubt)[0]
+
+
+def test_what_is_not_simulated_counts_against_an_option():
+    """Beside today's, and beside another that is as fast without."""
+    today, other = Option("today", 1.0), Option("other", 0.95)
+    shards = Option("shards", 0.9, unsimulated=0.2)
+
+    assert (today, shards) == decide([today, shards], today, 0.01, no_doubt)[:2]
+    assert "copies into flat parameters" in decide([today, shards], today, 0.01, no_doubt)[2]
+    assert (other, shards, "") == decide([today, other, shards], today, 0.01, no_doubt)
+    less = replace(shards, unsimulated=0.01)
+    assert (less, less, "") == decide([today, other, less], today, 0.01, no_doubt)
+
+
+def test_a_lower_bound_is_no_gain_over_a_time():
+    today, bound = Option("today", 1.0), Option("bound", 0.5, undispatched=True)
+
+    option, _, reason = decide([today, bound], today, 0.01, no_doubt)
+    assert (today, True) == (option, "lacks the dispatch of copies" in reason)
+    both = replace(today, undispatched=True)
+    assert bound is decide([both, bound], both, 0.01, no_doubt)[0]
 
 
 @pytest.mark.parametrize(

@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 
 from simreduce.engine.setup import Setup
+from simreduce.planners.strategy import parse_strategy
 from simreduce.study import frameworks
 from simreduce.study.advice import Option
 from simreduce.study.scenario import FRAMEWORKS, Scenario, load_scenario
@@ -62,14 +63,26 @@ def test_a_framework_that_is_named_is_the_only_one(tmp_path):
 def test_copies_that_a_sharded_method_needs_count_against_it():
     """Three times all parameters in and out of the memory of a GPU."""
     at = scenario("dgx-a100")
-    rate = at.setup.topology.nodes["gpu0"].memory_bandwidth
-    copies = 3 * 2 * at.workload.nbytes / rate
-    method = {"a": "fsdp", "b": "ddp"}
-    doubt = frameworks.doubt_of_steps(at, None, lambda each: method[each.name], 0.0)
+    copies = 3 * 2 * at.workload.nbytes / at.setup.topology.nodes["gpu0"].memory_bandwidth
 
-    assert "copies into flat parameters" in doubt(Option("a", 1.0), Option("b", 1 + copies * 0.9))
-    assert "" == doubt(Option("a", 1.0), Option("b", 1 + copies * 1.1))
-    assert "" == doubt(Option("a", 1.0), Option("a", 1 + copies * 0.9))
+    assert copies == frameworks.copies_of(at, "fsdp")
+    assert 0.0 == frameworks.copies_of(at, "ddp")
+
+
+def test_what_many_calls_may_cost_counts_against_a_gain():
+    """Twice the stated cost of the option's, or half of that of today's."""
+    at = scenario("dgx-a100")
+    few, many = Option("few", 1.0), Option("many", 1.0 - 0.01 - 100e-6)
+    calls = {"few": 1, "many": 10}
+
+    assert "" == frameworks.doubt_of_calls(at.but(call_cost=9e-6), lambda o: calls[o.name])(
+        many, few
+    )
+    doubt = frameworks.doubt_of_calls(at.but(call_cost=11e-6), lambda o: calls[o.name])
+    assert "of calls may cost half or twice of that" in doubt(many, few)
+    assert 1 == frameworks.calls_of(at, parse_strategy("nccl+bucket=0"))
+    assert len(at.workload.gradients) == frameworks.calls_of(at, parse_strategy("nccl"))
+    assert 0 == frameworks.calls_of(at, parse_strategy("ring"))
 
 
 def test_what_is_within_the_error_of_predictions_is_doubted():

@@ -14,6 +14,7 @@ from simreduce.engine.setup import Setup
 from simreduce.errors import StrategyError
 from simreduce.export import Settings, as_typed, settings
 from simreduce.plan import Plan
+from simreduce.planners.packing.options import FP16
 from simreduce.planners.strategy import Strategy, has_quirks, parse_strategy
 from simreduce.planners.strategy.automatic import tensorflow_choice
 from simreduce.study import frameworks
@@ -141,7 +142,8 @@ class Ranking:
         if found or not proven:
             return found
         _, best, _ = decide(map(_option, proven), None, 0.0, lambda _one, _other: "")
-        return (Advised("", "", best, None, best, "", f"Run {best.name}", fastest_words=best.name),)
+        do = frameworks.without_settings(self.scenario, best.name)
+        return (Advised("", "", best, None, best, "", do, fastest_words=best.name),)
 
     def fastest_by(self, target: str) -> Candidate | None:
         """The fastest proven plan that `target`, a field of `Settings`, has a setting for."""
@@ -174,7 +176,8 @@ def _option(row: Candidate) -> Option:
 def _advise(scenario: Scenario, name: str, proven: Sequence[Candidate]) -> Advised | None:
     """What to do for a framework, of the candidates that it has a setting for."""
     standing = frameworks.default_text(name, scenario)
-    options = [_option(row) for row in proven]
+    whole = [row for row in proven if FP16 not in row.strategy.packing]
+    options = [_option(row) for row in whole]
     today = next((each for each in options if each.name == standing), None)
 
     def files(option: Option) -> Mapping[str, str] | None:
@@ -185,10 +188,16 @@ def _advise(scenario: Scenario, name: str, proven: Sequence[Candidate]) -> Advis
         return frameworks.files_of(name, scenario.without_step(), row.strategy)
 
     sure = sureness_of(scenario, [gradient.nbytes for gradient in scenario.workload.gradients])
-    doubt = frameworks.not_told_apart(sure.ratio_factor if sure else None)
-    return frameworks.advise(
-        name, options, today, files, scenario, method=lambda _: "ddp", doubt=doubt
+    doubts = (
+        frameworks.not_told_apart(sure.ratio_factor if sure else None),
+        frameworks.doubt_of_calls(
+            scenario, lambda each: frameworks.calls_of(scenario, each.row.strategy)
+        ),
     )
+    return frameworks.advise(
+        name, options, today, files, scenario, method=lambda _: "ddp",
+        doubt=lambda one, other: next(filter(None, (each(one, other) for each in doubts)), ""),
+    )  # fmt: skip
 
 
 def plain_specs(ranking: Ranking, first: Candidate, most: int) -> list[Strategy]:

@@ -123,19 +123,28 @@ class StepRanking:
 
     def _advise(self) -> tuple[Advised, ...]:
         right = [row for row in self.candidates if not row.wrong] or [*self.candidates]
-        options = [_option(row, name) for row in right for name in row.names]
+        options = [_option(self.scenario, row, name) for row in right for name in row.names]
         found: tuple[Advised, ...] = ()
         if not self.question.mode:
             found = frameworks.advise_each(
                 self.scenario, lambda name: _advise(self.scenario, name, options)
             )
         best = next((each for each in options if not each.misfit), options[0])
-        return found or (Advised("", "", best, None, best, "", f"Run {best.name}", "", best.name),)
+        do = frameworks.without_settings(self.scenario, best.name)
+        return found or (Advised("", "", best, None, best, "", do, "", best.name),)
 
 
-def _option(row: StepCandidate, name: str) -> Option:
-    misfit, by_nccl = row.fits is False, runs_nccl(name)
-    return Option(name, row.step.seconds, misfit=misfit, by_nccl=by_nccl, row=row)
+def _option(scenario: StepScenario, row: StepCandidate, name: str) -> Option:
+    strategy = strategy_of(name)
+    return Option(
+        name,
+        row.step.seconds,
+        misfit=row.fits is False,
+        undispatched=bool(strategy and scenario.setup.undispatched(strategy)),
+        by_nccl=runs_nccl(name),
+        unsimulated=frameworks.copies_of(scenario, name.rpartition(", ")[0] or DDP),
+        row=row,
+    )
 
 
 def _advise(scenario: StepScenario, name: str, options: Sequence[Option]) -> Advised | None:
@@ -155,13 +164,19 @@ def _advise(scenario: StepScenario, name: str, options: Sequence[Option]) -> Adv
         return text == (standing if method(option) == DDP else "nccl")
 
     known = [each for each in options if is_default(each) and files(each) is not None]
-    today = min(known, key=lambda each: scenario.step.methods.index(method(each)), default=None)
+    methods = [DDP, *scenario.step.methods]
+    today = min(known, key=lambda each: methods.index(method(each)), default=None)
     job = scenario.step.job
     sure = sureness_of(scenario, [gradient.nbytes for gradient in scenario.workload.gradients])
-    doubt = frameworks.doubt_of_steps(
-        scenario, sure.ratio_factor if sure else None, method, job.compute + job.update
+    ratio, fixed = sure.ratio_factor if sure else None, job.compute + job.update
+    doubts = (
+        frameworks.not_told_apart(ratio, fixed),
+        frameworks.doubt_of_calls(scenario, lambda each: len(each.row.step.buckets)),
     )
-    return frameworks.advise(name, options, today, files, scenario, method=method, doubt=doubt)
+    return frameworks.advise(
+        name, options, today, files, scenario, method=method,
+        doubt=lambda one, other: next(filter(None, (each(one, other) for each in doubts)), ""),
+    )  # fmt: skip
 
 
 def rank_steps(scenario: StepScenario, workers: int = 1, watch: Watch = unwatched) -> StepRanking:

@@ -22,7 +22,7 @@ QUESTIONS = REPOSITORY / "docs" / "examples" / "questions"
 ANSWERS = {
     "01-resnet50-dgx1v": "Set --all_reduce_spec=nccl, --gradient_repacking=1",
     "02-tf-cnn-benchmarks": "Set --all_reduce_spec=nccl, --gradient_repacking=1",
-    "03-own-pcie-box": "Keep tf_cnn_benchmarks' defaults",
+    "03-own-pcie-box": "Set --all_reduce_spec=nccl",
     "04-horovod-fusion-off": "Keep Horovod's defaults",
     "05-own-switch": "Run direct",
     "06-step-alexnet-pcie": "Keep PyTorch's defaults (DDP)",

@@ -7,9 +7,8 @@ from dataclasses import replace
 from math import inf
 
 from simreduce import units
-from simreduce.errors import InputError
 from simreduce.study import frameworks
-from simreduce.study.advice import Advised, Option, decide, lasting
+from simreduce.study.advice import Advised, Option, decide
 from simreduce.study.scenario import Scenario, with_step
 from simreduce.study.tune.search.by_methods import simulate_whole
 from simreduce.study.tune.search.export_choice import files_of, nccl_files
@@ -18,9 +17,6 @@ from simreduce.study.tune.search.setting import Setting, evaluate, simulating
 from simreduce.study.tune.search.targets import STEP
 from simreduce.study.tune.search.tuned import Row, Tuned
 from simreduce.training.sharded import Sharding, wrap
-
-SCALES = 0.5, 2.0
-"""Times the stated cost of a call with which a change has to be worth it too."""
 
 _COLLECTIVES = 3
 """Calls for each unit of a sharded method: two all-gathers and a reduce-scatter."""
@@ -52,7 +48,9 @@ def _option(row: Row, found: Tuned) -> Option:
     return Option(
         row.setting.label, row.seconds, row.moved, misfit=row.misfit,
         simplicity=(_words(row.setting, found.default.setting), *row.setting.tie_break),
+        undispatched=strategy is not None and found.scenario.setup.undispatched(strategy),
         by_nccl=by_nccl, row=row,
+        unsimulated=frameworks.copies_of(found.scenario, row.setting.method),
     )  # fmt: skip
 
 
@@ -101,33 +99,28 @@ def _doubt(found: Tuned, option: Option, today: Option) -> str:
     if cycle := found.by_tick(today.row, row):
         return f"less than a cycle of {units.format_duration(cycle)}, whose ticks nobody can time"
     ratio = found.sureness.ratio_factor if found.sureness else None
-    sure = frameworks.doubt_of_steps(
-        found.scenario, ratio, lambda each: each.row.setting.method, found.base
-    )
-    return sure(option, today) or _doubt_of_calls(found, row, today.row)
+    sure = frameworks.not_told_apart(ratio, found.base)(option, today)
+    return sure or _doubt_of_calls(found, option, today)
 
 
-def _doubt_of_calls(found: Tuned, row: Row, default: Row) -> str:
+def _doubt_of_calls(found: Tuned, option: Option, today: Option) -> str:
     """Why a setting may not be worth it if calls cost half or twice as much as stated.
 
     Where the costs of all calls are less than what is gained, nothing needs to be simulated.
     """
-    cost, enough = found.scenario.setup.call_cost, found.scenario.worth * lasting(default)
-    gain = lasting(default) - lasting(row)
-    least, most = SCALES
-    costs = max((most - 1) * _calls(found, row), (1 - least) * _calls(found, default)) * cost
-    if gain - costs >= enough or row.setting.mode or default.setting.mode:
+    row, default = option.row, today.row
+    bound = frameworks.doubt_of_calls(found.scenario, lambda each: _calls(found, each.row))
+    if row.setting.mode or default.setting.mode or not bound(option, today):
         return ""
-    for scale in SCALES:
-        took, today = (
+    cost, worth = found.scenario.setup.call_cost, found.scenario.worth
+    for scale in frameworks.SCALES:
+        took, now = (
             _seconds(_scenario(found, each.setting).but(call_cost=cost * scale), each.setting)
             for each in (row, default)
         )
-        if today - took < found.scenario.worth * today:
+        if now - took < worth * now:
             what = units.format_duration(cost * scale)
-            return (
-                f"but less than {units.format_share(found.scenario.worth)} if a call costs {what}"
-            )
+            return f"but less than {units.format_share(worth)} if a call costs {what}"
     return ""
 
 
@@ -141,16 +134,9 @@ def _seconds(scenario: Scenario, setting: Setting) -> float:
 def _calls(found: Tuned, row: Row) -> int:
     """Calls of NCCL in a step or all-reduce, about."""
     setting, scenario = row.setting, found.scenario
-    strategy = setting.parsed
-    if strategy is None or not strategy.reduced_by_nccl:
-        return 0
     if setting.sharding is not None and scenario.step is not None:
         return _COLLECTIVES * len(wrap(scenario.step.job.model, setting.sharding.units))
-    try:
-        arranged = strategy.packer.arrange(scenario.workload.gradients)
-    except InputError:
-        return 0
-    return len(arranged.groups) * arranged.pieces
+    return frameworks.calls_of(scenario, setting.parsed)
 
 
 def _scenario(found: Tuned, setting: Setting) -> Scenario:

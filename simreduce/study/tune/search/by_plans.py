@@ -19,7 +19,7 @@ from simreduce.planners.nccl import facts
 from simreduce.planners.nccl.choice import plan as nccl_plan
 from simreduce.planners.packing import why_too_fine
 from simreduce.planners.strategy import parse_strategy
-from simreduce.planners.strategy.automatic import select_cross_device_ops
+from simreduce.study.frameworks import default_text
 from simreduce.study.question import ask
 from simreduce.study.scenario import Scenario
 from simreduce.study.tune.candidates import candidates
@@ -192,10 +192,7 @@ def _bound(scenario: Scenario, setting: Setting) -> float:
 
 def _default(scenario: Scenario, target: str, settings: Sequence[Setting]) -> Setting | None:
     """TensorFlow's own choice, or the copies of tf_cnn_benchmarks."""
-    own = "copy_to_gpus"
-    if target == "tensorflow":
-        own = select_cross_device_ops(scenario.setup.layout)
-    found = Setting(own)
+    found = Setting(default_text(target, scenario) or "copy_to_gpus")
     return found if _is_settable(target, scenario, found) else next(iter(settings), None)
 
 
