@@ -116,7 +116,7 @@ def test_a_scenario_without_strategies_gives_what_tune_finds(simreduce, tmp_path
         simreduce("tune", path, "--target", target, "--workers", "1", "--out", out[0])
         found = simreduce("export", target, path, "--workers", "1", "--out", out[1])
         assert found.status == 0
-        assert f": what simreduce tune own --target {target} finds\n" in found.err
+        assert f": what simreduce tune own --target {target} advises\n" in found.err
         written = [{each.name: each.read_text() for each in Path(o).iterdir()} for o in out]
         assert written[0] == written[1] != {}
     with_method = simreduce("export", "horovod", path, "--method", "fsdp")

@@ -6,8 +6,9 @@ from dataclasses import replace
 
 import pytest
 
+from simreduce.study.frameworks import SCALES
 from simreduce.study.scenario import load_scenario
-from simreduce.study.tune.search.advised import SCALES, advice_of, with_advice
+from simreduce.study.tune.search.advised import advice_of, with_advice
 from simreduce.study.tune.search.export_choice import files_of
 from simreduce.study.tune.search.search import reducing_scenario
 from simreduce.study.tune.search.setting import Setting, evaluate
