@@ -12,6 +12,9 @@ _FLAG = re.compile(r"--\w+=[^\s\"]+")
 _PATH = re.compile(r"\btf\.(?:\w+\.)*")
 """The modules before a name of TensorFlow."""
 
+_ARGUMENT = re.compile(r"\w+=(?=[A-Z]\w*\()")
+"""The name of an argument that is an object, whose class says as much."""
+
 _LONG = re.compile(r"\d+\.\d{7,}")
 _LEFT_OUT = ("NCCL_TUNER_PLUGIN", "#", '"""', "from ", "import ", "def ", "return ")
 _TABLES = (".csv", ".xml", ".json5")
@@ -40,5 +43,7 @@ def _words(line: str) -> Iterator[str]:
     elif entry := _ENTRY.match(line):
         yield f"{entry[1]}={_LONG.sub(lambda number: f'{float(number[0]):.6g}', entry[2])}"
     elif len(line) > 1:
-        text = line.partition("  #")[0].removeprefix("strategy = ")
-        yield re.sub(r" += +", "=", _PATH.sub("", text))
+        text = _PATH.sub("", line.partition("  #")[0].removeprefix("strategy = "))
+        if text != line:  # a call of TensorFlow, which no terminal has room for
+            text = _ARGUMENT.sub("", text).replace("()", "").replace("(", " with ").replace(")", "")
+        yield re.sub(r" += +", "=", text)

@@ -20,7 +20,7 @@ from simreduce.files.formats.documents import (
 )
 from simreduce.files.tables import Table
 from simreduce.report.blocks import Fact, Rows, Written
-from simreduce.study.advice import Advised, lasting_us, runs_nccl, took
+from simreduce.study.advice import Advised, lasting_us, moved_lines, runs_nccl, took
 
 _SMALL = 0.01
 """Gains that are next to nothing."""
@@ -34,8 +34,6 @@ ADVICE = Record(
     Key("do", TEXT, "What to do, in its words."),
     Key("strategy", TEXT, "The strategy, the method before it, or the setting.", "option.name"),
     Key("time_us", MICROSECONDS, "The time with it.", "option.seconds"),
-    Key("moved_us", or_null(MICROSECONDS),
-        "That if every start moves by up to 0.1 %, if that tells; else null.", "option.moved"),
     Key("fits", FLAG, "Whether it fits the memory of a GPU, as far as that is known.",
         lambda found: not found.option.misfit),
     Key("today_fits", FLAG, "Whether what runs today does.",
@@ -57,8 +55,10 @@ ADVICE_KEY = Key(
 
 def advice_lines(advice: Iterable[Advised], what: str) -> list[str]:
     """The advice for the first framework, and a line for each of the others."""
+    advice = [*advice]
     first, *others = [ADVICE.write(each, None) for each in advice]
     lines = [f"Recommended: {sentence(first, what)}"]
+    lines += [f"  {text}" for text in moved_lines(advice[0].option.moved)]
     return [*lines, *(f"  {each['title']:17}  {sentence(each, '')}" for each in others)]
 
 

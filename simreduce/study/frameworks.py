@@ -10,7 +10,7 @@ from math import inf
 from simreduce import dtypes, units
 from simreduce.engine.setup import Setup
 from simreduce.errors import InputError, StrategyError
-from simreduce.export import TARGETS, export, why_not
+from simreduce.export import TARGETS, export, settings, why_not
 from simreduce.export.words import changes
 from simreduce.planners.strategy import Strategy, parse_strategy
 from simreduce.planners.strategy.automatic import tensorflow_choice
@@ -196,7 +196,12 @@ def _kept(files: Files) -> Files:
 def _usual_files(name: str, scenario: Scenario) -> Mapping[str, str] | None:
     """The files of a default that was not simulated."""
     text = default_text(name, scenario)
-    return files_of(name, scenario, parse_strategy(text)) if text else None
+    if not text:
+        return None
+    if name in ("tensorflow", "tf_cnn_benchmarks"):  # its files take a compiled plan
+        typed = getattr(settings(parse_strategy(text), scenario.setup.layout), name)
+        return {name: typed.replace(" --", "\n--")} if typed else None
+    return files_of(name, scenario, parse_strategy(text))
 
 
 def _with_files(worth: float, ranked: Sequence[Option], files: Files) -> list[Option]:

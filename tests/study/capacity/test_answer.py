@@ -293,9 +293,9 @@ def test_the_choice_says_where_its_activations_come_from(tmp_path, rows, step, s
     document = CAPACITY.write(found)
 
     assert source == document["choice"]["activations"]
-    line = next(each for each in capacity_text(found).splitlines() if "a GPU needs" in each)
+    line = next(each for each in capacity_text(found).splitlines() if "A GPU needs" in each)
     assert ", and a GPU has 16 GB; " in line
-    assert line.endswith(words)
+    assert line.removesuffix(".").endswith(words)
     assert not any("activations" in note for note in found.notes)
 
 

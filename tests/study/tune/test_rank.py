@@ -377,7 +377,8 @@ def test_cutting_off_changes_no_row_that_is_simulated(
     assert cut.bounded
     assert whole.candidates[:3] == cut.candidates[:3]
     assert whole.refused == cut.refused
-    assert whole.recommended == cut.recommended
+    # Other names of its plan may be bounds, which nobody knows to be the same plan.
+    assert replace(whole.recommended, also=()) == replace(cut.recommended, also=())
     for target in ("tf_cnn_benchmarks", "tensorflow"):
         assert whole.fastest_by(target) == cut.fastest_by(target)
     assert _plain(cut).items() <= _plain(whole).items()
