@@ -147,7 +147,7 @@ def _sure(document: Document, done: Sequence[Row], keys: Sequence[str]) -> str:
     wins = _wins(done, keys)
     best = wins.largest[0] if wins else done[0]
     what = "that time" if wins else "the fastest"
-    if best.get("low") is None or not best["seconds"]:
+    if None in (best.get("low"), best.get("high")) or not best["seconds"]:
         return f"How sure: nothing is known of the error of the prediction of {what}."
     low, high = (best[key] / best["seconds"] for key in ("low", "high"))
     return (
