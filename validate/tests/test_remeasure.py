@@ -95,5 +95,5 @@ def test_what_tune_found_is_shown_though_devices_run_none_of_it(tmp_path):
 
     assert 2 == done.returncode
     assert done.stdout.startswith("# ")
-    assert "Best for pytorch: " in done.stdout
+    assert "PyTorch's defaults (DDP)" in done.stdout
     assert "--measure: these devices can run no strategy of the ranking" in done.stderr
