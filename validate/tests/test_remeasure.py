@@ -87,7 +87,7 @@ def test_what_tune_finds_is_measured_with_the_next_that_devices_run(tmp_path):
     assert document["best"]["strategy"] == rows[0]["strategy"]
     assert [[], []] == [row["faults"] for row in rows]
     assert all(0 < row["low_us"] <= row["time_us"] <= row["high_us"] for row in rows)
-    assert "nccl+packs=1 left out: NCCL has no CPU devices" in done.stderr
+    assert "nccl+bucket=0 left out: NCCL has no CPU devices" in done.stderr
 
 
 def test_what_tune_found_is_shown_though_devices_run_none_of_it(tmp_path):
