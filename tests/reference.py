@@ -32,6 +32,7 @@ def _command(*words: str) -> str:
         command, context = found, click.Context(found, info_name=word, parent=context)
     context.max_content_width = _WIDTH
     context.terminal_width = _WIDTH
+    command._help_option = None  # click keeps the one of whoever asked first, without our -h
     return f"```text\n{command.get_help(context)}\n```"
 
 
