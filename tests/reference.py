@@ -24,7 +24,7 @@ _WIDTH = 99
 def _command(*words: str) -> str:
     """The help of a command."""
     command: click.Command = cli
-    context = click.Context(cli, info_name="simreduce")
+    context = click.Context(cli, info_name="simreduce", help_option_names=["-h", "--help"])
     for word in words:
         assert isinstance(command, click.Group)
         found = command.get_command(context, word)
