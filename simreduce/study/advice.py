@@ -154,7 +154,7 @@ def recommend_setting(rows: Sequence[R]) -> R:
     Times that hang on ties in queues are compared by the longer of both.
     """
     alike = [row for row in rows if row.misfit == rows[0].misfit]
-    limit = min(map(lasting, alike)) * (1 + 1e-6)
+    limit = min(map(lasting, alike)) * (1 + _SAME)
     return min(
         (row for row in alike if lasting(row) <= limit), key=lambda row: row.setting.tie_break
     )

@@ -10,7 +10,7 @@ from math import inf
 from simreduce import dtypes, units
 from simreduce.engine.setup import Setup
 from simreduce.errors import InputError, StrategyError
-from simreduce.export import TARGETS, export, settings, why_not
+from simreduce.export import TARGETS, Settings, export, settings, why_not
 from simreduce.export.words import changes
 from simreduce.planners.strategy import Strategy, parse_strategy
 from simreduce.planners.strategy.automatic import tensorflow_choice
@@ -110,9 +110,12 @@ def advise(
     scenario: Scenario,
     *,
     method: Callable[[Option], str] = lambda _: "",
-    doubt: Doubt = lambda _option, _today: "",
+    doubts: Sequence[Doubt] = (),
 ) -> Advised | None:
-    """Decide what to do for a framework; None if it has a setting for none of the options."""
+    """Decide what to do for a framework; None if it has a setting for none of the options.
+
+    The first of the `doubts` that there is counts.
+    """
     files = _kept(files)
     words_today = today.name.rpartition("+")[2].split("=")[0] if today else ""
 
@@ -130,6 +133,10 @@ def advise(
         return None
     if today is not None and all(each is not today for each in known):
         known.append(today)
+
+    def doubt(one: Option, other: Option) -> str:
+        return next(filter(None, (each(one, other) for each in doubts)), "")
+
     option, fastest, reason = decide(known, today, scenario.worth, doubt)
     usual = (files(today) if today else _usual_files(name, scenario)) or {}
     standing = today_words(name, method(today or option))
@@ -193,14 +200,19 @@ def _kept(files: Files) -> Files:
     return kept
 
 
+def typed_files(name: str, typed: Settings) -> Mapping[str, str] | None:
+    """What to type for TensorFlow or tf_cnn_benchmarks as a file, a flag on each line."""
+    text = getattr(typed, name)
+    return {name: text.replace(" --", "\n--")} if text else None
+
+
 def _usual_files(name: str, scenario: Scenario) -> Mapping[str, str] | None:
     """The files of a default that was not simulated."""
     text = default_text(name, scenario)
     if not text:
         return None
     if name in ("tensorflow", "tf_cnn_benchmarks"):  # its files take a compiled plan
-        typed = getattr(settings(parse_strategy(text), scenario.setup.layout), name)
-        return {name: typed.replace(" --", "\n--")} if typed else None
+        return typed_files(name, settings(parse_strategy(text), scenario.setup.layout))
     return files_of(name, scenario, parse_strategy(text))
 
 

@@ -183,8 +183,7 @@ def _advise(scenario: Scenario, name: str, proven: Sequence[Candidate]) -> Advis
     def files(option: Option) -> Mapping[str, str] | None:
         row: Candidate = option.row
         if name in _TARGETS:  # upstream's plan has been compared with this one
-            text = getattr(row.settings, name)
-            return {name: text.replace(" --", "\n--")} if text else None
+            return frameworks.typed_files(name, row.settings)
         return frameworks.files_of(name, scenario.without_step(), row.strategy)
 
     sure = sureness_of(scenario, [gradient.nbytes for gradient in scenario.workload.gradients])
@@ -195,9 +194,8 @@ def _advise(scenario: Scenario, name: str, proven: Sequence[Candidate]) -> Advis
         ),
     )
     return frameworks.advise(
-        name, options, today, files, scenario, method=lambda _: "ddp",
-        doubt=lambda one, other: next(filter(None, (each(one, other) for each in doubts)), ""),
-    )  # fmt: skip
+        name, options, today, files, scenario, method=lambda _: "ddp", doubts=doubts
+    )
 
 
 def plain_specs(ranking: Ranking, first: Candidate, most: int) -> list[Strategy]:

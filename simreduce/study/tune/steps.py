@@ -134,6 +134,11 @@ class StepRanking:
         return found or (Advised("", "", best, None, best, "", do, "", best.name),)
 
 
+def _method_of(name: str) -> str:
+    """The method of a step's name, before its strategy."""
+    return name.rpartition(", ")[0] or DDP
+
+
 def _option(scenario: StepScenario, row: StepCandidate, name: str) -> Option:
     strategy = strategy_of(name)
     return Option(
@@ -142,7 +147,7 @@ def _option(scenario: StepScenario, row: StepCandidate, name: str) -> Option:
         misfit=row.fits is False,
         undispatched=bool(strategy and scenario.setup.undispatched(strategy)),
         by_nccl=runs_nccl(name),
-        unsimulated=frameworks.copies_of(scenario, name.rpartition(", ")[0] or DDP),
+        unsimulated=frameworks.copies_of(scenario, _method_of(name)),
         row=row,
     )
 
@@ -152,7 +157,7 @@ def _advise(scenario: StepScenario, name: str, options: Sequence[Option]) -> Adv
     standing = frameworks.default_text(name, scenario)
 
     def method(option: Option) -> str:
-        return option.name.rpartition(", ")[0] or DDP
+        return _method_of(option.name)
 
     def files(option: Option) -> Mapping[str, str] | None:
         strategy = strategy_of(option.name)
@@ -173,10 +178,7 @@ def _advise(scenario: StepScenario, name: str, options: Sequence[Option]) -> Adv
         frameworks.not_told_apart(ratio, fixed),
         frameworks.doubt_of_calls(scenario, lambda each: len(each.row.step.buckets)),
     )
-    return frameworks.advise(
-        name, options, today, files, scenario, method=method,
-        doubt=lambda one, other: next(filter(None, (each(one, other) for each in doubts)), ""),
-    )  # fmt: skip
+    return frameworks.advise(name, options, today, files, scenario, method=method, doubts=doubts)
 
 
 def rank_steps(scenario: StepScenario, workers: int = 1, watch: Watch = unwatched) -> StepRanking:
