@@ -168,7 +168,7 @@ def _facts(document: Document, done: Sequence[Row], keys: Sequence[str]) -> Iter
             yield Fact("What takes longest?", rest, f"Then the fastest takes {took}")
         else:
             yield Fact("Which cell is the fastest?", _cell(best, keys), took)
-        if best.get("low") is not None:
+        if None not in (best.get("low"), best.get("high")):
             ends = " to ".join(units.format_duration(best[key]) for key in ("low", "high"))
             yield Fact("How sure is that?", ends, f"With 80% probability{_if_right(document)}.")
         if best.get("bound"):
