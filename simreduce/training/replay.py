@@ -14,29 +14,29 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 from heapq import heappop, heappush
 from math import inf
 
-import numpy as np
 import simpy
 
-from simreduce import dtypes
 from simreduce.computing.watching import Watch, unwatched
 from simreduce.engine import Fabric
 from simreduce.engine.setup import Setup
 from simreduce.errors import Deadlock, InputError
 from simreduce.files.formats import Faults
-from simreduce.plan import Kind, Plan, part_for
 from simreduce.planners.strategy import parse_strategy
 from simreduce.training.executions import COLLECTIVE, COMPUTE, SEND, Execution, Node
-from simreduce.workload import Gradient, Workload
+from simreduce.training.group_plans import GroupPlans
 
-_UNIT = dtypes.SIZES[0]
 _SHOWN = 5
 Meeting = tuple[object, ...]
 """The identity of a collective: its group or pair, and its number there."""
+
+
+Move = Callable[[Node, tuple[int, ...]], simpy.Event]
+"""Starts what a node moves in a group or between a pair; the event is its end."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +94,7 @@ def replay_execution(
     InputError with all that the machine or the algorithm cannot do, or in which ranks disagree.
     """
     chosen = setup.running(parse_strategy(algorithm))
-    plans = _Plans(chosen, algorithm)
+    plans = GroupPlans(chosen, algorithm)
     _check(execution, plans)
     env = simpy.Environment()
     fabric = Fabric(env, chosen.topology, chosen.constants, chosen.runtime, chosen.disturbance)
@@ -103,7 +103,8 @@ def replay_execution(
         if len(group) < 2 or not node.nbytes:  # nobody to talk to
             return env.timeout(0.0)
         collective = node.kind == COLLECTIVE
-        found = plans.plan(node, group) if collective else plans.transfer(node.nbytes, *group)
+        facts = node.collective, node.nbytes, group, node.root
+        found = plans.plan(*facts) if collective else plans.transfer(node.nbytes, *group)
         return fabric.submit(found)
 
     slow = [chosen.disturbance.slow.get(name, 1.0) for name in chosen.layout.ranks]
@@ -122,58 +123,18 @@ def replay_execution(
 def replay_compute(execution: Execution) -> tuple[Ran, ...]:
     """The run where all that moves takes no time, in the order of ends."""
     env = simpy.Environment()
-    slow = [1.0] * (1 + max(execution.nodes))
-    run = _Run(execution, env, lambda _node, _group: env.timeout(0.0), slow)
+    return run_nodes(execution, env, lambda _node, _group: env.timeout(0.0))
+
+
+def run_nodes(execution: Execution, env: simpy.Environment, move: Move) -> tuple[Ran, ...]:
+    """The run on whatever moves data, in the order of ends; Deadlock says who waits for whom."""
+    run = _Run(execution, env, move, [1.0] * (1 + max(execution.nodes)))
     found = tuple(run.finish())
     run.check_done()
     return found
 
 
-@dataclass
-class _Plans:
-    """A plan for each collective, group and size, made once."""
-
-    setup: Setup
-    algorithm: str
-    made: dict[tuple[str, int, tuple[int, ...], int], Plan] = field(default_factory=dict)
-
-    def plan(self, node: Node, group: tuple[int, ...]) -> Plan:
-        """The plan of a collective in a group."""
-        key = node.collective, node.nbytes, group, node.root
-        if key not in self.made:
-            self.made[key] = self._compile(*key)
-        return self.made[key]
-
-    def transfer(self, nbytes: int, source: int, target: int) -> Plan:
-        """The plan of a send, which is one way of an exchange of two ranks."""
-        key = "send_receive", nbytes, (source, target), 0
-        if key not in self.made:
-            exchange = self._compile(*key)
-            self.made[key] = _one_way(exchange, self.setup.layout.ranks[source])
-        return self.made[key]
-
-    def _compile(self, collective: str, nbytes: int, group: tuple[int, ...], root: int) -> Plan:
-        n = len(group)
-        whole = nbytes * n if collective == "all_gather" else nbytes
-        unit = _UNIT * (1 if collective in ("all_reduce", "broadcast", "reduce") else n)
-        elements = -(-whole // unit) * unit // _UNIT  # each rank has a part, of whole elements
-        layout = self.setup.layout.only(sorted(group))  # which has its ranks in that order
-        root = sorted(group).index(group[root])
-        tensor = Workload("recorded", (Gradient("tensor", elements),))
-        return self.setup.but(part=layout).compile(self.algorithm, tensor, collective, root=root)
-
-
-def _one_way(exchange: Plan, source: str) -> Plan:
-    """Return the part of an exchange that `source` sends: all that the other's result needs.
-
-    It begins after both have arrived.
-    """
-    home = exchange.devices.index(source)
-    results = (exchange.kind == Kind.OUTPUT) & (exchange.device != home)
-    return part_for(exchange, np.flatnonzero(results))
-
-
-def _check(execution: Execution, plans: _Plans) -> None:
+def _check(execution: Execution, plans: GroupPlans) -> None:
     """Compile all that the run needs."""
     faults = Faults(execution.source)
     n = plans.setup.layout.n
@@ -193,7 +154,8 @@ def _check(execution: Execution, plans: _Plans) -> None:
                 elif not 0 <= node.root < len(group):
                     faults.add(node.name, f"root {node.root}: its group has {len(group)} ranks")
                 elif len(group) > 1 and node.nbytes:
-                    faults.attempt(node.name, plans.plan, node, group)
+                    facts = node.collective, node.nbytes, group, node.root
+                    faults.attempt(node.name, plans.plan, *facts)
             elif node.kind != COMPUTE and node.peer >= n:
                 faults.add(node.name, f"rank {node.peer} is its peer: there are {n} devices")
             if len(faults.problems) > _SHOWN:
@@ -216,10 +178,6 @@ class _Rank:
         self.met: dict[Meeting, int] = defaultdict(int)
         self.begun: dict[int, float] = {}
         self.left = len(nodes)
-
-
-Move = Callable[[Node, tuple[int, ...]], simpy.Event]
-"""Starts what a node moves in a group or between a pair; the event is its end."""
 
 
 class _Run:

@@ -2,6 +2,7 @@
 
 * a shipped model: `resnet50`, `vgg16`, ...; of a transformer also for other sequences,
   `bert-base,sequence=384`
+* a decoder by its figures: `transformer:layers=48,hidden=8192,heads=64,vocab=51200`
 * `bytes:64M` (powers of 1024) or `bytes:64MB`: one gradient; `bytes:64M,dtype=float16`
 * a CSV file with the columns `name`, `elements` or `shape` (`7x7x3x64`), and optionally `dtype`
 * a TOML file with `[[gradients]]` tables of the same keys, or with `[[layers]]`, which have such
@@ -17,6 +18,7 @@ from simreduce.errors import WorkloadError, did_you_mean, quote
 from simreduce.files.formats import Faults
 from simreduce.files.textfiles import exists
 from simreduce.workload import architectures, convolutional
+from simreduce.workload.architectures.stated import EXAMPLE, STATED, read_shape
 from simreduce.workload.files import read_file
 from simreduce.workload.model import Model, of_list
 from simreduce.workload.workload import Gradient, Workload
@@ -50,7 +52,10 @@ def _load(text: str) -> Model | Workload:
         return _inline(text)
     if Path(text).suffix not in (".csv", ".toml") and not exists(text):
         near = did_you_mean(text, shipped()) or f"; shipped: {', '.join(shipped())}"
-        forms = "a file ends in .csv or .toml, one gradient is 'bytes:64M'"
+        forms = (
+            "a file ends in .csv or .toml, one gradient is 'bytes:64M', a decoder by its figures "
+            f"{quote(EXAMPLE)}"
+        )
         raise WorkloadError(f"no workload {quote(text)}{near}; {forms}")
     return read_file(text)
 
@@ -59,6 +64,8 @@ def _model(text: str) -> Model | None:
     """The shipped model that `text` names, if it names one."""
     if text in convolutional.NAMES:
         return convolutional.convolutional(text)
+    if text.startswith(STATED):
+        return architectures.inline(text, read_shape(text))
     name, *options = text.split(",")
     if name not in architectures.NAMES:
         return None

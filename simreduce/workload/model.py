@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from simreduce.workload.workload import Gradient, Workload
+
+if TYPE_CHECKING:
+    from simreduce.workload.architectures.decoder import Decoder
 
 
 class Kept(NamedTuple):
@@ -50,13 +53,14 @@ class Layer:
 class Model:
     """Layers in the order of the forward pass. Their gradients, one after another, are the
     framework's list, with `finest` as a `Workload` has it. A sample has `tokens` tokens; 0 if it
-    has none, or nobody says.
+    has none, or nobody says. A decoder also has its figures, which a mesh divides.
     """
 
     name: str
     layers: tuple[Layer, ...]
     tokens: int = 0
     finest: int = 0
+    shape: Decoder | None = None
 
     @property
     def workload(self) -> Workload:

@@ -1,7 +1,8 @@
 """Transformers by their architecture: parameters in the order in which PyTorch registers them, work
 by the length of a sequence.
 
-One file per family: `bert`, `gpt2`, `llama` (and Mixtral, whose blocks have experts), `t5`, `vit`.
+One file per family: `bert`, `decoder` (whatever has equal blocks of causal attention), `gpt2`, `t5`,
+`vit`. `published` has the figures of decoders by name.
 Work: two FLOPs per weight and token in matrix products, and in attention four per pair of
 tokens and unit of width; twice that backward. A causal mask saves nothing, as in the counts that
 are published. Look-ups, norms and activations are not counted.
@@ -13,7 +14,7 @@ in Large Transformer Models (https://arxiv.org/abs/2205.05198), section 4, for 1
 needs the inputs of products, norms and nonlinearities and what softmax gives, two bytes an element,
 masks of dropout, one byte, and logits in float32. A block of GPT-2, BERT or ViT with s tokens, a
 width of h and a heads keeps 34 s h + 5 a s^2 bytes of a sample, as published. The others follow
-from the same rules: Llama and Mixtral have no dropout, fewer heads of keys, and gated parts.
+from the same rules: most decoders have no dropout, fewer heads of keys, and gated parts.
 """
 
 from __future__ import annotations
@@ -21,7 +22,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
-from simreduce.workload.architectures import bert, gpt2, llama, t5, vit
+from simreduce.workload.architectures import bert, gpt2, t5, vit
+from simreduce.workload.architectures.decoder import Decoder
+from simreduce.workload.architectures.published import DECODERS
 from simreduce.workload.model import Layer, Model
 
 
@@ -31,20 +34,26 @@ class _Architecture(NamedTuple):
     layers: Callable[[int], list[Layer]]
     usual: int
     longest: int
+    shape: Decoder | None = None
+
+
+def _decoder(shape: Decoder, longest: int = 0) -> _Architecture:
+    return _Architecture(shape.layers, shape.sequence, longest or shape.sequence, shape)
+
+
+def _gpt2(blocks: int, width: int) -> _Architecture:
+    found = gpt2.Gpt2(blocks, width)
+    return _Architecture(found.layers, gpt2.POSITIONS, gpt2.POSITIONS, found.shape)
 
 
 _TABLE: Mapping[str, _Architecture] = {
     "bert-base": _Architecture(bert.Bert(12, 768).layers, 128, bert.POSITIONS),
     "bert-large": _Architecture(bert.Bert(24, 1024).layers, 128, bert.POSITIONS),
-    "gpt2": _Architecture(gpt2.Gpt2(12, 768).layers, 1024, gpt2.POSITIONS),
-    "gpt2-medium": _Architecture(gpt2.Gpt2(24, 1024).layers, 1024, gpt2.POSITIONS),
-    "gpt2-large": _Architecture(gpt2.Gpt2(36, 1280).layers, 1024, gpt2.POSITIONS),
-    "gpt2-xl": _Architecture(gpt2.Gpt2(48, 1600).layers, 1024, gpt2.POSITIONS),
-    "llama-3-8b": _Architecture(llama.Llama(32, 4096, 1024, 14336, 128256).layers, 8192, 8192),
-    "llama-3-70b": _Architecture(llama.Llama(80, 8192, 1024, 28672, 128256).layers, 8192, 8192),
-    "mixtral-8x7b": _Architecture(
-        llama.Llama(32, 4096, 1024, 14336, 32000, experts=8, active=2).layers, 8192, 32768
-    ),
+    "gpt2": _gpt2(12, 768),
+    "gpt2-medium": _gpt2(24, 1024),
+    "gpt2-large": _gpt2(36, 1280),
+    "gpt2-xl": _gpt2(48, 1600),
+    **{name: _decoder(*figures) for name, figures in DECODERS.items()},
     "t5-base": _Architecture(t5.T5(12, 768, 768, 3072, 12).layers, 512, 512),
     "t5-large": _Architecture(t5.T5(24, 1024, 1024, 4096, 16).layers, 512, 512),
     "t5-3b": _Architecture(t5.T5(24, 1024, 4096, 16384, 32).layers, 512, 512),
@@ -70,4 +79,10 @@ def transformer(name: str, sequence: int | None = None) -> Model:
     found = _TABLE[name]
     tokens = sequence or found.usual
     shown = name if sequence is None else f"{name},sequence={sequence}"
-    return Model(shown, tuple(found.layers(tokens)), tokens if of_sequences(name) else 0)
+    layers = tuple(found.layers(tokens))
+    return Model(shown, layers, tokens if of_sequences(name) else 0, shape=found.shape)
+
+
+def inline(text: str, shape: Decoder) -> Model:
+    """The model of a decoder's figures, which `text` states."""
+    return Model(text, tuple(shape.layers(shape.sequence)), shape.sequence, shape=shape)

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from simreduce.workload.architectures.decoder import Decoder
 from simreduce.workload.architectures.shapes import (
     attention,
     gradients,
@@ -29,6 +30,15 @@ class Gpt2(NamedTuple):
 
     blocks: int
     width: int
+
+    @property
+    def shape(self) -> Decoder:
+        """Its figures as a decoder."""
+        heads = self.width // HEAD
+        return Decoder(
+            self.blocks, self.width, heads, heads, HEAD, 4 * self.width, WORDS, POSITIONS,
+            gated=False, bias=True, dropout=True, tied=True, positions=POSITIONS,
+        )  # fmt: skip
 
     def layers(self, tokens: int) -> list[Layer]:
         """The layers for sequences of `tokens` tokens."""

@@ -1,0 +1,58 @@
+"""Plans of collectives in groups of a machine's ranks, and of sends between two of them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from simreduce import dtypes
+from simreduce.engine.setup import Setup
+from simreduce.plan import Kind, Plan, part_for
+from simreduce.workload import Gradient, Workload
+
+_UNIT = dtypes.SIZES[0]
+
+
+@dataclass
+class GroupPlans:
+    """A plan for each collective, group and size, made once."""
+
+    setup: Setup
+    algorithm: str
+    made: dict[tuple[str, int, tuple[int, ...], int], Plan] = field(default_factory=dict)
+
+    def plan(self, collective: str, nbytes: int, group: tuple[int, ...], root: int = 0) -> Plan:
+        """The plan of a collective in a group; `nbytes` are those that a rank gives."""
+        key = collective, nbytes, group, root
+        if key not in self.made:
+            self.made[key] = self._compile(*key)
+        return self.made[key]
+
+    def transfer(self, nbytes: int, source: int, target: int) -> Plan:
+        """The plan of a send, which is one way of an exchange of two ranks."""
+        key = "send_receive", nbytes, (source, target), 0
+        if key not in self.made:
+            exchange = self._compile(*key)
+            self.made[key] = _one_way(exchange, self.setup.layout.ranks[source])
+        return self.made[key]
+
+    def _compile(self, collective: str, nbytes: int, group: tuple[int, ...], root: int) -> Plan:
+        n = len(group)
+        whole = nbytes * n if collective == "all_gather" else nbytes
+        unit = _UNIT * (1 if collective in ("all_reduce", "broadcast", "reduce") else n)
+        elements = -(-whole // unit) * unit // _UNIT  # each rank has a part, of whole elements
+        layout = self.setup.layout.only(sorted(group))  # which has its ranks in that order
+        root = sorted(group).index(group[root])
+        tensor = Workload("recorded", (Gradient("tensor", elements),))
+        return self.setup.but(part=layout).compile(self.algorithm, tensor, collective, root=root)
+
+
+def _one_way(exchange: Plan, source: str) -> Plan:
+    """Return the part of an exchange that `source` sends: all that the other's result needs.
+
+    It begins after both have arrived.
+    """
+    home = exchange.devices.index(source)
+    results = (exchange.kind == Kind.OUTPUT) & (exchange.device != home)
+    return part_for(exchange, np.flatnonzero(results))

@@ -1,0 +1,132 @@
+"""What a collective of a mesh takes: NCCL's plans of all its groups that share machines, at once.
+
+All groups of an axis do the same at the same time. Those that have ranks on the machines of one
+group may share its links, so they are simulated beside it; that group's end counts for all.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import NamedTuple
+
+from simreduce.engine.setup import Setup
+from simreduce.plan import Plan, side_by_side
+from simreduce.planners.strategy import parse_strategy
+from simreduce.training.group_plans import GroupPlans
+from simreduce.training.mesh.parts import Call
+from simreduce.training.mesh.ways import CP, DP, EP, ETP, PP, TP, Mesh
+
+REPLICAS, EXPERT_REPLICAS, ENDS = "dp+cp", "edp", "ends"
+"""Groups that sum gradients: of what is no expert, of experts, and of the embedding at both ends
+of a pipeline."""
+_MOST_OPS = 1 << 19
+"""Above this, one group stands for those beside it."""
+_BITS = 9
+"""Leading bits of the bytes of a call that is simulated for those of about its size."""
+
+
+class Cost(NamedTuple):
+    """The seconds of a call by itself, and the channels of its kernels on a rank."""
+
+    seconds: float
+    channels: int = 0
+
+
+@dataclass
+class Costs:
+    """The costs of a mesh's calls on a machine, each simulated once."""
+
+    setup: Setup
+    mesh: Mesh
+    algorithm: str = "nccl"
+    _known: dict[tuple[str, str, int, int], Cost] = field(default_factory=dict, repr=False)
+
+    @cached_property
+    def _plans(self) -> GroupPlans:
+        return GroupPlans(self.setup.running(parse_strategy(self.algorithm)), self.algorithm)
+
+    @cached_property
+    def _machine(self) -> list[int]:
+        """The machine of each rank."""
+        tasks = self._plans.setup.layout.tasks
+        found = {rank: i for i, task in enumerate(tasks) for rank in task}
+        return [found[rank] for rank in range(self.mesh.ranks)]
+
+    def of(self, call: Call, stage: int) -> Cost:
+        """The cost of one call of the ranks of a stage."""
+        shift = max(call.nbytes.bit_length() - _BITS, 0)
+        nbytes = max(call.nbytes >> shift << shift, 1)
+        found = self._of(call.axis, call.collective, nbytes, stage)
+        return found._replace(seconds=found.seconds * call.nbytes / nbytes)
+
+    def group(self, axis: str, stage: int) -> tuple[int, ...]:
+        """The group of an axis that has the first rank of a stage."""
+        first = self.mesh.groups(PP)[0][stage]
+        return next(group for group in self._groups(axis) if first in group)
+
+    def send(self, nbytes: int, stage: int, to: int) -> float:
+        """Seconds of a send between the ranks of two stages, all replicas at once."""
+        pairs = [(row[stage], row[to]) for row in self.mesh.groups(PP)]
+        key = "send", "", nbytes, stage * self.mesh.pp + to
+        if key not in self._known:
+            near = self._beside(pairs[0], pairs)
+            self._known[key] = self._together([self._plans.transfer(nbytes, *p) for p in near])
+        return self._known[key].seconds
+
+    def _groups(self, axis: str) -> tuple[tuple[int, ...], ...]:
+        if axis == REPLICAS:
+            return self.mesh.groups(DP, CP)
+        if axis == ENDS:
+            return tuple((row[0], row[-1]) for row in self.mesh.groups(PP))
+        if axis in (EP, ETP, EXPERT_REPLICAS):
+            return self.mesh.expert_groups({ETP: TP, EXPERT_REPLICAS: DP}.get(axis, axis))
+        return self.mesh.groups(axis)
+
+    def _of(self, axis: str, collective: str, nbytes: int, stage: int) -> Cost:
+        group = self.group(axis, stage)
+        if len(group) < 2:
+            return Cost(0.0)
+        place = self._alike(axis, stage)
+        key = axis, collective, nbytes, place
+        if key not in self._known:
+            mine = [g for g in self._groups(axis) if axis == ENDS or self._is_of(g, place)]
+            near = self._beside(self.group(axis, place), mine)
+            one = self._plans.plan(collective, nbytes, near[0])
+            few = near if len(one) * len(near) <= _MOST_OPS else near[:1]
+            plans = [self._plans.plan(collective, nbytes, each) for each in few]
+            self._known[key] = self._together(plans)
+        return self._known[key]
+
+    def _is_of(self, group: tuple[int, ...], stage: int) -> bool:
+        return self.mesh.stage_of(group[0]) == stage
+
+    def _alike(self, axis: str, stage: int) -> int:
+        """The first stage whose groups of an axis lie on equal machines in the same way."""
+        shape = self._shape(axis, stage)
+        return next(s for s in range(stage + 1) if s == stage or self._shape(axis, s) == shape)
+
+    def _shape(self, axis: str, stage: int) -> object:
+        """How the ranks of a group lie: their places in their machines, and which are together."""
+        group, layout = self.group(axis, stage), self._plans.setup.layout
+        machines = {m: i for i, m in enumerate(dict.fromkeys(self._machine[r] for r in group))}
+        sizes = {len(task) for task in layout.tasks}
+        if len(sizes) > 1:
+            return stage
+        size = sizes.pop()
+        return tuple((machines[self._machine[rank]], rank % size) for rank in group)
+
+    def _beside(
+        self, group: tuple[int, ...], groups: list[tuple[int, ...]] | tuple[tuple[int, ...], ...]
+    ) -> list[tuple[int, ...]]:
+        """The group, then those with ranks on its machines."""
+        mine = {self._machine[rank] for rank in group}
+        others = [g for g in groups if g != group and mine & {self._machine[r] for r in g}]
+        return [group, *others]
+
+    def _together(self, plans: list[Plan]) -> Cost:
+        """The cost of the first of plans that run at once."""
+        setup = self._plans.setup
+        names = dict.fromkeys(name for plan in plans for name in plan.devices)
+        whole = plans[0] if len(plans) == 1 else side_by_side(plans, tuple(names))
+        return Cost(setup.simulate(whole).seconds)

@@ -1,0 +1,179 @@
+"""What a rank of a mesh holds: parameters, gradients, optimizer states and activations, by stage.
+
+Mixed precision as Megatron-LM has it: parameters in 16 bits, gradients of `reduced` bytes, and for
+each parameter a float32 master and two moments (12 bytes). The distributed optimizer shares those
+among the replicas (ZeRO-1), `fsdp` all of it. Activations are those of Korthikanti et al. 2022
+(https://arxiv.org/abs/2205.05198) of all micro batches in flight, and with full recomputation the
+inputs of blocks, with one block that is computed again.
+
+Not counted: buffers of communication beyond the gradients, workspaces, fragments of the allocator.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from math import ceil
+from typing import NamedTuple
+
+from simreduce.training.mesh.job import DISTRIBUTED, FSDP, MeshJob
+from simreduce.training.mesh.parts import WIDTH
+from simreduce.training.mesh.pipeline import FORWARD, WEIGHTS, Schedule
+from simreduce.training.recompute import FULL, FUSED, NONE
+from simreduce.workload.architectures.decoder import Activated
+
+STATES = 12
+"""Bytes of a parameter's float32 master and two moments of Adam."""
+
+
+class Parameters(NamedTuple):
+    """Parameters of a rank, and of the experts among them."""
+
+    plain: int
+    experts: int
+
+    @property
+    def all(self) -> int:
+        """Both."""
+        return self.plain + self.experts
+
+
+class Held(NamedTuple):
+    """Bytes of a rank; `in_flight` micro batches keep activations at most."""
+
+    parameters: int
+    gradients: int
+    optimizer: int
+    activations: int
+    in_flight: int
+
+    @property
+    def peak(self) -> int:
+        """All of it."""
+        return self.parameters + self.gradients + self.optimizer + self.activations
+
+
+def block_parameters(job: MeshJob, block: int) -> Parameters:
+    """Parameters of a block on a rank."""
+    shape, t = job.shape, job.mesh.tp
+    plain = _share(shape.attention, t)
+    if not shape.has_experts(block):
+        return Parameters(plain + _share(shape.feed_forward, t), 0)
+    each = -(-shape.one_expert // job.mesh.expert_tensor)
+    return Parameters(plain + _share(shape.around_experts, t), shape.experts // job.mesh.ep * each)
+
+
+def stage_parameters(job: MeshJob, stage: int) -> Parameters:
+    """Parameters of a stage on a rank."""
+    shape, t, last = job.shape, job.mesh.tp, len(job.split) - 1
+    blocks = [block_parameters(job, block) for block in job.blocks(stage)]
+    plain = sum(each.plain for each in blocks)
+    if stage == 0:
+        plain += _share(shape.embedding, t)
+    if stage == last:
+        plain += _share(shape.output, t)
+        if shape.tied and last:  # a copy of the embedding, whose gradients are summed
+            plain += _share(shape.embedding._replace(whole=0), t)
+    return Parameters(plain, sum(each.experts for each in blocks))
+
+
+def _share(held: tuple[int, int], ways: int) -> int:
+    return -(-held[0] // ways) + held[1]
+
+
+def rank_parameters(job: MeshJob, rank: int) -> Parameters:
+    """Parameters of all stages of a pipeline rank, by the places of a schedule."""
+    found = [stage_parameters(job, stage) for stage in stages_of(job, rank)]
+    return Parameters(sum(each.plain for each in found), sum(each.experts for each in found))
+
+
+def stages_of(job: MeshJob, rank: int) -> list[int]:
+    """The stages of a pipeline rank: every so many, or in a V."""
+    p, stages = job.mesh.pp, len(job.split)
+    if job.in_a_v:
+        return [rank, stages - 1 - rank]
+    return list(range(rank, stages, p))
+
+
+def block_activations(job: MeshJob, block: int) -> float:
+    """Bytes that a block keeps of a micro batch on a rank."""
+    shape, mesh, rows = job.shape, job.mesh, float(job.tokens)
+    if job.recompute == FULL:
+        t = mesh.tp if job.sequence_parallel else 1
+        return rows * shape.width * WIDTH / t
+    scores = 0.0
+    if job.attention != FUSED and job.recompute == NONE:
+        scores = rows * shape.scores(job.sequence) / mesh.tp
+    if shape.has_experts(block):
+        each = shape.kept_by_feed_forward(shape.expert * (shape.active + shape.shared))
+        routed = 4.0 * shape.active * shape.width * job.imbalance
+        each = Activated(each.split + routed, each.whole)
+    else:
+        each = shape.kept_by_feed_forward(shape.inner)
+    return rows * (_shared(job, shape.kept_by_attention) + _shared(job, each)) + scores
+
+
+def _shared(job: MeshJob, each: Activated) -> float:
+    t = job.mesh.tp
+    return each.split / t + each.whole / (t if job.sequence_parallel else 1)
+
+
+def stage_activations(job: MeshJob, stage: int) -> float:
+    """Bytes that a stage keeps of a micro batch on a rank."""
+    shape, rows, t = job.shape, float(job.tokens), job.mesh.tp
+    found = sum(block_activations(job, block) for block in job.blocks(stage))
+    ways = t if job.sequence_parallel else 1
+    if stage == 0 and shape.dropout:
+        found += rows * shape.width / ways
+    if stage == len(job.split) - 1:
+        found += rows * (4.0 * shape.width / ways + 4.0 * shape.words / t)
+    return found
+
+
+def again(job: MeshJob, rank: int) -> float:
+    """Bytes of the largest block that is computed again."""
+    if job.recompute != FULL:
+        return 0.0
+    plain = job.without_recompute
+    blocks = [b for stage in stages_of(job, rank) for b in job.blocks(stage)]
+    return max((block_activations(plain, block) for block in blocks), default=0.0)
+
+
+def held_by(job: MeshJob, schedule: Schedule, rank: int) -> Held:
+    """What a pipeline rank holds."""
+    mine = rank_parameters(job, rank)
+    plain, experts = job.mesh.dp * job.mesh.cp, job.mesh.expert_data
+    ways = (plain, experts) if job.optimizer in (DISTRIBUTED, FSDP) else (1, 1)
+    all_ways = ways if job.optimizer == FSDP else (1, 1)
+
+    def shared(each: int, by: tuple[int, int]) -> int:
+        return each * ceil(mine.plain / by[0]) + each * ceil(mine.experts / by[1])
+
+    most, flying = _in_flight(schedule, rank, [stage_activations(job, s) for s in range(schedule.stages)])
+    return Held(
+        shared(2, all_ways),
+        shared(job.reduced, all_ways),
+        shared(STATES, ways),
+        round(most + again(job, rank)),
+        flying,
+    )
+
+
+def _in_flight(schedule: Schedule, rank: int, kept: list[float]) -> tuple[float, int]:
+    """The most bytes of activations at once, and the most passes that keep some.
+
+    A pass keeps them until its backward pass for weights is done.
+    """
+    now, count, most, flying = 0.0, 0, 0.0, 0
+    for action in schedule.rows[rank]:
+        for part in action.parts:
+            if part.kind == FORWARD:
+                now, count = now + kept[part.stage], count + 1
+            most, flying = max(most, now), max(flying, count)
+            if part.kind in (WEIGHTS, "B"):
+                now, count = now - kept[part.stage], count - 1
+    return most, flying
+
+
+def largest(held: Iterable[Held]) -> Held:
+    """What the fullest rank holds."""
+    return max(held, key=lambda each: each.peak)

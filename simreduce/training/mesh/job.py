@@ -1,0 +1,88 @@
+"""A training job on a mesh: all that its schedule, its times and its memory follow from."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from simreduce.training.mesh.gpus import Gpu
+from simreduce.training.mesh.pipeline import IN_A_V
+from simreduce.training.mesh.ways import Mesh
+from simreduce.training.recompute import FULL, FUSED, NONE
+from simreduce.workload.architectures.decoder import Decoder
+
+REPLICATED, DISTRIBUTED, FSDP = OPTIMIZERS = ("replicated", "distributed", "fsdp")
+GRAD_REDUCE, PARAM_GATHER, TP_COMM, P2P, EXPERTS = OVERLAPS = (
+    "grad_reduce", "param_gather", "tp", "p2p", "ep",
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class MeshJob:
+    """One step of `micros` micro batches of `micro_batch` sequences each on every replica.
+
+    `split` has the blocks of each stage, in the order of the stages. Products have `bits`, all else
+    16. The slowest rank of experts gets `imbalance` times its share of tokens.
+    """
+
+    shape: Decoder
+    mesh: Mesh
+    gpu: Gpu
+    micro_batch: int
+    micros: int
+    sequence: int
+    schedule: str
+    virtual: int
+    split: tuple[int, ...]
+    recompute: str = NONE
+    attention: str = FUSED
+    sequence_parallel: bool = False
+    optimizer: str = REPLICATED
+    overlap: frozenset[str] = frozenset()
+    bits: int = 16
+    reduced: int = 4
+    imbalance: float = 1.0
+
+    @property
+    def global_batch(self) -> int:
+        """Sequences of a step."""
+        return self.micro_batch * self.micros * self.mesh.dp
+
+    @property
+    def tokens(self) -> int:
+        """Tokens of a micro batch that a rank of its context parallel group has."""
+        return self.micro_batch * self.sequence // self.mesh.cp
+
+    @property
+    def full(self) -> bool:
+        """Whether whole blocks are computed again."""
+        return self.recompute == FULL
+
+    @property
+    def in_a_v(self) -> bool:
+        """Whether a rank has one of the first stages and one of the last."""
+        return self.schedule in IN_A_V
+
+    @property
+    def without_recompute(self) -> MeshJob:
+        """The same job that keeps everything."""
+        return replace(self, recompute=NONE)
+
+    def blocks(self, stage: int) -> range:
+        """The blocks of a stage."""
+        first = sum(self.split[:stage])
+        return range(first, first + self.split[stage])
+
+
+def split_evenly(blocks: int, stages: int) -> tuple[int, ...] | None:
+    """The blocks of each stage: all as many, or the first and the last one less.
+
+    The embedding and the output then count as a block each, as with Megatron-LM's
+    `--account-for-embedding-in-pipeline-split` and `--account-for-loss-in-pipeline-split`. None if
+    neither works.
+    """
+    if blocks % stages == 0:
+        return (blocks // stages,) * stages
+    if (blocks + 2) % stages == 0 and stages > 1:
+        each = (blocks + 2) // stages
+        return (each - 1, *(each,) * (stages - 2), each - 1)
+    return None

@@ -1,0 +1,262 @@
+"""The parts of a model on one rank of a mesh: what each computes, and what its ranks exchange.
+
+Tensor parallel ranks share heads and inner widths. After attention and after the feed-forward part
+they sum what they have, forward and backward (Shoeybi et al. 2019, arXiv 1909.08053). With sequence
+parallelism norms, residuals and dropout are shared too, and each sum is a reduce-scatter with an
+all-gather before the next product; backward gathers inputs once more, as only shards are kept
+(Korthikanti et al. 2022, arXiv 2205.05198). Context parallel ranks pass keys and values round a
+ring while they attend (Liu et al. 2023, arXiv 2310.01889), forward once, backward with gradients.
+Tokens go to their experts and back by all-to-all.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from math import ceil
+from typing import NamedTuple
+
+from simreduce.training.mesh.compute import (
+    DROPOUT,
+    GATED,
+    LOSS,
+    NORM,
+    PLAIN,
+    RESIDUAL,
+    ROUTED,
+    Kernels,
+    Times,
+)
+from simreduce.training.mesh.job import EXPERTS, TP_COMM, MeshJob
+from simreduce.training.mesh.ways import CP, EP, TP
+from simreduce.training.recompute import FUSED, SELECTIVE
+
+ALL_REDUCE, ALL_GATHER, REDUCE_SCATTER, ALL_TO_ALL = (
+    "all_reduce", "all_gather", "reduce_scatter", "all_to_all",
+)  # fmt: skip
+RING = "send_receive"
+"""Each rank sends to the next of its group."""
+WIDTH = 2
+"""Bytes of an element of activations."""
+
+
+class Call(NamedTuple):
+    """A collective of all groups of an axis; `nbytes` as a rank gives them. `times` in a row.
+
+    Each hides behind up to `behind` seconds of products, but for its first part of `pieces`.
+    """
+
+    axis: str
+    collective: str
+    nbytes: int
+    times: int = 1
+    behind: float = 0.0
+    pieces: int = 1
+
+    def exposed(self, seconds: float) -> float:
+        """How long the rank waits for it, if it takes `seconds` by itself."""
+        first = seconds / self.pieces
+        hidden = self.behind * (self.pieces - 1) / self.pieces
+        return self.times * (first + max(seconds - first - hidden, 0.0)) if self.behind else (
+            self.times * seconds
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """A part of a block: its kernels, and the calls of its forward and backward pass."""
+
+    name: str
+    times: Times
+    forward: tuple[Call, ...] = ()
+    backward: tuple[Call, ...] = ()
+
+
+@dataclass(frozen=True)
+class Parts:
+    """The parts of a job's model on a rank."""
+
+    job: MeshJob
+
+    @cached_property
+    def _kernels(self) -> Kernels:
+        return Kernels(self.job.gpu, self.job.bits)
+
+    @property
+    def _rows(self) -> int:
+        return self.job.tokens
+
+    @property
+    def _wide(self) -> float:
+        """Elements of a hidden state that norms of a rank see."""
+        t = self.job.mesh.tp if self.job.sequence_parallel else 1
+        return float(self._rows) * self.job.shape.width / t
+
+    def _sums(self, behind: Times) -> tuple[tuple[Call, ...], tuple[Call, ...]]:
+        """What tensor parallel ranks exchange round a part, whose products are `behind`."""
+        t, nbytes = self.job.mesh.tp, self._rows * self.job.shape.width * WIDTH
+        if t == 1:
+            return (), ()
+        if not self.job.sequence_parallel:
+            once = (Call(TP, ALL_REDUCE, nbytes),)
+            return once, once
+        hide = TP_COMM in self.job.overlap
+        forward, backward = (
+            (behind.forward / 2, behind.inputs / 2) if hide else (0.0, 0.0)
+        )
+        pieces = t if hide else 1
+
+        def call(kind: str, seconds: float) -> Call:
+            return Call(TP, kind, nbytes // (t if kind == ALL_GATHER else 1), 1, seconds, pieces)
+
+        return (
+            (call(ALL_GATHER, forward), call(REDUCE_SCATTER, forward)),
+            (call(ALL_GATHER, backward), call(ALL_GATHER, backward), call(REDUCE_SCATTER, backward)),
+        )
+
+    def _around(self, *, residual: bool = True) -> Times:
+        """The norm before a part, and what its result passes: dropout, bias and residual."""
+        kernels, found = self._kernels, self._kernels.moves(self._wide, NORM)
+        if residual:
+            table = RESIDUAL
+            if self.job.shape.dropout:
+                table = (RESIDUAL[0] + DROPOUT[0], RESIDUAL[1] + DROPOUT[1])
+            found += kernels.moves(self._wide, table)
+        return found
+
+    @cached_property
+    def attention(self) -> Part:
+        """Attention of a block, with its norm and residual."""
+        job, kernels = self.job, self._kernels
+        shape, t, c, rows = job.shape, job.mesh.tp, job.mesh.cp, self._rows
+        wide = shape.queries // t
+        if shape.latent:
+            query, key, rotary = shape.latent
+            into = kernels.linear(rows, shape.width, query + key + rotary)
+            into += kernels.linear(rows, query, wide + shape.heads * rotary // t)
+            into += kernels.linear(rows, key, 2 * wide)
+        else:
+            narrow = max(shape.narrow // t, shape.head)
+            into = kernels.linear(rows, shape.width, wide + 2 * narrow)
+        products = into + kernels.linear(rows, wide, shape.width)
+        core, ring = self._core(wide)
+        forward, backward = self._sums(products)
+        behind = core.forward / c, core.inputs / c
+        return Part(
+            "attention",
+            products + core + self._around(),
+            (*forward[:1], *self._ring(ring, behind[0]), *forward[1:]),
+            (*backward[:2], *self._ring(2 * ring, behind[1]), *backward[2:]),
+        )
+
+    def _ring(self, nbytes: int, behind: float) -> tuple[Call, ...]:
+        c = self.job.mesh.cp
+        if c == 1:
+            return ()
+        return (Call(CP, RING, nbytes, c - 1, behind, 1 << 20),)
+
+    def _core(self, wide: int) -> tuple[Times, int]:
+        """Attention by itself, and the bytes of keys and values of a rank."""
+        job, kernels, c = self.job, self._kernels, self.job.mesh.cp
+        shape, t, keys = job.shape, job.mesh.tp, job.sequence
+        narrow = max(shape.narrow // t, shape.head)
+        held = 2 * self._rows * narrow * WIDTH
+        if job.attention == FUSED:
+            return kernels.fused_attention(self._rows, keys, wide, causal=True), held
+        heads = max(shape.heads // t, 1) * job.micro_batch
+        queries = keys // c
+        return (
+            kernels.unfused_attention(queries, keys, shape.head, heads, dropout=shape.dropout),
+            held,
+        )
+
+    def _inner(self, rows: float, inner: int, count: int = 1) -> tuple[Times, Times]:
+        """Products and nonlinearity of `count` feed-forward parts, with `rows` tokens each."""
+        kernels, shape = self._kernels, self.job.shape
+        each, up = ceil(rows), inner * (2 if shape.gated else 1)
+        products = kernels.linear(each, shape.width, up, count)
+        products += kernels.linear(each, inner, shape.width, count)
+        return products, kernels.moves(rows * count * inner, GATED if shape.gated else PLAIN)
+
+    @cached_property
+    def feed_forward(self) -> Part:
+        """The feed-forward part of a block without experts."""
+        products, others = self._inner(self._rows, self.job.shape.inner // self.job.mesh.tp)
+        return Part("feed_forward", products + others + self._around(), *self._sums(products))
+
+    @cached_property
+    def experts(self) -> Part:
+        """The experts of a block, with the router and those that every token passes."""
+        job, kernels = self.job, self._kernels
+        shape, mesh = job.shape, job.mesh
+        # With sequence parallelism each tensor parallel rank routes its own tokens.
+        mine = self._rows / (mesh.tp if job.sequence_parallel or mesh.expert_tensor < mesh.tp else 1)
+        held = shape.experts // mesh.ep
+        routed = mine * shape.active * job.imbalance
+        shared_by = mesh.expert_tensor if job.sequence_parallel else 1
+        products, others = self._inner(
+            routed * shared_by / held, shape.expert // mesh.expert_tensor, held
+        )
+        found = products + others + self._around()
+        found += kernels.linear(ceil(mine), shape.width, shape.experts)
+        found += kernels.moves(mine * shape.active * shape.width, ROUTED)
+        calls: list[Call] = []
+        if shape.shared:
+            plain, more = self._inner(self._rows, shape.shared * shape.expert // mesh.tp)
+            found += plain + more
+            calls += self._sums(plain)[0]
+        nbytes = int(routed) * shape.width * WIDTH
+        if mesh.ep > 1:
+            behind = found.forward if EXPERTS in job.overlap else 0.0
+            calls += [Call(EP, ALL_TO_ALL, nbytes, 2, behind / 2)]
+        if mesh.expert_tensor > 1:
+            if job.sequence_parallel:
+                calls += [
+                    Call("etp", ALL_GATHER, nbytes),
+                    Call("etp", REDUCE_SCATTER, nbytes * mesh.expert_tensor),
+                ]
+            else:
+                calls += [Call("etp", ALL_REDUCE, nbytes)]
+        return Part("experts", found, tuple(calls), tuple(calls))
+
+    @cached_property
+    def embedding(self) -> Part:
+        """The embedding: a look-up, and dropout; ranks that share words sum what they found."""
+        found = self._kernels.moves(self._wide, (4.0, 8.0))
+        forward, _ = self._sums(Times())
+        return Part("embedding", found, forward[-1:], forward[:1] * self.job.sequence_parallel)
+
+    @cached_property
+    def output(self) -> Part:
+        """The last norm, the output and the loss, with words shared by tensor parallel ranks."""
+        job, kernels = self.job, self._kernels
+        words = ceil(job.shape.words / job.mesh.tp)
+        products = kernels.linear(self._rows, job.shape.width, words)
+        found = products + kernels.moves(float(self._rows) * words, LOSS)
+        found += self._around(residual=False)
+        if job.mesh.tp == 1:
+            return Part("output", found)
+        sums = Call(TP, ALL_REDUCE, self._rows * 4, 3)  # the maximum, the target and the sum
+        forward, backward = self._sums(products)
+        return Part("output", found, (*forward[:-1], sums), backward[:1])
+
+    def of_block(self, block: int) -> tuple[Part, Part]:
+        """The two parts of that block."""
+        experts = self.job.shape.has_experts(block)
+        return self.attention, self.experts if experts else self.feed_forward
+
+    def of_stage(self, stage: int) -> Sequence[Part]:
+        """All parts of a stage, in the order of the forward pass."""
+        found = [part for block in self.job.blocks(stage) for part in self.of_block(block)]
+        first = [self.embedding] if stage == 0 else []
+        last = [self.output] if stage == len(self.job.split) - 1 else []
+        return [*first, *found, *last]
+
+    def repeats(self, part: Part) -> tuple[Times, tuple[Call, ...]]:
+        """What backward computes of a part again, and the calls that this takes."""
+        if self.job.full and part.name not in ("embedding", "output"):
+            return Times(part.times.forward), part.forward
+        if self.job.recompute == SELECTIVE:
+            return Times(part.times.again), ()
+        return Times(), ()

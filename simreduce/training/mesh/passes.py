@@ -1,0 +1,106 @@
+"""Seconds of passes: a stage's kernels one after another, with what it waits for in between."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from simreduce.training.mesh.costs import Costs
+from simreduce.training.mesh.job import MeshJob
+from simreduce.training.mesh.parts import Call, Part, Parts
+from simreduce.training.mesh.pipeline import BACKWARD, FORWARD, INPUTS, WEIGHTS, Action
+
+COMPUTE, HOST = "compute", "host"
+
+
+class Pass(NamedTuple):
+    """A pass takes `seconds`; `by` says of which axis it waits for how long, and computes."""
+
+    seconds: float
+    by: Mapping[str, float]
+
+
+@dataclass
+class Passes:
+    """The passes of a job's stages."""
+
+    job: MeshJob
+    costs: Costs
+    _known: dict[tuple[int, str], Pass] = field(default_factory=dict, repr=False)
+
+    def __post_init__(self) -> None:
+        self.parts = Parts(self.job)
+
+    def of(self, action: Action) -> Pass:
+        """The pass of an action; of one beside another, calls hide behind the other's kernels."""
+        if not action.beside:
+            return self._of(action.stage, action.kind)
+        one, other = (self._of(part.stage, part.kind) for part in action.parts)
+        by = Counter(dict(one.by))
+        by.update(dict(other.by))
+        computes = by[COMPUTE]
+        waits = sum(by.values()) - computes
+        left = max(waits - computes, 0.0) / waits if waits else 0.0
+        found = {axis: each * (1.0 if axis == COMPUTE else left) for axis, each in by.items()}
+        return Pass(sum(found.values()), found)
+
+    def layers(self, stage: int, kind: str) -> list[Pass]:
+        """The passes of each part of a stage, in the order in which they run."""
+        parts = self.parts.of_stage(stage)
+        order: Iterable[Part] = parts if kind == FORWARD else reversed(parts)
+        return [self._part(part, kind, stage % self.job.mesh.pp) for part in order]
+
+    def _of(self, stage: int, kind: str) -> Pass:
+        key = stage, kind
+        if key not in self._known:
+            alike = self._alike(stage)
+            if alike != stage:
+                self._known[key] = self._of(alike, kind)
+            else:
+                self._known[key] = add_up(self.layers(stage, kind))
+        return self._known[key]
+
+    def _alike(self, stage: int) -> int:
+        """The first stage on the same rank that has as many blocks of each kind."""
+        job, last = self.job, len(self.job.split) - 1
+        if stage in (0, last):
+            return stage
+
+        def shape(s: int) -> tuple[int, int]:
+            return len(job.blocks(s)), sum(map(job.shape.has_experts, job.blocks(s)))
+
+        same = range(stage % job.mesh.pp or job.mesh.pp, stage, job.mesh.pp)
+        return next((s for s in same if s != last and shape(s) == shape(stage)), stage)
+
+    def _part(self, part: Part, kind: str, rank: int) -> Pass:
+        times, again = part.times, (part.times.__class__(), ())
+        if kind in (BACKWARD, INPUTS):
+            again = self.parts.repeats(part)
+        repeated, calls = again
+        computes = {
+            FORWARD: times.forward,
+            BACKWARD: times.inputs + times.weights + repeated.forward,
+            INPUTS: times.inputs + repeated.forward,
+            WEIGHTS: times.weights,
+        }[kind]
+        kernels = times.kernels * {FORWARD: 1, BACKWARD: 2, INPUTS: 1, WEIGHTS: 1}[kind]
+        kernels += times.kernels if repeated.forward >= times.forward else 0
+        own: Sequence[Call] = {FORWARD: part.forward, WEIGHTS: ()}.get(kind, part.backward)
+        by: Counter[str] = Counter({COMPUTE: computes})
+        for call in (*own, *calls):
+            by[call.axis] += call.exposed(self.costs.of(call, rank).seconds)
+            kernels += call.times
+        late = kernels * self.job.gpu.host - sum(by.values())
+        if late > 0.0:
+            by[HOST] = late
+        return Pass(sum(by.values()), by)
+
+
+def add_up(passes: Iterable[Pass]) -> Pass:
+    """Passes one after another."""
+    by: Counter[str] = Counter()
+    for each in passes:
+        by.update(each.by)
+    return Pass(sum(by.values()), dict(by))

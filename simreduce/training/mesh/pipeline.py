@@ -1,0 +1,354 @@
+"""Schedules of a pipeline: what each of its ranks does, in which order, as data.
+
+An action is written as PyTorch's pipelining writes it (`torch.distributed.pipelining`): `0F3` is
+the forward pass of stage 0 with micro batch 3, `0B3` its backward pass; `0I3` is the part of that
+for inputs and `0W3` the part for weights, where they are apart. `(4F7;3B2)OVERLAP_F_B` is both at
+once. A schedule in a file is CSV, one line for each rank.
+
+    gpipe          all forward passes, then all backward passes (Huang et al. 2019)
+    1f1b           one forward, one backward (Narayanan et al. 2019)
+    interleaved    the same with several stages on a GPU (Narayanan et al. 2021, arXiv 2104.04473)
+    zero_bubble    backward for weights fills the bubble: ZB-H1 (Qi et al. 2023, arXiv 2401.10241)
+    zbv            stages in a V, so that the first and the last are on one GPU (the same paper)
+    dualpipe       a V whose passes overlap (DeepSeek-V3, arXiv 2412.19437; DualPipeV)
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter, deque
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import chain
+from pathlib import Path
+from typing import NamedTuple
+
+from simreduce.errors import Deadlock, InputError, did_you_mean
+from simreduce.files.formats import Faults
+from simreduce.files.textfiles import exists, read_text
+
+FORWARD, BACKWARD, INPUTS, WEIGHTS = KINDS = ("F", "B", "I", "W")
+_OVERLAP = "OVERLAP_F_B"
+_ACTION = re.compile(r"(\d{1,7})([FBIW])(\d{1,7})")
+_PAIR = re.compile(rf"\((\w+);(\w+)\){_OVERLAP}")
+_OTHERS = re.compile(r"\d*(SEND|RECV)_[FB]\d*|\d+(UNSHARD|RESHARD|REDUCE_GRAD)\d*")
+"""What PyTorch's runtime adds to the actions, which here follows from them."""
+MOST_ACTIONS = 1 << 22
+
+
+class Action(NamedTuple):
+    """A pass of a stage with a micro batch. One that is `beside` another runs at once with it."""
+
+    stage: int
+    kind: str
+    micro: int
+    beside: Action | None = None
+
+    def __str__(self) -> str:
+        plain = f"{self.stage}{self.kind}{self.micro}"
+        return f"({plain};{self.beside}){_OVERLAP}" if self.beside else plain
+
+    @property
+    def parts(self) -> tuple[Action, ...]:
+        """The passes by themselves."""
+        return (self._replace(beside=None), self.beside) if self.beside else (self,)
+
+
+Rows = tuple[tuple[Action, ...], ...]
+
+
+@dataclass(frozen=True)
+class Schedule:
+    """The actions of each pipeline rank in order, of so many stages and micro batches."""
+
+    name: str
+    rows: Rows
+    stages: int
+    micros: int
+
+    @property
+    def home(self) -> Mapping[int, int]:
+        """The rank of each stage."""
+        return {
+            part.stage: rank
+            for rank, row in enumerate(self.rows)
+            for action in row
+            for part in action.parts
+        }
+
+    @property
+    def text(self) -> str:
+        """As a file."""
+        return "\n".join(",".join(map(str, row)) for row in self.rows) + "\n"
+
+
+def _passes(rank: int, p: int, v: int, m: int) -> tuple[list[Action], list[Action]]:
+    """The order of the forward and of the backward passes of a rank, by rounds of micro batches."""
+    rounds = max(m // p, 1)
+    each = m // rounds
+    forward, backward = list[Action](), list[Action]()
+    for number in range(rounds):
+        for chunk in range(v):
+            for micro in range(number * each, (number + 1) * each):
+                forward.append(Action(chunk * p + rank, FORWARD, micro))
+                backward.append(Action((v - 1 - chunk) * p + rank, BACKWARD, micro))
+    return forward, backward
+
+
+def _gpipe(rank: int, p: int, _: int, m: int) -> list[Action]:
+    forward, backward = _passes(rank, p, 1, m)
+    return [*forward, *backward]
+
+
+def _one_by_one(rank: int, p: int, v: int, m: int) -> list[Action]:
+    forward, backward = _passes(rank, p, v, m)
+    warm_up = p - 1 - rank if v == 1 else (v - 1) * (m // max(m // p, 1)) + 2 * (p - 1 - rank)
+    return _alternate(forward, backward, warm_up)
+
+
+def _alternate(
+    forward: Sequence[Action], backward: Sequence[Action], warm_up: int
+) -> list[Action]:
+    warm_up = min(warm_up, len(forward))
+    steady = zip(forward[warm_up:], backward, strict=False)
+    return [*forward[:warm_up], *chain(*steady), *backward[len(forward) - warm_up :]]
+
+
+def _zero_bubble(rank: int, p: int, v: int, m: int) -> list[Action]:
+    """As 1F1B, with backward for weights as many passes behind as there are ranks before."""
+    forward, backward = _passes(rank, p, v, m)
+    warm_up = (v - 1) * (m // max(m // p, 1)) + p - 1 - rank
+    inputs = [each._replace(kind=INPUTS) for each in backward]
+    found, done = list[Action](), 0
+    weights = deque(each._replace(kind=WEIGHTS) for each in backward)
+    for each in _alternate(forward, inputs, warm_up):
+        found.append(each)
+        if each.kind == INPUTS:
+            done += 1
+            if done > rank:
+                found.append(weights.popleft())
+    return [*found, *weights]
+
+
+_ZBV = (
+    (lambda p, r, m: 2 * (p - r) - 1, "F0"),
+    (lambda p, r, m: r, "F1 F0"),
+    (lambda p, r, m: p - r, "F1 I1 W1"),
+    (lambda p, r, m: m - p, "F0 I0 W0 F1 I1 W1"),
+    (lambda p, r, m: r, "I0 I1"),
+    (lambda p, r, m: p - r, "I0 W0"),
+    (lambda p, r, m: r, "W1"),
+    (lambda p, r, m: r, "W0"),
+)
+_DUALPIPE = (
+    (lambda p, r, m: 2 * (p - r - 1), "F0"),
+    (lambda p, r, m: r + 1, "F0 F1"),
+    (lambda p, r, m: p - r - 1, "I1 W F1"),
+    (lambda p, r, m: m - 2 * p + r + 1, "F0+B1 F1+B0"),
+    (lambda p, r, m: p - r - 1, "B1 F1+B0"),
+    (lambda p, r, m: r + 1, "B1 B0"),
+    (lambda p, r, m: p - r - 1, "W I0"),
+    (lambda p, r, m: r + 1, "W"),
+)
+"""Phases of a rank: how often, and passes of its first (0) and its second stage (1) in a V. `W` is
+the oldest that is left."""
+
+
+def _in_a_v(
+    rank: int, p: int, m: int, phases: Sequence[tuple[Callable[..., int], str]]
+) -> list[Action]:
+    counts, left, found = Counter[str](), deque[Action](), list[Action]()
+    stages = rank, 2 * p - 1 - rank
+
+    def one(token: str) -> Action:
+        if token == WEIGHTS:
+            return left.popleft()
+        kind, chunk = token[0], int(token[1])
+        key = f"{INPUTS if kind == BACKWARD else kind}{chunk}"
+        counts[key] += 1
+        if kind == BACKWARD:
+            counts[f"{WEIGHTS}{chunk}"] += 1
+        action = Action(stages[chunk], kind, counts[key] - 1)
+        if kind == INPUTS:
+            left.append(action._replace(kind=WEIGHTS))
+        return action
+
+    for phase, (times, pattern) in enumerate(phases):
+        for i in range(times(p, rank, m)):
+            for token in pattern.split():
+                split = phases is _DUALPIPE and pattern == "B1 B0" and _splits(rank, i, token)
+                first, _, second = token.partition("+")
+                action = one(f"{INPUTS}{token[1]}" if split else first)
+                if second and phase == 3 and i == 0 and rank == p - 1 and first == "F0":
+                    found += [action, one(second)]  # the bubble is smaller with these two apart
+                else:
+                    found.append(action._replace(beside=one(second)) if second else action)
+    return found
+
+
+def _splits(rank: int, i: int, token: str) -> bool:
+    """Whether backward of the last but two phases leaves its weights for later."""
+    half = (rank + 1) // 2
+    return i > half or (i == half and (rank % 2 == 1 or token == "B0"))
+
+
+def _zbv(rank: int, p: int, _: int, m: int) -> list[Action]:
+    found = _in_a_v(rank, p, max(m, 2 * p - 1), _ZBV)
+    return [each for each in found if each.micro < m]
+
+
+def _dualpipe(rank: int, p: int, _: int, m: int) -> list[Action]:
+    return _in_a_v(rank, p, m, _DUALPIPE)
+
+
+_WRITERS: Mapping[str, Callable[[int, int, int, int], list[Action]]] = {
+    "gpipe": _gpipe,
+    "1f1b": _one_by_one,
+    "interleaved": _one_by_one,
+    "zero_bubble": _zero_bubble,
+    "zbv": _zbv,
+    "dualpipe": _dualpipe,
+}
+NAMES = tuple(_WRITERS)
+IN_A_V = ("zbv", "dualpipe")
+ONE_STAGE = ("gpipe", "1f1b")
+
+
+def why_not(name: str, p: int, v: int, m: int) -> Iterator[str]:
+    """Why a schedule is not for so many ranks, stages of a rank, and micro batches."""
+    if name in ONE_STAGE and v != 1:
+        yield f"{name} has one stage on a GPU; interleaved and zero_bubble take virtual = {v}"
+    if name in IN_A_V and v != 2:
+        yield f"{name} has two stages on a GPU: virtual = 2"
+    if name == "interleaved" and v < 2:
+        yield "interleaved needs two stages on a GPU or more: virtual = 2"
+    if name in ("interleaved", "zero_bubble") and m % max(m // p, 1):
+        near = m // p * p
+        yield f"{m} micro batches are no whole rounds of {p} ranks; {near} or {near + p} are"
+    if name == "dualpipe" and m < 2 * p:
+        yield f"dualpipe needs as many micro batches as stages: {2 * p} or more, not {m}"
+
+
+def write_schedule(name: str, p: int, v: int, m: int) -> Schedule:
+    """The schedule of that name; InputError with every reason why there is none."""
+    if problems := [*why_not(name, p, v, m)]:
+        raise InputError(problems)
+    rows = tuple(tuple(_WRITERS[name](rank, p, v, m)) for rank in range(p))
+    return Schedule(name, rows, p * v, m)
+
+
+def load_schedule(text: str, p: int, v: int, m: int) -> Schedule:
+    """The schedule of that name or in that file, for so many ranks, stages and micro batches."""
+    if text in _WRITERS:
+        return write_schedule(text, p, v, m)
+    if not exists(text):
+        near = did_you_mean(text, NAMES) or f"; known are {', '.join(NAMES)}"
+        raise InputError(f"no schedule {text!r}{near}; or a file with a line for each rank")
+    found = parse_schedule(text, read_text(Path(text), InputError))
+    if len(found.rows) != p or found.stages != p * v or found.micros != m:
+        has = f"{len(found.rows)} ranks, {found.stages} stages and {found.micros} micro batches"
+        raise InputError(f"{text}: has {has}; the mesh has {p}, {p * v} and {m}")
+    return found
+
+
+def parse_schedule(name: str, content: str) -> Schedule:
+    """The schedule of a file; InputError lists every fault."""
+    faults, rows = Faults(name), list[tuple[Action, ...]]()
+    for number, line in enumerate(filter(str.strip, content.splitlines()), 1):
+        row = list[Action]()
+        for cell in (each.strip() for each in line.split(",")):
+            if not cell or _OTHERS.fullmatch(cell):
+                continue
+            pair = _PAIR.fullmatch(cell)
+            found = [_ACTION.fullmatch(each) for each in (pair.groups() if pair else (cell,))]
+            actions = [Action(int(f[1]), f[2], int(f[3])) for f in found if f]
+            if len(actions) < len(found):
+                faults.add(f"line {number}", f"{cell!r} is no action such as 0F3, 0B3, 0I3 or 0W3")
+            else:
+                row.append(actions[0]._replace(beside=actions[1]) if pair else actions[0])
+        rows.append(tuple(row))
+    faults.raise_any()
+    parts = [part for row in rows for action in row for part in action.parts]
+    if not parts:
+        raise InputError(f"{name}: has no action")
+    stages, micros = (1 + max(part[i] for part in parts) for i in (0, 2))
+    found_schedule = Schedule(name, tuple(rows), stages, micros)
+    _check(found_schedule, faults)
+    faults.raise_any()
+    return found_schedule
+
+
+def _check(schedule: Schedule, faults: Faults) -> None:
+    """Note passes that are missing, double, or on two ranks."""
+    if schedule.stages * schedule.micros > MOST_ACTIONS:
+        faults.add("", f"more than {MOST_ACTIONS} passes")
+        return
+    seen, homes = Counter[tuple[int, str, int]](), dict[int, set[int]]()
+    for rank, row in enumerate(schedule.rows):
+        for part in chain.from_iterable(action.parts for action in row):
+            seen[part[:3]] += 1
+            homes.setdefault(part.stage, set()).add(rank)
+    for stage in range(schedule.stages):
+        if len(ranks := homes.get(stage, set())) != 1:
+            lines = " and ".join(str(rank + 1) for rank in sorted(ranks)) or "no line"
+            faults.add("", f"stage {stage} is in {lines}, and belongs into one line")
+        for micro in range(schedule.micros):
+            f, b, i, w = (seen[stage, kind, micro] for kind in KINDS)
+            if f != 1:
+                faults.add("", f"{stage}F{micro} is there {f} times")
+            if (b, i, w) not in ((1, 0, 0), (0, 1, 1)):
+                words = f"{stage}B{micro} is there {b} times, {stage}I{micro} {i}, and {w} of its W"
+                faults.add("", f"{words}; it takes B once, or I and W once each")
+            if len(faults.problems) > 5:
+                return
+
+
+def needs(part: Action, stages: int) -> list[tuple[int, str, int]]:
+    """The passes before a pass; backward of the next stage by inputs counts as that."""
+    stage, kind, micro, _ = part
+    if kind == FORWARD:
+        return [(stage - 1, FORWARD, micro)] if stage else []
+    if kind == WEIGHTS:
+        return [(stage, INPUTS, micro)]
+    before = [(stage, FORWARD, micro)]
+    return [*before, (stage + 1, INPUTS, micro)] if stage < stages - 1 else before
+
+
+def grid(schedule: Schedule, ticks: Mapping[str, int] | None = None) -> list[list[str]]:
+    """Who does what when, if passes take whole numbers of ticks and sends none.
+
+    Deadlock with the grid up to there if ranks wait for each other for ever.
+    """
+    lasts = ticks or {FORWARD: 1, BACKWARD: 2, INPUTS: 1, WEIGHTS: 1}
+    ended: dict[tuple[int, str, int], int] = {}
+    rows: list[list[str]] = [[] for _ in schedule.rows]
+    at = [0] * len(rows)
+    while any(place < len(row) for place, row in zip(at, schedule.rows, strict=True)):
+        moved = False
+        for rank, row in enumerate(schedule.rows):
+            while at[rank] < len(row):
+                parts = row[at[rank]].parts
+                own = {part[:3] for part in parts}
+                before = [n for part in parts for n in needs(part, schedule.stages)]
+                if any(need not in ended and need not in own for need in before):
+                    break
+                start = max([len(rows[rank]), *(ended.get(need, 0) for need in before)])
+                rows[rank] += [""] * (start - len(rows[rank]))
+                for part in parts:
+                    rows[rank] += [str(part)] * lasts[part.kind]
+                    kind = INPUTS if part.kind == BACKWARD else part.kind
+                    ended[part.stage, kind, part.micro] = len(rows[rank])
+                at[rank] += 1
+                moved = True
+        if not moved:
+            raise Deadlock(_stuck(schedule, rows, at))
+    return rows
+
+
+def _stuck(schedule: Schedule, rows: Sequence[Sequence[str]], at: Sequence[int]) -> str:
+    lines = [f"{schedule.name}: its ranks wait for each other for ever:"]
+    for rank, (row, place) in enumerate(zip(schedule.rows, at, strict=True)):
+        done = " ".join(cell or "." for cell in rows[rank][-8:])
+        waits = f"waits for its turn at {row[place]}" if place < len(row) else "is done"
+        lines.append(f"  rank {rank}: {done} | {waits}")
+    return "\n".join(lines)

@@ -1,0 +1,278 @@
+"""Writes the step of a mesh as an execution: what one rank of each pipeline stage does.
+
+All replicas and all tensor, context and expert parallel ranks of a stage do the same at the same
+time, so one of them stands for all; `costs` simulates what all of them move. Calls of these axes
+are within a pass, whose end they delay alike each time, so a pass is one node. Gradients are
+reduced, and parameters gathered, block by block where that overlaps: there the last backward, or
+the first forward pass of a stage is written block by block.
+
+A rank's passes run one after another on its lane `compute`. Micro batches go to the next stage and
+back on a lane for each direction; receives are posted as early as they can be, and unless `p2p`
+overlaps a rank waits until what it sends has arrived.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from simreduce.training.executions import (
+    BACKWARD as BACKWARD_PHASE,
+    COLLECTIVE,
+    COMPUTE,
+    FORWARD as FORWARD_PHASE,
+    RECEIVE,
+    SEND,
+    UPDATE,
+    Execution,
+    Node,
+)
+from simreduce.training.mesh.costs import ENDS, EXPERT_REPLICAS, REPLICAS, Costs
+from simreduce.training.mesh.held import (
+    STATES,
+    Parameters,
+    block_parameters,
+    rank_parameters,
+    stage_parameters,
+)
+from simreduce.training.mesh.job import (
+    DISTRIBUTED,
+    FSDP,
+    GRAD_REDUCE,
+    P2P,
+    PARAM_GATHER,
+    REPLICATED,
+    MeshJob,
+)
+from simreduce.training.mesh.parts import ALL_GATHER, ALL_REDUCE, REDUCE_SCATTER, WIDTH
+from simreduce.training.mesh.passes import Passes
+from simreduce.training.mesh.pipeline import BACKWARD, FORWARD, INPUTS, WEIGHTS, Action, Schedule
+from simreduce.training.mesh.ways import PP
+
+LANE = "compute"
+MOVED = 2.0
+"""Times that an optimizer moves all bytes of states, gradient and parameter: in and out."""
+BUCKET = 40_000_000
+"""Parameters of a bucket, Megatron-LM's `--ddp-bucket-size`."""
+
+
+@dataclass
+class _Rank:
+    """The nodes of a rank; `last` is the last of each lane."""
+
+    rank: int
+    nodes: list[Node] = field(default_factory=list)
+    last: dict[str, int] = field(default_factory=dict)
+
+    def add(self, lane: str, after: Sequence[int], **facts: object) -> int:
+        """Add a node after others and after the last of its lane."""
+        before = (self.last[lane],) if lane in self.last else ()
+        node = Node(after=tuple(dict.fromkeys((*before, *after))), lane=lane, **facts)  # type: ignore[arg-type]
+        self.nodes.append(node)
+        self.last[lane] = len(self.nodes) - 1
+        return self.last[lane]
+
+
+def write_step(job: MeshJob, schedule: Schedule, passes: Passes) -> Execution:
+    """The execution of a step: nodes of the first rank of every stage's group."""
+    writer = _Writer(job, schedule, passes)
+    nodes = {rank.rank: tuple(rank.nodes) for rank in map(writer.write, range(job.mesh.pp))}
+    return Execution(f"{schedule.name} on {job.mesh.text}", nodes, job.mesh.ranks)
+
+
+class _Writer:
+    def __init__(self, job: MeshJob, schedule: Schedule, passes: Passes) -> None:
+        self.job, self.schedule, self.passes = job, schedule, passes
+        self.costs: Costs = passes.costs
+        self.home, self.row = schedule.home, job.mesh.groups(PP)[0]
+        t = job.mesh.tp
+        self.sent = -(-job.tokens * job.shape.width * WIDTH // (t if job.sequence_parallel else 1))
+
+    def write(self, place: int) -> _Rank:
+        """The nodes of the first rank of a stage."""
+        rank, job = _Rank(self.row[place]), self.job
+        gathered = self._gather_first(rank, place)
+        passes = self.schedule.rows[place]
+        ends = {
+            max(i for i, a in enumerate(passes) for p in a.parts if p.stage == s and p.kind != FORWARD): s
+            for s, home in self.home.items()
+            if home == place
+        }
+        reduced: list[int] = []
+        for i, action in enumerate(passes):
+            needed = [self._receive(rank, part, place) for part in action.parts]
+            after = [node for node in needed if node is not None]
+            if i in ends and GRAD_REDUCE in job.overlap and not action.beside:
+                reduced += self._last_pass(rank, action, after, place)
+            elif action.kind == FORWARD and gathered.get(action.stage) and not action.beside:
+                self._first_pass(rank, action, after, gathered.pop(action.stage))
+            else:
+                found = self.passes.of(action)
+                self._compute(rank, str(action), found.seconds, after, action.kind)
+                if i in ends and GRAD_REDUCE in job.overlap:
+                    reduced += self._reduce(
+                        rank, stage_parameters(job, ends[i]), rank.last[LANE], place, "all"
+                    )
+            for part in action.parts:
+                self._send(rank, part, place)
+        self._end(rank, place, reduced)
+        return rank
+
+    def _compute(
+        self, rank: _Rank, name: str, seconds: float, after: Sequence[int], kind: str
+    ) -> int:
+        phase = FORWARD_PHASE if kind == FORWARD else BACKWARD_PHASE
+        return rank.add(LANE, after, name=name, kind=COMPUTE, seconds=seconds, phase=phase)
+
+    def _first_pass(
+        self, rank: _Rank, action: Action, after: list[int], gathers: list[int]
+    ) -> None:
+        """The first forward pass of a stage, part by part, each when its parameters are there."""
+        layers = self.passes.layers(action.stage, FORWARD)
+        for i, found in enumerate(layers):
+            gather = gathers[min(i * len(gathers) // len(layers), len(gathers) - 1)]
+            name = f"{action}.{i}"
+            self._compute(rank, name, found.seconds, [*(after if not i else ()), gather], FORWARD)
+
+    def _last_pass(
+        self, rank: _Rank, action: Action, after: list[int], place: int
+    ) -> list[int]:
+        """The last backward pass of a stage, block by block, each reduced when it is done."""
+        layers = self.passes.layers(action.stage, action.kind)
+        sizes = self._by_part(action.stage)[::-1]
+        reduced, waiting = list[int](), Parameters(0, 0)
+        for i, (found, size) in enumerate(zip(layers, sizes, strict=True)):
+            name = f"{action}.{i}"
+            self._compute(rank, name, found.seconds, after if not i else (), action.kind)
+            waiting = Parameters(waiting.plain + size.plain, waiting.experts + size.experts)
+            if waiting.all >= BUCKET or i == len(layers) - 1:
+                reduced += self._reduce(rank, waiting, rank.last[LANE], place, name)
+                waiting = Parameters(0, 0)
+        return reduced
+
+    def _by_part(self, stage: int) -> list[Parameters]:
+        """The parameters of each part of a stage, in the order of the forward pass."""
+        job = self.job
+        whole = stage_parameters(job, stage)
+        blocks = [block_parameters(job, block) for block in job.blocks(stage)]
+        found: list[Parameters] = []
+        for each in blocks:  # attention, then the rest
+            found += [Parameters(each.plain - each.plain // 2, 0), Parameters(each.plain // 2, each.experts)]
+        ends = whole.plain - sum(each.plain for each in blocks)
+        last = len(job.split) - 1
+        if stage == 0 and stage == last:
+            words = -(-job.shape.embedding.split // job.mesh.tp)
+            return [Parameters(words, 0), *found, Parameters(ends - words, 0)]
+        if stage == 0:
+            return [Parameters(ends, 0), *found]
+        return [*found, Parameters(ends, 0)] if stage == last else found
+
+    def _reduce(
+        self, rank: _Rank, held: Parameters, after: int, place: int, name: str
+    ) -> list[int]:
+        """The reductions of gradients, of those that are no experts' first."""
+        kind = ALL_REDUCE if self.job.optimizer == REPLICATED else REDUCE_SCATTER
+        return [
+            self._collective(rank, f"{kind} {name}", axis, kind, count * self.job.reduced, after)
+            for axis, count in ((REPLICAS, held.plain), (EXPERT_REPLICAS, held.experts))
+            if count and len(self.costs.group(axis, place)) > 1
+        ]
+
+    def _gather(self, rank: _Rank, held: Parameters, place: int, name: str) -> list[int]:
+        found = []
+        for axis, count in ((REPLICAS, held.plain), (EXPERT_REPLICAS, held.experts)):
+            ways = len(self.costs.group(axis, place))
+            if count and ways > 1:
+                nbytes = -(-count * WIDTH // ways)
+                found.append(self._collective(rank, f"gather {name}", axis, ALL_GATHER, nbytes))
+        return found
+
+    def _collective(
+        self, rank: _Rank, name: str, axis: str, kind: str, nbytes: int, after: int | None = None
+    ) -> int:
+        place = self.row.index(rank.rank)
+        return rank.add(
+            axis, () if after is None else (after,), name=name, kind=COLLECTIVE, collective=kind,
+            nbytes=nbytes, group=self.costs.group(axis, place),
+        )  # fmt: skip
+
+    def _gather_first(self, rank: _Rank, place: int) -> dict[int, list[int]]:
+        """Parameters that the update of the step before left on other replicas, by stage."""
+        job = self.job
+        if job.optimizer == REPLICATED or PARAM_GATHER not in job.overlap:
+            return {}
+        found: dict[int, list[int]] = {}
+        for stage in sorted(s for s, home in self.home.items() if home == place):
+            waiting = Parameters(0, 0)
+            sizes = self._by_part(stage)
+            for i, size in enumerate(sizes):
+                waiting = Parameters(waiting.plain + size.plain, waiting.experts + size.experts)
+                if waiting.all >= BUCKET or i == len(sizes) - 1:
+                    found.setdefault(stage, []).extend(
+                        self._gather(rank, waiting, place, f"{stage}.{i}")[-1:]
+                    )
+                    waiting = Parameters(0, 0)
+        return found
+
+    def _tag(self, stage: int, kind: str, micro: int) -> int:
+        backward = kind != FORWARD
+        return (backward * self.schedule.stages + stage) * self.schedule.micros + micro
+
+    def _receive(self, rank: _Rank, part: Action, place: int) -> int | None:
+        """What a pass needs from another rank."""
+        source = part.stage + (-1 if part.kind == FORWARD else 1)
+        if part.kind == WEIGHTS or not 0 <= source < self.schedule.stages:
+            return None
+        peer = self.home[source]
+        if peer == place:
+            return None
+        tag = self._tag(source, part.kind, part.micro)
+        return rank.add(
+            f"from {peer}", (), name=f"receive for {part}", kind=RECEIVE, peer=self.row[peer],
+            nbytes=self.sent, tag=tag,
+        )  # fmt: skip
+
+    def _send(self, rank: _Rank, part: Action, place: int) -> None:
+        """What a pass gives to another rank."""
+        target = part.stage + (1 if part.kind == FORWARD else -1)
+        if part.kind == WEIGHTS or not 0 <= target < self.schedule.stages:
+            return
+        peer = self.home[target]
+        if peer == place:
+            return
+        tag = self._tag(part.stage, part.kind, part.micro)
+        node = rank.add(
+            f"to {peer}", (rank.last[LANE],), name=f"send of {part}", kind=SEND,
+            peer=self.row[peer], nbytes=self.sent, tag=tag,
+        )  # fmt: skip
+        if P2P not in self.job.overlap:
+            self._compute(rank, f"sent {part}", 0.0, [node], part.kind)
+
+    def _end(self, rank: _Rank, place: int, reduced: list[int]) -> None:
+        """Reductions that are left, the shared embedding, the update, and what it leaves to send."""
+        job, mine = self.job, rank_parameters(self.job, place)
+        after = [rank.last[LANE], *reduced]
+        if GRAD_REDUCE not in job.overlap:
+            after += self._reduce(rank, mine, rank.last[LANE], place, "all")
+        last = self.home[len(job.split) - 1]
+        if job.shape.tied and job.mesh.pp > 1 and place in (self.home[0], last) and last:
+            words = -(-job.shape.embedding.split // job.mesh.tp)
+            done = max(after)
+            after.append(
+                self._collective(rank, "embedding", ENDS, ALL_REDUCE, words * job.reduced, done)
+            )
+        rank.add(
+            LANE, after, name="update", kind=COMPUTE, seconds=self._update(place, mine), phase=UPDATE
+        )
+        if job.optimizer == DISTRIBUTED and PARAM_GATHER not in job.overlap:
+            rank.last.update(dict.fromkeys((REPLICAS, EXPERT_REPLICAS), rank.last[LANE]))
+            self._gather(rank, mine, place, "all")
+
+    def _update(self, place: int, mine: Parameters) -> float:
+        gpu, job = self.job.gpu, self.job
+        ways = (1, 1)
+        if job.optimizer in (DISTRIBUTED, FSDP):
+            ways = (len(self.costs.group(REPLICAS, place)), len(self.costs.group(EXPERT_REPLICAS, place)))
+        count = mine.plain / ways[0] + mine.experts / ways[1]
+        nbytes = count * MOVED * (STATES + job.reduced + WIDTH)
+        return gpu.step + nbytes / (gpu.memory_bandwidth * gpu.memory)

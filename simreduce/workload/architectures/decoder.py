@@ -1,0 +1,246 @@
+"""Decoders of equal blocks, from GPT-3 to DeepSeek-V3: attention with keys and values for groups of
+heads or from a latent vector, then a feed-forward part, plain or gated, or experts.
+
+Of experts a token passes through some, and all have gradients. Parameters have the names of Hugging
+Face's Llama (Grattafiori et al. 2024) and Mixtral (Jiang et al. 2024). A norm belongs to the part
+that reads it. PyTorch registers a block's two norms last.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from math import prod
+from typing import NamedTuple
+
+from simreduce.workload.architectures.shapes import (
+    Shapes,
+    attention,
+    gradients,
+    kept_by_head,
+    layer,
+    linear,
+    products,
+    scale,
+)
+from simreduce.workload.model import Kept, Layer
+
+
+class Latent(NamedTuple):
+    """Widths of multi-head latent attention (DeepSeek-V2, https://arxiv.org/abs/2405.04434).
+
+    Queries and keys with values come from vectors of `query` and `key`; `rotary` values of each
+    head's query, and as many of all keys together, carry the position.
+    """
+
+    query: int
+    key: int
+    rotary: int
+
+
+class Held(NamedTuple):
+    """Elements of a part's parameters: those that tensor parallel ranks share, and those that each
+    of them has.
+    """
+
+    split: int
+    whole: int
+
+
+class Activated(NamedTuple):
+    """Bytes of activations for each token in 16 bits: those that tensor parallel ranks share, and
+    those that each has unless sequences are split.
+    """
+
+    split: float
+    whole: float
+
+
+@dataclass(frozen=True)
+class Decoder:
+    """The figures of a decoder, as its configuration has them.
+
+    `blocks` of `width`, with `heads` of width `head` and keys and values for `groups` of them. The
+    feed-forward part has an `inner` width; with `experts`, all blocks after the first `dense` have
+    as many of width `expert`, of which a token passes through `active`, and `shared` ones. With
+    learned `positions`, there are so many. A `tied` output is the embedding of the `words`.
+    """
+
+    blocks: int
+    width: int
+    heads: int
+    groups: int
+    head: int
+    inner: int
+    words: int
+    sequence: int
+    experts: int = 0
+    active: int = 0
+    expert: int = 0
+    shared: int = 0
+    dense: int = 0
+    gated: bool = True
+    bias: bool = False
+    dropout: bool = False
+    tied: bool = False
+    positions: int = 0
+    latent: Latent | None = None
+
+    @property
+    def queries(self) -> int:
+        """The width of all heads together."""
+        return self.heads * self.head
+
+    @property
+    def narrow(self) -> int:
+        """The width of keys, and of values."""
+        return self.groups * self.head
+
+    def has_experts(self, block: int) -> bool:
+        """Whether that block has experts."""
+        return bool(self.experts) and block >= self.dense
+
+    @cached_property
+    def attention(self) -> Held:
+        """Parameters of a block's attention, with its norm."""
+        return self._held(self._attention(), ("o_proj.bias",))
+
+    @cached_property
+    def feed_forward(self) -> Held:
+        """Parameters of a block's feed-forward part without experts, with its norm."""
+        return self._held([*self._part("", self.inner), *self._norm("n")], ("down_proj.bias",))
+
+    @cached_property
+    def one_expert(self) -> int:
+        """Parameters of one expert."""
+        return _elements(self._part("", self.expert))
+
+    @cached_property
+    def around_experts(self) -> Held:
+        """Parameters of a block with experts besides them and attention."""
+        beside = [*self._shared(), *linear("gate", self.width, self.experts, bias=False)]
+        return self._held([*beside, *self._norm("n")], ("down_proj.bias", "gate.weight"))
+
+    @cached_property
+    def embedding(self) -> Held:
+        """Parameters of the embedding of words and positions."""
+        return Held(self.words * self.width, self.positions * self.width)
+
+    @cached_property
+    def output(self) -> Held:
+        """Parameters of the last norm and the output, which has the embedding's if it is tied."""
+        last = _elements(self._norm("n"))
+        return Held(0 if self.tied else self.words * self.width, last)
+
+    @property
+    def parameters(self) -> int:
+        """All parameters."""
+        plain = sum(not self.has_experts(i) for i in range(self.blocks))
+        held = sum(self.attention) * self.blocks + sum(self.feed_forward) * plain
+        if plain < self.blocks:
+            with_experts = sum(self.around_experts) + self.experts * self.one_expert
+            held += with_experts * (self.blocks - plain)
+        return held + sum(self.embedding) + sum(self.output)
+
+    @cached_property
+    def kept_by_attention(self) -> Activated:
+        """What attention keeps, without its scores."""
+        mask = self.width * self.dropout
+        return Activated(4.0 * self.queries + 4.0 * self.narrow, 4.0 * self.width + mask)
+
+    def kept_by_feed_forward(self, inner: float) -> Activated:
+        """What a feed-forward part of that inner width keeps."""
+        mask = self.width * self.dropout
+        return Activated((8.0 if self.gated else 4.0) * inner, 4.0 * self.width + mask)
+
+    def scores(self, tokens: float) -> float:
+        """Bytes of each token's scores with so many others: softmax, and what dropout leaves."""
+        return (5.0 if self.dropout else 2.0) * self.heads * tokens
+
+    def layers(self, tokens: int) -> list[Layer]:
+        """The layers for sequences of `tokens` tokens."""
+        h = self.width
+        words = [("weight", (self.words, h))]
+        found = [Layer("embed_tokens", gradients("embed_tokens", words), kept=Kept())]
+        if self.positions:
+            learned = gradients("embed_positions", [("weight", (self.positions, h))])
+            mask = Kept(0.0, float(tokens * h * self.dropout))
+            found.append(Layer("embed_positions", learned, kept=mask))
+        for i in range(self.blocks):
+            more = attention(tokens, tokens, self.queries)
+            bytes_each = sum(self.kept_by_attention)
+            scores = self.scores(tokens) * tokens
+            kept = Kept(2.0 * tokens * h, tokens * bytes_each, scores, more)
+            found += [
+                layer(f"layers.{i}.self_attn", self._attention(), tokens, more, kept),
+                self._feed_forward(i, tokens),
+            ]
+        head = [] if self.tied else linear("lm_head", h, self.words, bias=False)
+        more = 2.0 * self.words * h * tokens * self.tied
+        kept = kept_by_head(tokens, h, self.words)
+        return [*found, layer("head", [*self._norm("norm"), *head], tokens, more, kept)]
+
+    def _attention(self) -> Shapes:
+        h, wide = self.width, self.queries
+        if self.latent:
+            query, key, rotary = self.latent
+            return [
+                *linear("q_a_proj", h, query, bias=False),
+                *scale("q_a_layernorm", query),
+                *linear("q_b_proj", query, wide + self.heads * rotary, bias=False),
+                *linear("kv_a_proj_with_mqa", h, key + rotary, bias=False),
+                *scale("kv_a_layernorm", key),
+                *linear("kv_b_proj", key, 2 * wide, bias=False),
+                *linear("o_proj", wide, h, bias=False),
+                *self._norm("input_layernorm"),
+            ]
+        return [
+            *linear("q_proj", h, wide, bias=self.bias),
+            *linear("k_proj", h, self.narrow, bias=self.bias),
+            *linear("v_proj", h, self.narrow, bias=self.bias),
+            *linear("o_proj", wide, h, bias=self.bias),
+            *self._norm("input_layernorm"),
+        ]
+
+    def _feed_forward(self, block: int, tokens: int) -> Layer:
+        name, after = f"layers.{block}.mlp", self._norm("post_attention_layernorm")
+        input_ = 2.0 * tokens * self.width
+        if not self.has_experts(block):
+            kept = Kept(input_, tokens * sum(self.kept_by_feed_forward(self.inner)))
+            return layer(name, [*self._part("", self.inner), *after], tokens, kept=kept)
+        gate = linear("gate", self.width, self.experts, bias=False)
+        shared = self._shared()
+        experts = [
+            shape for j in range(self.experts) for shape in self._part(f"experts.{j}.", self.expert)
+        ]
+        forward = products([*gate, *shared], tokens)
+        forward += products(experts, tokens) * self.active / self.experts
+        every = gradients(name, [*gate, *experts, *shared, *after])
+        routed = 4.0 * self.active * self.width  # inputs and outputs of experts
+        each = sum(self.kept_by_feed_forward((self.active + self.shared) * self.expert)) + routed
+        return Layer(name, every, forward, 2 * forward, kept=Kept(input_, tokens * each))
+
+    def _shared(self) -> Shapes:
+        return self._part("shared_experts.", self.shared * self.expert) if self.shared else []
+
+    def _part(self, path: str, inner: int) -> Shapes:
+        gate = linear(f"{path}gate_proj", self.width, inner, bias=self.bias) if self.gated else []
+        return [
+            *gate,
+            *linear(f"{path}up_proj", self.width, inner, bias=self.bias),
+            *linear(f"{path}down_proj", inner, self.width, bias=self.bias),
+        ]
+
+    def _norm(self, path: str) -> Shapes:
+        shift = [(f"{path}.bias", (self.width,))] if self.bias else []
+        return [*scale(path, self.width), *shift]
+
+    def _held(self, shapes: Shapes, each: tuple[str, ...]) -> Held:
+        """Norms, and biases and matrices whose names end like those of `each`, are on each rank."""
+        vectors = ("norm.weight", "n.weight", "n.bias", "_a_proj.weight", "with_mqa.weight")
+        whole = [pair for pair in shapes if pair[0].endswith((*vectors, "norm.bias", *each))]
+        return Held(_elements(shapes) - _elements(whole), _elements(whole))
+
+
+def _elements(shapes: Shapes) -> int:
+    return sum(prod(shape) for _, shape in shapes)
