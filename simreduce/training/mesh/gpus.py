@@ -33,6 +33,7 @@ COMPUTE = Format(
     Field("memory", _PART, "The part of `memory_bandwidth` that other kernels reach."),
     Field("kernel", DURATION, "Time of an empty kernel between two others."),
     Field("host", DURATION, "Time of the host for each kernel: no pass is faster."),
+    Field("handover", DURATION, "Time between two passes besides their kernels."),
     Field("step", DURATION, "Time of a step besides its passes, collectives and the optimizer."),
 )  # fmt: skip
 
@@ -52,6 +53,7 @@ class Gpu:
     memory: float = 0.8
     kernel: float = 2e-6
     host: float = 6e-6
+    handover: float = 0.0
     step: float = 0.0
 
 

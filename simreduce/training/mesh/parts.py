@@ -241,6 +241,15 @@ class Parts:
         forward, backward = self._sums(products)
         return Part("output", found, (*forward[:-1], sums), backward[:1])
 
+    @property
+    def sent(self) -> int:
+        """Bytes that a rank sends to the next stage.
+
+        Tensor parallel ranks send a part each (Narayanan et al. 2021, section 4.1); without
+        sequence parallelism those that receive gather them.
+        """
+        return -(-self._rows * self.job.shape.width * WIDTH // self.job.mesh.tp)
+
     def of_block(self, block: int) -> tuple[Part, Part]:
         """The two parts of that block."""
         experts = self.job.shape.has_experts(block)
@@ -252,6 +261,12 @@ class Parts:
         first = [self.embedding] if stage == 0 else []
         last = [self.output] if stage == len(self.job.split) - 1 else []
         return [*first, *found, *last]
+
+    def arrivals(self, stage: int, *, backward: bool) -> tuple[Call, ...]:
+        """What tensor parallel ranks exchange before a pass of a stage, of what they received."""
+        end = len(self.job.split) - 1 if backward else 0
+        whole = self.job.mesh.tp == 1 or self.job.sequence_parallel or stage == end
+        return () if whole else (Call(TP, ALL_GATHER, self.sent),)
 
     def repeats(self, part: Part) -> tuple[Times, tuple[Call, ...]]:
         """What backward computes of a part again, and the calls that this takes."""

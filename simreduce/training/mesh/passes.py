@@ -50,7 +50,13 @@ class Passes:
         """The passes of each part of a stage, in the order in which they run."""
         parts = self.parts.of_stage(stage)
         order: Iterable[Part] = parts if kind == FORWARD else reversed(parts)
-        return [self._part(part, kind, stage % self.job.mesh.pp) for part in order]
+        rank = stage % self.job.mesh.pp
+        found = [self._part(part, kind, rank) for part in order]
+        by = Counter({HOST: self.job.gpu.handover})
+        if kind != WEIGHTS:
+            for call in self.parts.arrivals(stage, backward=kind != FORWARD):
+                by[call.axis] += self.costs.of(call, rank).seconds
+        return [add_up([Pass(0.0, by), found[0]]), *found[1:]]
 
     def _of(self, stage: int, kind: str) -> Pass:
         key = stage, kind

@@ -85,8 +85,7 @@ class _Writer:
         self.job, self.schedule, self.passes = job, schedule, passes
         self.costs: Costs = passes.costs
         self.home, self.row = schedule.home, job.mesh.groups(PP)[0]
-        t = job.mesh.tp
-        self.sent = -(-job.tokens * job.shape.width * WIDTH // (t if job.sequence_parallel else 1))
+        self.sent = passes.parts.sent
 
     def write(self, place: int) -> _Rank:
         """The nodes of the first rank of a stage."""
