@@ -23,6 +23,7 @@ from simreduce.report.accuracy import ACCURACY, FITTED, LEFT_OUT, SHARDED, THREE
 from simreduce.report.bench import BENCH, NCCL_TESTS
 from simreduce.report.compared import COMPARE
 from simreduce.report.explain import EXPLAIN
+from simreduce.report.meshes import MESHES
 from simreduce.report.nccl import NCCL
 from simreduce.report.prices import LISTS, PRICES as PRICE_LIST
 from simreduce.report.ranking import RUN
@@ -68,7 +69,7 @@ commands are.
 def outputs() -> dict[str, Output]:
     """Every output that simreduce writes for programs, by the name of its schema."""
     ours: list[Output] = [
-        RUN, STEP, REPLICAS, BENCH, NCCL_TESTS, EXPLAIN, TUNE, capacity.CAPACITY, LISTS,
+        RUN, STEP, MESHES, REPLICAS, BENCH, NCCL_TESTS, EXPLAIN, TUNE, capacity.CAPACITY, LISTS,
         PRICE_LIST, sweeps.SWEEP, COMPARE, REPLAY, NCCL, verified.VERIFY, verified.FILES,
         topo.LIST, topo.SHOW, topo.CHECK, topo.P2P, topo.RINGS, topo.TREES,
         topo.GRAPHS, topo.MATRICES, topo.ROWS,

@@ -53,10 +53,11 @@ from simreduce.topology.joined import joined
 from simreduce.topology.load import Overrides, find
 from simreduce.training import STEP, StepQuestion, load_model, parse_step, replicas
 from simreduce.training.executions import SUFFIXES, is_record
+from simreduce.training.mesh.question import MESH, MeshQuestion, parse_mesh
 from simreduce.training.question import MOST_SAMPLES
 from simreduce.training.recorded import read_recorded
 from simreduce.units import first_few, plural
-from simreduce.workload import Workload, load_workload
+from simreduce.workload import Model, Workload, load_workload
 
 NO_STEP = "it has no [step], which says what a step computes"
 NO_TIMES = "it has no times of compute; simreduce tune and run look at its reductions alone"
@@ -129,7 +130,7 @@ SCENARIO = Format(
           "Whose settings to recommend.", default_words="those of each that could run it"),
     Field("worth", Scalar("a part such as `1 %`", {"type": "string", "pattern": "%"}, read_worth),
           "What a change has to save, of the time.", WORTH, default_words="`1 %`"),
-    Field("step", _LaterTable(STEP), "What a training step computes, for `simreduce step`."),
+    Field("step", _LaterTable(STEP, MESH), "What a training step computes, for `simreduce step`."),
     Field("replicas", _LaterTable(replicas.REPLICAS), "Synchronous replicas, instead of `step`."),
 )  # fmt: skip
 _UNUSED = {
@@ -219,6 +220,29 @@ class Replicas:
     question: replicas.ReplicasQuestion
 
 
+@dataclass(frozen=True, slots=True)
+class Meshes:
+    """A question about meshes: a `[step]` with a `mesh`."""
+
+    name: str
+    title: str
+    setup: Setup
+    model: Model
+    question: MeshQuestion
+
+
+def asks_for_meshes(text: str) -> bool:
+    """Whether `text` means a scenario about meshes, sensible or not."""
+    try:
+        return _has_mesh(read_scenario_file(text)[1])
+    except ScenarioError:
+        return False
+
+
+def _has_mesh(document: Mapping[str, Any]) -> bool:
+    return isinstance(document.get("step"), dict) and "mesh" in document["step"]
+
+
 def load_scenario(text: str, batch: object = None, **overrides: object) -> Scenario:
     """The scenario in the file `text`, or the shipped one of that name.
 
@@ -248,6 +272,9 @@ def _look(
     if "replicas" in document:
         why = "[replicas] asks what synchronous replicas do; only `simreduce step` answers that"
         return None, None, [f"{path}: {why}"]
+    if _has_mesh(document):
+        why = "step.mesh asks which mesh to train on; only `simreduce step` answers that"
+        return None, None, [f"{path}: {why}"]
     faults, given = _faults(path, {**overrides, "batch": batch}, options)
     batch = given.pop("batch", None)
     if batch is not None and is_record(text) and "step" in document:  # it says no batch
@@ -265,6 +292,13 @@ def load_replicas(text: str, disturbance: Disturbance = CALM, **overrides: objec
     path, document = read_scenario_file(text)
     faults, given = _faults(path, overrides, _OPTIONS)
     return build_replicas(path, {**document, **given}, disturbance, faults)
+
+
+def load_meshes(text: str, **overrides: object) -> Meshes:
+    """The scenario with a `step.mesh`; ScenarioError lists every fault, and names options."""
+    path, document = read_scenario_file(text)
+    faults, given = _faults(path, overrides, _OPTIONS)
+    return build_meshes(path, {**document, **given}, faults)
 
 
 def _faults(
@@ -488,6 +522,32 @@ def build_replicas(
     if faults.problems or lacking.problems or question is None:
         raise ScenarioError([*faults.problems, *lacking.problems])
     return Replicas(path.stem, values["title"], setup, workload, values["faithful"], question)
+
+
+def build_meshes(
+    path: Path, table: Mapping[str, Any], faults: Faults | None = None,
+    load: LoadMachine = load_topology,
+) -> Meshes:  # fmt: skip
+    """As `build_scenario`, of tables with a `step.mesh`. ScenarioError lists `faults` too."""
+    faults = faults or Faults(str(path))
+    values = _read(path, table, faults, load)
+    for key in _REQUIRED:
+        if key not in values.given:
+            faults.add(key, f"missing; {SCENARIO[key].about[0].lower()}{SCENARIO[key].about[1:-1]}")
+    for key in ("strategies", "repeat", "framework"):
+        if key in values.given:
+            faults.add(key, "NCCL chooses how the collectives of a mesh run")
+    _load(path, values, faults, "workload", load_model)
+    setup, topology = None, values["topology"]
+    part = _part(values, topology, faults)
+    if topology is not None and values["runtime"] and values["calibration"]:
+        setup = Setup(
+            topology, values["runtime"], values["calibration"], part=part, nccl=values["nccl"],
+        )  # fmt: skip
+    found = parse_mesh(table["step"], values["workload"], setup, faults, partial(beside, path))
+    if faults.problems or found is None or setup is None:
+        raise ScenarioError(faults.problems)
+    return Meshes(path.stem, values["title"], setup, values["workload"], found)
 
 
 def _step(

@@ -35,17 +35,22 @@ from simreduce.computing.watching import time_is_up, until_stopped, within
 from simreduce.engine import CALM
 from simreduce.errors import InputError
 from simreduce.files.formats import Faults
+from simreduce.report.meshes import MESHES, meshes_text
 from simreduce.report.replicas import REPLICAS, Updates, replicas_text
 from simreduce.report.steps import step_document, step_table
 from simreduce.report.trace import replicas_trace_text, step_trace_text
 from simreduce.study.scenario import (
     NO_STEP,
     NO_TIMES,
+    Meshes,
     Replicas,
+    asks_for_meshes,
     keys_of,
+    load_meshes,
     load_replicas,
     with_step,
 )
+from simreduce.study.tune.meshes import rank_meshes
 from simreduce.study.tune.steps import rank_steps
 from simreduce.training.executions import is_record
 from simreduce.training.stragglers import BackupChoice, Repetitions, compare_backups, repeat, sample
@@ -119,6 +124,18 @@ def step(
         replicas = read_replicas(faults, scenario, options, algo, batch)
         with within(seconds):
             return _replicas(replicas, workers, try_backups=try_backups)
+    if asks_for_meshes(scenario):
+        for option in ("algo", "batch", "backups"):
+            if {"algo": algo, "batch": batch, "backups": try_backups}[option]:
+                faults.add(f"--{option}", "a scenario with step.mesh does not use it")
+        meshes = read_meshes(faults, scenario, options)
+        with within(seconds), Progress("simulated {} of {} meshes") as progress:
+            found = rank_meshes(meshes, workers, progress.watch)
+        return Reply(
+            lambda: meshes_text(found, rows_shown(everything=show_all), details=details),
+            partial(MESHES.write, found),
+            complete=not found.untried or time_is_up(),
+        )
     if keys and try_backups:
         faults.add("--backups", "only a scenario with [replicas] has backup workers")
     if keys and "step" not in keys:
@@ -167,6 +184,18 @@ def _replicas(replicas: Replicas, workers: int, *, try_backups: bool) -> Reply:
         failed=spread.blocked == len(spread.updates),
         complete=complete or time_is_up(),
     )
+
+
+def read_meshes(faults: Faults, scenario: str, given: SetupOptions) -> Meshes:
+    """The question of a scenario with `step.mesh`. InputError with every fault."""
+    for key in ("ngpus", "gpus", "tolerance", "jitter", "seed", "slow", "fault"):
+        if getattr(given, key) not in (None, ()):
+            faults.add(f"--{key}", "a scenario with step.mesh does not use it")
+    found = faults.attempt(
+        "", load_meshes, scenario, topology=given.topology, workload=given.workload,
+        runtime=given.runtime, calibration=given.calibration,
+    )  # fmt: skip
+    return faults.require(found)
 
 
 def read_replicas(

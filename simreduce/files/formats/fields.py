@@ -88,9 +88,10 @@ def take_table(value: object, faults: Faults, path: str) -> dict[str, Any]:
 class TableOf(ValueKind[Values]):
     """A table of a format."""
 
-    def __init__(self, form: Format) -> None:
+    def __init__(self, form: Format, *others: Format) -> None:
         super().__init__("a table", {})
-        self.form = form
+        self.form, self.others = form, others
+        """What is read, and other formats that may stand there."""
 
     def take(self, value: object, faults: Faults, path: str) -> Values | None:
         """Read the table; None if it is no table."""

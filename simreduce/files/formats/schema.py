@@ -45,7 +45,8 @@ def _is_plain(value: object) -> bool:
 
 def _of(kind: ValueKind[Any], *, whole: bool) -> dict[str, Any]:
     if isinstance(kind, TableOf):
-        return _object(kind.form, whole=whole)
+        found = [_object(form, whole=whole) for form in (kind.form, *kind.others)]
+        return {"anyOf": found} if kind.others else found[0]
     if isinstance(kind, TablesOf):
         return {"type": "array", "items": _object(kind.form, whole=whole)}
     if isinstance(kind, ListOf):
@@ -75,7 +76,7 @@ def _tables(form: Format, place: str) -> Iterator[str]:
         if isinstance(kind, MapOf) and isinstance(kind.kind, TableOf):
             inner.append((kind.kind.form, f"{path}.{kind.key}"))
         elif isinstance(kind, TableOf):
-            inner.append((kind.form, path))
+            inner += [(form, path) for form in (kind.form, *kind.others)]
         elif isinstance(kind, TablesOf):
             inner.append((kind.form, f"[{path}]"))
     yield ""

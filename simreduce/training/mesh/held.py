@@ -148,7 +148,9 @@ def held_by(job: MeshJob, schedule: Schedule, rank: int) -> Held:
     def shared(each: int, by: tuple[int, int]) -> int:
         return each * ceil(mine.plain / by[0]) + each * ceil(mine.experts / by[1])
 
-    most, flying = _in_flight(schedule, rank, [stage_activations(job, s) for s in range(schedule.stages)])
+    most, flying = _in_flight(
+        schedule, rank, [stage_activations(job, s) for s in range(schedule.stages)]
+    )
     return Held(
         shared(2, all_ways),
         shared(job.reduced, all_ways),

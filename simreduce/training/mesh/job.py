@@ -43,6 +43,18 @@ class MeshJob:
     imbalance: float = 1.0
 
     @property
+    def text(self) -> str:
+        """Its name among others of the same model: mesh, micro batch, schedule, choices."""
+        words = [self.mesh.text, f"micro_batch={self.micro_batch}"]
+        if self.mesh.pp > 1:
+            words.append(self.schedule)
+        if self.virtual > 1:
+            words.append(f"virtual={self.virtual}")
+        if self.recompute != NONE:
+            words.append(f"recompute={self.recompute}")
+        return " ".join([*words, self.optimizer])
+
+    @property
     def global_batch(self) -> int:
         """Sequences of a step."""
         return self.micro_batch * self.micros * self.mesh.dp

@@ -58,8 +58,10 @@ class Call(NamedTuple):
         """How long the rank waits for it, if it takes `seconds` by itself."""
         first = seconds / self.pieces
         hidden = self.behind * (self.pieces - 1) / self.pieces
-        return self.times * (first + max(seconds - first - hidden, 0.0)) if self.behind else (
-            self.times * seconds
+        return (
+            self.times * (first + max(seconds - first - hidden, 0.0))
+            if self.behind
+            else (self.times * seconds)
         )
 
 
@@ -102,9 +104,7 @@ class Parts:
             once = (Call(TP, ALL_REDUCE, nbytes),)
             return once, once
         hide = TP_COMM in self.job.overlap
-        forward, backward = (
-            (behind.forward / 2, behind.inputs / 2) if hide else (0.0, 0.0)
-        )
+        forward, backward = (behind.forward / 2, behind.inputs / 2) if hide else (0.0, 0.0)
         pieces = t if hide else 1
 
         def call(kind: str, seconds: float) -> Call:
@@ -112,7 +112,11 @@ class Parts:
 
         return (
             (call(ALL_GATHER, forward), call(REDUCE_SCATTER, forward)),
-            (call(ALL_GATHER, backward), call(ALL_GATHER, backward), call(REDUCE_SCATTER, backward)),
+            (
+                call(ALL_GATHER, backward),
+                call(ALL_GATHER, backward),
+                call(REDUCE_SCATTER, backward),
+            ),
         )
 
     def _around(self, *, residual: bool = True) -> Times:
@@ -191,7 +195,9 @@ class Parts:
         job, kernels = self.job, self._kernels
         shape, mesh = job.shape, job.mesh
         # With sequence parallelism each tensor parallel rank routes its own tokens.
-        mine = self._rows / (mesh.tp if job.sequence_parallel or mesh.expert_tensor < mesh.tp else 1)
+        mine = self._rows / (
+            mesh.tp if job.sequence_parallel or mesh.expert_tensor < mesh.tp else 1
+        )
         held = shape.experts // mesh.ep
         routed = mine * shape.active * job.imbalance
         shared_by = mesh.expert_tensor if job.sequence_parallel else 1

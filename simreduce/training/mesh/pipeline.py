@@ -106,9 +106,7 @@ def _one_by_one(rank: int, p: int, v: int, m: int) -> list[Action]:
     return _alternate(forward, backward, warm_up)
 
 
-def _alternate(
-    forward: Sequence[Action], backward: Sequence[Action], warm_up: int
-) -> list[Action]:
+def _alternate(forward: Sequence[Action], backward: Sequence[Action], warm_up: int) -> list[Action]:
     warm_up = min(warm_up, len(forward))
     steady = zip(forward[warm_up:], backward, strict=False)
     return [*forward[:warm_up], *chain(*steady), *backward[len(forward) - warm_up :]]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -9,13 +10,13 @@ from dataclasses import dataclass
 import simpy
 
 from simreduce.engine.setup import Setup
-from simreduce.training.executions import COLLECTIVE, COMPUTE, RECEIVE, Execution, Node
+from simreduce.training.executions import COLLECTIVE, COMPUTE, Execution, Node
 from simreduce.training.mesh.costs import Costs
 from simreduce.training.mesh.held import Held, held_by
 from simreduce.training.mesh.job import MeshJob
-from simreduce.training.mesh.parts import Call
+from simreduce.training.mesh.parts import Call, Parts
 from simreduce.training.mesh.passes import Passes
-from simreduce.training.mesh.pipeline import Schedule, load_schedule
+from simreduce.training.mesh.pipeline import ONE_STAGE, Schedule, load_schedule
 from simreduce.training.mesh.write import LANE, write_step
 from simreduce.training.replay import Ran, run_nodes
 
@@ -40,8 +41,13 @@ class MeshStep:
         return self.job.global_batch * self.job.sequence / self.seconds
 
 
-def simulate_mesh(job: MeshJob, setup: Setup, costs: Costs | None = None) -> MeshStep:
-    """The step of a job on a machine with as many GPUs as its mesh has ranks."""
+def simulate_mesh(
+    job: MeshJob, setup: Setup, costs: Costs | None = None, *, closely: bool = False
+) -> MeshStep:
+    """The step of a job on a machine with as many GPUs as its mesh has ranks.
+
+    Only if `closely` it keeps when every node ran.
+    """
     known = costs or Costs(setup, job.mesh)
     schedule = load_schedule(job.schedule, job.mesh.pp, job.virtual, job.micros)
     passes = Passes(job, known)
@@ -49,7 +55,9 @@ def simulate_mesh(job: MeshJob, setup: Setup, costs: Costs | None = None) -> Mes
     ran = _run(execution, known, job)
     held = tuple(held_by(job, schedule, rank) for rank in range(job.mesh.pp))
     seconds = max(each.end for each in ran)
-    return MeshStep(job, schedule, seconds, _by(ran, passes, schedule), held, ran)
+    return MeshStep(
+        job, schedule, seconds, _by(ran, passes, schedule), held, ran if closely else ()
+    )
 
 
 def _run(execution: Execution, costs: Costs, job: MeshJob) -> tuple[Ran, ...]:
@@ -59,38 +67,52 @@ def _run(execution: Execution, costs: Costs, job: MeshJob) -> tuple[Ran, ...]:
     def move(node: Node, group: tuple[int, ...]) -> simpy.Event:
         if node.kind == COLLECTIVE:
             call = Call(node.lane, node.collective, node.nbytes)
-            return env.timeout(costs.of(call, places[group[0]] if group[0] in places else 0).seconds)
+            return env.timeout(
+                costs.of(call, places[group[0]] if group[0] in places else 0).seconds
+            )
         return env.timeout(costs.send(node.nbytes, places[group[0]], places[group[1]]))
 
     return run_nodes(execution, env, move)
 
 
+def at_least(job: MeshJob) -> float:
+    """A lower bound of a step: all kernels of the busiest rank, and the bubble of the schedule.
+
+    Of 1F1B and GPipe the bubble is (p - 1) / m of all passes, and 1 / v of that interleaved
+    (Narayanan et al. 2021, arXiv 2104.04473); other schedules count as without one.
+    """
+    parts, p = Parts(job), job.mesh.pp
+    seconds = [0.0] * p
+    for stage in range(len(job.split)):
+        rank = min(stage, len(job.split) - 1 - stage) if job.in_a_v else stage % p
+        for part in parts.of_stage(stage):
+            seconds[rank] += part.times.seconds + parts.repeats(part)[0].forward
+    bubble = (p - 1) / job.virtual if job.schedule in (*ONE_STAGE, "interleaved") else 0.0
+    return max(seconds) * job.micros + min(seconds) * bubble
+
+
 def _by(ran: tuple[Ran, ...], passes: Passes, schedule: Schedule) -> Mapping[str, float]:
     """What the rank that ends last did, by axis; waits by what they waited for."""
     last = max(ran, key=lambda each: each.end).rank
-    mine = [each for each in ran if each.rank == last]
-    found, now = Counter[str](), 0.0
-    ends = {id(each.node): each for each in mine}
+    mine = sorted((each for each in ran if each.rank == last), key=lambda each: each.begin)
     place = sorted({each.rank for each in ran}).index(last)
-    actions = {str(a): a for a in schedule.rows[place]}
-    computed = [each for each in mine if each.node.lane == LANE]
-    nodes = sorted(mine, key=lambda each: each.end)
-    del ends
-    for each in sorted(computed, key=lambda each: each.begin):
+    actions = {str(action): action for action in schedule.rows[place]}
+    moved = sorted((e.end, e.node.kind) for e in mine if e.node.kind != COMPUTE)
+    ends = [end for end, _ in moved]
+    found, now = Counter[str](), 0.0
+    for each in mine:
+        if each.node.lane != LANE:
+            continue
         if each.begin > now:
-            late = [o for o in nodes if o.node.kind != COMPUTE and now < o.end <= each.begin]
-            kind = "pipeline" if late and late[-1].node.kind != COLLECTIVE else "data"
-            found[kind if late else "pipeline"] += each.begin - now
-        name = each.node.name.partition(".")[0]
-        if name in actions and "." not in each.node.name:
+            late = bisect_right(ends, each.begin) - 1
+            data = late >= 0 and ends[late] > now and moved[late][1] == COLLECTIVE
+            found["data" if data else "pipeline"] += each.begin - now
+        name = each.node.name
+        if name in actions:
             found.update(passes.of(actions[name]).by)
         else:
             found["update" if name == "update" else "compute"] += each.end - each.begin
         now = each.end
     end = max(each.end for each in mine)
-    if end > now:
-        found["data"] += end - now
+    found["data"] += end - now
     return {key: value for key, value in found.items() if value}
-
-
-_ = RECEIVE

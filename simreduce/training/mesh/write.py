@@ -46,7 +46,7 @@ from simreduce.training.mesh.job import (
 )
 from simreduce.training.mesh.parts import ALL_GATHER, ALL_REDUCE, REDUCE_SCATTER, WIDTH
 from simreduce.training.mesh.passes import Passes
-from simreduce.training.mesh.pipeline import BACKWARD, FORWARD, INPUTS, WEIGHTS, Action, Schedule
+from simreduce.training.mesh.pipeline import FORWARD, WEIGHTS, Action, Schedule
 from simreduce.training.mesh.ways import PP
 
 LANE = "compute"
@@ -93,7 +93,12 @@ class _Writer:
         gathered = self._gather_first(rank, place)
         passes = self.schedule.rows[place]
         ends = {
-            max(i for i, a in enumerate(passes) for p in a.parts if p.stage == s and p.kind != FORWARD): s
+            max(
+                i
+                for i, a in enumerate(passes)
+                for p in a.parts
+                if p.stage == s and p.kind != FORWARD
+            ): s
             for s, home in self.home.items()
             if home == place
         }
@@ -101,14 +106,16 @@ class _Writer:
         for i, action in enumerate(passes):
             needed = [self._receive(rank, part, place) for part in action.parts]
             after = [node for node in needed if node is not None]
-            if i in ends and GRAD_REDUCE in job.overlap and not action.beside:
+            if job.optimizer == FSDP:
+                reduced += self._sharded_pass(rank, action, after, place)
+            elif i in ends and GRAD_REDUCE in job.overlap and not action.beside:
                 reduced += self._last_pass(rank, action, after, place)
             elif action.kind == FORWARD and gathered.get(action.stage) and not action.beside:
                 self._first_pass(rank, action, after, gathered.pop(action.stage))
             else:
                 found = self.passes.of(action)
                 self._compute(rank, str(action), found.seconds, after, action.kind)
-                if i in ends and GRAD_REDUCE in job.overlap:
+                if i in ends and GRAD_REDUCE in job.overlap:  # two passes at once
                     reduced += self._reduce(
                         rank, stage_parameters(job, ends[i]), rank.last[LANE], place, "all"
                     )
@@ -133,9 +140,7 @@ class _Writer:
             name = f"{action}.{i}"
             self._compute(rank, name, found.seconds, [*(after if not i else ()), gather], FORWARD)
 
-    def _last_pass(
-        self, rank: _Rank, action: Action, after: list[int], place: int
-    ) -> list[int]:
+    def _last_pass(self, rank: _Rank, action: Action, after: list[int], place: int) -> list[int]:
         """The last backward pass of a stage, block by block, each reduced when it is done."""
         layers = self.passes.layers(action.stage, action.kind)
         sizes = self._by_part(action.stage)[::-1]
@@ -149,6 +154,24 @@ class _Writer:
                 waiting = Parameters(0, 0)
         return reduced
 
+    def _sharded_pass(self, rank: _Rank, action: Action, after: list[int], place: int) -> list[int]:
+        """A pass whose units are gathered before they compute, two ahead, and backward reduced."""
+        layers = self.passes.layers(action.stage, action.kind)
+        sizes = self._by_part(action.stage)
+        sizes = sizes if action.kind == FORWARD else sizes[::-1]
+        reduced, done = list[int](), list[int]()
+        for first in range(0, len(layers), 2):
+            mine = sizes[first : first + 2]
+            held = Parameters(sum(s.plain for s in mine), sum(s.experts for s in mine))
+            name = f"{action}.{first // 2}"
+            gathered = self._gather(rank, held, place, name, done[-2:-1])
+            for found in layers[first : first + 2]:
+                self._compute(rank, name, found.seconds, [*after, *gathered], action.kind)
+            done.append(rank.last[LANE])
+            if action.kind != FORWARD:
+                reduced += self._reduce(rank, held, done[-1], place, name)
+        return reduced
+
     def _by_part(self, stage: int) -> list[Parameters]:
         """The parameters of each part of a stage, in the order of the forward pass."""
         job = self.job
@@ -156,7 +179,10 @@ class _Writer:
         blocks = [block_parameters(job, block) for block in job.blocks(stage)]
         found: list[Parameters] = []
         for each in blocks:  # attention, then the rest
-            found += [Parameters(each.plain - each.plain // 2, 0), Parameters(each.plain // 2, each.experts)]
+            found += [
+                Parameters(each.plain - each.plain // 2, 0),
+                Parameters(each.plain // 2, each.experts),
+            ]
         ends = whole.plain - sum(each.plain for each in blocks)
         last = len(job.split) - 1
         if stage == 0 and stage == last:
@@ -177,13 +203,18 @@ class _Writer:
             if count and len(self.costs.group(axis, place)) > 1
         ]
 
-    def _gather(self, rank: _Rank, held: Parameters, place: int, name: str) -> list[int]:
+    def _gather(
+        self, rank: _Rank, held: Parameters, place: int, name: str, after: Sequence[int] = ()
+    ) -> list[int]:
+        """The all-gathers of parameters that replicas share."""
         found = []
         for axis, count in ((REPLICAS, held.plain), (EXPERT_REPLICAS, held.experts)):
             ways = len(self.costs.group(axis, place))
             if count and ways > 1:
                 nbytes = -(-count * WIDTH // ways)
-                found.append(self._collective(rank, f"gather {name}", axis, ALL_GATHER, nbytes))
+                found.append(
+                    self._collective(rank, f"gather {name}", axis, ALL_GATHER, nbytes, *after)
+                )
         return found
 
     def _collective(
@@ -198,7 +229,7 @@ class _Writer:
     def _gather_first(self, rank: _Rank, place: int) -> dict[int, list[int]]:
         """Parameters that the update of the step before left on other replicas, by stage."""
         job = self.job
-        if job.optimizer == REPLICATED or PARAM_GATHER not in job.overlap:
+        if job.optimizer != DISTRIBUTED or PARAM_GATHER not in job.overlap:
             return {}
         found: dict[int, list[int]] = {}
         for stage in sorted(s for s, home in self.home.items() if home == place):
@@ -251,7 +282,7 @@ class _Writer:
         """Reductions that are left, the shared embedding, the update, and what it leaves to send."""
         job, mine = self.job, rank_parameters(self.job, place)
         after = [rank.last[LANE], *reduced]
-        if GRAD_REDUCE not in job.overlap:
+        if GRAD_REDUCE not in job.overlap and job.optimizer != FSDP:
             after += self._reduce(rank, mine, rank.last[LANE], place, "all")
         last = self.home[len(job.split) - 1]
         if job.shape.tied and job.mesh.pp > 1 and place in (self.home[0], last) and last:
@@ -261,7 +292,12 @@ class _Writer:
                 self._collective(rank, "embedding", ENDS, ALL_REDUCE, words * job.reduced, done)
             )
         rank.add(
-            LANE, after, name="update", kind=COMPUTE, seconds=self._update(place, mine), phase=UPDATE
+            LANE,
+            after,
+            name="update",
+            kind=COMPUTE,
+            seconds=self._update(place, mine),
+            phase=UPDATE,
         )
         if job.optimizer == DISTRIBUTED and PARAM_GATHER not in job.overlap:
             rank.last.update(dict.fromkeys((REPLICAS, EXPERT_REPLICAS), rank.last[LANE]))
@@ -271,7 +307,10 @@ class _Writer:
         gpu, job = self.job.gpu, self.job
         ways = (1, 1)
         if job.optimizer in (DISTRIBUTED, FSDP):
-            ways = (len(self.costs.group(REPLICAS, place)), len(self.costs.group(EXPERT_REPLICAS, place)))
+            ways = (
+                len(self.costs.group(REPLICAS, place)),
+                len(self.costs.group(EXPERT_REPLICAS, place)),
+            )
         count = mine.plain / ways[0] + mine.experts / ways[1]
         nbytes = count * MOVED * (STATES + job.reduced + WIDTH)
         return gpu.step + nbytes / (gpu.memory_bandwidth * gpu.memory)

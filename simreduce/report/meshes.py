@@ -1,0 +1,229 @@
+"""`simreduce step` of a scenario with a `mesh`: meshes by the time of a step, and what limits it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+from simreduce import units
+from simreduce.files import tables
+from simreduce.files.formats.documents import (
+    BYTES,
+    COUNT,
+    FLAG,
+    MICROSECONDS,
+    PER_SECOND,
+    PLACE,
+    RATIO,
+    TEXT,
+    Document,
+    Key,
+    Record,
+    list_of,
+    map_of,
+    or_null,
+)
+from simreduce.files.tables import Column, Table, percent
+from simreduce.report.headings import CALIBRATION_KEY, DISTURBANCE_KEY, best_rows, refused_lines
+from simreduce.study.tune.meshes import MeshRanking
+from simreduce.training.mesh.held import largest
+from simreduce.training.mesh.pipeline import FORWARD, grid
+from simreduce.training.mesh.simulate import MeshStep
+
+WAITS: Mapping[str, str] = {
+    "compute": "kernels",
+    "tp": "tensor parallel sums",
+    "cp": "keys and values of other ranks",
+    "ep": "experts' all-to-all",
+    "etp": "sums within experts",
+    "pipeline": "other stages: the bubble, and sends",
+    "data": "gradients and parameters of replicas",
+    "host": "launches by the host",
+    "update": "the optimizer",
+}
+"""What a rank does or waits for, in words."""
+
+
+def mfu(step: MeshStep) -> float:
+    """Model FLOPs of a step over what all GPUs could do in its time, 3 times the forward pass."""
+    job = step.job
+    forward = sum(layer.forward for layer in job.shape.layers(job.sequence))
+    rate = job.gpu.flops if job.bits == 16 else job.gpu.flops8
+    return 3.0 * forward * job.global_batch / (step.seconds * job.mesh.ranks * rate)
+
+
+def limit_of(step: MeshStep) -> str:
+    """What a rank waits for the longest; `compute` where it hardly waits."""
+    waits = {key: seconds for key, seconds in step.by.items() if key not in ("compute", "update")}
+    longest = max(waits, key=waits.__getitem__, default="compute")
+    return longest if waits.get(longest, 0.0) > 0.05 * step.seconds else "compute"
+
+
+def _gigabytes(value: float | None) -> str:
+    return "-" if value is None else f"{value / 1e9:.1f}"
+
+
+_HELD = Record(
+    "held",
+    "What a rank of a stage holds at most.",
+    Key("place", COUNT, "The stage of the pipeline, from 1.", PLACE, column=Column("stage")),
+    Key("parameters_bytes", BYTES, "Parameters.", "parameters",
+        column=Column("parameters", "(GB)", show=_gigabytes)),
+    Key("gradients_bytes", BYTES, "Gradients.", "gradients",
+        column=Column("gradients", "(GB)", show=_gigabytes)),
+    Key("optimizer_bytes", BYTES, "States of the optimizer.", "optimizer",
+        column=Column("optimizer", "(GB)", show=_gigabytes)),
+    Key("activations_bytes", BYTES, "Activations of all micro batches in flight.", "activations",
+        column=Column("activations", "(GB)", show=_gigabytes)),
+    Key("in_flight", COUNT, "Passes whose activations are kept, at most.",
+        column=Column("in flight")),
+    Key("peak_bytes", BYTES, "All of it.", "peak", column=Column("all", "(GB)", show=_gigabytes)),
+)  # fmt: skip
+_CANDIDATE = Record(
+    "candidate",
+    "The step of a mesh.",
+    Key("place", COUNT, "From 1.", PLACE, column=Column("#")),
+    Key("mesh", TEXT, "Its ways.", "job.mesh.text", column=Column("mesh", left=True)),
+    Key("micro_batch", COUNT, "Sequences of a micro batch.", "job.micro_batch",
+        column=Column("micro", "batch")),
+    Key("micro_batches", COUNT, "Micro batches of a step on each replica.", "job.micros"),
+    Key("schedule", TEXT, "How stages take turns.", "job.schedule",
+        column=Column("schedule", left=True)),
+    Key("virtual", COUNT, "Stages of a GPU.", "job.virtual", column=Column("virtual", spare=2)),
+    Key("recompute", TEXT, "Activations that are made again.", "job.recompute",
+        column=Column("recompute", left=True)),
+    Key("optimizer", TEXT, "How replicas share.", "job.optimizer",
+        column=Column("optimizer", left=True, spare=3)),
+    Key("time_us", MICROSECONDS, "A step.", "seconds",
+        column=Column("step", "(ms)", show=lambda us: f"{us / 1e3:.1f}")),
+    Key("tokens_per_second", PER_SECOND, "Tokens of all replicas.",
+        column=Column("tokens/s", show=lambda rate: f"{rate:,.0f}")),
+    Key("mfu", RATIO, "Model FLOPs over those of the GPUs' data sheet.", mfu,
+        column=Column("MFU", show=percent(1))),
+    Key("peak_bytes", BYTES, "What the fullest rank holds.", lambda s: largest(s.held).peak,
+        column=Column("memory", "(GB)", show=_gigabytes)),
+    Key("fits", or_null(FLAG), "Whether that fits a GPU; null if nobody says how much one has.",
+        get_in=lambda step, ranking: ranking.fits(step)),
+    Key("limit", TEXT, "What a rank waits for the longest.", limit_of,
+        column=Column("limited by", left=True, spare=1)),
+    Key("spent_us", map_of(MICROSECONDS), "What the rank that ends last does or waits for.", "by"),
+    Key("held", list_of(_HELD), "What a rank of each stage holds."),
+)  # fmt: skip
+MESHES = Document(
+    "step-meshes",
+    "`simreduce step --json` of a scenario with a `mesh`: meshes, fastest first.",
+    Key("scenario", TEXT, "The scenario's name or file.", "scenario.name"),
+    Key("topology", TEXT, "The name of the machine.", "scenario.setup.topology.name"),
+    Key("topology_digest", TEXT, "Names the machine's content.", "scenario.setup.topology.digest"),
+    Key("ranks", COUNT, "Its GPUs.", lambda r: r.scenario.setup.layout.n),
+    Key("workload", TEXT, "The model.", "scenario.model.name"),
+    Key("parameters", COUNT, "Its parameters.", lambda r: r.scenario.model.shape.parameters),
+    Key("sequence", COUNT, "Tokens of a sequence.", "best.job.sequence"),
+    Key("global_batch", COUNT, "Sequences of a step.", "best.job.global_batch"),
+    Key("gpu", TEXT, "Whose rates of computing these are.", "best.job.gpu.title"),
+    Key("memory_bytes", BYTES, "Of a GPU; 0 if nobody says.", "memory"),
+    replace(CALIBRATION_KEY, get="scenario.setup.calibration.name"),
+    replace(DISTURBANCE_KEY, get="scenario.setup.disturbed"),
+    Key("candidates", list_of(_CANDIDATE), "Steps, fastest first; what does not fit is last.",
+        "steps"),
+    Key("refused", map_of(TEXT), "Meshes that cannot be, with the reasons.",
+        lambda ranking: dict(ranking.refused)),
+    Key("bounded", COUNT, "Meshes left out, as a lower bound is above the best, or memory does not"
+        " do."),
+    Key("complete", FLAG, "False if the command was stopped.", lambda r: not r.untried),
+    command="step",
+)  # fmt: skip
+"""Of `MeshRanking`."""
+
+
+def meshes_text(ranking: MeshRanking, most: int | None = None, *, details: bool = False) -> str:
+    """Header, a row for each mesh, what the best does, and the answer last."""
+    scenario, best = ranking.scenario, ranking.best
+    at, job = scenario.setup, best.job
+    shape = job.shape
+    facts = [
+        ("topology", f"{at.topology.name}: {at.topology.title}, {at.layout.n} ranks"),
+        ("model", f"{scenario.model.name}: {shape.parameters / 1e9:.4g} billion parameters, "
+                  f"{job.sequence} tokens a sequence, {job.global_batch} sequences a step"),
+        ("computing", f"{job.gpu.title}, products of {job.bits} bits"),
+        ("calibration", tables.label(at.calibration.name, at.calibration.title)),
+    ]  # fmt: skip
+    document = MESHES.write(ranking)
+    lines = tables.header(scenario.title, facts)
+    lines += best_rows(candidates_table(document), most)
+    if details or len(ranking.steps) == 1:
+        lines += ["", *_spent_lines(document["candidates"][0]), "", *held_table(document).lines()]
+    if details and job.mesh.pp > 1:
+        lines += ["", *_grid_lines(best)]
+    misfits = sum(ranking.fits(step) is False for step in ranking.steps)
+    if misfits:
+        lines += ["", f"{units.plural(misfits, 'mesh', 'meshes')} marked * need more memory than a "
+                  f"GPU has ({units.format_size(ranking.memory)})"]  # fmt: skip
+    if ranking.bounded:
+        lines.append(
+            f"{ranking.bounded} left out: a lower bound says slower, or memory does not do"
+        )
+    lines += refused_lines(ranking.refused) if scenario.question.named else []
+    return "\n".join([*lines, "", answer(document)])
+
+
+def candidates_table(document: Mapping[str, Any], *, on: str = "text") -> Table:
+    """A row for every mesh; a star at what does not fit."""
+    rows = [
+        {**row, "mesh": row["mesh"] + ("*" if row["fits"] is False else "")}
+        for row in document["candidates"]
+    ]
+    return _CANDIDATE.table(rows, on=on)
+
+
+def held_table(document: Mapping[str, Any], *, on: str = "text") -> Table:
+    """What a rank of each stage of the best mesh holds."""
+    return _HELD.table(document["candidates"][0]["held"], on=on)
+
+
+def answer(document: Mapping[str, Any]) -> str:
+    """What to train on, in a sentence."""
+    best = document["candidates"][0]
+    took = units.format_duration(best["time_us"] / 1e6)
+    share = best["spent_us"].get(best["limit"], 0.0) / best["time_us"]
+    why = f"{share:.0%} of it goes to {WAITS[best['limit']]}"
+    if best["fits"] is False:
+        return f"No mesh fits the memory of a GPU; the least that one needs is {_least(document)}."
+    use = f"Train with {best['mesh']}, micro batches of {best['micro_batch']}"
+    more = f", {best['schedule']}" if "pp=" in best["mesh"] else ""
+    more += f" with {best['virtual']} stages on a GPU" if best["virtual"] > 1 else ""
+    more += f", {best['recompute']} recomputation" if best["recompute"] != "none" else ""
+    rate = f"{best['tokens_per_second']:,.0f} tokens/s"
+    return f"{use}{more}: a step takes {took} ({rate}); {why}."
+
+
+def _least(document: Mapping[str, Any]) -> str:
+    return units.format_size(min(row["peak_bytes"] for row in document["candidates"]))
+
+
+def _spent_lines(row: Mapping[str, Any]) -> list[str]:
+    spent = sorted(row["spent_us"].items(), key=lambda pair: -pair[1])
+    width = max(len(WAITS.get(key, key)) for key, _ in spent)
+    return [
+        f"{WAITS.get(key, key):{width}}  {us / 1e3:10.1f} ms  {us / row['time_us']:6.1%}"
+        for key, us in spent
+    ]
+
+
+def _grid_lines(step: MeshStep) -> list[str]:
+    """Who does what when, in ticks of a forward pass; a backward pass takes two."""
+    rows, width = grid(step.schedule), tables.page_width(78) - 9
+    lines = [f"{step.schedule.name}: a column is the time of a forward pass, . a bubble"]
+    for rank, row in enumerate(rows):
+        shown = "".join(_letter(cell) for cell in row)[:width]
+        lines.append(f"stage {rank + 1:2} {shown}")
+    return lines
+
+
+def _letter(cell: str) -> str:
+    if not cell:
+        return "."
+    return (
+        "B" if cell.startswith("(") else ("F" if FORWARD in cell else cell.strip("0123456789")[0])
+    )

@@ -1,0 +1,102 @@
+"""Meshes of a training step, fastest first: each legal one with every choice that goes with it.
+
+A bound says which may win: the passes of a stage's kernels one after another, without a call, with
+the bubble of an ideal pipeline. What needs more memory than a GPU has is not simulated.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache, partial
+from math import inf
+
+from simreduce.computing.watching import Watch, unwatched
+from simreduce.engine.setup import Setup
+from simreduce.errors import InputError
+from simreduce.study.scenario import Meshes
+from simreduce.study.study import Limit, collect, study
+from simreduce.training.memory import device_memory
+from simreduce.training.mesh.costs import Costs
+from simreduce.training.mesh.held import held_by, largest
+from simreduce.training.mesh.job import MeshJob
+from simreduce.training.mesh.pipeline import load_schedule
+from simreduce.training.mesh.simulate import MeshStep, at_least, simulate_mesh
+
+_PROMISING = 1.25
+"""Times the best bound up to which bounds are simulated, where all meshes are tried."""
+_MOST = 64
+"""That are simulated of all, at most."""
+
+
+@dataclass(frozen=True)
+class MeshRanking:
+    """Steps, fastest first; what does not fit a GPU's `memory` comes last.
+
+    `refused` says why a job cannot be. `bounded` have a lower bound above the best, or were too
+    many; `untried` were left out when the command was stopped.
+    """
+
+    scenario: Meshes
+    steps: tuple[MeshStep, ...]
+    refused: tuple[tuple[str, str], ...]
+    memory: int
+    bounded: int = 0
+    untried: int = 0
+
+    def fits(self, step: MeshStep) -> bool | None:
+        """Whether every rank's share fits; None where nobody says how much a GPU has."""
+        return largest(step.held).peak <= self.memory if self.memory else None
+
+    @property
+    def best(self) -> MeshStep:
+        """The fastest that fits."""
+        return self.steps[0]
+
+
+def rank_meshes(scenario: Meshes, workers: int = 1, watch: Watch = unwatched) -> MeshRanking:
+    """The step of every mesh; InputError if none can be simulated."""
+    question, setup = scenario.question, scenario.setup
+    memory = device_memory(setup.topology, setup.layout.ranks)
+    jobs, late = _chosen(question.jobs, memory, named=question.named)
+    found, refused, untried, _ = collect(
+        watch(study(jobs, partial(_simulate, setup), workers=workers), len(jobs)),
+        [each.text for each in jobs],
+        by_name=question.named,
+        waited=0,
+    )
+    steps = [step for step in found.values() if isinstance(step, MeshStep)]
+    if not steps:
+        raise InputError([reason for _, reason in refused])
+    rows = MeshRanking(scenario, (), (), memory)
+    steps.sort(key=lambda step: (rows.fits(step) is False, step.seconds))
+    noted = [(each.name, "; ".join(each.reasons)) for each in question.refused]
+    return MeshRanking(
+        scenario, tuple(steps), (*noted, *refused), memory, bounded=late, untried=untried
+    )
+
+
+def _chosen(jobs: Sequence[MeshJob], memory: int, *, named: bool) -> tuple[list[MeshJob], int]:
+    """The jobs to simulate, best bound first, and how many others there are."""
+    if named:
+        return [*jobs], 0
+    bounds = {job: at_least(job) for job in jobs}
+    fitting = [job for job in jobs if not memory or _peak(job) <= memory] or [*jobs]
+    ranked = sorted(fitting, key=lambda job: bounds[job])
+    limit = bounds[ranked[0]] * _PROMISING
+    promising = [job for job in ranked if bounds[job] <= limit][:_MOST]
+    return promising, len(jobs) - len(promising)
+
+
+def _peak(job: MeshJob) -> float:
+    schedule = load_schedule(job.schedule, job.mesh.pp, job.virtual, job.micros)
+    return max((held_by(job, schedule, r).peak for r in range(job.mesh.pp)), default=inf)
+
+
+@lru_cache(maxsize=64)
+def _costs(setup: Setup, job_mesh: object) -> Costs:
+    return Costs(setup, job_mesh)  # type: ignore[arg-type]
+
+
+def _simulate(setup: Setup, job: MeshJob, _: Limit) -> MeshStep:
+    return simulate_mesh(job, setup, _costs(setup, job.mesh))

@@ -1,0 +1,321 @@
+"""The table `[step]` of a scenario with a `mesh`: which jobs it asks about, and which cannot be."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from itertools import product
+from math import isfinite
+from typing import Any, NamedTuple
+
+from simreduce.engine.setup import Setup
+from simreduce.errors import did_you_mean, quote
+from simreduce.files.formats import (
+    FLAG,
+    LINE,
+    Faults,
+    Field,
+    Format,
+    ListOf,
+    OneOrMore,
+    Scalar,
+    TableOf,
+    Values,
+    choice,
+    number,
+    whole,
+)
+from simreduce.training.mesh.gpus import Gpu, gpu_of, load_gpu
+from simreduce.training.mesh.job import (
+    FSDP,
+    OPTIMIZERS,
+    OVERLAPS,
+    MeshJob,
+    split_evenly,
+)
+from simreduce.training.mesh.pipeline import IN_A_V, NAMES, ONE_STAGE, why_not
+from simreduce.training.mesh.ways import (
+    ORDER,
+    Mesh,
+    check_divides,
+    fill,
+    legal_ways,
+    read_mesh,
+    read_order,
+)
+from simreduce.training.recompute import ATTENTIONS, FULL, FUSED, NONE, POLICIES
+from simreduce.workload import Model
+from simreduce.workload.architectures.decoder import Decoder
+
+AUTO = "auto"
+_DEFAULT_MICRO = 1
+_VIRTUAL = 8
+"""Stages of a GPU that `auto` tries, at most."""
+
+
+def _one_of(words: str, names: Iterable[str]) -> OneOrMore:
+    known = [*names]
+
+    def read(value: object) -> str:
+        if isinstance(value, str) and value in known:
+            return value
+        near = did_you_mean(value, known) if isinstance(value, str) else ""
+        raise ValueError(f"must be one of {', '.join(known)}, got {quote(value)}{near}")
+
+    return OneOrMore(Scalar(f"one {words} of {', '.join(known)}", {"enum": known}, read))
+
+
+PIPELINE = Format(
+    "pipeline",
+    "How stages take turns.",
+    Field("schedule", OneOrMore(LINE), f"{', '.join(NAMES)}; or a file with a line of actions for"
+          " each rank, as PyTorch's pipelining writes them. Or a list, to rank.",
+          default_words="`1f1b`, or `interleaved` with several stages on a GPU"),
+    Field("virtual", OneOrMore(whole(1, 1024)), "Stages that a GPU holds; or a list.",
+          default_words="1"),
+    Field("layers", ListOf(whole(0, 10**6)), "Blocks of each stage.",
+          default_words="as many on each; or one less on the first and the last"),
+)  # fmt: skip
+
+MESH = Format(
+    "mesh",
+    "A training step on a mesh of tensor, pipeline, context, expert and data parallel ranks: a"
+    " `[step]` with a `mesh`.",
+    Field("mesh", OneOrMore(LINE), 'Ways of each axis, as `"tp=8,pp=4"`; `dp` is the rest unless'
+          ' stated, and `ep` divides it. Or a list, or `"auto"` for all that fit.', required=True),
+    Field("order", Scalar("all axes, such as " + ORDER, LINE.schema, lambda v: read_order(str(v))),
+          "The axes, neighbours first; how ranks lie on the machine.", ORDER),
+    Field("global_batch", whole(1, 10**9), "Sequences of a step.", required=True),
+    Field("micro_batch", OneOrMore(whole(1, 10**6)), "Sequences of a micro batch; or a list.",
+          default_words="1"),
+    Field("recompute", _one_of("policy", POLICIES), "Activations that backward passes make again;"
+          " or a list.", default_words="`none`"),
+    Field("attention", choice(ATTENTIONS, "attention"), "`fused` (FlashAttention) or `unfused`.",
+          FUSED),
+    Field("sequence_parallel", FLAG, "Whether tensor parallel ranks share sequences where they do"
+          " not share heads.", default_words="`true` with tp"),
+    Field("optimizer", _one_of("optimizer", OPTIMIZERS), "`replicated`; `distributed`: replicas"
+          " share its states (ZeRO-1); `fsdp`: and parameters and gradients. Or a list.",
+          default_words="`distributed`"),
+    Field("overlap", ListOf(choice(OVERLAPS, "overlap")), "What overlaps with compute: reductions"
+          " of gradients, gathers of parameters, sums of tensor parallel ranks, sends between"
+          " stages, experts' all-to-all.", default_words='`["grad_reduce", "param_gather"]`'),
+    Field("precision", choice(("bf16", "fp16", "fp8"), "precision"), "Of products.", "bf16"),
+    Field("reduce", choice(("float32", "bfloat16"), "type"), "Of gradients that are reduced.",
+          "float32"),
+    Field("imbalance", number(1.0, 1e3), "Tokens of the busiest rank of experts over the mean.",
+          1.0),
+    Field("compute", LINE, "The GPU to compute as: a name, or a file (`compute`).",
+          default_words="the machine's"),
+    Field("pipeline", TableOf(PIPELINE), "How stages take turns."),
+)  # fmt: skip
+
+
+class Refusal(NamedTuple):
+    """A job that cannot be, by name, and every reason."""
+
+    name: str
+    reasons: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class MeshQuestion:
+    """Jobs to compare, and those that cannot be; `named` if the user listed every mesh."""
+
+    jobs: tuple[MeshJob, ...]
+    refused: tuple[Refusal, ...]
+    named: bool
+
+
+def parse_mesh(
+    table: object, model: Model | None, setup: Setup | None, faults: Faults,
+    beside: Callable[[str], str] = str,
+) -> MeshQuestion | None:  # fmt: skip
+    """The question of a `[step]` with a `mesh`; None if there is a fault, which `faults` notes."""
+    before = len(faults.problems)
+    values = TableOf(MESH).take(table, faults, "step")
+    shape = model.shape if model else None
+    if model is not None and shape is None:
+        words = "is no decoder of equal blocks, which a mesh could divide"
+        faults.add("workload", f"{model.name} {words}; such as llama-3-70b")
+    gpu = _gpu(values["compute"] if values else None, setup, faults, beside)
+    if len(faults.problems) > before or not (values and shape and setup and gpu and model):
+        return None
+    found = list(_jobs(values, shape, model.tokens, setup.layout, gpu, faults, beside))
+    if len(faults.problems) > before:
+        return None
+    jobs = tuple(each for each in found if isinstance(each, MeshJob))
+    refused = tuple(each for each in found if isinstance(each, Refusal))
+    named = AUTO not in values["mesh"]
+    if not jobs:
+        for each in refused[:3] if named else ():
+            for reason in each.reasons:
+                faults.add("step", f"{each.name}: {reason}")
+        if not named:
+            faults.add(
+                "step.mesh", f"no mesh of {setup.layout.n} GPUs fits the model and the batch"
+            )
+        return None
+    return MeshQuestion(jobs, refused, named)
+
+
+def _gpu(
+    text: str | None, setup: Setup | None, faults: Faults, beside: Callable[[str], str]
+) -> Gpu | None:
+    if setup is None:
+        return None
+    nodes = [setup.topology.nodes[name] for name in setup.layout.ranks]
+    models = sorted({node.model for node in nodes})
+    rate = nodes[0].memory_bandwidth
+    own = gpu_of(models[0], rate if isfinite(rate) else None) if len(models) == 1 else None
+    if text is not None:
+        found: Gpu | None = faults.attempt("step.compute", load_gpu, _at(text, beside), own)
+        return found
+    if own is None:
+        which = ", ".join(filter(None, models)) or "no model"
+        faults.add(
+            "step.compute", f"the machine's GPUs ({which}) are not known; name one or a file"
+        )
+    return own
+
+
+def _at(text: str, beside: Callable[[str], str]) -> str:
+    return beside(text) if text.endswith(".toml") else text
+
+
+def _jobs(
+    values: Values, shape: Decoder, tokens: int, layout: Any, gpu: Gpu, faults: Faults,
+    beside: Callable[[str], str],
+) -> Iterator[MeshJob | Refusal]:  # fmt: skip
+    ranks, pipe = layout.n, values["pipeline"] or {}
+    auto = AUTO in values["mesh"]
+    meshes: list[Mesh] = []
+    for text in values["mesh"]:
+        if text == AUTO:
+            meshes += _every_mesh(shape, ranks, max(map(len, layout.tasks)), values["order"])
+        elif mesh := faults.attempt("step", read_mesh, text, values["order"]):
+            if filled := faults.attempt("step", fill, mesh, ranks):
+                meshes.append(filled)
+    micros = values["micro_batch"] or ([1, 2, 4, 8] if auto else [_DEFAULT_MICRO])
+    policies = values["recompute"] or ([NONE, FULL] if auto else [NONE])
+    if auto and not values["recompute"] and values["attention"] != FUSED:
+        policies = POLICIES
+    optimizers = values["optimizer"] or ["distributed"]
+    overlap = values["overlap"]
+    shared: Mapping[str, Any] = {
+        "attention": values["attention"] or FUSED,
+        "overlap": frozenset(OVERLAPS[:2] if overlap is None else overlap),
+        "bits": 8 if values["precision"] == "fp8" else 16,
+        "reduced": 2 if values["reduce"] == "bfloat16" else 4,
+        "imbalance": values["imbalance"] or 1.0,
+    }
+    for mesh in dict.fromkeys(meshes):
+        pairs = _pipelines(pipe, mesh, shape, auto=auto)
+        for (schedule, virtual), micro, policy, optimizer in product(
+            pairs, micros, policies, optimizers
+        ):
+            parallel = values["sequence_parallel"]
+            yield _job(
+                shape, mesh, gpu, micro, values["global_batch"], tokens, _at_file(schedule, beside),
+                virtual, tuple(pipe["layers"]) if pipe and pipe["layers"] else None,
+                {**shared, "recompute": policy, "optimizer": optimizer,
+                 "sequence_parallel": mesh.tp > 1 if parallel is None else parallel},
+            )  # fmt: skip
+
+
+def _at_file(schedule: str, beside: Callable[[str], str]) -> str:
+    return schedule if schedule in NAMES else beside(schedule)
+
+
+def _pipelines(
+    pipe: Values | dict[str, Any], mesh: Mesh, shape: Decoder, *, auto: bool
+) -> list[tuple[str, int]]:
+    """Schedules with the stages of a GPU."""
+    virtuals = (pipe["virtual"] if pipe else None) or [1]
+    schedules = pipe["schedule"] if pipe else None
+    if mesh.pp == 1 and auto:
+        return [("1f1b", 1)]
+    if auto and not (pipe and pipe["virtual"]):
+        most = min(shape.blocks // mesh.pp, _VIRTUAL)
+        virtuals = [v for v in range(1, most + 1) if split_evenly(shape.blocks, mesh.pp * v)] or [1]
+    if schedules is None:
+        return [("1f1b" if v == 1 else "interleaved", v) for v in virtuals]
+    found = product(schedules, virtuals)
+    if not auto:
+        return [*found]
+    return [
+        (s, v) for s, v in found if (v == 1) == (s in ONE_STAGE) and (v == 2 or s not in IN_A_V)
+    ]
+
+
+def _every_mesh(shape: Decoder, ranks: int, node: int, order: str) -> list[Mesh]:
+    """Meshes that use all GPUs, with tensor parallel ranks within a machine."""
+    found = []
+    shares = [shape.heads, shape.groups] if shape.groups > 1 else [shape.heads]
+    for t in legal_ways([*shares, ranks], node):
+        for p in legal_ways([ranks // t], shape.blocks):
+            if split_evenly(shape.blocks, p) is None:
+                continue
+            d = ranks // (t * p)
+            experts = legal_ways([shape.experts, d], shape.experts) if shape.experts else [1]
+            found += [Mesh(tp=t, ep=e, dp=d, pp=p, order=order) for e in experts]
+    return found
+
+
+def _job(
+    shape: Decoder, mesh: Mesh, gpu: Gpu, micro: int, batch: int, tokens: int, schedule: str,
+    virtual: int, layers: tuple[int, ...] | None, rest: Mapping[str, Any],
+) -> MeshJob | Refusal:  # fmt: skip
+    """The job, or every reason why it cannot be."""
+    name = f"{mesh.text} micro_batch={micro} {schedule}"
+    name += f" virtual={virtual}" if virtual > 1 else ""
+    faults = Faults("")
+    stages = mesh.pp * virtual
+    split = layers or split_evenly(shape.blocks, stages)
+    if split is None:
+        check_divides(faults, "pp", stages, "layers", shape.blocks)
+        split = (0,) * stages
+    elif sum(split) != shape.blocks or len(split) != stages:
+        words = f"pipeline.layers has {sum(split)} layers in {len(split)} stages"
+        faults.add("layers", f"{words}; it takes {shape.blocks} in {stages}")
+    _check_shape(faults, shape, mesh, tokens, parallel=rest["sequence_parallel"])
+    micros = batch // (micro * mesh.dp)
+    if batch % (micro * mesh.dp) or not micros:
+        each = micro * mesh.dp
+        near = f"{max(batch // each, 1) * each}"
+        faults.add(
+            "batch", f"global_batch {batch} is no multiple of micro_batch x dp, {each}; {near} is"
+        )
+    elif schedule in NAMES:
+        for problem in why_not(schedule, mesh.pp, virtual, micros):
+            faults.add("schedule", problem)
+    if rest["optimizer"] == FSDP and mesh.pp > 1:
+        faults.add("optimizer", "fsdp with pp is not simulated; distributed is")
+    if faults.problems:
+        return Refusal(name, tuple(each.removeprefix(": ") for each in faults.problems))
+    return MeshJob(shape, mesh, gpu, micro, micros, tokens, schedule, virtual, split, **rest)
+
+
+def _check_shape(
+    faults: Faults, shape: Decoder, mesh: Mesh, tokens: int, *, parallel: bool
+) -> None:
+    """Note what an axis cannot divide."""
+    check_divides(faults, "tp", mesh.tp, "heads", shape.heads)
+    if mesh.tp > shape.groups and mesh.tp % shape.groups:
+        check_divides(faults, "tp", mesh.tp, "groups of keys and values", shape.groups)
+    if shape.inner:
+        check_divides(faults, "tp", mesh.tp, "columns of the feed-forward part", shape.inner)
+    if mesh.cp > 1:
+        check_divides(faults, "cp", 2 * mesh.cp, "tokens of a sequence (an early and a late part"
+                      " for each rank)", tokens)  # fmt: skip
+    if parallel and mesh.tp > 1:
+        check_divides(faults, "tp", mesh.tp * mesh.cp, "tokens of a sequence", tokens)
+    if mesh.ep > 1 and not shape.experts:
+        faults.add("ep", f"the model has no experts for {mesh.ep} ways; leave ep out")
+        return
+    if shape.experts:
+        check_divides(faults, "ep", mesh.ep, "experts", shape.experts)
+        ways = mesh.tp * mesh.cp * mesh.dp
+        if ways % (mesh.expert_tensor * mesh.ep):
+            words = f"ep x etp is {mesh.expert_tensor * mesh.ep}"
+            faults.add("ep", f"{words}, which does not divide tp x cp x dp, {ways}")
