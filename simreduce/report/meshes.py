@@ -1,4 +1,4 @@
-"""`simreduce step` of a scenario with a `mesh`: meshes by the time of a step, and what limits it."""
+"""`simreduce step` of a scenario with a `mesh`: meshes by the time of a step, and its limits."""
 
 from __future__ import annotations
 
@@ -144,8 +144,8 @@ def meshes_text(ranking: MeshRanking, most: int | None = None, *, details: bool 
     shape = job.shape
     facts = [
         ("topology", f"{at.topology.name}: {at.topology.title}, {at.layout.n} ranks"),
-        ("model", f"{scenario.model.name}: {shape.parameters / 1e9:.4g} billion parameters, "
-                  f"{job.sequence} tokens a sequence, {job.global_batch} sequences a step"),
+        ("model", f"{scenario.model.name}: {shape.parameters / 1e9:.4g} billion parameters"),
+        ("step", f"{job.global_batch} sequences of {job.sequence} tokens"),
         ("computing", f"{job.gpu.title}, products of {job.bits} bits"),
         ("calibration", tables.label(at.calibration.name, at.calibration.title)),
     ]  # fmt: skip
@@ -158,8 +158,8 @@ def meshes_text(ranking: MeshRanking, most: int | None = None, *, details: bool 
         lines += ["", *_grid_lines(best)]
     misfits = sum(ranking.fits(step) is False for step in ranking.steps)
     if misfits:
-        lines += ["", f"{units.plural(misfits, 'mesh', 'meshes')} marked * need more memory than a "
-                  f"GPU has ({units.format_size(ranking.memory)})"]  # fmt: skip
+        which, have = units.plural(misfits, "row"), units.format_size(ranking.memory)
+        lines += ["", f"{which} marked *: more memory than the {have} that a GPU has"]
     if ranking.bounded:
         lines.append(
             f"{ranking.bounded} left out: a lower bound says slower, or memory does not do"

@@ -63,7 +63,6 @@ def rank_meshes(scenario: Meshes, workers: int = 1, watch: Watch = unwatched) ->
         watch(study(jobs, partial(_simulate, setup), workers=workers), len(jobs)),
         [each.text for each in jobs],
         by_name=question.named,
-        waited=0,
     )
     steps = [step for step in found.values() if isinstance(step, MeshStep)]
     if not steps:

@@ -6,6 +6,7 @@ group may share its links, so they are simulated beside it; that group's end cou
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import NamedTuple
@@ -26,11 +27,13 @@ _BITS = 9
 """Leading bits of the bytes of a call that is simulated for those of about its size."""
 
 
+Group = tuple[int, ...]
+
+
 class Cost(NamedTuple):
-    """The seconds of a call by itself, and the channels of its kernels on a rank."""
+    """The seconds of a call by itself."""
 
     seconds: float
-    channels: int = 0
 
 
 @dataclass
@@ -60,21 +63,21 @@ class Costs:
         found = self._of(call.axis, call.collective, nbytes, stage)
         return found._replace(seconds=found.seconds * call.nbytes / nbytes)
 
-    def group(self, axis: str, stage: int) -> tuple[int, ...]:
+    def group(self, axis: str, stage: int) -> Group:
         """The group of an axis that has the first rank of a stage."""
         first = self.mesh.groups(PP)[0][stage]
         return next(group for group in self._groups(axis) if first in group)
 
     def send(self, nbytes: int, stage: int, to: int) -> float:
         """Seconds of a send between the ranks of two stages, all replicas at once."""
-        pairs = [(row[stage], row[to]) for row in self.mesh.groups(PP)]
+        pairs: list[Group] = [(row[stage], row[to]) for row in self.mesh.groups(PP)]
         key = "send", "", nbytes, stage * self.mesh.pp + to
         if key not in self._known:
             near = self._beside(pairs[0], pairs)
             self._known[key] = self._together([self._plans.transfer(nbytes, *p) for p in near])
         return self._known[key].seconds
 
-    def _groups(self, axis: str) -> tuple[tuple[int, ...], ...]:
+    def _groups(self, axis: str) -> tuple[Group, ...]:
         if axis == REPLICAS:
             return self.mesh.groups(DP, CP)
         if axis == ENDS:
@@ -98,7 +101,7 @@ class Costs:
             self._known[key] = self._together(plans)
         return self._known[key]
 
-    def _is_of(self, group: tuple[int, ...], stage: int) -> bool:
+    def _is_of(self, group: Group, stage: int) -> bool:
         return self.mesh.stage_of(group[0]) == stage
 
     def _alike(self, axis: str, stage: int) -> int:
@@ -116,9 +119,7 @@ class Costs:
         size = sizes.pop()
         return tuple((machines[self._machine[rank]], rank % size) for rank in group)
 
-    def _beside(
-        self, group: tuple[int, ...], groups: list[tuple[int, ...]] | tuple[tuple[int, ...], ...]
-    ) -> list[tuple[int, ...]]:
+    def _beside(self, group: Group, groups: Sequence[Group]) -> list[Group]:
         """The group, then those with ranks on its machines."""
         mine = {self._machine[rank] for rank in group}
         others = [g for g in groups if g != group and mine & {self._machine[r] for r in g}]

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from simreduce.training.mesh.compute import Times
 from simreduce.training.mesh.costs import Costs
 from simreduce.training.mesh.job import MeshJob
 from simreduce.training.mesh.parts import Call, Part, Parts
@@ -37,9 +38,7 @@ class Passes:
         """The pass of an action; of one beside another, calls hide behind the other's kernels."""
         if not action.beside:
             return self._of(action.stage, action.kind)
-        one, other = (self._of(part.stage, part.kind) for part in action.parts)
-        by = Counter(dict(one.by))
-        by.update(dict(other.by))
+        by = add_up(self._of(part.stage, part.kind) for part in action.parts).by
         computes = by[COMPUTE]
         waits = sum(by.values()) - computes
         left = max(waits - computes, 0.0) / waits if waits else 0.0
@@ -52,7 +51,7 @@ class Passes:
         order: Iterable[Part] = parts if kind == FORWARD else reversed(parts)
         rank = stage % self.job.mesh.pp
         found = [self._part(part, kind, rank) for part in order]
-        by = Counter({HOST: self.job.gpu.handover})
+        by = defaultdict[str, float](float, {HOST: self.job.gpu.handover})
         if kind != WEIGHTS:
             for call in self.parts.arrivals(stage, backward=kind != FORWARD):
                 by[call.axis] += self.costs.of(call, rank).seconds
@@ -81,10 +80,10 @@ class Passes:
         return next((s for s in same if s != last and shape(s) == shape(stage)), stage)
 
     def _part(self, part: Part, kind: str, rank: int) -> Pass:
-        times, again = part.times, (part.times.__class__(), ())
+        times = part.times
+        repeated, calls = Times(), tuple[Call, ...]()
         if kind in (BACKWARD, INPUTS):
-            again = self.parts.repeats(part)
-        repeated, calls = again
+            repeated, calls = self.parts.repeats(part)
         computes = {
             FORWARD: times.forward,
             BACKWARD: times.inputs + times.weights + repeated.forward,
@@ -94,7 +93,7 @@ class Passes:
         kernels = times.kernels * {FORWARD: 1, BACKWARD: 2, INPUTS: 1, WEIGHTS: 1}[kind]
         kernels += times.kernels if repeated.forward >= times.forward else 0
         own: Sequence[Call] = {FORWARD: part.forward, WEIGHTS: ()}.get(kind, part.backward)
-        by: Counter[str] = Counter({COMPUTE: computes})
+        by = defaultdict[str, float](float, {COMPUTE: computes})
         for call in (*own, *calls):
             by[call.axis] += call.exposed(self.costs.of(call, rank).seconds)
             kernels += call.times
@@ -106,7 +105,8 @@ class Passes:
 
 def add_up(passes: Iterable[Pass]) -> Pass:
     """Passes one after another."""
-    by: Counter[str] = Counter()
+    by = defaultdict[str, float](float)
     for each in passes:
-        by.update(each.by)
+        for axis, seconds in each.by.items():
+            by[axis] += seconds
     return Pass(sum(by.values()), dict(by))

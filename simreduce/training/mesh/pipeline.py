@@ -20,6 +20,7 @@ from collections import Counter, deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
+from operator import mul
 from pathlib import Path
 from typing import NamedTuple
 
@@ -128,40 +129,39 @@ def _zero_bubble(rank: int, p: int, v: int, m: int) -> list[Action]:
     return [*found, *weights]
 
 
-_ZBV = (
-    (lambda p, r, m: 2 * (p - r) - 1, "F0"),
-    (lambda p, r, m: r, "F1 F0"),
-    (lambda p, r, m: p - r, "F1 I1 W1"),
-    (lambda p, r, m: m - p, "F0 I0 W0 F1 I1 W1"),
-    (lambda p, r, m: r, "I0 I1"),
-    (lambda p, r, m: p - r, "I0 W0"),
-    (lambda p, r, m: r, "W1"),
-    (lambda p, r, m: r, "W0"),
+_Phases = Sequence[tuple[tuple[int, int, int, int], str]]
+"""Phases of a rank r: how often, as factors of p, r, m and 1, and the passes of its first stage (0)
+and its second (1) in a V. `W` is the oldest that is left."""
+_ZBV: _Phases = (
+    ((2, -2, 0, -1), "F0"),
+    ((0, 1, 0, 0), "F1 F0"),
+    ((1, -1, 0, 0), "F1 I1 W1"),
+    ((-1, 0, 1, 0), "F0 I0 W0 F1 I1 W1"),
+    ((0, 1, 0, 0), "I0 I1"),
+    ((1, -1, 0, 0), "I0 W0"),
+    ((0, 1, 0, 0), "W1"),
+    ((0, 1, 0, 0), "W0"),
 )
-_DUALPIPE = (
-    (lambda p, r, m: 2 * (p - r - 1), "F0"),
-    (lambda p, r, m: r + 1, "F0 F1"),
-    (lambda p, r, m: p - r - 1, "I1 W F1"),
-    (lambda p, r, m: m - 2 * p + r + 1, "F0+B1 F1+B0"),
-    (lambda p, r, m: p - r - 1, "B1 F1+B0"),
-    (lambda p, r, m: r + 1, "B1 B0"),
-    (lambda p, r, m: p - r - 1, "W I0"),
-    (lambda p, r, m: r + 1, "W"),
+_DUALPIPE: _Phases = (
+    ((2, -2, 0, -2), "F0"),
+    ((0, 1, 0, 1), "F0 F1"),
+    ((1, -1, 0, -1), "I1 W F1"),
+    ((-2, 1, 1, 1), "F0+B1 F1+B0"),
+    ((1, -1, 0, -1), "B1 F1+B0"),
+    ((0, 1, 0, 1), "B1 B0"),
+    ((1, -1, 0, -1), "W I0"),
+    ((0, 1, 0, 1), "W"),
 )
-"""Phases of a rank: how often, and passes of its first (0) and its second stage (1) in a V. `W` is
-the oldest that is left."""
 
 
-def _in_a_v(
-    rank: int, p: int, m: int, phases: Sequence[tuple[Callable[..., int], str]]
-) -> list[Action]:
+def _in_a_v(rank: int, p: int, m: int, phases: _Phases) -> list[Action]:
     counts, left, found = Counter[str](), deque[Action](), list[Action]()
     stages = rank, 2 * p - 1 - rank
 
-    def one(token: str) -> Action:
-        if token == WEIGHTS:
+    def one(cell: str) -> Action:
+        if cell == WEIGHTS:
             return left.popleft()
-        kind, chunk = token[0], int(token[1])
+        kind, chunk = cell[0], int(cell[1])
         key = f"{INPUTS if kind == BACKWARD else kind}{chunk}"
         counts[key] += 1
         if kind == BACKWARD:
@@ -171,12 +171,12 @@ def _in_a_v(
             left.append(action._replace(kind=WEIGHTS))
         return action
 
-    for phase, (times, pattern) in enumerate(phases):
-        for i in range(times(p, rank, m)):
-            for token in pattern.split():
-                split = phases is _DUALPIPE and pattern == "B1 B0" and _splits(rank, i, token)
-                first, _, second = token.partition("+")
-                action = one(f"{INPUTS}{token[1]}" if split else first)
+    for phase, (factors, pattern) in enumerate(phases):
+        for i in range(sum(map(mul, factors, (p, rank, m, 1)))):
+            for cell in pattern.split():
+                split = phases is _DUALPIPE and pattern == "B1 B0" and _splits(rank, i, cell)
+                first, _, second = cell.partition("+")
+                action = one(f"{INPUTS}{cell[1]}" if split else first)
                 if second and phase == 3 and i == 0 and rank == p - 1 and first == "F0":
                     found += [action, one(second)]  # the bubble is smaller with these two apart
                 else:
@@ -184,10 +184,10 @@ def _in_a_v(
     return found
 
 
-def _splits(rank: int, i: int, token: str) -> bool:
+def _splits(rank: int, i: int, cell: str) -> bool:
     """Whether backward of the last but two phases leaves its weights for later."""
     half = (rank + 1) // 2
-    return i > half or (i == half and (rank % 2 == 1 or token == "B0"))
+    return i > half or (i == half and (rank % 2 == 1 or cell == "B0"))
 
 
 def _zbv(rank: int, p: int, _: int, m: int) -> list[Action]:
@@ -269,7 +269,8 @@ def parse_schedule(name: str, content: str) -> Schedule:
     parts = [part for row in rows for action in row for part in action.parts]
     if not parts:
         raise InputError(f"{name}: has no action")
-    stages, micros = (1 + max(part[i] for part in parts) for i in (0, 2))
+    stages = 1 + max(part.stage for part in parts)
+    micros = 1 + max(part.micro for part in parts)
     found_schedule = Schedule(name, tuple(rows), stages, micros)
     _check(found_schedule, faults)
     faults.raise_any()

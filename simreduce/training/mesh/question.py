@@ -53,7 +53,7 @@ _VIRTUAL = 8
 """Stages of a GPU that `auto` tries, at most."""
 
 
-def _one_of(words: str, names: Iterable[str]) -> OneOrMore:
+def _one_of(words: str, names: Iterable[str]) -> OneOrMore[str]:
     known = [*names]
 
     def read(value: object) -> str:
@@ -193,9 +193,10 @@ def _jobs(
     for text in values["mesh"]:
         if text == AUTO:
             meshes += _every_mesh(shape, ranks, max(map(len, layout.tasks)), values["order"])
-        elif mesh := faults.attempt("step", read_mesh, text, values["order"]):
-            if filled := faults.attempt("step", fill, mesh, ranks):
-                meshes.append(filled)
+        else:
+            mesh = faults.attempt("step", read_mesh, text, values["order"])
+            filled = faults.attempt("step", fill, mesh, ranks) if mesh else None
+            meshes += [filled] if filled else []
     micros = values["micro_batch"] or ([1, 2, 4, 8] if auto else [_DEFAULT_MICRO])
     policies = values["recompute"] or ([NONE, FULL] if auto else [NONE])
     if auto and not values["recompute"] and values["attention"] != FUSED:

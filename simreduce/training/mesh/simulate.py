@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections import Counter
+from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -52,7 +52,7 @@ def simulate_mesh(
     schedule = load_schedule(job.schedule, job.mesh.pp, job.virtual, job.micros)
     passes = Passes(job, known)
     execution = write_step(job, schedule, passes)
-    ran = _run(execution, known, job)
+    ran = _run(execution, known)
     held = tuple(held_by(job, schedule, rank) for rank in range(job.mesh.pp))
     seconds = max(each.end for each in ran)
     return MeshStep(
@@ -60,16 +60,14 @@ def simulate_mesh(
     )
 
 
-def _run(execution: Execution, costs: Costs, job: MeshJob) -> tuple[Ran, ...]:
+def _run(execution: Execution, costs: Costs) -> tuple[Ran, ...]:
     env = simpy.Environment()
     places = {rank: place for place, rank in enumerate(execution.nodes)}
 
     def move(node: Node, group: tuple[int, ...]) -> simpy.Event:
         if node.kind == COLLECTIVE:
             call = Call(node.lane, node.collective, node.nbytes)
-            return env.timeout(
-                costs.of(call, places[group[0]] if group[0] in places else 0).seconds
-            )
+            return env.timeout(costs.of(call, places.get(group[0], 0)).seconds)
         return env.timeout(costs.send(node.nbytes, places[group[0]], places[group[1]]))
 
     return run_nodes(execution, env, move)
@@ -99,7 +97,7 @@ def _by(ran: tuple[Ran, ...], passes: Passes, schedule: Schedule) -> Mapping[str
     actions = {str(action): action for action in schedule.rows[place]}
     moved = sorted((e.end, e.node.kind) for e in mine if e.node.kind != COMPUTE)
     ends = [end for end, _ in moved]
-    found, now = Counter[str](), 0.0
+    found, now = defaultdict[str, float](float), 0.0
     for each in mine:
         if each.node.lane != LANE:
             continue
@@ -109,7 +107,8 @@ def _by(ran: tuple[Ran, ...], passes: Passes, schedule: Schedule) -> Mapping[str
             found["data" if data else "pipeline"] += each.begin - now
         name = each.node.name
         if name in actions:
-            found.update(passes.of(actions[name]).by)
+            for axis, seconds in passes.of(actions[name]).by.items():
+                found[axis] += seconds
         else:
             found["update" if name == "update" else "compute"] += each.end - each.begin
         now = each.end

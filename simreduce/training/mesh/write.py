@@ -279,7 +279,7 @@ class _Writer:
             self._compute(rank, f"sent {part}", 0.0, [node], part.kind)
 
     def _end(self, rank: _Rank, place: int, reduced: list[int]) -> None:
-        """Reductions that are left, the shared embedding, the update, and what it leaves to send."""
+        """Reductions that are left, the shared embedding, the update, and gathers after it."""
         job, mine = self.job, rank_parameters(self.job, place)
         after = [rank.last[LANE], *reduced]
         if GRAD_REDUCE not in job.overlap and job.optimizer != FSDP:

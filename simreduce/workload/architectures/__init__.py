@@ -1,8 +1,8 @@
 """Transformers by their architecture: parameters in the order in which PyTorch registers them, work
 by the length of a sequence.
 
-One file per family: `bert`, `decoder` (whatever has equal blocks of causal attention), `gpt2`, `t5`,
-`vit`. `published` has the figures of decoders by name.
+One file per family: `bert`, `decoder` (equal blocks of causal attention), `gpt2`, `t5`, `vit`.
+`published` has the figures of decoders by name, `stated` reads those of others.
 Work: two FLOPs per weight and token in matrix products, and in attention four per pair of
 tokens and unit of width; twice that backward. A causal mask saves nothing, as in the counts that
 are published. Look-ups, norms and activations are not counted.

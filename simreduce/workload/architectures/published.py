@@ -57,7 +57,9 @@ DECODERS: Mapping[str, tuple[Decoder, int]] = {
     ),
     # https://github.com/xai-org/grok-1, run.py: feed-forward parts of 2/3 of 8 times the width
     "grok-1": (
-        Decoder(64, 6144, 48, 8, 128, 0, 131072, 8192, experts=8, active=2, expert=32768, tied=True),
+        Decoder(
+            64, 6144, 48, 8, 128, 0, 131072, 8192, experts=8, active=2, expert=32768, tied=True,
+        ),
         8192,
     ),
     # DeepSeek-AI 2024, https://arxiv.org/abs/2412.19437, section 4.2
