@@ -21,7 +21,7 @@ from simreduce.files.formats import Faults
 from simreduce.files.textfiles import read_text
 from simreduce.planners.strategy import parse_strategy
 from simreduce.report.replay import REPLAY, Replayed, replay_text
-from simreduce.report.trace import replay_trace_text
+from simreduce.report.trace import executed_trace_text
 from simreduce.study.scenario import CALL_COST
 from simreduce.training.executions import read_executions
 from simreduce.training.replay import replay_execution
@@ -79,7 +79,7 @@ def replay(
     return Reply(
         partial(replay_text, replayed),
         document,
-        files={"trace": lambda: replay_trace_text(found, document())},
+        files={"trace": lambda: executed_trace_text(found.ran, document())},
     )
 
 

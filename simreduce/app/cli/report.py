@@ -27,7 +27,7 @@ from simreduce.app.cli.options import (
 from simreduce.app.cli.progress import Progress
 from simreduce.app.cli.reply import STOPPED, option_faults, output_option, output_path, write_output
 from simreduce.app.cli.setups import SetupOptions, job_options, read_scenario, setup_options
-from simreduce.app.cli.step import read_replicas, repeat_replicas
+from simreduce.app.cli.step import read_meshes, read_replicas, repeat_replicas
 from simreduce.app.cli.terminal import show
 from simreduce.app.look import Document, answer_of, bench_sizes, exports_of, look_closer
 from simreduce.computing.watching import time_is_up, time_left, until_stopped, within
@@ -39,6 +39,7 @@ from simreduce.files.formats import Faults
 from simreduce.files.outputs import STDOUT
 from simreduce.files.textfiles import MOST_BYTES, exists, read_start, read_text, reason
 from simreduce.planners.strategy import parse_strategy
+from simreduce.report.meshes import MESHES
 from simreduce.report.pages import (
     Attachments,
     check_pages,
@@ -54,18 +55,21 @@ from simreduce.report.step_details import path_words, replicas_look_document, st
 from simreduce.report.steps import step_document
 from simreduce.report.sweeps import count_states, sweep_document
 from simreduce.report.trace import step_trace_events
-from simreduce.report.trace.runs import replicas_trace_events
+from simreduce.report.trace.runs import pipeline_events, replicas_trace_events
 from simreduce.study.question import ask, choice_of
 from simreduce.study.scenario import (
+    Meshes,
     Replicas,
     Scenario,
     StepScenario,
+    asks_for_meshes,
     is_scenario,
     keys_of,
     read_scenario_file,
     with_step,
 )
 from simreduce.study.sweep import Store
+from simreduce.study.tune.meshes import rank_meshes, simulate_best
 from simreduce.study.tune.rank import rank
 from simreduce.study.tune.steps import rank_steps
 from simreduce.study.tune.whatif_steps import look_at_step, run_loads, update_effects, worker_time
@@ -216,8 +220,12 @@ def _from_scenario(
     """
     keys = keys_of(text)
     name = "step" if {"step", "replicas"} & set(keys) else "run"
-    question: Scenario | Replicas | None
-    if "replicas" in keys:
+    question: Scenario | Replicas | Meshes | None
+    if asks_for_meshes(text):
+        for option in algo:
+            faults.add("--algo", f"a scenario with step.mesh does not use it, got {option}")
+        question = read_meshes(faults, text, given)
+    elif "replicas" in keys:
         question = read_replicas(faults, text, given, algo)
     else:
         texts = strategy_texts(faults, algo)
@@ -231,6 +239,8 @@ def _from_scenario(
     )
     if isinstance(question, Replicas):
         stages = report_replicas(question, shared, workers)
+    elif isinstance(question, Meshes):
+        stages = report_meshes(question, shared, workers)
     elif name == "step":
         stages = report_step(with_step(question), shared, workers)
     else:
@@ -358,6 +368,16 @@ def _step_exports(question: StepScenario, name: str) -> tuple[Exported, ...]:
     method, _, text = name.rpartition(", ")
     asked = ask(question, parse_strategy(text))
     return export_choice(choice_of(asked, question.step, method or DDP))
+
+
+def report_meshes(question: Meshes, beside: Attachments, workers: int) -> Iterator[Stage]:
+    """The meshes of a scenario, then the timeline of the best."""
+    with Progress("simulated {} of {} meshes") as progress:
+        found = rank_meshes(question, workers, progress.watch)
+    document = MESHES.write(found)
+    yield document, replace(beside, missing=_STOPPED), not found.untried
+    events = pipeline_events(simulate_best(found).ran)
+    yield document, replace(beside, timeline=timeline_of_events(events)), not found.untried
 
 
 def report_replicas(question: Replicas, beside: Attachments, workers: int) -> Iterator[Stage]:

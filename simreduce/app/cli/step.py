@@ -38,7 +38,7 @@ from simreduce.files.formats import Faults
 from simreduce.report.meshes import MESHES, meshes_text
 from simreduce.report.replicas import REPLICAS, Updates, replicas_text
 from simreduce.report.steps import step_document, step_table
-from simreduce.report.trace import replicas_trace_text, step_trace_text
+from simreduce.report.trace import executed_trace_text, replicas_trace_text, step_trace_text
 from simreduce.study.scenario import (
     NO_STEP,
     NO_TIMES,
@@ -50,7 +50,7 @@ from simreduce.study.scenario import (
     load_replicas,
     with_step,
 )
-from simreduce.study.tune.meshes import rank_meshes
+from simreduce.study.tune.meshes import rank_meshes, simulate_best
 from simreduce.study.tune.steps import rank_steps
 from simreduce.training.executions import is_record
 from simreduce.training.stragglers import BackupChoice, Repetitions, compare_backups, repeat, sample
@@ -134,6 +134,11 @@ def step(
         return Reply(
             lambda: meshes_text(found, rows_shown(everything=show_all), details=details),
             partial(MESHES.write, found),
+            files={
+                "trace": lambda: executed_trace_text(
+                    simulate_best(found).ran, _about(MESHES.write(found))
+                )
+            },
             complete=not found.untried or time_is_up(),
         )
     if keys and try_backups:

@@ -2,7 +2,8 @@
 
 from simreduce.report.trace.chrome import trace_events, trace_text
 from simreduce.report.trace.runs import (
-    replay_trace_text,
+    executed_trace_text,
+    pipeline_events,
     replicas_trace_events,
     replicas_trace_text,
     step_trace_events,
@@ -10,7 +11,8 @@ from simreduce.report.trace.runs import (
 )
 
 __all__ = [
-    "replay_trace_text",
+    "executed_trace_text",
+    "pipeline_events",
     "replicas_trace_events",
     "replicas_trace_text",
     "step_trace_events",

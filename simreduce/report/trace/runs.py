@@ -13,8 +13,8 @@ from typing import Any
 
 from simreduce.report.trace.events import US, Slice, Thread, document, split, thread_events
 from simreduce.training import Bucket, StepPrediction, lanes as lanes_of
-from simreduce.training.executions import COMPUTE
-from simreduce.training.replay import Replay
+from simreduce.training.executions import COLLECTIVE, COMPUTE
+from simreduce.training.replay import Ran
 from simreduce.training.replicas import Run
 
 _PASSES = {False: "forward", True: "backward"}
@@ -94,15 +94,33 @@ def _replica_threads(run: Run, names: Sequence[str]) -> Iterator[Thread]:
     ]  # fmt: skip
 
 
-def replay_trace_text(replay: Replay, about: Mapping[str, Any]) -> Iterator[str]:
-    """The file in pieces; `about` is what to say of the run as a whole."""
+def executed_trace_text(ran: Sequence[Ran], about: Mapping[str, Any]) -> Iterator[str]:
+    """The file of an execution's nodes in pieces; `about` is what to say of the run as a whole."""
     facts = {key: value for key, value in about.items() if not isinstance(value, list)}
-    return document(facts, thread_events(_replay_threads(replay)))
+    return document(facts, thread_events(_executed_threads(ran)))
 
 
-def _replay_threads(replay: Replay) -> Iterator[Thread]:
+def pipeline_events(found: Sequence[Ran]) -> Iterator[dict[str, Any]]:
+    """A thread for the passes of each stage's rank, and one for what its replicas exchange."""
+    return thread_events(_pipeline_threads(found))
+
+
+def _pipeline_threads(found: Sequence[Ran]) -> Iterator[Thread]:
+    ranks = sorted({ran.rank for ran in found})
+    for process, kinds in (("stages", (COMPUTE,)), ("replicas", (COLLECTIVE,))):
+        for stage, rank in enumerate(ranks, 1):
+            slices: list[Slice] = [
+                (ran.begin, ran.end, f"{ran.node.phase or ran.node.collective} {ran.node.name}", {})
+                for ran in found
+                if ran.rank == rank and ran.node.kind in kinds and ran.end > ran.begin
+            ]
+            if slices:
+                yield from split(process, f"stage {stage}, rank {rank}", slices)
+
+
+def _executed_threads(found: Sequence[Ran]) -> Iterator[Thread]:
     lanes: dict[tuple[int, str], list[Slice]] = {}
-    for ran in replay.ran:
+    for ran in found:
         node = ran.node
         moved = {} if node.kind == COMPUTE else {"bytes": node.nbytes, "kind": node.kind}
         args = moved if node.seconds is None else moved | {"recorded_us": node.seconds * 1e6}

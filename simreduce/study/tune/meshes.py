@@ -97,5 +97,10 @@ def _costs(setup: Setup, job_mesh: object) -> Costs:
     return Costs(setup, job_mesh)  # type: ignore[arg-type]
 
 
+def simulate_best(ranking: MeshRanking) -> MeshStep:
+    """The best step, with when every node of it ran."""
+    return simulate_mesh(ranking.best.job, ranking.scenario.setup, closely=True)
+
+
 def _simulate(setup: Setup, job: MeshJob, _: Limit) -> MeshStep:
     return simulate_mesh(job, setup, _costs(setup, job.mesh))

@@ -11,8 +11,10 @@ from simreduce.report.bench import BENCH, bench_page
 from simreduce.report.blocks import Attachments, Page, Written
 from simreduce.report.capacity import CAPACITY
 from simreduce.report.explain import EXPLAIN
+from simreduce.report.meshes import MESHES
 from simreduce.report.pages.kinds.capacity import capacity_page
 from simreduce.report.pages.kinds.explain import explain_page
+from simreduce.report.pages.kinds.meshes import meshes_page
 from simreduce.report.pages.kinds.replicas import replicas_page
 from simreduce.report.pages.kinds.sweep import sweep_page
 from simreduce.report.pages.kinds.validate import READ, validate_page
@@ -34,8 +36,11 @@ KINDS: Mapping[str, tuple[Record, Callable[[Written, Attachments], Page]]] = {
 }
 """Keys and pages by the `command` of a document that `--json` prints."""
 
-_REPLICAS = REPLICAS, replicas_page
-"""Of `simreduce step --json` with `[replicas]`."""
+_OTHER_STEPS: Mapping[str, tuple[Record, Callable[[Written, Attachments], Page]]] = {
+    "replicas_to_aggregate": (REPLICAS, replicas_page),
+    "global_batch": (MESHES, meshes_page),
+}
+"""Of `simreduce step --json` with `[replicas]` or a mesh, by a key that they alone have."""
 
 __all__ = ["KINDS", "Attachments", "check_kinds", "make_page"]
 
@@ -73,7 +78,8 @@ def _kind_of(
         said = "has no key command" if kind is None else f"command is {quote(str(kind))}"
         near = did_you_mean(str(kind), KINDS) if kind is not None else ""
         raise InputError(f"{place}: {said}{near}; a report takes the --json of {', '.join(KINDS)}")
-    return kind, *(_REPLICAS if "replicas_to_aggregate" in document else KINDS[kind])
+    other = (found for key, found in _OTHER_STEPS.items() if kind == "step" and key in document)
+    return kind, *next(other, KINDS[kind])
 
 
 def check_kinds(document: Written, place: str) -> None:
