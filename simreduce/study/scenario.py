@@ -57,7 +57,7 @@ from simreduce.training.mesh.question import MESH, MeshQuestion, parse_mesh
 from simreduce.training.question import MOST_SAMPLES
 from simreduce.training.recorded import read_recorded
 from simreduce.units import first_few, plural
-from simreduce.workload import Model, Workload, load_workload
+from simreduce.workload import Sequences, Workload, load_decoder, load_workload
 
 NO_STEP = "it has no [step], which says what a step computes"
 NO_TIMES = "it has no times of compute; simreduce tune and run look at its reductions alone"
@@ -227,7 +227,7 @@ class Meshes:
     name: str
     title: str
     setup: Setup
-    model: Model
+    model: Sequences
     question: MeshQuestion
 
 
@@ -537,7 +537,7 @@ def build_meshes(
     for key in ("strategies", "repeat", "framework"):
         if key in values.given:
             faults.add(key, "NCCL chooses how the collectives of a mesh run")
-    _load(path, values, faults, "workload", load_model)
+    _load(path, values, faults, "workload", load_decoder)
     setup, topology = None, values["topology"]
     part = _part(values, topology, faults)
     if topology is not None and values["runtime"] and values["calibration"]:

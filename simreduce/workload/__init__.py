@@ -3,8 +3,9 @@
 A model is given layer by layer.
 """
 
+from simreduce.workload.architectures import Sequences
 from simreduce.workload.files import GRADIENTS, MODEL, model_text
-from simreduce.workload.load import load_model, load_workload, shipped
+from simreduce.workload.load import load_decoder, load_model, load_workload, shipped
 from simreduce.workload.model import ACTIVATION_SOURCES, Kept, Layer, Model, of_list
 from simreduce.workload.workload import MOST_BYTES, Gradient, Workload
 
@@ -17,7 +18,9 @@ __all__ = [
     "Kept",
     "Layer",
     "Model",
+    "Sequences",
     "Workload",
+    "load_decoder",
     "load_model",
     "load_workload",
     "model_text",

@@ -65,7 +65,7 @@ def _model(text: str) -> Model | None:
     if text in convolutional.NAMES:
         return convolutional.convolutional(text)
     if text.startswith(STATED):
-        return architectures.inline(text, read_shape(text))
+        return _stated(text).model
     name, *options = text.split(",")
     if name not in architectures.NAMES:
         return None
@@ -81,6 +81,26 @@ def _model(text: str) -> Model | None:
             sequence = int(value)
     faults.raise_any(WorkloadError)
     return architectures.transformer(name, sequence)
+
+
+def _stated(text: str) -> architectures.Sequences:
+    shape = read_shape(text)
+    return architectures.Sequences(text, shape, shape.sequence)
+
+
+def load_decoder(text: str) -> architectures.Sequences:
+    """The decoder that `text` names or states; WorkloadError if it is none."""
+    if text.startswith(STATED):
+        return _stated(text)
+    model = load_model(text)
+    found = None
+    if (name := text.split(",", maxsplit=1)[0]) in architectures.NAMES:
+        found = architectures.decoder(name, model.tokens if "," in text else None)
+    if found is None:
+        known = ", ".join(architectures.DECODERS)
+        words = "is no decoder of equal blocks, which a mesh could divide"
+        raise WorkloadError(f"{text} {words}; such are {known}, and {EXAMPLE}")
+    return found
 
 
 def _values(options: list[str], key: str, faults: Faults) -> list[str]:

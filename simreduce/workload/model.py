@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from simreduce.workload.workload import Gradient, Workload
-
-if TYPE_CHECKING:
-    from simreduce.workload.architectures.decoder import Decoder
 
 
 class Kept(NamedTuple):
@@ -53,14 +50,13 @@ class Layer:
 class Model:
     """Layers in the order of the forward pass. Their gradients, one after another, are the
     framework's list, with `finest` as a `Workload` has it. A sample has `tokens` tokens; 0 if it
-    has none, or nobody says. A decoder also has its figures, which a mesh divides.
+    has none, or nobody says.
     """
 
     name: str
     layers: tuple[Layer, ...]
     tokens: int = 0
     finest: int = 0
-    shape: Decoder | None = None
 
     @property
     def workload(self) -> Workload:

@@ -21,11 +21,20 @@ from simreduce.app.cli.terminal import show
 from simreduce.computing.watching import pass_on
 from simreduce.errors import InputError, StrategyError, did_you_mean
 from simreduce.export import TARGETS, Choice, export as files_for, find_target, why_not
+from simreduce.export.meshes import TARGETS as MESH_TARGETS, mesh_files
 from simreduce.files.formats import Faults
 from simreduce.files.outputs import check_place, write_file
 from simreduce.planners.strategy import Strategy, parse_strategy
 from simreduce.study.question import ask, choice_of
-from simreduce.study.scenario import FRAMEWORKS, Scenario, is_scenario, with_step
+from simreduce.study.scenario import (
+    FRAMEWORKS,
+    Scenario,
+    asks_for_meshes,
+    is_scenario,
+    load_meshes,
+    with_step,
+)
+from simreduce.study.tune.meshes import best_for, choice_of_job, rank_meshes
 from simreduce.study.tune.rank import rank
 from simreduce.study.tune.search.export_choice import files_of, why_nothing
 from simreduce.study.tune.search.targets import TARGETS as TUNED
@@ -76,13 +85,18 @@ def export(
     TARGET is nccl, pytorch, horovod, deepspeed, jax, tensorflow, tf_cnn_benchmarks, msccl or
     mscclpp. SCENARIO|TOPOLOGY is what `simreduce run` or `simreduce bench` takes. Without --algo,
     it is what `simreduce tune SCENARIO --target TARGET` finds. Where SCENARIO names its strategies,
-    and for msccl and mscclpp, it is the fastest of them that TARGET has a setting for.
+    and for msccl and mscclpp, it is the fastest of them that TARGET has a setting for. Of a step on
+    a mesh, TARGET is megatron, nemo, torchtitan or deepspeed.
     """
     faults = option_faults()
-    faults.attempt("", find_target, target)
+    meshes = is_scenario(question) and asks_for_meshes(question)
+    if not meshes:
+        faults.attempt("", find_target, target)
     if out is not None:
         faults.attempt("--out", check_folder, out)
-    if is_scenario(question):
+    if meshes:
+        files = _files_of_mesh(faults, target, question, workers)
+    elif is_scenario(question):
         scenario, strategy = read_question_scenario(faults, question, algo, **given)
         files = _files_of_scenario(target, scenario, strategy, method, workers)
     else:
@@ -179,6 +193,21 @@ def _best_files(
     what = f"simreduce tune {scenario.name} --target {target}"
     click.echo(f"{found.advised.setting.label}: what {what} advises", err=True)
     return files_of(found)
+
+
+def _files_of_mesh(faults: Faults, target: str, question: str, workers: int) -> Mapping[str, str]:
+    """The files of the fastest mesh that a program can run; says on stderr which that is."""
+    if target not in MESH_TARGETS:
+        known = ", ".join(MESH_TARGETS)
+        near = did_you_mean(target, MESH_TARGETS)
+        faults.add("", f"{target}: takes no mesh{near}; {known} do")
+    scenario = faults.require(faults.attempt("", load_meshes, question))
+    with Progress("simulated {} of {} meshes") as progress:
+        ranking = rank_meshes(scenario, workers, progress.watch)
+    pass_on(ranking.untried)
+    step = best_for(ranking, target)
+    click.echo(f"{step.job.text}: the fastest that {MESH_TARGETS[target][0]} can run", err=True)
+    return mesh_files(target, choice_of_job(step.job))
 
 
 def _method(step: StepQuestion | None, method: str | None) -> str:

@@ -107,15 +107,15 @@ def pipeline_events(found: Sequence[Ran]) -> Iterator[dict[str, Any]]:
 
 def _pipeline_threads(found: Sequence[Ran]) -> Iterator[Thread]:
     ranks = sorted({ran.rank for ran in found})
-    for process, kinds in (("stages", (COMPUTE,)), ("replicas", (COLLECTIVE,))):
+    for process, kind in (("stages", COMPUTE), ("replicas", COLLECTIVE)):
         for stage, rank in enumerate(ranks, 1):
             slices: list[Slice] = [
                 (ran.begin, ran.end, f"{ran.node.phase or ran.node.collective} {ran.node.name}", {})
                 for ran in found
-                if ran.rank == rank and ran.node.kind in kinds and ran.end > ran.begin
+                if ran.rank == rank and ran.node.kind == kind and ran.end > ran.begin
             ]
-            if slices:
-                yield from split(process, f"stage {stage}, rank {rank}", slices)
+            row = f"stage {stage}, rank {rank}" if kind == COMPUTE else f"replicas of stage {stage}"
+            yield from split(process, row, slices)
 
 
 def _executed_threads(found: Sequence[Ran]) -> Iterator[Thread]:

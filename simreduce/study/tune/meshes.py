@@ -14,6 +14,7 @@ from math import inf
 from simreduce.computing.watching import Watch, unwatched
 from simreduce.engine.setup import Setup
 from simreduce.errors import InputError
+from simreduce.export.meshes import MeshChoice, why_no_mesh
 from simreduce.study.scenario import Meshes
 from simreduce.study.study import Limit, collect, study
 from simreduce.training.memory import device_memory
@@ -22,6 +23,7 @@ from simreduce.training.mesh.held import held_by, largest
 from simreduce.training.mesh.job import MeshJob
 from simreduce.training.mesh.pipeline import load_schedule
 from simreduce.training.mesh.simulate import MeshStep, at_least, simulate_mesh
+from simreduce.training.recompute import FUSED
 
 _PROMISING = 1.25
 """Times the best bound up to which bounds are simulated, where all meshes are tried."""
@@ -95,6 +97,34 @@ def _peak(job: MeshJob) -> float:
 @lru_cache(maxsize=64)
 def _costs(setup: Setup, job_mesh: object) -> Costs:
     return Costs(setup, job_mesh)  # type: ignore[arg-type]
+
+
+def choice_of_job(job: MeshJob) -> MeshChoice:
+    """A job in plain figures, to export."""
+    mesh, shape = job.mesh, job.shape
+    return MeshChoice(
+        ways={"tp": mesh.tp, "cp": mesh.cp, "ep": mesh.ep, "dp": mesh.dp, "pp": mesh.pp},
+        expert_tensor=mesh.expert_tensor, order=mesh.order, micro_batch=job.micro_batch,
+        micros=job.micros, global_batch=job.global_batch, sequence=job.sequence,
+        schedule=job.schedule, virtual=job.virtual, uneven=len({*job.split}) > 1,
+        recompute=job.recompute, fused=job.attention == FUSED,
+        sequence_parallel=job.sequence_parallel, optimizer=job.optimizer, overlap=job.overlap,
+        bits=job.bits, blocks=shape.blocks, width=shape.width, heads=shape.heads,
+        groups=shape.groups, inner=shape.inner, words=shape.words, gated=shape.gated,
+        bias=shape.bias, tied=shape.tied, experts=shape.experts, active=shape.active,
+        expert=shape.expert,
+    )  # fmt: skip
+
+
+def best_for(ranking: MeshRanking, target: str) -> MeshStep:
+    """The fastest step that a program can run, of those that fit; InputError if there is none."""
+    reasons: dict[str, None] = {}
+    for step in ranking.steps:
+        why = why_no_mesh(target, choice_of_job(step.job))
+        if not why and ranking.fits(step) is not False:
+            return step
+        reasons |= dict.fromkeys(why or ["what it could run needs more memory than a GPU has"])
+    raise InputError([f"{ranking.scenario.name}: {reason}" for reason in reasons])
 
 
 def simulate_best(ranking: MeshRanking) -> MeshStep:

@@ -44,7 +44,7 @@ from simreduce.training.mesh.ways import (
     read_order,
 )
 from simreduce.training.recompute import ATTENTIONS, FULL, FUSED, NONE, POLICIES
-from simreduce.workload import Model
+from simreduce.workload import Sequences
 from simreduce.workload.architectures.decoder import Decoder
 
 AUTO = "auto"
@@ -128,20 +128,16 @@ class MeshQuestion:
 
 
 def parse_mesh(
-    table: object, model: Model | None, setup: Setup | None, faults: Faults,
+    table: object, model: Sequences | None, setup: Setup | None, faults: Faults,
     beside: Callable[[str], str] = str,
 ) -> MeshQuestion | None:  # fmt: skip
     """The question of a `[step]` with a `mesh`; None if there is a fault, which `faults` notes."""
     before = len(faults.problems)
     values = TableOf(MESH).take(table, faults, "step")
-    shape = model.shape if model else None
-    if model is not None and shape is None:
-        words = "is no decoder of equal blocks, which a mesh could divide"
-        faults.add("workload", f"{model.name} {words}; such as llama-3-70b")
     gpu = _gpu(values["compute"] if values else None, setup, faults, beside)
-    if len(faults.problems) > before or not (values and shape and setup and gpu and model):
+    if len(faults.problems) > before or not (values and setup and gpu and model):
         return None
-    found = list(_jobs(values, shape, model.tokens, setup.layout, gpu, faults, beside))
+    found = list(_jobs(values, model.shape, model.tokens, setup.layout, gpu, faults, beside))
     if len(faults.problems) > before:
         return None
     jobs = tuple(each for each in found if isinstance(each, MeshJob))

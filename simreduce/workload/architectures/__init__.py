@@ -79,10 +79,24 @@ def transformer(name: str, sequence: int | None = None) -> Model:
     found = _TABLE[name]
     tokens = sequence or found.usual
     shown = name if sequence is None else f"{name},sequence={sequence}"
-    layers = tuple(found.layers(tokens))
-    return Model(shown, layers, tokens if of_sequences(name) else 0, shape=found.shape)
+    return Model(shown, tuple(found.layers(tokens)), tokens if of_sequences(name) else 0)
 
 
-def inline(text: str, shape: Decoder) -> Model:
-    """The model of a decoder's figures, which `text` states."""
-    return Model(text, tuple(shape.layers(shape.sequence)), shape.sequence, shape=shape)
+class Sequences(NamedTuple):
+    """A decoder that reads sequences of so many tokens."""
+
+    name: str
+    shape: Decoder
+    tokens: int
+
+    @property
+    def model(self) -> Model:
+        """The model by layers."""
+        return Model(self.name, tuple(self.shape.layers(self.tokens)), self.tokens)
+
+
+def decoder(name: str, sequence: int | None = None) -> Sequences | None:
+    """The decoder of that name; None if the model is none."""
+    found = _TABLE[name]
+    shown = name if sequence is None else f"{name},sequence={sequence}"
+    return Sequences(shown, found.shape, sequence or found.usual) if found.shape else None
