@@ -18,6 +18,7 @@ from simreduce.errors import WorkloadError, did_you_mean, quote
 from simreduce.files.formats import Faults
 from simreduce.files.textfiles import exists
 from simreduce.workload import architectures, convolutional
+from simreduce.workload.architectures.published import DECODERS
 from simreduce.workload.architectures.stated import EXAMPLE, STATED, read_shape
 from simreduce.workload.files import read_file
 from simreduce.workload.model import Model, of_list
@@ -97,7 +98,7 @@ def load_decoder(text: str) -> architectures.Sequences:
     if (name := text.split(",", maxsplit=1)[0]) in architectures.NAMES:
         found = architectures.decoder(name, model.tokens if "," in text else None)
     if found is None:
-        known = ", ".join(architectures.DECODERS)
+        known = ", ".join(DECODERS)
         words = "is no decoder of equal blocks, which a mesh could divide"
         raise WorkloadError(f"{text} {words}; such are {known}, and {EXAMPLE}")
     return found
