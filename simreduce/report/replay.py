@@ -24,7 +24,8 @@ from simreduce.files.formats.documents import (
 from simreduce.files.tables import Column
 from simreduce.report.headings import CALIBRATION_KEY, NCCL_KEY
 from simreduce.report.topo import topology_keys
-from simreduce.training.replay import Moved, Replay
+from simreduce.training.executor import Moved
+from simreduce.training.replay import Replay
 
 _MOST = 30
 

@@ -42,8 +42,9 @@ from simreduce.training.executions import (
     read_executions,
 )
 from simreduce.training.executions.chakra import GROUP
+from simreduce.training.executor import Ran
 from simreduce.training.profile import Profile
-from simreduce.training.replay import Ran, replay_compute
+from simreduce.training.replay import replay_compute
 from simreduce.workload import Gradient, Layer, Model
 
 _REDUCED = ("float", "bfloat")

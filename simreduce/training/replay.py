@@ -2,72 +2,29 @@
 
 Its compute takes as long as it took, and its collectives run as plans on a machine's fabric.
 
-A collective begins when all recorded ranks of its group are there, as NCCL's does; the k-th of one
-rank of a group is the k-th of every other. A rank's nodes of one lane run one at a time, those that
-are ready in their order. Ranks that were not recorded keep nobody waiting, but take part: their
-links carry what they send.
+`executor` says when nodes run. Ranks that were not recorded keep nobody waiting, but take part:
+their links carry what they send.
 
 Not modelled: kernels of NCCL slow no other kernels down.
 """
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import partial
-from heapq import heappop, heappush
-from math import inf
 
 import simpy
 
 from simreduce.computing.watching import Watch, unwatched
 from simreduce.engine import Fabric
 from simreduce.engine.setup import Setup
-from simreduce.errors import Deadlock, InputError
 from simreduce.files.formats import Faults
 from simreduce.planners.strategy import parse_strategy
-from simreduce.training.executions import COLLECTIVE, COMPUTE, SEND, Execution, Node
+from simreduce.training.executions import COLLECTIVE, COMPUTE, Execution, Node
+from simreduce.training.executor import Moved, Ran, Run, run_nodes
 from simreduce.training.group_plans import GroupPlans
 
 _SHOWN = 5
-Meeting = tuple[object, ...]
-"""The identity of a collective: its group or pair, and its number there."""
-
-
-Move = Callable[[Node, tuple[int, ...]], simpy.Event]
-"""Starts what a node moves in a group or between a pair; the event is its end."""
-
-
-@dataclass(frozen=True, slots=True)
-class Moved:
-    """A collective, or a send with its receive.
-
-    `arrived` and `met` are when its first and its last recorded rank were there, `end` when its
-    last rank was done, in seconds; `recorded` is the shortest time that a rank recorded for it, as
-    others also waited.
-    """
-
-    collective: str
-    nbytes: int
-    group: tuple[int, ...]
-    arrived: float
-    met: float
-    end: float
-    recorded: float | None
-
-
-@dataclass(frozen=True, slots=True)
-class Ran:
-    """A node of a rank, from `begin` to `end` in seconds.
-
-    A collective begins when its rank is there.
-    """
-
-    rank: int
-    node: Node
-    begin: float
-    end: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,7 +65,7 @@ def replay_execution(
         return fabric.submit(found)
 
     slow = [chosen.disturbance.slow.get(name, 1.0) for name in chosen.layout.ranks]
-    run = _Run(execution, env, move, slow)
+    run = Run(execution, env, move, slow)
     found = watch(run.finish(), run.total)
     ran = tuple(sorted(found, key=lambda each: (each.begin, each.rank)))
     run.check_done()
@@ -124,14 +81,6 @@ def replay_compute(execution: Execution) -> tuple[Ran, ...]:
     """The run where all that moves takes no time, in the order of ends."""
     env = simpy.Environment()
     return run_nodes(execution, env, lambda _node, _group: env.timeout(0.0))
-
-
-def run_nodes(execution: Execution, env: simpy.Environment, move: Move) -> tuple[Ran, ...]:
-    """The run on whatever moves data, in the order of ends; Deadlock says who waits for whom."""
-    run = _Run(execution, env, move, [1.0] * (1 + max(execution.nodes)))
-    found = tuple(run.finish())
-    run.check_done()
-    return found
 
 
 def _check(execution: Execution, plans: GroupPlans) -> None:
@@ -161,145 +110,6 @@ def _check(execution: Execution, plans: GroupPlans) -> None:
             if len(faults.problems) > _SHOWN:
                 faults.raise_any()
     faults.raise_any()
-
-
-class _Rank:
-    """The work of a rank that is left."""
-
-    def __init__(self, rank: int, nodes: Sequence[Node]) -> None:
-        self.rank, self.nodes = rank, nodes
-        self.waits = [len(node.after) for node in nodes]
-        self.followers: list[list[int]] = [[] for _ in nodes]
-        for index, node in enumerate(nodes):
-            for before in node.after:
-                self.followers[before].append(index)
-        self.busy: set[str] = set()
-        self.queues: dict[str, list[int]] = defaultdict(list)
-        self.met: dict[Meeting, int] = defaultdict(int)
-        self.begun: dict[int, float] = {}
-        self.left = len(nodes)
-
-
-class _Run:
-    """All ranks, on what moves their data; compute of a rank takes `slow[rank]` times as long."""
-
-    def __init__(
-        self, execution: Execution, env: simpy.Environment, move: Move, slow: Sequence[float]
-    ) -> None:
-        self.execution, self.env, self.move, self.slow = execution, env, move, slow
-        self.ranks = {rank: _Rank(rank, nodes) for rank, nodes in execution.nodes.items()}
-        self.meetings: dict[Meeting, list[tuple[_Rank, int]]] = defaultdict(list)
-        self.moved: list[Moved] = []
-        self.ran: list[Ran] = []
-        self.total = sum(len(nodes) for nodes in execution.nodes.values())
-
-    def finish(self) -> Iterator[Ran]:
-        """Run to the end, and yield each node when it is done."""
-        self._begin()
-        done = 0
-        while self.env.peek() < inf:
-            self.env.step()
-            yield from self.ran[done:]
-            done = len(self.ran)
-
-    def _begin(self) -> None:
-        """Start what waits for nothing."""
-        for rank in self.ranks.values():
-            for index, waits in enumerate(rank.waits):
-                if not waits:
-                    self._ready(rank, index)
-        for rank in self.ranks.values():
-            self._serve(rank)
-
-    def _ready(self, rank: _Rank, index: int) -> None:
-        heappush(rank.queues[rank.nodes[index].lane], index)
-
-    def _serve(self, rank: _Rank) -> None:
-        """Start the first that is ready of every lane that is free."""
-        for lane, queue in list(rank.queues.items()):
-            while queue and (lane == "" or lane not in rank.busy):
-                rank.busy.add(lane)
-                self._start(rank, heappop(queue))
-
-    def _start(self, rank: _Rank, index: int) -> None:
-        node = rank.nodes[index]
-        rank.begun[index] = float(self.env.now)
-        if node.kind != COMPUTE:
-            self._meet(rank, index)
-            return
-        event = self.env.timeout((node.seconds or 0.0) * self.slow[rank.rank])
-        event.callbacks.append(partial(self._finish, [(rank, index)]))
-
-    def _meet(self, rank: _Rank, index: int) -> None:
-        """Note that a rank is there; start when all are."""
-        node = rank.nodes[index]
-        if node.kind == COLLECTIVE:
-            group = self.execution.members(node)
-            place: Meeting = ("group", *group)
-            needed = sum(member in self.ranks for member in group)
-        else:
-            pair = (rank.rank, node.peer) if node.kind == SEND else (node.peer, rank.rank)
-            group, place = pair, (*pair, node.tag)
-            needed = sum(member in self.ranks for member in pair)
-            place = (*place, "transfer")
-        number = rank.met[place]
-        rank.met[place] += 1
-        there = self.meetings[*place, number]
-        there.append((rank, index))
-        if len(there) == needed:
-            del self.meetings[*place, number]
-            self._move(there, group)
-
-    def _move(self, there: list[tuple[_Rank, int]], group: tuple[int, ...]) -> None:
-        nodes = [rank.nodes[index] for rank, index in there]
-        facts = {(node.collective, node.nbytes, node.root) for node in nodes}
-        if len(facts) > 1:
-            whose = ", ".join(
-                f"rank {rank.rank}: {rank.nodes[index].collective or 'transfer'} of "
-                f"{rank.nodes[index].nbytes} bytes"
-                for rank, index in there[:_SHOWN]
-            )
-            raise InputError(f"{self.execution.source}: ranks that meet disagree: {whose}")
-        node = nodes[0]
-        done = self.move(node, group)
-        known = [each.seconds for each in nodes if each.seconds is not None]
-        arrived = min(rank.begun[index] for rank, index in there)
-        found = node.collective or "send_receive", node.nbytes, group, arrived, float(self.env.now)
-        done.callbacks.append(
-            lambda _: self.moved.append(
-                Moved(*found, float(self.env.now), min(known) if known else None)
-            )
-        )
-        done.callbacks.append(partial(self._finish, there))
-
-    def _finish(self, done: Sequence[tuple[_Rank, int]], _: simpy.Event) -> None:
-        for rank, index in done:
-            node = rank.nodes[index]
-            self.ran.append(Ran(rank.rank, node, rank.begun[index], float(self.env.now)))
-            rank.busy.discard(node.lane)
-            rank.left -= 1
-            for follower in rank.followers[index]:
-                rank.waits[follower] -= 1
-                if not rank.waits[follower]:
-                    self._ready(rank, follower)
-            self._serve(rank)
-
-    def check_done(self) -> None:
-        """Deadlock that says who waits for whom, if something is left."""
-        if not any(rank.left for rank in self.ranks.values()):
-            return
-        words = []
-        for place, there in list(self.meetings.items())[:_SHOWN]:
-            rank, index = there[0]
-            members = [each for each in place[1:-1] if isinstance(each, int)]
-            missing = [
-                m for m in members if m in self.ranks and m not in {r.rank for r, _ in there}
-            ]
-            words.append(f"rank {rank.rank} waits in {rank.nodes[index].name!r} for {missing}")
-        raise Deadlock(
-            f"{self.execution.source}: the recorded ranks wait for each other for ever: "
-            + ("; ".join(words) or "nodes wait for each other in a circle")
-        )
 
 
 def _exposed(mine: Sequence[Ran]) -> tuple[float, float]:

@@ -34,8 +34,7 @@ from simreduce.training.sharded import (
     wrap,
 )
 from simreduce.training.sharded.costs import key_seconds, measure_costs
-from simreduce.training.sharded.recurrence import compose, slowest
-from simreduce.training.sharded.simulation import _Run
+from simreduce.training.sharded.simulation import _Run, compose, slowest
 from simreduce.workload import Gradient, Layer, Model, load_model
 
 RATE = 1e6

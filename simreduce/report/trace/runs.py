@@ -14,7 +14,7 @@ from typing import Any
 from simreduce.report.trace.events import US, Slice, Thread, document, split, thread_events
 from simreduce.training import Bucket, StepPrediction, lanes as lanes_of
 from simreduce.training.executions import COLLECTIVE, COMPUTE
-from simreduce.training.replay import Ran
+from simreduce.training.executor import Ran
 from simreduce.training.replicas import Run
 
 _PASSES = {False: "forward", True: "backward"}

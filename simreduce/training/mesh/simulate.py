@@ -11,6 +11,7 @@ import simpy
 
 from simreduce.engine.setup import Setup
 from simreduce.training.executions import COLLECTIVE, COMPUTE, Execution, Node
+from simreduce.training.executor import Ran, run_nodes
 from simreduce.training.mesh.costs import Costs
 from simreduce.training.mesh.held import Held, held_by
 from simreduce.training.mesh.job import MeshJob
@@ -18,7 +19,6 @@ from simreduce.training.mesh.parts import Call, Parts
 from simreduce.training.mesh.passes import Passes
 from simreduce.training.mesh.pipeline import ONE_STAGE, Schedule, load_schedule
 from simreduce.training.mesh.write import LANE, write_step
-from simreduce.training.replay import Ran, run_nodes
 
 
 @dataclass(frozen=True)

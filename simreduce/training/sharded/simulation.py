@@ -25,7 +25,6 @@ not slow down others. Shard groups keep step with each other.
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
@@ -35,13 +34,14 @@ from simreduce import dtypes
 from simreduce.engine import NCCL, Fabric
 from simreduce.engine.setup import BY_STRATEGY, Setup
 from simreduce.errors import StrategyError
+from simreduce.training.executions import BACKWARD, Execution, Node
+from simreduce.training.executor import ends_of, run_nodes
 from simreduce.training.groups import DeviceGroup, group_ranks
-from simreduce.training.ledger import Process
 from simreduce.training.sharded.collectives import Key, ShardedMethod
 from simreduce.training.sharded.costs import Cost, digest_of, measure_costs
+from simreduce.training.sharded.execution import Change, write_sharded
 from simreduce.training.sharded.exposure import exposed_by
-from simreduce.training.sharded.memory import gathered_sizes, gradient_sizes, measure_memory
-from simreduce.training.sharded.schedule import Do, Instruction
+from simreduce.training.sharded.memory import measure_memory
 from simreduce.training.step import (
     Bucket,
     Moved,
@@ -51,9 +51,6 @@ from simreduce.training.step import (
     StepRecording,
 )
 from simreduce.training.summary import time_in_flight
-
-Move = Callable[[Key], simpy.Event]
-"""Starts a collective; the event is its end."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,41 +153,37 @@ def _meet(moved: Sequence[tuple[Key, float, float]], costs: dict[Key, Cost]) -> 
 
 
 class _Run:
-    """One step, in an environment of its own."""
+    """One step: its execution, and when its nodes run."""
 
     def __init__(self, job: StepJob, method: ShardedMethod, setup: Setup) -> None:
-        self.env, self.job, self.method, self.setup = simpy.Environment(), job, method, setup
+        self.job, self.method, self.setup = job, method, setup
         slow, ranks = setup.disturbance.slow, method.layout.ranks
         factors = [job.slow.get(name, 1.0) * slow.get(name, 1.0) for name in ranks]
         self.factors = factors
         self.groups: list[DeviceGroup] = group_ranks(ranks, factors, apart=False)
         self.update = job.update * max(factors) / method.group
-        self._gathered_sizes, self._gradient_sizes = gathered_sizes(method), gradient_sizes(method)
-        self.moved: list[tuple[Key, float, float]] = []
-        self._buckets: list[Bucket] = []
-        self._spans: list[Span] = []
-        self._busy: list[tuple[float, float]] = []  # of the slowest devices, and the update
-        self._gathered_bytes: list[tuple[float, int]] = []
-        self._unreduced_bytes: list[tuple[float, int]] = []
-        self._tails: dict[str, simpy.Event] = {}
-        self._freed: deque[simpy.Event] = deque()
-        self._there: dict[int, simpy.Event] = {}
-        self._owed: set[int] = set()  # units whose gradients are not reduced
-        self._computed = self.env.event().succeed()
-        self._move: Move
+        self.written = write_sharded(job, method, self.groups, self.update)
+        self.begins: list[float] = []
+        self.ends: list[float] = []
+
+    @property
+    def moved(self) -> list[tuple[Key, float, float]]:
+        """Each collective with its begin and its end."""
+        return [(key, self.begins[i], self.ends[i]) for i, (key, _) in self.written.moved.items()]
 
     def alone(self, costs: dict[Key, Cost]) -> None:
         """Run with the time that each collective takes alone."""
-        self._move = lambda key: self.env.timeout(costs[key].seconds)
-        self.env.run(until=self.env.process(self._issue()))
+        moved, nodes = self.written.moved, self.written.nodes
+        self.begins, self.ends = ends_of(
+            nodes, lambda i: costs[moved[i][0]].seconds if i in moved else nodes[i].seconds or 0.0
+        )
 
     def together(self) -> None:
         """Run with all collectives on one fabric."""
         plans = {key: self.method.plan(key, keep=True) for key in self.method.distinct}
-        first = next(iter(plans.values()))
-        setup = self.setup
+        first, setup, env = next(iter(plans.values())), self.setup, simpy.Environment()
         fabric = Fabric(
-            self.env,
+            env,
             setup.topology,
             setup.constants_of(first),
             setup.runtime,
@@ -198,123 +191,63 @@ class _Run:
             fixed=True,
         )
         lowered = {key: fabric.lower(plan, i) for i, (key, plan) in enumerate(plans.items())}
-        self._move = lambda key: fabric.submit(plans[key], lowered=lowered[key])
-        self.env.run(until=self.env.process(self._issue()))
+        keys = {id(self.written.nodes[i]): key for i, (key, _) in self.written.moved.items()}
 
-    def _issue(self) -> Process:
-        """The CPU."""
-        limit = self.method.sharding.limit_all_gathers
-        for each in self.method.instructions:
-            if each.do == Do.GATHER:
-                if limit and len(self._freed) >= limit:
-                    yield self._freed.popleft()
-                self._gather(each)
-            elif each.do == Do.FREE:
-                self._free(each.unit)
-            elif each.do == Do.REDUCE:
-                self._reduce(each)
-            elif each.do == Do.UPDATE:
-                yield self.env.all_of([self._computed, *self._tails.values()])
-                begin = self.env.now
-                yield self.env.timeout(self.update)
-                self._busy.append((begin, self.env.now))
-            else:
-                self._compute(each)
-        yield self.env.all_of([self._computed, *self._tails.values()])
+        def move(node: Node, _: tuple[int, ...]) -> simpy.Event:
+            key = keys[id(node)]
+            return fabric.submit(plans[key], lowered=lowered[key])
 
-    def _gather(self, each: Instruction) -> None:
-        size = self._gathered_sizes[each.unit]
-        self._gathered_bytes.append((self.env.now, size))
-        (key,) = self.method.keys(each)
-        self._there[each.unit] = self._queue(key, each.unit, ())
+        whole = Execution(self.method.name, {0: tuple(self.written.nodes)}, 1)
+        ran = {id(each.node): each for each in run_nodes(whole, env, move)}
+        found = [ran[id(node)] for node in self.written.nodes]
+        self.begins, self.ends = [each.begin for each in found], [each.end for each in found]
 
-    def _free(self, unit: int) -> None:
-        self._freed.append(self._computed)
-        del self._there[unit]
-        size = self._gathered_sizes[unit]
-        self._then(self._computed, lambda: self._gathered_bytes.append((self.env.now, -size)))
+    def _latest(self, nodes: Sequence[int], times: Sequence[float]) -> float:
+        return max((times[i] for i in nodes), default=0.0)
 
-    def _reduce(self, each: Instruction) -> None:
-        done: simpy.Event = self._computed
-        for key in self.method.keys(each):
-            done = self._queue(key, each.unit, (done,))
-        size = self._gradient_sizes[each.unit]
-        self._owed.discard(each.unit)
-        self._then(done, lambda: self._unreduced_bytes.append((self.env.now, -size)))
+    def _changes(self, changes: Sequence[Change]) -> list[tuple[float, int]]:
+        return [
+            (self._latest(each.nodes, self.begins if each.begins else self.ends), each.nbytes)
+            for each in changes
+        ]
 
-    def _then(self, event: simpy.Event, act: Callable[[], None]) -> None:
-        """Act when the event has happened."""
-        if event.callbacks is None:
-            act()
-        else:
-            event.callbacks.append(lambda _: act())
-
-    def _queue(self, key: Key, unit: int, waits: Sequence[simpy.Event]) -> simpy.Event:
-        """Put a collective on its stream; the event is its end."""
-        stream = self.method.stream(key)
-        before = self._tails.get(stream)
-        self._tails[stream] = done = self.env.process(self._carry_out(before, key, unit, waits))
-        return done
-
-    def _carry_out(
-        self, before: simpy.Event | None, key: Key, unit: int, waits: Sequence[simpy.Event]
-    ) -> Process:
-        yield self.env.all_of(waits)
-        ready = self.env.now
-        if before is not None:
-            yield before
-        start = self.env.now
-        yield self._move(key)
-        self.moved.append((key, start, self.env.now))
-        self._buckets.append(
+    def _buckets(self) -> list[Bucket]:
+        ranks, units = tuple(range(self.method.layout.n)), self.method.units
+        found = [
             Bucket(
-                self.method.units[unit].gradients,
-                tuple(range(self.method.layout.n)),
+                units[unit].gradients,
+                ranks,
                 _nbytes(key),
-                ready,
-                start,
-                self.env.now,
+                self._latest(self.written.ready[i], self.ends),
+                self.begins[i],
+                self.ends[i],
                 key.collective,
             )
-        )
-
-    def _compute(self, each: Instruction) -> None:
-        """Put layers on the kernels' stream of every device."""
-        before, there = self._computed, self._there.get(each.unit)
-        waits = [before] if there is None else [before, there]
-        backward = each.do == Do.BACKWARD
-        owes = backward and each.unit not in self._owed and bool(self._gradient_sizes)
-        if owes:
-            self._owed.add(each.unit)
-        passes = [
-            self.env.process(self._kernels(group, each, waits, owes=owes and i == 0))
-            for i, group in enumerate(self.groups)
+            for i, (key, unit) in self.written.moved.items()
         ]
-        self._computed = self.env.all_of(passes) if len(passes) > 1 else passes[0]
+        return sorted(found, key=lambda b: (b.start, b.finish))
 
-    def _kernels(
-        self, group: DeviceGroup, each: Instruction, waits: Sequence[simpy.Event], *, owes: bool
-    ) -> Process:
-        yield self.env.all_of(waits)
-        begin = self.env.now
-        if owes:
-            self._unreduced_bytes.append((begin, self._gradient_sizes[each.unit]))
-        backward, profile = each.do == Do.BACKWARD, self.job.profile
-        for layer in each.layers:
-            seconds = (profile.backward if backward else profile.forward)[layer] * group.factor
-            if seconds > 0.0:
-                since = self.env.now
-                yield self.env.timeout(seconds)
-                name = self.job.model.layers[layer].name
-                self._spans.append(Span(group.name, name, backward, since, self.env.now))
-        if group.factor == max(self.factors):
-            self._busy.append((begin, self.env.now))
+    def _spans(self) -> list[Span]:
+        layers, nodes = self.job.model.layers, self.written.nodes
+        return [
+            Span(
+                group.name, layers[layer].name, nodes[i].phase == BACKWARD, self.begins[i],
+                self.ends[i],
+            )
+            for i, (group, layer) in self.written.layers.items()
+        ]  # fmt: skip
+
+    def _busy(self) -> list[tuple[float, float]]:
+        """When the slowest devices compute, and the update."""
+        most, last = max(self.factors), self.written.update
+        mine = [i for i, (group, _) in self.written.layers.items() if group.factor == most]
+        return [(self.begins[i], self.ends[i]) for i in [*mine, *([last] if last >= 0 else [])]]
 
     def prediction(self) -> StepPrediction:
         """The step, once it is over."""
-        seconds, factors, job = float(self.env.now), self.factors, self.job
+        seconds, factors, job = max(self.ends, default=0.0), self.factors, self.job
         place = {group.name: i for i, group in enumerate(self.groups)}
-        buckets = sorted(self._buckets, key=lambda b: (b.start, b.finish))
+        buckets, written = self._buckets(), self.written
         return StepPrediction(
             method=self.method.name,
             devices=len(factors),
@@ -325,11 +258,37 @@ class _Run:
             communication=time_in_flight(buckets),
             buckets=tuple(buckets),
             reads=(),
-            spans=tuple(sorted(self._spans, key=lambda s: (place[s.device], s.begin))),
+            spans=tuple(sorted(self._spans(), key=lambda s: (place[s.device], s.begin))),
             simulated=(seconds,),
             settled=True,
             waiting=job.compute * (max(factors) - sum(factors) / len(factors)),
             accumulate=job.accumulate,
-            exposed_by=exposed_by(self._busy, buckets, seconds),
-            memory=measure_memory(self.method, self._gathered_bytes, self._unreduced_bytes),
+            exposed_by=exposed_by(self._busy(), buckets, seconds),
+            memory=measure_memory(
+                self.method, self._changes(written.gathered), self._changes(written.unreduced)
+            ),
         )
+
+
+def slowest(job: StepJob, setup: Setup) -> float:
+    """How many times as long as the profile says the slowest rank takes."""
+    slow = setup.disturbance.slow
+    return max(job.slow.get(name, 1.0) * slow.get(name, 1.0) for name in setup.layout.ranks)
+
+
+def compose(
+    job: StepJob, method: ShardedMethod, factor: float, seconds: Callable[[Key], float]
+) -> float:
+    """Return the seconds of a step whose collectives take `seconds`.
+
+    Its slowest rank takes `factor` times as long as the profile says. It gives the bits of the
+    simulation where no two collectives share a link while both are in flight. Elsewhere it is a
+    lower bound, as sharing only delays, and so it is with lower bounds of the collectives' times.
+    """
+    group = DeviceGroup(frozenset((0,)), "kernels", "kernels", factor)
+    written = write_sharded(job, method, (group,), job.update * factor / method.group)
+    moved, nodes = written.moved, written.nodes
+    _, ends = ends_of(
+        nodes, lambda i: seconds(moved[i][0]) if i in moved else nodes[i].seconds or 0.0
+    )
+    return max(ends, default=0.0)

@@ -1,7 +1,7 @@
 """The search of sharded methods and their settings.
 
 A point is a method with units, prefetching, limits, groups and dtypes.
-`training.sharded.recurrence` gives its time from the times of its collectives, and a bound from
+`training.sharded.simulation` gives its time from the times of its collectives, and a bound from
 their bounds:
 
 - the first all-gathers, the compute, the last reduce-scatter and the update follow each other, and
@@ -53,8 +53,8 @@ from simreduce.training.sharded import (
 )
 from simreduce.training.sharded.collectives import ALL_REDUCE, Key
 from simreduce.training.sharded.costs import key_seconds
-from simreduce.training.sharded.recurrence import compose, slowest
 from simreduce.training.sharded.settings import PRE, ZERO1, ZERO2
+from simreduce.training.sharded.simulation import compose, slowest
 
 Do = Working[StepScenario]
 

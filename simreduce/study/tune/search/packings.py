@@ -17,7 +17,7 @@ from simreduce.planners.strategy import parse_strategy
 from simreduce.study.scenario import Scenario
 from simreduce.study.tune.search.call_time import Size, text_of
 from simreduce.training.reductions import FIXED
-from simreduce.training.sharded.recurrence import slowest
+from simreduce.training.sharded.simulation import slowest
 from simreduce.training.step import STRONG
 from simreduce.workload import Gradient, Workload
 
