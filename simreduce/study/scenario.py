@@ -273,7 +273,7 @@ def _look(
         why = "[replicas] asks what synchronous replicas do; only `simreduce step` answers that"
         return None, None, [f"{path}: {why}"]
     if _has_mesh(document):
-        why = "step.mesh asks which mesh to train on; only `simreduce step` answers that"
+        why = "step.mesh asks which mesh to train on: simreduce step, report and export answer that"
         return None, None, [f"{path}: {why}"]
     faults, given = _faults(path, {**overrides, "batch": batch}, options)
     batch = given.pop("batch", None)
