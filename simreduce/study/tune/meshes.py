@@ -1,20 +1,22 @@
 """Meshes of a training step, fastest first: each legal one with every choice that goes with it.
 
-A bound says which may win: the passes of a stage's kernels one after another, without a call, with
-the bubble of an ideal pipeline. What needs more memory than a GPU has is not simulated.
+A bound says which may win: a rank's passes with what they wait for, and the bubble of an ideal
+pipeline. What needs more memory than a GPU has is not simulated.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache, partial
 from math import inf
 
 from simreduce.computing.watching import Watch, unwatched
+from simreduce.engine import AtLeast
 from simreduce.engine.setup import Setup
 from simreduce.errors import InputError
 from simreduce.export.meshes import MeshChoice, why_no_mesh
+from simreduce.study.outcome import Postponed
 from simreduce.study.scenario import Meshes
 from simreduce.study.study import Limit, collect, study
 from simreduce.training.memory import device_memory
@@ -25,10 +27,8 @@ from simreduce.training.mesh.pipeline import load_schedule
 from simreduce.training.mesh.simulate import MeshStep, at_least, simulate_mesh
 from simreduce.training.recompute import FUSED
 
-_PROMISING = 1.25
-"""Times the best bound up to which bounds are simulated, where all meshes are tried."""
-_MOST = 64
-"""That are simulated of all, at most."""
+_NEAR = 1.05
+"""Times the best step up to which others are simulated too, where all meshes are tried."""
 
 
 @dataclass(frozen=True)
@@ -60,12 +60,25 @@ def rank_meshes(scenario: Meshes, workers: int = 1, watch: Watch = unwatched) ->
     """The step of every mesh; InputError if none can be simulated."""
     question, setup = scenario.question, scenario.setup
     memory = device_memory(setup.topology, setup.layout.ranks)
-    jobs, late = _chosen(question.jobs, memory, named=question.named)
-    found, refused, untried, _ = collect(
-        watch(study(jobs, partial(_simulate, setup), workers=workers), len(jobs)),
-        [each.text for each in jobs],
-        by_name=question.named,
+    jobs = [job for job in question.jobs if question.named or not memory or _peak(job) <= memory]
+    jobs = jobs or [*question.jobs]
+
+    def limits(outcomes: Mapping[int, object]) -> Callable[[int], float]:
+        done = (each.seconds for each in outcomes.values() if isinstance(each, MeshStep))
+        best = min(done, default=inf) * _NEAR
+        return lambda _: best
+
+    coming = study(
+        jobs,
+        partial(_simulate, setup),
+        workers=workers,
+        limits=None if question.named else limits,
     )
+    found, refused, untried, _ = collect(
+        watch(coming, len(jobs)), [each.text for each in jobs], by_name=question.named
+    )
+    late = len(question.jobs) - len(jobs)
+    late += sum(isinstance(each, AtLeast) for each in found.values())
     steps = [step for step in found.values() if isinstance(step, MeshStep)]
     if not steps:
         raise InputError([reason for _, reason in refused])
@@ -75,18 +88,6 @@ def rank_meshes(scenario: Meshes, workers: int = 1, watch: Watch = unwatched) ->
     return MeshRanking(
         scenario, tuple(steps), (*noted, *refused), memory, bounded=late, untried=untried
     )
-
-
-def _chosen(jobs: Sequence[MeshJob], memory: int, *, named: bool) -> tuple[list[MeshJob], int]:
-    """The jobs to simulate, best bound first, and how many others there are."""
-    if named:
-        return [*jobs], 0
-    bounds = {job: at_least(job) for job in jobs}
-    fitting = [job for job in jobs if not memory or _peak(job) <= memory] or [*jobs]
-    ranked = sorted(fitting, key=lambda job: bounds[job])
-    limit = bounds[ranked[0]] * _PROMISING
-    promising = [job for job in ranked if bounds[job] <= limit][:_MOST]
-    return promising, len(jobs) - len(promising)
 
 
 def _peak(job: MeshJob) -> float:
@@ -132,5 +133,14 @@ def simulate_best(ranking: MeshRanking) -> MeshStep:
     return simulate_mesh(ranking.best.job, ranking.scenario.setup, closely=True)
 
 
-def _simulate(setup: Setup, job: MeshJob, _: Limit) -> MeshStep:
-    return simulate_mesh(job, setup, _costs(setup, job.mesh))
+def _simulate(setup: Setup, job: MeshJob, limit: Limit) -> MeshStep | AtLeast | Postponed:
+    """The step of a job. Without a limit, its bound says when it is its turn."""
+    costs = _costs(setup, job.mesh)
+    if limit == inf:
+        return simulate_mesh(job, setup, costs)
+    bound = at_least(job, costs)
+    if limit is None:
+        return Postponed(round(bound * 1e6))
+    if bound > limit:
+        return AtLeast(bound, "its passes")
+    return simulate_mesh(job, setup, costs)

@@ -70,9 +70,9 @@ class Costs:
 
     def send(self, nbytes: int, stage: int, to: int) -> float:
         """Seconds of a send between the ranks of two stages, all replicas at once."""
-        pairs: list[Group] = [(row[stage], row[to]) for row in self.mesh.groups(PP)]
         key = "send", "", nbytes, stage * self.mesh.pp + to
         if key not in self._known:
+            pairs: list[Group] = [(row[stage], row[to]) for row in self.mesh.groups(PP)]
             near = self._beside(pairs[0], pairs)
             self._known[key] = self._together([self._plans.transfer(nbytes, *p) for p in near])
         return self._known[key].seconds

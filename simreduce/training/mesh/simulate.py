@@ -15,9 +15,16 @@ from simreduce.training.executor import Ran, run_nodes
 from simreduce.training.mesh.costs import Costs
 from simreduce.training.mesh.held import Held, held_by
 from simreduce.training.mesh.job import MeshJob
-from simreduce.training.mesh.parts import Call, Parts
-from simreduce.training.mesh.passes import Passes
-from simreduce.training.mesh.pipeline import ONE_STAGE, Schedule, load_schedule
+from simreduce.training.mesh.parts import Call
+from simreduce.training.mesh.passes import COMPUTE as COMPUTED, Passes
+from simreduce.training.mesh.pipeline import (
+    BACKWARD,
+    FORWARD,
+    ONE_STAGE,
+    Action,
+    Schedule,
+    load_schedule,
+)
 from simreduce.training.mesh.write import LANE, write_step
 
 
@@ -73,18 +80,20 @@ def _run(execution: Execution, costs: Costs) -> tuple[Ran, ...]:
     return run_nodes(execution, env, move)
 
 
-def at_least(job: MeshJob) -> float:
-    """A lower bound of a step: all kernels of the busiest rank, and the bubble of the schedule.
+def at_least(job: MeshJob, costs: Costs) -> float:
+    """A lower bound of a step: all passes of the busiest rank, and the bubble of the schedule.
 
     Of 1F1B and GPipe the bubble is (p - 1) / m of all passes, and 1 / v of that interleaved
-    (Narayanan et al. 2021, arXiv 2104.04473); other schedules count as without one.
+    (Narayanan et al. 2021, arXiv 2104.04473); other schedules count as without one. Where passes
+    overlap, calls count as hidden.
     """
-    parts, p = Parts(job), job.mesh.pp
+    passes, p = Passes(job, costs), job.mesh.pp
     seconds = [0.0] * p
     for stage in range(len(job.split)):
         rank = min(stage, len(job.split) - 1 - stage) if job.in_a_v else stage % p
-        for part in parts.of_stage(stage):
-            seconds[rank] += part.times.seconds + parts.repeats(part)[0].forward
+        for kind in (FORWARD, BACKWARD):
+            found = passes.of(Action(stage, kind, 0))
+            seconds[rank] += found.by[COMPUTED] if job.in_a_v else found.seconds
     bubble = (p - 1) / job.virtual if job.schedule in (*ONE_STAGE, "interleaved") else 0.0
     return max(seconds) * job.micros + min(seconds) * bubble
 

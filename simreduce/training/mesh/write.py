@@ -58,15 +58,18 @@ BUCKET = 40_000_000
 
 @dataclass
 class _Rank:
-    """The nodes of a rank; `last` is the last of each lane."""
+    """The nodes of a rank: the last of each lane, and what was `sent` that its passes wait for."""
 
     rank: int
     nodes: list[Node] = field(default_factory=list)
     last: dict[str, int] = field(default_factory=dict)
+    sent: list[int] = field(default_factory=list)
 
     def add(self, lane: str, after: Sequence[int], **facts: object) -> int:
         """Add a node after others and after the last of its lane."""
-        before = (self.last[lane],) if lane in self.last else ()
+        before = [self.last[lane]] if lane in self.last else []
+        if lane == LANE:
+            before, self.sent = [*before, *self.sent], []
         node = Node(after=tuple(dict.fromkeys((*before, *after))), lane=lane, **facts)  # type: ignore[arg-type]
         self.nodes.append(node)
         self.last[lane] = len(self.nodes) - 1
@@ -276,7 +279,7 @@ class _Writer:
             peer=self.row[peer], nbytes=self.sent, tag=tag,
         )  # fmt: skip
         if P2P not in self.job.overlap:
-            self._compute(rank, f"sent {part}", 0.0, [node], part.kind)
+            rank.sent.append(node)
 
     def _end(self, rank: _Rank, place: int, reduced: list[int]) -> None:
         """Reductions that are left, the shared embedding, the update, and gathers after it."""
