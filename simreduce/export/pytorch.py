@@ -228,11 +228,11 @@ def _wrap(rule: str | int, unit: int) -> list[str]:
     """
     if isinstance(rule, int):
         least = f"{unit:,} parameters or more"
+        policy = f"partial(size_based_auto_wrap_policy, min_num_params={unit})"
         return [
             "def wrap(model, **more):",
             f'    """The model in units: one for each module of {least}."""',
-            f"    policy = partial(size_based_auto_wrap_policy, min_num_params={unit})"
-            f"  # a unit for each module of {least}",
+            f"    policy = {policy}  # a unit for each module of {least}",
         ]
     if rule == "model":
         return [

@@ -73,9 +73,14 @@ def sentence(found: Written, what: str = "") -> str:
         text = f"{found['do']}: {time}."
         if found["fastest_strategy"] != found["strategy"]:
             gain = units.format_share(_gain(found))
-            text += f" {found['fastest']} would save {gain}, {found['reason']}."
+            text += f" {opening(found['fastest'])} would save {gain}, {found['reason']}."
         return text
     return f"{found['do']}: {time}{_beside(found)}."
+
+
+def opening(words: str) -> str:
+    """The words as a sentence begins; what is typed keeps its case."""
+    return words if "=" in words.partition(" ")[0] else f"{words[:1].upper()}{words[1:]}"
 
 
 def _gain(found: Written) -> float:
@@ -125,7 +130,7 @@ def _worth(found: Written) -> tuple[str, str]:
     gain = units.format_share(_gain(found))
     small = _gain(found) < _SMALL
     answer = "nothing to gain" if small else f"perhaps {gain}, not surely"
-    return answer, f"{found['fastest']} would save {gain}, {found['reason']}."
+    return answer, f"{opening(found['fastest'])} would save {gain}, {found['reason']}."
 
 
 def sure(factor: float | None) -> tuple[str, str]:
