@@ -39,7 +39,7 @@ def capacity_page(document: Document, beside: Attachments) -> Page:
     return Page(
         title=title if title.endswith("?") else f"{title}: which machines?",
         about=f"{asked}; {options} simulated and priced. Wanted: {wanted}.",
-        answer=f"{choice_words(document)}." if choice else choice_words(document),
+        answer=_answer(document),
         sure=_sure(document),
         facts=tuple(_facts(document, choice)) if choice else (),
         sections=(
@@ -52,6 +52,12 @@ def capacity_page(document: Document, beside: Attachments) -> Page:
             *repeat_section(beside, document),
         ),
     )
+
+
+def _answer(document: Document) -> str:
+    """What to rent or buy, and what nearly meets the target for less."""
+    near = f" {document['near_miss']}." if document["near_miss"] else ""
+    return f"{choice_words(document).rstrip('.')}.{near}"
 
 
 def _sure(document: Document) -> str:
