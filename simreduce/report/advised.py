@@ -105,15 +105,17 @@ def took_of(found: Written) -> str:
     return took(found["time_us"] * 1e-6, moved and moved * 1e-6)
 
 
-def facts(found: Written, more: str, factor: float | None, of_what: str = "") -> Iterator[Fact]:
+def facts(
+    found: Written, more: str, factor: float | None, sureness: tuple[str, str] | None = None
+) -> Iterator[Fact]:
     """What to do, what it is worth, and how sure that is: the first cards of a page.
 
-    `of_what` says which part of the time is a prediction.
+    The `sureness` is that of predictions within `factor`, unless it is given.
     """
     yield Fact("What should I do?", found["do"], more)
     yield Fact("What is it worth?", *_worth(found))
-    answer, why = sure(factor if runs_nccl(found["strategy"]) else None)
-    yield Fact("How sure is that?", answer, f"{why} {of_what}".strip())
+    sureness = sureness or sure(factor if runs_nccl(found["strategy"]) else None)
+    yield Fact("How sure is that?", *sureness)
 
 
 def _worth(found: Written) -> tuple[str, str]:
@@ -163,7 +165,7 @@ def mark(found: Written | None, name: str) -> int:
 def frameworks_table(advice: Sequence[Written]) -> Rows:
     """A row for each framework."""
     columns = tables.columns(
-        "framework|what to do|time|today|fastest of its settings|time",
+        "framework|what to do|time then|time today|fastest of its settings|time with it",
         units="||(ms)|(ms)||(ms)", left="framework|what to do|fastest of its settings",
     )  # fmt: skip
     rows = tuple(

@@ -51,6 +51,7 @@ from simreduce.report.headings import (
     MEASURED_KEY,
     MOVED_KEY,
     header,
+    page_title,
 )
 from simreduce.report.limits import help_section, path_section
 from simreduce.report.plots import Plot, draw_sensitivity
@@ -500,15 +501,21 @@ def tune_page(document: Written, beside: Attachments) -> Page:
     """The page of `simreduce tune --json`."""
     advice, target = document["advice"], document["advice"]["title"] or document["target"]
     factor = document["factor"] if runs_nccl(document["advised"]["strategy"]) else None
-    what = "a training step" if document["objective"] == "step" else "one all-reduce"
+    step = document["objective"] == "step"
+    what = "a training step" if step else "one all-reduce"
     found = replace(beside, factor=factor)
     gpus = units.plural(document["ranks"], "GPU")
     size = units.format_size(document["size_bytes"])
-    sure = caution(factor, document["calibration"])
+    sure = caution(
+        factor, document["calibration"], "times of the communication" if step else "times"
+    )
+    sure += " The time of compute is an input, not a prediction." * step
     return Page(
-        title=f"{document['workload']} on {document['topology']}: best setting for {target}",
+        title=page_title(
+            document, f"{document['workload']} on {document['topology']}: best setting for {target}"
+        ),
         about=f"{document['workload']} ({size}) on {document['topology']}, {gpus}; "
-        f"{document['points']:,} settings.",
+        f"{document['points']:,} settings for {target}.",
         answer=sentence(advice, what),
         sure=f"{sure} {measured_words(document)}".strip(),
         facts=tuple(_page_facts(document, advice)),
