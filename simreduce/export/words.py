@@ -12,8 +12,10 @@ _FLAG = re.compile(r"--\w+=[^\s\"]+")
 _PATH = re.compile(r"\btf\.(?:\w+\.)*")
 """The modules before a name of TensorFlow."""
 
-_ARGUMENT = re.compile(r"\w+=(?=[A-Z]\w*\()")
-"""The name of an argument that is an object, whose class says as much."""
+_ARGUMENT = re.compile(r"\w+=(?=[A-Z]\w*\()|CommunicationOptions(?=\()")
+"""The name of an argument that is an object, whose class says as much; a class that says nothing
+beside its arguments.
+"""
 
 _LONG = re.compile(r"\d+\.\d{7,}(?:e-?\d+)?")
 _PLUGIN = re.compile(r"NCCL_TUNER_CONFIG_FILE=\S+")
@@ -50,6 +52,6 @@ def _words(line: str) -> Iterator[str]:
         call, _, meaning = line.partition("  # ")
         text = _PATH.sub("", call.removeprefix("strategy = "))
         if text != call:  # a call of TensorFlow, which no terminal has room for
-            text = _ARGUMENT.sub("", text).replace("()", "").replace("(", " with ").replace(")", "")
-            meaning = ""
+            text, meaning = _ARGUMENT.sub("", text).replace("((", "(").replace("()", ""), ""
+            text = text.replace("(", " with ").replace(")", "")
         yield re.sub(r" += +", "=", meaning or text)

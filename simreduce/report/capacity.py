@@ -566,6 +566,15 @@ def sure_words(document: Written) -> tuple[str, str]:
     return f"{cheap} to {dear} per 1M {document['counted']}", words
 
 
+def rates_words(document: Written) -> str:
+    """At which rates of computing the choice costs what `sure_words` begins with; "" for none."""
+    rates = document["at_rates"]
+    if not rates:
+        return ""
+    slow, fast = (_rate(each).removesuffix(" a GPU") for each in (rates[0], rates[-1]))
+    return f"If a GPU computes at {slow} to {fast}: the rate is assumed, not measured"
+
+
 def _rate(at: Written) -> str:
     """`400 TFLOP/s a GPU`, or the factor where GPUs differ."""
     flops = at["flops_per_second"]
@@ -635,7 +644,7 @@ def _choice(answer: Answer, document: Written) -> list[str]:
     shares = ", ".join(f"{part['name']} {part['share']:.1%}" for part in document["binds"])
     lines = [f"Time goes into {shares}."]
     if choice["bottleneck"]:
-        lines.append(f"Of the communication, {choice['bottleneck']} binds.")
+        lines.append(f"Of the communication, {choice['bottleneck']} is the busiest.")
     lines += [f"A GPU {words}." for words in [_memory(answer)] if words]
     if failures:
         every = format_period(failures.best_interval(choice["nodes"]))

@@ -43,6 +43,8 @@ def test_modules_of_tensorflow_and_digits_that_say_nothing_are_left_out():
     call = "strategy = tf.distribute.Mirrored(x=tf.a.b.NcclAllReduce())  # note"
 
     assert "Mirrored with NcclAllReduce" == changes({"a.py": call}, {})
+    call = "tf.a.Workers(options=tf.b.CommunicationOptions(bytes_per_pack=5, implementation=NCCL))"
+    assert "Workers with bytes_per_pack=5, implementation=NCCL" == changes({"a.py": call}, {})
     assert "c=25" == changes({"a.py": '"c": 25.00000095,'}, {})
 
 

@@ -20,6 +20,7 @@ from simreduce.report.capacity import (
     nearest_change,
     options_table,
     price_words,
+    rates_words,
     run_words,
     sentence,
     sure_words,
@@ -75,12 +76,12 @@ def _facts(document: Document, choice: Document) -> Iterable[Fact]:
     hourly = f"{money(document, choice['hourly'])}/h"
     yield Fact("What does it cost?", hourly, f"{sentence(price_words(document, choice))}.")
     short, words = sure_words(document)
-    yield Fact("How sure is that?", short, f"{sentence(words)}.")
+    yield Fact("How sure is that?", short, f"{sentence(rates_words(document) or words)}.")
     binds: list[Document] = document["binds"] or [{"name": "nothing", "share": 0.0}]
     first = binds[0]
     more = f"{first['share']:.1%} of the time"
     if choice["bottleneck"]:
-        more += f"; of the communication, {choice['bottleneck']} binds"
+        more += f"; of the communication, the link {choice['bottleneck']} is the busiest"
     yield Fact("What limits it?", first["name"], f"{more}.")
     yield Fact("When does the choice change?", *nearest_change(document))
 
