@@ -557,7 +557,8 @@ def sure_words(document: Written) -> tuple[str, str]:
     slow, fast = rates[0], rates[-1]
     now = next((each for each in rates if each["factor"] == 1.0), slow)
     most, least = (price_words(document, each) for each in (slow, fast))
-    missed = f", so that it would miss {', '.join(slow['misses'])}" if slow["misses"] else ""
+    targets = " and the ".join(_OF_TARGETS.get(name, name) for name in slow["misses"])
+    missed = f", so that it would miss the {targets}" if targets else ""
     words = f"{_rate(now)} is assumed, not measured. At {_rate(slow)} at most {most}{missed}."
     words += f" At {_rate(fast)} at least {least}"
     if known:

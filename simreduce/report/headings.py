@@ -85,7 +85,7 @@ def fitted_on_text(machine: str) -> str:
 def page_title(document: Mapping[str, Any], otherwise: str) -> str:
     """The title that the scenario of a document has, or else another."""
     title = str(document.get("title", ""))
-    return otherwise if title in ("", document["scenario"]) else title
+    return otherwise if title in ("", document.get("scenario")) else title
 
 
 def record_lines(scenario: Scenario) -> list[str]:

@@ -57,7 +57,7 @@ def capacity_page(document: Document, beside: Attachments) -> Page:
 
 def _answer(document: Document) -> str:
     """What to rent or buy, and what nearly meets the target for less."""
-    near = f" {document['near_miss']}." if document["near_miss"] else ""
+    near = f" {document['near_miss']}." if document.get("near_miss") else ""
     return f"{choice_words(document).rstrip('.')}.{near}"
 
 
