@@ -150,9 +150,11 @@ def _caps(buckets: DdpBuckets) -> tuple[dict[str, str], list[str]]:
 
 
 def _meaning(choice: Choice, buckets: DdpBuckets) -> str:
-    """What buckets are that need no size to be said; "" of all others."""
+    """What buckets are that need no size to be said; "" of all others, and of one gradient."""
     arranged = choice.arrange(buckets)
-    groups = arranged.groups if arranged else ()
+    if arranged is None or len(choice.workload.gradients) == 1:
+        return ""
+    groups = arranged.groups
     if len(groups) == 1:
         return "one bucket"
     return "a bucket for each gradient" * all(len(group) == 1 for group in groups)

@@ -68,6 +68,13 @@ def test_buckets_that_need_no_size_are_said_without_one(text, said):
     assert said == words("pytorch", text, "nccl+ddp")
 
 
+def test_of_one_tensor_nothing_is_said_of_buckets():
+    """It is no model, only a size."""
+    choice = Choice(Setup("dgx1v"), load_workload("bytes:1M"), parse_strategy("nccl+ddp=40"))
+
+    assert '"bucket_cap_mb": 40,\n' in export("pytorch", choice)["simreduce_ddp.py"]
+
+
 @pytest.mark.parametrize(
     ("units", "said"),
     [
