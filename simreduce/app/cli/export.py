@@ -215,7 +215,8 @@ def _check_fit(
     able = [used, *(each for each in sharded if _expresses(target, scenario, each))]
     near = nearest_fit(step, setup.topology, setup.layout.ranks, able)
     lines = [f"{each} {found.words}" for each, found in fits.items() if found.fits is False]
-    lines += [f"the nearest that fits: {near}"] * bool(near)
+    none = f"nothing that {TARGETS[target].title} has a setting for fits, whatever the batch"
+    lines.append(f"the nearest that fits: {near}" if near else none)
     if named is None:
         raise InputError([f"{scenario.name}: {line}" for line in lines])
     for line in lines:
