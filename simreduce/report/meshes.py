@@ -114,6 +114,7 @@ MESHES = Document(
     "step-meshes",
     "`simreduce step --json` of a scenario with a `mesh`: meshes, fastest first.",
     Key("scenario", TEXT, "The scenario's name or file.", "scenario.name"),
+    Key("title", TEXT, "Its title, or its name.", "scenario.title"),
     Key("topology", TEXT, "The name of the machine.", "scenario.setup.topology.name"),
     Key("topology_digest", TEXT, "Names the machine's content.", "scenario.setup.topology.digest"),
     Key("ranks", COUNT, "Its GPUs.", lambda r: r.scenario.setup.layout.n),

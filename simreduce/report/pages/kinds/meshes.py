@@ -18,6 +18,7 @@ from simreduce.report.blocks import (
     folded_when_long,
     stack,
 )
+from simreduce.report.headings import page_title
 from simreduce.report.meshes import WAITS, answer, candidates_table, held_table
 from simreduce.report.sections import (
     calibration_section,
@@ -36,7 +37,7 @@ def meshes_page(document: Mapping[str, Any], beside: Attachments) -> Page:
     best = document["candidates"][0]
     batch = units.plural(document["global_batch"], "sequence")
     return Page(
-        title=f"{document['scenario']}: which mesh to train on",
+        title=page_title(document, f"{document['scenario']}: which mesh to train on"),
         about=f"{document['workload']}, {document['parameters'] / 1e9:.4g} billion parameters, on "
         f"{document['topology']} with {document['ranks']} GPUs; {batch} of "
         f"{document['sequence']} tokens a step.",
