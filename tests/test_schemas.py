@@ -90,6 +90,12 @@ TRACE = {
         },
     ],
 }  # fmt: skip
+MESH = """topology = "dgx-a100"
+workload = "transformer:layers=4,hidden=1024,heads=16,vocab=51200,seq=1024,experts=4"
+[step]
+mesh = ["tp=2,pp=2,cp=2", "tp=2,ep=2", "tp=1,ep=3"]
+global_batch = 16
+"""
 FILES = {
     "run.toml": RUN,
     "step.toml": STEP,
@@ -121,6 +127,7 @@ FILES = {
     "failing.toml": 'fails = "node"\n'
     + CAPACITY.replace("a100-mesh-4", "dgx1v").replace("[[options]]", "[[options]]\nnodes = 2", 2),
     "strict.toml": CAPACITY.replace("samples = 1e6", "samples = 1e6\nefficiency = 0.9999"),
+    "mesh.toml": MESH,
     "graphs.xml": GRAPHS,
     "p2p.log": P2P_TEST,
     "tests.log": NCCL_TESTS,
@@ -138,6 +145,7 @@ step all-steps.toml --json --workers 1
 step sharded.toml --json --workers 1
 step at-once.toml --json --workers 1 --runtime ideal
 step fsdp.toml --json --workers 1
+step mesh.toml --json --workers 1
 step replicas.toml --json --workers 1 --backups
 step workload.toml --json --workers 1
 step plain.toml --json --workers 1

@@ -37,12 +37,14 @@ from simreduce.study.scenario import SCENARIO
 from simreduce.study.sweep import SWEEP
 from simreduce.topology.file_formats import CLUSTER, LINK_FIGURES, MACHINE
 from simreduce.training import PROFILE
+from simreduce.training.mesh.gpus import COMPUTE
 from simreduce.workload import GRADIENTS, MODEL
 
 FORMATS: Mapping[str, Format] = {
     "calibration": CALIBRATION,
     "capacity": CAPACITY,
     "cluster": CLUSTER,
+    "compute": COMPUTE,
     "gradients": GRADIENTS,
     "link_figures": LINK_FIGURES,
     "machine": MACHINE,
