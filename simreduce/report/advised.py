@@ -21,9 +21,7 @@ from simreduce.files.formats.documents import (
 from simreduce.files.tables import Table
 from simreduce.report.blocks import Fact, Rows, Written
 from simreduce.study.advice import Advised, lasting_us, moved_lines, runs_nccl, took
-
-_SMALL = 0.01
-"""Gains that are next to nothing."""
+from simreduce.study.scenario import WORTH
 
 ADVICE = Record(
     "advice",
@@ -46,6 +44,9 @@ ADVICE = Record(
     Key("fastest_strategy", TEXT, "The strategy of that.", "fastest.name"),
     Key("fastest_time_us", MICROSECONDS, "The time of that.", "fastest.seconds"),
     Key("reason", TEXT, 'Why the fastest is not what to do; "" if it is.'),
+    Key("error_us", or_null(MICROSECONDS),
+        "80 % of differences from today are within this of the predicted one: of what changes, or "
+        "else of the fastest; null if that is not known.", "error"),
 )  # fmt: skip
 ADVICE_KEY = Key(
     "advice", list_of(ADVICE),
@@ -108,6 +109,9 @@ def facts(found: Written, more: str, factor: float | None, of_what: str = "") ->
     yield Fact("What should I do?", found["do"], more)
     yield Fact("What is it worth?", *_worth(found))
     answer, why = sure(factor if runs_nccl(found["strategy"]) else None)
+    if found["error_us"]:
+        error = units.format_duration(found["error_us"] * 1e-6)
+        why = f"{why} The difference from today is off by less than {error} with 80%."
     yield Fact("How sure is that?", answer, f"{why} {of_what}".strip())
 
 
@@ -123,7 +127,7 @@ def _worth(found: Written) -> tuple[str, str]:
     if found["fastest_strategy"] == found["strategy"]:
         return "it is the fastest", "Nothing that was tried takes less."
     gain = units.format_share(_gain(found))
-    small = _gain(found) < _SMALL
+    small = _gain(found) < WORTH
     answer = "nothing to gain" if small else f"perhaps {gain}, not surely"
     return answer, f"{found['fastest']} would save {gain}, {found['reason']}."
 

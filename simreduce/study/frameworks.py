@@ -8,13 +8,22 @@ from dataclasses import replace
 from math import inf
 
 from simreduce import dtypes, units
+from simreduce.engine.calibrate.sure import Call
 from simreduce.engine.setup import Setup
 from simreduce.errors import InputError, StrategyError
 from simreduce.export import TARGETS, Settings, export, settings, why_not
 from simreduce.export.words import changes
 from simreduce.planners.strategy import Strategy, parse_strategy
 from simreduce.planners.strategy.automatic import tensorflow_choice
-from simreduce.study.advice import Advised, Doubt, Option, decide, lasting, told_apart
+from simreduce.study.advice import (
+    Advised,
+    Calls,
+    Doubt,
+    Option,
+    decide,
+    difference_error,
+    lasting,
+)
 from simreduce.study.question import ask, choice_of
 from simreduce.study.scenario import Scenario
 
@@ -40,6 +49,7 @@ METHODS = {
 }  # fmt: skip
 """Methods of a step, as their makers write them."""
 
+ALL_REDUCE = "all_reduce"
 _WITH_METHODS = ("pytorch", "deepspeed")
 _COPIES = 3
 """Times that a sharded method copies all parameters or gradients in a step: into the flat gradient
@@ -110,12 +120,18 @@ def advise(
     scenario: Scenario,
     *,
     method: Callable[[Option], str] = lambda _: "",
-    doubts: Sequence[Doubt] = (),
+    calls: Calls[Option] = lambda _: None,
+    count: Callable[[Option], int] = lambda _: 0,
 ) -> Advised | None:
     """Decide what to do for a framework; None if it has a setting for none of the options.
 
-    The first of the `doubts` that there is counts.
+    The time of an option hangs on some `calls` of NCCL, and it `count`s all that it makes.
     """
+
+    def error(one: Option, other: Option) -> float | None:
+        return difference_error(scenario.setup, one, other, calls)
+
+    of_calls = doubt_of_calls(scenario, count)
     files = _kept(files)
     words_today = today.name.rpartition("+")[2].split("=")[0] if today else ""
 
@@ -135,24 +151,38 @@ def advise(
         known.append(today)
 
     def doubt(one: Option, other: Option) -> str:
-        return next(filter(None, (each(one, other) for each in doubts)), "")
+        return not_told_apart(one, other, error(one, other)) or of_calls(one, other)
 
     option, fastest, reason = decide(known, today, scenario.worth, doubt)
     usual = (files(today) if today else _usual_files(name, scenario)) or {}
-    standing = today_words(name, method(today or option))
 
     def words(each: Option) -> str:
-        if each is today:
-            return standing
-        told = files(each) or {}
-        before = told if today and method(today) != method(each) else usual
-        return words_of(name, told, before, method(each)) or each.name
+        before = files(today) if today and method(today) != method(each) else usual
+        return words_of(name, files(each) or {}, before or {}, method(each))
 
-    do = f"Keep {standing}" if option is today else change_words(words(option))
-    return Advised(
-        name, title_of(name), option, today, fastest, reason, do, standing if today else "",
-        words(fastest),
-    )  # fmt: skip
+    standing = today_words(name, method(today or option))
+    found = phrase(name, option, today, fastest, reason, words, standing)
+    other = fastest if option is today else option
+    return replace(found, error=error(other, today) if today else None)
+
+
+def phrase(
+    name: str,
+    option: Option,
+    today: Option | None,
+    fastest: Option,
+    reason: str,
+    words: Callable[[Option], str],
+    standing: str,
+) -> Advised:
+    """What is decided, in the `words` for each option, or else its name; `standing` for today's."""
+
+    def say(each: Option) -> str:
+        return standing if each is today else words(each) or each.name
+
+    do = f"Keep {standing}" if option is today else change_words(say(option))
+    title, usual = title_of(name), standing if today else ""
+    return Advised(name, title, option, today, fastest, reason, do, usual, say(fastest))
 
 
 def advise_each(
@@ -233,17 +263,12 @@ def _with_files(worth: float, ranked: Sequence[Option], files: Files) -> list[Op
     return found
 
 
-def not_told_apart(ratio: float | None, fixed: float = 0.0) -> Doubt:
-    """The doubt that predictions of NCCL are too far off to tell which is faster.
-
-    `fixed` seconds of each are no prediction.
+def not_told_apart(option: Option, today: Option, error: float | None) -> str:
+    """The doubt that predictions of NCCL are too far off to tell which is faster: by `error`
+    seconds, if that is known.
     """
-
-    def doubt(option: Option, today: Option) -> str:
-        apart = told_apart(option, today, ratio, fixed)
-        return "less than the error of these predictions: measure both" if apart is False else ""
-
-    return doubt
+    near = error is not None and today.seconds - option.seconds <= error
+    return "less than the error of these predictions: measure both" if near else ""
 
 
 def copies_of(scenario: Scenario, method: str) -> float:
@@ -273,15 +298,22 @@ def doubt_of_calls(scenario: Scenario, calls: Callable[[Option], int]) -> Doubt:
     return doubt
 
 
-def calls_of(scenario: Scenario, strategy: Strategy | None) -> int:
-    """Calls of NCCL that a strategy makes for a workload, about."""
+def calls_of(scenario: Scenario, strategy: Strategy | None) -> list[Call] | None:
+    """Calls of NCCL that a strategy makes for a workload, about; None if others move bytes."""
     if strategy is None or not strategy.reduced_by_nccl:
-        return 0
+        return None
+    gradients, how = scenario.workload.gradients, strategy.nccl
     try:
-        arranged = strategy.packer.arrange(scenario.workload.gradients)
+        found = strategy.packer.arrange(gradients)
     except InputError:
-        return 0
-    return len(arranged.groups) * arranged.pieces
+        return None
+    width = dtypes.SIZES[gradients[0].dtype if found.wire is None else found.wire]
+    sizes = [width * sum(gradients[i].elements for i in group) for group in found.groups]
+    return [
+        scenario.setup.call(size // found.pieces, ALL_REDUCE, how.algorithm, how.protocol)
+        for size in sizes
+        for _ in range(found.pieces)
+    ]
 
 
 def memory_rate(setup: Setup) -> float:

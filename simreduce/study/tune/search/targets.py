@@ -35,6 +35,9 @@ _PACKS = (1, 2, 3, 4, 6, 8, 12, 16)
 
 _HALF = "float16"
 
+VIEW = "+ddp=25,1,view"
+"""DDP's own caps with `gradient_as_bucket_view`."""
+
 Packers = Callable[[Workload], list[tuple[str, int]]]
 """The texts of packers, each with the bytes of a bucket."""
 
@@ -90,7 +93,7 @@ def _ddp(workload: Workload) -> list[tuple[str, int]]:
     found = [(f"+ddp={size / MIB:g}{word}", size) for word in words for size in sizes]
     firsts = [size for size in sizes if size < 25 * MIB]
     found += [(f"+ddp=25,{first / MIB:g}{w}", 25 * MIB) for w in words for first in firsts]
-    return [("+ddp", 0), *found, ("+ddp=25,1,view", 25 * MIB)]
+    return [("+ddp", 0), *found, (VIEW, 25 * MIB)]
 
 
 def _threshold(workload: Workload) -> list[tuple[str, int]]:
