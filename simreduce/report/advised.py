@@ -47,6 +47,7 @@ ADVICE = Record(
     Key("error_us", or_null(MICROSECONDS),
         "80 % of differences from today are within this of the predicted one: of what changes, or "
         "else of the fastest; null if that is not known.", "error"),
+    Key("more", TEXT, 'What `simreduce tune` tries besides what this compares; "" for nothing.'),
 )  # fmt: skip
 ADVICE_KEY = Key(
     "advice", list_of(ADVICE),
@@ -61,6 +62,16 @@ def advice_lines(advice: Iterable[Advised], what: str) -> list[str]:
     lines = [f"Recommended: {sentence(first, what)}"]
     lines += [f"  {text}" for text in moved_lines(advice[0].option.moved)]
     return [*lines, *(f"  {each['title']:17}  {sentence(each, '')}" for each in others)]
+
+
+def more_lines(advice: Sequence[Advised]) -> list[str]:
+    """Says that the first advice is of what was ranked, and what tries more."""
+    return [f"  {_more(ADVICE.write(each, None))}" for each in advice[:1] if each.more]
+
+
+def _more(found: Written) -> str:
+    command = f"simreduce tune FILE --target {found['framework']}"
+    return f"of the settings ranked here; `{command}` also tries {found['more']}"
 
 
 def sentence(found: Written, what: str = "") -> str:
@@ -106,6 +117,8 @@ def facts(found: Written, more: str, factor: float | None, of_what: str = "") ->
 
     `of_what` says which part of the time is a prediction.
     """
+    if found["more"]:
+        more = f"{more} That is {_more(found)}."
     yield Fact("What should I do?", found["do"], more)
     yield Fact("What is it worth?", *_worth(found))
     answer, why = sure(factor if runs_nccl(found["strategy"]) else None)

@@ -64,7 +64,8 @@ from simreduce.report.sections import (
     us,
 )
 from simreduce.study.advice import runs_nccl
-from simreduce.study.frameworks import METHODS, MIB
+from simreduce.study.framework_settings import MIB
+from simreduce.study.frameworks import METHODS
 from simreduce.study.tune.search.advised import advice_of
 from simreduce.study.tune.search.setting import Setting, rules_text
 from simreduce.study.tune.search.targets import OBJECTIVES, TARGETS, methods_of

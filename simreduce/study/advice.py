@@ -74,7 +74,7 @@ class Advised:
     says why. `do` is an imperative in the words of the framework, `today_words` and `fastest_words`
     name the default and the fastest in them. Without a framework (`title` is ""), it is the
     fastest of all. With 80 % the difference between the fastest, or what changes, and today's is
-    within `error` seconds of the predicted one; None if that is not known.
+    within `error` seconds of the predicted one; None if that is not known. `tune` tries `more`.
     """
 
     framework: str
@@ -87,6 +87,7 @@ class Advised:
     today_words: str = ""
     fastest_words: str = ""
     error: float | None = None
+    more: str = ""
 
     @property
     def changes(self) -> bool:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import fields, replace
 from math import inf
+from typing import Any
 
 from simreduce import dtypes, units
 from simreduce.engine.calibrate.sure import Call
@@ -23,16 +24,11 @@ from simreduce.study.advice import (
     decide,
     difference_error,
     lasting,
+    strategy_of,
 )
+from simreduce.study.framework_settings import DEEPSPEED_ELEMENTS, JAX_BYTES, PACKINGS, WAYS
 from simreduce.study.question import ask, choice_of
 from simreduce.study.scenario import Scenario
-
-MIB = 1 << 20
-DEEPSPEED_ELEMENTS = 500_000_000
-"""DeepSpeed's `reduce_bucket_size` and `allgather_bucket_size`."""
-
-JAX_BYTES = 30 * MIB
-"""`xla_gpu_all_reduce_combine_threshold_bytes`."""
 
 _REPLICATED = "copy_to_gpus"
 """What tf_cnn_benchmarks does with `--variable_update=replicated` and no other flag."""
@@ -135,9 +131,12 @@ def advise(
     files = _kept(files)
     words_today = today.name.rpartition("+")[2].split("=")[0] if today else ""
 
-    def simplicity(each: Option) -> tuple[bool, int, str]:
-        """Today's packing first, in other sizes, then fewer words."""
-        return words_today not in each.name, len(each.name), each.name
+    usual_strategy = strategy_of(today.name) if today else None
+
+    def simplicity(each: Option) -> tuple[bool, int, int, str]:
+        """Today's packing first, with few other settings, then fewer words."""
+        changed = count_changes(strategy_of(each.name), usual_strategy)
+        return words_today not in each.name, changed, len(each.name), each.name
 
     options = [
         each if each is today else replace(each, simplicity=simplicity(each)) for each in options
@@ -163,7 +162,22 @@ def advise(
     standing = today_words(name, method(today or option))
     found = phrase(name, option, today, fastest, reason, words, standing)
     other = fastest if option is today else option
-    return replace(found, error=error(other, today) if today else None)
+    more = untried_words(name, scenario, [each.name for each in options])
+    return replace(found, error=error(other, today) if today else None, more=more)
+
+
+def untried_words(name: str, scenario: Scenario, tried: Iterable[str]) -> str:
+    """What `tune` tries for a framework besides what was `tried`."""
+    parts = [each.rpartition(", ") for each in tried]
+    texts, ways = {text for *_, text in parts}, {way or "ddp" for way, *_ in parts}
+    if name not in PACKINGS:
+        return "more algorithms, packings and orders of the GPUs"
+    packings = [text for text, _ in PACKINGS[name](scenario.workload)]
+    left = sum(f"nccl{text}" not in texts for text in packings)
+    found = [f"up to {units.plural(left, 'other packing')}"] * bool(left)
+    if scenario.step and scenario.step.sharding is None:
+        found += [METHODS[way] for way in WAYS.get(name, ()) if way not in ways]
+    return ", ".join([*found, "NCCL's algorithms, protocols and channels"])
 
 
 def phrase(
@@ -183,6 +197,16 @@ def phrase(
     do = f"Keep {standing}" if option is today else change_words(say(option))
     title, usual = title_of(name), standing if today else ""
     return Advised(name, title, option, today, fastest, reason, do, usual, say(fastest))
+
+
+def count_changes(strategy: Strategy | None, usual: Strategy | None) -> int:
+    """How many settings of its packing differ from those of the usual one."""
+    packer: Any = strategy and strategy.packer
+    other = usual and usual.packer
+    return sum(
+        getattr(packer, each.name) != getattr(other, each.name, None)
+        for each in (fields(packer) if packer else ())
+    )
 
 
 def advise_each(

@@ -10,9 +10,10 @@ from simreduce.engine.setup import Setup
 from simreduce.planners.strategy import parse_strategy
 from simreduce.study import frameworks
 from simreduce.study.advice import Option
+from simreduce.study.framework_settings import PACKINGS
 from simreduce.study.scenario import FRAMEWORKS, Scenario, load_scenario
 from simreduce.study.tune.rank import rank
-from simreduce.study.tune.search.targets import TARGETS, nccl_packings
+from simreduce.study.tune.search.targets import nccl_packings
 from simreduce.workload import load_workload
 
 
@@ -39,7 +40,7 @@ def test_a_scenario_that_runs_on_tensorflow_gets_its_settings_first():
     assert "tensorflow" == frameworks.names_for(at.but(runtime="tensorflow"))[0]
 
 
-@pytest.mark.parametrize("name", [name for name in FRAMEWORKS if TARGETS[name].packers])
+@pytest.mark.parametrize("name", [name for name in FRAMEWORKS if name in PACKINGS])
 def test_the_default_is_the_one_that_tune_begins_with(name):
     at = scenario("dgx-a100")
     first = nccl_packings(name, at, half=False)[0]

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import fields, replace
+from dataclasses import replace
 from math import inf
-from typing import Any
 
 from simreduce import units
 from simreduce.study import frameworks
 from simreduce.study.advice import Advised, Option, decide
+from simreduce.study.framework_settings import VIEW
 from simreduce.study.scenario import Scenario, with_step
 from simreduce.study.tune.search.by_methods import simulate_whole
 from simreduce.study.tune.search.export_choice import files_of, nccl_files
@@ -19,7 +19,7 @@ from simreduce.study.tune.search.setting import (
     reducing_scenario,
     simulating,
 )
-from simreduce.study.tune.search.targets import STEP, VIEW
+from simreduce.study.tune.search.targets import STEP
 from simreduce.study.tune.search.tuned import Row, Tuned
 from simreduce.training.sharded import Sharding, wrap
 
@@ -60,13 +60,10 @@ def _option(row: Row, found: Tuned) -> Option:
 
 def _words(setting: Setting, default: Setting) -> int:
     """How many settings differ from the default's; a plugin of NCCL counts as two."""
-    packer: Any = setting.parsed and setting.parsed.packer
-    usual = default.parsed and default.parsed.packer
     return sum(
         (
             2 * bool(setting.rules), bool(setting.order), len(setting.knobs),
-            sum(getattr(packer, each.name) != getattr(usual, each.name, None)
-                for each in (fields(packer) if packer else ())),
+            frameworks.count_changes(setting.parsed, default.parsed),
             setting.cycle not in (None, default.cycle),
             (setting.mode, setting.method) != (default.mode, default.method),
         )

@@ -12,8 +12,7 @@ from dataclasses import dataclass, replace
 
 from simreduce.engine.calibrate.sure import Call
 from simreduce.errors import InputError
-from simreduce.planners.packing import DdpBuckets, Fusion, NoPacking, joined_sizes
-from simreduce.planners.packing.ready import ready_order
+from simreduce.planners.packing import DdpBuckets, Fusion, NoPacking
 from simreduce.planners.strategy import parse_strategy
 from simreduce.study.advice import hanging, scaled
 from simreduce.study.scenario import Scenario
@@ -24,12 +23,6 @@ from simreduce.training.step import STRONG
 from simreduce.workload import Gradient, Workload
 
 MIB = 1 << 20
-
-_RATIO = 2 ** (1 / 4)
-"""From one size of buckets to the next that is tried."""
-
-_SMALLEST = 1 << 18
-"""Bytes of the smallest buckets that are tried."""
 
 _COPYING = 0.97
 """The factor of bounds for copies, as measured for one size."""
@@ -99,28 +92,6 @@ def distinct(texts: Iterable[tuple[str, int]], gradients: Sequence[Gradient]) ->
             continue
         found.setdefault((packing.groups, packing.sizes, packing.copied), packing)
     return list(found.values())
-
-
-def bucket_sizes(workload: Workload, *, within: bool = False) -> list[int]:
-    """Bytes of buckets that are worth trying: four for each doubling, up to all in one.
-
-    Recorded buckets are joined, and none exceeds a size `within` which they should be.
-    """
-    gradients, whole = workload.gradients, workload.nbytes
-    if workload.finest:
-        recorded = [gradients[i].nbytes for i in ready_order(gradients)]
-        return joined_sizes(recorded, workload.finest, within=within)
-    found, size = [], float(min(_SMALLEST, whole))
-    while size < whole:
-        found.append(_readable(int(size)))
-        size *= _RATIO
-    return [*dict.fromkeys(found), -(-whole // MIB) * MIB]
-
-
-def _readable(nbytes: int) -> int:
-    """The size to two digits and a half of its unit."""
-    unit = max(1 << max(nbytes.bit_length() - 6, 0), 1)
-    return nbytes // unit * unit
 
 
 @dataclass(frozen=True, slots=True)

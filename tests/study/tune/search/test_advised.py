@@ -103,14 +103,13 @@ def test_what_other_calls_gain_has_to_be_more_than_their_error():
         assert worth is found.apart(default)
         again = with_advice(found)
         assert worth or "less than the error of these predictions: measure both" == again.reason
-        assert worth is (again.advised != default)
 
 
 def test_a_plugin_that_adds_little_is_no_better_than_its_setting_without_it():
     """That one is not worth it where calls cost more, and neither is the plugin."""
     scenario = replace(load_scenario("dgx1v-resnet50"), strategies=None).but(call_cost=50e-6)
     few, many = Setting("nccl+ddp"), Setting("nccl+ddp=0.25")
-    rule = Rule("all_reduce", 0, None, "ring", "simple", 8)
+    rule = Rule("all_reduce", 0, None, "ring", "simple", 8, 1, 8)
     default = Row(few, evaluate(scenario, few).seconds)
     plain, ruled = (
         Row(setting, default.seconds * part)
