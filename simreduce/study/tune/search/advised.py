@@ -21,10 +21,7 @@ from simreduce.study.tune.search.setting import (
 )
 from simreduce.study.tune.search.targets import STEP
 from simreduce.study.tune.search.tuned import Row, Tuned
-from simreduce.training.sharded import Sharding, wrap
-
-_COLLECTIVES = 3
-"""Calls for each unit of a sharded method: two all-gathers and a reduce-scatter."""
+from simreduce.training.sharded import Sharding
 
 
 def with_advice(found: Tuned, workers: int = 1) -> Tuned:
@@ -149,10 +146,10 @@ def _seconds(scenario: Scenario, setting: Setting) -> float:
 
 def _calls(found: Tuned, row: Row) -> int:
     """Calls of NCCL in a step or all-reduce, about."""
-    setting, scenario = row.setting, found.scenario
-    if setting.sharding is not None and scenario.step is not None:
-        return _COLLECTIVES * len(wrap(scenario.step.job.model, setting.sharding.units))
-    return len(frameworks.calls_of(scenario, setting.parsed) or ())
+    setting = row.setting
+    if setting.sharding is not None:
+        return len(found.hanging_on(row) or ())
+    return len(frameworks.calls_of(_scenario(found, setting), setting.parsed) or ())
 
 
 def _scenario(found: Tuned, setting: Setting) -> Scenario:
