@@ -156,8 +156,9 @@ def advise(
     usual = (files(today) if today else _usual_files(name, scenario)) or {}
 
     def words(each: Option) -> str:
-        before = files(today) if today and method(today) != method(each) else usual
-        return words_of(name, files(each) or {}, before or {}, method(each))
+        told = files(each) or {}
+        before = told if today and method(today) != method(each) else usual
+        return words_of(name, told, before, method(each))
 
     standing = today_words(name, method(today or option))
     found = phrase(name, option, today, fastest, reason, words, standing)

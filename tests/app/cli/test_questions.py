@@ -37,7 +37,7 @@ ANSWERS = {
     "11-step-deepspeed": "Use ZeRO-1",
     "12-step-no-framework": "Set --all_reduce_spec=nccl",
     "13-step-slow-network": "Keep PyTorch's defaults (DDP)",
-    "14-tune-pytorch": "Keep PyTorch's defaults (DDP)",
+    "14-tune-pytorch": "Set gradient_as_bucket_view=True (DDP)",
     "15-tune-horovod": "Keep Horovod's defaults",
     "16-tune-nccl": "Keep NCCL's own choice",
     "17-tune-deepspeed": (
@@ -51,6 +51,10 @@ ANSWERS = {
 }
 COMMANDS = {"step": "step", "tune": "tune"}
 OTHERS = {
+    "03-own-pcie-box": (
+        "Set --variable_update=distributed_all_reduce, --all_reduce_spec=pscpu:32k:xring"
+    ),
+    "06-step-alexnet-pcie": "Set gradient_as_bucket_view=True (DDP)",
     "11-step-deepspeed": (
         "Set reduce_bucket_size=55574528, allgather_bucket_size=55574528 (ZeRO-1)"
     ),
