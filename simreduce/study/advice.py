@@ -215,7 +215,7 @@ def hanging(ready: Sequence[float], finish: Sequence[float]) -> list[int]:
 
 def scaled(calls: Sequence[Call], seconds: float) -> list[Call]:
     """The calls of a time that is all theirs, by their shares."""
-    whole = sum(call.seconds for call in calls)
+    whole = sum(call.seconds for call in calls) or 1.0
     return [call._replace(seconds=seconds * call.seconds / whole) for call in calls]
 
 

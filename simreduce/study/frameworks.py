@@ -150,7 +150,8 @@ def advise(
         known.append(today)
 
     def doubt(one: Option, other: Option) -> str:
-        return not_told_apart(one, other, error(one, other)) or of_calls(one, other)
+        late = starts_late(calls(one), calls(other)) if scenario.step is None else ""
+        return late or not_told_apart(one, other, error(one, other)) or of_calls(one, other)
 
     option, fastest, reason = decide(known, today, scenario.worth, doubt)
     usual = (files(today) if today else _usual_files(name, scenario)) or {}
@@ -294,6 +295,13 @@ def not_told_apart(option: Option, today: Option, error: float | None) -> str:
     """
     near = error is not None and today.seconds - option.seconds <= error
     return "less than the error of these predictions: measure both" if near else ""
+
+
+def starts_late(option: Sequence[Call] | None, today: Sequence[Call] | None) -> str:
+    """The doubt that larger calls wait for more gradients, which an all-reduce does not show."""
+    if option and today and max(c.nbytes for c in option) > max(c.nbytes for c in today):
+        return "but larger buckets start later in back-propagation, which takes a [step] to compare"
+    return ""
 
 
 def copies_of(scenario: Scenario, method: str) -> float:

@@ -19,7 +19,7 @@ from simreduce.study.tune.search.setting import (
     reducing_scenario,
     simulating,
 )
-from simreduce.study.tune.search.targets import STEP
+from simreduce.study.tune.search.targets import STEP, TIME
 from simreduce.study.tune.search.tuned import Row, Tuned
 from simreduce.training.sharded import Sharding
 
@@ -104,9 +104,11 @@ def _doubt(found: Tuned, option: Option, today: Option) -> str:
             return _doubt(found, _option(each, found), today)
     if cycle := found.by_tick(today.row, row):
         return f"less than a cycle of {units.format_duration(cycle)}, whose ticks nobody can time"
-    return frameworks.not_told_apart(
-        option, today, _error(found, option, today)
-    ) or _doubt_of_calls(found, option, today)
+    late = ""
+    if found.objective == TIME:
+        late = frameworks.starts_late(found.hanging_on(row), found.hanging_on(today.row))
+    near = frameworks.not_told_apart(option, today, _error(found, option, today))
+    return late or near or _doubt_of_calls(found, option, today)
 
 
 def _error(found: Tuned, option: Option, today: Option) -> float | None:

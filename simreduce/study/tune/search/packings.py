@@ -154,7 +154,7 @@ class OverlapEstimate:
             return scaled([each for group in calls for each in group], seconds)
         ready, finish = self._turns(packing, [sum(c.seconds for c in group) for group in calls])
         places = hanging(ready, finish)
-        left = seconds - self.update - min(ready[place] for place in places)
+        left = seconds - self.update - min((ready[place] for place in places), default=0.0)
         return scaled([each for place in places for each in calls[place]], max(left, 0.0))
 
     def _fused(self, packing: Packing, seconds: Sequence[float]) -> float:
