@@ -406,6 +406,7 @@ def advice_of(document: Written) -> Written | None:
     return {
         **found, "do": f"Run {name}", "strategy": name, "time_us": best["time_us"], "change": True,
         "fastest": name, "fastest_strategy": name, "fastest_time_us": best["time_us"],
+        "error_us": None,
     }  # fmt: skip
 
 

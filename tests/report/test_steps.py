@@ -122,7 +122,9 @@ def test_the_table_tells_what_was_asked_and_the_best(ranking):
     assert f"{best.method}: a step takes {best.seconds * 1e3:.3f} ms" in lines[14]
     assert ["1", *best_names(ranking)] == lines[-3 - len(best.buckets)].split()[:4]
     assert lines[-2].startswith("Recommended: ")
-    assert lines[-1].startswith("  of the settings ranked here; `simreduce tune FILE --target horovod`")
+    assert lines[-1].startswith(
+        "  of the settings ranked here; `simreduce tune FILE --target horovod`"
+    )
 
     few = step_table(ranking, details=False).splitlines()
     assert lines[:15] == few[:15]
