@@ -191,7 +191,7 @@ def test_faults_are_shown_and_hostile_views_run_nothing(tab):
     seen.page.wait_for_timeout(50)
     seen.wait()
     assert seen.page.text_content("#faults") == ""
-    assert "nccl" in seen.answer
+    assert "NcclAllReduce" in seen.answer
     seen.check()
 
 

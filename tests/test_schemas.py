@@ -197,9 +197,9 @@ accuracy nccl --json --workers 1 --tables all --only gb200_nvl4
 accuracy nccl --json --workers 1 --left-out generation --only tartan_nccl-v2_broadcast_1GiB_2gpu
 calibrate --from-nccl-tests nccl.log --topology v100-mesh-4 --out mine.toml --json
 replay {ROOT}/docs/examples/ddp-resnet50.json --topology dgx1v --json
-run {ROOT}/docs/examples/ddp-resnet50.json --topology v100-mesh-4 --json --workers 1
-step {ROOT}/docs/examples/ddp-resnet50.json --topology v100-mesh-4 --json --workers 1
-tune {ROOT}/docs/examples/ddp-resnet50.json --topology v100-mesh-4 --json --workers 1
+run {ROOT}/docs/examples/ddp-resnet50.json --topology dgx1v --json --workers 1
+step {ROOT}/docs/examples/ddp-resnet50.json --topology dgx1v --json --workers 1
+tune {ROOT}/docs/examples/ddp-resnet50.json --topology dgx1v --json --workers 1
 replay trace.json --topology switch:4 --json
 """
 LINES = [" ".join(line.split()) for line in COMMANDS.replace("\\\n", " ").strip().splitlines()]

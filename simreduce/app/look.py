@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import replace
 from typing import Any, TypeAlias
@@ -10,19 +10,22 @@ from typing import Any, TypeAlias
 from simreduce.computing.watching import Work
 from simreduce.errors import InputError
 from simreduce.export.targets import Exported, export_choice
-from simreduce.planners.strategy import Strategy
+from simreduce.planners.strategy import Strategy, parse_strategy
 from simreduce.report.bench import BENCH, SizeTimes
 from simreduce.report.explain import explanation_document
 from simreduce.report.pages import Attachments
 from simreduce.report.ranking import answer_row
 from simreduce.report.timeline import MOST_BARS, timeline_of_events
 from simreduce.report.trace import trace_events
+from simreduce.study.advice import Advised
 from simreduce.study.frameworks import files_of
 from simreduce.study.question import ask, choice_of
 from simreduce.study.scenario import Scenario
 from simreduce.study.tune.bench import bench
 from simreduce.study.tune.rank import Candidate, Ranking, plain_specs
+from simreduce.study.tune.steps import StepRanking
 from simreduce.study.tune.whatif import savings
+from simreduce.training.sharded import DDP
 
 Document = Mapping[str, Any]
 
@@ -52,14 +55,37 @@ def exports_of(
     """
     proven = [c.strategy for c in ranking.candidates if not c.wrong][:most]
     found = export_choice(choice_of(ask(ranking.scenario, chosen.strategy), None), proven)
-    by_name = {each.name: each for each in found}
-    for advised in ranking.advice if chosen is ranking.recommended else ():
-        strategy = advised.option.row.strategy
-        if files := files_of(advised.framework, ranking.scenario, strategy):
-            instead = strategy.text if strategy != chosen.strategy else ""
-            name = advised.framework
-            by_name[name] = Exported(name, advised.title, files, instead=instead)
-    return tuple(by_name.values())
+    advice = ranking.advice if chosen is ranking.recommended else ()
+    return _as_advised(found, advice, ranking.scenario, chosen.strategy.text)
+
+
+def step_exports(ranking: StepRanking) -> tuple[Exported, ...]:
+    """As `exports_of`, of the recommended step; none for modes."""
+    scenario, name = ranking.scenario, ranking.recommended.step.method
+    if scenario.step.mode:
+        return ()
+    method, _, text = name.rpartition(", ")
+    found = export_choice(
+        choice_of(ask(scenario, parse_strategy(text)), scenario.step, method or DDP)
+    )
+    return _as_advised(found, ranking.advice, scenario, name)
+
+
+def _as_advised(
+    found: Iterable[Exported], advice: Iterable[Advised], scenario: Scenario, shown: str
+) -> tuple[Exported, ...]:
+    """The settings with those that frameworks are advised, these first and in the order of advice.
+
+    They are of another strategy than what is `shown`, where that differs.
+    """
+    advised = dict[str, Exported]()
+    for each in advice:
+        name = each.option.name
+        method, _, text = name.rpartition(", ")
+        if files := files_of(each.framework, scenario, parse_strategy(text), method or DDP):
+            instead = name if name != shown else ""
+            advised[each.framework] = Exported(each.framework, each.title, files, instead=instead)
+    return (*advised.values(), *(each for each in found if each.name not in advised))
 
 
 def look_closer(

@@ -4,7 +4,9 @@ Names and meaning: torch 2.13, `torch/nn/parallel/distributed.py` (`BucketCapaci
 `torch/distributed/algorithms/ddp_comm_hooks/default_hooks.py` and
 `torch/distributed/fsdp/fully_sharded_data_parallel.py`. `bucket_cap_mb` may be a fraction; the cap
 of the first bucket is `torch.distributed._DEFAULT_FIRST_BUCKET_BYTES`, read while `bucket_cap_mb`
-is unset, and `bucket_cap_mb_list` has both since 2.13.
+is unset, and `bucket_cap_mb_list` has both since 2.13. Comments that name units say FSDP2's call
+(torch.distributed.fsdp.fully_shard, 2025-10,
+https://docs.pytorch.org/docs/stable/distributed.fsdp.fully_shard.html).
 """
 
 from __future__ import annotations
@@ -114,6 +116,7 @@ def files(choice: Choice) -> dict[str, str]:
 def _ddp(choice: Choice) -> str:
     buckets = buckets_of(choice) or DdpBuckets()
     arguments, before = _caps(buckets)
+    meaning = dict.fromkeys(arguments, _meaning(choice, buckets))
     arguments["gradient_as_bucket_view"] = str(buckets.view)
     casts = buckets.fp16 or buckets.bf16
     name = "fp16_compress_hook" if buckets.fp16 else "bf16_compress_hook"
@@ -124,7 +127,7 @@ def _ddp(choice: Choice) -> str:
         *["import torch.distributed as dist"] * any("dist." in line for line in before),
         *[hooks] * casts,
         "from torch.nn.parallel import DistributedDataParallel", "",
-        *_table(arguments), "", "",
+        *_table(arguments, meaning), "", "",
         "def wrap(model, **more):",
         '    """The model, with gradients that DDP averages in these buckets."""',
         *[f"    {line}" for line in before],
@@ -146,12 +149,26 @@ def _caps(buckets: DdpBuckets) -> tuple[dict[str, str], list[str]]:
     return {"bucket_cap_mb_list": f"[{first}, {cap}]"}, ["# The list needs PyTorch 2.13 or newer."]
 
 
+def _meaning(choice: Choice, buckets: DdpBuckets) -> str:
+    """What buckets are that need no size to be said; "" of all others, and of one gradient."""
+    arranged = choice.arrange(buckets)
+    if arranged is None or len(choice.workload.gradients) == 1:
+        return ""
+    groups = arranged.groups
+    if len(groups) == 1:
+        return "one bucket"
+    return "a bucket for each gradient" * all(len(group) == 1 for group in groups)
+
+
 def _module(lines: Sequence[str]) -> str:
     return "\n".join([*lines, ""])
 
 
-def _table(arguments: Mapping[str, str]) -> list[str]:
-    return ["ARGUMENTS = {", *(f'    "{key}": {value},' for key, value in arguments.items()), "}"]
+def _table(arguments: Mapping[str, str], meaning: Mapping[str, str] | None = None) -> list[str]:
+    """The arguments, each with what it means; `export.words` reads that too."""
+    notes = {key: f"  # {words}" for key, words in (meaning or {}).items() if words}
+    lines = (f'    "{key}": {value},{notes.get(key, "")}' for key, value in arguments.items())
+    return ["ARGUMENTS = {", *lines, "}"]
 
 
 def _passes(choice: Choice) -> list[str]:
@@ -198,33 +215,38 @@ def _fsdp(choice: Choice) -> str:
         *["from torch.distributed.device_mesh import init_device_mesh"] * bool(mesh),
         f"from torch.distributed.fsdp import {', '.join(imported)}",
         *[f"from torch.distributed.fsdp.wrap import {policy}"] * (not whole),
-        "", *_table(arguments), *[f"UNIT = {choice.unit}  # parameters"] * by_size, "", "",
-        *_wrap(rule), *mesh,
+        "", *_table(arguments), "", "",
+        *_wrap(rule, choice.unit), *mesh,
         "    return FullyShardedDataParallel(model, auto_wrap_policy=policy, **ARGUMENTS, **more)",
         *_passes(choice),
     ])  # fmt: skip
 
 
-def _wrap(rule: str | int) -> list[str]:
-    """The head of the function that wraps a model, up to its policy.
+def _wrap(rule: str | int, unit: int) -> list[str]:
+    """The head of the function that wraps a model, up to its policy and what that means.
 
-    Sizes say nothing of blocks: the root may be larger than each of them.
+    The words name FSDP2's call, which most programs type today. Sizes say nothing of blocks: the
+    root may be larger than each of them.
     """
     if isinstance(rule, int):
+        least = f"{unit:,} parameters or more"
+        policy = f"partial(size_based_auto_wrap_policy, min_num_params={unit})"
         return [
             "def wrap(model, **more):",
-            '    """The model in units: modules of at least UNIT parameters."""',
-            "    policy = partial(size_based_auto_wrap_policy, min_num_params=UNIT)",
+            f'    """The model in units: one for each module of {least}."""',
+            f"    policy = {policy}  # a unit for each module of {least}",
         ]
     if rule == "model":
         return [
-            "def wrap(model, **more):", '    """The model as one unit."""', "    policy = None",
+            "def wrap(model, **more):", '    """The model as one unit."""',
+            "    policy = None  # the whole model as one unit: fully_shard(model)",
         ]  # fmt: skip
+    what = "layer" if rule == "layers" else "block"
     which = ", those of its layers" if rule == "layers" else ""
     return [
         "def wrap(model, blocks, **more):",
         f'    """The model in units: one for each module of the classes `blocks`{which}."""',
-        "    policy = ModuleWrapPolicy(blocks)",
+        f"    policy = ModuleWrapPolicy(blocks)  # a unit for each {what}: fully_shard({what})",
     ]
 
 
@@ -233,8 +255,8 @@ def _mesh(choice: Choice) -> list[str]:
     group, layout = choice.shards.group if choice.shards else 0, choice.setup.layout
     if choice.method != "hsdp" or not group or {group} == {len(task) for task in layout.tasks}:
         return []
-    shape = f"({layout.n // group}, {group})"
-    return [f'    more.setdefault("device_mesh", init_device_mesh("cuda", {shape}))']
+    mesh = f'init_device_mesh("cuda", ({layout.n // group}, {group}))'
+    return [f'    more.setdefault("device_mesh", {mesh})  # shards within groups of {group} GPUs']
 
 
 def _precision(shards: Shards | None) -> str:

@@ -85,9 +85,14 @@ def sentence(found: Written, what: str = "") -> str:
         text = f"{found['do']}: {time}."
         if found["fastest_strategy"] != found["strategy"]:
             gain = units.format_share(_gain(found))
-            text += f" {found['fastest']} would save {gain}, {found['reason']}."
+            text += f" {opening(found['fastest'])} would save {gain}, {found['reason']}."
         return text
     return f"{found['do']}: {time}{_beside(found)}."
+
+
+def opening(words: str) -> str:
+    """The words as a sentence begins; what is typed keeps its case."""
+    return words if "=" in words.partition(" ")[0] else f"{words[:1].upper()}{words[1:]}"
 
 
 def _gain(found: Written) -> float:
@@ -112,20 +117,22 @@ def took_of(found: Written) -> str:
     return took(found["time_us"] * 1e-6, moved and moved * 1e-6)
 
 
-def facts(found: Written, more: str, factor: float | None, of_what: str = "") -> Iterator[Fact]:
+def facts(
+    found: Written, more: str, factor: float | None, sureness: tuple[str, str] | None = None
+) -> Iterator[Fact]:
     """What to do, what it is worth, and how sure that is: the first cards of a page.
 
-    `of_what` says which part of the time is a prediction.
+    The `sureness` is that of predictions within `factor`, unless it is given.
     """
     if found["more"]:
         more = f"{more} That is {_more(found)}."
     yield Fact("What should I do?", found["do"], more)
     yield Fact("What is it worth?", *_worth(found))
-    answer, why = sure(factor if runs_nccl(found["strategy"]) else None)
+    answer, why = sureness or sure(factor if runs_nccl(found["strategy"]) else None)
     if found["error_us"]:
         error = units.format_duration(found["error_us"] * 1e-6)
         why = f"{why} The difference from today is off by less than {error} with 80%."
-    yield Fact("How sure is that?", answer, f"{why} {of_what}".strip())
+    yield Fact("How sure is that?", answer, why)
 
 
 def _worth(found: Written) -> tuple[str, str]:
@@ -142,7 +149,7 @@ def _worth(found: Written) -> tuple[str, str]:
     gain = units.format_share(_gain(found))
     small = _gain(found) < WORTH
     answer = "nothing to gain" if small else f"perhaps {gain}, not surely"
-    return answer, f"{found['fastest']} would save {gain}, {found['reason']}."
+    return answer, f"{opening(found['fastest'])} would save {gain}, {found['reason']}."
 
 
 def sure(factor: float | None) -> tuple[str, str]:
@@ -175,7 +182,7 @@ def mark(found: Written | None, name: str) -> int:
 def frameworks_table(advice: Sequence[Written]) -> Rows:
     """A row for each framework."""
     columns = tables.columns(
-        "framework|what to do|time|today|fastest of its settings|time",
+        "framework|what to do|time then|time today|fastest of its settings|time with it",
         units="||(ms)|(ms)||(ms)", left="framework|what to do|fastest of its settings",
     )  # fmt: skip
     rows = tuple(

@@ -35,6 +35,7 @@ from simreduce.files.tables import Column, Table, percent
 from simreduce.report.plots import Plot, Point, draw_frontier
 from simreduce.study.capacity.answer import Answer, AtRate, fit_of, parts
 from simreduce.study.capacity.choose import (
+    COST,
     HOURLY,
     OBJECTIVES,
     TIME,
@@ -42,6 +43,7 @@ from simreduce.study.capacity.choose import (
     Offer,
     Target,
     WithinTarget,
+    value_of,
 )
 from simreduce.study.capacity.fails import MOST
 from simreduce.study.capacity.quantities import HOUR, format_amount, format_period
@@ -354,6 +356,8 @@ CAPACITY = Document(
         " sample are known.", lambda answer: _counted(answer.question.target)),
     Key("headline", TEXT, "The answer in a sentence.",
         lambda answer: choice_words(_headed(answer))),
+    Key("near_miss", TEXT, 'The option that nearly meets the target and is better than the choice,'
+        ' in a sentence; "" if none is.', lambda answer: near_words(answer)),  # noqa: PLW0108
     Key("paid_off", TEXT, 'How prices of what is bought became prices per hour; "" if all is'
         ' rented.'),
     Key("choice", or_null(OFFER), "The best that meets the target; null if none does.", "chosen"),
@@ -515,6 +519,28 @@ def choice_words(document: Written) -> str:
     return f"{what}: {money(document, choice['hourly'])}/h, {price_words(document, choice)}"
 
 
+_GAINS = {COST: "costs {} less", HOURLY: "costs {} less an hour", TIME: "is done {} sooner"}
+_OF_TARGETS = {"step_time": "step time", "cost_per_million_tokens": "cost of a million tokens",
+               "samples_per_second": "samples per second", "tokens_per_second": "tokens per second",
+               "time": "time", "budget": "budget", "hourly": "price per hour"}  # fmt: skip
+
+
+def near_words(answer: Answer) -> str:
+    """What nearly meets the target and is better than the choice, and by how much: `1 AWS
+    p5.48xlarge misses the time by 4% and costs 20% less`.
+    """
+    near, chosen, minimise = answer.near, answer.chosen, answer.question.target.minimise
+    if near is None:
+        return ""
+    targets = " and the ".join(_OF_TARGETS.get(name, name) for name in near.misses)
+    most = "at most " * (len(near.misses) > 1)
+    words = f"{answer.plain(near.candidate.key)} misses the {targets} by {most}{near.short:.1%}"
+    if chosen is None:
+        return words
+    better = 1 - value_of(near, minimise) / value_of(chosen, minimise)
+    return f"{words} and {_GAINS[minimise].format(f'{better:.1%}')}"
+
+
 def sure_words(document: Written) -> tuple[str, str]:
     """How sure the choice's figures are: a few words, and a sentence.
 
@@ -531,13 +557,23 @@ def sure_words(document: Written) -> tuple[str, str]:
     slow, fast = rates[0], rates[-1]
     now = next((each for each in rates if each["factor"] == 1.0), slow)
     most, least = (price_words(document, each) for each in (slow, fast))
-    missed = f", so that it would miss {', '.join(slow['misses'])}" if slow["misses"] else ""
+    targets = " and the ".join(_OF_TARGETS.get(name, name) for name in slow["misses"])
+    missed = f", so that it would miss the {targets}" if targets else ""
     words = f"{_rate(now)} is assumed, not measured. At {_rate(slow)} at most {most}{missed}."
     words += f" At {_rate(fast)} at least {least}"
     if known:
         words += f". The error of its communication adds {step_range(choice)} of a step, with 80%"
     dear, cheap = (money(document, each["per_million"]) for each in (slow, fast))
     return f"{cheap} to {dear} per 1M {document['counted']}", words
+
+
+def rates_words(document: Written) -> str:
+    """At which rates of computing the choice costs what `sure_words` begins with; "" for none."""
+    rates = document["at_rates"]
+    if not rates:
+        return ""
+    slow, fast = (_rate(each).removesuffix(" a GPU") for each in (rates[0], rates[-1]))
+    return f"If a GPU computes at {slow} to {fast}: the rate is assumed, not measured"
 
 
 def _rate(at: Written) -> str:
@@ -603,12 +639,13 @@ def _choice(answer: Answer, document: Written) -> list[str]:
         count = len(answer.offers)
         return [
             *(f"  {name}: missed by {n} of {count}" for name, n in missed.items()),
+            *([f"Nearly: {document['near_miss']}."] if document["near_miss"] else []),
             document["headline"],
         ]
     shares = ", ".join(f"{part['name']} {part['share']:.1%}" for part in document["binds"])
     lines = [f"Time goes into {shares}."]
     if choice["bottleneck"]:
-        lines.append(f"Of the communication, {choice['bottleneck']} binds.")
+        lines.append(f"Of the communication, {choice['bottleneck']} is the busiest.")
     lines += [f"A GPU {words}." for words in [_memory(answer)] if words]
     if failures:
         every = format_period(failures.best_interval(choice["nodes"]))
@@ -621,6 +658,7 @@ def _choice(answer: Answer, document: Written) -> list[str]:
         *lines,
         f"In the words of the file: {choice['option']}",
         "",
+        *([f"Nearly: {document['near_miss']}."] if document["near_miss"] else []),
         f"Nearest change: {near}. {then}",
         f"How sure: {sure_words(document)[1]}.",
         document["headline"],

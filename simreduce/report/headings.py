@@ -82,6 +82,12 @@ def fitted_on_text(machine: str) -> str:
     return machine and f"constants of NCCL were fitted on {machine}, not on this machine"
 
 
+def page_title(document: Mapping[str, Any], otherwise: str) -> str:
+    """The title that the scenario of a document has, or else another."""
+    title = str(document.get("title", ""))
+    return otherwise if title in ("", document.get("scenario")) else title
+
+
 def record_lines(scenario: Scenario) -> list[str]:
     """What the record of a job does not say, a line each; none of other scenarios."""
     finest, step = scenario.workload.finest, scenario.step
@@ -231,6 +237,7 @@ DISTURBANCE_KEY = Key("disturbance", TEXT, 'What goes wrong, in words; "" for no
 DISTURBED = replace(DISTURBANCE_KEY, get="scenario.setup.disturbed")
 HEAD_KEYS = (
     Key("scenario", TEXT, "The scenario's name or file.", "scenario.name"),
+    Key("title", TEXT, "Its title, or its name.", "scenario.title"),
     replace(TOPOLOGY_KEYS[0], get="scenario.setup.topology.name"),
     replace(TOPOLOGY_KEYS[1], get="scenario.setup.topology.digest"),
     replace(EQUAL_PATHS_KEY, get="scenario.setup.equal_paths"),

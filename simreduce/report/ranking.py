@@ -57,6 +57,7 @@ from simreduce.report.headings import (
     counted_lines,
     header,
     nccl_sureness,
+    page_title,
     refused_lines,
     same_plan_lines,
     untried_lines,
@@ -375,7 +376,9 @@ def run_page(document: Written, beside: Attachments) -> Page:
         sure = f"{caution(factor, document['calibration'])} {measured_words(document)}".strip()
         cards = tuple(_facts(document, beside, best, found))
     return Page(
-        title=f"{document['workload']} on {document['topology']}: which reduction?",
+        title=page_title(
+            document, f"{document['workload']} on {document['topology']}: which reduction?"
+        ),
         about=f"{what[0].upper()}{what[1:]} on {document['topology']}, {gpus}. "
         f"{units.plural(len(rows), 'plan')} simulated and proved.",
         answer=answer,

@@ -39,6 +39,7 @@ from simreduce.report.advised import (
     mark,
     more_lines,
     sentence,
+    sure,
 )
 from simreduce.report.bench import sizes_section
 from simreduce.report.blocks import (
@@ -65,6 +66,7 @@ from simreduce.report.headings import (
     counted_lines,
     header,
     nccl_sureness,
+    page_title,
     refused_lines,
     same_plan_lines,
     untried_lines,
@@ -552,6 +554,9 @@ def step_document(ranking: StepRanking) -> dict[str, Any]:
 _SHOWN = 15
 """Bars of a chart."""
 
+_MOSTLY = 0.5
+"""The part of a step from which its communication says how sure it is."""
+
 _ASK = "A report on the scenario itself simulates the step with it."
 
 
@@ -578,13 +583,15 @@ def step_page(document: Written, beside: Attachments) -> Page:
         *repeat_section(beside, document, [("compute", str(document["compute_source"]))]),
     ]
     return Page(
-        title=f"{document['workload']} on {document['topology']}: the training step",
+        title=page_title(
+            document, f"{document['workload']} on {document['topology']}: the training step"
+        ),
         about=f"{document['workload']}, {units.format_size(document['size_bytes'])} of gradients, "
         f"batch {document['batch']} a GPU, {ranks} of {document['topology']}. "
         f"{units.plural(len(rows), 'method')} simulated.",
         answer=sentence(found, "a step"),
         sure=caution(factor, document["calibration"], "times of the communication")
-        + f" The time of compute is an input: {document['compute_source']}.",
+        + f" The time of compute is an input, not a prediction: {document['compute_source']}.",
         facts=tuple(_facts(document, beside, found)),
         sections=tuple(sections),
     )
@@ -602,12 +609,28 @@ def _facts(document: Written, beside: Attachments, found: Written) -> Iterable[F
         f"{name}: {meaning(name)} {us(document['step_time_us'])} a step, {_rate(document)} "
         f"samples/s, {_efficiency(document['scaling_efficiency'])}."
     )
-    share = document["exposed_us"] / (document["step_time_us"] or inf)
-    of_what = f"That is of the communication, of which {share:.1%} of the step is not hidden."
-    yield from facts(found, more, document["factor"], of_what)
+    yield from facts(found, more, document["factor"], _sure(document, found))
     yield Fact("What limits it?", *_limit(document, beside))
     nic = nic_fact(beside) if beside.look else ("not known here", beside.missing or _ASK)
     yield Fact("What would a second NIC buy?", *nic)
+
+
+def _sure(document: Written, found: Written) -> tuple[str, str]:
+    """How sure the time of a step is: what of it is an input, and how far off the rest may be."""
+    factor = document["factor"] if runs_nccl(found["strategy"]) else None
+    share = document["exposed_us"] / (document["step_time_us"] or inf)
+    answer, _ = sure(factor)
+    if share < _MOSTLY:
+        answer = "as sure as its compute"
+    off = (
+        "with an error that no published timings tell"
+        if factor is None
+        else (f"and 80% of published times are within a factor of {factor:.2f} of predictions")
+    )
+    return answer, (
+        f"{1 - share:.1%} of the step is an input ({document['compute_source']}). The other"
+        f" {share:.1%}, communication that is not hidden, is predicted, {off}."
+    )
 
 
 def _efficiency(share: float) -> str:

@@ -27,7 +27,7 @@ from simreduce.files.formats.documents import (
     or_null,
 )
 from simreduce.files.tables import Column, Table, percent
-from simreduce.report.advised import ADVICE, caution, facts, mark, sentence
+from simreduce.report.advised import ADVICE, caution, facts, mark, sentence, sure
 from simreduce.report.bench import sizes_section
 from simreduce.report.blocks import (
     Attachments,
@@ -51,6 +51,7 @@ from simreduce.report.headings import (
     MEASURED_KEY,
     MOVED_KEY,
     header,
+    page_title,
 )
 from simreduce.report.limits import help_section, path_section
 from simreduce.report.plots import Plot, draw_sensitivity
@@ -500,17 +501,23 @@ def tune_page(document: Written, beside: Attachments) -> Page:
     """The page of `simreduce tune --json`."""
     advice, target = document["advice"], document["advice"]["title"] or document["target"]
     factor = document["factor"] if runs_nccl(document["advised"]["strategy"]) else None
-    what = "a training step" if document["objective"] == "step" else "one all-reduce"
+    step = document["objective"] == "step"
+    what = "a training step" if step else "one all-reduce"
     found = replace(beside, factor=factor)
     gpus = units.plural(document["ranks"], "GPU")
     size = units.format_size(document["size_bytes"])
-    sure = caution(factor, document["calibration"])
+    told = caution(
+        factor, document["calibration"], "times of the communication" if step else "times"
+    )
+    told += " The time of compute is an input, not a prediction." * step
     return Page(
-        title=f"{document['workload']} on {document['topology']}: best setting for {target}",
+        title=page_title(
+            document, f"{document['workload']} on {document['topology']}: best setting for {target}"
+        ),
         about=f"{document['workload']} ({size}) on {document['topology']}, {gpus}; "
-        f"{document['points']:,} settings.",
+        f"{document['points']:,} settings for {target}.",
         answer=sentence(advice, what),
-        sure=f"{sure} {measured_words(document)}".strip(),
+        sure=f"{told} {measured_words(document)}".strip(),
         facts=tuple(_page_facts(document, advice)),
         sections=(
             _settings(document, advice),
@@ -535,7 +542,10 @@ def _page_facts(document: Written, advice: Written) -> Iterable[Fact]:
         low, high = (units.format_size(flat[key]) for key in ("from_bytes", "to_bytes"))
         near = units.format_share(NEAR - 1)
         more += f" With buckets from {low} to {high} times stay within {near} of the fastest."
-    yield from facts({**advice, "strategy": document["advised"]["strategy"]}, more, factor)
+    answer, why = sure(factor)
+    if document["objective"] == "step":
+        why += " That is of the communication; compute is an input, as sure as what was stated."
+    yield from facts(advice, more, factor, (answer, why))
     tried = f"Of {document['points']:,} settings, {document['simulated']} were simulated"
     if document["complete"] and not advice["reason"]:
         yield Fact(
@@ -545,7 +555,10 @@ def _page_facts(document: Written, advice: Written) -> Iterable[Fact]:
         less = f"{1 - document['bound_us'] / (time or inf):.1%}"
         more = f"{tried}; no setting of these is more than {less} faster."
         yield Fact("Is there anything better?", "perhaps", more)
-    yield Fact("What is the bound?", us(document["floor_us"]), "Nothing here takes less.")
+    yield Fact(
+        "How fast can it get?", f"{us(document['floor_us'])} at best",
+        "No setting takes less: links alone need that long, or compute.",
+    )  # fmt: skip
 
 
 def _settings(document: Written, advice: Written) -> Section:
@@ -569,7 +582,8 @@ def _curve(document: Written) -> Iterable[Section]:
         {"name": "the best setting with buckets of this size", "points": points},
         {"name": "default", "points": [(x, default) for x, _ in points], "dashed": True,
          "today": True},
-        {"name": "bound", "points": [(x, document["floor_us"]) for x, _ in points], "dashed": True},
+        {"name": "no setting takes less",
+         "points": [(x, document["floor_us"]) for x, _ in points], "dashed": True},
     ]  # fmt: skip
     data = {"x": "bytes", "y": "us", "name_x": "size of a bucket", "name_y": "time", "lines": lines}
     about = "The time over the size of buckets, all else as in the best setting."

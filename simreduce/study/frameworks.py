@@ -14,6 +14,7 @@ from simreduce.engine.setup import Setup
 from simreduce.errors import InputError, StrategyError
 from simreduce.export import TARGETS, Settings, export, settings, why_not
 from simreduce.export.words import changes
+from simreduce.planners.packing.options import BF16, FP16
 from simreduce.planners.strategy import Strategy, parse_strategy
 from simreduce.planners.strategy.automatic import tensorflow_choice
 from simreduce.study.advice import (
@@ -139,7 +140,8 @@ def advise(
         return words_today not in each.name, changed, len(each.name), each.name
 
     options = [
-        each if each is today else replace(each, simplicity=simplicity(each)) for each in options
+        each if each is today else replace(each, simplicity=simplicity(each))
+        for each in in_full_precision(options, scenario)
     ]
     known = _with_files(
         scenario.worth, sorted(options, key=lambda each: (each.misfit, lasting(each))), files
@@ -209,6 +211,22 @@ def count_changes(strategy: Strategy | None, usual: Strategy | None) -> int:
         getattr(packer, each.name) != getattr(other, each.name, None)
         for each in (fields(packer) if packer else ())
     )
+
+
+def in_full_precision(options: Iterable[Option], scenario: Scenario) -> list[Option]:
+    """The options without those in half precision that the scenario does not name.
+
+    Training in it may end elsewhere, so nobody is advised to who did not ask.
+    """
+    asked = {each.text for each in scenario.strategies or ()}
+
+    def full(each: Option) -> bool:
+        strategy = strategy_of(each.name)
+        if strategy is None or strategy.text in asked:
+            return True
+        return not {FP16, BF16}.intersection(strategy.packing.split(","))
+
+    return [each for each in options if full(each)]
 
 
 def advise_each(

@@ -54,7 +54,7 @@ from simreduce.topology.load import Overrides, find
 from simreduce.training import STEP, StepQuestion, load_model, parse_step, replicas
 from simreduce.training.executions import SUFFIXES, is_record
 from simreduce.training.question import MOST_SAMPLES
-from simreduce.training.recorded import read_recorded
+from simreduce.training.recorded import ranks_of, read_recorded
 from simreduce.units import first_few, plural
 from simreduce.workload import Workload, load_workload
 
@@ -120,7 +120,8 @@ SCENARIO = Format(
           ' included), node or name (`"gpu0<>gpu3" = 0.5`); 0 cuts them.',
           default_words="1 for each"),
     Field("fails", LINE, "A part that has failed: the first `node`, `nic`, `leaf`, `spine` or"
-          " `core`, or one by name, as `spine2`, `n0.mlx5_0`, `n3`.", NONE),
+          " `core`, one by its place, as `nic 5` (from 0), or one by name, as `spine2`,"
+          " `n0.mlx5_0`, `n3`.", NONE),
     Field("nccl", TableOf(SETTINGS), "NCCL's settings.", default_words="none"),
     Field("call_cost", quantity(units.duration, "a time", ("25 us",), (0.0, 1.0, "at most 1 s")),
           "What a framework adds to every call of NCCL: its hook, Python, the process group.",
@@ -128,7 +129,8 @@ SCENARIO = Format(
     Field("framework", choice(FRAMEWORKS, "framework"),
           "Whose settings to recommend.", default_words="those of each that could run it"),
     Field("worth", Scalar("a part such as `1 %`", {"type": "string", "pattern": "%"}, read_worth),
-          "What a change has to save, of the time.", WORTH, default_words="`1 %`"),
+          "What a change has to save, of the time; with `0 %` any gain counts that is not in"
+          " doubt.", WORTH, default_words="`1 %`"),
     Field("step", _LaterTable(STEP), "What a training step computes, for `simreduce step`."),
     Field("replicas", _LaterTable(replicas.REPLICAS), "Synchronous replicas, instead of `step`."),
 )  # fmt: skip
@@ -403,6 +405,7 @@ def _build(
     for key in _REQUIRED:
         if key not in values.given:
             faults.add(key, f"missing; {SCENARIO[key].about[0].lower()}{SCENARIO[key].about[1:-1]}")
+    given = values["workload"]
     _load(path, values, faults, "workload", load_model)
     before = len(faults.problems)
     strategies = _strategies(values, faults)
@@ -418,6 +421,10 @@ def _build(
         )
     if faults.problems or topology is None:
         return None, topology
+    named = [given, values["step"].get("profile", "") if step else ""]
+    step = _on_machine([beside(path, text) for text in named], step, topology, faults)
+    if faults.problems:
+        return None, topology
     setup = Setup(
         topology, values["runtime"], values["calibration"], part=part, nccl=values["nccl"],
         call_cost=values["call_cost"],
@@ -432,6 +439,26 @@ def _build(
         values["worth"],
     )  # fmt: skip
     return with_step(plain) if step else plain, topology
+
+
+def _on_machine(
+    named: Sequence[str], step: StepQuestion | None, topology: Topology, faults: Faults
+) -> StepQuestion | None:
+    """The step with a note if a machine has more GPUs than one of the `named` records has ranks.
+
+    Fewer GPUs are a fault.
+    """
+    record, ranks = ranks_of(named)
+    have = len(topology.devices)
+    if ranks > have:
+        words = f"{Path(record).name} was recorded with {ranks} ranks (world_size)"
+        faults.add("topology", f"{topology.name} has {plural(have, 'GPU')}, and {words}")
+    if step is None or not 0 < ranks < have:
+        return step
+    profile = step.job.profile
+    note = f"the job had {plural(ranks, 'rank')}, and this machine has {plural(have, 'GPU')}"
+    profile = replace(profile, notes=(*profile.notes, note))
+    return replace(step, job=replace(step.job, profile=profile))
 
 
 def _cut_off(setup: Setup, cuts: Sequence[str]) -> str:

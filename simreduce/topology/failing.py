@@ -1,8 +1,8 @@
 """Parts of a machine that fail: its nodes, their NICs, and the switches of the network.
 
-A part is named (`n3`, `n0.mlx5_0`, `spine2`) or meant by its class, of which the first fails. A NIC
-or a switch that fails has no links; routes are searched without them. GPUs of a node that fails
-take no part.
+A part is named (`n3`, `n0.mlx5_0`, `spine2`), or meant by its class and its place among these, from
+0 (`nic 5`); a class alone means its first part. A NIC or a switch that fails has no links; routes
+are searched without them. GPUs of a node that fails take no part.
 """
 
 from __future__ import annotations
@@ -55,26 +55,41 @@ def distinct(topology: Topology, kinds: Iterable[str]) -> dict[str, list[str]]:
 
 
 def fail(topology: Topology, text: str, where: str = "fails") -> Failed:
-    """The machine without the part that `text` names, or without the first of its class.
+    """The machine without the part that `text` names or means.
 
-    InputError names the nearest, and `where` is what errors of routes point to.
+    InputError names the nearest, or the classes that the machine has. `where` is what errors of
+    routes point to.
     """
     if text == NONE:
         return Failed(topology)
-    have = {kind: members(topology, kind) for kind in CLASSES}
-    if text in CLASSES and not have[text]:
-        known = ", ".join(kind for kind, names in have.items() if names) or "nothing that can fail"
-        raise InputError(f"{topology.name}: has no {text}; it has {known}")
-    name = have[text][0] if text in CLASSES else text
-    if name in have[NODE]:
+    have = {kind: names for kind in CLASSES if (names := members(topology, kind))}
+    name = _meant(topology, text, have)
+    if name in have.get(NODE, ()):
         nodes = topology.nodes
         gone = frozenset(gpu for gpu in topology.devices if f"n{nodes[gpu].machine}" == name)
         return Failed(topology.without(name), gone)
-    known_names = [*CLASSES, *(each for names in have.values() for each in names)]
-    if name not in known_names:
-        near = did_you_mean(name, known_names) or f"; classes: {', '.join(CLASSES)}"
-        raise InputError(f"{topology.name}: no part {quote(name)} that fails{near}")
     return Failed(topology.without(name, where))
+
+
+def _meant(topology: Topology, text: str, have: Mapping[str, list[str]]) -> str:
+    """The part of a machine that a text means; InputError for what the machine does not have."""
+    kind, _, place = text.partition(" ")
+    known = ", ".join(have) or "nothing that can fail"
+    if kind not in CLASSES:
+        every = [*have, *(each for names in have.values() for each in names)]
+        if text in every:
+            return text
+        near = did_you_mean(text, every) or f"; it has {known}"
+        raise InputError(f"{topology.name}: no part {quote(text)} that fails{near}")
+    if kind not in have:
+        raise InputError(f"{topology.name}: has no {kind}; it has {known}")
+    names = have[kind]
+    if not place:
+        return names[0]
+    if not (place.isascii() and place.isdigit() and int(place[:9]) < len(names)):
+        last = f"{kind} 0 ({names[0]}) to {kind} {len(names) - 1} ({names[-1]})"
+        raise InputError(f"{topology.name}: no part {quote(text)} that fails; it has {last}")
+    return names[int(place)]
 
 
 def _is_switch(node: Node, kind: str) -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from simreduce import units
 from simreduce.topology import Topology
@@ -13,6 +13,9 @@ from simreduce.training.sharded.settings import Sharding
 from simreduce.training.sharded.units import wrap
 from simreduce.training.step import UNCOUNTED, Activations, Memory
 from simreduce.workload import Model
+
+if TYPE_CHECKING:
+    from simreduce.training.question import StepQuestion
 
 
 class Fit(NamedTuple):
@@ -63,3 +66,26 @@ def least_memory(
         shared = wrap(model, sharding.units)
         found = Shares(method, shared, ranks, param, reduce, sharding.optimizer).least
     return found.plus(activations)
+
+
+def nearest_fit(step: StepQuestion, topology: Topology, ranks: Iterable[str],
+                methods: Iterable[str]) -> str:  # fmt: skip
+    """The change of a step with which a GPU has enough memory, in the words of a scenario.
+
+    Another of `methods` counts as nearer than half of the batch in twice as many passes. Return ""
+    where neither is enough, or where nobody says how much memory there is.
+    """
+    job, names, listed = step.job, [*ranks], [*methods]
+    have = device_memory(topology, names)
+    for halved in range(job.batch.bit_length()):
+        batch = job.batch >> halved
+        activations = step.activations.rescale(job.batch, batch)
+        for method in listed:
+            memory = least_memory(
+                method, job.model, step.sharding or Sharding(), len(names), activations
+            )
+            fit = Fit(memory.peak, have, activations)
+            if fit.fits:
+                passes = f"batch = {batch}, accumulate = {job.accumulate << halved}, "
+                return f'{passes * bool(halved)}method = "{method}" {fit.words}'
+    return ""

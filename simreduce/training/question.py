@@ -177,7 +177,8 @@ STEP = Format(
           " `no_sync()`); otherwise every pass does.", True),
     Field("activations", SIZE, "Memory of a GPU for the activations of one batch; counted"
           " with what else it holds. With `--batch`, it changes in proportion.",
-          default_words="estimated for shipped transformers in 16 bits, else not counted"),
+          default_words="estimated for shipped transformers in 16 bits, and for AlexNet, VGG-16 and"
+          " ResNets in 32 bits; else not counted"),
     Field("recompute", choice(POLICIES, "policy"), "Activations that backward passes make again:"
           " `selective`, attention by itself; `full`, all of a block but its input. That forward"
           " work counts on top of time, rate or profile, which are without it.", NONE),

@@ -17,6 +17,8 @@ and makes them again in its own backward kernel (Dao et al. 2022, FlashAttention
 https://arxiv.org/abs/2205.14135). It is the default: it is that of Megatron Core and of Hugging
 Face's Transformers (https://huggingface.co/docs/transformers/main/attention_interface).
 
+Image models keep what batch norms, ReLUs and poolings need (`workload.convolutional`).
+
 Not counted: buffers of communication, workspaces, fragments of the allocator, copies in float32.
 """
 
@@ -57,7 +59,8 @@ def repeated(model: Model, policy: str) -> list[float]:
     if policy == FULL:
         inside = {i for unit in _blocks(model) for i in unit.layers}
         return [float(i in inside) for i in range(len(model.layers))]
-    if not all(layer.kept for layer in model.layers):
+    known = all(layer.kept for layer in model.layers)
+    if not known or not any(layer.kept.core for layer in model.layers if layer.kept):
         raise InputError(f"{model.name}: nobody counted the work of attention by itself")
     return [
         layer.kept.core / layer.forward if layer.kept and layer.forward else 0.0

@@ -62,7 +62,8 @@ class Recorded:
     """One step of a job: its buckets, first ready first.
 
     `ready` are the seconds from the start of the backward pass until each bucket is. The
-    `forward` pass, the `backward` pass and the `update` are in seconds too.
+    `forward` pass, the `backward` pass and the `update` are in seconds too. The job had so many
+    `ranks`.
     """
 
     model: Model
@@ -72,6 +73,7 @@ class Recorded:
     backward: float
     update: float
     notes: tuple[str, ...]
+    ranks: int
 
     @property
     def is_timed(self) -> bool:
@@ -121,6 +123,14 @@ def load_profile(text: str, model: Model | None) -> Profile | None:
     return profile
 
 
+def ranks_of(texts: Iterable[str]) -> tuple[str, int]:
+    """The record with the most ranks among files that can be read, and these; "" and 0 if none
+    is one.
+    """
+    found = {text: read_recorded(text).ranks for text in texts if is_record(text)}
+    return max(found.items(), key=lambda each: each[1], default=("", 0))
+
+
 def read_recorded(path: str) -> Recorded:
     """The step that a record has; ExecutionError says why it is none of a data-parallel job."""
     try:
@@ -166,7 +176,7 @@ def _read(path: str, _version: tuple[int, int]) -> Recorded:
     model = _model(Path(path).name, buckets, _finest(sizes, execution.cap), rest=rest)
     model.workload  # noqa: B018 - raises for what no workload can be
     said = (*(note for note in execution.notes if note != ALONE), *notes)
-    return Recorded(model, sizes, ready, forward, backward, update, said)
+    return Recorded(model, sizes, ready, forward, backward, update, said, execution.world)
 
 
 def _check(execution: Execution) -> None:

@@ -4,7 +4,14 @@ for 1001 classes.
 Architectures: tensorflow/benchmarks, `scripts/tf_cnn_benchmarks/models` (master 8fb7907). Work is
 that of convolutions and of fully connected layers; a backward pass has twice the forward's
 (gradients of weights and of inputs), once in the layer that reads the image. Batch norm, pooling
-and activations are not counted.
+and activations are not counted as work.
+
+Activations that backward needs are counted in float32, in which tf_cnn_benchmarks computes unless
+--use_fp16 is set. A convolution keeps what its batch norm reads and what its ReLU gives, which the
+next layer reads: 6 buffers of a bottleneck block (Rota Bulo et al. 2018, In-Place Activated
+BatchNorm for Memory-Optimized Training of DNNs, https://arxiv.org/abs/1712.02616, figure of the
+residual block). Without a batch norm it keeps one. A pooling keeps what it gives. Of models with
+branches nothing is counted: where what they give is concatenated, it is copied or not.
 
 A branch of an inception module is written as its convolutions: `64@1x1` is 64 filters of 1x1, `/2`
 a stride of 2, `v` no padding, `+` several that read the same and are concatenated, `p` a pooling of
@@ -15,12 +22,15 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from math import prod
 
-from simreduce.workload.model import Layer, Model
+from simreduce.workload.model import Kept, Layer, Model
 from simreduce.workload.workload import Gradient
 
 CLASSES = 1001
+_WIDTH = 4
+"""Bytes of an activation."""
 
 _CONV = re.compile(r"(\d*)@(\d+)x(\d+)(?:/(\d+))?(v?)")
 
@@ -33,12 +43,19 @@ class _Net:
     def __init__(self, size: int, norm: tuple[str, ...]) -> None:
         self.size, self.channels, self.norm, self.scope = size, 3, norm, ""
         self.layers: list[Layer] = []
+        self.branched = False
         self._count = {"conv": 0, "affine": 0}
+        self._read = self._elements  # what the next layer reads and no layer before it keeps
+
+    @property
+    def _elements(self) -> int:
+        return self.size**2 * self.channels
 
     def conv(
-        self, filters: int, kernel: tuple[int, int], stride: int = 1, *, padded: bool = True
-    ) -> None:
-        """A convolution, followed by a batch norm or with biases."""
+        self, filters: int, kernel: tuple[int, int], stride: int = 1, *, padded: bool = True,
+        activated: bool = True,
+    ) -> None:  # fmt: skip
+        """A convolution, followed by a batch norm or with biases, and by a ReLU if `activated`."""
         number = self._next("conv")
         path = f"cg/{self.scope}conv{number}"
         shapes: dict[str, tuple[int, ...]] = {
@@ -48,28 +65,32 @@ class _Net:
             shapes |= {f"{path}/batchnorm{number}/{name}": (filters,) for name in self.norm}
         else:
             shapes[f"{path}/biases"] = (filters,)
-        self.pool(kernel[0], stride, padded=padded)
+        self._shrink(kernel[0], stride, padded=padded)
         self.channels = filters
-        self._layer(path, shapes, positions=self.size**2)
+        self._layer(path, shapes, self.size**2, bool(self.norm) + activated)
 
     def pool(self, kernel: int, stride: int, *, padded: bool = False) -> None:
+        """A pooling by a window of that size and stride."""
+        self._shrink(kernel, stride, padded=padded)
+        self._read = self._elements
+
+    def _shrink(self, kernel: int, stride: int, *, padded: bool) -> None:
         """Shrink the image to what a window of that size and stride leaves of it."""
         self.size = -(-(self.size if padded else self.size - kernel + 1) // stride)
 
     def affine(self, outputs: int) -> None:
         """A fully connected layer; it reads all there is."""
         path = f"cg/affine{self._next('affine')}"
-        inputs = self.size**2 * self.channels
+        inputs = self._elements
         self.size, self.channels = 1, outputs
-        self._layer(
-            path, {f"{path}/weights": (inputs, outputs), f"{path}/biases": (outputs,)}, positions=1
-        )
+        shapes = {f"{path}/weights": (inputs, outputs), f"{path}/biases": (outputs,)}
+        self._layer(path, shapes, 1, 1)
 
     def branches(self, *texts: str) -> None:
         """Convolutions side by side, as the head of this file spells them; what they give is
         concatenated.
         """
-        size, channels, given = self.size, self.channels, 0
+        size, channels, given, self.branched = self.size, self.channels, 0, True
         for text in texts:
             self.size, self.channels = size, channels
             for siblings in text.split():
@@ -95,10 +116,16 @@ class _Net:
         self._count[kind] += 1
         return self._count[kind] - 1
 
-    def _layer(self, name: str, shapes: Mapping[str, Sequence[int]], positions: int) -> None:
+    def _layer(
+        self, name: str, shapes: Mapping[str, Sequence[int]], positions: int, buffers: int
+    ) -> None:
+        """A layer, which keeps so many buffers of what it gives."""
+        kept = Kept(others=_WIDTH * (self._read + buffers * self._elements))
+        self._read = 0
         gradients = tuple(Gradient(path, prod(shape)) for path, shape in shapes.items())
         forward = 2.0 * gradients[0].elements * positions
-        self.layers.append(Layer(name, gradients, forward, 2 * forward if self.layers else forward))
+        backward = 2 * forward if self.layers else forward
+        self.layers.append(Layer(name, gradients, forward, backward, kept=kept))
 
 
 def _trivial(net: _Net) -> None:
@@ -187,7 +214,8 @@ def _resnet(*blocks: int) -> Callable[[_Net], None]:
                 stride = 2 if stage and not block else 1
                 size, channels = net.size, net.channels
                 if not block:
-                    net.conv(4 * width, (1, 1), stride)  # the shortcut, where the shape changes
+                    # the shortcut, where the shape changes
+                    net.conv(4 * width, (1, 1), stride, activated=False)
                     net.size, net.channels = size, channels
                 net.conv(width, (1, 1), stride)
                 net.conv(width, (3, 3))
@@ -200,7 +228,7 @@ def _resnet(*blocks: int) -> Callable[[_Net], None]:
 
 def _classify(net: _Net) -> None:
     """The mean over the image, and scores."""
-    net.size = 1
+    net.pool(net.size, net.size)
     net.affine(CLASSES)
 
 
@@ -227,4 +255,5 @@ def convolutional(name: str) -> Model:
     build, size, norm = _TABLE[name]
     net = _Net(size, norm)
     build(net)
-    return Model(name, tuple(net.layers))
+    layers = [replace(each, kept=None if net.branched else each.kept) for each in net.layers]
+    return Model(name, tuple(layers))

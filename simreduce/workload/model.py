@@ -9,7 +9,8 @@ from simreduce.workload.workload import Gradient, Workload
 
 
 class Kept(NamedTuple):
-    """Bytes of activations that backward needs of a layer, for one sample in 16 bits.
+    """Bytes of activations that backward needs of a layer, for one sample: in 16 bits of
+    transformers, in float32 of image models.
 
     `input` is what it reads. `scores` are those of attention by itself, softmax and its dropout,
     which fused attention does not keep; `others` are all the rest. `core` is the work of attention

@@ -294,7 +294,7 @@ def test_fsdp_gets_its_arguments():
         ("hsdp", Sharded(group=2), 'init_device_mesh("cuda", (4, 2))'),
         ("hsdp", Sharded(group=8), "ShardingStrategy.HYBRID_SHARD,"),
         ("fsdp", Sharded(units="layers"), "of the classes `blocks`, those of its layers"),
-        ("fsdp", Sharded(units=36), "UNIT = 9  # parameters"),
+        ("fsdp", Sharded(units=36), "min_num_params=9)  # a unit for each module of 9 parameters"),
         ("fsdp", Sharded(units="model"), "policy = None"),
     ],
 )

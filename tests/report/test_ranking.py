@@ -265,6 +265,7 @@ def test_the_document_has_the_keys_that_others_rely_on():
         "version": simreduce.__version__,
         "schema": "run/1",
         "scenario": "name",
+        "title": "a title",
         "topology": "full:4",
         "topology_digest": ranking.scenario.setup.topology.digest,
         "equal_paths": "",

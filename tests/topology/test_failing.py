@@ -39,6 +39,18 @@ def test_a_class_means_its_first():
     assert fail(TREE, "none") == (TREE, frozenset())
 
 
+def test_a_class_and_a_place_mean_one_part():
+    assert fail(TREE, "nic 5") == fail(TREE, "n1.mlx5_1")
+    assert fail(TREE, "node 2") == fail(TREE, "n2")
+
+
+def test_a_machine_without_parts_says_so():
+    with pytest.raises(InputError, match="has no spine; it has nic"):
+        fail(load_topology("dgx1v"), "spine")
+    with pytest.raises(InputError, match="no part 'n3' that fails; it has nothing that can fail"):
+        fail(load_topology("switch:4"), "n3")
+
+
 def test_routes_go_round_a_spine():
     """The other carries all."""
     left = fail(TREE, "spine").topology
@@ -65,7 +77,10 @@ def test_the_gpus_of_a_node_are_gone():
         ("core", "has no core; it has node, nic, leaf, spine"),
         ("spin", "no part 'spin' that fails (did you mean 'spine'?)"),
         ("spine7", "no part 'spine7' that fails (did you mean 'spine'?)"),
-        ("gpu", "no part 'gpu' that fails; classes: node, nic, leaf, spine, core"),
+        ("gpu", "no part 'gpu' that fails; it has node, nic, leaf, spine"),
+        ("core 1", "has no core; it has node, nic, leaf, spine"),
+        ("spine 2", "no part 'spine 2' that fails; it has spine 0 (spine0) to spine 1 (spine1)"),
+        ("node -1", "no part 'node -1' that fails; it has node 0 (n0) to node 2 (n2)"),
     ],
 )
 def test_what_is_not_there_is_said(text, words):

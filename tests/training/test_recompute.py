@@ -17,6 +17,8 @@ from simreduce.workload.architectures.gpt2 import WORDS, Gpt2
 from tests.training.small import read_step
 
 GPT2, RESNET, MACHINE = load_model("gpt2"), load_model("resnet50"), load_topology("dgx1p")
+GOOGLENET = load_model("googlenet")
+"""Its modules have branches."""
 BLOCKS, WIDTH, HEADS, TOKENS = 12, 768, 12, 1024
 SBH = TOKENS * WIDTH
 ENDS = SBH + 4 * TOKENS * (WIDTH + WORDS)
@@ -86,8 +88,36 @@ def test_the_users_figure_wins():
     assert read(time="1 s", activations="1 GB").activations == Activations(10**9, "given")
     assert read(time="1 s").activations == Activations(whole, "estimated")
     assert read(time="1 s", attention="unfused").activations.nbytes > whole
-    assert read(RESNET, time="1 s").activations == Activations(0, "not_counted")
-    assert read(RESNET, time="1 s").activations.words == "activations not counted"
+    assert read(GOOGLENET, time="1 s").activations == Activations(0, "not_counted")
+    assert read(GOOGLENET, time="1 s").activations.words == "activations not counted"
+
+
+def test_a_bottleneck_block_keeps_six_buffers():
+    """Rota Bulo et al. 2018: what each batch norm reads, and what each ReLU gives; in float32."""
+    block = [layer for layer in RESNET.layers if layer.name.startswith("cg/resnet_v11/")]
+    given = 56 * 56 * (64 + 64 + 256)
+
+    assert 3 == len(block)
+    assert 4 * 2 * given == sum(layer.kept.others for layer in block)
+
+
+def test_a_shortcut_keeps_what_its_batch_norm_reads():
+    """No ReLU follows it; the pooling before it is what its block reads."""
+    shortcut, *_ = (each for each in RESNET.layers if each.name.startswith("cg/resnet_v10/"))
+
+    assert 4 * (56 * 56 * 64 + 56 * 56 * 256) == shortcut.kept.others
+
+
+def test_vgg_keeps_the_image_and_what_each_layer_and_pooling_gives():
+    """A ReLU without a batch norm before it keeps what it gives, which the next layer reads."""
+    convolutions = sum(
+        count * (224 >> stage) ** 2 * filters
+        for stage, (count, filters) in enumerate([(2, 64), (2, 128), (3, 256), (3, 512), (3, 512)])
+    )
+    pooled = sum((112 >> stage) ** 2 * each for stage, each in enumerate([64, 128, 256, 512, 512]))
+    whole = 224 * 224 * 3 + convolutions + pooled + 4096 + 4096 + 1001
+
+    assert 4 * whole == estimate_activations(load_model("vgg16"))
 
 
 @pytest.mark.parametrize("given", [{"time": "1 s"}, {"rate": "100 TFLOP/s"}])

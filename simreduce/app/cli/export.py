@@ -24,18 +24,26 @@ from simreduce.export import TARGETS, Choice, export as files_for, find_target, 
 from simreduce.files.formats import Faults
 from simreduce.files.outputs import check_place, write_file
 from simreduce.planners.strategy import Strategy, parse_strategy
+from simreduce.report.advised import ADVICE, sentence
 from simreduce.study.question import ask, choice_of
 from simreduce.study.scenario import FRAMEWORKS, Scenario, is_scenario, with_step
 from simreduce.study.tune.rank import rank
+from simreduce.study.tune.search.advised import advice_of
 from simreduce.study.tune.search.export_choice import files_of, why_nothing
+from simreduce.study.tune.search.setting import Setting, least_fit
 from simreduce.study.tune.search.targets import TARGETS as TUNED
 from simreduce.study.tune.search.tune import tune
 from simreduce.study.tune.steps import rank_steps
 from simreduce.training import StepQuestion
-from simreduce.training.sharded import DDP
+from simreduce.training.memory import Fit, nearest_fit
+from simreduce.training.sharded import DDP, Sharding
+from simreduce.training.sharded.settings import FSDP, ZERO1, ZERO2, ZERO3
 
 _DEFAULTS = ("nccl", "nccl+ddp", "nccl+fusion", "ring", "collective", "hierarchical_copy")
 """Strategies for a topology, of which the first that the target has a setting for is taken."""
+
+_SHARDED = (ZERO1, ZERO2, FSDP, ZERO3)
+"""Methods that shard, those that hold the most first."""
 
 _REASONS = 3
 """Why strategies have no setting, shown at most."""
@@ -156,29 +164,70 @@ def _files_of_scenario(
         return _best_files(target, scenario, method, workers)
     if strategy is None:
         strategy, named = _fastest(target, scenario, method, workers)
-    return files_for(target, choice_of(ask(scenario, strategy), scenario.step, named))
+        return files_for(target, choice_of(ask(scenario, strategy), scenario.step, named))
+    files = files_for(target, choice_of(ask(scenario, strategy), scenario.step, named))
+    _check_fit(target, scenario, None, named, strategy.text)
+    return files
 
 
 def _best_files(
     target: str, scenario: Scenario, method: str | None, workers: int
 ) -> Mapping[str, str]:
     """The files of what `simreduce tune` finds, of this method if one is named; says on stderr
-    which setting that is.
+    which setting that is, and what is advised if that is another.
     """
     with Progress("simulated or excluded {} of {} settings") as progress:
         found = tune(scenario, target, workers=workers, progress=progress)
     pass_on(found.stopped)
-    if method is not None:
+    advises = f"simreduce tune {scenario.name} --target {target} advises"
+    words = f"what {advises}"
+    if method not in (None, found.advised.setting.method):
         rows = tuple(row for row in found.rows if row.setting.method == method)
         if not rows:
             raise InputError(f"--method {method}: {TARGETS[target].title} has no setting for it")
-        other = found.advised.setting.method != method
-        found = replace(found, rows=rows, chosen=None if other else found.chosen)
+        advice = sentence(ADVICE.write(advice_of(found), None), "a step")
+        words = f"the fastest by --method {method}; {advises}: {advice}"
+        found = replace(found, rows=rows, chosen=None)
     if why := why_nothing(found):
         raise InputError([f"{scenario.name}: {each}" for each in why])
-    what = f"simreduce tune {scenario.name} --target {target}"
-    click.echo(f"{found.advised.setting.label}: what {what} advises", err=True)
+    _check_fit(target, scenario, found.advised.fit, found.advised.setting.method, method)
+    click.echo(f"{found.advised.setting.label}: {words}", err=True)
     return files_of(found)
+
+
+def _check_fit(
+    target: str, scenario: Scenario, fit: Fit | None, used: str, named: str | None
+) -> None:
+    """Raises InputError for a step that needs more memory than a GPU has, with the nearest change
+    that fits. What is `named` is written all the same, with a warning on stderr.
+
+    Without the `fit` of a simulated step, the least that it needs counts.
+    """
+    step, setup = scenario.step, scenario.setup
+    if step is None or step.mode:
+        return
+    others = [each for each in step.methods if each != used]
+    least = {each: least_fit(step, setup, Setting("", method=each)) for each in (used, *others)}
+    fits = {**least, used: fit or least[used]}
+    if fits[used].fits is not False:
+        return
+    sharded = [each for each in _SHARDED if each != used and not step.job.model.finest]
+    able = [used, *(each for each in sharded if _expresses(target, scenario, each))]
+    near = nearest_fit(step, setup.topology, setup.layout.ranks, able)
+    lines = [f"{each} {found.words}" for each, found in fits.items() if found.fits is False]
+    none = f"nothing that {TARGETS[target].title} has a setting for fits, whatever the batch"
+    lines.append(f"the nearest that fits: {near}" if near else none)
+    if named is None:
+        raise InputError([f"{scenario.name}: {line}" for line in lines])
+    for line in lines:
+        click.echo(f"warning: {scenario.name}: {line}", err=True)
+
+
+def _expresses(target: str, scenario: Scenario, method: str) -> bool:
+    """Whether a target has a setting for NCCL's own choice by a method."""
+    assert scenario.step is not None  # noqa: S101 - the caller looked
+    step = replace(scenario.step, sharding=scenario.step.sharding or Sharding())
+    return not _refusals(target, replace(scenario, step=step), (method,), parse_strategy("nccl"))
 
 
 def _method(step: StepQuestion | None, method: str | None) -> str:
@@ -197,25 +246,30 @@ def _fastest(
 ) -> tuple[Strategy, str]:
     """The strategy and the method that a scenario advises for a target; says so on stderr.
 
-    For a target that has no advice, it is the fastest that it has a setting for. `method` is the
-    only one that counts, if it is given.
+    For a target that has no advice, it is the fastest that it has a setting for. If a `method` is
+    given, it is the fastest of that, and what is advised is said.
     """
     title, reasons, step = TARGETS[target].title, [], scenario.step
-    named, methods = scenario.strategies, (method,) if method else step.methods if step else (DDP,)
+    named, methods = scenario.strategies, step.methods if step else (DDP,)
     if named:
-        refused = {each: _refusals(target, scenario, methods, each) for each in named}
-        named = tuple(each for each, why in refused.items() if not why)
+        wanted = (method,) if method else methods
+        refused = {each: _refusals(target, scenario, wanted, each) for each in named}
         reasons = [f"{each.text}: {why}" for each, whys in refused.items() for why in whys]
+        able = any(not why for why in refused.values())
+        named = tuple(s for s in named if able and not _refusals(target, scenario, methods, s))
     asked = replace(scenario, strategies=named, framework=target if target in FRAMEWORKS else "")
-    if step is not None:
-        asked = replace(asked, step=replace(step, methods=methods))
-    found = _recommend(target, asked, methods, workers)
+    found = _recommend(target, asked, methods, method, workers)
     if found is None:
         fault = f"{scenario.name}: {title} has no setting for any of its strategies"
         raise InputError([fault, *reasons[:_REASONS]])
-    words = found[0].text if len(methods) == 1 else f"{found[1]}, {found[0].text}"
-    click.echo(f"{words}: advised for {title} by {scenario.name}", err=True)
-    return found
+    strategy, used, fit, advice = found
+    _check_fit(target, scenario, fit, used, method)
+    words = strategy.text if len(methods) == 1 else f"{used}, {strategy.text}"
+    what = f"advised for {title} by {scenario.name}"
+    if advice:
+        what = f"the fastest by --method {used}; {scenario.name} advises for {title}: {advice}"
+    click.echo(f"{words}: {what}", err=True)
+    return strategy, used
 
 
 def _refusals(
@@ -235,17 +289,18 @@ def _refusals(
 
 
 def _recommend(
-    target: str, scenario: Scenario, methods: Sequence[str], workers: int
-) -> tuple[Strategy, str] | None:
-    """The strategy of a scenario to export, and its method, by the advice for its framework.
+    target: str, scenario: Scenario, methods: Sequence[str], method: str | None, workers: int
+) -> tuple[Strategy, str, Fit | None, str] | None:
+    """The strategy of a scenario to export, its method and its memory, by the advice for its
+    framework.
 
-    If it names none, the fastest that the target has a setting for. One that is alone is not
-    simulated.
+    If it names none, the fastest that the target has a setting for; with a `method`, the fastest of
+    that, and in words what is advised if that is another. One that is alone is not simulated.
     """
-    strategies = scenario.strategies
+    strategies, step = scenario.strategies, scenario.step
     if strategies is not None and len(strategies) * len(methods) < 2:
-        return (strategies[0], methods[0]) if strategies else None
-    step = scenario.step
+        return (strategies[0], methods[0], None, "") if strategies else None
+    fits: dict[str, Fit | None] = {}
     with Progress("simulated {} of {} strategies") as progress:
         if step is None or step.mode:
             ranking = rank(scenario, workers, progress.watch)
@@ -256,12 +311,15 @@ def _recommend(
             steps = rank_steps(with_step(scenario), workers, progress.watch)
             pass_on(steps.untried)
             advice = steps.advice
+            fits = {name: row.fit for row in steps.candidates for name in row.names}
             names = [name for row in steps.candidates if not row.wrong for name in row.names]
-    if scenario.framework:
-        names = [each.option.name for each in advice if each.framework]
-    for name in names:
-        method, _, text = name.rpartition(", ")
-        found = parse_strategy(text), method or methods[0]
-        if not _refusals(target, scenario, found[1:], found[0]):
-            return found
+    ours = [each for each in advice if each.framework] if scenario.framework else []
+    advised = [each.option.name for each in ours]
+    for name in [*advised, *names] if method or not ours else advised:
+        used, _, text = name.rpartition(", ")
+        used, strategy = used or methods[0], parse_strategy(text)
+        if method in (None, used) and not _refusals(target, scenario, (used,), strategy):
+            other = [ADVICE.write(each, None) for each in ours if each.option.name != name]
+            words = sentence(other[0], "a step") if other else ""
+            return strategy, used, fits.get(name), words
     return None

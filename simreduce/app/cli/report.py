@@ -29,16 +29,21 @@ from simreduce.app.cli.reply import STOPPED, option_faults, output_option, outpu
 from simreduce.app.cli.setups import SetupOptions, job_options, read_scenario, setup_options
 from simreduce.app.cli.step import read_replicas, repeat_replicas
 from simreduce.app.cli.terminal import show
-from simreduce.app.look import Document, answer_of, bench_sizes, exports_of, look_closer
+from simreduce.app.look import (
+    Document,
+    answer_of,
+    bench_sizes,
+    exports_of,
+    look_closer,
+    step_exports,
+)
 from simreduce.computing.watching import time_is_up, time_left, until_stopped, within
 from simreduce.engine import Calibration
 from simreduce.engine.calibrate import load_calibration
 from simreduce.errors import InputError, quote
-from simreduce.export.targets import Exported, export_choice
 from simreduce.files.formats import Faults
 from simreduce.files.outputs import STDOUT
 from simreduce.files.textfiles import MOST_BYTES, exists, read_start, read_text, reason
-from simreduce.planners.strategy import parse_strategy
 from simreduce.report.pages import (
     Attachments,
     check_pages,
@@ -55,7 +60,6 @@ from simreduce.report.steps import step_document
 from simreduce.report.sweeps import count_states, sweep_document
 from simreduce.report.trace import step_trace_events
 from simreduce.report.trace.runs import replicas_trace_events
-from simreduce.study.question import ask, choice_of
 from simreduce.study.scenario import (
     Replicas,
     Scenario,
@@ -70,7 +74,6 @@ from simreduce.study.tune.rank import rank
 from simreduce.study.tune.steps import rank_steps
 from simreduce.study.tune.whatif_steps import look_at_step, run_loads, update_effects, worker_time
 from simreduce.topology import Topology
-from simreduce.training.sharded import DDP
 from simreduce.training.stragglers import sample
 
 _DEFAULT = "report.html"
@@ -340,7 +343,7 @@ def report_step(question: StepScenario, beside: Attachments, workers: int) -> It
     document = step_document(ranking)
     events = list(step_trace_events(best.step, names))
     timeline = timeline_of_events(events)
-    beside = replace(beside, timeline=timeline, exports=_step_exports(question, best.step.method))
+    beside = replace(beside, timeline=timeline, exports=step_exports(ranking))
     yield document, replace(beside, missing=_STOPPED), False
     if ranking.untried and not ranking.hurried:
         return
@@ -349,15 +352,6 @@ def report_step(question: StepScenario, beside: Attachments, workers: int) -> It
     timeline = timeline_of_events(events, chain=path_words(look.path))
     found = step_look_document(look, best.step.method, names)
     yield document, replace(beside, timeline=timeline, look=found), progress.complete
-
-
-def _step_exports(question: StepScenario, name: str) -> tuple[Exported, ...]:
-    """Settings of other systems for a step's method and strategy; none for modes."""
-    if question.step.mode:
-        return ()
-    method, _, text = name.rpartition(", ")
-    asked = ask(question, parse_strategy(text))
-    return export_choice(choice_of(asked, question.step, method or DDP))
 
 
 def report_replicas(question: Replicas, beside: Attachments, workers: int) -> Iterator[Stage]:

@@ -67,8 +67,8 @@ _DEFAULT = "pytorch"
     "--worth",
     default=None,
     metavar="PART",
-    help="Keep the default unless a change saves this part of the time; default: the scenario's, "
-    "or 1%.",
+    help="Keep the default unless a change saves this part of the time; 0%: any gain counts that "
+    "is not in doubt; default: the scenario's, or 1%.",
 )
 @job_options
 @gpus_options

@@ -16,6 +16,7 @@ from simreduce.study.capacity.choose import (
     WithinTarget,
     choice,
     frontier,
+    near_miss,
     offer,
     rank_offers,
     within_target,
@@ -134,6 +135,11 @@ class Answer:
     def complete(self) -> bool:
         """Whether all was simulated that should be."""
         return not self.waiting and all(each.complete for each in self.assumptions)
+
+    @property
+    def near(self) -> Offer | None:
+        """An offer that nearly meets the target and is better than the choice, or all there is."""
+        return near_miss(self.offers, self.chosen, self.question.target.minimise)
 
     @property
     def chosen(self) -> Offer | None:

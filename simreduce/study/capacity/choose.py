@@ -132,6 +132,8 @@ class Candidate:
 class Offer:
     """A candidate at prices: money per hour, seconds and money of the run, and money for a million
     tokens, or samples where tokens are not known.
+
+    It `misses` targets; of the one that it is farthest from, it is off by a part `short`.
     """
 
     candidate: Candidate
@@ -140,6 +142,7 @@ class Offer:
     cost: float
     per_million: float
     misses: tuple[str, ...]
+    short: float = 0.0
 
     @property
     def meets(self) -> bool:
@@ -153,22 +156,52 @@ def offer(candidate: Candidate, prices: PriceList, target: Target) -> Offer:
     time = candidate.time(target.run)
     cost = hourly * time / HOUR
     per_million = cost / (target.run * target.units) * _MILLION
+    most, least = 1.0, -1.0  # signs of limits from above and from below
     wanted = (
-        ("step_time", target.step_time is not None and candidate.step > target.step_time),
-        ("efficiency", target.efficiency is not None and candidate.efficiency < target.efficiency),
-        (
-            "samples_per_second",
-            target.samples_per_second is not None and candidate.rate < target.samples_per_second,
-        ),
-        ("tokens_per_second", target.token_rate is not None and candidate.rate < target.token_rate),
-        ("cost_per_million_tokens", target.token_budget is not None and cost > target.token_budget),
-        ("time", target.time is not None and time > target.time),
-        ("budget", target.budget is not None and cost > target.budget),
-        ("hourly", target.hourly is not None and hourly > target.hourly),
-        ("progress", math.isinf(time)),
+        ("step_time", candidate.step, target.step_time, most),
+        ("efficiency", candidate.efficiency, target.efficiency, least),
+        ("samples_per_second", candidate.rate, target.samples_per_second, least),
+        ("tokens_per_second", candidate.rate, target.token_rate, least),
+        ("cost_per_million_tokens", cost, target.token_budget, most),
+        ("time", time, target.time, most),
+        ("budget", cost, target.budget, most),
+        ("hourly", hourly, target.hourly, most),
     )
-    misses = tuple(name for name, missed in wanted if missed)
-    return Offer(candidate, hourly, time, cost, per_million, misses)
+    off = {
+        name: abs(value / limit - 1.0) if limit else math.inf
+        for name, value, limit, sign in wanted
+        if limit is not None and (value - limit) * sign > 0.0
+    }
+    off |= {"progress": math.inf} if math.isinf(time) else {}
+    return Offer(
+        candidate, hourly, time, cost, per_million, tuple(off), max(off.values(), default=0.0)
+    )
+
+
+def value_of(offer: Offer, minimise: str) -> float:
+    """What is minimised, of an offer."""
+    return {COST: offer.cost, HOURLY: offer.hourly, TIME: offer.time}[minimise]
+
+
+NEAR = 0.1
+"""By how much an option may miss a target, to be named beside the choice. It decides nothing: the
+table has all options, and the reader says whether that much may be missed.
+"""
+_LESS = 0.01
+"""The least part by which it is better, as what a change has to save."""
+
+
+def near_miss(offers: Sequence[Offer], chosen: Offer | None, minimise: str) -> Offer | None:
+    """The best offer that nearly meets the target, if it is better than the chosen one.
+
+    Where none is chosen, the nearest of those.
+    """
+    near = [each for each in offers if each.misses and each.short <= NEAR]
+    if chosen is None:
+        return min(near, key=lambda each: each.short, default=None)
+    limit = value_of(chosen, minimise) * (1 - _LESS)
+    better = [each for each in near if value_of(each, minimise) <= limit]
+    return min(better, key=lambda each: value_of(each, minimise), default=None)
 
 
 def rank_offers(offers: Sequence[Offer], minimise: str) -> list[Offer]:

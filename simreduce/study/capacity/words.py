@@ -15,6 +15,11 @@ _PRODUCT = re.compile(r"(?:NVIDIA )?((?!One )[A-Za-z][^:,(]*?)(?: with |:|,| \(|
 """What a title begins with, such as `AWS p4d.24xlarge` or `DGX H100`."""
 
 
+_NICS = {"ib": "InfiniBand", "roce": "RoCE", "efa": "EFA", "tcp": "TCP", "tcpxo": "GPUDirect-TCPXO"}
+_RATE = re.compile(r"(\d+)(?:x(\d+))?")
+"""Gbit/s of a port, and how many ports serve one GPU."""
+
+
 def plain(key: Configuration, varied: Collection[str]) -> str:
     """`4 DGX H100, 2:1 fat tree, batch 2 a GPU`.
 
@@ -52,13 +57,24 @@ def _products() -> dict[str, str]:
 
 
 def _network(text: str) -> str:
-    """`2:1 fat tree`, `switch of tcp_100 ports`, from a network as options write it."""
+    """`2:1 fat tree`, `switch of 100 Gbit/s TCP ports`, from a network as options write it."""
     fabric, *settings = (part.strip() for part in text.split(","))
     pairs = dict(each.partition("=")[::2] for each in settings)
     words = fabric.replace("rail_", "rail-").replace("_", " ")
     if ratio := pairs.pop("oversubscription", ""):
         words = f"{ratio}:1 {words}"
     if nic := pairs.pop("nic", ""):
-        words += f" of {nic} ports"
+        words += f" of {_ports(nic)} ports"
     rest = ", ".join(f"{name} {value}" for name, value in pairs.items())
     return f"{words} ({rest})" if rest else words
+
+
+def _ports(nic: str) -> str:
+    """`100 Gbit/s TCP`, `InfiniBand NDR`, from the name of a class of network links."""
+    kind, _, rate = nic.partition("_")
+    if kind not in _NICS:
+        return nic
+    if match := _RATE.fullmatch(rate):
+        many = f"{match[2]} x " if match[2] else ""
+        return f"{many}{match[1]} Gbit/s {_NICS[kind]}"
+    return f"{_NICS[kind]} {rate.upper()}".rstrip()

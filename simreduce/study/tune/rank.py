@@ -15,7 +15,6 @@ from simreduce.engine.setup import Setup
 from simreduce.errors import StrategyError
 from simreduce.export import Settings, as_typed, settings
 from simreduce.plan import Plan
-from simreduce.planners.packing.options import FP16
 from simreduce.planners.strategy import Strategy, has_quirks, parse_strategy
 from simreduce.planners.strategy.automatic import tensorflow_choice
 from simreduce.study import frameworks
@@ -134,7 +133,9 @@ class Ranking:
         )
         if found or not proven:
             return found
-        _, best, _ = decide(map(_option, proven), None, 0.0, lambda _one, _other: "")
+        options = [_option(row) for row in proven]
+        options = frameworks.in_full_precision(options, self.scenario) or options
+        _, best, _ = decide(options, None, 0.0, lambda _one, _other: "")
         do = frameworks.without_settings(self.scenario, best.name)
         return (Advised("", "", best, None, best, "", do, fastest_words=best.name),)
 
@@ -169,8 +170,7 @@ def _option(row: Candidate) -> Option:
 def _advise(scenario: Scenario, name: str, proven: Sequence[Candidate]) -> Advised | None:
     """What to do for a framework, of the candidates that it has a setting for."""
     standing = frameworks.default_text(name, scenario)
-    whole = [row for row in proven if FP16 not in row.strategy.packing]
-    options = [_option(row) for row in whole]
+    options = [_option(row) for row in proven]
     today = next((each for each in options if each.name == standing), None)
 
     def files(option: Option) -> Mapping[str, str] | None:

@@ -122,7 +122,8 @@ class StepRanking:
             found = frameworks.advise_each(
                 self.scenario, lambda name: _advise(self.scenario, name, options)
             )
-        best = next((each for each in options if not each.misfit), options[0])
+        full = frameworks.in_full_precision(options, self.scenario) or options
+        best = next((each for each in full if not each.misfit), full[0])
         do = frameworks.without_settings(self.scenario, best.name)
         return found or (Advised("", "", best, None, best, "", do, "", best.name),)
 

@@ -5,10 +5,8 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from simreduce.workload.architectures.shapes import (
-    attention,
+    block,
     gradients,
-    kept_by_attention,
-    kept_by_mlp,
     layer,
     linear,
     norm,
@@ -17,8 +15,6 @@ from simreduce.workload.model import Kept, Layer
 
 WORDS = 30522
 POSITIONS = 512
-HEAD = 64
-"""The width of a head, in all sizes."""
 
 
 class Bert(NamedTuple):
@@ -43,20 +39,7 @@ class Bert(NamedTuple):
                 p for name in ("query", "key", "value", "output") for p in linear(name, h, h)
             ]
             mlp = [*linear("intermediate", h, 4 * h), *linear("output", 4 * h, h)]
-            found += [
-                layer(
-                    f"layer.{i}.attention",
-                    [*projections, *norm("LayerNorm", h)],
-                    tokens,
-                    attention(tokens, tokens, h),
-                    kept_by_attention(tokens, h, h // HEAD),
-                ),
-                layer(
-                    f"layer.{i}.mlp",
-                    [*mlp, *norm("LayerNorm", h)],
-                    tokens,
-                    kept=kept_by_mlp(tokens, h),
-                ),
-            ]
+            parts = [*projections, *norm("LayerNorm", h)], [*mlp, *norm("LayerNorm", h)]
+            found += block((f"layer.{i}.attention", f"layer.{i}.mlp"), parts, tokens, h)
         pooled = Kept(2.0 * tokens * h, 4.0 * h)
         return [*found, layer("pooler", linear("dense", h, h), 1, kept=pooled)]

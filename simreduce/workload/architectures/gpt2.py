@@ -7,12 +7,9 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from simreduce.workload.architectures.shapes import (
-    attention,
+    block,
     gradients,
-    kept_by_attention,
     kept_by_head,
-    kept_by_mlp,
-    layer,
     linear,
     norm,
 )
@@ -20,8 +17,6 @@ from simreduce.workload.model import Kept, Layer
 
 WORDS = 50257
 POSITIONS = 1024
-HEAD = 64
-"""The width of a head, in all sizes."""
 
 
 class Gpt2(NamedTuple):
@@ -46,16 +41,8 @@ class Gpt2(NamedTuple):
         for i in range(self.blocks):
             heads = [*norm("ln", h), *linear("c_attn", h, 3 * h), *linear("c_proj", h, h)]
             mlp = [*norm("ln", h), *linear("c_fc", h, 4 * h), *linear("c_proj", 4 * h, h)]
-            found += [
-                layer(
-                    f"h.{i}.attention",
-                    heads,
-                    tokens,
-                    attention(tokens, tokens, h),
-                    kept_by_attention(tokens, h, h // HEAD),
-                ),
-                layer(f"h.{i}.mlp", mlp, tokens, kept=kept_by_mlp(tokens, h)),
-            ]
+            names = f"h.{i}.attention", f"h.{i}.mlp"
+            found += block(names, (heads, mlp), tokens, h)
         head = 2.0 * WORDS * h * tokens
         return [
             *found,

@@ -51,15 +51,25 @@ def layer(
     return Layer(name, gradients(name, shapes), forward, 2 * forward, kept=kept)
 
 
-def kept_by_attention(tokens: float, width: int, heads: int) -> Kept:
-    """What attention of a block with dropout keeps, its norm included: 13 s h + 5 a s^2."""
+HEAD = 64
+"""The width of a head of `block`, in all sizes of its models."""
+
+
+def block(
+    names: tuple[str, str], parts: tuple[Shapes, Shapes], tokens: float, width: int
+) -> list[Layer]:
+    """Attention, and a feed-forward part four times as wide, with their parameters.
+
+    They have dropout and keep 13 s h + 5 a s^2 and 21 s h, their norms included.
+    """
     core = attention(tokens, tokens, width)
-    return Kept(2 * tokens * width, 13 * tokens * width, 5 * heads * tokens**2, core)
-
-
-def kept_by_mlp(tokens: float, width: int) -> Kept:
-    """What a feed-forward part four times as wide keeps, its norm included: 21 s h."""
-    return Kept(2 * tokens * width, 21 * tokens * width)
+    scores = 5 * (width // HEAD) * tokens**2
+    kept = Kept(2 * tokens * width, 13 * tokens * width, scores, core)
+    wide = Kept(2 * tokens * width, 21 * tokens * width)
+    return [
+        layer(names[0], parts[0], tokens, core, kept),
+        layer(names[1], parts[1], tokens, kept=wide),
+    ]
 
 
 def kept_by_head(tokens: float, width: int, words: int) -> Kept:

@@ -7,10 +7,8 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from simreduce.workload.architectures.shapes import (
-    attention,
+    block,
     gradients,
-    kept_by_attention,
-    kept_by_mlp,
     layer,
     linear,
     norm,
@@ -21,8 +19,6 @@ from simreduce.workload.model import Kept, Layer
 CLASSES = 1000
 _PATCHES = (224 // 16) ** 2
 TOKENS = _PATCHES + 1
-HEAD = 64
-"""The width of a head, in all sizes."""
 
 
 class Vit(NamedTuple):
@@ -43,16 +39,8 @@ class Vit(NamedTuple):
         for i in range(self.blocks):
             heads = [*norm("ln_1", h), *linear("in_proj", h, 3 * h), *linear("out_proj", h, h)]
             mlp = [*norm("ln_2", h), *linear("mlp.0", h, 4 * h), *linear("mlp.3", 4 * h, h)]
-            found += [
-                layer(
-                    f"encoder.{i}.self_attention",
-                    heads,
-                    tokens,
-                    attention(tokens, tokens, h),
-                    kept_by_attention(tokens, h, h // HEAD),
-                ),
-                layer(f"encoder.{i}.mlp", mlp, tokens, kept=kept_by_mlp(tokens, h)),
-            ]
+            names = f"encoder.{i}.self_attention", f"encoder.{i}.mlp"
+            found += block(names, (heads, mlp), tokens, h)
         head = [*norm("ln", h), *linear("head", h, CLASSES)]
         ends = Kept(2.0 * tokens * h, 2.0 * (tokens + 1) * h)
         return [*found, layer("heads", head, 1, kept=ends)]

@@ -65,5 +65,7 @@ def process(
         timeout=timeout,
         check=False,
     )
-    err = re.sub(r"^simulated .* of .*, \d+ s(, about .* left)?\n", "", done.stderr, flags=re.MULTILINE)
+    err = re.sub(
+        r"^simulated .* of .*, \d+ s(, about .* left)?\n", "", done.stderr, flags=re.MULTILINE
+    )
     return Outcome(done.returncode, done.stdout, err)

@@ -240,3 +240,26 @@ def test_price_lists_are_printed(simreduce):
     wrong = simreduce("prices", "aws-on-demnd")
     assert (2, "") == (wrong.status, wrong.out)
     assert "did you mean 'aws-on-demand'?" in wrong.err
+
+
+def test_what_nearly_meets_the_target_for_less_is_in_the_answer(simreduce, question, tmp_path):
+    """On the terminal, in the document and on the page; further away it is in none."""
+    kept, page = tmp_path / "kept.db", tmp_path / "page.html"
+    text = FILE.replace("10 USD/h", "5 USD/h")
+    more = ("--db", kept, "--workers", "1", "--no-sensitivity")
+    document = json.loads(simreduce("capacity", question, *more, "--json").out)
+    time = document["options"][0]["time_s"]
+
+    question.write_text(text.replace("samples = 1e6", f'samples = 1e6\ntime = "{time / 1.04} s"'))
+    done = simreduce("capacity", question, *more)
+    assert done.out.splitlines()[-1].startswith("Rent 1 ")
+    [said] = [line for line in done.out.splitlines() if line.startswith("Nearly: ")]
+    assert "misses the time by 4.0% and costs " in said
+    assert said.endswith(" less.")
+    result = tmp_path / "result.json"
+    result.write_text(simreduce("capacity", question, *more, "--json").out)
+    simreduce("report", result, "-o", page)
+    assert said.removeprefix("Nearly: ") in page.read_text("utf-8")
+
+    question.write_text(text.replace("samples = 1e6", f'samples = 1e6\ntime = "{time / 1.2} s"'))
+    assert "Nearly" not in simreduce("capacity", question, *more).out

@@ -178,3 +178,70 @@ def test_verify_proves_files_and_finds_what_is_wrong(simreduce, tmp_path):
     assert "leave out the options" in simreduce("verify", good, "--algo", "ring").err
     bad.write_text("<!DOCTYPE a><algo/>", "utf-8")
     assert "a document type" in simreduce("verify", bad).err
+
+
+TOO_LARGE = """
+topology = "dgx1v"
+workload = "gpt2-xl"
+[step]
+batch = 2
+rate = "40 TFLOP/s"
+activations = "1 GB"
+"""
+
+
+@pytest.mark.parametrize("strategies", ['["nccl+ddp"]', '["nccl", "nccl+ddp"]'])
+def test_what_no_gpu_has_memory_for_is_not_written(simreduce, tmp_path, strategies):
+    path = tmp_path / "large.toml"
+    path.write_text(f"strategies = {strategies}\n{TOO_LARGE}", "utf-8")
+
+    refused = simreduce("export", "pytorch", path)
+    assert (refused.status, refused.out) == (2, "")
+    has = "and a GPU has 16 GB; 1 GB of activations (given)"
+    assert refused.err.splitlines()[-2:] == [
+        f"simreduce: large: ddp needs 25.92 GB, {has}",
+        f'simreduce: large: the nearest that fits: method = "zero2" needs 9.895 GB, {has}',
+    ]
+
+
+def test_half_of_the_batch_is_the_nearest_that_fits_where_nothing_shards(simreduce, tmp_path):
+    path = tmp_path / "large.toml"
+    text = TOO_LARGE.replace("gpt2-xl", "gpt2").replace("1 GB", "20 GB")
+    path.write_text(f'strategies = ["nccl+fusion"]\n{text}', "utf-8")
+
+    refused = simreduce("export", "horovod", path)
+    assert 2 == refused.status
+    assert 'the nearest that fits: batch = 1, accumulate = 2, method = "ddp"' in refused.err
+
+
+def test_what_is_named_is_written_with_a_warning(simreduce, tmp_path):
+    path = tmp_path / "large.toml"
+    path.write_text(f'strategies = ["nccl+ddp"]\n{TOO_LARGE}', "utf-8")
+    written = simreduce("export", "pytorch", path, "--algo", "nccl+ddp")
+
+    assert written.status == 0
+    assert "bucket_cap_mb" in written.out
+    assert "warning: large: ddp needs 25.92 GB, and a GPU has 16 GB" in written.err
+
+
+def test_a_method_that_is_named_is_written_and_the_advice_is_said(simreduce, tmp_path):
+    """FSDP is faster, but not by more than the copies that are not simulated."""
+    path = tmp_path / "step.toml"
+    path.write_text(
+        """
+topology = "dgx-h100x2"
+workload = "gpt2"
+strategies = ["nccl", "nccl+ddp"]
+[step]
+batch = 4
+time = "10 ms"
+method = ["ddp", "fsdp"]
+""",
+        "utf-8",
+    )
+    found = simreduce("export", "pytorch", path, "--method", "fsdp")
+    assert "ShardingStrategy.FULL_SHARD" in found.out
+    assert (
+        "fsdp, nccl: the fastest by --method fsdp; step advises for PyTorch: Keep PyTorch's"
+        " defaults (DDP): a step takes " in found.err
+    )

@@ -80,6 +80,39 @@ def test_results_in_json_are_still_results(simreduce, record, tmp_path):
     assert "What the record does not say" in page.read_text("utf-8")
 
 
+@pytest.mark.parametrize("command", ["tune", "step", "run", "report", "export"])
+def test_a_machine_with_fewer_gpus_than_ranks_is_refused(simreduce, command, tmp_path):
+    """With both numbers; more GPUs are another machine for the same job, and a note says so."""
+    path = tmp_path / "ddp.json"
+    path.write_text(json.dumps({**DDP, "world_size": 16}))
+    target = ["nccl"] * (command == "export")
+    done = simreduce(command, *target, path, "--topology", "dgx1v", "--workers", "1")
+
+    assert (done.status, done.out) == (2, "")
+    assert done.err == (
+        "simreduce: --topology: dgx1v has 8 GPUs, and ddp.json was recorded with 16 ranks"
+        " (world_size)\n"
+    )
+
+
+def test_a_scenario_names_its_key_where_gpus_are_too_few(simreduce, record, tmp_path):
+    path = tmp_path / "own.toml"
+    path.write_text(
+        f'topology = "switch:2"\nworkload = "{record.name}"\nstrategies = ["nccl"]\n'
+        f'[step]\nbatch = 1\nprofile = "{record.name}"\n'
+    )
+    refused = simreduce("step", path)
+    assert refused.status == 2
+    assert (
+        "own.toml: topology: switch:2 has 2 GPUs, and ddp.json was recorded with 4" in refused.err
+    )
+
+
+def test_a_machine_with_more_gpus_than_ranks_is_noted(simreduce, record):
+    done = simreduce("step", record, "--topology", "dgx1v", "--algo", "nccl")
+    assert "the job had 4 ranks, and this machine has 8 GPUs" in done.out
+
+
 @pytest.mark.parametrize("command", ["tune", "step", "run", "report"])
 def test_the_machine_of_a_record_must_be_named(simreduce, command, record):
     """With all other faults."""

@@ -8,6 +8,10 @@ import time
 
 import pytest
 
+from simreduce.app.look import step_exports
+from simreduce.study.scenario import load_scenario
+from simreduce.study.tune.steps import rank_steps
+
 SCENARIO = """
 topology = "switch:4"
 workload = "bytes:64K"
@@ -43,6 +47,20 @@ strategies = ["nccl", "ring", "nccl+ddp"]
 batch = 4
 time = "20 ms"
 """
+
+
+def test_what_to_paste_begins_with_the_framework_of_the_advice(write):
+    """And goes on with what each of the others is advised."""
+    text = STEP.replace('"nccl",', '"nccl", "nccl+fusion",')
+    ranking = rank_steps(load_scenario(str(write("step.toml", text))))
+    exports, advice = step_exports(ranking), ranking.advice
+    expressed = [each for each in advice if each.framework]
+
+    assert len(expressed) > 1
+    assert [each.framework for each in expressed] == [e.name for e in exports[: len(expressed)]]
+    for exported, advised in zip(exports, expressed, strict=False):
+        name = advised.option.name
+        assert exported.instead == (name if name != ranking.recommended.step.method else "")
 
 
 def test_a_page_says_what_a_budget_of_time_left_out(simreduce, write, monkeypatch, tmp_path):

@@ -186,6 +186,7 @@ CAPACITY: dict[str, Any] = {
     "counted": "samples",
     "headline": "Rent 1 p4: 10 USD/h",
     "paid_off": "",
+    "near_miss": "",
     "at_rates": [
         {"factor": factor, "flops_per_second": 4e14 * factor, "step_time_s": 0.1 / factor,
          "samples_per_second": 1.0, "per_million": 10.0 / factor, "time_s": None, "cost": None,

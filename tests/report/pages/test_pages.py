@@ -194,6 +194,35 @@ def test_the_first_screen_answers_the_five_questions(found):
     assert page.facts[4].answer == "nothing" or page.facts[4].answer.endswith("less time")
 
 
+def test_a_page_bears_the_title_of_its_scenario(found):
+    """One without a title is called by its file, which says less than the machine and the job."""
+    for name, own in (("run", "Two gradients"), ("step", "A step")):
+        document = found[0][name]
+        assert make_page(document, _beside(found)).title == own
+        untitled = {**document, "title": document["scenario"]}
+        assert make_page(untitled, _beside(found)).title.startswith(
+            f"{document['workload']} on switch:4: "
+        )
+
+
+def test_a_step_is_as_sure_as_its_compute_where_that_is_most_of_it(found):
+    """The rest is a prediction, as sure as published times of NCCL say."""
+    document = {**found[0]["step"], "step_time_us": 100.0, "factor": 1.5}
+    first = {**document["advice"][0], "strategy": "nccl+ddp"}
+    document["advice"] = [first, *document["advice"][1:]]
+
+    def card(exposed):
+        page = make_page({**document, "exposed_us": exposed}, Attachments())
+        return next(fact for fact in page.facts if fact.question == "How sure is that?")
+
+    assert "as sure as its compute" == card(3.0).answer
+    assert card(3.0).more.startswith("97.0% of the step is an input (FLOPs at 10 TFLOP/s). The ")
+    assert "other 3.0%" in card(3.0).more
+    assert card(3.0).more.endswith("80% of published times are within a factor of 1.50 of"
+                                   " predictions.")  # fmt: skip
+    assert "within a factor of 1.50" == card(60.0).answer
+
+
 def test_the_gap_to_the_default_is_that_of_the_advice(found):
     document = {**found[0]["run"], "recommended": "nccl+ddp=100"}
     row = {**document["candidates"][0], "strategy": "nccl+ddp=100", "time_us": 100.0}
@@ -591,7 +620,7 @@ def test_a_capacity_plan_at_an_assumed_rate_has_no_interval():
 
     assert "400 TFLOP/s a GPU is assumed, not measured. " in page.sure
     assert (
-        "At 300 TFLOP/s a GPU at most 13.33 USD per 1M samples, so that it would miss time. "
+        "At 300 TFLOP/s a GPU at most 13.33 USD per 1M samples, so that it would miss the time. "
         in page.sure
     )
     assert "8 USD to 13.33 USD per 1M samples" == page.facts[2].answer

@@ -13,6 +13,7 @@ from simreduce.study.capacity.choose import (
     Target,
     choose,
     frontier,
+    near_miss,
     offer,
     within_target,
 )
@@ -48,6 +49,29 @@ def test_a_case_by_hand():
         assert (wanted and wanted.key) == _key(
             choose([slow, middle, fast], prices, Target(samples=3600.0, **more))
         )
+
+
+def test_what_nearly_meets_the_target_and_is_better_is_named():
+    """The run of 3600 samples takes 2 h for 20, or 1 h for 30 USD."""
+    slow, middle = (
+        candidate("slow", step=20.0, quantities={"a": 1}),
+        candidate("middle", step=10.0, quantities={"b": 1}),
+    )
+    prices = price_list(a=10.0, b=30.0)
+
+    def found(**target):
+        minimise = target.get("minimise", "cost")
+        wanted = Target(samples=3600.0, **target)
+        offers = [offer(c, prices, wanted) for c in (slow, middle)]
+        near = near_miss(offers, choose([slow, middle], prices, wanted), minimise)
+        return near and (near.candidate.key.name, near.misses, round(near.short, 3))
+
+    assert ("slow", ("time",), 0.029) == found(time=7000.0)
+    assert found(time=6000.0) is None  # a fifth is not near
+    assert found() is None  # it is the choice
+    assert ("middle", ("budget",), 0.071) == found(minimise="time", budget=28.0)
+    assert ("middle", ("time",), 0.029) == found(time=3500.0)  # nothing meets it
+    assert ("middle", ("samples_per_second",), 0.091) == found(samples_per_second=1.1)
 
 
 @settings(max_examples=40)

@@ -33,6 +33,9 @@ def test_no_two_machines_are_called_the_same():
     assert len(names) == len({product(name) for name in names})
 
 
+TCP = "100 Gbit/s TCP ports"
+
+
 @pytest.mark.parametrize(
     ("key", "varied", "words"),
     [
@@ -46,7 +49,7 @@ def test_no_two_machines_are_called_the_same():
          "2 AWS p5.48xlarge, switch, batch 8 a GPU"),
         (("servers", "v100-pcie-4", "2", "switch,nic=tcp_100", "", "parameter_server", "64"),
          ("name", "strategy"),
-         "2 v100-pcie-4, servers, switch of tcp_100 ports, parameter server, batch 64 a GPU"),
+         f"2 v100-pcie-4, servers, switch of {TCP}, parameter server, batch 64 a GPU"),
         (("", "dgx1v", "8", "fat_tree,levels=3", "ddp", "nccl", ""), (),
          "8 DGX-1 (dgx1v), fat tree (levels 3)"),
     ],
@@ -54,3 +57,13 @@ def test_no_two_machines_are_called_the_same():
 def test_a_configuration_leaves_out_what_all_share(key, varied, words):
     """But for the machine, its number, a network that is no plain switch, and the batch."""
     assert words == plain(Configuration(*key), varied)
+
+
+def test_ports_are_called_by_their_rate_and_kind():
+    def found(nic):
+        key = Configuration("", "p5", "2", f"switch,nic={nic}", "ddp", "nccl", "")
+        return plain(key, ()).removeprefix("2 AWS p5.48xlarge, switch of ").removesuffix(" ports")
+
+    assert ["4 x 100 Gbit/s EFA", "InfiniBand NDR", "my_link"] == [
+        found(nic) for nic in ("efa_100x4", "ib_ndr", "my_link")
+    ]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import islice
 
 import pytest
@@ -297,3 +298,17 @@ def test_the_bottleneck_is_the_link_that_is_slow(ranked):
     )
 
     assert {"ib_ndr"} == {c.bottleneck.split()[-1] for c in ranked(text).candidates}
+
+
+def test_half_precision_is_advised_only_where_it_is_named(ranked):
+    """It moves half of the bytes and may train something else."""
+    machine = 'topology = "v100-mesh-4x2,nic=tcp_10"\nworkload = "alexnet"\n'
+    named = ranked(
+        f'{machine}framework = "pytorch"\nstrategies = ["nccl+ddp", "nccl+ddp=25,fp16"]\n{STEP}'
+    )
+    asked_for_all = replace(named, scenario=replace(named.scenario, strategies=None))
+
+    assert "nccl+ddp=25,fp16" == named.advice[0].option.name
+    assert ("nccl+ddp", False) == (
+        asked_for_all.advice[0].option.name, asked_for_all.advice[0].changes,
+    )  # fmt: skip

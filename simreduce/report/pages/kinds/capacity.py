@@ -20,6 +20,7 @@ from simreduce.report.capacity import (
     nearest_change,
     options_table,
     price_words,
+    rates_words,
     run_words,
     sentence,
     sure_words,
@@ -39,7 +40,7 @@ def capacity_page(document: Document, beside: Attachments) -> Page:
     return Page(
         title=title if title.endswith("?") else f"{title}: which machines?",
         about=f"{asked}; {options} simulated and priced. Wanted: {wanted}.",
-        answer=f"{choice_words(document)}." if choice else choice_words(document),
+        answer=_answer(document),
         sure=_sure(document),
         facts=tuple(_facts(document, choice)) if choice else (),
         sections=(
@@ -52,6 +53,12 @@ def capacity_page(document: Document, beside: Attachments) -> Page:
             *repeat_section(beside, document),
         ),
     )
+
+
+def _answer(document: Document) -> str:
+    """What to rent or buy, and what nearly meets the target for less."""
+    near = f" {document['near_miss']}." if document.get("near_miss") else ""
+    return f"{choice_words(document).rstrip('.')}.{near}"
 
 
 def _sure(document: Document) -> str:
@@ -69,12 +76,12 @@ def _facts(document: Document, choice: Document) -> Iterable[Fact]:
     hourly = f"{money(document, choice['hourly'])}/h"
     yield Fact("What does it cost?", hourly, f"{sentence(price_words(document, choice))}.")
     short, words = sure_words(document)
-    yield Fact("How sure is that?", short, f"{sentence(words)}.")
+    yield Fact("How sure is that?", short, f"{sentence(rates_words(document) or words)}.")
     binds: list[Document] = document["binds"] or [{"name": "nothing", "share": 0.0}]
     first = binds[0]
     more = f"{first['share']:.1%} of the time"
     if choice["bottleneck"]:
-        more += f"; of the communication, {choice['bottleneck']} binds"
+        more += f"; of the communication, the link {choice['bottleneck']} is the busiest"
     yield Fact("What limits it?", first["name"], f"{more}.")
     yield Fact("When does the choice change?", *nearest_change(document))
 

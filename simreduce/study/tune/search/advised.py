@@ -135,7 +135,8 @@ def _doubt_of_calls(found: Tuned, option: Option, today: Option) -> str:
         )
         if now - took < worth * now:
             what = units.format_duration(cost * scale)
-            return f"but less than {units.format_share(worth)} if a call costs {what}"
+            least = f"less than {units.format_share(worth)}" if worth else "nothing"
+            return f"but {least} if a call costs {what}"
     return ""
 
 
