@@ -22,9 +22,10 @@ from statistics import median
 from scipy.optimize import differential_evolution, minimize_scalar
 
 from simreduce.engine.setup import Setup
+from simreduce.study.framework_settings import bucket_sizes
 from simreduce.study.scenario import Scenario
 from simreduce.study.tune.search.by_nccl import NcclSearch
-from simreduce.study.tune.search.packings import MIB, bucket_sizes, distinct, read_packing
+from simreduce.study.tune.search.packings import MIB, distinct, read_packing
 from simreduce.study.tune.search.search import Aim
 from simreduce.study.tune.search.setting import Setting, evaluate, simulating
 from simreduce.workload import load_workload

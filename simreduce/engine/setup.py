@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, lru_cache, partial
+from math import isfinite
 from os import PathLike, fspath
 from types import EllipsisType
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
@@ -31,6 +32,8 @@ from simreduce.engine.calibrate.sure import (
     GENERATION,
     MACHINE,
     OTHER_NET,
+    Call,
+    difference_error,
     is_known,
     spread,
 )
@@ -39,7 +42,9 @@ from simreduce.errors import TopologyError, expect
 from simreduce.plan import Plan
 from simreduce.planners.layouts import Layout, layout as layout_of
 from simreduce.planners.nccl import DEFAULTS, Facts, Settings, facts
+from simreduce.planners.nccl.choice import choose
 from simreduce.planners.nccl.decide import Decide
+from simreduce.planners.nccl.tables import CURRENT
 from simreduce.planners.strategy import Strategy, compile_collective, parse_strategy
 from simreduce.planners.strategy.size import Compile, check_size, many_ops
 from simreduce.topology import Folded, Topology, load_topology
@@ -256,6 +261,32 @@ class Setup(Simulator):
             return None
         low, high = spread(collective, self.link_class, nbytes, without, file, misfit)
         return low * seconds, high * seconds
+
+    @lru_cache(maxsize=1 << 14)  # noqa: B019 - few setups, each with many sizes
+    def call(
+        self, nbytes: int, collective: str = "all_reduce", algorithm: str = "", protocol: str = ""
+    ) -> Call:
+        """A call as NCCL chooses it, with the seconds that its model estimates; 0 of one GPU.
+
+        Before 2.5 NCCL has no such model, and that of today estimates.
+        """
+        known = facts(self.machine, self.layout.ranks, self.nccl)
+        by = partial(choose, known, collective, nbytes, algorithm=algorithm, protocol=protocol)
+        found = by(self.nccl)
+        if not isfinite(seconds := found.seconds):
+            seconds = by(replace(self.nccl, version=CURRENT)).seconds if known.n > 1 else 0.0
+        return Call(collective, found.algorithm, found.protocol, nbytes, seconds)
+
+    def difference_error(self, one: Sequence[Call], other: Sequence[Call]) -> float | None:
+        """Seconds within which the difference of two predictions is with 80 %, by the calls that
+        each hangs on; None if nothing is known of errors.
+        """
+        ends = {c[:4]: self.interval(c.nbytes, 1.0, c.collective) for c in (*one, *other)}
+        factors = {key: (end[1] / end[0]) ** 0.5 for key, end in ends.items() if end}
+        if len(factors) < len(ends):
+            return None
+        sides = ([c._replace(factor=factors[c[:4]]) for c in side] for side in (one, other))
+        return difference_error(*sides)
 
     @property
     def equal_paths(self) -> str:

@@ -21,9 +21,7 @@ from simreduce.files.formats.documents import (
 from simreduce.files.tables import Table
 from simreduce.report.blocks import Fact, Rows, Written
 from simreduce.study.advice import Advised, lasting_us, moved_lines, runs_nccl, took
-
-_SMALL = 0.01
-"""Gains that are next to nothing."""
+from simreduce.study.scenario import WORTH
 
 ADVICE = Record(
     "advice",
@@ -46,6 +44,10 @@ ADVICE = Record(
     Key("fastest_strategy", TEXT, "The strategy of that.", "fastest.name"),
     Key("fastest_time_us", MICROSECONDS, "The time of that.", "fastest.seconds"),
     Key("reason", TEXT, 'Why the fastest is not what to do; "" if it is.'),
+    Key("error_us", or_null(MICROSECONDS),
+        "80 % of differences from today are within this of the predicted one: of what changes, or "
+        "else of the fastest; null if that is not known.", "error"),
+    Key("more", TEXT, 'What `simreduce tune` tries besides what this compares; "" for nothing.'),
 )  # fmt: skip
 ADVICE_KEY = Key(
     "advice", list_of(ADVICE),
@@ -60,6 +62,16 @@ def advice_lines(advice: Iterable[Advised], what: str) -> list[str]:
     lines = [f"Recommended: {sentence(first, what)}"]
     lines += [f"  {text}" for text in moved_lines(advice[0].option.moved)]
     return [*lines, *(f"  {each['title']:17}  {sentence(each, '')}" for each in others)]
+
+
+def more_lines(advice: Sequence[Advised]) -> list[str]:
+    """Says that the first advice is of what was ranked, and what tries more."""
+    return [f"  {_more(ADVICE.write(each, None))}" for each in advice[:1] if each.more]
+
+
+def _more(found: Written) -> str:
+    command = f"simreduce tune FILE --target {found['framework']}"
+    return f"of the settings ranked here; `{command}` also tries {found['more']}"
 
 
 def sentence(found: Written, what: str = "") -> str:
@@ -112,10 +124,15 @@ def facts(
 
     The `sureness` is that of predictions within `factor`, unless it is given.
     """
+    if found["more"]:
+        more = f"{more} That is {_more(found)}."
     yield Fact("What should I do?", found["do"], more)
     yield Fact("What is it worth?", *_worth(found))
-    sureness = sureness or sure(factor if runs_nccl(found["strategy"]) else None)
-    yield Fact("How sure is that?", *sureness)
+    answer, why = sureness or sure(factor if runs_nccl(found["strategy"]) else None)
+    if found["error_us"]:
+        error = units.format_duration(found["error_us"] * 1e-6)
+        why = f"{why} The difference from today is off by less than {error} with 80%."
+    yield Fact("How sure is that?", answer, why)
 
 
 def _worth(found: Written) -> tuple[str, str]:
@@ -130,7 +147,7 @@ def _worth(found: Written) -> tuple[str, str]:
     if found["fastest_strategy"] == found["strategy"]:
         return "it is the fastest", "Nothing that was tried takes less."
     gain = units.format_share(_gain(found))
-    small = _gain(found) < _SMALL
+    small = _gain(found) < WORTH
     answer = "nothing to gain" if small else f"perhaps {gain}, not surely"
     return answer, f"{opening(found['fastest'])} would save {gain}, {found['reason']}."
 

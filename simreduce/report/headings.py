@@ -202,7 +202,7 @@ HURRIED_KEY = Key(
 
 def factor_keys(scenario: Scenario) -> dict[str, float | None]:
     """80 % of the times of NCCL for such a workload are within `factor` of what is predicted, and
-    80 % of ratios of two within `ratio_factor`; None if nothing is known of errors.
+    of ratios of two by other algorithms within `ratio_factor`; None if nothing is known of errors.
     """
     sure = sureness_of(scenario, [gradient.nbytes for gradient in scenario.workload.gradients])
     return {
@@ -290,8 +290,9 @@ FACTOR_KEYS = (
     Key(
         "ratio_factor",
         or_null(RATIO),
-        "80 % of the ratios of two of NCCL's times are within this factor of the prediction; null "
-        "if nothing is known of errors.",
+        "80 % of the ratios of NCCL's times by two algorithms or protocols are within this factor "
+        "of the prediction; null if nothing is known of errors. Errors of one are correlated: "
+        "`error_us` counts that.",
         lambda found: factor_keys(found.scenario)["ratio_factor"],
     ),
 )

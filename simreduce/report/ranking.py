@@ -28,6 +28,7 @@ from simreduce.report.advised import (
     facts,
     frameworks_table,
     mark,
+    more_lines,
     sentence,
 )
 from simreduce.report.bench import sizes_section
@@ -154,7 +155,7 @@ def _recommendation(ranking: Ranking) -> list[str]:
     tied = min((c for c in ranking.candidates if not c.wrong), key=lambda c: c.seconds)
     if tied.seconds < fastest.seconds:
         lines.append(f"  {tied.strategy.text} takes {took(tied.seconds, tied.moved)}")
-    return lines
+    return [*lines, *more_lines(advice)]
 
 
 def how_lines(best: Candidate, instead: Callable[[str], tuple[Candidate, str] | None]) -> list[str]:
@@ -408,6 +409,7 @@ def advice_of(document: Written) -> Written | None:
     return {
         **found, "do": f"Run {name}", "strategy": name, "time_us": best["time_us"], "change": True,
         "fastest": name, "fastest_strategy": name, "fastest_time_us": best["time_us"],
+        "error_us": None,
     }  # fmt: skip
 
 

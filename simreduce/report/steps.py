@@ -37,6 +37,7 @@ from simreduce.report.advised import (
     facts,
     frameworks_table,
     mark,
+    more_lines,
     sentence,
     sure,
 )
@@ -124,7 +125,9 @@ def step_table(ranking: StepRanking, most: int | None = None, *, details: bool =
         more = ["its timeline and buckets", *[f"{misfit} that do not fit"] * bool(misfit)]
         lines += counted_lines(ranking.candidates, ranking.refused, more)
     untried = untried_lines(ranking.untried, hurried=ranking.hurried)
-    return "\n".join([*lines, *untried, "", *advice_lines(ranking.advice, "a step")])
+    answer = advice_lines(ranking.advice, "a step")
+    answer += more_lines(ranking.advice)
+    return "\n".join([*lines, *untried, "", *answer])
 
 
 def _header(ranking: StepRanking) -> list[str]:

@@ -65,7 +65,8 @@ from simreduce.report.sections import (
     us,
 )
 from simreduce.study.advice import runs_nccl
-from simreduce.study.frameworks import METHODS, MIB
+from simreduce.study.framework_settings import MIB
+from simreduce.study.frameworks import METHODS
 from simreduce.study.tune.search.advised import advice_of
 from simreduce.study.tune.search.setting import Setting, rules_text
 from simreduce.study.tune.search.targets import OBJECTIVES, TARGETS, methods_of
@@ -188,17 +189,16 @@ def _sure(found: Tuned) -> str:
         return ""
     if found.sureness is None:
         return "nothing is known of the errors of these predictions"
-    factor = found.sureness.factor
-    ratio = found.sureness.ratio_factor
     apart = "told apart" if found.apart(found.default) else "not told apart"
     if cycle := found.by_tick(found.default):
         within = f"within one cycle of {units.format_duration(cycle)}"
         return f"{apart} from the fastest: {within}, and that hangs on when its ticks fall"
-    part = " without the compute" if found.base else ""
-    return (
-        f"the default is {apart} from the fastest: times are within a factor of {factor:.2f} with "
-        f"80 %, ratios{part} within {ratio:.2f}"
-    )
+    words = f"the default is {apart} from the fastest"
+    if (error := found.error(found.default)) is None:
+        return words
+    gap = units.format_duration(found.default.seconds - found.best.seconds)
+    off = units.format_duration(error)
+    return f"{words}: the difference of {gap} is off by less than {off} with 80 %"
 
 
 def _searched(found: Tuned) -> str:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 from math import inf, sqrt
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -17,6 +18,8 @@ from simreduce.errors import InputError
 from simreduce.planners.strategy import Strategy, parse_strategy
 
 if TYPE_CHECKING:
+    from simreduce.engine.calibrate.sure import Call
+    from simreduce.engine.setup import Setup
     from simreduce.study.scenario import Scenario
 
 Row = Mapping[str, Any]
@@ -48,8 +51,8 @@ class Option:
 
     A `misfit` needs more memory than a GPU has. The time of an `undispatched` one is only a lower
     bound; `shortest` is the lower end of the interval of a time. Of options that are as good, the
-    one with the least `simplicity` is run. NCCL reduces in those `by_nccl`. `unsimulated` seconds
-    of copies are not in its time. `row` is what it was made of.
+    one with the least `simplicity` is run. `unsimulated` seconds of copies are not in its time.
+    `row` is what it was made of.
     """
 
     name: str
@@ -59,7 +62,6 @@ class Option:
     undispatched: bool = False
     shortest: float = inf
     simplicity: Any = 0
-    by_nccl: bool = False
     unsimulated: float = 0.0
     row: Any = field(default=None, compare=False)
 
@@ -71,7 +73,8 @@ class Advised:
     `fastest` is the fastest that it has a setting for; where that is not the `option`, `reason`
     says why. `do` is an imperative in the words of the framework, `today_words` and `fastest_words`
     name the default and the fastest in them. Without a framework (`title` is ""), it is the
-    fastest of all.
+    fastest of all. With 80 % the difference between the fastest, or what changes, and today's is
+    within `error` seconds of the predicted one; None if that is not known. `tune` tries `more`.
     """
 
     framework: str
@@ -83,6 +86,8 @@ class Advised:
     do: str
     today_words: str = ""
     fastest_words: str = ""
+    error: float | None = None
+    more: str = ""
 
     @property
     def changes(self) -> bool:
@@ -165,7 +170,7 @@ class Sureness:
     """How far off predictions of calls of these sizes are.
 
     With 80 % the time is `low` to `high` times the prediction, so within `factor`; the ratio of two
-    whose errors know nothing of each other is within `ratio_factor`.
+    whose errors are not correlated is within `ratio_factor`.
     """
 
     low: float
@@ -181,10 +186,6 @@ class Sureness:
         """The factor of a ratio of two predictions."""
         return float((self.high / self.low) ** sqrt(0.5))  # what both are off by cancels
 
-    def apart(self, fast: float, slow: float) -> bool:
-        """Whether a prediction is faster than another by more than the error of their ratio."""
-        return slow > fast * self.ratio_factor
-
 
 def sureness_of(scenario: Scenario, sizes: Sequence[int]) -> Sureness | None:
     """How sure predictions of NCCL are where calls have these bytes.
@@ -195,15 +196,36 @@ def sureness_of(scenario: Scenario, sizes: Sequence[int]) -> Sureness | None:
     return Sureness(*ends) if ends else None
 
 
-def told_apart(fast: Option, slow: Option, ratio: float | None, fixed: float = 0.0) -> bool | None:
-    """Whether two predictions differ by more than `ratio`, the error of their ratio.
+Calls = Callable[[R], "Sequence[Call] | None"]
+"""The calls of NCCL that the time of an option or row hangs on; None where others move bytes."""
 
-    `fixed` seconds of each are no prediction. None if that is not known: it is known for NCCL's
-    times.
+
+def hanging(ready: Sequence[float], finish: Sequence[float]) -> list[int]:
+    """The places of calls that the end of a step hangs on, from when they are ready and finish:
+    the last one, and those that it queues behind.
     """
-    if ratio is None or not (fast.by_nccl and slow.by_nccl):
-        return None
-    return slow.seconds - fixed > (fast.seconds - fixed) * ratio
+    order = sorted(range(len(finish)), key=finish.__getitem__, reverse=True)
+    found = order[:1]
+    for at, before in pairwise(order):
+        if finish[before] <= ready[at]:
+            break
+        found.append(before)
+    return found
+
+
+def scaled(calls: Sequence[Call], seconds: float) -> list[Call]:
+    """The calls of a time that is all theirs, by their shares."""
+    whole = sum(call.seconds for call in calls) or 1.0
+    return [call._replace(seconds=seconds * call.seconds / whole) for call in calls]
+
+
+def difference_error(setup: Setup, one: R, other: R, calls: Calls[R]) -> float | None:
+    """Seconds within which the difference of two predictions is with 80 %.
+
+    None if that is not known: it is known of NCCL's times.
+    """
+    mine, theirs = calls(one), calls(other)
+    return None if mine is None or theirs is None else setup.difference_error(mine, theirs)
 
 
 def strategy_of(text: str) -> Strategy | None:

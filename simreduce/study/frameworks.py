@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import fields, replace
 from math import inf
+from typing import Any
 
 from simreduce import dtypes, units
+from simreduce.engine.calibrate.sure import Call
 from simreduce.engine.setup import Setup
 from simreduce.errors import InputError, StrategyError
 from simreduce.export import TARGETS, Settings, export, settings, why_not
@@ -15,16 +17,19 @@ from simreduce.export.words import changes
 from simreduce.planners.packing.options import BF16, FP16
 from simreduce.planners.strategy import Strategy, parse_strategy
 from simreduce.planners.strategy.automatic import tensorflow_choice
-from simreduce.study.advice import Advised, Doubt, Option, decide, lasting, strategy_of, told_apart
+from simreduce.study.advice import (
+    Advised,
+    Calls,
+    Doubt,
+    Option,
+    decide,
+    difference_error,
+    lasting,
+    strategy_of,
+)
+from simreduce.study.framework_settings import DEEPSPEED_ELEMENTS, JAX_BYTES, PACKINGS, WAYS
 from simreduce.study.question import ask, choice_of
 from simreduce.study.scenario import Scenario
-
-MIB = 1 << 20
-DEEPSPEED_ELEMENTS = 500_000_000
-"""DeepSpeed's `reduce_bucket_size` and `allgather_bucket_size`."""
-
-JAX_BYTES = 30 * MIB
-"""`xla_gpu_all_reduce_combine_threshold_bytes`."""
 
 _REPLICATED = "copy_to_gpus"
 """What tf_cnn_benchmarks does with `--variable_update=replicated` and no other flag."""
@@ -41,6 +46,7 @@ METHODS = {
 }  # fmt: skip
 """Methods of a step, as their makers write them."""
 
+ALL_REDUCE = "all_reduce"
 _WITH_METHODS = ("pytorch", "deepspeed")
 _COPIES = 3
 """Times that a sharded method copies all parameters or gradients in a step: into the flat gradient
@@ -111,18 +117,27 @@ def advise(
     scenario: Scenario,
     *,
     method: Callable[[Option], str] = lambda _: "",
-    doubts: Sequence[Doubt] = (),
+    calls: Calls[Option] = lambda _: None,
+    count: Callable[[Option], int] = lambda _: 0,
 ) -> Advised | None:
     """Decide what to do for a framework; None if it has a setting for none of the options.
 
-    The first of the `doubts` that there is counts.
+    The time of an option hangs on some `calls` of NCCL, and it `count`s all that it makes.
     """
+
+    def error(one: Option, other: Option) -> float | None:
+        return difference_error(scenario.setup, one, other, calls)
+
+    of_calls = doubt_of_calls(scenario, count)
     files = _kept(files)
     words_today = today.name.rpartition("+")[2].split("=")[0] if today else ""
 
-    def simplicity(each: Option) -> tuple[bool, int, str]:
-        """Today's packing first, in other sizes, then fewer words."""
-        return words_today not in each.name, len(each.name), each.name
+    usual_strategy = strategy_of(today.name) if today else None
+
+    def simplicity(each: Option) -> tuple[bool, int, int, str]:
+        """Today's packing first, with few other settings, then fewer words."""
+        changed = count_changes(strategy_of(each.name), usual_strategy)
+        return words_today not in each.name, changed, len(each.name), each.name
 
     options = [
         each if each is today else replace(each, simplicity=simplicity(each))
@@ -137,24 +152,65 @@ def advise(
         known.append(today)
 
     def doubt(one: Option, other: Option) -> str:
-        return next(filter(None, (each(one, other) for each in doubts)), "")
+        late = starts_late(calls(one), calls(other)) if scenario.step is None else ""
+        return late or not_told_apart(one, other, error(one, other)) or of_calls(one, other)
 
     option, fastest, reason = decide(known, today, scenario.worth, doubt)
     usual = (files(today) if today else _usual_files(name, scenario)) or {}
-    standing = today_words(name, method(today or option))
 
     def words(each: Option) -> str:
-        if each is today:
-            return standing
         told = files(each) or {}
         before = told if today and method(today) != method(each) else usual
-        return words_of(name, told, before, method(each)) or each.name
+        return words_of(name, told, before, method(each))
 
-    do = f"Keep {standing}" if option is today else change_words(words(option))
-    return Advised(
-        name, title_of(name), option, today, fastest, reason, do, standing if today else "",
-        words(fastest),
-    )  # fmt: skip
+    standing = today_words(name, method(today or option))
+    found = phrase(name, option, today, fastest, reason, words, standing)
+    other = fastest if option is today else option
+    more = untried_words(name, scenario, [each.name for each in options])
+    return replace(found, error=error(other, today) if today else None, more=more)
+
+
+def untried_words(name: str, scenario: Scenario, tried: Iterable[str]) -> str:
+    """What `tune` tries for a framework besides what was `tried`."""
+    parts = [each.rpartition(", ") for each in tried]
+    texts, ways = {text for *_, text in parts}, {way or "ddp" for way, *_ in parts}
+    if name not in PACKINGS:
+        return "more algorithms, packings and orders of the GPUs"
+    packings = [text for text, _ in PACKINGS[name](scenario.workload)]
+    left = sum(f"nccl{text}" not in texts for text in packings)
+    found = [f"up to {units.plural(left, 'other packing')}"] * bool(left)
+    if scenario.step and scenario.step.sharding is None:
+        found += [METHODS[way] for way in WAYS.get(name, ()) if way not in ways]
+    return ", ".join([*found, "NCCL's algorithms, protocols and channels"])
+
+
+def phrase(
+    name: str,
+    option: Option,
+    today: Option | None,
+    fastest: Option,
+    reason: str,
+    words: Callable[[Option], str],
+    standing: str,
+) -> Advised:
+    """What is decided, in the `words` for each option, or else its name; `standing` for today's."""
+
+    def say(each: Option) -> str:
+        return standing if each is today else words(each) or each.name
+
+    do = f"Keep {standing}" if option is today else change_words(say(option))
+    title, usual = title_of(name), standing if today else ""
+    return Advised(name, title, option, today, fastest, reason, do, usual, say(fastest))
+
+
+def count_changes(strategy: Strategy | None, usual: Strategy | None) -> int:
+    """How many settings of its packing differ from those of the usual one."""
+    packer: Any = strategy and strategy.packer
+    other = usual and usual.packer
+    return sum(
+        getattr(packer, each.name) != getattr(other, each.name, None)
+        for each in (fields(packer) if packer else ())
+    )
 
 
 def in_full_precision(options: Iterable[Option], scenario: Scenario) -> list[Option]:
@@ -251,17 +307,19 @@ def _with_files(worth: float, ranked: Sequence[Option], files: Files) -> list[Op
     return found
 
 
-def not_told_apart(ratio: float | None, fixed: float = 0.0) -> Doubt:
-    """The doubt that predictions of NCCL are too far off to tell which is faster.
-
-    `fixed` seconds of each are no prediction.
+def not_told_apart(option: Option, today: Option, error: float | None) -> str:
+    """The doubt that predictions of NCCL are too far off to tell which is faster: by `error`
+    seconds, if that is known.
     """
+    near = error is not None and today.seconds - option.seconds <= error
+    return "less than the error of these predictions: measure both" if near else ""
 
-    def doubt(option: Option, today: Option) -> str:
-        apart = told_apart(option, today, ratio, fixed)
-        return "less than the error of these predictions: measure both" if apart is False else ""
 
-    return doubt
+def starts_late(option: Sequence[Call] | None, today: Sequence[Call] | None) -> str:
+    """The doubt that larger calls wait for more gradients, which an all-reduce does not show."""
+    if option and today and max(c.nbytes for c in option) > max(c.nbytes for c in today):
+        return "but larger buckets start later in back-propagation, which takes a [step] to compare"
+    return ""
 
 
 def copies_of(scenario: Scenario, method: str) -> float:
@@ -291,15 +349,22 @@ def doubt_of_calls(scenario: Scenario, calls: Callable[[Option], int]) -> Doubt:
     return doubt
 
 
-def calls_of(scenario: Scenario, strategy: Strategy | None) -> int:
-    """Calls of NCCL that a strategy makes for a workload, about."""
+def calls_of(scenario: Scenario, strategy: Strategy | None) -> list[Call] | None:
+    """Calls of NCCL that a strategy makes for a workload, about; None if others move bytes."""
     if strategy is None or not strategy.reduced_by_nccl:
-        return 0
+        return None
+    gradients, how = scenario.workload.gradients, strategy.nccl
     try:
-        arranged = strategy.packer.arrange(scenario.workload.gradients)
+        found = strategy.packer.arrange(gradients)
     except InputError:
-        return 0
-    return len(arranged.groups) * arranged.pieces
+        return None
+    width = dtypes.SIZES[gradients[0].dtype if found.wire is None else found.wire]
+    sizes = [width * sum(gradients[i].elements for i in group) for group in found.groups]
+    return [
+        scenario.setup.call(size // found.pieces, ALL_REDUCE, how.algorithm, how.protocol)
+        for size in sizes
+        for _ in range(found.pieces)
+    ]
 
 
 def memory_rate(setup: Setup) -> float:

@@ -120,8 +120,11 @@ def test_the_table_tells_what_was_asked_and_the_best(ranking):
     )
     assert [["1", best.method], ["2", ranking.candidates[1].step.method]] == rows
     assert f"{best.method}: a step takes {best.seconds * 1e3:.3f} ms" in lines[14]
-    assert ["1", *best_names(ranking)] == lines[-2 - len(best.buckets)].split()[:4]
-    assert lines[-1].startswith("Recommended: ")
+    assert ["1", *best_names(ranking)] == lines[-3 - len(best.buckets)].split()[:4]
+    assert lines[-2].startswith("Recommended: ")
+    assert lines[-1].startswith(
+        "  of the settings ranked here; `simreduce tune FILE --target horovod`"
+    )
 
     few = step_table(ranking, details=False).splitlines()
     assert lines[:15] == few[:15]
@@ -222,7 +225,7 @@ def test_a_bucket_says_how_long_after_the_compute_it_ends(ranking):
     best = ranking.recommended.step
     ended = max(span.end for span in best.spans)
     late = [max(each.finish - ended, 0.0) for each in best.buckets]
-    lines = step_table(ranking).splitlines()[-2 - len(late) : -2]
+    lines = step_table(ranking).splitlines()[-3 - len(late) : -3]
 
     assert late[-1] > 0.0
     assert [f"{seconds * 1e3:.3f}" for seconds in late] == [line.split()[-1] for line in lines]

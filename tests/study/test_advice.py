@@ -8,13 +8,17 @@ from types import SimpleNamespace as Row
 import pytest
 from hypothesis import given, strategies as st
 
+from simreduce.engine.calibrate.sure import Call
+from simreduce.engine.setup import Setup
 from simreduce.study.advice import (
     Option,
     Sureness,
     decide,
+    difference_error,
+    hanging,
     lasting,
     recommend_setting,
-    told_apart,
+    scaled,
 )
 
 
@@ -155,20 +159,34 @@ def test_of_settings_as_fast_the_one_with_fewest_words_is_best():
     assert rows[1] is recommend_setting(rows)
 
 
-@pytest.mark.parametrize(("today", "apart"), [(1.25, True), (1.15, False)])
-def test_a_gap_is_held_against_the_error_of_a_ratio(today, apart):
-    fast, slow = Option("nccl", 1.0, by_nccl=True), Option("nccl+ddp", today, by_nccl=True)
+def test_a_step_hangs_on_its_last_call_and_those_that_it_queues_behind():
+    """The first is over before the second is ready; the third waits for the second."""
+    ready, finish = [0.0, 3.0, 4.0], [2.0, 6.0, 8.0]
 
-    assert apart == told_apart(fast, slow, 1.2)
-    assert told_apart(Option("ring", 1.0), slow, 1.2) is None
-    assert told_apart(fast, slow, None) is None
+    assert [2, 1] == hanging(ready, finish)
+    assert [0] == hanging([1.0], [2.0])
+    assert [] == hanging([], [])
 
 
-def test_what_is_no_prediction_is_left_out_of_the_ratio():
-    fast, slow = Option("nccl", 10.0, by_nccl=True), Option("nccl+ddp", 10.2, by_nccl=True)
+def test_calls_of_a_time_have_their_shares_of_it():
+    calls = [Call("all_reduce", "ring", "simple", 8, seconds) for seconds in (1.0, 3.0)]
 
-    assert not told_apart(fast, slow, 1.1)
-    assert told_apart(fast, slow, 1.1, fixed=9.0)
+    assert [2.5, 7.5] == [call.seconds for call in scaled(calls, 10.0)]
+
+
+def test_the_error_of_a_difference_is_known_of_nccl_alone():
+    setup = Setup("dgx-a100")
+    times = {"fast": 1.0, "slow": 1.5}
+
+    def calls(name):
+        if name not in times:
+            return None
+        return scaled([setup.call(25 << 20)], times[name])
+
+    error = difference_error(setup, "fast", "slow", calls)
+    assert 0.0 < error < 0.5  # of the half second that one call differs from the other
+    assert error == pytest.approx(difference_error(setup, "slow", "fast", calls))
+    assert difference_error(setup, "fast", "of TensorFlow", calls) is None
 
 
 def test_sureness_has_a_factor_of_a_time_and_one_of_a_ratio():

@@ -10,9 +10,10 @@ from simreduce.engine.setup import Setup
 from simreduce.planners.strategy import parse_strategy
 from simreduce.study import frameworks
 from simreduce.study.advice import Option
+from simreduce.study.framework_settings import PACKINGS
 from simreduce.study.scenario import FRAMEWORKS, Scenario, load_scenario
 from simreduce.study.tune.rank import rank
-from simreduce.study.tune.search.targets import TARGETS, nccl_packings
+from simreduce.study.tune.search.targets import nccl_packings
 from simreduce.workload import load_workload
 
 
@@ -39,7 +40,7 @@ def test_a_scenario_that_runs_on_tensorflow_gets_its_settings_first():
     assert "tensorflow" == frameworks.names_for(at.but(runtime="tensorflow"))[0]
 
 
-@pytest.mark.parametrize("name", [name for name in FRAMEWORKS if TARGETS[name].packers])
+@pytest.mark.parametrize("name", [name for name in FRAMEWORKS if name in PACKINGS])
 def test_the_default_is_the_one_that_tune_begins_with(name):
     at = scenario("dgx-a100")
     first = nccl_packings(name, at, half=False)[0]
@@ -80,18 +81,19 @@ def test_what_many_calls_may_cost_counts_against_a_gain():
     )
     doubt = frameworks.doubt_of_calls(at.but(call_cost=11e-6), lambda o: calls[o.name])
     assert "of calls may cost half or twice of that" in doubt(many, few)
-    assert 1 == frameworks.calls_of(at, parse_strategy("nccl+bucket=0"))
-    assert len(at.workload.gradients) == frameworks.calls_of(at, parse_strategy("nccl"))
-    assert 0 == frameworks.calls_of(at, parse_strategy("ring"))
+    one = frameworks.calls_of(at, parse_strategy("nccl+bucket=0"))
+    assert [at.workload.nbytes] == [call.nbytes for call in one]
+    assert len(at.workload.gradients) == len(frameworks.calls_of(at, parse_strategy("nccl")))
+    assert frameworks.calls_of(at, parse_strategy("ring")) is None
 
 
 def test_what_is_within_the_error_of_predictions_is_doubted():
-    doubt = frameworks.not_told_apart(1.2)
+    fast, slow = Option("nccl", 1.0), Option("nccl+ddp", 1.1)
 
-    fast, near, far = (Option(str(seconds), seconds, by_nccl=True) for seconds in (1.0, 1.1, 1.3))
-    assert "less than the error of these predictions: measure both" == doubt(fast, near)
-    assert "" == doubt(fast, far)
-    assert "" == doubt(Option("ring", 1.0), near)
+    doubt = "less than the error of these predictions: measure both"
+    assert doubt == frameworks.not_told_apart(fast, slow, 0.2)
+    assert "" == frameworks.not_told_apart(fast, slow, 0.05)
+    assert "" == frameworks.not_told_apart(fast, slow, None)
 
 
 def test_a_call_costs_what_the_framework_adds():

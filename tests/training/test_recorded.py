@@ -13,8 +13,9 @@ from simreduce import dtypes
 from simreduce.engine.setup import BY_STRATEGY, Setup
 from simreduce.errors import InputError, ScenarioError
 from simreduce.planners.strategy import parse_strategy
+from simreduce.study.framework_settings import PACKINGS
 from simreduce.study.scenario import load_scenario
-from simreduce.study.tune.search.targets import TARGETS, nccl_packings
+from simreduce.study.tune.search.targets import nccl_packings
 from simreduce.study.tune.search.tune import tune
 from simreduce.training import Profile, StepJob, StepPrediction, method_for_strategy, simulate_step
 from simreduce.training.recorded import load_model, load_profile, read_recorded
@@ -340,7 +341,7 @@ def test_settings_that_would_cut_recorded_buckets_are_not_tried():
 
     refused = [problem.split(": ")[1] for problem in error.value.problems]
     assert refused == ["nccl+ddp=10", "nccl+fusion=0", "nccl+ddp=25,4"]
-    for target in (name for name, each in TARGETS.items() if each.packers):
+    for target in PACKINGS:
         found = nccl_packings(target, scenario, half=False)
         for packing in found:
             sizes = [sum(size.nbytes for size in group) for group in packing.sizes]

@@ -8,16 +8,9 @@ from collections.abc import Collection
 from functools import lru_cache
 
 from simreduce.study.capacity.choose import Configuration
+from simreduce.study.frameworks import METHODS
 from simreduce.topology import shipped
 
-_METHODS = {
-    "ddp": "DDP",
-    "zero1": "ZeRO-1",
-    "zero2": "ZeRO-2",
-    "zero3": "ZeRO-3",
-    "fsdp": "FSDP",
-    "hsdp": "HSDP",
-}
 _PRODUCT = re.compile(r"(?:NVIDIA )?((?!One )[A-Za-z][^:,(]*?)(?: with |:|,| \(|$)")
 """What a title begins with, such as `AWS p4d.24xlarge` or `DGX H100`."""
 
@@ -39,7 +32,7 @@ def plain(key: Configuration, varied: Collection[str]) -> str:
     if key.network and (key.network != "switch" or "network" in varied):
         parts.append(_network(key.network))
     if key.method and "method" in varied:
-        parts.append(_METHODS.get(key.method, key.method))
+        parts.append(METHODS.get(key.method, key.method))
     if key.strategy and "strategy" in varied:
         parts.append(key.strategy.replace("_", " "))
     if key.batch:

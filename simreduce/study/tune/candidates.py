@@ -17,16 +17,10 @@ from simreduce.planners.layouts import Layout
 from simreduce.planners.packing.options import FP16
 from simreduce.planners.strategy import Strategy, parse_strategy
 from simreduce.planners.strategy.automatic import tensorflow_choice
+from simreduce.study.framework_settings import some_packings
 from simreduce.study.frameworks import default_text, files_of, names_for
 from simreduce.study.scenario import Scenario
 from simreduce.workload import Gradient, Workload
-
-_SIZES = {
-    "pytorch": ("+ddp=5", "+ddp=50", "+ddp=100", "+ddp=200"),
-    "horovod": ("+fusion=0", "+fusion=16777216", "+fusion=268435456"),
-    "jax": ("+fusion=0", "+fusion=104857600", "+fusion=268435456"),
-}
-"""Sizes of buckets that are tried besides the default, of a framework that is named."""
 
 COMMON = (
     "pscpu:32k:xring",  # the example of tf_cnn_benchmarks' documentation
@@ -70,8 +64,7 @@ def candidates_of(scenario: Scenario) -> list[Strategy]:
         return found
     if name in ("tensorflow", "tf_cnn_benchmarks"):
         return [each for each in found if getattr(settings(each, layout), name)]
-    texts = [default_text(name, scenario), *(f"nccl{each}" for each in _SIZES.get(name, ()))]
-    more = [parse_strategy(text) for text in texts if text]
+    more = [parse_strategy(f"nccl{text}") for text in some_packings(name, scenario.workload)]
     every = {each.text: each for each in (*more, *found)}
     return [each for each in every.values() if files_of(name, scenario, each) is not None]
 

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial
+from functools import cached_property, partial
 from math import inf
 
 from simreduce import units
 from simreduce.computing.watching import Watch, time_left, unwatched
 from simreduce.engine import AtLeast, Use
+from simreduce.engine.calibrate.sure import Call
 from simreduce.engine.setup import Setup
 from simreduce.errors import StrategyError
 from simreduce.export import Settings, as_typed, settings
@@ -17,7 +18,7 @@ from simreduce.plan import Plan
 from simreduce.planners.strategy import Strategy, has_quirks, parse_strategy
 from simreduce.planners.strategy.automatic import tensorflow_choice
 from simreduce.study import frameworks
-from simreduce.study.advice import Advised, Option, decide, lasting, sureness_of
+from simreduce.study.advice import Advised, Option, decide, lasting, scaled
 from simreduce.study.outcome import Postponed
 from simreduce.study.question import Question, ask
 from simreduce.study.scenario import Scenario
@@ -92,7 +93,7 @@ class Bounded(Row):
     runtime: str = "tensorflow"
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Ranking:
     """Candidates, one for each plan, fastest first.
 
@@ -108,9 +109,6 @@ class Ranking:
     untried: int = 0
     bounded: tuple[Bounded, ...] = ()
     hurried: bool = False
-    _advice: list[tuple[Advised, ...]] = field(
-        default_factory=list, init=False, repr=False, compare=False
-    )
 
     @property
     def runtimes(self) -> list[str]:
@@ -123,17 +121,12 @@ class Ranking:
         found: Candidate | None = self.advice[0].option.row if self.advice else None
         return found
 
-    @property
+    @cached_property
     def advice(self) -> tuple[Advised, ...]:
         """What to do for each framework that has a setting for a proven plan.
 
         Those of the machine's time come first. Without any, the fastest plan; none without one.
         """
-        if not self._advice:
-            self._advice.append(self._advise())
-        return self._advice[0]
-
-    def _advise(self) -> tuple[Advised, ...]:
         proven = [name for c in self.candidates if not c.wrong for name in (c, *c.also)]
         found = frameworks.advise_each(
             self.scenario, lambda name: _advise(self.scenario, name, proven)
@@ -170,7 +163,7 @@ class Ranking:
 def _option(row: Candidate) -> Option:
     return Option(
         row.strategy.text, row.seconds, row.moved, undispatched=row.undispatched,
-        shortest=row.shortest, by_nccl=row.strategy.reduced_by_nccl, row=row,
+        shortest=row.shortest, row=row,
     )  # fmt: skip
 
 
@@ -186,16 +179,14 @@ def _advise(scenario: Scenario, name: str, proven: Sequence[Candidate]) -> Advis
             return frameworks.typed_files(name, row.settings)
         return frameworks.files_of(name, scenario.without_step(), row.strategy)
 
-    sure = sureness_of(scenario, [gradient.nbytes for gradient in scenario.workload.gradients])
-    doubts = (
-        frameworks.not_told_apart(sure.ratio_factor if sure else None),
-        frameworks.doubt_of_calls(
-            scenario, lambda each: frameworks.calls_of(scenario, each.row.strategy)
-        ),
-    )
+    def calls(option: Option) -> list[Call] | None:
+        found = frameworks.calls_of(scenario, option.row.strategy)
+        return found and scaled(found, option.seconds)
+
     return frameworks.advise(
-        name, options, today, files, scenario, method=lambda _: "ddp", doubts=doubts
-    )
+        name, options, today, files, scenario,
+        method=lambda _: "ddp", calls=calls, count=lambda each: len(calls(each) or ()),
+    )  # fmt: skip
 
 
 def plain_specs(ranking: Ranking, first: Candidate, most: int) -> list[Strategy]:

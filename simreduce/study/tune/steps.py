@@ -10,17 +10,18 @@ backward pass.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from functools import partial
+from dataclasses import dataclass, replace
+from functools import cached_property, partial
 from math import inf
 
 from simreduce.computing.watching import Watch, unwatched
+from simreduce.engine.calibrate.sure import Call
 from simreduce.engine.setup import Setup
 from simreduce.errors import StrategyError
 from simreduce.plan import verify, wrong_elements
 from simreduce.planners.strategy import Strategy
 from simreduce.study import frameworks
-from simreduce.study.advice import Advised, Option, runs_nccl, strategy_of, sureness_of
+from simreduce.study.advice import Advised, Option, hanging, strategy_of
 from simreduce.study.scenario import StepScenario
 from simreduce.study.study import Limit, by_reason, collect, study
 from simreduce.study.tune.candidates import (
@@ -80,7 +81,7 @@ class StepCandidate:
         return self.fit.fits if self.fit else None
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class StepRanking:
     """Candidates, one for each plan and step, fastest first.
 
@@ -95,9 +96,6 @@ class StepRanking:
     refused: tuple[tuple[str, str], ...]
     untried: int = 0
     hurried: bool = False
-    _advice: list[tuple[Advised, ...]] = field(
-        default_factory=list, init=False, repr=False, compare=False
-    )
 
     @property
     def runtimes(self) -> list[str]:
@@ -110,18 +108,13 @@ class StepRanking:
         found: StepCandidate = self.advice[0].option.row
         return found
 
-    @property
+    @cached_property
     def advice(self) -> tuple[Advised, ...]:
         """What to do for each framework that has a setting for a method that is proven right.
 
         Those of the machine's time come first. Without any, the fastest method that fits, and if
         none is right, the fastest.
         """
-        if not self._advice:
-            self._advice.append(self._advise())
-        return self._advice[0]
-
-    def _advise(self) -> tuple[Advised, ...]:
         right = [row for row in self.candidates if not row.wrong] or [*self.candidates]
         options = [_option(self.scenario, row, name) for row in right for name in row.names]
         found: tuple[Advised, ...] = ()
@@ -147,10 +140,25 @@ def _option(scenario: StepScenario, row: StepCandidate, name: str) -> Option:
         row.step.seconds,
         misfit=row.fits is False,
         undispatched=bool(strategy and scenario.setup.undispatched(strategy)),
-        by_nccl=runs_nccl(name),
         unsimulated=frameworks.copies_of(scenario, _method_of(name)),
         row=row,
     )
+
+
+def _calls(setup: Setup, option: Option) -> list[Call] | None:
+    """The calls of NCCL that the end of a step hangs on; all of them where it waits for shards."""
+    strategy, buckets = strategy_of(option.name), option.row.step.buckets
+    if strategy is None or not strategy.reduced_by_nccl:
+        return None
+    shards = any(each.collective for each in buckets)
+    places = hanging([each.ready for each in buckets], [each.finish for each in buckets])
+    how = strategy.nccl.algorithm, strategy.nccl.protocol
+    return [
+        setup.call(each.nbytes, each.collective or frameworks.ALL_REDUCE, *how)._replace(
+            seconds=each.finish - each.start
+        )
+        for each in (buckets if shards else map(buckets.__getitem__, places))
+    ]
 
 
 def _advise(scenario: StepScenario, name: str, options: Sequence[Option]) -> Advised | None:
@@ -172,14 +180,10 @@ def _advise(scenario: StepScenario, name: str, options: Sequence[Option]) -> Adv
     known = [each for each in options if is_default(each) and files(each) is not None]
     methods = [DDP, *scenario.step.methods]
     today = min(known, key=lambda each: methods.index(method(each)), default=None)
-    job = scenario.step.job
-    sure = sureness_of(scenario, [gradient.nbytes for gradient in scenario.workload.gradients])
-    ratio, fixed = sure.ratio_factor if sure else None, job.compute + job.update
-    doubts = (
-        frameworks.not_told_apart(ratio, fixed),
-        frameworks.doubt_of_calls(scenario, lambda each: len(each.row.step.buckets)),
-    )
-    return frameworks.advise(name, options, today, files, scenario, method=method, doubts=doubts)
+    return frameworks.advise(
+        name, options, today, files, scenario, method=method,
+        calls=partial(_calls, scenario.setup), count=lambda each: len(each.row.step.buckets),
+    )  # fmt: skip
 
 
 def rank_steps(scenario: StepScenario, workers: int = 1, watch: Watch = unwatched) -> StepRanking:

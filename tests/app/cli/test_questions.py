@@ -12,8 +12,12 @@ import pytest
 import simreduce as sr
 from simreduce.export import TARGETS
 from simreduce.report.pages import Attachments, make_page, page_html
+from simreduce.report.ranking import ranking_table
+from simreduce.report.steps import step_table
+from simreduce.study.advice import lasting
 from simreduce.study.scenario import load_scenario, with_step
 from simreduce.study.tune.rank import rank
+from simreduce.study.tune.search.advised import advice_of
 from simreduce.study.tune.search.tune import tune
 from simreduce.study.tune.steps import rank_steps
 from tests.app.cli.command import REPOSITORY
@@ -33,7 +37,7 @@ ANSWERS = {
     "11-step-deepspeed": "Use ZeRO-1",
     "12-step-no-framework": "Set --all_reduce_spec=nccl",
     "13-step-slow-network": "Keep PyTorch's defaults (DDP)",
-    "14-tune-pytorch": "Keep PyTorch's defaults (DDP)",
+    "14-tune-pytorch": "Set gradient_as_bucket_view=True (DDP)",
     "15-tune-horovod": "Keep Horovod's defaults",
     "16-tune-nccl": "Keep NCCL's own choice",
     "17-tune-deepspeed": (
@@ -46,6 +50,17 @@ ANSWERS = {
     ),
 }
 COMMANDS = {"step": "step", "tune": "tune"}
+OTHERS = {
+    "03-own-pcie-box": (
+        "Set --variable_update=distributed_all_reduce, --all_reduce_spec=pscpu:32k:xring"
+    ),
+    "06-step-alexnet-pcie": "Set gradient_as_bucket_view=True (DDP)",
+    "11-step-deepspeed": (
+        "Set reduce_bucket_size=55574528, allgather_bucket_size=55574528 (ZeRO-1)"
+    ),
+    "17-tune-deepspeed": ANSWERS["17-tune-deepspeed"],
+}
+"""What `tune` says where rankings say something else, as it tries more."""
 
 
 def test_every_question_has_an_answer():
@@ -90,6 +105,29 @@ def _check_export(simreduce, path, command, document, advice):
     more = ["--method", method] if method else []
     assert simreduce("export", target, path, "--algo", algo, *more).out == done.out
     assert TARGETS[target].title == advice["title"]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ANSWERS)
+def test_rankings_and_tune_say_one_thing(name):
+    """Both keep what runs today, or both change; else a ranking says that `tune` tries more."""
+    scenario = load_scenario(str(QUESTIONS / f"{name}.toml"))
+    ranking = rank_steps(scenario) if scenario.step else rank(scenario)
+    advice = ranking.advice[0]
+    table = (step_table if scenario.step else ranking_table)(ranking)
+    if not advice.framework:
+        assert "--target" not in table
+        return
+    tuned = advice_of(tune(scenario, advice.framework))
+
+    assert f"`simreduce tune FILE --target {advice.framework}` also tries {advice.more}" in table
+    assert table.splitlines()[-1].startswith("  of the settings ranked here")
+    assert advice.today_words == tuned.today_words
+    assert (advice.do == tuned.do) is (name not in OTHERS)
+    if name in OTHERS:  # a change that was not ranked here
+        assert tuned.do == OTHERS[name]
+        assert tuned.changes
+        assert lasting(tuned.option) < lasting(advice.option)
 
 
 @pytest.mark.slow

@@ -229,6 +229,7 @@ def test_the_gap_to_the_default_is_that_of_the_advice(found):
     advice = {
         "framework": "pytorch", "title": "PyTorch", "change": True, "strategy": "nccl+ddp=100",
         "do": "Set bucket_cap_mb=100 (DDP)", "time_us": 100.0, "reason": "",
+        "error_us": 10.0, "more": "61 other packings",
         "today": "PyTorch's defaults (DDP)", "today_strategy": "nccl+ddp", "today_time_us": 150.0,
         "fastest": "bucket_cap_mb=100 (DDP)", "fastest_strategy": "nccl+ddp=100",
         "fastest_time_us": 100.0, "fits": True, "today_fits": True,
@@ -240,6 +241,11 @@ def test_the_gap_to_the_default_is_that_of_the_advice(found):
     assert ("Set bucket_cap_mb=100 (DDP)", "1.50 times as fast") == tuple(
         fact.answer for fact in page.facts[:2]
     )
+
+    assert (
+        "`simreduce tune FILE --target pytorch` also tries 61 other packings." in page.facts[0].more
+    )
+    assert "The difference from today is off by less than 10 us with 80%." in page.facts[2].more
 
     kept = advice | {
         "change": False, "do": "Keep PyTorch's defaults (DDP)", "strategy": "nccl+ddp",

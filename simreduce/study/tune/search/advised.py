@@ -9,17 +9,19 @@ from math import inf
 from simreduce import units
 from simreduce.study import frameworks
 from simreduce.study.advice import Advised, Option, decide
+from simreduce.study.framework_settings import VIEW
 from simreduce.study.scenario import Scenario, with_step
 from simreduce.study.tune.search.by_methods import simulate_whole
 from simreduce.study.tune.search.export_choice import files_of, nccl_files
-from simreduce.study.tune.search.search import reducing_scenario
-from simreduce.study.tune.search.setting import Setting, evaluate, simulating
-from simreduce.study.tune.search.targets import STEP
+from simreduce.study.tune.search.setting import (
+    Setting,
+    evaluate,
+    reducing_scenario,
+    simulating,
+)
+from simreduce.study.tune.search.targets import STEP, TIME
 from simreduce.study.tune.search.tuned import Row, Tuned
-from simreduce.training.sharded import Sharding, wrap
-
-_COLLECTIVES = 3
-"""Calls for each unit of a sharded method: two all-gathers and a reduce-scatter."""
+from simreduce.training.sharded import Sharding
 
 
 def with_advice(found: Tuned, workers: int = 1) -> Tuned:
@@ -44,23 +46,21 @@ def _decide(found: Tuned) -> tuple[Option, Option, str]:
 
 def _option(row: Row, found: Tuned) -> Option:
     strategy = row.setting.parsed
-    by_nccl = strategy is not None and strategy.reduced_by_nccl
     return Option(
         row.setting.label, row.seconds, row.moved, misfit=row.misfit,
         simplicity=(_words(row.setting, found.default.setting), *row.setting.tie_break),
         undispatched=strategy is not None and found.scenario.setup.undispatched(strategy),
-        by_nccl=by_nccl, row=row,
+        row=row,
         unsimulated=frameworks.copies_of(found.scenario, row.setting.method),
     )  # fmt: skip
 
 
 def _words(setting: Setting, default: Setting) -> int:
-    """How many words a setting has that the default has not; a plugin of NCCL counts as two."""
-    packing = set(setting.strategy.split("+")[-1].split(","))
-    packing -= set(default.strategy.split("+")[-1].split(","))
+    """How many settings differ from the default's; a plugin of NCCL counts as two."""
     return sum(
         (
-            2 * bool(setting.rules), bool(setting.order), len(setting.knobs), len(packing),
+            2 * bool(setting.rules), bool(setting.order), len(setting.knobs),
+            frameworks.count_changes(setting.parsed, default.parsed),
             setting.cycle not in (None, default.cycle),
             (setting.mode, setting.method) != (default.mode, default.method),
         )
@@ -83,24 +83,39 @@ def _with_simpler(found: Tuned, row: Row, workers: int) -> Tuned:
 
 
 def _simpler(setting: Setting) -> Iterator[Setting]:
-    """The setting with NCCL's own choice, in NCCL's own order, without views, with one cap."""
+    """The setting with NCCL's own choice, in NCCL's own order, without views, with one cap, and
+    with DDP's own caps.
+    """
     plain = replace(setting, rules=(), order=())
-    first = setting.strategy.partition(",")[0]
-    yield from dict.fromkeys(
-        each
-        for each in (plain, replace(plain, strategy=first), replace(setting, strategy=first))
-        if each != setting
-    )
+    texts = [setting.strategy.partition(",")[0], *[f"nccl{VIEW}"] * ("view" in setting.strategy)]
+    tried = [plain, *(replace(each, strategy=t) for t in texts for each in (plain, setting))]
+    yield from dict.fromkeys(each for each in tried if each != setting)
 
 
 def _doubt(found: Tuned, option: Option, today: Option) -> str:
-    """Why the gain of a setting over the default may be none."""
-    row: Row = option.row
+    """Why the gain of a setting over the default may be none.
+
+    Without what replaces NCCL's own choice, if that gains little by itself.
+    """
+    row, worth = option.row, found.scenario.worth
+    plain = replace(row.setting, rules=(), order=())
+    for each in found.rows:
+        if each.setting == plain != row.setting and row.seconds > each.seconds * (1 - worth):
+            return _doubt(found, _option(each, found), today)
     if cycle := found.by_tick(today.row, row):
         return f"less than a cycle of {units.format_duration(cycle)}, whose ticks nobody can time"
-    ratio = found.sureness.ratio_factor if found.sureness else None
-    sure = frameworks.not_told_apart(ratio, found.base)(option, today)
-    return sure or _doubt_of_calls(found, option, today)
+    late = ""
+    if found.objective == TIME:
+        late = frameworks.starts_late(found.hanging_on(row), found.hanging_on(today.row))
+    near = frameworks.not_told_apart(option, today, _error(found, option, today))
+    return late or near or _doubt_of_calls(found, option, today)
+
+
+def _error(found: Tuned, option: Option, today: Option) -> float | None:
+    """Seconds within which the difference of two settings is with 80 %, if that is known."""
+    if found.sureness is None:
+        return None
+    return found.error(today.row, option.row)
 
 
 def _doubt_of_calls(found: Tuned, option: Option, today: Option) -> str:
@@ -134,10 +149,10 @@ def _seconds(scenario: Scenario, setting: Setting) -> float:
 
 def _calls(found: Tuned, row: Row) -> int:
     """Calls of NCCL in a step or all-reduce, about."""
-    setting, scenario = row.setting, found.scenario
-    if setting.sharding is not None and scenario.step is not None:
-        return _COLLECTIVES * len(wrap(scenario.step.job.model, setting.sharding.units))
-    return frameworks.calls_of(scenario, setting.parsed)
+    setting = row.setting
+    if setting.sharding is not None:
+        return len(found.hanging_on(row) or ())
+    return len(frameworks.calls_of(_scenario(found, setting), setting.parsed) or ())
 
 
 def _scenario(found: Tuned, setting: Setting) -> Scenario:
@@ -156,13 +171,14 @@ def advice_of(found: Tuned) -> Advised:
     name = found.target if found.target != "any" else ""
 
     def words(each: Option) -> str:
-        return _words_of(found, each.row.setting) or each.name
+        return _words_of(found, each.row.setting)
 
-    standing = frameworks.today_words(name, found.default.setting.method) if name else words(today)
-    do = f"Keep {standing}" if option is today else frameworks.change_words(words(option))
-    told = standing if fastest is today else words(fastest)
-    title = frameworks.title_of(name)
-    return Advised(name, title, option, today, fastest, found.reason, do, standing, told)
+    standing = frameworks.today_words(name, found.default.setting.method) if name else ""
+    advice = frameworks.phrase(
+        name, option, today, fastest, found.reason, words, standing or words(today) or today.name
+    )
+    other = fastest if option is today else option
+    return replace(advice, error=_error(found, other, today))
 
 
 def _words_of(found: Tuned, setting: Setting) -> str:

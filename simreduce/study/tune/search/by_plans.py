@@ -19,12 +19,12 @@ from simreduce.planners.nccl import facts
 from simreduce.planners.nccl.choice import plan as nccl_plan
 from simreduce.planners.packing import why_too_fine
 from simreduce.planners.strategy import parse_strategy
+from simreduce.study.framework_settings import bucket_sizes
 from simreduce.study.frameworks import default_text
 from simreduce.study.question import ask
 from simreduce.study.scenario import Scenario
 from simreduce.study.tune.candidates import candidates
 from simreduce.study.tune.search.best_first import Tried, search
-from simreduce.study.tune.search.packings import bucket_sizes
 from simreduce.study.tune.search.search import WIDTH, Aim, Search
 from simreduce.study.tune.search.setting import Do, Setting, evaluate
 from simreduce.study.tune.search.tuned import Tuned

@@ -11,8 +11,7 @@ from simreduce.planners.nccl.tuner_csv import Rule
 from simreduce.planners.strategy import Strategy, parse_strategy
 from simreduce.study.question import ask, choice_of
 from simreduce.study.tune.rank import Candidate, Ranking, evaluate
-from simreduce.study.tune.search.search import reducing_scenario
-from simreduce.study.tune.search.setting import Setting
+from simreduce.study.tune.search.setting import Setting, reducing_scenario
 from simreduce.study.tune.search.targets import STEP
 from simreduce.study.tune.search.tuned import Tuned
 

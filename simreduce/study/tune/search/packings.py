@@ -10,10 +10,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
+from simreduce.engine.calibrate.sure import Call
 from simreduce.errors import InputError
-from simreduce.planners.packing import DdpBuckets, Fusion, NoPacking, joined_sizes
-from simreduce.planners.packing.ready import ready_order
+from simreduce.planners.packing import DdpBuckets, Fusion, NoPacking
 from simreduce.planners.strategy import parse_strategy
+from simreduce.study.advice import hanging, scaled
 from simreduce.study.scenario import Scenario
 from simreduce.study.tune.search.call_time import Size, text_of
 from simreduce.training.reductions import FIXED
@@ -22,12 +23,6 @@ from simreduce.training.step import STRONG
 from simreduce.workload import Gradient, Workload
 
 MIB = 1 << 20
-
-_RATIO = 2 ** (1 / 4)
-"""From one size of buckets to the next that is tried."""
-
-_SMALLEST = 1 << 18
-"""Bytes of the smallest buckets that are tried."""
 
 _COPYING = 0.97
 """The factor of bounds for copies, as measured for one size."""
@@ -99,28 +94,6 @@ def distinct(texts: Iterable[tuple[str, int]], gradients: Sequence[Gradient]) ->
     return list(found.values())
 
 
-def bucket_sizes(workload: Workload, *, within: bool = False) -> list[int]:
-    """Bytes of buckets that are worth trying: four for each doubling, up to all in one.
-
-    Recorded buckets are joined, and none exceeds a size `within` which they should be.
-    """
-    gradients, whole = workload.gradients, workload.nbytes
-    if workload.finest:
-        recorded = [gradients[i].nbytes for i in ready_order(gradients)]
-        return joined_sizes(recorded, workload.finest, within=within)
-    found, size = [], float(min(_SMALLEST, whole))
-    while size < whole:
-        found.append(_readable(int(size)))
-        size *= _RATIO
-    return [*dict.fromkeys(found), -(-whole // MIB) * MIB]
-
-
-def _readable(nbytes: int) -> int:
-    """The size to two digits and a half of its unit."""
-    unit = max(1 << max(nbytes.bit_length() - 6, 0), 1)
-    return nbytes // unit * unit
-
-
 @dataclass(frozen=True, slots=True)
 class OverlapEstimate:
     """Bounds of one scenario.
@@ -158,14 +131,31 @@ class OverlapEstimate:
         if isinstance(packer, Fusion) and not self.fixed:
             return self._fused(packing, seconds)
         busy = [t + self.copying * n for t, n in zip(seconds, packing.copied, strict=True)]
+        _, finish = self._turns(packing, busy)
+        return max(*finish, self.compute) + self.update
+
+    def _turns(self, packing: Packing, busy: Sequence[float]) -> tuple[list[float], list[float]]:
+        """When each group is ready, and when it ends, in seconds."""
         ready = [max(self.ready[i] for i in group) for group in packing.groups]
-        order = list(range(len(ready)))
-        if not isinstance(packer, DdpBuckets):
+        order, finish = list(range(len(ready))), ready.copy()
+        if not isinstance(parse_strategy(f"nccl{packing.text}").packer, DdpBuckets):
             order.sort(key=ready.__getitem__)
         now = 0.0
         for group in order:
-            now = max(now, ready[group]) + busy[group]
-        return max(now, self.compute) + self.update
+            now = finish[group] = max(now, ready[group]) + busy[group]
+        return ready, finish
+
+    def calls(self, packing: Packing, call: Callable[[int], Call], seconds: float) -> list[Call]:
+        """The calls that a time of these `seconds` hangs on, by their shares; `call` has their own
+        estimates, by bytes.
+        """
+        calls = [[call(size.nbytes) for size in sizes] for sizes in packing.sizes]
+        if not self.ready:
+            return scaled([each for group in calls for each in group], seconds)
+        ready, finish = self._turns(packing, [sum(c.seconds for c in group) for group in calls])
+        places = hanging(ready, finish)
+        left = seconds - self.update - min((ready[place] for place in places), default=0.0)
+        return scaled([each for place in places for each in calls[place]], max(left, 0.0))
 
     def _fused(self, packing: Packing, seconds: Sequence[float]) -> float:
         """Horovod's buffers hold the gradients that happen to be ready.

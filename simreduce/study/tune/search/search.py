@@ -11,7 +11,15 @@ from typing import Any, Generic
 from simreduce.engine import NCCL
 from simreduce.study.tune.search.best_first import Outcome
 from simreduce.study.tune.search.packings import OverlapEstimate, estimate_overlap
-from simreduce.study.tune.search.setting import S, S_co, Setting, Working, evaluate, least_fit
+from simreduce.study.tune.search.setting import (
+    S,
+    S_co,
+    Setting,
+    Working,
+    evaluate,
+    least_fit,
+    reducing_scenario,
+)
 from simreduce.study.tune.search.targets import STEP, TIME, methods_of
 from simreduce.study.tune.search.tuned import Place, Row, Tuned
 from simreduce.training.memory import Fit
@@ -70,14 +78,6 @@ class Aim(Generic[S_co]):
     def overlap(self) -> OverlapEstimate:
         """Bounds of DDP by the times of its calls."""
         return estimate_overlap(self.reducing.but(runtime=NCCL))
-
-
-def reducing_scenario(scenario: S) -> S:
-    """The scenario for DDP: gradients of a step have the dtype in which it reduces."""
-    if scenario.step is None:
-        return scenario
-    step = scenario.step.replicated
-    return replace(scenario, step=step, workload=step.job.model.workload)
 
 
 class Search(Generic[S]):

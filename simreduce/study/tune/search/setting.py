@@ -131,6 +131,14 @@ def rules_text(rules: Sequence[Rule]) -> str:
     )
 
 
+def reducing_scenario(scenario: S) -> S:
+    """The scenario for DDP: gradients of a step have the dtype in which it reduces."""
+    if scenario.step is None:
+        return scenario
+    step = scenario.step.replicated
+    return replace(scenario, step=step, workload=step.job.model.workload)
+
+
 def evaluate(scenario: Scenario, setting: Setting, limit: float = inf) -> Tried:
     """Seconds of one step by this setting, or of one all-reduce without a step.
 

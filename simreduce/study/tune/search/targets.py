@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import product
 from typing import Any
@@ -13,9 +13,14 @@ from simreduce.planners.layouts import Layout
 from simreduce.planners.packing import Packer, why_too_fine
 from simreduce.planners.packing.options import FP16
 from simreduce.planners.strategy import parse_strategy
-from simreduce.study.frameworks import DEEPSPEED_ELEMENTS, JAX_BYTES
+from simreduce.study.framework_settings import (
+    DEEPSPEED_ELEMENTS,
+    PACKINGS,
+    WAYS,
+    bucket_sizes,
+)
 from simreduce.study.scenario import Scenario, StepScenario
-from simreduce.study.tune.search.packings import MIB, Packing, bucket_sizes, distinct
+from simreduce.study.tune.search.packings import Packing, distinct
 from simreduce.study.tune.search.setting import Setting
 from simreduce.training.sharded import DDP, METHODS, Sharding, wrap
 from simreduce.training.sharded.settings import (
@@ -27,16 +32,11 @@ from simreduce.training.sharded.settings import (
     ZERO2,
     ZERO3,
 )
-from simreduce.workload import Model, Workload
+from simreduce.workload import Model
 
 TIME, STEP = OBJECTIVES = ("time", "step")
 
-_PACKS = (1, 2, 3, 4, 6, 8, 12, 16)
-
 _HALF = "float16"
-
-Packers = Callable[[Workload], list[tuple[str, int]]]
-"""The texts of packers, each with the bytes of a bucket."""
 
 Knobs = Mapping[str, Sequence[object]]
 _PYTORCH: Knobs = {
@@ -59,73 +59,31 @@ _ANY: Knobs = {
 class Target:
     """A system to tune.
 
-    Where NCCL runs its reductions, it can be set to one of `packers`, the default first, and `half`
-    says that it also has them in half precision. `by_plans` says that whole plans of all its
-    algorithms are searched, `modes` that it has tf_cnn_benchmarks' modes with variables on servers.
+    Where NCCL runs its reductions, it has `PACKINGS`, and `half` says that it also has them in half
+    precision. `by_plans` says that whole plans of all its algorithms are searched, `modes` that it
+    has tf_cnn_benchmarks' modes with variables on servers.
 
-    Of a step, `methods` are tried if the scenario names none; it can run `named` too. `knobs` are
-    the settings of shards, and one in `coarser` sizes of units is tried, in eight where units have
-    other rules too.
+    Of a step, it can run methods that are `named` besides its `WAYS`. `knobs` are the settings of
+    shards, and one in `coarser` sizes of units is tried, in eight where units have other rules too.
     """
 
-    packers: Packers | None = None
     half: bool = False
     by_plans: bool = False
     modes: bool = False
-    methods: tuple[str, ...] = (DDP,)
     named: tuple[str, ...] = ()
     knobs: Knobs | None = None
     coarser: int = 0
 
 
-def _ddp(workload: Workload) -> list[tuple[str, int]]:
-    """Caps; first caps beside the cap that DDP has unset, as PyTorch knows them only then.
-
-    Recorded buckets have no views: a record of copies into buckets has them in its compute.
-    """
-    sizes = bucket_sizes(workload)
-    if workload.finest:
-        return [("+ddp", 0), *((f"+ddp={size / MIB:g}", size) for size in sizes)]
-    words = (",view", "")
-    found = [(f"+ddp={size / MIB:g}{word}", size) for word in words for size in sizes]
-    firsts = [size for size in sizes if size < 25 * MIB]
-    found += [(f"+ddp=25,{first / MIB:g}{w}", 25 * MIB) for w in words for first in firsts]
-    return [("+ddp", 0), *found, ("+ddp=25,1,view", 25 * MIB)]
-
-
-def _threshold(workload: Workload) -> list[tuple[str, int]]:
-    sizes = bucket_sizes(workload, within=True)
-    return [("+fusion", 0), ("+fusion=0", 0), *((f"+fusion={size}", size) for size in sizes)]
-
-
-def _jax(workload: Workload) -> list[tuple[str, int]]:
-    return [(f"+fusion={JAX_BYTES}", 0), *_threshold(workload)[1:]]
-
-
-def _deepspeed(workload: Workload) -> list[tuple[str, int]]:
-    """The one size of buckets that it has without ZeRO."""
-    return [(f"+bucket={DEEPSPEED_ELEMENTS * dtypes.SIZES[workload.gradients[0].dtype]}", 0)]
-
-
-def _anything(workload: Workload) -> list[tuple[str, int]]:
-    """All packings of all targets, and numbers of packs."""
-    found = [("", 0), *((f"+packs={count}", 0) for count in _PACKS)]
-    return [*found, *_ddp(workload)[1:], *_threshold(workload)[1:]]
-
-
 TARGETS: Mapping[str, Target] = {
-    "nccl": Target(lambda _: [("", 0)], named=METHODS),
-    "pytorch": Target(
-        _ddp, half=True, methods=(DDP, FSDP, HSDP), named=(ZERO2, ZERO3), knobs=_PYTORCH
-    ),
-    "horovod": Target(_threshold, half=True),
-    "deepspeed": Target(_deepspeed, methods=(DDP, ZERO1, ZERO2, ZERO3), coarser=1),
-    "jax": Target(_jax, named=(FSDP, ZERO3), coarser=1),
+    "nccl": Target(named=METHODS),
+    "pytorch": Target(half=True, named=(ZERO2, ZERO3), knobs=_PYTORCH),
+    "horovod": Target(half=True),
+    "deepspeed": Target(coarser=1),
+    "jax": Target(named=(FSDP, ZERO3), coarser=1),
     "tensorflow": Target(by_plans=True),
     "tf_cnn_benchmarks": Target(by_plans=True, modes=True),
-    "any": Target(
-        _anything, half=True, by_plans=True, modes=True, methods=(DDP, *METHODS), knobs=_ANY
-    ),
+    "any": Target(half=True, by_plans=True, modes=True, knobs=_ANY),
 }
 
 
@@ -143,8 +101,7 @@ def nccl_packings(target: str, scenario: Scenario, *, half: bool) -> list[Packin
     NCCL itself packs nothing: its packings come from the scenario's strategies.
     """
     chosen, gradients = TARGETS[target], scenario.workload.gradients
-    assert chosen.packers is not None  # noqa: S101 - NCCL runs its reductions
-    texts = chosen.packers(scenario.workload)
+    texts = PACKINGS[target](scenario.workload)
     if target == "nccl":
         own = [s for s in scenario.strategies or () if s.reduced_by_nccl]
         texts = [("" if s.packing == "none" else f"+{s.packing}", 0) for s in own] or texts
@@ -168,12 +125,12 @@ def methods_of(target: str, scenario: Scenario) -> tuple[str, ...]:
     They are the ones that the scenario names, or else all that the target has by itself; of a
     recorded job, whose layers are not known, `ddp` alone. InputError if it has none that is named.
     """
-    chosen, step = TARGETS[target], scenario.step
+    own, step = WAYS.get(target, (DDP,)), scenario.step
     if scenario.workload.finest:
         return (DDP,)
     if step is None or step.sharding is None:
-        return chosen.methods
-    known = (*chosen.methods, *chosen.named)
+        return own
+    known = (*own, *TARGETS[target].named)
     found = tuple(dict.fromkeys(m for m in step.methods if m in known))
     if not found:
         words = f"{target} cannot be told {' or '.join(step.methods)}"

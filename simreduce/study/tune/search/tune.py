@@ -11,6 +11,7 @@ from typing import Any
 from simreduce.computing.watching import answering, time_is_up, time_left, within
 from simreduce.errors import InputError, StrategyError, did_you_mean, quote
 from simreduce.planners.strategy import parse_strategy
+from simreduce.study.framework_settings import PACKINGS
 from simreduce.study.scenario import Scenario, StepScenario, with_step
 from simreduce.study.tune.rank import FIRST, find_moved
 from simreduce.study.tune.search.advised import with_advice
@@ -101,7 +102,7 @@ def read_objective(scenario: Scenario | None, objective: str) -> str:
 def _reduction_searches(aim: Aim[Scenario]) -> list[Make]:
     """The searches that a target calls for, in order."""
     target, found = TARGETS[aim.target], list[Make]()
-    if target.packers:
+    if aim.target in PACKINGS:
         found.append(partial(NcclSearch, aim))
     if target.by_plans and not aim.misfit:
         found.append(partial(PlanSearch, aim))

@@ -8,16 +8,22 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from functools import cached_property, partial
 from itertools import groupby, takewhile
 from math import inf
 
+from simreduce import dtypes
+from simreduce.engine import NCCL
+from simreduce.engine.calibrate.sure import Call
 from simreduce.planners.packing import Fusion
-from simreduce.study.advice import Sureness, lasting, recommend_setting
+from simreduce.study.advice import Sureness, difference_error, lasting, recommend_setting
 from simreduce.study.scenario import WORTH, Scenario
-from simreduce.study.tune.search.setting import Setting
+from simreduce.study.tune.search.packings import OverlapEstimate, estimate_overlap, read_packing
+from simreduce.study.tune.search.setting import Setting, reducing_scenario
 from simreduce.study.tune.search.targets import STEP
 from simreduce.training.memory import Fit
-from simreduce.training.sharded import running_sharded
+from simreduce.training.sharded import running_sharded, wrap
+from simreduce.training.sharded.settings import ZERO1, ZERO2
 
 NEAR = 1 + WORTH
 """Times within this factor of the best count as flat."""
@@ -63,7 +69,7 @@ class Place:
         return self.exact or self.estimated
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Tuned:
     """The answer of one or several searches. Times are seconds of one all-reduce, or of a step.
 
@@ -139,7 +145,43 @@ class Tuned:
             return None
         if self.by_tick(row):
             return False
-        return self.sureness.apart(self.best.seconds - self.base, row.seconds - self.base)
+        error = self.error(row)
+        return None if error is None else row.seconds - self.best.seconds > error
+
+    def error(self, row: Row, best: Row | None = None) -> float | None:
+        """Seconds within which a setting's difference from the best is with 80 %, if known."""
+        return difference_error(self.scenario.setup, best or self.best, row, self.hanging_on)
+
+    def hanging_on(self, row: Row) -> list[Call] | None:
+        """The calls of NCCL that the time of a setting hangs on; None if others move bytes.
+
+        Sharded methods wait for all of theirs at most.
+        """
+        setting, strategy, step = row.setting, row.setting.parsed, self.scenario.step
+        if strategy is None or not strategy.reduced_by_nccl:
+            return None
+        how, setup = strategy.nccl, setting.setup(self.scenario.setup)
+        call = partial(setup.call, algorithm=how.algorithm, protocol=how.protocol)
+        if setting.sharding is None or step is None:
+            gradients = self._reducing.workload.gradients
+            packing = read_packing(setting.strategy.removeprefix(strategy.spec), gradients)
+            return self._overlap.calls(packing, call, row.seconds)
+        listed = step.job.model.workload.gradients[0].dtype
+        gather, reduce = (dtypes.SIZES[d] for d in setting.sharding.wire(listed))
+        units = [u.elements for u in wrap(step.job.model, setting.sharding.units) if u.elements]
+        gathered = 1 if setting.method in (ZERO1, ZERO2) else 2
+        found = [call(size * gather, collective="all_gather") for size in units] * gathered
+        return found + [call(size * reduce, collective="reduce_scatter") for size in units]
+
+    @cached_property
+    def _reducing(self) -> Scenario:
+        if self.objective != STEP:
+            return self.scenario.without_step()
+        return reducing_scenario(self.scenario)
+
+    @cached_property
+    def _overlap(self) -> OverlapEstimate:
+        return estimate_overlap(self._reducing.but(runtime=NCCL))
 
     def cycle(self, row: Row) -> float:
         """Seconds between ticks of Horovod in the steps of a setting; 0 without ticks.

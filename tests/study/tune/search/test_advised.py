@@ -6,6 +6,8 @@ from dataclasses import replace
 
 import pytest
 
+from simreduce.planners.nccl.tuner_csv import Rule
+from simreduce.study.advice import Sureness
 from simreduce.study.frameworks import SCALES
 from simreduce.study.scenario import load_scenario
 from simreduce.study.tune.search.advised import advice_of, with_advice
@@ -57,10 +59,10 @@ def test_a_change_is_worth_it_whatever_a_call_costs(tmp_path, target, text):
 
 @pytest.fixture(scope="module")
 def worth_it(tmp_path_factory):
-    """A change that saves 3 %, if predictions are taken to be exact."""
+    """A change that saves 3 %: copies of gradients, whose calls are the default's."""
     found = tune(asked(tmp_path_factory.mktemp("busy"), BUSY), "pytorch")
-    assert "less than the error of these predictions: measure both" == found.reason
-    return with_advice(replace(found, sureness=None))
+    assert Setting("nccl+ddp=25,1,view") == found.advised.setting
+    return found
 
 
 def test_what_is_not_worth_a_change_is_up_to_the_user(worth_it):
@@ -86,6 +88,39 @@ def test_a_simpler_setting_than_the_fastest_is_simulated_and_used(worth_it):
     assert fancy == again.best
     assert not again.advised.setting.order
     assert "" == again.reason
+
+
+def test_what_other_calls_gain_has_to_be_more_than_their_error():
+    """Calls of a hundredth of the size, which err by themselves."""
+    scenario = replace(load_scenario("dgx1v-resnet50"), strategies=None)
+    many, few = Setting("nccl+ddp=0.25"), Setting("nccl+ddp")
+    default, sure = Row(few, 2e-3), Sureness(0.8, 1.2)
+    for part, worth in ((0.97, False), (0.5, True)):
+        best = Row(many, default.seconds * part)
+        found = Tuned(
+            scenario, "pytorch", "time", (best, default), default, 2, 2, 1e-9, 1e-9, sureness=sure
+        )
+        assert worth is found.apart(default)
+        again = with_advice(found)
+        assert worth or "less than the error of these predictions: measure both" == again.reason
+
+
+def test_a_plugin_that_adds_little_is_no_better_than_its_setting_without_it():
+    """That one is not worth it where calls cost more, and neither is the plugin."""
+    scenario = replace(load_scenario("dgx1v-resnet50"), strategies=None).but(call_cost=50e-6)
+    few, many = Setting("nccl+ddp"), Setting("nccl+ddp=0.25")
+    rule = Rule("all_reduce", 0, None, "ring", "simple", 8, 1, 8)
+    default = Row(few, evaluate(scenario, few).seconds)
+    plain, ruled = (
+        Row(setting, default.seconds * part)
+        for setting, part in ((many, 0.97), (replace(many, rules=(rule,)), 0.969))
+    )
+    rows = ruled, plain, default
+    found = Tuned(scenario, "pytorch", "time", rows, default, 3, 3, 1e-9, 1e-9)
+    again = with_advice(found)
+
+    assert default == again.advised
+    assert "if a call costs" in again.reason
 
 
 def test_many_dear_calls_are_not_worth_what_they_gain():

@@ -72,8 +72,7 @@ def test_what_is_within_a_cycle_is_not_told_apart(cycle):
             assert found.apart(row) is False
             assert found.by_tick(row)
     beyond = replace(slower, setting=found.default.setting)
-    expected = found.sureness.apart(best.seconds - found.base, beyond.seconds - found.base)
-    assert found.apart(beyond) is expected
+    assert found.apart(beyond) is (beyond.seconds - best.seconds > found.error(beyond))
     assert not found.by_tick(beyond)
     same = found.default.setting == best.setting
     assert same or (f"{cycle * 1e3:g} ms, and that hangs on when" in tuned_text(found)) is (
