@@ -185,7 +185,7 @@ class NcclSearch(Search[Scenario]):
         first = max(chosen, key=lambda size: size.nbytes)
         for sizes in ([first], chosen):
             calls.ask([CallSetting(chosen[size], size) for size in sizes], do)
-            took = self.aim.overlap.bound(
+            took = self.aim.overlap.compose(
                 point.packing, lambda size: calls.bound(chosen[size], size)
             )
             if took > self.outcome.best and len(sizes) < len(chosen):
@@ -246,7 +246,7 @@ class NcclSearch(Search[Scenario]):
 
         return [
             Tried(
-                self.aim.overlap.bound(packing, price),
+                self.aim.overlap.compose(packing, price),
                 exact=all(calls.known(chosen[s], s) is not None for s in packing.calls),
             )
             for packing in packings
