@@ -11,11 +11,13 @@ from __future__ import annotations
 
 import hashlib
 from collections import Counter
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 from math import fsum
 
 from simreduce.engine.setup import Setup
+from simreduce.errors import StrategyError
 from simreduce.plan import verify, wrong_elements
 from simreduce.planners.layouts import Decision
 from simreduce.planners.packing import DdpBuckets, Fusion, NoPacking
@@ -189,7 +191,7 @@ def _simulate(setup: Setup, how: Decision, size: Size) -> Tried:
 def _count_wrong(setup: Setup, strategy: Strategy, held: tuple[tuple[int, int], ...]) -> int:
     """Wrong elements of a bucket with gradients of these elements and dtypes."""
     bucket = Workload("bucket", tuple(Gradient(f"g{i}", *each) for i, each in enumerate(held)))
-    folded = folded_of(setup)
-    if folded is not None:
-        return proved_on_few(strategy, bucket, folded.layout)[1]
+    with suppress(StrategyError):  # NVLink SHARP needs all machines
+        if (folded := folded_of(setup)) is not None:
+            return proved_on_few(strategy, bucket, folded.layout)[1]
     return wrong_elements(verify(setup.compile(strategy, bucket)))

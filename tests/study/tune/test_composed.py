@@ -146,6 +146,14 @@ def test_what_nccl_cannot_do_is_refused(written):
         rank_steps(scenario)
 
 
+def test_calls_that_switches_sum_are_composed(written):
+    text = LARGE.replace("dgx-a100x16", "dgx-h100x16") + 'strategies = ["nccl:nvlstree+ddp"]\n'
+    (found,) = rank_steps(written(text + STEP.format(3000))).candidates
+
+    assert found.step.composed
+    assert not found.wrong
+
+
 def test_changes_of_a_composed_step_are_composed(written):
     ranking = rank_steps(written(LARGE + 'strategies = ["nccl+ddp"]\n' + STEP.format(3000)))
     look = look_at_step(ranking.scenario, ranking.recommended)
