@@ -83,7 +83,8 @@ def test_buffers_of_horovod_leave_with_its_cycles(both):
 
 def test_slow_devices_are_waited_for(both):
     text = 'topology = "dgx1v"\nworkload = "alexnet"\n' + STEP.format(30)
-    text = text.replace('"30 TFLOP/s"', '{ gpu3 = "20 TFLOP/s", "Tesla V100-SXM2-16GB" = "30 TFLOP/s" }')
+    rates = '{ gpu3 = "20 TFLOP/s", "Tesla V100-SXM2-16GB" = "30 TFLOP/s" }'
+    text = text.replace('"30 TFLOP/s"', rates)
     composed, whole = both(text, "nccl+ddp")
 
     assert composed.step.waiting == whole.waiting > 0
