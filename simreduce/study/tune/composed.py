@@ -10,7 +10,6 @@ compares such steps with whole simulations: they are within `ERROR`.
 from __future__ import annotations
 
 import hashlib
-from collections import Counter
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
@@ -121,10 +120,10 @@ class ComposedStep:
     @property
     def bottleneck(self) -> str:
         """The link or memory that the calls need for the longest."""
-        needed = Counter[str]()
+        needed: dict[str, float] = {}
         for size in self.packing.calls:
             name, seconds = self._call(size).link
-            needed[name] += seconds
+            needed[name] = needed.get(name, 0.0) + seconds
         return max(needed, key=needed.__getitem__, default="")
 
     @property
