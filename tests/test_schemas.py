@@ -105,6 +105,8 @@ FILES = {
     "model.toml": MODEL,
     "all-steps.toml": 'topology = "ring:4"\nworkload = "model.toml"\n'
     '[step]\nbatch = 4\ntime = "1 ms"\n',
+    "composed.toml": 'topology = "dgx-a100x16"\nworkload = "alexnet"\nstrategies = ["nccl+ddp"]\n'
+    '[step]\nbatch = 4\ntime = "1 ms"\n',
     "at-once.toml": STEP.replace("switch:4", "switch:1").replace("1 ms", "0 s"),
     "buckets.toml": BUCKETS,
     "broken.toml": STEP.replace("switch:4", "swich:4"),
@@ -146,6 +148,7 @@ step sharded.toml --json --workers 1
 step at-once.toml --json --workers 1 --runtime ideal
 step fsdp.toml --json --workers 1
 step mesh.toml --json --workers 1
+step composed.toml --json --workers 1
 step replicas.toml --json --workers 1 --backups
 step workload.toml --json --workers 1
 step plain.toml --json --workers 1

@@ -201,10 +201,12 @@ class Simulator:
         assert isinstance(summary, Summary)  # noqa: S101 - without a limit there is no other
         return summary
 
-    def summarise_within(self, plan: Plan, limit: float) -> Summary | AtLeast:
+    def summarise_within(
+        self, plan: Plan, limit: float, *, symmetry: Symmetry | None = None
+    ) -> Summary | AtLeast:
         """As `simulate_within`, without the critical path."""
         fabric = self.fabric(plan)
-        done = _carry_out(plan, fabric, 0.0, limit)
+        done = _carry_out(plan, fabric, 0.0, limit, symmetry=symmetry)
         return done if isinstance(done, AtLeast) else done.summary(fabric)
 
     def find_seconds(self, plan: Plan) -> float:

@@ -92,6 +92,7 @@ from simreduce.report.sections import (
 )
 from simreduce.report.step_timeline import LEGEND, timeline
 from simreduce.study.advice import runs_nccl, strategy_of
+from simreduce.study.tune.composed import ERROR
 from simreduce.study.tune.steps import StepRanking
 from simreduce.training import Bucket, Memory, StepPrediction, device_label
 from simreduce.training.memory import Fit
@@ -124,10 +125,24 @@ def step_table(ranking: StepRanking, most: int | None = None, *, details: bool =
         misfit = sum(1 for c in ranking.candidates if c.fits is False)
         more = ["its timeline and buckets", *[f"{misfit} that do not fit"] * bool(misfit)]
         lines += counted_lines(ranking.candidates, ranking.refused, more)
+    composed = composed_words([c.step.method for c in ranking.candidates if c.step.composed])
+    lines += ["", composed] if composed else []
     untried = untried_lines(ranking.untried, hurried=ranking.hurried)
     answer = advice_lines(ranking.advice, "a step")
     answer += more_lines(ranking.advice)
     return "\n".join([*lines, *untried, "", *answer])
+
+
+def composed_words(names: Sequence[str]) -> str:
+    """A sentence on methods whose steps are composed; "" without any."""
+    cycles = ", or one cycle of Horovod" if any("+fusion" in name for name in names) else ""
+    steps = units.noun(len(names), "the step", "steps")
+    if not names:
+        return ""
+    return (
+        f"composed of simulated calls of NCCL, within {ERROR:.1%}{cycles} of simulating all at "
+        f"once: {steps} of {units.first_few(names)}"
+    )
 
 
 def _header(ranking: StepRanking) -> list[str]:
@@ -387,6 +402,10 @@ _FIGURES = (
         column=Column("#wrong"),
     ),
     Key(
+        "composed", FLAG, "True if it is put together from simulated calls of NCCL, as all at once "
+        "would take long.", lambda c: c.step.composed or ABSENT, optional=True,
+    ),
+    Key(
         "exposed_by_us", map_of(MICROSECONDS), "The exposed time that is due to each collective.",
         lambda c: c.step.exposed_by or ABSENT, optional=True,
     ),
@@ -567,6 +586,8 @@ def step_page(document: Written, beside: Attachments) -> Page:
     beside = replace(beside, factor=factor)
     ranks = units.plural(document["ranks"], "GPU")
     today = str(found["today_strategy"] or "").rpartition(", ")[2].partition("+")[0]
+    composed = composed_words([row["strategy"] for row in rows if row.get("composed")])
+    composed = composed[:1].upper() + composed[1:]
     alone = "The same reductions by themselves, with every gradient there from the start."
     alone = alone if beside.explanation and not beside.look else ""
     sections = [
@@ -588,7 +609,7 @@ def step_page(document: Written, beside: Attachments) -> Page:
         ),
         about=f"{document['workload']}, {units.format_size(document['size_bytes'])} of gradients, "
         f"batch {document['batch']} a GPU, {ranks} of {document['topology']}. "
-        f"{units.plural(len(rows), 'method')} simulated.",
+        f"{units.plural(len(rows), 'method')} simulated.{composed and f' {composed}.'}",
         answer=sentence(found, "a step"),
         sure=caution(factor, document["calibration"], "times of the communication")
         + f" The time of compute is an input, not a prediction: {document['compute_source']}.",

@@ -147,7 +147,7 @@ class StepPrediction:
     mean of the later half. With faults, `slowest` is the longest step, if it took longer.
 
     A sharded step says how much of the exposed time is due to each collective (`exposed_by`), and
-    its `memory`.
+    its `memory`. A `composed` one is put together from its calls (`study.tune.composed`).
     """
 
     method: str
@@ -168,6 +168,7 @@ class StepPrediction:
     accumulate: int = 1
     exposed_by: tuple[tuple[str, float], ...] = ()
     memory: Memory | None = None
+    composed: bool = False
 
     @property
     def exposed(self) -> float:

@@ -14,7 +14,6 @@ from dataclasses import replace
 from functools import lru_cache
 from statistics import fmean
 
-from simreduce.engine import IDEAL, NCCL
 from simreduce.engine.setup import Setup
 from simreduce.planners.packing import Fusion
 from simreduce.planners.strategy import Strategy
@@ -24,6 +23,7 @@ from simreduce.training.sharded.simulation import slowest
 from simreduce.training.simulation import MOST_STEPS
 from simreduce.training.step import STRONG, StepJob
 from simreduce.training.summary import steady
+from simreduce.training.turns import Turn, is_calm
 from simreduce.workload import Gradient, Workload
 
 _ENDLESS = 1 << 62
@@ -41,8 +41,7 @@ def can_tick(job: StepJob) -> bool:
 def takes_turns(job: StepJob, method: Method, setup: Setup) -> bool:
     """Whether a step is Horovod's, and its buffers take turns on an undisturbed machine."""
     alone = method.fusion is not None and method.streams == 1 and can_tick(job)
-    calm = not setup.disturbance.jitter and not setup.disturbance.faults
-    return alone and calm and setup.runtime in (NCCL, IDEAL)
+    return alone and is_calm(setup)
 
 
 def tick_step(job: StepJob, method: Method, setup: Setup, most: int = MOST_STEPS) -> float:
@@ -96,29 +95,47 @@ def tick(
     Its slowest rank takes `factor` times as long as the profile says. Of steps that never become
     equal, it is the mean of the later half.
     """
+    times, _ = follow(job, factor, cycle, buffers, seconds, most)
+    return times[-1] if steady(job, times) else fmean(times[len(times) // 2 :])
+
+
+def follow(
+    job: StepJob,
+    factor: float,
+    cycle: float,
+    buffers: Buffers,
+    seconds: Callable[[tuple[int, ...]], float],
+    most: int = MOST_STEPS,
+) -> tuple[list[float], list[Turn]]:
+    """The seconds of each step as in `tick`, and the turns of the last."""
     layers = job.model.layers
     layer_of = [i for i, layer in enumerate(layers) for _ in layer.gradients]
     mine = {
         layer: [i for i in reversed(range(len(layer_of))) if layer_of[i] == layer]
         for layer in set(layer_of)
     }
-    begin, times = 0.0, list[float]()
+    begin, times, turns = 0.0, list[float](), list[Turn]()
     while len(times) < most and not steady(job, times):
         arrivals, now = _arrivals(job, factor, begin, mine)
-        free, at = 0.0, 0
+        free, at, turns = 0.0, 0, []
         while at < len(arrivals):
             first = arrivals[at][0]
             tick_at = first + to_cycle(first, cycle)
             ready: list[int] = []
+            since: dict[int, float] = {}
             while at < len(arrivals) and arrivals[at][0] <= tick_at:
                 ready += arrivals[at][1]
+                since |= dict.fromkeys(arrivals[at][1], arrivals[at][0] - begin)
                 at += 1
             for buffer in buffers(ready):
-                free = max(free, tick_at) + seconds(buffer)
+                start = max(free, tick_at)
+                free = start + seconds(buffer)
+                waited = max(since[i] for i in buffer)
+                turns.append(Turn(buffer, waited, start - begin, free - begin))
         end = max(now, free) + job.update * factor
         times.append(end - begin)
         begin = end
-    return times[-1] if steady(job, times) else fmean(times[len(times) // 2 :])
+    return times, turns
 
 
 def _arrivals(

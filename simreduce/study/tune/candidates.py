@@ -19,7 +19,8 @@ from simreduce.planners.strategy import Strategy, parse_strategy
 from simreduce.planners.strategy.automatic import tensorflow_choice
 from simreduce.study.framework_settings import some_packings
 from simreduce.study.frameworks import default_text, files_of, names_for
-from simreduce.study.scenario import Scenario
+from simreduce.study.scenario import Scenario, with_step
+from simreduce.study.tune.composed import is_composed
 from simreduce.workload import Gradient, Workload
 
 COMMON = (
@@ -140,8 +141,10 @@ def by_promise(strategies: Sequence[Strategy | None], scenario: Scenario) -> Pro
 
     def is_quick(strategy: Strategy | None, least: float = 0.0) -> bool:
         most = _PACE * max(time_left(), least)
+        if strategy is None or (scenario.step and is_composed(with_step(scenario), strategy)):
+            return True
         with suppress(InputError):
-            return strategy is None or setup.many_ops(strategy, workload) <= most
+            return setup.many_ops(strategy, workload) <= most
         return False
 
     known = {i: least(strategies[i]) for i in places}

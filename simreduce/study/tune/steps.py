@@ -31,6 +31,7 @@ from simreduce.study.tune.candidates import (
     while_promising,
 )
 from simreduce.study.tune.chunks import with_best_chunk
+from simreduce.study.tune.composed import ComposedStep, is_composed
 from simreduce.training import Memory, Method, StepJob, StepPrediction, StepQuestion, simulate_step
 from simreduce.training.memory import Fit, device_memory, least_memory
 from simreduce.training.sharded import (
@@ -267,25 +268,31 @@ def _predict(scenario: StepScenario, pair: Pair, _: Limit) -> StepCandidate:
         return _predict_sharded(scenario, question, strategy, method)
     asked, question = question, question.replicated
     setup = scenario.setup.running(strategy)
-    if strategy is not None:
-        strategy = with_best_chunk(strategy, question.job.model.workload, setup)
-    how = question.method(strategy, setup.layout, faithful=scenario.faithful)
-    step = simulate_step(question.job, how, setup)
+    if strategy is not None and is_composed(scenario, strategy):
+        found = ComposedStep(strategy, question.job, setup, question.cycle)
+        wrong, step = found.wrong, found.step  # refused first
+        alone, digest, bottleneck = found.alone, found.digest, found.bottleneck
+    else:
+        if strategy is not None:
+            strategy = with_best_chunk(strategy, question.job.model.workload, setup)
+        how = question.method(strategy, setup.layout, faithful=scenario.faithful)
+        step, by_itself = simulate_step(question.job, how, setup), setup.simulate(how.plan)
+        alone, bottleneck = by_itself.seconds, by_itself.bottleneck
+        wrong, digest = wrong_elements(verify(how.plan)), how.plan.digest
     memory = least_memory(
         DDP, asked.job.model, asked.sharding or Sharding(), setup.layout.n, asked.activations
     )
     if question.sharding is not None:
         step = replace(step, method=_name(question, method, strategy), memory=memory)
-    alone = setup.simulate(how.plan)
     return StepCandidate(
         step=step,
-        alone=alone.seconds,
-        wrong=wrong_elements(verify(how.plan)),
+        alone=alone,
+        wrong=wrong,
         runtime=setup.runtime.name,
         unmoved=_unmoved(step, question.job, setup),
-        digest=how.plan.digest,
+        digest=digest,
         fit=None if question.mode else _fit(memory, setup),
-        bottleneck=alone.bottleneck,
+        bottleneck=bottleneck,
     )
 
 

@@ -22,6 +22,7 @@ from simreduce.engine.setup import Setup
 from simreduce.engine.simulation import link_use
 from simreduce.planners.strategy import parse_strategy
 from simreduce.study.scenario import StepScenario
+from simreduce.study.tune.composed import ComposedStep
 from simreduce.study.tune.steps import StepCandidate, step_seconds
 from simreduce.study.tune.whatif import (
     MORE,
@@ -123,10 +124,15 @@ def look_at_step(
         _loads(recording) if recording else None,
         *_alone(recording, path, case.setup),
         compare(tried, step.seconds, simulate, watch),
-        "" if recording else _TOO_LARGE.format(len(case.setup.layout), MOST_RANKS),
+        ""
+        if recording
+        else _COMPOSED
+        if step.composed
+        else _TOO_LARGE.format(len(case.setup.layout), MOST_RANKS),
     )
 
 
+_COMPOSED = "The step was composed of single calls, so the load of single links is not worked out."
 _TOO_LARGE = (
     "The {} GPUs were simulated as equal machines, one of which stands for all; with more than {} "
     "the load of single links is not worked out."
@@ -149,6 +155,13 @@ def _case(scenario: StepScenario, step: StepPrediction) -> _Case:
             None if large else lambda: record_sharded_step(step, sharded, setup),
         )
     question, setup = question.replicated, scenario.setup.running(strategy)
+    if step.composed and strategy is not None:
+        return _Case(
+            question.job,
+            setup,
+            lambda job, at: ComposedStep(strategy, job, at, question.cycle).step.seconds,
+            None,
+        )
     method = question.method(strategy, setup.layout, faithful=scenario.faithful)
     return _Case(
         question.job,

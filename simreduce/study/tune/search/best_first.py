@@ -18,16 +18,25 @@ SAME = 1e-9
 """A relative difference that is rounding."""
 
 
+Busy = tuple[str, float]
+"""A link or a lane, and the seconds that bytes need of it."""
+
+NOTHING: Busy = ("", 0.0)
+
+
 class Tried(NamedTuple):
     """The seconds of a point; if the simulation was stopped (not `exact`), it takes at least that.
 
-    `ops` were simulated, which represent `whole` ops of all machines of a single call.
+    `ops` were simulated, which represent `whole` ops of all machines of a single call, whose
+    busiest `link` and `lane` are known.
     """
 
     seconds: float
     ops: int = 0
     exact: bool = True
     whole: int = 0
+    link: Busy = NOTHING
+    lane: Busy = NOTHING
 
 
 @dataclass(slots=True)

@@ -9,8 +9,10 @@ from math import inf
 
 from simreduce.engine import NCCL
 from simreduce.planners.nccl.tuner_csv import Rule
+from simreduce.planners.strategy import parse_strategy
 from simreduce.study.advice import sureness_of
-from simreduce.study.scenario import Scenario
+from simreduce.study.scenario import Scenario, with_step
+from simreduce.study.tune.composed import is_composed
 from simreduce.study.tune.search.best_first import SAME, Outcome, Tried, search
 from simreduce.study.tune.search.call_time import MANY, CallSetting, Size, machines
 from simreduce.study.tune.search.packings import Packing
@@ -169,9 +171,10 @@ class NcclSearch(Search[Scenario]):
         A simulation of it would take long. Composing is exact but for copies into and out of
         buckets, which take longer where they meet.
         """
-        if self.composed:
+        calls, rules, step = self.calls, self.settings[point].rules, self.scenario.step
+        whole = parse_strategy(self.settings[point].strategy)
+        if self.composed or (step and is_composed(with_step(self.scenario), whole)):
             return True
-        calls, rules = self.calls, self.settings[point].rules
         ops = (calls.ops(calls.chosen(rules, size), size) for size in point.packing.calls)
         return bool(calls.choices) and sum(ops) > _HUGE
 
@@ -185,7 +188,7 @@ class NcclSearch(Search[Scenario]):
         first = max(chosen, key=lambda size: size.nbytes)
         for sizes in ([first], chosen):
             calls.ask([CallSetting(chosen[size], size) for size in sizes], do)
-            took = self.aim.overlap.bound(
+            took = self.aim.overlap.compose(
                 point.packing, lambda size: calls.bound(chosen[size], size)
             )
             if took > self.outcome.best and len(sizes) < len(chosen):
@@ -246,7 +249,7 @@ class NcclSearch(Search[Scenario]):
 
         return [
             Tried(
-                self.aim.overlap.bound(packing, price),
+                self.aim.overlap.compose(packing, price),
                 exact=all(calls.known(chosen[s], s) is not None for s in packing.calls),
             )
             for packing in packings

@@ -6,7 +6,7 @@ Their shares of a tensor differ by an element at most.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import cache
@@ -14,7 +14,7 @@ from math import inf
 from typing import NamedTuple, TypeVar
 
 from simreduce import dtypes
-from simreduce.engine import AtLeast, Rates, Symmetry
+from simreduce.engine import AtLeast, Rates, Symmetry, Use
 from simreduce.engine.setup import Setup
 from simreduce.errors import InputError
 from simreduce.plan import Plan
@@ -22,7 +22,7 @@ from simreduce.planners.algorithms.nccl.paths import ways
 from simreduce.planners.layouts import Decision, Layout
 from simreduce.planners.strategy import parse_strategy
 from simreduce.study.scenario import Scenario
-from simreduce.study.tune.search.best_first import Tried
+from simreduce.study.tune.search.best_first import NOTHING, Busy, Tried
 from simreduce.topology import Folded, fold
 from simreduce.workload import Gradient, Workload
 
@@ -90,24 +90,34 @@ def text_of(how: Decision) -> str:
 
 
 def simulate_call(scenario: Scenario, asked: CallSetting) -> Tried:
+    """Simulate one call alone on the setup of a scenario."""
+    return simulate_call_on(scenario.setup, asked)
+
+
+def simulate_call_on(setup: Setup, asked: CallSetting) -> Tried:
     """Simulate one call alone.
 
     Where its plan allows that, folded machines and one of the ways round the GPUs are used. No op
     is simulated where a floor says that the limit is exceeded.
     """
-    rough = asked.coarse or machines(scenario.setup) >= MANY
+    rough = asked.coarse or machines(setup) >= MANY
 
     def simulate(on: Setup) -> Tried:
         made, alike, ways = _smallest(on, asked.how, asked.size, rough=rough)
-        found = on.simulate_within(made, asked.limit, symmetry=alike)
+        found = on.summarise_within(made, asked.limit, symmetry=alike)
         if isinstance(found, AtLeast):
             begun = found.seconds <= asked.limit  # else a floor was enough
             return Tried(found.seconds, len(made) * begun, exact=False)
         whole = len(made) * ways * on.layout.machines
-        return Tried(found.seconds, len(made), exact=not asked.coarse, whole=whole)
+        link, lane = (_busiest(found.seconds, uses) for uses in (found.links, found.lanes))
+        return Tried(found.seconds, len(made), not asked.coarse, whole, link, lane)
 
-    found = _on(scenario.setup, asked.how, simulate, coarse=asked.coarse)
+    found = _on(setup, asked.how, simulate, coarse=asked.coarse)
     return found or Tried(inf)
+
+
+def _busiest(seconds: float, uses: Sequence[Use]) -> Busy:
+    return (uses[0].name, uses[0].share * seconds) if uses else NOTHING
 
 
 def find_rates(scenario: Scenario, how: Decision) -> Rates:
@@ -181,8 +191,8 @@ def _on(setup: Setup, how: Decision, work: Callable[[Setup], T], *, coarse: bool
 
     None if no plan is possible.
     """
-    part = _part(setup) if coarse and how.algorithm != "ring" else None
-    for each in (part,) if part else (_folded(setup), setup):
+    part = part_of(setup) if coarse and how.algorithm != "ring" else None
+    for each in (part,) if part else (folded_of(setup), setup):
         with suppress(InputError):
             if each is not None:
                 return work(each)
@@ -195,7 +205,7 @@ def machines(setup: Setup) -> int:
 
 
 @cache
-def _part(setup: Setup) -> Setup | None:
+def part_of(setup: Setup) -> Setup | None:
     """The setup on a few of its machines, if it has many."""
     count, n = machines(setup), setup.layout.n
     if count < MANY or n % count:
@@ -204,7 +214,7 @@ def _part(setup: Setup) -> Setup | None:
 
 
 @cache
-def _folded(setup: Setup) -> Setup | None:
+def folded_of(setup: Setup) -> Setup | None:
     """The setup with its equal machines as one, if they are equal and nothing disturbs one."""
     whole = setup.machine
     if isinstance(whole, Folded) or setup.disturbance.text or setup.layout.n < len(whole.devices):

@@ -9,17 +9,20 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 
 from simreduce.engine.calibrate.sure import Call
+from simreduce.engine.setup import Setup
 from simreduce.errors import InputError
-from simreduce.planners.packing import DdpBuckets, Fusion, NoPacking
+from simreduce.planners.packing import DdpBuckets, Fusion, NoPacking, Packer
 from simreduce.planners.strategy import parse_strategy
 from simreduce.study.advice import hanging, scaled
 from simreduce.study.scenario import Scenario
-from simreduce.study.tune.search.call_time import Size, text_of
+from simreduce.study.tune.search.call_time import Size, part_of, text_of
 from simreduce.training.reductions import FIXED
 from simreduce.training.sharded.simulation import slowest
 from simreduce.training.step import STRONG
+from simreduce.training.turns import gradients_ready
 from simreduce.workload import Gradient, Workload
 
 MIB = 1 << 20
@@ -60,7 +63,13 @@ def read_packing(text: str, gradients: Sequence[Gradient], knob: int = 0) -> Pac
 
     InputError if it refuses these gradients.
     """
-    packer = parse_strategy(f"nccl{text}").packer
+    return packing_of(parse_strategy(f"nccl{text}").packer, gradients, text, knob)
+
+
+def packing_of(
+    packer: Packer, gradients: Sequence[Gradient], text: str = "", knob: int = 0
+) -> Packing:
+    """The calls of NCCL with a packer; see `read_packing`."""
     found = packer.arrange(gradients)
     sizes, copied = [], []
     for group in found.groups:
@@ -98,7 +107,8 @@ def distinct(texts: Iterable[tuple[str, int]], gradients: Sequence[Gradient]) ->
 class OverlapEstimate:
     """Bounds of one scenario.
 
-    `copying` is the seconds for each byte that is packed and unpacked; `ready` the seconds from the
+    `copying` is the seconds for each byte that is packed and unpacked, as measured for one size;
+    `ready` the seconds from the
     start of a step until every rank has a gradient, by gradient; `compute` and `update` the seconds
     of its passes and its end. `in_turns`: groups wait for each other; `fixed`: a fusion settles its
     buffers before the step.
@@ -118,19 +128,26 @@ class OverlapEstimate:
 
     def bound(self, packing: Packing, price: Price) -> float:
         """Seconds that the packing takes at least where calls take `price`."""
+        return self._seconds(packing, price, _COPYING * self.copying)
+
+    def compose(self, packing: Packing, price: Price) -> float:
+        """Seconds of the packing where calls take `price`."""
+        return self._seconds(packing, price, self.copying)
+
+    def _seconds(self, packing: Packing, price: Price, copying: float) -> float:
         seconds = [sum(map(price, sizes)) for sizes in packing.sizes]
         if self.ready:
-            return self._step(packing, seconds)
+            return self._step(packing, seconds, copying)
         ends = packing.copied[0] + packing.copied[-1] if packing.copied else 0
-        return sum(seconds) + self.copying * ends / 2
+        return sum(seconds) + copying * ends / 2
 
-    def _step(self, packing: Packing, seconds: Sequence[float]) -> float:
+    def _step(self, packing: Packing, seconds: Sequence[float], copying: float) -> float:
         packer = parse_strategy(f"nccl{packing.text}").packer
         if not self.in_turns:
             return self.alone
         if isinstance(packer, Fusion) and not self.fixed:
             return self._fused(packing, seconds)
-        busy = [t + self.copying * n for t, n in zip(seconds, packing.copied, strict=True)]
+        busy = [t + copying * n for t, n in zip(seconds, packing.copied, strict=True)]
         _, finish = self._turns(packing, busy)
         return max(*finish, self.compute) + self.update
 
@@ -172,37 +189,40 @@ def estimate_overlap(scenario: Scenario) -> OverlapEstimate:
 
     They are of its step, or of one all-reduce if it has no step.
     """
-    copying = 0.0 if scenario.repeat > 1 else _COPYING * _copying(scenario)
+    dtype = scenario.workload.gradients[0].dtype
+    copying = 0.0 if scenario.repeat > 1 else copying_of(scenario.setup, dtype)
     question = scenario.step
     if question is None:
         return OverlapEstimate(copying)
-    job, layers = question.job, question.job.model.layers
-    factor = slowest(job, scenario.setup)
-    now, ends = factor * sum(job.profile.forward), [0.0] * len(layers)
-    for layer in reversed(range(len(layers))):
-        now += factor * job.profile.backward[layer]
-        ends[layer] = now if job.consistency == STRONG and job.barrier else 0.0
-    ready = tuple(ends[i] for i, layer in enumerate(layers) for _ in layer.gradients)
+    job = question.job
+    ready, now = gradients_ready(job, slowest(job, scenario.setup))
+    if job.consistency != STRONG or not job.barrier:
+        ready = [0.0] * len(ready)
     in_turns = question.streams in (None, 1)
-    return OverlapEstimate(copying, ready, now, job.update, in_turns, question.cycle == FIXED)
+    return OverlapEstimate(
+        copying, tuple(ready), now, job.update, in_turns, question.cycle == FIXED
+    )
 
 
-def _copying(scenario: Scenario) -> float:
-    """Seconds to pack and to unpack a byte.
+@lru_cache(maxsize=64)
+def copying_of(setup: Setup, dtype: int, wire: int = -1) -> float:
+    """Seconds to pack and to unpack a byte, which may travel in a dtype with fewer bits.
 
     They are the time that two gradients in one pack take longer than a call of their size, over the
-    bytes.
+    bytes; of many machines, on a part of them.
     """
-    setup, dtype = scenario.setup, scenario.workload.gradients[0].dtype
+    setup, half = part_of(setup) or setup, wire not in (-1, dtype)
     one = Gradient("one", 4 * MIB, dtype)
     both = Workload("two", (one, replace(one, name="other")))
-    whole = Workload("whole", (replace(one, elements=2 * one.elements),))
+    sent = replace(one, elements=2 * one.elements, dtype=wire if half else dtype)
+    whole = Workload("whole", (sent,))
     layout = setup.layout
     assert layout.decide is not None  # noqa: S101 - a setup's layout has it
     how = layout.decide(layout.ranks, "all_reduce", whole.nbytes, parse_strategy("nccl").nccl)
     text = text_of(how)
+    pack = parse_strategy(f"{text}+fusion={both.nbytes},fp16" if half else f"{text}+packs=1")
     packed, alone = (
-        setup.simulate(setup.compile(strategy, work)).seconds
-        for strategy, work in ((f"{text}+packs=1", both), (text, whole))
+        setup.find_seconds(setup.compile(strategy, work))
+        for strategy, work in ((pack, both), (text, whole))
     )
-    return max(packed - alone, 0.0) / whole.nbytes
+    return max(packed - alone, 0.0) / both.nbytes

@@ -1,0 +1,196 @@
+"""Steps whose plans are large, composed of the calls of NCCL that they make.
+
+NCCL's calls of one communicator take turns, so a step by a strategy that NCCL carries out is put
+together of single calls (`training.turns`): one call of each size is simulated alone
+(`search.call_time`), where equal machines are folded and alike channels have one of them for all.
+Copies into and out of buckets take what they take for one size. `tests/study/tune/test_composed.py`
+compares such steps with whole simulations: they are within `ERROR`.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from functools import cached_property, lru_cache
+from math import fsum
+
+from simreduce.engine.setup import Setup
+from simreduce.errors import StrategyError
+from simreduce.plan import verify, wrong_elements
+from simreduce.planners.layouts import Decision
+from simreduce.planners.packing import DdpBuckets, Fusion, NoPacking
+from simreduce.planners.strategy import Strategy, proved_on_few
+from simreduce.study.scenario import StepScenario
+from simreduce.study.tune.search.best_first import Tried
+from simreduce.study.tune.search.call_time import (
+    COLLECTIVE,
+    MANY,
+    PRECISION,
+    CallSetting,
+    Size,
+    folded_of,
+    machines,
+    simulate_call_on,
+)
+from simreduce.study.tune.search.packings import Packing, copying_of, packing_of
+from simreduce.topology import Topology
+from simreduce.training import StepJob, StepPrediction
+from simreduce.training.reductions import FIXED, Fused
+from simreduce.training.sharded.simulation import slowest
+from simreduce.training.ticks import can_tick, follow
+from simreduce.training.turns import gradients_ready, is_calm, predict_turns, take_turns
+from simreduce.workload import Gradient, Workload
+
+ERROR = 2 * PRECISION
+"""The part of a step by which its composed time may differ from that of a whole simulation; with
+Horovod's cycles it may be another cycle.
+"""
+
+_ENDLESS = Fusion(1 << 62)
+"""One buffer of all."""
+
+
+@lru_cache(maxsize=256)
+def is_large(setup: Setup, strategy: Strategy, workload: Workload) -> bool:
+    """Whether the plan of a strategy takes several seconds to simulate."""
+    return machines(setup) >= MANY or setup.many_ops(strategy, workload) > 0
+
+
+def is_composed(scenario: StepScenario, strategy: Strategy | None) -> bool:
+    """Whether the step of a strategy is composed: its calls take turns, and its plan is large."""
+    if strategy is None or scenario.faithful:
+        return False
+    setup, step = scenario.setup.running(strategy), scenario.step
+    plain = strategy.by_nccl and strategy.reduced_by_nccl and not strategy.mean
+    one = len(strategy.ranges) == 1 and strategy.ranges[0].shards == 1 and not strategy.chunk
+    known = isinstance(setup.machine, Topology) and is_calm(setup)
+    turns = step.streams in (None, 1) and can_tick(step.job)
+    if not (plain and one and known and turns):
+        return False
+    return is_large(setup, strategy, step.replicated.job.model.workload)
+
+
+@dataclass(frozen=True)
+class ComposedStep:
+    """The step of a strategy on a setup, composed of its calls."""
+
+    strategy: Strategy
+    job: StepJob
+    setup: Setup
+    cycle: float
+
+    @cached_property
+    def packing(self) -> Packing:
+        """The buckets of all gradients."""
+        return packing_of(self.strategy.packer, self.job.model.workload.gradients)
+
+    @cached_property
+    def step(self) -> StepPrediction:
+        """The step, with its buckets."""
+        job, setup, packer = self.job, self.setup, self.strategy.packer
+        name = self.strategy.text
+        if isinstance(packer, Fusion) and self.cycle != FIXED:
+            fused = Fused(packer, self.strategy, job.model.workload, setup.layout, faithful=False)
+            factor = slowest(job, setup)
+            times, turns = follow(job, factor, self.cycle, fused.buffers, self._buffer_seconds)
+            return predict_turns(name, job, setup, turns, times)
+        packing, in_order = self.packing, isinstance(packer, DdpBuckets)
+        seconds = dict(zip(packing.groups, self._seconds(packing), strict=True))
+        when, _ = gradients_ready(job, slowest(job, setup))
+        asked = [(group, max(when[i] for i in group)) for group in packing.groups]
+        turns = take_turns(asked, seconds.__getitem__, in_order=in_order)
+        return predict_turns(name, job, setup, turns)
+
+    @property
+    def alone(self) -> float:
+        """Seconds of all reductions, with every gradient there from the start."""
+        calls = fsum(self._call(size).seconds for size in self.packing.calls)
+        ends = self.packing.copied[0] + self.packing.copied[-1]
+        return calls + self._copying * ends / 2
+
+    @property
+    def digest(self) -> str:
+        """A digest of its calls and how NCCL carries them out."""
+        packing = self.packing
+        calls = [(*size, *self._decide(size)) for size in packing.calls]
+        text = repr((packing.groups, calls, packing.copied))
+        return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+    @property
+    def bottleneck(self) -> str:
+        """The link or memory that the calls need for the longest."""
+        needed: dict[str, float] = {}
+        for size in self.packing.calls:
+            name, seconds = self._call(size).link
+            needed[name] = needed.get(name, 0.0) + seconds
+        return max(needed, key=needed.__getitem__, default="")
+
+    @property
+    def wrong(self) -> int:
+        """Wrong elements of the smallest bucket of each of NCCL's choices.
+
+        Of equal machines, they are those of so few as prove a folded plan. StrategyError if the
+        machine refuses the strategy.
+        """
+        gradients, packing = self.job.model.workload.gradients, self.packing
+        pairs = zip(packing.groups, packing.sizes, strict=True)
+        smallest = dict[Decision, tuple[int, ...]]()
+        for group, sizes in sorted(pairs, key=lambda pair: sum(size.nbytes for size in pair[1])):
+            for size in sizes:
+                smallest.setdefault(self._decide(size), group)
+        plain = replace(self.strategy, text=self.strategy.spec, packing="none", packer=NoPacking())
+        whole = replace(plain, packing="fusion", packer=_ENDLESS)
+        return sum(
+            _count_wrong(
+                self.setup,
+                whole if len(group) > 1 else plain,
+                tuple((gradients[i].elements, gradients[i].dtype) for i in group),
+            )
+            for group in dict.fromkeys(smallest.values())
+        )
+
+    @cached_property
+    def _copying(self) -> float:
+        dtype = self.job.model.workload.gradients[0].dtype
+        wire = next((size.dtype for size in self.packing.calls), dtype)
+        return copying_of(self.setup, dtype, wire)
+
+    def _decide(self, size: Size) -> Decision:
+        layout = self.setup.layout
+        assert layout.decide is not None  # noqa: S101 - a setup's layout has it
+        algorithm = self.strategy.ranges[0].algorithm.partition(":")[2]
+        wanted = self.strategy.nccl._replace(algorithm=algorithm)
+        return layout.decide(layout.ranks, COLLECTIVE, size.nbytes, wanted)
+
+    def _call(self, size: Size) -> Tried:
+        return _simulate(self.setup, self._decide(size), size.rounded)
+
+    def _seconds(self, packing: Packing) -> list[float]:
+        """Seconds of each group of a packing, with its copies."""
+        return [
+            sum(self._call(size).seconds for size in sizes) + self._copying * copied
+            for sizes, copied in zip(packing.sizes, packing.copied, strict=True)
+        ]
+
+    def _buffer_seconds(self, buffer: tuple[int, ...]) -> float:
+        gradients = self.job.model.workload.gradients
+        assert isinstance(self.strategy.packer, Fusion)  # noqa: S101 - the caller has looked
+        endless = replace(_ENDLESS, fp16=self.strategy.packer.fp16)
+        return sum(self._seconds(packing_of(endless, [gradients[i] for i in buffer])))
+
+
+@lru_cache(maxsize=1 << 12)
+def _simulate(setup: Setup, how: Decision, size: Size) -> Tried:
+    """One call alone."""
+    return simulate_call_on(setup, CallSetting(how, size))
+
+
+@lru_cache(maxsize=1 << 8)
+def _count_wrong(setup: Setup, strategy: Strategy, held: tuple[tuple[int, int], ...]) -> int:
+    """Wrong elements of a bucket with gradients of these elements and dtypes."""
+    bucket = Workload("bucket", tuple(Gradient(f"g{i}", *each) for i, each in enumerate(held)))
+    with suppress(StrategyError):  # NVLink SHARP needs all machines
+        if (folded := folded_of(setup)) is not None:
+            return proved_on_few(strategy, bucket, folded.layout)[1]
+    return wrong_elements(verify(setup.compile(strategy, bucket)))
