@@ -12,6 +12,7 @@ from simreduce.training.mesh.costs import Costs
 from simreduce.training.mesh.job import MeshJob
 from simreduce.training.mesh.parts import Call, Part, Parts
 from simreduce.training.mesh.pipeline import BACKWARD, FORWARD, INPUTS, WEIGHTS, Action
+from simreduce.training.mesh.ways import EP
 
 COMPUTE, HOST = "compute", "host"
 
@@ -35,15 +36,13 @@ class Passes:
         self.parts = Parts(self.job)
 
     def of(self, action: Action) -> Pass:
-        """The pass of an action; of one beside another, calls hide behind the other's kernels."""
+        """The pass of an action; of one beside another, all-to-alls hide behind all kernels."""
         if not action.beside:
             return self._of(action.stage, action.kind)
-        by = add_up(self._of(part.stage, part.kind) for part in action.parts).by
-        computes = by[COMPUTE]
-        waits = sum(by.values()) - computes
-        left = max(waits - computes, 0.0) / waits if waits else 0.0
-        found = {axis: each * (1.0 if axis == COMPUTE else left) for axis, each in by.items()}
-        return Pass(sum(found.values()), found)
+        by = dict(add_up(self._of(part.stage, part.kind) for part in action.parts).by)
+        if EP in by:
+            by[EP] = max(by[EP] - by[COMPUTE], 0.0)
+        return Pass(sum(by.values()), by)
 
     def layers(self, stage: int, kind: str) -> list[Pass]:
         """The passes of each part of a stage, in the order in which they run."""

@@ -16,7 +16,7 @@ from simreduce.training.mesh.costs import Costs
 from simreduce.training.mesh.held import Held, held_by
 from simreduce.training.mesh.job import MeshJob
 from simreduce.training.mesh.parts import Call
-from simreduce.training.mesh.passes import COMPUTE as COMPUTED, Passes
+from simreduce.training.mesh.passes import Passes
 from simreduce.training.mesh.pipeline import (
     BACKWARD,
     FORWARD,
@@ -25,6 +25,7 @@ from simreduce.training.mesh.pipeline import (
     Schedule,
     load_schedule,
 )
+from simreduce.training.mesh.ways import EP
 from simreduce.training.mesh.write import LANE, write_step
 
 
@@ -85,7 +86,7 @@ def at_least(job: MeshJob, costs: Costs) -> float:
 
     Of 1F1B and GPipe the bubble is (p - 1) / m of all passes, and 1 / v of that interleaved
     (Narayanan et al. 2021, arXiv 2104.04473); other schedules count as without one. Where passes
-    overlap, calls count as hidden.
+    overlap, all-to-alls count as hidden.
     """
     passes, p = Passes(job, costs), job.mesh.pp
     seconds = [0.0] * p
@@ -93,7 +94,8 @@ def at_least(job: MeshJob, costs: Costs) -> float:
         rank = min(stage, len(job.split) - 1 - stage) if job.in_a_v else stage % p
         for kind in (FORWARD, BACKWARD):
             found = passes.of(Action(stage, kind, 0))
-            seconds[rank] += found.by[COMPUTED] if job.in_a_v else found.seconds
+            hidden = found.by.get(EP, 0.0) if job.in_a_v else 0.0
+            seconds[rank] += found.seconds - hidden
     bubble = (p - 1) / job.virtual if job.schedule in (*ONE_STAGE, "interleaved") else 0.0
     return max(seconds) * job.micros + min(seconds) * bubble
 

@@ -251,6 +251,11 @@ class _Writer:
         backward = kind != FORWARD
         return (backward * self.schedule.stages + stage) * self.schedule.micros + micro
 
+    def _lane(self, stage: int, kind: str, what: str) -> str:
+        """The lane of what a stage gives to others one way, in the order of micro batches."""
+        way = "forward" if kind == FORWARD else "backward"
+        return f"{what} of stage {stage} {way}"
+
     def _receive(self, rank: _Rank, part: Action, place: int) -> int | None:
         """What a pass needs from another rank."""
         source = part.stage + (-1 if part.kind == FORWARD else 1)
@@ -260,8 +265,9 @@ class _Writer:
         if peer == place:
             return None
         tag = self._tag(source, part.kind, part.micro)
+        lane = self._lane(source, part.kind, "receive")
         return rank.add(
-            f"from {peer}", (), name=f"receive for {part}", kind=RECEIVE, peer=self.row[peer],
+            lane, (), name=f"receive for {part}", kind=RECEIVE, peer=self.row[peer],
             nbytes=self.sent, tag=tag,
         )  # fmt: skip
 
@@ -274,9 +280,10 @@ class _Writer:
         if peer == place:
             return
         tag = self._tag(part.stage, part.kind, part.micro)
+        lane = self._lane(part.stage, part.kind, "send")
         node = rank.add(
-            f"to {peer}", (rank.last[LANE],), name=f"send of {part}", kind=SEND,
-            peer=self.row[peer], nbytes=self.sent, tag=tag,
+            lane, (rank.last[LANE],), name=f"send of {part}", kind=SEND, peer=self.row[peer],
+            nbytes=self.sent, tag=tag,
         )  # fmt: skip
         if P2P not in self.job.overlap:
             rank.sent.append(node)
