@@ -190,7 +190,8 @@ topology_overrides = 3
         "mine.toml: calibration: missing.toml: there is no such file",
         (
             "mine.toml: workload: no workload 'resnet5' (did you mean 'resnet50'?); a file ends in "
-            ".csv or .toml, one gradient is 'bytes:64M'"
+            ".csv or .toml, one gradient is 'bytes:64M', a decoder by its figures "
+            "'transformer:layers=48,hidden=8192,heads=64,vocab=51200'"
         ),
         (
             "mine.toml: strategies[0]: strategy (rng) contains invalid alg rng (did you "

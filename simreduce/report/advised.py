@@ -21,7 +21,6 @@ from simreduce.files.formats.documents import (
 from simreduce.files.tables import Table
 from simreduce.report.blocks import Fact, Rows, Written
 from simreduce.study.advice import Advised, lasting_us, moved_lines, runs_nccl, took
-from simreduce.study.scenario import WORTH
 
 ADVICE = Record(
     "advice",
@@ -137,6 +136,8 @@ def facts(
 
 def _worth(found: Written) -> tuple[str, str]:
     """How much faster it is than what runs today, in a few words and a sentence."""
+    from simreduce.study.scenario import WORTH  # noqa: PLC0415 - `bench` does without scenarios
+
     if found["today_time_us"] is None:
         return "not compared", "What runs today was not simulated."
     if not found["today_fits"]:
