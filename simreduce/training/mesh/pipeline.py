@@ -85,7 +85,7 @@ class Schedule:
 
 def _passes(rank: int, p: int, v: int, m: int) -> tuple[list[Action], list[Action]]:
     """The order of the forward and of the backward passes of a rank, by rounds of micro batches."""
-    rounds = max(m // p, 1)
+    rounds = max(m // p, 1) if v > 1 else 1
     each = m // rounds
     forward, backward = list[Action](), list[Action]()
     for number in range(rounds):
