@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 from simreduce.errors import WorkloadError
-from simreduce.workload import load_model, load_workload
+from simreduce.workload import load_decoder, load_model, load_workload
 from simreduce.workload.architectures.decoder import Decoder
 from simreduce.workload.architectures.published import DECODERS
 from simreduce.workload.architectures.stated import EXAMPLE, read_shape
@@ -179,6 +179,23 @@ def test_every_fault_at_once(text, problems):
 
 def test_the_example_in_messages_is_right():
     """18 billion parameters and a half, of 48 x 12 x 8192 x 8192 and the embedding."""
-    assert load_model(EXAMPLE).shape.parameters == pytest.approx(
+    assert load_decoder(EXAMPLE).shape.parameters == pytest.approx(
         12 * 48 * 8192**2 + (51200 + 2048) * 8192, rel=1e-3
     )
+
+
+def test_a_name_or_figures_give_a_decoder():
+    """With the tokens of a sequence, which may be stated."""
+    assert DECODERS["grok-1"][0] == load_decoder("grok-1").shape
+    assert (8192, 4096) == (
+        load_decoder("llama-3-8b").tokens, load_decoder("llama-3-8b,sequence=4096").tokens,
+    )  # fmt: skip
+    stated = load_decoder(EXAMPLE)
+    assert (2048, EXAMPLE) == (stated.tokens, stated.name)
+    assert stated.model == load_model(EXAMPLE)
+
+
+def test_a_model_of_other_blocks_is_no_decoder():
+    """With those that are."""
+    with pytest.raises(WorkloadError, match=r"resnet50 is no decoder.*llama-3-70b.*transformer:"):
+        load_decoder("resnet50")

@@ -3,8 +3,15 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import pytest
+
+from simreduce.engine.setup import Setup
+from simreduce.study.scenario import load_meshes
+from simreduce.study.tune.meshes import best_execution, rank_meshes
+from simreduce.training.executions import COLLECTIVE, Execution, read_executions
+from simreduce.training.replay import replay_execution
 
 SCENARIO = """
 title = "A small decoder"
@@ -134,3 +141,63 @@ def test_a_schedule_of_a_file(simreduce, scenario, tmp_path):
     status, out, err = simreduce("step", path)
     assert (2, "") == (status, out)
     assert "mine.csv: its ranks wait for each other for ever:\n  rank 0: 0F0 | waits" in err
+
+
+def _in_microseconds(execution: Execution) -> Execution:
+    """With times of compute as a Chakra trace has them."""
+    return replace(execution, nodes={
+        rank: tuple(
+            replace(n, seconds=n.seconds and round(n.seconds * 1e6) * 1e-6) for n in nodes
+        )
+        for rank, nodes in execution.nodes.items()
+    })  # fmt: skip
+
+
+def test_chakra_traces_of_the_first_pipeline(simreduce, scenario, tmp_path):
+    """A file for each of its ranks, and the ranks of groups: read again, they are the same nodes,
+    and their replay on a machine takes as long to the last bit.
+    """
+    path, folder = scenario({', "dp=8"': ""}), tmp_path / "traces"
+    status, out, _ = simreduce("step", path, "--chakra", folder)
+    traces = [str(folder / f"step.{rank}.et") for rank in (0, 4)]
+    groups = {
+        name: tuple(ranks)
+        for name, ranks in json.loads((folder / "groups.json").read_text("utf-8")).items()
+    }
+    ours = _in_microseconds(best_execution(rank_meshes(load_meshes(str(path)))))
+    read = read_executions(traces, groups)
+
+    assert 0 == status
+    assert [*traces, str(folder / "groups.json")] == out.splitlines()[-3:]
+    assert {(0, 2), (4, 6), (0, 4)} == set(groups.values())  # replicas, and the embedding's ends
+    assert {0, 4} == ours.nodes.keys() == read.nodes.keys()
+    for rank, nodes in ours.nodes.items():
+        for old, new in zip(nodes, read.nodes[rank], strict=True):
+            same = ("name", "kind", "collective", "nbytes", "peer", "tag")
+            assert [getattr(old, each) for each in same] == [getattr(new, each) for each in same]
+            assert sorted(old.after) == list(new.after)
+            assert old.kind != COLLECTIVE or old.group == new.group
+    setup = Setup("dgx-a100", "nccl")
+    first, second = (replay_execution(each, setup, "nccl") for each in (ours, read))
+    assert first.seconds == second.seconds
+    assert len(first.ran) == len(second.ran)
+
+
+def test_a_replay_takes_about_as_long_as_the_step(simreduce, scenario, tmp_path):
+    """Microseconds are rounded, and other pipelines' sends are not beside it."""
+    path = scenario({', "dp=8"': ""})
+    step = json.loads(simreduce("step", path, "--chakra", tmp_path, "--json").out)
+    traces = [tmp_path / f"step.{rank}.et" for rank in (0, 4)]
+    options = ("--groups", tmp_path / "groups.json", "--topology", "dgx-a100", "--json")
+    replayed = json.loads(simreduce("replay", *traces, *options).out)
+
+    assert replayed["seconds"] == pytest.approx(step["candidates"][0]["time_us"] / 1e6, rel=0.02)
+
+
+def test_only_a_mesh_is_written_as_chakra(simreduce, tmp_path):
+    """And only to a folder that can be."""
+    status, out, err = simreduce("step", "step-dgx1p-resnet50", "--chakra", tmp_path / "no" / "no")
+
+    assert (2, "") == (status, out)
+    assert "--chakra: only the step of a scenario with step.mesh is written so" in err
+    assert "is no folder, and its parent is none either" in err

@@ -9,7 +9,7 @@ import pytest
 from simreduce.engine.setup import Setup
 from simreduce.files.formats import Faults
 from simreduce.training.mesh.question import MeshQuestion, parse_mesh
-from simreduce.workload import load_model
+from simreduce.workload import load_decoder
 from tests.training.mesh.jobs import EXPERTS, GPT, LLAMA
 
 
@@ -22,7 +22,7 @@ def _ask(table: dict, model: str = GPT, machine: str = "dgx-a100") -> MeshQuesti
     """The question, or its faults."""
     faults = Faults("file")
     found = parse_mesh(
-        {"global_batch": 16, **table}, load_model(model), _setup(machine), faults
+        {"global_batch": 16, **table}, load_decoder(model), _setup(machine), faults
     )  # fmt: skip
     return found or list(faults.problems)
 
@@ -263,14 +263,6 @@ def test_faults_of_all_meshes_at_once():
         "file: step: mesh: tp x cp x pp is 16, and the machine has 8; products of 8 divide them",
         "file: step: mesh: dp=4 needs 4 GPUs, and the machine has 8; leave dp out: dp=8",
     ] == found
-
-
-def test_a_model_without_blocks_has_no_mesh():
-    """And an example of one that has."""
-    (fault,) = _ask({"mesh": "tp=2"}, "resnet50")
-
-    assert "file: workload: resnet50 is no decoder of equal blocks" in fault
-    assert "llama-3-70b" in fault
 
 
 def test_auto_where_nothing_fits():
