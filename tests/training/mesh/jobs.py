@@ -5,13 +5,15 @@ from __future__ import annotations
 from typing import Any
 
 from simreduce.training.mesh.costs import Cost, Costs
-from simreduce.training.mesh.gpus import GPUS
+from simreduce.training.mesh.gpus import Gpu
 from simreduce.training.mesh.job import MeshJob, split_evenly
 from simreduce.training.mesh.passes import Pass, Passes
 from simreduce.training.mesh.pipeline import FORWARD, Action
 from simreduce.training.mesh.ways import Mesh
 from simreduce.workload.architectures.stated import read_shape
 
+GPU = Gpu("a GPU", 312e12, 624e12, 2e12, 108, host=0.0)
+"""Which waits for no host."""
 GPT = "transformer:layers=4,hidden=64,heads=8,vocab=512,seq=32"
 LLAMA = "transformer:layers=4,hidden=64,heads=8,groups=4,ffn=96,vocab=512,seq=32,gated=yes"
 EXPERTS = f"{LLAMA},experts=8,topk=2,expert_ffn=48,shared=1,dense=2"
@@ -21,7 +23,7 @@ def job(mesh: Mesh, text: str = GPT, **more: Any) -> MeshJob:
     """Micro batches of 2 sequences; four of them, one stage on a rank, unless stated."""
     shape = read_shape(text)
     facts = {
-        "shape": shape, "gpu": GPUS["A100"], "micro_batch": 2, "micros": 4,
+        "shape": shape, "gpu": GPU, "micro_batch": 2, "micros": 4,
         "sequence": shape.sequence, "schedule": "1f1b", "virtual": 1, "attention": "unfused",
     } | more  # fmt: skip
     stages = mesh.pp * facts["virtual"]
