@@ -108,6 +108,17 @@ def test_a_step_takes_as_long_as_its_grid(asked, overlap):
     assert max(map(len, rows)) == pytest.approx(_seconds(*asked, overlap=frozenset(overlap)))
 
 
+def test_a_rank_may_need_micro_batches_in_another_order_than_they_come():
+    """As in a file: it receives both before the first that it computes."""
+    text = "0F1,0F0,0B0,0B1\n1F0,1F1,1B1,1B0\n"
+    schedule = parse_schedule("mine", text)
+    work = job(Mesh(pp=2), micros=2, schedule="mine", placed=(0, 1))
+    step = write_step(work, schedule, Equal(work, Free(work.mesh)))
+    ends = [each.end for each in replay_compute(step) if each.node.name != "update"]
+
+    assert max(map(len, grid(schedule))) == pytest.approx(max(ends))
+
+
 @pytest.mark.parametrize(("p", "m"), [(1, 1), (2, 2), (2, 5), (4, 4), (4, 12), (7, 9)])
 @pytest.mark.parametrize("name", ["1f1b", "gpipe"])
 def test_the_bubble_is_that_of_theory(name, p, m):
