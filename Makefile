@@ -92,8 +92,9 @@ test-tensorflow: $(TF)/.tested
 	  $(DEVICES:%=--ignore %)
 	$(TF)/bin/pytest -m "not slow" validate/tests/test_emitter.py
 
-# Models, buckets and exports against PyTorch itself, on the CPU; it has an environment of its own,
-# too.
+# Models, buckets, exports and schedules of pipelines against PyTorch itself, on the CPU; it has an
+# environment of its own, too. MLCommons' reader of Chakra traces is there without its dependencies,
+# which it does not need to read.
 test-pytorch: $(TORCH)/.tested
 	$(TORCH)/bin/pytest validate/pytorch
 
@@ -174,6 +175,7 @@ $(TF)/.tested: pyproject.toml $(CONSTRAINTS) | $(TF)/bin/python
 
 $(TORCH)/.tested: pyproject.toml $(CONSTRAINTS) | $(TORCH)/bin/python
 	$(TORCH)/bin/pip $(PIP_INSTALL) --editable '.[test-pytorch]'
+	$(TORCH)/bin/pip $(PIP_INSTALL) --no-deps mlc-chakra==1.0.0
 	touch $@
 
 $(BROWSER)/.tested: pyproject.toml $(CONSTRAINTS) | $(BROWSER)/bin/python

@@ -116,13 +116,13 @@ def export(
         show(str(place))
 
 
-def write_folder(path: str, files: Mapping[str, str]) -> list[Path]:
+def write_folder(path: str, files: Mapping[str, str | bytes]) -> list[Path]:
     """Write files to a folder, which is made if it is not there. Returns their paths."""
     folder = Path(path)
     try:
         folder.mkdir(exist_ok=True)
     except OSError as error:
-        raise InputError(f"--out: {path}: {error.strerror or error}") from None
+        raise InputError(f"{path}: {error.strerror or error}") from None
     for name in files:
         check_place(str(folder / name))
     for name, text in files.items():

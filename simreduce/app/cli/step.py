@@ -10,6 +10,7 @@ from typing import Any
 import click
 
 from simreduce.app.cli.completion import scenario_argument
+from simreduce.app.cli.export import check_folder, write_folder
 from simreduce.app.cli.group import command
 from simreduce.app.cli.options import (
     algo_option,
@@ -50,9 +51,10 @@ from simreduce.study.scenario import (
     load_replicas,
     with_step,
 )
-from simreduce.study.tune.meshes import rank_meshes, simulate_best
+from simreduce.study.tune.meshes import best_execution, rank_meshes, simulate_best
 from simreduce.study.tune.steps import rank_steps
-from simreduce.training.executions import is_record
+from simreduce.training.executions import is_record, write_chakra
+from simreduce.training.executions.messages import attribute_type
 from simreduce.training.stragglers import BackupChoice, Repetitions, compare_backups, repeat, sample
 
 _ONLY_STEP = {
@@ -89,6 +91,13 @@ _ONLY_STEP = {
     ".gz: compressed; -: stdout.",
 )
 @click.option(
+    "--chakra",
+    default=None,
+    metavar="DIR",
+    help="Also write the best mesh's step to this folder as Chakra execution traces, one for each "
+    "rank of the first pipeline (needs simreduce[chakra]).",
+)
+@click.option(
     "--backups",
     "try_backups",
     is_flag=True,
@@ -106,6 +115,7 @@ def step(
     budget: str | None,
     quick: bool,
     workers: int,
+    chakra: str | None,
     try_backups: bool,
     show_all: bool,
     details: bool,
@@ -120,17 +130,25 @@ def step(
     """
     faults, options, keys = option_faults(), SetupOptions(**given), keys_of(scenario)
     seconds = read_budget(faults, budget, quick=quick)
+    meshed = asks_for_meshes(scenario)
+    if chakra is not None:
+        faults.attempt("--chakra", check_folder, chakra)
+        faults.attempt("--chakra", attribute_type)
+        if not meshed:
+            faults.add("--chakra", "only the step of a scenario with step.mesh is written so")
     if "replicas" in keys:
         replicas = read_replicas(faults, scenario, options, algo, batch)
         with within(seconds):
             return _replicas(replicas, workers, try_backups=try_backups)
-    if asks_for_meshes(scenario):
+    if meshed:
         for option in ("algo", "batch", "backups"):
             if {"algo": algo, "batch": batch, "backups": try_backups}[option]:
                 faults.add(f"--{option}", "a scenario with step.mesh does not use it")
         meshes = read_meshes(faults, scenario, options)
         with within(seconds), Progress("simulated {} of {} meshes") as progress:
             found = rank_meshes(meshes, workers, progress.watch)
+        files = {} if chakra is None else write_chakra(best_execution(found), "step")
+        places = [] if chakra is None else write_folder(chakra, files)
         return Reply(
             lambda: meshes_text(found, rows_shown(everything=show_all), details=details),
             partial(MESHES.write, found),
@@ -139,6 +157,7 @@ def step(
                     simulate_best(found).ran, _about(MESHES.write(found))
                 )
             },
+            paste="".join(f"{place}\n" for place in places),
             complete=not found.untried or time_is_up(),
         )
     if keys and try_backups:

@@ -19,12 +19,15 @@ from simreduce.export.meshes import MeshChoice, why_no_mesh
 from simreduce.study.outcome import Postponed
 from simreduce.study.scenario import Meshes
 from simreduce.study.study import Limit, collect, study
+from simreduce.training.executions import Execution
 from simreduce.training.memory import device_memory
 from simreduce.training.mesh.costs import Costs
 from simreduce.training.mesh.held import held_by, largest
 from simreduce.training.mesh.job import MeshJob
+from simreduce.training.mesh.passes import Passes
 from simreduce.training.mesh.pipeline import load_schedule
 from simreduce.training.mesh.simulate import MeshStep, at_least, simulate_mesh
+from simreduce.training.mesh.write import write_step
 from simreduce.training.recompute import FUSED
 
 _NEAR = 1.05
@@ -131,6 +134,13 @@ def best_for(ranking: MeshRanking, target: str) -> MeshStep:
 def simulate_best(ranking: MeshRanking) -> MeshStep:
     """The best step, with when every node of it ran."""
     return simulate_mesh(ranking.best.job, ranking.scenario.setup, closely=True)
+
+
+def best_execution(ranking: MeshRanking) -> Execution:
+    """What the ranks of the first pipeline do in the best step."""
+    job = ranking.best.job
+    schedule = load_schedule(job.schedule, job.mesh.pp, job.virtual, job.micros)
+    return write_step(job, schedule, Passes(job, _costs(ranking.scenario.setup, job.mesh)))
 
 
 def _simulate(setup: Setup, job: MeshJob, limit: Limit) -> MeshStep | AtLeast | Postponed:

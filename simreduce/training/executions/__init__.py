@@ -4,6 +4,7 @@ One file per format: Chakra's execution traces, the PyTorch profiler's timelines
 DDP's logging data. `read_executions` finds out which one a file is.
 """
 
+from simreduce.training.executions.chakra import write as write_chakra
 from simreduce.training.executions.execution import (
     BACKWARD,
     COLLECTIVE,
@@ -33,4 +34,5 @@ __all__ = [
     "Node",
     "is_record",
     "read_executions",
+    "write_chakra",
 ]

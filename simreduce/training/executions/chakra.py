@@ -6,17 +6,22 @@ length in front, first the metadata, then nodes.
 `comm_size` is what one rank gives, in bytes, as ASTRA-sim reads it. A node on the CPU and one on
 the GPU run at once, and each process group's collectives run one after another. A barrier is an
 all-reduce of one number, as in PyTorch over NCCL.
+
+What is written has times of compute in whole microseconds, and process groups with numbers for
+names, whose ranks are in a file beside the traces: `simreduce replay --groups` and ASTRA-sim's
+`--comm-group-configuration` read it.
 """
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import PurePath
 from typing import Any, NamedTuple
 
-from simreduce.errors import quote
+from simreduce.errors import InputError, quote
 from simreduce.files.formats import Faults
 from simreduce.training.executions.execution import (
     COLLECTIVE,
@@ -27,7 +32,7 @@ from simreduce.training.executions.execution import (
     ExecutionError,
     Node,
 )
-from simreduce.training.executions.messages import metadata_type, node_type
+from simreduce.training.executions.messages import attribute_type, metadata_type, node_type
 
 VERSION = "0.0.4"
 
@@ -45,10 +50,11 @@ _COLLECTIVES = {
     _BARRIER: "all_reduce",
 }
 _OTHERS = {3: "GATHER", 4: "SCATTER"}
-_SEND, _RECEIVE, _COLLECTIVE = 5, 6, 7
+_COMPUTE, _SEND, _RECEIVE, _COLLECTIVE = 4, 5, 6, 7
 _MEMORY = (2, 3)
 _RANK = re.compile(r"\.(\d{1,7})\.(et|chakra)(\.gz)?$")
 _US = 1e-6
+GROUPS = "groups.json"
 
 
 class _Facts(NamedTuple):
@@ -205,3 +211,61 @@ def _size(one: Any, values: Mapping[str, Any], facts: _Facts) -> int:
         facts.faults.add(f"node {one.id}", f"comm_size must be bytes, got {quote(size)}")
         return 0
     return size
+
+
+def write(execution: Execution, stem: str) -> dict[str, bytes]:
+    """The content of a trace for each recorded rank, `STEM.RANK.et`, and of the ranks of groups."""
+    groups: dict[tuple[int, ...], str] = {}
+    files = {}
+    for rank, nodes in execution.nodes.items():
+        messages = [metadata_type()(version=VERSION)]
+        for number, node in enumerate(nodes):
+            members = execution.members(node) if node.kind == COLLECTIVE else ()
+            name = groups.setdefault(members, str(len(groups))) if members else ""
+            messages.append(_written(number, rank, node, name))
+        texts = [message.SerializeToString() for message in messages]
+        files[f"{stem}.{rank}.et"] = b"".join(_length(len(text)) + text for text in texts)
+    if groups:
+        ranks = {name: list(members) for members, name in groups.items()}
+        files[GROUPS] = (json.dumps(ranks) + "\n").encode()
+    return files
+
+
+def _length(size: int) -> bytes:
+    """A varint."""
+    found = bytearray()
+    while size > 127:
+        found.append(size & 127 | 128)
+        size >>= 7
+    return bytes([*found, size])
+
+
+def _written(number: int, rank: int, node: Node, group: str) -> Any:
+    """A node with the attributes, and their types, that Chakra's feeder reads."""
+    kinds = {COMPUTE: _COMPUTE, COLLECTIVE: _COLLECTIVE, SEND: _SEND, RECEIVE: _RECEIVE}
+    micros = round((node.seconds or 0.0) / _US)
+    one = node_type()(
+        id=number, name=node.name, type=kinds[node.kind], data_deps=node.after,
+        duration_micros=micros,
+    )  # fmt: skip
+
+    def add(name: str, **value: Any) -> None:
+        one.attr.append(attribute_type()(name=name, **value))
+
+    add("is_cpu_op", bool_val=False)
+    if node.kind == COMPUTE:
+        return one
+    add("comm_size", int64_val=node.nbytes)
+    if node.kind == COLLECTIVE:
+        kind = next((each for each, name in _COLLECTIVES.items() if name == node.collective), None)
+        if kind is None:
+            raise InputError(f"{node.name}: Chakra has no {node.collective}")
+        add("comm_type", int64_val=kind)
+        add("pg_name", string_val=group)
+        if node.root:
+            add("root_rank", int64_val=node.root)
+        return one
+    ends = (rank, node.peer) if node.kind == SEND else (node.peer, rank)
+    for name, value in zip(("comm_src", "comm_dst", "comm_tag"), (*ends, node.tag), strict=True):
+        add(name, int32_val=value)
+    return one

@@ -1,4 +1,4 @@
-"""The messages of Chakra's schema that are read, declared from their published field numbers.
+"""The messages of Chakra's schema that are read or written, from their published field numbers.
 
 protobuf skips what is not declared.
 """
@@ -34,6 +34,11 @@ _SCALARS = {
 def node_type() -> Any:
     """The class of a node's message."""
     return _types()["Node"]
+
+
+def attribute_type() -> Any:
+    """The class of an attribute's message."""
+    return _types()["AttributeProto"]
 
 
 def metadata_type() -> Any:

@@ -68,15 +68,15 @@ class Kernels:
 
     gpu: Gpu
     bits: int = 16
-    _products: dict[tuple[int, int, int, int], float] = field(
+    _products: dict[tuple[int, int, int, int, int], float] = field(
         default_factory=dict, repr=False, compare=False
     )
 
     def product(self, rows: int, columns: int, inner: int, count: int = 1, bits: int = 0) -> float:
         """Seconds of `count` products of rows x inner and inner x columns in one kernel."""
-        key = rows, columns, inner, count
+        key = rows, columns, inner, count, bits or self.bits
         if key not in self._products:
-            self._products[key] = self._product(*key, bits or self.bits)
+            self._products[key] = self._product(*key)
         return self._products[key]
 
     def _product(self, rows: int, columns: int, inner: int, count: int, bits: int) -> float:

@@ -71,7 +71,8 @@ def stage_parameters(job: MeshJob, stage: int) -> Parameters:
         plain += _share(shape.embedding, t)
     if stage == last:
         plain += _share(shape.output, t)
-        if shape.tied and last:  # a copy of the embedding, whose gradients are summed
+        # A copy of the embedding, whose gradients are summed.
+        if shape.tied and job.home[last] != job.home[0]:
             plain += _share(shape.embedding._replace(whole=0), t)
     return Parameters(plain, sum(each.experts for each in blocks))
 
@@ -87,11 +88,8 @@ def rank_parameters(job: MeshJob, rank: int) -> Parameters:
 
 
 def stages_of(job: MeshJob, rank: int) -> list[int]:
-    """The stages of a pipeline rank: every so many, or in a V."""
-    p, stages = job.mesh.pp, len(job.split)
-    if job.in_a_v:
-        return [rank, stages - 1 - rank]
-    return list(range(rank, stages, p))
+    """The stages of a pipeline rank."""
+    return [stage for stage, home in enumerate(job.home) if home == rank]
 
 
 def block_activations(job: MeshJob, block: int) -> float:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 from simreduce.training.mesh.gpus import Gpu
 from simreduce.training.mesh.pipeline import IN_A_V
@@ -21,7 +22,8 @@ class MeshJob:
     """One step of `micros` micro batches of `micro_batch` sequences each on every replica.
 
     `split` has the blocks of each stage, in the order of the stages. Products have `bits`, all else
-    16. The slowest rank of experts gets `imbalance` times its share of tokens.
+    16. The slowest rank of experts gets `imbalance` times its share of tokens. A schedule of a file
+    has each stage on the rank of `placed`.
     """
 
     shape: Decoder
@@ -41,6 +43,7 @@ class MeshJob:
     bits: int = 16
     reduced: int = 4
     imbalance: float = 1.0
+    placed: tuple[int, ...] = ()
 
     @property
     def text(self) -> str:
@@ -69,10 +72,14 @@ class MeshJob:
         """Whether whole blocks are computed again."""
         return self.recompute == FULL
 
-    @property
-    def in_a_v(self) -> bool:
-        """Whether a rank has one of the first stages and one of the last."""
-        return self.schedule in IN_A_V
+    @cached_property
+    def home(self) -> tuple[int, ...]:
+        """The pipeline rank of each stage: in turn, or in a V, or as a file has them."""
+        p, last = self.mesh.pp, len(self.split) - 1
+        in_a_v = self.schedule in IN_A_V
+        return self.placed or tuple(
+            min(stage, last - stage) if in_a_v else stage % p for stage in range(last + 1)
+        )
 
     @property
     def without_recompute(self) -> MeshJob:

@@ -48,7 +48,7 @@ class Passes:
         """The passes of each part of a stage, in the order in which they run."""
         parts = self.parts.of_stage(stage)
         order: Iterable[Part] = parts if kind == FORWARD else reversed(parts)
-        rank = stage % self.job.mesh.pp
+        rank = self.job.home[stage]
         found = [self._part(part, kind, rank) for part in order]
         by = defaultdict[str, float](float, {HOST: self.job.gpu.handover})
         if kind != WEIGHTS:
@@ -75,8 +75,8 @@ class Passes:
         def shape(s: int) -> tuple[int, int]:
             return len(job.blocks(s)), sum(map(job.shape.has_experts, job.blocks(s)))
 
-        same = range(stage % job.mesh.pp or job.mesh.pp, stage, job.mesh.pp)
-        return next((s for s in same if s != last and shape(s) == shape(stage)), stage)
+        same = (s for s in range(1, stage) if job.home[s] == job.home[stage])
+        return next((s for s in same if shape(s) == shape(stage)), stage)
 
     def _part(self, part: Part, kind: str, rank: int) -> Pass:
         times = part.times

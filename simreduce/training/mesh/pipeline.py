@@ -85,7 +85,7 @@ class Schedule:
 
 def _passes(rank: int, p: int, v: int, m: int) -> tuple[list[Action], list[Action]]:
     """The order of the forward and of the backward passes of a rank, by rounds of micro batches."""
-    rounds = max(m // p, 1)
+    rounds = max(m // p, 1) if v > 1 else 1
     each = m // rounds
     forward, backward = list[Action](), list[Action]()
     for number in range(rounds):
@@ -220,7 +220,7 @@ def why_not(name: str, p: int, v: int, m: int) -> Iterator[str]:
         yield f"{name} has two stages on a GPU: virtual = 2"
     if name == "interleaved" and v < 2:
         yield "interleaved needs two stages on a GPU or more: virtual = 2"
-    if name in ("interleaved", "zero_bubble") and m % max(m // p, 1):
+    if v > 1 and name in ("interleaved", "zero_bubble") and m % max(m // p, 1):
         near = m // p * p
         yield f"{m} micro batches are no whole rounds of {p} ranks; {near} or {near + p} are"
     if name == "dualpipe" and m < 2 * p:
@@ -236,7 +236,10 @@ def write_schedule(name: str, p: int, v: int, m: int) -> Schedule:
 
 
 def load_schedule(text: str, p: int, v: int, m: int) -> Schedule:
-    """The schedule of that name or in that file, for so many ranks, stages and micro batches."""
+    """The schedule of that name or in that file, for so many ranks, stages and micro batches.
+
+    InputError with every fault of a file, or with the grid of one that cannot end.
+    """
     if text in _WRITERS:
         return write_schedule(text, p, v, m)
     if not exists(text):
@@ -246,6 +249,10 @@ def load_schedule(text: str, p: int, v: int, m: int) -> Schedule:
     if len(found.rows) != p or found.stages != p * v or found.micros != m:
         has = f"{len(found.rows)} ranks, {found.stages} stages and {found.micros} micro batches"
         raise InputError(f"{text}: has {has}; the mesh has {p}, {p * v} and {m}")
+    try:
+        grid(found)
+    except Deadlock as stuck:
+        raise InputError(str(stuck)) from None
     return found
 
 
@@ -289,14 +296,14 @@ def _check(schedule: Schedule, faults: Faults) -> None:
             homes.setdefault(part.stage, set()).add(rank)
     for stage in range(schedule.stages):
         if len(ranks := homes.get(stage, set())) != 1:
-            lines = " and ".join(str(rank + 1) for rank in sorted(ranks)) or "no line"
-            faults.add("", f"stage {stage} is in {lines}, and belongs into one line")
+            lines = " and ".join(f"line {rank + 1}" for rank in sorted(ranks)) or "no line"
+            faults.add("", f"stage {stage} is in {lines}; it takes one")
         for micro in range(schedule.micros):
             f, b, i, w = (seen[stage, kind, micro] for kind in KINDS)
             if f != 1:
-                faults.add("", f"{stage}F{micro} is there {f} times")
+                faults.add("", f"{stage}F{micro} occurs {f} times; it takes one")
             if (b, i, w) not in ((1, 0, 0), (0, 1, 1)):
-                words = f"{stage}B{micro} is there {b} times, {stage}I{micro} {i}, and {w} of its W"
+                words = f"{stage}B{micro} occurs {b} times, its I {i} times and its W {w} times"
                 faults.add("", f"{words}; it takes B once, or I and W once each")
             if len(faults.problems) > 5:
                 return

@@ -33,9 +33,10 @@ from simreduce.training.mesh.job import (
     MeshJob,
     split_evenly,
 )
-from simreduce.training.mesh.pipeline import IN_A_V, NAMES, ONE_STAGE, why_not
+from simreduce.training.mesh.pipeline import IN_A_V, NAMES, ONE_STAGE, load_schedule, why_not
 from simreduce.training.mesh.ways import (
     ORDER,
+    PP,
     Mesh,
     check_divides,
     fill,
@@ -286,6 +287,8 @@ def _job(
     elif schedule in NAMES:
         for problem in why_not(schedule, mesh.pp, virtual, micros):
             faults.add("schedule", problem)
+    elif found := faults.attempt("schedule", load_schedule, schedule, mesh.pp, virtual, micros):
+        rest = {**rest, "placed": tuple(found.home[stage] for stage in range(stages))}
     if rest["optimizer"] == FSDP and mesh.pp > 1:
         faults.add("optimizer", "fsdp with pp is not simulated; distributed is")
     if faults.problems:
@@ -298,7 +301,7 @@ def _check_shape(
 ) -> None:
     """Note what an axis cannot divide."""
     check_divides(faults, "tp", mesh.tp, "heads", shape.heads)
-    if mesh.tp > shape.groups and mesh.tp % shape.groups:
+    if mesh.tp % shape.groups:
         check_divides(faults, "tp", mesh.tp, "groups of keys and values", shape.groups)
     if shape.inner:
         check_divides(faults, "tp", mesh.tp, "columns of the feed-forward part", shape.inner)
@@ -312,7 +315,11 @@ def _check_shape(
         return
     if shape.experts:
         check_divides(faults, "ep", mesh.ep, "experts", shape.experts)
+        check_divides(faults, "etp", mesh.expert_tensor, "columns of an expert", shape.expert)
         ways = mesh.tp * mesh.cp * mesh.dp
         if ways % (mesh.expert_tensor * mesh.ep):
             words = f"ep x etp is {mesh.expert_tensor * mesh.ep}"
             faults.add("ep", f"{words}, which does not divide tp x cp x dp, {ways}")
+        elif not mesh.order.endswith(PP) and mesh.groups(PP) != mesh.expert_groups(PP):
+            words = "would have a stage's experts on other ranks than its attention"
+            faults.add("order", f"{mesh.order} {words}; an order that ends in pp does not")

@@ -20,6 +20,7 @@ from simreduce.training.mesh.passes import Passes
 from simreduce.training.mesh.pipeline import (
     BACKWARD,
     FORWARD,
+    IN_A_V,
     ONE_STAGE,
     Action,
     Schedule,
@@ -89,13 +90,13 @@ def at_least(job: MeshJob, costs: Costs) -> float:
     overlap, all-to-alls count as hidden.
     """
     passes, p = Passes(job, costs), job.mesh.pp
+    overlaps = job.schedule in IN_A_V or bool(job.placed)
     seconds = [0.0] * p
     for stage in range(len(job.split)):
-        rank = min(stage, len(job.split) - 1 - stage) if job.in_a_v else stage % p
         for kind in (FORWARD, BACKWARD):
             found = passes.of(Action(stage, kind, 0))
-            hidden = found.by.get(EP, 0.0) if job.in_a_v else 0.0
-            seconds[rank] += found.seconds - hidden
+            hidden = found.by.get(EP, 0.0) if overlaps else 0.0
+            seconds[job.home[stage]] += found.seconds - hidden
     bubble = (p - 1) / job.virtual if job.schedule in (*ONE_STAGE, "interleaved") else 0.0
     return max(seconds) * job.micros + min(seconds) * bubble
 

@@ -13,7 +13,7 @@ overlaps a rank waits until what it sends has arrived.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 from simreduce.training.executions import (
@@ -58,12 +58,16 @@ BUCKET = 40_000_000
 
 @dataclass
 class _Rank:
-    """The nodes of a rank: the last of each lane, and what was `sent` that its passes wait for."""
+    """The nodes of a rank: the last of each lane, what was `sent` that its passes wait for, and of
+    each peer what is `coming` from it, in its order, and what is `there` and not used yet.
+    """
 
     rank: int
     nodes: list[Node] = field(default_factory=list)
     last: dict[str, int] = field(default_factory=dict)
     sent: list[int] = field(default_factory=list)
+    coming: dict[int, Iterator[Action]] = field(default_factory=dict)
+    there: dict[int, int] = field(default_factory=dict)
 
     def add(self, lane: str, after: Sequence[int], **facts: object) -> int:
         """Add a node after others and after the last of its lane."""
@@ -264,20 +268,34 @@ class _Writer:
         peer = self.home[source]
         if peer == place:
             return None
-        tag = self._tag(source, part.kind, part.micro)
-        lane = self._lane(source, part.kind, "receive")
-        return rank.add(
-            lane, (), name=f"receive for {part}", kind=RECEIVE, peer=self.row[peer],
-            nbytes=self.sent, tag=tag,
-        )  # fmt: skip
+        needed = self._tag(source, part.kind, part.micro)
+        coming = rank.coming.setdefault(peer, self._sends(peer, place))
+        while needed not in rank.there:
+            sent = next(coming)
+            tag = self._tag(sent.stage, sent.kind, sent.micro)
+            lane = self._lane(sent.stage, sent.kind, "receive")
+            rank.there[tag] = rank.add(
+                lane, (), name=f"receive of {sent}", kind=RECEIVE, peer=self.row[peer],
+                nbytes=self.sent, tag=tag,
+            )  # fmt: skip
+        return rank.there.pop(needed)
+
+    def _sends(self, place: int, peer: int) -> Iterator[Action]:
+        """The passes of a rank whose results go to a peer, in the order in which they do."""
+        parts = (part for action in self.schedule.rows[place] for part in action.parts)
+        return (part for part in parts if self._target(part, place) == peer)
+
+    def _target(self, part: Action, place: int) -> int | None:
+        """The other rank to which a pass gives its result, if any."""
+        target = part.stage + (1 if part.kind == FORWARD else -1)
+        if part.kind == WEIGHTS or not 0 <= target < self.schedule.stages:
+            return None
+        return None if self.home[target] == place else self.home[target]
 
     def _send(self, rank: _Rank, part: Action, place: int) -> None:
         """What a pass gives to another rank."""
-        target = part.stage + (1 if part.kind == FORWARD else -1)
-        if part.kind == WEIGHTS or not 0 <= target < self.schedule.stages:
-            return
-        peer = self.home[target]
-        if peer == place:
+        peer = self._target(part, place)
+        if peer is None:
             return
         tag = self._tag(part.stage, part.kind, part.micro)
         lane = self._lane(part.stage, part.kind, "send")

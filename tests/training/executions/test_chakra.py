@@ -3,12 +3,23 @@
 from __future__ import annotations
 
 import gzip
+import json
 from contextlib import suppress
 from pathlib import Path
 
 import pytest
 
-from simreduce.training.executions import COLLECTIVE, COMPUTE, RECEIVE, SEND, read_executions
+from simreduce.errors import InputError
+from simreduce.training.executions import (
+    COLLECTIVE,
+    COMPUTE,
+    RECEIVE,
+    SEND,
+    Execution,
+    Node,
+    read_executions,
+    write_chakra,
+)
 from simreduce.training.executions.execution import ExecutionError
 from tests.training.executions import traces as t
 
@@ -85,6 +96,49 @@ def test_one_file_of_a_job_says_that_its_collectives_have_no_partners(tmp_path):
 
     assert any("a job of one rank" in note for note in read_executions([path]).notes)
     assert not read_executions([path], {"0": (0, 1)}).notes
+
+
+def _written(execution, folder):
+    """Traces of an execution in a folder, and what is read of them."""
+    files = write_chakra(execution, "job")
+    for name, content in files.items():
+        (folder / name).write_bytes(content)
+    groups = {name: tuple(ranks) for name, ranks in json.loads(files["groups.json"]).items()}
+    return files, read_executions([str(folder / n) for n in files if n.endswith(".et")], groups)
+
+
+def test_what_is_written_is_read(tmp_path):
+    """Every kind of node, with its size, group, root, peer and tag; microseconds of compute."""
+    one = [
+        Node("forward", COMPUTE, (), "compute", 300e-6),
+        Node("a", COLLECTIVE, (0,), "dp", None, None, "all_reduce", 1 << 33, (0, 2)),
+        Node("b", COLLECTIVE, (0, 1), "tp", None, None, "all_gather", 6, (0, 1, 2)),
+        Node("c", COLLECTIVE, (1,), "dp", None, None, "reduce_scatter", 7, (0, 2)),
+        Node("d", COLLECTIVE, (), "x", None, None, "broadcast", 8, (), 1),
+        Node("out", SEND, (3,), "to 1", nbytes=512, peer=1, tag=130),
+    ]
+    two = [
+        Node("in", RECEIVE, (), "from 0", nbytes=512, peer=0, tag=130),
+        Node("z" * 300, COMPUTE, (0,), "compute", 0.0),
+    ]
+    files, found = _written(Execution("mine", {0: tuple(one), 1: tuple(two)}, 3), tmp_path)
+
+    assert {"job.0.et", "job.1.et", "groups.json"} == files.keys()
+    assert {"0": [0, 2], "1": [0, 1, 2]} == json.loads(files["groups.json"])
+    assert 3 == found.world
+    for rank, row in ((0, one), (1, two)):
+        for old, new in zip(row, found.nodes[rank], strict=True):
+            same = ("name", "kind", "after", "collective", "nbytes", "root", "peer", "tag")
+            assert [getattr(old, each) for each in same] == [getattr(new, each) for each in same]
+            assert (old.seconds or 0.0) == pytest.approx(new.seconds or 0.0, abs=1e-12)
+    assert [(0, 2), (0, 1, 2), (0, 2), (0, 1, 2)] == [n.group for n in found.nodes[0][1:5]]
+
+
+def test_a_collective_that_chakra_lacks_is_not_written():
+    """With its name."""
+    node = Node("keys", COLLECTIVE, (), "cp", None, None, "send_receive", 8, (0, 1))
+    with pytest.raises(InputError, match="keys: Chakra has no send_receive"):
+        write_chakra(Execution("mine", {0: (node,)}, 2), "job")
 
 
 def test_other_versions_are_refused_by_name(tmp_path):

@@ -1,0 +1,203 @@
+"""`simreduce step` of a scenario with a `mesh`: what it prints, and what it refuses."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+
+import pytest
+
+from simreduce.engine.setup import Setup
+from simreduce.study.scenario import load_meshes
+from simreduce.study.tune.meshes import best_execution, rank_meshes
+from simreduce.training.executions import COLLECTIVE, Execution, read_executions
+from simreduce.training.replay import replay_execution
+
+SCENARIO = """
+title = "A small decoder"
+topology = "dgx-a100"
+workload = "transformer:layers=8,hidden=1024,heads=16,vocab=51200,seq=512"
+[step]
+mesh = ["tp=2,pp=2", "dp=8"]
+global_batch = 16
+[step.pipeline]
+virtual = 1
+"""
+
+
+@pytest.fixture
+def scenario(tmp_path):
+    """Writes a scenario with other words in place of some of its own."""
+
+    def write(changes=()):
+        text = SCENARIO
+        for old, new in dict(changes).items():
+            assert old in text
+            text = text.replace(old, new)
+        path = tmp_path / "small.toml"
+        path.write_text(text, "utf-8")
+        return path
+
+    return write
+
+
+def test_meshes_are_ranked(simreduce, scenario):
+    """Fastest first, with what a step takes, the memory of each, and an answer."""
+    status, out, err = simreduce("step", scenario())
+
+    assert (0, "") == (status, err)
+    assert out.index("1  dp=8") < out.index("2  tp=2,pp=2,dp=2")
+    assert "Train with dp=8, micro batches of 1: a step takes" in out
+    assert "# step         16 sequences of 512 tokens" in out
+
+
+def test_one_document_with_json(simreduce, scenario):
+    """Which its schema describes; all of a step's time is accounted for."""
+    status, out, err = simreduce("step", scenario(), "--json")
+    document = json.loads(out)
+
+    assert (0, "") == (status, err)
+    assert "step-meshes" in document["schema"]
+    assert ["dp=8", "tp=2,pp=2,dp=2"] == [row["mesh"] for row in document["candidates"]]
+    for row in document["candidates"]:
+        assert sum(row["spent_us"].values()) == pytest.approx(row["time_us"], rel=1e-6)
+        assert row["tokens_per_second"] == pytest.approx(16 * 512 / row["time_us"] * 1e6, rel=1e-6)
+        assert row["peak_bytes"] == max(each["peak_bytes"] for each in row["held"])
+        assert row["fits"]
+        for each in row["held"]:
+            parts = ("parameters", "gradients", "optimizer", "activations")
+            assert each["peak_bytes"] == sum(each[f"{part}_bytes"] for part in parts)
+    assert [1, 2] == [len(row["held"]) for row in document["candidates"]]
+
+
+def test_details_show_the_grid(simreduce, scenario):
+    """Who does what when, and what each stage holds."""
+    path = scenario({', "dp=8"': ""})
+    status, out, _ = simreduce("step", path, "--details")
+    lines = out.splitlines()
+
+    assert 0 == status
+    assert any(line.startswith("stage  1 FF..BBFBBFBB") for line in lines)
+    assert any(line.startswith("stage  2 .FBBFBBFBB") for line in lines)
+
+
+def test_what_does_not_fit_is_marked_and_comes_last(simreduce, scenario):
+    """A model too large for one GPU: the faster mesh is not the advice."""
+    path = scenario({
+        "layers=8,hidden=1024": "layers=48,hidden=2048",
+        'mesh = ["tp=2,pp=2", "dp=8"': 'optimizer = "replicated"\nmesh = ["dp=8", "tp=8"',
+    })  # fmt: skip
+    status, out, _ = simreduce("step", path, "--json")
+    document = json.loads(out)
+
+    assert 0 == status
+    assert [("tp=8", True), ("dp=8", False)] == [
+        (row["mesh"], row["fits"]) for row in document["candidates"]
+    ]
+    text = simreduce("step", path).out
+    assert "2  dp=8*" in text
+    assert "1 row marked *: more memory than the 40 GB that a GPU has" in text
+
+
+def test_a_mesh_that_cannot_be_is_named_beside_the_others(simreduce, scenario):
+    """With its reasons; the others are ranked."""
+    path = scenario({'"dp=8"': '"pp=8,tp=1", "cp=8,ep=1", "ep=2"'})
+    status, out, _ = simreduce("step", path)
+
+    assert 0 == status
+    assert "ep: the model has no experts for 2 ways; leave ep out" in out
+
+
+def test_faults_are_all_of_them_and_exit_with_2(simreduce, scenario):
+    """Keys with the nearest spelling, and options that have no use."""
+    path = scenario({"global_batch": "global_bach", "virtual": "virtul"})
+    status, out, err = simreduce("step", path, "--algo", "ring", "--batch", "3")
+
+    assert (2, "") == (status, out)
+    assert "--algo: a scenario with step.mesh does not use it" in err
+    assert "--batch: a scenario with step.mesh does not use it" in err
+    assert "step.global_bach: unknown key (did you mean 'global_batch'?)" in err
+    assert "step.pipeline.virtul: unknown key (did you mean 'virtual'?)" in err
+
+
+def test_meshes_that_do_not_fill_the_machine_exit_with_2(simreduce, scenario):
+    """With those that do."""
+    status, out, err = simreduce("step", scenario({'"dp=8"': '"tp=3"'}))
+
+    assert (2, "") == (status, out)
+    assert "tp x cp x pp is 3, and the machine has 8; products of 2 or 4 divide them" in err
+
+
+def test_a_schedule_of_a_file(simreduce, scenario, tmp_path):
+    """Beside the scenario; one that cannot end prints the grid, and exits with 2."""
+    path = scenario({', "dp=8"': "", "global_batch = 16": "global_batch = 4",
+                       "virtual = 1": 'schedule = "mine.csv"'})  # fmt: skip
+    (tmp_path / "mine.csv").write_text("0F0,0F1,0B0,0B1\n1F0,1F1,1B0,1B1\n", "utf-8")
+    status, out, _ = simreduce("step", path)
+
+    assert 0 == status
+    assert "mine.csv: a step takes" in out
+    (tmp_path / "mine.csv").write_text("0F0,0B1,0F1,0B0\n1F0,1F1,1B0,1B1\n", "utf-8")
+    status, out, err = simreduce("step", path)
+    assert (2, "") == (status, out)
+    assert "mine.csv: its ranks wait for each other for ever:\n  rank 0: 0F0 | waits" in err
+
+
+def _in_microseconds(execution: Execution) -> Execution:
+    """With times of compute as a Chakra trace has them."""
+    return replace(execution, nodes={
+        rank: tuple(
+            replace(n, seconds=n.seconds and round(n.seconds * 1e6) * 1e-6) for n in nodes
+        )
+        for rank, nodes in execution.nodes.items()
+    })  # fmt: skip
+
+
+def test_chakra_traces_of_the_first_pipeline(simreduce, scenario, tmp_path):
+    """A file for each of its ranks, and the ranks of groups: read again, they are the same nodes,
+    and their replay on a machine takes as long to the last bit.
+    """
+    path, folder = scenario({', "dp=8"': ""}), tmp_path / "traces"
+    status, out, _ = simreduce("step", path, "--chakra", folder)
+    traces = [str(folder / f"step.{rank}.et") for rank in (0, 4)]
+    groups = {
+        name: tuple(ranks)
+        for name, ranks in json.loads((folder / "groups.json").read_text("utf-8")).items()
+    }
+    ours = _in_microseconds(best_execution(rank_meshes(load_meshes(str(path)))))
+    read = read_executions(traces, groups)
+
+    assert 0 == status
+    assert [*traces, str(folder / "groups.json")] == out.splitlines()[-3:]
+    assert {(0, 2), (4, 6), (0, 4)} == set(groups.values())  # replicas, and the embedding's ends
+    assert {0, 4} == ours.nodes.keys() == read.nodes.keys()
+    for rank, nodes in ours.nodes.items():
+        for old, new in zip(nodes, read.nodes[rank], strict=True):
+            same = ("name", "kind", "collective", "nbytes", "peer", "tag")
+            assert [getattr(old, each) for each in same] == [getattr(new, each) for each in same]
+            assert sorted(old.after) == list(new.after)
+            assert old.kind != COLLECTIVE or old.group == new.group
+    setup = Setup("dgx-a100", "nccl")
+    first, second = (replay_execution(each, setup, "nccl") for each in (ours, read))
+    assert first.seconds == second.seconds
+    assert len(first.ran) == len(second.ran)
+
+
+def test_a_replay_takes_about_as_long_as_the_step(simreduce, scenario, tmp_path):
+    """Microseconds are rounded, and other pipelines' sends are not beside it."""
+    path = scenario({', "dp=8"': ""})
+    step = json.loads(simreduce("step", path, "--chakra", tmp_path, "--json").out)
+    traces = [tmp_path / f"step.{rank}.et" for rank in (0, 4)]
+    options = ("--groups", tmp_path / "groups.json", "--topology", "dgx-a100", "--json")
+    replayed = json.loads(simreduce("replay", *traces, *options).out)
+
+    assert replayed["seconds"] == pytest.approx(step["candidates"][0]["time_us"] / 1e6, rel=0.02)
+
+
+def test_only_a_mesh_is_written_as_chakra(simreduce, tmp_path):
+    """And only to a folder that can be."""
+    status, out, err = simreduce("step", "step-dgx1p-resnet50", "--chakra", tmp_path / "no" / "no")
+
+    assert (2, "") == (status, out)
+    assert "--chakra: only the step of a scenario with step.mesh is written so" in err
+    assert "is no folder, and its parent is none either" in err

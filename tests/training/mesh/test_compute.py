@@ -1,0 +1,98 @@
+"""Kernels by hand, on a GPU of round figures; and which GPU a scenario means."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from simreduce.errors import InputError
+from simreduce.training.mesh.compute import Kernels
+from simreduce.training.mesh.gpus import GPUS, Gpu, gpu_of, load_gpu
+
+ROUND = Gpu("round", 100e12, 200e12, 1e12, 100, products=0.5, products8=0.5, attention=0.25,
+            memory=0.5, kernel=0.0, host=0.0)  # fmt: skip
+"""50 TFLOP/s in products, 100 of 8 bits, 25 in attention; 0.5 TB/s."""
+
+
+def test_a_product_takes_whole_waves_of_tiles():
+    """100 units with a tile of 128 x 128 each: 101 tiles take two waves."""
+    kernels = Kernels(ROUND)
+    wave = 2 * 100 * 128 * 128 * 4096 / 50e12
+
+    assert kernels.product(10 * 128, 10 * 128, 4096) == pytest.approx(wave, rel=1e-12)
+    assert kernels.product(101 * 128, 128, 4096) == pytest.approx(2 * wave, rel=1e-12)
+    assert kernels.product(10 * 128 - 5, 10 * 128 - 5, 4096) == kernels.product(1280, 1280, 4096)
+    assert kernels.product(5 * 128, 10 * 128, 4096, count=2) == kernels.product(1280, 1280, 4096)
+
+
+def test_a_thin_product_takes_its_bytes():
+    """One token times a matrix: it reads 2 bytes of each weight."""
+    found = Kernels(replace(ROUND, products=1.0)).product(1, 12800, 12800)
+
+    assert found == pytest.approx(2 * (12800 + 12800 * 12800 + 12800) / 0.5e12, rel=1e-12)
+
+
+def test_products_of_8_bits_beside_some_of_16():
+    """Equal shapes of both kinds are apart."""
+    kernels = Kernels(ROUND, bits=8)
+    eight, sixteen = (kernels.product(1280, 1280, 8192, bits=bits) for bits in (0, 16))
+
+    assert sixteen == pytest.approx(2 * eight, rel=1e-12)
+    assert sixteen == Kernels(ROUND).product(1280, 1280, 8192)
+
+
+def test_the_gradients_of_a_product_are_products():
+    """For inputs and for weights; backward takes as long twice if all are whole waves."""
+    found = Kernels(ROUND).linear(1280, 1280, 1280)
+
+    assert found.forward == found.inputs == found.weights > 0
+    assert 1 == found.kernels
+
+
+def test_fused_attention_skips_what_a_mask_hides():
+    """4 s s h FLOPs, half of them; backward has five products to forward's two."""
+    found = Kernels(ROUND).fused_attention(2048, 2048, 1024, causal=True)
+
+    assert found.forward == pytest.approx(2 * 2048 * 2048 * 1024 / 25e12, rel=1e-12)
+    assert found.inputs == pytest.approx(2.5 * found.forward, rel=1e-12)
+
+
+def test_other_kernels_take_bytes():
+    """Of each element, forward and backward."""
+    found = Kernels(ROUND).moves(1e6, (4.0, 8.0))
+
+    assert (found.forward, found.inputs) == pytest.approx((8e-6, 16e-6), rel=1e-12)
+
+
+def test_a_gpu_is_known_by_its_model():
+    """With the machine's memory; the longest name that fits."""
+    assert GPUS["A100"].flops == gpu_of("A100-SXM4-80GB").flops
+    assert 1e12 == gpu_of("A100-SXM4-80GB", 1e12).memory_bandwidth
+    assert "MI300X" == gpu_of("AMD Instinct MI300X OAM").title
+    assert gpu_of("GeForce") is None
+
+
+def test_a_file_overrides_the_machines_gpu(tmp_path):
+    """What it leaves out stays."""
+    path = tmp_path / "mine.toml"
+    path.write_text('flops = "1 PFLOP/s"\nproducts = 0.9\n', "utf-8")
+    found = load_gpu(str(path), ROUND)
+
+    assert ("mine.toml", 1e15, 0.9, 1e12, 100) == (
+        found.title, found.flops, found.products, found.memory_bandwidth, found.units,
+    )  # fmt: skip
+
+
+def test_every_fault_of_a_gpu_at_once(tmp_path):
+    """An unknown name has a nearest; a file without a machine's GPU needs its rates."""
+    with pytest.raises(InputError, match=r"no GPU 'A10O' \(did you mean 'A100'\?\)"):
+        load_gpu("A10O", None)
+    path = tmp_path / "mine.toml"
+    path.write_text('flps = "1 PFLOP/s"\nproducts = 2\n', "utf-8")
+    with pytest.raises(InputError) as caught:
+        load_gpu(str(path), None)
+    found = [problem.removeprefix(f"{path}: ").split(":")[0] for problem in caught.value.problems]
+
+    assert ["flops", "flps", "memory_bandwidth", "products", "units"] == sorted(found)
+    assert any("did you mean 'flops'" in problem for problem in caught.value.problems)

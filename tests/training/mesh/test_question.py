@@ -1,0 +1,272 @@
+"""The table `[step]` with a `mesh`: jobs, and every reason why one cannot be."""
+
+from __future__ import annotations
+
+from functools import cache
+
+import pytest
+
+from simreduce.engine.setup import Setup
+from simreduce.files.formats import Faults
+from simreduce.training.mesh.question import MeshQuestion, parse_mesh
+from simreduce.workload import load_decoder
+from tests.training.mesh.jobs import EXPERTS, GPT, LLAMA
+
+
+@cache
+def _setup(machine: str) -> Setup:
+    return Setup(machine, "nccl")
+
+
+def _ask(table: dict, model: str = GPT, machine: str = "dgx-a100") -> MeshQuestion | list[str]:
+    """The question, or its faults."""
+    faults = Faults("file")
+    found = parse_mesh(
+        {"global_batch": 16, **table}, load_decoder(model), _setup(machine), faults
+    )  # fmt: skip
+    return found or list(faults.problems)
+
+
+def test_defaults():
+    """Of a mesh alone: distributed optimizer, overlap of replicas, sequence parallel with tp."""
+    (job,) = _ask({"mesh": "tp=2,pp=2"}).jobs
+
+    assert (2, 2, 2) == (job.mesh.tp, job.mesh.pp, job.mesh.dp)
+    assert ("distributed", "none", "fused", "1f1b", 1) == (
+        job.optimizer, job.recompute, job.attention, job.schedule, job.virtual,
+    )  # fmt: skip
+    assert {"grad_reduce", "param_gather"} == job.overlap
+    assert job.sequence_parallel
+    assert (1, 8, 32, (2, 2)) == (job.micro_batch, job.micros, job.sequence, job.split)
+    assert (16, 4, 1.0, "A100") == (job.bits, job.reduced, job.imbalance, job.gpu.title)
+    (alone,) = _ask({"mesh": "dp=8"}).jobs
+    assert not alone.sequence_parallel
+
+
+def test_every_key_reaches_the_job():
+    """None is dropped."""
+    (job,) = _ask({
+        "mesh": "tp=2,pp=2", "order": "pp-tp-cp-ep-dp", "micro_batch": 2, "recompute": "full",
+        "attention": "unfused", "sequence_parallel": False, "optimizer": "replicated",
+        "overlap": ["p2p", "tp"], "precision": "fp8", "reduce": "bfloat16", "imbalance": 1.5,
+        "compute": "H100", "pipeline": {"schedule": "zero_bubble", "virtual": 2,
+                                        "layers": [1, 1, 2, 0]},
+    }).jobs  # fmt: skip
+
+    assert "pp-tp-cp-ep-dp" == job.mesh.order
+    assert (2, 4, "full", "unfused", "replicated") == (
+        job.micro_batch, job.micros, job.recompute, job.attention, job.optimizer,
+    )  # fmt: skip
+    assert not job.sequence_parallel
+    assert {"p2p", "tp"} == job.overlap
+    assert (8, 2, 1.5, "H100") == (job.bits, job.reduced, job.imbalance, job.gpu.title)
+    assert ("zero_bubble", 2, (1, 1, 2, 0)) == (job.schedule, job.virtual, job.split)
+
+
+def test_lists_are_combined():
+    """Meshes, micro batches, policies, optimizers, and stages of a GPU, each once."""
+    found = _ask({
+        "mesh": ["pp=2", "pp=2,dp=4", "tp=2,pp=2"], "micro_batch": [1, 2],
+        "recompute": ["none", "full"],
+        "optimizer": ["distributed", "replicated"], "pipeline": {"virtual": [1, 2]},
+    })  # fmt: skip
+    pairs = {(job.schedule, job.virtual) for job in found.jobs}
+
+    assert 2 * 2 * 2 * 2 * 2 == len(found.jobs) == len(set(found.jobs))
+    assert {("1f1b", 1), ("interleaved", 2)} == pairs
+    assert found.named
+
+
+def test_auto_is_every_mesh_that_fits():
+    """All ways of tensor parallel ranks within a machine and of stages, with what divides them."""
+    found = _ask({"mesh": "auto", "micro_batch": 1}, LLAMA)
+    meshes = {(job.mesh.tp, job.mesh.pp, job.mesh.dp) for job in found.jobs}
+
+    assert {
+        (tp, pp, 8 // tp // pp) for tp in (1, 2, 4) for pp in (1, 2, 4) if tp * pp <= 8
+    } == meshes  # fmt: skip
+    assert not found.named
+    assert {1, 2, 4, 8} == {
+        job.mesh.ep for job in _ask({"mesh": "auto", "micro_batch": 1}, EXPERTS).jobs
+    }
+
+
+def test_uneven_stages():
+    """The first and the last have a block less, if that is even; else as stated."""
+    model = GPT.replace("layers=4", "layers=6")
+    (job,) = _ask({"mesh": "pp=4"}, model).jobs
+    (stated,) = _ask({"mesh": "pp=4", "pipeline": {"layers": [0, 3, 2, 1]}}, model).jobs
+
+    assert (1, 2, 2, 1) == job.split
+    assert (0, 3, 2, 1) == stated.split
+    assert [range(0), range(3), range(3, 5), range(5, 6)] == [stated.blocks(s) for s in range(4)]
+
+
+_NO_SCHEDULE = (
+    "schedule: no schedule '1f1bb' (did you mean '1f1b'?); or a file with a line for each rank"
+)
+
+
+@pytest.mark.parametrize(
+    ("table", "model", "reasons"),
+    [
+        (
+            {"mesh": "tp=8,ep=2", "global_batch": 15, "micro_batch": 2},
+            LLAMA.replace("heads=8", "heads=4"),
+            [
+                "tp: 8 ways do not share 4 heads evenly; 4 do",
+                "ep: the model has no experts for 2 ways; leave ep out",
+                "batch: global_batch 15 is no multiple of micro_batch x dp, 2; 14 is",
+            ],
+        ),
+        (
+            {"mesh": "pp=8"},
+            GPT.replace("layers=4", "layers=5"),
+            ["pp: 8 ways do not share 5 layers evenly; 5 do"],
+        ),
+        (
+            {"mesh": "tp=4,pp=2", "pipeline": {"layers": [1, 2, 1]}},
+            GPT,
+            ["layers: pipeline.layers has 4 layers in 3 stages; it takes 4 in 2"],
+        ),
+        (
+            {"mesh": "tp=8"},
+            LLAMA.replace("ffn=96", "ffn=100"),
+            ["tp: 8 ways do not share 100 columns of the feed-forward part evenly; 5 or 10 do"],
+        ),
+        (
+            {"mesh": "tp=2"},
+            LLAMA.replace("heads=8,groups=4", "heads=6,head=8,groups=3"),
+            ["tp: 2 ways do not share 3 groups of keys and values evenly; 1 or 3 do"],
+        ),
+        (
+            {"mesh": "cp=8"},
+            GPT.replace("seq=32", "seq=40"),
+            [
+                ("cp: 16 ways do not share 40 tokens of a sequence (an early and a late part for "
+                "each rank) evenly; 10 or 20 do")
+            ],
+        ),
+        (
+            {"mesh": "tp=2,cp=4", "sequence_parallel": True},
+            GPT.replace("seq=32", "seq=24"),
+            [],
+        ),
+        (
+            {"mesh": "tp=8"},
+            GPT.replace("seq=32", "seq=36"),
+            ["tp: 8 ways do not share 36 tokens of a sequence evenly; 6 or 9 do"],
+        ),
+        (
+            {"mesh": "ep=8"},
+            EXPERTS.replace("experts=8", "experts=12"),
+            ["ep: 8 ways do not share 12 experts evenly; 6 or 12 do"],
+        ),
+        (
+            {"mesh": "tp=2,etp=8,ep=4"},
+            EXPERTS,
+            ["ep: ep x etp is 32, which does not divide tp x cp x dp, 8"],
+        ),
+        (
+            {"mesh": "tp=8"},
+            EXPERTS.replace("expert_ffn=48", "expert_ffn=44").replace("groups=4", "groups=8"),
+            ["etp: 8 ways do not share 44 columns of an expert evenly; 4 or 11 do"],
+        ),
+        (
+            {"mesh": "pp=2,ep=2", "order": "tp-cp-ep-pp-dp"},
+            EXPERTS,
+            [
+                ("order: tp-cp-ep-pp-dp would have a stage's experts on other ranks than its "
+                "attention; an order that ends in pp does not")
+            ],
+        ),
+        (
+            {"mesh": "pp=2", "optimizer": "fsdp"},
+            GPT,
+            ["optimizer: fsdp with pp is not simulated; distributed is"],
+        ),
+        (
+            {"mesh": "pp=2", "pipeline": {"schedule": "zbv"}},
+            GPT,
+            ["schedule: zbv has two stages on a GPU: virtual = 2"],
+        ),
+        (
+            {"mesh": "pp=2", "pipeline": {"schedule": "1f1bb"}},
+            GPT,
+            [_NO_SCHEDULE],
+        ),
+    ],
+)  # fmt: skip
+def test_every_reason_of_a_mesh_that_cannot_be(table, model, reasons):
+    """With the nearest that can. Beside a mesh that can be, it is refused by its name."""
+    found = _ask(table, model)
+    if not reasons:
+        assert 1 == len(found.jobs)
+        return
+
+    assert reasons == [fault.split(": ", 2)[2].split(": ", 1)[1] for fault in found]
+    both = _ask({**table, "mesh": [table["mesh"], "dp=8"], "optimizer": "distributed"}, model)
+    if "optimizer" not in table and "pipeline" not in table and "global_batch" not in table:
+        (refused,) = both.refused
+        assert tuple(reasons) == refused.reasons
+        assert refused.name.startswith(table["mesh"].split(",")[0])
+
+
+def test_a_file_of_a_schedule_may_place_stages_as_it_likes(tmp_path):
+    """Memory and passes follow it; what cannot end is refused."""
+    path = tmp_path / "mine.csv"
+    path.write_text("1F0,2F0,2B0,1B0\n0F0,3F0,3B0,0B0\n", "utf-8")
+    table = {
+        "mesh": "tp=4,pp=2", "global_batch": 1,
+        "pipeline": {"schedule": str(path), "virtual": 2},
+    }  # fmt: skip
+    (job,) = _ask(table).jobs
+    path.write_text("1B0,2F0,2B0,1F0\n0F0,3F0,3B0,0B0\n", "utf-8")
+    (fault,) = _ask(table)
+
+    assert (1, 0, 0, 1) == job.home
+    assert "rank 0:  | waits for its turn at 1B0" in fault
+
+
+def test_unknown_keys_have_a_nearest():
+    """All of them at once, in both tables."""
+    found = _ask({
+        "mesh": "tp=2", "ordr": "x", "recompute": "selectiv", "optimizer": "fsdpp",
+        "overlap": ["grad_reduce", "tpp"], "order": "tp-pp", "micro_batch": 0, "precision": "bf61",
+        "pipeline": {"virtal": 2},
+    })  # fmt: skip
+
+    assert [
+        "file: step.ordr: unknown key (did you mean 'order'?)",
+        "file: step.order: must have each of tp, cp, ep, dp, pp once, such as tp-cp-ep-dp-pp",
+        "file: step.micro_batch: must be a whole number from 1 to 1000000, got 0",
+        (
+            "file: step.recompute: must be one of none, selective, full, got 'selectiv' "
+            "(did you mean 'selective'?)"
+        ),
+        (
+            "file: step.optimizer: must be one of replicated, distributed, fsdp, got 'fsdpp' "
+            "(did you mean 'fsdp'?)"
+        ),
+        "file: step.pipeline.virtal: unknown key (did you mean 'virtual'?)",
+    ] == [each for each in found if "overlap" not in each and "precision" not in each]
+    assert 2 == sum("did you mean 'tp'" in each or "'bf16'" in each for each in found)
+
+
+def test_faults_of_all_meshes_at_once():
+    """Of each text, and of what the machine has no room for."""
+    found = _ask({"mesh": ["tpp=2,pp=0", "tp=16", "dp=4"]})
+
+    assert [
+        "file: step: mesh: unknown axis 'tpp' (did you mean 'tp'?)",
+        "file: step: mesh: pp must be a whole number from 1 to 1048576, got '0'",
+        "file: step: mesh: tp x cp x pp is 16, and the machine has 8; products of 8 divide them",
+        "file: step: mesh: dp=4 needs 4 GPUs, and the machine has 8; leave dp out: dp=8",
+    ] == found
+
+
+def test_auto_where_nothing_fits():
+    """A batch that no replica divides."""
+    (fault,) = _ask({"mesh": "auto", "global_batch": 1, "micro_batch": 2}, LLAMA)
+
+    assert "file: step.mesh: no mesh of 8 GPUs fits the model and the batch" == fault

@@ -1,0 +1,102 @@
+"""Steps on a machine: lower bounds, what a rank did, and what overlaps."""
+
+from __future__ import annotations
+
+from functools import cache
+
+import pytest
+
+from simreduce.engine.setup import Setup
+from simreduce.training.executions import COMPUTE
+from simreduce.training.mesh.costs import Costs
+from simreduce.training.mesh.simulate import at_least, simulate_mesh
+from simreduce.training.mesh.ways import Mesh
+from tests.training.mesh.jobs import EXPERTS, job
+
+TEXT = "transformer:layers=6,hidden=512,heads=8,vocab=4096,seq=256"
+BOTH = frozenset({"grad_reduce", "param_gather"})
+
+
+@cache
+def _setup() -> Setup:
+    return Setup("dgx-a100", "nccl")
+
+
+def _step(mesh, text=TEXT, **more):
+    work = job(mesh, text, **{"optimizer": "distributed", **more})
+    costs = Costs(_setup(), work.mesh)
+    return work, costs, simulate_mesh(work, _setup(), costs, closely=True)
+
+
+@pytest.mark.parametrize("overlap", [frozenset(), BOTH])
+@pytest.mark.parametrize(
+    ("mesh", "more"),
+    [
+        (Mesh(dp=8), {}),
+        (Mesh(tp=8), {"sequence_parallel": True}),
+        (Mesh(cp=2, dp=4), {}),
+        (Mesh(tp=2, dp=4), {"optimizer": "fsdp"}),
+        (Mesh(tp=2, pp=4), {}),  # uneven stages: 1, 2, 2, 1
+        (Mesh(pp=2, dp=4), {"schedule": "gpipe", "recompute": "full"}),
+        (Mesh(pp=2, dp=4), {"schedule": "interleaved", "virtual": 3}),
+        (Mesh(pp=2, dp=4), {"schedule": "zero_bubble", "virtual": 3}),
+        (Mesh(pp=2, dp=4), {"schedule": "zbv", "virtual": 2}),
+        (Mesh(pp=2, dp=4), {"schedule": "dualpipe", "virtual": 2, "micros": 8}),
+        (Mesh(pp=2, dp=4, ep=4), {"text": EXPERTS}),
+    ],
+)
+def test_no_step_is_faster_than_its_bound(mesh, more, overlap):
+    """Which says what need not be simulated; all of a step's time is spent on something."""
+    work, costs, step = _step(mesh, overlap=overlap, **more)
+
+    assert 0 < at_least(work, costs) <= step.seconds * (1 + 1e-12)
+    assert sum(step.by.values()) == pytest.approx(step.seconds, rel=1e-9)
+    assert all(seconds > 0 for seconds in step.by.values())
+
+
+def test_the_bound_of_a_pipeline_has_its_bubble():
+    """Of equal stages with nothing to send it is nearly the step."""
+    text = TEXT.replace("layers=6", "layers=4").replace("vocab=4096", "vocab=8")
+    work, costs, step = _step(Mesh(pp=4, dp=2), text, micros=4, optimizer="replicated")
+
+    assert at_least(work, costs) > 0.8 * step.seconds
+
+
+def test_reductions_hide_behind_the_last_backward_pass():
+    """As buckets that are reduced while earlier blocks compute; else all come at the end."""
+    text = "transformer:layers=8,hidden=2048,heads=16,vocab=4096,seq=512"  # several buckets
+    late = _step(Mesh(dp=8), text, overlap=frozenset())[2]
+    early = _step(Mesh(dp=8), text, overlap=BOTH)[2]
+
+    assert early.by["data"] < 0.7 * late.by["data"]
+    assert early.seconds < late.seconds
+
+
+def test_sends_that_overlap_do_not_hold_a_rank_up():
+    """Else a rank waits until what it sends has arrived."""
+    mesh, micros = Mesh(pp=4, dp=2), 16
+    waits = _step(mesh, micros=micros)[2]
+    hides = _step(mesh, micros=micros, overlap=frozenset({"p2p"}))[2]
+
+    assert hides.seconds < waits.seconds
+
+
+def test_nodes_of_every_stage_are_kept_when_asked():
+    """Those of the first pipeline's ranks; without, none."""
+    work, costs, step = _step(Mesh(pp=2, dp=4))
+    passes = [each for each in step.ran if each.node.kind == COMPUTE and each.rank == 4]
+
+    assert {0, 4} == {each.rank for each in step.ran}
+    assert 2 * work.micros + 1 == sum(not each.node.name.startswith("sent") for each in passes)
+    assert () == simulate_mesh(work, _setup(), costs).ran
+
+
+def test_recomputation_costs_a_forward_pass():
+    """Full: about a third more kernels; selective: less than that, more than none."""
+    full, some, none = (
+        _step(Mesh(dp=8), recompute=policy)[2].by["compute"]
+        for policy in ("full", "selective", "none")
+    )
+
+    assert none < some < full
+    assert full == pytest.approx(none * 4 / 3, rel=0.1)
