@@ -28,13 +28,21 @@ class MeshChoice:
     sequence: int
     schedule: str
     virtual: int
-    uneven: bool
+    split: str
     recompute: str
     fused: bool
     sequence_parallel: bool
     optimizer: str
     overlap: frozenset[str]
     bits: int
+    half: str
+    reduced: int
+    latent: bool
+    head: int
+    dropout: bool
+    shared: int
+    dense: int
+    learned: bool
     blocks: int
     width: int
     heads: int
@@ -63,7 +71,12 @@ def _megatron(c: MeshChoice) -> Mapping[str, str]:
         ("hidden-size", c.width),
         ("num-attention-heads", c.heads),
         ("ffn-hidden-size", c.inner or c.expert),
+        ("kv-channels", c.head),
+        ("position-embedding-type", "learned_absolute" if c.learned else "rope"),
+        ("normalization", "LayerNorm" if c.bias else "RMSNorm"),
     ]
+    if not c.dropout:
+        flags += [("attention-dropout", 0.0), ("hidden-dropout", 0.0)]
     if c.virtual > 1:
         flags.append(("num-virtual-stages-per-pipeline-rank", c.virtual))
     if c.groups != c.heads:
@@ -73,9 +86,13 @@ def _megatron(c: MeshChoice) -> Mapping[str, str]:
             ("num-experts", c.experts),
             ("moe-router-topk", c.active),
             ("moe-ffn-hidden-size", c.expert),
+            ("moe-token-dispatcher-type", "alltoall"),
+            ("moe-grouped-gemm", None),
             ("expert-model-parallel-size", c.ways["ep"]),
             ("expert-tensor-parallel-size", c.expert_tensor),
         ]
+        if c.shared:
+            flags.append(("moe-shared-expert-intermediate-size", c.shared))
     if c.recompute == "full":
         flags += [
             ("recompute-granularity", "full"),
@@ -86,17 +103,20 @@ def _megatron(c: MeshChoice) -> Mapping[str, str]:
         "sequence-parallel": c.sequence_parallel and c.ways["tp"] > 1,
         "use-distributed-optimizer": c.optimizer == "distributed",
         "overlap-grad-reduce": "grad_reduce" in c.overlap,
+        "grad-reduce-in-bf16": c.reduced == 2 and c.half == "bf16",
         "overlap-param-gather": "param_gather" in c.overlap and c.optimizer == "distributed",
-        "tp-comm-overlap": "tp" in c.overlap and c.ways["tp"] > 1,
+        "tp-comm-overlap": "tp" in c.overlap and c.sequence_parallel and c.ways["tp"] > 1,
+        "no-overlap-p2p-communication": c.schedule == "interleaved" and "p2p" not in c.overlap,
+        "squared-relu": not c.gated and not c.bias,
         "recompute-activations": c.recompute == "selective",
         "use-flash-attn": c.fused,
         "swiglu": c.gated,
         "disable-bias-linear": not c.bias,
         "untie-embeddings-and-output-weights": not c.tied,
-        "account-for-embedding-in-pipeline-split": c.uneven,
-        "account-for-loss-in-pipeline-split": c.uneven,
-        "use-tp-pp-dp-mapping": c.order == "tp-cp-ep-pp-dp",
-        "bf16": True,
+        "account-for-embedding-in-pipeline-split": c.split == "ends",
+        "account-for-loss-in-pipeline-split": c.split == "ends",
+        "use-tp-pp-dp-mapping": c.order == _PIPELINES_FIRST,
+        c.half: True,
     }
     flags += [(name, None) for name, on in wanted.items() if on]
     if c.bits == 8:
@@ -139,6 +159,16 @@ def _nemo(c: MeshChoice) -> Mapping[str, str]:
     return {"nemo.yaml": "\n".join(lines) + "\n"}
 
 
+_DEFAULT_ORDER = "tp-cp-ep-dp-pp"
+_PIPELINES_FIRST = "tp-cp-ep-pp-dp"
+"""The order of Megatron-LM's `--use-tp-pp-dp-mapping`."""
+_NEWER = frozenset(
+    (
+        "use-distributed-optimizer", "overlap-grad-reduce", "overlap-param-gather",
+        "context-parallel-size", "no-overlap-p2p-communication", "grad-reduce-in-bf16",
+    )
+)  # fmt: skip
+"""Arguments of Megatron-LM that its fork for DeepSpeed lacks."""
 _TITAN = {
     "gpipe": "GPipe",
     "1f1b": "1F1B",
@@ -151,8 +181,7 @@ _TITAN = {
 
 def _torchtitan(c: MeshChoice) -> Mapping[str, str]:
     """A job's TOML."""
-    shared = c.optimizer != "replicated"
-    replicas = c.ways["dp"]
+    shared, replicas = c.optimizer != "replicated", c.ways["dp"]
     tables: dict[str, dict[str, Any]] = {
         "training": {
             "local_batch_size": c.micro_batch * (c.micros if c.ways["pp"] > 1 else 1),
@@ -171,8 +200,11 @@ def _torchtitan(c: MeshChoice) -> Mapping[str, str]:
     }
     if c.ways["pp"] > 1:
         tables["parallelism"] |= {
-            "pipeline_parallel_schedule": _TITAN.get(c.schedule, "PipelineScheduleMulti"),
+            "pipeline_parallel_schedule": _TITAN[c.schedule],
             "pipeline_parallel_microbatch_size": c.micro_batch,
+            "pipeline_parallel_layers_per_stage": c.blocks // (c.ways["pp"] * c.virtual),
+            "pipeline_parallel_first_stage_less_layers": 0,
+            "pipeline_parallel_last_stage_less_layers": 0,
         }
     lines = [
         line
@@ -189,11 +221,15 @@ def _deepspeed(c: MeshChoice) -> Mapping[str, str]:
         "train_batch_size": c.global_batch,
         "train_micro_batch_size_per_gpu": c.micro_batch,
         "gradient_accumulation_steps": c.micros,
-        "bf16": {"enabled": True},
+        c.half: {"enabled": True},
         "zero_optimization": {"stage": stage, "overlap_comm": "grad_reduce" in c.overlap},
     }
-    own = _megatron(c)  # Megatron-DeepSpeed has Megatron-LM's arguments
-    return {"ds_config.json": json.dumps(config, indent=2) + "\n", **own}
+    # Megatron-DeepSpeed has the arguments of the Megatron-LM that it was forked from.
+    lines = _megatron(c)["megatron.args"].split(" \\\n")
+    own = [line for line in lines if line.split()[0].removeprefix("--") not in _NEWER]
+    own += ["--deepspeed", "--deepspeed_config ds_config.json", f"--zero-stage {stage}"]
+    arguments = " \\\n".join(line.strip() for line in own) + "\n"
+    return {"ds_config.json": json.dumps(config, indent=2) + "\n", "megatron.args": arguments}
 
 
 TARGETS: Mapping[str, tuple[str, Callable[[MeshChoice], Mapping[str, str]]]] = {
@@ -209,17 +245,40 @@ def why_no_mesh(target: str, choice: MeshChoice) -> list[str]:
     if target not in TARGETS:
         near = did_you_mean(target, TARGETS) or f"; known are {', '.join(TARGETS)}"
         return [f"no target {target!r} for meshes{near}"]
-    found, schedule = [], choice.schedule
-    title = TARGETS[target][0]
-    usual = ("1f1b", "interleaved")
-    own = {"deepspeed": usual[:1], "torchtitan": tuple(_TITAN)}
-    if choice.ways["pp"] > 1 and schedule not in own.get(target, usual):
-        found.append(
-            f"{title} has no schedule {schedule}; it has {', '.join(own.get(target, usual))}"
-        )
-    if target == "torchtitan" and choice.uneven:
-        found.append("torchtitan splits layers by module_fqns_per_model_part, which is not written")
-    return found
+    title, c = TARGETS[target][0], choice
+    usual, megatron = ("1f1b", "interleaved"), target in ("megatron", "nemo")
+    known = {"deepspeed": usual[:1], "torchtitan": tuple(_TITAN)}.get(target, usual)
+    orders = [_DEFAULT_ORDER, *([_PIPELINES_FIRST] if target == "megatron" else [])]
+    pipelined = c.ways["pp"] > 1
+    reasons = {
+        f"{title} has no schedule {c.schedule}; it has {', '.join(known)}": (
+            pipelined and c.schedule not in known
+        ),
+        f"{title} does not lie ranks as {c.order}; it takes {' or '.join(orders)}": (
+            c.order not in orders
+        ),
+        f"{title} splits layers evenly, not as listed": (
+            c.split == "listed" or (c.split == "ends" and not megatron)
+        ),
+        f"{title} takes a multiple of pp micro batches where stages are interleaved": (
+            megatron and c.schedule == "interleaved" and bool(c.micros % c.ways["pp"])
+        ),
+        "settings of FSDP of Megatron Core are not written": megatron and c.optimizer == "fsdp",
+        f"{title} overlaps gathers of parameters only where it overlaps reductions": (
+            megatron and "param_gather" in c.overlap and "grad_reduce" not in c.overlap
+        ),
+        f"{title} overlaps sends between stages only where they are interleaved": (
+            megatron and pipelined and "p2p" in c.overlap and c.schedule == "1f1b"
+        ),
+        f"{title} takes experts with tensor parallel ranks only with sequence_parallel": (
+            megatron and bool(c.experts) and c.ways["tp"] > 1 and not c.sequence_parallel
+        ),
+        "settings of latent attention are not written": megatron and c.latent,
+        f"{title} has no experts and no context parallel ranks": (
+            target == "deepspeed" and (bool(c.experts) or c.ways["cp"] > 1)
+        ),
+    }
+    return [reason for reason, holds in reasons.items() if holds]
 
 
 def mesh_files(target: str, choice: MeshChoice) -> Mapping[str, str]:

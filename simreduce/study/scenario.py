@@ -564,6 +564,9 @@ def build_meshes(
     for key in ("strategies", "repeat", "framework"):
         if key in values.given:
             faults.add(key, "NCCL chooses how the collectives of a mesh run")
+    for key in ("link_factors", "fails"):
+        if key in values.given:
+            faults.add(key, "one group of ranks stands for all alike, so links must be alike")
     _load(path, values, faults, "workload", load_decoder)
     setup, topology = None, values["topology"]
     part = _part(values, topology, faults)

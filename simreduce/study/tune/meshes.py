@@ -23,7 +23,7 @@ from simreduce.training.executions import Execution
 from simreduce.training.memory import device_memory
 from simreduce.training.mesh.costs import Costs
 from simreduce.training.mesh.held import held_by, largest
-from simreduce.training.mesh.job import MeshJob
+from simreduce.training.mesh.job import MeshJob, split_evenly
 from simreduce.training.mesh.passes import Passes
 from simreduce.training.mesh.pipeline import load_schedule
 from simreduce.training.mesh.simulate import MeshStep, at_least, simulate_mesh
@@ -110,14 +110,25 @@ def choice_of_job(job: MeshJob) -> MeshChoice:
         ways={"tp": mesh.tp, "cp": mesh.cp, "ep": mesh.ep, "dp": mesh.dp, "pp": mesh.pp},
         expert_tensor=mesh.expert_tensor, order=mesh.order, micro_batch=job.micro_batch,
         micros=job.micros, global_batch=job.global_batch, sequence=job.sequence,
-        schedule=job.schedule, virtual=job.virtual, uneven=len({*job.split}) > 1,
+        schedule=job.schedule, virtual=job.virtual, split=_split(job),
         recompute=job.recompute, fused=job.attention == FUSED,
         sequence_parallel=job.sequence_parallel, optimizer=job.optimizer, overlap=job.overlap,
-        bits=job.bits, blocks=shape.blocks, width=shape.width, heads=shape.heads,
-        groups=shape.groups, inner=shape.inner, words=shape.words, gated=shape.gated,
-        bias=shape.bias, tied=shape.tied, experts=shape.experts, active=shape.active,
-        expert=shape.expert,
+        bits=job.bits, half=job.half, reduced=job.reduced, latent=shape.latent is not None,
+        head=shape.head, dropout=shape.dropout, shared=shape.shared * shape.expert,
+        dense=shape.dense, learned=bool(shape.positions), blocks=shape.blocks, width=shape.width,
+        heads=shape.heads, groups=shape.groups, inner=shape.inner, words=shape.words,
+        gated=shape.gated, bias=shape.bias, tied=shape.tied, experts=shape.experts,
+        active=shape.active, expert=shape.expert,
     )  # fmt: skip
+
+
+def _split(job: MeshJob) -> str:
+    """How blocks are split into stages: `even`, `ends` with one less on the first and the last, or
+    `listed`.
+    """
+    if len({*job.split}) == 1:
+        return "even"
+    return "ends" if job.split == split_evenly(job.shape.blocks, len(job.split)) else "listed"
 
 
 def best_for(ranking: MeshRanking, target: str) -> MeshStep:

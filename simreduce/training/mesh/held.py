@@ -102,7 +102,8 @@ def block_activations(job: MeshJob, block: int) -> float:
     if job.attention != FUSED and job.recompute == NONE:
         scores = rows * shape.scores(job.sequence) / mesh.tp
     if shape.has_experts(block):
-        each = shape.kept_by_feed_forward(shape.expert * (shape.active + shape.shared))
+        inner = shape.expert * (shape.active * job.imbalance + shape.shared)
+        each = shape.kept_by_feed_forward(inner)
         routed = 4.0 * shape.active * shape.width * job.imbalance
         each = Activated(each.split + routed, each.whole)
     else:
@@ -146,16 +147,30 @@ def held_by(job: MeshJob, schedule: Schedule, rank: int) -> Held:
     def shared(each: int, by: tuple[int, int]) -> int:
         return each * ceil(mine.plain / by[0]) + each * ceil(mine.experts / by[1])
 
+    unit = _largest_unit(job, rank) if job.optimizer == FSDP else 0
     most, flying = _in_flight(
         schedule, rank, [stage_activations(job, s) for s in range(schedule.stages)]
     )
     return Held(
-        shared(2, all_ways),
-        shared(job.reduced, all_ways),
+        shared(WIDTH, all_ways) + 2 * WIDTH * unit,
+        shared(job.reduced, all_ways) + job.reduced * unit,
         shared(STATES, ways),
         round(most + again(job, rank)),
         flying,
     )
+
+
+def _largest_unit(job: MeshJob, rank: int) -> int:
+    """Parameters of the largest unit of a rank: two are gathered at once, one has whole gradients.
+
+    A unit is a block, the embedding or the output.
+    """
+    stages = stages_of(job, rank)
+    found = [block_parameters(job, block).all for stage in stages for block in job.blocks(stage)]
+    ends = [job.shape.embedding] * (0 in stages) + [job.shape.output] * (
+        len(job.split) - 1 in stages
+    )
+    return max([*found, *(_share(end, job.mesh.tp) for end in ends)], default=0)
 
 
 def _in_flight(schedule: Schedule, rank: int, kept: list[float]) -> tuple[float, int]:

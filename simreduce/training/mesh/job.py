@@ -22,8 +22,8 @@ class MeshJob:
     """One step of `micros` micro batches of `micro_batch` sequences each on every replica.
 
     `split` has the blocks of each stage, in the order of the stages. Products have `bits`, all else
-    16. The slowest rank of experts gets `imbalance` times its share of tokens. A schedule of a file
-    has each stage on the rank of `placed`.
+    16 of the type `half`. The slowest rank of experts gets `imbalance` times its share of tokens. A
+    schedule of a file has each stage on the rank of `placed`.
     """
 
     shape: Decoder
@@ -41,6 +41,7 @@ class MeshJob:
     optimizer: str = REPLICATED
     overlap: frozenset[str] = frozenset()
     bits: int = 16
+    half: str = "bf16"
     reduced: int = 4
     imbalance: float = 1.0
     placed: tuple[int, ...] = ()

@@ -29,7 +29,7 @@ from simreduce.training.mesh.compute import (
     Times,
 )
 from simreduce.training.mesh.job import EXPERTS, TP_COMM, MeshJob
-from simreduce.training.mesh.ways import CP, EP, TP
+from simreduce.training.mesh.ways import CP, EP, ETP, TP
 from simreduce.training.recompute import FUSED, SELECTIVE
 
 ALL_REDUCE, ALL_GATHER, REDUCE_SCATTER, ALL_TO_ALL = (
@@ -39,6 +39,8 @@ RING = "send_receive"
 """Each rank sends to the next of its group."""
 WIDTH = 2
 """Bytes of an element of activations."""
+_HIDDEN = 1 << 20
+"""Pieces of a call that hides behind kernels from its first part on."""
 
 
 class Call(NamedTuple):
@@ -144,7 +146,7 @@ class Parts:
             narrow = max(shape.narrow // t, shape.head)
             into = kernels.linear(rows, shape.width, wide + 2 * narrow)
         products = into + kernels.linear(rows, wide, shape.width)
-        core, ring = self._core(wide)
+        core, ring = self._core(shape.crossed / t)
         forward, backward = self._sums(products)
         behind = core.forward / c, core.inputs / c
         return Part(
@@ -158,9 +160,9 @@ class Parts:
         c = self.job.mesh.cp
         if c == 1:
             return ()
-        return (Call(CP, RING, nbytes, c - 1, behind, 1 << 20),)
+        return (Call(CP, RING, nbytes, c - 1, behind, _HIDDEN),)
 
-    def _core(self, wide: int) -> tuple[Times, int]:
+    def _core(self, wide: float) -> tuple[Times, int]:
         """Attention by itself, and the bytes of keys and values of a rank."""
         job, kernels, c = self.job, self._kernels, self.job.mesh.cp
         shape, t, keys = job.shape, job.mesh.tp, job.sequence
@@ -207,24 +209,31 @@ class Parts:
         found = products + others + self._around()
         found += kernels.linear(ceil(mine), shape.width, shape.experts)
         found += kernels.moves(mine * shape.active * shape.width, ROUTED)
-        calls: list[Call] = []
+        around: tuple[tuple[Call, ...], tuple[Call, ...]] = (), ()
         if shape.shared:
             plain, more = self._inner(self._rows, shape.shared * shape.expert // mesh.tp)
             found += plain + more
-            calls += self._sums(plain)[0]
+            around = self._sums(plain)
         nbytes = int(routed) * shape.width * WIDTH
+        hide = EXPERTS in job.overlap
+        forward, backward = (
+            (*around[way], *self._routed(nbytes, behind if hide else 0.0))
+            for way, behind in ((0, found.forward), (1, found.inputs + found.weights))
+        )
+        return Part("experts", found, forward, backward)
+
+    def _routed(self, nbytes: int, behind: float) -> tuple[Call, ...]:
+        """Tokens go to their experts' ranks and back, and among those that share an expert."""
+        mesh = self.job.mesh
+        calls: tuple[Call, ...] = ()
         if mesh.ep > 1:
-            behind = found.forward if EXPERTS in job.overlap else 0.0
-            calls += [Call(EP, ALL_TO_ALL, nbytes, 2, behind / 2)]
-        if mesh.expert_tensor > 1:
-            if job.sequence_parallel:
-                calls += [
-                    Call("etp", ALL_GATHER, nbytes),
-                    Call("etp", REDUCE_SCATTER, nbytes * mesh.expert_tensor),
-                ]
-            else:
-                calls += [Call("etp", ALL_REDUCE, nbytes)]
-        return Part("experts", found, tuple(calls), tuple(calls))
+            calls = (Call(EP, ALL_TO_ALL, nbytes, 2, behind / 2, _HIDDEN),)
+        if mesh.expert_tensor == 1:
+            return calls
+        if not self.job.sequence_parallel:
+            return (*calls, Call(ETP, ALL_REDUCE, nbytes))
+        scattered = Call(ETP, REDUCE_SCATTER, nbytes * mesh.expert_tensor)
+        return (*calls, Call(ETP, ALL_GATHER, nbytes), scattered)
 
     @cached_property
     def embedding(self) -> Part:
@@ -245,7 +254,7 @@ class Parts:
             return Part("output", found)
         sums = Call(TP, ALL_REDUCE, self._rows * 4, 3)  # the maximum, the target and the sum
         forward, backward = self._sums(products)
-        return Part("output", found, (*forward[:-1], sums), backward[:1])
+        return Part("output", found, (*forward[:-1], sums), backward[-2:])
 
     @property
     def sent(self) -> int:

@@ -52,6 +52,8 @@ AUTO = "auto"
 _DEFAULT_MICRO = 1
 _VIRTUAL = 8
 """Stages of a GPU that `auto` tries, at most."""
+_LONG = 4096
+"""Tokens that a context parallel rank has, at least, of those that `auto` tries."""
 
 
 def _one_of(words: str, names: Iterable[str]) -> OneOrMore[str]:
@@ -83,7 +85,10 @@ MESH = Format(
     "A training step on a mesh of tensor, pipeline, context, expert and data parallel ranks: a"
     " `[step]` with a `mesh`.",
     Field("mesh", OneOrMore(LINE), 'Ways of each axis, as `"tp=8,pp=4"`; `dp` is the rest unless'
-          ' stated, and `ep` divides it. Or a list, or `"auto"` for all that fit.', required=True),
+          ' stated, and `ep` divides it. Or a list, or `"auto"`: tensor parallel ranks within a'
+          ' machine, stages, experts, context parallel ranks from 8,192 tokens on, micro batches of'
+          ' 1 to 8, up to 8 stages on a GPU, none or full recomputation, unless stated.',
+          required=True),
     Field("order", Scalar("all axes, such as " + ORDER, LINE.schema, lambda v: read_order(str(v))),
           "The axes, neighbours first; how ranks lie on the machine.", ORDER),
     Field("global_batch", whole(1, 10**9), "Sequences of a step.", required=True),
@@ -189,7 +194,9 @@ def _jobs(
     meshes: list[Mesh] = []
     for text in values["mesh"]:
         if text == AUTO:
-            meshes += _every_mesh(shape, ranks, max(map(len, layout.tasks)), values["order"])
+            meshes += _every_mesh(
+                shape, ranks, max(map(len, layout.tasks)), values["order"], tokens
+            )
         else:
             mesh = faults.attempt("step", read_mesh, text, values["order"])
             filled = faults.attempt("step", fill, mesh, ranks) if mesh else None
@@ -204,6 +211,7 @@ def _jobs(
         "attention": values["attention"] or FUSED,
         "overlap": frozenset(OVERLAPS[:2] if overlap is None else overlap),
         "bits": 8 if values["precision"] == "fp8" else 16,
+        "half": "fp16" if values["precision"] == "fp16" else "bf16",
         "reduced": 2 if values["reduce"] == "bfloat16" else 4,
         "imbalance": values["imbalance"] or 1.0,
     }
@@ -246,17 +254,22 @@ def _pipelines(
     ]
 
 
-def _every_mesh(shape: Decoder, ranks: int, node: int, order: str) -> list[Mesh]:
-    """Meshes that use all GPUs, with tensor parallel ranks within a machine."""
+def _every_mesh(shape: Decoder, ranks: int, node: int, order: str, tokens: int) -> list[Mesh]:
+    """Meshes that use all GPUs, with tensor parallel ranks within a machine, and context parallel
+    ones for long sequences.
+    """
     found = []
     shares = [shape.heads, shape.groups] if shape.groups > 1 else [shape.heads]
-    for t in legal_ways([*shares, ranks], node):
-        for p in legal_ways([ranks // t], shape.blocks):
+    contexts = legal_ways([ranks, tokens // 2], min(node, tokens // _LONG)) or [1]
+    for t, c in product(legal_ways([*shares, ranks], node), contexts):
+        if ranks % (t * c):
+            continue
+        for p in legal_ways([ranks // (t * c)], shape.blocks):
             if split_evenly(shape.blocks, p) is None:
                 continue
-            d = ranks // (t * p)
-            experts = legal_ways([shape.experts, d], shape.experts) if shape.experts else [1]
-            found += [Mesh(tp=t, ep=e, dp=d, pp=p, order=order) for e in experts]
+            d = ranks // (t * c * p)
+            experts = legal_ways([shape.experts, c * d], shape.experts) if shape.experts else [1]
+            found += [Mesh(tp=t, cp=c, ep=e, dp=d, pp=p, order=order) for e in experts]
     return found
 
 
@@ -276,6 +289,8 @@ def _job(
     elif sum(split) != shape.blocks or len(split) != stages:
         words = f"pipeline.layers has {sum(split)} layers in {len(split)} stages"
         faults.add("layers", f"{words}; it takes {shape.blocks} in {stages}")
+    elif not all(split[1:-1]):
+        faults.add("layers", "a stage between the first and the last has none")
     _check_shape(faults, shape, mesh, tokens, parallel=rest["sequence_parallel"])
     micros = batch // (micro * mesh.dp)
     if batch % (micro * mesh.dp) or not micros:

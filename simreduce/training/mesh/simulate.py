@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import simpy
 
 from simreduce.engine.setup import Setup
-from simreduce.training.executions import COLLECTIVE, COMPUTE, Execution, Node
+from simreduce.training.executions import COLLECTIVE, COMPUTE, UPDATE, Execution, Node
 from simreduce.training.executor import Ran, run_nodes
 from simreduce.training.mesh.costs import Costs
 from simreduce.training.mesh.held import Held, held_by
@@ -27,7 +27,7 @@ from simreduce.training.mesh.pipeline import (
     load_schedule,
 )
 from simreduce.training.mesh.ways import EP
-from simreduce.training.mesh.write import LANE, write_step
+from simreduce.training.mesh.write import LANE, Spent, write_step
 
 
 @dataclass(frozen=True)
@@ -60,13 +60,12 @@ def simulate_mesh(
     known = costs or Costs(setup, job.mesh)
     schedule = load_schedule(job.schedule, job.mesh.pp, job.virtual, job.micros)
     passes = Passes(job, known)
-    execution = write_step(job, schedule, passes)
+    spent: Spent = {}
+    execution = write_step(job, schedule, passes, spent)
     ran = _run(execution, known)
     held = tuple(held_by(job, schedule, rank) for rank in range(job.mesh.pp))
     seconds = max(each.end for each in ran)
-    return MeshStep(
-        job, schedule, seconds, _by(ran, passes, schedule), held, ran if closely else ()
-    )
+    return MeshStep(job, schedule, seconds, _by(ran, spent), held, ran if closely else ())
 
 
 def _run(execution: Execution, costs: Costs) -> tuple[Ran, ...]:
@@ -83,30 +82,36 @@ def _run(execution: Execution, costs: Costs) -> tuple[Ran, ...]:
 
 
 def at_least(job: MeshJob, costs: Costs) -> float:
-    """A lower bound of a step: all passes of the busiest rank, and the bubble of the schedule.
+    """A lower bound of a step: the passes of a rank, one after another, for the slowest rank.
 
-    Of 1F1B and GPipe the bubble is (p - 1) / m of all passes, and 1 / v of that interleaved
-    (Narayanan et al. 2021, arXiv 2104.04473); other schedules count as without one. Where passes
-    overlap, all-to-alls count as hidden.
+    Before them, the first micro batch passes the stages before its first one; and where backward is
+    whole, the last comes back through these. For 1F1B with equal stages that is the step itself,
+    with the bubble of (p - 1) / m (Narayanan et al. 2021, arXiv 2104.04473). Where passes overlap,
+    all-to-alls count as hidden.
     """
-    passes, p = Passes(job, costs), job.mesh.pp
+    passes, stages = Passes(job, costs), range(len(job.split))
     overlaps = job.schedule in IN_A_V or bool(job.placed)
-    seconds = [0.0] * p
-    for stage in range(len(job.split)):
-        for kind in (FORWARD, BACKWARD):
-            found = passes.of(Action(stage, kind, 0))
-            hidden = found.by.get(EP, 0.0) if overlaps else 0.0
-            seconds[job.home[stage]] += found.seconds - hidden
-    bubble = (p - 1) / job.virtual if job.schedule in (*ONE_STAGE, "interleaved") else 0.0
-    return max(seconds) * job.micros + min(seconds) * bubble
+    whole = job.schedule in (*ONE_STAGE, "interleaved")
+
+    def seconds(stage: int, kind: str) -> float:
+        found = passes.of(Action(stage, kind, 0))
+        return found.seconds - (found.by.get(EP, 0.0) if overlaps else 0.0)
+
+    forward = [seconds(stage, FORWARD) for stage in stages]
+    backward = [seconds(stage, BACKWARD) for stage in stages]
+    found = []
+    for rank in range(job.mesh.pp):
+        mine = [stage for stage in stages if job.home[stage] == rank]
+        busy = sum(forward[stage] + backward[stage] for stage in mine) * job.micros
+        before = sum(forward[: mine[0]]) + (sum(backward[: mine[0]]) if whole else 0.0)
+        found.append(busy + before)
+    return max(found)
 
 
-def _by(ran: tuple[Ran, ...], passes: Passes, schedule: Schedule) -> Mapping[str, float]:
+def _by(ran: tuple[Ran, ...], spent: Spent) -> Mapping[str, float]:
     """What the rank that ends last did, by axis; waits by what they waited for."""
     last = max(ran, key=lambda each: each.end).rank
     mine = sorted((each for each in ran if each.rank == last), key=lambda each: each.begin)
-    place = sorted({each.rank for each in ran}).index(last)
-    actions = {str(action): action for action in schedule.rows[place]}
     moved = sorted((e.end, e.node.kind) for e in mine if e.node.kind != COMPUTE)
     ends = [end for end, _ in moved]
     found, now = defaultdict[str, float](float), 0.0
@@ -117,12 +122,8 @@ def _by(ran: tuple[Ran, ...], passes: Passes, schedule: Schedule) -> Mapping[str
             late = bisect_right(ends, each.begin) - 1
             data = late >= 0 and ends[late] > now and moved[late][1] == COLLECTIVE
             found["data" if data else "pipeline"] += each.begin - now
-        name = each.node.name
-        if name in actions:
-            for axis, seconds in passes.of(actions[name]).by.items():
-                found[axis] += seconds
-        else:
-            found["update" if name == "update" else "compute"] += each.end - each.begin
+        for axis, seconds in spent.get(id(each.node), {UPDATE: each.end - each.begin}).items():
+            found[axis] += seconds
         now = each.end
     end = max(each.end for each in mine)
     found["data"] += end - now

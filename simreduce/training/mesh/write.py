@@ -13,8 +13,9 @@ overlaps a rank waits until what it sends has arrived.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 
 from simreduce.training.executions import (
     BACKWARD as BACKWARD_PHASE,
@@ -45,11 +46,13 @@ from simreduce.training.mesh.job import (
     MeshJob,
 )
 from simreduce.training.mesh.parts import ALL_GATHER, ALL_REDUCE, REDUCE_SCATTER, WIDTH
-from simreduce.training.mesh.passes import Passes
+from simreduce.training.mesh.passes import Pass, Passes
 from simreduce.training.mesh.pipeline import FORWARD, WEIGHTS, Action, Schedule
 from simreduce.training.mesh.ways import PP
 
 LANE = "compute"
+Spent = dict[int, Mapping[str, float]]
+"""What nodes do and wait for by axis, by their identity."""
 MOVED = 2.0
 """Times that an optimizer moves all bytes of states, gradient and parameter: in and out."""
 BUCKET = 40_000_000
@@ -80,16 +83,21 @@ class _Rank:
         return self.last[lane]
 
 
-def write_step(job: MeshJob, schedule: Schedule, passes: Passes) -> Execution:
-    """The execution of a step: nodes of the first rank of every stage's group."""
-    writer = _Writer(job, schedule, passes)
+def write_step(
+    job: MeshJob, schedule: Schedule, passes: Passes, spent: Spent | None = None
+) -> Execution:
+    """The execution of a step: nodes of the first rank of every stage's group.
+
+    `spent` gets what the passes of each node do and wait for, by its identity.
+    """
+    writer = _Writer(job, schedule, passes, {} if spent is None else spent)
     nodes = {rank.rank: tuple(rank.nodes) for rank in map(writer.write, range(job.mesh.pp))}
     return Execution(f"{schedule.name} on {job.mesh.text}", nodes, job.mesh.ranks)
 
 
 class _Writer:
-    def __init__(self, job: MeshJob, schedule: Schedule, passes: Passes) -> None:
-        self.job, self.schedule, self.passes = job, schedule, passes
+    def __init__(self, job: MeshJob, schedule: Schedule, passes: Passes, spent: Spent) -> None:
+        self.job, self.schedule, self.passes, self.spent = job, schedule, passes, spent
         self.costs: Costs = passes.costs
         self.home, self.row = schedule.home, job.mesh.groups(PP)[0]
         self.sent = passes.parts.sent
@@ -120,32 +128,30 @@ class _Writer:
             elif action.kind == FORWARD and gathered.get(action.stage) and not action.beside:
                 self._first_pass(rank, action, after, gathered.pop(action.stage))
             else:
-                found = self.passes.of(action)
-                self._compute(rank, str(action), found.seconds, after, action.kind)
+                self._compute(rank, str(action), self.passes.of(action), after, action.kind)
                 if i in ends and GRAD_REDUCE in job.overlap:  # two passes at once
                     reduced += self._reduce(
-                        rank, stage_parameters(job, ends[i]), rank.last[LANE], place, "all"
+                        rank, stage_parameters(job, ends[i]), [rank.last[LANE]], place, "all"
                     )
             for part in action.parts:
                 self._send(rank, part, place)
         self._end(rank, place, reduced)
         return rank
 
-    def _compute(
-        self, rank: _Rank, name: str, seconds: float, after: Sequence[int], kind: str
-    ) -> int:
+    def _compute(self, rank: _Rank, name: str, found: Pass, after: Sequence[int], kind: str) -> int:
         phase = FORWARD_PHASE if kind == FORWARD else BACKWARD_PHASE
-        return rank.add(LANE, after, name=name, kind=COMPUTE, seconds=seconds, phase=phase)
+        node = rank.add(LANE, after, name=name, kind=COMPUTE, seconds=found.seconds, phase=phase)
+        self.spent[id(rank.nodes[node])] = found.by
+        return node
 
     def _first_pass(
-        self, rank: _Rank, action: Action, after: list[int], gathers: list[int]
+        self, rank: _Rank, action: Action, after: list[int], gathers: list[list[int]]
     ) -> None:
         """The first forward pass of a stage, part by part, each when its parameters are there."""
         layers = self.passes.layers(action.stage, FORWARD)
         for i, found in enumerate(layers):
-            gather = gathers[min(i * len(gathers) // len(layers), len(gathers) - 1)]
-            name = f"{action}.{i}"
-            self._compute(rank, name, found.seconds, [*(after if not i else ()), gather], FORWARD)
+            waits = [*(after if not i else ()), *gathers[i]]
+            self._compute(rank, f"{action}.{i}", found, waits, FORWARD)
 
     def _last_pass(self, rank: _Rank, action: Action, after: list[int], place: int) -> list[int]:
         """The last backward pass of a stage, block by block, each reduced when it is done."""
@@ -154,29 +160,43 @@ class _Writer:
         reduced, waiting = list[int](), Parameters(0, 0)
         for i, (found, size) in enumerate(zip(layers, sizes, strict=True)):
             name = f"{action}.{i}"
-            self._compute(rank, name, found.seconds, after if not i else (), action.kind)
+            self._compute(rank, name, found, after if not i else (), action.kind)
             waiting = Parameters(waiting.plain + size.plain, waiting.experts + size.experts)
             if waiting.all >= BUCKET or i == len(layers) - 1:
-                reduced += self._reduce(rank, waiting, rank.last[LANE], place, name)
+                reduced += self._reduce(rank, waiting, [rank.last[LANE]], place, name)
                 waiting = Parameters(0, 0)
         return reduced
 
     def _sharded_pass(self, rank: _Rank, action: Action, after: list[int], place: int) -> list[int]:
-        """A pass whose units are gathered before they compute, two ahead, and backward reduced."""
+        """A pass whose units are gathered one ahead of what computes, and backward reduced.
+
+        A unit is a block, the embedding or the output. As PyTorch's `backward_prefetch` has it, the
+        next one is gathered before gradients are reduced; two are there at once.
+        """
         layers = self.passes.layers(action.stage, action.kind)
         sizes = self._by_part(action.stage)
-        sizes = sizes if action.kind == FORWARD else sizes[::-1]
-        reduced, done = list[int](), list[int]()
-        for first in range(0, len(layers), 2):
-            mine = sizes[first : first + 2]
-            held = Parameters(sum(s.plain for s in mine), sum(s.experts for s in mine))
-            name = f"{action}.{first // 2}"
-            gathered = self._gather(rank, held, place, name, done[-2:-1])
-            for found in layers[first : first + 2]:
-                self._compute(rank, name, found.seconds, [*after, *gathered], action.kind)
+        first = 1 if action.stage == 0 else 0
+        cuts = [0, *range(first, first + 2 * len(self.job.blocks(action.stage)) + 1, 2), len(sizes)]
+        units = [range(a, b) for a, b in pairwise(cuts) if a < b]
+        if action.kind != FORWARD:
+            sizes = sizes[::-1]
+            units = [range(len(sizes) - u.stop, len(sizes) - u.start) for u in reversed(units)]
+        held = [
+            Parameters(sum(sizes[i].plain for i in u), sum(sizes[i].experts for i in u))
+            for u in units
+        ]
+        reduced, done, gathered = list[int](), list[int](), dict[int, list[int]]()
+        for number, unit in enumerate(units):
+            name = f"{action}.{number}"
+            for ahead in (number, number + 1):
+                if ahead < len(units) and ahead not in gathered:
+                    gathered[ahead] = self._gather(rank, held[ahead], place, name, done[-1:])
+            for i in unit:
+                waits = [*(after if not number else ()), *gathered[number]]
+                self._compute(rank, name, layers[i], waits, action.kind)
             done.append(rank.last[LANE])
             if action.kind != FORWARD:
-                reduced += self._reduce(rank, held, done[-1], place, name)
+                reduced += self._reduce(rank, held[number], [done[-1]], place, name)
         return reduced
 
     def _by_part(self, stage: int) -> list[Parameters]:
@@ -200,7 +220,7 @@ class _Writer:
         return [*found, Parameters(ends, 0)] if stage == last else found
 
     def _reduce(
-        self, rank: _Rank, held: Parameters, after: int, place: int, name: str
+        self, rank: _Rank, held: Parameters, after: Sequence[int], place: int, name: str
     ) -> list[int]:
         """The reductions of gradients, of those that are no experts' first."""
         kind = ALL_REDUCE if self.job.optimizer == REPLICATED else REDUCE_SCATTER
@@ -220,36 +240,37 @@ class _Writer:
             if count and ways > 1:
                 nbytes = -(-count * WIDTH // ways)
                 found.append(
-                    self._collective(rank, f"gather {name}", axis, ALL_GATHER, nbytes, *after)
+                    self._collective(rank, f"gather {name}", axis, ALL_GATHER, nbytes, after)
                 )
         return found
 
     def _collective(
-        self, rank: _Rank, name: str, axis: str, kind: str, nbytes: int, after: int | None = None
+        self, rank: _Rank, name: str, axis: str, kind: str, nbytes: int, after: Sequence[int] = ()
     ) -> int:
         place = self.row.index(rank.rank)
         return rank.add(
-            axis, () if after is None else (after,), name=name, kind=COLLECTIVE, collective=kind,
+            axis, after, name=name, kind=COLLECTIVE, collective=kind,
             nbytes=nbytes, group=self.costs.group(axis, place),
         )  # fmt: skip
 
-    def _gather_first(self, rank: _Rank, place: int) -> dict[int, list[int]]:
-        """Parameters that the update of the step before left on other replicas, by stage."""
+    def _gather_first(self, rank: _Rank, place: int) -> dict[int, list[list[int]]]:
+        """Parameters that the update of the step before left on other replicas, by stage and part:
+        the nodes that gather its bucket.
+        """
         job = self.job
         if job.optimizer != DISTRIBUTED or PARAM_GATHER not in job.overlap:
             return {}
-        found: dict[int, list[int]] = {}
+        found: dict[int, list[list[int]]] = {}
         for stage in sorted(s for s, home in self.home.items() if home == place):
-            waiting = Parameters(0, 0)
-            sizes = self._by_part(stage)
+            waiting, parts, sizes = Parameters(0, 0), 0, self._by_part(stage)
             for i, size in enumerate(sizes):
                 waiting = Parameters(waiting.plain + size.plain, waiting.experts + size.experts)
+                parts += 1
                 if waiting.all >= BUCKET or i == len(sizes) - 1:
-                    found.setdefault(stage, []).extend(
-                        self._gather(rank, waiting, place, f"{stage}.{i}")[-1:]
-                    )
-                    waiting = Parameters(0, 0)
-        return found
+                    bucket = self._gather(rank, waiting, place, f"{stage}.{i}")
+                    found.setdefault(stage, []).extend([bucket] * parts)
+                    waiting, parts = Parameters(0, 0), 0
+        return {stage: rows for stage, rows in found.items() if any(rows)}
 
     def _tag(self, stage: int, kind: str, micro: int) -> int:
         backward = kind != FORWARD
@@ -311,13 +332,12 @@ class _Writer:
         job, mine = self.job, rank_parameters(self.job, place)
         after = [rank.last[LANE], *reduced]
         if GRAD_REDUCE not in job.overlap and job.optimizer != FSDP:
-            after += self._reduce(rank, mine, rank.last[LANE], place, "all")
+            after += self._reduce(rank, mine, [rank.last[LANE]], place, "all")
         last = self.home[len(job.split) - 1]
         if job.shape.tied and job.mesh.pp > 1 and place in (self.home[0], last) and last:
             words = -(-job.shape.embedding.split // job.mesh.tp)
-            done = max(after)
             after.append(
-                self._collective(rank, "embedding", ENDS, ALL_REDUCE, words * job.reduced, done)
+                self._collective(rank, "embedding", ENDS, ALL_REDUCE, words * job.reduced, after)
             )
         rank.add(
             LANE,

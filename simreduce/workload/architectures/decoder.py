@@ -142,11 +142,22 @@ class Decoder:
             held += with_experts * (self.blocks - plain)
         return held + sum(self.embedding) + sum(self.output)
 
+    @property
+    def crossed(self) -> float:
+        """The width over which attention by itself multiplies, the mean of its two products."""
+        rotary = self.heads * self.latent.rotary if self.latent else 0
+        return self.queries + rotary / 2
+
     @cached_property
     def kept_by_attention(self) -> Activated:
-        """What attention keeps, without its scores."""
-        mask = self.width * self.dropout
-        return Activated(4.0 * self.queries + 4.0 * self.narrow, 4.0 * self.width + mask)
+        """What attention keeps, without its scores: the norm's and the product's input, queries,
+        keys, values and what it gives; and latent vectors.
+        """
+        whole = 4.0 * self.width + self.width * self.dropout
+        if self.latent:
+            whole += 2.0 * sum(self.latent)
+            return Activated(8.0 * self.queries + 4.0 * self.heads * self.latent.rotary, whole)
+        return Activated(4.0 * self.queries + 4.0 * self.narrow, whole)
 
     def kept_by_feed_forward(self, inner: float) -> Activated:
         """What a feed-forward part of that inner width keeps."""
@@ -167,7 +178,7 @@ class Decoder:
             mask = Kept(0.0, float(tokens * h * self.dropout))
             found.append(Layer("embed_positions", learned, kept=mask))
         for i in range(self.blocks):
-            more = attention(tokens, tokens, self.queries)
+            more = attention(tokens, tokens, self.crossed)
             bytes_each = sum(self.kept_by_attention)
             scores = self.scores(tokens) * tokens
             kept = Kept(2.0 * tokens * h, tokens * bytes_each, scores, more)

@@ -38,7 +38,7 @@ def products(shapes: Sequence[tuple[str, tuple[int, ...]]], tokens: float) -> fl
     return sum(2.0 * prod(shape) * tokens for _, shape in shapes if len(shape) == 2)
 
 
-def attention(queries: float, keys: float, width: int) -> float:
+def attention(queries: float, keys: float, width: float) -> float:
     """FLOPs of the two products of attention over vectors of that width, all heads together."""
     return 4.0 * queries * keys * width
 
