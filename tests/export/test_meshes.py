@@ -1,0 +1,175 @@
+"""Settings of programs that train on meshes."""
+
+from __future__ import annotations
+
+import json
+import shlex
+import tomllib
+from dataclasses import replace
+
+import pytest
+
+from simreduce.errors import InputError
+from simreduce.export.meshes import TARGETS, MeshChoice, mesh_files, why_no_mesh
+
+LLAMA = MeshChoice(
+    ways={"tp": 4, "cp": 2, "ep": 1, "dp": 2, "pp": 4}, expert_tensor=4, order="tp-cp-ep-dp-pp",
+    micro_batch=1, micros=64, global_batch=128, sequence=8192, schedule="interleaved", virtual=5,
+    split="even", recompute="none", fused=True, sequence_parallel=True, optimizer="distributed",
+    overlap=frozenset(("grad_reduce", "param_gather")), bits=16, half="bf16", reduced=4,
+    latent=False, head=128, dropout=False, shared=0, dense=0, learned=False, blocks=80, width=8192,
+    heads=64, groups=8, inner=28672, words=128256, gated=True, bias=False, tied=False, experts=0,
+    active=0, expert=0,
+)  # fmt: skip
+MIXTRAL = replace(
+    LLAMA, ways={"tp": 2, "cp": 1, "ep": 4, "dp": 8, "pp": 1}, experts=8, active=2, expert=14336,
+    inner=0, virtual=1, schedule="1f1b", expert_tensor=1, blocks=32, width=4096, heads=32,
+)  # fmt: skip
+
+
+def flags(choice: MeshChoice, target: str = "megatron") -> dict[str, str]:
+    """Arguments by name, "" for those without a value."""
+    text = mesh_files(target, choice)["megatron.args"].replace("\\\n", " ")
+    return {name: value for name, _, value in map(_pair, text.split("--")[1:])}
+
+
+def _pair(text: str) -> tuple[str, str, str]:
+    return " ".join(shlex.split(text)).partition(" ")
+
+
+def test_megatron_gets_the_mesh_and_the_model():
+    found = flags(LLAMA)
+
+    assert ("4", "4", "2", "5") == (
+        found["tensor-model-parallel-size"],
+        found["pipeline-model-parallel-size"],
+        found["context-parallel-size"],
+        found["num-virtual-stages-per-pipeline-rank"],
+    )
+    assert ("80", "8192", "64", "8", "28672", "128") == (
+        found["num-layers"],
+        found["hidden-size"],
+        found["num-attention-heads"],
+        found["num-query-groups"],
+        found["ffn-hidden-size"],
+        found["kv-channels"],
+    )
+    assert ("rope", "RMSNorm", "0.0") == (
+        found["position-embedding-type"],
+        found["normalization"],
+        found["hidden-dropout"],
+    )
+    wanted = {"sequence-parallel", "use-distributed-optimizer", "overlap-param-gather", "swiglu",
+              "overlap-grad-reduce", "no-overlap-p2p-communication", "disable-bias-linear",
+              "untie-embeddings-and-output-weights", "bf16", "use-flash-attn"}  # fmt: skip
+    assert wanted <= set(found)
+    assert not {"fp16", "tp-comm-overlap", "recompute-granularity"} & set(found)
+
+
+@pytest.mark.parametrize(
+    ("changes", "flag"),
+    [
+        ({"half": "fp16"}, "fp16"),
+        ({"bits": 8}, "fp8-format"),
+        ({"reduced": 2}, "grad-reduce-in-bf16"),
+        ({"recompute": "full"}, "recompute-num-layers"),
+        ({"recompute": "selective"}, "recompute-activations"),
+        ({"split": "ends"}, "account-for-loss-in-pipeline-split"),
+        ({"order": "tp-cp-ep-pp-dp"}, "use-tp-pp-dp-mapping"),
+        ({"overlap": frozenset(("tp",))}, "tp-comm-overlap"),
+        ({"gated": False}, "squared-relu"),
+    ],
+)
+def test_a_choice_has_its_flag(changes, flag):
+    assert flag not in flags(LLAMA)
+    assert flag in flags(replace(LLAMA, **changes))
+
+
+def test_experts_have_flags():
+    found = flags(MIXTRAL)
+
+    assert ("8", "2", "4", "1", "14336", "alltoall") == (
+        found["num-experts"],
+        found["moe-router-topk"],
+        found["expert-model-parallel-size"],
+        found["expert-tensor-parallel-size"],
+        found["moe-ffn-hidden-size"],
+        found["moe-token-dispatcher-type"],
+    )
+
+
+def test_torchtitan_gets_a_table_that_parses():
+    found = tomllib.loads(mesh_files("torchtitan", LLAMA)["torchtitan.toml"])
+
+    assert (2, 1, 4, 4) == (
+        found["parallelism"]["data_parallel_shard_degree"],
+        found["parallelism"]["data_parallel_replicate_degree"],
+        found["parallelism"]["tensor_parallel_degree"],
+        found["parallelism"]["pipeline_parallel_layers_per_stage"],
+    )
+    assert "Interleaved1F1B" == found["parallelism"]["pipeline_parallel_schedule"]
+    assert (64, 128) == (
+        found["training"]["local_batch_size"],
+        found["training"]["global_batch_size"],
+    )
+
+
+def test_deepspeed_gets_its_file_and_the_arguments_of_its_fork():
+    choice = replace(
+        LLAMA, schedule="1f1b", virtual=1, ways={**LLAMA.ways, "cp": 1, "dp": 4}, micros=32
+    )
+    config = json.loads(mesh_files("deepspeed", choice)["ds_config.json"])
+
+    assert (128, 1, 32) == (
+        config["train_batch_size"],
+        config["train_micro_batch_size_per_gpu"],
+        config["gradient_accumulation_steps"],
+    )
+    assert 1 == config["zero_optimization"]["stage"]
+    found = flags(choice, "deepspeed")
+    assert {"deepspeed", "zero-stage"} <= set(found)
+    assert "use-distributed-optimizer" not in found
+
+
+def test_nemo_gets_its_fields():
+    text = mesh_files("nemo", LLAMA)["nemo.yaml"]
+
+    assert "  virtual_pipeline_model_parallel_size: 5\n" in text
+    assert "  overlap_param_gather: true\n" in text
+
+
+@pytest.mark.parametrize(
+    ("target", "changes", "reason"),
+    [
+        ("megatron", {"schedule": "zbv", "virtual": 2}, "no schedule zbv"),
+        ("megatron", {"optimizer": "fsdp"}, "FSDP"),
+        ("megatron", {"overlap": frozenset(("param_gather",))}, "only where it overlaps"),
+        ("megatron", {"micros": 6}, "multiple of pp"),
+        ("megatron", {"split": "listed"}, "evenly"),
+        ("megatron", {"latent": True}, "latent"),
+        ("megatron", {"order": "dp-tp-cp-ep-pp"}, "does not lie"),
+        ("megatron", {"schedule": "1f1b", "virtual": 1, "overlap": frozenset(("p2p",))}, "sends"),
+        ("nemo", {"order": "tp-cp-ep-pp-dp"}, "does not lie"),
+        ("torchtitan", {"split": "ends"}, "evenly"),
+        ("deepspeed", {"schedule": "1f1b"}, "context parallel"),
+    ],
+)
+def test_what_a_program_cannot_do_is_refused(target, changes, reason):
+    choice = replace(LLAMA, **changes)
+    found = why_no_mesh(target, choice)
+
+    assert [reason in each for each in found].count(True) == 1
+    with pytest.raises(InputError, match=reason):
+        mesh_files(target, choice)
+
+
+def test_experts_with_tensor_parallel_ranks_need_sequence_parallelism():
+    assert why_no_mesh("megatron", replace(MIXTRAL, sequence_parallel=False))
+    assert not why_no_mesh("megatron", MIXTRAL)
+
+
+def test_an_unknown_target_gets_the_nearest():
+    assert ["no target 'megatorn' for meshes (did you mean 'megatron'?)"] == why_no_mesh(
+        "megatorn", LLAMA
+    )
+    assert {"megatron", "nemo", "torchtitan", "deepspeed"} == set(TARGETS)
