@@ -1,4 +1,4 @@
-"""`simreduce accuracy`: published timings beside predictions, of collectives and of FSDP."""
+"""`simreduce accuracy`: published timings beside predictions, of collectives and of steps."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from simreduce.app.cli.progress import Progress, show_until_stopped
 from simreduce.app.cli.reply import Reply, option_faults, picture_options, report_options
 from simreduce.engine.calibrate import load_calibration
 from simreduce.files.published import PublishedTable, published_tables
+from simreduce.files.published.steps import SOURCES, published_steps
 from simreduce.report.accuracy import (
     ACCURACY,
     LEFT_OUT,
@@ -29,17 +30,20 @@ from simreduce.report.accuracy import (
     three_sizes_lines,
     unseen_lines,
 )
+from simreduce.report.accuracy_mesh import ACCURACY_MESH, ComparedSteps, mesh_lines
 from simreduce.study.accuracy.hold_out import (
     calibrate_on_three,
     leave_machines_out,
     predict_without_generations,
     predict_without_sites,
 )
+from simreduce.study.accuracy.mesh import predict_steps
 from simreduce.study.accuracy.predict import predict
 from simreduce.study.accuracy.sharded import SERIES, predict_sharded
 from simreduce.topology import copies_of
 
 _NAMES = [series.name for series in SERIES]
+_MODELS = list(dict.fromkeys(step.model for step in published_steps()))
 _CHAPTERS = {
     "nccl": (
         "simreduce.app.cli.accuracy:nccl",
@@ -48,6 +52,10 @@ _CHAPTERS = {
     "step": ("simreduce_validate.step_of_five:step", "Five all-reduces of ResNet-50, TensorFlow."),
     "throughput": ("simreduce_validate.throughput:throughput", "Training on a DGX-1, TensorFlow."),
     "sharded": ("simreduce.app.cli.accuracy:sharded", "Training by FSDP, PyTorch."),
+    "mesh": (
+        "simreduce.app.cli.accuracy:mesh",
+        "Training on meshes, Megatron-LM and NeMo.",
+    ),
     "p2p": ("simreduce_validate.p2p:p2p", "Copies between GPUs."),
 }
 _PARTS = ("held", "fit", "all")
@@ -211,3 +219,44 @@ def sharded(models: tuple[str, ...]) -> Reply:
         partial(SHARDED.write, {"points": points, "complete": complete}),
         complete=complete,
     )
+
+
+@command(examples="simreduce accuracy mesh --set table-5")
+@click.option(
+    "--set",
+    "sets",
+    multiple=True,
+    type=click.Choice([*SOURCES]),
+    metavar="NAME",
+    help=f"Compare this set only: {', '.join(SOURCES)}. Repeatable; default all.",
+)
+@click.option(
+    "--model",
+    "models",
+    multiple=True,
+    type=click.Choice(_MODELS),
+    metavar="NAME",
+    help=f"Compare this model only: {', '.join(_MODELS)}. Repeatable; default all.",
+)
+@report_options
+def mesh(sets: tuple[str, ...], models: tuple[str, ...]) -> Reply:
+    """Compare predicted times of training steps on meshes with published ones: Megatron-DeepSpeed
+    and Megatron-LM on 2 to 512 A100, and NeMo on 8 to 2,048 H100. The compute of a GPU is fitted to
+    the other models.
+
+    On Ctrl-C or SIGTERM, prints the steps so far and exits with status 130.
+    """
+    faults = option_faults()
+    chosen = [
+        step
+        for step in published_steps()
+        if (not sets or step.set in sets) and (not models or step.model in models)
+    ]
+    if not chosen:
+        faults.add("", f"no step of {', '.join(models)} is in {', '.join(sets)}")
+    faults.raise_any()
+    points, complete = show_until_stopped(
+        predict_steps(chosen), len(chosen), "predicted {} of {} steps"
+    )
+    found = ComparedSteps(points, complete)
+    return Reply(partial(mesh_lines, found), partial(ACCURACY_MESH.write, found), complete=complete)

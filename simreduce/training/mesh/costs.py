@@ -7,7 +7,7 @@ group may share its links, so they are simulated beside it; that group's end cou
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import NamedTuple
 
@@ -44,6 +44,13 @@ class Costs:
     mesh: Mesh
     algorithm: str = "nccl"
     _known: dict[tuple[str, str, int, int], Cost] = field(default_factory=dict, repr=False)
+    _simulated: dict[object, Cost] = field(default_factory=dict, repr=False)
+
+    def of_mesh(self, mesh: Mesh) -> Costs:
+        """The costs of another mesh on the machine; what both have is simulated once."""
+        other = replace(self, mesh=mesh, _known={})
+        other.__dict__["_plans"] = self._plans
+        return other
 
     @cached_property
     def _plans(self) -> GroupPlans:
@@ -73,8 +80,12 @@ class Costs:
         key = "send", "", nbytes, stage * self.mesh.pp + to
         if key not in self._known:
             pairs: list[Group] = [(row[stage], row[to]) for row in self.mesh.groups(PP)]
-            near = self._beside(pairs[0], pairs)
-            self._known[key] = self._together([self._plans.transfer(nbytes, *p) for p in near])
+            near = tuple(self._beside(pairs[0], pairs))
+            facts = "send", nbytes, near
+            if facts not in self._simulated:
+                plans = [self._plans.transfer(nbytes, *pair) for pair in near]
+                self._simulated[facts] = self._together(plans)
+            self._known[key] = self._simulated[facts]
         return self._known[key].seconds
 
     def _groups(self, axis: str) -> tuple[Group, ...]:
@@ -94,11 +105,14 @@ class Costs:
         key = axis, collective, nbytes, place
         if key not in self._known:
             mine = [g for g in self._groups(axis) if axis == ENDS or self._is_of(g, place)]
-            near = self._beside(self.group(axis, place), mine)
-            one = self._plans.plan(collective, nbytes, near[0])
-            few = near if len(one) * len(near) <= _MOST_OPS else near[:1]
-            plans = [self._plans.plan(collective, nbytes, each) for each in few]
-            self._known[key] = self._together(plans)
+            near = tuple(self._beside(self.group(axis, place), mine))
+            facts = collective, nbytes, near
+            if facts not in self._simulated:
+                one = self._plans.plan(collective, nbytes, near[0])
+                few = near if len(one) * len(near) <= _MOST_OPS else near[:1]
+                plans = [self._plans.plan(collective, nbytes, each) for each in few]
+                self._simulated[facts] = self._together(plans)
+            self._known[key] = self._simulated[facts]
         return self._known[key]
 
     def _is_of(self, group: Group, stage: int) -> bool:

@@ -1,6 +1,7 @@
 """What GPUs compute: rates of data sheets, and the parts of them that programs reach.
 
-The parts are fitted to published steps by `simreduce accuracy mesh`; a user's file overrides any.
+Those of A100 and H100 are fitted to published steps; `simreduce accuracy mesh` says how far off they
+are. H800 and H200 have the chip of H100. A user's file overrides any.
 """
 
 from __future__ import annotations
@@ -8,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
+from statistics import NormalDist
 
 from simreduce import units
 from simreduce.errors import InputError, did_you_mean
@@ -16,6 +18,7 @@ from simreduce.files.textfiles import exists, parse_toml, read_text
 
 _RATE = quantity(units.flops, "a rate of computing", ("312 TFLOP/s",))
 _PART = number(1e-3, 1.0)
+_SPREAD = number(0.0, 0.5)
 
 COMPUTE = Format(
     "compute",
@@ -33,6 +36,8 @@ COMPUTE = Format(
     Field("memory", _PART, "The part of `memory_bandwidth` that other kernels reach."),
     Field("kernel", DURATION, "Time of an empty kernel between two others."),
     Field("host", DURATION, "Time of the host for each kernel: no pass is faster."),
+    Field("spread", _SPREAD, "The standard deviation of GPUs' speeds, as a part: all wait for the"
+          " slowest, the more of them the slower."),
     Field("handover", DURATION, "Time between two passes besides their kernels."),
     Field("step", DURATION, "Time of a step besides its passes, collectives and the optimizer."),
 )  # fmt: skip
@@ -53,21 +58,38 @@ class Gpu:
     memory: float = 0.8
     kernel: float = 2e-6
     host: float = 6e-6
+    spread: float = 0.0
     handover: float = 0.0
     step: float = 0.0
 
+    def slowest(self, count: int) -> float:
+        """How many times as long as the mean GPU the slowest of `count` is expected to take.
 
-def _gpu(title: str, flops: float, flops8: float, terabytes: float, units: int) -> Gpu:
-    return Gpu(title, flops * 1e12, flops8 * 1e12, terabytes * 1e12, units)
+        Speeds are normal (Blom's approximation of the largest of a sample). GPUs of one kind differ
+        by 8 % in clusters: Sinha et al. 2022, https://arxiv.org/abs/2208.11035.
+        """
+        return 1.0 + self.spread * NormalDist().inv_cdf((count - 0.375) / (count + 0.25))
 
+
+def _gpu(
+    title: str, flops: float, flops8: float, terabytes: float, units: int, **fitted: float
+) -> Gpu:
+    return Gpu(title, flops * 1e12, flops8 * 1e12, terabytes * 1e12, units, **fitted)
+
+
+# Fitted to published steps, `simreduce/files/published/steps.csv`, by
+# `python -m simreduce.study.accuracy.mesh`. Standard errors: products 2.5 %, memory 5 %, host 1 %.
+_AMPERE = {"products": 0.756, "memory": 0.648, "host": 62.6e-6}
+# products 2 %, products8 3 %, attention 15 %; the spread is that of 64 to 2,048 GPUs of one recipe.
+_HOPPER = {"products": 0.652, "products8": 0.496, "attention": 0.551, "spread": 0.0223}
 
 GPUS: Mapping[str, Gpu] = {
     # NVIDIA's data sheets, dense: A100 (2021), H100 and H200 (2023), B200 (2024), H800 as H100
     "V100": _gpu("V100", 125, 125, 0.9, 80),
-    "A100": _gpu("A100", 312, 312, 2.039, 108),
-    "H100": _gpu("H100", 989.4, 1978.9, 3.35, 132),
-    "H800": _gpu("H800", 989.4, 1978.9, 3.35, 132),
-    "H200": _gpu("H200", 989.4, 1978.9, 4.8, 132),
+    "A100": _gpu("A100", 312, 312, 2.039, 108, **_AMPERE),
+    "H100": _gpu("H100", 989.4, 1978.9, 3.35, 132, **_HOPPER),
+    "H800": _gpu("H800", 989.4, 1978.9, 3.35, 132, **_HOPPER),
+    "H200": _gpu("H200", 989.4, 1978.9, 4.8, 132, **_HOPPER),
     "B200": _gpu("B200", 2250, 4500, 8.0, 148),
     # AMD's data sheets: MI300X and MI325X (2023, 2024)
     "MI300X": _gpu("MI300X", 1307.4, 2614.9, 5.3, 304),

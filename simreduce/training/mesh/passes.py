@@ -31,9 +31,11 @@ class Passes:
     job: MeshJob
     costs: Costs
     _known: dict[tuple[int, str], Pass] = field(default_factory=dict, repr=False)
+    _parts: dict[tuple[str, str, int], Pass] = field(default_factory=dict, repr=False)
 
     def __post_init__(self) -> None:
         self.parts = Parts(self.job)
+        self._slowest = self.job.gpu.slowest(self.job.mesh.ranks)
 
     def of(self, action: Action) -> Pass:
         """The pass of an action; of one beside another, all-to-alls hide behind all kernels."""
@@ -79,6 +81,12 @@ class Passes:
         return next((s for s in same if shape(s) == shape(stage)), stage)
 
     def _part(self, part: Part, kind: str, rank: int) -> Pass:
+        key = part.name, kind, rank
+        if key not in self._parts:
+            self._parts[key] = self._one_part(part, kind, rank)
+        return self._parts[key]
+
+    def _one_part(self, part: Part, kind: str, rank: int) -> Pass:
         times = part.times
         repeated, calls = Times(), tuple[Call, ...]()
         if kind in (BACKWARD, INPUTS):
@@ -92,7 +100,7 @@ class Passes:
         kernels = times.kernels * {FORWARD: 1, BACKWARD: 2, INPUTS: 1, WEIGHTS: 1}[kind]
         kernels += times.kernels if repeated.forward >= times.forward else 0
         own: Sequence[Call] = {FORWARD: part.forward, WEIGHTS: ()}.get(kind, part.backward)
-        by = defaultdict[str, float](float, {COMPUTE: computes})
+        by = defaultdict[str, float](float, {COMPUTE: computes * self._slowest})
         for call in (*own, *calls):
             by[call.axis] += call.exposed(self.costs.of(call, rank).seconds)
             kernels += call.times

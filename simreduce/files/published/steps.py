@@ -1,0 +1,121 @@
+"""Published times of training steps on meshes, with their sources and what is assumed of them.
+
+`steps.csv` has a row for each configuration: the newest release of it where several were published.
+"""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cache
+from importlib import resources
+
+
+@dataclass(frozen=True, slots=True)
+class StepSource:
+    """Where the steps of a set were published, and what the publication leaves open.
+
+    They ran on machines of eight `gpu`: `machine`, or so many of them as `several` says.
+    """
+
+    title: str
+    url: str
+    gpu: str
+    machine: str
+    several: str
+    assumed: str
+
+
+SOURCES: Mapping[str, StepSource] = {
+    "vtrain-single": StepSource(
+        "vTrain (Bang et al. 2024), ground_truth_single.csv: Megatron-DeepSpeed on 2 and 8 A100",
+        "https://github.com/VIA-Research/vTrain/tree/f8dda8473a/data",
+        "A100", "dgx-a100", "dgx-a100x{}",
+        "full recomputation, unfused attention, optimizer states shared by replicas, no overlap."
+        " All times of a model are linear in its micro batches to the last digit, and stages of as"
+        " many blocks take the same on any mesh: the 480 rows come from about 32 timed layers.",
+    ),
+    "vtrain-multi": StepSource(
+        "vTrain (Bang et al. 2024), ground_truth_multi.csv: Megatron-DeepSpeed on 64 and 512 A100",
+        "https://github.com/VIA-Research/vTrain/tree/f8dda8473a/data",
+        "A100", "dgx-a100", "dgx-a100x{},nics=4",
+        "as vtrain-single; 4 ports of 200 Gbit/s a machine, after the repository's configuration.",
+    ),
+    "table-5": StepSource(
+        "Reducing Activation Recomputation in Large Transformer Models (Korthikanti et al. 2022),"
+        " table 5",
+        "https://arxiv.org/abs/2205.05198",
+        "A100", "dgx-a100", "dgx-a100x{}",
+        "unfused attention, no overlap; 530B without a second replica.",
+    ),
+    "dgx-cloud": StepSource(
+        "NVIDIA DGX Cloud Benchmarking recipes, 24.11.1 to 25.04, H100",
+        "https://github.com/NVIDIA/dgxc-benchmarking",
+        "H100", "dgx-h100", "dgx-h100x{}",
+        "DGX H100 with 8 ports of 400 Gbit/s, fused attention, no recomputation, optimizer states"
+        " shared by replicas, gradients of 16 bits; gradients, parameters, tensor parallel sums and"
+        " sends between stages overlap with compute.",
+    ),
+}  # fmt: skip
+"""By the name of the set."""
+
+_GPT = "transformer:layers={},hidden={},heads={},vocab=51200"
+MODELS: Mapping[str, str] = {
+    "3.6b": _GPT.format(30, 3072, 32),
+    "39.1b": _GPT.format(48, 8192, 64),
+    **{f"{h}x{n}": _GPT.format(n, h, 16) for h in (1024, 2048) for n in (12, 24)},
+}
+"""Models that are no names, by how reports call them: the width and the blocks, or parameters."""
+
+
+@dataclass(frozen=True, slots=True)
+class PublishedStep:
+    """A step that took `seconds`; ways of the mesh, and its batches in sequences."""
+
+    set: str
+    model: str
+    gpus: int
+    tp: int
+    cp: int
+    pp: int
+    virtual: int
+    global_batch: int
+    micro_batch: int
+    sequence: int
+    recompute: str
+    sequence_parallel: bool
+    precision: str
+    seconds: float
+
+    @property
+    def source(self) -> StepSource:
+        """Where it was published."""
+        return SOURCES[self.set]
+
+    @property
+    def family(self) -> str:
+        """What is left out of a fit together: models of equal layers share measurements."""
+        return self.model.partition("x")[0] if self.set == "vtrain-single" else self.model
+
+    @property
+    def machine(self) -> str:
+        """The machine of the step, which may have more GPUs than the step uses."""
+        count = self.gpus // 8
+        return self.source.several.format(count) if count > 1 else self.source.machine
+
+
+def _step(row: Mapping[str, str]) -> PublishedStep:
+    whole = ("gpus", "tp", "cp", "pp", "virtual", "global_batch", "micro_batch", "sequence")
+    return PublishedStep(
+        set=row["set"], model=row["model"], recompute=row["recompute"], precision=row["precision"],
+        sequence_parallel=row["sequence_parallel"] == "yes", seconds=float(row["seconds"]),
+        **{name: int(row[name]) for name in whole},
+    )  # fmt: skip
+
+
+@cache
+def published_steps() -> tuple[PublishedStep, ...]:
+    """All of them, set by set."""
+    text = resources.files(__package__).joinpath("steps.csv").read_text("utf-8")
+    return tuple(map(_step, csv.DictReader(text.splitlines())))

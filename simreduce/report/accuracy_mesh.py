@@ -1,0 +1,144 @@
+"""Published steps of meshes beside predictions, as text and as a document."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from simreduce.files.formats.documents import (
+    COUNT,
+    FLAG,
+    RATIO,
+    SECONDS,
+    TEXT,
+    Document,
+    Key,
+    Record,
+    list_of,
+    or_null,
+)
+from simreduce.files.published.steps import SOURCES
+from simreduce.files.tables import Column, percent
+from simreduce.study.accuracy.mesh import (
+    LEAST_CHOICES,
+    StepPoint,
+    scale_weakly,
+    summarize_steps,
+)
+
+
+@dataclass(frozen=True)
+class ComparedSteps:
+    """Steps beside predictions; not `complete` if the command was stopped."""
+
+    points: Sequence[StepPoint]
+    complete: bool
+
+
+def _signed(value: float) -> str:
+    return f"{value:+.1%}"
+
+
+_GROUP = Record(
+    "group",
+    "The steps of a model in a set.",
+    Key("set", TEXT, "The publication's table.", column=Column("set", left=True)),
+    Key("model", TEXT, "The model, or `all`.", column=Column("model", left=True)),
+    Key("steps", COUNT, "Published steps.", column=Column("steps")),
+    Key(
+        "median", RATIO, "Half of the errors are below this.",
+        column=Column("median", show=percent(1)),
+    ),
+    Key("p90", RATIO, "The 90th percentile of errors.", column=Column("90 %", show=percent(1))),
+    Key(
+        "bias", RATIO, "The median of signed errors: above 0, predictions are too long.",
+        column=Column("bias", show=_signed),
+    ),
+    Key(
+        "choices", COUNT,
+        f"Groups of {LEAST_CHOICES} meshes or more with equal GPUs and batch.",
+        column=Column("choices"),
+    ),
+    Key(
+        "order", or_null(RATIO),
+        "The mean of Kendall's rank correlation of predicted and published times in a choice.",
+        column=Column("order", show="{:.2f}".format),
+    ),
+    Key(
+        "regret", or_null(RATIO),
+        "The part by which the mesh that is predicted fastest is slower than the fastest; median.",
+        column=Column("regret", show=percent(1)),
+    ),
+    Key(
+        "worst_regret", or_null(RATIO), "The largest of them.",
+        column=Column("worst", show=percent(1)),
+    ),
+)  # fmt: skip
+_SCALING = Record(
+    "scaling",
+    "A recipe on more GPUs, with the same batch on each.",
+    Key("model", TEXT, "The model.", column=Column("model", left=True)),
+    Key("precision", TEXT, "Of products.", column=Column("precision", left=True)),
+    Key("least_gpus", COUNT, "GPUs to begin with.", "least", column=Column("from", "GPUs")),
+    Key("gpus", COUNT, "GPUs.", column=Column("to", "GPUs")),
+    Key(
+        "published", RATIO, "The published time over that on the fewer GPUs.",
+        column=Column("published", show="{:.3f}".format),
+    ),
+    Key(
+        "predicted", RATIO, "The predicted time over that on the fewer GPUs.",
+        column=Column("predicted", show="{:.3f}".format),
+    ),
+    Key(
+        "error", RATIO, "The part by which the predicted ratio is too high.",
+        lambda each: each.predicted / each.published - 1.0,
+        column=Column("error", show=_signed),
+    ),
+)  # fmt: skip
+_POINT = Record(
+    "point",
+    "A published step.",
+    Key("set", TEXT, "The publication's table.", "step.set"),
+    Key("model", TEXT, "The model.", "step.model"),
+    Key("gpus", COUNT, "GPUs.", "step.gpus"),
+    Key("tp", COUNT, "Tensor parallel ways.", "step.tp"),
+    Key("cp", COUNT, "Context parallel ways.", "step.cp"),
+    Key("pp", COUNT, "Pipeline stages.", "step.pp"),
+    Key("virtual", COUNT, "Stages of a GPU.", "step.virtual"),
+    Key("global_batch", COUNT, "Sequences of a step.", "step.global_batch"),
+    Key("micro_batch", COUNT, "Sequences of a micro batch.", "step.micro_batch"),
+    Key("precision", TEXT, "Of products.", "step.precision"),
+    Key("published_s", SECONDS, "The published time.", "step.seconds"),
+    Key("predicted_s", SECONDS, "The predicted time.", "predicted"),
+)  # fmt: skip
+
+
+ACCURACY_MESH = Document(
+    "accuracy-mesh",
+    "`simreduce accuracy mesh --json`: published steps of meshes beside predictions.",
+    Key(
+        "groups", list_of(_GROUP), "Errors by set and model.",
+        lambda found: summarize_steps(found.points),
+    ),
+    Key(
+        "scaling", list_of(_SCALING), "Recipes on more GPUs.",
+        lambda found: scale_weakly(found.points),
+    ),
+    Key("points", list_of(_POINT), "Every published step."),
+    Key("complete", FLAG, "False if the command was stopped and steps are missing."),
+    command="accuracy mesh",
+)  # fmt: skip
+"""Of `ComparedSteps`."""
+
+
+def mesh_lines(found: ComparedSteps) -> Iterator[str]:
+    """Errors by set and model, weak scaling, and what the sets are."""
+    document: Mapping[str, Any] = ACCURACY_MESH.write(found)
+    yield from _GROUP.table(document["groups"]).lines()
+    if document["scaling"]:
+        yield from ("#", "# the same batch on each of more GPUs, as a part of the time on fewer:")
+        yield from _SCALING.table(document["scaling"]).lines()
+    yield from ("#", "# each model by constants of the GPU that were fitted to the others")
+    for name in dict.fromkeys(point.step.set for point in found.points):
+        yield f"# {name}: {SOURCES[name].title}"

@@ -1,0 +1,327 @@
+"""Published steps of meshes beside predictions, each by constants fitted to other models.
+
+`python -m simreduce.study.accuracy.mesh` fits the constants of `CONSTANTS` to all published steps
+of a GPU, and again without each family of models. It prints the former, which stand in
+`simreduce/training/mesh/gpus.py`, and writes the latter to `simreduce/files/published` of a source
+tree (`steps-left-out.csv`), which `predict_steps` reads. It takes some minutes.
+"""
+
+from __future__ import annotations
+
+import csv
+import sys
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cache
+from importlib import resources
+from itertools import combinations
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from simreduce.engine.calibrate.fit import Constant, Fit, fit_constants
+from simreduce.engine.setup import Setup
+from simreduce.files.published.steps import MODELS, SOURCES, PublishedStep, published_steps
+from simreduce.study.accuracy.assess import median_and_p90
+from simreduce.training.mesh.costs import Costs
+from simreduce.training.mesh.gpus import GPUS, Gpu
+from simreduce.training.mesh.job import (
+    DISTRIBUTED, GRAD_REDUCE, P2P, PARAM_GATHER, TP_COMM, MeshJob, split_evenly,
+)  # fmt: skip
+from simreduce.training.mesh.simulate import simulate_mesh
+from simreduce.training.mesh.ways import Mesh
+from simreduce.training.recompute import FUSED, UNFUSED
+from simreduce.workload import load_model
+
+CONSTANTS: Mapping[str, tuple[str, ...]] = {
+    "A100": ("products", "memory", "host"),
+    "H100": ("products", "products8", "attention"),
+}
+"""Those of a GPU that published steps determine, besides its spread."""
+_SPREAD = "spread"
+_LEFT_OUT = "steps-left-out.csv"
+_EVERY = 5
+"""Of the rows of one machine, which come from few measurements, a fit takes one in so many."""
+
+
+class StepPoint(NamedTuple):
+    """A published step, and the seconds that are predicted without its family of models."""
+
+    step: PublishedStep
+    predicted: float
+
+    @property
+    def error(self) -> float:
+        """By what part the prediction is too long."""
+        return self.predicted / self.step.seconds - 1.0
+
+
+def job_of(step: PublishedStep, gpu: Gpu) -> MeshJob:
+    """The job of a published step, with what its source leaves open as `SOURCES` says."""
+    shape = load_model(MODELS.get(step.model, step.model)).shape
+    if shape is None:
+        raise ValueError(step.model)
+    mesh = Mesh(tp=step.tp, cp=step.cp, pp=step.pp, dp=step.gpus // (step.tp * step.cp * step.pp))
+    split = split_evenly(shape.blocks, step.pp * step.virtual)
+    cloud = step.set == "dgx-cloud"
+    return MeshJob(
+        shape, mesh, gpu, step.micro_batch,
+        step.global_batch // (mesh.dp * step.micro_batch), step.sequence,
+        "1f1b" if step.virtual == 1 else "interleaved", step.virtual, split or (),
+        recompute=step.recompute, attention=FUSED if cloud else UNFUSED,
+        sequence_parallel=step.sequence_parallel, optimizer=DISTRIBUTED,
+        overlap=frozenset((GRAD_REDUCE, PARAM_GATHER, TP_COMM, P2P) if cloud else ()),
+        bits=8 if step.precision == "fp8" else 16, reduced=2,
+    )  # fmt: skip
+
+
+@dataclass
+class Predictor:
+    """Predicts published steps; what they move is simulated once."""
+
+    _costs: dict[tuple[str, int, Mesh], Costs] = field(default_factory=dict)
+    _of_machine: dict[tuple[str, int], Costs] = field(default_factory=dict)
+
+    def seconds(self, step: PublishedStep, gpu: Gpu) -> float:
+        """The step of a GPU with these constants.
+
+        Once the pipeline is full, each micro batch of 1F1B adds as much as the one before.
+        """
+        job = job_of(step, gpu)
+        full = job.mesh.pp + 1
+        if job.schedule != "1f1b" or job.micros <= full + 2:
+            return self._simulate(step, job)
+        one, two = (self._simulate(step, replace(job, micros=full + i)) for i in (0, 1))
+        return two + (two - one) * (job.micros - full - 1)
+
+    def _simulate(self, step: PublishedStep, job: MeshJob) -> float:
+        costs = self._costs_of(step, job.mesh)
+        return simulate_mesh(job, costs.setup, costs).seconds
+
+    def _costs_of(self, step: PublishedStep, mesh: Mesh) -> Costs:
+        machine = step.machine, step.gpus
+        key = *machine, mesh
+        if key not in self._costs:
+            if machine not in self._of_machine:
+                setup = Setup(step.machine, "nccl")
+                if step.gpus < setup.layout.n:
+                    setup = setup.but(part=setup.layout.only(range(step.gpus)))
+                self._of_machine[machine] = Costs(setup, mesh)
+            self._costs[key] = self._of_machine[machine].of_mesh(mesh)
+        return self._costs[key]
+
+
+@cache
+def left_out_gpus() -> Mapping[tuple[str, str], Gpu]:
+    """GPUs by name and by the family of models whose steps took no part in their constants."""
+    text = resources.files("simreduce.files.published").joinpath(_LEFT_OUT).read_text("utf-8")
+    found = {}
+    for row in csv.DictReader(text.splitlines()):
+        values = {name: float(row[name]) for name in (_SPREAD, *CONSTANTS[row["gpu"]])}
+        found[row["gpu"], row["family"]] = with_constants(GPUS[row["gpu"]], values)
+    return found
+
+
+def with_constants(gpu: Gpu, values: Mapping[str, Any]) -> Gpu:
+    """The GPU with other constants, by name."""
+    return replace(gpu, **values)
+
+
+def gpu_for(step: PublishedStep) -> Gpu:
+    """The GPU by constants without the step's family; table 5 took part in no fit."""
+    name = step.source.gpu
+    return left_out_gpus().get((name, step.family), GPUS[name])
+
+
+def predict_steps(steps: Sequence[PublishedStep]) -> Iterator[StepPoint]:
+    """Every step, as it is predicted."""
+    predictor = Predictor()
+    for step in steps:
+        yield StepPoint(step, predictor.seconds(step, gpu_for(step)))
+
+
+class StepGroup(NamedTuple):
+    """Errors of the steps of a model in a set.
+
+    `order` is the mean rank correlation of predicted and published times among meshes of equal
+    GPUs and batch, and `regrets` are how much longer the mesh that is predicted fastest took than
+    the fastest, by such `choices`; None without choices.
+    """
+
+    set: str
+    model: str
+    steps: int
+    median: float
+    p90: float
+    bias: float
+    choices: int
+    order: float | None
+    regret: float | None
+    worst_regret: float | None
+
+
+LEAST_CHOICES = 4
+"""Meshes of equal model, GPUs and batch, below which nothing is chosen."""
+
+
+def summarize_steps(points: Sequence[StepPoint]) -> list[StepGroup]:
+    """By set, all models first, then model by model."""
+    found = []
+    for name in SOURCES:
+        mine = [point for point in points if point.step.set == name]
+        models = dict.fromkeys(point.step.model for point in mine)
+        if len(models) > 1:
+            found.append(_group(name, "all", mine))
+        for model in models:
+            found.append(_group(name, model, [p for p in mine if p.step.model == model]))
+    return found
+
+
+def _group(name: str, model: str, points: Sequence[StepPoint]) -> StepGroup:
+    errors = np.array([point.error for point in points])
+    median, p90 = median_and_p90(errors)
+    choices = [mine for mine in _choices(points) if len(mine) >= LEAST_CHOICES]
+    orders, regrets = [_rank_correlation(c) for c in choices], [_regret(c) for c in choices]
+    return StepGroup(
+        name, model, len(points), median, p90, float(np.median(errors)), len(choices),
+        float(np.mean(orders)) if orders else None,
+        float(np.median(regrets)) if regrets else None, max(regrets, default=None),
+    )  # fmt: skip
+
+
+def _choices(points: Iterable[StepPoint]) -> Iterable[list[StepPoint]]:
+    groups: defaultdict[object, list[StepPoint]] = defaultdict(list)
+    for point in points:
+        s = point.step
+        groups[s.set, s.model, s.gpus, s.global_batch, s.precision].append(point)
+    return groups.values()
+
+
+def _rank_correlation(points: Sequence[StepPoint]) -> float:
+    """Kendall's: pairs in the published order less those that are not, over all pairs."""
+    pairs = [*combinations(points, 2)]
+    right = sum((a.predicted < b.predicted) == (a.step.seconds < b.step.seconds) for a, b in pairs)
+    return 2.0 * right / len(pairs) - 1.0
+
+
+def _regret(points: Sequence[StepPoint]) -> float:
+    chosen = min(points, key=lambda point: point.predicted)
+    return chosen.step.seconds / min(point.step.seconds for point in points) - 1.0
+
+
+class Scaling(NamedTuple):
+    """How much longer a step takes on `gpus` than on `least` with the same batch on each GPU."""
+
+    model: str
+    precision: str
+    least: int
+    gpus: int
+    published: float
+    predicted: float
+
+
+def scale_weakly(points: Iterable[StepPoint], least: int = 128) -> list[Scaling]:
+    """The steps of each recipe on the most GPUs beside those on `least`."""
+    found = []
+    recipes: defaultdict[tuple[str, str], dict[int, StepPoint]] = defaultdict(dict)
+    for point in points:
+        if point.step.set == "dgx-cloud":
+            recipes[point.step.model, point.step.precision][point.step.gpus] = point
+    for recipe, mine in recipes.items():
+        most = max(mine)
+        if least in mine and most > least:
+            one, many = mine[least], mine[most]
+            published = many.step.seconds / one.step.seconds
+            found.append(Scaling(*recipe, least, most, published, many.predicted / one.predicted))
+    return found
+
+
+Predict = Callable[[PublishedStep, Gpu], float]
+
+
+def fit_gpu(steps: Sequence[PublishedStep], start: Gpu, name: str, predict: Predict) -> Fit:
+    """The constants of a GPU that fit these steps, with their standard errors."""
+
+    def seconds(values: Mapping[str, float]) -> list[float]:
+        gpu = with_constants(start, values)
+        return [predict(step, gpu) for step in steps]
+
+    constants = [
+        Constant(key, getattr(start, key), getattr(start, key) / 20, 1.0, hard=True)
+        for key in CONSTANTS[name]
+    ]
+    return fit_constants(constants, seconds, [step.seconds for step in steps])
+
+
+def fitted_steps(name: str) -> list[PublishedStep]:
+    """The steps of a GPU that constants are fitted to; of a recipe, those on the fewest GPUs."""
+    found = [s for s in published_steps() if s.source.gpu == name and s.set != "table-5"]
+    one = [s for s in found if s.set == "vtrain-single"]
+    several = [s for s in found if s.set == "vtrain-multi"]
+    smallest: dict[tuple[str, str], PublishedStep] = {}
+    for step in found:
+        if step.set == "dgx-cloud":
+            smallest.setdefault((step.model, step.precision), step)
+    return [*one[::_EVERY], *several, *smallest.values()]
+
+
+def fit_all(name: str, predict: Predict) -> Iterator[tuple[str, Fit]]:
+    """The fit to all steps of a GPU (""), then without each family of models."""
+    steps, start = fitted_steps(name), GPUS[name]
+    for family in ("", *dict.fromkeys(step.family for step in steps)):
+        others = [step for step in steps if step.family != family]
+        start = replace(start, spread=round(find_spread(name, family), 4))
+        fit = fit_gpu(others, start, name, predict)
+        if not family:
+            start = with_constants(start, fit.values)
+        yield family, replace(fit, values={_SPREAD: start.spread, **fit.values})
+
+
+def find_spread(name: str, family: str) -> float:
+    """The spread of GPUs for which a recipe slows down with their number as published.
+
+    Least squares on each recipe's steps on the most GPUs and on the fewest, without a family of
+    models; 0 where nothing was published on several numbers of GPUs.
+    """
+    recipes: defaultdict[tuple[str, str], list[PublishedStep]] = defaultdict(list)
+    for step in published_steps():
+        if (step.set, step.source.gpu) == ("dgx-cloud", name) and step.family != family:
+            recipes[step.model, step.precision].append(step)
+    one, pairs = replace(GPUS[name], spread=1.0), list[tuple[float, float]]()
+    for mine in recipes.values():
+        few, many = (f(mine, key=lambda step: step.gpus) for f in (min, max))
+        more = one.slowest(many.gpus) - one.slowest(few.gpus)
+        pairs.append((more, many.seconds / few.seconds - 1.0))
+    squares = sum(more * more for more, _ in pairs)
+    return sum(more * slower for more, slower in pairs) / squares if squares else 0.0
+
+
+def write_left_out(fits: Iterable[tuple[str, str, Fit]]) -> str:
+    """The file of constants by GPU and family."""
+    names = [_SPREAD, *dict.fromkeys(key for each in CONSTANTS.values() for key in each)]
+    lines = [",".join(("gpu", "family", *names))]
+    for gpu, family, fit in fits:
+        cells = (f"{fit.values[key]:.4g}" if key in fit.values else "" for key in names)
+        lines.append(",".join((gpu, family, *cells)))
+    return "\n".join(lines) + "\n"
+
+
+def _fit_shipped() -> None:
+    """Print the constants of all models with their errors; write those without each family."""
+    predictor, left_out = Predictor(), list[tuple[str, str, Fit]]()
+    for name in CONSTANTS:
+        for family, fit in fit_all(name, predictor.seconds):
+            if family:
+                left_out.append((name, family, fit))
+                continue
+            for key, value in fit.values.items():
+                error = f" +- {fit.errors[key]:.2g}" if key in fit.errors else ""
+                sys.stdout.write(f"{name} {key} {value:.4g}{error}\n")
+    folder = Path(__file__).parents[2] / "files" / "published"
+    (folder / _LEFT_OUT).write_text(write_left_out(left_out), "utf-8")
+
+
+if __name__ == "__main__":
+    _fit_shipped()
