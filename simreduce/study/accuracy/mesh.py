@@ -28,7 +28,13 @@ from simreduce.study.accuracy.assess import median_and_p90
 from simreduce.training.mesh.costs import Costs
 from simreduce.training.mesh.gpus import GPUS, Gpu
 from simreduce.training.mesh.job import (
-    DISTRIBUTED, GRAD_REDUCE, P2P, PARAM_GATHER, TP_COMM, MeshJob, split_evenly,
+    DISTRIBUTED,
+    GRAD_REDUCE,
+    P2P,
+    PARAM_GATHER,
+    TP_COMM,
+    MeshJob,
+    split_evenly,
 )  # fmt: skip
 from simreduce.training.mesh.simulate import simulate_mesh
 from simreduce.training.mesh.ways import Mesh
@@ -97,10 +103,11 @@ class Predictor:
         return two + (two - one) * (job.micros - full - 1)
 
     def _simulate(self, step: PublishedStep, job: MeshJob) -> float:
-        costs = self._costs_of(step, job.mesh)
+        costs = self.costs_of(step, job.mesh)
         return simulate_mesh(job, costs.setup, costs).seconds
 
-    def _costs_of(self, step: PublishedStep, mesh: Mesh) -> Costs:
+    def costs_of(self, step: PublishedStep, mesh: Mesh) -> Costs:
+        """What a mesh moves on the machine of a step."""
         machine = step.machine, step.gpus
         key = *machine, mesh
         if key not in self._costs:
@@ -174,8 +181,7 @@ def summarize_steps(points: Sequence[StepPoint]) -> list[StepGroup]:
         models = dict.fromkeys(point.step.model for point in mine)
         if len(models) > 1:
             found.append(_group(name, "all", mine))
-        for model in models:
-            found.append(_group(name, model, [p for p in mine if p.step.model == model]))
+        found += [_group(name, each, [p for p in mine if p.step.model == each]) for each in models]
     return found
 
 

@@ -1,7 +1,7 @@
 """What GPUs compute: rates of data sheets, and the parts of them that programs reach.
 
-Those of A100 and H100 are fitted to published steps; `simreduce accuracy mesh` says how far off they
-are. H800 and H200 have the chip of H100. A user's file overrides any.
+Those of A100 and H100 are fitted to published steps; `simreduce accuracy mesh` says how far off
+predictions by them are. H800 and H200 have the chip of H100. A user's file overrides any.
 """
 
 from __future__ import annotations
