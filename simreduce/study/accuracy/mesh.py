@@ -39,7 +39,7 @@ from simreduce.training.mesh.job import (
 from simreduce.training.mesh.simulate import simulate_mesh
 from simreduce.training.mesh.ways import Mesh
 from simreduce.training.recompute import FUSED, UNFUSED
-from simreduce.workload import load_model
+from simreduce.workload import load_decoder
 
 CONSTANTS: Mapping[str, tuple[str, ...]] = {
     "A100": ("products", "memory", "host"),
@@ -66,9 +66,7 @@ class StepPoint(NamedTuple):
 
 def job_of(step: PublishedStep, gpu: Gpu) -> MeshJob:
     """The job of a published step, with what its source leaves open as `SOURCES` says."""
-    shape = load_model(MODELS.get(step.model, step.model)).shape
-    if shape is None:
-        raise ValueError(step.model)
+    shape = load_decoder(MODELS.get(step.model, step.model)).shape
     mesh = Mesh(tp=step.tp, cp=step.cp, pp=step.pp, dp=step.gpus // (step.tp * step.cp * step.pp))
     split = split_evenly(shape.blocks, step.pp * step.virtual)
     cloud = step.set == "dgx-cloud"

@@ -55,8 +55,10 @@ Spent = dict[int, Mapping[str, float]]
 """What nodes do and wait for by axis, by their identity."""
 MOVED = 2.0
 """Times that an optimizer moves all bytes of states, gradient and parameter: in and out."""
-BUCKET = 40_000_000
-"""Parameters of a bucket, Megatron-LM's `--ddp-bucket-size`."""
+BUCKET, EACH = 40_000_000, 1_000_000
+"""Parameters of a bucket: as many, or `EACH` for every replica if that is more, as in Megatron-LM's
+`distributed_data_parallel.py`, so that rings of many ranks keep large chunks.
+"""
 
 
 @dataclass
@@ -101,6 +103,7 @@ class _Writer:
         self.costs: Costs = passes.costs
         self.home, self.row = schedule.home, job.mesh.groups(PP)[0]
         self.sent = passes.parts.sent
+        self.bucket = max(BUCKET, EACH * job.mesh.dp * job.mesh.cp)
 
     def write(self, place: int) -> _Rank:
         """The nodes of the first rank of a stage."""
@@ -162,7 +165,7 @@ class _Writer:
             name = f"{action}.{i}"
             self._compute(rank, name, found, after if not i else (), action.kind)
             waiting = Parameters(waiting.plain + size.plain, waiting.experts + size.experts)
-            if waiting.all >= BUCKET or i == len(layers) - 1:
+            if waiting.all >= self.bucket or i == len(layers) - 1:
                 reduced += self._reduce(rank, waiting, [rank.last[LANE]], place, name)
                 waiting = Parameters(0, 0)
         return reduced
@@ -266,7 +269,7 @@ class _Writer:
             for i, size in enumerate(sizes):
                 waiting = Parameters(waiting.plain + size.plain, waiting.experts + size.experts)
                 parts += 1
-                if waiting.all >= BUCKET or i == len(sizes) - 1:
+                if waiting.all >= self.bucket or i == len(sizes) - 1:
                     bucket = self._gather(rank, waiting, place, f"{stage}.{i}")
                     found.setdefault(stage, []).extend([bucket] * parts)
                     waiting, parts = Parameters(0, 0), 0
