@@ -22,11 +22,14 @@ from simreduce.app.cli.progress import Progress
 from simreduce.files.formats import documents
 from simreduce.files.formats.documents import UNITS, Document, Lines, Output, Record
 from simreduce.files.published import published_tables
+from simreduce.files.published.steps import published_steps
 from simreduce.report import accuracy
+from simreduce.report.accuracy_mesh import ACCURACY_MESH, ComparedSteps
 from simreduce.report.ranking import ranking_document
 from simreduce.report.schemas import outputs
 from simreduce.report.tuned import tuned_document
 from simreduce.study.accuracy.hold_out import Calibrated, LeftOut
+from simreduce.study.accuracy.mesh import StepPoint
 from simreduce.study.accuracy.sharded import ShardedPoint
 from simreduce.study.scenario import load_scenario
 from simreduce.study.sweep import COLUMNS, NAMES, Figures
@@ -206,6 +209,7 @@ tune buckets.toml --json --workers 1 --target nccl --objective time
 accuracy nccl --json --workers 1 --only tartan_nccl-v2_broadcast_1GiB_2gpu
 accuracy nccl --json --workers 1 --tables all --only gb200_nvl4
 accuracy nccl --json --workers 1 --left-out generation --only tartan_nccl-v2_broadcast_1GiB_2gpu
+accuracy mesh --json --set table-5 --model megatron-22b
 calibrate --from-nccl-tests nccl.log --topology v100-mesh-4 --out mine.toml --json
 replay {ROOT}/docs/examples/ddp-resnet50.json --topology dgx1v --json
 run {ROOT}/docs/examples/ddp-resnet50.json --topology dgx1v --json --workers 1
@@ -267,7 +271,14 @@ def _made() -> dict[str, dict[str, Any]]:
         "left out": accuracy.LEFT_OUT.write([left_out]),
         "three sizes": _written(accuracy.THREE_SIZES, calibrated),
         "sharded": _written(accuracy.SHARDED, sharded),
+        "mesh": ACCURACY_MESH.write(ComparedSteps(_steps(), complete=True)),
     }
+
+
+def _steps() -> list[StepPoint]:
+    """Recipes on all of their numbers of GPUs, and meshes to choose from."""
+    models = ("gpt-3-175b", "3.6b")
+    return [StepPoint(step, step.seconds) for step in published_steps() if step.model in models]
 
 
 def _written(document: Document, point: object) -> dict[str, Any]:

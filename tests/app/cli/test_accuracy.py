@@ -147,6 +147,17 @@ def test_sharded_training_of_one_model(simreduce):
     assert "'2b' is not one of" in simreduce("accuracy", "sharded", "--model", "2b").err
 
 
+def test_published_steps_of_one_model(simreduce):
+    found = simreduce("accuracy", "mesh", "--set", "table-5", "--model", "megatron-22b", "--json")
+    (group,) = json.loads(found.out)["groups"]
+
+    assert found.status == 0
+    assert (group["model"], group["steps"], group["choices"]) == ("megatron-22b", 2, 0)
+    assert group["median"] < 0.07
+    none = simreduce("accuracy", "mesh", "--set", "table-5", "--model", "3.6b")
+    assert (none.status, "no step of 3.6b is in table-5" in none.err) == (2, True)
+
+
 def test_a_log_by_one_process_is_fitted_as_it_was_taken(simreduce, tmp_path):
     """The file that `bench -J` writes says how its calls were issued."""
     log, out = tmp_path / "a.json", tmp_path / "mine.toml"

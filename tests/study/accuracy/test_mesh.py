@@ -28,7 +28,10 @@ from simreduce.study.accuracy.mesh import (
     write_left_out,
 )
 from simreduce.training.mesh.gpus import GPUS
+from simreduce.training.mesh.passes import Passes
+from simreduce.training.mesh.pipeline import write_schedule
 from simreduce.training.mesh.simulate import simulate_mesh
+from simreduce.training.mesh.write import write_step
 
 STEPS = published_steps()
 
@@ -179,3 +182,26 @@ def test_weak_scaling(points):
     assert len(off) == 6
     assert off[-2] < 0.03
     assert off[-1] < 0.045
+
+
+def test_1f1b_passes_every_micro_batch():
+    """Also where their number is no multiple of the ranks."""
+    for p, m in ((2, 5), (4, 6), (3, 2)):
+        rows = write_schedule("1f1b", p, 1, m).rows
+
+        assert all(len(row) == 2 * m for row in rows)
+
+
+def test_buckets_grow_with_replicas():
+    """40 million parameters, or a million for each replica: Megatron-LM's rule."""
+    (few,) = _of("dgx-cloud", model="nemotron-4-15b", gpus=16, precision="bf16")
+    predictor, counts = Predictor(), {}
+    for gpus in (16, 512):
+        step = replace(few, gpus=gpus, global_batch=few.global_batch * gpus // 16)
+        job = job_of(step, GPUS["H100"])
+        costs = predictor.costs_of(step, job.mesh)
+        schedule = write_schedule("1f1b", 1, 1, job.micros)
+        nodes = write_step(job, schedule, Passes(job, costs)).nodes[0]
+        counts[gpus] = sum(node.collective == "reduce_scatter" for node in nodes)
+
+    assert counts[16] > counts[512]
