@@ -1,15 +1,14 @@
 """Published steps of meshes beside predictions, each by constants fitted to other models.
 
 `python -m simreduce.study.accuracy.mesh` fits the constants of `CONSTANTS` to all published steps
-of a GPU, and again without each family of models. It prints the former, which stand in
-`simreduce/training/mesh/gpus.py`, and writes the latter to `simreduce/files/published` of a source
-tree (`steps-left-out.csv`), which `predict_steps` reads. It takes some minutes.
+of a GPU, and again without each family of models, and writes them to `simreduce/files/published` of
+a source tree (`steps-fitted.csv`), which `predict_steps` reads. Those of all families stand in
+`simreduce/training/mesh/gpus.py` too. It takes about half an hour.
 """
 
 from __future__ import annotations
 
 import csv
-import sys
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -47,7 +46,7 @@ CONSTANTS: Mapping[str, tuple[str, ...]] = {
 }
 """Those of a GPU that published steps determine, besides its spread."""
 _SPREAD = "spread"
-_LEFT_OUT = "steps-left-out.csv"
+_FITTED = "steps-fitted.csv"
 _EVERY = 5
 """Of the rows of one machine, which come from few measurements, a fit takes one in so many."""
 
@@ -119,9 +118,9 @@ class Predictor:
 
 
 @cache
-def left_out_gpus() -> Mapping[tuple[str, str], Gpu]:
-    """GPUs by name and by the family of models whose steps took no part in their constants."""
-    text = resources.files("simreduce.files.published").joinpath(_LEFT_OUT).read_text("utf-8")
+def fitted_gpus() -> Mapping[tuple[str, str], Gpu]:
+    """GPUs by name and by the family whose steps took no part in their constants ("" if all did)."""
+    text = resources.files("simreduce.files.published").joinpath(_FITTED).read_text("utf-8")
     found = {}
     for row in csv.DictReader(text.splitlines()):
         values = {name: float(row[name]) for name in (_SPREAD, *CONSTANTS[row["gpu"]])}
@@ -137,7 +136,7 @@ def with_constants(gpu: Gpu, values: Mapping[str, Any]) -> Gpu:
 def gpu_for(step: PublishedStep) -> Gpu:
     """The GPU by constants without the step's family; table 5 took part in no fit."""
     name = step.source.gpu
-    return left_out_gpus().get((name, step.family), GPUS[name])
+    return fitted_gpus().get((name, step.family), GPUS[name])
 
 
 def predict_steps(steps: Sequence[PublishedStep]) -> Iterator[StepPoint]:
@@ -302,8 +301,8 @@ def find_spread(name: str, family: str) -> float:
     return sum(more * slower for more, slower in pairs) / squares if squares else 0.0
 
 
-def write_left_out(fits: Iterable[tuple[str, str, Fit]]) -> str:
-    """The file of constants by GPU and family."""
+def write_fits(fits: Iterable[tuple[str, str, Fit]]) -> str:
+    """The file of constants by GPU and by the family that is left out."""
     names = [_SPREAD, *dict.fromkeys(key for each in CONSTANTS.values() for key in each)]
     lines = [",".join(("gpu", "family", *names))]
     for gpu, family, fit in fits:
@@ -313,18 +312,11 @@ def write_left_out(fits: Iterable[tuple[str, str, Fit]]) -> str:
 
 
 def _fit_shipped() -> None:
-    """Print the constants of all models with their errors; write those without each family."""
-    predictor, left_out = Predictor(), list[tuple[str, str, Fit]]()
-    for name in CONSTANTS:
-        for family, fit in fit_all(name, predictor.seconds):
-            if family:
-                left_out.append((name, family, fit))
-                continue
-            for key, value in fit.values.items():
-                error = f" +- {fit.errors[key]:.2g}" if key in fit.errors else ""
-                sys.stdout.write(f"{name} {key} {value:.4g}{error}\n")
+    """Write the constants of each GPU, and those without each family of models."""
+    predictor = Predictor()
+    fits = ((n, family, fit) for n in CONSTANTS for family, fit in fit_all(n, predictor.seconds))
     folder = Path(__file__).parents[2] / "files" / "published"
-    (folder / _LEFT_OUT).write_text(write_left_out(left_out), "utf-8")
+    (folder / _FITTED).write_text(write_fits(fits), "utf-8")
 
 
 if __name__ == "__main__":

@@ -19,13 +19,13 @@ from simreduce.study.accuracy.mesh import (
     find_spread,
     fit_all,
     fit_gpu,
+    fitted_gpus,
     gpu_for,
     job_of,
-    left_out_gpus,
     predict_steps,
     scale_weakly,
     summarize_steps,
-    write_left_out,
+    write_fits,
 )
 from simreduce.training.mesh.gpus import GPUS
 from simreduce.training.mesh.passes import Passes
@@ -85,15 +85,25 @@ def test_micro_batches_beyond_a_full_pipeline_are_added_exactly():
 
 
 def test_each_model_is_predicted_without_its_family():
-    assert {(step.source.gpu, step.family) for step in STEPS if step.set != "table-5"} == set(
-        left_out_gpus()
-    )
-    for (name, _), gpu in left_out_gpus().items():
+    families = {(step.source.gpu, step.family) for step in STEPS if step.set != "table-5"}
+
+    assert set(fitted_gpus()) == families | {(name, "") for name in CONSTANTS}
+    for name, family in families:
+        gpu, whole = fitted_gpus()[name, family], fitted_gpus()[name, ""]
         for key in CONSTANTS[name]:
-            assert getattr(gpu, key) == pytest.approx(getattr(GPUS[name], key), rel=0.2)
-            assert getattr(gpu, key) != getattr(GPUS[name], key)
+            assert getattr(gpu, key) == pytest.approx(getattr(whole, key), rel=0.15)
+            assert getattr(gpu, key) != getattr(whole, key)
     (table_5,) = {gpu_for(step) for step in _of("table-5")}
     assert table_5 == GPUS["A100"]
+
+
+def test_gpus_have_the_fitted_constants():
+    """Those in the code are rounded to three digits."""
+    for name, names in CONSTANTS.items():
+        for key in ("spread", *names):
+            fitted = getattr(fitted_gpus()[name, ""], key)
+
+            assert getattr(GPUS[name], key) == pytest.approx(fitted, rel=2e-3)
 
 
 def test_a_fit_finds_the_constants_that_steps_were_made_with():
@@ -112,10 +122,10 @@ def test_a_family_takes_no_part_in_the_fit_that_predicts_it():
         return step.seconds * (10.0 if step.family == "3.6b" else 1.0) * 0.7 / gpu.products
 
     fits = dict(fit_all("A100", seconds))
-    lines = write_left_out(("A100", family, fit) for family, fit in fits.items() if family)
+    lines = write_fits(("A100", family, fit) for family, fit in fits.items())
 
     assert fits["3.6b"].values["products"] == pytest.approx(0.7, rel=1e-2)
-    assert len(lines.splitlines()) == 5
+    assert len(lines.splitlines()) == 6
 
 
 def test_the_spread_is_that_of_recipes_on_more_gpus():
