@@ -119,7 +119,7 @@ class Predictor:
 
 @cache
 def fitted_gpus() -> Mapping[tuple[str, str], Gpu]:
-    """GPUs by name and by the family whose steps took no part in their constants ("" if all did)."""
+    """GPUs by name and by the family whose steps took no part in the fit ("" if all did)."""
     text = resources.files("simreduce.files.published").joinpath(_FITTED).read_text("utf-8")
     found = {}
     for row in csv.DictReader(text.splitlines()):

@@ -177,21 +177,23 @@ def test_models_left_out(points):
         for name in SOURCES
     }
 
-    assert by_set["vtrain-single"] < (0.07, 0.18)
-    assert by_set["vtrain-multi"] < (0.07, 0.20)
-    assert by_set["dgx-cloud"] < (0.04, 0.07)
+    bounds = {"vtrain-single": 0.07, "vtrain-multi": 0.07, "table-5": 0.06, "dgx-cloud": 0.04}
+    assert all(median < bounds[name] for name, (median, _) in by_set.items())
+    assert all(p90 < 0.18 for _, p90 in by_set.values())
     assert max(abs(p.error) for p in points if p.step.set == "table-5") < 0.065
+    regrets = [each.regret for each in summarize_steps(points) if each.model == "all"]
+    assert regrets[:2] == [0.0, 0.0]
 
 
 @pytest.mark.slow
 def test_weak_scaling(points):
-    """To 2,048 GPUs, but for one recipe, GPT-3 in 8 bits, whose steps become 6 % longer."""
+    """All but GPT-3 in 8 bits are within 3 %: it was published as 6 % longer on 2,048 GPUs."""
     found = [each for each in scale_weakly(points) if each.gpus == 2048]
     off = sorted(abs(log(each.predicted / each.published)) for each in found)
 
     assert len(off) == 6
     assert off[-2] < 0.03
-    assert off[-1] < 0.045
+    assert off[-1] < 0.05
 
 
 def test_1f1b_passes_every_micro_batch():
