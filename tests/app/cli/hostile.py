@@ -49,6 +49,7 @@ SCENARIO = (
     'topology = "full:2"\nworkload = "bytes:64K"\nstrategies = ["ring", "nccl"]\n'
     "[link_factors]\ngpu0 = 0.5\n"
 )
+OF_RECORD = SCENARIO.replace("bytes:64K", "d.json").replace("full:2", "full:8")
 STEP = (
     'topology = "switch:4"\nworkload = "alexnet"\nstrategies = ["nccl+ddp"]\n'
     '[step]\nbatch = 32\nrate = "5 TFLOP/s"\nmethod = "ddp"\n'
@@ -134,7 +135,7 @@ BASES = (
     _base("replay d.json --topology dgx1v", d_json=DDP),
     _base("step t.json --topology full:2 --workers 1", t_json=TRACE),
     _base("tune d.json --topology full:8 --workers 1", d_json=DDP),
-    _base("run s.toml --workers 1", s_toml=SCENARIO.replace("bytes:64K", "d.json").replace("full:2", "full:8"), d_json=DDP),
+    _base("run s.toml --workers 1", s_toml=OF_RECORD, d_json=DDP),
     _base("table d.db"), _base("table d.db --where seconds>0 --sort -seconds --limit 3"),
     _base("table d.db --pivot size,strategy,seconds"), _base("table d.db --group strategy --json"),
     _base("table d.db --csv -"), _base("compare d.db d.db"), _base("report d.db -o r.html"),
