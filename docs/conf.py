@@ -15,7 +15,7 @@ author = "The simreduce authors"
 release = version = simreduce.__version__
 extensions = ["myst_parser", "sphinx_copybutton"]
 myst_enable_extensions = ["colon_fence"]
-myst_heading_anchors = 2
+myst_heading_anchors = 3
 html_theme = "furo"
 html_title = f"simreduce {version}"
 copybutton_prompt_text = "$ "
