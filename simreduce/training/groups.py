@@ -8,9 +8,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from simreduce.engine import Disturbance
+from simreduce.engine.setup import Setup
 from simreduce.plan import side_by_side
 from simreduce.training.reductions import Reduction
-from simreduce.training.step import device_label
+from simreduce.training.step import StepJob, device_label
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +41,17 @@ def group_ranks(
         )
         for (factor, _), members in equal.items()
     ]
+
+
+def slowdowns(job: StepJob, disturbance: Disturbance, names: Sequence[str]) -> list[float]:
+    """How many times as long as the profile says each of these devices takes."""
+    slow = disturbance.slow
+    return [job.slow.get(name, 1.0) * slow.get(name, 1.0) for name in names]
+
+
+def slowest(job: StepJob, setup: Setup) -> float:
+    """How many times as long as the profile says the slowest rank takes."""
+    return max(slowdowns(job, setup.disturbance, setup.layout.ranks))
 
 
 def merge_reads(reads: Sequence[Reduction], layer_of: Sequence[int]) -> list[Reduction]:

@@ -26,6 +26,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Generator, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import simpy
@@ -35,7 +36,7 @@ from simreduce.engine.setup import Setup
 from simreduce.engine.simulation import step_cost
 from simreduce.errors import InputError
 from simreduce.training.faults import LinkFaults
-from simreduce.training.groups import group_ranks, merge_reads
+from simreduce.training.groups import group_ranks, merge_reads, slowdowns
 from simreduce.training.launcher import Launcher
 from simreduce.training.ledger import Ledger, Process, Waits
 from simreduce.training.passes import Passes
@@ -107,11 +108,7 @@ class _StepSimulation:
         )
         kernels = {lane for name in ranks for lane in fabric.compute_lanes(name)}
         queued = bool(kernels & lowering.lanes(r.plan for r in method.reductions))
-        slow = fabric.disturbance.slow
-
-        def factors(names: Sequence[str]) -> list[float]:
-            return [job.slow.get(name, 1.0) * slow.get(name, 1.0) for name in names]
-
+        factors = partial(slowdowns, job, fabric.disturbance)
         self.groups = group_ranks(ranks, factors(ranks), apart=queued or bool(method.reads))
         self.launch = (
             step_cost(method.plan, fabric.unfolded(), fabric.runtime, fabric.calibration)

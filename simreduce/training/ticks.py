@@ -17,9 +17,9 @@ from statistics import fmean
 from simreduce.engine.setup import Setup
 from simreduce.planners.packing import Fusion
 from simreduce.planners.strategy import Strategy
+from simreduce.training.groups import slowest
 from simreduce.training.launcher import to_cycle
 from simreduce.training.reductions import Fused, Method
-from simreduce.training.sharded.simulation import slowest
 from simreduce.training.simulation import MOST_STEPS
 from simreduce.training.step import STRONG, StepJob
 from simreduce.training.summary import steady

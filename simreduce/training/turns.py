@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from simreduce.engine import IDEAL, NCCL
 from simreduce.engine.setup import Setup
-from simreduce.training.groups import DeviceGroup, group_ranks
+from simreduce.training.groups import DeviceGroup, group_ranks, slowdowns
 from simreduce.training.step import Bucket, Span, StepJob, StepPrediction
 from simreduce.training.summary import steady, time_in_flight
 
@@ -64,12 +64,6 @@ def take_turns(
     return turns
 
 
-def slowdowns(job: StepJob, setup: Setup) -> list[float]:
-    """How many times as long as the profile says each rank takes."""
-    slow = setup.disturbance.slow
-    return [job.slow.get(name, 1.0) * slow.get(name, 1.0) for name in setup.layout.ranks]
-
-
 def predict_turns(
     name: str,
     job: StepJob,
@@ -81,7 +75,7 @@ def predict_turns(
 
     Without `times`, all steps are alike.
     """
-    factors = slowdowns(job, setup)
+    factors = slowdowns(job, setup.disturbance, setup.layout.ranks)
     groups = group_ranks(setup.layout.ranks, factors, apart=False)
     spans = [span for group in groups for span in _passes(job, group)]
     nbytes = [gradient.nbytes for gradient in job.model.workload.gradients]

@@ -20,6 +20,7 @@ from simreduce.planners.strategy import parse_strategy
 from simreduce.testing.small import cable, machine, node
 from simreduce.topology import Topology
 from simreduce.training import Profile, StepJob, StepPrediction
+from simreduce.training.groups import slowest
 from simreduce.training.memory import least_memory
 from simreduce.training.sharded import (
     METHODS,
@@ -34,7 +35,7 @@ from simreduce.training.sharded import (
     wrap,
 )
 from simreduce.training.sharded.costs import key_seconds, measure_costs
-from simreduce.training.sharded.simulation import _Run, compose, slowest
+from simreduce.training.sharded.simulation import _Run, compose
 from simreduce.workload import Gradient, Layer, Model, load_model
 
 RATE = 1e6

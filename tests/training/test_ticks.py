@@ -12,7 +12,7 @@ from simreduce.engine.setup import Setup
 from simreduce.plan import Plan
 from simreduce.planners.strategy import parse_strategy
 from simreduce.training import Profile, StepJob, method_for_strategy, simulate_step
-from simreduce.training.sharded.simulation import slowest
+from simreduce.training.groups import slowest
 from simreduce.training.ticks import can_tick, tick
 from simreduce.workload import Gradient, Layer, Model
 

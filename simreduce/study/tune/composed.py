@@ -36,8 +36,8 @@ from simreduce.study.tune.search.call_time import (
 from simreduce.study.tune.search.packings import Packing, copying_of, packing_of
 from simreduce.topology import Topology
 from simreduce.training import StepJob, StepPrediction
+from simreduce.training.groups import slowest
 from simreduce.training.reductions import FIXED, Fused
-from simreduce.training.sharded.simulation import slowest
 from simreduce.training.ticks import can_tick, follow
 from simreduce.training.turns import gradients_ready, is_calm, predict_turns, take_turns
 from simreduce.workload import Gradient, Workload

@@ -36,7 +36,7 @@ from simreduce.engine.setup import BY_STRATEGY, Setup
 from simreduce.errors import StrategyError
 from simreduce.training.executions import BACKWARD, Execution, Node
 from simreduce.training.executor import ends_of, run_nodes
-from simreduce.training.groups import DeviceGroup, group_ranks
+from simreduce.training.groups import DeviceGroup, group_ranks, slowdowns
 from simreduce.training.sharded.collectives import Key, ShardedMethod
 from simreduce.training.sharded.costs import Cost, digest_of, measure_costs
 from simreduce.training.sharded.execution import Change, write_sharded
@@ -157,9 +157,8 @@ class _Run:
 
     def __init__(self, job: StepJob, method: ShardedMethod, setup: Setup) -> None:
         self.job, self.method, self.setup = job, method, setup
-        slow, ranks = setup.disturbance.slow, method.layout.ranks
-        factors = [job.slow.get(name, 1.0) * slow.get(name, 1.0) for name in ranks]
-        self.factors = factors
+        ranks = method.layout.ranks
+        self.factors = factors = slowdowns(job, setup.disturbance, ranks)
         self.groups: list[DeviceGroup] = group_ranks(ranks, factors, apart=False)
         self.update = job.update * max(factors) / method.group
         self.written = write_sharded(job, method, self.groups, self.update)
@@ -268,12 +267,6 @@ class _Run:
                 self.method, self._changes(written.gathered), self._changes(written.unreduced)
             ),
         )
-
-
-def slowest(job: StepJob, setup: Setup) -> float:
-    """How many times as long as the profile says the slowest rank takes."""
-    slow = setup.disturbance.slow
-    return max(job.slow.get(name, 1.0) * slow.get(name, 1.0) for name in setup.layout.ranks)
 
 
 def compose(

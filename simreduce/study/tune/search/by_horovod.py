@@ -27,8 +27,8 @@ from simreduce.study.tune.search.packings import Packing
 from simreduce.study.tune.search.search import WIDTH, Aim, Search
 from simreduce.study.tune.search.setting import Do, Setting, evaluate
 from simreduce.study.tune.search.tuned import Tuned
+from simreduce.training.groups import slowest
 from simreduce.training.reductions import Fused
-from simreduce.training.sharded.simulation import slowest
 from simreduce.training.ticks import tick
 
 _FINE = 2 ** (1 / 4)

@@ -41,6 +41,7 @@ from simreduce.study.tune.search.setting import Setting, Working, least_fit, sha
 from simreduce.study.tune.search.step_calls import decisions, make_rules
 from simreduce.study.tune.search.targets import points_of
 from simreduce.study.tune.search.tuned import Tuned
+from simreduce.training.groups import slowest
 from simreduce.training.memory import Fit
 from simreduce.training.sharded import (
     ShardedMethod,
@@ -54,7 +55,7 @@ from simreduce.training.sharded import (
 from simreduce.training.sharded.collectives import ALL_REDUCE, Key
 from simreduce.training.sharded.costs import key_seconds
 from simreduce.training.sharded.settings import PRE, ZERO1, ZERO2
-from simreduce.training.sharded.simulation import compose, slowest
+from simreduce.training.sharded.simulation import compose
 
 Do = Working[StepScenario]
 

@@ -19,8 +19,8 @@ from simreduce.planners.strategy import parse_strategy
 from simreduce.study.advice import hanging, scaled
 from simreduce.study.scenario import Scenario
 from simreduce.study.tune.search.call_time import Size, part_of, text_of
+from simreduce.training.groups import slowest
 from simreduce.training.reductions import FIXED
-from simreduce.training.sharded.simulation import slowest
 from simreduce.training.step import STRONG
 from simreduce.training.turns import gradients_ready
 from simreduce.workload import Gradient, Workload
