@@ -56,6 +56,16 @@ class MeshChoice:
     active: int
     expert: int
 
+    @property
+    def splits_sequences(self) -> bool:
+        """Whether tensor parallel ranks share sequences where they do not share heads."""
+        return self.sequence_parallel and self.ways["tp"] > 1
+
+    @property
+    def gathers_beside(self) -> bool:
+        """Whether parameters are gathered beside compute."""
+        return "param_gather" in self.overlap and self.optimizer == "distributed"
+
 
 def _megatron(c: MeshChoice) -> Mapping[str, str]:
     """Arguments of `pretrain_gpt.py`."""
@@ -100,12 +110,12 @@ def _megatron(c: MeshChoice) -> Mapping[str, str]:
             ("recompute-num-layers", 1),
         ]
     wanted = {
-        "sequence-parallel": c.sequence_parallel and c.ways["tp"] > 1,
+        "sequence-parallel": c.splits_sequences,
         "use-distributed-optimizer": c.optimizer == "distributed",
         "overlap-grad-reduce": "grad_reduce" in c.overlap,
         "grad-reduce-in-bf16": c.reduced == 2 and c.half == "bf16",
-        "overlap-param-gather": "param_gather" in c.overlap and c.optimizer == "distributed",
-        "tp-comm-overlap": "tp" in c.overlap and c.sequence_parallel and c.ways["tp"] > 1,
+        "overlap-param-gather": c.gathers_beside,
+        "tp-comm-overlap": "tp" in c.overlap and c.splits_sequences,
         "no-overlap-p2p-communication": c.schedule == "interleaved" and "p2p" not in c.overlap,
         "squared-relu": not c.gated and not c.bias,
         "recompute-activations": c.recompute == "selective",
@@ -130,13 +140,13 @@ def _nemo(c: MeshChoice) -> Mapping[str, str]:
     model: dict[str, object] = {
         "tensor_model_parallel_size": c.ways["tp"],
         "pipeline_model_parallel_size": c.ways["pp"],
-        "virtual_pipeline_model_parallel_size": c.virtual if c.virtual > 1 else "null",
+        "virtual_pipeline_model_parallel_size": c.virtual if c.virtual > 1 else None,
         "context_parallel_size": c.ways["cp"],
         "expert_model_parallel_size": c.ways["ep"],
         "expert_tensor_parallel_size": c.expert_tensor,
-        "sequence_parallel": str(c.sequence_parallel and c.ways["tp"] > 1).lower(),
+        "sequence_parallel": c.splits_sequences,
         "seq_length": c.sequence,
-        "recompute_granularity": "null" if c.recompute == "none" else c.recompute,
+        "recompute_granularity": None if c.recompute == "none" else c.recompute,
     }
     if c.recompute == "full":
         model |= {"recompute_method": "uniform", "recompute_num_layers": 1}
@@ -144,19 +154,22 @@ def _nemo(c: MeshChoice) -> Mapping[str, str]:
         "model": model,
         "train": {"micro_batch_size": c.micro_batch, "global_batch_size": c.global_batch},
         "ddp": {
-            "use_distributed_optimizer": str(c.optimizer == "distributed").lower(),
-            "overlap_grad_reduce": str("grad_reduce" in c.overlap).lower(),
-            "overlap_param_gather": str(
-                "param_gather" in c.overlap and c.optimizer == "distributed"
-            ).lower(),
+            "use_distributed_optimizer": c.optimizer == "distributed",
+            "overlap_grad_reduce": "grad_reduce" in c.overlap,
+            "overlap_param_gather": c.gathers_beside,
         },
     }
     lines = [
         line
         for name, table in tables.items()
-        for line in (f"{name}:", *(f"  {key}: {value}" for key, value in table.items()))
+        for line in (f"{name}:", *(f"  {key}: {_yaml(value)}" for key, value in table.items()))
     ]
     return {"nemo.yaml": "\n".join(lines) + "\n"}
+
+
+def _yaml(value: object) -> str:
+    """Plain words as they are; numbers, true, false and null as JSON has them."""
+    return value if isinstance(value, str) else json.dumps(value)
 
 
 _DEFAULT_ORDER = "tp-cp-ep-dp-pp"
