@@ -436,9 +436,7 @@ def _build(
     """
     values = _read(path, table, faults, load)
     topology = values["topology"]
-    for key in _REQUIRED:
-        if key not in values.given:
-            faults.add(key, f"missing; {SCENARIO[key].about[0].lower()}{SCENARIO[key].about[1:-1]}")
+    _require_all(values, faults)
     given = values["workload"]
     _load(path, values, faults, "workload", load_model)
     before = len(faults.problems)
@@ -493,6 +491,13 @@ def _on_machine(
     note = f"the job had {plural(ranks, 'rank')}, and this machine has {plural(have, 'GPU')}"
     profile = replace(profile, notes=(*profile.notes, note))
     return replace(step, job=replace(step.job, profile=profile))
+
+
+def _require_all(values: Values, faults: Faults) -> None:
+    """Note the keys that only `[replicas]` can do without, if they are missing."""
+    for key in _REQUIRED:
+        if key not in values.given:
+            faults.add(key, f"missing; {SCENARIO[key].about[0].lower()}{SCENARIO[key].about[1:-1]}")
 
 
 def _cut_off(setup: Setup, cuts: Sequence[str]) -> str:
@@ -558,9 +563,7 @@ def build_meshes(
     """As `build_scenario`, of tables with a `step.mesh`. ScenarioError lists `faults` too."""
     faults = faults or Faults(str(path))
     values = _read(path, table, faults, load)
-    for key in _REQUIRED:
-        if key not in values.given:
-            faults.add(key, f"missing; {SCENARIO[key].about[0].lower()}{SCENARIO[key].about[1:-1]}")
+    _require_all(values, faults)
     for key in ("strategies", "repeat", "framework"):
         if key in values.given:
             faults.add(key, "NCCL chooses how the collectives of a mesh run")
