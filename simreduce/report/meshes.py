@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
+from functools import lru_cache
 from typing import Any
 
 from simreduce import units
@@ -30,6 +31,7 @@ from simreduce.study.tune.meshes import MeshRanking
 from simreduce.training.mesh.held import largest
 from simreduce.training.mesh.pipeline import FORWARD, grid
 from simreduce.training.mesh.simulate import MeshStep
+from simreduce.workload.architectures.decoder import Decoder
 
 WAITS: Mapping[str, str] = {
     "compute": "kernels",
@@ -48,9 +50,15 @@ WAITS: Mapping[str, str] = {
 def mfu(step: MeshStep) -> float:
     """Model FLOPs of a step over what all GPUs could do in its time, 3 times the forward pass."""
     job = step.job
-    forward = sum(layer.forward for layer in job.shape.layers(job.sequence))
+    forward = _forward(job.shape, job.sequence)
     rate = job.gpu.flops if job.bits == 16 else job.gpu.flops8
     return 3.0 * forward * job.global_batch / (step.seconds * job.mesh.ranks * rate)
+
+
+@lru_cache(maxsize=8)
+def _forward(shape: Decoder, tokens: int) -> float:
+    """FLOPs of a sequence's forward pass; all rows of a ranking share it."""
+    return sum(layer.forward for layer in shape.layers(tokens))
 
 
 def limit_of(step: MeshStep) -> str:

@@ -27,6 +27,7 @@ from simreduce.training.mesh.job import MeshJob, split_evenly
 from simreduce.training.mesh.passes import Passes
 from simreduce.training.mesh.pipeline import load_schedule
 from simreduce.training.mesh.simulate import MeshStep, at_least, simulate_mesh
+from simreduce.training.mesh.ways import Mesh
 from simreduce.training.mesh.write import write_step
 from simreduce.training.recompute import FUSED
 
@@ -98,9 +99,15 @@ def _peak(job: MeshJob) -> float:
     return max((held_by(job, schedule, r).peak for r in range(job.mesh.pp)), default=inf)
 
 
+@lru_cache(maxsize=1)
+def _any_costs(setup: Setup) -> Costs:
+    return Costs(setup, Mesh())
+
+
 @lru_cache(maxsize=64)
-def _costs(setup: Setup, job_mesh: object) -> Costs:
-    return Costs(setup, job_mesh)  # type: ignore[arg-type]
+def _costs(setup: Setup, mesh: Mesh) -> Costs:
+    """What a mesh moves; what it has in common with others is simulated once."""
+    return _any_costs(setup).of_mesh(mesh)
 
 
 def choice_of_job(job: MeshJob) -> MeshChoice:
@@ -144,7 +151,8 @@ def best_for(ranking: MeshRanking, target: str) -> MeshStep:
 
 def simulate_best(ranking: MeshRanking) -> MeshStep:
     """The best step, with when every node of it ran."""
-    return simulate_mesh(ranking.best.job, ranking.scenario.setup, closely=True)
+    job, setup = ranking.best.job, ranking.scenario.setup
+    return simulate_mesh(job, setup, _costs(setup, job.mesh), closely=True)
 
 
 def best_execution(ranking: MeshRanking) -> Execution:

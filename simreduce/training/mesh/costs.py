@@ -6,10 +6,9 @@ group may share its links, so they are simulated beside it; that group's end cou
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import NamedTuple
 
 from simreduce.engine.setup import Setup
 from simreduce.plan import Plan, side_by_side
@@ -30,12 +29,6 @@ _BITS = 9
 Group = tuple[int, ...]
 
 
-class Cost(NamedTuple):
-    """The seconds of a call by itself."""
-
-    seconds: float
-
-
 @dataclass
 class Costs:
     """The costs of a mesh's calls on a machine, each simulated once."""
@@ -43,8 +36,8 @@ class Costs:
     setup: Setup
     mesh: Mesh
     algorithm: str = "nccl"
-    _known: dict[tuple[str, str, int, int], Cost] = field(default_factory=dict, repr=False)
-    _simulated: dict[object, Cost] = field(default_factory=dict, repr=False)
+    _known: dict[tuple[str, str, int, int], float] = field(default_factory=dict, repr=False)
+    _simulated: dict[object, float] = field(default_factory=dict, repr=False)
 
     def of_mesh(self, mesh: Mesh) -> Costs:
         """The costs of another mesh on the machine; what both have is simulated once."""
@@ -63,12 +56,14 @@ class Costs:
         found = {rank: i for i, task in enumerate(tasks) for rank in task}
         return [found[rank] for rank in range(self.mesh.ranks)]
 
-    def of(self, call: Call, stage: int) -> Cost:
-        """The cost of one call of the ranks of a stage."""
+    def of(self, call: Call, stage: int) -> float:
+        """Seconds of one call of the ranks of a stage by itself."""
         shift = max(call.nbytes.bit_length() - _BITS, 0)
         nbytes = max(call.nbytes >> shift << shift, 1)
-        found = self._of(call.axis, call.collective, nbytes, stage)
-        return found._replace(seconds=found.seconds * call.nbytes / nbytes)
+        key = call.axis, call.collective, nbytes, stage
+        if key not in self._known:
+            self._known[key] = self._of(*key)
+        return self._known[key] * call.nbytes / nbytes
 
     def group(self, axis: str, stage: int) -> Group:
         """The group of an axis that has the first rank of a stage."""
@@ -81,12 +76,11 @@ class Costs:
         if key not in self._known:
             pairs: list[Group] = [(row[stage], row[to]) for row in self.mesh.groups(PP)]
             near = tuple(self._beside(pairs[0], pairs))
-            facts = "send", nbytes, near
-            if facts not in self._simulated:
-                plans = [self._plans.transfer(nbytes, *pair) for pair in near]
-                self._simulated[facts] = self._together(plans)
-            self._known[key] = self._simulated[facts]
-        return self._known[key].seconds
+            self._known[key] = self._once(
+                ("send", nbytes, near),
+                lambda: [self._plans.transfer(nbytes, *pair) for pair in near],
+            )
+        return self._known[key]
 
     def _groups(self, axis: str) -> tuple[Group, ...]:
         if axis == REPLICAS:
@@ -97,23 +91,25 @@ class Costs:
             return self.mesh.expert_groups({ETP: TP, EXPERT_REPLICAS: DP}.get(axis, axis))
         return self.mesh.groups(axis)
 
-    def _of(self, axis: str, collective: str, nbytes: int, stage: int) -> Cost:
-        group = self.group(axis, stage)
-        if len(group) < 2:
-            return Cost(0.0)
+    def _of(self, axis: str, collective: str, nbytes: int, stage: int) -> float:
+        if len(self.group(axis, stage)) < 2:
+            return 0.0
         place = self._alike(axis, stage)
-        key = axis, collective, nbytes, place
-        if key not in self._known:
-            mine = [g for g in self._groups(axis) if axis == ENDS or self._is_of(g, place)]
-            near = tuple(self._beside(self.group(axis, place), mine))
-            facts = collective, nbytes, near
-            if facts not in self._simulated:
-                one = self._plans.plan(collective, nbytes, near[0])
-                few = near if len(one) * len(near) <= _MOST_OPS else near[:1]
-                plans = [self._plans.plan(collective, nbytes, each) for each in few]
-                self._simulated[facts] = self._together(plans)
-            self._known[key] = self._simulated[facts]
-        return self._known[key]
+        mine = [g for g in self._groups(axis) if axis == ENDS or self._is_of(g, place)]
+        near = tuple(self._beside(self.group(axis, place), mine))
+
+        def plans() -> list[Plan]:
+            one = self._plans.plan(collective, nbytes, near[0])
+            few = near if len(one) * len(near) <= _MOST_OPS else near[:1]
+            return [self._plans.plan(collective, nbytes, each) for each in few]
+
+        return self._once((collective, nbytes, near), plans)
+
+    def _once(self, facts: object, plans: Callable[[], list[Plan]]) -> float:
+        """Seconds of the first of plans that run at once, for any mesh that has the same."""
+        if facts not in self._simulated:
+            self._simulated[facts] = self._together(plans())
+        return self._simulated[facts]
 
     def _is_of(self, group: Group, stage: int) -> bool:
         return self.mesh.stage_of(group[0]) == stage
@@ -139,9 +135,8 @@ class Costs:
         others = [g for g in groups if g != group and mine & {self._machine[r] for r in g}]
         return [group, *others]
 
-    def _together(self, plans: list[Plan]) -> Cost:
-        """The cost of the first of plans that run at once."""
+    def _together(self, plans: list[Plan]) -> float:
         setup = self._plans.setup
         names = dict.fromkeys(name for plan in plans for name in plan.devices)
         whole = plans[0] if len(plans) == 1 else side_by_side(plans, tuple(names))
-        return Cost(setup.simulate(whole).seconds)
+        return setup.simulate(whole).seconds

@@ -11,7 +11,7 @@ Not counted: buffers of communication beyond the gradients, workspaces, fragment
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from math import ceil
 from typing import NamedTuple
 
@@ -148,9 +148,8 @@ def held_by(job: MeshJob, schedule: Schedule, rank: int) -> Held:
         return each * ceil(mine.plain / by[0]) + each * ceil(mine.experts / by[1])
 
     unit = _largest_unit(job, rank) if job.optimizer == FSDP else 0
-    most, flying = _in_flight(
-        schedule, rank, [stage_activations(job, s) for s in range(schedule.stages)]
-    )
+    kept = {stage: stage_activations(job, stage) for stage in stages_of(job, rank)}
+    most, flying = _in_flight(schedule, rank, kept)
     return Held(
         shared(WIDTH, all_ways) + 2 * WIDTH * unit,
         shared(job.reduced, all_ways) + job.reduced * unit,
@@ -173,7 +172,7 @@ def _largest_unit(job: MeshJob, rank: int) -> int:
     return max([*found, *(_share(end, job.mesh.tp) for end in ends)], default=0)
 
 
-def _in_flight(schedule: Schedule, rank: int, kept: list[float]) -> tuple[float, int]:
+def _in_flight(schedule: Schedule, rank: int, kept: Mapping[int, float]) -> tuple[float, int]:
     """The most bytes of activations at once, and the most passes that keep some.
 
     A pass keeps them until its backward pass for weights is done.

@@ -58,13 +58,11 @@ class Call(NamedTuple):
 
     def exposed(self, seconds: float) -> float:
         """How long the rank waits for it, if it takes `seconds` by itself."""
+        if not self.behind:
+            return self.times * seconds
         first = seconds / self.pieces
         hidden = self.behind * (self.pieces - 1) / self.pieces
-        return (
-            self.times * (first + max(seconds - first - hidden, 0.0))
-            if self.behind
-            else (self.times * seconds)
-        )
+        return self.times * (first + max(seconds - first - hidden, 0.0))
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,6 +88,11 @@ class Parts:
     @property
     def _rows(self) -> int:
         return self.job.tokens
+
+    @property
+    def _narrow(self) -> int:
+        """The width of keys, and of values, of a rank: one head at least."""
+        return max(self.job.shape.narrow // self.job.mesh.tp, self.job.shape.head)
 
     @property
     def _wide(self) -> float:
@@ -143,8 +146,7 @@ class Parts:
             into += kernels.linear(rows, query, wide + shape.heads * rotary // t)
             into += kernels.linear(rows, key, 2 * wide)
         else:
-            narrow = max(shape.narrow // t, shape.head)
-            into = kernels.linear(rows, shape.width, wide + 2 * narrow)
+            into = kernels.linear(rows, shape.width, wide + 2 * self._narrow)
         products = into + kernels.linear(rows, wide, shape.width)
         core, ring = self._core(shape.crossed / t)
         forward, backward = self._sums(products)
@@ -166,8 +168,7 @@ class Parts:
         """Attention by itself, and the bytes of keys and values of a rank."""
         job, kernels, c = self.job, self._kernels, self.job.mesh.cp
         shape, t, keys = job.shape, job.mesh.tp, job.sequence
-        narrow = max(shape.narrow // t, shape.head)
-        held = 2 * self._rows * narrow * WIDTH
+        held = 2 * self._rows * self._narrow * WIDTH
         if job.attention == FUSED:
             return kernels.fused_attention(self._rows, keys, wide, causal=True), held
         heads = max(shape.heads // t, 1) * job.micro_batch

@@ -75,7 +75,7 @@ def _run(execution: Execution, costs: Costs) -> tuple[Ran, ...]:
     def move(node: Node, group: tuple[int, ...]) -> simpy.Event:
         if node.kind == COLLECTIVE:
             call = Call(node.lane, node.collective, node.nbytes)
-            return env.timeout(costs.of(call, places.get(group[0], 0)).seconds)
+            return env.timeout(costs.of(call, places.get(group[0], 0)))
         return env.timeout(costs.send(node.nbytes, places[group[0]], places[group[1]]))
 
     return run_nodes(execution, env, move)
