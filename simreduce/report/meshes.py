@@ -41,6 +41,7 @@ WAITS: Mapping[str, str] = {
     "etp": "sums within experts",
     "pipeline": "other stages: the bubble, and sends",
     "data": "gradients and parameters of replicas",
+    "interference": "kernels slowed down by what moves beside them",
     "host": "launches by the host",
     "update": "the optimizer",
 }

@@ -2,7 +2,8 @@
 
 A collective begins when all recorded ranks of its group are there, as NCCL's does; the k-th of one
 rank of a group is the k-th of every other. A rank's nodes of one lane run one at a time, those that
-are ready in their order. Ranks without nodes keep nobody waiting.
+are ready in their order. Ranks without nodes keep nobody waiting. While something moves, it may
+slow down the compute of its ranks.
 """
 
 from __future__ import annotations
@@ -26,6 +27,15 @@ Meeting = tuple[object, ...]
 
 Move = Callable[[Node, tuple[int, ...]], simpy.Event]
 """Starts what a node moves in a group or between a pair; the event is its end."""
+Slows = Callable[[Node, tuple[int, ...]], float]
+"""By what part of its speed that slows down compute beside it."""
+_LEAST_SPEED = 0.1
+"""What moves never takes more than the rest of a GPU."""
+
+
+def slows_nothing(_node: Node, _group: tuple[int, ...]) -> float:
+    """Compute is as fast beside what moves as without it."""
+    return 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,9 +69,11 @@ class Ran:
     end: float
 
 
-def run_nodes(execution: Execution, env: simpy.Environment, move: Move) -> tuple[Ran, ...]:
+def run_nodes(
+    execution: Execution, env: simpy.Environment, move: Move, slows: Slows = slows_nothing
+) -> tuple[Ran, ...]:
     """The run on whatever moves data, in the order of ends; Deadlock says who waits for whom."""
-    run = Run(execution, env, move, [1.0] * (1 + max(execution.nodes)))
+    run = Run(execution, env, move, [1.0] * (1 + max(execution.nodes)), slows)
     found = tuple(run.finish())
     run.check_done()
     return found
@@ -98,15 +110,37 @@ class _Rank:
         self.met: dict[Meeting, int] = defaultdict(int)
         self.begun: dict[int, float] = {}
         self.left = len(nodes)
+        self.computing: dict[int, _Compute] = {}
+        self.slowed: list[float] = []
+
+    @property
+    def speed(self) -> float:
+        """The part of its speed that compute has beside what moves."""
+        return max(1.0 - sum(self.slowed), _LEAST_SPEED)
+
+
+@dataclass(slots=True)
+class _Compute:
+    """Seconds that are `left` of it at full speed, from the time `since`; `end` is their end."""
+
+    left: float
+    since: float
+    end: simpy.Event | None = None
 
 
 class Run:
     """All ranks, on what moves their data; compute of a rank takes `slow[rank]` times as long."""
 
     def __init__(
-        self, execution: Execution, env: simpy.Environment, move: Move, slow: Sequence[float]
+        self,
+        execution: Execution,
+        env: simpy.Environment,
+        move: Move,
+        slow: Sequence[float],
+        slows: Slows = slows_nothing,
     ) -> None:
         self.execution, self.env, self.move, self.slow = execution, env, move, slow
+        self.slows = slows
         self.ranks = {rank: _Rank(rank, nodes) for rank, nodes in execution.nodes.items()}
         self.meetings: dict[Meeting, list[tuple[_Rank, int]]] = defaultdict(list)
         self.moved: list[Moved] = []
@@ -147,8 +181,33 @@ class Run:
         if node.kind != COMPUTE:
             self._meet(rank, index)
             return
-        event = self.env.timeout((node.seconds or 0.0) * self.slow[rank.rank])
-        event.callbacks.append(partial(self._finish, [(rank, index)]))
+        seconds = (node.seconds or 0.0) * self.slow[rank.rank]
+        rank.computing[index] = _Compute(seconds, float(self.env.now))
+        self._compute(rank, index)
+
+    def _compute(self, rank: _Rank, index: int) -> None:
+        """Let compute that has begun go on, at the speed that it has now."""
+        end = rank.computing[index].end = self.env.timeout(rank.computing[index].left / rank.speed)
+        end.callbacks.append(partial(self._computed, rank, index))
+
+    def _computed(self, rank: _Rank, index: int, event: simpy.Event) -> None:
+        compute = rank.computing.get(index)
+        if compute is not None and compute.end is event:
+            del rank.computing[index]
+            self._finish([(rank, index)], event)
+
+    def _slow(self, rank: _Rank, slowed: list[float]) -> None:
+        """Let all that a rank computes go on beside other things that move."""
+        now, speed = float(self.env.now), rank.speed
+        rank.slowed = slowed
+        for index, compute in rank.computing.items():
+            compute.left = max(compute.left - (now - compute.since) * speed, 0.0)
+            compute.since = now
+            self._compute(rank, index)
+
+    def _speed_up(self, rank: _Rank, part: float, _: simpy.Event) -> None:
+        at = rank.slowed.index(part)
+        self._slow(rank, rank.slowed[:at] + rank.slowed[at + 1 :])
 
     def _meet(self, rank: _Rank, index: int) -> None:
         """Note that a rank is there; start when all are."""
@@ -190,6 +249,10 @@ class Run:
                 Moved(*found, float(self.env.now), min(known) if known else None)
             )
         )
+        if part := self.slows(node, group):
+            for rank, _ in there:
+                self._slow(rank, [*rank.slowed, part])
+                done.callbacks.append(partial(self._speed_up, rank, part))
         done.callbacks.append(partial(self._finish, there))
 
     def _finish(self, done: Sequence[tuple[_Rank, int]], _: simpy.Event) -> None:

@@ -32,7 +32,8 @@ SOURCES: Mapping[str, StepSource] = {
         "vTrain (Bang et al. 2024), ground_truth_single.csv: Megatron-DeepSpeed on 2 and 8 A100",
         "https://github.com/VIA-Research/vTrain/tree/f8dda8473a/data",
         "A100", "dgx-a100", "dgx-a100x{}",
-        "full recomputation, unfused attention, optimizer states shared by replicas, no overlap."
+        "full recomputation, unfused attention, no overlap; every replica has all states of the"
+        " optimizer, as the constant part of its times says, which grows with parameters of a GPU."
         " All times of a model are linear in its micro batches to the last digit, and stages of as"
         " many blocks take the same on any mesh: the 480 rows come from about 32 timed layers.",
     ),

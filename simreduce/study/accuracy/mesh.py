@@ -31,6 +31,7 @@ from simreduce.training.mesh.job import (
     GRAD_REDUCE,
     P2P,
     PARAM_GATHER,
+    REPLICATED,
     TP_COMM,
     MeshJob,
     split_evenly,
@@ -68,13 +69,13 @@ def job_of(step: PublishedStep, gpu: Gpu) -> MeshJob:
     shape = load_decoder(MODELS.get(step.model, step.model)).shape
     mesh = Mesh(tp=step.tp, cp=step.cp, pp=step.pp, dp=step.gpus // (step.tp * step.cp * step.pp))
     split = split_evenly(shape.blocks, step.pp * step.virtual)
-    cloud = step.set == "dgx-cloud"
+    cloud, copied = step.set == "dgx-cloud", step.set.startswith("vtrain")
     return MeshJob(
         shape, mesh, gpu, step.micro_batch,
         step.global_batch // (mesh.dp * step.micro_batch), step.sequence,
         "1f1b" if step.virtual == 1 else "interleaved", step.virtual, split or (),
         recompute=step.recompute, attention=FUSED if cloud else UNFUSED,
-        sequence_parallel=step.sequence_parallel, optimizer=DISTRIBUTED,
+        sequence_parallel=step.sequence_parallel, optimizer=REPLICATED if copied else DISTRIBUTED,
         overlap=frozenset((GRAD_REDUCE, PARAM_GATHER, TP_COMM, P2P) if cloud else ()),
         bits=8 if step.precision == "fp8" else 16, reduced=2,
     )  # fmt: skip

@@ -4,7 +4,7 @@ A product takes the larger of its FLOPs, at the part of the GPU's rate that larg
 and its bytes. Its tiles are computed in waves, one on each unit; the last wave may be partly empty.
 What is no product takes the bytes that it reads and writes: the tables below count them for each
 element, 2 bytes each, and 1 for a mask. Each kernel takes a moment besides. The host launches them
-one by one, so no pass is faster than that.
+one by one, so no part is faster than that.
 """
 
 from __future__ import annotations
@@ -27,6 +27,12 @@ PLAIN, GATED = (4.0, 6.0), (6.0, 10.0)
 """The nonlinearity, for each element of the inner width."""
 SOFTMAX = (4.0, 6.0)
 """For each score of unfused attention, with scaling and mask in one kernel."""
+SOFTMAX_APART = ((6.0, 6.0), (8.0, 8.0), (9.0, 9.0), (8.0, 12.0), (6.0, 6.0))
+"""The same in kernels of their own: to float32, scaled, masked, softmax, to 16 bits."""
+_SOFTMAX_ROWS = 4
+"""Sequences times heads are a multiple of it where Megatron-LM has that one kernel
+(`is_kernel_available` of `fused_softmax.py`).
+"""
 LOSS = (38.0, 14.0)
 """For each logit, as Megatron-LM's `cross_entropy.py` has it: to float32 (6), maximum (4),
 difference (8), exponentials (8), sum (4), quotient (8); the gradient's factor (8), to 16 bits (6).
@@ -117,11 +123,17 @@ class Kernels:
     def unfused_attention(
         self, queries: int, keys: int, head: int, count: int, *, dropout: bool
     ) -> Times:
-        """Scores, softmax, dropout and values, each in a kernel, for `count` heads."""
-        scores = self.product(queries, keys, head, count, 16)
-        values = self.product(queries, head, keys, count, 16)
-        both = Times(scores + values, 2.0 * (scores + values), kernels=2)
-        found = both + self.moves(float(count) * queries * keys, SOFTMAX)
+        """Scores, softmax, dropout and values, each in a kernel, for `count` heads.
+
+        Of heads narrower than a tile, products use that part of the GPU; so say published steps
+        with heads of 64, 96 and 128.
+        """
+        narrow = max(_TILE / head, 1.0)
+        scores = narrow * self.product(queries, keys, head, count, 16)
+        values = narrow * self.product(queries, head, keys, count, 16)
+        found = Times(scores + values, 2.0 * (scores + values), kernels=2)
+        for table in SOFTMAX_APART if count % _SOFTMAX_ROWS else (SOFTMAX,):
+            found += self.moves(float(count) * queries * keys, table)
         if dropout:
             found += self.moves(float(count) * queries * keys, (5.0, 5.0))
         return Times(

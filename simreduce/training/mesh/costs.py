@@ -9,9 +9,11 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from typing import NamedTuple
 
 from simreduce.engine.setup import Setup
-from simreduce.plan import Plan, side_by_side
+from simreduce.plan import Kind, Plan, side_by_side
+from simreduce.plan.channels import count_blocks
 from simreduce.planners.strategy import parse_strategy
 from simreduce.training.group_plans import GroupPlans
 from simreduce.training.mesh.parts import Call
@@ -29,6 +31,16 @@ _BITS = 9
 Group = tuple[int, ...]
 
 
+class Cost(NamedTuple):
+    """Seconds of a call by itself, and the channels of its kernel, each a block on an SM."""
+
+    seconds: float
+    channels: int
+
+
+NOTHING = Cost(0.0, 0)
+
+
 @dataclass
 class Costs:
     """The costs of a mesh's calls on a machine, each simulated once."""
@@ -36,8 +48,8 @@ class Costs:
     setup: Setup
     mesh: Mesh
     algorithm: str = "nccl"
-    _known: dict[tuple[str, str, int, int], float] = field(default_factory=dict, repr=False)
-    _simulated: dict[object, float] = field(default_factory=dict, repr=False)
+    _known: dict[tuple[str, str, int, int], Cost] = field(default_factory=dict, repr=False)
+    _simulated: dict[object, Cost] = field(default_factory=dict, repr=False)
 
     def of_mesh(self, mesh: Mesh) -> Costs:
         """The costs of another mesh on the machine; what both have is simulated once."""
@@ -56,22 +68,23 @@ class Costs:
         found = {rank: i for i, task in enumerate(tasks) for rank in task}
         return [found[rank] for rank in range(self.mesh.ranks)]
 
-    def of(self, call: Call, stage: int) -> float:
-        """Seconds of one call of the ranks of a stage by itself."""
+    def of(self, call: Call, stage: int) -> Cost:
+        """One call of the ranks of a stage."""
         shift = max(call.nbytes.bit_length() - _BITS, 0)
         nbytes = max(call.nbytes >> shift << shift, 1)
         key = call.axis, call.collective, nbytes, stage
         if key not in self._known:
             self._known[key] = self._of(*key)
-        return self._known[key] * call.nbytes / nbytes
+        found = self._known[key]
+        return Cost(found.seconds * call.nbytes / nbytes, found.channels)
 
     def group(self, axis: str, stage: int) -> Group:
         """The group of an axis that has the first rank of a stage."""
         first = self.mesh.groups(PP)[0][stage]
         return next(group for group in self._groups(axis) if first in group)
 
-    def send(self, nbytes: int, stage: int, to: int) -> float:
-        """Seconds of a send between the ranks of two stages, all replicas at once."""
+    def send(self, nbytes: int, stage: int, to: int) -> Cost:
+        """A send between the ranks of two stages, all replicas at once."""
         key = "send", "", nbytes, stage * self.mesh.pp + to
         if key not in self._known:
             pairs: list[Group] = [(row[stage], row[to]) for row in self.mesh.groups(PP)]
@@ -91,9 +104,9 @@ class Costs:
             return self.mesh.expert_groups({ETP: TP, EXPERT_REPLICAS: DP}.get(axis, axis))
         return self.mesh.groups(axis)
 
-    def _of(self, axis: str, collective: str, nbytes: int, stage: int) -> float:
+    def _of(self, axis: str, collective: str, nbytes: int, stage: int) -> Cost:
         if len(self.group(axis, stage)) < 2:
-            return 0.0
+            return NOTHING
         place = self._alike(axis, stage)
         mine = [g for g in self._groups(axis) if axis == ENDS or self._is_of(g, place)]
         near = tuple(self._beside(self.group(axis, place), mine))
@@ -105,8 +118,8 @@ class Costs:
 
         return self._once((collective, nbytes, near), plans)
 
-    def _once(self, facts: object, plans: Callable[[], list[Plan]]) -> float:
-        """Seconds of the first of plans that run at once, for any mesh that has the same."""
+    def _once(self, facts: object, plans: Callable[[], list[Plan]]) -> Cost:
+        """The first of plans that run at once, for any mesh that has the same."""
         if facts not in self._simulated:
             self._simulated[facts] = self._together(plans())
         return self._simulated[facts]
@@ -135,8 +148,15 @@ class Costs:
         others = [g for g in groups if g != group and mine & {self._machine[r] for r in g}]
         return [group, *others]
 
-    def _together(self, plans: list[Plan]) -> float:
+    def _together(self, plans: list[Plan]) -> Cost:
         setup = self._plans.setup
         names = dict.fromkeys(name for plan in plans for name in plan.devices)
         whole = plans[0] if len(plans) == 1 else side_by_side(plans, tuple(names))
-        return setup.simulate(whole).seconds
+        return Cost(setup.simulate(whole).seconds, _channels(plans[0]))
+
+
+def _channels(plan: Plan) -> int:
+    """How many channels a kernel of NCCL has, at most; 0 of what is not NCCL's."""
+    launches = (plan.kind == Kind.INPUT) & (plan.executor > 0) & (plan.stream >= 0)
+    channels = plan.stream[launches] // len(plan.devices)
+    return int(count_blocks(channels).max(initial=0))

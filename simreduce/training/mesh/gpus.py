@@ -35,7 +35,7 @@ COMPUTE = Format(
     Field("attention", _PART, "The part of `flops` that fused attention reaches."),
     Field("memory", _PART, "The part of `memory_bandwidth` that other kernels reach."),
     Field("kernel", DURATION, "Time of an empty kernel between two others."),
-    Field("host", DURATION, "Time of the host for each kernel: no pass is faster."),
+    Field("host", DURATION, "Time of the host for each kernel: no part is faster."),
     Field("spread", _SPREAD, "The standard deviation of GPUs' speeds, as a part: all wait for the"
           " slowest, the more of them the slower."),
     Field("handover", DURATION, "Time between two passes besides their kernels."),
@@ -78,10 +78,10 @@ def _gpu(
 
 
 # Fitted to published steps, `simreduce/files/published/steps.csv`, by
-# `python -m simreduce.study.accuracy.mesh`. Standard errors: products 2.5 %, memory 5 %, host 1 %.
-_AMPERE = {"products": 0.756, "memory": 0.648, "host": 62.6e-6}
+# `python -m simreduce.study.accuracy.mesh`. Standard errors: products 2 %, memory 5 %, host 1 %.
+_AMPERE = {"products": 0.715, "memory": 0.81, "host": 62.0e-6}
 # products 2 %, products8 3 %, attention 15 %; the spread is that of 64 to 2,048 GPUs of one recipe.
-_HOPPER = {"products": 0.652, "products8": 0.496, "attention": 0.551, "spread": 0.0223}
+_HOPPER = {"products": 0.661, "products8": 0.506, "attention": 0.550, "spread": 0.0223}
 
 GPUS: Mapping[str, Gpu] = {
     # NVIDIA's data sheets, dense: A100 (2021), H100 and H200 (2023), B200 (2024), H800 as H100

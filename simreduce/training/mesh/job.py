@@ -15,6 +15,15 @@ REPLICATED, DISTRIBUTED, FSDP = OPTIMIZERS = ("replicated", "distributed", "fsdp
 GRAD_REDUCE, PARAM_GATHER, TP_COMM, P2P, EXPERTS = OVERLAPS = (
     "grad_reduce", "param_gather", "tp", "p2p", "ep",
 )  # fmt: skip
+INTERFERENCE = 2.0
+"""How much more kernels slow down beside a collective than by the SMs that it holds, one a channel.
+
+A100 with 24 channels of 108: a product from 1.18 to 2.08 ms, attention from 0.18 to 0.33 ms, which
+are 1.9 and 2.0 (https://github.com/NVIDIA/nccl/issues/1428); H100 with 24 of 132: a product from 80
+to 47 % of the peak, 2.3 (https://forums.developer.nvidia.com/t/337991). They wait for SMs and share
+the memory's bandwidth. NCCL's blocks share their SMs with no kernel
+(https://github.com/NVIDIA/nccl/issues/689).
+"""
 
 
 @dataclass(frozen=True)
@@ -23,6 +32,7 @@ class MeshJob:
 
     `split` has the blocks of each stage, in the order of the stages. Products have `bits`, all else
     16 of the type `half`. The slowest rank of experts gets `imbalance` times its share of tokens. A
+    collective slows down kernels beside it by `interference` times its part of the SMs. A
     schedule of a file has each stage on the rank of `placed`.
     """
 
@@ -44,6 +54,7 @@ class MeshJob:
     half: str = "bf16"
     reduced: int = 4
     imbalance: float = 1.0
+    interference: float = INTERFERENCE
     placed: tuple[int, ...] = ()
 
     @property
@@ -86,6 +97,10 @@ class MeshJob:
     def without_recompute(self) -> MeshJob:
         """The same job that keeps everything."""
         return replace(self, recompute=NONE)
+
+    def slows(self, channels: int) -> float:
+        """By what part of their speed kernels slow down beside a collective of that many."""
+        return self.interference * channels / self.gpu.units
 
     def blocks(self, stage: int) -> range:
         """The blocks of a stage."""

@@ -46,7 +46,8 @@ _HIDDEN = 1 << 20
 class Call(NamedTuple):
     """A collective of all groups of an axis; `nbytes` as a rank gives them. `times` in a row.
 
-    Each hides behind up to `behind` seconds of products, but for its first part of `pieces`.
+    Each hides behind up to `behind` seconds of products, but for its first part of `pieces`. Copy
+    engines slow down no kernels: `copied` are those of Transformer Engine's user buffers.
     """
 
     axis: str
@@ -55,14 +56,18 @@ class Call(NamedTuple):
     times: int = 1
     behind: float = 0.0
     pieces: int = 1
+    copied: bool = False
 
-    def exposed(self, seconds: float) -> float:
-        """How long the rank waits for it, if it takes `seconds` by itself."""
+    def exposed(self, seconds: float, slows: float) -> float:
+        """How much longer the rank takes with it, if it takes `seconds` by itself.
+
+        Beside it, kernels lose the part `slows` of their speed.
+        """
         if not self.behind:
             return self.times * seconds
-        first = seconds / self.pieces
-        hidden = self.behind * (self.pieces - 1) / self.pieces
-        return self.times * (first + max(seconds - first - hidden, 0.0))
+        first, lost = seconds / self.pieces, 0.0 if self.copied else slows
+        rest, hidden = seconds - first, self.behind * (self.pieces - 1) / self.pieces
+        return self.times * (first + max(rest - hidden, min(lost, 1.0) * rest))
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,28 +105,36 @@ class Parts:
         t = self.job.mesh.tp if self.job.sequence_parallel else 1
         return float(self._rows) * self.job.shape.width / t
 
-    def _sums(self, behind: Times) -> tuple[tuple[Call, ...], tuple[Call, ...]]:
-        """What tensor parallel ranks exchange round a part, whose products are `behind`."""
+    def _sums(self, behind: Times, first: Times) -> tuple[tuple[Call, ...], tuple[Call, ...]]:
+        """What tensor parallel ranks exchange round a part, whose products are `behind`.
+
+        Backward, Megatron-LM gathers the inputs of the `first` product while it computes the
+        gradient for them, and sums that while it computes the gradient for weights (its
+        `tensor_parallel/layers.py`).
+        """
         t, nbytes = self.job.mesh.tp, self._rows * self.job.shape.width * WIDTH
         if t == 1:
             return (), ()
         if not self.job.sequence_parallel:
             once = (Call(TP, ALL_REDUCE, nbytes),)
             return once, once
-        hide = TP_COMM in self.job.overlap
-        forward, backward = (behind.forward / 2, behind.inputs / 2) if hide else (0.0, 0.0)
-        pieces = t if hide else 1
+        shard = nbytes // t
+        if TP_COMM in self.job.overlap:
 
-        def call(kind: str, seconds: float) -> Call:
-            return Call(TP, kind, nbytes // (t if kind == ALL_GATHER else 1), 1, seconds, pieces)
+            def split(kind: str, nbytes: int, seconds: float) -> Call:
+                return Call(TP, kind, nbytes, 1, seconds / 2, t, copied=True)
 
-        return (
-            (call(ALL_GATHER, forward), call(REDUCE_SCATTER, forward)),
-            (
-                call(ALL_GATHER, backward),
-                call(ALL_GATHER, backward),
-                call(REDUCE_SCATTER, backward),
-            ),
+            forward, backward = behind.forward, behind.inputs
+            gather = split(ALL_GATHER, shard, backward)
+            return (
+                (split(ALL_GATHER, shard, forward), split(REDUCE_SCATTER, nbytes, forward)),
+                (gather, gather, split(REDUCE_SCATTER, nbytes, backward)),
+            )
+        gather, scatter = Call(TP, ALL_GATHER, shard), Call(TP, REDUCE_SCATTER, nbytes)
+        return (gather, scatter), (
+            gather,
+            Call(TP, ALL_GATHER, shard, 1, first.inputs, _HIDDEN),
+            Call(TP, REDUCE_SCATTER, nbytes, 1, first.weights, _HIDDEN),
         )
 
     def _around(self, *, residual: bool = True) -> Times:
@@ -142,14 +155,14 @@ class Parts:
         wide = shape.queries // t
         if shape.latent:
             query, key, rotary = shape.latent
-            into = kernels.linear(rows, shape.width, query + key + rotary)
-            into += kernels.linear(rows, query, wide + shape.heads * rotary // t)
+            down = kernels.linear(rows, shape.width, query + key + rotary)
+            into = kernels.linear(rows, query, wide + shape.heads * rotary // t)
             into += kernels.linear(rows, key, 2 * wide)
         else:
-            into = kernels.linear(rows, shape.width, wide + 2 * self._narrow)
-        products = into + kernels.linear(rows, wide, shape.width)
+            down, into = Times(), kernels.linear(rows, shape.width, wide + 2 * self._narrow)
+        products = down + into + kernels.linear(rows, wide, shape.width)
         core, ring = self._core(shape.crossed / t)
-        forward, backward = self._sums(products)
+        forward, backward = self._sums(products, into)
         behind = core.forward / c, core.inputs / c
         return Part(
             "attention",
@@ -178,19 +191,20 @@ class Parts:
             held,
         )
 
-    def _inner(self, rows: float, inner: int, count: int = 1) -> tuple[Times, Times]:
-        """Products and nonlinearity of `count` feed-forward parts, with `rows` tokens each."""
+    def _inner(self, rows: float, inner: int, count: int = 1) -> tuple[Times, Times, Times]:
+        """Both products and the nonlinearity of `count` feed-forward parts of `rows` tokens."""
         kernels, shape = self._kernels, self.job.shape
         each, up = ceil(rows), inner * (2 if shape.gated else 1)
-        products = kernels.linear(each, shape.width, up, count)
-        products += kernels.linear(each, inner, shape.width, count)
-        return products, kernels.moves(rows * count * inner, GATED if shape.gated else PLAIN)
+        into = kernels.linear(each, shape.width, up, count)
+        back = kernels.linear(each, inner, shape.width, count)
+        return into, back, kernels.moves(rows * count * inner, GATED if shape.gated else PLAIN)
 
     @cached_property
     def feed_forward(self) -> Part:
         """The feed-forward part of a block without experts."""
-        products, others = self._inner(self._rows, self.job.shape.inner // self.job.mesh.tp)
-        return Part("feed_forward", products + others + self._around(), *self._sums(products))
+        into, back, others = self._inner(self._rows, self.job.shape.inner // self.job.mesh.tp)
+        found = into + back + others + self._around()
+        return Part("feed_forward", found, *self._sums(into + back, into))
 
     @cached_property
     def experts(self) -> Part:
@@ -204,17 +218,17 @@ class Parts:
         held = shape.experts // mesh.ep
         routed = mine * shape.active * job.imbalance
         shared_by = mesh.expert_tensor if job.sequence_parallel else 1
-        products, others = self._inner(
-            routed * shared_by / held, shape.expert // mesh.expert_tensor, held
+        found = sum(
+            self._inner(routed * shared_by / held, shape.expert // mesh.expert_tensor, held),
+            self._around(),
         )
-        found = products + others + self._around()
         found += kernels.linear(ceil(mine), shape.width, shape.experts)
         found += kernels.moves(mine * shape.active * shape.width, ROUTED)
         around: tuple[tuple[Call, ...], tuple[Call, ...]] = (), ()
         if shape.shared:
-            plain, more = self._inner(self._rows, shape.shared * shape.expert // mesh.tp)
-            found += plain + more
-            around = self._sums(plain)
+            into, back, others = self._inner(self._rows, shape.shared * shape.expert // mesh.tp)
+            found += into + back + others
+            around = self._sums(into + back, into)
         nbytes = int(routed) * shape.width * WIDTH
         hide = EXPERTS in job.overlap
         forward, backward = (
@@ -240,7 +254,7 @@ class Parts:
     def embedding(self) -> Part:
         """The embedding: a look-up, and dropout; ranks that share words sum what they found."""
         found = self._kernels.moves(self._wide, (4.0, 8.0))
-        forward, _ = self._sums(Times())
+        forward, _ = self._sums(Times(), Times())
         return Part("embedding", found, forward[-1:], forward[:1] * self.job.sequence_parallel)
 
     @cached_property
@@ -254,7 +268,7 @@ class Parts:
         if job.mesh.tp == 1:
             return Part("output", found)
         sums = Call(TP, ALL_REDUCE, self._rows * 4, 3)  # the maximum, the target and the sum
-        forward, backward = self._sums(products)
+        forward, backward = self._sums(products, products)
         return Part("output", found, (*forward[:-1], sums), backward[-2:])
 
     @property

@@ -55,7 +55,7 @@ class Passes:
         by = defaultdict[str, float](float, {HOST: self.job.gpu.handover})
         if kind != WEIGHTS:
             for call in self.parts.arrivals(stage, backward=kind != FORWARD):
-                by[call.axis] += self.costs.of(call, rank)
+                by[call.axis] += self.costs.of(call, rank).seconds
         return [add_up([Pass(0.0, by), found[0]]), *found[1:]]
 
     def _of(self, stage: int, kind: str) -> Pass:
@@ -102,7 +102,8 @@ class Passes:
         own: Sequence[Call] = {FORWARD: part.forward, WEIGHTS: ()}.get(kind, part.backward)
         by = defaultdict[str, float](float, {COMPUTE: computes * self._slowest})
         for call in (*own, *calls):
-            by[call.axis] += call.exposed(self.costs.of(call, rank))
+            cost = self.costs.of(call, rank)
+            by[call.axis] += call.exposed(cost.seconds, self.job.slows(cost.channels))
             kernels += call.times
         late = kernels * self.job.gpu.host - sum(by.values())
         if late > 0.0:

@@ -28,6 +28,7 @@ from simreduce.files.formats import (
 from simreduce.training.mesh.gpus import Gpu, gpu_of, load_gpu
 from simreduce.training.mesh.job import (
     FSDP,
+    INTERFERENCE,
     OPTIMIZERS,
     OVERLAPS,
     MeshJob,
@@ -111,6 +112,8 @@ MESH = Format(
           "float32"),
     Field("imbalance", number(1.0, 1e3), "Tokens of the busiest rank of experts over the mean.",
           1.0),
+    Field("interference", number(0.0, 10.0), "How much more kernels slow down beside a collective"
+          " than by the SMs that it holds, one a channel; 0: not at all.", INTERFERENCE),
     Field("compute", LINE, "The GPU to compute as: a name, or a file (`compute`).",
           default_words="the machine's"),
     Field("pipeline", TableOf(PIPELINE), "How stages take turns."),
@@ -214,6 +217,7 @@ def _jobs(
         "half": "fp16" if values["precision"] == "fp16" else "bf16",
         "reduced": 2 if values["reduce"] == "bfloat16" else 4,
         "imbalance": values["imbalance"] or 1.0,
+        "interference": values["interference"],
     }
     for mesh in dict.fromkeys(meshes):
         pairs = _pipelines(pipe, mesh, shape, auto=auto)

@@ -12,7 +12,7 @@ import simpy
 from simreduce.engine.setup import Setup
 from simreduce.training.executions import COLLECTIVE, COMPUTE, UPDATE, Execution, Node
 from simreduce.training.executor import Ran, run_nodes
-from simreduce.training.mesh.costs import Costs
+from simreduce.training.mesh.costs import Cost, Costs
 from simreduce.training.mesh.held import Held, held_by
 from simreduce.training.mesh.job import MeshJob
 from simreduce.training.mesh.parts import Call
@@ -28,6 +28,9 @@ from simreduce.training.mesh.pipeline import (
 )
 from simreduce.training.mesh.ways import EP
 from simreduce.training.mesh.write import LANE, Spent, write_step
+
+INTERFERENCE = "interference"
+_ROUNDING = 1e-12
 
 
 @dataclass(frozen=True)
@@ -62,23 +65,27 @@ def simulate_mesh(
     passes = Passes(job, known)
     spent: Spent = {}
     execution = write_step(job, schedule, passes, spent)
-    ran = _run(execution, known)
+    ran = _run(execution, known, job)
     held = tuple(held_by(job, schedule, rank) for rank in range(job.mesh.pp))
     seconds = max(each.end for each in ran)
     return MeshStep(job, schedule, seconds, _by(ran, spent), held, ran if closely else ())
 
 
-def _run(execution: Execution, costs: Costs) -> tuple[Ran, ...]:
+def _run(execution: Execution, costs: Costs, job: MeshJob) -> tuple[Ran, ...]:
     env = simpy.Environment()
     places = {rank: place for place, rank in enumerate(execution.nodes)}
 
-    def move(node: Node, group: tuple[int, ...]) -> simpy.Event:
+    def cost(node: Node, group: tuple[int, ...]) -> Cost:
         if node.kind == COLLECTIVE:
             call = Call(node.lane, node.collective, node.nbytes)
-            return env.timeout(costs.of(call, places.get(group[0], 0)))
-        return env.timeout(costs.send(node.nbytes, places[group[0]], places[group[1]]))
+            return costs.of(call, places.get(group[0], 0))
+        return costs.send(node.nbytes, places[group[0]], places[group[1]])
 
-    return run_nodes(execution, env, move)
+    return run_nodes(
+        execution, env,
+        lambda node, group: env.timeout(cost(node, group).seconds),
+        lambda node, group: job.slows(cost(node, group).channels),
+    )  # fmt: skip
 
 
 def at_least(job: MeshJob, costs: Costs) -> float:
@@ -122,9 +129,11 @@ def _by(ran: tuple[Ran, ...], spent: Spent) -> Mapping[str, float]:
             late = bisect_right(ends, each.begin) - 1
             data = late >= 0 and ends[late] > now and moved[late][1] == COLLECTIVE
             found["data" if data else "pipeline"] += each.begin - now
-        for axis, seconds in spent.get(id(each.node), {UPDATE: each.end - each.begin}).items():
+        known = spent.get(id(each.node), {UPDATE: each.node.seconds or 0.0})
+        for axis, seconds in known.items():
             found[axis] += seconds
+        found[INTERFERENCE] += max(each.end - each.begin - sum(known.values()), 0.0)
         now = each.end
     end = max(each.end for each in mine)
     found["data"] += end - now
-    return {key: value for key, value in found.items() if value}
+    return {key: value for key, value in found.items() if value > _ROUNDING * end}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from simreduce.training.mesh.costs import Costs
+from simreduce.training.mesh.costs import NOTHING, Cost, Costs
 from simreduce.training.mesh.gpus import Gpu
 from simreduce.training.mesh.job import MeshJob, split_evenly
 from simreduce.training.mesh.passes import Pass, Passes
@@ -36,11 +36,11 @@ class Free(Costs):
     def __init__(self, mesh: Mesh) -> None:
         super().__init__(None, mesh)
 
-    def of(self, _call: object, _stage: int) -> float:
-        return 0.0
+    def of(self, _call: object, _stage: int) -> Cost:
+        return NOTHING
 
-    def send(self, _nbytes: int, _stage: int, _to: int) -> float:
-        return 0.0
+    def send(self, _nbytes: int, _stage: int, _to: int) -> Cost:
+        return NOTHING
 
 
 class Equal(Passes):

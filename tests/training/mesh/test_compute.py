@@ -96,3 +96,11 @@ def test_every_fault_of_a_gpu_at_once(tmp_path):
 
     assert ["flops", "flps", "memory_bandwidth", "products", "units"] == sorted(found)
     assert any("did you mean 'flops'" in problem for problem in caught.value.problems)
+
+
+@pytest.mark.parametrize(("count", "kernels"), [(4, 3), (8, 3), (2, 7), (6, 7)])
+def test_softmax_is_one_kernel_for_multiples_of_four(count, kernels):
+    """Else five; of each the host knows."""
+    found = Kernels(GPUS["A100"]).unfused_attention(64, 64, 16, count, dropout=False)
+
+    assert kernels == found.kernels

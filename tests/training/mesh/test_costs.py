@@ -33,7 +33,7 @@ def _alone(machine: str, ranks: tuple[int, ...], nbytes: int, collective: str) -
 def test_a_group_that_is_alone_takes_as_long_as_its_plan(collective):
     """All GPUs of a machine; that of another machine does not disturb it."""
     costs = Costs(_setup("dgx-a100x2"), Mesh(tp=8, dp=2))
-    found = costs.of(Call("tp", collective, 16 * MIB), 0)
+    found = costs.of(Call("tp", collective, 16 * MIB), 0).seconds
 
     assert _alone("dgx-a100x2", tuple(range(8)), 16 * MIB, collective) == found
     assert _alone("dgx-a100", tuple(range(8)), 16 * MIB, collective) == found
@@ -44,7 +44,7 @@ def test_a_gather_ends_with_all_parts():
     costs = Costs(_setup("dgx-a100"), Mesh(tp=8))
 
     assert _alone("dgx-a100", tuple(range(8)), 16 * MIB, "all_gather") == (
-        costs.of(Call("tp", "all_gather", 2 * MIB), 0)
+        costs.of(Call("tp", "all_gather", 2 * MIB), 0).seconds
     )
 
 
@@ -54,7 +54,7 @@ def test_groups_that_share_a_nic_share_its_rate(nics, slower):
     machine = f"dgx-a100x2,nics={nics}"
     nbytes = 64 * MIB
     costs = Costs(_setup(machine), Mesh(tp=8, dp=2))
-    found = costs.of(Call("dp+cp", "all_reduce", nbytes), 0)
+    found = costs.of(Call("dp+cp", "all_reduce", nbytes), 0).seconds
 
     assert found / _alone(machine, (0, 8), nbytes, "all_reduce") == pytest.approx(slower, rel=0.05)
 
@@ -71,13 +71,13 @@ def test_all_groups_of_an_axis_run_at_once():
     together = setup.simulate(side_by_side(plans, tuple(names))).seconds
     costs = Costs(setup, Mesh(tp=8, dp=2))
 
-    assert together == costs.of(Call("dp+cp", "all_reduce", nbytes), 0)
+    assert together == costs.of(Call("dp+cp", "all_reduce", nbytes), 0).seconds
 
 
 def test_sends_of_all_tensor_parallel_ranks_share_nics():
     """Between stages on two machines: with one NIC they take eight times as long."""
     many, one = (
-        Costs(_setup(f"dgx-a100x2,nics={nics}"), Mesh(tp=8, pp=2)).send(16 * MIB, 0, 1)
+        Costs(_setup(f"dgx-a100x2,nics={nics}"), Mesh(tp=8, pp=2)).send(16 * MIB, 0, 1).seconds
         for nics in (8, 1)
     )
 
@@ -87,8 +87,8 @@ def test_sends_of_all_tensor_parallel_ranks_share_nics():
 def test_sends_within_a_machine_are_faster():
     """By NVLink, if stages are near in the order; by a NIC of 25 GB/s, if they are last."""
     setup, nbytes = _setup("dgx-a100x2"), 16 * MIB
-    near = Costs(setup, Mesh(tp=4, pp=2, dp=2, order="tp-cp-ep-pp-dp")).send(nbytes, 0, 1)
-    far = Costs(setup, Mesh(tp=4, pp=2, dp=2)).send(nbytes, 0, 1)
+    near = Costs(setup, Mesh(tp=4, pp=2, dp=2, order="tp-cp-ep-pp-dp")).send(nbytes, 0, 1).seconds
+    far = Costs(setup, Mesh(tp=4, pp=2, dp=2)).send(nbytes, 0, 1).seconds
 
     assert nbytes / 25e9 < far < nbytes / 20e9
     assert near < far / 5
@@ -98,14 +98,14 @@ def test_a_group_of_one_costs_nothing():
     """Nobody to talk to."""
     costs = Costs(_setup("dgx-a100"), Mesh(tp=8))
 
-    assert 0.0 == costs.of(Call("dp+cp", "all_reduce", MIB), 0)
+    assert 0.0 == costs.of(Call("dp+cp", "all_reduce", MIB), 0).seconds
 
 
 def test_the_cost_grows_with_the_size():
     """Also between the sizes that are simulated."""
     costs = Costs(_setup("dgx-a100"), Mesh(tp=8))
     sizes = [1, 1000, MIB, MIB + 999, 2 * MIB + 1, 3 * MIB + 77]
-    found = [costs.of(Call("tp", "all_reduce", size), 0) for size in sizes]
+    found = [costs.of(Call("tp", "all_reduce", size), 0).seconds for size in sizes]
 
     assert found == sorted(found)
     assert found[2] < found[3] < 1.01 * found[2]

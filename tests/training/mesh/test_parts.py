@@ -7,13 +7,14 @@ from collections import Counter
 import pytest
 
 from simreduce.training.executions import COLLECTIVE, RECEIVE, SEND
+from simreduce.training.mesh.compute import Kernels
 from simreduce.training.mesh.held import rank_parameters
 from simreduce.training.mesh.parts import Call, Parts
 from simreduce.training.mesh.passes import Passes
 from simreduce.training.mesh.pipeline import load_schedule
 from simreduce.training.mesh.ways import Mesh
 from simreduce.training.mesh.write import write_step
-from tests.training.mesh.jobs import EXPERTS, GPT, LLAMA, Free, job
+from tests.training.mesh.jobs import EXPERTS, GPT, GPU, LLAMA, Free, job
 
 S, B, H = 32, 2, 64
 WHOLE = 2 * S * B * H
@@ -163,3 +164,26 @@ def test_fsdp_gathers_for_each_pass_and_reduces_after_backward():
 
     assert 3 * 4 * count == found["dp+cp", "reduce_scatter"]
     assert found["dp+cp", "all_gather"] == pytest.approx(3 * 2 * 2 * count / 4, abs=3 * 2 * 8)
+
+
+def test_backward_hides_a_gather_and_a_sum():
+    """Of sequence parallel ranks, behind both gradients of the first product, as Megatron-LM does.
+
+    Attention's inputs are 64 wide, and its queries, keys and values 24 for each of 8 ranks.
+    """
+    parts = Parts(job(Mesh(tp=8), sequence_parallel=True))
+    first = Kernels(GPU).linear(64, 64, 24)
+    hidden = {call.collective: call.behind for call in parts.attention.backward if call.behind}
+
+    assert {"all_gather": first.inputs, "reduce_scatter": first.weights} == hidden
+    assert not any(call.behind for call in parts.attention.forward)
+
+
+def test_a_hidden_call_costs_what_kernels_lose_beside_it():
+    """Or what is longer than they are."""
+    call = Call("tp", "all_gather", 1, 1, behind=2.0, pieces=4)
+
+    assert 0.25 + 0.75 * 0.4 == pytest.approx(call.exposed(1.0, 0.4))
+    assert 2.0 + (6.0 - 1.5) == pytest.approx(call.exposed(8.0, 0.4))
+    assert 0.25 == pytest.approx(call._replace(copied=True).exposed(1.0, 0.4))
+    assert 1.0 == call._replace(behind=0.0).exposed(1.0, 0.4)

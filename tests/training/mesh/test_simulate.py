@@ -72,6 +72,19 @@ def test_reductions_hide_behind_the_last_backward_pass():
     assert early.seconds < late.seconds
 
 
+def test_what_hides_slows_what_it_hides_behind():
+    """More, the more SMs it holds; what takes longer is said to be interference."""
+    text = "transformer:layers=8,hidden=2048,heads=16,vocab=4096,seq=512"
+    none, some, more = (
+        _step(Mesh(dp=8), text, overlap=BOTH, interference=factor)[2] for factor in (0.0, 1.0, 2.0)
+    )
+
+    assert "interference" not in none.by
+    assert 0 < some.by["interference"] < more.by["interference"]
+    assert none.seconds < some.seconds < more.seconds
+    assert none.by["compute"] == some.by["compute"] == more.by["compute"]
+
+
 def test_sends_that_overlap_do_not_hold_a_rank_up():
     """Else a rank waits until what it sends has arrived."""
     mesh, micros = Mesh(pp=4, dp=2), 16
