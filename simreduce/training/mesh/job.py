@@ -15,6 +15,8 @@ REPLICATED, DISTRIBUTED, FSDP = OPTIMIZERS = ("replicated", "distributed", "fsdp
 GRAD_REDUCE, PARAM_GATHER, TP_COMM, P2P, EXPERTS = OVERLAPS = (
     "grad_reduce", "param_gather", "tp", "p2p", "ep",
 )  # fmt: skip
+ALLTOALL, DEEPEP = DISPATCHES = ("alltoall", "deepep")
+ATTENTION, ROUTER = GRAPHS = ("attention", "router")
 
 
 @dataclass(frozen=True)
@@ -22,7 +24,8 @@ class MeshJob:
     """One step of `micros` micro batches of `micro_batch` sequences each on every replica.
 
     `split` has the blocks of each stage, in the order of the stages. Products have `bits`, all else
-    16 of the type `half`. The slowest rank of experts gets `imbalance` times its share of tokens. A
+    16 of the type `half`. The slowest rank of experts gets `imbalance` times its share of tokens, or
+    `capacity` times at most if that is not 0. What `graphs` names is launched as CUDA graphs. A
     schedule of a file has each stage on the rank of `placed`.
     """
 
@@ -44,6 +47,10 @@ class MeshJob:
     half: str = "bf16"
     reduced: int = 4
     imbalance: float = 1.0
+    capacity: float = 0.0
+    pad: bool = False
+    dispatch: str = ALLTOALL
+    graphs: frozenset[str] = frozenset()
     placed: tuple[int, ...] = ()
 
     @property

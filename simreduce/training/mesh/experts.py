@@ -1,0 +1,124 @@
+"""Experts on one rank: the tokens that come to them, and what they cost besides their products.
+
+Kernels are those of Megatron Core's MoE layer with grouped products and fused permutations
+(`megatron/core/transformer/moe`: `router.py`, `token_dispatcher.py`). Nsight counted 463,348 in a
+step of 64 micro batches of 48 blocks, 50 a forward pass of a block with its attention (Megatron
+Bridge, https://github.com/NVIDIA-NeMo/Megatron-Bridge/pull/5094). No expert's tokens leave before
+the host knows how many there are, so it is never ahead by more than a block.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from math import ceil, comb, exp, lgamma, log, pi
+
+import numpy as np
+
+from simreduce.training.mesh.compute import Kernels, Times
+from simreduce.training.mesh.job import DEEPEP, ROUTER, MeshJob
+
+ROUTING, MOVING = 20, 18
+"""Kernels of a forward pass that choose experts and count their tokens: logits, their softmax and
+largest, auxiliary loss, sums by expert and rank, and their copies to the host; and of those that
+permute tokens and probabilities and carry them, besides products and collectives.
+"""
+LOOPED = 9.4e-6
+"""The host's seconds for each expert's product in a group of them, as a loop launches them: 1.2 ms
+for two products of 64 experts (https://github.com/NVIDIA/TransformerEngine/issues/2897).
+"""
+SORTED, MERGED = (14.0, 14.0), (8.0, 8.0)
+"""Bytes of each element of a token for an expert that permutations move, forward and backward. With
+NCCL's all-to-all: copied for each expert, sorted by expert, back, and summed, the copies read and
+written, the sum written once; DeepEP leaves one copy for each expert and one sum.
+"""
+CAST = (6.0, 6.0)
+"""Bytes of an element that becomes 8 bits: read for its largest, read, written in both orders."""
+DEFAULT_GINI = 0.15
+"""Of five models' experts on real text, Gini coefficients were 0.105, 0.15 and 0.24 or more
+(Ma et al. 2026, https://arxiv.org/abs/2605.20982).
+"""
+_EVEN = 1e-3
+"""A Gini coefficient below which experts are equally popular."""
+
+
+def own_tokens(job: MeshJob) -> float:
+    """Tokens of a micro batch that a rank routes.
+
+    With sequence parallelism each tensor parallel rank routes its own.
+    """
+    mesh = job.mesh
+    splits = job.sequence_parallel or mesh.expert_tensor < mesh.tp
+    return job.tokens / (mesh.tp if splits else 1)
+
+
+def beside_products(job: MeshJob, kernels: Kernels, routed: float) -> Times:
+    """What experts of `routed` tokens cost besides their products and the nonlinearity."""
+    shape = job.shape
+    merged = job.dispatch == DEEPEP
+    found = kernels.linear(ceil(own_tokens(job)), shape.width, shape.experts)
+    found += kernels.moves(routed * shape.width, MERGED if merged else SORTED)
+    if job.bits == 8:
+        inner = shape.expert / job.mesh.expert_tensor
+        up = inner * (2 if shape.gated else 1)
+        cast = kernels.moves(1.0, CAST)
+        nbytes = routed * (shape.width + inner), routed * (shape.width + up)
+        each = kernels.moves(nbytes[0], CAST).forward, kernels.moves(nbytes[1], CAST).inputs
+        found += Times(*each, kernels=cast.kernels)
+    more = MOVING + (1 if ROUTER in job.graphs else ROUTING)
+    return found + Times(kernels=more)
+
+
+def looped(job: MeshJob) -> float:
+    """The host's seconds to launch a forward pass of a rank's experts, beyond its kernels."""
+    held = job.shape.experts // job.mesh.ep
+    return 2 * held * min(LOOPED, job.gpu.host)
+
+
+def reached(experts: int, active: int, places: int) -> float:
+    """Of so many places with equally many experts, those that have any of a token's; the mean."""
+    missed = comb(experts - experts // places, active) / comb(experts, active)
+    return places * (1.0 - missed)
+
+
+def busiest(job: MeshJob, seed: int | None, gini: float, capacity: float, *, pad: bool) -> float:
+    """The tokens of the busiest rank of experts over the mean that the router chose.
+
+    Each rank's router sends an expert no more than `capacity` times its mean, and drops others, as
+    GShard (https://arxiv.org/abs/2006.16668) and Megatron Core do; with `pad`, as many. Tokens are
+    drawn if there is a `seed`; the mean of all blocks counts.
+    """
+    if pad:
+        return capacity
+    if seed is None:
+        return min(job.imbalance, capacity or job.imbalance)
+    return float(np.mean([*_draw(job, seed, gini, capacity)]))
+
+
+def _draw(job: MeshJob, seed: int, gini: float, capacity: float) -> Iterator[float]:
+    shape, ranks = job.shape, job.mesh.ep
+    tokens = ceil(own_tokens(job))
+    mean = tokens * shape.active / shape.experts
+    most = min(ceil(mean * capacity) if capacity else tokens, tokens)
+    even = np.ones(shape.experts)
+    parameters = even * _concentration(gini) if gini >= _EVEN else even
+    for block in filter(shape.has_experts, range(shape.blocks)):
+        random = np.random.default_rng([seed, block])
+        popular = random.dirichlet(parameters) if gini >= _EVEN else even / shape.experts
+        chosen = random.multinomial(tokens * shape.active, popular, size=ranks)
+        kept = np.minimum(chosen, most).sum(axis=0).reshape(ranks, -1).sum(axis=1)
+        yield float(kept.max()) / (tokens * shape.active)
+
+
+def _concentration(gini: float) -> float:
+    """The parameter of a symmetric Dirichlet distribution of many parts with a Gini coefficient.
+
+    Parts are gamma variables over their sum, and those of shape a have the coefficient
+    gamma(a + 1/2) / (sqrt(pi) gamma(a + 1)) (McDonald 1984, https://doi.org/10.2307/1913469).
+    """
+    low, high = -7.0, 20.0
+    for _ in range(60):
+        middle = (low + high) / 2
+        a = exp(middle)
+        found = lgamma(a + 0.5) - lgamma(a + 1.0) - log(pi) / 2
+        low, high = (middle, high) if found > log(gini) else (low, middle)
+    return exp(low)
