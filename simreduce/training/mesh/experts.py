@@ -80,25 +80,25 @@ def reached(experts: int, active: int, places: int) -> float:
     return places * (1.0 - missed)
 
 
-def busiest(job: MeshJob, seed: int | None, gini: float, capacity: float, *, pad: bool) -> float:
+def busiest(job: MeshJob, seed: int | None, gini: float = DEFAULT_GINI) -> float:
     """The tokens of the busiest rank of experts over the mean that the router chose.
 
-    Each rank's router sends an expert no more than `capacity` times its mean, and drops others, as
-    GShard (https://arxiv.org/abs/2006.16668) and Megatron Core do; with `pad`, as many. Tokens are
-    drawn if there is a `seed`; the mean of all blocks counts.
+    Each rank's router sends an expert no more than its capacity, and drops others, as in GShard
+    (https://arxiv.org/abs/2006.16668) and Megatron Core; with `pad`, as many. Tokens are drawn if
+    there is a `seed`; the mean of all blocks counts.
     """
-    if pad:
-        return capacity
+    if job.pad:
+        return job.capacity
     if seed is None:
-        return min(job.imbalance, capacity or job.imbalance)
-    return float(np.mean([*_draw(job, seed, gini, capacity)]))
+        return min(job.imbalance, job.capacity or job.imbalance)
+    return float(np.mean([*_draw(job, seed, gini)]))
 
 
-def _draw(job: MeshJob, seed: int, gini: float, capacity: float) -> Iterator[float]:
+def _draw(job: MeshJob, seed: int, gini: float) -> Iterator[float]:
     shape, ranks = job.shape, job.mesh.ep
     tokens = ceil(own_tokens(job))
     mean = tokens * shape.active / shape.experts
-    most = min(ceil(mean * capacity) if capacity else tokens, tokens)
+    most = min(ceil(mean * job.capacity) if job.capacity else tokens, tokens)
     even = np.ones(shape.experts)
     parameters = even * _concentration(gini) if gini >= _EVEN else even
     for block in filter(shape.has_experts, range(shape.blocks)):
