@@ -2,8 +2,9 @@
 
 Names are those of Megatron-LM's `megatron/training/arguments.py`, of its guides to experts and CUDA
 graphs (`megatron/core/transformer/moe/README.md`, `docs/user-guide/features/cuda_graph.md`), NeMo's
-Megatron-Bridge (`docs/parallelisms.md`, `docs/training/moe-optimization.md`), torchtitan's `torchtitan/config/job_config.py` and DeepSpeed's
-configuration (https://www.deepspeed.ai/docs/config-json/).
+Megatron-Bridge (`docs/parallelisms.md`, `docs/training/moe-optimization.md`), torchtitan's
+`torchtitan/config/job_config.py` and DeepSpeed's configuration
+(https://www.deepspeed.ai/docs/config-json/).
 """
 
 from __future__ import annotations

@@ -31,13 +31,13 @@ from simreduce.report.accuracy import (
     unseen_lines,
 )
 from simreduce.report.accuracy_mesh import ACCURACY_MESH, ComparedSteps, mesh_lines
+from simreduce.study.accuracy.dispatch import predict_dispatches
 from simreduce.study.accuracy.hold_out import (
     calibrate_on_three,
     leave_machines_out,
     predict_without_generations,
     predict_without_sites,
 )
-from simreduce.study.accuracy.dispatch import predict_dispatches
 from simreduce.study.accuracy.mesh import predict_steps
 from simreduce.study.accuracy.predict import predict
 from simreduce.study.accuracy.sharded import SERIES, predict_sharded

@@ -22,7 +22,7 @@ BYTES = {"dispatch": HIDDEN + 4 * HIDDEN // 128, "combine": 2 * HIDDEN}
 
 
 class PublishedDispatch(NamedTuple):
-    """A call of all `ranks`, each with `tokens`: seconds, or else bytes a second over a link."""
+    """A call of `ranks`, each with `tokens`: `seconds`, or else bytes a second over a `link`."""
 
     kernel: str
     machine: str
@@ -30,7 +30,7 @@ class PublishedDispatch(NamedTuple):
     tokens: int
     direction: str
     seconds: float | None
-    rate: float | None
+    rate: float
     link: str
 
 
@@ -45,7 +45,7 @@ def published_dispatches() -> tuple[PublishedDispatch, ...]:
             found.append(
                 PublishedDispatch(
                     row["kernel"], row["machine"], int(row["ranks"]), int(row["tokens"]), way,
-                    float(us) * 1e-6 if us else None, float(gbps) * 1e9 if gbps else None,
+                    float(us) * 1e-6 if us else None, float(gbps or 0) * 1e9,
                     row["link"],
                 )
             )  # fmt: skip

@@ -75,7 +75,7 @@ SOURCES: Mapping[str, StepSource] = {
         _RECENT.format("as dgx-cloud"), recent=True,
     ),
     "bridge": StepSource(
-        "NVIDIA Megatron Bridge, performance summaries 26.02.01 to 26.06 and pull request 5094: H100",
+        "NVIDIA Megatron Bridge, performance summaries 26.02.01 to 26.06, pull request 5094: H100",
         "https://github.com/NVIDIA-NeMo/Megatron-Bridge/blob/067f987df0/docs/"
         "performance-summary-archive.md",
         "H100", "dgx-h100", "dgx-h100x{}",

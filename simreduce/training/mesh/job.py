@@ -24,9 +24,10 @@ class MeshJob:
     """One step of `micros` micro batches of `micro_batch` sequences each on every replica.
 
     `split` has the blocks of each stage, in the order of the stages. Products have `bits`, all else
-    16 of the type `half`. The slowest rank of experts gets `imbalance` times its share of tokens, or
-    `capacity` times at most if that is not 0. What `graphs` names is launched as CUDA graphs. A
-    schedule of a file has each stage on the rank of `placed`.
+    16 of the type `half`. The slowest rank of experts gets `imbalance` times its share of tokens;
+    an expert takes `capacity` times its share at most, unless that is 0, and with `pad` always. The
+    host launches `graphs` as CUDA graphs. A schedule of a file has each stage on the rank of
+    `placed`.
     """
 
     shape: Decoder
