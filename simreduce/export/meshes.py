@@ -60,6 +60,7 @@ class MeshChoice:
     capacity: float = 0.0
     pad: bool = False
     merged: bool = False
+    limited: tuple[int, int] = (1, 1)
     graphs: frozenset[str] = frozenset()
 
     @property
@@ -111,6 +112,8 @@ def _megatron(c: MeshChoice) -> Mapping[str, str]:
         more = {
             "moe-shared-expert-intermediate-size": c.shared,
             "moe-layer-freq": f'"([0]*{c.dense}+[1]*{c.blocks - c.dense})"' if c.dense else "",
+            "moe-router-num-groups": c.limited[1] if c.limited[1] > 1 else 0,
+            "moe-router-group-topk": c.limited[0] if c.limited[1] > 1 else 0,
             "moe-expert-capacity-factor": c.capacity,
             "moe-flex-dispatcher-backend": "deepep" if c.merged else "",
         }

@@ -105,6 +105,7 @@ def test_experts_have_flags():
                             "moe-flex-dispatcher-backend": "deepep"}),
         ({"capacity": 1.25, "pad": True}, {"moe-expert-capacity-factor": "1.25",
                                            "moe-pad-expert-input-to-capacity": ""}),
+        ({"limited": (4, 8)}, {"moe-router-num-groups": "8", "moe-router-group-topk": "4"}),
         ({"dense": 3}, {"moe-layer-freq": "([0]*3+[1]*29)"}),
         ({"overlap": frozenset(("ep",))}, {"overlap-moe-expert-parallel-comm": ""}),
         ({"graphs": frozenset(("attention", "router"))},

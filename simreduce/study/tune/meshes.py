@@ -126,7 +126,7 @@ def choice_of_job(job: MeshJob) -> MeshChoice:
         heads=shape.heads, groups=shape.groups, inner=shape.inner, words=shape.words,
         gated=shape.gated, bias=shape.bias, tied=shape.tied, experts=shape.experts,
         active=shape.active, expert=shape.expert, capacity=job.capacity, pad=job.pad,
-        merged=job.dispatch == DEEPEP, graphs=job.graphs,
+        merged=job.dispatch == DEEPEP, graphs=job.graphs, limited=shape.limited,
     )  # fmt: skip
 
 

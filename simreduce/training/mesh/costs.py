@@ -105,11 +105,11 @@ class Costs:
         place = self._alike(axis, stage)
         mine = [g for g in self._groups(axis) if axis == ENDS or self._is_of(g, place)]
         if collective == DISPATCH:
-            return self._dispatch(nbytes, self.group(axis, place), mine, *spread)
+            return self._dispatch(nbytes, self.group(axis, place), mine, spread)
         return self._call(collective, nbytes, tuple(self._beside(self.group(axis, place), mine)))
 
     def _dispatch(
-        self, nbytes: int, group: Group, groups: Sequence[Group], experts: int, active: int
+        self, nbytes: int, group: Group, groups: Sequence[Group], spread: tuple[int, ...]
     ) -> float:
         """Seconds until each token of a group is at the ranks of its experts; `nbytes` are those of
         a copy for each.
@@ -126,11 +126,12 @@ class Costs:
                 return self._call(ALL_TO_ALL, nbytes, tuple(self._beside(group, groups)))
             rails += zip(*machines.values(), strict=True)
             nodes += map(tuple, machines.values())
+        experts, active, *limits = spread
         once = nbytes / active
 
         def copies(places: int, over: list[Group]) -> float:
             ways = len(over[0])
-            each = once * reached(experts, active, places) / ways
+            each = once * reached(experts, active, places, *limits) / ways
             whole = _leading(int(each))
             seconds = self._call(ALL_TO_ALL, whole * ways, tuple(over)) if ways > 1 else 0.0
             return seconds * each / whole

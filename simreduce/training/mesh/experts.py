@@ -9,17 +9,18 @@ the host knows how many there are, so it is never ahead by more than a block.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from functools import lru_cache
 from math import ceil, comb, exp, lgamma, log, pi
 
 import numpy as np
 
 from simreduce.training.mesh.compute import Kernels, Times
 from simreduce.training.mesh.job import DEEPEP, ROUTER, MeshJob
+from simreduce.workload.architectures.decoder import Decoder
 
 ROUTING, MOVING = 20, 18
-"""Kernels of a forward pass that choose experts and count their tokens: logits, their softmax and
-largest, auxiliary loss, sums by expert and rank, and their copies to the host; and of those that
+"""About how many kernels of a forward pass choose experts and count their tokens (logits, their
+softmax and largest, auxiliary loss, sums by expert and rank, copies to the host), and how many
 permute tokens and probabilities and carry them, besides products and collectives.
 """
 LOOPED = 9.4e-6
@@ -74,10 +75,18 @@ def looped(job: MeshJob) -> float:
     return 2 * held * min(LOOPED, job.gpu.host)
 
 
-def reached(experts: int, active: int, places: int) -> float:
-    """Of so many places with equally many experts, those that have any of a token's; the mean."""
-    missed = comb(experts - experts // places, active) / comb(experts, active)
-    return places * (1.0 - missed)
+def reached(experts: int, active: int, places: int, groups: int = 1, chosen: int = 1) -> float:
+    """Of so many places with equally many experts, those that have any of a token's; the mean.
+
+    All choices of experts are equally likely within `chosen` of `groups` of them, which are, too.
+    """
+    among, here = experts // groups * chosen, experts // places
+    whole = max(places, groups) // places  # groups of a place, or one of which it has a part
+    missed = 0.0
+    for taken in range(min(whole, chosen) + 1):
+        likely = comb(whole, taken) * comb(groups - whole, chosen - taken) / comb(groups, chosen)
+        missed += likely * comb(among - min(here, experts // groups) * taken, active)
+    return places * (1.0 - missed / comb(among, active))
 
 
 def busiest(job: MeshJob, seed: int | None, gini: float = DEFAULT_GINI) -> float:
@@ -91,14 +100,17 @@ def busiest(job: MeshJob, seed: int | None, gini: float = DEFAULT_GINI) -> float
         return job.capacity
     if seed is None:
         return min(job.imbalance, job.capacity or job.imbalance)
-    return float(np.mean([*_draw(job, seed, gini)]))
+    return _draw(job.shape, job.mesh.ep, ceil(own_tokens(job)), job.capacity, seed, gini)
 
 
-def _draw(job: MeshJob, seed: int, gini: float) -> Iterator[float]:
-    shape, ranks = job.shape, job.mesh.ep
-    tokens = ceil(own_tokens(job))
+@lru_cache(maxsize=256)
+def _draw(
+    shape: Decoder, ranks: int, tokens: int, capacity: float, seed: int, gini: float
+) -> float:
+    """The mean of all blocks with experts."""
     mean = tokens * shape.active / shape.experts
-    most = min(ceil(mean * job.capacity) if job.capacity else tokens, tokens)
+    most = min(ceil(mean * capacity) if capacity else tokens, tokens)
+    found = list[float]()
     even = np.ones(shape.experts)
     parameters = even * _concentration(gini) if gini >= _EVEN else even
     for block in filter(shape.has_experts, range(shape.blocks)):
@@ -106,7 +118,8 @@ def _draw(job: MeshJob, seed: int, gini: float) -> Iterator[float]:
         popular = random.dirichlet(parameters) if gini >= _EVEN else even / shape.experts
         chosen = random.multinomial(tokens * shape.active, popular, size=ranks)
         kept = np.minimum(chosen, most).sum(axis=0).reshape(ranks, -1).sum(axis=1)
-        yield float(kept.max()) / (tokens * shape.active)
+        found.append(float(kept.max()) / (tokens * shape.active))
+    return float(np.mean(found))
 
 
 def _concentration(gini: float) -> float:

@@ -51,7 +51,7 @@ class Call(NamedTuple):
     """A collective of all groups of an axis; `nbytes` as a rank gives them. `times` in a row.
 
     Each hides behind up to `behind` seconds of products, but for its first part of `pieces`. Of a
-    dispatch, `spread` has the experts, and those of a token.
+    dispatch, `spread` has the experts and those of a token, their groups and those of a token.
     """
 
     axis: str
@@ -234,7 +234,8 @@ class Parts:
         calls: tuple[Call, ...] = ()
         if mesh.ep > 1:
             shape, merged = self.job.shape, self.job.dispatch == DEEPEP
-            spread = (shape.experts, shape.active) if merged else ()
+            chosen, groups = shape.limited
+            spread = (shape.experts, shape.active, groups, chosen) if merged else ()
             kind = DISPATCH if merged else ALL_TO_ALL
             calls = (Call(EP, kind, nbytes, 2, behind / 2, _HIDDEN, spread),)
         if mesh.expert_tensor == 1:

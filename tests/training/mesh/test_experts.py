@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import combinations
 from math import comb
 
 import numpy as np
@@ -33,6 +34,25 @@ def test_places_that_have_an_expert_of_a_token():
     assert reached(4, 2, 2) == pytest.approx(2 * (1 - 1 / 6))
     assert reached(256, 8, 4) == pytest.approx(4 * (1 - comb(192, 8) / comb(256, 8)))
     assert [reached(8, 8, 4), reached(8, 1, 4), reached(8, 3, 1)] == [4, 1, 1]
+
+
+@pytest.mark.parametrize("places", [2, 4, 8, 16])
+def test_groups_limit_the_places(places):
+    """Against all choices of 2 of 4 groups and 3 experts in them, of 16."""
+    experts, active, groups, chosen = 16, 3, 4, 2
+    each, counts = experts // groups, []
+    for picked in combinations(range(groups), chosen):
+        among = [e for e in range(experts) if e // each in picked]
+        counts += [len({e * places // experts for e in c}) for c in combinations(among, active)]
+
+    assert reached(experts, active, places, groups, chosen) == pytest.approx(np.mean(counts))
+
+
+def test_tokens_of_deepseek_go_to_four_machines_at_most():
+    """Each has experts in four of eight groups (https://arxiv.org/abs/2412.19437)."""
+    chosen, groups = load_decoder("deepseek-v3").shape.limited
+
+    assert reached(256, 8, 8, groups, chosen) < 4 < reached(256, 8, 8)
 
 
 def test_a_stated_imbalance_stays_unless_a_capacity_cuts_it():

@@ -83,7 +83,7 @@ def test_deepep_knows_how_many_experts_a_token_has():
     (there,) = experts.forward[-1:]
 
     assert ("ep", "dispatch", 2 * WHOLE, 2) == there[:4]
-    assert (8, 2) == there.spread
+    assert (8, 2, 1, 1) == there.spread
 
 
 def test_tensor_parallel_ranks_send_their_own_tokens_to_experts():
