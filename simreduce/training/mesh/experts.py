@@ -3,8 +3,9 @@
 Kernels are those of Megatron Core's MoE layer with grouped products and fused permutations
 (`megatron/core/transformer/moe`: `router.py`, `token_dispatcher.py`). Nsight counted 463,348 in a
 step of 64 micro batches of 48 blocks, 50 a forward pass of a block with its attention (Megatron
-Bridge, https://github.com/NVIDIA-NeMo/Megatron-Bridge/pull/5094). No expert's tokens leave before
-the host knows how many there are, so it is never ahead by more than a block.
+Bridge, https://github.com/NVIDIA-NeMo/Megatron-Bridge/pull/5094 and its
+`skills/nemo-mbridge-perf-moe-comm-overlap/SKILL.md`). No expert's tokens leave before the host knows
+how many there are, so it is never ahead by more than a block.
 """
 
 from __future__ import annotations
@@ -126,7 +127,7 @@ def _concentration(gini: float) -> float:
     """The parameter of a symmetric Dirichlet distribution of many parts with a Gini coefficient.
 
     Parts are gamma variables over their sum, and those of shape a have the coefficient
-    gamma(a + 1/2) / (sqrt(pi) gamma(a + 1)) (McDonald 1984, https://doi.org/10.2307/1913469).
+    gamma(a + 1/2) / (sqrt(pi) gamma(a + 1)) (McDonald 1984, Econometrica 52, 647).
     """
     low, high = -7.0, 20.0
     for _ in range(60):
