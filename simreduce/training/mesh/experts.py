@@ -4,8 +4,8 @@ Kernels are those of Megatron Core's MoE layer with grouped products and fused p
 (`megatron/core/transformer/moe`: `router.py`, `token_dispatcher.py`). Nsight counted 463,348 in a
 step of 64 micro batches of 48 blocks, 50 a forward pass of a block with its attention (Megatron
 Bridge, https://github.com/NVIDIA-NeMo/Megatron-Bridge/pull/5094 and its
-`skills/nemo-mbridge-perf-moe-comm-overlap/SKILL.md`). No expert's tokens leave before the host knows
-how many there are, so it is never ahead by more than a block.
+`skills/nemo-mbridge-perf-moe-comm-overlap/SKILL.md`). No expert's tokens leave before the host
+knows how many there are, so it is never ahead by more than a block.
 """
 
 from __future__ import annotations
