@@ -210,6 +210,7 @@ accuracy nccl --json --workers 1 --only tartan_nccl-v2_broadcast_1GiB_2gpu
 accuracy nccl --json --workers 1 --tables all --only gb200_nvl4
 accuracy nccl --json --workers 1 --left-out generation --only tartan_nccl-v2_broadcast_1GiB_2gpu
 accuracy mesh --json --set table-5 --model megatron-22b
+accuracy mesh --json --set deepep
 calibrate --from-nccl-tests nccl.log --topology v100-mesh-4 --out mine.toml --json
 replay {ROOT}/docs/examples/ddp-resnet50.json --topology dgx1v --json
 run {ROOT}/docs/examples/ddp-resnet50.json --topology dgx1v --json --workers 1

@@ -1,8 +1,10 @@
 """Settings of programs that train on meshes: Megatron-LM, NeMo, torchtitan and DeepSpeed.
 
-Names are those of Megatron-LM's `megatron/training/arguments.py`, NeMo's Megatron-Bridge
-(`docs/parallelisms.md`), torchtitan's `torchtitan/config/job_config.py` and DeepSpeed's
-configuration (https://www.deepspeed.ai/docs/config-json/).
+Names are those of Megatron-LM's `megatron/training/arguments.py`, of its guides to experts and CUDA
+graphs (`megatron/core/transformer/moe/README.md`, `docs/user-guide/features/cuda_graph.md`), NeMo's
+Megatron-Bridge (`docs/parallelisms.md`, `docs/training/moe-optimization.md`), torchtitan's
+`torchtitan/config/job_config.py` and DeepSpeed's configuration
+(https://www.deepspeed.ai/docs/config-json/).
 """
 
 from __future__ import annotations
@@ -37,7 +39,7 @@ class MeshChoice:
     bits: int
     half: str
     reduced: int
-    latent: bool
+    latent: tuple[int, int, int] | None
     head: int
     dropout: bool
     shared: int
@@ -55,6 +57,11 @@ class MeshChoice:
     experts: int
     active: int
     expert: int
+    capacity: float = 0.0
+    pad: bool = False
+    merged: bool = False
+    limited: tuple[int, int] = (1, 1)
+    graphs: frozenset[str] = frozenset()
 
     @property
     def splits_sequences(self) -> bool:
@@ -96,13 +103,36 @@ def _megatron(c: MeshChoice) -> Mapping[str, str]:
             ("num-experts", c.experts),
             ("moe-router-topk", c.active),
             ("moe-ffn-hidden-size", c.expert),
-            ("moe-token-dispatcher-type", "alltoall"),
+            ("moe-token-dispatcher-type", "flex" if c.merged else "alltoall"),
             ("moe-grouped-gemm", None),
+            ("moe-permute-fusion", None),
             ("expert-model-parallel-size", c.ways["ep"]),
             ("expert-tensor-parallel-size", c.expert_tensor),
         ]
-        if c.shared:
-            flags.append(("moe-shared-expert-intermediate-size", c.shared))
+        more = {
+            "moe-shared-expert-intermediate-size": c.shared,
+            "moe-layer-freq": f'"([0]*{c.dense}+[1]*{c.blocks - c.dense})"' if c.dense else "",
+            "moe-router-num-groups": c.limited[1] if c.limited[1] > 1 else 0,
+            "moe-router-group-topk": c.limited[0] if c.limited[1] > 1 else 0,
+            "moe-expert-capacity-factor": c.capacity,
+            "moe-flex-dispatcher-backend": "deepep" if c.merged else "",
+        }
+        flags += [(name, value) for name, value in more.items() if value]
+    if c.latent:
+        query, key, rotary = c.latent
+        flags += [
+            ("multi-latent-attention", None),
+            ("q-lora-rank", query),
+            ("kv-lora-rank", key),
+            ("qk-head-dim", c.head),
+            ("qk-pos-emb-head-dim", rotary),
+            ("v-head-dim", c.head),
+        ]
+    if c.graphs:
+        flags += [
+            ("cuda-graph-impl", "transformer_engine"),
+            ("cuda-graph-modules", " ".join(_GRAPHED[name] for name in sorted(c.graphs))),
+        ]
     if c.recompute == "full":
         flags += [
             ("recompute-granularity", "full"),
@@ -123,6 +153,8 @@ def _megatron(c: MeshChoice) -> Mapping[str, str]:
         "swiglu": c.gated,
         "disable-bias-linear": not c.bias,
         "untie-embeddings-and-output-weights": not c.tied,
+        "overlap-moe-expert-parallel-comm": "ep" in c.overlap and c.ways["ep"] > 1,
+        "moe-pad-expert-input-to-capacity": c.pad,
         "account-for-embedding-in-pipeline-split": c.split == "ends",
         "account-for-loss-in-pipeline-split": c.split == "ends",
         "use-tp-pp-dp-mapping": c.order == _PIPELINES_FIRST,
@@ -148,6 +180,13 @@ def _nemo(c: MeshChoice) -> Mapping[str, str]:
         "seq_length": c.sequence,
         "recompute_granularity": None if c.recompute == "none" else c.recompute,
     }
+    if c.experts:
+        model |= {
+            "moe_token_dispatcher_type": "flex" if c.merged else "alltoall",
+            "moe_flex_dispatcher_backend": "deepep" if c.merged else None,
+            "moe_expert_capacity_factor": c.capacity or None,
+            "moe_pad_expert_input_to_capacity": c.pad,
+        }
     if c.recompute == "full":
         model |= {"recompute_method": "uniform", "recompute_num_layers": 1}
     tables: dict[str, dict[str, object]] = {
@@ -172,6 +211,7 @@ def _yaml(value: object) -> str:
     return value if isinstance(value, str) else json.dumps(value)
 
 
+_GRAPHED = {"attention": "attn", "router": "moe_router moe_preprocess"}
 _DEFAULT_ORDER = "tp-cp-ep-dp-pp"
 _PIPELINES_FIRST = "tp-cp-ep-pp-dp"
 """The order of Megatron-LM's `--use-tp-pp-dp-mapping`."""
@@ -263,6 +303,8 @@ def why_no_mesh(target: str, choice: MeshChoice) -> list[str]:
     known = {"deepspeed": usual[:1], "torchtitan": tuple(_TITAN)}.get(target, usual)
     orders = [_DEFAULT_ORDER, *([_PIPELINES_FIRST] if target == "megatron" else [])]
     pipelined = c.ways["pp"] > 1
+    unwritten = ["cuda_graphs"] if c.graphs and target != "megatron" else []
+    unwritten += ["dispatch"] if c.merged and not megatron else []
     reasons = {
         f"{title} has no schedule {c.schedule}; it has {', '.join(known)}": (
             pipelined and c.schedule not in known
@@ -286,7 +328,10 @@ def why_no_mesh(target: str, choice: MeshChoice) -> list[str]:
         f"{title} takes experts with tensor parallel ranks only with sequence_parallel": (
             megatron and bool(c.experts) and c.ways["tp"] > 1 and not c.sequence_parallel
         ),
-        "settings of latent attention are not written": megatron and c.latent,
+        f"{title} takes every token: leave capacity_factor out": (
+            target == "torchtitan" and bool(c.capacity)
+        ),
+        f"settings of {' and '.join(unwritten)} are not written for {title}": bool(unwritten),
         f"{title} has no experts and no context parallel ranks": (
             target == "deepspeed" and (bool(c.experts) or c.ways["cp"] > 1)
         ),

@@ -9,6 +9,7 @@ from typing import Any
 from simreduce.files.formats.documents import (
     COUNT,
     FLAG,
+    MICROSECONDS,
     RATIO,
     SECONDS,
     TEXT,
@@ -18,8 +19,10 @@ from simreduce.files.formats.documents import (
     list_of,
     or_null,
 )
+from simreduce.files.published.dispatch import TITLE
 from simreduce.files.published.steps import SOURCES
 from simreduce.files.tables import Column, percent
+from simreduce.study.accuracy.dispatch import DispatchPoint
 from simreduce.study.accuracy.mesh import (
     LEAST_CHOICES,
     StepPoint,
@@ -30,10 +33,11 @@ from simreduce.study.accuracy.mesh import (
 
 @dataclass(frozen=True)
 class ComparedSteps:
-    """Steps beside predictions; not `complete` if the command was stopped."""
+    """Steps, and calls of experts, beside predictions; not `complete` if it was stopped."""
 
     points: Sequence[StepPoint]
     complete: bool
+    dispatches: Sequence[DispatchPoint] = ()
 
 
 def _signed(value: float) -> str:
@@ -104,6 +108,7 @@ _POINT = Record(
     Key("gpus", COUNT, "GPUs.", "step.gpus"),
     Key("tp", COUNT, "Tensor parallel ways.", "step.tp"),
     Key("cp", COUNT, "Context parallel ways.", "step.cp"),
+    Key("ep", COUNT, "Expert parallel ways.", "step.ep"),
     Key("pp", COUNT, "Pipeline stages.", "step.pp"),
     Key("virtual", COUNT, "Stages of a GPU.", "step.virtual"),
     Key("global_batch", COUNT, "Sequences of a step.", "step.global_batch"),
@@ -111,6 +116,30 @@ _POINT = Record(
     Key("precision", TEXT, "Of products.", "step.precision"),
     Key("published_s", SECONDS, "The published time.", "step.seconds"),
     Key("predicted_s", SECONDS, "The predicted time.", "predicted"),
+)  # fmt: skip
+_DISPATCH = Record(
+    "dispatch",
+    "A published call that brings tokens to experts, or back.",
+    Key("kernel", TEXT, "DeepEP's kernel.", "call.kernel", column=Column("kernel", left=True)),
+    Key("machine", TEXT, "The machine.", "call.machine", column=Column("machine", left=True)),
+    Key("ranks", COUNT, "Expert parallel ranks.", "call.ranks", column=Column("ranks")),
+    Key("tokens", COUNT, "Tokens of a rank.", "call.tokens", column=Column("tokens")),
+    Key(
+        "direction", TEXT, "`dispatch` or `combine`.", "call.direction",
+        column=Column("direction", left=True),
+    ),
+    Key(
+        "published_us", MICROSECONDS, "The published time.", "seconds",
+        column=Column("published", "(us)", show="{:.0f}".format),
+    ),
+    Key(
+        "predicted_us", MICROSECONDS, "The predicted time.", "predicted",
+        column=Column("predicted", "(us)", show="{:.0f}".format),
+    ),
+    Key(
+        "error", RATIO, "The part by which the predicted time is too long.",
+        column=Column("error", show=_signed),
+    ),
 )  # fmt: skip
 
 
@@ -126,6 +155,7 @@ ACCURACY_MESH = Document(
         lambda found: scale_weakly(found.points),
     ),
     Key("points", list_of(_POINT), "Every published step."),
+    Key("dispatches", list_of(_DISPATCH), "Calls that bring tokens to experts, or back."),
     Key("complete", FLAG, "False if the command was stopped and steps are missing."),
     command="accuracy mesh",
 )  # fmt: skip
@@ -135,10 +165,19 @@ ACCURACY_MESH = Document(
 def mesh_lines(found: ComparedSteps) -> Iterator[str]:
     """Errors by set and model, weak scaling, and what the sets are."""
     document: Mapping[str, Any] = ACCURACY_MESH.write(found)
-    yield from _GROUP.table(document["groups"]).lines()
+    if document["groups"]:
+        yield from _GROUP.table(document["groups"]).lines()
     if document["scaling"]:
         yield from ("#", "# the same batch on each of more GPUs, as a part of the time on fewer:")
         yield from _SCALING.table(document["scaling"]).lines()
-    yield from ("#", "# each model by constants of the GPU that were fitted to the others")
+    if document["dispatches"]:
+        if document["groups"]:
+            yield from ("#", "# tokens to experts and back, by no fitted constant:")
+        yield from _DISPATCH.table(document["dispatches"]).lines()
+    yield "#"
+    if document["groups"]:
+        yield "# each model by constants of the GPU that were fitted to the others"
     for name in dict.fromkeys(point.step.set for point in found.points):
         yield f"# {name}: {SOURCES[name].title}"
+    if document["dispatches"]:
+        yield f"# deepep: {TITLE}"

@@ -104,6 +104,8 @@ _CANDIDATE = Record(
         column=Column("recompute", left=True)),
     Key("optimizer", TEXT, "How replicas share.", "job.optimizer",
         column=Column("optimizer", left=True, spare=3)),
+    Key("imbalance", RATIO, "Tokens of the busiest rank of experts over the mean.",
+        "job.imbalance"),
     Key("time_us", MICROSECONDS, "A step.", "seconds",
         column=Column("step", "(ms)", show=lambda us: f"{us / 1e3:.1f}")),
     Key("tokens_per_second", PER_SECOND, "Tokens of all replicas.",

@@ -17,7 +17,7 @@ LLAMA = MeshChoice(
     micro_batch=1, micros=64, global_batch=128, sequence=8192, schedule="interleaved", virtual=5,
     split="even", recompute="none", fused=True, sequence_parallel=True, optimizer="distributed",
     overlap=frozenset(("grad_reduce", "param_gather")), bits=16, half="bf16", reduced=4,
-    latent=False, head=128, dropout=False, shared=0, dense=0, learned=False, blocks=80, width=8192,
+    latent=None, head=128, dropout=False, shared=0, dense=0, learned=False, blocks=80, width=8192,
     heads=64, groups=8, inner=28672, words=128256, gated=True, bias=False, tied=False, experts=0,
     active=0, expert=0,
 )  # fmt: skip
@@ -98,6 +98,39 @@ def test_experts_have_flags():
     )
 
 
+@pytest.mark.parametrize(
+    ("changes", "expected"),
+    [
+        ({"merged": True}, {"moe-token-dispatcher-type": "flex",
+                            "moe-flex-dispatcher-backend": "deepep"}),
+        ({"capacity": 1.25, "pad": True}, {"moe-expert-capacity-factor": "1.25",
+                                           "moe-pad-expert-input-to-capacity": ""}),
+        ({"limited": (4, 8)}, {"moe-router-num-groups": "8", "moe-router-group-topk": "4"}),
+        ({"dense": 3}, {"moe-layer-freq": "([0]*3+[1]*29)"}),
+        ({"overlap": frozenset(("ep",))}, {"overlap-moe-expert-parallel-comm": ""}),
+        ({"graphs": frozenset(("attention", "router"))},
+         {"cuda-graph-impl": "transformer_engine",
+          "cuda-graph-modules": "attn moe_router moe_preprocess"}),
+        ({"latent": (1536, 512, 64)},
+         {"multi-latent-attention": "", "q-lora-rank": "1536", "kv-lora-rank": "512",
+          "qk-head-dim": "128", "qk-pos-emb-head-dim": "64", "v-head-dim": "128"}),
+    ],
+)  # fmt: skip
+def test_experts_and_latent_attention_have_the_flags_of_their_settings(changes, expected):
+    plain, found = flags(MIXTRAL), flags(replace(MIXTRAL, **changes))
+
+    assert expected.items() <= found.items()
+    assert not expected.items() & plain.items()
+
+
+def test_nemo_gets_what_moves_tokens():
+    text = mesh_files("nemo", replace(MIXTRAL, merged=True, capacity=1.5))["nemo.yaml"]
+
+    assert "  moe_flex_dispatcher_backend: deepep\n" in text
+    assert "  moe_expert_capacity_factor: 1.5\n" in text
+    assert "moe_" not in mesh_files("nemo", LLAMA)["nemo.yaml"]
+
+
 def test_torchtitan_gets_a_table_that_parses():
     found = tomllib.loads(mesh_files("torchtitan", LLAMA)["torchtitan.toml"])
 
@@ -146,7 +179,9 @@ def test_nemo_gets_its_fields():
         ("megatron", {"overlap": frozenset(("param_gather",))}, "only where it overlaps"),
         ("megatron", {"micros": 6}, "multiple of pp"),
         ("megatron", {"split": "listed"}, "evenly"),
-        ("megatron", {"latent": True}, "latent"),
+        ("nemo", {"graphs": frozenset(("router",))}, "cuda_graphs"),
+        ("torchtitan", {"capacity": 1.0}, "capacity_factor"),
+        ("torchtitan", {"merged": True}, "dispatch"),
         ("megatron", {"order": "dp-tp-cp-ep-pp"}, "does not lie"),
         ("megatron", {"schedule": "1f1b", "virtual": 1, "overlap": frozenset(("p2p",))}, "sends"),
         ("nemo", {"order": "tp-cp-ep-pp-dp"}, "does not lie"),

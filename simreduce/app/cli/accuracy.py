@@ -31,6 +31,7 @@ from simreduce.report.accuracy import (
     unseen_lines,
 )
 from simreduce.report.accuracy_mesh import ACCURACY_MESH, ComparedSteps, mesh_lines
+from simreduce.study.accuracy.dispatch import predict_dispatches
 from simreduce.study.accuracy.hold_out import (
     calibrate_on_three,
     leave_machines_out,
@@ -44,6 +45,8 @@ from simreduce.topology import copies_of
 
 _NAMES = [series.name for series in SERIES]
 _MODELS = list(dict.fromkeys(step.model for step in published_steps()))
+_DEEPEP = "deepep"
+_SETS = [*SOURCES, _DEEPEP]
 _CHAPTERS = {
     "nccl": (
         "simreduce.app.cli.accuracy:nccl",
@@ -226,9 +229,9 @@ def sharded(models: tuple[str, ...]) -> Reply:
     "--set",
     "sets",
     multiple=True,
-    type=click.Choice([*SOURCES]),
+    type=click.Choice(_SETS),
     metavar="NAME",
-    help=f"Compare this set only: {', '.join(SOURCES)}. Repeatable; default all.",
+    help=f"Compare this set only: {', '.join(_SETS)}. Repeatable; default all.",
 )
 @click.option(
     "--model",
@@ -241,8 +244,8 @@ def sharded(models: tuple[str, ...]) -> Reply:
 @report_options
 def mesh(sets: tuple[str, ...], models: tuple[str, ...]) -> Reply:
     """Compare predicted times of training steps on meshes with published ones: Megatron-DeepSpeed
-    and Megatron-LM on 2 to 512 A100, and NeMo on 8 to 2,048 H100. The compute of a GPU is fitted to
-    the other models.
+    and Megatron-LM on 2 to 512 A100, and NeMo on 8 to 2,048 H100, B200 and GB200. The compute of a
+    GPU is fitted to the other models. `deepep` has calls that bring tokens to experts and back.
 
     On Ctrl-C or SIGTERM, prints the steps so far and exits with status 130.
     """
@@ -252,11 +255,13 @@ def mesh(sets: tuple[str, ...], models: tuple[str, ...]) -> Reply:
         for step in published_steps()
         if (not sets or step.set in sets) and (not models or step.model in models)
     ]
-    if not chosen:
+    calls = not models and (not sets or _DEEPEP in sets)
+    if not chosen and not calls:
         faults.add("", f"no step of {', '.join(models)} is in {', '.join(sets)}")
     faults.raise_any()
     points, complete = show_until_stopped(
         predict_steps(chosen), len(chosen), "predicted {} of {} steps"
     )
-    found = ComparedSteps(points, complete)
+    dispatches = [*predict_dispatches()] if calls and complete else []
+    found = ComparedSteps(points, complete, dispatches)
     return Reply(partial(mesh_lines, found), partial(ACCURACY_MESH.write, found), complete=complete)

@@ -16,7 +16,8 @@ from importlib import resources
 class StepSource:
     """Where the steps of a set were published, and what the publication leaves open.
 
-    They ran on machines of eight `gpu`: `machine`, or so many of them as `several` says.
+    They ran on machines of eight `gpu`: `machine`, or so many of them as `several` says. `recent`
+    ones have fused attention, and all but experts' all-to-alls overlaps with compute.
     """
 
     title: str
@@ -25,7 +26,18 @@ class StepSource:
     machine: str
     several: str
     assumed: str
+    recent: bool = False
 
+
+_RECENT = (
+    "{}, fused attention, no recomputation, optimizer states shared by replicas, gradients of 16"
+    " bits; gradients, parameters, tensor parallel sums and sends between stages overlap with"
+    " compute."
+)
+_EXPERTS = (
+    " Experts by the recipes in scripts/performance: tokens balanced and none dropped, HybridEP as"
+    " DeepEP, CUDA graphs as stated, permutations in one kernel each."
+)
 
 SOURCES: Mapping[str, StepSource] = {
     "vtrain-single": StepSource(
@@ -54,9 +66,36 @@ SOURCES: Mapping[str, StepSource] = {
         "NVIDIA DGX Cloud Benchmarking recipes, 24.11.1 to 25.04, H100",
         "https://github.com/NVIDIA/dgxc-benchmarking",
         "H100", "dgx-h100", "dgx-h100x{}",
-        "DGX H100 with 8 ports of 400 Gbit/s, fused attention, no recomputation, optimizer states"
-        " shared by replicas, gradients of 16 bits; gradients, parameters, tensor parallel sums and"
-        " sends between stages overlap with compute.",
+        _RECENT.format("DGX H100 with 8 ports of 400 Gbit/s"), recent=True,
+    ),
+    "nemo": StepSource(
+        "NVIDIA NeMo 24.07, performance summary of 2024-09-09: pre-training in FP8 on H100",
+        "https://github.com/NVIDIA/NeMo/blob/8e3d65dcfe/docs/source/performance/"
+        "performance_summary.md",
+        "H100", "dgx-h100", "dgx-h100x{}",
+        _RECENT.format("as dgx-cloud"), recent=True,
+    ),
+    "bridge": StepSource(
+        "NVIDIA Megatron Bridge, performance summaries 26.02.01 to 26.06, pull request 5094: H100",
+        "https://github.com/NVIDIA-NeMo/Megatron-Bridge/blob/067f987df0/docs/"
+        "performance-summary-archive.md",
+        "H100", "dgx-h100", "dgx-h100x{}",
+        _RECENT.format("as dgx-cloud") + _EXPERTS, recent=True,
+    ),
+    "bridge-b200": StepSource(
+        "NVIDIA Megatron Bridge, performance summaries 26.02 and 26.04.01: B200",
+        "https://github.com/NVIDIA-NeMo/Megatron-Bridge/blob/067f987df0/docs/"
+        "performance-summary-archive.md",
+        "B200", "hgx-b200", "hgx-b200x{}",
+        _RECENT.format("HGX B200") + _EXPERTS + " MXFP8 as FP8. No constant of B200 is fitted.",
+        recent=True,
+    ),
+    "bridge-gb200": StepSource(
+        "NVIDIA Megatron Bridge, performance summary 26.04.01: GB200",
+        "https://github.com/NVIDIA-NeMo/Megatron-Bridge/blob/067f987df0/docs/"
+        "performance-summary-archive.md",
+        "B200", "gb200-nvl72", "gb200-nvl72",
+        _RECENT.format("one NVL72") + " MXFP8 as FP8. No constant of B200 is fitted.", recent=True,
     ),
 }  # fmt: skip
 """By the name of the set."""
@@ -65,6 +104,11 @@ _GPT = "transformer:layers={},hidden={},heads={},vocab=51200"
 MODELS: Mapping[str, str] = {
     "3.6b": _GPT.format(30, 3072, 32),
     "39.1b": _GPT.format(48, 8192, 64),
+    # NVIDIA's NeMo-Framework-Launcher, launcher_scripts/conf/training: gpt3/5b.yaml and
+    # llama/llama2_7b.yaml
+    "gpt-3-5b": "transformer:layers=24,hidden=4096,heads=32,vocab=50304",
+    "llama-2-7b": "transformer:layers=32,hidden=4096,heads=32,vocab=32000,ffn=11008,gated=yes,"
+    "seq=4096",
     **{f"{h}x{n}": _GPT.format(n, h, 16) for h in (1024, 2048) for n in (12, 24)},
 }
 """Models that are no names, by how reports call them: the width and the blocks, or parameters."""
@@ -72,7 +116,11 @@ MODELS: Mapping[str, str] = {
 
 @dataclass(frozen=True, slots=True)
 class PublishedStep:
-    """A step that took `seconds`; ways of the mesh, and its batches in sequences."""
+    """A step that took `seconds`; ways of the mesh, and its batches in sequences.
+
+    Tokens go to experts by `dispatch`, beside compute if that is `hidden`. `graphs` are launched as
+    CUDA graphs.
+    """
 
     set: str
     model: str
@@ -88,6 +136,10 @@ class PublishedStep:
     sequence_parallel: bool
     precision: str
     seconds: float
+    ep: int = 1
+    dispatch: str = ""
+    graphs: tuple[str, ...] = ()
+    hidden: bool = False
 
     @property
     def source(self) -> StepSource:
@@ -107,10 +159,12 @@ class PublishedStep:
 
 
 def _step(row: Mapping[str, str]) -> PublishedStep:
-    whole = ("gpus", "tp", "cp", "pp", "virtual", "global_batch", "micro_batch", "sequence")
+    whole = ("gpus", "tp", "cp", "pp", "virtual", "global_batch", "micro_batch", "sequence", "ep")
     return PublishedStep(
         set=row["set"], model=row["model"], recompute=row["recompute"], precision=row["precision"],
         sequence_parallel=row["sequence_parallel"] == "yes", seconds=float(row["seconds"]),
+        dispatch=row["dispatch"], hidden=row["hidden"] == "yes",
+        graphs=tuple(filter(None, row["graphs"].split("+"))),
         **{name: int(row[name]) for name in whole},
     )  # fmt: skip
 

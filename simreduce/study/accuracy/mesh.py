@@ -27,7 +27,9 @@ from simreduce.study.accuracy.assess import median_and_p90
 from simreduce.training.mesh.costs import Costs
 from simreduce.training.mesh.gpus import GPUS, Gpu
 from simreduce.training.mesh.job import (
+    ALLTOALL,
     DISTRIBUTED,
+    EXPERTS,
     GRAD_REDUCE,
     P2P,
     PARAM_GATHER,
@@ -67,17 +69,21 @@ class StepPoint(NamedTuple):
 def job_of(step: PublishedStep, gpu: Gpu) -> MeshJob:
     """The job of a published step, with what its source leaves open as `SOURCES` says."""
     shape = load_decoder(MODELS.get(step.model, step.model)).shape
-    mesh = Mesh(tp=step.tp, cp=step.cp, pp=step.pp, dp=step.gpus // (step.tp * step.cp * step.pp))
+    each = step.tp * step.cp * step.pp
+    mesh = Mesh(step.tp, step.cp, step.ep, step.gpus // each, step.pp, etp=step.ep > 1)
     split = split_evenly(shape.blocks, step.pp * step.virtual)
-    cloud, copied = step.set == "dgx-cloud", step.set.startswith("vtrain")
+    recent = step.source.recent
+    overlap = {GRAD_REDUCE, PARAM_GATHER, TP_COMM, P2P} if recent else set[str]()
     return MeshJob(
         shape, mesh, gpu, step.micro_batch,
         step.global_batch // (mesh.dp * step.micro_batch), step.sequence,
         "1f1b" if step.virtual == 1 else "interleaved", step.virtual, split or (),
-        recompute=step.recompute, attention=FUSED if cloud else UNFUSED,
-        sequence_parallel=step.sequence_parallel, optimizer=REPLICATED if copied else DISTRIBUTED,
-        overlap=frozenset((GRAD_REDUCE, PARAM_GATHER, TP_COMM, P2P) if cloud else ()),
+        recompute=step.recompute, attention=FUSED if recent else UNFUSED,
+        sequence_parallel=step.sequence_parallel,
+        optimizer=REPLICATED if step.set.startswith("vtrain") else DISTRIBUTED,
+        overlap=frozenset(overlap | ({EXPERTS} if step.hidden else set())),
         bits=8 if step.precision == "fp8" else 16, reduced=2,
+        dispatch=step.dispatch or ALLTOALL, graphs=frozenset(step.graphs),
     )  # fmt: skip
 
 

@@ -23,7 +23,7 @@ from simreduce.training.executions import Execution
 from simreduce.training.memory import device_memory
 from simreduce.training.mesh.costs import Costs
 from simreduce.training.mesh.held import held_by, largest
-from simreduce.training.mesh.job import MeshJob, split_evenly
+from simreduce.training.mesh.job import DEEPEP, MeshJob, split_evenly
 from simreduce.training.mesh.passes import Passes
 from simreduce.training.mesh.pipeline import load_schedule
 from simreduce.training.mesh.simulate import MeshStep, at_least, simulate_mesh
@@ -120,12 +120,13 @@ def choice_of_job(job: MeshJob) -> MeshChoice:
         schedule=job.schedule, virtual=job.virtual, split=_split(job),
         recompute=job.recompute, fused=job.attention == FUSED,
         sequence_parallel=job.sequence_parallel, optimizer=job.optimizer, overlap=job.overlap,
-        bits=job.bits, half=job.half, reduced=job.reduced, latent=shape.latent is not None,
+        bits=job.bits, half=job.half, reduced=job.reduced, latent=shape.latent,
         head=shape.head, dropout=shape.dropout, shared=shape.shared * shape.expert,
         dense=shape.dense, learned=bool(shape.positions), blocks=shape.blocks, width=shape.width,
         heads=shape.heads, groups=shape.groups, inner=shape.inner, words=shape.words,
         gated=shape.gated, bias=shape.bias, tied=shape.tied, experts=shape.experts,
-        active=shape.active, expert=shape.expert,
+        active=shape.active, expert=shape.expert, capacity=job.capacity, pad=job.pad,
+        merged=job.dispatch == DEEPEP, graphs=job.graphs, limited=shape.limited,
     )  # fmt: skip
 
 

@@ -37,8 +37,6 @@ LOSS = (38.0, 14.0)
 """For each logit, as Megatron-LM's `cross_entropy.py` has it: to float32 (6), maximum (4),
 difference (8), exponentials (8), sum (4), quotient (8); the gradient's factor (8), to 16 bits (6).
 """
-ROUTED = (8.0, 8.0)
-"""For each element of a token that goes to an expert: permuted and back."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,7 +16,8 @@ from simreduce.plan import Kind, Plan, side_by_side
 from simreduce.plan.channels import count_blocks
 from simreduce.planners.strategy import parse_strategy
 from simreduce.training.group_plans import GroupPlans
-from simreduce.training.mesh.parts import Call
+from simreduce.training.mesh.experts import reached
+from simreduce.training.mesh.parts import ALL_TO_ALL, DISPATCH, Call
 from simreduce.training.mesh.ways import CP, DP, EP, ETP, PP, TP, Mesh
 
 REPLICAS, EXPERT_REPLICAS, ENDS = "dp+cp", "edp", "ends"
@@ -41,6 +42,12 @@ class Cost(NamedTuple):
 NOTHING = Cost(0.0, 0)
 
 
+def _leading(nbytes: int) -> int:
+    """The number with the leading bits of `nbytes` that is simulated for it."""
+    shift = max(nbytes.bit_length() - _BITS, 0)
+    return max(nbytes >> shift << shift, 1)
+
+
 @dataclass
 class Costs:
     """The costs of a mesh's calls on a machine, each simulated once."""
@@ -48,7 +55,7 @@ class Costs:
     setup: Setup
     mesh: Mesh
     algorithm: str = "nccl"
-    _known: dict[tuple[str, str, int, int], Cost] = field(default_factory=dict, repr=False)
+    _known: dict[tuple[object, ...], Cost] = field(default_factory=dict, repr=False)
     _simulated: dict[object, Cost] = field(default_factory=dict, repr=False)
 
     def of_mesh(self, mesh: Mesh) -> Costs:
@@ -70,9 +77,8 @@ class Costs:
 
     def of(self, call: Call, stage: int) -> Cost:
         """One call of the ranks of a stage."""
-        shift = max(call.nbytes.bit_length() - _BITS, 0)
-        nbytes = max(call.nbytes >> shift << shift, 1)
-        key = call.axis, call.collective, nbytes, stage
+        nbytes = _leading(call.nbytes)
+        key = call.axis, call.collective, nbytes, stage, call.spread
         if key not in self._known:
             self._known[key] = self._of(*key)
         found = self._known[key]
@@ -85,7 +91,7 @@ class Costs:
 
     def send(self, nbytes: int, stage: int, to: int) -> Cost:
         """A send between the ranks of two stages, all replicas at once."""
-        key = "send", "", nbytes, stage * self.mesh.pp + to
+        key = "send", nbytes, stage, to
         if key not in self._known:
             pairs: list[Group] = [(row[stage], row[to]) for row in self.mesh.groups(PP)]
             near = tuple(self._beside(pairs[0], pairs))
@@ -104,12 +110,49 @@ class Costs:
             return self.mesh.expert_groups({ETP: TP, EXPERT_REPLICAS: DP}.get(axis, axis))
         return self.mesh.groups(axis)
 
-    def _of(self, axis: str, collective: str, nbytes: int, stage: int) -> Cost:
+    def _of(
+        self, axis: str, collective: str, nbytes: int, stage: int, spread: tuple[int, ...]
+    ) -> Cost:
         if len(self.group(axis, stage)) < 2:
             return NOTHING
         place = self._alike(axis, stage)
         mine = [g for g in self._groups(axis) if axis == ENDS or self._is_of(g, place)]
-        near = tuple(self._beside(self.group(axis, place), mine))
+        if collective == DISPATCH:
+            return self._dispatch(nbytes, self.group(axis, place), mine, spread)
+        return self._call(collective, nbytes, tuple(self._beside(self.group(axis, place), mine)))
+
+    def _dispatch(
+        self, nbytes: int, group: Group, groups: Sequence[Group], spread: tuple[int, ...]
+    ) -> Cost:
+        """Until each token of a group is at the ranks of its experts; `nbytes` are those of a copy
+        for each.
+
+        A copy goes to each machine, over the network between ranks of equal place, and there to
+        each rank. Chunks overlap, so the slower of both counts.
+        """
+        rails, nodes = list[Group](), list[Group]()
+        for each in self._beside(group, groups):
+            machines: dict[int, list[int]] = {}
+            for rank in each:
+                machines.setdefault(self._machine[rank], []).append(rank)
+            if len({len(ranks) for ranks in machines.values()}) > 1:
+                return self._call(ALL_TO_ALL, nbytes, tuple(self._beside(group, groups)))
+            rails += zip(*machines.values(), strict=True)
+            nodes += map(tuple, machines.values())
+        experts, active, *limits = spread
+        once = nbytes / active
+
+        def copies(places: int, over: list[Group]) -> Cost:
+            ways = len(over[0])
+            each = once * reached(experts, active, places, *limits) / ways
+            whole = _leading(int(each))
+            found = self._call(ALL_TO_ALL, whole * ways, tuple(over)) if ways > 1 else NOTHING
+            return Cost(found.seconds * each / whole, found.channels)
+
+        return max(copies(len(rails[0]), rails), copies(len(group), nodes))
+
+    def _call(self, collective: str, nbytes: int, near: tuple[Group, ...]) -> Cost:
+        """Seconds of a collective of groups that share links."""
 
         def plans() -> list[Plan]:
             one = self._plans.plan(collective, nbytes, near[0])

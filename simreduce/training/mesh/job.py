@@ -24,6 +24,8 @@ to 47 % of the peak, 2.3 (https://forums.developer.nvidia.com/t/337991). They wa
 the memory's bandwidth. NCCL's blocks share their SMs with no kernel
 (https://github.com/NVIDIA/nccl/issues/689).
 """
+ALLTOALL, DEEPEP = DISPATCHES = ("alltoall", "deepep")
+ATTENTION, ROUTER = GRAPHS = ("attention", "router")
 
 
 @dataclass(frozen=True)
@@ -31,9 +33,11 @@ class MeshJob:
     """One step of `micros` micro batches of `micro_batch` sequences each on every replica.
 
     `split` has the blocks of each stage, in the order of the stages. Products have `bits`, all else
-    16 of the type `half`. The slowest rank of experts gets `imbalance` times its share of tokens. A
-    collective slows down kernels beside it by `interference` times its part of the SMs. A
-    schedule of a file has each stage on the rank of `placed`.
+    16 of the type `half`. The slowest rank of experts gets `imbalance` times its share of tokens;
+    an expert takes `capacity` times its share at most, unless that is 0, and with `pad` always. The
+    host launches `graphs` as CUDA graphs. A collective slows down kernels beside it by
+    `interference` times its part of the SMs. A schedule of a file has each stage on the rank of
+    `placed`.
     """
 
     shape: Decoder
@@ -55,6 +59,10 @@ class MeshJob:
     reduced: int = 4
     imbalance: float = 1.0
     interference: float = INTERFERENCE
+    capacity: float = 0.0
+    pad: bool = False
+    dispatch: str = ALLTOALL
+    graphs: frozenset[str] = frozenset()
     placed: tuple[int, ...] = ()
 
     @property

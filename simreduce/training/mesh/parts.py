@@ -6,13 +6,15 @@ parallelism norms, residuals and dropout are shared too, and each sum is a reduc
 all-gather before the next product; backward gathers inputs once more, as only shards are kept
 (Korthikanti et al. 2022, arXiv 2205.05198). Context parallel ranks pass keys and values round a
 ring while they attend (Liu et al. 2023, arXiv 2310.01889), forward once, backward with gradients.
-Tokens go to their experts and back by all-to-all.
+Tokens go to their experts and back by all-to-all, to each expert by itself or, with DeepEP, once to
+each machine and from there to each rank that has one of their experts
+(https://github.com/deepseek-ai/DeepEP).
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from math import ceil
 from typing import NamedTuple
@@ -24,17 +26,19 @@ from simreduce.training.mesh.compute import (
     NORM,
     PLAIN,
     RESIDUAL,
-    ROUTED,
     Kernels,
     Times,
 )
-from simreduce.training.mesh.job import EXPERTS, TP_COMM, MeshJob
+from simreduce.training.mesh.experts import beside_products, looped, own_tokens
+from simreduce.training.mesh.job import ATTENTION, DEEPEP, EXPERTS, TP_COMM, MeshJob
 from simreduce.training.mesh.ways import CP, EP, ETP, TP
 from simreduce.training.recompute import FUSED, SELECTIVE
 
 ALL_REDUCE, ALL_GATHER, REDUCE_SCATTER, ALL_TO_ALL = (
     "all_reduce", "all_gather", "reduce_scatter", "all_to_all",
 )  # fmt: skip
+DISPATCH = "dispatch"
+"""An all-to-all by DeepEP, or back."""
 RING = "send_receive"
 """Each rank sends to the next of its group."""
 WIDTH = 2
@@ -47,7 +51,8 @@ class Call(NamedTuple):
     """A collective of all groups of an axis; `nbytes` as a rank gives them. `times` in a row.
 
     Each hides behind up to `behind` seconds of products, but for its first part of `pieces`. Copy
-    engines slow down no kernels: `copied` are those of Transformer Engine's user buffers.
+    engines slow down no kernels: `copied` are those of Transformer Engine's user buffers. Of a
+    dispatch, `spread` has the experts and those of a token, their groups and those of a token.
     """
 
     axis: str
@@ -57,6 +62,7 @@ class Call(NamedTuple):
     behind: float = 0.0
     pieces: int = 1
     copied: bool = False
+    spread: tuple[int, ...] = ()
 
     def exposed(self, seconds: float, slows: float) -> float:
         """How much longer the rank takes with it, if it takes `seconds` by itself.
@@ -72,12 +78,16 @@ class Call(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """A part of a block: its kernels, and the calls of its forward and backward pass."""
+    """A part of a block: its kernels, and the calls of its forward and backward pass.
+
+    The `host` takes so many seconds for a forward pass besides those of its kernels.
+    """
 
     name: str
     times: Times
     forward: tuple[Call, ...] = ()
     backward: tuple[Call, ...] = ()
+    host: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -164,9 +174,10 @@ class Parts:
         core, ring = self._core(shape.crossed / t)
         forward, backward = self._sums(products, into)
         behind = core.forward / c, core.inputs / c
+        times = products + core + self._around()
         return Part(
             "attention",
-            products + core + self._around(),
+            replace(times, kernels=1) if ATTENTION in job.graphs else times,
             (*forward[:1], *self._ring(ring, behind[0]), *forward[1:]),
             (*backward[:2], *self._ring(2 * ring, behind[1]), *backward[2:]),
         )
@@ -211,19 +222,14 @@ class Parts:
         """The experts of a block, with the router and those that every token passes."""
         job, kernels = self.job, self._kernels
         shape, mesh = job.shape, job.mesh
-        # With sequence parallelism each tensor parallel rank routes its own tokens.
-        mine = self._rows / (
-            mesh.tp if job.sequence_parallel or mesh.expert_tensor < mesh.tp else 1
-        )
         held = shape.experts // mesh.ep
-        routed = mine * shape.active * job.imbalance
+        routed = own_tokens(job) * shape.active * job.imbalance
         shared_by = mesh.expert_tensor if job.sequence_parallel else 1
         found = sum(
             self._inner(routed * shared_by / held, shape.expert // mesh.expert_tensor, held),
             self._around(),
         )
-        found += kernels.linear(ceil(mine), shape.width, shape.experts)
-        found += kernels.moves(mine * shape.active * shape.width, ROUTED)
+        found += beside_products(job, kernels, routed)
         around: tuple[tuple[Call, ...], tuple[Call, ...]] = (), ()
         if shape.shared:
             into, back, others = self._inner(self._rows, shape.shared * shape.expert // mesh.tp)
@@ -235,14 +241,18 @@ class Parts:
             (*around[way], *self._routed(nbytes, behind if hide else 0.0))
             for way, behind in ((0, found.forward), (1, found.inputs + found.weights))
         )
-        return Part("experts", found, forward, backward)
+        return Part("experts", found, forward, backward, looped(job))
 
     def _routed(self, nbytes: int, behind: float) -> tuple[Call, ...]:
         """Tokens go to their experts' ranks and back, and among those that share an expert."""
         mesh = self.job.mesh
         calls: tuple[Call, ...] = ()
         if mesh.ep > 1:
-            calls = (Call(EP, ALL_TO_ALL, nbytes, 2, behind / 2, _HIDDEN),)
+            shape, merged = self.job.shape, self.job.dispatch == DEEPEP
+            chosen, groups = shape.limited
+            spread = (shape.experts, shape.active, groups, chosen) if merged else ()
+            kind = DISPATCH if merged else ALL_TO_ALL
+            calls = (Call(EP, kind, nbytes, 2, behind / 2, _HIDDEN, spread=spread),)
         if mesh.expert_tensor == 1:
             return calls
         if not self.job.sequence_parallel:

@@ -97,15 +97,16 @@ class Passes:
             INPUTS: times.inputs + repeated.forward,
             WEIGHTS: times.weights,
         }[kind]
-        kernels = times.kernels * {FORWARD: 1, BACKWARD: 2, INPUTS: 1, WEIGHTS: 1}[kind]
-        kernels += times.kernels if repeated.forward >= times.forward else 0
+        launched = {FORWARD: 1, BACKWARD: 2, INPUTS: 1, WEIGHTS: 1}[kind]
+        launched += 1 if repeated.forward >= times.forward else 0
+        kernels = times.kernels * launched
         own: Sequence[Call] = {FORWARD: part.forward, WEIGHTS: ()}.get(kind, part.backward)
         by = defaultdict[str, float](float, {COMPUTE: computes * self._slowest})
         for call in (*own, *calls):
             cost = self.costs.of(call, rank)
             by[call.axis] += call.exposed(cost.seconds, self.job.slows(cost.channels))
             kernels += call.times
-        late = kernels * self.job.gpu.host - sum(by.values())
+        late = kernels * self.job.gpu.host + launched * part.host - sum(by.values())
         if late > 0.0:
             by[HOST] = late
         return Pass(sum(by.values()), by)

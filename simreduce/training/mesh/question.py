@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import product
 from math import isfinite
 from typing import Any, NamedTuple
@@ -25,9 +25,13 @@ from simreduce.files.formats import (
     number,
     whole,
 )
+from simreduce.training.mesh.experts import DEFAULT_GINI, busiest
 from simreduce.training.mesh.gpus import Gpu, gpu_of, load_gpu
 from simreduce.training.mesh.job import (
+    ALLTOALL,
+    DISPATCHES,
     FSDP,
+    GRAPHS,
     INTERFERENCE,
     OPTIMIZERS,
     OVERLAPS,
@@ -111,9 +115,21 @@ MESH = Format(
     Field("reduce", choice(("float32", "bfloat16"), "type"), "Of gradients that are reduced.",
           "float32"),
     Field("imbalance", number(1.0, 1e3), "Tokens of the busiest rank of experts over the mean.",
-          1.0),
+          default_words="1.0, or as drawn"),
     Field("interference", number(0.0, 10.0), "How much more kernels slow down beside a collective"
           " than by the SMs that it holds, one a channel; 0: not at all.", INTERFERENCE),
+    Field("router_seed", whole(0, 2**32 - 1), "Draws each block's popular experts, and the tokens"
+          " of every rank, in place of `imbalance`."),
+    Field("router_gini", number(0.0, 0.9), "The Gini coefficient of experts' popularity, whose law"
+          " is a symmetric Dirichlet distribution: 0 is even; five models have 0.1 to 0.4.",
+          default_words=f"{DEFAULT_GINI} with a `router_seed`"),
+    Field("capacity_factor", number(0.01, 1e3), "Tokens of a rank that an expert takes, over the"
+          " mean; others are dropped.", default_words="all are taken"),
+    Field("pad_to_capacity", FLAG, "Whether every expert gets as many tokens as it takes.", False),
+    Field("dispatch", choice(DISPATCHES, "dispatch"), "How tokens get to their experts: NCCL's"
+          " `alltoall`, or `deepep` (DeepEP, HybridEP): once to each machine.", ALLTOALL),
+    Field("cuda_graphs", ListOf(choice(GRAPHS, "part")), "What the host launches as CUDA graphs:"
+          " `attention`, the `router` with its counts of tokens.", default_words="nothing"),
     Field("compute", LINE, "The GPU to compute as: a name, or a file (`compute`).",
           default_words="the machine's"),
     Field("pipeline", TableOf(PIPELINE), "How stages take turns."),
@@ -144,6 +160,8 @@ def parse_mesh(
     before = len(faults.problems)
     values = TableOf(MESH).take(table, faults, "step")
     gpu = _gpu(values["compute"] if values else None, setup, faults, beside)
+    if values and model:
+        _check_router(values, model.shape, faults)
     if len(faults.problems) > before or not (values and setup and gpu and model):
         return None
     found = list(_jobs(values, model.shape, model.tokens, setup.layout, gpu, faults, beside))
@@ -218,19 +236,46 @@ def _jobs(
         "reduced": 2 if values["reduce"] == "bfloat16" else 4,
         "imbalance": values["imbalance"] or 1.0,
         "interference": values["interference"],
+        "capacity": values["capacity_factor"] or 0.0,
+        "pad": bool(values["pad_to_capacity"]),
+        "dispatch": values["dispatch"] or ALLTOALL,
+        "graphs": frozenset(values["cuda_graphs"] or ()),
     }
+    gini = values["router_gini"]
+    router = values["router_seed"], DEFAULT_GINI if gini is None else gini
     for mesh in dict.fromkeys(meshes):
         pairs = _pipelines(pipe, mesh, shape, auto=auto)
         for (schedule, virtual), micro, policy, optimizer in product(
             pairs, micros, policies, optimizers
         ):
             parallel = values["sequence_parallel"]
-            yield _job(
+            found = _job(
                 shape, mesh, gpu, micro, values["global_batch"], tokens, _at_file(schedule, beside),
                 virtual, tuple(pipe["layers"]) if pipe and pipe["layers"] else None,
                 {**shared, "recompute": policy, "optimizer": optimizer,
                  "sequence_parallel": mesh.tp > 1 if parallel is None else parallel},
             )  # fmt: skip
+            yield _routed(found, *router) if isinstance(found, MeshJob) else found
+
+
+def _routed(job: MeshJob, seed: int | None, gini: float) -> MeshJob:
+    """The job with the tokens of its busiest rank of experts."""
+    return replace(job, imbalance=busiest(job, seed, gini)) if job.shape.experts else job
+
+
+def _check_router(values: Values, shape: Decoder, faults: Faults) -> None:
+    """Note keys of experts that do not go together, or with the model."""
+    if not shape.experts:
+        own = ("router_seed", "router_gini", "capacity_factor", "pad_to_capacity", "dispatch")
+        for key in own:
+            if values[key] not in (None, False, ALLTOALL):
+                faults.add(f"step.{key}", "the model has no experts; leave it out")
+    if values["router_seed"] is not None and values["imbalance"] is not None:
+        faults.add("step.imbalance", "router_seed draws it; give one of both")
+    if values["router_gini"] is not None and values["router_seed"] is None:
+        faults.add("step.router_gini", "needs a router_seed")
+    if values["pad_to_capacity"] and not values["capacity_factor"]:
+        faults.add("step.pad_to_capacity", "needs a capacity_factor")
 
 
 def _at_file(schedule: str, beside: Callable[[str], str]) -> str:

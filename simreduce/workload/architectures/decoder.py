@@ -62,8 +62,9 @@ class Decoder:
 
     `blocks` of `width`, with `heads` of width `head` and keys and values for `groups` of them. The
     feed-forward part has an `inner` width; with `experts`, all blocks after the first `dense` have
-    as many of width `expert`, of which a token passes through `active`, and `shared` ones. With
-    learned `positions`, there are so many. A `tied` output is the embedding of the `words`.
+    as many of width `expert`, of which a token passes through `active`, and `shared` ones; if they
+    are `limited`, those are in so many of so many groups. With learned `positions`, there are so
+    many. A `tied` output is the embedding of the `words`.
     """
 
     blocks: int
@@ -85,6 +86,7 @@ class Decoder:
     tied: bool = False
     positions: int = 0
     latent: Latent | None = None
+    limited: tuple[int, int] = (1, 1)
 
     @property
     def queries(self) -> int:

@@ -66,7 +66,7 @@ DECODERS: Mapping[str, tuple[Decoder, int]] = {
     "deepseek-v3": (
         Decoder(
             61, 7168, 128, 128, 128, 18432, 129280, 4096, experts=256, active=8, expert=2048,
-            shared=1, dense=3, latent=Latent(1536, 512, 64),
+            shared=1, dense=3, latent=Latent(1536, 512, 64), limited=(4, 8),
         ),
         131072,
     ),

@@ -122,3 +122,43 @@ def test_groups_of_an_axis():
     assert ((0, 1, 2, 3), (0,), (0, 4, 8, 12)) == tuple(
         experts.group(axis, 0) for axis in ("ep", "etp", "edp")
     )
+
+
+def test_a_token_crosses_the_network_once_to_each_machine():
+    """With all experts active, each rank of the other machine gets a copy, and the network one."""
+    costs = Costs(_setup("dgx-h100x2"), Mesh(ep=16, dp=16, etp=1))
+    copies = 16 * 16 * MIB
+    plain = costs.of(Call("ep", "all_to_all", copies), 0).seconds
+    merged = costs.of(Call("ep", "dispatch", copies, spread=(16, 16)), 0).seconds
+    rails, inside = (
+        _together("dgx-h100x2", groups, nbytes)
+        for groups, nbytes in (
+            ([(rank, rank + 8) for rank in range(8)], 2 * 16 * MIB),
+            ([tuple(range(8)), tuple(range(8, 16))], 16 * 16 * MIB),
+        )
+    )
+
+    assert merged == max(rails, inside)
+    assert plain / merged > 4
+
+
+def test_a_token_of_one_expert_has_one_copy():
+    """Within a machine, where a dispatch is an all-to-all then."""
+    costs = Costs(_setup("dgx-h100"), Mesh(ep=8, dp=8, etp=1))
+    plain, merged, half = (
+        costs.of(Call("ep", kind, 64 * MIB, spread=spread), 0)
+        for kind, spread in (("all_to_all", ()), ("dispatch", (8, 1)), ("dispatch", (8, 8)))
+    )
+
+    assert plain == merged == half
+
+
+def _together(machine: str, groups: list[tuple[int, ...]], nbytes: int) -> float:
+    """Seconds of all-to-alls of these groups at once."""
+    setup, plans = _setup(machine), []
+    for ranks in groups:
+        part = setup.but(part=setup.layout.only(ranks))
+        workload = Workload("one", (Gradient("one", nbytes // 4),))
+        plans.append(part.compile("nccl", workload, "all_to_all"))
+    names = dict.fromkeys(name for plan in plans for name in plan.devices)
+    return setup.simulate(side_by_side(plans, tuple(names))).seconds

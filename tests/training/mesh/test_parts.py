@@ -78,6 +78,15 @@ def test_tokens_go_to_their_experts_and_back(imbalance, factor):
     assert expected == _calls(experts.forward) == _calls(experts.backward)
 
 
+def test_deepep_knows_how_many_experts_a_token_has():
+    """It sends a copy for each machine and rank of them."""
+    experts = Parts(job(Mesh(ep=4, dp=4), EXPERTS, dispatch="deepep")).experts
+    (there,) = experts.forward[-1:]
+
+    assert ("ep", "dispatch", 2 * WHOLE, 2) == there[:4]
+    assert (8, 2, 1, 1) == there.spread
+
+
 def test_tensor_parallel_ranks_send_their_own_tokens_to_experts():
     """With sequence parallelism; those that share an expert gather what came, and scatter it."""
     mesh = Mesh(tp=2, ep=2, dp=4)

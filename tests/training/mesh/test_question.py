@@ -63,6 +63,46 @@ def test_every_key_reaches_the_job():
     assert ("zero_bubble", 2, (1, 1, 2, 0)) == (job.schedule, job.virtual, job.split)
 
 
+def test_keys_of_experts_reach_the_job():
+    """A drawn imbalance does, too."""
+    keys = {
+        "mesh": "ep=4", "capacity_factor": 1.25, "dispatch": "deepep", "cuda_graphs": ["router"],
+    }  # fmt: skip
+    (job,) = _ask(keys, EXPERTS).jobs
+    (padded,) = _ask({**keys, "pad_to_capacity": True}, EXPERTS).jobs
+    (drawn,) = _ask({**keys, "router_seed": 7}, EXPERTS).jobs
+    (skewed,) = _ask({"mesh": "ep=4", "router_seed": 7, "router_gini": 0.6}, EXPERTS).jobs
+    (plain,) = _ask({"mesh": "ep=4"}, EXPERTS).jobs
+
+    assert (1.25, "deepep", {"router"}, 1.0) == (
+        job.capacity, job.dispatch, job.graphs, job.imbalance,
+    )  # fmt: skip
+    assert (1.25, True) == (padded.imbalance, padded.pad)
+    assert 1.0 < drawn.imbalance <= 1.25 < skewed.imbalance
+    assert (0.0, "alltoall", frozenset()) == (plain.capacity, plain.dispatch, plain.graphs)
+
+
+@pytest.mark.parametrize(
+    ("table", "model", "reasons"),
+    [
+        ({"imbalance": 1.2, "router_seed": 1}, EXPERTS,
+         ["imbalance: router_seed draws it; give one of both"]),
+        ({"router_gini": 0.2, "pad_to_capacity": True}, EXPERTS,
+         ["router_gini: needs a router_seed", "pad_to_capacity: needs a capacity_factor"]),
+        ({"capacity_factor": 1.0, "dispatch": "deepep"}, GPT,
+         ["capacity_factor: the model has no experts; leave it out",
+          "dispatch: the model has no experts; leave it out"]),
+        ({"dispatch": "deepp"}, EXPERTS, ["dispatch: "]),
+    ],
+)  # fmt: skip
+def test_keys_of_experts_that_do_not_go_together(table, model, reasons):
+    """All at once."""
+    found = [fault.removeprefix("file: step.") for fault in _ask({"mesh": "dp=8", **table}, model)]
+
+    assert len(reasons) == len(found)
+    assert all(a.startswith(b) for a, b in zip(found, reasons, strict=True))
+
+
 def test_lists_are_combined():
     """Meshes, micro batches, policies, optimizers, and stages of a GPU, each once."""
     found = _ask({
