@@ -79,7 +79,7 @@ def _gpu(
 
 # Fitted to published steps, `simreduce/files/published/steps.csv`, by
 # `python -m simreduce.study.accuracy.mesh`. Standard errors: products 2 %, memory 5 %, host 1 %.
-_AMPERE = {"products": 0.715, "memory": 0.81, "host": 62.0e-6}
+_AMPERE = {"products": 0.711, "memory": 0.818, "host": 62.4e-6}
 # products 2 %, products8 3 %, attention 15 %; the spread is that of 64 to 2,048 GPUs of one recipe.
 _HOPPER = {"products": 0.661, "products8": 0.506, "attention": 0.550, "spread": 0.0223}
 # No dense step of H100 waits for its host. Fitted to one step of experts (Qwen3 30B-A3B in FP8 with
