@@ -60,7 +60,8 @@ SOURCES: Mapping[str, StepSource] = {
         " table 5",
         "https://arxiv.org/abs/2205.05198",
         "A100", "dgx-a100", "dgx-a100x{}",
-        "unfused attention, no overlap; 530B without a second replica.",
+        "unfused attention; tensor parallel calls beside gradients overlap, as in Megatron-LM; 530B"
+        " without a second replica.",
     ),
     "dgx-cloud": StepSource(
         "NVIDIA DGX Cloud Benchmarking recipes, 24.11.1 to 25.04, H100",

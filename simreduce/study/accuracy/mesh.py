@@ -35,6 +35,7 @@ from simreduce.training.mesh.job import (
     PARAM_GATHER,
     REPLICATED,
     TP_COMM,
+    TP_GRAD,
     MeshJob,
     split_evenly,
 )  # fmt: skip
@@ -73,7 +74,9 @@ def job_of(step: PublishedStep, gpu: Gpu) -> MeshJob:
     mesh = Mesh(step.tp, step.cp, step.ep, step.gpus // each, step.pp, etp=step.ep > 1)
     split = split_evenly(shape.blocks, step.pp * step.virtual)
     recent = step.source.recent
-    overlap = {GRAD_REDUCE, PARAM_GATHER, TP_COMM, P2P} if recent else set[str]()
+    overlap = {GRAD_REDUCE, PARAM_GATHER, TP_COMM, P2P} if recent else {TP_GRAD}
+    if step.set.startswith("vtrain"):
+        overlap = set()
     return MeshJob(
         shape, mesh, gpu, step.micro_batch,
         step.global_batch // (mesh.dp * step.micro_batch), step.sequence,

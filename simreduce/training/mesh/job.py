@@ -12,9 +12,11 @@ from simreduce.training.recompute import FULL, FUSED, NONE
 from simreduce.workload.architectures.decoder import Decoder
 
 REPLICATED, DISTRIBUTED, FSDP = OPTIMIZERS = ("replicated", "distributed", "fsdp")
-GRAD_REDUCE, PARAM_GATHER, TP_COMM, P2P, EXPERTS = OVERLAPS = (
-    "grad_reduce", "param_gather", "tp", "p2p", "ep",
+GRAD_REDUCE, PARAM_GATHER, TP_GRAD, TP_COMM, P2P, EXPERTS = OVERLAPS = (
+    "grad_reduce", "param_gather", "tp_grad", "tp", "p2p", "ep",
 )  # fmt: skip
+USUAL = frozenset((GRAD_REDUCE, PARAM_GATHER, TP_GRAD))
+"""What overlaps unless a job says."""
 INTERFERENCE = 2.0
 """How much more kernels slow down beside a collective than by the SMs that it holds, one a channel.
 

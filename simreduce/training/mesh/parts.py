@@ -30,7 +30,7 @@ from simreduce.training.mesh.compute import (
     Times,
 )
 from simreduce.training.mesh.experts import beside_products, looped, own_tokens
-from simreduce.training.mesh.job import ATTENTION, DEEPEP, EXPERTS, TP_COMM, MeshJob
+from simreduce.training.mesh.job import ATTENTION, DEEPEP, EXPERTS, TP_COMM, TP_GRAD, MeshJob
 from simreduce.training.mesh.ways import CP, EP, ETP, TP
 from simreduce.training.recompute import FUSED, SELECTIVE
 
@@ -118,16 +118,18 @@ class Parts:
     def _sums(self, behind: Times, first: Times) -> tuple[tuple[Call, ...], tuple[Call, ...]]:
         """What tensor parallel ranks exchange round a part, whose products are `behind`.
 
-        Backward, Megatron-LM gathers the inputs of the `first` product while it computes the
-        gradient for them, and sums that while it computes the gradient for weights (its
+        Backward, `tp_grad` gathers the inputs of the `first` product while it computes the gradient
+        for them, and sums that while it computes the gradient for weights (Megatron-LM's
         `tensor_parallel/layers.py`).
         """
         t, nbytes = self.job.mesh.tp, self._rows * self.job.shape.width * WIDTH
         if t == 1:
             return (), ()
+        hide = TP_GRAD in self.job.overlap
+        inputs, weights = (first.inputs, first.weights) if hide else (0.0, 0.0)
         if not self.job.sequence_parallel:
-            once = (Call(TP, ALL_REDUCE, nbytes),)
-            return once, once
+            once = Call(TP, ALL_REDUCE, nbytes)
+            return (once,), (once._replace(behind=weights, pieces=_HIDDEN),)
         shard = nbytes // t
         if TP_COMM in self.job.overlap:
 
@@ -143,8 +145,8 @@ class Parts:
         gather, scatter = Call(TP, ALL_GATHER, shard), Call(TP, REDUCE_SCATTER, nbytes)
         return (gather, scatter), (
             gather,
-            Call(TP, ALL_GATHER, shard, 1, first.inputs, _HIDDEN),
-            Call(TP, REDUCE_SCATTER, nbytes, 1, first.weights, _HIDDEN),
+            gather._replace(behind=inputs, pieces=_HIDDEN),
+            scatter._replace(behind=weights, pieces=_HIDDEN),
         )
 
     def _around(self, *, residual: bool = True) -> Times:

@@ -35,6 +35,7 @@ from simreduce.training.mesh.job import (
     INTERFERENCE,
     OPTIMIZERS,
     OVERLAPS,
+    USUAL,
     MeshJob,
     split_evenly,
 )
@@ -109,8 +110,10 @@ MESH = Format(
           " share its states (ZeRO-1); `fsdp`: and parameters and gradients. Or a list.",
           default_words="`distributed`"),
     Field("overlap", ListOf(choice(OVERLAPS, "overlap")), "What overlaps with compute: reductions"
-          " of gradients, gathers of parameters, sums of tensor parallel ranks, sends between"
-          " stages, experts' all-to-all.", default_words='`["grad_reduce", "param_gather"]`'),
+          " of gradients, gathers of parameters, tensor parallel calls beside gradients (as in"
+          " Megatron-LM) or beside all products (as in Transformer Engine), sends between stages,"
+          " experts' all-to-all.",
+          default_words='`["grad_reduce", "param_gather", "tp_grad"]`'),
     Field("precision", choice(("bf16", "fp16", "fp8"), "precision"), "Of products.", "bf16"),
     Field("reduce", choice(("float32", "bfloat16"), "type"), "Of gradients that are reduced.",
           "float32"),
@@ -230,7 +233,7 @@ def _jobs(
     overlap = values["overlap"]
     shared: Mapping[str, Any] = {
         "attention": values["attention"] or FUSED,
-        "overlap": frozenset(OVERLAPS[:2] if overlap is None else overlap),
+        "overlap": USUAL if overlap is None else frozenset(overlap),
         "bits": 8 if values["precision"] == "fp8" else 16,
         "half": "fp16" if values["precision"] == "fp16" else "bf16",
         "reduced": 2 if values["reduce"] == "bfloat16" else 4,

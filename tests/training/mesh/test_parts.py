@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import replace
 
 import pytest
 
@@ -180,12 +181,15 @@ def test_backward_hides_a_gather_and_a_sum():
 
     Attention's inputs are 64 wide, and its queries, keys and values 24 for each of 8 ranks.
     """
-    parts = Parts(job(Mesh(tp=8), sequence_parallel=True))
+    parts = Parts(job(Mesh(tp=8), sequence_parallel=True, overlap={"tp_grad"}))
     first = Kernels(GPU).linear(64, 64, 24)
     hidden = {call.collective: call.behind for call in parts.attention.backward if call.behind}
 
     assert {"all_gather": first.inputs, "reduce_scatter": first.weights} == hidden
     assert not any(call.behind for call in parts.attention.forward)
+    assert not any(call.behind for call in Parts(replace(parts.job, overlap=())).attention.backward)
+    [once] = Parts(replace(parts.job, sequence_parallel=False)).attention.backward
+    assert ("all_reduce", first.weights) == (once.collective, once.behind)
 
 
 def test_a_hidden_call_costs_what_kernels_lose_beside_it():

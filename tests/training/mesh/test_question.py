@@ -35,7 +35,7 @@ def test_defaults():
     assert ("distributed", "none", "fused", "1f1b", 1) == (
         job.optimizer, job.recompute, job.attention, job.schedule, job.virtual,
     )  # fmt: skip
-    assert {"grad_reduce", "param_gather"} == job.overlap
+    assert {"grad_reduce", "param_gather", "tp_grad"} == job.overlap
     assert job.sequence_parallel
     assert (1, 8, 32, (2, 2)) == (job.micro_batch, job.micros, job.sequence, job.split)
     assert (16, 4, 1.0, "A100") == (job.bits, job.reduced, job.imbalance, job.gpu.title)
