@@ -53,7 +53,7 @@ from simreduce.study.scenario import (
 )
 from simreduce.study.tune.meshes import best_execution, rank_meshes, simulate_best
 from simreduce.study.tune.steps import rank_steps
-from simreduce.training.executions import is_record, write_chakra
+from simreduce.training.executions import Execution, is_record, write_chakra
 from simreduce.training.executions.messages import attribute_type
 from simreduce.training.stragglers import BackupChoice, Repetitions, compare_backups, repeat, sample
 
@@ -95,7 +95,7 @@ _ONLY_STEP = {
     default=None,
     metavar="DIR",
     help="Also write the best mesh's step to this folder as Chakra execution traces, one for each "
-    "rank of the first pipeline (needs simreduce[chakra]).",
+    "rank, with all it computes and moves (needs simreduce[chakra]).",
 )
 @click.option(
     "--backups",
@@ -147,8 +147,7 @@ def step(
         meshes = read_meshes(faults, scenario, options)
         with within(seconds), Progress("simulated {} of {} meshes") as progress:
             found = rank_meshes(meshes, workers, progress.watch)
-        files = {} if chakra is None else write_chakra(best_execution(found), "step")
-        places = [] if chakra is None else write_folder(chakra, files)
+        lines = () if chakra is None else _write_traces(chakra, best_execution(found))
         return Reply(
             lambda: meshes_text(found, rows_shown(everything=show_all), details=details),
             partial(MESHES.write, found),
@@ -157,7 +156,7 @@ def step(
                     simulate_best(found).ran, _about(MESHES.write(found))
                 )
             },
-            paste="".join(f"{place}\n" for place in places),
+            paste="".join(f"{line}\n" for line in lines),
             complete=not found.untried or time_is_up(),
         )
     if keys and try_backups:
@@ -188,6 +187,14 @@ def _about(document: Mapping[str, Any]) -> dict[str, Any]:
         for key, value in document.items()
         if key != "schema" and not isinstance(value, list)
     }
+
+
+def _write_traces(folder: str, execution: Execution) -> tuple[str, ...]:
+    """Write Chakra traces, and say where they are."""
+    write_folder(folder, write_chakra(execution, "step"))
+    ranks = [*execution.nodes]
+    written = f"{folder}: step.{ranks[0]}.et to step.{ranks[-1]}.et, and groups.json"
+    return written, *execution.notes
 
 
 def _replicas(replicas: Replicas, workers: int, *, try_backups: bool) -> Reply:

@@ -7,7 +7,7 @@ pipeline. What needs more memory than a GPU has is not simulated.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache, partial
 from math import inf
 
@@ -27,10 +27,11 @@ from simreduce.training.mesh.job import DEEPEP, MeshJob, split_evenly
 from simreduce.training.mesh.passes import Passes
 from simreduce.training.mesh.pipeline import load_schedule
 from simreduce.training.mesh.simulate import MeshStep, at_least, simulate_mesh
-from simreduce.training.mesh.ways import Mesh
-from simreduce.training.mesh.write import write_step
+from simreduce.training.mesh.ways import PP, Mesh
+from simreduce.training.mesh.write import write_ranks
 from simreduce.training.recompute import FUSED
 
+MOST_NODES = 2_000_000
 _NEAR = 1.05
 """Times the best step up to which others are simulated too, where all meshes are tried."""
 
@@ -156,11 +157,20 @@ def simulate_best(ranking: MeshRanking) -> MeshStep:
     return simulate_mesh(job, setup, _costs(setup, job.mesh), closely=True)
 
 
-def best_execution(ranking: MeshRanking) -> Execution:
-    """What the ranks of the first pipeline do in the best step."""
+def best_execution(ranking: MeshRanking, most: int = MOST_NODES) -> Execution:
+    """What every rank does in the best step.
+
+    With more than `most` nodes, those of the first pipeline, as a note of it says.
+    """
     job = ranking.best.job
     schedule = load_schedule(job.schedule, job.mesh.pp, job.virtual, job.micros)
-    return write_step(job, schedule, Passes(job, _costs(ranking.scenario.setup, job.mesh)))
+    passes, rows = Passes(job, _costs(ranking.scenario.setup, job.mesh)), job.mesh.groups(PP)
+    first = write_ranks(job, schedule, passes, rows[:1])
+    nodes = sum(map(len, first.nodes.values())) * len(rows)
+    if nodes <= most:
+        return write_ranks(job, schedule, passes, rows)
+    note = f"of {job.mesh.ranks:,} ranks, those of the first pipeline: all have {nodes:,} nodes"
+    return replace(first, notes=(note,))
 
 
 def _simulate(setup: Setup, job: MeshJob, limit: Limit) -> MeshStep | AtLeast | Postponed:

@@ -86,8 +86,11 @@ class Costs:
 
     def group(self, axis: str, stage: int) -> Group:
         """The group of an axis that has the first rank of a stage."""
-        first = self.mesh.groups(PP)[0][stage]
-        return next(group for group in self._groups(axis) if first in group)
+        return self.group_of(axis, self.mesh.groups(PP)[0][stage])
+
+    def group_of(self, axis: str, rank: int) -> Group:
+        """The group of an axis that has a rank."""
+        return next(group for group in self._groups(axis) if rank in group)
 
     def send(self, nbytes: int, stage: int, to: int) -> Cost:
         """A send between the ranks of two stages, all replicas at once."""

@@ -18,10 +18,14 @@ COMPUTE, HOST = "compute", "host"
 
 
 class Pass(NamedTuple):
-    """A pass takes `seconds`; `by` says of which axis it waits for how long, and computes."""
+    """A pass takes `seconds`; `by` says of which axis it waits for how long, and computes.
+
+    Of one part, it has the `calls` too.
+    """
 
     seconds: float
     by: Mapping[str, float]
+    calls: tuple[Call, ...] = ()
 
 
 @dataclass
@@ -53,10 +57,13 @@ class Passes:
         rank = self.job.home[stage]
         found = [self._part(part, kind, rank) for part in order]
         by = defaultdict[str, float](float, {HOST: self.job.gpu.handover})
+        calls: tuple[Call, ...] = ()
         if kind != WEIGHTS:
-            for call in self.parts.arrivals(stage, backward=kind != FORWARD):
+            calls = self.parts.arrivals(stage, backward=kind != FORWARD)
+            for call in calls:
                 by[call.axis] += self.costs.of(call, rank).seconds
-        return [add_up([Pass(0.0, by), found[0]]), *found[1:]]
+        first = add_up([Pass(0.0, by), found[0]])
+        return [first._replace(calls=(*calls, *found[0].calls)), *found[1:]]
 
     def _of(self, stage: int, kind: str) -> Pass:
         key = stage, kind
@@ -109,7 +116,7 @@ class Passes:
         late = kernels * self.job.gpu.host + launched * part.host - sum(by.values())
         if late > 0.0:
             by[HOST] = late
-        return Pass(sum(by.values()), by)
+        return Pass(sum(by.values()), by, (*own, *calls))
 
 
 def add_up(passes: Iterable[Pass]) -> Pass:

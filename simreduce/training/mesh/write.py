@@ -4,7 +4,8 @@ All replicas and all tensor, context and expert parallel ranks of a stage do the
 time, so one of them stands for all; `costs` simulates what all of them move. Calls of these axes
 are within a pass, whose end they delay alike each time, so a pass is one node. Gradients are
 reduced, and parameters gathered, block by block where that overlaps: there the last backward, or
-the first forward pass of a stage is written block by block.
+the first forward pass of a stage is written block by block. For other programs, every rank is
+written, with nodes of all calls (`write_ranks`).
 
 A rank's passes run one after another on its lane `compute`. Micro batches go to the next stage and
 back on a lane for each direction; receives are posted as early as they can be, and unless `p2p`
@@ -16,6 +17,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
+from typing import Any
 
 from simreduce.training.executions import (
     BACKWARD as BACKWARD_PHASE,
@@ -45,8 +47,17 @@ from simreduce.training.mesh.job import (
     REPLICATED,
     MeshJob,
 )
-from simreduce.training.mesh.parts import ALL_GATHER, ALL_REDUCE, REDUCE_SCATTER, WIDTH
-from simreduce.training.mesh.passes import Pass, Passes
+from simreduce.training.mesh.parts import (
+    ALL_GATHER,
+    ALL_REDUCE,
+    ALL_TO_ALL,
+    DISPATCH,
+    REDUCE_SCATTER,
+    RING,
+    WIDTH,
+    Call,
+)
+from simreduce.training.mesh.passes import COMPUTE as KERNELS, HOST, Pass, Passes
 from simreduce.training.mesh.pipeline import FORWARD, WEIGHTS, Action, Schedule
 from simreduce.training.mesh.ways import PP
 
@@ -63,7 +74,7 @@ BUCKET, EACH = 40_000_000, 1_000_000
 
 @dataclass
 class _Rank:
-    """The nodes of a rank: the last of each lane, what was `sent` that its passes wait for, and of
+    """The nodes of a rank: the last of each lane, what was `sent` that its kernels wait for, and of
     each peer what is `coming` from it, in its order, and what is `there` and not used yet.
     """
 
@@ -97,11 +108,33 @@ def write_step(
     return Execution(f"{schedule.name} on {job.mesh.text}", nodes, job.mesh.ranks)
 
 
+def write_ranks(
+    job: MeshJob, schedule: Schedule, passes: Passes, rows: Sequence[Sequence[int]]
+) -> Execution:
+    """The execution of the ranks of some pipelines, with nodes of all that they move.
+
+    Passes of two micro batches at once stay one node each.
+    """
+    nodes: dict[int, tuple[Node, ...]] = {}
+    for row in rows:
+        writer = _Writer(job, schedule, passes, {}, row)
+        nodes |= {rank.rank: tuple(rank.nodes) for rank in map(writer.write, range(job.mesh.pp))}
+    name = f"{schedule.name} on {job.mesh.text}"
+    return Execution(name, dict(sorted(nodes.items())), job.mesh.ranks)
+
+
 class _Writer:
-    def __init__(self, job: MeshJob, schedule: Schedule, passes: Passes, spent: Spent) -> None:
+    """Writes the ranks of a pipeline: of the first, or of a `row` with nodes of all calls."""
+
+    def __init__(
+        self, job: MeshJob, schedule: Schedule, passes: Passes, spent: Spent,
+        row: Sequence[int] = (),
+    ) -> None:  # fmt: skip
         self.job, self.schedule, self.passes, self.spent = job, schedule, passes, spent
         self.costs: Costs = passes.costs
-        self.home, self.row = schedule.home, job.mesh.groups(PP)[0]
+        self.home, self.row = schedule.home, row or job.mesh.groups(PP)[0]
+        self.apart = bool(row)
+        self.groups: dict[tuple[str, int], tuple[int, ...]] = {}
         self.sent = passes.parts.sent
         self.bucket = max(BUCKET, EACH * job.mesh.dp * job.mesh.cp)
 
@@ -131,7 +164,7 @@ class _Writer:
             elif action.kind == FORWARD and gathered.get(action.stage) and not action.beside:
                 self._first_pass(rank, action, after, gathered.pop(action.stage))
             else:
-                self._compute(rank, str(action), self.passes.of(action), after, action.kind)
+                self._pass(rank, action, after)
                 if i in ends and GRAD_REDUCE in job.overlap:  # two passes at once
                     reduced += self._reduce(
                         rank, stage_parameters(job, ends[i]), [rank.last[LANE]], place, "all"
@@ -141,11 +174,71 @@ class _Writer:
         self._end(rank, place, reduced)
         return rank
 
-    def _compute(self, rank: _Rank, name: str, found: Pass, after: Sequence[int], kind: str) -> int:
+    def _pass(self, rank: _Rank, action: Action, after: Sequence[int]) -> None:
+        """A pass: one node, or its parts."""
+        if not self.apart or action.beside:
+            self._compute(rank, str(action), self.passes.of(action), after, action.kind)
+            return
+        for i, found in enumerate(self.passes.layers(action.stage, action.kind)):
+            self._compute(rank, f"{action}.{i}", found, after if not i else (), action.kind)
+
+    def _compute(
+        self, rank: _Rank, name: str, found: Pass, after: Sequence[int], kind: str
+    ) -> None:
+        """What a part, or a whole pass, computes; apart from its calls if these are written.
+
+        The first call comes before it and the others after it, but for those that hide behind it.
+        """
+        calls = found.calls if self.apart else ()
+        shown = [call for call in calls if not call.behind]
+        for call in shown[:1]:
+            self._call(rank, call, name, after)
+        start = [*after, *([rank.last[LANE]] if LANE in rank.last else [])]
+        seconds = sum(found.by.get(key, 0.0) for key in (KERNELS, HOST)) if calls else found.seconds
         phase = FORWARD_PHASE if kind == FORWARD else BACKWARD_PHASE
-        node = rank.add(LANE, after, name=name, kind=COMPUTE, seconds=found.seconds, phase=phase)
+        node = rank.add(LANE, after, name=name, kind=COMPUTE, seconds=seconds, phase=phase)
         self.spent[id(rank.nodes[node])] = found.by
-        return node
+        for call in calls:
+            if call.behind:
+                rank.sent += self._beside(rank, call, name, start)
+        for call in shown[1:]:
+            self._call(rank, call, name)
+
+    def _call(self, rank: _Rank, call: Call, name: str, after: Sequence[int] = ()) -> None:
+        """A call between kernels."""
+        facts = self._facts(rank, call, name)
+        for _ in range(call.times):
+            rank.add(LANE, after, **facts)
+
+    def _beside(self, rank: _Rank, call: Call, name: str, after: Sequence[int]) -> list[int]:
+        """A call beside kernels; round a ring, each sends to the next and hears from another."""
+        facts, found = self._facts(rank, call, name), list[int]()
+        for _ in range(call.times):
+            if call.collective != RING:
+                found = [rank.add(call.axis, after, **facts)]
+                continue
+            group = self._group(call.axis, rank.rank)
+            place = group.index(rank.rank)
+            ends = (SEND, group[(place + 1) % len(group)]), (RECEIVE, group[place - 1])
+            found = [
+                rank.add(f"{call.axis} {kind}", after, name=facts["name"], nbytes=call.nbytes,
+                         kind=kind, peer=peer)
+                for kind, peer in ends
+            ]  # fmt: skip
+        return found
+
+    def _facts(self, rank: _Rank, call: Call, name: str) -> dict[str, Any]:
+        kind = ALL_TO_ALL if call.collective == DISPATCH else call.collective
+        return {
+            "name": f"{kind} {name}", "kind": COLLECTIVE, "collective": kind,
+            "nbytes": call.nbytes, "group": self._group(call.axis, rank.rank),
+        }  # fmt: skip
+
+    def _group(self, axis: str, rank: int) -> tuple[int, ...]:
+        key = axis, rank
+        if key not in self.groups:
+            self.groups[key] = self.costs.group_of(axis, rank)
+        return self.groups[key]
 
     def _first_pass(
         self, rank: _Rank, action: Action, after: list[int], gathers: list[list[int]]
@@ -230,7 +323,7 @@ class _Writer:
         return [
             self._collective(rank, f"{kind} {name}", axis, kind, count * self.job.reduced, after)
             for axis, count in ((REPLICAS, held.plain), (EXPERT_REPLICAS, held.experts))
-            if count and len(self.costs.group(axis, place)) > 1
+            if count and len(self._group(axis, self.row[place])) > 1
         ]
 
     def _gather(
@@ -239,7 +332,7 @@ class _Writer:
         """The all-gathers of parameters that replicas share."""
         found = []
         for axis, count in ((REPLICAS, held.plain), (EXPERT_REPLICAS, held.experts)):
-            ways = len(self.costs.group(axis, place))
+            ways = len(self._group(axis, self.row[place]))
             if count and ways > 1:
                 nbytes = -(-count * WIDTH // ways)
                 found.append(
@@ -250,10 +343,9 @@ class _Writer:
     def _collective(
         self, rank: _Rank, name: str, axis: str, kind: str, nbytes: int, after: Sequence[int] = ()
     ) -> int:
-        place = self.row.index(rank.rank)
         return rank.add(
             axis, after, name=name, kind=COLLECTIVE, collective=kind,
-            nbytes=nbytes, group=self.costs.group(axis, place),
+            nbytes=nbytes, group=self._group(axis, rank.rank),
         )  # fmt: skip
 
     def _gather_first(self, rank: _Rank, place: int) -> dict[int, list[list[int]]]:
@@ -359,8 +451,8 @@ class _Writer:
         ways = (1, 1)
         if job.optimizer in (DISTRIBUTED, FSDP):
             ways = (
-                len(self.costs.group(REPLICAS, place)),
-                len(self.costs.group(EXPERT_REPLICAS, place)),
+                len(self._group(REPLICAS, self.row[place])),
+                len(self._group(EXPERT_REPLICAS, self.row[place])),
             )
         count = mine.plain / ways[0] + mine.experts / ways[1]
         nbytes = count * MOVED * (STATES + job.reduced + WIDTH)

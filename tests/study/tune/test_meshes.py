@@ -8,9 +8,10 @@ import pytest
 
 from simreduce.errors import InputError, ScenarioError
 from simreduce.study.scenario import build_meshes
-from simreduce.study.tune.meshes import best_for, rank_meshes, simulate_best
+from simreduce.study.tune.meshes import best_execution, best_for, rank_meshes, simulate_best
 from simreduce.training.mesh.costs import Costs
 from simreduce.training.mesh.simulate import at_least, simulate_mesh
+from simreduce.training.replay import replay_execution
 
 MODEL = "transformer:layers=8,hidden=2048,heads=16,vocab=51200,seq=1024"
 
@@ -49,6 +50,43 @@ def test_steps_are_in_order_and_fit(ranked):
 
     assert [each.seconds for each in found.steps] == sorted(each.seconds for each in found.steps)
     assert all(found.fits(each) for each in found.steps)
+
+
+@pytest.mark.parametrize(
+    ("mesh", "more"),
+    [
+        ("tp=4,pp=2", {"overlap": [], "interference": 0}),
+        ("tp=2,pp=2", {"overlap": [], "interference": 0, "optimizer": "replicated"}),
+        ("tp=8", {"overlap": [], "interference": 0, "recompute": "full"}),
+        ("tp=2,pp=2", {"sequence_parallel": False, "overlap": [], "interference": 0}),
+    ],
+)
+def test_all_ranks_on_shared_links_take_as_long_as_those_that_stand_for_them(mesh, more):
+    """Where nothing hides: every call of every rank is a node, and all of them share the links."""
+    found = rank_meshes(scenario(mesh, global_batch=8, **more))
+    whole = best_execution(found)
+    ran = replay_execution(whole, found.scenario.setup, "nccl")
+
+    assert [*range(8)] == [*whole.nodes]
+    assert ran.seconds == pytest.approx(found.best.seconds, rel=1e-3)
+
+
+def test_what_hides_in_a_pass_runs_beside_its_kernels():
+    """Ring of keys and values, sums beside gradients, reductions, sends: within a few percent."""
+    overlap = ["tp_grad", "grad_reduce", "p2p"]
+    found = rank_meshes(scenario("tp=2,cp=2,pp=2", overlap=overlap, interference=0, global_batch=8))
+    ran = replay_execution(best_execution(found), found.scenario.setup, "nccl")
+
+    assert ran.seconds == pytest.approx(found.best.seconds, rel=0.05)
+
+
+def test_too_many_nodes_are_those_of_the_first_pipeline():
+    found = rank_meshes(scenario("tp=2,pp=2", global_batch=8))
+    every, first = best_execution(found), best_execution(found, most=100)
+
+    assert {rank: every.nodes[rank] for rank in (0, 4)} == first.nodes
+    [note] = first.notes
+    assert note.startswith("of 8 ranks, those of the first pipeline")
 
 
 def test_what_a_step_spends_adds_up(ranked):
