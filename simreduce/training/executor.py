@@ -2,17 +2,20 @@
 
 A collective begins when all recorded ranks of its group are there, as NCCL's does; the k-th of one
 rank of a group is the k-th of every other. A rank's nodes of one lane run one at a time, those that
-are ready in their order. Ranks without nodes keep nobody waiting.
+are ready in their order. Ranks without nodes keep nobody waiting. Nodes may be added while the run
+goes on.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from heapq import heappop, heappush
 from math import inf
+from types import MappingProxyType
+from typing import Any, NamedTuple
 
 import simpy
 
@@ -26,6 +29,8 @@ Meeting = tuple[object, ...]
 
 Move = Callable[[Node, tuple[int, ...]], simpy.Event]
 """Starts what a node moves in a group or between a pair; the event is its end."""
+Act = Callable[[float], simpy.Event]
+"""What a node does that was ready at a time in seconds; the event is its end."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,8 +51,7 @@ class Moved:
     recorded: float | None
 
 
-@dataclass(frozen=True, slots=True)
-class Ran:
+class Ran(NamedTuple):
     """A node of a rank, from `begin` to `end` in seconds.
 
     A collective begins when its rank is there.
@@ -61,7 +65,7 @@ class Ran:
 
 def run_nodes(execution: Execution, env: simpy.Environment, move: Move) -> tuple[Ran, ...]:
     """The run on whatever moves data, in the order of ends; Deadlock says who waits for whom."""
-    run = Run(execution, env, move, [1.0] * (1 + max(execution.nodes)))
+    run = Run(execution, env, move)
     found = tuple(run.finish())
     run.check_done()
     return found
@@ -84,70 +88,113 @@ def ends_of(
 
 
 class _Rank:
-    """The work of a rank that is left."""
+    """The work of a rank: `nodes` that are left, with what they wait for and who follows them."""
 
-    def __init__(self, rank: int, nodes: Sequence[Node]) -> None:
-        self.rank, self.nodes = rank, nodes
-        self.waits = [len(node.after) for node in nodes]
-        self.followers: list[list[int]] = [[] for _ in nodes]
-        for index, node in enumerate(nodes):
-            for before in node.after:
-                self.followers[before].append(index)
-        self.busy: set[str] = set()
-        self.queues: dict[str, list[int]] = defaultdict(list)
+    def __init__(self, rank: int) -> None:
+        self.rank = rank
+        self.nodes: dict[int, Node] = {}
+        self.waits: list[int] = []
+        self.followers: dict[int, list[int]] = defaultdict(list)
+        self.busy: dict[str, int] = defaultdict(int)
+        self.queues: dict[str, list[tuple[float, int, float]]] = defaultdict(list)
         self.met: dict[Meeting, int] = defaultdict(int)
         self.begun: dict[int, float] = {}
-        self.left = len(nodes)
+        self.acts: dict[int, Act] = {}
 
 
 class Run:
-    """All ranks, on what moves their data; compute of a rank takes `slow[rank]` times as long."""
+    """All ranks, on what moves their data; compute of a `slow` rank takes so many times as long.
+
+    Each of the `streams` is a lane that runs so many nodes at a time, first ready, first served.
+    """
 
     def __init__(
-        self, execution: Execution, env: simpy.Environment, move: Move, slow: Sequence[float]
-    ) -> None:
-        self.execution, self.env, self.move, self.slow = execution, env, move, slow
-        self.ranks = {rank: _Rank(rank, nodes) for rank, nodes in execution.nodes.items()}
+        self, execution: Execution, env: simpy.Environment, move: Move,
+        slow: Mapping[int, float] = MappingProxyType({}),
+        streams: Mapping[str, int] = MappingProxyType({}),
+    ) -> None:  # fmt: skip
+        self.execution, self.env, self.move = execution, env, move
+        self.slow, self.streams = slow, streams
+        self.ranks = {rank: _Rank(rank) for rank in execution.nodes}
         self.meetings: dict[Meeting, list[tuple[_Rank, int]]] = defaultdict(list)
         self.moved: list[Moved] = []
         self.ran: list[Ran] = []
         self.total = sum(len(nodes) for nodes in execution.nodes.values())
+        for rank, nodes in execution.nodes.items():
+            for node in nodes:
+                self.add(node, of=rank)
+
+    def add(self, node: Node, act: Act | None = None, of: int = 0) -> int:
+        """Add a node of a rank, which begins after `start`, and return its index.
+
+        One with an `act` of its own does that, in a collective without waiting for other ranks.
+        """
+        rank = self.ranks[of]
+        index = len(rank.waits)
+        left = [each for each in node.after if each >= index or each in rank.nodes]
+        for before in left:
+            rank.followers[before].append(index)
+        rank.nodes[index] = node
+        if act is not None:
+            rank.acts[index] = act
+        rank.waits.append(int(0 < len(node.after) == len(left)) if node.early else len(left))
+        if not rank.waits[index]:
+            self._ready(rank, index)
+        return index
+
+    def is_done(self, index: int, of: int = 0) -> bool:
+        """Whether a node of a rank has ended."""
+        return index not in self.ranks[of].nodes
 
     def finish(self) -> Iterator[Ran]:
         """Run to the end, and yield each node when it is done."""
-        self._begin()
+        self.start()
         done = 0
         while self.env.peek() < inf:
             self.env.step()
             yield from self.ran[done:]
             done = len(self.ran)
 
-    def _begin(self) -> None:
+    def start(self) -> None:
         """Start what waits for nothing."""
-        for rank in self.ranks.values():
-            for index, waits in enumerate(rank.waits):
-                if not waits:
-                    self._ready(rank, index)
         for rank in self.ranks.values():
             self._serve(rank)
 
+    def then(self, act: Callable[[], Any], _: float = 0.0, seconds: float = 0.0) -> simpy.Event:
+        """Act after these seconds, and after what else begins at this instant."""
+        event = self.env.timeout(seconds)
+        event.callbacks.append(lambda _: act())
+        return event
+
     def _ready(self, rank: _Rank, index: int) -> None:
-        heappush(rank.queues[rank.nodes[index].lane], index)
+        lane, now = rank.nodes[index].lane, float(self.env.now)
+        heappush(rank.queues[lane], (now if lane in self.streams else 0.0, index, now))
 
     def _serve(self, rank: _Rank) -> None:
-        """Start the first that is ready of every lane that is free."""
-        for lane, queue in list(rank.queues.items()):
-            while queue and (lane == "" or lane not in rank.busy):
-                rank.busy.add(lane)
-                self._start(rank, heappop(queue))
+        """Start the first that is ready of every lane that is free.
 
-    def _start(self, rank: _Rank, index: int) -> None:
-        node = rank.nodes[index]
+        A stream takes it after what else begins at that instant.
+        """
+        for lane, queue in list(rank.queues.items()):
+            while queue and (lane == "" or rank.busy[lane] < self.streams.get(lane, 1)):
+                rank.busy[lane] += 1
+                _, index, ready = heappop(queue)
+                if lane in self.streams:
+                    turn = self.env.timeout(0.0)
+                    turn.callbacks.append(partial(self._start, rank, index, ready))
+                else:
+                    self._start(rank, index, ready)
+
+    def _start(self, rank: _Rank, index: int, ready: float, _: simpy.Event | None = None) -> None:
+        node, act = rank.nodes[index], rank.acts.pop(index, None)
         rank.begun[index] = float(self.env.now)
-        if node.kind != COMPUTE:
+        if act is not None:
+            event = act(ready)
+        elif node.kind == COMPUTE:
+            event = self.env.timeout((node.seconds or 0.0) * self.slow.get(rank.rank, 1.0))
+        else:
             self._meet(rank, index)
             return
-        event = self.env.timeout((node.seconds or 0.0) * self.slow[rank.rank])
         event.callbacks.append(partial(self._finish, [(rank, index)]))
 
     def _meet(self, rank: _Rank, index: int) -> None:
@@ -193,12 +240,12 @@ class Run:
         done.callbacks.append(partial(self._finish, there))
 
     def _finish(self, done: Sequence[tuple[_Rank, int]], _: simpy.Event) -> None:
+        now = float(self.env.now)
         for rank, index in done:
-            node = rank.nodes[index]
-            self.ran.append(Ran(rank.rank, node, rank.begun[index], float(self.env.now)))
-            rank.busy.discard(node.lane)
-            rank.left -= 1
-            for follower in rank.followers[index]:
+            node = rank.nodes.pop(index)
+            self.ran.append(Ran(rank.rank, node, rank.begun.pop(index), now))
+            rank.busy[node.lane] -= 1
+            for follower in rank.followers.pop(index, ()):
                 rank.waits[follower] -= 1
                 if not rank.waits[follower]:
                     self._ready(rank, follower)
@@ -206,7 +253,7 @@ class Run:
 
     def check_done(self) -> None:
         """Deadlock that says who waits for whom, if something is left."""
-        if not any(rank.left for rank in self.ranks.values()):
+        if not any(rank.nodes for rank in self.ranks.values()):
             return
         words = []
         for place, there in list(self.meetings.items())[:_SHOWN]:
