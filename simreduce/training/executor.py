@@ -30,7 +30,7 @@ Meeting = tuple[object, ...]
 Move = Callable[[Node, tuple[int, ...]], simpy.Event]
 """Starts what a node moves in a group or between a pair; the event is its end."""
 Act = Callable[[float], simpy.Event]
-"""What a node does that was ready at a time in seconds; the event is its end."""
+"""What a node does, given when it was ready, in seconds; the event is its end."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,9 +125,9 @@ class Run:
                 self.add(node, of=rank)
 
     def add(self, node: Node, act: Act | None = None, of: int = 0) -> int:
-        """Add a node of a rank, which begins after `start`, and return its index.
+        """Add a node of a rank, which begins once `start` is called, and return its index.
 
-        One with an `act` of its own does that, in a collective without waiting for other ranks.
+        One with an `act` of its own does that, and waits for no other rank.
         """
         rank = self.ranks[of]
         index = len(rank.waits)
@@ -141,6 +141,13 @@ class Run:
         if not rank.waits[index]:
             self._ready(rank, index)
         return index
+
+    def join(self, index: int, node: int, of: int = 0) -> None:
+        """Let what follows a node of a rank follow another one too."""
+        rank = self.ranks[of]
+        for follower in rank.followers[index]:
+            rank.followers[node].append(follower)
+            rank.waits[follower] += 1
 
     def is_done(self, index: int, of: int = 0) -> bool:
         """Whether a node of a rank has ended."""
@@ -161,7 +168,7 @@ class Run:
             self._serve(rank)
 
     def then(self, act: Callable[[], Any], _: float = 0.0, seconds: float = 0.0) -> simpy.Event:
-        """Act after these seconds, and after what else begins at this instant."""
+        """Act after `seconds`, later than what else begins now; the event is when."""
         event = self.env.timeout(seconds)
         event.callbacks.append(lambda _: act())
         return event

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Callable, Sequence
-from functools import partial
+from collections.abc import Callable, Mapping, Sequence
 from math import ceil
 
 import simpy
 
 from simreduce.engine.events import LOW, Moment
-from simreduce.training.executions import COMPUTE, Node
 from simreduce.training.executor import Run
 from simreduce.training.reductions import Fused, Reduction
 
@@ -23,47 +20,45 @@ Start = Callable[[Reduction, float], int]
 
 
 class Negotiation:
-    """The thread in one pass. `known` has reductions by buffer, which are compiled on first use."""
+    """The thread in one pass. `known` has reductions by buffer, which are compiled on first use.
+
+    `updated` are the nodes that update each layer: first one that waits for the thread, then the
+    reductions of its gradients too.
+    """
 
     def __init__(
-        self, run: Run, rule: Fused, layer_of: Sequence[int], known: Buffers, start: Start
-    ) -> None:
+        self, run: Run, rule: Fused, layer_of: Sequence[int], updated: Mapping[int, list[int]],
+        known: Buffers, start: Start,
+    ) -> None:  # fmt: skip
         self._run, self._rule, self._layer_of = run, rule, layer_of
-        self._known, self._start = known, start
+        self._updated, self._known, self._start = updated, known, start
         self._arrived: list[int] = []
         self._since: dict[int, float] = {}
-        self._reduced: dict[int, simpy.Event] = {}
+        self._next = run.env.event()
 
     def arrive(self, layer: int, now: float) -> simpy.Event:
-        """Note that all devices have a layer's gradients; the event is when they are reduced."""
-        env = self._run.env
+        """Note that all devices have a layer's gradients; the event is when the thread looks."""
         if not self._arrived:
             # After all else at that instant: what is ready just then is in time.
-            tick = Moment(env, now + to_cycle(now, self._rule.cycle), LOW)
-            tick.callbacks.append(self._tick)
+            self._next = Moment(self._run.env, now + to_cycle(now, self._rule.cycle), LOW)
+            self._next.callbacks.append(self._tick)
         mine = [i for i in reversed(range(len(self._layer_of))) if self._layer_of[i] == layer]
         self._arrived += mine
         self._since.update(dict.fromkeys(mine, now))
-        self._reduced[layer] = env.event()
-        return self._reduced[layer]
+        return self._next
 
     def _tick(self, _: simpy.Event) -> None:
         """Start the buffers of what has arrived."""
         ready, self._arrived = self._arrived, []
-        nodes = defaultdict[int, set[int]](set)
         for buffer in self._rule.buffers(ready):
             if buffer not in self._known:
                 self._known[buffer] = self._rule.reductions(buffer)
             for reduction in self._known[buffer]:
                 node = self._start(reduction, max(self._since[i] for i in reduction.gradients))
-                for i in reduction.gradients:
-                    nodes[self._layer_of[i]].add(node)
-        for layer, after in nodes.items():
-            self._run.add(Node("reduced", COMPUTE, tuple(after)), partial(self._end, layer))
+                for layer in {self._layer_of[i] for i in reduction.gradients}:
+                    self._run.join(self._updated[layer][0], node)
+                    self._updated[layer].append(node)
         self._run.start()
-
-    def _end(self, layer: int, _: float) -> simpy.Event:
-        return self._reduced[layer].succeed()
 
 
 def to_cycle(now: float, cycle: float) -> float:

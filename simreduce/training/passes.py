@@ -135,7 +135,9 @@ class Passes:
         method, relaxed = self.method, self.job.consistency == RELAXED
         if method.fusion is not None:
             start = partial(self._reduce_buffer, ledger)
-            thread = Negotiation(self.run, method.fusion, self.layer_of, self.buffers, start)
+            thread = Negotiation(
+                self.run, method.fusion, self.layer_of, ledger.updated, self.buffers, start
+            )
             for layer in sorted(set(self.layer_of), reverse=True):
                 there = after if relaxed else [node for each in computed for node in each[layer]]
                 node = Node("gradients", COMPUTE, tuple(there))
@@ -156,7 +158,7 @@ class Passes:
             if not relaxed:
                 there = tuple(node for _, nodes in given for node in nodes)
                 if early and not all(nodes for _, nodes in given):
-                    there = ()
+                    there = ()  # some rank has them from the beginning
                 if method.in_order:
                     there += tuple(ready)
                 if (early, there) not in known:
@@ -172,7 +174,9 @@ class Passes:
     def _reduce_buffer(self, ledger: Ledger, what: Reduction, since: float) -> int:
         """Write the reduction of a buffer of gradients that are there `since` then."""
         act = partial(self._move, what, ledger, ledger.buckets)
-        return self.run.add(Node("reduction", COLLECTIVE, lane=self.lane), lambda _: act(since))
+        node = Node("reduction", COLLECTIVE, lane=self.lane)
+        ledger.transfers.append(self.run.add(node, lambda _: act(since)))
+        return ledger.transfers[-1]
 
     @property
     def lane(self) -> str:

@@ -168,8 +168,8 @@ class _Steps:
                 " which do not come to take the same time"
             )
         if last or (settled and not left):
-            act = partial(self.run.then, self.over.succeed)
-            self.run.add(Node("the end", COMPUTE, tuple(ledger.transfers)), act)
+            transfers = tuple(ledger.transfers)
+            self.run.add(Node("the end", COMPUTE, transfers), lambda _: self.over.succeed())
             self.run.start()
             return
         if settled:
