@@ -1,4 +1,4 @@
-"""Training steps: compute, reductions and reads of variables on one fabric, as SimPy processes."""
+"""Training steps: compute, reductions and reads of variables on one fabric."""
 
 from simreduce.training.profile import (
     PROFILE,

@@ -2,18 +2,20 @@
 
 A collective begins when all recorded ranks of its group are there, as NCCL's does; the k-th of one
 rank of a group is the k-th of every other. A rank's nodes of one lane run one at a time, those that
-are ready in their order. Ranks without nodes keep nobody waiting. While something moves, it may
-slow down the compute of its ranks.
+are ready in their order. Ranks without nodes keep nobody waiting. Nodes may be added while the run
+goes on. While something moves, it may slow down the compute of its ranks.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from heapq import heappop, heappush
 from math import inf
+from types import MappingProxyType
+from typing import Any, NamedTuple
 
 import simpy
 
@@ -27,8 +29,10 @@ Meeting = tuple[object, ...]
 
 Move = Callable[[Node, tuple[int, ...]], simpy.Event]
 """Starts what a node moves in a group or between a pair; the event is its end."""
+Act = Callable[[float], simpy.Event]
+"""What a node does, given when it was ready, in seconds; the event is its end."""
 Slows = Callable[[Node, tuple[int, ...]], float]
-"""By what part of its speed that slows down compute beside it."""
+"""By what part of its speed what a node moves slows down compute beside it."""
 _LEAST_SPEED = 0.1
 """What moves never takes more than the rest of a GPU."""
 
@@ -56,8 +60,7 @@ class Moved:
     recorded: float | None
 
 
-@dataclass(frozen=True, slots=True)
-class Ran:
+class Ran(NamedTuple):
     """A node of a rank, from `begin` to `end` in seconds.
 
     A collective begins when its rank is there.
@@ -73,7 +76,7 @@ def run_nodes(
     execution: Execution, env: simpy.Environment, move: Move, slows: Slows = slows_nothing
 ) -> tuple[Ran, ...]:
     """The run on whatever moves data, in the order of ends; Deadlock says who waits for whom."""
-    run = Run(execution, env, move, [1.0] * (1 + max(execution.nodes)), slows)
+    run = Run(execution, env, move, slows=slows)
     found = tuple(run.finish())
     run.check_done()
     return found
@@ -96,20 +99,18 @@ def ends_of(
 
 
 class _Rank:
-    """The work of a rank that is left."""
+    """The work of a rank: `nodes` that are left, with what they wait for and who follows them."""
 
-    def __init__(self, rank: int, nodes: Sequence[Node]) -> None:
-        self.rank, self.nodes = rank, nodes
-        self.waits = [len(node.after) for node in nodes]
-        self.followers: list[list[int]] = [[] for _ in nodes]
-        for index, node in enumerate(nodes):
-            for before in node.after:
-                self.followers[before].append(index)
-        self.busy: set[str] = set()
-        self.queues: dict[str, list[int]] = defaultdict(list)
+    def __init__(self, rank: int) -> None:
+        self.rank = rank
+        self.nodes: dict[int, Node] = {}
+        self.waits: list[int] = []
+        self.followers: dict[int, list[int]] = defaultdict(list)
+        self.busy: dict[str, int] = defaultdict(int)
+        self.queues: dict[str, list[tuple[float, int, float]]] = defaultdict(list)
         self.met: dict[Meeting, int] = defaultdict(int)
         self.begun: dict[int, float] = {}
-        self.left = len(nodes)
+        self.acts: dict[int, Act] = {}
         self.computing: dict[int, _Compute] = {}
         self.slowed: list[float] = []
 
@@ -129,61 +130,109 @@ class _Compute:
 
 
 class Run:
-    """All ranks, on what moves their data; compute of a rank takes `slow[rank]` times as long."""
+    """All ranks, on what moves their data; compute of a `slow` rank takes so many times as long.
+
+    Each of the `streams` is a lane that runs so many nodes at a time, first ready, first served.
+    """
 
     def __init__(
-        self,
-        execution: Execution,
-        env: simpy.Environment,
-        move: Move,
-        slow: Sequence[float],
-        slows: Slows = slows_nothing,
-    ) -> None:
-        self.execution, self.env, self.move, self.slow = execution, env, move, slow
-        self.slows = slows
-        self.ranks = {rank: _Rank(rank, nodes) for rank, nodes in execution.nodes.items()}
+        self, execution: Execution, env: simpy.Environment, move: Move,
+        slow: Mapping[int, float] = MappingProxyType({}),
+        streams: Mapping[str, int] = MappingProxyType({}), slows: Slows = slows_nothing,
+    ) -> None:  # fmt: skip
+        self.execution, self.env, self.move = execution, env, move
+        self.slow, self.streams, self.slows = slow, streams, slows
+        self.ranks = {rank: _Rank(rank) for rank in execution.nodes}
         self.meetings: dict[Meeting, list[tuple[_Rank, int]]] = defaultdict(list)
         self.moved: list[Moved] = []
         self.ran: list[Ran] = []
         self.total = sum(len(nodes) for nodes in execution.nodes.values())
+        for rank, nodes in execution.nodes.items():
+            for node in nodes:
+                self.add(node, of=rank)
+
+    def add(self, node: Node, act: Act | None = None, of: int = 0) -> int:
+        """Add a node of a rank, which begins once `start` is called, and return its index.
+
+        One with an `act` of its own does that, and waits for no other rank.
+        """
+        rank = self.ranks[of]
+        index = len(rank.waits)
+        left = [each for each in node.after if each >= index or each in rank.nodes]
+        for before in left:
+            rank.followers[before].append(index)
+        rank.nodes[index] = node
+        if act is not None:
+            rank.acts[index] = act
+        rank.waits.append(int(0 < len(node.after) == len(left)) if node.early else len(left))
+        if not rank.waits[index]:
+            self._ready(rank, index)
+        return index
+
+    def join(self, index: int, node: int, of: int = 0) -> None:
+        """Let what follows a node of a rank follow another one too."""
+        rank = self.ranks[of]
+        for follower in rank.followers[index]:
+            rank.followers[node].append(follower)
+            rank.waits[follower] += 1
+
+    def is_done(self, index: int, of: int = 0) -> bool:
+        """Whether a node of a rank has ended."""
+        return index not in self.ranks[of].nodes
 
     def finish(self) -> Iterator[Ran]:
         """Run to the end, and yield each node when it is done."""
-        self._begin()
+        self.start()
         done = 0
         while self.env.peek() < inf:
             self.env.step()
             yield from self.ran[done:]
             done = len(self.ran)
 
-    def _begin(self) -> None:
+    def start(self) -> None:
         """Start what waits for nothing."""
-        for rank in self.ranks.values():
-            for index, waits in enumerate(rank.waits):
-                if not waits:
-                    self._ready(rank, index)
         for rank in self.ranks.values():
             self._serve(rank)
 
+    def then(self, act: Callable[[], Any], _: float = 0.0, seconds: float = 0.0) -> simpy.Event:
+        """Act after `seconds`, later than what else begins now; the event is when."""
+        event = self.env.timeout(seconds)
+        event.callbacks.append(lambda _: act())
+        return event
+
     def _ready(self, rank: _Rank, index: int) -> None:
-        heappush(rank.queues[rank.nodes[index].lane], index)
+        lane, now = rank.nodes[index].lane, float(self.env.now)
+        heappush(rank.queues[lane], (now if lane in self.streams else 0.0, index, now))
 
     def _serve(self, rank: _Rank) -> None:
-        """Start the first that is ready of every lane that is free."""
-        for lane, queue in list(rank.queues.items()):
-            while queue and (lane == "" or lane not in rank.busy):
-                rank.busy.add(lane)
-                self._start(rank, heappop(queue))
+        """Start the first that is ready of every lane that is free.
 
-    def _start(self, rank: _Rank, index: int) -> None:
-        node = rank.nodes[index]
+        A stream takes it after what else begins at that instant.
+        """
+        for lane, queue in list(rank.queues.items()):
+            while queue and (lane == "" or rank.busy[lane] < self.streams.get(lane, 1)):
+                rank.busy[lane] += 1
+                _, index, ready = heappop(queue)
+                if lane in self.streams:
+                    turn = self.env.timeout(0.0)
+                    turn.callbacks.append(partial(self._start, rank, index, ready))
+                else:
+                    self._start(rank, index, ready)
+
+    def _start(self, rank: _Rank, index: int, ready: float, _: simpy.Event | None = None) -> None:
+        node, act = rank.nodes[index], rank.acts.pop(index, None)
         rank.begun[index] = float(self.env.now)
-        if node.kind != COMPUTE:
+        if act is not None:
+            event = act(ready)
+        elif node.kind == COMPUTE:
+            seconds = (node.seconds or 0.0) * self.slow.get(rank.rank, 1.0)
+            rank.computing[index] = _Compute(seconds, float(self.env.now))
+            self._compute(rank, index)
+            return
+        else:
             self._meet(rank, index)
             return
-        seconds = (node.seconds or 0.0) * self.slow[rank.rank]
-        rank.computing[index] = _Compute(seconds, float(self.env.now))
-        self._compute(rank, index)
+        event.callbacks.append(partial(self._finish, [(rank, index)]))
 
     def _compute(self, rank: _Rank, index: int) -> None:
         """Let compute that has begun go on, at the speed that it has now."""
@@ -256,12 +305,12 @@ class Run:
         done.callbacks.append(partial(self._finish, there))
 
     def _finish(self, done: Sequence[tuple[_Rank, int]], _: simpy.Event) -> None:
+        now = float(self.env.now)
         for rank, index in done:
-            node = rank.nodes[index]
-            self.ran.append(Ran(rank.rank, node, rank.begun[index], float(self.env.now)))
-            rank.busy.discard(node.lane)
-            rank.left -= 1
-            for follower in rank.followers[index]:
+            node = rank.nodes.pop(index)
+            self.ran.append(Ran(rank.rank, node, rank.begun.pop(index), now))
+            rank.busy[node.lane] -= 1
+            for follower in rank.followers.pop(index, ()):
                 rank.waits[follower] -= 1
                 if not rank.waits[follower]:
                     self._ready(rank, follower)
@@ -269,7 +318,7 @@ class Run:
 
     def check_done(self) -> None:
         """Deadlock that says who waits for whom, if something is left."""
-        if not any(rank.left for rank in self.ranks.values()):
+        if not any(rank.nodes for rank in self.ranks.values()):
             return
         words = []
         for place, there in list(self.meetings.items())[:_SHOWN]:

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Generator, Sequence
 from dataclasses import replace
 from math import inf
+from typing import Any
 
 import simpy
 
 from simreduce.engine import Fabric, Fault
-from simreduce.training.ledger import Process
+
+Process = Generator[simpy.Event, Any, None]
 
 _BEFORE = 2
 """Whole steps to simulate before a fault."""

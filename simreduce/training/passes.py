@@ -1,54 +1,217 @@
-"""The compute of a step: every layer forward, then backward, on every group of devices."""
+"""Writes the passes of a step as nodes of a run: compute, reads of variables and reductions.
+
+Every group of devices runs its layers forward, then backward; a layer's gradients are ready when
+its backward pass ends. Compute is on no lane, as each layer comes after the one before it.
+"""
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
+
+import numpy as np
+import simpy
 
 from simreduce.engine import Fabric
+from simreduce.engine.results.path import waited_until
+from simreduce.plan import Kind
+from simreduce.training.executions import BACKWARD, COLLECTIVE, COMPUTE, FORWARD, Node
+from simreduce.training.executor import Run
 from simreduce.training.groups import DeviceGroup
-from simreduce.training.ledger import Ledger, Process, Waits
-from simreduce.training.step import Span, StepJob
+from simreduce.training.ledger import Ledger
+from simreduce.training.lowering import Lowering
+from simreduce.training.negotiation import Buffers, Negotiation
+from simreduce.training.reductions import Method, Reduction
+from simreduce.training.step import RELAXED, STAGED, Bucket, Span, StepJob
+
+STREAM = "stream"
+"""The lane of reductions where only so many are in flight."""
+
+Nodes = Sequence[int]
 
 
 @dataclass(frozen=True, slots=True)
 class Passes:
-    """`queued`: kernels share the device's queue with the ops of reductions."""
+    """`queued`: kernels share the device's queue with the ops of reductions.
+
+    Reductions and reads are submitted to the fabric one by one. Who looks `closely` learns until
+    when reductions were held up.
+    """
 
     fabric: Fabric
+    run: Run
     job: StepJob
+    method: Method
+    reads: Sequence[Reduction]
     groups: Sequence[DeviceGroup]
+    layer_of: Sequence[int]
+    nbytes: Sequence[int]
+    lowering: Lowering
     queued: bool
+    closely: bool
+    buffers: Buffers = field(default_factory=dict)
 
-    def run(self, number: int, ledger: Ledger, waits: Waits) -> Process:
-        """Run both passes of one group; forward passes wait for `waits`.
+    def write(
+        self, ledger: Ledger, after: Nodes, before: Ledger | None, *, alone: bool = False
+    ) -> list[int]:
+        """Write a pass, which begins `after` these nodes, and return the last of each group.
 
-        A layer's gradients are ready when its backward pass ends.
+        The step `before` may still be in flight. A pass that is `alone` moves nothing.
         """
-        profile = self.job.profile
-        for layer, seconds in enumerate(profile.forward):
-            if events := waits.get((number, layer)):
-                yield self.fabric.env.all_of(events)
-            yield from self._kernel(number, layer, seconds, ledger, backward=False)
-        for layer in reversed(range(len(profile.backward))):
-            yield from self._kernel(number, layer, profile.backward[layer], ledger, backward=True)
-            ledger.computed[number][layer].succeed()
+        ledger.transfers, ledger.fetched, ledger.updated = [], defaultdict(list), defaultdict(list)
+        if not alone:
+            self._read(ledger, after, before)
+        groups = range(len(self.groups))
+        computed = [self._compute(number, ledger, after, before) for number in groups]
+        if not alone:
+            self._reduce(ledger, after, computed)
+        return [node for layers in computed for node in layers[0]]
 
-    def _kernel(
-        self, number: int, layer: int, seconds: float, ledger: Ledger, *, backward: bool
-    ) -> Process:
+    def _read(self, ledger: Ledger, after: Nodes, before: Ledger | None) -> None:
+        """Write the reads. A step that is in flight has to update the variables first."""
+        for read in self.reads:
+            layers = {self.layer_of[i] for i in read.gradients}
+            updates = [node for layer in layers for node in before.updated[layer]] if before else []
+            act = partial(self._move, read, ledger, ledger.reads)
+            done = self.run.add(Node("read", COLLECTIVE, (*after, *updates)), act)
+            ledger.transfers.append(done)
+            for number, group in enumerate(self.groups):
+                if group.ranks & set(read.ranks):
+                    for layer in layers:
+                        ledger.fetched[number, layer].append(done)
+
+    def _compute(
+        self, number: int, ledger: Ledger, after: Nodes, before: Ledger | None
+    ) -> list[Nodes]:
+        """Write every layer forward, then backward; return what gives the gradients of each.
+
+        A forward pass waits for the reads of its variables, with staged consistency for those of
+        the step before, or else for the updates of a step that is in flight.
+        """
+        profile, group = self.job.profile, self.groups[number]
+        last = before if self.job.consistency == STAGED else ledger
+        updates = before.updated if before and last is ledger else None
+        layers = range(len(profile.forward))
+        given = [after for _ in layers]
+        order = [(layer, FORWARD, profile.forward[layer]) for layer in layers]
+        order += [(layer, BACKWARD, profile.backward[layer]) for layer in reversed(layers)]
+        for layer, phase, seconds in order:
+            if phase == FORWARD:
+                waits = last.fetched.get((number, layer), ()) if last else ()
+                if waits or updates is not None:
+                    waits = (*after, *waits, *(updates[layer] if updates else ()))
+                    after = [self.run.add(Node("variables", COMPUTE, waits))]
+            if seconds > 0.0:
+                name, took = self.job.model.layers[layer].name, seconds * group.factor
+                node = Node(name, COMPUTE, tuple(after), seconds=took, phase=phase)
+                after = [self.run.add(node, partial(self._kernel, ledger, group, node))]
+            given[layer] = after
+        return given
+
+    def _kernel(self, ledger: Ledger, group: DeviceGroup, node: Node, begin: float) -> simpy.Event:
         """Run one pass of a layer."""
-        env, group = self.fabric.env, self.groups[number]
-        begin = env.now
-        if seconds <= 0.0:
+        env = self.fabric.env
+        start = partial(self.fabric.compute, group.device) if self.queued else env.timeout
+        done = start(node.seconds or 0.0)
+
+        def end(event: Any) -> None:
+            since = float(event.value.start[0]) if self.queued else begin
+            times = since - ledger.begin, env.now - ledger.begin
+            ledger.spans.append(Span(group.name, node.name, node.phase == BACKWARD, *times))
+
+        done.callbacks.append(end)
+        return done
+
+    def _reduce(self, ledger: Ledger, after: Nodes, computed: Sequence[Sequence[Nodes]]) -> None:
+        """Write the reductions of a pass.
+
+        With relaxed consistency these are of the step before, whose gradients are ready from the
+        beginning. Where ranks do not meet and streams have no limit, one starts with the first rank
+        that has its gradients.
+        """
+        method, relaxed = self.method, self.job.consistency == RELAXED
+        if method.fusion is not None:
+            start = partial(self._reduce_buffer, ledger)
+            thread = Negotiation(
+                self.run, method.fusion, self.layer_of, ledger.updated, self.buffers, start
+            )
+            for layer in sorted(set(self.layer_of), reverse=True):
+                there = after if relaxed else [node for each in computed for node in each[layer]]
+                node = Node("gradients", COMPUTE, tuple(there))
+                gate = self.run.add(node, partial(thread.arrive, layer))
+                ledger.transfers.append(gate)
+                ledger.updated[layer].append(gate)
             return
-        seconds *= group.factor
-        if self.queued:
-            timeline = yield self.fabric.compute(group.device, seconds)
-            begin = float(timeline.start[0])
-        else:
-            yield env.timeout(seconds)
-        name = self.job.model.layers[layer].name
-        ledger.spans.append(
-            Span(group.name, name, backward, begin - ledger.begin, env.now - ledger.begin)
-        )
+        ready, known = after, dict[tuple[bool, Nodes], Nodes]()
+        for each in method.reductions:
+            layers = {self.layer_of[i] for i in each.gradients}
+            last = min(layers)  # nearest to the input
+            given = [
+                (group, nodes[last])
+                for group, nodes in zip(self.groups, computed, strict=True)
+                if group.ranks & set(each.ranks)
+            ]
+            early = not (relaxed or method.in_order or method.streams or each.meets)
+            if not relaxed:
+                there = tuple(node for _, nodes in given for node in nodes)
+                if early and not all(nodes for _, nodes in given):
+                    there = ()  # some rank has them from the beginning
+                if method.in_order:
+                    there += tuple(ready)
+                if (early, there) not in known:
+                    node = Node("ready", COMPUTE, there, early=early)
+                    known[early, there] = [self.run.add(node)]
+                ready = known[early, there]
+            act = partial(self._move, each, ledger, ledger.buckets, given=given if early else ())
+            done = self.run.add(Node("reduction", COLLECTIVE, tuple(ready), self.lane), act)
+            ledger.transfers.append(done)
+            for layer in layers:
+                ledger.updated[layer].append(done)
+
+    def _reduce_buffer(self, ledger: Ledger, what: Reduction, since: float) -> int:
+        """Write the reduction of a buffer of gradients that are there `since` then."""
+        act = partial(self._move, what, ledger, ledger.buckets)
+        node = Node("reduction", COLLECTIVE, lane=self.lane)
+        ledger.transfers.append(self.run.add(node, lambda _: act(since)))
+        return ledger.transfers[-1]
+
+    @property
+    def lane(self) -> str:
+        """The lane of reductions, "" if any number may be in flight."""
+        return STREAM if self.method.streams else ""
+
+    def _move(
+        self, what: Reduction, ledger: Ledger, into: list[Bucket], ready: float,
+        given: Sequence[tuple[DeviceGroup, Nodes]] = (),
+    ) -> simpy.Event:  # fmt: skip
+        """Start a transfer that was `ready` then, and note it in the ledger when it ends.
+
+        Inputs of the groups whose `given` nodes are not done follow when they are.
+        """
+        plan, lowered, env = what.plan, self.lowering.of(what.plan), self.fabric.env
+        start, inputs = float(env.now), plan.device[plan.kind == Kind.INPUT]
+        late = [
+            (np.flatnonzero(np.isin(inputs, list(group.ranks))), nodes)
+            for group, nodes in given
+            if not all(map(self.run.is_done, nodes))
+        ]
+        held = np.concatenate([places for places, _ in late]) if late else None
+        done = self.fabric.submit(plan, lowered=lowered, held=held)
+        for places, nodes in late:
+            release = partial(self.fabric.release, done, places)
+            self.run.add(Node("late", COMPUTE, tuple(nodes)), partial(self.run.then, release))
+
+        def end(event: Any) -> None:
+            begin, nbytes = ledger.begin, sum(self.nbytes[i] for i in what.gradients)
+            times = ready - begin, start - begin, env.now - begin
+            bucket = Bucket(what.gradients, what.ranks, nbytes, *times)
+            look = self.closely and into is ledger.buckets
+            since = waited_until(lowered, event.value) if look else None
+            into.append(bucket)
+            ledger.moved.append((bucket, plan, None if since is None else since - begin))
+
+        done.callbacks.append(end)
+        return done

@@ -64,7 +64,10 @@ def replay_execution(
         found = plans.plan(*facts) if collective else plans.transfer(node.nbytes, *group)
         return fabric.submit(found)
 
-    slow = [chosen.disturbance.slow.get(name, 1.0) for name in chosen.layout.ranks]
+    slow = {
+        rank: chosen.disturbance.slow.get(name, 1.0)
+        for rank, name in enumerate(chosen.layout.ranks)
+    }
     run = Run(execution, env, move, slow)
     found = watch(run.finish(), run.total)
     ran = tuple(sorted(found, key=lambda each: (each.begin, each.rank)))

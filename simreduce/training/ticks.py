@@ -1,7 +1,7 @@
 """Horovod's steps as a recurrence: cycles of its background thread, buffers, and one stream.
 
-This is `launcher.Negotiation` without events, where nothing but the stream makes a buffer wait. At
-each whole multiple of the cycle the gradients that every rank has are fused up to the threshold;
+This is `negotiation.Negotiation` without events, where nothing but the stream makes a buffer wait.
+At each whole multiple of the cycle the gradients that every rank has are fused up to the threshold;
 the buffers take their turns on one stream. A step ends when its passes and its buffers have, and
 the update. The next begins then, at another place of its first cycle, so steps are followed until
 two in a row take equal times, as in `simulation`.
@@ -18,7 +18,7 @@ from simreduce.engine.setup import Setup
 from simreduce.planners.packing import Fusion
 from simreduce.planners.strategy import Strategy
 from simreduce.training.groups import slowest
-from simreduce.training.launcher import to_cycle
+from simreduce.training.negotiation import to_cycle
 from simreduce.training.reductions import Fused, Method
 from simreduce.training.simulation import MOST_STEPS
 from simreduce.training.step import STRONG, StepJob

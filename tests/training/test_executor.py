@@ -1,75 +1,97 @@
-"""The executor by itself: compute beside what moves."""
+"""Runs of nodes by hand: who begins with the first, is added on the way, or is served first."""
 
 from __future__ import annotations
 
-import pytest
 import simpy
-from hypothesis import given, strategies as st
+from hypothesis import given, settings
 
+from simreduce.engine import IDEAL
+from simreduce.engine.setup import Setup
 from simreduce.training.executions import COLLECTIVE, COMPUTE, Execution, Node
-from simreduce.training.executor import run_nodes
-
-PARTS = st.floats(0.0, 0.9)
-SECONDS = st.floats(0.0, 100.0)
-
-
-def _work(seconds, lane="GPU", after=()):
-    return Node("work", COMPUTE, after, lane, seconds)
+from simreduce.training.executor import Ran, Run
+from simreduce.training.replay import replay_execution
+from tests.training.small import TICK, by, job, pair, run
+from tests.training.test_step import JOBS
 
 
-def _sum(lane="NCCL", after=()):
-    return Node("sum", COLLECTIVE, after, lane, collective="all_reduce", nbytes=1)
+def _work(name: str, seconds: float, *after: int, **more: object) -> Node:
+    return Node(name, COMPUTE, after, seconds=seconds, **more)
 
 
-def _ends(nodes, seconds, part, ranks=2):
-    """When each node of the first rank ends; all that moves takes `seconds`."""
+def _run(*nodes: Node, **more: object) -> Run:
     env = simpy.Environment()
-    execution = Execution("test", dict.fromkeys(range(ranks), tuple(nodes)), ranks)
-    ran = run_nodes(
-        execution, env, lambda _node, _group: env.timeout(seconds), lambda _node, _group: part
+    return Run(Execution("test", {0: nodes}, 1), env, lambda *_: env.timeout(0.0), **more)
+
+
+def _times(found: list[Ran]) -> dict[str, tuple[float, float]]:
+    return {each.node.name: (each.begin, each.end) for each in found}
+
+
+def test_an_early_node_begins_with_the_first_that_is_done():
+    """And once only; one that comes after nothing begins at once."""
+    whole = _run(
+        _work("slow", 3.0), _work("fast", 1.0), _work("early", 1.0, 0, 1, early=True),
+        _work("late", 1.0, 0, 1), _work("free", 1.0, early=True),
+    )  # fmt: skip
+    found = list(whole.finish())
+
+    assert 5 == len(found)
+    times = _times(found)
+    assert ((1.0, 2.0), (3.0, 4.0), (0.0, 1.0)) == (times["early"], times["late"], times["free"])
+
+
+def test_nodes_are_added_while_a_run_goes_on():
+    """After those that are done, at once; after others, when they are."""
+    whole = _run(_work("first", 1.0), _work("long", 5.0))
+
+    def act(ready: float) -> simpy.Event:
+        assert ready == 2.0 == whole.env.now
+        assert whole.is_done(0)
+        assert not whole.is_done(1)
+        whole.add(_work("at once", 1.0, 0))
+        whole.add(_work("then", 1.0, 0, 1))
+        whole.add(_work("early", 1.0, 0, 1, early=True))
+        whole.start()
+        return whole.env.timeout(0.5)
+
+    whole.add(_work("wait", 1.0, 0))
+    whole.add(_work("acts", 0.0, 2), act)
+    found = _times(list(whole.finish()))
+    whole.check_done()
+
+    assert (2.0, 2.5) == found["acts"]
+    assert ((2.0, 3.0), (5.0, 6.0), (2.0, 3.0)) == (
+        found["at once"], found["then"], found["early"],
+    )  # fmt: skip
+
+
+def test_a_stream_serves_who_came_first():
+    """Two at a time, whatever their order in the execution, which is that of a lane."""
+    waits = [_work(f"wait {i}", 4.0 - i) for i in range(4)]
+    nodes = [_work(f"node {i}", 10.0, i, lane="line") for i in range(4)]
+    stream, lane = (
+        _times(list(_run(*waits, *nodes, **more).finish()))
+        for more in ({"streams": {"line": 2}}, {})
     )
-    ends = {id(each.node): each.end for each in ran if each.rank == 0}
-    return [ends[id(node)] for node in nodes]
+
+    assert [12.0, 11.0, 2.0, 1.0] == [stream[f"node {i}"][0] for i in range(4)]
+    assert [11.0, 21.0, 31.0, 1.0] == [lane[f"node {i}"][0] for i in range(4)]
 
 
-@given(work=SECONDS, moved=SECONDS, part=PARTS)
-def test_compute_loses_the_part_of_its_speed_while_something_moves(work, moved, part):
-    """What it did not do meanwhile it does after."""
-    [computed, summed] = _ends([_work(work), _sum()], moved, part)
+@settings(max_examples=50)
+@given(JOBS)
+def test_a_step_is_the_run_of_its_nodes(parts):
+    """DDP's step equals an execution of the same nodes that was recorded elsewhere."""
+    work = job(*parts)
+    step = run(work, by("ring", work, pair(), streams=1))
+    nodes = [_work("forward", t * TICK, *range(i)[-1:], lane="GPU") for i, t in enumerate(parts[1])]
+    for size, ticks in reversed(list(zip(parts[0], parts[2], strict=True))):
+        last = max(i for i, node in enumerate(nodes) if node.lane == "GPU")
+        nodes.append(_work("backward", ticks * TICK, last, lane="GPU"))
+        facts = {"collective": "all_reduce", "nbytes": size * 1024}
+        nodes.append(Node("sum", COLLECTIVE, (len(nodes) - 1,), "nccl", **facts))
+    recorded = Execution("by hand", dict.fromkeys(range(2), tuple(nodes)), 2)
+    found = replay_execution(recorded, Setup(pair(), IDEAL), "ring")
 
-    assert summed == moved
-    done = work / (1.0 - part)
-    assert computed == pytest.approx(done if done <= moved else work + part * moved, abs=1e-9)
-
-
-@given(before=SECONDS, work=SECONDS, moved=SECONDS, part=PARTS)
-def test_what_begins_during_compute_slows_the_rest_of_it(before, work, moved, part):
-    """A collective that waits for another lane."""
-    nodes = [_work(before + work), _work(before, "CPU"), _sum(after=(1,))]
-    computed = _ends(nodes, moved, part)[0]
-    # The work of the other lane is done at `before`, as nothing moves until then.
-    rest = work / (1.0 - part)
-
-    assert computed == pytest.approx(
-        before + (rest if rest <= moved else work + part * moved), abs=1e-9
-    )
-
-
-@given(work=SECONDS, moved=SECONDS, lanes=st.integers(1, 3))
-def test_what_moves_at_once_slows_together(work, moved, lanes):
-    """Each takes a quarter."""
-    nodes = [_work(work), *(_sum(f"NCCL {i}") for i in range(lanes))]
-    computed, part = _ends(nodes, moved, 0.25)[0], 0.25 * lanes
-    done = work / (1.0 - part)
-
-    assert computed == pytest.approx(done if done <= moved else work + part * moved, abs=1e-9)
-
-
-@given(work=st.lists(SECONDS, max_size=5), moved=SECONDS)
-def test_nothing_is_slower_without_the_law(work, moved):
-    """To the bit: whatever moves, compute takes its own time."""
-    nodes = [_sum("first"), *(_work(each) for each in work), _sum("second")]
-    found, total = _ends(nodes, moved, 0.0), 0.0
-    for each, end in zip(work, found[1:-1], strict=True):
-        total += each
-        assert end == total
+    assert found.seconds == step.seconds
+    assert [(m.met, m.end) for m in found.moved] == [(b.start, b.finish) for b in step.buckets]

@@ -38,8 +38,8 @@ from simreduce.training import (
     record_step,
     simulate_step,
 )
-from simreduce.training.launcher import to_cycle
-from simreduce.training.transfers import Lowering
+from simreduce.training.lowering import Lowering
+from simreduce.training.negotiation import to_cycle
 from simreduce.training.variable_update import Flags
 from simreduce.workload import Gradient, Layer, Model
 from tests.training.small import TICK, by, job, model, pair, run, ticks

@@ -17,7 +17,6 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import replace
 from pathlib import PurePath
 from typing import Any, NamedTuple
 
@@ -159,7 +158,7 @@ def _node(
     start = one.start_time_micros * _US if one.start_time_micros else None
     took = seconds or None
     if one.type == _COLLECTIVE:
-        return replace(_collective(one, values, after, facts), seconds=took, start=start)
+        return _collective(one, values, after, facts)._replace(seconds=took, start=start)
     if one.type in (_SEND, _RECEIVE):
         kind = SEND if one.type == _SEND else RECEIVE
         peer = values.get("comm_dst" if kind == SEND else "comm_src")

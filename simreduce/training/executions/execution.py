@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from simreduce.errors import InputError
 
@@ -15,13 +16,13 @@ class ExecutionError(InputError):
     """A record that cannot be read, or that contradicts itself."""
 
 
-@dataclass(frozen=True, slots=True)
-class Node:
+class Node(NamedTuple):
     """One thing that a rank did.
 
-    `after` are indices of earlier nodes of the same rank. Nodes of one `lane` run one at a time,
-    those that are ready in their order. `seconds` is how long it took when it was recorded, None
-    if nobody knows; a compute node takes that long again. `start` is when it began, in seconds.
+    `after` are indices of earlier nodes of the same rank, all of which it waits for, or the first
+    that is done if it is `early`. Nodes of one `lane` run one at a time, those that are ready in
+    their order. `seconds` is how long it took when it was recorded, None if nobody knows; a compute
+    node takes that long again. `start` is when it began, in seconds.
 
     A collective has its name, the `nbytes` that one rank gives (all-gathers end with as much times
     the ranks), the `group` of ranks in order, empty for all, and a `root`, which counts within the
@@ -47,6 +48,7 @@ class Node:
     dtype: str = ""
     step: int | None = None
     phase: str = ""
+    early: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,7 +20,7 @@ from __future__ import annotations
 import re
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, NamedTuple, TypeGuard
 
 from simreduce.errors import quote
@@ -111,7 +111,7 @@ class _Marks(NamedTuple):
         phase = ""
         if begin is not None and end is not None:
             phase = FORWARD if launched < begin else UPDATE if launched > end else BACKWARD
-        return replace(node, step=step if self.steps else None, phase=phase)
+        return node._replace(step=step if self.steps else None, phase=phase)
 
 
 def read(path: str, document: Mapping[str, Any]) -> Execution:

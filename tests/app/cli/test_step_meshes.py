@@ -147,7 +147,7 @@ def _in_microseconds(execution: Execution) -> Execution:
     """With times of compute as a Chakra trace has them."""
     return replace(execution, nodes={
         rank: tuple(
-            replace(n, seconds=n.seconds and round(n.seconds * 1e6) * 1e-6) for n in nodes
+            n._replace(seconds=n.seconds and round(n.seconds * 1e6) * 1e-6) for n in nodes
         )
         for rank, nodes in execution.nodes.items()
     })  # fmt: skip
@@ -169,7 +169,8 @@ def test_chakra_traces_of_all_ranks(simreduce, scenario, tmp_path):
 
     assert 0 == status
     assert f"{folder}: step.0.et to step.7.et, and groups.json" == out.splitlines()[-1]
-    assert {"groups.json", *(f"step.{rank}.et" for rank in range(8))} == {p.name for p in folder.iterdir()}
+    files = {path.name for path in folder.iterdir()}
+    assert {"groups.json", *(f"step.{rank}.et" for rank in range(8))} == files
     pairs = (*(((i, i + 1)) for i in range(0, 8, 2)), (0, 2), (1, 3), (4, 6), (5, 7))
     assert {*pairs, *((i, i + 4) for i in range(4))} == set(groups.values())  # tp, dp, both ends
     assert {*range(8)} == ours.nodes.keys() == read.nodes.keys()
