@@ -1,13 +1,16 @@
-"""`simreduce step` of a scenario with a `mesh`: meshes by the time of a step, and its limits."""
+"""`simreduce step` and `tune` of a scenario with a `mesh`: meshes by the time of a step, and its
+limits.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from functools import lru_cache
 from typing import Any
 
 from simreduce import units
+from simreduce.export.meshes import TARGETS
 from simreduce.files import tables
 from simreduce.files.formats.documents import (
     BYTES,
@@ -72,6 +75,13 @@ def _gigabytes(value: float | None) -> str:
     return "-" if value is None else f"{value / 1e9:.1f}"
 
 
+def _reasons(refused: Iterable[tuple[str, str]]) -> Mapping[str, str]:
+    found: dict[str, list[str]] = {}
+    for name, why in refused:
+        found.setdefault(name, []).append(why)
+    return {name: "; ".join(whys) for name, whys in found.items()}
+
+
 _HELD = Record(
     "held",
     "What a rank of a stage holds at most.",
@@ -118,9 +128,7 @@ _CANDIDATE = Record(
     Key("spent_us", map_of(MICROSECONDS), "What the rank that ends last does or waits for.", "by"),
     Key("held", list_of(_HELD), "What a rank of each stage holds."),
 )  # fmt: skip
-MESHES = Document(
-    "step-meshes",
-    "`simreduce step --json` of a scenario with a `mesh`: meshes, fastest first.",
+_RANKED = (
     Key("scenario", TEXT, "The scenario's name or file.", "scenario.name"),
     Key("title", TEXT, "Its title, or its name.", "scenario.title"),
     Key("topology", TEXT, "The name of the machine.", "scenario.setup.topology.name"),
@@ -131,19 +139,34 @@ MESHES = Document(
     Key("sequence", COUNT, "Tokens of a sequence.", "best.job.sequence"),
     Key("global_batch", COUNT, "Sequences of a step.", "best.job.global_batch"),
     Key("gpu", TEXT, "Whose rates of computing these are.", "best.job.gpu.title"),
+    Key("framework", TEXT, 'Only what this can run is there; "": all.', "scenario.framework"),
     Key("memory_bytes", BYTES, "Of a GPU; 0 if nobody says.", "memory"),
     replace(CALIBRATION_KEY, get="scenario.setup.calibration.name"),
     replace(DISTURBANCE_KEY, get="scenario.setup.disturbed"),
     Key("candidates", list_of(_CANDIDATE), "Steps, fastest first; what does not fit is last.",
         "steps"),
     Key("refused", map_of(TEXT), "Meshes that cannot be, with the reasons.",
-        lambda ranking: dict(ranking.refused)),
+        lambda ranking: _reasons(ranking.refused)),
     Key("bounded", COUNT, "Meshes left out, as a lower bound is above the best, or memory does not"
         " do."),
     Key("complete", FLAG, "False if the command was stopped.", lambda r: not r.untried),
-    command="step",
 )  # fmt: skip
+MESHES = Document(
+    "step-meshes",
+    "`simreduce step --json` of a scenario with a `mesh`: meshes, fastest first.",
+    *_RANKED,
+    command="step",
+)
 """Of `MeshRanking`."""
+TUNED_MESHES = Document(
+    "tune-meshes",
+    "`simreduce tune --json` of a scenario with a `mesh`: what the target can run, fastest first.",
+    *_RANKED,
+    Key("files", map_of(TEXT), "What to paste or save, by the name of the file; empty if no mesh"
+        " fits.", lambda _: {}),
+    command="tune",
+)  # fmt: skip
+"""Of `MeshRanking`, without its files."""
 
 
 def meshes_text(ranking: MeshRanking, most: int | None = None, *, details: bool = False) -> str:
@@ -158,6 +181,8 @@ def meshes_text(ranking: MeshRanking, most: int | None = None, *, details: bool 
         ("computing", f"{job.gpu.title}, products of {job.bits} bits"),
         ("calibration", tables.label(at.calibration.name, at.calibration.title)),
     ]  # fmt: skip
+    if scenario.framework:
+        facts.insert(3, ("framework", f"{TARGETS[scenario.framework].title}, what it can run"))
     document = MESHES.write(ranking)
     lines = tables.header(scenario.title, facts)
     lines += best_rows(candidates_table(document), most)
@@ -173,7 +198,8 @@ def meshes_text(ranking: MeshRanking, most: int | None = None, *, details: bool 
         lines.append(
             f"{ranking.bounded} left out: a lower bound says slower, or memory does not do"
         )
-    lines += refused_lines(ranking.refused) if scenario.question.named else []
+    if scenario.question.named:
+        lines += refused_lines(ranking.refused)
     return "\n".join([*lines, "", answer(document)])
 
 

@@ -15,7 +15,7 @@ from simreduce.computing.watching import Watch, unwatched
 from simreduce.engine import AtLeast
 from simreduce.engine.setup import Setup
 from simreduce.errors import InputError
-from simreduce.export.meshes import MeshChoice, why_no_mesh
+from simreduce.export.meshes import TARGETS, MeshChoice, mesh_files, why_no_mesh
 from simreduce.study.outcome import Postponed
 from simreduce.study.scenario import Meshes
 from simreduce.study.study import Limit, collect, study
@@ -39,8 +39,8 @@ _NEAR = 1.05
 class MeshRanking:
     """Steps, fastest first; what does not fit a GPU's `memory` comes last.
 
-    `refused` says why a job cannot be. `bounded` have a lower bound above the best, or were too
-    many; `untried` were left out when the command was stopped.
+    `refused` says why a job cannot be, in a pair for each reason. `bounded` have a lower bound
+    above the best, or were too many; `untried` were left out when the command was stopped.
     """
 
     scenario: Meshes
@@ -61,11 +61,14 @@ class MeshRanking:
 
 
 def rank_meshes(scenario: Meshes, workers: int = 1, watch: Watch = unwatched) -> MeshRanking:
-    """The step of every mesh; InputError if none can be simulated."""
+    """The step of every mesh that the scenario's framework can run; InputError if none can be
+    simulated.
+    """
     question, setup = scenario.question, scenario.setup
     memory = device_memory(setup.topology, setup.layout.ranks)
-    jobs = [job for job in question.jobs if question.named or not memory or _peak(job) <= memory]
-    jobs = jobs or [*question.jobs]
+    able, unable = _split_by_framework(scenario)
+    jobs = [job for job in able if question.named or not memory or _peak(job) <= memory]
+    jobs = jobs or able
 
     def limits(outcomes: Mapping[int, object]) -> Callable[[int], float]:
         done = (each.seconds for each in outcomes.values() if isinstance(each, MeshStep))
@@ -81,17 +84,33 @@ def rank_meshes(scenario: Meshes, workers: int = 1, watch: Watch = unwatched) ->
     found, refused, untried, _ = collect(
         watch(coming, len(jobs)), [each.text for each in jobs], by_name=question.named
     )
-    late = len(question.jobs) - len(jobs)
+    late = len(able) - len(jobs)
     late += sum(isinstance(each, AtLeast) for each in found.values())
     steps = [step for step in found.values() if isinstance(step, MeshStep)]
     if not steps:
         raise InputError([reason for _, reason in refused])
     rows = MeshRanking(scenario, (), (), memory)
     steps.sort(key=lambda step: (rows.fits(step) is False, step.seconds))
-    noted = [(each.name, "; ".join(each.reasons)) for each in question.refused]
+    noted = [(each.name, why) for each in question.refused for why in each.reasons]
     return MeshRanking(
-        scenario, tuple(steps), (*noted, *refused), memory, bounded=late, untried=untried
+        scenario, tuple(steps), (*noted, *unable, *refused), memory, bounded=late, untried=untried
     )
+
+
+def _split_by_framework(scenario: Meshes) -> tuple[list[MeshJob], list[tuple[str, str]]]:
+    """The jobs that the scenario's framework can run, and why it cannot run the others.
+
+    InputError with all these reasons if it can run none.
+    """
+    jobs, name = scenario.question.jobs, scenario.framework
+    if not name:
+        return [*jobs], []
+    looked_at = [(job, why_no_mesh(name, choice_of_job(job))) for job in jobs]
+    able = [job for job, why in looked_at if not why]
+    if not able:
+        found = dict.fromkeys(each for _, why in looked_at for each in why)
+        raise InputError([f"{scenario.name}: {each}" for each in found])
+    return able, [(job.text, each) for job, why in looked_at for each in why]
 
 
 def _peak(job: MeshJob) -> float:
@@ -138,15 +157,17 @@ def _split(job: MeshJob) -> str:
     return "ends" if job.split == split_evenly(job.shape.blocks, len(job.split)) else "listed"
 
 
-def best_for(ranking: MeshRanking, target: str) -> MeshStep:
-    """The fastest step that a program can run, of those that fit; InputError if there is none."""
-    reasons: dict[str, None] = {}
-    for step in ranking.steps:
-        why = why_no_mesh(target, choice_of_job(step.job))
-        if not why and ranking.fits(step) is not False:
-            return step
-        reasons |= dict.fromkeys(why or ["what it could run needs more memory than a GPU has"])
-    raise InputError([f"{ranking.scenario.name}: {reason}" for reason in reasons])
+def files_of_mesh(ranking: MeshRanking) -> Mapping[str, str]:
+    """The files of the best step for the scenario's framework, by name."""
+    return mesh_files(ranking.scenario.framework, choice_of_job(ranking.best.job))
+
+
+def why_no_files(ranking: MeshRanking) -> str:
+    """Why no mesh is there to train on; "" if there is one."""
+    if ranking.fits(ranking.best) is not False:
+        return ""
+    title = TARGETS[ranking.scenario.framework].title
+    return f"{ranking.scenario.name}: what {title} can run needs more memory than a GPU has"
 
 
 def simulate_best(ranking: MeshRanking) -> MeshStep:

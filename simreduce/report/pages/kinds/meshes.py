@@ -10,6 +10,7 @@ from simreduce.files import tables
 from simreduce.report.blocks import (
     Attachments,
     Chart,
+    Code,
     Fact,
     Page,
     Rows,
@@ -33,7 +34,7 @@ _FEW = 12
 
 
 def meshes_page(document: Mapping[str, Any], beside: Attachments) -> Page:
-    """The page of `simreduce step --json` for a scenario with a mesh."""
+    """The page of `simreduce step --json` and `tune --json` for a scenario with a mesh."""
     best = document["candidates"][0]
     batch = units.plural(document["global_batch"], "sequence")
     return Page(
@@ -46,6 +47,7 @@ def meshes_page(document: Mapping[str, Any], beside: Attachments) -> Page:
         "published steps.",
         facts=tuple(_facts(document, best)),
         sections=(
+            *_settings(document),
             *_candidates(document),
             *_spent(best),
             *_memory(document),
@@ -73,6 +75,13 @@ def _facts(document: Mapping[str, Any], best: Mapping[str, Any]) -> Iterable[Fac
         second = others[0]
         slower = second["time_us"] / best["time_us"] - 1.0
         yield Fact("And the next best mesh?", second["mesh"], f"{slower:.1%} slower.")
+
+
+def _settings(document: Mapping[str, Any]) -> Iterable[Section]:
+    files = document.get("files") or {}
+    if files:
+        blocks = tuple(Code(text.rstrip("\n"), name) for name, text in files.items())
+        yield Section("choice", "What to set", blocks)
 
 
 def _candidates(document: Mapping[str, Any]) -> Iterable[Section]:
