@@ -30,10 +30,11 @@ from simreduce.files.formats.documents import (
 )
 from simreduce.files.tables import Column, Table, percent
 from simreduce.report.headings import CALIBRATION_KEY, DISTURBANCE_KEY, best_rows, refused_lines
-from simreduce.study.tune.meshes import MeshRanking
+from simreduce.study.tune.meshes import MeshRanking, programs_for
 from simreduce.training.mesh.held import largest
 from simreduce.training.mesh.pipeline import FORWARD, grid
 from simreduce.training.mesh.simulate import MeshStep
+from simreduce.training.mesh.ways import ORDER
 from simreduce.workload.architectures.decoder import Decoder
 
 WAITS: Mapping[str, str] = {
@@ -103,6 +104,8 @@ _CANDIDATE = Record(
     "The step of a mesh.",
     Key("place", COUNT, "From 1.", PLACE, column=Column("#")),
     Key("mesh", TEXT, "Its ways.", "job.mesh.text", column=Column("mesh", left=True)),
+    Key("order", TEXT, "How ranks lie on the machine: its axes, neighbours first.",
+        "job.mesh.order"),
     Key("micro_batch", COUNT, "Sequences of a micro batch.", "job.micro_batch",
         column=Column("micro", "batch")),
     Key("micro_batches", COUNT, "Micro batches of a step on each replica.", "job.micros"),
@@ -125,6 +128,8 @@ _CANDIDATE = Record(
         get_in=lambda step, ranking: ranking.fits(step)),
     Key("limit", TEXT, "What a rank waits for the longest.", limit_of,
         column=Column("limited by", left=True, spare=1)),
+    Key("programs", list_of(TEXT), "Those that can run it, as `tune --target` takes them.",
+        lambda step: programs_for(step.job)),
     Key("spent_us", map_of(MICROSECONDS), "What the rank that ends last does or waits for.", "by"),
     Key("held", list_of(_HELD), "What a rank of each stage holds."),
 )  # fmt: skip
@@ -204,12 +209,18 @@ def meshes_text(ranking: MeshRanking, most: int | None = None, *, details: bool 
 
 
 def candidates_table(document: Mapping[str, Any], *, on: str = "text") -> Table:
-    """A row for every mesh; a star at what does not fit."""
+    """A row for every mesh; a star at what does not fit, and the order unless it is the usual."""
     rows = [
-        {**row, "mesh": row["mesh"] + ("*" if row["fits"] is False else "")}
+        {**row, "mesh": name_of(row) + ("*" if row["fits"] is False else "")}
         for row in document["candidates"]
     ]
     return _CANDIDATE.table(rows, on=on)
+
+
+def name_of(row: Mapping[str, Any]) -> str:
+    """The mesh of a row, and the order unless it is the usual one."""
+    order = row.get("order", ORDER)
+    return row["mesh"] if order == ORDER else f"{row['mesh']} {order}"
 
 
 def held_table(document: Mapping[str, Any], *, on: str = "text") -> Table:
@@ -225,12 +236,25 @@ def answer(document: Mapping[str, Any]) -> str:
     why = f"{share:.0%} of it goes to {WAITS[best['limit']]}"
     if best["fits"] is False:
         return f"No mesh fits the memory of a GPU; the least that one needs is {_least(document)}."
-    use = f"Train with {best['mesh']}, micro batches of {best['micro_batch']}"
+    order = best.get("order", ORDER)
+    lie = "" if order == ORDER else f" in the order {order}"
+    use = f"Train with {best['mesh']}{lie}, micro batches of {best['micro_batch']}"
     more = f", {best['schedule']}" if "pp=" in best["mesh"] else ""
     more += f" with {best['virtual']} stages on a GPU" if best["virtual"] > 1 else ""
     more += f", {best['recompute']} recomputation" if best["recompute"] != "none" else ""
     rate = f"{best['tokens_per_second']:,.0f} tokens/s"
-    return f"{use}{more}: a step takes {took} ({rate}); {why}."
+    return f"{use}{more}: a step takes {took} ({rate}); {why}.{_programs(best)}"
+
+
+def _programs(best: Mapping[str, Any]) -> str:
+    """Who can run the best mesh, as a sentence."""
+    if "programs" not in best:  # as documents of versions before this key have it
+        return ""
+    titles = [TARGETS[name].title for name in best["programs"] if name in TARGETS]
+    if not titles:
+        return " No program that simreduce exports to can run it; see simreduce tune --target."
+    words = " and ".join(filter(None, (", ".join(titles[:-1]), titles[-1])))
+    return f" {words} can run it."
 
 
 def _least(document: Mapping[str, Any]) -> str:

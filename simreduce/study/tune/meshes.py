@@ -6,8 +6,8 @@ pipeline. What needs more memory than a GPU has is not simulated.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, replace
 from functools import lru_cache, partial
 from math import inf
 
@@ -25,14 +25,16 @@ from simreduce.training.mesh.costs import Costs
 from simreduce.training.mesh.held import held_by, largest
 from simreduce.training.mesh.job import MeshJob, split_evenly
 from simreduce.training.mesh.passes import Passes
-from simreduce.training.mesh.pipeline import load_schedule
+from simreduce.training.mesh.pipeline import NAMES, load_schedule
 from simreduce.training.mesh.simulate import MeshStep, at_least, simulate_mesh
-from simreduce.training.mesh.ways import Mesh
+from simreduce.training.mesh.ways import ORDER, Mesh
 from simreduce.training.mesh.write import write_step
 from simreduce.training.recompute import FUSED
 
 _NEAR = 1.05
-"""Times the best step up to which others are simulated too, where all meshes are tried."""
+"""Times the best step up to which others are simulated too, where all meshes are tried: of a mesh
+and a schedule, what may be the best.
+"""
 
 
 @dataclass(frozen=True)
@@ -67,13 +69,16 @@ def rank_meshes(scenario: Meshes, workers: int = 1, watch: Watch = unwatched) ->
     question, setup = scenario.question, scenario.setup
     memory = device_memory(setup.topology, setup.layout.ranks)
     able, unable = _split_by_framework(scenario)
-    jobs = [job for job in able if question.named or not memory or _peak(job) <= memory]
-    jobs = jobs or able
+    jobs = able if question.named or not memory else _fitting(able, memory) or able
 
     def limits(outcomes: Mapping[int, object]) -> Callable[[int], float]:
-        done = (each.seconds for each in outcomes.values() if isinstance(each, MeshStep))
-        best = min(done, default=inf) * _NEAR
-        return lambda _: best
+        best: dict[object, float] = {}
+        for each in outcomes.values():
+            if isinstance(each, MeshStep):
+                alike = _alike(each.job)
+                best[alike] = min(each.seconds, best.get(alike, inf))
+        near = min(best.values(), default=inf) * _NEAR
+        return lambda place: min(near, best.get(_alike(jobs[place]), inf))
 
     coming = study(
         jobs,
@@ -113,9 +118,37 @@ def _split_by_framework(scenario: Meshes) -> tuple[list[MeshJob], list[tuple[str
     return able, [(job.text, each) for job, why in looked_at for each in why]
 
 
-def _peak(job: MeshJob) -> float:
-    schedule = load_schedule(job.schedule, job.mesh.pp, job.virtual, job.micros)
-    return max((held_by(job, schedule, r).peak for r in range(job.mesh.pp)), default=inf)
+_ROUNDS = 4
+"""Rounds of micro batches after which no more are in flight, but for GPipe."""
+
+
+def _alike(job: MeshJob) -> object:
+    return job.mesh, job.schedule
+
+
+def _fits(job: MeshJob, memory: int) -> bool:
+    """Whether what each rank holds at most fits. The order of ranks does not count."""
+    micros = job.micros
+    if job.schedule in NAMES and job.schedule != "gpipe" and micros % job.mesh.pp == 0:
+        micros = min(micros, _ROUNDS * job.mesh.pp)
+    schedule = _schedule(job.schedule, job.mesh.pp, job.virtual, micros)
+    return all(held_by(job, schedule, r).peak <= memory for r in range(job.mesh.pp))
+
+
+_schedule = lru_cache(maxsize=64)(load_schedule)
+
+
+def _fitting(jobs: Iterable[MeshJob], memory: int) -> list[MeshJob]:
+    """The jobs that fit a GPU's memory."""
+    known: dict[MeshJob, bool] = {}
+    found = []
+    for job in jobs:
+        alike = replace(job, mesh=replace(job.mesh, order=ORDER))
+        if alike not in known:
+            known[alike] = _fits(alike, memory)
+        if known[alike]:
+            found.append(job)
+    return found
 
 
 @lru_cache(maxsize=1)
@@ -157,6 +190,12 @@ def _split(job: MeshJob) -> str:
     return "ends" if job.split == split_evenly(job.shape.blocks, len(job.split)) else "listed"
 
 
+def programs_for(job: MeshJob) -> list[str]:
+    """Programs that can run a job, by the names of targets."""
+    choice = choice_of_job(job)
+    return [name for name in TARGETS if not why_no_mesh(name, choice)]
+
+
 def files_of_mesh(ranking: MeshRanking) -> Mapping[str, str]:
     """The files of the best step for the scenario's framework, by name."""
     return mesh_files(ranking.scenario.framework, choice_of_job(ranking.best.job))
@@ -183,12 +222,17 @@ def best_execution(ranking: MeshRanking) -> Execution:
     return write_step(job, schedule, Passes(job, _costs(ranking.scenario.setup, job.mesh)))
 
 
+@lru_cache(maxsize=1 << 14)
+def _bound(setup: Setup, job: MeshJob) -> float:
+    return at_least(job, _costs(setup, job.mesh))
+
+
 def _simulate(setup: Setup, job: MeshJob, limit: Limit) -> MeshStep | AtLeast | Postponed:
     """The step of a job. Without a limit, its bound says when it is its turn."""
     costs = _costs(setup, job.mesh)
     if limit == inf:
         return simulate_mesh(job, setup, costs)
-    bound = at_least(job, costs)
+    bound = _bound(setup, job)
     if limit is None:
         return Postponed(round(bound * 1e6))
     if bound > limit:

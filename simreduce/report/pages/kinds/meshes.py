@@ -20,7 +20,7 @@ from simreduce.report.blocks import (
     stack,
 )
 from simreduce.report.headings import page_title
-from simreduce.report.meshes import WAITS, answer, candidates_table, held_table
+from simreduce.report.meshes import WAITS, answer, candidates_table, held_table, name_of
 from simreduce.report.sections import (
     calibration_section,
     machine_section,
@@ -96,7 +96,7 @@ def _candidates(document: Mapping[str, Any]) -> Iterable[Section]:
 
 
 def _name(row: Mapping[str, Any]) -> str:
-    words = [row["mesh"], f"micro {row['micro_batch']}"]
+    words = [name_of(row), f"micro {row['micro_batch']}"]
     words += [f"{row['schedule']} x {row['virtual']}"] if row["virtual"] > 1 else []
     return ", ".join(words + ([row["recompute"]] if row["recompute"] != "none" else []))
 
