@@ -6,7 +6,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
-from functools import lru_cache
 from typing import Any
 
 from simreduce import units
@@ -30,12 +29,11 @@ from simreduce.files.formats.documents import (
 )
 from simreduce.files.tables import Column, Table, percent
 from simreduce.report.headings import CALIBRATION_KEY, DISTURBANCE_KEY, best_rows, refused_lines
-from simreduce.study.tune.meshes import MeshRanking, programs_for
+from simreduce.study.tune.meshes import MeshRanking, limit_of, mfu, programs_for
 from simreduce.training.mesh.held import largest
 from simreduce.training.mesh.pipeline import FORWARD, grid
 from simreduce.training.mesh.simulate import MeshStep
 from simreduce.training.mesh.ways import ORDER
-from simreduce.workload.architectures.decoder import Decoder
 
 WAITS: Mapping[str, str] = {
     "compute": "kernels",
@@ -49,27 +47,6 @@ WAITS: Mapping[str, str] = {
     "update": "the optimizer",
 }
 """What a rank does or waits for, in words."""
-
-
-def mfu(step: MeshStep) -> float:
-    """Model FLOPs of a step over what all GPUs could do in its time, 3 times the forward pass."""
-    job = step.job
-    forward = _forward(job.shape, job.sequence)
-    rate = job.gpu.flops if job.bits == 16 else job.gpu.flops8
-    return 3.0 * forward * job.global_batch / (step.seconds * job.mesh.ranks * rate)
-
-
-@lru_cache(maxsize=8)
-def _forward(shape: Decoder, tokens: int) -> float:
-    """FLOPs of a sequence's forward pass; all rows of a ranking share it."""
-    return sum(layer.forward for layer in shape.layers(tokens))
-
-
-def limit_of(step: MeshStep) -> str:
-    """What a rank waits for the longest; `compute` where it hardly waits."""
-    waits = {key: seconds for key, seconds in step.by.items() if key not in ("compute", "update")}
-    longest = max(waits, key=waits.__getitem__, default="compute")
-    return longest if waits.get(longest, 0.0) > 0.05 * step.seconds else "compute"
 
 
 def _gigabytes(value: float | None) -> str:
@@ -152,8 +129,8 @@ _RANKED = (
         "steps"),
     Key("refused", map_of(TEXT), "Meshes that cannot be, with the reasons.",
         lambda ranking: _reasons(ranking.refused)),
-    Key("bounded", COUNT, "Meshes left out, as a lower bound is above the best, or memory does not"
-        " do."),
+    Key("bounded", COUNT, "Meshes left out, as a lower bound is above the best, memory does not do,"
+        " or another order of ranks changes nothing."),
     Key("complete", FLAG, "False if the command was stopped.", lambda r: not r.untried),
 )  # fmt: skip
 MESHES = Document(
@@ -200,9 +177,8 @@ def meshes_text(ranking: MeshRanking, most: int | None = None, *, details: bool 
         which, have = units.plural(misfits, "row"), units.format_size(ranking.memory)
         lines += ["", f"{which} marked *: more memory than the {have} that a GPU has"]
     if ranking.bounded:
-        lines.append(
-            f"{ranking.bounded} left out: a lower bound says slower, or memory does not do"
-        )
+        why = "a lower bound says slower, memory does not do, or another order changes nothing"
+        lines.append(f"{ranking.bounded} left out: {why}")
     if scenario.question.named:
         lines += refused_lines(ranking.refused)
     return "\n".join([*lines, "", answer(document)])

@@ -243,12 +243,13 @@ class Meshes:
 def asks_for_meshes(text: str) -> bool:
     """Whether `text` means a scenario about meshes, sensible or not."""
     try:
-        return _has_mesh(read_scenario_file(text)[1])
+        return has_mesh(read_scenario_file(text)[1])
     except ScenarioError:
         return False
 
 
-def _has_mesh(document: Mapping[str, Any]) -> bool:
+def has_mesh(document: Mapping[str, Any]) -> bool:
+    """Whether the tables of a scenario ask about meshes."""
     return isinstance(document.get("step"), dict) and "mesh" in document["step"]
 
 
@@ -281,7 +282,7 @@ def _look(
     if "replicas" in document:
         why = "[replicas] asks what synchronous replicas do; only `simreduce step` answers that"
         return None, None, [f"{path}: {why}"]
-    if _has_mesh(document):
+    if has_mesh(document):
         why = "step.mesh asks which mesh to train on; simreduce step, tune, report and export"
         why += " answer that"
         return None, None, [f"{path}: {why}"]
@@ -580,11 +581,17 @@ def build_meshes(
             faults.add(key, "NCCL chooses how the collectives of a mesh run")
     if values["framework"]:
         faults.attempt("framework", check_mesh_target, values["framework"])
-    for key in ("link_factors", "fails"):
-        if key in values.given:
-            faults.add(key, "one group of ranks stands for all alike, so links must be alike")
+    alike = "one group of ranks stands for all alike, so links must be alike"
+    if "fails" in values.given:
+        faults.add("fails", alike)
     _load(path, values, faults, "workload", load_decoder)
     setup, topology = None, values["topology"]
+    if topology is not None:
+        classes = {link.link_class for link in topology.links}
+        for name, factor in (values["link_factors"] or {}).items():
+            if name not in classes or not factor:
+                words = f"{alike}; classes may be slower, {', '.join(sorted(classes))}"
+                faults.add("link_factors", f"{name}: {words}")
     part = _part(values, topology, faults)
     if topology is not None and values["runtime"] and values["calibration"]:
         setup = Setup(

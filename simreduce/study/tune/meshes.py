@@ -6,7 +6,7 @@ pipeline. What needs more memory than a GPU has is not simulated.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache, partial
 from math import inf
@@ -25,11 +25,12 @@ from simreduce.training.mesh.costs import Costs
 from simreduce.training.mesh.held import held_by, largest
 from simreduce.training.mesh.job import MeshJob, split_evenly
 from simreduce.training.mesh.passes import Passes
-from simreduce.training.mesh.pipeline import NAMES, load_schedule
+from simreduce.training.mesh.pipeline import NAMES, grid, load_schedule
 from simreduce.training.mesh.simulate import MeshStep, at_least, simulate_mesh
 from simreduce.training.mesh.ways import ORDER, Mesh
 from simreduce.training.mesh.write import write_step
 from simreduce.training.recompute import FUSED
+from simreduce.workload.architectures.decoder import Decoder
 
 _NEAR = 1.05
 """Times the best step up to which others are simulated too, where all meshes are tried: of a mesh
@@ -42,7 +43,8 @@ class MeshRanking:
     """Steps, fastest first; what does not fit a GPU's `memory` comes last.
 
     `refused` says why a job cannot be, in a pair for each reason. `bounded` have a lower bound
-    above the best, or were too many; `untried` were left out when the command was stopped.
+    above the best, do not fit, or take as long in the usual order of ranks; `untried` were left out
+    when the command was stopped.
     """
 
     scenario: Meshes
@@ -91,7 +93,9 @@ def rank_meshes(scenario: Meshes, workers: int = 1, watch: Watch = unwatched) ->
     )
     late = len(able) - len(jobs)
     late += sum(isinstance(each, AtLeast) for each in found.values())
-    steps = [step for step in found.values() if isinstance(step, MeshStep)]
+    simulated = [step for step in found.values() if isinstance(step, MeshStep)]
+    steps = simulated if question.named else _without_twins(simulated)
+    late += len(simulated) - len(steps)
     if not steps:
         raise InputError([reason for _, reason in refused])
     rows = MeshRanking(scenario, (), (), memory)
@@ -100,6 +104,18 @@ def rank_meshes(scenario: Meshes, workers: int = 1, watch: Watch = unwatched) ->
     return MeshRanking(
         scenario, tuple(steps), (*noted, *unable, *refused), memory, bounded=late, untried=untried
     )
+
+
+def _without_twins(steps: Sequence[MeshStep]) -> list[MeshStep]:
+    """The steps, but for those that take as long to the bit in the usual order of ranks."""
+    usual = {step.job: step.seconds for step in steps if step.job.mesh.order == ORDER}
+
+    def is_twin(step: MeshStep) -> bool:
+        mesh = step.job.mesh
+        twin = replace(step.job, mesh=replace(mesh, order=ORDER))
+        return mesh.order != ORDER and usual.get(twin) == step.seconds
+
+    return [step for step in steps if not is_twin(step)]
 
 
 def _split_by_framework(scenario: Meshes) -> tuple[list[MeshJob], list[tuple[str, str]]]:
@@ -188,6 +204,34 @@ def _split(job: MeshJob) -> str:
     if len({*job.split}) == 1:
         return "even"
     return "ends" if job.split == split_evenly(job.shape.blocks, len(job.split)) else "listed"
+
+
+def mfu(step: MeshStep) -> float:
+    """Model FLOPs of a step over what all GPUs could do in its time, 3 times the forward pass."""
+    job = step.job
+    forward = _forward(job.shape, job.sequence)
+    rate = job.gpu.flops if job.bits == 16 else job.gpu.flops8
+    return 3.0 * forward * job.global_batch / (step.seconds * job.mesh.ranks * rate)
+
+
+@lru_cache(maxsize=8)
+def _forward(shape: Decoder, tokens: int) -> float:
+    """FLOPs of a sequence's forward pass; all rows of a ranking share it."""
+    return sum(layer.forward for layer in shape.layers(tokens))
+
+
+def limit_of(step: MeshStep) -> str:
+    """What a rank waits for the longest; `compute` where it hardly waits."""
+    waits = {key: seconds for key, seconds in step.by.items() if key not in ("compute", "update")}
+    longest = max(waits, key=waits.__getitem__, default="compute")
+    return longest if waits.get(longest, 0.0) > 0.05 * step.seconds else "compute"
+
+
+def bubble(step: MeshStep) -> float:
+    """The part of the time that ranks idle if passes take as long everywhere and sends no time."""
+    rows = grid(step.schedule)
+    ends = max(map(len, rows))
+    return 1.0 - sum(sum(map(bool, row)) for row in rows) / (ends * len(rows))
 
 
 def programs_for(job: MeshJob) -> list[str]:

@@ -116,6 +116,7 @@ MESH = Format(
           1.0),
     Field("compute", LINE, "The GPU to compute as: a name, or a file (`compute`).",
           default_words="the machine's"),
+    Field("speed", number(1e-6, 1e6), "Times as fast as `compute` says.", 1.0),
     Field("pipeline", TableOf(PIPELINE), "How stages take turns."),
 )  # fmt: skip
 
@@ -144,6 +145,12 @@ def parse_mesh(
     before = len(faults.problems)
     values = TableOf(MESH).take(table, faults, "step")
     gpu = _gpu(values["compute"] if values else None, setup, faults, beside)
+    if gpu and values:
+        gpu = _faster(gpu, values["speed"])
+    if setup is None and values:
+        for text in values["mesh"] or ():
+            if text != AUTO:
+                faults.attempt("step", read_mesh, text)
     if len(faults.problems) > before or not (values and setup and gpu and model):
         return None
     found = list(_jobs(values, model.shape, model.tokens, setup.layout, gpu, faults, beside))
@@ -182,6 +189,16 @@ def _gpu(
             "step.compute", f"the machine's GPUs ({which}) are not known; name one or a file"
         )
     return own
+
+
+def _faster(gpu: Gpu, factor: float) -> Gpu:
+    """The GPU with all that it and its host do `factor` times as fast."""
+    parts = {name: getattr(gpu, name) * factor for name in _PARTS}
+    return replace(gpu, **parts, **{name: getattr(gpu, name) / factor for name in _TIMES})
+
+
+_PARTS = ("products", "products8", "attention", "memory")
+_TIMES = ("kernel", "host", "handover", "step")
 
 
 def _at(text: str, beside: Callable[[str], str]) -> str:

@@ -15,7 +15,7 @@ from simreduce.training.mesh.costs import Costs
 from simreduce.training.mesh.held import held_by
 from simreduce.training.mesh.pipeline import load_schedule
 from simreduce.training.mesh.simulate import at_least, simulate_mesh
-from simreduce.training.mesh.ways import Mesh
+from simreduce.training.mesh.ways import ORDER, Mesh
 
 MODEL = "transformer:layers=8,hidden=2048,heads=16,vocab=51200,seq=1024"
 
@@ -68,7 +68,11 @@ def test_near_meshes_come_with_their_best_choice(ranked, everything, monkeypatch
     monkeypatch.setattr("simreduce.study.tune.meshes._NEAR", 1.5)
     found = rank_meshes(ranked[0])
     best: dict[object, float] = {}
+    usual = {job: step.seconds for job, _, step in everything}
     for job, _, step in everything:
+        twin = replace(job, mesh=replace(job.mesh, order=ORDER))
+        if twin != job and usual[twin] == step.seconds:  # the order of ranks changes nothing
+            continue
         alike = job.mesh, job.schedule
         best[alike] = min(step.seconds, best.get(alike, step.seconds))
     shown = {alike: seconds for alike, seconds in best.items()
@@ -155,12 +159,26 @@ def test_more_waits_take_longer():
 
 
 def test_links_that_differ_are_refused():
-    table = {"mesh": "dp=8", "global_batch": 32}
+    """By their names, nodes, or if they are cut. Slower classes take longer."""
+    named = {"gpu0<>nvswitch0": 0.5, "gpu0": 0.5, "nvlink3": 0.0}
     asked = {
         "topology": "dgx-a100",
         "workload": MODEL,
-        "step": table,
-        "link_factors": {"xgmi": 0.5},
+        "step": {"mesh": "tp=8", "global_batch": 32},
     }
-    with pytest.raises(ScenarioError, match="link_factors: one group of ranks stands for all"):
-        build_meshes(Path("mine.toml"), asked)
+    for name, factor in named.items():
+        with pytest.raises(ScenarioError, match="one group of ranks stands for all alike"):
+            build_meshes(Path("mine.toml"), {**asked, "link_factors": {name: factor}})
+    slower = build_meshes(Path("mine.toml"), {**asked, "link_factors": {"nvlink3": 0.5}})
+    usual = build_meshes(Path("mine.toml"), asked)
+
+    assert rank_meshes(slower).best.seconds > rank_meshes(usual).best.seconds
+
+
+def test_all_that_gpus_do_is_twice_as_fast():
+    """What moves takes as long."""
+    slow, fast = (rank_meshes(scenario("tp=2,pp=2", speed=speed)).best.by for speed in (1.0, 2.0))
+
+    for key in ("compute", "update"):
+        assert slow[key] == pytest.approx(2.0 * fast[key], rel=1e-9)
+    assert slow["tp"] == fast["tp"]
