@@ -15,6 +15,7 @@ from simreduce.engine import RUNTIMES
 from simreduce.engine.calibrate import load_calibration
 from simreduce.engine.setup import BY_STRATEGY
 from simreduce.errors import InputError, did_you_mean
+from simreduce.export.meshes import check_mesh_target
 from simreduce.files.formats import (
     ANYTHING,
     FLAG,
@@ -240,6 +241,8 @@ class Question:
 
 def _check_mesh(key: str, value: Any) -> None:
     """InputError if no mesh could have this value of a key."""
+    if key == "framework":
+        check_mesh_target(str(value))
     table = MESH_TABLE if key in _MESH else PIPELINE_TABLE if key in _PIPELINE else None
     if table is None:
         return

@@ -87,7 +87,7 @@ SMALL = "transformer:layers=8,hidden=1024,heads=16,vocab=51200,seq=512"
 def test_faults_are_all_of_them(scenario):
     """Keys and values, with the nearest spelling."""
     over = {"mesh": "tpp=2;tp=2,pp=2", "schedule": "1f1b,zbw", "recompute": "ful", "bach": "1,2",
-            "optimizer": "fsdb", "micro_batch": "0,1"}  # fmt: skip
+            "optimizer": "fsdb", "micro_batch": "0,1", "framework": "megatorn"}  # fmt: skip
     with pytest.raises(InputError) as error:
         read_specification(scenario, over, {})
     text = "\n".join(error.value.problems)
@@ -97,6 +97,7 @@ def test_faults_are_all_of_them(scenario):
     assert "(did you mean 'fsdp'?)" in text
     assert "over.bach: unknown key" in text
     assert "over.micro_batch: must be" in text
+    assert "over.framework: megatorn: takes no mesh (did you mean 'megatron'?)" in text
 
 
 def test_what_cannot_be_says_why(scenario):
