@@ -119,6 +119,8 @@ FILES = {
     ),
     "plain.toml": PLAIN,
     "capacity.toml": CAPACITY,
+    "mesh-capacity.toml": MESH.replace('topology = "dgx-a100"', "").replace(', "tp=1,ep=3"', "")
+    + '[prices.machines.dgx-a100]\nprice = "16 USD/h"\n[[options]]\nmachine = "dgx-a100"\n',
     "demanding.toml": CAPACITY.replace(
         "samples = 1e6",
         'samples = 1e6\nstep_time = "1 s"\nefficiency = 0.1\nsamples_per_second = 1\n'
@@ -151,6 +153,7 @@ step sharded.toml --json --workers 1
 step at-once.toml --json --workers 1 --runtime ideal
 step fsdp.toml --json --workers 1
 step mesh.toml --json --workers 1
+tune mesh.toml --json --workers 1
 step composed.toml --json --workers 1
 step replicas.toml --json --workers 1 --backups
 step workload.toml --json --workers 1
@@ -169,6 +172,7 @@ sweep switch:4 --over size=1K,64K --over strategy=ring,nccl,copy_to_cpu --db a.d
 sweep switch:4 --over size=1K,64K --over strategy=ring,nccl --set calibration=dgx1p-tf2018 \\
   --db b.db --json --workers 1
 sweep sharded.toml --over update=1ms,2ms --db step.db --json --workers 1
+sweep mesh.toml --over micro_batch=1,2 --db mesh.db --json --workers 1
 sweep replicas.toml --over backups=0,1 --db replicas.db --json --workers 1
 sweep at-once.toml --over runtime=ideal --db at-once.db --json --workers 1
 table a.db --json
@@ -177,6 +181,7 @@ table a.db --json --pivot size,strategy,seconds
 table a.db --json --group size
 compare a.db b.db --json
 capacity capacity.toml --json --workers 1
+capacity mesh-capacity.toml --no-sensitivity --json --workers 1
 capacity demanding.toml --json --workers 1 --no-sensitivity
 capacity failing.toml --json --workers 1 --no-sensitivity
 capacity strict.toml --json --workers 1 --no-sensitivity

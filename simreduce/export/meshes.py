@@ -12,7 +12,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from simreduce.errors import InputError, did_you_mean
 
@@ -285,20 +285,32 @@ def _deepspeed(c: MeshChoice) -> Mapping[str, str]:
     return {"ds_config.json": json.dumps(config, indent=2) + "\n", "megatron.args": arguments}
 
 
-TARGETS: Mapping[str, tuple[str, Callable[[MeshChoice], Mapping[str, str]]]] = {
-    "megatron": ("Megatron-LM", _megatron),
-    "nemo": ("NeMo", _nemo),
-    "torchtitan": ("torchtitan", _torchtitan),
-    "deepspeed": ("Megatron-DeepSpeed", _deepspeed),
+class MeshTarget(NamedTuple):
+    """A program that trains on meshes: its name in sentences, and what writes its files."""
+
+    title: str
+    files: Callable[[MeshChoice], Mapping[str, str]]
+
+
+TARGETS: Mapping[str, MeshTarget] = {
+    "megatron": MeshTarget("Megatron-LM", _megatron),
+    "nemo": MeshTarget("NeMo", _nemo),
+    "torchtitan": MeshTarget("torchtitan", _torchtitan),
+    "deepspeed": MeshTarget("Megatron-DeepSpeed", _deepspeed),
 }
+
+
+def check_mesh_target(name: str) -> str:
+    """The name of a program that trains on meshes; InputError names the nearest."""
+    if name not in TARGETS:
+        near = did_you_mean(name, TARGETS)
+        raise InputError(f"{name}: takes no mesh{near}; {', '.join(TARGETS)} do")
+    return name
 
 
 def why_no_mesh(target: str, choice: MeshChoice) -> list[str]:
     """Why a program cannot run a mesh; nothing if it can."""
-    if target not in TARGETS:
-        near = did_you_mean(target, TARGETS) or f"; known are {', '.join(TARGETS)}"
-        return [f"no target {target!r} for meshes{near}"]
-    title, c = TARGETS[target][0], choice
+    title, c = TARGETS[target].title, choice
     usual, megatron = ("1f1b", "interleaved"), target in ("megatron", "nemo")
     known = {"deepspeed": usual[:1], "torchtitan": tuple(_TITAN)}.get(target, usual)
     orders = [_DEFAULT_ORDER, *([_PIPELINES_FIRST] if target == "megatron" else [])]
@@ -343,4 +355,4 @@ def mesh_files(target: str, choice: MeshChoice) -> Mapping[str, str]:
     """The files of a mesh by name. InputError with the reasons why there are none."""
     if problems := why_no_mesh(target, choice):
         raise InputError(problems)
-    return TARGETS[target][1](choice)
+    return TARGETS[target].files(choice)

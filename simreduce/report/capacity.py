@@ -39,6 +39,7 @@ from simreduce.study.capacity.choose import (
     HOURLY,
     OBJECTIVES,
     TIME,
+    Candidate,
     Configuration,
     Offer,
     Target,
@@ -47,6 +48,7 @@ from simreduce.study.capacity.choose import (
 )
 from simreduce.study.capacity.fails import MOST
 from simreduce.study.capacity.quantities import HOUR, format_amount, format_period
+from simreduce.study.sweep.columns import MESH
 from simreduce.workload import ACTIVATION_SOURCES
 
 Written = Mapping[str, Any]
@@ -82,6 +84,11 @@ def _tokens(offer: Offer, answer: Answer) -> float | None:
     return rate * tokens if tokens and math.isfinite(rate) else None
 
 
+def mesh_of(candidate: Candidate) -> str | None:
+    """The mesh that was priced; None of other steps."""
+    return candidate.row.chosen if candidate.row.method == MESH else None
+
+
 def _milliseconds(seconds: float) -> str:
     return f"{seconds * 1e3:.2f}"
 
@@ -107,6 +114,9 @@ OFFER = Record(
     _part("method", "The method of the step.", keep="varied"),
     _part("strategy", "The strategy.", keep="known"),
     _part("batch", "Samples per GPU.", keep="varied", left=False),
+    Key("mesh", or_null(TEXT), "The fastest mesh that fits, with what goes with it; null of other"
+        " steps.", lambda offer: mesh_of(offer.candidate),
+        column=Column("mesh", left=True, keep="known", missing="", spare=8)),
     Key("gpus", COUNT, "All of its GPUs.", "candidate.devices", column=Column("GPUs", spare=6)),
     Key("step_time_s", SECONDS, "A step with its stragglers.", "candidate.step",
         column=Column("step", "(ms)", spare=3, show=_milliseconds)),
@@ -154,7 +164,7 @@ OFFER = Record(
         column=Column("misses", left=True, keep="known")),
     Key("on_frontier", FLAG, "Whether no option beats it in both cost and time.",
         get_in=lambda offer, answer: offer in answer.frontier),
-    order="option standing pay name machine nodes gpus network method strategy batch",
+    order="option standing pay name machine nodes gpus network method strategy batch mesh",
 )  # fmt: skip
 
 
@@ -516,6 +526,7 @@ def choice_words(document: Written) -> str:
         some = "that was simulated " if document.get("waiting") else ""
         return f"No option {some}meets the target."
     what = f"{choice['pay'].capitalize()} {choice['configuration']}"
+    what += f", and train with {choice['mesh']}" if choice.get("mesh") else ""
     return f"{what}: {money(document, choice['hourly'])}/h, {price_words(document, choice)}"
 
 
@@ -550,6 +561,9 @@ def sure_words(document: Written) -> tuple[str, str]:
     choice, rates = document["choice"], document["at_rates"]
     known = choice["step_low_s"] is not None
     if not rates:
+        if choice.get("mesh"):
+            words = "how far off predicted steps are from published ones"
+            return "see accuracy", f"simreduce accuracy mesh says {words}"
         if not known:
             return "not known", "nothing is known of the error of its predicted step"
         words = f"with 80% probability the step is within {step_range(choice)} of the prediction"

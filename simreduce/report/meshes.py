@@ -1,13 +1,15 @@
-"""`simreduce step` of a scenario with a `mesh`: meshes by the time of a step, and its limits."""
+"""`simreduce step` and `tune` of a scenario with a `mesh`: meshes by the time of a step, and its
+limits.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
-from functools import lru_cache
 from typing import Any
 
 from simreduce import units
+from simreduce.export.meshes import TARGETS
 from simreduce.files import tables
 from simreduce.files.formats.documents import (
     BYTES,
@@ -27,11 +29,11 @@ from simreduce.files.formats.documents import (
 )
 from simreduce.files.tables import Column, Table, percent
 from simreduce.report.headings import CALIBRATION_KEY, DISTURBANCE_KEY, best_rows, refused_lines
-from simreduce.study.tune.meshes import MeshRanking
+from simreduce.study.tune.meshes import MeshRanking, limit_of, mfu, programs_for
 from simreduce.training.mesh.held import largest
 from simreduce.training.mesh.pipeline import FORWARD, grid
 from simreduce.training.mesh.simulate import MeshStep
-from simreduce.workload.architectures.decoder import Decoder
+from simreduce.training.mesh.ways import ORDER
 
 WAITS: Mapping[str, str] = {
     "compute": "kernels",
@@ -48,29 +50,15 @@ WAITS: Mapping[str, str] = {
 """What a rank does or waits for, in words."""
 
 
-def mfu(step: MeshStep) -> float:
-    """Model FLOPs of a step over what all GPUs could do in its time, 3 times the forward pass."""
-    job = step.job
-    forward = _forward(job.shape, job.sequence)
-    rate = job.gpu.flops if job.bits == 16 else job.gpu.flops8
-    return 3.0 * forward * job.global_batch / (step.seconds * job.mesh.ranks * rate)
-
-
-@lru_cache(maxsize=8)
-def _forward(shape: Decoder, tokens: int) -> float:
-    """FLOPs of a sequence's forward pass; all rows of a ranking share it."""
-    return sum(layer.forward for layer in shape.layers(tokens))
-
-
-def limit_of(step: MeshStep) -> str:
-    """What a rank waits for the longest; `compute` where it hardly waits."""
-    waits = {key: seconds for key, seconds in step.by.items() if key not in ("compute", "update")}
-    longest = max(waits, key=waits.__getitem__, default="compute")
-    return longest if waits.get(longest, 0.0) > 0.05 * step.seconds else "compute"
-
-
 def _gigabytes(value: float | None) -> str:
     return "-" if value is None else f"{value / 1e9:.1f}"
+
+
+def _reasons(refused: Iterable[tuple[str, str]]) -> Mapping[str, str]:
+    found: dict[str, list[str]] = {}
+    for name, why in refused:
+        found.setdefault(name, []).append(why)
+    return {name: "; ".join(whys) for name, whys in found.items()}
 
 
 _HELD = Record(
@@ -94,6 +82,8 @@ _CANDIDATE = Record(
     "The step of a mesh.",
     Key("place", COUNT, "From 1.", PLACE, column=Column("#")),
     Key("mesh", TEXT, "Its ways.", "job.mesh.text", column=Column("mesh", left=True)),
+    Key("order", TEXT, "How ranks lie on the machine: its axes, neighbours first.",
+        "job.mesh.order"),
     Key("micro_batch", COUNT, "Sequences of a micro batch.", "job.micro_batch",
         column=Column("micro", "batch")),
     Key("micro_batches", COUNT, "Micro batches of a step on each replica.", "job.micros"),
@@ -118,12 +108,12 @@ _CANDIDATE = Record(
         get_in=lambda step, ranking: ranking.fits(step)),
     Key("limit", TEXT, "What a rank waits for the longest.", limit_of,
         column=Column("limited by", left=True, spare=1)),
+    Key("programs", list_of(TEXT), "Those that can run it, as `tune --target` takes them.",
+        lambda step: programs_for(step.job)),
     Key("spent_us", map_of(MICROSECONDS), "What the rank that ends last does or waits for.", "by"),
     Key("held", list_of(_HELD), "What a rank of each stage holds."),
 )  # fmt: skip
-MESHES = Document(
-    "step-meshes",
-    "`simreduce step --json` of a scenario with a `mesh`: meshes, fastest first.",
+_RANKED = (
     Key("scenario", TEXT, "The scenario's name or file.", "scenario.name"),
     Key("title", TEXT, "Its title, or its name.", "scenario.title"),
     Key("topology", TEXT, "The name of the machine.", "scenario.setup.topology.name"),
@@ -134,19 +124,34 @@ MESHES = Document(
     Key("sequence", COUNT, "Tokens of a sequence.", "best.job.sequence"),
     Key("global_batch", COUNT, "Sequences of a step.", "best.job.global_batch"),
     Key("gpu", TEXT, "Whose rates of computing these are.", "best.job.gpu.title"),
+    Key("framework", TEXT, 'Only what this can run is there; "": all.', "scenario.framework"),
     Key("memory_bytes", BYTES, "Of a GPU; 0 if nobody says.", "memory"),
     replace(CALIBRATION_KEY, get="scenario.setup.calibration.name"),
     replace(DISTURBANCE_KEY, get="scenario.setup.disturbed"),
     Key("candidates", list_of(_CANDIDATE), "Steps, fastest first; what does not fit is last.",
         "steps"),
     Key("refused", map_of(TEXT), "Meshes that cannot be, with the reasons.",
-        lambda ranking: dict(ranking.refused)),
-    Key("bounded", COUNT, "Meshes left out, as a lower bound is above the best, or memory does not"
-        " do."),
+        lambda ranking: _reasons(ranking.refused)),
+    Key("bounded", COUNT, "Meshes left out, as a lower bound is above the best, memory does not do,"
+        " or another order of ranks changes nothing."),
     Key("complete", FLAG, "False if the command was stopped.", lambda r: not r.untried),
-    command="step",
 )  # fmt: skip
+MESHES = Document(
+    "step-meshes",
+    "`simreduce step --json` of a scenario with a `mesh`: meshes, fastest first.",
+    *_RANKED,
+    command="step",
+)
 """Of `MeshRanking`."""
+TUNED_MESHES = Document(
+    "tune-meshes",
+    "`simreduce tune --json` of a scenario with a `mesh`: what the target can run, fastest first.",
+    *_RANKED,
+    Key("files", map_of(TEXT), "What to paste or save, by the name of the file; empty if no mesh"
+        " fits.", lambda _: {}),
+    command="tune",
+)  # fmt: skip
+"""Of `MeshRanking`, without its files."""
 
 
 def meshes_text(ranking: MeshRanking, most: int | None = None, *, details: bool = False) -> str:
@@ -161,6 +166,8 @@ def meshes_text(ranking: MeshRanking, most: int | None = None, *, details: bool 
         ("computing", f"{job.gpu.title}, products of {job.bits} bits"),
         ("calibration", tables.label(at.calibration.name, at.calibration.title)),
     ]  # fmt: skip
+    if scenario.framework:
+        facts.insert(3, ("framework", f"{TARGETS[scenario.framework].title}, what it can run"))
     document = MESHES.write(ranking)
     lines = tables.header(scenario.title, facts)
     lines += best_rows(candidates_table(document), most)
@@ -173,20 +180,26 @@ def meshes_text(ranking: MeshRanking, most: int | None = None, *, details: bool 
         which, have = units.plural(misfits, "row"), units.format_size(ranking.memory)
         lines += ["", f"{which} marked *: more memory than the {have} that a GPU has"]
     if ranking.bounded:
-        lines.append(
-            f"{ranking.bounded} left out: a lower bound says slower, or memory does not do"
-        )
-    lines += refused_lines(ranking.refused) if scenario.question.named else []
+        why = "a lower bound says slower, memory does not do, or another order changes nothing"
+        lines.append(f"{ranking.bounded} left out: {why}")
+    if scenario.question.named:
+        lines += refused_lines(ranking.refused)
     return "\n".join([*lines, "", answer(document)])
 
 
 def candidates_table(document: Mapping[str, Any], *, on: str = "text") -> Table:
-    """A row for every mesh; a star at what does not fit."""
+    """A row for every mesh; a star at what does not fit, and the order unless it is the usual."""
     rows = [
-        {**row, "mesh": row["mesh"] + ("*" if row["fits"] is False else "")}
+        {**row, "mesh": name_of(row) + ("*" if row["fits"] is False else "")}
         for row in document["candidates"]
     ]
     return _CANDIDATE.table(rows, on=on)
+
+
+def name_of(row: Mapping[str, Any]) -> str:
+    """The mesh of a row, and the order unless it is the usual one."""
+    order = row.get("order", ORDER)
+    return row["mesh"] if order == ORDER else f"{row['mesh']} {order}"
 
 
 def held_table(document: Mapping[str, Any], *, on: str = "text") -> Table:
@@ -202,12 +215,25 @@ def answer(document: Mapping[str, Any]) -> str:
     why = f"{share:.0%} of it goes to {WAITS[best['limit']]}"
     if best["fits"] is False:
         return f"No mesh fits the memory of a GPU; the least that one needs is {_least(document)}."
-    use = f"Train with {best['mesh']}, micro batches of {best['micro_batch']}"
+    order = best.get("order", ORDER)
+    lie = "" if order == ORDER else f" in the order {order}"
+    use = f"Train with {best['mesh']}{lie}, micro batches of {best['micro_batch']}"
     more = f", {best['schedule']}" if "pp=" in best["mesh"] else ""
     more += f" with {best['virtual']} stages on a GPU" if best["virtual"] > 1 else ""
     more += f", {best['recompute']} recomputation" if best["recompute"] != "none" else ""
     rate = f"{best['tokens_per_second']:,.0f} tokens/s"
-    return f"{use}{more}: a step takes {took} ({rate}); {why}."
+    return f"{use}{more}: a step takes {took} ({rate}); {why}.{_programs(best)}"
+
+
+def _programs(best: Mapping[str, Any]) -> str:
+    """Who can run the best mesh, as a sentence."""
+    if "programs" not in best:  # as documents of versions before this key have it
+        return ""
+    titles = [TARGETS[name].title for name in best["programs"] if name in TARGETS]
+    if not titles:
+        return " No program that simreduce exports to can run it; see simreduce tune --target."
+    words = " and ".join(filter(None, (", ".join(titles[:-1]), titles[-1])))
+    return f" {words} can run it."
 
 
 def _least(document: Mapping[str, Any]) -> str:

@@ -24,7 +24,7 @@ from simreduce.report.accuracy_mesh import ACCURACY_MESH
 from simreduce.report.bench import BENCH, NCCL_TESTS
 from simreduce.report.compared import COMPARE
 from simreduce.report.explain import EXPLAIN
-from simreduce.report.meshes import MESHES
+from simreduce.report.meshes import MESHES, TUNED_MESHES
 from simreduce.report.nccl import NCCL
 from simreduce.report.prices import LISTS, PRICES as PRICE_LIST
 from simreduce.report.ranking import RUN
@@ -72,8 +72,9 @@ commands are.
 def outputs() -> dict[str, Output]:
     """Every output that simreduce writes for programs, by the name of its schema."""
     ours: list[Output] = [
-        RUN, STEP, MESHES, REPLICAS, BENCH, NCCL_TESTS, EXPLAIN, TUNE, capacity.CAPACITY, LISTS,
-        PRICE_LIST, sweeps.SWEEP, COMPARE, REPLAY, NCCL, verified.VERIFY, verified.FILES,
+        RUN, STEP, MESHES, REPLICAS, BENCH, NCCL_TESTS, EXPLAIN, TUNE, TUNED_MESHES,
+        capacity.CAPACITY, LISTS, PRICE_LIST, sweeps.SWEEP, COMPARE, REPLAY, NCCL,
+        verified.VERIFY, verified.FILES,
         topo.LIST, topo.SHOW, topo.CHECK, topo.P2P, topo.RINGS, topo.TREES,
         topo.GRAPHS, topo.MATRICES, topo.ROWS,
         ACCURACY, LEFT_OUT, UNSEEN, THREE_SIZES, SHARDED, ACCURACY_MESH, FITTED,

@@ -21,6 +21,7 @@ from simreduce.engine import CALM, RUNTIMES, Disturbance
 from simreduce.engine.calibrate import load_calibration
 from simreduce.engine.setup import BY_STRATEGY, Setup, read_runtime
 from simreduce.errors import InputError, ScenarioError, did_you_mean, quote
+from simreduce.export.meshes import TARGETS as MESH_TARGETS, check_mesh_target
 from simreduce.files.formats import (
     ANYTHING,
     FLAG,
@@ -74,6 +75,7 @@ FRAMEWORKS = (
     "pytorch", "horovod", "deepspeed", "jax", "tensorflow", "tf_cnn_benchmarks", "nccl",
 )  # fmt: skip
 """Frameworks, and NCCL by itself, whose settings are recommended."""
+_ALL_FRAMEWORKS = tuple(dict.fromkeys((*FRAMEWORKS, *MESH_TARGETS)))
 _REQUIRED = ("topology", "workload")
 MOST_REPEATS = 1000
 T = TypeVar("T")
@@ -127,8 +129,9 @@ SCENARIO = Format(
     Field("call_cost", quantity(units.duration, "a time", ("25 us",), (0.0, 1.0, "at most 1 s")),
           "What a framework adds to every call of NCCL: its hook, Python, the process group.",
           CALL_COST, default_words="`25 us`"),
-    Field("framework", choice(FRAMEWORKS, "framework"),
-          "Whose settings to recommend.", default_words="those of each that could run it"),
+    Field("framework", choice(_ALL_FRAMEWORKS, "framework"),
+          "Whose settings to recommend; with `step.mesh`, what it can run: "
+          f"{', '.join(MESH_TARGETS)}.", default_words="those of each that could run it"),
     Field("worth", Scalar("a part such as `1 %`", {"type": "string", "pattern": "%"}, read_worth),
           "What a change has to save, of the time; with `0 %` any gain counts that is not in"
           " doubt.", WORTH, default_words="`1 %`"),
@@ -153,6 +156,7 @@ _OPTIONS = {
     "strategies": "--algo",
     "gpu_indices": "--gpu-indices",
     "batch": "--batch",
+    "framework": "--target",
 }
 """The options of commands that replace keys."""
 _MARKS = (*_REQUIRED, "replicas")
@@ -224,24 +228,28 @@ class Replicas:
 
 @dataclass(frozen=True, slots=True)
 class Meshes:
-    """A question about meshes: a `[step]` with a `mesh`."""
+    """A question about meshes: a `[step]` with a `mesh`. Only those count that a `framework` can
+    run, or all if that is "".
+    """
 
     name: str
     title: str
     setup: Setup
     model: Sequences
     question: MeshQuestion
+    framework: str = ""
 
 
 def asks_for_meshes(text: str) -> bool:
     """Whether `text` means a scenario about meshes, sensible or not."""
     try:
-        return _has_mesh(read_scenario_file(text)[1])
+        return has_mesh(read_scenario_file(text)[1])
     except ScenarioError:
         return False
 
 
-def _has_mesh(document: Mapping[str, Any]) -> bool:
+def has_mesh(document: Mapping[str, Any]) -> bool:
+    """Whether the tables of a scenario ask about meshes."""
     return isinstance(document.get("step"), dict) and "mesh" in document["step"]
 
 
@@ -274,8 +282,9 @@ def _look(
     if "replicas" in document:
         why = "[replicas] asks what synchronous replicas do; only `simreduce step` answers that"
         return None, None, [f"{path}: {why}"]
-    if _has_mesh(document):
-        why = "step.mesh asks which mesh to train on: simreduce step, report and export answer that"
+    if has_mesh(document):
+        why = "step.mesh asks which mesh to train on; simreduce step, tune, report and export"
+        why += " answer that"
         return None, None, [f"{path}: {why}"]
     faults, given = _faults(path, {**overrides, "batch": batch}, options)
     batch = given.pop("batch", None)
@@ -441,6 +450,9 @@ def _build(
     _load(path, values, faults, "workload", load_model)
     before = len(faults.problems)
     strategies = _strategies(values, faults)
+    if values["framework"] and values["framework"] not in FRAMEWORKS:
+        words = f"{values['framework']} is for a step with a mesh; known are"
+        faults.add("framework", f"{words} {', '.join(FRAMEWORKS)}")
     if values["workload"] and (finest := values["workload"].finest):
         strategies = _of_buckets(strategies, values["workload"].workload, finest, faults)
     fuses = strategies is None or any(isinstance(s.packer, Fusion) for s in strategies)
@@ -564,14 +576,22 @@ def build_meshes(
     faults = faults or Faults(str(path))
     values = _read(path, table, faults, load)
     _require_all(values, faults)
-    for key in ("strategies", "repeat", "framework"):
+    for key in ("strategies", "repeat"):
         if key in values.given:
             faults.add(key, "NCCL chooses how the collectives of a mesh run")
-    for key in ("link_factors", "fails"):
-        if key in values.given:
-            faults.add(key, "one group of ranks stands for all alike, so links must be alike")
+    if values["framework"]:
+        faults.attempt("framework", check_mesh_target, values["framework"])
+    alike = "one group of ranks stands for all alike, so links must be alike"
+    if "fails" in values.given:
+        faults.add("fails", alike)
     _load(path, values, faults, "workload", load_decoder)
     setup, topology = None, values["topology"]
+    if topology is not None:
+        classes = {link.link_class for link in topology.links}
+        for name, factor in (values["link_factors"] or {}).items():
+            if name not in classes or not factor:
+                words = f"{alike}; classes may be slower, {', '.join(sorted(classes))}"
+                faults.add("link_factors", f"{name}: {words}")
     part = _part(values, topology, faults)
     if topology is not None and values["runtime"] and values["calibration"]:
         setup = Setup(
@@ -580,7 +600,9 @@ def build_meshes(
     found = parse_mesh(table["step"], values["workload"], setup, faults, partial(beside, path))
     if faults.problems or found is None or setup is None:
         raise ScenarioError(faults.problems)
-    return Meshes(path.stem, values["title"], setup, values["workload"], found)
+    return Meshes(
+        path.stem, values["title"], setup, values["workload"], found, values["framework"] or ""
+    )
 
 
 def _step(

@@ -17,11 +17,12 @@ from simreduce.app.cli.explain import (
 from simreduce.app.cli.group import command
 from simreduce.app.cli.progress import Progress
 from simreduce.app.cli.reply import option_faults
+from simreduce.app.cli.setups import SetupOptions, read_meshes
 from simreduce.app.cli.terminal import show
 from simreduce.computing.watching import pass_on
 from simreduce.errors import InputError, StrategyError, did_you_mean
 from simreduce.export import TARGETS, Choice, export as files_for, find_target, why_not
-from simreduce.export.meshes import TARGETS as MESH_TARGETS, mesh_files
+from simreduce.export.meshes import TARGETS as MESH_TARGETS, check_mesh_target
 from simreduce.files.formats import Faults
 from simreduce.files.outputs import check_place, write_file
 from simreduce.planners.strategy import Strategy, parse_strategy
@@ -32,10 +33,9 @@ from simreduce.study.scenario import (
     Scenario,
     asks_for_meshes,
     is_scenario,
-    load_meshes,
     with_step,
 )
-from simreduce.study.tune.meshes import best_for, choice_of_job, rank_meshes
+from simreduce.study.tune.meshes import files_of_mesh, rank_meshes, why_no_files
 from simreduce.study.tune.rank import rank
 from simreduce.study.tune.search.advised import advice_of
 from simreduce.study.tune.search.export_choice import files_of, why_nothing
@@ -103,7 +103,8 @@ def export(
     if out is not None:
         faults.attempt("--out", check_folder, out)
     if meshes:
-        files = _files_of_mesh(faults, target, question, workers)
+        unused = {"algo": algo, "method": method, "minbytes": given.pop("minbytes")}
+        files = _files_of_mesh(faults, target, question, SetupOptions(**given), unused, workers)
     elif is_scenario(question):
         scenario, strategy = read_question_scenario(faults, question, algo, **given)
         files = _files_of_scenario(target, scenario, strategy, method, workers)
@@ -209,19 +210,21 @@ def _best_files(
     return files_of(found)
 
 
-def _files_of_mesh(faults: Faults, target: str, question: str, workers: int) -> Mapping[str, str]:
+def _files_of_mesh(
+    faults: Faults, target: str, question: str, given: SetupOptions, unused: Mapping[str, object],
+    workers: int,
+) -> Mapping[str, str]:  # fmt: skip
     """The files of the fastest mesh that a program can run; says on stderr which that is."""
-    if target not in MESH_TARGETS:
-        known = ", ".join(MESH_TARGETS)
-        near = did_you_mean(target, MESH_TARGETS)
-        faults.add("", f"{target}: takes no mesh{near}; {known} do")
-    scenario = faults.require(faults.attempt("", load_meshes, question))
+    faults.attempt("", check_mesh_target, target)
+    scenario = read_meshes(faults, question, given, unused, target)
     with Progress("simulated {} of {} meshes") as progress:
         ranking = rank_meshes(scenario, workers, progress.watch)
     pass_on(ranking.untried)
-    step = best_for(ranking, target)
-    click.echo(f"{step.job.text}: the fastest that {MESH_TARGETS[target][0]} can run", err=True)
-    return mesh_files(target, choice_of_job(step.job))
+    if why := why_no_files(ranking):
+        raise InputError(why)
+    job, title = ranking.best.job, MESH_TARGETS[target].title
+    click.echo(f"{job.text}: the fastest that {title} can run", err=True)
+    return files_of_mesh(ranking)
 
 
 def _check_fit(

@@ -26,8 +26,14 @@ from simreduce.app.cli.options import (
 )
 from simreduce.app.cli.progress import Progress
 from simreduce.app.cli.reply import STOPPED, option_faults, output_option, output_path, write_output
-from simreduce.app.cli.setups import SetupOptions, job_options, read_scenario, setup_options
-from simreduce.app.cli.step import read_meshes, read_replicas, repeat_replicas
+from simreduce.app.cli.setups import (
+    SetupOptions,
+    job_options,
+    read_meshes,
+    read_scenario,
+    setup_options,
+)
+from simreduce.app.cli.step import read_replicas, repeat_replicas
 from simreduce.app.cli.terminal import show
 from simreduce.app.look import (
     Document,
@@ -225,9 +231,7 @@ def _from_scenario(
     name = "step" if {"step", "replicas"} & set(keys) else "run"
     question: Scenario | Replicas | Meshes | None
     if asks_for_meshes(text):
-        for option in algo:
-            faults.add("--algo", f"a scenario with step.mesh does not use it, got {option}")
-        question = read_meshes(faults, text, given)
+        question = read_meshes(faults, text, given, {"algo": algo})
     elif "replicas" in keys:
         question = read_replicas(faults, text, given, algo)
     else:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, fields
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, fields, replace
 from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar
 
 import click
@@ -34,7 +34,7 @@ from simreduce.topology import Topology, load_machine
 from simreduce.workload import Workload
 
 if TYPE_CHECKING:
-    from simreduce.study.scenario import Scenario
+    from simreduce.study.scenario import Meshes, Scenario
 
 S = TypeVar("S")
 
@@ -338,6 +338,41 @@ def read_scenario(
         return None
     part = shape if (given.ngpus, given.gpus) != (None, None) else ...
     return scenario.but(disturbance=disturbance, part=part, nccl=settings)
+
+
+def read_meshes(
+    faults: Faults,
+    text: str,
+    given: SetupOptions,
+    unused: Mapping[str, object],
+    framework: str | None = None,
+) -> Meshes:
+    """The question of a scenario with `step.mesh`, with what the options say instead.
+
+    Options by name that meshes have no use for are faults if they are given, and so are the
+    `unused` ones of the command. InputError has every fault.
+    """
+    from simreduce.study.scenario import load_meshes  # noqa: PLC0415 - other commands do without
+
+    own = {name: getattr(given, name) for name in _NOT_OF_MESHES}
+    for name, value in {**own, **unused}.items():
+        if value is not None and value is not False and value != ():
+            faults.add(f"--{name}", "a scenario with step.mesh does not use it")
+    order = faults.attempt("", read_gpu_indices, given.gpu_indices)
+    meshes = faults.attempt(
+        "", load_meshes, text, topology=given.topology, workload=given.workload,
+        runtime=given.runtime, calibration=given.calibration, gpu_indices=order,
+        framework=framework,
+    )  # fmt: skip
+    settings = read_nccl(faults, given.nccl, meshes.setup.nccl if meshes else DEFAULTS)
+    meshes = faults.require(meshes)
+    return replace(meshes, setup=meshes.setup.but(nccl=settings))
+
+
+_NOT_OF_MESHES = (
+    "collective", "root", "ngpus", "gpus", "datatype", "faithful", "jitter", "seed", "tolerance",
+    "slow", "fault",
+)  # fmt: skip
 
 
 def check_collective(name: str) -> str:

@@ -30,7 +30,13 @@ from simreduce.app.cli.reply import (
     report_options,
     wants_json,
 )
-from simreduce.app.cli.setups import SetupOptions, job_options, read_scenario, setup_options
+from simreduce.app.cli.setups import (
+    SetupOptions,
+    job_options,
+    read_meshes,
+    read_scenario,
+    setup_options,
+)
 from simreduce.app.cli.terminal import rows_shown
 from simreduce.computing.watching import time_is_up, until_stopped, within
 from simreduce.engine import CALM
@@ -43,11 +49,9 @@ from simreduce.report.trace import executed_trace_text, replicas_trace_text, ste
 from simreduce.study.scenario import (
     NO_STEP,
     NO_TIMES,
-    Meshes,
     Replicas,
     asks_for_meshes,
     keys_of,
-    load_meshes,
     load_replicas,
     with_step,
 )
@@ -141,10 +145,8 @@ def step(
         with within(seconds):
             return _replicas(replicas, workers, try_backups=try_backups)
     if meshed:
-        for option in ("algo", "batch", "backups"):
-            if {"algo": algo, "batch": batch, "backups": try_backups}[option]:
-                faults.add(f"--{option}", "a scenario with step.mesh does not use it")
-        meshes = read_meshes(faults, scenario, options)
+        unused = {"algo": algo, "batch": batch, "backups": try_backups}
+        meshes = read_meshes(faults, scenario, options, unused)
         with within(seconds), Progress("simulated {} of {} meshes") as progress:
             found = rank_meshes(meshes, workers, progress.watch)
         lines = () if chakra is None else _write_traces(chakra, best_execution(found))
@@ -215,18 +217,6 @@ def _replicas(replicas: Replicas, workers: int, *, try_backups: bool) -> Reply:
         failed=spread.blocked == len(spread.updates),
         complete=complete or time_is_up(),
     )
-
-
-def read_meshes(faults: Faults, scenario: str, given: SetupOptions) -> Meshes:
-    """The question of a scenario with `step.mesh`. InputError with every fault."""
-    for key in ("ngpus", "gpus", "tolerance", "jitter", "seed", "slow", "fault"):
-        if getattr(given, key) not in (None, ()):
-            faults.add(f"--{key}", "a scenario with step.mesh does not use it")
-    found = faults.attempt(
-        "", load_meshes, scenario, topology=given.topology, workload=given.workload,
-        runtime=given.runtime, calibration=given.calibration,
-    )  # fmt: skip
-    return faults.require(found)
 
 
 def read_replicas(

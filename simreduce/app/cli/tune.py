@@ -25,18 +25,24 @@ from simreduce.app.cli.setups import (
     SetupOptions,
     job_options,
     nccl_option,
+    read_meshes,
     read_scenario,
     slow_option,
 )
-from simreduce.computing.watching import within
+from simreduce.app.cli.terminal import rows_shown
+from simreduce.computing.watching import time_is_up, within
+from simreduce.export.meshes import TARGETS as MESH_TARGETS
+from simreduce.report.meshes import TUNED_MESHES, meshes_text
 from simreduce.report.tuned import files_text, sensitivity_plot, tuned_document, tuned_text
-from simreduce.study.scenario import read_worth
+from simreduce.study.scenario import Meshes, asks_for_meshes, read_worth
+from simreduce.study.tune.meshes import files_of_mesh, rank_meshes, why_no_files
 from simreduce.study.tune.rank import Ranking
 from simreduce.study.tune.search.export_choice import files_of, ranking_of, why_nothing
 from simreduce.study.tune.search.targets import OBJECTIVES, STEP, TARGETS, check_target
 from simreduce.study.tune.search.tune import read_objective, tune as find_best
 
-_DEFAULT = "pytorch"
+_DEFAULT, _MESH_DEFAULT = "pytorch", "megatron"
+_DRAWN = ("svg", "png")
 
 
 @command(
@@ -52,7 +58,7 @@ _DEFAULT = "pytorch"
     default=None,
     metavar="NAME",
     help=f"Try what this can be told: {', '.join(TARGETS)}; default: the scenario's framework, or "
-    f"{_DEFAULT}.",
+    f"{_DEFAULT}. Of a scenario with a mesh: {', '.join(MESH_TARGETS)}; or {_MESH_DEFAULT}.",
 )
 @click.option(
     "--objective",
@@ -98,12 +104,25 @@ def tune(
     """Find the best setting of SCENARIO (a file, a shipped name, or a job that was recorded as for
     `simreduce replay`) for what a target can be told: packing, algorithms, protocols and channels
     by size. Keeps the default unless a change is worth it; says how much it is worth, how sure that
-    is, and how near the bound. The answer is the same on every machine, unless --budget or --quick
-    ends the search.
+    is, and how near the bound. Of a scenario with a mesh, ranks what the target can run as
+    `simreduce step` does. The answer is the same on every machine, unless --budget or --quick ends
+    the search.
 
     On Ctrl-C or SIGTERM, prints the best so far and exits with status 130.
     """
     faults = option_faults()
+    if asks_for_meshes(scenario):
+        unused = {key.replace("_", "-"): given.pop(key) for key in [*given] if key in _DRAWN}
+        unused |= {"fp16": fp16, "worth": worth, "measure": given["measure"]}
+        options = SetupOptions.take(given)
+        if objective not in (None, STEP):
+            faults.add("--objective", "a scenario with step.mesh is about a step")
+        if out is not None:
+            faults.attempt("--out", check_folder, out)
+        seconds = read_budget(faults, budget, quick=quick)
+        meshes = read_meshes(faults, scenario, options, unused, target)
+        with within(seconds):
+            return _tune_meshes(meshes, out, workers).give()
     if target is not None:
         faults.attempt("", check_target, target)
     least = None if worth is None else faults.attempt("--worth", read_worth, worth)
@@ -142,3 +161,18 @@ def tune(
         return ranking_of(found, measurement.best, partial(can_run, **known))
 
     return give_measured(reply, measurement, ranking, "measured")
+
+
+def _tune_meshes(meshes: Meshes, out: str | None, workers: int) -> Reply:
+    """The fastest mesh that the target can run, with what to set."""
+    meshes = replace(meshes, framework=meshes.framework or _MESH_DEFAULT)
+    with Progress("simulated {} of {} meshes") as progress:
+        found = rank_meshes(meshes, workers, progress.watch)
+    files = {} if why_no_files(found) else files_of_mesh(found)
+    places = write_folder(out, files) if out is not None and files else []
+    return Reply(
+        lambda: meshes_text(found, rows_shown(everything=False)),
+        lambda: TUNED_MESHES.write(found) | {"files": dict(files)},
+        paste="".join(f"{place}\n" for place in places) if out is not None else files_text(files),
+        complete=not found.untried or time_is_up(),
+    )

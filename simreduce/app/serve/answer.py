@@ -16,9 +16,14 @@ from simreduce.computing.watching import Work, within
 from simreduce.errors import InputError
 from simreduce.files.formats import toml_text
 from simreduce.report.blocks import Picture
+from simreduce.report.meshes import MESHES
 from simreduce.report.pages import Attachments, make_page, page_parts
 from simreduce.report.pictures import Mark, heat_picture, to_svg
 from simreduce.report.ranking import preview_lines, ranking_document
+from simreduce.report.timeline import timeline_of_events
+from simreduce.report.trace.runs import pipeline_events
+from simreduce.study.scenario import Meshes
+from simreduce.study.tune.meshes import rank_meshes, simulate_best
 from simreduce.study.tune.plan_cache import PlanCache
 from simreduce.study.tune.rank import Candidate, Ranking, rank
 from simreduce.topology import Topology, natural
@@ -75,13 +80,16 @@ def answer(view: View, files: Files, cache: PlanCache, sayer: Sayer) -> None:
     """
     begun = time.monotonic()
     try:
-        scenario = view.scenario(files)
+        scenario = view.meshes(files) if view.mesh else view.scenario(files)
     except InputError:
         with suppress(InputError):  # a picture shows which links there are
             sayer.say(_machine(view.whole(files), {}))
         raise
     whole = view.whole(files)
     sayer.say(_machine(whole, {}))
+    if isinstance(scenario, Meshes):
+        _answer_meshes(view, files, scenario, sayer)
+        return
     work = Said(sayer, "simulated {} of {} strategies", preview_lines)
     with within(_FIRST):
         ranking = rank(scenario, 1, work.watch, keep_refused=view.chooses, cache=cache)
@@ -94,27 +102,53 @@ def answer(view: View, files: Files, cache: PlanCache, sayer: Sayer) -> None:
     )
     if ranking.hurried:
         document = ranking_document(ranking)
-        sayer.say(_page(document, shared, ranking, _chosen(view, ranking, document)[1]))
+        sayer.say(_page(document, shared, _names(ranking), _chosen(view, ranking, document)[1]))
         ranking = rank(scenario, 1, work.watch, keep_refused=view.chooses, cache=cache)
         table = toml_text(_table(view, ranking, files))
         shared = replace(shared, files={"view.toml": table})
     document = ranking_document(ranking)
     chosen, look = _chosen(view, ranking, document)
     if chosen is None:
-        sayer.say(_page(document, replace(shared, missing="No plan to look at."), ranking, ""))
+        missing = replace(shared, missing="No plan to look at.")
+        sayer.say(_page(document, missing, _names(ranking), ""))
         return
+    names = _names(ranking)
     if time.monotonic() - begun > _SOON:
-        sayer.say(_page(document, shared, ranking, look))
+        sayer.say(_page(document, shared, names, look))
     beside, _ = look_closer(scenario, chosen.strategy, shared, sayer.show, _BARS)
     if beside.explanation is not None:
         loads = {each["name"]: each["share"] for each in beside.explanation["links"]}
         sayer.say(_machine(whole, loads))
-    sayer.say(_page(document, beside, ranking, look))
+    sayer.say(_page(document, beside, names, look))
     # What takes long and is looked at later.
     beside = replace(beside, exports=exports_of(ranking, chosen))
-    sayer.say(_page(document, beside, ranking, look))
+    sayer.say(_page(document, beside, names, look))
     sizes, _ = bench_sizes(ranking, chosen, _CURVES, sayer.show)
-    sayer.say(_page(document, replace(beside, sizes=sizes), ranking, look))
+    sayer.say(_page(document, replace(beside, sizes=sizes), names, look))
+
+
+def _answer_meshes(view: View, files: Files, meshes: Meshes, sayer: Sayer) -> None:
+    """Say which mesh is the fastest, and then who does what when in its step."""
+    work = Said(sayer, "simulated {} of {} meshes")
+    found = rank_meshes(meshes, 1, work.watch)
+    table = {**view.table(), "topology": files.get(view.machine, view.machine)}
+    beside = Attachments(
+        machine=None,
+        calibration=meshes.setup.calibration,
+        commands=tuple(_commands(view, files)),
+        files={"view.toml": toml_text(table)},
+        missing="Not computed yet.",
+    )
+    document = MESHES.write(found)
+    sayer.say(_page(document, beside, [], ""))
+    sayer.check()
+    events = pipeline_events(simulate_best(found).ran)
+    timeline = timeline_of_events(events, most=_BARS)
+    sayer.say(_page(document, replace(beside, timeline=timeline, missing=""), [], ""))
+
+
+def _names(ranking: Ranking) -> list[str]:
+    return [candidate.strategy.text for candidate in ranking.candidates]
 
 
 def _chosen(
@@ -165,7 +199,7 @@ def _place(link: Link, whole: Topology, degrees: Mapping[str, int]) -> int:
     return 0 if is_nvlink(link) else 1
 
 
-def _page(document: Mapping[str, Any], beside: Attachments, ranking: Ranking, look: str) -> Message:
+def _page(document: Mapping[str, Any], beside: Attachments, names: list[str], look: str) -> Message:
     """The message with the answer and the sections, but for the picture of the machine."""
     if beside.explanation is None:  # there is nothing but a picture, which takes long to draw
         beside = replace(beside, machine=None)
@@ -176,7 +210,6 @@ def _page(document: Mapping[str, Any], beside: Attachments, ranking: Ranking, lo
         if blocks:
             sections.append(replace(section, blocks=blocks))
     parts = page_parts(replace(page, sections=tuple(sections)))
-    names = [c.strategy.text for c in ranking.candidates]
     return {
         "page": {
             "title": page.title,
@@ -197,5 +230,5 @@ def _commands(view: View, files: Files) -> Iterator[tuple[str, tuple[str, ...]]]
     yield "This view, on your machine", (_command(view, files),)
     yield (
         "As a scenario: save what stands below as view.toml",
-        ("simreduce run view.toml", "simreduce report view.toml"),
+        (f"simreduce {'step' if view.mesh else 'run'} view.toml", "simreduce report view.toml"),
     )

@@ -19,7 +19,10 @@ from simreduce.engine import calibrate
 from simreduce.planners.packing import PACKERS
 from simreduce.report import pages
 from simreduce.report.pages.html import templates
+from simreduce.training.mesh.pipeline import NAMES as SCHEDULES
+from simreduce.training.recompute import POLICIES
 from simreduce.version import __version__
+from simreduce.workload.architectures.published import DECODERS
 
 if TYPE_CHECKING:
     from starlette.requests import Request
@@ -163,6 +166,9 @@ def _page(files: Files, first: View) -> str:
             models=workload.shipped(),
             calibrations=calibrate.shipped(),
             packers=list(PACKERS),
+            decoders=list(DECODERS),
+            policies=POLICIES,
+            schedules=SCHEDULES,
             nccl_algorithms=_ALGORITHMS,
             nccl_protocols=_PROTOCOLS,
         )

@@ -23,12 +23,14 @@ from simreduce.planners.layouts import Layout
 from simreduce.planners.nccl import SETTINGS
 from simreduce.planners.packing import PACKERS
 from simreduce.planners.strategy import ALL, Strategy, parse_strategy, split_strategies
-from simreduce.study.scenario import Scenario, build_scenario
+from simreduce.study.scenario import Meshes, Scenario, build_meshes, build_scenario
 from simreduce.study.tune.candidates import candidates
 from simreduce.topology import Topology, load_topology
 from simreduce.topology.generators import GENERATORS
 from simreduce.topology.generators.inline import split_inline
 from simreduce.topology.load import nearest_name
+from simreduce.training.mesh.pipeline import NAMES as SCHEDULES
+from simreduce.workload.architectures.published import DECODERS
 
 USUAL = "usual"
 """Instead of names of algorithms: the algorithms of `_USUAL` that suit the machine."""
@@ -57,7 +59,8 @@ class View:
 
     `size` is of one tensor, `model` a shipped model instead. `algo` are strategies without their
     packing, or USUAL, or ALL; `packing` is the text behind the +. `links` has `gpu0<>gpu3` and
-    its factor, 0 for a link that is cut. `look` is the strategy to look at closely.
+    its factor, 0 for a link that is cut. `look` is the strategy to look at closely. With a `mesh`,
+    the page asks which mesh to train a model on, and what goes with it is as in `[step]`.
     """
 
     machine: str = "dgx1v"
@@ -66,6 +69,11 @@ class View:
     algo: str = USUAL
     packing: str = ""
     look: str = ""
+    mesh: str = ""
+    global_batch: str = ""
+    micro_batch: str = ""
+    recompute: str = ""
+    schedule: str = ""
     runtime: str = ""
     calibration: str = ""
     nccl: Mapping[str, str] = field(default_factory=dict)
@@ -98,7 +106,12 @@ class View:
         for key in ("runtime", "calibration"):
             if getattr(self, key):
                 table[key] = getattr(self, key)
-        if not self.chooses or self.packing:
+        if self.mesh:
+            step = {key: _number(getattr(self, key)) for key in _OF_STEPS if getattr(self, key)}
+            table["step"] = step | (
+                {"pipeline": {"schedule": self.schedule}} if self.schedule else {}
+            )
+        elif not self.chooses or self.packing:
             table["strategies"] = self._strategies() or [ALL]
         if self.nccl:
             table["nccl"] = {key: _number(value) for key, value in self.nccl.items()}
@@ -117,6 +130,13 @@ class View:
     def whole(self, files: Files) -> Topology:
         """The machine with all of its links."""
         return load_topology(files.get(self.machine, self.machine))
+
+    def meshes(self, files: Files) -> Meshes:
+        """The scenario about meshes. InputError lists every fault, each behind its key."""
+        table = {**self.table(), "topology": files.get(self.machine, self.machine)}
+        own = {f"step.{key}": key for key in _OF_STEPS}
+        options = {"topology": "machine", "workload": "model", "link_factors": "link", **own}
+        return build_meshes(Path("view"), table, Faults("view", options=options))
 
     def scenario(self, files: Files) -> Scenario:
         """The scenario. InputError lists every fault, each behind the key of the view."""
@@ -141,6 +161,7 @@ class View:
         return [parse_strategy(self._packed(spec)) for spec in chosen]
 
 
+_OF_STEPS = ("mesh", "global_batch", "micro_batch", "recompute")
 _KEYS = tuple(f.name for f in fields(View) if f.name not in ("nccl", "links"))
 
 
@@ -204,12 +225,28 @@ def _check_names(view: View, files: Files, faults: Faults) -> None:
         if value and value not in known:
             near = did_you_mean(value, known) or f"; there are {', '.join(known)}"
             faults.add(key, f"no {key} {quote(value)}{near}")
+    if view.mesh:
+        _check_mesh(view, faults)
     packer = re.split(r"[=+]", view.packing)[0]
     if view.packing and packer not in PACKERS:
         near = did_you_mean(packer, PACKERS) or f"; there are {', '.join(PACKERS)}"
         faults.add("packing", f"no packer {quote(packer)}{near}")
     if not re.fullmatch(r"[A-Za-z0-9.]{1,24}", view.size):
         faults.add("size", f"{quote(view.size)} is no size, such as 64MiB")
+
+
+def _check_mesh(view: View, faults: Faults) -> None:
+    """Note what a mesh lacks, and what has no use beside it. A schedule here is no file."""
+    if not view.model:
+        faults.add("model", f"missing; a mesh trains one, such as {next(iter(DECODERS))}")
+    if not view.global_batch:
+        faults.add("global_batch", "missing; it says how many sequences a step has")
+    if view.schedule and view.schedule not in SCHEDULES:
+        near = did_you_mean(view.schedule, SCHEDULES) or f"; there are {', '.join(SCHEDULES)}"
+        faults.add("schedule", f"no schedule {quote(view.schedule)}{near}")
+    for key in ("algo", "packing"):
+        if getattr(view, key) != getattr(View(), key):
+            faults.add(key, "NCCL chooses how the collectives of a mesh run")
 
 
 def _check_machine(text: str, files: Files) -> None:

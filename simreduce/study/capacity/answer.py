@@ -35,6 +35,7 @@ from simreduce.study.capacity.question import Question
 from simreduce.study.capacity.rates import Rate, bound_compute, rate_flips
 from simreduce.study.capacity.words import plain, product
 from simreduce.study.sweep import STEP, Cell, Figures, Planned, make_cell
+from simreduce.study.sweep.columns import MESH
 from simreduce.training.memory import Fit
 from simreduce.training.step import NOT_COUNTED, Activations
 
@@ -245,7 +246,7 @@ def candidate_of(question: Question, option: Option, row: Figures) -> Candidate:
         simulated=step,
         compute=compute,
         exposed=row.exposed or 0.0,
-        communication=row.communication or 0.0,
+        communication=step if row.method == MESH else row.communication or 0.0,
         unmoved=(row.efficiency or 1.0) * step,
         goodput=question.failures.goodput(option.nodes) if question.failures else 1.0,
         quantities=question.prices.quantities(made),
@@ -279,9 +280,19 @@ def _candidate(question: Question, option: Option, row: Figures | None) -> Candi
 def parts(chosen: Candidate) -> list[Part]:
     """Return the parts of the time of the run, largest share first."""
     rest = chosen.simulated - chosen.compute - chosen.exposed
+    row = chosen.row
+    waits = {
+        "tensor parallel sums": row.tensor,
+        "keys and values of other ranks": row.context,
+        "experts": row.expert,
+        "other stages: the bubble, and sends": row.pipeline,
+        "gradients and parameters of replicas": row.data,
+    }
+    if row.method != MESH:
+        waits = {"exposed communication": chosen.exposed}
     seconds = {
         "compute": chosen.compute,
-        "exposed communication": chosen.exposed,
+        **waits,
         "update and launch": max(rest, 0.0),
         "stragglers": chosen.step - chosen.simulated,
     }

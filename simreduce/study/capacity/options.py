@@ -24,16 +24,19 @@ from simreduce.planners.strategy import parse_strategy
 from simreduce.study.capacity.choose import Configuration
 from simreduce.study.capacity.prices import Pieces
 from simreduce.study.scenario import beside
+from simreduce.study.sweep.columns import MESH
 from simreduce.study.sweep.machines import is_single
 from simreduce.topology import Topology, load_topology
 from simreduce.topology.classes import networks
 from simreduce.topology.generators.machines import FABRICS
 from simreduce.training import StepQuestion, parse_step
 from simreduce.training.memory import Fit, device_memory, least_memory
+from simreduce.training.mesh.question import AUTO, parse_mesh
+from simreduce.training.mesh.ways import Mesh, fill, read_mesh
 from simreduce.training.question import MOST_SAMPLES
 from simreduce.training.sharded import Sharding
 from simreduce.training.sharded.settings import HSDP
-from simreduce.workload import Model
+from simreduce.workload import Model, Sequences
 
 MOST_NODES = 1 << 20
 _OF_A_BATCH = ("time", "profile", "activations")
@@ -110,6 +113,7 @@ def expand(
     step: object,
     global_batch: int | None,
     model: Model | None,
+    decoder: Sequences | None,
     folder: str,
     faults: Faults,
 ) -> Iterator[Option]:
@@ -131,8 +135,14 @@ def expand(
         for key in ("method", "strategy"):
             if key in table.given:
                 faults.add(f"{at}.{key}", "step.variable_update says how to reduce; give one")
-    methods = [""] if mode else table["method"]
-    strategies = [""] if mode else table["strategy"]
+    if MESH in merged:
+        for key in ("method", "strategy", "batch"):
+            if key in table.given:
+                faults.add(f"{at}.{key}", "step.mesh says how ranks share the work; leave it out")
+        if global_batch is not None:
+            merged = {"global_batch": global_batch, **merged}
+    methods = [""] if mode or MESH in merged else table["method"]
+    strategies = [""] if mode or MESH in merged else table["strategy"]
     for i, text in enumerate(strategies):
         if text:
             faults.attempt(f"{at}.strategy[{i}]", parse_strategy, text)
@@ -142,7 +152,9 @@ def expand(
         choice(networks(), "class of network link").take(text, faults, f"{at}.nic[{i}]")
     batches = table["batch"] or [None]
     measured = next((key for key in _OF_A_BATCH if key in merged), "")
-    if global_batch is not None and (table["batch"] or ("batch" in merged and not measured)):
+    if MESH in merged:
+        batches, global_batch = [None], None
+    elif global_batch is not None and (table["batch"] or ("batch" in merged and not measured)):
         faults.add(f"{at}.batch", "global_batch says how many samples each GPU gets")
         return
     if measured and "batch" not in merged and (global_batch is not None or len(batches) > 1):
@@ -153,6 +165,11 @@ def expand(
         box = faults.attempt(f"{at}.machine", _load, near)
         if box is None:
             continue
+        if MESH in merged:
+            own_faults = Faults()
+            parse_mesh(merged, decoder, None, own_faults, partial(beside, Path(folder, "-")))
+            for problem in own_faults.problems:
+                faults.add(f"{at}", problem)
         before = len(faults.problems)
         if max(table["nodes"]) > 1 and not is_single(near):
             words = (
@@ -160,7 +177,7 @@ def expand(
             )
             faults.add(f"{at}.machine", f"{words}, or nodes = 1")
         asked = {
-            method: _read_step(
+            method: None if MESH in merged else _read_step(
                 merged | ({"method": method} if method else {}), batches[0] or global_batch,
                 model, box, folder, faults, at,
             )
@@ -242,6 +259,8 @@ def _product(
         samples = step.get("batch") if batch is None else batch
         own = "batch" in step and any(key in step for key in _OF_A_BATCH)
         asked: dict[str, Any] = {"batch": samples, **step} if own else {**step, "batch": samples}
+        if MESH in step:
+            asked, refused = _on_meshes(step, devices)
         asked |= {"method": method} if method else {}
         scenario = {**common, "topology": text, "step": asked}
         if strategy:
@@ -254,13 +273,26 @@ def _product(
             shown,
             method,
             strategy or mode,
-            str(samples),
+            "" if MESH in step else str(samples),
         )
         memory = device_memory(box, box.devices)
         yield Option(
             group, key, nodes, devices, scenario, memory, refused,
             samples if own else None,
         )  # fmt: skip
+
+
+def _filled(text: str, devices: int) -> Mesh:
+    return fill(read_mesh(text), devices)
+
+
+def _on_meshes(step: Mapping[str, Any], devices: int) -> tuple[dict[str, Any], str]:
+    """The step with those of its meshes that fill the machines, or why none does."""
+    meshes = step[MESH] if isinstance(step[MESH], list) else [step[MESH]]
+    own = Faults()
+    able = [text for text in meshes if text == AUTO or own.attempt("", _filled, text, devices)]
+    why = "" if able else "; ".join(each.removeprefix(": ") for each in dict.fromkeys(own.problems))
+    return {**step, MESH: able or meshes}, why
 
 
 @lru_cache(64)

@@ -37,10 +37,11 @@ from simreduce.study.capacity.options import OPTION, Option, check_step, expand
 from simreduce.study.capacity.prices import PriceList, join, load_prices, parse_prices
 from simreduce.study.capacity.quantities import HOURLY as PER_HOUR, MONEY, SOME_PERIOD, Money
 from simreduce.study.scenario import beside
+from simreduce.study.sweep.columns import MESH
 from simreduce.topology.failing import CLASSES
 from simreduce.training import load_model
 from simreduce.training.question import MOST_SAMPLES
-from simreduce.workload import Model
+from simreduce.workload import Model, Sequences, load_decoder
 
 
 class _Prices(ValueKind[Any]):
@@ -124,14 +125,15 @@ CAPACITY = Format(
     Field("runtime", LINE, "The runtime of all strategies.", "by_strategy"),
     Field("global_batch", whole(1, MOST_SAMPLES), "Samples of a step of all GPUs together: each"
           " gets its part, and a number of GPUs that does not divide it is no option.",
-          default_words="`step.batch` for each GPU"),
+          default_words="`step.batch` for each GPU; `step.global_batch` of meshes"),
     Field("tokens_per_sample", whole(1, MOST_SAMPLES), "Tokens of a sample.",
           default_words="the model's sequence, if it has one"),
     Field("prices", OneOrMore(_Prices()), "A shipped price list, a file, a table `[prices]`, or a"
           " list of them, which join: of a price that two have, the first counts.",
           required=True),
     Field("target", TableOf(TARGET), "What to meet."),
-    Field("step", ANYTHING, "Keys of `[step]` of a scenario, for all options."),
+    Field("step", ANYTHING, "Keys of `[step]` of a scenario, for all options. With a `mesh`, its"
+          " fastest that fits counts, on each number of machines."),
     Field("options", TablesOf(OPTION), "Configurations to choose from.", required=True),
     Field("failures", TableOf(FAILURES), "How nodes fail.", default_words="they do not"),
     Field("fails", OneOrMore(choice(CLASSES, "part")), "Parts of the choice to lose, one of them"
@@ -185,13 +187,21 @@ def _build(path: Path, values: Values, faults: Faults, *, given: bool) -> Questi
     near = partial(beside, Path(folder, "-"))
     prices = _prices(values["prices"] or (), str if given else near, faults)
     model: Model | None = None
-    if values["workload"]:
+    decoder: Sequences | None = None
+    steps = [{**_table(values["step"]), **_table(o["step"])} for o in values["options"] or ()]
+    on_meshes = [MESH in step for step in steps]
+    if values["workload"] and any(on_meshes):
+        decoder = faults.attempt("workload", load_decoder, near(values["workload"]))
+    if values["workload"] and not (on_meshes and all(on_meshes)):
         model = faults.attempt("workload", load_model, near(values["workload"]))
-    tokens = values["tokens_per_sample"] or (model.tokens if model else 0)
+    if any(on_meshes) and values["fails"]:
+        faults.add("fails", "steps on a mesh are not simulated without a part of the machine")
+    known = decoder or model
+    tokens = values["tokens_per_sample"] or (known.tokens if known else 0)
     target = _target(values["target"], prices, tokens, faults)
     wanted = [key for key in _OF_TOKENS if values["target"] and key in values["target"].given]
-    if wanted and model is not None and not tokens and "tokens_per_sample" not in values.given:
-        words = f"nobody says how many tokens a sample of {model.name} has; give tokens_per_sample"
+    if wanted and known is not None and not tokens and "tokens_per_sample" not in values.given:
+        words = f"nobody says how many tokens a sample of {known.name} has; give tokens_per_sample"
         faults.add(f"target.{wanted[0]}", words)
     faults.attempt("calibration", load_calibration, near(values["calibration"] or "nominal"))
     faults.attempt("runtime", read_runtime, values["runtime"] or BY_STRATEGY)
@@ -201,7 +211,7 @@ def _build(path: Path, values: Values, faults: Faults, *, given: bool) -> Questi
         option
         for i, table in enumerate(values["options"] or ())
         for option in expand(
-            i, table, common, values["step"], values["global_batch"], model, folder, faults
+            i, table, common, values["step"], values["global_batch"], model, decoder, folder, faults
         )
     ]
     if "options" in values.given and not values["options"] and "options" not in values.faulty:
@@ -216,6 +226,10 @@ def _build(path: Path, values: Values, faults: Faults, *, given: bool) -> Questi
         global_batch=values["global_batch"], fails=tuple(values["fails"]),
         **(values["sensitivity"] or {}),
     )  # fmt: skip
+
+
+def _table(value: object) -> dict[str, Any]:
+    return value if isinstance(value, dict) else {}
 
 
 def _prices(given: Sequence[Any], near: Callable[[str], str], faults: Faults) -> PriceList | None:

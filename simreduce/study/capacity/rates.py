@@ -20,6 +20,7 @@ from simreduce.study.capacity.choose import Candidate, Configuration, choice
 from simreduce.study.capacity.flips import Asking, Assumption, Search
 from simreduce.study.capacity.options import Option, with_rates
 from simreduce.study.capacity.question import Question
+from simreduce.study.sweep.columns import MESH
 
 SLACK = 0.005
 """Part of a step by which a change of rates may make it shorter than bounds say."""
@@ -133,8 +134,19 @@ class _Look:
         return choice([*candidates], self.question.prices, self.question.target)
 
 
+def _bound_meshes(candidate: Candidate, factor: float, *, best: bool) -> Candidate:
+    """As `bound_links` and `bound_compute` where another mesh may be the fastest at other rates: no
+    mesh changes by more than in proportion.
+    """
+    near, far = sorted((1.0, 1.0 / factor))
+    scale = near * (1.0 - SLACK) if best else far * (1.0 + SLACK)
+    return replace(candidate, step=candidate.step * scale)
+
+
 def bound_links(candidate: Candidate, factor: float, *, best: bool) -> Candidate:
     """The shortest or the longest step that links `factor` times as fast could give."""
+    if candidate.row.method == MESH:
+        return _bound_meshes(candidate, factor, best=best)
     c, change = candidate, candidate.communication * (1.0 / factor - 1.0)
     shortest = c.step + min(change, 0.0)
     # Of communication, no more than what is exposed can go.
@@ -147,6 +159,9 @@ def bound_compute(candidate: Candidate, factor: float, *, best: bool) -> Candida
 
     It comes with the highest or the lowest efficiency.
     """
+    if candidate.row.method == MESH:
+        found = _bound_meshes(candidate, factor, best=best)
+        return replace(found, unmoved=found.step if best else candidate.unmoved / factor)
     c, change = candidate, candidate.compute * (1.0 / factor - 1.0)
     slow = c.step - c.simulated  # stragglers, in proportion to compute
     change += slow * (1.0 / factor - 1.0)

@@ -130,12 +130,22 @@ def contents(table: Mapping[str, Any], folder: str) -> dict[str, str]:
     step, nccl = table.get("step"), table.get("nccl")
     for key, name in (
         ("workload", table.get("workload")),
-        ("step.profile", step.get("profile") if isinstance(step, dict) else None),
+        *((f"step.{key}", _named(step, *key.split("."))) for key in _FILES_OF_STEPS),
         ("nccl.tuner", nccl.get("tuner") if isinstance(nccl, dict) else None),
     ):
         if isinstance(name, str):
             found[key] = _file(beside(path, name))
     return {key: value for key, value in found.items() if value}
+
+
+_FILES_OF_STEPS = ("profile", "compute", "pipeline.schedule")
+
+
+def _named(table: object, *path: str) -> object:
+    """The value at a path of tables; None if there is none."""
+    for key in path:
+        table = table.get(key) if isinstance(table, dict) else None
+    return table
 
 
 @lru_cache(1 << 14)

@@ -36,6 +36,8 @@ TOO_LARGE: Final = "too_large"
 STUCK: Final = "stuck"
 KILLED: Final = "killed"
 FAILED: Final = "failed"
+MESH: Final = "mesh"
+"""The method of a step on a mesh."""
 WAITING = "waiting"
 """The state of a cell without a row."""
 
@@ -89,8 +91,9 @@ COLUMNS = Record(
             "The lower end of its 80 % interval; of a step, of its exposed communication.",
             shown=1),
     _figure("high", SECONDS, "The upper end of that interval.", shown=1, null_as="low"),
-    _figure("chosen", TEXT, "The strategy with its chunk size.", shown=4),
-    _figure("method", TEXT, "The method of the training step.", shown=1),
+    _figure("chosen", TEXT, "The strategy with its chunk size; or the fastest mesh that fits, with"
+            " what goes with it.", shown=4),
+    _figure("method", TEXT, f"The method of the training step; `{MESH}` of meshes.", shown=1),
     _figure("runtime", TEXT, "The system that runs it."),
     _figure("ranks", COUNT, "GPUs that take part."),
     _figure("nbytes", BYTES, "All gradients, or the tensor."),
@@ -109,11 +112,22 @@ COLUMNS = Record(
             shown=2),
     _figure("communication", SECONDS, "When at least one transfer is in flight.",
             "best.step.communication"),
+    _figure("tensor", SECONDS, "Of a mesh: sums of tensor parallel ranks that compute waits for."),
+    _figure("context", SECONDS, "Of a mesh: keys and values of other ranks, likewise."),
+    _figure("expert", SECONDS, "Of a mesh: experts' all-to-all and sums, likewise."),
+    _figure("pipeline", SECONDS, "Of a mesh: waits for other stages, the bubble and sends.",
+            shown=2),
+    _figure("data", SECONDS, "Of a mesh: gradients and parameters of replicas that compute waits"
+            " for."),
+    _figure("bubble", RATIO, "Of a mesh: the bubble of its schedule, if all passes took as long and"
+            " sends no time."),
     _figure("update", SECONDS, "The update of the variables.", "best.step.update"),
     _figure("launch", SECONDS, "The cost of starting a step.", "best.step.launch"),
     _figure("efficiency", RATIO, "Its rate over that if nothing moved and none waited; at most 1.",
             "best.efficiency", shown=0),
     _figure("samples_per_second", PER_SECOND, "Samples of all GPUs.", shown=3),
+    _figure("tokens_per_second", PER_SECOND, "Of a mesh: tokens of all replicas.", shown=2),
+    _figure("mfu", RATIO, "Of a mesh: model FLOPs over those of the GPUs' data sheet.", shown=2),
     _figure("gradients_per_second", PER_SECOND,
             "Of synchronous replicas: gradients that enter updates.", shown=0),
     _figure("dropped", RATIO,

@@ -7,6 +7,7 @@ Cells that share a machine should come together.
 from __future__ import annotations
 
 import json
+from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from functools import lru_cache, partial
@@ -27,9 +28,17 @@ from simreduce.planners.nccl import DEFAULTS
 from simreduce.planners.nccl.settings import settings_of
 from simreduce.planners.strategy import parse_strategy
 from simreduce.study.outcome import Refused, Stuck, outcome_of
-from simreduce.study.scenario import Scenario, beside, build_replicas, build_scenario, with_step
+from simreduce.study.scenario import (
+    Scenario,
+    beside,
+    build_meshes,
+    build_replicas,
+    build_scenario,
+    has_mesh,
+    with_step,
+)
 from simreduce.study.sweep.cells import BENCH, REPLICAS, RUN, STEP, Cell, code
-from simreduce.study.sweep.columns import COLUMNS, DONE, Figures, Lost
+from simreduce.study.sweep.columns import COLUMNS, DONE, MESH, Figures, Lost
 from simreduce.study.sweep.question import BENCH_DOCUMENT, DISTURB
 from simreduce.study.tune.bench import (
     DIVIDED,
@@ -40,10 +49,13 @@ from simreduce.study.tune.bench import (
     busbw,
     simulate_row,
 )
+from simreduce.study.tune.meshes import bubble, limit_of, mfu, rank_meshes
 from simreduce.study.tune.rank import Candidate, rank
 from simreduce.study.tune.steps import rank_steps
 from simreduce.topology import Folded, Topology, load_machine, load_topology
 from simreduce.topology.failing import NONE, fail
+from simreduce.training.mesh.held import largest
+from simreduce.training.step import ESTIMATED
 from simreduce.training.stragglers import repeat
 
 _KEPT = 2
@@ -246,7 +258,53 @@ def _run(cell: Cell) -> Figures:
     )  # fmt: skip
 
 
+def _meshes(cell: Cell) -> Figures:
+    """The figures of the fastest mesh that fits, or of the fastest of all where none does."""
+    load = partial(_machine, load_topology)
+    with _no_file(cell) as path:
+        meshes = build_meshes(path, cell.document["scenario"], load=load)
+    ranking = rank_meshes(meshes)
+    pass_on(ranking.untried)
+    step, setup = ranking.best, meshes.setup
+    job, by = step.job, defaultdict(float, step.by)
+    held = largest(step.held)
+    waits = {
+        "tensor": by["tp"],
+        "context": by["cp"],
+        "expert": by["ep"] + by["etp"],
+        "pipeline": by["pipeline"],
+        "data": by["data"],
+    }
+    own = {"compute": by["compute"], "update": by["update"], "launch": by["host"]}
+    exposed = sum(waits.values())
+    bound = limit_of(step)
+    return Figures(
+        **_done(setup, seconds=step.seconds, machines=1).values
+        | own
+        | waits
+        | {
+            "chosen": job.text,
+            "method": MESH,
+            "runtime": setup.running(parse_strategy("nccl")).runtime.name,
+            "ranks": job.mesh.ranks,
+            "bound": bound,
+            "bound_share": by[bound] / step.seconds,
+            "exposed": exposed,
+            "efficiency": 1.0 - exposed / step.seconds,
+            "bubble": bubble(step),
+            "samples_per_second": job.global_batch / step.seconds,
+            "tokens_per_second": step.tokens_per_second,
+            "mfu": mfu(step),
+            "memory": held.peak,
+            "activations": held.activations,
+            "activations_source": ESTIMATED,
+        }
+    )
+
+
 def _step(cell: Cell) -> Figures:
+    if has_mesh(cell.document["scenario"]):
+        return _meshes(cell)
     scenario = with_step(_scenario(cell))
     ranking = rank_steps(scenario)
     pass_on(ranking.untried)

@@ -36,6 +36,8 @@ MOST_VALUES = 100_000
 SIZES = ("size", "bytes")
 """Keys whose numbers are sizes."""
 _STRATEGIES = ("strategy", "algo")
+_WITH_COMMAS = ("mesh",)
+"""Keys whose values have commas, so that only `;` separates them."""
 _NUMBER = r"[0-9]+(?:\.[0-9]+)?"
 _RANGE = re.compile(
     rf"\s*({_NUMBER})\s*([A-Za-z/]*)\s*\.\.\s*({_NUMBER})\s*([A-Za-z/]*)\s*"
@@ -97,6 +99,8 @@ def _split(key: str, text: str) -> list[str]:
         parts = text.split(";")
     elif key in _STRATEGIES:
         parts = split_strategies(text, "all_reduce")
+    elif key.removeprefix("step.") in _WITH_COMMAS:
+        parts = [text]
     else:
         parts = text.split(",")
     parts = [part.strip() for part in parts]

@@ -15,6 +15,7 @@ from simreduce.engine import RUNTIMES
 from simreduce.engine.calibrate import load_calibration
 from simreduce.engine.setup import BY_STRATEGY
 from simreduce.errors import InputError, did_you_mean
+from simreduce.export.meshes import check_mesh_target
 from simreduce.files.formats import (
     ANYTHING,
     FLAG,
@@ -34,7 +35,7 @@ from simreduce.files.published import ITERATIONS
 from simreduce.planners.algorithms import NAMES
 from simreduce.planners.nccl import SETTINGS
 from simreduce.planners.strategy import ALL, parse_strategy
-from simreduce.study.scenario import beside, is_scenario, read_scenario_file
+from simreduce.study.scenario import beside, has_mesh, is_scenario, read_scenario_file
 from simreduce.study.sweep.cells import BENCH, REPLICAS, RUN, STEP, Cell, Kind, make_cell
 from simreduce.study.sweep.machines import SHORT, set_machine
 from simreduce.topology import load_machine, load_topology
@@ -42,6 +43,8 @@ from simreduce.topology.classes import networks
 from simreduce.topology.failing import CLASSES, NONE
 from simreduce.topology.generators.machines import FABRICS
 from simreduce.training import STEP as STEP_TABLE, load_model
+from simreduce.training.mesh.question import AUTO, MESH as MESH_TABLE, PIPELINE as PIPELINE_TABLE
+from simreduce.training.mesh.ways import read_mesh
 from simreduce.training.replicas import REPLICAS as REPLICAS_TABLE
 from simreduce.workload import MOST_BYTES
 
@@ -82,6 +85,11 @@ _CASE = (
 """Keys of a scenario that may be set; `strategy` sets its `strategies`."""
 _STEP = tuple(field.key for field in STEP_TABLE.fields if field.key not in ("batch", "sharding"))
 """Keys of `[step]`, which need no `step.` before them."""
+_MESH = tuple(field.key for field in MESH_TABLE.fields if field.key != "pipeline")
+"""Keys of a `[step]` with a `mesh`, which need no `step.` before them."""
+_PIPELINE = ("schedule", "virtual")
+"""Keys of its `[step.pipeline]`, likewise."""
+_OF_MESHES = ("workload", "runtime", "calibration", "gpu_indices", "framework")
 _ALIASES = {"model": "workload", "bytes": "size", "algo": "strategy"}
 _OF_REPLICAS = tuple(f.key for f in REPLICAS_TABLE.fields if f.key not in ("slow", "seed"))
 """Keys of `[replicas]`, which need no `replicas.` before them; by themselves, `slow` and `seed` are
@@ -102,13 +110,21 @@ class Question:
     folder: str = ""
 
     @property
+    def meshed(self) -> bool:
+        """Whether it is about meshes."""
+        return self.kind == STEP and has_mesh(self.document["scenario"])
+
+    @property
     def keys(self) -> tuple[str, ...]:
         """Keys that may be set, besides dotted ones."""
         of_kind, more = {
             BENCH: ([f.key for f in BENCH_DOCUMENT.fields], ()),
             REPLICAS: ([*_OF_REPLICAS, "workload", "runtime", "calibration", "faithful"], ()),
         }.get(self.kind, ([*_CASE, "size"], ("strategy", "gpus", "batch", *_STEP)))
-        named = dict.fromkeys([*of_kind, *more, *SHORT, *DISTURB.keys, "topology"])
+        disturb = DISTURB.keys
+        if self.meshed:
+            of_kind, more, disturb = [*_OF_MESHES, *_MESH], _PIPELINE, ()
+        named = dict.fromkeys([*of_kind, *more, *SHORT, *disturb, "topology"])
         named |= dict.fromkeys(alias for alias, key in _ALIASES.items() if key in named)
         return tuple(key for key in named if key not in ("topology_overrides", "disturb", "nccl"))
 
@@ -147,6 +163,8 @@ class Question:
         A name of something that is not there is such a value too. `collectives` are the sweep's.
         """
         value = _read(key, value)
+        if self.meshed:
+            _check_mesh(key, value)
         for each in value if isinstance(value, list) else [value]:
             if isinstance(each, str):
                 self._load(key, each, collectives or ("all_reduce",))
@@ -155,7 +173,9 @@ class Question:
         """The key of a name, which may be another word for it. InputError if there is none."""
         key = _ALIASES.get(name, name)
         section, _, rest = key.partition(".")
-        if section == "step" and rest in _STEP and self.kind in (RUN, STEP):
+        step = (*_MESH, *_PIPELINE) if self.meshed else _STEP
+        rest = rest.removeprefix("pipeline.") if self.meshed else rest
+        if section == "step" and rest in step and self.kind in (RUN, STEP):
             return rest
         if self.kind == REPLICAS and key in _OF_REPLICAS:
             return f"replicas.{key}"
@@ -200,6 +220,9 @@ class Question:
             _set_inside(table, ["replicas", "size"], f"{value} B")
         elif rest:
             _set_inside(table.setdefault(section, {}), rest.split("."), value)
+        elif self.meshed and key in (*_MESH, *_PIPELINE):
+            inside = ["step", "pipeline", key] if key in _PIPELINE else ["step", key]
+            _set_inside(table, inside, value)
         elif self.kind != BENCH and key in ("batch", "gpus"):
             document[key] = value
         elif self.kind != BENCH and key in _STEP:
@@ -214,6 +237,23 @@ class Question:
             table["workload"] = f"bytes:{value}B"
         else:
             table[key] = value
+
+
+def _check_mesh(key: str, value: Any) -> None:
+    """InputError if no mesh could have this value of a key."""
+    if key == "framework":
+        check_mesh_target(str(value))
+    table = MESH_TABLE if key in _MESH else PIPELINE_TABLE if key in _PIPELINE else None
+    if table is None:
+        return
+    faults = Faults()
+    for each in table[key].kind.take(value, faults, "") or () if key == "mesh" else ():
+        if each != AUTO:
+            faults.attempt("", read_mesh, each)
+    if key != "mesh":
+        table[key].kind.take(value, faults, "")
+    if faults.problems:
+        raise InputError([each.removeprefix(": ") for each in faults.problems])
 
 
 _TIMES = {"time", "rate", "profile"}
@@ -312,6 +352,8 @@ def read_question(text: str, kind: str | None = None) -> Question:
         raise InputError(f"{path}: is a scenario; a machine can be asked for a bench")
     if kind in (STEP, REPLICAS) and kind not in table:
         raise InputError(f"{path}: has no [{kind}]")
+    if kind == RUN and has_mesh(table):
+        raise InputError(f"{path}: has a step.mesh, whose collectives NCCL runs; ask for its step")
     if kind == RUN and "replicas" in table:
         raise InputError(f"{path}: has [replicas], which have no strategies to rank")
     document = {"scenario": json.loads(json.dumps(table, default=str))}

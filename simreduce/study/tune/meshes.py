@@ -6,7 +6,7 @@ pipeline. What needs more memory than a GPU has is not simulated.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache, partial
 from math import inf
@@ -15,7 +15,7 @@ from simreduce.computing.watching import Watch, unwatched
 from simreduce.engine import AtLeast
 from simreduce.engine.setup import Setup
 from simreduce.errors import InputError
-from simreduce.export.meshes import MeshChoice, why_no_mesh
+from simreduce.export.meshes import TARGETS, MeshChoice, mesh_files, why_no_mesh
 from simreduce.study.outcome import Postponed
 from simreduce.study.scenario import Meshes
 from simreduce.study.study import Limit, collect, study
@@ -25,23 +25,27 @@ from simreduce.training.mesh.costs import Costs
 from simreduce.training.mesh.held import held_by, largest
 from simreduce.training.mesh.job import DEEPEP, MeshJob, split_evenly
 from simreduce.training.mesh.passes import Passes
-from simreduce.training.mesh.pipeline import load_schedule
+from simreduce.training.mesh.pipeline import NAMES, grid, load_schedule
 from simreduce.training.mesh.simulate import MeshStep, at_least, simulate_mesh
-from simreduce.training.mesh.ways import PP, Mesh
+from simreduce.training.mesh.ways import ORDER, PP, Mesh
 from simreduce.training.mesh.write import write_ranks
 from simreduce.training.recompute import FUSED
+from simreduce.workload.architectures.decoder import Decoder
 
 MOST_NODES = 2_000_000
 _NEAR = 1.05
-"""Times the best step up to which others are simulated too, where all meshes are tried."""
+"""Times the best step up to which others are simulated too, where all meshes are tried: of a mesh
+and a schedule, what may be the best.
+"""
 
 
 @dataclass(frozen=True)
 class MeshRanking:
     """Steps, fastest first; what does not fit a GPU's `memory` comes last.
 
-    `refused` says why a job cannot be. `bounded` have a lower bound above the best, or were too
-    many; `untried` were left out when the command was stopped.
+    `refused` says why a job cannot be, in a pair for each reason. `bounded` have a lower bound
+    above the best, do not fit, or take as long in the usual order of ranks; `untried` were left out
+    when the command was stopped.
     """
 
     scenario: Meshes
@@ -62,16 +66,22 @@ class MeshRanking:
 
 
 def rank_meshes(scenario: Meshes, workers: int = 1, watch: Watch = unwatched) -> MeshRanking:
-    """The step of every mesh; InputError if none can be simulated."""
+    """The step of every mesh that the scenario's framework can run; InputError if none can be
+    simulated.
+    """
     question, setup = scenario.question, scenario.setup
     memory = device_memory(setup.topology, setup.layout.ranks)
-    jobs = [job for job in question.jobs if question.named or not memory or _peak(job) <= memory]
-    jobs = jobs or [*question.jobs]
+    able, unable = _split_by_framework(scenario)
+    jobs = able if question.named or not memory else _fitting(able, memory) or able
 
     def limits(outcomes: Mapping[int, object]) -> Callable[[int], float]:
-        done = (each.seconds for each in outcomes.values() if isinstance(each, MeshStep))
-        best = min(done, default=inf) * _NEAR
-        return lambda _: best
+        best: dict[object, float] = {}
+        for each in outcomes.values():
+            if isinstance(each, MeshStep):
+                alike = _alike(each.job)
+                best[alike] = min(each.seconds, best.get(alike, inf))
+        near = min(best.values(), default=inf) * _NEAR
+        return lambda place: min(near, best.get(_alike(jobs[place]), inf))
 
     coming = study(
         jobs,
@@ -82,22 +92,80 @@ def rank_meshes(scenario: Meshes, workers: int = 1, watch: Watch = unwatched) ->
     found, refused, untried, _ = collect(
         watch(coming, len(jobs)), [each.text for each in jobs], by_name=question.named
     )
-    late = len(question.jobs) - len(jobs)
+    late = len(able) - len(jobs)
     late += sum(isinstance(each, AtLeast) for each in found.values())
-    steps = [step for step in found.values() if isinstance(step, MeshStep)]
+    simulated = [step for step in found.values() if isinstance(step, MeshStep)]
+    steps = simulated if question.named else _without_twins(simulated)
+    late += len(simulated) - len(steps)
     if not steps:
         raise InputError([reason for _, reason in refused])
     rows = MeshRanking(scenario, (), (), memory)
     steps.sort(key=lambda step: (rows.fits(step) is False, step.seconds))
-    noted = [(each.name, "; ".join(each.reasons)) for each in question.refused]
+    noted = [(each.name, why) for each in question.refused for why in each.reasons]
     return MeshRanking(
-        scenario, tuple(steps), (*noted, *refused), memory, bounded=late, untried=untried
+        scenario, tuple(steps), (*noted, *unable, *refused), memory, bounded=late, untried=untried
     )
 
 
-def _peak(job: MeshJob) -> float:
-    schedule = load_schedule(job.schedule, job.mesh.pp, job.virtual, job.micros)
-    return max((held_by(job, schedule, r).peak for r in range(job.mesh.pp)), default=inf)
+def _without_twins(steps: Sequence[MeshStep]) -> list[MeshStep]:
+    """The steps, but for those that take as long to the bit in the usual order of ranks."""
+    usual = {step.job: step.seconds for step in steps if step.job.mesh.order == ORDER}
+
+    def is_twin(step: MeshStep) -> bool:
+        mesh = step.job.mesh
+        twin = replace(step.job, mesh=replace(mesh, order=ORDER))
+        return mesh.order != ORDER and usual.get(twin) == step.seconds
+
+    return [step for step in steps if not is_twin(step)]
+
+
+def _split_by_framework(scenario: Meshes) -> tuple[list[MeshJob], list[tuple[str, str]]]:
+    """The jobs that the scenario's framework can run, and why it cannot run the others.
+
+    InputError with all these reasons if it can run none.
+    """
+    jobs, name = scenario.question.jobs, scenario.framework
+    if not name:
+        return [*jobs], []
+    looked_at = [(job, why_no_mesh(name, choice_of_job(job))) for job in jobs]
+    able = [job for job, why in looked_at if not why]
+    if not able:
+        found = dict.fromkeys(each for _, why in looked_at for each in why)
+        raise InputError([f"{scenario.name}: {each}" for each in found])
+    return able, [(job.text, each) for job, why in looked_at for each in why]
+
+
+_ROUNDS = 4
+"""Rounds of micro batches after which no more are in flight, but for GPipe."""
+
+
+def _alike(job: MeshJob) -> object:
+    return job.mesh, job.schedule
+
+
+def _fits(job: MeshJob, memory: int) -> bool:
+    """Whether what each rank holds at most fits. The order of ranks does not count."""
+    micros = job.micros
+    if job.schedule in NAMES and job.schedule != "gpipe" and micros % job.mesh.pp == 0:
+        micros = min(micros, _ROUNDS * job.mesh.pp)
+    schedule = _schedule(job.schedule, job.mesh.pp, job.virtual, micros)
+    return all(held_by(job, schedule, r).peak <= memory for r in range(job.mesh.pp))
+
+
+_schedule = lru_cache(maxsize=64)(load_schedule)
+
+
+def _fitting(jobs: Iterable[MeshJob], memory: int) -> list[MeshJob]:
+    """The jobs that fit a GPU's memory."""
+    known: dict[MeshJob, bool] = {}
+    found = []
+    for job in jobs:
+        alike = replace(job, mesh=replace(job.mesh, order=ORDER))
+        if alike not in known:
+            known[alike] = _fits(alike, memory)
+        if known[alike]:
+            found.append(job)
+    return found
 
 
 @lru_cache(maxsize=1)
@@ -140,15 +208,51 @@ def _split(job: MeshJob) -> str:
     return "ends" if job.split == split_evenly(job.shape.blocks, len(job.split)) else "listed"
 
 
-def best_for(ranking: MeshRanking, target: str) -> MeshStep:
-    """The fastest step that a program can run, of those that fit; InputError if there is none."""
-    reasons: dict[str, None] = {}
-    for step in ranking.steps:
-        why = why_no_mesh(target, choice_of_job(step.job))
-        if not why and ranking.fits(step) is not False:
-            return step
-        reasons |= dict.fromkeys(why or ["what it could run needs more memory than a GPU has"])
-    raise InputError([f"{ranking.scenario.name}: {reason}" for reason in reasons])
+def mfu(step: MeshStep) -> float:
+    """Model FLOPs of a step over what all GPUs could do in its time, 3 times the forward pass."""
+    job = step.job
+    forward = _forward(job.shape, job.sequence)
+    rate = job.gpu.flops if job.bits == 16 else job.gpu.flops8
+    return 3.0 * forward * job.global_batch / (step.seconds * job.mesh.ranks * rate)
+
+
+@lru_cache(maxsize=8)
+def _forward(shape: Decoder, tokens: int) -> float:
+    """FLOPs of a sequence's forward pass; all rows of a ranking share it."""
+    return sum(layer.forward for layer in shape.layers(tokens))
+
+
+def limit_of(step: MeshStep) -> str:
+    """What a rank waits for the longest; `compute` where it hardly waits."""
+    waits = {key: seconds for key, seconds in step.by.items() if key not in ("compute", "update")}
+    longest = max(waits, key=waits.__getitem__, default="compute")
+    return longest if waits.get(longest, 0.0) > 0.05 * step.seconds else "compute"
+
+
+def bubble(step: MeshStep) -> float:
+    """The part of the time that ranks idle if passes take as long everywhere and sends no time."""
+    rows = grid(step.schedule)
+    ends = max(map(len, rows))
+    return 1.0 - sum(sum(map(bool, row)) for row in rows) / (ends * len(rows))
+
+
+def programs_for(job: MeshJob) -> list[str]:
+    """Programs that can run a job, by the names of targets."""
+    choice = choice_of_job(job)
+    return [name for name in TARGETS if not why_no_mesh(name, choice)]
+
+
+def files_of_mesh(ranking: MeshRanking) -> Mapping[str, str]:
+    """The files of the best step for the scenario's framework, by name."""
+    return mesh_files(ranking.scenario.framework, choice_of_job(ranking.best.job))
+
+
+def why_no_files(ranking: MeshRanking) -> str:
+    """Why no mesh is there to train on; "" if there is one."""
+    if ranking.fits(ranking.best) is not False:
+        return ""
+    title = TARGETS[ranking.scenario.framework].title
+    return f"{ranking.scenario.name}: what {title} can run needs more memory than a GPU has"
 
 
 def simulate_best(ranking: MeshRanking) -> MeshStep:
@@ -173,12 +277,17 @@ def best_execution(ranking: MeshRanking, most: int = MOST_NODES) -> Execution:
     return replace(first, notes=(note,))
 
 
+@lru_cache(maxsize=1 << 14)
+def _bound(setup: Setup, job: MeshJob) -> float:
+    return at_least(job, _costs(setup, job.mesh))
+
+
 def _simulate(setup: Setup, job: MeshJob, limit: Limit) -> MeshStep | AtLeast | Postponed:
     """The step of a job. Without a limit, its bound says when it is its turn."""
     costs = _costs(setup, job.mesh)
     if limit == inf:
         return simulate_mesh(job, setup, costs)
-    bound = at_least(job, costs)
+    bound = _bound(setup, job)
     if limit is None:
         return Postponed(round(bound * 1e6))
     if bound > limit:

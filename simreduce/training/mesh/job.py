@@ -70,7 +70,7 @@ class MeshJob:
     @property
     def text(self) -> str:
         """Its name among others of the same model: mesh, micro batch, schedule, choices."""
-        words = [self.mesh.text, f"micro_batch={self.micro_batch}"]
+        words = [self.mesh.name, f"micro_batch={self.micro_batch}"]
         if self.mesh.pp > 1:
             words.append(self.schedule)
         if self.virtual > 1:

@@ -30,6 +30,7 @@ from simreduce.training.mesh.gpus import Gpu, gpu_of, load_gpu
 from simreduce.training.mesh.job import (
     ALLTOALL,
     DISPATCHES,
+    DISTRIBUTED,
     FSDP,
     GRAPHS,
     INTERFERENCE,
@@ -39,10 +40,11 @@ from simreduce.training.mesh.job import (
     MeshJob,
     split_evenly,
 )
-from simreduce.training.mesh.pipeline import IN_A_V, NAMES, ONE_STAGE, load_schedule, why_not
+from simreduce.training.mesh.pipeline import NAMES, load_schedule, why_not
 from simreduce.training.mesh.ways import (
     ORDER,
     PP,
+    REPLICAS_FAR,
     Mesh,
     check_divides,
     fill,
@@ -56,8 +58,6 @@ from simreduce.workload.architectures.decoder import Decoder
 
 AUTO = "auto"
 _DEFAULT_MICRO = 1
-_VIRTUAL = 8
-"""Stages of a GPU that `auto` tries, at most."""
 _LONG = 4096
 """Tokens that a context parallel rank has, at least, of those that `auto` tries."""
 
@@ -92,11 +92,14 @@ MESH = Format(
     " `[step]` with a `mesh`.",
     Field("mesh", OneOrMore(LINE), 'Ways of each axis, as `"tp=8,pp=4"`; `dp` is the rest unless'
           ' stated, and `ep` divides it. Or a list, or `"auto"`: tensor parallel ranks within a'
-          ' machine, stages, experts, context parallel ranks from 8,192 tokens on, micro batches of'
-          ' 1 to 8, up to 8 stages on a GPU, none or full recomputation, unless stated.',
-          required=True),
-    Field("order", Scalar("all axes, such as " + ORDER, LINE.schema, lambda v: read_order(str(v))),
-          "The axes, neighbours first; how ranks lie on the machine.", ORDER),
+          ' machine, stages, experts of one rank or of all tensor parallel ones, context parallel'
+          ' ranks from 8,192 tokens on; unless stated also both orders of Megatron-LM, micro'
+          ' batches of 1 to 8, every schedule but `gpipe`, all numbers of stages on a GPU, none or'
+          ' full recomputation, and without stages `fsdp`.', required=True),
+    Field("order", OneOrMore(Scalar("all axes, such as " + ORDER, LINE.schema,
+                                    lambda v: read_order(str(v)))),
+          "The axes, neighbours first; how ranks lie on the machine. Or a list, to rank.",
+          default_words=f"`{ORDER}`"),
     Field("global_batch", whole(1, 10**9), "Sequences of a step.", required=True),
     Field("micro_batch", OneOrMore(whole(1, 10**6)), "Sequences of a micro batch; or a list.",
           default_words="1"),
@@ -135,6 +138,7 @@ MESH = Format(
           " `attention`, the `router` with its counts of tokens.", default_words="nothing"),
     Field("compute", LINE, "The GPU to compute as: a name, or a file (`compute`).",
           default_words="the machine's"),
+    Field("speed", number(1e-6, 1e6), "Times as fast as `compute` says.", 1.0),
     Field("pipeline", TableOf(PIPELINE), "How stages take turns."),
 )  # fmt: skip
 
@@ -165,6 +169,12 @@ def parse_mesh(
     gpu = _gpu(values["compute"] if values else None, setup, faults, beside)
     if values and model:
         _check_router(values, model.shape, faults)
+    if gpu and values:
+        gpu = _faster(gpu, values["speed"])
+    if setup is None and values:
+        for text in values["mesh"] or ():
+            if text != AUTO:
+                faults.attempt("step", read_mesh, text)
     if len(faults.problems) > before or not (values and setup and gpu and model):
         return None
     found = list(_jobs(values, model.shape, model.tokens, setup.layout, gpu, faults, beside))
@@ -205,6 +215,16 @@ def _gpu(
     return own
 
 
+def _faster(gpu: Gpu, factor: float) -> Gpu:
+    """The GPU with all that it and its host do `factor` times as fast."""
+    parts = {name: getattr(gpu, name) * factor for name in _PARTS}
+    return replace(gpu, **parts, **{name: getattr(gpu, name) / factor for name in _TIMES})
+
+
+_PARTS = ("products", "products8", "attention", "memory")
+_TIMES = ("kernel", "host", "handover", "step")
+
+
 def _at(text: str, beside: Callable[[str], str]) -> str:
     return beside(text) if text.endswith(".toml") else text
 
@@ -219,17 +239,17 @@ def _jobs(
     for text in values["mesh"]:
         if text == AUTO:
             meshes += _every_mesh(
-                shape, ranks, max(map(len, layout.tasks)), values["order"], tokens
+                shape, ranks, max(map(len, layout.tasks)), values["order"] or _ORDERS, tokens
             )
         else:
-            mesh = faults.attempt("step", read_mesh, text, values["order"])
+            mesh = faults.attempt("step", read_mesh, text)
             filled = faults.attempt("step", fill, mesh, ranks) if mesh else None
-            meshes += [filled] if filled else []
+            orders = values["order"] or [ORDER]
+            meshes += [replace(filled, order=order) for order in orders] if filled else []
     micros = values["micro_batch"] or ([1, 2, 4, 8] if auto else [_DEFAULT_MICRO])
     policies = values["recompute"] or ([NONE, FULL] if auto else [NONE])
     if auto and not values["recompute"] and values["attention"] != FUSED:
         policies = POLICIES
-    optimizers = values["optimizer"] or ["distributed"]
     overlap = values["overlap"]
     shared: Mapping[str, Any] = {
         "attention": values["attention"] or FUSED,
@@ -248,6 +268,8 @@ def _jobs(
     router = values["router_seed"], DEFAULT_GINI if gini is None else gini
     for mesh in dict.fromkeys(meshes):
         pairs = _pipelines(pipe, mesh, shape, auto=auto)
+        whole = [FSDP] if auto and mesh.pp == 1 else []
+        optimizers = values["optimizer"] or [DISTRIBUTED, *whole]
         for (schedule, virtual), micro, policy, optimizer in product(
             pairs, micros, policies, optimizers
         ):
@@ -294,21 +316,28 @@ def _pipelines(
     if mesh.pp == 1 and auto:
         return [("1f1b", 1)]
     if auto and not (pipe and pipe["virtual"]):
-        most = min(shape.blocks // mesh.pp, _VIRTUAL)
+        most = shape.blocks // mesh.pp
         virtuals = [v for v in range(1, most + 1) if split_evenly(shape.blocks, mesh.pp * v)] or [1]
-    if schedules is None:
+    if schedules is None and not auto:
         return [("1f1b" if v == 1 else "interleaved", v) for v in virtuals]
-    found = product(schedules, virtuals)
+    found = product(_SCHEDULES if schedules is None else schedules, virtuals)
     if not auto:
         return [*found]
-    return [
-        (s, v) for s, v in found if (v == 1) == (s in ONE_STAGE) and (v == 2 or s not in IN_A_V)
-    ]
+    return [(s, v) for s, v in found if not any(why_not(s, mesh.pp, v, _MANY * mesh.pp))]
 
 
-def _every_mesh(shape: Decoder, ranks: int, node: int, order: str, tokens: int) -> list[Mesh]:
+_ORDERS = (ORDER, REPLICAS_FAR)
+_SCHEDULES = tuple(name for name in NAMES if name != "gpipe")
+"""What `auto` tries: GPipe takes as long as 1F1B, and keeps activations of all micro batches."""
+_MANY = 4
+"""Micro batches of each stage, of which every schedule that takes so many stages is for."""
+
+
+def _every_mesh(
+    shape: Decoder, ranks: int, node: int, orders: Iterable[str], tokens: int
+) -> list[Mesh]:
     """Meshes that use all GPUs, with tensor parallel ranks within a machine, and context parallel
-    ones for long sequences.
+    ones for long sequences. Orders that lay the ranks alike count once.
     """
     found = []
     shares = [shape.heads, shape.groups] if shape.groups > 1 else [shape.heads]
@@ -320,9 +349,24 @@ def _every_mesh(shape: Decoder, ranks: int, node: int, order: str, tokens: int) 
             if split_evenly(shape.blocks, p) is None:
                 continue
             d = ranks // (t * c * p)
-            experts = legal_ways([shape.experts, c * d], shape.experts) if shape.experts else [1]
-            found += [Mesh(tp=t, cp=c, ep=e, dp=d, pp=p, order=order) for e in experts]
+            alike = p == 1 or d == 1
+            for order in [*orders][:1] if alike else orders:
+                found += [
+                    Mesh(tp=t, cp=c, ep=e, dp=d, pp=p, etp=etp, order=order)
+                    for e, etp in _expert_ways(shape, t, c * d)
+                ]
     return found
+
+
+def _expert_ways(shape: Decoder, tensor: int, others: int) -> list[tuple[int, int]]:
+    """Ways of experts, and tensor parallel ranks of each: one, or as many as all else has (0)."""
+    if not shape.experts:
+        return [(1, 0)]
+    return [
+        (ways, etp)
+        for etp in ([1, 0] if tensor > 1 else [0])
+        for ways in legal_ways([shape.experts, others * (tensor if etp else 1)], shape.experts)
+    ]
 
 
 def _job(
@@ -330,7 +374,7 @@ def _job(
     virtual: int, layers: tuple[int, ...] | None, rest: Mapping[str, Any],
 ) -> MeshJob | Refusal:  # fmt: skip
     """The job, or every reason why it cannot be."""
-    name = f"{mesh.text} micro_batch={micro} {schedule}"
+    name = f"{mesh.name} micro_batch={micro} {schedule}"
     name += f" virtual={virtual}" if virtual > 1 else ""
     faults = Faults("")
     stages = mesh.pp * virtual

@@ -20,6 +20,8 @@ AXES = TP, CP, EP, DP, PP = ("tp", "cp", "ep", "dp", "pp")
 ETP = "etp"
 ORDER = "-".join(AXES)
 """Megatron-LM's default order: tensor parallel ranks are neighbours, stages are far apart."""
+REPLICAS_FAR = "tp-cp-ep-pp-dp"
+"""Stages are nearer than replicas: Megatron-LM's `--use-tp-pp-dp-mapping`."""
 MOST_WAYS = 1 << 20
 
 
@@ -60,6 +62,11 @@ class Mesh:
         if self.etp and self.etp != self.tp:
             shown.append(f"{ETP}={self.etp}")
         return ",".join(shown) or "dp=1"
+
+    @property
+    def name(self) -> str:
+        """Its ways, and the order unless that is the usual one."""
+        return self.text if self.order == ORDER else f"{self.text} order={self.order}"
 
     def groups(self, *axes: str) -> tuple[tuple[int, ...], ...]:
         """The ranks that differ in these axes only, group by group in the order of their first."""

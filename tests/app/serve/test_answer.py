@@ -16,7 +16,8 @@ from simreduce.app.serve.answer import Sayer, answer
 from simreduce.app.serve.view import read_view
 from simreduce.errors import InputError
 from simreduce.report.ranking import ranking_document
-from simreduce.study.scenario import load_scenario
+from simreduce.study.scenario import load_meshes, load_scenario
+from simreduce.study.tune.meshes import rank_meshes
 from simreduce.study.tune.plan_cache import PlanCache
 from simreduce.study.tune.rank import rank
 from simreduce.topology import load_topology
@@ -157,3 +158,20 @@ def test_links_that_are_the_only_one_of_a_gpu_come_last(machine, first):
 
     assert wires[0] == first
     assert only == sorted(only)
+
+
+def test_meshes_are_answered_as_step_does(tmp_path):
+    """The page of the scenario that the view shows, with the timeline at the end."""
+    query = "machine=dgx-a100&model=llama-3-8b&mesh=tp=8&global_batch=8&recompute=full"
+    first, *_, last = (message for message in _said(query) if "page" in message)
+    (text,) = (block for block in _blocks(last) if block.startswith("topology"))
+    file = tmp_path / "view.toml"
+    file.write_text(text, "utf-8")
+    best = rank_meshes(load_meshes(str(file))).best
+
+    for page in (first, last):
+        assert "Train with tp=8, micro batches of 1, full recomputation" in _html(page)
+        assert f"{best.tokens_per_second:,.0f} tokens/s" in _html(page)
+    charts = [chart for part in last["page"]["parts"] for chart in part["charts"]]
+    assert len(charts) > len([c for part in first["page"]["parts"] for c in part["charts"]])
+    assert any("simreduce step view.toml" in block for block in _blocks(last))

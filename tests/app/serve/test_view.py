@@ -9,7 +9,7 @@ from hypothesis import given, settings, strategies as st
 
 from simreduce.app.serve import View, read_view
 from simreduce.errors import InputError
-from simreduce.study.scenario import load_scenario
+from simreduce.study.scenario import load_meshes, load_scenario
 
 SIZES = st.sampled_from(["1KiB", "64MiB", "1GB"])
 VIEWS = st.builds(
@@ -20,6 +20,7 @@ VIEWS = st.builds(
     algo=st.sampled_from(["usual", "all", "nccl", "nccl,ring+packs=8"]),
     packing=st.sampled_from(["", "packs=8", "small=4096,10", "repack=8,fp16"]),
     look=st.sampled_from(["", "nccl+ddp"]),
+    recompute=st.sampled_from(["", "full"]),
     runtime=st.sampled_from(["", "ideal"]),
     calibration=st.sampled_from(["", "nccl-volta"]),
     nccl=st.fixed_dictionaries({}, optional={"NCCL_ALGO": st.just("Ring;allreduce:Tree")}),
@@ -139,3 +140,35 @@ def test_an_unknown_machine_gets_a_suggestion(typed, meant):
     """As commands give it, for the names of clouds too."""
     with pytest.raises(InputError, match=rf"no machine .* \(did you mean '{meant}'\?\)"):
         read_view(typed, {})
+
+
+MESHED = "machine=dgx-a100&model=llama-3-8b&mesh=tp=4,pp=2&global_batch=16&schedule=gpipe"
+
+
+def test_a_view_of_a_mesh_is_the_scenario_that_a_file_says(tmp_path):
+    """And comes back from its query."""
+    file = tmp_path / "view.toml"
+    file.write_text(
+        'topology = "dgx-a100"\nworkload = "llama-3-8b"\n[step]\nmesh = "tp=4,pp=2"\n'
+        'global_batch = 16\n[step.pipeline]\nschedule = "gpipe"\n'
+    )
+    view = read_view(MESHED, {})
+
+    assert view.meshes({}).question == load_meshes(str(file)).question
+    assert view == read_view(view.query, {})
+
+
+def test_every_fault_of_a_mesh_is_said():
+    """A schedule of a URL is no path."""
+    with pytest.raises(InputError) as seen:
+        read_view("machine=dgx-a100&mesh=auto&schedule=1f1bb&algo=ring&packing=packs=2", {})
+    with pytest.raises(InputError) as built:
+        read_view(MESHED.replace("tp=4", "tpp=4"), {}).meshes({})
+    text = "\n".join(seen.value.problems)
+
+    assert "model: missing; a mesh trains one, such as " in text
+    assert "global_batch: missing" in text
+    assert "schedule: no schedule '1f1bb' (did you mean '1f1b'?)" in text
+    assert "algo: NCCL chooses how the collectives of a mesh run" in text
+    assert "packing: NCCL chooses" in text
+    assert "unknown axis 'tpp' (did you mean 'tp'?)" in "\n".join(built.value.problems)

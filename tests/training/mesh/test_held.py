@@ -13,7 +13,7 @@ from simreduce.training.mesh.held import (
 )
 from simreduce.training.mesh.pipeline import load_schedule
 from simreduce.training.mesh.ways import Mesh
-from tests.training.mesh.jobs import EXPERTS, LLAMA, job
+from tests.training.mesh.jobs import EXPERTS, GPT, LLAMA, job
 
 S, B, H, A, V, L = 32, 2, 64, 8, 512, 4
 """Tokens, sequences of a micro batch, width, heads, words and blocks of the small GPT."""
@@ -190,3 +190,21 @@ def test_a_schedule_of_a_file_has_its_stages_where_it_says():
 
     assert 2 * _block(1) == rank_parameters(work, 0).all
     assert 2 * _block(1) + V * H + S * H + 2 * H == rank_parameters(work, 1).all
+
+
+@pytest.mark.parametrize("p", [2, 3, 4, 8])
+@pytest.mark.parametrize(
+    ("schedule", "virtual"),
+    [("1f1b", 1), ("interleaved", 2), ("interleaved", 5), ("zero_bubble", 1), ("zero_bubble", 3),
+     ("zbv", 2), ("dualpipe", 2)],
+)  # fmt: skip
+def test_most_is_in_flight_after_four_rounds(schedule, virtual, p):
+    """Which searches count on: more micro batches keep no more activations."""
+    blocks = p * virtual
+    text = GPT.replace("layers=4", f"layers={blocks}")
+    few, many = (
+        job(Mesh(pp=p), text, schedule=schedule, virtual=virtual, micros=rounds * p)
+        for rounds in (4, 13)
+    )
+
+    assert [_held(few, rank) for rank in range(p)] == [_held(many, rank) for rank in range(p)]

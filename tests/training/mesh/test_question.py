@@ -126,9 +126,62 @@ def test_auto_is_every_mesh_that_fits():
         (tp, pp, 8 // tp // pp) for tp in (1, 2, 4) for pp in (1, 2, 4) if tp * pp <= 8
     } == meshes  # fmt: skip
     assert not found.named
-    assert {1, 2, 4, 8} == {
-        job.mesh.ep for job in _ask({"mesh": "auto", "micro_batch": 1}, EXPERTS).jobs
+
+
+def test_auto_shares_experts_among_one_or_all():
+    """Of the tensor parallel ranks; ranks of experts divide what is left."""
+    jobs = _ask({"mesh": "auto", "micro_batch": 1}, EXPERTS).jobs
+
+    assert {1, 2, 4, 8} == {job.mesh.ep for job in jobs}
+    assert {(tp, etp) for tp in (1, 2, 4) for etp in (1, tp)} == {
+        (job.mesh.tp, job.mesh.expert_tensor) for job in jobs
     }
+
+
+def test_auto_lays_ranks_in_both_orders_of_megatron():
+    """Once where they are the same; others only if they are stated."""
+    jobs = _ask({"mesh": "auto"}).jobs
+    usual, other = "tp-cp-ep-dp-pp", "tp-cp-ep-pp-dp"
+    orders: dict[object, set[str]] = {}
+    for job in jobs:
+        mesh = job.mesh
+        orders.setdefault((mesh.tp, mesh.dp, mesh.pp), set()).add(mesh.order)
+
+    for (_, dp, pp), found in orders.items():
+        assert ({usual, other} if dp > 1 and pp > 1 else {usual}) == found
+    stated = _ask({"mesh": "auto", "order": "dp-tp-cp-ep-pp"}).jobs
+    assert {"dp-tp-cp-ep-pp"} == {job.mesh.order for job in stated}
+
+
+def test_orders_are_ranked():
+    """Each with each mesh, and a faulty one has its place."""
+    found = _ask({"mesh": ["tp=2,pp=2", "pp=4"], "order": ["tp-cp-ep-dp-pp", "pp-tp-cp-ep-dp"]})
+
+    assert 4 == len(found.jobs)
+    assert {"order=pp-tp-cp-ep-dp" in job.text for job in found.jobs} == {True, False}
+    (fault,) = _ask({"mesh": "tp=2", "order": ["tp-cp-ep-dp-pp", "tp-pp"]})
+    assert "step.order[1]: must have each of tp, cp, ep, dp, pp once" in fault
+
+
+def test_auto_tries_every_schedule_where_it_is_legal():
+    """And every number of stages that the blocks are split into, however many."""
+    model = GPT.replace("layers=4", "layers=48")
+    jobs = _ask({"mesh": "auto", "micro_batch": 1, "recompute": "none"}, model).jobs
+    found = {(job.schedule, job.virtual) for job in jobs if job.mesh.pp == 2 and job.mesh.dp == 2}
+
+    assert {("1f1b", 1), ("zbv", 2), ("dualpipe", 2), ("zero_bubble", 1)} <= found
+    stages = {virtual for schedule, virtual in found if schedule == "interleaved"}
+    assert {2, 3, 4, 6, 8, 12, 24} <= stages
+    assert {1} | stages == {virtual for schedule, virtual in found if schedule == "zero_bubble"}
+    assert {"1f1b"} == {job.schedule for job in jobs if job.mesh.pp == 1}
+
+
+def test_auto_shards_all_where_there_are_no_stages():
+    """FSDP with a pipeline is not simulated."""
+    jobs = _ask({"mesh": "auto", "micro_batch": 1, "recompute": "none"}).jobs
+
+    assert {"distributed", "fsdp"} == {job.optimizer for job in jobs if job.mesh.pp == 1}
+    assert {"distributed"} == {job.optimizer for job in jobs if job.mesh.pp > 1}
 
 
 def test_uneven_stages():

@@ -41,6 +41,7 @@
     if (Number.isFinite(power)) here("slide").value = Math.round(power);
     here("slide").setAttribute("aria-valuetext", form.elements.size.value);
     if (NAMES.slice(NAMES.indexOf("NCCL_ALGO")).some((name) => form.elements[name].value)) here("more").open = true;
+    if (form.elements.mesh.value) here("meshed").open = true;
     here("shipped").value = form.elements.machine.value;
     if (here("shipped").selectedIndex < 0) here("shipped").selectedIndex = 0;
     listLinks();

@@ -11,7 +11,7 @@ from simreduce.report.bench import BENCH, bench_page
 from simreduce.report.blocks import Attachments, Page, Written
 from simreduce.report.capacity import CAPACITY
 from simreduce.report.explain import EXPLAIN
-from simreduce.report.meshes import MESHES
+from simreduce.report.meshes import MESHES, TUNED_MESHES
 from simreduce.report.pages.kinds.capacity import capacity_page
 from simreduce.report.pages.kinds.explain import explain_page
 from simreduce.report.pages.kinds.meshes import meshes_page
@@ -36,11 +36,12 @@ KINDS: Mapping[str, tuple[Record, Callable[[Written, Attachments], Page]]] = {
 }
 """Keys and pages by the `command` of a document that `--json` prints."""
 
-_OTHER_STEPS: Mapping[str, tuple[Record, Callable[[Written, Attachments], Page]]] = {
-    "replicas_to_aggregate": (REPLICAS, replicas_page),
-    "global_batch": (MESHES, meshes_page),
+_OTHERS: Mapping[tuple[str, str], tuple[Record, Callable[[Written, Attachments], Page]]] = {
+    ("step", "replicas_to_aggregate"): (REPLICAS, replicas_page),
+    ("step", "global_batch"): (MESHES, meshes_page),
+    ("tune", "global_batch"): (TUNED_MESHES, meshes_page),
 }
-"""Of `simreduce step --json` with `[replicas]` or a mesh, by a key that they alone have."""
+"""Of a command's `--json` with `[replicas]` or a mesh, by a key that they alone have."""
 
 __all__ = ["KINDS", "Attachments", "check_kinds", "make_page"]
 
@@ -78,7 +79,7 @@ def _kind_of(
         said = "has no key command" if kind is None else f"command is {quote(str(kind))}"
         near = did_you_mean(str(kind), KINDS) if kind is not None else ""
         raise InputError(f"{place}: {said}{near}; a report takes the --json of {', '.join(KINDS)}")
-    other = (found for key, found in _OTHER_STEPS.items() if kind == "step" and key in document)
+    other = (found for (of, key), found in _OTHERS.items() if kind == of and key in document)
     return kind, *next(other, KINDS[kind])
 
 

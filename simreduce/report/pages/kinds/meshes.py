@@ -10,6 +10,7 @@ from simreduce.files import tables
 from simreduce.report.blocks import (
     Attachments,
     Chart,
+    Code,
     Fact,
     Page,
     Rows,
@@ -19,7 +20,7 @@ from simreduce.report.blocks import (
     stack,
 )
 from simreduce.report.headings import page_title
-from simreduce.report.meshes import WAITS, answer, candidates_table, held_table
+from simreduce.report.meshes import WAITS, answer, candidates_table, held_table, name_of
 from simreduce.report.sections import (
     calibration_section,
     machine_section,
@@ -33,7 +34,7 @@ _FEW = 12
 
 
 def meshes_page(document: Mapping[str, Any], beside: Attachments) -> Page:
-    """The page of `simreduce step --json` for a scenario with a mesh."""
+    """The page of `simreduce step --json` and `tune --json` for a scenario with a mesh."""
     best = document["candidates"][0]
     batch = units.plural(document["global_batch"], "sequence")
     return Page(
@@ -46,6 +47,7 @@ def meshes_page(document: Mapping[str, Any], beside: Attachments) -> Page:
         "published steps.",
         facts=tuple(_facts(document, best)),
         sections=(
+            *_settings(document),
             *_candidates(document),
             *_spent(best),
             *_memory(document),
@@ -75,6 +77,13 @@ def _facts(document: Mapping[str, Any], best: Mapping[str, Any]) -> Iterable[Fac
         yield Fact("And the next best mesh?", second["mesh"], f"{slower:.1%} slower.")
 
 
+def _settings(document: Mapping[str, Any]) -> Iterable[Section]:
+    files = document.get("files") or {}
+    if files:
+        blocks = tuple(Code(text.rstrip("\n"), name) for name, text in files.items())
+        yield Section("choice", "What to set", blocks)
+
+
 def _candidates(document: Mapping[str, Any]) -> Iterable[Section]:
     rows = [
         {"name": _name(row), "time_us": row["time_us"]} for row in document["candidates"][:_FEW]
@@ -87,7 +96,7 @@ def _candidates(document: Mapping[str, Any]) -> Iterable[Section]:
 
 
 def _name(row: Mapping[str, Any]) -> str:
-    words = [row["mesh"], f"micro {row['micro_batch']}"]
+    words = [name_of(row), f"micro {row['micro_batch']}"]
     words += [f"{row['schedule']} x {row['virtual']}"] if row["virtual"] > 1 else []
     return ", ".join(words + ([row["recompute"]] if row["recompute"] != "none" else []))
 

@@ -1,0 +1,155 @@
+"""Capacity with meshes: the fastest mesh that fits is priced, on each number of machines."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from simreduce.errors import InputError
+from simreduce.report.capacity import CAPACITY, capacity_text
+from simreduce.study.capacity.answer import answer
+from simreduce.study.capacity.options import with_rates
+from simreduce.study.capacity.question import load_question
+from simreduce.study.capacity.rates import bound_compute, bound_links
+from simreduce.study.scenario import build_meshes
+from simreduce.study.sweep import evaluate, row_of
+from simreduce.study.tune.meshes import rank_meshes
+
+MODEL = "transformer:layers=8,hidden=2048,heads=16,vocab=51200,seq=1024"
+FILE = f"""
+workload = "{MODEL}"
+global_batch = 64
+[prices.machines.dgx-a100]
+price = "16 USD/h"
+[target]
+tokens = 1e9
+time = "2 d"
+[step]
+mesh = ["tp=8,pp=2", "tp=2", "pp=4"]
+micro_batch = [1, 2]
+[[options]]
+machine = "dgx-a100"
+nodes = [1, 2]
+"""
+
+
+@pytest.fixture
+def question(tmp_path):
+    """Reads a question with other words in place of some of its own."""
+
+    def write(*changes):
+        text = FILE
+        for old, new in changes:
+            assert old in text
+            text = text.replace(old, new)
+        path = tmp_path / "mine.toml"
+        path.write_text(text, "utf-8")
+        return path
+
+    return write
+
+
+def rows(cells):
+    return [row_of(evaluate(cell)) for cell in cells]
+
+
+def test_the_best_mesh_of_each_number_of_machines_is_priced(question):
+    """As `step` finds it; those that do not fill one machine are left out there."""
+    found = answer(load_question(str(question())), rows, sensitivity=False)
+
+    assert 2 == len(found.offers)
+    for each, machine, meshes in zip(
+        found.offers, ("dgx-a100", "dgx-a100x2"),
+        (["tp=2", "pp=4"], ["tp=8,pp=2", "tp=2", "pp=4"]), strict=True,
+    ):  # fmt: skip
+        step = {"mesh": meshes, "micro_batch": [1, 2], "global_batch": 64}
+        table = {"topology": machine, "workload": MODEL, "step": step}
+        best = rank_meshes(build_meshes(Path("mine.toml"), table)).best
+        assert (best.seconds, best.job.text) == (each.candidate.step, each.candidate.row.chosen)
+        per_hour = best.tokens_per_second * 3600.0
+        assert each.per_million == pytest.approx(each.hourly / per_hour * 1e6, rel=1e-6)
+        assert each.time == pytest.approx(1e9 / best.tokens_per_second, rel=1e-6)
+
+
+def test_the_text_and_the_document_name_the_mesh(question):
+    """In the headline too, and what the time goes into by axis."""
+    found = answer(load_question(str(question())), rows, sensitivity=False)
+    document, text = CAPACITY.write(found), capacity_text(found)
+
+    assert document["choice"]["mesh"] in document["headline"]
+    assert "micro_batch=" in document["choice"]["mesh"]
+    assert document["choice"]["tokens_per_second"] > 0.0
+    assert 1.0 == pytest.approx(sum(part["share"] for part in document["binds"]))
+    assert "and train with " in text.splitlines()[-1]
+    assert "simreduce accuracy mesh" in text
+
+
+@pytest.mark.parametrize("factor", [0.5, 1.5, 4.0])
+@pytest.mark.parametrize("link", ["", "nvlink3"])
+def test_bounds_of_other_rates_hold(question, factor, link):
+    """Where all meshes are searched again."""
+    asked = load_question(str(question(('mesh = ["tp=8,pp=2", "tp=2", "pp=4"]', 'mesh = "auto"'),
+                                       ("nodes = [1, 2]", "nodes = 1"))))  # fmt: skip
+    now = answer(asked, rows, sensitivity=False).offers[0].candidate
+    changed = [with_rates(option, 1.0, {link: factor}) if link else with_rates(option, factor)
+               for option in asked.options]  # fmt: skip
+    then = answer(
+        replace(asked, options=tuple(changed)), rows, sensitivity=False
+    ).offers[0].candidate  # fmt: skip
+    bound = bound_links if link else bound_compute
+
+    best, worst = (bound(now, factor, best=which) for which in (True, False))
+    assert best.step <= then.step <= worst.step
+    assert worst.efficiency <= then.efficiency <= best.efficiency + 1e-9
+
+
+def test_changes_of_the_choice_are_found(question):
+    """By prices, errors and rates of a machine's GPUs and links."""
+    found = answer(load_question(str(question(("nodes = [1, 2]", "nodes = 1")))), rows)
+    names = {each.name for each in found.assumptions}
+
+    assert {"machines.dgx-a100.price", "compute of dgx-a100"} <= names
+    assert found.complete
+
+
+def test_what_does_not_fit_is_left_out(question):
+    """With what a GPU needs and has."""
+    found = answer(
+        load_question(str(question((MODEL, "llama-3-70b"), ("nodes = [1, 2]", "nodes = 1"),
+                                   ('"tp=8,pp=2", "tp=2", "pp=4"', '"tp=8,pp=1"')))),
+        rows, sensitivity=False,
+    )  # fmt: skip
+    ((_, reason),) = found.refused
+
+    assert not found.offers
+    assert "needs" in reason
+    assert "a GPU has 40 GB" in reason
+
+
+def test_no_mesh_that_fills_the_machines(question):
+    found = answer(
+        load_question(str(question(('"tp=8,pp=2", "tp=2", "pp=4"', '"tp=3", "tp=8,pp=4"')))),
+        rows, sensitivity=False,
+    )  # fmt: skip
+
+    assert 2 == len(found.refused)
+    assert all("tp x cp x pp is 3, and the machine has" in reason for _, reason in found.refused)
+
+
+def test_faults_are_all_of_them(question):
+    path = question(
+        ("nodes = [1, 2]", 'nodes = [1, 2]\nmethod = "ddp"\nbatch = 4'),
+        ('"tp=2"', '"tpp=2"'), ("micro_batch = [1, 2]", 'recompute = "ful"'),
+        ("global_batch = 64", 'global_batch = 64\nfails = "node"'),
+    )  # fmt: skip
+    with pytest.raises(InputError) as error:
+        load_question(str(path))
+    text = "\n".join(error.value.problems)
+
+    assert "options[0].method: step.mesh says how ranks share the work; leave it out" in text
+    assert "options[0].batch: step.mesh says" in text
+    assert "recompute: must be one of none, selective, full, got 'ful'" in text
+    assert "unknown axis 'tpp' (did you mean 'tp'?)" in text
+    assert "fails: steps on a mesh are not simulated without a part of the machine" in text
