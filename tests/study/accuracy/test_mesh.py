@@ -215,12 +215,12 @@ def test_models_left_out(points):
     }
 
     bounds = {
-        "vtrain-single": 0.07, "vtrain-multi": 0.07, "table-5": 0.06, "dgx-cloud": 0.04,
+        "vtrain-single": 0.06, "vtrain-multi": 0.08, "table-5": 0.04, "dgx-cloud": 0.03,
         "nemo": 0.06, "bridge": 0.12, "bridge-b200": 0.2, "bridge-gb200": 0.2,
     }  # fmt: skip
     assert all(median < bounds[name] for name, (median, _) in by_set.items())
     assert all(p90 < 0.18 for name, (_, p90) in by_set.items() if SOURCES[name].gpu != "B200")
-    assert max(abs(p.error) for p in points if p.step.set == "table-5") < 0.065
+    assert max(abs(p.error) for p in points if p.step.set == "table-5") < 0.06
     regrets = [each.regret for each in summarize_steps(points) if each.model == "all"]
     assert regrets[:2] == [0.0, 0.0]
 
