@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from heapq import heappop, heappush
+from itertools import count
 from math import inf
 from types import MappingProxyType
 from typing import Any, NamedTuple
@@ -107,7 +108,7 @@ class _Rank:
         self.waits: list[int] = []
         self.followers: dict[int, list[int]] = defaultdict(list)
         self.busy: dict[str, int] = defaultdict(int)
-        self.queues: dict[str, list[tuple[float, int, float]]] = defaultdict(list)
+        self.queues: dict[str, list[tuple[int, int, float]]] = defaultdict(list)
         self.met: dict[Meeting, int] = defaultdict(int)
         self.begun: dict[int, float] = {}
         self.acts: dict[int, Act] = {}
@@ -141,7 +142,7 @@ class Run:
         streams: Mapping[str, int] = MappingProxyType({}), slows: Slows = slows_nothing,
     ) -> None:  # fmt: skip
         self.execution, self.env, self.move = execution, env, move
-        self.slow, self.streams, self.slows = slow, streams, slows
+        self.slow, self.streams, self.slows, self.came = slow, streams, slows, count()
         self.ranks = {rank: _Rank(rank) for rank in execution.nodes}
         self.meetings: dict[Meeting, list[tuple[_Rank, int]]] = defaultdict(list)
         self.moved: list[Moved] = []
@@ -202,7 +203,8 @@ class Run:
 
     def _ready(self, rank: _Rank, index: int) -> None:
         lane, now = rank.nodes[index].lane, float(self.env.now)
-        heappush(rank.queues[lane], (now if lane in self.streams else 0.0, index, now))
+        order = next(self.came) if lane in self.streams else index
+        heappush(rank.queues[lane], (order, index, now))
 
     def _serve(self, rank: _Rank) -> None:
         """Start the first that is ready of every lane that is free.
