@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import replace
 from pathlib import Path
 
@@ -225,3 +226,22 @@ def test_all_that_gpus_do_is_twice_as_fast():
     for key in ("compute", "update"):
         assert slow[key] == pytest.approx(2.0 * fast[key], rel=1e-9)
     assert slow["tp"] == fast["tp"]
+
+
+def test_gpt_3_has_thousands_of_meshes():
+    """On 512 GPUs."""
+    asked = scenario("auto", "gpt-3-175b", "dgx-h100x64", global_batch=1536)
+
+    assert len(asked.question.jobs) > 4000
+
+
+@pytest.mark.slow
+def test_bounds_cut_nearly_all_of_them():
+    """So that the search takes two cores less than two minutes."""
+    asked = scenario("auto", "gpt-3-175b", "dgx-h100x64", global_batch=1536)
+    began = time.process_time()
+    found = rank_meshes(asked)
+
+    assert time.process_time() - began < 2 * 120
+    assert len(found.steps) < 0.02 * len(asked.question.jobs)
+    assert found.fits(found.best)
