@@ -35,6 +35,8 @@ from simreduce.training.mesh.pipeline import FORWARD, grid
 from simreduce.training.mesh.simulate import MeshStep
 from simreduce.training.mesh.ways import ORDER
 
+_ALIKE = 0.01
+"""Of two steps, the part of their time up to which the simpler one is named too."""
 WAITS: Mapping[str, str] = {
     "compute": "kernels",
     "tp": "tensor parallel sums",
@@ -215,14 +217,38 @@ def answer(document: Mapping[str, Any]) -> str:
     why = f"{share:.0%} of it goes to {WAITS[best['limit']]}"
     if best["fits"] is False:
         return f"No mesh fits the memory of a GPU; the least that one needs is {_least(document)}."
-    order = best.get("order", ORDER)
-    lie = "" if order == ORDER else f" in the order {order}"
-    use = f"Train with {best['mesh']}{lie}, micro batches of {best['micro_batch']}"
-    more = f", {best['schedule']}" if "pp=" in best["mesh"] else ""
-    more += f" with {best['virtual']} stages on a GPU" if best["virtual"] > 1 else ""
-    more += f", {best['recompute']} recomputation" if best["recompute"] != "none" else ""
     rate = f"{best['tokens_per_second']:,.0f} tokens/s"
-    return f"{use}{more}: a step takes {took} ({rate}); {why}.{_programs(best)}"
+    use = f"Train with {_settings(best)}: a step takes {took} ({rate}); {why}."
+    return f"{use}{_programs(best)}{_simpler(document)}"
+
+
+def _settings(row: Mapping[str, Any]) -> str:
+    """The mesh of a row and how it is used, in words."""
+    order = row.get("order", ORDER)
+    lie = "" if order == ORDER else f" in the order {order}"
+    use = f"{row['mesh']}{lie}, micro batches of {row['micro_batch']}"
+    use += f", {row['schedule']}" if "pp=" in row["mesh"] else ""
+    use += f" with {row['virtual']} stages on a GPU" if row["virtual"] > 1 else ""
+    return use + (f", {row['recompute']} recomputation" if row["recompute"] != "none" else "")
+
+
+def _simpler(document: Mapping[str, Any]) -> str:
+    """What has fewer stages on a GPU, or plain 1F1B, and is about as fast, as a sentence."""
+    best, *others = document["candidates"]
+
+    def stages(row: Mapping[str, Any]) -> tuple[int, bool]:
+        return row["virtual"], row["schedule"] != "1f1b"
+
+    near = [
+        row for row in others
+        if row["fits"] is not False and row["time_us"] <= best["time_us"] * (1.0 + _ALIKE)
+        and stages(row) < stages(best)
+    ]  # fmt: skip
+    if not near:
+        return ""
+    row = min(near, key=lambda row: (*stages(row), row["time_us"]))
+    slower = row["time_us"] / best["time_us"] - 1.0
+    return f" Simpler and {slower:.1%} slower: {_settings(row)}."
 
 
 def _programs(best: Mapping[str, Any]) -> str:

@@ -6,7 +6,7 @@ pipeline. What needs more memory than a GPU has is not simulated.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache, partial
 from math import inf
@@ -33,6 +33,8 @@ from simreduce.training.recompute import FUSED
 from simreduce.workload.architectures.decoder import Decoder
 
 MOST_NODES = 2_000_000
+_NEAREST = 12
+"""Meshes that are simulated where none fits."""
 _NEAR = 1.05
 """Times the best step up to which others are simulated too, where all meshes are tried: of a mesh
 and a schedule, what may be the best.
@@ -72,7 +74,7 @@ def rank_meshes(scenario: Meshes, workers: int = 1, watch: Watch = unwatched) ->
     question, setup = scenario.question, scenario.setup
     memory = device_memory(setup.topology, setup.layout.ranks)
     able, unable = _split_by_framework(scenario)
-    jobs = able if question.named or not memory else _fitting(able, memory) or able
+    jobs = able if question.named or not memory else _fitting(able, memory) or _least(able)
 
     def limits(outcomes: Mapping[int, object]) -> Callable[[int], float]:
         best: dict[object, float] = {}
@@ -143,16 +145,21 @@ def _alike(job: MeshJob) -> object:
     return job.mesh, job.schedule
 
 
-def _fits(job: MeshJob, memory: int) -> bool:
-    """Whether what each rank holds at most fits. The order of ranks does not count."""
+def _peaks(job: MeshJob) -> Iterator[int]:
+    """What each rank holds at most. The order of ranks does not count."""
     micros = job.micros
     if job.schedule in NAMES and job.schedule != "gpipe" and micros % job.mesh.pp == 0:
         micros = min(micros, _ROUNDS * job.mesh.pp)
     schedule = _schedule(job.schedule, job.mesh.pp, job.virtual, micros)
-    return all(held_by(job, schedule, r).peak <= memory for r in range(job.mesh.pp))
+    return (held_by(job, schedule, rank).peak for rank in range(job.mesh.pp))
 
 
 _schedule = lru_cache(maxsize=64)(load_schedule)
+
+
+def _least(jobs: Sequence[MeshJob]) -> list[MeshJob]:
+    """Those that need the least memory."""
+    return sorted(jobs, key=lambda job: max(_peaks(job)))[:_NEAREST]
 
 
 def _fitting(jobs: Iterable[MeshJob], memory: int) -> list[MeshJob]:
@@ -162,7 +169,7 @@ def _fitting(jobs: Iterable[MeshJob], memory: int) -> list[MeshJob]:
     for job in jobs:
         alike = replace(job, mesh=replace(job.mesh, order=ORDER))
         if alike not in known:
-            known[alike] = _fits(alike, memory)
+            known[alike] = all(peak <= memory for peak in _peaks(alike))
         if known[alike]:
             found.append(job)
     return found
