@@ -119,6 +119,7 @@ COLUMNS = Record(
             shown=2),
     _figure("data", SECONDS, "Of a mesh: gradients and parameters of replicas that compute waits"
             " for."),
+    _figure("interference", SECONDS, "Of a mesh: what kernels lose beside collectives."),
     _figure("bubble", RATIO, "Of a mesh: the bubble of its schedule, if all passes took as long and"
             " sends no time."),
     _figure("update", SECONDS, "The update of the variables.", "best.step.update"),

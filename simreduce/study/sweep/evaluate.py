@@ -274,6 +274,7 @@ def _meshes(cell: Cell) -> Figures:
         "expert": by["ep"] + by["etp"],
         "pipeline": by["pipeline"],
         "data": by["data"],
+        "interference": by["interference"],
     }
     own = {"compute": by["compute"], "update": by["update"], "launch": by["host"]}
     exposed = sum(waits.values())

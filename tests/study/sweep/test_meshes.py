@@ -17,7 +17,10 @@ workload = "transformer:layers=8,hidden=1024,heads=16,vocab=51200,seq=512"
 mesh = ["tp=2,pp=2", "dp=8"]
 global_batch = 16
 """
-AXES = ("compute", "tensor", "context", "expert", "pipeline", "data", "update", "launch")
+AXES = (
+    "compute", "tensor", "context", "expert", "pipeline", "data", "interference", "update",
+    "launch",
+)  # fmt: skip
 
 
 @pytest.fixture
