@@ -62,6 +62,7 @@ class MeshChoice:
     merged: bool = False
     limited: tuple[int, int] = (1, 1)
     graphs: frozenset[str] = frozenset()
+    last: int = 0
 
     @property
     def splits_sequences(self) -> bool:
@@ -161,6 +162,8 @@ def _megatron(c: MeshChoice) -> Mapping[str, str]:
         c.half: True,
     }
     flags += [(name, None) for name, on in wanted.items() if on]
+    if c.split == "last":
+        flags.append(("decoder-last-pipeline-num-layers", str(c.last)))
     if c.bits == 8:
         flags.append(("fp8-format", "hybrid"))
     lines = [f"--{name}" if value is None else f"--{name} {value}" for name, value in flags]
@@ -173,6 +176,7 @@ def _nemo(c: MeshChoice) -> Mapping[str, str]:
         "tensor_model_parallel_size": c.ways["tp"],
         "pipeline_model_parallel_size": c.ways["pp"],
         "virtual_pipeline_model_parallel_size": c.virtual if c.virtual > 1 else None,
+        "num_layers_in_last_pipeline_stage": c.last if c.split == "last" else None,
         "context_parallel_size": c.ways["cp"],
         "expert_model_parallel_size": c.ways["ep"],
         "expert_tensor_parallel_size": c.expert_tensor,
@@ -325,7 +329,7 @@ def why_no_mesh(target: str, choice: MeshChoice) -> list[str]:
             c.order not in orders
         ),
         f"{title} splits layers evenly, not as listed": (
-            c.split == "listed" or (c.split == "ends" and not megatron)
+            c.split not in (("even", "ends", "last") if megatron else ("even",))
         ),
         f"{title} takes a multiple of pp micro batches where stages are interleaved": (
             megatron and c.schedule == "interleaved" and bool(c.micros % c.ways["pp"])

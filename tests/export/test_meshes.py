@@ -81,6 +81,7 @@ def test_megatron_gets_the_mesh_and_the_model():
         ({"recompute": "full"}, "recompute-num-layers"),
         ({"recompute": "selective"}, "recompute-activations"),
         ({"split": "ends"}, "account-for-loss-in-pipeline-split"),
+        ({"split": "last", "last": 1}, "decoder-last-pipeline-num-layers"),
         ({"order": "tp-cp-ep-pp-dp"}, "use-tp-pp-dp-mapping"),
         ({"overlap": frozenset(("tp",))}, "tp-comm-overlap"),
         ({"gated": False}, "squared-relu"),
@@ -192,6 +193,7 @@ def test_nemo_gets_its_fields():
         ("megatron", {"schedule": "1f1b", "virtual": 1, "overlap": frozenset(("p2p",))}, "sends"),
         ("nemo", {"order": "tp-cp-ep-pp-dp"}, "does not lie"),
         ("torchtitan", {"split": "ends"}, "evenly"),
+        ("deepspeed", {"split": "last"}, "evenly"),
         ("deepspeed", {"schedule": "1f1b"}, "context parallel"),
     ],
 )

@@ -23,7 +23,7 @@ from simreduce.training.executions import Execution
 from simreduce.training.memory import device_memory
 from simreduce.training.mesh.costs import Costs
 from simreduce.training.mesh.held import held_by, largest
-from simreduce.training.mesh.job import DEEPEP, MeshJob, split_evenly
+from simreduce.training.mesh.job import DEEPEP, MeshJob, split_evenly, split_short
 from simreduce.training.mesh.passes import Passes
 from simreduce.training.mesh.pipeline import NAMES, grid, load_schedule
 from simreduce.training.mesh.simulate import MeshStep, at_least, simulate_mesh
@@ -202,17 +202,20 @@ def choice_of_job(job: MeshJob) -> MeshChoice:
         heads=shape.heads, groups=shape.groups, inner=shape.inner, words=shape.words,
         gated=shape.gated, bias=shape.bias, tied=shape.tied, experts=shape.experts,
         active=shape.active, expert=shape.expert, capacity=job.capacity, pad=job.pad,
-        merged=job.dispatch == DEEPEP, graphs=job.graphs, limited=shape.limited,
+        merged=job.dispatch == DEEPEP, graphs=job.graphs, limited=shape.limited, last=job.split[-1],
     )  # fmt: skip
 
 
 def _split(job: MeshJob) -> str:
-    """How blocks are split into stages: `even`, `ends` with one less on the first and the last, or
-    `listed`.
+    """How blocks are split into stages: `even`, `ends` with one less on the first and the last,
+    `last` with fewer there, or `listed`.
     """
     if len({*job.split}) == 1:
         return "even"
-    return "ends" if job.split == split_evenly(job.shape.blocks, len(job.split)) else "listed"
+    blocks, stages = job.shape.blocks, len(job.split)
+    if job.split == split_evenly(blocks, stages):
+        return "ends"
+    return "last" if job.virtual == 1 and job.split == split_short(blocks, stages) else "listed"
 
 
 def mfu(step: MeshStep) -> float:

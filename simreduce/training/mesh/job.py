@@ -131,3 +131,10 @@ def split_evenly(blocks: int, stages: int) -> tuple[int, ...] | None:
         each = (blocks + 2) // stages
         return (each - 1, *(each,) * (stages - 2), each - 1)
     return None
+
+
+def split_short(blocks: int, stages: int) -> tuple[int, ...] | None:
+    """The blocks of each stage: all as many, but for fewer on the last; None if it had none."""
+    each = -(-blocks // stages)
+    last = blocks - each * (stages - 1)
+    return (*(each,) * (stages - 1), last) if last > 0 else None

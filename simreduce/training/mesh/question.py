@@ -39,6 +39,7 @@ from simreduce.training.mesh.job import (
     USUAL,
     MeshJob,
     split_evenly,
+    split_short,
 )
 from simreduce.training.mesh.pipeline import NAMES, load_schedule, why_not
 from simreduce.training.mesh.ways import (
@@ -83,7 +84,8 @@ PIPELINE = Format(
     Field("virtual", OneOrMore(whole(1, 1024)), "Stages that a GPU holds; or a list.",
           default_words="1"),
     Field("layers", ListOf(whole(0, 10**6)), "Blocks of each stage.",
-          default_words="as many on each; or one less on the first and the last"),
+          default_words="as many on each; or one less on the first and the last; with `auto`, or"
+          " fewer on the last"),
 )  # fmt: skip
 
 MESH = Format(
@@ -266,6 +268,7 @@ def _jobs(
     }
     gini = values["router_gini"]
     router = values["router_seed"], DEFAULT_GINI if gini is None else gini
+    listed = tuple(pipe["layers"]) if pipe and pipe["layers"] else None
     for mesh in dict.fromkeys(meshes):
         pairs = _pipelines(pipe, mesh, shape, auto=auto)
         whole = [FSDP] if auto and mesh.pp == 1 else []
@@ -274,9 +277,12 @@ def _jobs(
             pairs, micros, policies, optimizers
         ):
             parallel = values["sequence_parallel"]
+            split = listed or split_evenly(shape.blocks, mesh.pp * virtual)
+            if split is None and auto and virtual == 1:
+                split = split_short(shape.blocks, mesh.pp)
             found = _job(
                 shape, mesh, gpu, micro, values["global_batch"], tokens, _at_file(schedule, beside),
-                virtual, tuple(pipe["layers"]) if pipe and pipe["layers"] else None,
+                virtual, split,
                 {**shared, "recompute": policy, "optimizer": optimizer,
                  "sequence_parallel": mesh.tp > 1 if parallel is None else parallel},
             )  # fmt: skip
@@ -317,7 +323,8 @@ def _pipelines(
         return [("1f1b", 1)]
     if auto and not (pipe and pipe["virtual"]):
         most = shape.blocks // mesh.pp
-        virtuals = [v for v in range(1, most + 1) if split_evenly(shape.blocks, mesh.pp * v)] or [1]
+        ways = range(1, most + 1)
+        virtuals = [v for v in ways if v == 1 or split_evenly(shape.blocks, mesh.pp * v)] or [1]
     if schedules is None and not auto:
         return [("1f1b" if v == 1 else "interleaved", v) for v in virtuals]
     found = product(_SCHEDULES if schedules is None else schedules, virtuals)
@@ -346,7 +353,7 @@ def _every_mesh(
         if ranks % (t * c):
             continue
         for p in legal_ways([ranks // (t * c)], shape.blocks):
-            if split_evenly(shape.blocks, p) is None:
+            if split_short(shape.blocks, p) is None and split_evenly(shape.blocks, p) is None:
                 continue
             d = ranks // (t * c * p)
             alike = p == 1 or d == 1
@@ -371,14 +378,13 @@ def _expert_ways(shape: Decoder, tensor: int, others: int) -> list[tuple[int, in
 
 def _job(
     shape: Decoder, mesh: Mesh, gpu: Gpu, micro: int, batch: int, tokens: int, schedule: str,
-    virtual: int, layers: tuple[int, ...] | None, rest: Mapping[str, Any],
+    virtual: int, split: tuple[int, ...] | None, rest: Mapping[str, Any],
 ) -> MeshJob | Refusal:  # fmt: skip
     """The job, or every reason why it cannot be."""
     name = f"{mesh.name} micro_batch={micro} {schedule}"
     name += f" virtual={virtual}" if virtual > 1 else ""
     faults = Faults("")
     stages = mesh.pp * virtual
-    split = layers or split_evenly(shape.blocks, stages)
     if split is None:
         check_divides(faults, "pp", stages, "layers", shape.blocks)
         split = (0,) * stages

@@ -5,9 +5,11 @@ from __future__ import annotations
 from functools import cache
 
 import pytest
+from hypothesis import given, strategies as st
 
 from simreduce.engine.setup import Setup
 from simreduce.files.formats import Faults
+from simreduce.training.mesh.job import split_short
 from simreduce.training.mesh.question import MeshQuestion, parse_mesh
 from simreduce.workload import load_decoder
 from tests.training.mesh.jobs import EXPERTS, GPT, LLAMA
@@ -363,3 +365,25 @@ def test_auto_where_nothing_fits():
     (fault,) = _ask({"mesh": "auto", "global_batch": 1, "micro_batch": 2}, LLAMA)
 
     assert "file: step.mesh: no mesh of 8 GPUs fits the model and the batch" == fault
+
+
+def test_auto_has_fewer_blocks_on_the_last_stage_where_no_other_split_works():
+    """61 blocks on 16 stages: 15 of 4 and one of 1, as on no other mesh than one that is tried."""
+    asked = _ask({"mesh": "auto", "global_batch": 512}, "deepseek-v3", "dgx-h100x32")
+    splits = {job.split for job in asked.jobs if job.mesh.pp == 16}
+
+    assert {(*(4,) * 15, 1)} == splits
+    assert all(job.virtual == 1 for job in asked.jobs if job.mesh.pp == 16)
+
+
+@given(blocks=st.integers(1, 200), stages=st.integers(1, 64))
+def test_a_short_last_stage(blocks, stages):
+    """All blocks, in order; as many on each but fewer, and some, on the last."""
+    split = split_short(blocks, stages)
+
+    if split is None:
+        assert -(-blocks // stages) * (stages - 1) >= blocks
+        return
+    assert (stages, blocks) == (len(split), sum(split))
+    assert len({*split[:-1]}) <= 1
+    assert 0 < split[-1] <= split[0]
