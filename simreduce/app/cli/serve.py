@@ -77,7 +77,7 @@ def serve(
     machine = next(iter(files), "dgx1v")
     view = faults.attempt("", read_view, views[0], files) if views else View(machine)
     if view is not None and views and not faults.problems:
-        faults.attempt("", view.scenario, files)
+        faults.attempt("", view.meshes if view.mesh else view.scenario, files)
     faults.raise_any()
     assert view is not None  # noqa: S101 - else there is a fault
 

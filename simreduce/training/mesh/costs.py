@@ -107,8 +107,6 @@ class Costs:
     def _groups(self, axis: str) -> tuple[Group, ...]:
         if axis == REPLICAS:
             return self.mesh.groups(DP, CP)
-        if axis == ENDS:
-            return tuple((row[0], row[-1]) for row in self.mesh.groups(PP))
         if axis in (EP, ETP, EXPERT_REPLICAS):
             return self.mesh.expert_groups({ETP: TP, EXPERT_REPLICAS: DP}.get(axis, axis))
         return self.mesh.groups(axis)
@@ -116,10 +114,13 @@ class Costs:
     def _of(
         self, axis: str, collective: str, nbytes: int, stage: int, spread: tuple[int, ...]
     ) -> Cost:
+        if axis == ENDS:
+            pairs = [tuple(row[place] for place in spread) for row in self.mesh.groups(PP)]
+            return self._call(collective, nbytes, tuple(self._beside(pairs[0], pairs)))
         if len(self.group(axis, stage)) < 2:
             return NOTHING
         place = self._alike(axis, stage)
-        mine = [g for g in self._groups(axis) if axis == ENDS or self._is_of(g, place)]
+        mine = [g for g in self._groups(axis) if self._is_of(g, place)]
         if collective == DISPATCH:
             return self._dispatch(nbytes, self.group(axis, place), mine, spread)
         return self._call(collective, nbytes, tuple(self._beside(self.group(axis, place), mine)))

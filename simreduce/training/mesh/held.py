@@ -104,7 +104,9 @@ def block_activations(job: MeshJob, block: int) -> float:
     if shape.has_experts(block):
         inner = shape.expert * (shape.active * job.imbalance + shape.shared)
         each = shape.kept_by_feed_forward(inner)
-        routed = 4.0 * shape.active * shape.width * job.imbalance
+        etp = mesh.expert_tensor  # inputs are gathered among them, outputs summed
+        copies = etp + (1 if job.sequence_parallel else etp)
+        routed = 2.0 * copies * shape.active * shape.width * job.imbalance
         each = Activated(each.split + routed, each.whole)
     else:
         each = shape.kept_by_feed_forward(shape.inner)

@@ -28,6 +28,8 @@ the memory's bandwidth. NCCL's blocks share their SMs with no kernel
 """
 ALLTOALL, DEEPEP = DISPATCHES = ("alltoall", "deepep")
 ATTENTION, ROUTER = GRAPHS = ("attention", "router")
+MOST_SLOWED = 0.9
+"""Kernels keep at least a tenth of their speed beside a collective."""
 
 
 @dataclass(frozen=True)
@@ -110,7 +112,7 @@ class MeshJob:
 
     def slows(self, channels: int) -> float:
         """By what part of their speed kernels slow down beside a collective of that many."""
-        return self.interference * channels / self.gpu.units
+        return min(self.interference * channels / self.gpu.units, MOST_SLOWED)
 
     def blocks(self, stage: int) -> range:
         """The blocks of a stage."""

@@ -50,9 +50,11 @@ _HIDDEN = 1 << 20
 class Call(NamedTuple):
     """A collective of all groups of an axis; `nbytes` as a rank gives them. `times` in a row.
 
-    Each hides behind up to `behind` seconds of products, but for its first part of `pieces`. Copy
-    engines slow down no kernels: `copied` are those of Transformer Engine's user buffers. Of a
-    dispatch, `spread` has the experts and those of a token, their groups and those of a token.
+    Each hides behind up to `behind` seconds of products, but for its first part of `pieces`; of
+    these seconds, `later` are gradients of weights, which a pass may leave for later. Copy engines
+    slow down no kernels: `copied` are those of Transformer Engine's user buffers. Of a dispatch,
+    `spread` has the experts and those of a token, their groups and those of a token; of a shared
+    embedding's sum, the places of both its ranks.
     """
 
     axis: str
@@ -63,17 +65,20 @@ class Call(NamedTuple):
     pieces: int = 1
     copied: bool = False
     spread: tuple[int, ...] = ()
+    later: float = 0.0
 
-    def exposed(self, seconds: float, slows: float) -> float:
+    def exposed(self, seconds: float, slows: float, *, weights: bool = True) -> float:
         """How much longer the rank takes with it, if it takes `seconds` by itself.
 
-        Beside it, kernels lose the part `slows` of their speed.
+        Beside it, kernels lose the part `slows` of their speed. `weights` says whether the pass has
+        their gradients.
         """
-        if not self.behind:
+        behind = self.behind - (0.0 if weights else self.later)
+        if behind <= 0.0:
             return self.times * seconds
         first, lost = seconds / self.pieces, 0.0 if self.copied else slows
-        rest, hidden = seconds - first, self.behind * (self.pieces - 1) / self.pieces
-        return self.times * (first + max(rest - hidden, min(lost, 1.0) * rest))
+        rest, hidden = seconds - first, behind * (self.pieces - 1) / self.pieces
+        return self.times * (first + max(rest - hidden, lost * rest))
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,7 +134,7 @@ class Parts:
         inputs, weights = (first.inputs, first.weights) if hide else (0.0, 0.0)
         if not self.job.sequence_parallel:
             once = Call(TP, ALL_REDUCE, nbytes)
-            return (once,), (once._replace(behind=weights, pieces=_HIDDEN),)
+            return (once,), (once._replace(behind=weights, pieces=_HIDDEN, later=weights),)
         shard = nbytes // t
         if TP_COMM in self.job.overlap:
 
@@ -146,7 +151,7 @@ class Parts:
         return (gather, scatter), (
             gather,
             gather._replace(behind=inputs, pieces=_HIDDEN),
-            scatter._replace(behind=weights, pieces=_HIDDEN),
+            scatter._replace(behind=weights, pieces=_HIDDEN, later=weights),
         )
 
     def _around(self, *, residual: bool = True) -> Times:
@@ -240,12 +245,15 @@ class Parts:
         nbytes = int(routed) * shape.width * WIDTH
         hide = EXPERTS in job.overlap
         forward, backward = (
-            (*around[way], *self._routed(nbytes, behind if hide else 0.0))
-            for way, behind in ((0, found.forward), (1, found.inputs + found.weights))
+            (*around[way], *self._routed(nbytes, *(behind if hide else (0.0, 0.0))))
+            for way, behind in (
+                (0, (found.forward, 0.0)),
+                (1, (found.inputs + found.weights, found.weights)),
+            )
         )
         return Part("experts", found, forward, backward, looped(job))
 
-    def _routed(self, nbytes: int, behind: float) -> tuple[Call, ...]:
+    def _routed(self, nbytes: int, behind: float, later: float) -> tuple[Call, ...]:
         """Tokens go to their experts' ranks and back, and among those that share an expert."""
         mesh = self.job.mesh
         calls: tuple[Call, ...] = ()
@@ -254,7 +262,9 @@ class Parts:
             chosen, groups = shape.limited
             spread = (shape.experts, shape.active, groups, chosen) if merged else ()
             kind = DISPATCH if merged else ALL_TO_ALL
-            calls = (Call(EP, kind, nbytes, 2, behind / 2, _HIDDEN, spread=spread),)
+            calls = (
+                Call(EP, kind, nbytes, 2, behind / 2, _HIDDEN, spread=spread, later=later / 2),
+            )
         if mesh.expert_tensor == 1:
             return calls
         if not self.job.sequence_parallel:

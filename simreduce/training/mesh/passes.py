@@ -47,8 +47,20 @@ class Passes:
             return self._of(action.stage, action.kind)
         by = dict(add_up(self._of(part.stage, part.kind) for part in action.parts).by)
         if EP in by:
-            by[EP] = max(by[EP] - by[COMPUTE], 0.0)
+            moved, lost = map(sum, zip(*map(self._routed, action.parts), strict=True))
+            by[EP] = max(moved - by[COMPUTE], lost)
         return Pass(sum(by.values()), by)
+
+    def _routed(self, action: Action) -> tuple[float, float]:
+        """Seconds of the all-to-alls of a pass by themselves, and what kernels lose beside them."""
+        rank, moved, lost = self.job.home[action.stage], 0.0, 0.0
+        for part in self.layers(action.stage, action.kind):
+            for call in part.calls:
+                if call.axis == EP:
+                    cost = self.costs.of(call, rank)
+                    moved += call.times * cost.seconds
+                    lost += call.times * cost.seconds * self.job.slows(cost.channels)
+        return moved, lost
 
     def layers(self, stage: int, kind: str) -> list[Pass]:
         """The passes of each part of a stage, in the order in which they run."""
@@ -111,7 +123,8 @@ class Passes:
         by = defaultdict[str, float](float, {COMPUTE: computes * self._slowest})
         for call in (*own, *calls):
             cost = self.costs.of(call, rank)
-            by[call.axis] += call.exposed(cost.seconds, self.job.slows(cost.channels))
+            slows = self.job.slows(cost.channels)
+            by[call.axis] += call.exposed(cost.seconds, slows, weights=kind != INPUTS)
             kernels += call.times
         late = kernels * self.job.gpu.host + launched * part.host - sum(by.values())
         if late > 0.0:

@@ -25,6 +25,7 @@ from simreduce.files.formats import (
     number,
     whole,
 )
+from simreduce.files.textfiles import exists
 from simreduce.training.mesh.experts import DEFAULT_GINI, busiest
 from simreduce.training.mesh.gpus import Gpu, gpu_of, load_gpu
 from simreduce.training.mesh.job import (
@@ -36,12 +37,14 @@ from simreduce.training.mesh.job import (
     INTERFERENCE,
     OPTIMIZERS,
     OVERLAPS,
+    P2P,
+    ROUTER,
     USUAL,
     MeshJob,
     split_evenly,
     split_short,
 )
-from simreduce.training.mesh.pipeline import NAMES, load_schedule, why_not
+from simreduce.training.mesh.pipeline import NAMES, ONE_STAGE, load_schedule, why_not
 from simreduce.training.mesh.ways import (
     ORDER,
     PP,
@@ -116,8 +119,8 @@ MESH = Format(
           default_words="`distributed`"),
     Field("overlap", ListOf(choice(OVERLAPS, "overlap")), "What overlaps with compute: reductions"
           " of gradients, gathers of parameters, tensor parallel calls beside gradients (as in"
-          " Megatron-LM) or beside all products (as in Transformer Engine), sends between stages,"
-          " experts' all-to-all.",
+          " Megatron-LM) or beside all products (as in Transformer Engine), sends between stages"
+          " (where they are interleaved), experts' all-to-all.",
           default_words='`["grad_reduce", "param_gather", "tp_grad"]`'),
     Field("precision", choice(("bf16", "fp16", "fp8"), "precision"), "Of products.", "bf16"),
     Field("reduce", choice(("float32", "bfloat16"), "type"), "Of gradients that are reduced.",
@@ -171,6 +174,11 @@ def parse_mesh(
     gpu = _gpu(values["compute"] if values else None, setup, faults, beside)
     if values and model:
         _check_router(values, model.shape, faults)
+    for text in (values["pipeline"] or {}).get("schedule") or () if values else ():
+        if text not in NAMES and not exists(beside(text)):
+            near = did_you_mean(text, NAMES) or f"; known are {', '.join(NAMES)}"
+            words = f"no schedule {quote(text)}{near}; or a file with a line for each rank"
+            faults.add("step.pipeline.schedule", words)
     if gpu and values:
         gpu = _faster(gpu, values["speed"])
     if setup is None and values:
@@ -298,6 +306,8 @@ def _check_router(values: Values, shape: Decoder, faults: Faults) -> None:
     """Note keys of experts that do not go together, or with the model."""
     if not shape.experts:
         own = ("router_seed", "router_gini", "capacity_factor", "pad_to_capacity", "dispatch")
+        if ROUTER in (values["cuda_graphs"] or ()):
+            faults.add("step.cuda_graphs", "the model has no experts, so it has no router")
         for key in own:
             if values[key] not in (None, False, ALLTOALL):
                 faults.add(f"step.{key}", "the model has no experts; leave it out")
@@ -344,7 +354,7 @@ def _every_mesh(
     shape: Decoder, ranks: int, node: int, orders: Iterable[str], tokens: int
 ) -> list[Mesh]:
     """Meshes that use all GPUs, with tensor parallel ranks within a machine, and context parallel
-    ones for long sequences. Orders that lay the ranks alike count once.
+    ones for long sequences. Of the usual orders, one counts where both lay the ranks alike.
     """
     found = []
     shares = [shape.heads, shape.groups] if shape.groups > 1 else [shape.heads]
@@ -356,7 +366,7 @@ def _every_mesh(
             if split_short(shape.blocks, p) is None and split_evenly(shape.blocks, p) is None:
                 continue
             d = ranks // (t * c * p)
-            alike = p == 1 or d == 1
+            alike = (p == 1 or d == 1) and {*orders} <= {*_ORDERS}
             for order in [*orders][:1] if alike else orders:
                 found += [
                     Mesh(tp=t, cp=c, ep=e, dp=d, pp=p, etp=etp, order=order)
@@ -406,6 +416,8 @@ def _job(
             faults.add("schedule", problem)
     elif found := faults.attempt("schedule", load_schedule, schedule, mesh.pp, virtual, micros):
         rest = {**rest, "placed": tuple(found.home[stage] for stage in range(stages))}
+    if schedule in ONE_STAGE:  # as in Megatron-LM: only interleaved stages send beside compute
+        rest = {**rest, "overlap": rest["overlap"] - {P2P}}
     if rest["optimizer"] == FSDP and mesh.pp > 1:
         faults.add("optimizer", "fsdp with pp is not simulated; distributed is")
     if faults.problems:
@@ -431,6 +443,9 @@ def _check_shape(
         faults.add("ep", f"the model has no experts for {mesh.ep} ways; leave ep out")
         return
     if shape.experts:
+        if mesh.expert_tensor < mesh.tp and not parallel:
+            words = "tensor parallel ranks with experts of their own need sequence_parallel"
+            faults.add("etp", f"{words}; so do Megatron-LM's")
         check_divides(faults, "ep", mesh.ep, "experts", shape.experts)
         check_divides(faults, "etp", mesh.expert_tensor, "columns of an expert", shape.expert)
         ways = mesh.tp * mesh.cp * mesh.dp

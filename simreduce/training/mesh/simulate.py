@@ -12,7 +12,7 @@ import simpy
 from simreduce.engine.setup import Setup
 from simreduce.training.executions import COLLECTIVE, COMPUTE, UPDATE, Execution, Node
 from simreduce.training.executor import Ran, run_nodes
-from simreduce.training.mesh.costs import Cost, Costs
+from simreduce.training.mesh.costs import ENDS, Cost, Costs
 from simreduce.training.mesh.held import Held, held_by
 from simreduce.training.mesh.job import MeshJob
 from simreduce.training.mesh.parts import Call
@@ -77,7 +77,8 @@ def _run(execution: Execution, costs: Costs, job: MeshJob) -> tuple[Ran, ...]:
 
     def cost(node: Node, group: tuple[int, ...]) -> Cost:
         if node.kind == COLLECTIVE:
-            call = Call(node.lane, node.collective, node.nbytes)
+            ends = tuple(places[rank] for rank in group) if node.lane == ENDS else ()
+            call = Call(node.lane, node.collective, node.nbytes, spread=ends)
             return costs.of(call, places.get(group[0], 0))
         return costs.send(node.nbytes, places[group[0]], places[group[1]])
 

@@ -104,7 +104,8 @@ def write_step(
     `spent` gets what the passes of each node do and wait for, by its identity.
     """
     writer = _Writer(job, schedule, passes, {} if spent is None else spent)
-    nodes = {rank.rank: tuple(rank.nodes) for rank in map(writer.write, range(job.mesh.pp))}
+    written = [writer.write(place) for place in range(job.mesh.pp)]
+    nodes = {rank.rank: tuple(rank.nodes) for rank in written}
     return Execution(f"{schedule.name} on {job.mesh.text}", nodes, job.mesh.ranks)
 
 
@@ -118,7 +119,9 @@ def write_ranks(
     nodes: dict[int, tuple[Node, ...]] = {}
     for row in rows:
         writer = _Writer(job, schedule, passes, {}, row)
-        nodes |= {rank.rank: tuple(rank.nodes) for rank in map(writer.write, range(job.mesh.pp))}
+        for place in range(job.mesh.pp):
+            rank = writer.write(place)
+            nodes[rank.rank] = tuple(rank.nodes)
     name = f"{schedule.name} on {job.mesh.text}"
     return Execution(name, dict(sorted(nodes.items())), job.mesh.ranks)
 
@@ -341,11 +344,12 @@ class _Writer:
         return found
 
     def _collective(
-        self, rank: _Rank, name: str, axis: str, kind: str, nbytes: int, after: Sequence[int] = ()
-    ) -> int:
+        self, rank: _Rank, name: str, axis: str, kind: str, nbytes: int, after: Sequence[int] = (),
+        group: tuple[int, ...] = (),
+    ) -> int:  # fmt: skip
         return rank.add(
             axis, after, name=name, kind=COLLECTIVE, collective=kind,
-            nbytes=nbytes, group=self._group(axis, rank.rank),
+            nbytes=nbytes, group=group or self._group(axis, rank.rank),
         )  # fmt: skip
 
     def _gather_first(self, rank: _Rank, place: int) -> dict[int, list[list[int]]]:
@@ -429,10 +433,13 @@ class _Writer:
         if GRAD_REDUCE not in job.overlap and job.optimizer != FSDP:
             after += self._reduce(rank, mine, [rank.last[LANE]], place, "all")
         last = self.home[len(job.split) - 1]
-        if job.shape.tied and job.mesh.pp > 1 and place in (self.home[0], last) and last:
+        if job.shape.tied and self.home[0] != last and place in (self.home[0], last):
             words = -(-job.shape.embedding.split // job.mesh.tp)
+            ends = self.row[self.home[0]], self.row[last]
             after.append(
-                self._collective(rank, "embedding", ENDS, ALL_REDUCE, words * job.reduced, after)
+                self._collective(
+                    rank, "embedding", ENDS, ALL_REDUCE, words * job.reduced, after, ends
+                )
             )
         rank.add(
             LANE,

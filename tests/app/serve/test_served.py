@@ -149,11 +149,15 @@ def test_connections_without_a_token_keep_nobody_away(served):
         client.close()
 
 
+_MESH = "machine=dgx-h100x2&model=llama-3-8b&mesh=tp=8,pp=2&global_batch=64"
+
+
 @pytest.mark.parametrize(
     ("line", "view"),
     [
         (serve.examples[0], "machine=dgx-h100x8,fabric=rail_optimised"),
         (serve.examples[1], "machine=dgx-a100x4&size=16MiB"),
+        (f"simreduce serve {shlex.quote(_MESH)}", _MESH),
     ],
 )
 def test_the_examples_open_at_their_views(line, view, tmp_path):

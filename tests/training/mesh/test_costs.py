@@ -117,7 +117,6 @@ def test_groups_of_an_axis():
 
     assert (8, 9) == costs.group("tp", 2)
     assert (8, 10) == costs.group("dp+cp", 2)
-    assert (0, 12) == costs.group("ends", 0)
     experts = Costs(_setup("dgx-a100x2"), Mesh(tp=2, ep=4, dp=8, etp=1))
     assert ((0, 1, 2, 3), (0,), (0, 4, 8, 12)) == tuple(
         experts.group(axis, 0) for axis in ("ep", "etp", "edp")

@@ -197,11 +197,6 @@ def test_uneven_stages():
     assert [range(0), range(3), range(3, 5), range(5, 6)] == [stated.blocks(s) for s in range(4)]
 
 
-_NO_SCHEDULE = (
-    "schedule: no schedule '1f1bb' (did you mean '1f1b'?); or a file with a line for each rank"
-)
-
-
 @pytest.mark.parametrize(
     ("table", "model", "reasons"),
     [
@@ -284,11 +279,6 @@ _NO_SCHEDULE = (
             {"mesh": "pp=2", "pipeline": {"schedule": "zbv"}},
             GPT,
             ["schedule: zbv has two stages on a GPU: virtual = 2"],
-        ),
-        (
-            {"mesh": "pp=2", "pipeline": {"schedule": "1f1bb"}},
-            GPT,
-            [_NO_SCHEDULE],
         ),
     ],
 )  # fmt: skip
@@ -387,3 +377,35 @@ def test_a_short_last_stage(blocks, stages):
     assert (stages, blocks) == (len(split), sum(split))
     assert len({*split[:-1]}) <= 1
     assert 0 < split[-1] <= split[0]
+
+
+@pytest.mark.parametrize("mesh", ["tp=2,pp=2", "auto"])
+def test_an_unknown_schedule_is_a_fault(mesh):
+    """Also where all meshes are tried, of which some have no pipeline."""
+    [fault] = _ask({"mesh": mesh, "pipeline": {"schedule": ["1f1bb", "gpipe"]}})
+
+    assert fault == (
+        "file: step.pipeline.schedule: no schedule '1f1bb' (did you mean '1f1b'?); or a file with a"
+        " line for each rank"
+    )
+
+
+def test_experts_of_their_own_need_split_sequences():
+    """And a router a model with experts."""
+    mesh = {"mesh": "tp=2,ep=4,etp=1", "sequence_parallel": False}
+    [fault] = _ask(mesh, EXPERTS)
+    [other] = _ask({"mesh": "dp=8", "cuda_graphs": ["router"]})
+
+    assert "need sequence_parallel" in fault
+    assert "step.cuda_graphs: the model has no experts" in other
+
+
+def test_orders_that_a_user_lists_are_all_tried():
+    """Without stages, too, where Megatron-LM's two lay ranks alike."""
+    own, usual = (
+        _ask({"mesh": "auto", "order": ["tp-cp-ep-dp-pp", other]}).jobs
+        for other in ("dp-tp-cp-ep-pp", "tp-cp-ep-pp-dp")
+    )
+
+    assert 2 == len({job.mesh.order for job in own if job.mesh.pp == 1})
+    assert 1 == len({job.mesh.order for job in usual if job.mesh.pp == 1})

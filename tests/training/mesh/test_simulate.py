@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from functools import cache
+from itertools import permutations
 
 import pytest
 
 from simreduce.engine.setup import Setup
 from simreduce.training.executions import COMPUTE
 from simreduce.training.mesh.costs import Costs
+from simreduce.training.mesh.passes import Passes
+from simreduce.training.mesh.pipeline import Action
 from simreduce.training.mesh.simulate import at_least, simulate_mesh
 from simreduce.training.mesh.ways import Mesh
 from tests.training.mesh.jobs import EXPERTS, job
@@ -102,6 +105,40 @@ def test_nodes_of_every_stage_are_kept_when_asked():
     assert {0, 4} == {each.rank for each in step.ran}
     assert 2 * work.micros + 1 == sum(not each.node.name.startswith("sent") for each in passes)
     assert () == simulate_mesh(work, _setup(), costs).ran
+
+
+@pytest.mark.parametrize("places", [*permutations(range(4))])
+def test_a_file_may_place_stages_on_any_rank(tmp_path, places):
+    """Both ends of a shared embedding wherever they are; every rank is written."""
+    path = tmp_path / "mine.csv"
+    path.write_text("".join(f"{s}F0,{s}B0\n" for s in places), "utf-8")
+    home = tuple(places.index(stage) for stage in range(4))
+    text = TEXT.replace("layers=6", "layers=4") + ",tied=yes"
+    step = _step(Mesh(pp=4, dp=2), text, micros=1, schedule=str(path), placed=home)[2]
+
+    assert {0, 2, 4, 6} == {each.rank for each in step.ran}
+    ends = {each.node.group for each in step.ran if each.node.name == "embedding"}
+    assert {(2 * home[0], 2 * home[3])} == ends
+
+
+def test_what_is_left_for_later_hides_nothing():
+    """Of zero bubble's backward pass for inputs, what sums them is exposed."""
+    whole, costs, _ = _step(Mesh(tp=8), overlap=frozenset({"tp_grad"}), sequence_parallel=True)
+    passes = Passes(whole, costs)
+    both, one = (passes.of(Action(0, kind, 0)).by["tp"] for kind in ("B", "I"))
+
+    assert one > 1.05 * both
+
+
+def test_two_passes_at_once_slow_down_beside_what_they_hide():
+    """By as much as kernels lose beside all-to-alls, unless these take longer."""
+    facts = {"text": EXPERTS, "schedule": "dualpipe", "virtual": 2, "micros": 8}
+    jobs = [_step(Mesh(pp=2, dp=4, ep=4), interference=k, **facts)[:2] for k in (0.0, 2.0)]
+    action = Action(1, "F", 4, Action(2, "B", 0))
+    none, some = (Passes(job, costs).of(action).by for job, costs in jobs)
+
+    assert none["compute"] == some["compute"]
+    assert none["ep"] < some["ep"]
 
 
 def test_recomputation_costs_a_forward_pass():
