@@ -217,7 +217,7 @@ def _files_of_mesh(
     """The files of the fastest mesh that a program can run; says on stderr which that is."""
     faults.attempt("", check_mesh_target, target)
     scenario = read_meshes(faults, question, given, unused, target)
-    with Progress("simulated {} of {} meshes") as progress:
+    with Progress("simulated or excluded {} of {} meshes", spares=True) as progress:
         ranking = rank_meshes(scenario, workers, progress.watch)
     pass_on(ranking.untried)
     if why := why_no_files(ranking):

@@ -72,16 +72,19 @@ class Progress(watching.Work):
 
     `text` may have two places for numbers, `simulated {} of {} plans`; a call fills them. On a
     terminal, the lines that `preview` makes of what `watch` has passed on stand above. It says how
-    long the others take at the mean pace, or less where a budget of time ends before.
+    long the others take at the mean pace, or less where a budget of time ends before; nothing where
+    bounds will spare most of them (`spares`).
     """
 
     def __init__(
         self,
         text: str,
         preview: Callable[[list[Any]], Sequence[str]] = lambda _: (),
+        *,
+        spares: bool = False,
     ) -> None:
         super().__init__()
-        self._text, self._preview = text, preview
+        self._text, self._preview, self._spares = text, preview, spares
         self._share = 0.0
         self._terminal = is_terminal(sys.stderr) and os.environ.get("TERM") != "dumb"
         self._began, self._drawn = time.monotonic(), 0.0
@@ -150,7 +153,7 @@ class Progress(watching.Work):
     def _left(self, seconds: float) -> str:
         """How long the rest takes. As quick questions come first, that is a guess."""
         done, total = self.counts
-        if not done or done >= total:
+        if not done or done >= total or self._spares:
             return ""
         left = min(seconds / done * (total - done), watching.time_left())
         if left < _LEAST_LEFT:

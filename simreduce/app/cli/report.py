@@ -370,7 +370,7 @@ def report_step(question: StepScenario, beside: Attachments, workers: int) -> It
 
 def report_meshes(question: Meshes, beside: Attachments, workers: int) -> Iterator[Stage]:
     """The meshes of a scenario, then the timeline of the best."""
-    with Progress("simulated {} of {} meshes") as progress:
+    with Progress("simulated or excluded {} of {} meshes", spares=True) as progress:
         found = rank_meshes(question, workers, progress.watch)
     document = MESHES.write(found)
     yield document, replace(beside, missing=_STOPPED), not found.untried

@@ -147,7 +147,10 @@ def step(
     if meshed:
         unused = {"algo": algo, "batch": batch, "backups": try_backups}
         meshes = read_meshes(faults, scenario, options, unused)
-        with within(seconds), Progress("simulated {} of {} meshes") as progress:
+        with (
+            within(seconds),
+            Progress("simulated or excluded {} of {} meshes", spares=True) as progress,
+        ):
             found = rank_meshes(meshes, workers, progress.watch)
         lines = () if chakra is None else _write_traces(chakra, best_execution(found))
         return Reply(

@@ -166,7 +166,7 @@ def tune(
 def _tune_meshes(meshes: Meshes, out: str | None, workers: int) -> Reply:
     """The fastest mesh that the target can run, with what to set."""
     meshes = replace(meshes, framework=meshes.framework or _MESH_DEFAULT)
-    with Progress("simulated {} of {} meshes") as progress:
+    with Progress("simulated or excluded {} of {} meshes", spares=True) as progress:
         found = rank_meshes(meshes, workers, progress.watch)
     files = {} if why_no_files(found) else files_of_mesh(found)
     places = write_folder(out, files) if out is not None and files else []
