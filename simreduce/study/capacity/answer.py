@@ -287,6 +287,7 @@ def parts(chosen: Candidate) -> list[Part]:
         "experts": row.expert,
         "other stages: the bubble, and sends": row.pipeline,
         "gradients and parameters of replicas": row.data,
+        "kernels slowed down by what moves beside them": row.interference,
     }
     if row.method != MESH:
         waits = {"exposed communication": chosen.exposed}
