@@ -237,11 +237,11 @@ def test_gpt_3_has_thousands_of_meshes():
 
 @pytest.mark.slow
 def test_bounds_cut_nearly_all_of_them():
-    """So that the search takes two cores less than two minutes."""
+    """So that the search takes two cores less than two minutes; those near the best are left."""
     asked = scenario("auto", "gpt-3-175b", "dgx-h100x64", global_batch=1536)
     began = time.process_time()
     found = rank_meshes(asked)
 
     assert time.process_time() - began < 2 * 120
-    assert len(found.steps) < 0.02 * len(asked.question.jobs)
+    assert len(found.steps) < 0.05 * len(asked.question.jobs)
     assert found.fits(found.best)
