@@ -32,24 +32,11 @@ from simreduce.report.headings import CALIBRATION_KEY, DISTURBANCE_KEY, best_row
 from simreduce.study.tune.meshes import MeshRanking, limit_of, mfu, programs_for
 from simreduce.training.mesh.held import largest
 from simreduce.training.mesh.pipeline import FORWARD, grid
-from simreduce.training.mesh.simulate import MeshStep
+from simreduce.training.mesh.simulate import WAITS, MeshStep
 from simreduce.training.mesh.ways import ORDER
 
 _ALIKE = 0.01
 """Of two steps, the part of their time up to which the simpler one is named too."""
-WAITS: Mapping[str, str] = {
-    "compute": "kernels",
-    "tp": "tensor parallel sums",
-    "cp": "keys and values of other ranks",
-    "ep": "experts' all-to-all",
-    "etp": "sums within experts",
-    "pipeline": "other stages: the bubble, and sends",
-    "data": "gradients and parameters of replicas",
-    "interference": "kernels slowed down by what moves beside them",
-    "host": "launches by the host",
-    "update": "the optimizer",
-}
-"""What a rank does or waits for, in words."""
 
 
 def _gigabytes(value: float | None) -> str:

@@ -34,8 +34,8 @@ Act = Callable[[float], simpy.Event]
 """What a node does, given when it was ready, in seconds; the event is its end."""
 Slows = Callable[[Node, tuple[int, ...]], float]
 """By what part of its speed what a node moves slows down compute beside it."""
-_LEAST_SPEED = 0.1
-"""What moves never takes more than the rest of a GPU."""
+LEAST_SPEED = 0.1
+"""The part of its speed that compute keeps, whatever moves beside it."""
 
 
 def slows_nothing(_node: Node, _group: tuple[int, ...]) -> float:
@@ -118,7 +118,7 @@ class _Rank:
     @property
     def speed(self) -> float:
         """The part of its speed that compute has beside what moves."""
-        return max(1.0 - sum(self.slowed), _LEAST_SPEED)
+        return max(1.0 - sum(self.slowed), LEAST_SPEED)
 
 
 @dataclass(slots=True)

@@ -17,7 +17,8 @@ class StepSource:
     """Where the steps of a set were published, and what the publication leaves open.
 
     They ran on machines of eight `gpu`: `machine`, or so many of them as `several` says. `recent`
-    ones have fused attention, and all but experts' all-to-alls overlaps with compute.
+    ones have fused attention, and all but experts' all-to-alls overlaps with compute; in `plain`
+    ones nothing does, and replicas share nothing.
     """
 
     title: str
@@ -27,6 +28,7 @@ class StepSource:
     several: str
     assumed: str
     recent: bool = False
+    plain: bool = False
 
 
 _RECENT = (
@@ -48,12 +50,14 @@ SOURCES: Mapping[str, StepSource] = {
         " optimizer, as the constant part of its times says, which grows with parameters of a GPU."
         " All times of a model are linear in its micro batches to the last digit, and stages of as"
         " many blocks take the same on any mesh: the 480 rows come from about 32 timed layers.",
+        plain=True,
     ),
     "vtrain-multi": StepSource(
         "vTrain (Bang et al. 2024), ground_truth_multi.csv: Megatron-DeepSpeed on 64 and 512 A100",
         "https://github.com/VIA-Research/vTrain/tree/f8dda8473a/data",
         "A100", "dgx-a100", "dgx-a100x{},nics=4",
         "as vtrain-single; 4 ports of 200 Gbit/s a machine, after the repository's configuration.",
+        plain=True,
     ),
     "table-5": StepSource(
         "Reducing Activation Recomputation in Large Transformer Models (Korthikanti et al. 2022),"

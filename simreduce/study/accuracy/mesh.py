@@ -73,17 +73,18 @@ def job_of(step: PublishedStep, gpu: Gpu) -> MeshJob:
     each = step.tp * step.cp * step.pp
     mesh = Mesh(step.tp, step.cp, step.ep, step.gpus // each, step.pp, etp=step.ep > 1)
     split = split_evenly(shape.blocks, step.pp * step.virtual)
-    recent = step.source.recent
-    overlap = {GRAD_REDUCE, PARAM_GATHER, TP_COMM, P2P} if recent else {TP_GRAD}
-    if step.set.startswith("vtrain"):
+    source, overlap = step.source, {TP_GRAD}
+    if source.recent:
+        overlap = {GRAD_REDUCE, PARAM_GATHER, TP_COMM, P2P}
+    elif source.plain:
         overlap = set()
     return MeshJob(
         shape, mesh, gpu, step.micro_batch,
         step.global_batch // (mesh.dp * step.micro_batch), step.sequence,
         "1f1b" if step.virtual == 1 else "interleaved", step.virtual, split or (),
-        recompute=step.recompute, attention=FUSED if recent else UNFUSED,
+        recompute=step.recompute, attention=FUSED if source.recent else UNFUSED,
         sequence_parallel=step.sequence_parallel,
-        optimizer=REPLICATED if step.set.startswith("vtrain") else DISTRIBUTED,
+        optimizer=REPLICATED if source.plain else DISTRIBUTED,
         overlap=frozenset(overlap | ({EXPERTS} if step.hidden else set())),
         bits=8 if step.precision == "fp8" else 16, reduced=2,
         dispatch=step.dispatch or ALLTOALL, graphs=frozenset(step.graphs),

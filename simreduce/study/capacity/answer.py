@@ -37,6 +37,7 @@ from simreduce.study.capacity.words import plain, product
 from simreduce.study.sweep import STEP, Cell, Figures, Planned, make_cell
 from simreduce.study.sweep.columns import MESH
 from simreduce.training.memory import Fit
+from simreduce.training.mesh.simulate import WAITS
 from simreduce.training.step import NOT_COUNTED, Activations
 
 Evaluate = Callable[[Sequence[Cell]], Sequence[Figures | None]]
@@ -282,12 +283,12 @@ def parts(chosen: Candidate) -> list[Part]:
     rest = chosen.simulated - chosen.compute - chosen.exposed
     row = chosen.row
     waits = {
-        "tensor parallel sums": row.tensor,
-        "keys and values of other ranks": row.context,
+        WAITS["tp"]: row.tensor,
+        WAITS["cp"]: row.context,
         "experts": row.expert,
-        "other stages: the bubble, and sends": row.pipeline,
-        "gradients and parameters of replicas": row.data,
-        "kernels slowed down by what moves beside them": row.interference,
+        WAITS["pipeline"]: row.pipeline,
+        WAITS["data"]: row.data,
+        WAITS["interference"]: row.interference,
     }
     if row.method != MESH:
         waits = {"exposed communication": chosen.exposed}

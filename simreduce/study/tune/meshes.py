@@ -27,7 +27,7 @@ from simreduce.training.mesh.job import DEEPEP, MeshJob, split_evenly, split_sho
 from simreduce.training.mesh.passes import Passes
 from simreduce.training.mesh.pipeline import NAMES, grid, load_schedule
 from simreduce.training.mesh.simulate import MeshStep, at_least, simulate_mesh
-from simreduce.training.mesh.ways import ORDER, PP, Mesh
+from simreduce.training.mesh.ways import ORDER, Mesh
 from simreduce.training.mesh.write import write_ranks
 from simreduce.training.recompute import FUSED
 from simreduce.workload.architectures.decoder import Decoder
@@ -278,13 +278,8 @@ def best_execution(ranking: MeshRanking, most: int = MOST_NODES) -> Execution:
     """
     job = ranking.best.job
     schedule = load_schedule(job.schedule, job.mesh.pp, job.virtual, job.micros)
-    passes, rows = Passes(job, _costs(ranking.scenario.setup, job.mesh)), job.mesh.groups(PP)
-    first = write_ranks(job, schedule, passes, rows[:1])
-    nodes = sum(map(len, first.nodes.values())) * len(rows)
-    if nodes <= most:
-        return write_ranks(job, schedule, passes, rows)
-    note = f"of {job.mesh.ranks:,} ranks, those of the first pipeline: all have {nodes:,} nodes"
-    return replace(first, notes=(note,))
+    passes = Passes(job, _costs(ranking.scenario.setup, job.mesh))
+    return write_ranks(job, schedule, passes, most)
 
 
 @lru_cache(maxsize=1 << 14)

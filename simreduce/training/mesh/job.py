@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from functools import cached_property
 
+from simreduce.training.executor import LEAST_SPEED
 from simreduce.training.mesh.gpus import Gpu
 from simreduce.training.mesh.pipeline import IN_A_V
 from simreduce.training.mesh.ways import Mesh
@@ -28,8 +29,6 @@ the memory's bandwidth. NCCL's blocks share their SMs with no kernel
 """
 ALLTOALL, DEEPEP = DISPATCHES = ("alltoall", "deepep")
 ATTENTION, ROUTER = GRAPHS = ("attention", "router")
-MOST_SLOWED = 0.9
-"""Kernels keep at least a tenth of their speed beside a collective."""
 
 
 @dataclass(frozen=True)
@@ -112,7 +111,7 @@ class MeshJob:
 
     def slows(self, channels: int) -> float:
         """By what part of their speed kernels slow down beside a collective of that many."""
-        return min(self.interference * channels / self.gpu.units, MOST_SLOWED)
+        return min(self.interference * channels / self.gpu.units, 1.0 - LEAST_SPEED)
 
     def blocks(self, stage: int) -> range:
         """The blocks of a stage."""

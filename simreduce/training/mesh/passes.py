@@ -35,6 +35,7 @@ class Passes:
     job: MeshJob
     costs: Costs
     _known: dict[tuple[int, str], Pass] = field(default_factory=dict, repr=False)
+    _pairs: dict[tuple[tuple[int, str], ...], Pass] = field(default_factory=dict, repr=False)
     _parts: dict[tuple[str, str, int], Pass] = field(default_factory=dict, repr=False)
 
     def __post_init__(self) -> None:
@@ -45,6 +46,12 @@ class Passes:
         """The pass of an action; of one beside another, all-to-alls hide behind all kernels."""
         if not action.beside:
             return self._of(action.stage, action.kind)
+        key = tuple((part.stage, part.kind) for part in action.parts)
+        if key not in self._pairs:
+            self._pairs[key] = self._at_once(action)
+        return self._pairs[key]
+
+    def _at_once(self, action: Action) -> Pass:
         by = dict(add_up(self._of(part.stage, part.kind) for part in action.parts).by)
         if EP in by:
             moved, lost = map(sum, zip(*map(self._routed, action.parts), strict=True))

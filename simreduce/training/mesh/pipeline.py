@@ -235,6 +235,13 @@ def write_schedule(name: str, p: int, v: int, m: int) -> Schedule:
     return Schedule(name, rows, p * v, m)
 
 
+def check_schedule(text: str, path: str = "") -> None:
+    """InputError if it is no name, nor a file, which is at `path` unless that is ""."""
+    if text not in NAMES and not exists(path or text):
+        near = did_you_mean(text, NAMES) or f"; known are {', '.join(NAMES)}"
+        raise InputError(f"no schedule {text!r}{near}; or a file with a line for each rank")
+
+
 def load_schedule(text: str, p: int, v: int, m: int) -> Schedule:
     """The schedule of that name or in that file, for so many ranks, stages and micro batches.
 
@@ -242,9 +249,7 @@ def load_schedule(text: str, p: int, v: int, m: int) -> Schedule:
     """
     if text in _WRITERS:
         return write_schedule(text, p, v, m)
-    if not exists(text):
-        near = did_you_mean(text, NAMES) or f"; known are {', '.join(NAMES)}"
-        raise InputError(f"no schedule {text!r}{near}; or a file with a line for each rank")
+    check_schedule(text)
     found = parse_schedule(text, read_text(Path(text), InputError))
     if len(found.rows) != p or found.stages != p * v or found.micros != m:
         has = f"{len(found.rows)} ranks, {found.stages} stages and {found.micros} micro batches"

@@ -25,7 +25,6 @@ from simreduce.files.formats import (
     number,
     whole,
 )
-from simreduce.files.textfiles import exists
 from simreduce.training.mesh.experts import DEFAULT_GINI, busiest
 from simreduce.training.mesh.gpus import Gpu, gpu_of, load_gpu
 from simreduce.training.mesh.job import (
@@ -44,7 +43,13 @@ from simreduce.training.mesh.job import (
     split_evenly,
     split_short,
 )
-from simreduce.training.mesh.pipeline import NAMES, ONE_STAGE, load_schedule, why_not
+from simreduce.training.mesh.pipeline import (
+    NAMES,
+    ONE_STAGE,
+    check_schedule,
+    load_schedule,
+    why_not,
+)
 from simreduce.training.mesh.ways import (
     ORDER,
     PP,
@@ -172,17 +177,14 @@ def parse_mesh(
     before = len(faults.problems)
     values = TableOf(MESH).take(table, faults, "step")
     gpu = _gpu(values["compute"] if values else None, setup, faults, beside)
-    if values and model:
-        _check_router(values, model.shape, faults)
-    for text in (values["pipeline"] or {}).get("schedule") or () if values else ():
-        if text not in NAMES and not exists(beside(text)):
-            near = did_you_mean(text, NAMES) or f"; known are {', '.join(NAMES)}"
-            words = f"no schedule {quote(text)}{near}; or a file with a line for each rank"
-            faults.add("step.pipeline.schedule", words)
-    if gpu and values:
-        gpu = _faster(gpu, values["speed"])
-    if setup is None and values:
-        for text in values["mesh"] or ():
+    if values:
+        if model:
+            _check_router(values, model.shape, faults)
+        for text in (values["pipeline"] or {}).get("schedule") or ():
+            faults.attempt("step.pipeline.schedule", check_schedule, text, beside(text))
+        if gpu:
+            gpu = _faster(gpu, values["speed"])
+        for text in values["mesh"] or () if setup is None else ():
             if text != AUTO:
                 faults.attempt("step", read_mesh, text)
     if len(faults.problems) > before or not (values and setup and gpu and model):

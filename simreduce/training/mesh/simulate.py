@@ -30,6 +30,19 @@ from simreduce.training.mesh.ways import EP
 from simreduce.training.mesh.write import LANE, Spent, write_step
 
 INTERFERENCE = "interference"
+WAITS: Mapping[str, str] = {
+    "compute": "kernels",
+    "tp": "tensor parallel sums",
+    "cp": "keys and values of other ranks",
+    "ep": "experts' all-to-all",
+    "etp": "sums within experts",
+    "pipeline": "other stages: the bubble, and sends",
+    "data": "gradients and parameters of replicas",
+    "interference": "kernels slowed down by what moves beside them",
+    "host": "launches by the host",
+    "update": "the optimizer",
+}
+"""What a rank does or waits for, in words."""
 _ROUNDING = 1e-12
 
 

@@ -15,7 +15,7 @@ overlaps a rank waits until what it sends has arrived.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from typing import Any
 
@@ -103,46 +103,55 @@ def write_step(
 
     `spent` gets what the passes of each node do and wait for, by its identity.
     """
-    writer = _Writer(job, schedule, passes, {} if spent is None else spent)
-    written = [writer.write(place) for place in range(job.mesh.pp)]
-    nodes = {rank.rank: tuple(rank.nodes) for rank in written}
+    spent = {} if spent is None else spent
+    writer = _Writer(job, schedule, passes, spent, job.mesh.groups(PP)[0], apart=False)
+    return _execution(job, schedule, writer.nodes())
+
+
+def write_ranks(job: MeshJob, schedule: Schedule, passes: Passes, most: int) -> Execution:
+    """The execution of every rank, with nodes of all that they move.
+
+    If these are more than `most`, it has the ranks of the first pipeline, as a note of it says.
+    Passes of two micro batches at once stay one node each.
+    """
+    first, *rows = job.mesh.groups(PP)
+    nodes = _Writer(job, schedule, passes, {}, first, apart=True).nodes()
+    whole = sum(map(len, nodes.values())) * (1 + len(rows))
+    if whole > most:
+        note = f"of {job.mesh.ranks:,} ranks, those of the first pipeline: all have {whole:,} nodes"
+        return replace(_execution(job, schedule, nodes), notes=(note,))
+    for row in rows:
+        nodes |= _Writer(job, schedule, passes, {}, row, apart=True).nodes()
+    return _execution(job, schedule, dict(sorted(nodes.items())))
+
+
+def _execution(
+    job: MeshJob, schedule: Schedule, nodes: Mapping[int, tuple[Node, ...]]
+) -> Execution:
     return Execution(f"{schedule.name} on {job.mesh.text}", nodes, job.mesh.ranks)
 
 
-def write_ranks(
-    job: MeshJob, schedule: Schedule, passes: Passes, rows: Sequence[Sequence[int]]
-) -> Execution:
-    """The execution of the ranks of some pipelines, with nodes of all that they move.
-
-    Passes of two micro batches at once stay one node each.
-    """
-    nodes: dict[int, tuple[Node, ...]] = {}
-    for row in rows:
-        writer = _Writer(job, schedule, passes, {}, row)
-        for place in range(job.mesh.pp):
-            rank = writer.write(place)
-            nodes[rank.rank] = tuple(rank.nodes)
-    name = f"{schedule.name} on {job.mesh.text}"
-    return Execution(name, dict(sorted(nodes.items())), job.mesh.ranks)
-
-
 class _Writer:
-    """Writes the ranks of a pipeline: of the first, or of a `row` with nodes of all calls."""
+    """Writes the ranks of a pipeline, a `row`; with nodes of all calls if they are `apart`."""
 
     def __init__(
-        self, job: MeshJob, schedule: Schedule, passes: Passes, spent: Spent,
-        row: Sequence[int] = (),
+        self, job: MeshJob, schedule: Schedule, passes: Passes, spent: Spent, row: Sequence[int],
+        *, apart: bool,
     ) -> None:  # fmt: skip
         self.job, self.schedule, self.passes, self.spent = job, schedule, passes, spent
         self.costs: Costs = passes.costs
-        self.home, self.row = schedule.home, row or job.mesh.groups(PP)[0]
-        self.apart = bool(row)
+        self.home, self.row, self.apart = schedule.home, row, apart
         self.groups: dict[tuple[str, int], tuple[int, ...]] = {}
         self.sent = passes.parts.sent
         self.bucket = max(BUCKET, EACH * job.mesh.dp * job.mesh.cp)
 
+    def nodes(self) -> dict[int, tuple[Node, ...]]:
+        """The nodes of every rank of the pipeline."""
+        written = [self.write(place) for place in range(self.job.mesh.pp)]
+        return {rank.rank: tuple(rank.nodes) for rank in written}
+
     def write(self, place: int) -> _Rank:
-        """The nodes of the first rank of a stage."""
+        """The nodes of the rank of a stage."""
         rank, job = _Rank(self.row[place]), self.job
         gathered = self._gather_first(rank, place)
         passes = self.schedule.rows[place]

@@ -20,7 +20,7 @@ from simreduce.report.blocks import (
     stack,
 )
 from simreduce.report.headings import page_title
-from simreduce.report.meshes import WAITS, answer, candidates_table, held_table, name_of
+from simreduce.report.meshes import answer, candidates_table, held_table, name_of
 from simreduce.report.sections import (
     calibration_section,
     machine_section,
@@ -28,6 +28,7 @@ from simreduce.report.sections import (
     timeline_section,
     us,
 )
+from simreduce.training.mesh.simulate import WAITS
 
 _FEW = 12
 """Rows of a table that is open at once, and bars of a chart."""
