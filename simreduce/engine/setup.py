@@ -50,6 +50,7 @@ from simreduce.planners.strategy.size import Compile, check_size, many_ops
 from simreduce.topology import Folded, Topology, load_topology
 from simreduce.topology.from_networkx import is_graph
 from simreduce.topology.load import machine_of
+from simreduce.topology.routing.nvlink import is_nvlink
 from simreduce.workload import Workload, load_workload
 
 if TYPE_CHECKING:
@@ -198,7 +199,7 @@ class Setup(Simulator):
         machine, ranks = self._alone, self.layout.ranks
         if isinstance(self.machine, Folded):
             ranks = machine.devices
-        if any(link.link_class.startswith("nvlink") for link in machine.links):
+        if any(is_nvlink(link) for link in machine.links):
             return "nvlink"
         peers = (machine.router.is_peer(ranks[0], other) for other in ranks[1:])
         return "pci" if any(peers) else "shm"

@@ -29,7 +29,7 @@ from simreduce.topology.joined import joined
 from simreduce.topology.load import find, load_topology
 from simreduce.topology.machine import UNREAD, read_machine
 from simreduce.topology.naming import expand_range, natural
-from simreduce.topology.routing.nvlink import is_nvlink
+from simreduce.topology.routing.nvlink import HOST_XGMI, is_nvlink, links_name
 from simreduce.units import format_bandwidth, format_duration
 
 # Between these lie the links and memories of all machines there are, by an order of magnitude on
@@ -115,7 +115,7 @@ def _check_model(machine: Topology) -> Iterator[str]:
         known = model_in(machine.nodes[gpu].model)
         if known and known.nvlinks:
             yield (
-                f"no NVLinks, but {gpu!r} is of model {known.name}, which has "
+                f"no {links_name(known.nvlink)}, but {gpu!r} is of model {known.name}, which has "
                 f"{known.nvlinks}; without "
                 "them its copies take PCIe: `simreduce topo import --nvlink` adds them"
             )
@@ -310,27 +310,35 @@ def _check_figures(link: Link) -> Iterator[str]:
 
 
 def _check_lanes(machine: Topology, place: Callable[[str], str]) -> Iterator[str]:
-    """GPUs of one model that do not have the same number of NVLinks, or more than the model has."""
+    """GPUs of one model that do not have the same number of NVLinks, or more than the model has.
+
+    Of dies that spend some of their xGMI ports on their host and a NIC, some have fewer.
+    """
     lanes: dict[str, int] = dict.fromkeys(machine.devices, 0)
+    uneven: set[str] = set()
+    word = "NVLinks"
     for link in machine.links:
         if link.source in lanes and is_nvlink(link):
             lanes[link.source] += link.lanes
+            word = links_name(link.link_class)
+        elif link.link_class == HOST_XGMI:
+            uneven.add(link.source)
     by_model: dict[str, list[str]] = {}
     for name in machine.devices:
         by_model.setdefault(machine.nodes[name].model, []).append(name)
     for model, names in by_model.items():
         usual = statistics.mode(lanes[name] for name in names)
         for name in names:
-            if lanes[name] != usual:
+            if lanes[name] != usual and name not in uneven:
                 yield (
-                    f"{place(name)}: {name!r} has {lanes[name]} NVLinks, most GPUs like it "
+                    f"{place(name)}: {name!r} has {lanes[name]} {word}, most GPUs like it "
                     f"{usual}; "
                     "add what is missing, or give it a model of its own"
                 )
         known = model_in(model)
         most = max(lanes[name] for name in names)
         if known and 0 < known.nvlinks < most:
-            yield f"{place(names[0])}: {most} NVLinks, but a {known.name} has {known.nvlinks}"
+            yield f"{place(names[0])}: {most} {word}, but a {known.name} has {known.nvlinks}"
         if known and not known.nvlink and most:
             yield Suspicion(f"{place(names[0])}: {without_nvlinks(known, most)}")
 

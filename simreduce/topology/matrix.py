@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import itertools
+import re
 from typing import TYPE_CHECKING
 
 from simreduce.errors import TopologyError
 from simreduce.topology.graph import route
 from simreduce.topology.naming import natural
 from simreduce.topology.routing.equal_machines import EqualMachines
-from simreduce.topology.routing.nvlink import is_nvlink
+from simreduce.topology.routing.nvlink import XGMI, is_nvlink
 from simreduce.topology.routing.reach import path_kind
 
 if TYPE_CHECKING:
@@ -29,12 +30,13 @@ _LEGEND = {
     "PXB": "Connection traversing several PCIe switches without a PCIe host bridge",
     "PIX": "Connection traversing at most a single PCIe switch",
     "NV#": "Connection traversing a bonded set of # NVLinks",
+    "XGMI#": "Connection traversing a bonded set of # xGMI links",
     NO_PATH: "No connection: GPUs do not forward traffic for others",
 }
 
 
 def path_class(topology: Topology, a: str, b: str) -> str:
-    """How traffic from `a` to `b` goes: X, NV#, PIX, PXB, PHB, SYS, NET, or "-" when it cannot.
+    """How traffic from `a` to `b` goes: X, NV#, XGMI#, PIX, PXB, PHB, SYS, NET, or "-" when it cannot.
 
     Raises `TopologyError` for a name that the topology does not have.
     """
@@ -49,7 +51,10 @@ def path_class(topology: Topology, a: str, b: str) -> str:
         return NO_PATH
     used = [topology.router.link(*hop) for hop in itertools.pairwise(path)]
     kind = path_kind([topology.nodes[name] for name in path], used)
-    return f"NV{_nvlink_lanes(topology, a, b, direct=len(path) == 2)}" if kind == "NV" else kind
+    if kind != "NV":
+        return kind
+    word = "XGMI" if used[0].link_class.startswith(XGMI) else "NV"
+    return f"{word}{_nvlink_lanes(topology, a, b, direct=len(path) == 2)}"
 
 
 def _nvlink_lanes(topology: Topology, a: str, b: str, *, direct: bool) -> int:
@@ -97,8 +102,9 @@ def _excerpt(topology: Topology, names: list[str]) -> tuple[list[str], str]:
 def _table(topology: Topology, names: list[str]) -> str:
     heads = [name.upper() if name in topology.devices else name for name in names]
     rows = [[path_class(topology, a, b) for b in names] for a in names]
-    seen = {"NV#" if cell.startswith("NV") else cell for row in rows for cell in row}
+    seen = {re.sub(r"(?<=NV|MI)[0-9]+$", "#", cell) for row in rows for cell in row}
     lines = ["\t".join(["", *heads])]
     lines += ["\t".join([head, *row]) for head, row in zip(heads, rows, strict=True)]
-    legend = [f"  {word:<4} = {text}" for word, text in _LEGEND.items() if word in seen]
+    width = max(4, *map(len, seen))
+    legend = [f"  {word:<{width}} = {text}" for word, text in _LEGEND.items() if word in seen]
     return "\n".join([*lines, "", "Legend:", "", *legend]) + "\n"

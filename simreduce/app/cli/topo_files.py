@@ -48,6 +48,7 @@ from simreduce.topology.importers import (
     to_nccl_xml,
     with_nvlinks,
 )
+from simreduce.topology.routing.nvlink import is_nvlink
 from simreduce.topology.toml_writer import to_toml
 
 _output = output_option(
@@ -214,7 +215,7 @@ def _socket(text: str | None, classes: Mapping[str, LinkClass]) -> tuple[str, in
         return "upi", 2
     name, _, lanes = text.partition(":")
     # What is between sockets is none of the other kinds.
-    other = ("nvlink", "pcie", "staged", "c2c")
+    other = ("nvlink", "pcie", "staged", "c2c", "xgmi_")
     sockets = [
         each.name
         for each in classes.values()
@@ -234,7 +235,7 @@ def _machine_file(
     if nvlink:
         machine = with_nvlinks(machine, nvlink, load_topology, classes)
     elif len(machine.devices) > 1 and not any(
-        k.link_class.startswith("nvlink") for k in machine.links
+        is_nvlink(link) for link in machine.links
     ):
         notes.append("no NVLinks in the file; --nvlink says what they are if the machine has some")
     for note in notes:

@@ -28,6 +28,7 @@ from simreduce.plan.channels import (
     count_halvings,
 )
 from simreduce.topology import STAGED, Routes, Topology
+from simreduce.topology.routing.nvlink import is_nvlink
 
 Names: TypeAlias = npt.NDArray[np.str_]
 
@@ -88,7 +89,7 @@ def _find_facts(topology: Topology) -> _Facts:
     links = topology.links
     return _Facts(
         np.array([link.link_class.startswith(STAGED) for link in links], dtype=np.bool_),
-        np.array([link.link_class.startswith("nvlink") for link in links], dtype=np.bool_),
+        np.array([is_nvlink(link) for link in links], dtype=np.bool_),
         np.array([not link.holds_lane for link in links], dtype=np.bool_),
         np.array([link.link_class for link in links], dtype=np.str_),
     )

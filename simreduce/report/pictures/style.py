@@ -23,6 +23,7 @@ from simreduce.report.pictures.shapes import (
     text_width,
 )
 from simreduce.report.pictures.wires import Place
+from simreduce.topology.routing.nvlink import GPU_LINKS
 
 FILLS = {
     "gpu": "#d5efe3",
@@ -34,7 +35,7 @@ FILLS = {
     "machine": "#f4f4f4",
 }
 _FAMILIES = (
-    (("nvlink",), "#009e73"),
+    (GPU_LINKS, "#009e73"),
     (("pcie",), "#0072b2"),
     (("c2c",), "#cc79a7"),
     (("qpi", "upi", "xgmi", "grace_link"), "#d55e00"),

@@ -24,6 +24,7 @@ from simreduce.engine.setup import Setup
 from simreduce.plan import Executor, Kind, Plan
 from simreduce.plan.channels import JOINED, SWITCHED, count_blocks
 from simreduce.study.tune.bench import Calls, sends_of
+from simreduce.topology.routing.nvlink import is_nvlink
 
 T = TypeVar("T")
 
@@ -113,7 +114,7 @@ class Case:
         protocols = {PROTOCOLS[e - 1] for e in self.plan.executor.tolist() if e}
         switched = bool((self._launches & SWITCHED).any())
         kinds = {self.link, *([NVLS] if switched else [])}
-        if any(link.link_class.startswith("nvlink") for link in self.setup.topology.links):
+        if any(is_nvlink(link) for link in self.setup.topology.links):
             kinds.add("nvlink")
         elif self.link == "net":
             kinds |= {"pci", "shm"}

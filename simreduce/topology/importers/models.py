@@ -18,7 +18,8 @@ class GpuModel:
     `bridged` says that all of them lead to one other GPU. `memory` is in bytes/s and its `size` in
     bytes, 0 where there are several.
 
-    `sm` is NCCL's name of its compute capability. `peer` and `gpudirect` are the farthest ways of
+    `sm` is NCCL's name of its compute capability, in RCCL the major and minor number of `arch`, the
+    target of AMD's compilers ("" of NVIDIA's GPUs). `peer` and `gpudirect` are the farthest ways of
     peer copies and of GPUDirect RDMA (`topology.routing.staging`).
     """
 
@@ -32,6 +33,7 @@ class GpuModel:
     peer: str = "PHB"
     gpudirect: str = DEFAULT_NIC_REACH
     bridged: bool = False
+    arch: str = ""
 
 
 GB = 10**9
@@ -59,12 +61,20 @@ MODELS: Mapping[str, GpuModel] = {
         GpuModel("GH200", 90, "nvlink4", 18, "pcie5_x16", 4000e9, peer="SYS"),
         GpuModel("B200", 100, "nvlink5", 18, "pcie5_x16", 8000e9, 180 * GB),
         GpuModel("GB200", 100, "nvlink5", 18, "pcie5_x16", 8000e9, 186 * GB, peer="SYS"),
+        GpuModel("MI250X", 90, "xgmi_cdna2", 8, "pcie4_x16", 1638e9, 64 * GB, arch="gfx90a"),
+        GpuModel("MI300X", 94, "xgmi_cdna3", 7, "pcie5_x16", 5300e9, 192 * GB, arch="gfx942"),
+        GpuModel("MI308X", 94, "xgmi_cdna3", 7, "pcie5_x16", 5300e9, 192 * GB, arch="gfx942"),
+        GpuModel("MI325X", 94, "xgmi_cdna3", 7, "pcie5_x16", 6000e9, 256 * GB, arch="gfx942"),
+        GpuModel("MI350X", 95, "xgmi_cdna4", 7, "pcie5_x16", 8000e9, 288 * GB, arch="gfx950"),
+        GpuModel("MI355X", 95, "xgmi_cdna4", 7, "pcie5_x16", 8000e9, 288 * GB, arch="gfx950"),
     )
 }
 """Data sheets of NVIDIA; models without a suffix are those with NVLink sockets (SXM), an A100-PCIE
 with a bridge is an A100. Bridges: four links in the white paper "NVIDIA Ampere GA102 GPU
 Architecture" (RTX 3090, RTX A6000, A40), two links of NVLink 2 in "NVIDIA Turing GPU Architecture"
-(RTX 2080 Ti). The drivers of GeForce refuse peer access over PCIe, not over a bridge.
+(RTX 2080 Ti). The drivers of GeForce refuse peer access over PCIe, not over a bridge. Data sheets of AMD; an
+MI250X is one of its two dies, and its links are all that a die has. Targets of compilers: AMD GPU
+specifications, rocm.docs.amd.com/en/latest/reference/gpu-arch-specs.html.
 """
 
 UNKNOWN = GpuModel("", 0, "nvlink2", 0, "pcie3_x16", math.inf)
@@ -77,7 +87,7 @@ def model_named(name: str) -> GpuModel:
     """The model of `--gpu`, with or without spaces and the maker's words, such as `NVIDIA GeForce
     RTX 3090`; raises `TopologyError` that names the nearest of the same product.
     """
-    plain = _plain(re.sub(r"(?i)\b(nvidia|geforce|tesla|quadro)\b", "", name))
+    plain = _plain(re.sub(r"(?i)\b(nvidia|geforce|tesla|quadro|amd|instinct)\b", "", name))
     for known, model in MODELS.items():
         if plain and _plain(known) == plain:
             return model

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from simreduce.topology.classes import LinkClass, link_classes
 from simreduce.topology.elements import OFF, Cable, Node, NodeKind
 from simreduce.topology.importers.models import GpuModel
+from simreduce.topology.routing.nvlink import GPU_LINKS
 
 GENERATIONS = {2.5: 1, 5.0: 2, 8.0: 3, 16.0: 4, 32.0: 5, 64.0: 6}
 """PCIe generations by GT/s."""
@@ -53,7 +54,7 @@ class MachineBuilder:
 
     def link(self, a: str, b: str, link_class: str, lanes: int = 1) -> None:
         """A link of a known class. GPUs without peer access have it over their NVLinks."""
-        for name in (a, b) if link_class.startswith("nvlink") else ():
+        for name in (a, b) if link_class.startswith(GPU_LINKS) else ():
             if self.nodes[name].peer == OFF:
                 self.nodes[name] = replace(self.nodes[name], peer="NV")
         self.cables.append(self.classes[link_class].cable(self.nodes[a], self.nodes[b], lanes))

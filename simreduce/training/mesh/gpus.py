@@ -94,9 +94,13 @@ GPUS: Mapping[str, Gpu] = {
     "H800": _gpu("H800", 989.4, 1978.9, 3.35, 132, **_HOPPER, **_HOST),
     "H200": _gpu("H200", 989.4, 1978.9, 4.8, 132, **_HOPPER, **_HOST),
     "B200": _gpu("B200", 2250, 4500, 8.0, 148, **_HOST),
-    # AMD's data sheets: MI300X and MI325X (2023, 2024)
+    # AMD's data sheets: MI250X (2021; one of two dies, 16 and 8 bits alike), MI300X and MI325X
+    # (2023, 2024), MI350X and MI355X (2025)
+    "MI250X": _gpu("MI250X", 191.5, 191.5, 1.638, 110),
     "MI300X": _gpu("MI300X", 1307.4, 2614.9, 5.3, 304),
     "MI325X": _gpu("MI325X", 1307.4, 2614.9, 6.0, 304),
+    "MI350X": _gpu("MI350X", 2306.9, 4613.7, 8.0, 256),
+    "MI355X": _gpu("MI355X", 2516.6, 5033.2, 8.0, 256),
 }
 """By the beginning of a model's name."""
 
