@@ -19,9 +19,11 @@ from simreduce.topology.files import Document, is_path, read_document
 from simreduce.topology.graph import Topology
 from simreduce.topology.importers import (
     CONTRADICTION,
+    is_rocm_smi,
     is_topo_m,
     read_nccl_graphs,
     read_nccl_topology,
+    read_rocm_smi,
     read_topo_m,
 )
 from simreduce.topology.importers.models import model_in, without_nvlinks
@@ -57,8 +59,8 @@ class Suspicion(str):
 
 
 def check_file(path: str) -> list[str]:
-    """The faults of a file, each with its place and what to do: a machine file, NCCL's XML or
-    `nvidia-smi topo -m` text.
+    """The faults of a file, each with its place and what to do: a machine file, NCCL's XML, or
+    the tables of `nvidia-smi topo -m`, rocm-smi and amd-smi.
 
     `path` may also be what other commands take for a machine: a shipped name, or one written
     inline.
@@ -92,14 +94,14 @@ def check_file(path: str) -> list[str]:
                 return []
             machine, _ = read_nccl_topology(text, path)
             first = [Suspicion(f"{path}: {doubt}") for doubt in _check_model(machine)]
-        elif is_topo_m(text):
-            machine, notes = read_topo_m(text, path)
+        elif is_rocm_smi(text) or is_topo_m(text):
+            machine, notes = (read_rocm_smi if is_rocm_smi(text) else read_topo_m)(text, path)
             first = [f"{path}: {note}" for note in notes if note.startswith(CONTRADICTION)]
         else:
             return [
                 (
-                    f"{path}: neither a machine file (.toml), nor NCCL's XML, nor the table of "
-                    "`nvidia-smi topo -m`"
+                    f"{path}: neither a machine file (.toml), nor NCCL's or RCCL's XML, nor the "
+                    "tables of `nvidia-smi topo -m`, `rocm-smi --showtopo` or `amd-smi topology`"
                 )
             ]
     except TopologyError as error:

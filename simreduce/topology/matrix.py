@@ -36,7 +36,8 @@ _LEGEND = {
 
 
 def path_class(topology: Topology, a: str, b: str) -> str:
-    """How traffic from `a` to `b` goes: X, NV#, XGMI#, PIX, PXB, PHB, SYS, NET, or "-" when it cannot.
+    """How traffic from `a` to `b` goes: X, NV#, XGMI#, PIX, PXB, PHB, SYS, NET, or "-" when it
+    cannot.
 
     Raises `TopologyError` for a name that the topology does not have.
     """

@@ -4,6 +4,7 @@ real one.
 
 from __future__ import annotations
 
+import re
 import tomllib
 
 import networkx as nx
@@ -13,6 +14,7 @@ from simreduce.errors import TopologyError
 from simreduce.files.shipped import data_dir
 from simreduce.topology import load_topology, matrix_text, path_class, route, shipped
 from simreduce.topology.check import check_file
+from simreduce.topology.importers.models import model_in
 from simreduce.topology.listing import rule_lines
 
 NAMES = [name for name, _ in shipped()]
@@ -26,7 +28,8 @@ def test_the_library_has_what_people_have():
         "pcie-no-p2p-4 k80-8 "
         "v100-mesh-4 a100-mesh-4 h100-mesh-4 gh200 "
         "a3mega a4 p6-b200 oci-a100 oci-h100 oci-gb200 ndv5 ndv5-h200 dgx1v-2nic rtx3090-8 a6000-8 "
-        "l40s-8"
+        "l40s-8 "
+        "frontier mi300x mi308x mi325x mi350x mi355x oci-mi300x oci-mi355x ndv5-mi300x"
     )
     assert set(wanted.split()) <= set(NAMES)
 
@@ -130,6 +133,70 @@ def test_nvlinks_per_gpu():
             assert sum(out) == rate, (name, gpu)
 
 
+@pytest.mark.parametrize(
+    ("name", "link", "achievable", "arch"),
+    [
+        ("mi300x", 64e9, 48e9, "gfx942"),
+        ("mi308x", 64e9, 48e9, "gfx942"),
+        ("mi325x", 64e9, 48e9, "gfx942"),
+        ("mi350x", 76.8e9, 57.6e9, "gfx950"),
+        ("mi355x", 76.8e9, 57.6e9, "gfx950"),
+        ("oci-mi300x", 64e9, 48e9, "gfx942"),
+        ("oci-mi355x", 76.8e9, 57.6e9, "gfx950"),
+        ("ndv5-mi300x", 64e9, 48e9, "gfx942"),
+    ],
+)
+def test_an_amd_mesh_joins_every_two_gpus_by_one_link(name, link, achievable, arch):
+    machine = load_topology(name)
+
+    for i, a in enumerate(machine.devices):
+        assert model_in(machine.nodes[a].model).arch == arch
+        for b in (b for b in machine.devices if b != a):
+            taken = route(machine, a, b)
+            (wire,) = (machine.links[key] for key in taken.links)
+            assert (wire.nominal, taken.bandwidth) == (link, pytest.approx(achievable))
+            assert path_class(machine, a, b) == "XGMI1"
+        nics = [node.name for node in machine.nodes.values() if node.kind == "nic"]
+        assert [path_class(machine, a, nic) for nic in nics] == [
+            "PIX" if i == j else "PHB" if i // 4 == j // 4 else "SYS" for j in range(8)
+        ]
+
+
+def test_frontiers_dies_have_the_links_of_its_diagram():
+    """200 GB/s to the twin, 50 or 100 to other modules; who has no link copies by the host, as no
+    die forwards for others.
+    """
+    machine = load_topology("frontier")
+    rates = {
+        (link.source, link.target): link.nominal / 1e9
+        for link in machine.links
+        if link.link_class == "xgmi_cdna2"
+    }
+
+    assert {rates[f"gpu{i}", f"gpu{i ^ 1}"] for i in range(8)} == {200}
+    assert {pair for pair, rate in rates.items() if rate == 100} == {
+        ("gpu0", "gpu6"), ("gpu6", "gpu0"), ("gpu2", "gpu4"), ("gpu4", "gpu2")
+    }  # fmt: skip
+    out = [sum(rate for (a, _), rate in rates.items() if a == gpu) for gpu in machine.devices]
+    assert out == [350, 300] * 4
+    assert "cpu0" in machine.router.path("gpu0", "gpu3")
+    for a in machine.devices:
+        for b in machine.devices:
+            assert not set(machine.router.path(a, b)[1:-1]) & set(machine.devices)
+    for i in range(8):
+        assert path_class(machine, f"gpu{i}", f"cxi{i // 2}") == "PIX"
+
+
+def test_check_finds_what_an_amd_mesh_lacks(tmp_path):
+    path = tmp_path / "m.toml"
+    pairs = '[["gpu0", "gpu[2-7]"], ["gpu1", "gpu[2-7]"], ["gpu2", "gpu[3-7]"]]'
+    path.write_text(f'extends = "mi300x"\n[links.mesh]\npairs = {pairs}\n')
+
+    assert any("'gpu2' has 7 xGMI links" in line for line in check_file(str(path)))
+    path.write_text('extends = "mi300x"\n[links.mesh]\nlanes = 2\n')
+    assert any("14 xGMI links, but a MI300X has 7" in line for line in check_file(str(path)))
+
+
 def test_a_what_if_is_three_lines(tmp_path):
     path = tmp_path / "wide.toml"
     path.write_text('extends = "dgx1v"\n[links.qpi]\nbandwidth = "76.8 GB/s"\n')
@@ -169,7 +236,7 @@ def test_the_legend_explains_every_cell(name):
     table, legend = matrix_text(load_topology(name)).split("Legend:")
     cells = {cell for line in table.strip().splitlines()[1:] for cell in line.split("\t")[1:]}
 
-    assert {"NV#" if cell.startswith("NV") else cell for cell in cells} == {
+    assert {re.sub("^(NV|XGMI)[0-9]+$", r"\1#", cell) for cell in cells} == {
         line.split("=")[0].strip() for line in legend.strip().splitlines()
     }
 
@@ -236,6 +303,10 @@ def test_shipped_machines_whose_gpus_are_far_from_nics_pay_for_the_host():
         ("p4d.24xlarge", "p4d"),
         ("Standard_ND96isr_H100_v5", "ndv5"),
         ("ND96isr_H200_v5", "ndv5-h200"),
+        ("Standard_ND96isr_MI300X_v5", "ndv5-mi300x"),
+        ("BM.GPU.MI300X.8", "oci-mi300x"),
+        ("BM.GPU.MI355X.8", "oci-mi355x"),
+        ("mi300", "mi300x"),
         ("nvd5-h200", "ndv5-h200"),
     ],
 )

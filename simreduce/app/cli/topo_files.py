@@ -39,16 +39,18 @@ from simreduce.topology.importers import (
     FORMS,
     UNKNOWN,
     GpuModel,
+    is_rocm_smi,
     is_topo_m,
     model_named,
     read_link_table,
     read_nccl_graphs,
     read_nccl_topology,
+    read_rocm_smi,
     read_topo_m,
     to_nccl_xml,
     with_nvlinks,
 )
-from simreduce.topology.routing.nvlink import is_nvlink
+from simreduce.topology.routing.nvlink import GPU_LINKS, is_nvlink
 from simreduce.topology.toml_writer import to_toml
 
 _output = output_option(
@@ -110,8 +112,9 @@ def import_(file: str, **given: Any) -> None:
     """Write what another tool wrote as a machine file (or, for measurements and NCCL's graphs, as
     JSON).
 
-    FILE is the text of `nvidia-smi topo -m`, NCCL's topology or graph XML, or the output of
-    p2pBandwidthLatencyTest or nccl-tests; its content says which.
+    FILE is what `nvidia-smi topo -m`, `rocm-smi --showtopo` or `amd-smi topology` prints, NCCL's or
+    RCCL's topology or graph XML, or the output of p2pBandwidthLatencyTest, nccl-tests or
+    rccl-tests; its content says which.
     """
     option_faults().raise_any()
     text = read_text(Path(file), InputError)
@@ -131,7 +134,10 @@ def import_(file: str, **given: Any) -> None:
     )
 
 
-_READ = "`nvidia-smi topo -m`, NCCL XML, p2pBandwidthLatencyTest and nccl-tests"
+_READ = (
+    "`nvidia-smi topo -m`, `rocm-smi --showtopo`, `amd-smi topology`, NCCL or RCCL XML, "
+    "p2pBandwidthLatencyTest, nccl-tests and rccl-tests"
+)
 
 
 def _reader(text: str) -> Callable[..., str] | None:
@@ -140,7 +146,7 @@ def _reader(text: str) -> Callable[..., str] | None:
         return _import_graphs if "<graphs" in text else _import_xml
     if "Matrix" in text and "P2P" in text:
         return _import_p2p
-    if is_topo_m(text):
+    if is_rocm_smi(text) or is_topo_m(text):
         return _import_table
     return _import_nccl_tests if re.search(r"\bbusbw\b", text) else None
 
@@ -176,7 +182,9 @@ def _import_table(
     model = model_named(gpu) if gpu else None
     classes = read_link_table(table) if table else link_classes()
     named = _with_classes(model, nvlink_class, pcie, classes)
-    machine, notes = read_topo_m(text, name, named, _socket(socket, classes), classes)
+    rocm = is_rocm_smi(text)
+    joined = _socket(socket, classes) if socket or not rocm else ("xgmi3", 3)
+    machine, notes = (read_rocm_smi if rocm else read_topo_m)(text, name, named, joined, classes)
     return _machine_file(machine, notes, nvlink, classes)
 
 
@@ -196,7 +204,7 @@ def _with_classes(
     model: GpuModel | None, nvlink: str | None, pcie: str | None, classes: Mapping[str, LinkClass]
 ) -> GpuModel | None:
     """The model with link classes that stand in for its own."""
-    for option, name, stem in (("--nvlink-class", nvlink, "nvlink"), ("--pcie", pcie, "pcie")):
+    for option, name, stem in (("--nvlink-class", nvlink, GPU_LINKS), ("--pcie", pcie, "pcie")):
         known = [each for each in classes if each.startswith(stem)]
         if name is not None and name not in known:
             near = did_you_mean(name, known) or f"; known are {', '.join(known)}"
@@ -234,9 +242,7 @@ def _machine_file(
     """The machine file; notes on stderr and as comments in it."""
     if nvlink:
         machine = with_nvlinks(machine, nvlink, load_topology, classes)
-    elif len(machine.devices) > 1 and not any(
-        is_nvlink(link) for link in machine.links
-    ):
+    elif len(machine.devices) > 1 and not any(is_nvlink(link) for link in machine.links):
         notes.append("no NVLinks in the file; --nvlink says what they are if the machine has some")
     for note in notes:
         click.echo(f"simreduce: {machine.name}: {note}", err=True)

@@ -1,4 +1,6 @@
-"""Reads machines from the files of other tools: `nvidia-smi topo -m` and NCCL's XML."""
+"""Reads machines from the files of other tools: `nvidia-smi topo -m`, `rocm-smi`,
+`amd-smi`, NCCL's and RCCL's XML.
+"""
 
 from __future__ import annotations
 
@@ -13,6 +15,7 @@ from simreduce.topology.importers.models import (
 from simreduce.topology.importers.nccl_graph import NcclChannel, NcclGraph, read_nccl_graphs
 from simreduce.topology.importers.nccl_xml import read_nccl_topology
 from simreduce.topology.importers.nvlinks import FORMS, with_nvlinks
+from simreduce.topology.importers.rocm_smi import is_rocm_smi, read_rocm_smi
 from simreduce.topology.importers.topo_m import CONTRADICTION, is_topo_m, read_topo_m
 from simreduce.topology.importers.xml_writer import to_nccl_xml
 
@@ -24,11 +27,13 @@ __all__ = [
     "GpuModel",
     "NcclChannel",
     "NcclGraph",
+    "is_rocm_smi",
     "is_topo_m",
     "model_named",
     "read_link_table",
     "read_nccl_graphs",
     "read_nccl_topology",
+    "read_rocm_smi",
     "read_topo_m",
     "to_nccl_xml",
     "with_nvlinks",

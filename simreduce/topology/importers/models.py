@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 
-from simreduce.errors import TopologyError, did_you_mean
+from simreduce.errors import TopologyError, did_you_mean, quote
 from simreduce.topology.elements import DEFAULT_NIC_REACH, OFF
 
 
@@ -72,10 +72,14 @@ MODELS: Mapping[str, GpuModel] = {
 """Data sheets of NVIDIA; models without a suffix are those with NVLink sockets (SXM), an A100-PCIE
 with a bridge is an A100. Bridges: four links in the white paper "NVIDIA Ampere GA102 GPU
 Architecture" (RTX 3090, RTX A6000, A40), two links of NVLink 2 in "NVIDIA Turing GPU Architecture"
-(RTX 2080 Ti). The drivers of GeForce refuse peer access over PCIe, not over a bridge. Data sheets of AMD; an
-MI250X is one of its two dies, and its links are all that a die has. Targets of compilers: AMD GPU
-specifications, rocm.docs.amd.com/en/latest/reference/gpu-arch-specs.html.
+(RTX 2080 Ti). The drivers of GeForce refuse peer access over PCIe, not over a bridge.
+
+Data sheets of AMD; an MI250X is one of its two dies, and its links are all that a die has. Targets
+of compilers: AMD GPU specifications, rocm.docs.amd.com/en/latest/reference/gpu-arch-specs.html.
 """
+
+_OLD_ARCH = {"910": "90a"}
+"""RCCL's numbers of targets before it wrote their names, of the models above."""
 
 UNKNOWN = GpuModel("", 0, "nvlink2", 0, "pcie3_x16", math.inf)
 """Stands in where no model is named: any number of slow NVLinks, and unlimited
@@ -126,9 +130,22 @@ def _plain(name: str) -> str:
     return re.sub(r"[^a-z0-9]", "", name.lower())
 
 
+def model_of_arch(gcn: str) -> GpuModel:
+    """The first model of an AMD target as RCCL writes it: gfx942, or 910 for gfx90a in old files.
+
+    Raises `TopologyError` that names the nearest.
+    """
+    known = {model.arch: model for model in reversed([*MODELS.values()]) if model.arch}
+    plain = gcn if gcn.startswith("gfx") else f"gfx{_OLD_ARCH.get(gcn, gcn)}"
+    if plain.partition(":")[0] not in known:
+        near = did_you_mean(plain, known) or f"; known are {', '.join(sorted(known))}"
+        raise TopologyError(f"gcn {quote(gcn)} is no known target{near}; --gpu names a model")
+    return known[plain.partition(":")[0]]
+
+
 def model_of_sm(sm: str, *, linked: bool = False) -> GpuModel:
     """The first model of a compute capability as NCCL writes it, if `linked` one with NVLinks if
     there is one; `UNKNOWN` if there is none.
     """
-    alike = [model for model in MODELS.values() if str(model.sm) == sm]
+    alike = [model for model in MODELS.values() if str(model.sm) == sm and not model.arch]
     return next((model for model in alike if model.nvlink or not linked), (*alike, UNKNOWN)[0])

@@ -3,6 +3,8 @@
     <system> <cpu numaid vendor modelid> <pci busid class link_speed link_width> ...
         <gpu> <nvlink target count/> </gpu> <nic> <net name speed/> </nic>
 
+RCCL's files have <xgmi> in place of <nvlink>, and the target of AMD's compilers as `gcn` of a GPU.
+
 GPUs are numbered by `dev` where all have one, else by bus id, as CUDA orders them. All NVSwitch
 chips become one node, as in NCCL. Speeds come from the file, even where they are below the
 wire's, as on virtual bridges. The `speed` of a NIC, in Mbit/s, gives the class of its network.
@@ -26,13 +28,16 @@ from simreduce.topology.importers.models import (
     MODELS,
     UNKNOWN,
     GpuModel,
+    model_of_arch,
     model_of_sm,
     without_nvlinks,
 )
 from simreduce.topology.importers.parts import GENERATIONS, MachineBuilder, host_like
 from simreduce.topology.naming import NAME, natural
+from simreduce.topology.routing.nvlink import links_name
 
 _SPEED = re.compile(r"\s*([0-9]{1,2}(\.[0-9])?)\s*GT/s.*")
+_GPU_CLASSES = ("0x03", "0x12")
 _SWITCH_CLASS, _CPU_CLASS = "0x068000", "0x068001"
 _MOST_NVLINKS = 1024
 MBIT_PER_S = 125_000
@@ -200,10 +205,9 @@ def _devices(reading: _Reading, model: GpuModel | None) -> None:
     reading.gpus.sort(key=lambda device: natural(device.name))
     for device in reading.gpus:
         gpu = next(iter(device.element.all("gpu")), None)
-        linked = bool(gpu and gpu.all("nvlink"))
-        kind = model or model_of_sm(gpu.get("sm") if gpu else "", linked=linked)
+        kind = model or _model(reading, gpu)
         note = f"the GPUs are taken for {kind.name}; --gpu names other models"
-        if not model and kind.bridged and note not in parts.notes:
+        if not model and (kind.bridged or kind.arch) and note not in parts.notes:
             parts.notes.append(note)
         if gpu and gpu.get("gdr") == "0":
             kind = replace(kind, gpudirect=OFF)
@@ -220,6 +224,21 @@ def _devices(reading: _Reading, model: GpuModel | None) -> None:
         _wire(reading, device.element, device.name, device.above)
     _nvlinks(reading)
     _stage(parts)
+
+
+def _links(gpu: Element) -> list[Element]:
+    return [*gpu.all("nvlink"), *gpu.all("xgmi")]
+
+
+def _model(reading: _Reading, gpu: Element | None) -> GpuModel:
+    """The first model of the target or compute capability that a file states."""
+    if gpu and gpu.get("gcn"):
+        try:
+            return model_of_arch(gpu.get("gcn"))
+        except TopologyError as error:
+            reading.fault(gpu, str(error))
+            return UNKNOWN
+    return model_of_sm(gpu.get("sm") if gpu else "", linked=bool(gpu and _links(gpu)))
 
 
 def _network(reading: _Reading, nets: Sequence[Element]) -> str:
@@ -262,10 +281,15 @@ def _nvlinks(reading: _Reading) -> None:
     for device in reading.gpus:
         model = MODELS.get(reading.parts.nodes[device.name].model, UNKNOWN)
         for gpu in device.element.all("gpu"):
-            for link in gpu.all("nvlink"):
+            for link in _links(gpu):
+                word = "xGMI links" if link.tag == "xgmi" else "NVLinks"
                 count, target = link.get("count", "1"), link.get("target").lower()
                 if not re.fullmatch(r"[0-9]{1,4}", count) or not 1 <= int(count) <= _MOST_NVLINKS:
-                    reading.fault(link, f"count {quote(count)} is not a number of NVLinks")
+                    reading.fault(link, f"count {quote(count)} is not a number of {word}")
+                elif model.nvlink and word != links_name(model.nvlink):
+                    reading.fault(
+                        link, f"{word}, but a {model.name} has {links_name(model.nvlink)}"
+                    )
                 elif not model.nvlink:
                     reading.fault(link, without_nvlinks(model, int(count)))
                 elif target in names and names[target] != device.name:
@@ -281,15 +305,14 @@ def _nvlinks(reading: _Reading) -> None:
                         _nvlink_class(parts, device.name),
                         int(count),
                     )
-                elif target in names or link.get("tclass").lower().startswith("0x03"):
+                elif target in names or link.get("tclass").lower().startswith(_GPU_CLASSES):
                     what = (
                         "itself"
                         if target in names
                         else f"{quote(target)}, which is not in the file"
                     )
                     reading.parts.notes.append(
-                        f"line {link.line}: {count} NVLinks of {device.name} are left out, "
-                        f"to {what}"
+                        f"line {link.line}: {count} {word} of {device.name} are left out, to {what}"
                     )
                 else:
                     reading.fault(
@@ -302,7 +325,8 @@ def _nvlinks(reading: _Reading) -> None:
     for (a, b), (lanes, link) in direct.items():
         back = direct.get((b, a), (0, link))[0]
         if back != lanes:
-            reading.fault(link, f"{a} states {lanes} NVLinks to {b}, and {b} states {back} to {a}")
+            word = links_name(_nvlink_class(parts, a))
+            reading.fault(link, f"{a} states {lanes} {word} to {b}, and {b} states {back} to {a}")
         elif natural(a) < natural(b):
             parts.link(a, b, _nvlink_class(parts, a), lanes)
     if ports:

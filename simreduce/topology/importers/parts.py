@@ -96,7 +96,7 @@ HOSTS = (
     Host("x86_64", "GenuineIntel", ("79", "63"), "qpi", 2),
     Host("x86_64", "GenuineIntel", ("143", "207"), "upi2", 3),
     Host("x86_64", "AuthenticAMD", ("49",), "xgmi", 3),
-    Host("x86_64", "AuthenticAMD", ("17", "144"), "xgmi3", 3),
+    Host("x86_64", "AuthenticAMD", ("17", "144", "2"), "xgmi3", 3),
     Host("arm64", "", ("",), "grace_link", 1),
 )
 """Hosts by vendor and model ids; writers use the first model id of each.

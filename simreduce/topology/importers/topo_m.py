@@ -1,4 +1,4 @@
-"""Reads the text of `nvidia-smi topo -m`.
+"""Reads the text of `nvidia-smi topo -m`, and makes a machine of such a table.
 
 The cells determine a PCIe tree that would print the same table: PIX devices share a switch, PXB
 joins switches below another one, PHB and NODE join the devices of one CPU, and SYS (SOC in old
@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from simreduce import units
 from simreduce.errors import TopologyError, quote
@@ -22,12 +22,16 @@ from simreduce.topology.importers.models import MODELS, UNKNOWN, GpuModel, witho
 from simreduce.topology.importers.parts import MachineBuilder
 from simreduce.topology.matrix import path_class
 from simreduce.topology.naming import NAME
+from simreduce.topology.routing.nvlink import XGMI, links_name
 
 _ESCAPE = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")
-_CELL = re.compile(r"X|NV[0-9]{1,3}|PIX|PXB|PHB|NODE|SYS|SOC|C2C")
+_CELL = re.compile(r"X|(NV|XGMI)[0-9]{1,3}|PIX|PXB|PHB|NODE|SYS|SOC|C2C")
+_LINKS = re.compile(r"(NV|XGMI)([0-9]{1,3})")
 _NEAR = {"X": 0, "PIX": 1, "PXB": 2, "PHB": 3, "NODE": 3, "SYS": 4, "SOC": 4}
 _MOST, _MOST_COMPARED = 512, 96
 """Devices of the largest table, and how many of them are compared with what is made of it."""
+
+_UNKNOWN_AMD = replace(UNKNOWN, nvlink="xgmi_cdna3", pcie="pcie5_x16")
 
 MOST_CHARACTERS = 1 << 20
 
@@ -36,7 +40,9 @@ CONTRADICTION = "no machine prints this table"
 
 
 @dataclass(frozen=True, slots=True)
-class _Table:
+class Table:
+    """Cells by row and column, and what names the CPU of each device, "" where that is unknown."""
+
     names: tuple[str, ...]
     cells: tuple[tuple[str, ...], ...]
     affinity: tuple[str, ...]
@@ -49,9 +55,19 @@ class _Table:
         """How near the two are on PCIe, None if the table does not say."""
         return _NEAR.get(self.cells[i][j])
 
+    def are_apart(self, i: int, j: int) -> bool:
+        """Whether the two are on different CPUs by their cell or, on AMD, by their NUMA nodes."""
+        nodes = {self.affinity[i], self.affinity[j]} - {""}
+        return self.near(i, j) == 4 or (self.xgmi and len(nodes) > 1)
+
     def nvlinks(self, i: int, j: int) -> int:
-        cell = self.cells[i][j]
-        return int(cell[2:]) if cell.startswith("NV") else 0
+        match = _LINKS.fullmatch(self.cells[i][j])
+        return int(match[2]) if match else 0
+
+    @property
+    def xgmi(self) -> bool:
+        """Whether its GPUs are AMD's."""
+        return any(cell.startswith("XGMI") for row in self.cells for cell in row)
 
 
 def read_topo_m(
@@ -76,23 +92,38 @@ def read_topo_m(
     faults.raise_any(TopologyError)
     table = _read(text, faults)
     faults.raise_any(TopologyError)
+    return machine_of(table, name, "nvidia-smi topo -m", faults, model, socket, classes)
+
+
+def machine_of(
+    table: Table,
+    name: str,
+    program: str,
+    faults: Faults,
+    model: GpuModel | None,
+    socket: tuple[str, int],
+    classes: Mapping[str, LinkClass] | None,
+) -> tuple[Topology, list[str]]:
+    """The machine that would print a table of a `program`, and notes; see `read_topo_m`."""
     _check(table, faults)
     faults.raise_any(TopologyError)
     parts = MachineBuilder(classes or link_classes())
     if model is None:
-        model = UNKNOWN
-        parts.notes.append(
-            "no GPU model is given: PCIe Gen3, NVLinks as in a V100, unlimited memory"
-        )
+        model = _UNKNOWN_AMD if table.xgmi else UNKNOWN
+        like = "PCIe Gen5, xGMI links as of an" if table.xgmi else "PCIe Gen3, NVLinks as in a"
+        first = "MI300X" if table.xgmi else "V100"
+        parts.notes.append(f"no GPU model is given: {like} {first}, unlimited memory")
+    if not model.name and table.xgmi and not model.nvlink.startswith(XGMI):
+        model = replace(model, nvlink=_UNKNOWN_AMD.nvlink)
     _tree(table, parts, model, socket)
     _nvlinks(table, parts, model, faults)
     faults.raise_any(TopologyError)
-    title = f"{units.plural(len(table.gpus), 'GPU')}, from `nvidia-smi topo -m`"
+    title = f"{units.plural(len(table.gpus), 'GPU')}, from `{program}`"
     machine = build(name, title, name, parts.nodes.values(), parts.cables)
     return machine, [*parts.notes, *_contradictions(table, machine)]
 
 
-def _contradictions(table: _Table, machine: Topology) -> list[str]:
+def _contradictions(table: Table, machine: Topology) -> list[str]:
     """A note if no tree of switches and sockets prints the table; it names the first bad pair."""
     names = [name.lower() if name.startswith("GPU") else name for name in table.names]
     alike = {"NODE": "PHB", "SOC": "SYS"}
@@ -109,7 +140,7 @@ def _contradictions(table: _Table, machine: Topology) -> list[str]:
     return []
 
 
-def _read(text: str, faults: Faults) -> _Table:
+def _read(text: str, faults: Faults) -> Table:
     """The header, and a row for each of its devices."""
     lines = [_ESCAPE.sub("", line).rstrip() for line in text.splitlines()]
     head = next(
@@ -120,11 +151,11 @@ def _read(text: str, faults: Faults) -> _Table:
         faults.add(
             "", "no line that begins the table: GPU0, GPU1, ... as `nvidia-smi topo -m` prints them"
         )
-        return _Table((), (), ())
+        return Table((), (), ())
     names = _names(lines[head])
     if len(set(names)) != len(names) or len(names) > _MOST:
         faults.add(f"line {head + 1}", f"a device twice, or more than {_MOST} devices")
-        return _Table((), (), ())
+        return Table((), (), ())
     rows: dict[str, tuple[str, ...]] = {}
     affinity: dict[str, str] = {}
     for number, line in enumerate(lines[head + 1 :], head + 2):
@@ -157,8 +188,8 @@ def _read(text: str, faults: Faults) -> _Table:
         )
     named = _legend(lines, names)
     if faults.problems:
-        return _Table((), (), ())
-    return _Table(
+        return Table((), (), ())
+    return Table(
         tuple(named[name] for name in names),
         tuple(rows[name] for name in names),
         tuple(affinity[name] for name in names),
@@ -195,7 +226,7 @@ def _legend(lines: Sequence[str], names: Sequence[str]) -> dict[str, str]:
     return named
 
 
-def _check(table: _Table, faults: Faults) -> None:
+def _check(table: Table, faults: Faults) -> None:
     """Faults of cells that contradict each other."""
     names = table.names
     if not table.gpus:
@@ -223,7 +254,7 @@ def _groups(members: Sequence[int], joined: Callable[[int, int], bool]) -> list[
     return sorted(parts)
 
 
-def _sockets(table: _Table, parts: MachineBuilder) -> list[list[int]]:
+def _sockets(table: Table, parts: MachineBuilder) -> list[list[int]]:
     """Assign every device to a CPU."""
     everything = range(len(table.names))
 
@@ -235,7 +266,7 @@ def _sockets(table: _Table, parts: MachineBuilder) -> list[list[int]]:
     sockets: list[list[int]] = []
     open_ends = 0
     for part in _groups(everything, one_cpu):
-        fits = [s for s in sockets if not any(table.near(i, j) == 4 for i in part for j in s)]
+        fits = [s for s in sockets if not any(table.are_apart(i, j) for i in part for j in s)]
         open_ends += bool(fits)
         if fits:
             fits[0].extend(part)
@@ -249,7 +280,7 @@ def _sockets(table: _Table, parts: MachineBuilder) -> list[list[int]]:
     return [sorted(socket) for socket in sockets]
 
 
-def _tree(table: _Table, parts: MachineBuilder, model: GpuModel, socket: tuple[str, int]) -> None:
+def _tree(table: Table, parts: MachineBuilder, model: GpuModel, socket: tuple[str, int]) -> None:
     """Add CPUs, switches and devices, from the CPUs down."""
     names = [name.lower() if name.startswith("GPU") else name for name in table.names]
     sockets = _sockets(table, parts)
@@ -279,7 +310,7 @@ def _tree(table: _Table, parts: MachineBuilder, model: GpuModel, socket: tuple[s
             parts.staging(name, model.pcie)
 
 
-def _nvlinks(table: _Table, parts: MachineBuilder, model: GpuModel, faults: Faults) -> None:
+def _nvlinks(table: Table, parts: MachineBuilder, model: GpuModel, faults: Faults) -> None:
     """Cables between pairs, or ports of an NVSwitch where a GPU has not as many links as its pairs
     would need.
     """
@@ -291,6 +322,15 @@ def _nvlinks(table: _Table, parts: MachineBuilder, model: GpuModel, faults: Faul
     peers = {i: sum(bool(links[i, j]) for j in gpus if i != j) for i in gpus}
     neighbours = {i: {links[i, j] for j in gpus if i != j} for i in gpus}
     alike = all(len(counts) == 1 for counts in neighbours.values())
+    if model.nvlink and model.nvlink.startswith(XGMI) != table.xgmi:
+        word = "xGMI links" if table.xgmi else "NVLinks"
+        able = [m.name for m in MODELS.values() if m.nvlink and bool(m.arch) == table.xgmi]
+        faults.add(
+            "",
+            f"the table shows {word}, and a {model.name} has {links_name(model.nvlink)}; GPUs with "
+            f"{word}: {', '.join(able)}",
+        )
+        return
     if not model.nvlink:
         # Without a model, a table of equal pairs is one of NVSwitches or of cables.
         all_links = max(total.values())
@@ -303,7 +343,11 @@ def _nvlinks(table: _Table, parts: MachineBuilder, model: GpuModel, faults: Faul
             words = f"NVLinks to {peers[i]} GPUs, but a bridge of {model.name} joins two GPUs"
             faults.add(table.names[i], words)
     most = model.nvlinks or 6 * len(gpus)
-    if alike and (max(total.values()) > most or (not model.nvlinks and len(gpus) > 4)):
+    if (
+        alike
+        and not table.xgmi
+        and (max(total.values()) > most or (not model.nvlinks and len(gpus) > 4))
+    ):
         switch = parts.add("nvswitch0", "nvswitch")
         for i in gpus:
             parts.link(table.names[i].lower(), switch, model.nvlink, max(neighbours[i]))
@@ -311,7 +355,10 @@ def _nvlinks(table: _Table, parts: MachineBuilder, model: GpuModel, faults: Faul
         return
     for i in gpus:
         if total[i] > most:
-            faults.add(table.names[i], f"{total[i]} NVLinks, but a {model.name} has {most}")
+            faults.add(
+                table.names[i],
+                f"{total[i]} {links_name(model.nvlink)}, but a {model.name} has {most}",
+            )
         for j in gpus:
             if i < j and links[i, j]:
                 parts.link(
@@ -323,4 +370,4 @@ def is_topo_m(text: str) -> bool:
     """Whether a text looks like the table."""
     lines = text[: MOST_CHARACTERS + 1].splitlines()
     head = any(_ESCAPE.sub("", line).split(maxsplit=1)[:1] == ["GPU0"] for line in lines)
-    return head and re.search(r"\b(X|PIX|SYS|NODE|PHB|NV[0-9]+)\b", text) is not None
+    return head and re.search(r"\b(X|PIX|SYS|NODE|PHB|(NV|XGMI)[0-9]+)\b", text) is not None

@@ -127,15 +127,18 @@ class _XmlWriter:
         dev = self._topology.devices.index(name)
         model = model_in(node.model) or self._by_nvlinks(name)
         sm = model.sm if model else 0
+        arch = model.arch if model else ""
         gdr = ' gdr="0"' if node.gpudirect == OFF else ""
-        yield f'  <gpu dev="{dev}"' + (f' sm="{sm}"' if sm else "") + gdr + ">"
+        head = f'  <gpu dev="{dev}"' + (f' sm="{sm}"' if sm else "")
+        yield head + (f' gcn="{arch}"' if arch else "") + gdr + ">"
         for link_id in self._links.get(name, []):
             link = self._topology.links[link_id]
             other = self._topology.nodes[link.target]
             if is_nvlink(link):
                 target = {"nvswitch": _CHIP, "cpu": _HOST}.get(other.kind) or self._ids[other.name]
                 code = _KINDS.get(other.kind, "0x030200")
-                yield f'    <nvlink target="{target}" count="{link.lanes}" tclass="{code}"/>'
+                tag = "xgmi" if arch else "nvlink"
+                yield f'    <{tag} target="{target}" count="{link.lanes}" tclass="{code}"/>'
         if link_class == "c2c":
             yield '    <c2c bw="450000" count="1"/>'
         yield "  </gpu>"

@@ -11,7 +11,6 @@ from collections.abc import Sequence
 
 from simreduce.topology.elements import Link, Node
 
-
 XGMI = "xgmi_cdna"
 """Prefix of the classes of xGMI links between GPUs; xGMI between CPUs has another."""
 HOST_XGMI = "xgmi_cpu_gpu"

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 TOPO_M = """\x1b[4m\tGPU0\tGPU1\tGPU2\tGPU3\tNIC0\tNIC1\tCPU Affinity\tNUMA Affinity\tGPU NUMA ID\x1b[0m
 GPU0\t X \tNV2\tSYS\tSYS\tPIX\tSYS\t0-23\t0\t\tN/A
 GPU1\tNV2\t X \tSYS\tSYS\tPIX\tSYS\t0-23\t0\t\tN/A
@@ -147,3 +149,124 @@ OLD_NCCL_TESTS = """#                                             out-of-place  
 #        (B)    (elements)                     (us)  (GB/s)  (GB/s)                (us)  (GB/s)  (GB/s)
      1048576        262144   float     sum   10185   12.34   21.60     1e-06     81.0   12.94   22.65     1e-06
 """
+
+ROCM_SMI = """============================ ROCm System Management Interface ============================
+================================ Weight between two GPUs =================================
+       GPU0         GPU1         GPU2         GPU3
+GPU0   0            15           15           15
+GPU1   15           0            15           15
+GPU2   15           15           0            15
+GPU3   15           15           15           0
+
+================================= Hops between two GPUs ==================================
+       GPU0         GPU1         GPU2         GPU3
+GPU0   0            1            1            1
+GPU1   1            0            1            1
+GPU2   1            1            0            1
+GPU3   1            1            1            0
+
+=============================== Link Type between two GPUs ===============================
+       GPU0         GPU1         GPU2         GPU3
+GPU0   0            XGMI         XGMI         XGMI
+GPU1   XGMI         0            XGMI         XGMI
+GPU2   XGMI         XGMI         0            XGMI
+GPU3   XGMI         XGMI         XGMI         0
+
+======================================= Numa Nodes =======================================
+GPU[0]  : (Topology) Numa Node: 0
+GPU[0]  : (Topology) Numa Affinity: 0
+GPU[1]  : (Topology) Numa Node: 0
+GPU[1]  : (Topology) Numa Affinity: 0
+GPU[2]  : (Topology) Numa Node: 1
+GPU[2]  : (Topology) Numa Affinity: 1
+GPU[3]  : (Topology) Numa Node: 1
+GPU[3]  : (Topology) Numa Affinity: 1
+================================== End of ROCm SMI Log ===================================
+"""
+"""What `rocm-smi --showtopo` prints on four GPUs of a mesh."""
+
+AMD_SMI = """ACCESS TABLE:
+             0000:0c:00.0 0000:22:00.0 0000:38:00.0
+0000:0c:00.0 ENABLED      ENABLED      ENABLED
+0000:22:00.0 ENABLED      ENABLED      ENABLED
+0000:38:00.0 ENABLED      ENABLED      ENABLED
+
+WEIGHT TABLE:
+             0000:0c:00.0 0000:22:00.0 0000:38:00.0
+0000:0c:00.0 0            15           30
+0000:22:00.0 15           0            15
+0000:38:00.0 30           15           0
+
+HOPS TABLE:
+             0000:0c:00.0 0000:22:00.0 0000:38:00.0
+0000:0c:00.0 0            1            2
+0000:22:00.0 1            0            1
+0000:38:00.0 2            1            0
+
+LINK TYPE TABLE:
+             0000:0c:00.0 0000:22:00.0 0000:38:00.0
+0000:0c:00.0 SELF         XGMI         XGMI
+0000:22:00.0 XGMI         SELF         XGMI
+0000:38:00.0 XGMI         XGMI         SELF
+
+NUMA BW TABLE:
+             0000:0c:00.0 0000:22:00.0 0000:38:00.0
+0000:0c:00.0 N/A          50000-200000 N/A
+0000:22:00.0 50000-200000 N/A          50000-50000
+0000:38:00.0 N/A          50000-50000  N/A
+
+CACHE COHERANCY TABLE:
+             0000:0c:00.0 0000:22:00.0 0000:38:00.0
+0000:0c:00.0 SELF         C            C
+
+Legend:
+ SELF = Current GPU
+"""
+"""What `amd-smi topology` prints on three dies in a row."""
+
+AMD_SMI_JSON = json.dumps(
+    [
+        {
+            "gpu": i,
+            "bdf": f"0000:{i}c:00.0",
+            "links": [
+                {
+                    "gpu": j,
+                    "weight": 15 * abs(i - j),
+                    "link_type": "XGMI" if i != j else "SELF",
+                    "num_hops": abs(i - j),
+                    "bandwidth": {1: "50000-200000", 3: "50000-50000"}.get(
+                        i + j if abs(i - j) == 1 else 0, "N/A"
+                    ),
+                }
+                for j in range(3)
+            ],
+        }
+        for i in range(3)
+    ]
+)
+"""The same as JSON."""
+
+RCCL_XML = """<system version="2">
+  <cpu numaid="0" arch="x86_64" vendor="AuthenticAMD" familyid="191" modelid="2">
+    <pci busid="0000:01:00.0" class="0x060400" link_speed="32.0 GT/s PCIe" link_width="16">
+      <pci busid="0000:03:00.0" class="0x020000" link_speed="32.0 GT/s PCIe" link_width="16">
+        <nic><net name="bnxt_re0" dev="0" speed="400000" gdr="1"/></nic>
+      </pci>
+      <pci busid="0000:06:00.0" class="0x120000" link_speed="32.0 GT/s PCIe" link_width="16">
+        <gpu dev="0" sm="95" gcn="gfx950" arch="38911" rank="0" gdr="1">
+          <xgmi target="0000:16:00.0" count="1" tclass="0x120000"/>
+        </gpu>
+      </pci>
+    </pci>
+  </cpu>
+  <cpu numaid="1" arch="x86_64" vendor="AuthenticAMD" familyid="191" modelid="2">
+    <pci busid="0000:16:00.0" class="0x120000" link_speed="32.0 GT/s PCIe" link_width="16">
+      <gpu dev="1" sm="95" gcn="gfx950" arch="38911" rank="1" gdr="1">
+        <xgmi target="0000:06:00.0" count="1" tclass="0x120000"/>
+      </gpu>
+    </pci>
+  </cpu>
+</system>
+"""
+"""RCCL's topology of two GPUs."""

@@ -8,6 +8,7 @@ memory they take.
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import resource
 import subprocess
@@ -26,10 +27,13 @@ from simreduce.topology.importers import (
     model_named,
     read_nccl_graphs,
     read_nccl_topology,
+    read_rocm_smi,
     read_topo_m,
 )
 from simreduce.topology.toml_writer import to_toml
 from tests.topology.importers.files import (
+    AMD_SMI,
+    AMD_SMI_JSON,
     BARE_XML,
     CUBE_MESH,
     GRAPHS,
@@ -37,6 +41,8 @@ from tests.topology.importers.files import (
     OLD_NCCL_TESTS,
     P2P_TEST,
     PAIR_XML,
+    RCCL_XML,
+    ROCM_SMI,
     SWITCHED,
     TOPO_M,
     XML,
@@ -117,6 +123,10 @@ XML_SCRAPS = [
     "dev='0'",
     "<c2c bw='1' count='1'/>",
     "<pci busid='x'/>",
+    "<xgmi target='0000:16:00.0' count='3' tclass='0x120000'/>",
+    "gcn='gfx942'",
+    "gcn='gfx9'",
+    "class='0x120000'",
 ]
 TABLE_SCRAPS = [
     "NV99",
@@ -172,11 +182,16 @@ TOML_SCRAPS = [
 
 
 @INPUT
-@given(text=st.one_of(damaged([XML, PAIR_XML, BARE_XML, GRAPHS], XML_SCRAPS), st.text(max_size=60)))
+@given(
+    text=st.one_of(
+        damaged([XML, PAIR_XML, BARE_XML, GRAPHS, RCCL_XML], XML_SCRAPS), st.text(max_size=60)
+    )
+)
 def test_xml(text):
-    with in_time():
-        machine, _ = read_nccl_topology(text, "fuzz.xml", model_named("A100"), ["0000:00:15.0"])
-        assert matrix_text(machine)
+    for model in (None, model_named("A100"), model_named("MI300X")):
+        with in_time():
+            machine, _ = read_nccl_topology(text, "fuzz.xml", model, ["0000:00:15.0"])
+            assert matrix_text(machine)
     with in_time():
         assert read_nccl_graphs(text, "fuzz.xml")
 
@@ -191,7 +206,75 @@ def test_topo_m(text):
             assert to_toml(machine)
 
 
-CELLS = ["X", "NV1", "NV2", "NV12", "PIX", "PXB", "PHB", "NODE", "SYS", "SOC", "C2C"]
+ROCM_SCRAPS = [
+    "XGMI",
+    "PCIE",
+    "SELF",
+    "N/A",
+    "GPU0",
+    "GPU9",
+    "50000-100000",
+    "0-0",
+    "1-999999999",
+    "=== Link Type between two GPUs ===",
+    "LINK TYPE TABLE:",
+    "HOPS TABLE:",
+    "NUMA BW TABLE:",
+    "GPU[0] : (Topology) Numa Node: -1",
+    '"link_type": "PCIE"',
+    '"gpu": 1',
+    "[[[[",
+    "{",
+    "null",
+    "1e999",
+    "\n",
+    "  ",
+]
+
+
+@INPUT
+@given(
+    text=st.one_of(damaged([ROCM_SMI, AMD_SMI, AMD_SMI_JSON], ROCM_SCRAPS), st.text(max_size=60))
+)
+def test_rocm_smi(text):
+    for model in (None, model_named("MI250X"), model_named("V100")):
+        with in_time():
+            machine, _ = read_rocm_smi(text, "fuzz", model)
+            assert matrix_text(machine)
+            assert to_toml(machine)
+
+
+@INPUT
+@given(
+    gpus=st.recursive(
+        st.none() | st.booleans() | st.integers(-1, 3) | st.text(max_size=4),
+        lambda inner: (
+            st.lists(inner, max_size=3)
+            | st.dictionaries(st.sampled_from(["gpu", "links", "link_type", "num_hops"]), inner)
+        ),
+        max_leaves=20,
+    )
+)
+def test_any_json(gpus):
+    with in_time():
+        assert read_rocm_smi(f"[{json.dumps(gpus)}]", "fuzz")
+
+
+CELLS = [
+    "X",
+    "NV1",
+    "XGMI1",
+    "XGMI4",
+    "NV2",
+    "NV12",
+    "PIX",
+    "PXB",
+    "PHB",
+    "NODE",
+    "SYS",
+    "SOC",
+    "C2C",
+]
 
 
 @INPUT
@@ -227,7 +310,11 @@ def test_toml(tmp_path, text):
 @INPUT
 @given(
     text=st.one_of(
-        damaged([XML, BARE_XML, TOPO_M, GRAPHS], XML_SCRAPS + TABLE_SCRAPS), st.text(max_size=60)
+        damaged(
+            [XML, BARE_XML, TOPO_M, GRAPHS, RCCL_XML, ROCM_SMI, AMD_SMI_JSON],
+            XML_SCRAPS + TABLE_SCRAPS + ROCM_SCRAPS,
+        ),
+        st.text(max_size=60),
     )
 )
 def test_check(tmp_path, text):

@@ -17,8 +17,9 @@ from simreduce.topology import (
     shipped,
 )
 from simreduce.topology.importers import model_named, read_nccl_topology, to_nccl_xml, with_nvlinks
+from simreduce.topology.routing.nvlink import GPU_LINKS
 from simreduce.topology.toml_writer import to_toml
-from tests.topology.importers.files import BARE_XML, PAIR_XML, XML
+from tests.topology.importers.files import BARE_XML, PAIR_XML, RCCL_XML, XML
 
 
 def imported(text: str, **options) -> Topology:
@@ -128,19 +129,21 @@ def test_written_and_read_again_a_machine_is_the_same(text):
     assert again.digest == box.digest
 
 
-@pytest.mark.parametrize("name", [name for name, _ in shipped() if "gb200" not in name])
+@pytest.mark.parametrize("name", [n for n, _ in shipped() if "gb200" not in n and n != "frontier"])
 def test_a_shipped_machine_comes_back_with_its_matrix(name):
     """The format does not say how sockets are joined, what a CPU's links to its GPU are but PCIe,
-    and how NVSwitches are joined; all else comes back.
+    and how NVSwitches are joined; all else comes back. Frontier's ports are no PCIe ports.
     """
     box = load_topology(name)
     again = imported(to_nccl_xml(box))
 
     assert matrix_text(again) == matrix_text(box)
     assert rates(again) == rates(box)
-    nvlinks = [k for k in links(box) if k[2].startswith("nvlink") and "nvswitch" not in k[0] + k[1]]
+    nvlinks = [
+        k for k in links(box) if k[2].startswith(GPU_LINKS) and "nvswitch" not in k[0] + k[1]
+    ]
     assert [
-        k for k in links(again) if k[2].startswith("nvlink") and "nvswitch" not in k[0] + k[1]
+        k for k in links(again) if k[2].startswith(GPU_LINKS) and "nvswitch" not in k[0] + k[1]
     ] == nvlinks
 
 
@@ -321,3 +324,33 @@ BOMB = (
 def test_xml_that_means_harm_is_refused(text, fault):
     with pytest.raises(TopologyError, match=fault):
         imported(text)
+
+
+def test_rccls_file_has_xgmi_links_and_the_target_of_the_compiler():
+    machine = imported(RCCL_XML)
+
+    assert {node.model for node in machine.nodes.values() if node.kind == "gpu"} == {"MI350X"}
+    assert [(k.link_class, k.nominal) for k in links_between(machine, "gpu0", "gpu1")] == [
+        ("xgmi_cdna4", 76.8e9)
+    ]
+    assert path_class(machine, "gpu0", "bnxt_re0") == "PIX"
+    assert machine.nodes["bnxt_re0"].network
+    assert [k.link_class for k in links_between(machine, "cpu0", "cpu1")] == ["xgmi3"]
+    old = RCCL_XML.replace('gcn="gfx950"', 'gcn="910"')
+    assert imported(old).nodes["gpu0"].model == "MI250X"
+
+
+def links_between(machine, a, b):
+    return [link for link in machine.links if (link.source, link.target) == (a, b)]
+
+
+def test_faults_of_rccls_file():
+    text = RCCL_XML.replace('gcn="gfx950"', 'gcn="gfx95"').replace('count="1"', 'count="x"')
+    with pytest.raises(TopologyError) as caught:
+        imported(text)
+
+    faults = "\n".join(caught.value.problems)
+    assert faults.count("did you mean 'gfx950'?") == 2
+    assert faults.count("'x' is not a number of xGMI links") == 2
+    with pytest.raises(TopologyError, match="NVLinks, but a MI350X has xGMI links"):
+        imported(RCCL_XML.replace("<xgmi", "<nvlink"))

@@ -16,6 +16,7 @@ from simreduce.topology.elements import OFF
 from simreduce.topology.importers import model_named, read_nccl_topology, read_topo_m, to_nccl_xml
 from simreduce.topology.importers.models import model_in
 from simreduce.topology.importers.parts import MachineBuilder
+from simreduce.topology.routing.nvlink import GPU_LINKS
 
 NETWORKS = ("", "tcp_10", "tcp_25", "ib_fdr", "ib_edr", "ib_hdr", "ib_ndr")
 """Of each rate that a NIC may have, the class that is taken for it."""
@@ -142,7 +143,7 @@ def lost(machine: Topology) -> dict[str, object]:
     nodes = machine.nodes.values()
     gpus = [node for node in nodes if node.kind == "gpu"]
     pairs = [link for link in machine.links if is_between_sockets(machine, link)]
-    nvlinks = [link for link in machine.links if link.link_class.startswith("nvlink")]
+    nvlinks = [link for link in machine.links if link.link_class.startswith(GPU_LINKS)]
     figures = Counter(
         (machine.nodes[k.source].kind, k.link_class, k.bandwidth, k.latency)
         for k in machine.links
@@ -169,9 +170,7 @@ def lost(machine: Topology) -> dict[str, object]:
 
 
 LOST = {
-    "which sockets are joined, and how": (
-        "a100-pcie-8 a4 abci-a abci-v gb200-nvl72 hgx-b200 oci-gb200 p6-b200 v100-mesh-4"
-    ),
+    "which sockets are joined, and how": "a100-pcie-8 a4 abci-a abci-v gb200-nvl72 hgx-b200 oci-gb200 p6-b200 v100-mesh-4",
     "rates and latencies of single NVLinks": (
         "a3mega a3ultra a4 abci-a dgx-a100 dgx-h100 dgx2 gb200-nvl72 hgx-a100-80g hgx-b200 "
         "hgx-h200 hgx-h800 ndv4 ndv5 ndv5-h200 oci-a100 oci-gb200 oci-h100 p4d p4de p5 p5e p5en "
@@ -180,30 +179,31 @@ LOST = {
     "figures of staged copies": "abci-a rtx2080ti-2",
     "several NVSwitches": "dgx2",
     "class of network": (
-        "a3mega a3ultra a4 alps dgx1v-2nic oci-a100 oci-gb200 oci-h100 p3dn p4d p4de p5 p5e p5en "
-        "p6-b200 polaris"
+        "a3mega a3ultra a4 alps dgx1v-2nic frontier mi300x mi308x mi325x mi350x mi355x oci-a100 "
+        "oci-gb200 oci-h100 oci-mi300x oci-mi355x p3dn p4d p4de p5 p5e p5en p6-b200 polaris"
     ),
     "memory of GPUs": (
-        "a3ultra a6000-8 alps gh200 hgx-a100-80g hgx-h200 l40s-8 ndv5-h200 oci-a100 p4de p5e p5en "
-        "rtx3090-8 titanx-10"
+        "a3ultra a6000-8 alps gh200 hgx-a100-80g hgx-h200 l40s-8 mi325x ndv5-h200 oci-a100 p4de "
+        "p5e p5en rtx3090-8 titanx-10"
     ),
     "peer": (
-        "a100-mesh-4 a3mega a3ultra a4 alps dgx-h100 gb200-nvl72 gh200 h100-mesh-4 hgx-b200 "
-        "hgx-h200 hgx-h800 l40s-8 ndv5 ndv5-h200 oci-gb200 oci-h100 p5en p6-b200 polaris "
-        "rtx3090-8 snellius"
+        "a100-mesh-4 a3mega a3ultra a4 alps dgx-h100 frontier gb200-nvl72 gh200 h100-mesh-4 "
+        "hgx-b200 hgx-h200 hgx-h800 l40s-8 mi300x mi308x mi325x mi350x mi355x ndv5 ndv5-h200 "
+        "ndv5-mi300x oci-gb200 oci-h100 oci-mi300x oci-mi355x p5en p6-b200 polaris rtx3090-8 "
+        "snellius"
     ),
-    "gpudirect": ("a6000-8 l40s-8 polaris"),
+    "gpudirect": "a6000-8 l40s-8 polaris",
     "switches that sum": (
-        "a3mega a3ultra a4 dgx-h100 gb200-nvl72 hgx-b200 hgx-h200 hgx-h800 ndv5 ndv5-h200 "
-        "oci-gb200 oci-h100 p5 p5e p5en p6-b200"
+        "a3mega a3ultra a4 dgx-h100 gb200-nvl72 hgx-b200 hgx-h200 hgx-h800 ndv5 ndv5-h200 oci- "
+        "gb200 oci-h100 p5 p5e p5en p6-b200"
     ),
 }
 """By what XML cannot say, the shipped machines that have it and do not get it back."""
 
 
-OTHER = {"abci-a", "l40s-8"}
-"""Machines whose PCIe switches form loops, where XML has a tree; or whose GPUs copy to each other,
-where another model of their compute capability, which is all that XML has, does not.
+OTHER = {"abci-a", "frontier", "l40s-8"}
+"""Machines whose PCIe switches form loops, where XML has a tree; whose ports are faster than PCIe's
+and whose CPU has xGMI links with the GPUs too; or whose GPUs copy to each other, where another model of their compute capability, which is all that XML has, does not.
 """
 
 

@@ -1,0 +1,229 @@
+"""Reads `rocm-smi --showtopo` and `amd-smi topology`, as text or as JSON of `amd-smi --json`.
+
+Both print tables over the GPUs: of the type of each pair's link, of hops, and (amd-smi) of the
+least and the greatest rate, whose ratio is the number of links. Without rates one link joins a
+pair. rocm-smi states the NUMA node of each GPU. NICs stand in neither. What follows is a table as
+`nvidia-smi topo -m` prints it, and its machine.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from simreduce import units
+from simreduce.errors import TopologyError, did_you_mean, quote
+from simreduce.files.formats import Faults
+from simreduce.topology.classes import LinkClass
+from simreduce.topology.graph import Topology
+from simreduce.topology.importers.models import GpuModel
+from simreduce.topology.importers.topo_m import MOST_CHARACTERS, Table, machine_of
+
+_TYPE, _HOPS, _RATES = "LINK TYPE", "HOPS", "NUMA BW"
+_TITLE = re.compile(r"=+ (Weight|Hops|Link Type) between two GPUs =+|([A-Z][A-Z -]{2,40}) TABLE:")
+_NUMA = re.compile(r"GPU ?\[?([0-9]{1,4})\]?\s*: \(Topology\) Numa Node: (-?[0-9]{1,4})")
+_DEVICE = re.compile(r"GPU[0-9]{1,4}|[0-9a-fA-F]{4,8}:[0-9a-fA-F]{2}:[0-9a-fA-F]{2}\.[0-7]")
+_RATE = re.compile(r"([0-9]{1,9})-([0-9]{1,9})")
+_WORDS = {_TYPE: r"0|SELF|XGMI|PCIE", _HOPS: r"[0-9]{1,3}|N/A", _RATES: r"[0-9]+-[0-9]+|N/A"}
+"""The cells of the tables that count."""
+_KINDS = ("XGMI", "PCIE", "SELF")
+_MOST_GPUS = 128
+
+
+@dataclass(slots=True)
+class _Tables:
+    """Cells of each table by row and column, as printed."""
+
+    names: tuple[str, ...] = ()
+    cells: dict[str, dict[str, tuple[str, ...]]] = field(default_factory=dict)
+    numa: dict[int, str] = field(default_factory=dict)
+
+    def cell(self, table: str, i: int, j: int) -> str:
+        """A cell, "" where the table is not printed."""
+        return self.cells[table][self.names[i]][j] if table in self.cells else ""
+
+
+def is_rocm_smi(text: str) -> bool:
+    """Whether a text looks like what rocm-smi or amd-smi prints about links."""
+    head = text[: MOST_CHARACTERS + 1]
+    if head.lstrip("\ufeff \t\r\n").startswith("["):
+        return '"link_type"' in head
+    return _TITLE.search(head) is not None
+
+
+def read_rocm_smi(
+    text: str,
+    name: str,
+    model: GpuModel | None = None,
+    socket: tuple[str, int] = ("xgmi3", 3),
+    classes: Mapping[str, LinkClass] | None = None,
+) -> tuple[Topology, list[str]]:
+    """The machine of what rocm-smi or amd-smi printed, and notes; parameters as of `read_topo_m`.
+
+    Raises `TopologyError` with every fault.
+    """
+    faults = Faults(name)
+    if len(text) > MOST_CHARACTERS:
+        faults.add("", f"more than {MOST_CHARACTERS >> 20} MiB: no table of rocm-smi is as long")
+        faults.raise_any(TopologyError)
+    as_json = text.lstrip("\ufeff \t\r\n").startswith("[")
+    tables = (_read_json if as_json else _read_text)(text, faults)
+    if not tables.names and not faults.problems:
+        faults.add("", "no table of link types: print all of `rocm-smi --showtopo`")
+    faults.raise_any(TopologyError)
+    table = _as_table(tables, faults)
+    faults.raise_any(TopologyError)
+    program = "amd-smi topology" if as_json or _RATES in tables.cells else "rocm-smi --showtopo"
+    machine, notes = machine_of(table, name, program, faults, model, socket, classes)
+    if table.xgmi and _RATES not in tables.cells:
+        notes.append("how many links join a pair is not printed; one is taken")
+    return machine, [*notes, "NICs are not printed: add those that the machine has"]
+
+
+def _read_text(text: str, faults: Faults) -> _Tables:
+    tables = _Tables()
+    title, names = "", tuple[str, ...]()
+    for number, line in enumerate(text.splitlines(), 1):
+        place = f"line {number}"
+        if match := _TITLE.search(line):
+            title, names = (match[1] or match[2]).upper(), ()
+            if title in tables.cells:
+                faults.add(place, f"a second table of {title}")
+        elif numa := _NUMA.search(line):
+            tables.numa[int(numa[1])] = numa[2]
+        elif title in _WORDS and (fields := line.split()):
+            if _DEVICE.fullmatch(fields[0]) is None:
+                title = ""  # the table has ended
+            elif not names:
+                names = tuple(fields)
+                _head(tables, names, faults, place)
+            else:
+                _row(tables, title, fields, faults, place)
+    for title, rows in tables.cells.items():
+        lacking = [name for name in tables.names if name not in rows]
+        if lacking:
+            more = f" and {len(lacking) - 1} more" if len(lacking) > 1 else ""
+            faults.add(title, f"no row of {lacking[0]}{more}")
+    if _TYPE not in tables.cells:
+        tables.names = ()
+    return tables
+
+
+def _head(tables: _Tables, names: tuple[str, ...], faults: Faults, place: str) -> None:
+    tables.names = tables.names or names
+    odd = [name for name in names if not _DEVICE.fullmatch(name)]
+    if odd:
+        faults.add(place, f"{quote(odd[0])} is no GPU: write GPU0, or its bus id")
+    elif names != tables.names:
+        faults.add(place, "other GPUs than in the table before, or in another order")
+    elif len(set(names)) != len(names) or len(names) > _MOST_GPUS:
+        faults.add(place, f"a GPU twice, or more than {_MOST_GPUS} GPUs")
+
+
+def _row(tables: _Tables, title: str, fields: list[str], faults: Faults, place: str) -> None:
+    rows, (name, *cells) = tables.cells.setdefault(title, {}), fields
+    if name not in tables.names:
+        faults.add(place, f"{quote(name)} is none of the columns{did_you_mean(name, tables.names)}")
+    elif name in rows:
+        faults.add(place, f"a second row of {name}")
+    elif len(cells) != len(tables.names):
+        gpus = units.plural(len(tables.names), "GPU")
+        faults.add(place, f"{units.plural(len(cells), 'cell')} for {gpus}")
+    else:
+        for cell in dict.fromkeys(cells):
+            _check_cell(title, cell, faults, place)
+    rows.setdefault(name, tuple(cells))
+
+
+def _check_cell(title: str, cell: str, faults: Faults, place: str) -> None:
+    if not re.fullmatch(_WORDS[title], cell):
+        near = did_you_mean(cell, _KINDS) if title == _TYPE else ""
+        wanted = {_TYPE: "XGMI or PCIE", _HOPS: "a number of hops", _RATES: "50000-100000, or N/A"}
+        faults.add(place, f"{quote(cell)} is not {wanted[title]}{near}")
+
+
+def _read_json(text: str, faults: Faults) -> _Tables:
+    tables = _Tables()
+    try:
+        found = json.loads(text.lstrip("\ufeff"))
+    except (ValueError, RecursionError) as error:
+        faults.add("", f"is not JSON: {error}")
+        return tables
+    gpus = [
+        each for each in found if isinstance(each, dict) and isinstance(each.get("links"), list)
+    ]
+    if len(gpus) != len(found) or not 0 < len(gpus) <= _MOST_GPUS:
+        faults.add("", f"must be a list of 1 to {_MOST_GPUS} GPUs with links")
+        return tables
+    numbers = [each.get("gpu") for each in gpus]
+    if numbers != list(range(len(gpus))):
+        faults.add("", "the GPUs must be numbered 0, 1, ... by gpu")
+        return tables
+    tables.names = tuple(f"GPU{i}" for i in range(len(gpus)))
+    for i, each in enumerate(gpus):
+        _json_row(tables, i, each["links"], faults)
+    return tables
+
+
+def _json_row(tables: _Tables, i: int, links: Iterable[Any], faults: Faults) -> None:
+    place = f"[{i}].links"
+    row: dict[int, dict[str, Any]] = {}
+    for link in links:
+        to = link.get("gpu") if isinstance(link, dict) else None
+        if type(to) is not int or not 0 <= to < len(tables.names) or to in row:
+            faults.add(place, f"{quote(str(to))} is not another GPU of the file, or stands twice")
+        else:
+            row[to] = link
+    if len(row) != len(tables.names):
+        faults.add(place, f"{units.plural(len(row), 'link')} for {len(tables.names)} GPUs")
+        return
+    order = [row[j] for j in range(len(tables.names))]
+    for title, key, default in (
+        (_TYPE, "link_type", ""),
+        (_HOPS, "num_hops", "N/A"),
+        (_RATES, "bandwidth", "N/A"),
+    ):
+        if title != _TYPE and key not in order[0]:
+            continue
+        cells = tuple(str(link.get(key, default)) for link in order)
+        for cell in dict.fromkeys(cells):
+            _check_cell(title, cell, faults, f"{place}.{key}")
+        tables.cells.setdefault(title, {})[tables.names[i]] = cells
+
+
+def _as_table(tables: _Tables, faults: Faults) -> Table:
+    """The cells in words of `nvidia-smi topo -m`. GPUs are numbered in the order of the columns."""
+    for title, rows in tables.cells.items():
+        if len(rows) != len(tables.names):
+            faults.add(title, "not every GPU has a row")
+            return Table((), (), ())
+    many = range(len(tables.names))
+    grid = [["X"] * len(many) for _ in many]
+    for i, j in itertools.permutations(many, 2):
+        kind, hops = tables.cell(_TYPE, i, j), tables.cell(_HOPS, i, j)
+        if kind not in ("XGMI", "PCIE"):
+            faults.add(tables.names[i], f"{kind} to {tables.names[j]}; it must be XGMI or PCIE")
+        elif kind == "XGMI" and hops in ("", "1", "N/A"):
+            grid[i][j] = f"XGMI{_lanes(tables.cell(_RATES, i, j))}"
+        else:
+            grid[i][j] = _pcie(tables, i, j, hops)
+    affinity = tuple(tables.numa.get(i, "") for i in many)
+    return Table(tuple(f"GPU{i}" for i in many), tuple(map(tuple, grid)), affinity)
+
+
+def _lanes(rates: str) -> int:
+    """The greatest rate over the least, which is that of one link."""
+    match = _RATE.fullmatch(rates)
+    least, most = (int(match[1]), int(match[2])) if match else (0, 0)
+    return min(max(round(most / least), 1), 64) if least else 1
+
+
+def _pcie(tables: _Tables, i: int, j: int, hops: str) -> str:
+    """PHB below one NUMA node, by hops where that is not stated, else SYS."""
+    a, b = tables.numa.get(i), tables.numa.get(j)
+    same = a == b if a is not None and b is not None else hops in ("1", "2")
+    return "PHB" if same else "SYS"
