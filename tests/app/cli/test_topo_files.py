@@ -192,7 +192,7 @@ def test_check_tells_every_fault_and_exits_with_2(simreduce, tmp_path):
 @pytest.mark.parametrize(
     ("arguments", "text", "message"),
     [
-        ((), "hello", "none of `nvidia-smi topo -m`, NCCL XML"),
+        ((), "hello", "none of `nvidia-smi topo -m`, `rocm-smi --showtopo`"),
         (("--gpu", "V10"), XML, "--gpu: unknown model 'V10' (did you mean 'V100'?)"),
         (("--nvlink", "ring"), BARE_XML, "no topology 'ring'"),
         ((), "<!DOCTYPE a []><system/>", "a document type or an entity is declared"),

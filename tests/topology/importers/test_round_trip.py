@@ -170,7 +170,9 @@ def lost(machine: Topology) -> dict[str, object]:
 
 
 LOST = {
-    "which sockets are joined, and how": "a100-pcie-8 a4 abci-a abci-v gb200-nvl72 hgx-b200 oci-gb200 p6-b200 v100-mesh-4",
+    "which sockets are joined, and how": (
+        "a100-pcie-8 a4 abci-a abci-v gb200-nvl72 hgx-b200 oci-gb200 p6-b200 v100-mesh-4"
+    ),
     "rates and latencies of single NVLinks": (
         "a3mega a3ultra a4 abci-a dgx-a100 dgx-h100 dgx2 gb200-nvl72 hgx-a100-80g hgx-b200 "
         "hgx-h200 hgx-h800 ndv4 ndv5 ndv5-h200 oci-a100 oci-gb200 oci-h100 p4d p4de p5 p5e p5en "
@@ -194,8 +196,8 @@ LOST = {
     ),
     "gpudirect": "a6000-8 l40s-8 polaris",
     "switches that sum": (
-        "a3mega a3ultra a4 dgx-h100 gb200-nvl72 hgx-b200 hgx-h200 hgx-h800 ndv5 ndv5-h200 oci- "
-        "gb200 oci-h100 p5 p5e p5en p6-b200"
+        "a3mega a3ultra a4 dgx-h100 gb200-nvl72 hgx-b200 hgx-h200 hgx-h800 ndv5 ndv5-h200 "
+        "oci-gb200 oci-h100 p5 p5e p5en p6-b200"
     ),
 }
 """By what XML cannot say, the shipped machines that have it and do not get it back."""
@@ -203,7 +205,8 @@ LOST = {
 
 OTHER = {"abci-a", "frontier", "l40s-8"}
 """Machines whose PCIe switches form loops, where XML has a tree; whose ports are faster than PCIe's
-and whose CPU has xGMI links with the GPUs too; or whose GPUs copy to each other, where another model of their compute capability, which is all that XML has, does not.
+and whose CPU has xGMI links with the GPUs too; or whose GPUs copy to each other,
+where another model of their compute capability, which is all that XML has, does not.
 """
 
 
