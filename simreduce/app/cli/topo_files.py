@@ -98,7 +98,7 @@ _output = output_option(
     "--socket",
     default=None,
     metavar="CLASS:N",
-    help="Join the CPUs of a table by this, such as xgmi:3; default upi:2.",
+    help="Join the CPUs of a table by this, such as xgmi:3; default upi:2, of AMD's GPUs xgmi3:3.",
 )
 @click.option(
     "--nic",
