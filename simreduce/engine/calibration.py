@@ -124,6 +124,37 @@ than 2 KiB there and over EFA that writes to remote memory (p5), and those above
 not over EFA that sends and receives (p3dn).
 """
 
+
+@dataclass(frozen=True, slots=True)
+class KernelConstants:
+    """Costs of kernels whose GPUs read and write each other's memory, besides the wires.
+
+    A kernel begins `launch` seconds after its last GPU has arrived. A barrier, in which every GPU
+    writes a flag to all others and waits for theirs, takes `barrier` seconds. One after which
+    others read what was written takes `release` seconds more: the GPU waits until its writes have
+    arrived; `release_multicast` if a switch multicasts them. The first bytes of a read arrive after
+    `load` seconds; those with flags beside them (LL) are seen after `flag` seconds.
+
+    Bytes move at `efficiency[link]` of the achievable rate of every link on the way, flags
+    included. A block of 512 threads moves `block` bytes/s at most where each thread has one load
+    under way; where a plan gives no number of blocks, threads have a load to every peer under way,
+    and the links decide.
+    """
+
+    launch: float = 1.5e-6
+    barrier: float = 1.5e-6
+    release: float = 3.5e-6
+    release_multicast: float = 1.5e-6
+    load: float = 1.4e-6
+    flag: float = 3.3e-6
+    efficiency: Mapping[str, float] = field(
+        default_factory=lambda: {
+            "nvlink": 0.92, "pci": 0.9, "shm": 0.7, "net": 0.97, NVLS: 0.8,
+        }
+    )  # fmt: skip
+    block: float = 6.5e9
+
+
 MISFIT = 0.15
 """The median misfit of three sizes of a published table."""
 
@@ -171,6 +202,8 @@ class NcclConstants:
     waits for every other: `launch_pair` seconds more for each GPU, times their number (8 bytes
     take 17 us on 2 P100 and 50 on 8, 16 on 4 V100, 60 on 12).
 
+    `kernels` are the costs of kernels without channels: NCCL's symmetric ones, and those of others.
+
     `measured` has the collectives, and on how many GPUs, whose times on this very machine the
     constants were fitted to, and `misfit` how far off these times were before: the root mean square
     of log(predicted / measured).
@@ -205,6 +238,7 @@ class NcclConstants:
     first_pass: float = 0.8
     first_warps: float = 0.3e-6
     few_threads: float = 0.45
+    kernels: KernelConstants = field(default_factory=KernelConstants)
     measured: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
     misfit: float = MISFIT
 

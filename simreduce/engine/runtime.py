@@ -119,6 +119,8 @@ def named_lanes(call: Call, runtime: Runtime) -> tuple[tuple[str, ...], tuple[st
     if call.executor == Executor.TF:
         return runtime.lanes(call), runtime.pipes(call)
     pipes = nccl_pipes(call)
+    if call.executor >= Executor.KERNEL:
+        return (), pipes
     if call.channel >= 0 and not {call.source.kind, call.target.kind} <= {"gpu", "cpu"}:
         return pipes, ()  # of switches that sum: latencies do not overlap
     if call.far and call.channel >= 0 and not call.channel & FOLLOWING:

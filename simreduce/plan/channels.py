@@ -6,6 +6,8 @@
 | 6 to 11 | how many channels of NCCL it represents, less one | sends and launches |
 | 12 to 15 | `LAST`, `JOINED`, `FOLLOWING`, `PEER` | sends |
 | 12 | `SWITCHED` | launches of kernels |
+| 13 | `BEGINS` | launches of kernels without channels |
+| 0 and 1, 2 and 3 | barriers, and those that release | launches of kernels without channels |
 | 16 and 17 | how often the threads of a block are halved | sends |
 | 18 | `UNALIGNED` | sends |
 
@@ -39,6 +41,13 @@ PEER = 1 << 15
 SWITCHED = 1 << 12
 """The launched kernels have switches sum."""
 
+BEGINS = 1 << 13
+"""The kernel begins here: the launch of one that has no channels."""
+
+_BARRIER = 1
+_RELEASE = 4
+_MOST_SYNCS = 4
+
 _HALVING = 1 << 16
 
 UNALIGNED = 1 << 18
@@ -70,3 +79,20 @@ def count_blocks(channel: Channels) -> Channels:
 def count_halvings(channel: Channels) -> Channels:
     """How often the threads of a send's blocks are halved."""
     return channel // _HALVING % 4
+
+
+def sync_channel(barriers: int, releases: int, flags: int = 0) -> int:
+    """The channel of a launch of a kernel without channels, or of a point on its way where its GPUs
+    wait for each other: so many barriers (0 to 3), of which `releases` release what was written.
+    """
+    return _BARRIER * barriers + _RELEASE * releases + flags
+
+
+def count_barriers(channel: Channels) -> Channels:
+    """How many barriers such a launch has, those that release among them."""
+    return channel // _BARRIER % _MOST_SYNCS
+
+
+def count_releases(channel: Channels) -> Channels:
+    """How many of them release what was written."""
+    return channel // _RELEASE % _MOST_SYNCS

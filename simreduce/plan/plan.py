@@ -50,14 +50,18 @@ class Kind(IntEnum):
 
 
 class Executor(IntEnum):
-    """The library that executes an op, NCCL's by protocol; a runtime gives each its queues and
-    costs.
+    """What executes an op, NCCL's channels by protocol; a runtime gives each its queues and costs.
+
+    The kernels are those whose GPUs read and write each other's memory, without channels: `KERNEL`
+    with barriers, `KERNEL_LL` with a flag beside every piece of data.
     """
 
     TF = 0
     NCCL = 1  # Simple
     NCCL_LL = 2
     NCCL_LL128 = 3
+    KERNEL = 4
+    KERNEL_LL = 5
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)

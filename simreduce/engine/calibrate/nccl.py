@@ -9,7 +9,14 @@ from typing import Any
 
 from simreduce import units
 from simreduce.engine.calibrate.sure import COLLECTIVES
-from simreduce.engine.calibration import LINK_KINDS, MISFIT, NVLS, PROTOCOLS, NcclConstants
+from simreduce.engine.calibration import (
+    LINK_KINDS,
+    MISFIT,
+    NVLS,
+    PROTOCOLS,
+    KernelConstants,
+    NcclConstants,
+)
 from simreduce.files.formats import (
     BANDWIDTH,
     LATENCY,
@@ -17,12 +24,28 @@ from simreduce.files.formats import (
     Format,
     ListOf,
     MapOf,
+    TableOf,
     Values,
     number,
     whole,
 )
 
 _SHARE = number(0.001, 1.5)
+KERNELS = Format(
+    "nccl.kernels",
+    "Costs of kernels whose GPUs read and write each other's memory: `oneshot`, `twoshot`,"
+    " `multimem`, `symmetric`. What is left out keeps its default.",
+    Field("launch", LATENCY, "From the last GPU's arrival to the kernel."),
+    Field("barrier", LATENCY, "Of a barrier of all GPUs."),
+    Field("release", LATENCY, "More of one after which others read what was written."),
+    Field("release_multicast", LATENCY, "The same, of what a switch multicasts."),
+    Field("load", LATENCY, "Until the first bytes of a read arrive."),
+    Field("flag", LATENCY, "Until bytes with flags beside them are seen."),
+    Field("block", BANDWIDTH, "Bytes a second that 512 threads move at most, a load each under"
+          " way."),
+    Field("efficiency", MapOf(_SHARE, LINK_KINDS, "LINK"),
+          "Part of a link's achievable rate, flags included, by link."),
+)  # fmt: skip
 _BY_PROTOCOL = ", by protocol: simple, ll, ll128"
 NCCL = Format(
     "nccl",
@@ -46,6 +69,7 @@ NCCL = Format(
           f"More of a step over a network in a tree{_BY_PROTOCOL}."),
     Field("channel_rate", MapOf(BANDWIDTH, (*PROTOCOLS, NVLS), "PROTOCOL"),
           f"Bytes of data a second that one channel moves at most{_BY_PROTOCOL}, nvls."),
+    Field("kernels", TableOf(KERNELS), "Costs of kernels without channels."),
     Field("measured", MapOf(ListOf(whole(2), 1), COLLECTIVES, "COLLECTIVE"),
           "The numbers of GPUs whose times of a collective, on this very machine, the constants are"
           " fitted to: `all_reduce = [8]`."),
@@ -70,8 +94,30 @@ def read_nccl(table: Values) -> NcclConstants:
             for protocol, value in values.items()
         }
         plain[key] = {**getattr(found, key), **given}
+    if table["kernels"] is not None:
+        plain["kernels"] = _read_kernels(table["kernels"])
     measured = {name: tuple(counts) for name, counts in (table["measured"] or {}).items()}
     return replace(found, **plain, measured=measured, misfit=table["misfit"])
+
+
+def _read_kernels(table: Values) -> KernelConstants:
+    found = KernelConstants()
+    given = {key: value for key, value in table.items() if value is not None}
+    given["efficiency"] = {**found.efficiency, **(table["efficiency"] or {})}
+    return replace(found, **given)
+
+
+def _write_kernels(constants: KernelConstants) -> dict[str, Any]:
+    """The table that reads as the constants; empty for the defaults."""
+    before = KernelConstants()
+    keys = [key for key in KERNELS.keys if getattr(constants, key) != getattr(before, key)]
+    table = {key: getattr(constants, key) for key in keys}
+    for key in keys:
+        if key == "block":
+            table[key] = units.exact_bandwidth(table[key])
+        elif key != "efficiency":
+            table[key] = units.exact_duration(table[key])
+    return table
 
 
 def write_nccl(constants: NcclConstants) -> dict[str, Any]:
@@ -90,6 +136,8 @@ def write_nccl(constants: NcclConstants) -> dict[str, Any]:
                 *path, last = (key, parts) if isinstance(parts, str) else (key, *parts)
                 inner = functools.reduce(lambda at, part: at.setdefault(part, {}), path, table)
                 inner[last] = _exact(key)(value)
+    if kernels := _write_kernels(constants.kernels):
+        table["kernels"] = kernels
     if constants.measured:
         table["measured"] = {name: list(counts) for name, counts in constants.measured.items()}
         table["misfit"] = constants.misfit

@@ -23,6 +23,7 @@ from simreduce.engine.lowering.cores import (
     measure_working_set,
 )
 from simreduce.engine.lowering.dependencies import find_successors
+from simreduce.engine.lowering.kernels import add_kernel_costs
 from simreduce.engine.lowering.lanes import number_lanes
 from simreduce.engine.lowering.lowered import Lowered
 from simreduce.engine.lowering.nccl import Sends, add_costs, with_first_passes
@@ -82,6 +83,7 @@ class Unpriced:
         """With what these constants add."""
         found = self.lowered
         calls = add_costs(found.calls, self.signatures, self.sends, constants)
+        calls = add_kernel_costs(calls, self.signatures, self.sends, constants.kernels)
         amount = with_first_passes(found.amount, found.call, self.signatures, self.sends, constants)
         return replace(found, calls=calls, amount=amount)
 

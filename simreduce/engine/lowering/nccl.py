@@ -35,7 +35,7 @@ Names: TypeAlias = npt.NDArray[np.str_]
 _PROTOCOL = ("", "simple", "ll", "ll128")
 """By executor."""
 
-_BYTES = {"simple": 1.0, "ll": 2.0, "ll128": 16 / 15}
+BYTES = {"simple": 1.0, "ll": 2.0, "ll128": 16 / 15}
 """Bytes on the wire for each byte of data, flags included."""
 
 _PASS = 512 * 8
@@ -153,7 +153,7 @@ def add_costs(
     """The calls with NCCL's latencies, launches, protocols and limits of channels."""
     latency, cap, weight = calls.latency.copy(), calls.cap.copy(), calls.weight.copy()
     overhead, holds = calls.overhead.copy(), calls.holds.copy()
-    protocol = np.array(signatures.executor)
+    protocol = np.where(signatures.executor < Executor.KERNEL, signatures.executor, 0)
     if not protocol.any():
         return calls
     latency[signatures.starts > 0] += constants.launch + constants.start["simple"]
@@ -167,7 +167,8 @@ def add_costs(
             latency[launches] += constants.launch_channel * count_blocks(channel)
     uses = np.diff(calls.use_start)
     factor: Floats = np.ones(len(uses))
-    columns = zip(*(column.tolist() for column in sends), strict=True)
+    own = protocol[sends.calls] > 0
+    columns = zip(*(column[own].tolist() for column in sends), strict=True)
     known = {name: _software(name, constants) for name in set(sends.network.tolist())}
     for call, kind, wires, network, slowest in columns:
         name = _PROTOCOL[protocol[call]]
@@ -175,7 +176,7 @@ def add_costs(
         # Of a network, the wires' and switches' own latency comes on top: EFA's is ten times that
         # of InfiniBand.
         latency[call] = constants.latency[key] + wires
-        factor[call] = _BYTES[name] / constants.efficiency[key]
+        factor[call] = BYTES[name] / constants.efficiency[key]
         channel = int(signatures.channel[call])
         if channel >= 0 and kind == _NVLS:
             # The warps of a stage wait for each other before every chunk.

@@ -19,7 +19,7 @@ from types import MappingProxyType
 from simreduce.computing import workers
 from simreduce.errors import NotFoldable, OptionNotTaken, StrategyError, did_you_mean, quote
 from simreduce.plan import PlanBuilder
-from simreduce.planners.algorithms import nccl, packed_trees, relay
+from simreduce.planners.algorithms import kernels, nccl, packed_trees, relay
 from simreduce.planners.algorithms.blueconnect import blueconnect
 from simreduce.planners.algorithms.collective import collective
 from simreduce.planners.algorithms.copy_to_device import copy_to_cpu, copy_to_gpus, reduce_to_one
@@ -40,6 +40,7 @@ from simreduce.planners.algorithms.shuffle import pscpu, psgpu
 from simreduce.planners.algorithms.two_level import fits, two_level
 from simreduce.planners.algorithms.xring import xring
 from simreduce.planners.layouts import Layout
+from simreduce.planners.nccl.symmetric import KERNELS as SYMMETRIC
 from simreduce.planners.synthesis.network import MOST_RANKS
 
 PACKS = (0, 2, 4, 8, 16)
@@ -79,6 +80,10 @@ def _switches_that_sum(layout: Layout) -> Sequence[int]:
     return (1,) if layout.reducers else ()
 
 
+def _joined(layout: Layout) -> Sequence[int]:
+    return (1,) if len(layout.tasks) == 1 and layout.joined else ()
+
+
 def _across_alike(layout: Layout) -> Sequence[int]:
     return () if len({len(task) for task in layout.tasks}) > 1 else _across(layout)
 
@@ -103,7 +108,8 @@ class Algorithm:
     trying on a layout. `pipelined` says whether it cuts what it sends into chunks. `packs` are the
     numbers of packs worth trying, 0 for no packing. `symmetric` says whether it does the same on
     every of a number of equal machines, so that they can be folded. `quirks` says whether upstream
-    may do something else (`Options.faithful`).
+    may do something else (`Options.faithful`). `kernel` says that kernels on GPUs do all of it, no
+    copies of a framework.
     """
 
     name: str
@@ -115,6 +121,7 @@ class Algorithm:
     packs: Sequence[int] = PACKS
     symmetric: bool = False
     quirks: bool = False
+    kernel: bool = False
 
     def reduce(self, b: PlanBuilder, layout: Layout, tensors: Tensors, options: Options) -> Results:
         """Plan the collective of every tensor over all ranks."""
@@ -166,6 +173,26 @@ def _nccl(collective: str, **algorithms: str) -> tuple[Algorithm, ...]:
     )
 
 
+def _kernel(name: str, run: kernels.Run, summary: str, most: int = kernels.MOST_GPUS) -> Algorithm:
+    """A kernel on every GPU, which rankings do not try: an application calls it, not a framework's
+    setting.
+    """
+    plan = kernels.planner(run, most)
+    return Algorithm(name, plan, summary, choices=_joined, packs=(), kernel=True)
+
+
+def _symmetric() -> tuple[Algorithm, ...]:
+    """NCCL's symmetric kernels as it chooses among them, then each."""
+    most = kernels.MOST_SYMMETRIC
+    bare = _kernel(
+        "symmetric", kernels.symmetric(), "NCCL's symmetric kernels, as it chooses", most
+    )
+    return bare, *(
+        _kernel(f"symmetric:{name}", kernels.symmetric(name), f"NCCL's {kernel.title}", most)
+        for name, kernel in SYMMETRIC.items()
+    )
+
+
 # fmt: off
 _TABLE = (
     *_nccl("all_reduce", ring="rings", tree="chains and double binary trees",
@@ -202,7 +229,12 @@ _TABLE = (
               "sums every tensor on the first GPU, then copies it to every GPU"),
     Algorithm("in_switch", in_switch, "switches that can sum add what passes through them",
               choices=_switches_that_sum,
-              pipelined=True, packs=LIBRARY_PACKS),
+              pipelined=True, packs=LIBRARY_PACKS, kernel=True),
+    _kernel("oneshot", kernels.oneshot, "one kernel reads everything from all GPUs, and adds"),
+    _kernel("twoshot", kernels.twoshot, "one kernel reads and adds its part, then reads all sums"),
+    _kernel("multimem", kernels.multimem, "one kernel has the NVSwitch sum on load, copy on store",
+            kernels.MOST_SYMMETRIC),
+    *_symmetric(),
     Algorithm("blueconnect", blueconnect, "rings level by level: in every task, then across",
               choices=_across_alike,
               packs=LIBRARY_PACKS),

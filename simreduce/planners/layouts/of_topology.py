@@ -27,6 +27,20 @@ class _Wiring:
     ) -> Network:
         return _network(self.topology, ranks, tasks, routed)
 
+    def joined(self, ranks: tuple[str, ...]) -> bool:
+        return _joined(self.topology, ranks)
+
+
+@functools.lru_cache(maxsize=32)
+def _joined(topology: Topology, ranks: tuple[str, ...]) -> bool:
+    """Whether the route of every two ranks passes GPUs and their switches only."""
+    near = {link.source for link in topology.links if topology.nodes[link.target].kind == "gpu"}
+    kinds = {name: topology.nodes[name].kind for name in topology.nodes}
+    if any(rank not in near for rank in ranks):
+        return False
+    ways = (topology.router.route(a, b).path for a, b in itertools.permutations(ranks, 2))
+    return all(kinds[node] in ("gpu", "nvswitch") for way in ways for node in way)
+
 
 @functools.lru_cache(maxsize=32)
 def _network(

@@ -28,6 +28,9 @@ class Wiring(Protocol):
         See `Layout.network`.
         """
 
+    def joined(self, ranks: tuple[str, ...]) -> bool:
+        """Whether links between GPUs, or their switches, join every two of the GPUs `ranks`."""
+
 
 class Decision(NamedTuple):
     """How NCCL runs one collective; "" and 0 leave a field open.
@@ -228,6 +231,18 @@ class Layout:
             wiring=self.wiring,
             decide=self.decide,
         )
+
+    @property
+    def joined(self) -> bool:
+        """Whether links between GPUs, or switches of such links, join every two ranks, so that a
+        kernel on one reads and writes the memory of all.
+        """
+        if self.machines > 1:
+            return False
+        if self.wiring is not None:
+            return self.wiring.joined(self.ranks)
+        whole = any(len(switch.ranks) == self.n for switch in self.reducers)
+        return whole or all(self.links[i][j] for i in range(self.n) for j in range(self.n) if i != j)
 
     def network(self, *, routed: bool = False) -> Network:
         """The graph of links that transfers between the ranks share.

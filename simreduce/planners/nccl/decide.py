@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 
 from simreduce.errors import StrategyError
 from simreduce.planners.nccl.choice import choose, nvls_channels, plan
-from simreduce.planners.nccl.machine import facts
+from simreduce.planners.nccl.machine import Facts, facts
+from simreduce.planners.nccl.symmetric import SYMMETRIC, choose_symmetric
 
 if TYPE_CHECKING:
     from simreduce.planners.layouts import Decision
@@ -43,6 +44,8 @@ class Decide:
         if not wanted.is_open:
             return wanted
         known = facts(self.machine, gpus, self.settings)
+        if wanted.algorithm == SYMMETRIC:
+            return symmetric(known, nbytes, self.settings, wanted)
         algorithm, protocol = wanted.algorithm, wanted.protocol
         found = choose(
             known, collective, nbytes, self.settings, algorithm=algorithm, protocol=protocol
@@ -57,3 +60,10 @@ class Decide:
             channels=wanted.channels or found.channels,
             part=0 if wanted.channels else found.part,
         )
+
+
+def symmetric(known: Facts, nbytes: int, settings: Settings, wanted: Decision) -> Decision:
+    """The symmetric kernel that NCCL takes for an all-reduce."""
+    multicast = known.multicast and settings.nvls
+    name = choose_symmetric(known.n, nbytes, known.capability, multicast=multicast)
+    return wanted._replace(algorithm=SYMMETRIC, protocol=name)

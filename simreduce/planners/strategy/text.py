@@ -65,11 +65,12 @@ class Strategy:
     @property
     def by_nccl(self) -> bool:
         """Whether NCCL moves every byte: that of DDP or Horovod, which give it their buckets, or by
-        itself. Only kernels have switches sum, no copy of TensorFlow does. NCCL within tasks only,
+        itself. Only kernels have switches sum or read peers, no copy of TensorFlow does. NCCL within tasks only,
         or called by TensorFlow's packers, is not.
         """
         library = isinstance(self.packer, (DdpBuckets, Fusion))
-        summed = any(r.algorithm == "in_switch" for r in self.ranges)
+        catalogue = COLLECTIVES[self.collective]
+        summed = any(catalogue[r.algorithm].kernel for r in self.ranges)
         alone = isinstance(self.packer, NoPacking) and self.reduced_by_nccl
         return library or summed or alone
 

@@ -54,7 +54,7 @@ class PlanCache:
         if made is None or not made.holds(layout):
             asked = _Asked(layout)
             plan = replace(q, setup=q.setup.but(part=asked.layout_that_asks())).compile()
-            made = _Made(plan, asked.decisions, asked.networks)
+            made = _Made(plan, asked.decisions, asked.networks, asked.joins)
             self._keep(key, made, len(plan))
         return made.plan
 
@@ -127,6 +127,7 @@ class _Made:
     plan: Plan
     decisions: dict[_Asking, Decision]
     networks: dict[_Wired, Network]
+    joins: dict[tuple[str, ...], bool]
 
     @cached_property
     def digest(self) -> str:
@@ -136,6 +137,7 @@ class _Made:
         """Whether its planner would get the same answers from this layout, equal to its own."""
         asked = _Asked(layout)
         same = all(asked.decide(*asking) == answer for asking, answer in self.decisions.items())
+        same = same and all(asked.joined(ranks) == answer for ranks, answer in self.joins.items())
         return same and all(
             asked.network(ranks, tasks, routed=routed) == answer
             for (ranks, tasks, routed), answer in self.networks.items()
@@ -149,6 +151,7 @@ class _Asked:
     layout: Layout
     decisions: dict[_Asking, Decision] = field(default_factory=dict)
     networks: dict[_Wired, Network] = field(default_factory=dict)
+    joins: dict[tuple[str, ...], bool] = field(default_factory=dict)
 
     def layout_that_asks(self) -> Layout:
         """The layout, with this in the place of what knows more than it says."""
@@ -172,6 +175,12 @@ class _Asked:
         answer = self.networks[ranks, tasks, routed] = self.layout.wiring.network(
             ranks, tasks, routed=routed
         )
+        return answer
+
+    def joined(self, ranks: tuple[str, ...]) -> bool:
+        """Whether links of GPUs join these ranks."""
+        assert self.layout.wiring is not None  # noqa: S101 - else it is not in its place
+        answer = self.joins[ranks] = self.layout.wiring.joined(ranks)
         return answer
 
 

@@ -51,13 +51,18 @@ def boxes(layout: Layout, ranks: Sequence[int]) -> list[Box]:
 
 
 def all_reduce(
-    b: PlanBuilder, given: Values, found: Sequence[Box], how: Decision, after: Sequence[int]
+    b: PlanBuilder,
+    given: Values,
+    found: Sequence[Box],
+    how: Decision,
+    after: Sequence[int],
+    count: int = 0,
 ) -> Values:
-    """The sum on every rank."""
+    """The sum on every rank, in `count` pieces or as many as NCCL makes."""
     heads, sums, made = len(found[0][1]), [], []
     mine = slice(how.way, how.way + 1) if how.way >= 0 else slice(heads)
     stages = [merged_channel(stage, how.channels) for stage in range(4)]
-    count = _chunks(given, len(found), heads * how.channels)
+    count = count or _chunks(given, len(found), heads * how.channels)
     for switch, places in found:
         own = given[np.array(places[mine])].cut(count)  # by head and piece
         there = np.full(own.shape, switch)

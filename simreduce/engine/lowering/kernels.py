@@ -1,0 +1,58 @@
+"""Costs of kernels without channels: launches, barriers, loads and stores, flags in the data."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+
+from simreduce.computing.arrays import Bools, Floats
+from simreduce.engine.calibration import LINK_KINDS, NVLS, KernelConstants
+from simreduce.engine.lowering.calls import Calls
+from simreduce.engine.lowering.nccl import BYTES, Sends
+from simreduce.engine.lowering.signatures import Signatures
+from simreduce.plan import Executor, Kind
+from simreduce.plan.channels import (
+    BEGINS,
+    SWITCHED,
+    count_barriers,
+    count_blocks,
+    count_releases,
+)
+
+_HOPS = 4
+"""On a switch's way to sum and multicast: up, to who asks for the sum, back, and down to all."""
+
+
+def add_kernel_costs(
+    calls: Calls, signatures: Signatures, sends: Sends, constants: KernelConstants
+) -> Calls:
+    """The calls with the latencies, barriers, rates and flags of kernels."""
+    mine = signatures.executor >= Executor.KERNEL
+    if not mine.any():
+        return calls
+    latency, cap = calls.latency.copy(), calls.cap.copy()
+    launches: Bools = mine & (signatures.kind == Kind.INPUT)
+    channel = np.maximum(signatures.channel[launches], 0)
+    release = np.where(
+        channel & SWITCHED > 0, constants.release_multicast, constants.release
+    )
+    latency[launches] = (
+        (channel & BEGINS > 0) * constants.launch
+        + count_barriers(channel) * constants.barrier
+        + count_releases(channel) * release
+    )
+    at = mine[sends.calls]
+    copies, kinds = sends.calls[at], sends.kind[at]
+    flags = signatures.executor[copies] == Executor.KERNEL_LL
+    switched = kinds == LINK_KINDS.index(NVLS)
+    hops = np.where(switched, np.where(flags, 2, _HOPS), 1)
+    latency[copies] = np.where(flags, constants.flag, constants.load) / hops + sends.wires[at]
+    blocks = signatures.channel[copies]
+    limited = copies[blocks >= 0]
+    cap[limited] = constants.block * count_blocks(blocks[blocks >= 0])
+    efficiency = np.array([constants.efficiency[kind] for kind in LINK_KINDS])
+    factor: Floats = np.ones(len(latency))
+    factor[copies] = np.where(flags, BYTES["ll"], BYTES["simple"]) / efficiency[kinds]
+    weight = calls.weight * np.repeat(factor, np.diff(calls.use_start))
+    return replace(calls, latency=latency, cap=cap, weight=weight)

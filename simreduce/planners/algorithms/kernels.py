@@ -1,0 +1,210 @@
+"""All-reduces by one kernel on every GPU, which reads and writes the memory of the others.
+
+`oneshot`: every GPU reads all of the others' data and adds for itself, between two barriers (vLLM's
+custom all-reduce, TensorRT-LLM's and FlashInfer's ONESHOT, PyTorch's `one_shot_all_reduce`).
+
+`twoshot`: every GPU reads and adds its part, and after a barrier all read the sums (TWOSHOT).
+
+`multimem`: every GPU has the NVSwitch sum its part on load and multicast it on store, between two
+barriers (PyTorch's `multimem_all_reduce_`). Needs NVLink SHARP.
+
+`symmetric`: NCCL's symmetric kernels, the one that NCCL takes or one that is named
+(`planners.nccl.symmetric`). With flags beside the data (LL) no barrier is needed.
+
+Barriers before the first bytes and after the last are part of the launch here; the one between is
+an op that waits for all.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+
+import numpy as np
+
+from simreduce import dtypes
+from simreduce.errors import NotFoldable, StrategyError
+from simreduce.plan import Executor, PlanBuilder, Value, Values
+from simreduce.plan.channels import BEGINS, SWITCHED, merged_channel, sync_channel
+from simreduce.planners.algorithms import direct
+from simreduce.planners.algorithms.alike import plan_chain
+from simreduce.planners.algorithms.family import Knobs
+from simreduce.planners.algorithms.nccl import nvls
+from simreduce.planners.algorithms.planner import Options, Planner, Results, Tensors
+from simreduce.planners.layouts import Decision, Layout
+from simreduce.planners.nccl.symmetric import KERNELS, SYMMETRIC, choose_symmetric
+
+MOST_GPUS = 8
+"""GPUs that the kernels of vLLM, TensorRT-LLM and PyTorch have pointers for (vLLM
+csrc/custom_all_reduce.cuh).
+"""
+
+MOST_SYMMETRIC = 72
+"""GPUs of the largest NVLink domain."""
+
+_BLOCKS = 36
+"""vLLM's blocks of 512 threads (the same file)."""
+
+_TORCH_BLOCKS = 48
+"""PyTorch's 24 blocks of 1,024 threads, as blocks of 512 (pytorch
+torch/csrc/distributed/c10d/CUDASymmetricMemoryOps.cu).
+"""
+
+_NCCL_BLOCKS = 64
+"""NCCL's, at most (NVIDIA/nccl src/include/sym_kernels.h)."""
+
+_LEAST, _PIECES = 1 << 15, 16
+"""Bytes of a piece that goes through a switch, at least, and pieces at most."""
+
+_HOPPER = 90
+
+Run = Callable[[PlanBuilder, Layout, Values, Sequence[Value]], Values]
+
+
+def planner(run: Run, most: int = MOST_GPUS) -> Planner:
+    """The planner of a kernel on up to `most` GPUs; each tensor waits for the one before."""
+
+    def plan(b: PlanBuilder, layout: Layout, tensors: Tensors, options: Options) -> Results:
+        _check(layout, most)
+
+        def plan_next(tensor: Sequence[Value], before: Sequence[Value]) -> Sequence[Value]:
+            given = Values.of(tensor)
+            return run(b, layout, given, before) if layout.n > 1 else given
+
+        return plan_chain(b, tensors, plan_next)
+
+    return plan
+
+
+def _check(layout: Layout, most: int) -> None:
+    if layout.machines > 1:
+        raise NotFoldable("the GPUs of one kernel are of one machine")
+    if layout.n > most:
+        raise StrategyError(f"runs on up to {most} GPUs, and these are {layout.n}")
+    if not layout.joined:
+        raise StrategyError("needs NVLinks or NVSwitches between all GPUs")
+
+
+@contextmanager
+def _kernel(
+    b: PlanBuilder, given: Values, before: Sequence[Value], channel: int, *, flagged: bool = False
+) -> Iterator[int]:
+    """Mark the ops appended inside as a kernel's; yields the op to wait for."""
+    executor, b.executor = b.executor, Executor.KERNEL_LL if flagged else Executor.KERNEL
+    first, ops = given[0].device, [value.op for value in (*given, *before)]
+    try:
+        yield b.barrier(first, ops, b.stream(first, channel | BEGINS))
+    finally:
+        b.executor = executor
+
+
+def _held(b: PlanBuilder, given: Values, launch: int) -> Values:
+    """The values once the op `launch` is done."""
+    return Values.of([b.hold(value, (launch,)) for value in given])
+
+
+def oneshot(b: PlanBuilder, layout: Layout, given: Values, before: Sequence[Value]) -> Values:
+    """Every GPU reads everything."""
+    with _kernel(b, given, before, sync_channel(2, 0)) as launch:
+        return _one(b, _held(b, given, launch))
+
+
+def _one(b: PlanBuilder, given: Values) -> Values:
+    n = len(given)
+    wanted = given[direct.givers(n, n) % n][None]
+    return direct.add_up(b, direct.exchange(b, given[None], wanted))[0, :]
+
+
+def twoshot(b: PlanBuilder, layout: Layout, given: Values, before: Sequence[Value]) -> Values:
+    """Every GPU adds its part; then all read the sums, a thread from one GPU at a time."""
+    with _kernel(b, given, before, sync_channel(2, 0)) as launch:
+        sums = direct.reduce_scatter(b, _held(b, given, launch)[None], Knobs())[0, :]
+        middle = b.stream(sums[0].device, sync_channel(1, 1))
+        done = b.barrier(sums[0].device, sums.op.tolist(), middle)
+        return _gather(b, _held(b, sums, done), _BLOCKS)
+
+
+def _gather(b: PlanBuilder, sums: Values, blocks: int) -> Values:
+    """The parts of all on every GPU, whose `blocks` serve its peers alike."""
+    n = len(sums)
+    sender = direct.givers(n, n)[1:]
+    wanted = sums[sender].on(np.broadcast_to(sums.device, sender.shape))
+    streams = b.streams(sums.device[sender], merged_channel(0, max(blocks // (n - 1), 1)))
+    arrived = b.copies(wanted, wanted.device, stream=streams)
+    at = np.arange(n)[:, None]
+    all_of_them = Values.concatenate([sums[None], arrived], axis=0)
+    return b.joins(all_of_them[(at - np.arange(n)) % n, at])
+
+
+def multimem(b: PlanBuilder, layout: Layout, given: Values, before: Sequence[Value]) -> Values:
+    """The switch sums and multicasts, by PyTorch's blocks."""
+    return _in_switch(b, layout, given, before, _TORCH_BLOCKS)
+
+
+def _in_switch(
+    b: PlanBuilder, layout: Layout, given: Values, before: Sequence[Value], blocks: int
+) -> Values:
+    found = nvls.boxes(layout, given.device.tolist())
+    nbytes = int(given.elements.max(initial=0)) * dtypes.SIZES[given.dtype]
+    count = max(min(nbytes // len(given) // _LEAST, _PIECES), 1)
+    with _kernel(b, given, before, sync_channel(2, 1, SWITCHED)) as launch:
+        how = Decision("nvls", "simple", blocks)
+        return nvls.all_reduce(b, given, found, how, (launch,), count)
+
+
+def symmetric(name: str = "") -> Run:
+    """One of NCCL's symmetric kernels, or the one that NCCL takes."""
+
+    def run(b: PlanBuilder, layout: Layout, given: Values, before: Sequence[Value]) -> Values:
+        nbytes = int(given.elements.max(initial=0)) * dtypes.SIZES[given.dtype]
+        return _SYMMETRIC[name or _chosen(layout, given, nbytes)](b, layout, given, before)
+
+    return run
+
+
+def _chosen(layout: Layout, given: Values, nbytes: int) -> str:
+    """NCCL's choice; where nobody knows the machine, that of a Hopper."""
+    ranks = tuple(layout.ranks[rank] for rank in given.device.tolist())
+    if layout.decide:
+        return layout.decide(ranks, "all_reduce", nbytes, Decision(SYMMETRIC)).protocol
+    multicast = any(len(switch.ranks) >= len(ranks) for switch in layout.reducers)
+    return choose_symmetric(len(ranks), nbytes, _HOPPER, multicast=multicast)
+
+
+def _flagged(b: PlanBuilder, layout: Layout, given: Values, before: Sequence[Value]) -> Values:
+    """Every GPU writes everything to all, with flags."""
+    with _kernel(b, given, before, sync_channel(0, 0), flagged=True) as launch:
+        return _one(b, _held(b, given, launch))
+
+
+def _multicast(b: PlanBuilder, layout: Layout, given: Values, before: Sequence[Value]) -> Values:
+    """Every GPU writes everything once, with flags, and the switch multicasts it."""
+    ((switch, places),) = nvls.boxes(layout, given.device.tolist())
+    n = len(given)
+    with _kernel(b, given, before, sync_channel(0, 0), flagged=True) as launch:
+        up = b.copies(given, np.full(n, switch), after=(launch,))
+        down = b.copies(
+            up[np.repeat(np.arange(n), n)].reshape(n, n),
+            np.broadcast_to(given.device, (n, n)),
+        )
+        return b.adds([down[i, :] for i in range(n)])
+
+
+def _stores(b: PlanBuilder, layout: Layout, given: Values, before: Sequence[Value]) -> Values:
+    """Every GPU reads and adds its part, and writes the sum to all."""
+    with _kernel(b, given, before, sync_channel(2, 1)) as launch:
+        sums = direct.reduce_scatter(b, _held(b, given, launch)[None], Knobs())
+        return _gather(b, sums[0, :], _NCCL_BLOCKS)
+
+
+def _summed(b: PlanBuilder, layout: Layout, given: Values, before: Sequence[Value]) -> Values:
+    return _in_switch(b, layout, given, before, _NCCL_BLOCKS)
+
+
+_SYMMETRIC: dict[str, Run] = {
+    "agxll_r": _flagged,
+    "agxllmc_r": _multicast,
+    "rsxld_agxst": _stores,
+    "rsxldmc_agxstmc": _summed,
+}
+assert _SYMMETRIC.keys() == KERNELS.keys()

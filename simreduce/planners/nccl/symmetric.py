@@ -1,0 +1,119 @@
+"""NCCL's symmetric kernels (2.27 and later), and how NCCL chooses among them.
+
+They run on GPUs that links or switches of links join, where an application has registered the
+buffers of all ranks as symmetric windows. NCCL has a model of time of its own for them: bytes that
+a port carries over the rate of some blocks, after a constant. It takes the kernel of the least
+time, with 2.5 % added for each block (`ncclSymkPickKernel` and `queryModel_lsa` of NVIDIA/nccl
+src/sym_kernels.cc, 01050a1, read 2026-11; the constants are its own).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from math import exp, log1p
+from typing import NamedTuple
+
+SYMMETRIC = "symmetric"
+"""What a decision has for an algorithm."""
+
+SINCE = (2, 27)
+"""The version of NCCL that has them first."""
+
+_GIB = (1 << 30) / 1e6  # bytes/us
+_BLOCKS, _MULTICAST_BLOCKS, _NEWER_BLOCKS = 64, 16, 32
+_FLAGGED = 9.0
+"""Bytes that a kernel with flags in the data counts for one: twice, and work on them."""
+_TOLERANCE, _PENALTY = 1.025, 0.025
+_MOST_FLAGGED = 2 << 30
+_BLACKWELL = 100
+_LEAST_MULTICAST = 3
+"""GPUs below which NCCL multicasts nothing."""
+
+
+class SymmetricKernel(NamedTuple):
+    """A kernel: how NCCL calls it, whether flags come with the data, whether switches multicast or
+    sum.
+    """
+
+    name: str
+    title: str
+    flagged: bool
+    switched: bool
+
+
+KERNELS = {
+    kernel.name: kernel
+    for kernel in (
+        SymmetricKernel("agxll_r", "AllReduce_AGxLL_R", flagged=True, switched=False),
+        SymmetricKernel("agxllmc_r", "AllReduce_AGxLLMC_R", flagged=True, switched=True),
+        SymmetricKernel("rsxld_agxst", "AllReduce_RSxLD_AGxST", flagged=False, switched=False),
+        SymmetricKernel(
+            "rsxldmc_agxstmc", "AllReduce_RSxLDMC_AGxSTMC", flagged=False, switched=True
+        ),
+    )
+}
+"""NCCL's all-reduces by the name that strategies have, in its own order."""
+
+
+def choose_symmetric(gpus: int, nbytes: int, capability: int, *, multicast: bool) -> str:
+    """The name of the kernel that NCCL takes for an all-reduce; `multicast` says whether switches
+    sum and multicast.
+    """
+    best, least = "", float("inf")
+    for kernel in KERNELS.values():
+        if kernel.switched and not (multicast and gpus >= _LEAST_MULTICAST):
+            continue
+        if kernel.flagged and nbytes >= _MOST_FLAGGED:
+            continue
+        us, blocks = _estimate(kernel, gpus, nbytes, capability)
+        if us * (1.0 + _PENALTY * blocks) < least:
+            best, least = kernel.name, us * (1.0 + _PENALTY * blocks)
+    return best
+
+
+def _estimate(
+    kernel: SymmetricKernel, gpus: int, nbytes: int, capability: int
+) -> tuple[float, int]:
+    """NCCL's estimate in microseconds, and the blocks that it takes."""
+    newer = capability >= _BLACKWELL
+    most, multiplier = _BLOCKS, 1.0
+    if kernel.flagged:
+        carried = gpus * nbytes * _FLAGGED
+        multiplier = 1.1 if kernel.switched else 1.0
+    elif kernel.switched:
+        carried, multiplier = nbytes / gpus + nbytes, float(gpus)
+        most = -(-(_NEWER_BLOCKS if newer else _MULTICAST_BLOCKS) // gpus)
+    else:
+        carried = 2.0 * nbytes * (gpus - 1) / gpus
+    base = (11.0 if newer else 4.5) if kernel.flagged else (19.5 if newer else 7.8)
+    each = (55.0 if newer else 65.0) * _GIB
+    in_switch = not kernel.flagged and kernel.switched
+    peak = ((1000.0 if in_switch else 600.0) if newer else 480.0 if in_switch else 320.0) * _GIB
+
+    def us(blocks: int) -> float:
+        rate = _soft_least(blocks * each * multiplier, peak, each)
+        return base + _soft_most(carried / rate - 1.0)
+
+    best = us(most)
+    fewest = next((n for n in range(1, most) if us(n) <= _TOLERANCE * best), most)
+    return us(fewest), fewest
+
+
+def _soft_least(x: float, ceiling: float, softness: float) -> float:
+    """A smooth least of `x` and the ceiling."""
+    return ceiling - softness * log1p((exp(ceiling / softness) - 1.0) * exp(-x / softness))
+
+
+def _soft_most(z: float) -> float:
+    """A smooth most of `z` and 0."""
+    return z if z >= 100.0 else log1p(exp(z))
+
+
+def crossings(gpus: int, capability: int, *, multicast: bool) -> Iterator[tuple[int, str]]:
+    """The sizes, as powers of two up to 1 GiB, at which NCCL takes another kernel than before."""
+    before = ""
+    for nbytes in (1 << i for i in range(31)):
+        name = choose_symmetric(gpus, nbytes, capability, multicast=multicast)
+        if name != before:
+            yield nbytes, name
+        before = name
