@@ -147,6 +147,11 @@ class Plan:
         return np.where(self.executor == Executor.TF, self.stream, NO_STREAM)
 
     @property
+    def by_channels(self) -> bool:
+        """Whether NCCL's channels execute some ops: errors of published times are known of them."""
+        return bool(((self.executor > Executor.TF) & (self.executor < Executor.KERNEL)).any())
+
+    @property
     def transfers(self) -> int:
         """How many values move between devices, of all machines."""
         return int(np.count_nonzero(self.kind == Kind.COPY)) * self.machines

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
+from operator import attrgetter
 from typing import Any, NamedTuple
 
 from simreduce import dtypes, units
@@ -52,6 +53,7 @@ from simreduce.report.sections import (
 )
 from simreduce.study.advice import lasting_us, moved_lines
 from simreduce.study.outcome import Stuck
+from simreduce.study.study import TIED
 from simreduce.study.tune.bench import BY_DEFAULT, DIVIDED, BenchRow, Calls, algbw, busbw
 from simreduce.topology import Folded
 from simreduce.version import __version__
@@ -83,6 +85,23 @@ class SizeTimes(NamedTuple):
     def stuck(self) -> list[BenchRow]:
         """The rows that never end."""
         return [row for row in self.rows if isinstance(row.unfinished, Stuck)]
+
+    @property
+    def fastest(self) -> list[BenchRow]:
+        """By ascending size, the rows that are the fastest of their size where another strategy was
+        before. One that is as fast as another does not replace it, and what lacks costs counts not.
+        """
+        by_size: dict[int, list[BenchRow]] = {}
+        for row in self.done:
+            if not (row.wrong or row.undispatched):
+                by_size.setdefault(row.nbytes, []).append(row)
+        found: list[BenchRow] = []
+        for _, rows in sorted(by_size.items()):
+            best = min(rows, key=attrgetter("seconds"))
+            held = [row for row in rows if found and row.strategy == found[-1].strategy]
+            if not (held and held[0].seconds <= best.seconds * TIED):
+                found.append(best)
+        return found
 
     @property
     def bounded(self) -> list[BenchRow]:
@@ -252,6 +271,12 @@ _BOUNDED = Record(
     Key("at_least_us", MICROSECONDS, "What it takes at least.", "unfinished.seconds"),
     Key("reason", TEXT, "Why it takes as long.", "unfinished.reason"),
 )
+_FASTEST = Record(
+    "fastest",
+    "The strategy that is the fastest from a size on.",
+    Key("size_bytes", BYTES, "The first size at which it is.", "nbytes"),
+    Key("algorithm", TEXT, "The strategy."),
+)  # fmt: skip
 BENCH = Document(
     "bench",
     "`simreduce bench --json`: the time of one collective by size and strategy.",
@@ -273,6 +298,11 @@ BENCH = Document(
     Key("iterations", COUNT, "Calls of NCCL in a row.", "calls.iterations"),
     Key(
         "rows", list_of(ROW), "Every row that was simulated to its end, size by size.", "done",
+    ),
+    Key(
+        "fastest", list_of(_FASTEST),
+        "Where the fastest changes: from each size on, the strategy that is the fastest then.",
+        lambda times: times.fastest if len(times.fastest) > 1 else ABSENT, optional=True,
     ),
     Key("failed", list_of(_FAILED), "Plans that never finish.", "stuck"),
     Key("bounded", list_of(_BOUNDED), "Rows that cannot be the fastest of their size."),
@@ -297,6 +327,8 @@ def bench_table(times: SizeTimes, about: Sequence[str]) -> str:
     if times.stuck:
         lines.append(f"# Can never finish     : {len(times.stuck)} FAILED")
     lines.append(f"# Avg bus bandwidth    : {_best_average(times)}")
+    if len(times.fastest) > 1:
+        lines.append(f"# Fastest              : {_fastest_text(times)}")
     if times.bounded:
         lines.append(
             f"# {units.plural(len(times.bounded), 'row')} with >= may take longer, and another is "
@@ -305,6 +337,13 @@ def bench_table(times: SizeTimes, about: Sequence[str]) -> str:
     if not times.complete:
         lines.append("# stopped before all sizes were simulated")
     return "\n".join(lines)
+
+
+def _fastest_text(times: SizeTimes) -> str:
+    """`oneshot, multimem from 512 KiB`."""
+    first, *others = times.fastest
+    turns = [f"{row.algorithm} from {units.exact_size(row.nbytes)}" for row in others]
+    return ", ".join([first.algorithm, *turns])
 
 
 def calls_line(times: SizeTimes) -> str:

@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from fractions import Fraction
 from itertools import pairwise
 from math import inf, isfinite
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import simpy
@@ -353,7 +353,8 @@ class Oracle:
                 if kind == Kind.COPY:
                     connection = source.name, target.name, channel % 64
                     pipes = frozenset({f"{connection}"})
-                    if channel >= 0 and {source.kind, target.kind} - {"gpu", "cpu"}:
+                    kernel = executor >= Executor.KERNEL
+                    if channel >= 0 and {source.kind, target.kind} - {"gpu", "cpu"} and not kernel:
                         lanes, pipes, holds = pipes, lanes, True
             overhead, cap = Fraction(0 if kind in (Kind.INPUT, Kind.OUTPUT) else dispatch), None
             passes = self._passes(plan, op)
@@ -377,7 +378,7 @@ class Oracle:
                 moved = nbytes * per_byte + self._past_its_own(call, per_byte, passes, nbytes)
                 nbytes, weights, cap = self._core_flow(owner, seconds, moved, nbytes, weights)
             if executor != Executor.TF:  # the steps of one kernel: nothing is dispatched
-                far = self._is_message(call)
+                far = self._is_message(call) and executor < Executor.KERNEL
                 overhead = Fraction(0)
                 if far:
                     blocks, role = channel % 4096 // 64 + 1, channel // 4096
@@ -393,7 +394,8 @@ class Oracle:
                     lanes = frozenset({f"proxy of {source.name}"})
                 if kind != Kind.COPY:  # sums are part of what receives
                     weights = {}
-                latency, weights, cap = self._nccl(call, nbytes, weights)
+                price = self._nccl if executor < Executor.KERNEL else self._kernel
+                latency, weights, cap = price(call, nbytes, weights)
             if op in starts:
                 nccl = self.calibration.nccl
                 latency += Fraction(nccl.launch + nccl.start["simple"])
@@ -501,19 +503,7 @@ class Oracle:
             return seconds + Fraction(constants.launch_channel) * (channel // 64 + 1), weights, None
         if call.kind != Kind.COPY:
             return Fraction(0), weights, None
-        found = route(self.topology, call.source.name, call.target.name)
-        path = [self.topology.links[each] for each in found.links]
-        wires = [link for link in path if link.source != link.target]
-        if not all(link.holds_lane for link in wires):
-            link = "net"
-        elif {call.source.kind, call.target.kind} - {"gpu", "cpu"}:
-            link = "nvls"
-        elif all(link.link_class.startswith("nvlink") for link in path):
-            link = "nvlink"
-        elif self.topology.router.is_peer(call.source.name, call.target.name):
-            link = "pci"
-        else:
-            link = "shm"
+        link, found, path = self._link(call)
         flags = {"simple": Fraction(1), "ll": Fraction(2), "ll128": Fraction(16 / 15)}[protocol]
         factor = Fraction(float(flags) / constants.efficiency[link, protocol])
         kept = {link.name for link in path if not link.link_class.startswith("staged")}
@@ -543,6 +533,45 @@ class Oracle:
             for each, share in zip(path, found.shares, strict=True):
                 latency += Fraction(each.latency) * Fraction(share) if not each.holds_lane else 0
         return latency, weights, cap
+
+    def _kernel(
+        self, call: Call, _: Fraction, weights: Mapping[str, Fraction]
+    ) -> tuple[Fraction, Mapping[str, Fraction], Fraction | None]:
+        """Latency, weights and cap of what a kernel without channels does."""
+        constants = self.calibration.nccl.kernels
+        if call.kind == Kind.INPUT:
+            channel = max(call.channel, 0)
+            release = constants.release_multicast if channel & 4096 else constants.release
+            seconds = Fraction(constants.launch) * (channel // 8192 % 2)
+            seconds += Fraction(constants.barrier) * (channel % 4)
+            return seconds + Fraction(release) * (channel // 4 % 4), weights, None
+        if call.kind != Kind.COPY:
+            return Fraction(0), weights, None
+        link, found, path = self._link(call)
+        flags = call.executor == Executor.KERNEL_LL
+        hops = (2 if flags else 4) if link == "nvls" else 1
+        latency = Fraction(constants.flag if flags else constants.load) / hops
+        factor = Fraction((2.0 if flags else 1.0) / constants.efficiency[link])
+        kept = {link.name for link in path if not link.link_class.startswith("staged")}
+        weights = {name: weight * factor for name, weight in weights.items() if name in kept}
+        if link == "net":
+            for each, share in zip(path, found.shares, strict=True):
+                latency += Fraction(each.latency) * Fraction(share) if not each.holds_lane else 0
+        blocks = call.channel % 4096 // 64 + 1
+        return latency, weights, Fraction(constants.block) * blocks if call.channel >= 0 else None
+
+    def _link(self, call: Call) -> tuple[str, Any, list[Link]]:
+        """The kind of link between the ends of a copy, the route, and its links."""
+        found = route(self.topology, call.source.name, call.target.name)
+        path = [self.topology.links[each] for each in found.links]
+        if not all(link.holds_lane for link in path if link.source != link.target):
+            return "net", found, path
+        if {call.source.kind, call.target.kind} - {"gpu", "cpu"}:
+            return "nvls", found, path
+        if all(link.link_class.startswith("nvlink") for link in path):
+            return "nvlink", found, path
+        peers = self.topology.router.is_peer(call.source.name, call.target.name)
+        return "pci" if peers else "shm", found, path
 
     def _of_slices(
         self,

@@ -14,6 +14,7 @@ from simreduce.app.cli.progress import Progress, show_until_stopped
 from simreduce.app.cli.reply import Reply, option_faults, picture_options, report_options
 from simreduce.engine.calibrate import load_calibration
 from simreduce.files.published import PublishedTable, published_tables
+from simreduce.files.published.kernels import KERNEL_SETS, published_kernels
 from simreduce.files.published.steps import SOURCES, published_steps
 from simreduce.report.accuracy import (
     ACCURACY,
@@ -30,6 +31,7 @@ from simreduce.report.accuracy import (
     three_sizes_lines,
     unseen_lines,
 )
+from simreduce.report.accuracy_kernels import ACCURACY_KERNELS, ComparedKernels, kernel_lines
 from simreduce.report.accuracy_mesh import ACCURACY_MESH, ComparedSteps, mesh_lines
 from simreduce.study.accuracy.dispatch import predict_dispatches
 from simreduce.study.accuracy.hold_out import (
@@ -38,6 +40,7 @@ from simreduce.study.accuracy.hold_out import (
     predict_without_generations,
     predict_without_sites,
 )
+from simreduce.study.accuracy.kernels import predict_kernels
 from simreduce.study.accuracy.mesh import predict_steps
 from simreduce.study.accuracy.predict import predict
 from simreduce.study.accuracy.sharded import SERIES, predict_sharded
@@ -58,6 +61,10 @@ _CHAPTERS = {
     "mesh": (
         "simreduce.app.cli.accuracy:mesh",
         "Training on meshes, Megatron-LM and NeMo.",
+    ),
+    "kernels": (
+        "simreduce.app.cli.accuracy:kernels",
+        "All-reduces by kernels: vLLM, PyTorch, MSCCL++.",
     ),
     "p2p": ("simreduce_validate.p2p:p2p", "Copies between GPUs."),
 }
@@ -265,3 +272,31 @@ def mesh(sets: tuple[str, ...], models: tuple[str, ...]) -> Reply:
     dispatches = [*predict_dispatches()] if calls and complete else []
     found = ComparedSteps(points, complete, dispatches)
     return Reply(partial(mesh_lines, found), partial(ACCURACY_MESH.write, found), complete=complete)
+
+
+@command(examples="simreduce accuracy kernels --set vllm-42324")
+@click.option(
+    "--set",
+    "sets",
+    multiple=True,
+    type=click.Choice(list(KERNEL_SETS)),
+    metavar="NAME",
+    help=f"Compare this set only: {', '.join(KERNEL_SETS)}. Repeatable; default all.",
+)
+@report_options
+def kernels(sets: tuple[str, ...]) -> Reply:
+    """Compare predicted times of all-reduces by one kernel on every GPU with published ones, on 2
+    to 8 H100, H200 and B200: one-shot, two-shot, multimem, and NCCL beside them. Constants are
+    fitted to the sets that are not held out.
+
+    On Ctrl-C or SIGTERM, prints the calls so far and exits with status 130.
+    """
+    option_faults().raise_any()
+    chosen = [call for call in published_kernels() if not sets or call.set in sets]
+    points, complete = show_until_stopped(
+        predict_kernels(chosen), len(chosen), "predicted {} of {} calls"
+    )
+    found = ComparedKernels(points, complete)
+    return Reply(
+        partial(kernel_lines, found), partial(ACCURACY_KERNELS.write, found), complete=complete
+    )

@@ -34,9 +34,7 @@ def add_kernel_costs(
     latency, cap = calls.latency.copy(), calls.cap.copy()
     launches: Bools = mine & (signatures.kind == Kind.INPUT)
     channel = np.maximum(signatures.channel[launches], 0)
-    release = np.where(
-        channel & SWITCHED > 0, constants.release_multicast, constants.release
-    )
+    release = np.where(channel & SWITCHED > 0, constants.release_multicast, constants.release)
     latency[launches] = (
         (channel & BEGINS > 0) * constants.launch
         + count_barriers(channel) * constants.barrier

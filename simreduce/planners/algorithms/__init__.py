@@ -40,7 +40,6 @@ from simreduce.planners.algorithms.shuffle import pscpu, psgpu
 from simreduce.planners.algorithms.two_level import fits, two_level
 from simreduce.planners.algorithms.xring import xring
 from simreduce.planners.layouts import Layout
-from simreduce.planners.nccl.symmetric import KERNELS as SYMMETRIC
 from simreduce.planners.synthesis.network import MOST_RANKS
 
 PACKS = (0, 2, 4, 8, 16)
@@ -189,7 +188,7 @@ def _symmetric() -> tuple[Algorithm, ...]:
     )
     return bare, *(
         _kernel(f"symmetric:{name}", kernels.symmetric(name), f"NCCL's {kernel.title}", most)
-        for name, kernel in SYMMETRIC.items()
+        for name, kernel in kernels.SYMMETRIC_KERNELS.items()
     )
 
 

@@ -19,6 +19,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from typing import NamedTuple
 
 import numpy as np
 
@@ -30,9 +31,9 @@ from simreduce.planners.algorithms import direct
 from simreduce.planners.algorithms.alike import plan_chain
 from simreduce.planners.algorithms.family import Knobs
 from simreduce.planners.algorithms.nccl import nvls
+from simreduce.planners.algorithms.nccl.choice import SYMMETRIC, decided
 from simreduce.planners.algorithms.planner import Options, Planner, Results, Tensors
 from simreduce.planners.layouts import Decision, Layout
-from simreduce.planners.nccl.symmetric import KERNELS, SYMMETRIC, choose_symmetric
 
 MOST_GPUS = 8
 """GPUs that the kernels of vLLM, TensorRT-LLM and PyTorch have pointers for (vLLM
@@ -55,8 +56,6 @@ _NCCL_BLOCKS = 64
 
 _LEAST, _PIECES = 1 << 15, 16
 """Bytes of a piece that goes through a switch, at least, and pieces at most."""
-
-_HOPPER = 90
 
 Run = Callable[[PlanBuilder, Layout, Values, Sequence[Value]], Values]
 
@@ -157,18 +156,11 @@ def symmetric(name: str = "") -> Run:
 
     def run(b: PlanBuilder, layout: Layout, given: Values, before: Sequence[Value]) -> Values:
         nbytes = int(given.elements.max(initial=0)) * dtypes.SIZES[given.dtype]
-        return _SYMMETRIC[name or _chosen(layout, given, nbytes)](b, layout, given, before)
+        wanted = Decision(SYMMETRIC, name)
+        how = decided(layout, given.device.tolist(), "all_reduce", nbytes, wanted)
+        return SYMMETRIC_KERNELS[how.protocol].run(b, layout, given, before)
 
     return run
-
-
-def _chosen(layout: Layout, given: Values, nbytes: int) -> str:
-    """NCCL's choice; where nobody knows the machine, that of a Hopper."""
-    ranks = tuple(layout.ranks[rank] for rank in given.device.tolist())
-    if layout.decide:
-        return layout.decide(ranks, "all_reduce", nbytes, Decision(SYMMETRIC)).protocol
-    multicast = any(len(switch.ranks) >= len(ranks) for switch in layout.reducers)
-    return choose_symmetric(len(ranks), nbytes, _HOPPER, multicast=multicast)
 
 
 def _flagged(b: PlanBuilder, layout: Layout, given: Values, before: Sequence[Value]) -> Values:
@@ -179,7 +171,7 @@ def _flagged(b: PlanBuilder, layout: Layout, given: Values, before: Sequence[Val
 
 def _multicast(b: PlanBuilder, layout: Layout, given: Values, before: Sequence[Value]) -> Values:
     """Every GPU writes everything once, with flags, and the switch multicasts it."""
-    ((switch, places),) = nvls.boxes(layout, given.device.tolist())
+    ((switch, _),) = nvls.boxes(layout, given.device.tolist())
     n = len(given)
     with _kernel(b, given, before, sync_channel(0, 0), flagged=True) as launch:
         up = b.copies(given, np.full(n, switch), after=(launch,))
@@ -201,10 +193,17 @@ def _summed(b: PlanBuilder, layout: Layout, given: Values, before: Sequence[Valu
     return _in_switch(b, layout, given, before, _NCCL_BLOCKS)
 
 
-_SYMMETRIC: dict[str, Run] = {
-    "agxll_r": _flagged,
-    "agxllmc_r": _multicast,
-    "rsxld_agxst": _stores,
-    "rsxldmc_agxstmc": _summed,
+class SymmetricKernel(NamedTuple):
+    """One of NCCL's symmetric kernels, with NCCL's own name."""
+
+    title: str
+    run: Run
+
+
+SYMMETRIC_KERNELS = {
+    "agxll_r": SymmetricKernel("AllReduce_AGxLL_R", _flagged),
+    "agxllmc_r": SymmetricKernel("AllReduce_AGxLLMC_R", _multicast),
+    "rsxld_agxst": SymmetricKernel("AllReduce_RSxLD_AGxST", _stores),
+    "rsxldmc_agxstmc": SymmetricKernel("AllReduce_RSxLDMC_AGxSTMC", _summed),
 }
-assert _SYMMETRIC.keys() == KERNELS.keys()
+"""By the name that strategies have."""

@@ -28,12 +28,18 @@ class _Wiring:
         return _network(self.topology, ranks, tasks, routed)
 
     def joined(self, ranks: tuple[str, ...]) -> bool:
-        return _joined(self.topology, ranks)
+        return joined(self.topology, ranks)
 
 
 @functools.lru_cache(maxsize=32)
-def _joined(topology: Topology, ranks: tuple[str, ...]) -> bool:
-    """Whether the route of every two ranks passes GPUs and their switches only."""
+def joined(topology: Topology | Folded, ranks: tuple[str, ...]) -> bool:
+    """Whether the route of every two ranks passes GPUs and their switches only. Of folded machines
+    nothing joins all.
+    """
+    from simreduce.topology import Folded  # noqa: PLC0415 - it loads networkx, which --help need not
+
+    if isinstance(topology, Folded):
+        return False
     near = {link.source for link in topology.links if topology.nodes[link.target].kind == "gpu"}
     kinds = {name: topology.nodes[name].kind for name in topology.nodes}
     if any(rank not in near for rank in ranks):

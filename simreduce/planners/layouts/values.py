@@ -41,8 +41,8 @@ class Decision(NamedTuple):
     none.
     """
 
-    algorithm: str = ""  # ring, tree, nvls or nvlstree; of an all-to-all, p2p
-    protocol: str = ""  # simple, ll or ll128
+    algorithm: str = ""  # ring, tree, nvls, nvlstree or symmetric; of an all-to-all, p2p
+    protocol: str = ""  # simple, ll or ll128; of symmetric, the kernel
     channels: int = 0
     step: int = 1 << 19
     part: int = 0
@@ -242,7 +242,9 @@ class Layout:
         if self.wiring is not None:
             return self.wiring.joined(self.ranks)
         whole = any(len(switch.ranks) == self.n for switch in self.reducers)
-        return whole or all(self.links[i][j] for i in range(self.n) for j in range(self.n) if i != j)
+        return whole or all(
+            self.links[i][j] for i in range(self.n) for j in range(self.n) if i != j
+        )
 
     def network(self, *, routed: bool = False) -> Network:
         """The graph of links that transfers between the ranks share.

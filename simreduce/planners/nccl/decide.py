@@ -6,9 +6,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from simreduce.errors import StrategyError
+from simreduce.planners.layouts import joined
 from simreduce.planners.nccl.choice import choose, nvls_channels, plan
 from simreduce.planners.nccl.machine import Facts, facts
-from simreduce.planners.nccl.symmetric import SYMMETRIC, choose_symmetric
+from simreduce.planners.nccl.symmetric import SINCE, choose_symmetric
 
 if TYPE_CHECKING:
     from simreduce.planners.layouts import Decision
@@ -44,8 +45,8 @@ class Decide:
         if not wanted.is_open:
             return wanted
         known = facts(self.machine, gpus, self.settings)
-        if wanted.algorithm == SYMMETRIC:
-            return symmetric(known, nbytes, self.settings, wanted)
+        if wanted.algorithm == "symmetric" or self._takes_symmetric(collective, wanted, gpus):
+            return _symmetric(known, nbytes, self.settings, wanted)
         algorithm, protocol = wanted.algorithm, wanted.protocol
         found = choose(
             known, collective, nbytes, self.settings, algorithm=algorithm, protocol=protocol
@@ -61,9 +62,19 @@ class Decide:
             part=0 if wanted.channels else found.part,
         )
 
+    def _takes_symmetric(self, collective: str, wanted: Decision, gpus: tuple[str, ...]) -> bool:
+        """Whether NCCL takes a symmetric kernel: buffers are symmetric windows, and nothing asks
+        for an algorithm.
+        """
+        settings = self.settings
+        asked = wanted.algorithm or wanted.protocol or settings.algorithms or settings.protocols
+        if not settings.symmetric or settings.version < SINCE or collective != "all_reduce":
+            return False
+        return not asked and len(gpus) > 1 and joined(self.machine, gpus)
 
-def symmetric(known: Facts, nbytes: int, settings: Settings, wanted: Decision) -> Decision:
-    """The symmetric kernel that NCCL takes for an all-reduce."""
+
+def _symmetric(known: Facts, nbytes: int, settings: Settings, wanted: Decision) -> Decision:
+    """The symmetric kernel that NCCL takes for an all-reduce, unless one is wanted."""
     multicast = known.multicast and settings.nvls
     name = choose_symmetric(known.n, nbytes, known.capability, multicast=multicast)
-    return wanted._replace(algorithm=SYMMETRIC, protocol=name)
+    return wanted._replace(algorithm="symmetric", protocol=wanted.protocol or name)

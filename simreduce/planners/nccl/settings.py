@@ -48,6 +48,7 @@ class Settings:
     gdr_level: str = ""
     cross_nic: int = 2
     p2p_net_chunk: int = 128 << 10
+    symmetric: bool = False
     tuner: tuple[Rule, ...] = ()
 
     @property
@@ -58,6 +59,8 @@ class Settings:
         version = ".".join(map(str, self.version))
         known = {"version": version} if self.version != CURRENT else {}
         known |= assignments(self)
+        if self.symmetric:
+            known["symmetric"] = "1"
         if self.tuner:
             known["tuner"] = plural(len(self.tuner), "rule")
         return " ".join(f"{name}={value}" for name, value in known.items())
@@ -200,6 +203,12 @@ SETTINGS = Format(
         "NCCL_P2P_NET_CHUNKSIZE", _whole(1 << 10, 1 << 30),
         "Bytes of a chunk that send and receive move over the network.", default_words="131072",
     ),
+    Field(
+        "symmetric", _whole(0, 1),
+        "1 where applications register the buffers of all ranks as symmetric windows (2.27):"
+        " all-reduces among GPUs that NVLinks join then run symmetric kernels.",
+        default_words="0",
+    ),
     Field("tuner", _TUNER, "A CSV file of NCCL's example tuner plugin, applied first."),
     check=_check,
 )  # fmt: skip
@@ -209,7 +218,8 @@ _FIELDS = {
     "NCCL_MIN_NCHANNELS": "min_channels", "NCCL_MAX_NCHANNELS": "max_channels",
     "NCCL_BUFFSIZE": "buffer", "NCCL_NVLS_ENABLE": "nvls", "NCCL_P2P_DISABLE": "p2p_disable",
     "NCCL_P2P_LEVEL": "p2p_level", "NCCL_NET_GDR_LEVEL": "gdr_level",
-    "NCCL_CROSS_NIC": "cross_nic", "NCCL_P2P_NET_CHUNKSIZE": "p2p_net_chunk", "tuner": "tuner",
+    "NCCL_CROSS_NIC": "cross_nic", "NCCL_P2P_NET_CHUNKSIZE": "p2p_net_chunk",
+    "symmetric": "symmetric", "tuner": "tuner",
 }  # fmt: skip
 
 DEFAULTS = Settings()
@@ -218,7 +228,7 @@ DEFAULTS = Settings()
 def settings_of(values: Values, base: Settings = DEFAULTS) -> Settings:
     """The settings that a table states, over `base`."""
     given = {_FIELDS[key]: values[key] for key in values.given - values.faulty if key in _FIELDS}
-    for flag in ("nvls", "p2p_disable"):
+    for flag in ("nvls", "p2p_disable", "symmetric"):
         if flag in given:
             given[flag] = bool(given[flag])
     assert given.keys() <= {each.name for each in fields(Settings)}  # noqa: S101
@@ -243,11 +253,13 @@ def read_assignments(lines: Iterable[tuple[str, str]], faults: Faults) -> Mappin
 
 
 def assignments(settings: Settings) -> dict[str, str]:
-    """The variables that say how settings differ from NCCL's defaults; without the tuner's file."""
+    """The variables that say how settings differ from NCCL's defaults. What an application does,
+    and the tuner's file, are none.
+    """
     found = {}
     for variable, name in _FIELDS.items():
         value = getattr(settings, name)
-        if variable in ("version", "tuner") or value == getattr(DEFAULTS, name):
+        if variable in ("version", "symmetric", "tuner") or value == getattr(DEFAULTS, name):
             continue
         if name in ("algorithms", "protocols"):
             found[variable] = ";".join(_filter_text(each) for each in value)

@@ -9,12 +9,8 @@ src/sym_kernels.cc, 01050a1, read 2026-11; the constants are its own).
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from math import exp, log1p
 from typing import NamedTuple
-
-SYMMETRIC = "symmetric"
-"""What a decision has for an algorithm."""
 
 SINCE = (2, 27)
 """The version of NCCL that has them first."""
@@ -31,12 +27,9 @@ _LEAST_MULTICAST = 3
 
 
 class SymmetricKernel(NamedTuple):
-    """A kernel: how NCCL calls it, whether flags come with the data, whether switches multicast or
-    sum.
-    """
+    """A kernel: its name, whether flags come with the data, whether switches multicast or sum."""
 
     name: str
-    title: str
     flagged: bool
     switched: bool
 
@@ -44,15 +37,13 @@ class SymmetricKernel(NamedTuple):
 KERNELS = {
     kernel.name: kernel
     for kernel in (
-        SymmetricKernel("agxll_r", "AllReduce_AGxLL_R", flagged=True, switched=False),
-        SymmetricKernel("agxllmc_r", "AllReduce_AGxLLMC_R", flagged=True, switched=True),
-        SymmetricKernel("rsxld_agxst", "AllReduce_RSxLD_AGxST", flagged=False, switched=False),
-        SymmetricKernel(
-            "rsxldmc_agxstmc", "AllReduce_RSxLDMC_AGxSTMC", flagged=False, switched=True
-        ),
+        SymmetricKernel("agxll_r", flagged=True, switched=False),
+        SymmetricKernel("agxllmc_r", flagged=True, switched=True),
+        SymmetricKernel("rsxld_agxst", flagged=False, switched=False),
+        SymmetricKernel("rsxldmc_agxstmc", flagged=False, switched=True),
     )
 }
-"""NCCL's all-reduces by the name that strategies have, in its own order."""
+"""NCCL's all-reduces in its own order, by the names that strategies have."""
 
 
 def choose_symmetric(gpus: int, nbytes: int, capability: int, *, multicast: bool) -> str:
@@ -107,13 +98,3 @@ def _soft_least(x: float, ceiling: float, softness: float) -> float:
 def _soft_most(z: float) -> float:
     """A smooth most of `z` and 0."""
     return z if z >= 100.0 else log1p(exp(z))
-
-
-def crossings(gpus: int, capability: int, *, multicast: bool) -> Iterator[tuple[int, str]]:
-    """The sizes, as powers of two up to 1 GiB, at which NCCL takes another kernel than before."""
-    before = ""
-    for nbytes in (1 << i for i in range(31)):
-        name = choose_symmetric(gpus, nbytes, capability, multicast=multicast)
-        if name != before:
-            yield nbytes, name
-        before = name

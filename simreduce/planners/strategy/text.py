@@ -65,8 +65,8 @@ class Strategy:
     @property
     def by_nccl(self) -> bool:
         """Whether NCCL moves every byte: that of DDP or Horovod, which give it their buckets, or by
-        itself. Only kernels have switches sum or read peers, no copy of TensorFlow does. NCCL within tasks only,
-        or called by TensorFlow's packers, is not.
+        itself; or kernels do, which have switches sum or read the memory of peers, as no copy of
+        TensorFlow does. NCCL within tasks only, or called by TensorFlow's packers, is not.
         """
         library = isinstance(self.packer, (DdpBuckets, Fusion))
         catalogue = COLLECTIVES[self.collective]

@@ -9,6 +9,7 @@ takes some minutes.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 
 import numpy as np
 
@@ -21,6 +22,7 @@ from simreduce.study.accuracy.assess import median_and_p90
 from simreduce.study.accuracy.errors import FOLDER, write_shipped
 from simreduce.study.accuracy.fit import fit_nccl, left_out_residuals
 from simreduce.study.accuracy.hold_out import cases_of, chosen_tables
+from simreduce.study.accuracy.kernels import BEFORE, SOURCE, fit_kernels
 
 _AFTER = {"nccl-blackwell": "nccl-hopper"}
 """Generations with too few tables begin with the constants of another one."""
@@ -61,10 +63,14 @@ def calibrations() -> Iterator[Calibration]:
             f" percentile; {others[0]:.0%} and {others[1]:.0%} for sites"
             " left out of the fit",
         }
+        told = with_values(NcclConstants(), _rounded(nccl_names(constants)))
+        if name in BEFORE:
+            told = replace(told, kernels=fit_kernels(name))
+            provenance["kernels"] = SOURCE
         yield Calibration(
             name,
             f"NCCL on {name.removeprefix('nccl-').title()}, fitted to {len(cases)} published times",
-            nccl=with_values(NcclConstants(), _rounded(nccl_names(constants))),
+            nccl=told,
             provenance=provenance,
             errors=_rounded(fit.errors),
         )

@@ -13,9 +13,10 @@ from contextlib import contextmanager
 from simreduce import dtypes
 from simreduce.errors import NotFoldable
 from simreduce.plan import Executor, PlanBuilder, Value, Values
+from simreduce.planners.algorithms import kernels
 from simreduce.planners.algorithms.alike import plan_chain
 from simreduce.planners.algorithms.nccl import chain, nvls, point_to_point, ring, tree
-from simreduce.planners.algorithms.nccl.choice import decided
+from simreduce.planners.algorithms.nccl.choice import SYMMETRIC, decided
 from simreduce.planners.algorithms.nccl.lanes import fill
 from simreduce.planners.algorithms.nccl.paths import check_alike, rings, ways
 from simreduce.planners.algorithms.nccl.stream import machine_of
@@ -69,6 +70,8 @@ def run(
     shares = len(given) * layout.machines if collective == "all_gather" else 1
     nbytes = int(given.elements.max(initial=0)) * shares * dtypes.SIZES[given.dtype]
     how = decided(layout, ranks, collective, nbytes, wanted)
+    if how.algorithm == SYMMETRIC:
+        return kernels.SYMMETRIC_KERNELS[how.protocol].run(b, layout, given, before)
     channel = point_to_point.launched(how, collective, len(given) * layout.machines)
     with executed_by_nccl(b, how.protocol, [*given, *before], channel) as launch:
         if how.algorithm in ("nvls", "nvlstree"):

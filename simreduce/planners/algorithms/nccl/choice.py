@@ -12,6 +12,12 @@ _LL, _LL128 = 1 << 16, 1 << 22
 
 _SENDS = ("all_to_all", "send_receive")
 
+SYMMETRIC = "symmetric"
+"""The algorithm of a decision for one of NCCL's symmetric kernels, which its protocol names."""
+
+_FEWEST = 2
+"""GPUs for which NCCL has switches sum nothing, at most."""
+
 _THRESHOLD = {"simple": 64 * 512, "ll": 8 * 512, "ll128": 8 * 640}
 """Bytes of a tensor for each channel, at least; of a ring by LL, for each rank as well."""
 
@@ -24,6 +30,8 @@ def decided(
         return layout.decide(tuple(layout.ranks[r] for r in ranks), collective, nbytes, wanted)
     if not wanted.is_open:
         return wanted
+    if wanted.algorithm == SYMMETRIC:
+        return wanted._replace(protocol=wanted.protocol or _symmetric(layout, ranks, nbytes))
     algorithm = wanted.algorithm or ("p2p" if collective in _SENDS else "ring")
     small = "ll" if nbytes <= _LL else "ll128" if nbytes <= _LL128 else "simple"
     protocol = wanted.protocol or ("simple" if algorithm in ("nvls", "nvlstree", "p2p") else small)
@@ -32,3 +40,10 @@ def decided(
     )
     most = 2 * max(len(rings(layout, ranks)), 8)
     return Decision(algorithm, protocol, wanted.channels or max(min(most, nbytes // least), 1))
+
+
+def _symmetric(layout: Layout, ranks: Sequence[int], nbytes: int) -> str:
+    """The symmetric kernel: flags beside small data, else switches that sum, or loads and stores."""
+    multicast = any({*ranks} <= {*switch.ranks} for switch in layout.reducers)
+    large = "rsxldmc_agxstmc" if multicast and len(ranks) > _FEWEST else "rsxld_agxst"
+    return "agxll_r" if nbytes <= _LL // len(ranks) else large
