@@ -40,10 +40,7 @@ def joined(topology: Topology | Folded, ranks: tuple[str, ...]) -> bool:
 
     if isinstance(topology, Folded):
         return False
-    near = {link.source for link in topology.links if topology.nodes[link.target].kind == "gpu"}
     kinds = {name: topology.nodes[name].kind for name in topology.nodes}
-    if any(rank not in near for rank in ranks):
-        return False
     ways = (topology.router.route(a, b).path for a, b in itertools.permutations(ranks, 2))
     return all(kinds[node] in ("gpu", "nvswitch") for way in ways for node in way)
 

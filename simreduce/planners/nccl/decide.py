@@ -45,7 +45,7 @@ class Decide:
         if not wanted.is_open:
             return wanted
         known = facts(self.machine, gpus, self.settings)
-        if wanted.algorithm == "symmetric" or self._takes_symmetric(collective, wanted, gpus):
+        if wanted.algorithm == "symmetric" or self._takes_symmetric(known, collective, wanted):
             return _symmetric(known, nbytes, self.settings, wanted)
         algorithm, protocol = wanted.algorithm, wanted.protocol
         found = choose(
@@ -62,7 +62,7 @@ class Decide:
             part=0 if wanted.channels else found.part,
         )
 
-    def _takes_symmetric(self, collective: str, wanted: Decision, gpus: tuple[str, ...]) -> bool:
+    def _takes_symmetric(self, known: Facts, collective: str, wanted: Decision) -> bool:
         """Whether NCCL takes a symmetric kernel: buffers are symmetric windows, and nothing asks
         for an algorithm.
         """
@@ -70,7 +70,7 @@ class Decide:
         asked = wanted.algorithm or wanted.protocol or settings.algorithms or settings.protocols
         if not settings.symmetric or settings.version < SINCE or collective != "all_reduce":
             return False
-        return not asked and len(gpus) > 1 and joined(self.machine, gpus)
+        return not asked and known.nodes == 1 < known.n and joined(self.machine, known.ranks)
 
 
 def _symmetric(known: Facts, nbytes: int, settings: Settings, wanted: Decision) -> Decision:

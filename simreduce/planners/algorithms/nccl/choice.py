@@ -43,7 +43,7 @@ def decided(
 
 
 def _symmetric(layout: Layout, ranks: Sequence[int], nbytes: int) -> str:
-    """The symmetric kernel: flags beside small data, else switches that sum, or loads and stores."""
+    """The symmetric kernel: flags beside small data, else switches that sum, or loads, stores."""
     multicast = any({*ranks} <= {*switch.ranks} for switch in layout.reducers)
     large = "rsxldmc_agxstmc" if multicast and len(ranks) > _FEWEST else "rsxld_agxst"
     return "agxll_r" if nbytes <= _LL // len(ranks) else large
