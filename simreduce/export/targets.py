@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from simreduce.errors import StrategyError, did_you_mean
-from simreduce.export import frameworks, msccl, nccl, pytorch, tensorflow
+from simreduce.export import frameworks, msccl, nccl, pytorch, tensorflow, vllm
 from simreduce.export.choice import Choice
 from simreduce.planners.strategy import Strategy, parse_strategy
 
@@ -16,13 +16,15 @@ class Target:
     """A system that takes settings.
 
     It has its name in sentences, the reasons why it has no setting for a choice, the strategies
-    near to one that it may have settings for, and its files.
+    near to one that it may have settings for, and its files. Where nobody names a strategy, it gets
+    the fastest of those that are `tried`; without any, what `tune` finds.
     """
 
     title: str
     refusals: Callable[[Choice], list[str]]
     nearest: Callable[[Choice], list[str]]
     files: Callable[[Choice], Mapping[str, str]]
+    tried: tuple[str, ...] = ()
 
 
 TARGETS: Mapping[str, Target] = {
@@ -50,6 +52,7 @@ TARGETS: Mapping[str, Target] = {
         tensorflow.nearest,
         tensorflow.files_of("tf_cnn_benchmarks"),
     ),
+    "vllm": Target("vLLM", vllm.refusals, vllm.nearest, vllm.files, vllm.KNOWN),
     "msccl": Target("MSCCL", msccl.refusals, msccl.nearest, msccl.files),
     "mscclpp": Target("MSCCL++", msccl.refusals, msccl.nearest, msccl.plus_plus_files),
 }

@@ -9,6 +9,7 @@ from typing import Any
 
 import click
 
+from simreduce import units
 from simreduce.app.cli.explain import (
     question_options,
     read_question_scenario,
@@ -162,6 +163,8 @@ def _choice(
     faults.attempt("", _method, None, method)
     asked = read_topology_question(faults, question, algo or _DEFAULTS[0], **given)
     choice = choice_of(asked, None, DDP)
+    if algo is None and (fastest := _fastest_tried(target, choice)):
+        return fastest
     if algo is None and asked.strategy.collective == "all_reduce":
         for text in _DEFAULTS:
             other = Choice(choice.setup, choice.workload, parse_strategy(text))
@@ -170,11 +173,37 @@ def _choice(
     return choice
 
 
+def _fastest_tried(target: str, choice: Choice) -> Choice | None:
+    """The fastest strategy of those that a target has tried and has a setting for; says so on
+    stderr. None if there is none.
+    """
+    took: dict[str, float] = {}
+    for text in find_target(target).tried:
+        strategy = parse_strategy(text)
+        if why_not(target, replace(choice, strategy=strategy)):
+            continue
+        running = choice.setup.running(strategy)
+        try:
+            plan = running.compile(strategy, choice.workload)
+        except StrategyError:
+            continue
+        took[text] = running.summarise(plan).seconds
+    if not took:
+        return None
+    best = min(took, key=took.__getitem__)
+    words = ", ".join(f"{text} {units.format_duration(took[text])}" for text in took)
+    click.echo(f"{best}: the fastest that {TARGETS[target].title} has here ({words})", err=True)
+    return replace(choice, strategy=parse_strategy(best))
+
+
 def _files_of_scenario(
     target: str, scenario: Scenario, strategy: Strategy | None, method: str | None, workers: int
 ) -> Mapping[str, str]:
     """The files of a strategy of a scenario, or of the best setting without one."""
     named = _method(scenario.step, method)
+    if strategy is None and scenario.strategies is None:
+        tried = tuple(map(parse_strategy, find_target(target).tried))
+        scenario = replace(scenario, strategies=tried or None)
     if strategy is None and scenario.strategies is None and target in TUNED:
         return _best_files(target, scenario, method, workers)
     if strategy is None:

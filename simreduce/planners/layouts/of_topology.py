@@ -41,7 +41,10 @@ def joined(topology: Topology | Folded, ranks: tuple[str, ...]) -> bool:
     if isinstance(topology, Folded):
         return False
     kinds = {name: topology.nodes[name].kind for name in topology.nodes}
-    ways = (topology.router.route(a, b).path for a, b in itertools.permutations(ranks, 2))
+    try:
+        ways = [topology.router.route(a, b).path for a, b in itertools.permutations(ranks, 2)]
+    except TopologyError:
+        return False
     return all(kinds[node] in ("gpu", "nvswitch") for way in ways for node in way)
 
 
