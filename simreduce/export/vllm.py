@@ -61,7 +61,7 @@ def refusals(choice: Choice) -> list[str]:
     return found
 
 
-def nearest(choice: Choice) -> list[str]:
+def nearest(_: Choice) -> list[str]:
     """Strategies that vLLM has settings for, the nearest first."""
     return ["symmetric", "multimem", "oneshot", "nccl"]
 

@@ -91,11 +91,11 @@ def export(
     """Print the settings of another system that give a strategy: environment, arguments, flags, a
     configuration or a program.
 
-    TARGET is nccl, pytorch, horovod, deepspeed, jax, tensorflow, tf_cnn_benchmarks, msccl or
+    TARGET is nccl, pytorch, horovod, deepspeed, jax, tensorflow, tf_cnn_benchmarks, vllm, msccl or
     mscclpp. SCENARIO|TOPOLOGY is what `simreduce run` or `simreduce bench` takes. Without --algo,
     it is what `simreduce tune SCENARIO --target TARGET` finds. Where SCENARIO names its strategies,
-    and for msccl and mscclpp, it is the fastest of them that TARGET has a setting for. Of a step on
-    a mesh, TARGET is megatron, nemo, torchtitan or deepspeed.
+    and for vllm, msccl and mscclpp, it is the fastest of them that TARGET has a setting for. Of a
+    step on a mesh, TARGET is megatron, nemo, torchtitan or deepspeed.
     """
     faults = option_faults()
     meshes = is_scenario(question) and asks_for_meshes(question)

@@ -245,3 +245,43 @@ method = ["ddp", "fsdp"]
         "fsdp, nccl: the fastest by --method fsdp; step advises for PyTorch: Keep PyTorch's"
         " defaults (DDP): a step takes " in found.err
     )
+
+
+def test_of_vllm_it_is_the_fastest_all_reduce_that_vllm_has(simreduce):
+    """NCCL's symmetric kernels for the smallest and the largest, its own between."""
+    for size, name, line in (
+        ("16K", "symmetric", "VLLM_USE_NCCL_SYMM_MEM=1"),
+        ("64K", "oneshot", "VLLM_CUSTOM_ALLREDUCE_ALGO=1stage"),
+        ("4M", "symmetric", "NCCL_NVLS_ENABLE=1"),
+    ):
+        status, out, err = simreduce("export", "vllm", "dgx-h100", "-b", size, "-d", "bfloat16")
+        assert status == 0
+        assert err.startswith(f"{name}: the fastest that vLLM has here (nccl ")
+        assert line in out.splitlines()
+    machine = "export", "vllm", "dgx-h100", "-d", "bfloat16"
+    out = simreduce(*machine, "--algo", "multimem", "-b", "1M").out
+    assert "VLLM_ALLREDUCE_USE_SYMM_MEM=1\nVLLM_USE_NCCL_SYMM_MEM=0\n" in out
+    assert "--disable-custom-all-reduce" in out
+    assert simreduce("export", "vllm", "dgx1v", "-b", "1M").out.startswith("# simreduce")
+
+
+@pytest.mark.parametrize(
+    ("options", "reason"),
+    [
+        (
+            ("-b", "16M", "--algo", "twoshot"),
+            "twoshot up to 256 KiB on 8 GPUs, and a tensor has 16",
+        ),
+        (("-b", "1M", "--algo", "multimem", "-d", "float"), "multimem for bfloat16 only"),
+        (("-b", "1K", "--algo", "oneshot", "-g", "3"), "oneshot for so many GPUs: 2, 4, 6, 8"),
+        (
+            ("-b", "1K", "--algo", "symmetric", "-g", "2"),
+            "symmetric for 4 GPUs and more, not for 2",
+        ),
+        (("-b", "1M", "--algo", "ring"), "vLLM has nccl, oneshot, twoshot, multimem, symmetric"),
+    ],
+)
+def test_what_vllm_does_not_have_is_refused(simreduce, options, reason):
+    status, out, err = simreduce("export", "vllm", "dgx-h100", *options)
+    assert (2, "") == (status, out)
+    assert reason in err
