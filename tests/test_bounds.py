@@ -19,7 +19,7 @@ import simreduce as sr
 from simreduce.engine.calibration import LINK_KINDS, PROTOCOLS, NcclConstants
 from simreduce.engine.setup import Setup
 from simreduce.errors import InputError
-from simreduce.plan import Kind, Plan
+from simreduce.plan import Executor, Kind, Plan
 from simreduce.planners.algorithms import ALGORITHMS, COLLECTIVES, FAMILIES, TWO_LEVEL
 from simreduce.planners.strategy import compile_collective, parse_strategy
 from simreduce.study.tune.bench import tensor
@@ -133,10 +133,15 @@ def _launch_and_sends(plan: Plan, constants: NcclConstants) -> float:
     for op in range(len(plan)):
         operands = plan.operands[plan.operand_start[op] : plan.operand_start[op + 1]].tolist()
         depth[op] = max((depth[each] for each in operands), default=0.0)
-        if plan.kind[op] == Kind.COPY and plan.executor[op]:
-            protocol = PROTOCOLS[plan.executor[op] - 1]
+        by = plan.executor[op]
+        if plan.kind[op] == Kind.COPY and by in (Executor.KERNEL, Executor.KERNEL_LL):
+            kernels = constants.kernels
+            depth[op] += kernels.flag if by == Executor.KERNEL_LL else kernels.load
+        elif plan.kind[op] == Kind.COPY and by:
+            protocol = PROTOCOLS[by - 1]
             depth[op] += min(constants.latency[link, protocol] for link in LINK_KINDS)
-    return constants.launch + max(depth)
+    kernel = (plan.executor >= Executor.KERNEL).any()
+    return (constants.kernels.launch if kernel else constants.launch) + max(depth)
 
 
 @st.composite

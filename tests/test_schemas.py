@@ -167,6 +167,7 @@ bench dgx-a100x2 --json -b 1M --algo nccl
 explain run.toml --json --algo ring --workers 1
 explain dgx1v --json -b 1M --slow gpu3=1.5 --collective all_gather
 explain dgx1vx3 --json -b 12345600 --algo direct
+explain mi355x --json -b 1M -g 5 --algo rccl
 bench dgx1vx3 --json -b 12345600 --algo direct
 sweep switch:4 --over size=1K,64K --over strategy=ring,nccl,copy_to_cpu --db a.db --json --workers 1
 sweep switch:4 --over size=1K,64K --over strategy=ring,nccl --set calibration=dgx1p-tf2018 \\

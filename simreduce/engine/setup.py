@@ -154,12 +154,12 @@ class Setup(Simulator):
 
     @property
     def generation(self) -> str:
-        """The name of the calibration of NCCL that is for the machine's GPUs."""
-        return generation_of(self.capability)
+        """The name of the calibration of NCCL or RCCL that is for the machine's GPUs."""
+        return generation_of(self.capability, self._facts.library)
 
     @property
     def _generation(self) -> NcclConstants:
-        return nccl_constants(self._facts.capability)
+        return nccl_constants(self._facts.capability, self._facts.library)
 
     @property
     def _facts(self) -> Facts:
@@ -199,7 +199,7 @@ class Setup(Simulator):
         machine, ranks = self._alone, self.layout.ranks
         if isinstance(self.machine, Folded):
             ranks = machine.devices
-        if any(is_nvlink(link) for link in machine.links):
+        if any(map(is_nvlink, machine.links)):
             return "nvlink"
         peers = (machine.router.is_peer(ranks[0], other) for other in ranks[1:])
         return "pci" if any(peers) else "shm"

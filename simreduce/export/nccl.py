@@ -16,6 +16,7 @@ from simreduce import dtypes
 from simreduce.export.choice import Choice, not_by_nccl
 from simreduce.planners.layouts import OPEN
 from simreduce.planners.nccl import Settings, choose
+from simreduce.planners.nccl.library import library_of
 from simreduce.planners.nccl.settings import assignments
 from simreduce.planners.nccl.tables import COLLECTIVES
 from simreduce.planners.nccl.tuner_csv import Rule, tuner_text
@@ -72,7 +73,7 @@ def environment(choice: Choice) -> str:
     """Lines `NAME=value`. Where the choice depends on the size, they load the plugin."""
     strategy, settings = choice.resolved, choice.setup.nccl
     version = ".".join(map(str, settings.version))
-    lines = [f"# {choice.title}, NCCL {version}"]
+    lines = [f"# {choice.title}, {library_of(choice.facts).title(version)}"]
     by_size = bool(choice.rules) or len(strategy.ranges) > 1
     if by_size:
         lines.append("# The choice depends on the size: build NCCL's example tuner plugin.")
@@ -143,8 +144,9 @@ def _picks(choice: Choice, collective: str) -> Callable[[int], Decided]:
         if own and not told:
             algorithm = _range(choice, nbytes).algorithm.partition(":")[2]
         made = choose(
-            choice.facts, collective, nbytes, settings, algorithm=algorithm, protocol=protocol
-        )
+            choice.facts, collective, nbytes, settings, algorithm=algorithm, protocol=protocol,
+            listed=False,
+        )  # fmt: skip
         return made.algorithm, made.protocol, channels or made.channels
 
     return pick

@@ -87,7 +87,7 @@ class Comparison(NamedTuple):
     @property
     def compared(self) -> list[Point]:
         """The points of NCCL itself."""
-        return [point for point in self.points if not point.table.library]
+        return [point for point in self.points if point.table.compared]
 
 
 def accuracy_lines(found: Comparison) -> list[str]:

@@ -11,9 +11,11 @@ from simreduce import units
 from simreduce.engine import CAUSES, LANE as LANE_WAIT, PathOp, PathPart, Recording, Result, Use
 from simreduce.files import tables
 from simreduce.files.formats.documents import (
+    ABSENT,
     BYTES,
     COUNT,
     FLAG,
+    GB_PER_SECOND,
     ITSELF,
     MICROSECONDS,
     RATIO,
@@ -38,15 +40,18 @@ from simreduce.report.headings import (
     TOPOLOGY_KEYS,
 )
 from simreduce.study.advice import moved_lines
+from simreduce.study.tune.few_rings import MIN_CHANNELS
 
 if TYPE_CHECKING:
+    from simreduce.study.tune.few_rings import FewRings
     from simreduce.study.tune.whatif import Saving
 
 
 class Explained(NamedTuple):
     """A recording of a plan, what changes would save of it, and `about` it the keys of the document
     from `question` to `disturbance`; not `complete` if changes are missing. `moved` are the seconds
-    where starts are moved (`Simulator.find_moved`), if that tells.
+    where starts are moved (`Simulator.find_moved`), if that tells. `few_rings` says what a
+    limit of rings costs, where there is one.
     """
 
     recording: Recording
@@ -54,6 +59,7 @@ class Explained(NamedTuple):
     about: Written
     complete: bool = True
     moved: float | None = None
+    few_rings: FewRings | None = None
 
     @property
     def result(self) -> Result:
@@ -135,6 +141,7 @@ def explanation_text(found: Explained, title: str = "") -> str:
         *_busy("busiest links and memories", result.links),
         *_busy("busiest lanes", result.lanes),
         *_help(found),
+        *_few_rings(found.few_rings),
     ]
     return "\n".join(lines).rstrip()
 
@@ -210,6 +217,23 @@ def _help(found: Explained) -> list[str]:
         "the same plan, simulated again with one change",
         *CHANGE.table(rows).lines(indent=2),
     ]
+
+
+def _few_rings(found: FewRings | None) -> Iterator[str]:
+    if found is None:
+        return
+    rows = tuple(
+        (str(at.gpus), _us(at.seconds * 1e6), f"{at.busbw / 1e9:.1f}") for at in found.counts
+    )
+    columns = (Column("GPUs"), Column("time (us)"), Column("busbw (GB/s)"))
+    yield ""
+    yield f"RCCL takes {found.rings} rings on {found.gpus} GPUs, with few channels, which carry"
+    yield "less than the links; the same call on other numbers of GPUs of the node"
+    yield from Table(columns, rows).lines(indent=2)
+    yield (
+        f"with NCCL_MIN_NCHANNELS={MIN_CHANNELS}: {_us(found.lifted.seconds * 1e6)} us,"
+        f" {found.lifted.busbw / 1e9:.1f} GB/s"
+    )
 
 
 _NAMES = {
@@ -337,6 +361,13 @@ _CAUSE = Record(
     Key("time_us", MICROSECONDS, "All of these stretches.", "1"),
     Key("share", RATIO, "Its part of the whole time.", get_in=_cause_share),
 )
+_ON_GPUS = Record(
+    "on_gpus",
+    "The same call on some of the GPUs of a node.",
+    Key("gpus", COUNT, "How many."),
+    Key("time_us", MICROSECONDS, "How long it takes.", "seconds"),
+    Key("busbw_gb_per_s", GB_PER_SECOND, "Its bus bandwidth, as nccl-tests counts it.", "busbw"),
+)
 EXPLAIN = Document(
     "explain",
     "`simreduce explain --json`: what bounds the time of a plan, and what would help.",
@@ -404,6 +435,25 @@ EXPLAIN = Document(
     Key("links", list_of(LINK), "Links and memories, busiest first.", "result.links"),
     Key("lanes", list_of(LANE), "Lanes, busiest first.", "result.lanes"),
     Key("changes", list_of(CHANGE), "What would help, most first.", "savings"),
+    Key(
+        "few_rings",
+        Record(
+            "few_rings",
+            "What it costs that RCCL takes few rings on so many GPUs of a node.",
+            Key("rings", COUNT, "How many it takes."),
+            Key("gpu_counts", list_of(_ON_GPUS), "The call by number of GPUs.", "counts"),
+            Key(
+                "min_nchannels",
+                COUNT,
+                "NCCL_MIN_NCHANNELS that lifts the limit.",
+                lambda _: MIN_CHANNELS,
+            ),
+            Key("lifted", _ON_GPUS, "The call with it."),
+        ),
+        "Where RCCL takes few rings, what that costs.",
+        lambda found: found.few_rings or ABSENT,
+        optional=True,
+    ),
     Key("complete", FLAG, "False if the command was stopped and changes are missing."),
 )
 

@@ -27,8 +27,8 @@ from simreduce.files.formats.documents import (
 from simreduce.files.tables import Column
 from simreduce.planners.nccl import Choice, Graph, estimates, p2p, ring_orders, tree_parents
 from simreduce.planners.nccl.box import CLASSES
-from simreduce.planners.nccl.channel_search import Search
 from simreduce.planners.nccl.choice import SENDS, Plan, nvls_channels
+from simreduce.planners.nccl.library import library_of
 from simreduce.planners.nccl.tables import COLLECTIVES, PROTOCOLS
 from simreduce.report.topo import ROUNDED_US, topology_keys
 from simreduce.topology import Folded, Topology
@@ -37,7 +37,7 @@ from simreduce.version import __version__
 _PATTERN = {"tree": 1, "plain_tree": 3, "ring": 4, "nvls": 5}
 _ALGORITHMS = {
     "tree": "Tree", "ring": "Ring", "nvls": "NVLS", "nvlstree": "NVLSTree", "pat": "PAT",
-    "p2p": "P2P",
+    "p2p": "P2P", "allpairs": "MSCCL",
 }  # fmt: skip
 _PROTOCOLS = {"ll": "LL", "ll128": "LL128", "simple": "Simple"}
 _COLLECTIVES = {
@@ -85,7 +85,7 @@ def _about(asked: Calls, version: str, about: str) -> list[str]:
     hardware = f"compute capability {known.capability / 10:.1f}, {known.vendor} hosts"
     shape = f"{units.plural(known.n, 'rank')} on {units.plural(known.nodes, 'node')}"
     return [
-        f"simreduce {__version__}: what NCCL {version} chooses",
+        f"simreduce {__version__}: what {library_of(known).title(version)} chooses",
         f"topology {machine.name} ({machine.digest}), {shape}, {hardware}",
         *([about] if about else []),
     ]
@@ -93,7 +93,7 @@ def _about(asked: Calls, version: str, about: str) -> list[str]:
 
 def _widest(at: Plan) -> float:
     """GB/s of the widest path of a GPU."""
-    return Search(at.facts, at.facts.boxes[0], at.settings).reach
+    return library_of(at.facts).search(at.facts, at.facts.boxes[0], at.settings).reach
 
 
 def _graph_lines(at: Plan) -> Iterator[str]:

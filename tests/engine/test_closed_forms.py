@@ -454,6 +454,21 @@ def test_a_machine_that_is_k_times_as_fast_takes_a_kth_of_the_time(scene, power)
             slice={key: seconds / k for key, seconds in nccl.slice.items()},
             latency={key: seconds / k for key, seconds in nccl.latency.items()},
             channel_rate={key: rate * k for key, rate in nccl.channel_rate.items()},
+            kernels=replace(
+                nccl.kernels,
+                **{
+                    name: getattr(nccl.kernels, name) / k
+                    for name in (
+                        "launch",
+                        "barrier",
+                        "release",
+                        "release_multicast",
+                        "load",
+                        "flag",
+                    )
+                },
+                block=nccl.kernels.block * k,
+            ),
         ),
     )
     slow = scene._replace(calibration=replace(scene.calibration, links={}))
@@ -655,15 +670,18 @@ def nccl_factor(scene: Scene, op: int) -> float:
         executor = Executor.NCCL  # as NCCL's Simple sends
     if executor == Executor.TF:
         return 1.0
+    if not all(topology.links[link].holds_lane for link in route_of(scene, op)):
+        kind = "net"
+    else:
+        kind = "pci" if topology.router.is_peer(*ends) else "shm"
+    if executor in (Executor.KERNEL, Executor.KERNEL_LL):
+        flags = 2.0 if executor == Executor.KERNEL_LL else 1.0
+        return flags / scene.calibration.nccl.kernels.efficiency[kind]
     protocol, flags = {
         Executor.NCCL: ("simple", 1.0),
         Executor.NCCL_LL: ("ll", 2.0),
         Executor.NCCL_LL128: ("ll128", 16 / 15),
     }[executor]
-    if not all(topology.links[link].holds_lane for link in route_of(scene, op)):
-        kind = "net"
-    else:
-        kind = "pci" if topology.router.is_peer(*ends) else "shm"
     return flags / scene.calibration.nccl.efficiency[kind, protocol]
 
 

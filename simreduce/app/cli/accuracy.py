@@ -13,7 +13,7 @@ from simreduce.app.cli.options import calibration_option, workers_option
 from simreduce.app.cli.progress import Progress, show_until_stopped
 from simreduce.app.cli.reply import Reply, option_faults, picture_options, report_options
 from simreduce.engine.calibrate import load_calibration
-from simreduce.files.published import PublishedTable, published_tables
+from simreduce.files.published import RCCL, PublishedTable, published_tables
 from simreduce.files.published.kernels import KERNEL_SETS, published_kernels
 from simreduce.files.published.steps import SOURCES, published_steps
 from simreduce.report.accuracy import (
@@ -88,6 +88,12 @@ def accuracy() -> None:
     " held.",
 )
 @click.option(
+    "--library",
+    type=click.Choice(("nccl", "rccl")),
+    default="nccl",
+    help="Compare tables of NCCL, or of RCCL on AMD's GPUs; default nccl.",
+)
+@click.option(
     "--only",
     multiple=True,
     metavar="TEXT",
@@ -123,6 +129,7 @@ def accuracy() -> None:
 @report_options
 def nccl(
     tables: str,
+    library: str,
     only: tuple[str, ...],
     most_machines: int,
     leave_one_out: bool,
@@ -137,7 +144,7 @@ def nccl(
     """
     faults = option_faults()
     constants = None if calibration is None else faults.attempt("", load_calibration, calibration)
-    chosen = _chosen(tables, only, most_machines)
+    chosen = _chosen(tables, library, only, most_machines)
     if not chosen:
         faults.add("", f"--only {' '.join(only)}: no published table ({tables}) has this")
     faults.raise_any()
@@ -154,7 +161,7 @@ def nccl(
     points = [point for of_one in found for point in of_one]
     name = "by generation" if constants is None else constants.name
     notes = [] if complete else [f"# stopped after {len(found)} of {len(chosen)} tables"]
-    if larger := len(_chosen(tables, only, sys.maxsize)) - len(chosen):
+    if larger := len(_chosen(tables, library, only, sys.maxsize)) - len(chosen):
         notes.append(
             f"# left out: {units.plural(larger, 'table')} of more than {most_machines} machines,"
             " which take minutes each (--most-machines)"
@@ -182,7 +189,7 @@ def _on_three_sizes(chosen: list[PublishedTable], workers: int) -> Reply:
 
 def _left_out(what: str, chosen: list[PublishedTable], workers: int) -> Reply:
     """Errors without the sites of the tables, or their generations."""
-    chosen = [table for table in chosen if not table.library]
+    chosen = [table for table in chosen if table.compared]
     predict_without = predict_without_sites if what == "site" else predict_without_generations
     coming = predict_without(chosen, workers)
     found, complete = show_until_stopped(coming, len(chosen), "predicted {} of {} tables")
@@ -190,11 +197,14 @@ def _left_out(what: str, chosen: list[PublishedTable], workers: int) -> Reply:
     return Reply(partial(unseen_lines, points), partial(UNSEEN.write, points), complete=complete)
 
 
-def _chosen(tables: str, only: tuple[str, ...], most_machines: int) -> list[PublishedTable]:
+def _chosen(
+    tables: str, library: str, only: tuple[str, ...], most_machines: int
+) -> list[PublishedTable]:
     return [
         table
         for table in published_tables()
         if tables in ("all", "held" if table.held else "fit")
+        and (library == "rccl") == (table.library == RCCL)
         and copies_of(table.topology) <= most_machines
         and (
             not only

@@ -41,6 +41,7 @@ from simreduce.report.explain import EXPLAIN, Explained, explanation_text
 from simreduce.report.trace import trace_text
 from simreduce.study.question import Case, Question, ask
 from simreduce.study.scenario import Scenario, is_scenario, shipped as scenarios
+from simreduce.study.tune.few_rings import few_rings
 from simreduce.study.tune.rank import rank
 from simreduce.study.tune.whatif import savings
 from simreduce.topology import shipped as machines
@@ -100,7 +101,8 @@ def explain(question: str, **given: Any) -> Reply:
         found = savings(recording, case.setup, progress.watch)
     complete, title = progress.complete, case.setup.calibration.title
     moved = case.setup.find_moved(case.plan, recording.result.seconds)
-    explained = Explained(recording, found, case.about, complete, moved)
+    limit = few_rings(case.question) if complete else None
+    explained = Explained(recording, found, case.about, complete, moved, limit)
     stopped = "" if complete else "\n\nstopped before all changes were simulated"
     return Reply(
         lambda: explanation_text(explained, title) + stopped,

@@ -55,13 +55,17 @@ from simreduce.topology import DIRECTIONS
 
 _SHIPPED = resources.files("simreduce") / "files" / "calibrations"
 GENERATIONS = {
-    60: "nccl-pascal",
-    70: "nccl-volta",
-    80: "nccl-ampere",
-    90: "nccl-hopper",
-    100: "nccl-blackwell",
+    ("nccl", 60): "nccl-pascal",
+    ("nccl", 70): "nccl-volta",
+    ("nccl", 80): "nccl-ampere",
+    ("nccl", 90): "nccl-hopper",
+    ("nccl", 100): "nccl-blackwell",
+    ("rccl", 95): "rccl-cdna4",
+    ("rccl", 94): "rccl-cdna3",
 }
-"""Shipped calibrations of NCCL, by the first compute capability of their generation."""
+"""Shipped calibrations, by library and the first compute capability of their generation. RCCL on
+CDNA 2 has CDNA 3's: no clean table of it is public.
+"""
 DISPATCHED = tuple(kind.name.lower() for kind in Kind)
 """Kinds of op that may have a dispatch cost."""
 RATED = (*(kind for kind in DISPATCHED if kind not in ("input", "output")), TRANSFER)
@@ -144,16 +148,17 @@ def shipped() -> list[str]:
     ]
 
 
-def generation_of(capability: int) -> str:
-    """The calibration of NCCL that is for GPUs of a compute capability, 80 for 8.0."""
-    newest = max((each for each in GENERATIONS if each <= capability), default=min(GENERATIONS))
-    return GENERATIONS[newest]
+def generation_of(capability: int, library: str = "nccl") -> str:
+    """The calibration that is for GPUs of a compute capability, 80 for 8.0, and their library."""
+    known = [number for name, number in GENERATIONS if name == library]
+    newest = max((each for each in known if each <= capability), default=min(known))
+    return GENERATIONS[library, newest]
 
 
 @cache
-def nccl_constants(capability: int) -> NcclConstants:
-    """NCCL's shipped constants for GPUs of a compute capability, 80 for 8.0."""
-    name = generation_of(capability)
+def nccl_constants(capability: int, library: str = "nccl") -> NcclConstants:
+    """A library's shipped constants for GPUs of a compute capability, 80 for 8.0."""
+    name = generation_of(capability, library)
     return load_calibration(name).nccl if name in shipped() else NcclConstants()
 
 

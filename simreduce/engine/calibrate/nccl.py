@@ -65,6 +65,9 @@ NCCL = Format(
           f"Part of a link's achievable rate, flags of the protocol included{_BY_PROTOCOL}."),
     Field("slice", MapOf(LATENCY, LINK_KINDS, "LINK"),
           "What a block of Simple takes for a slice besides moving it, by link."),
+    Field("copy_out", MapOf(number(0.0, 10.0), LINK_KINDS, "LINK"),
+          "Of the time of a send to a block that does not send on, how long its next send waits, by"
+          " link."),
     Field("join", MapOf(LATENCY, PROTOCOLS, "PROTOCOL"),
           f"More of a step over a network in a tree{_BY_PROTOCOL}."),
     Field("channel_rate", MapOf(BANDWIDTH, (*PROTOCOLS, NVLS), "PROTOCOL"),
@@ -77,7 +80,7 @@ NCCL = Format(
           " square of log(predicted / measured). Intervals widen with it.", MISFIT),
 )  # fmt: skip
 _PLAIN = ("launch", "launch_each", "launch_channel", "post", "message")
-_BY_NAME = ("start", "slice", "join", "channel_rate")
+_BY_NAME = ("start", "slice", "copy_out", "join", "channel_rate")
 _PAIRED = ("latency", "efficiency")
 
 

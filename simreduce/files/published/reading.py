@@ -30,6 +30,8 @@ from simreduce.files.textfiles import parse_toml
 
 LAUNCHERS = ("gpu", "process")
 """One process for each GPU, or one process for all GPUs of a machine."""
+RCCL = "RCCL"
+"""The library of tables that are compared by themselves."""
 ITERATIONS = 20
 """Calls in a row that nccl-tests times by default."""
 COLLECTIVES = (
@@ -66,7 +68,8 @@ _TABLE = Format(
           default_words="`float`"),
     Field("nccl", LINE, "Version of NCCL.", "", default_words="unknown"),
     Field("settings", ListOf(LINE), "Environment variables of NCCL, as `NAME=VALUE`."),
-    Field("library", LINE, "What reduced, if not NCCL: shown but not compared.", ""),
+    Field("library", LINE, "What reduced, if not NCCL. RCCL is compared by itself, others are"
+          " only shown.", ""),
     Field("launcher", choice(LAUNCHERS, "launcher"), "What each process drives: one `gpu`, or all"
           " of a machine in one `process`.", "gpu"),
     Field("iterations", whole(1), "Calls in a row between two looks at the clock.",
@@ -107,6 +110,11 @@ class PublishedTable:
     note: str
     times: tuple[tuple[int, float], ...]
     iterations: int = ITERATIONS
+
+    @property
+    def compared(self) -> bool:
+        """Whether its times are compared with predictions."""
+        return self.library in ("", RCCL)
 
     @property
     def version(self) -> tuple[int, int] | None:

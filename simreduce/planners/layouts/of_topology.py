@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from simreduce.errors import TopologyError
+from simreduce.planners.layouts.rings import rules_of
 from simreduce.planners.layouts.sparse import SparseRow
 from simreduce.planners.layouts.values import Layout, Reducer
 from simreduce.planners.synthesis.network import Network, Path, is_connected
@@ -155,5 +156,6 @@ def layout(topology: Topology | Folded) -> Layout:
             for name, ends in near.items()
         ),
         nics=_nics(topology),
+        ring_rules=rules_of(topology.nodes[ranks[0]].model if ranks else ""),
         wiring=_Wiring(topology),
     )

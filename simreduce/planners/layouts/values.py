@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import NamedTuple, Protocol, TypeAlias
 
 from simreduce.errors import StrategyError
+from simreduce.planners.layouts.rings import NCCL, RingRules
 from simreduce.planners.layouts.sparse import SparseRow, keep
 from simreduce.planners.synthesis.network import (
     MOST_RANKS,
@@ -85,7 +86,8 @@ class Layout:
     (tf_cnn_benchmarks' `--gpu_indices`), as positions in the task; empty for the task's own.
     `reducers` are the switches that can sum. `nics` has the place of each rank's NIC in its
     machine, -1 for none; empty where nothing is known of NICs. `wiring` knows what lies between
-    the ranks; without it `links` is all there is to know. `decide` knows what NCCL chooses here.
+    the ranks; without it `links` is all there is to know. `decide` knows what NCCL chooses here,
+    and `ring_rules` which rings its channels take.
 
     A folded machine has the layout of one of its `machines` equal ones. They count as tasks of
     their own unless they are `one_task`.
@@ -100,6 +102,7 @@ class Layout:
     nics: tuple[int, ...] = ()
     machines: int = 1
     one_task: bool = False
+    ring_rules: RingRules = NCCL
     wiring: Wiring | None = field(default=None, compare=False, repr=False)
     decide: Decide | None = field(default=None, compare=False, repr=False)
 
@@ -228,6 +231,7 @@ class Layout:
                 if not switch.ranks or place.keys() & set(switch.ranks)
             ),
             nics=tuple(self.nics[r] for r in ranks) if self.nics else (),
+            ring_rules=self.ring_rules,
             wiring=self.wiring,
             decide=self.decide,
         )

@@ -71,11 +71,16 @@ class Graphs:
     nvls: Graph | None
 
 
-def graphs_of(facts: Facts, settings: Settings = DEFAULTS, box: Box | None = None) -> Graphs:
+def graphs_of(
+    facts: Facts,
+    settings: Settings = DEFAULTS,
+    box: Box | None = None,
+    search: type[Search] | None = None,
+) -> Graphs:
     """The graphs that all nodes of a communicator agree on, or with `box` one node's graphs."""
     key = ("graphs", settings.version, settings.cross_nic, settings.nvls)
     if key not in facts.cache:
-        found = {each: _box_graphs(facts, each, settings) for each in facts.kinds}
+        found = {each: (search or Search)(facts, each, settings).graphs() for each in facts.kinds}
         nvls = [each.nvls for each in found.values() if each.nvls is not None]
         common = Graphs(
             _common([each.ring for each in found.values()]),
@@ -102,13 +107,6 @@ def _common(graphs: Sequence[Graph]) -> Graph:
     )
 
 
-def _box_graphs(facts: Facts, box: Box, settings: Settings) -> Graphs:
-    search = Search(facts, box, settings)
-    ring = search.ring()
-    tree = search.tree(ring)
-    return Graphs(ring, tree, search.nvls())
-
-
 class Search:
     """The search on one node."""
 
@@ -118,6 +116,11 @@ class Search:
         self.speeds = ladder(facts.capability, facts.nodes, settings.version)
         self.most = tables(settings.version).most_channels // 2
         self.intel = facts.vendor == "Intel"
+
+    def graphs(self) -> Graphs:
+        """Rings, trees and NVLS."""
+        ring = self.ring()
+        return Graphs(ring, self.tree(ring), self.nvls())
 
     @functools.cached_property
     def reach(self) -> float:

@@ -13,6 +13,7 @@ from simreduce import units
 from simreduce.errors import StrategyError, did_you_mean
 from simreduce.planners.nccl.box import NVL
 from simreduce.planners.nccl.channel_search import Graphs, graphs_of
+from simreduce.planners.nccl.library import library_of
 from simreduce.planners.nccl.machine import Facts, facts
 from simreduce.planners.nccl.settings import DEFAULTS, Settings
 from simreduce.planners.nccl.tables import ALGORITHMS, COLLECTIVES, PROTOCOLS, tables
@@ -52,10 +53,10 @@ class Choice:
 
     @property
     def text(self) -> str:
-        """The strategy that carries the choice: `nccl:ring+ll128+channels=16`. Sends have one
-        algorithm, which goes without saying.
+        """The strategy that carries the choice: `nccl:ring+ll128+channels=16`. Sends, and what a
+        library has listed, go without saying.
         """
-        how = "nccl" if self.algorithm == "p2p" else f"nccl:{self.algorithm}"
+        how = "nccl" if self.algorithm in ("p2p", "allpairs") else f"nccl:{self.algorithm}"
         return f"{how}+{self.protocol}+channels={self.channels}"
 
 
@@ -87,8 +88,9 @@ def plan(machine: Machine, settings: Settings = DEFAULTS) -> Plan:
     known = facts(machine, settings=settings)
     key = ("plan", settings)
     if key not in known.cache:
-        found = graphs_of(known, settings)
-        tuner = Tuner(known, found, settings)
+        library = library_of(known)
+        found = graphs_of(known, settings, search=library.search)
+        tuner = library.tuner(known, found, settings)
         known.cache[key] = Plan(known, settings, found, tuner, tuner.model())
     made = known.cache[key]
     assert isinstance(made, Plan)  # noqa: S101
@@ -108,10 +110,12 @@ def choose(
     *,
     algorithm: str = "",
     protocol: str = "",
+    listed: bool = True,
 ) -> Choice:
     """Return what NCCL runs for one call of `nbytes`, counted as nccl-tests does.
 
-    If `algorithm` or `protocol` is given, only choices with it count. Raises `StrategyError` for an
+    If `algorithm` or `protocol` is given, only choices with it count; unless `listed`, only those
+    of the model of time, which a tuner's file can name. Raises `StrategyError` for an
     unknown collective, or if no choice is left.
     """
     if collective not in (*COLLECTIVES, *SENDS):
@@ -127,6 +131,9 @@ def choose(
         return _by_threshold(at, collective, nbytes)
     if not (algorithm or protocol) and (found := _by_rule(at, collective, nbytes)):
         return found
+    special = at.tuner.listed(collective, nbytes) if listed else None
+    if special and not (algorithm or protocol):
+        return Choice(*special, why="listed for so many GPUs and bytes")
     return _by_model(at, collective, nbytes, algorithm, protocol)
 
 
@@ -151,7 +158,8 @@ def _by_model(
         if all(word in ("", have) for word, have in zip(wanted, pair, strict=True))
     }
     if not found:
-        words = f"NCCL has no {'+'.join(filter(None, wanted))} on {at.facts.name}"
+        what = "+".join(filter(None, wanted))
+        words = f"{library_of(at.facts).name} has no {what} on {at.facts.name}"
         if not every:
             words = f"NCCL_ALGO and NCCL_PROTO leave no algorithm on {at.facts.name}"
         raise StrategyError(f"{collective}: {words}")
@@ -160,6 +168,8 @@ def _by_model(
     if others:
         a, p = others[0]
         why = f"next: {a}+{p}, {units.format_duration(found[a, p])}"
+    if not (wanted[1] or at.settings.protocols):
+        protocol = at.tuner.protocol((collective, algorithm, protocol), nbytes)
     return _run(at, (collective, algorithm, protocol), nbytes, why)
 
 
@@ -246,14 +256,13 @@ def p2p(machine: Machine, settings: Settings = DEFAULTS) -> P2p:
     """
     at = plan(machine, settings)
     most = tables(settings.version).most_channels
-    link = tables(settings.version).nvlink_rate(at.facts.capability)
     box, counts = at.facts.boxes[0], [2] if at.facts.nodes > 1 else []
     # All pairs of GPUs on a switch are alike.
     others = range(1, min(len(box.gpus), 2)) if box.switched else range(len(box.gpus))
     paths = [box.between(u, v) for u in range(len(box.gpus)) for v in others if u != v]
     near = [path for path in paths if path and path.kind <= NVL]
     direct = len(near) == len(paths)
-    counts += [2 * max(1, int(path.rate / link + 1e-6)) for path in near]
+    counts += [at.tuner.peer_channels(path.rate) for path in near]
     counts += [2] * (not direct)
     channels = min(_power(at.model.channels), most)
     inside = (512 << 10) if direct else (128 << 10)

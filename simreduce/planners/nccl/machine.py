@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 
+from simreduce.planners.layouts.rings import rules_of
 from simreduce.planners.nccl.box import Box
 from simreduce.planners.nccl.node import Reading, capability
 from simreduce.planners.nccl.settings import Settings
@@ -31,6 +32,8 @@ class Facts:
     multicast: bool
     network: str = ""
     """The class of the first NIC's link to others; "" on one node, or if no NIC has one."""
+    library: str = "nccl"
+    """The library that the GPUs run: nccl or rccl."""
     cache: dict[object, object] = field(default_factory=dict, repr=False)
 
     @property
@@ -110,6 +113,7 @@ def _facts(machine: Topology | Folded, gpus: Sequence[str], settings: Settings) 
         machine.name, ranks, tuple(boxes), min(capabilities), max(capabilities), arch, vendor,
         any(node.reduces for nodes in around.values() for node in nodes if node.kind in _SWITCHES),
         networks[0] if networks and len(boxes) > 1 else "",
+        rules_of(topology.nodes[chosen[0]].model).library,
     )  # fmt: skip
 
 

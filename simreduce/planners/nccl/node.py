@@ -29,10 +29,11 @@ from simreduce.planners.nccl.box import (
     crossbar,
 )
 from simreduce.planners.nccl.settings import Settings
-from simreduce.planners.nccl.tables import tables
+from simreduce.planners.nccl.tables import XGMI, tables
 from simreduce.topology import Link, Node, Topology, link_classes, route
 from simreduce.topology.elements import OFF, TCP
 from simreduce.topology.importers.models import model_in
+from simreduce.topology.routing.nvlink import XGMI as XGMI_LINKS, is_nvlink
 
 _GENERATION = {
     "nvlink1": 60, "nvlink2": 70, "nvlink3": 80, "nvlink3_ga102": 86, "nvlink4": 90, "nvlink5": 100,
@@ -100,7 +101,7 @@ class Reading:
     def is_nvlink(self, link: Link) -> bool:
         """Whether a link counts as NVLink: links of no product between GPUs do."""
         kinds = {self.topology.nodes[end].kind for end in (link.source, link.target)}
-        return link.link_class.startswith("nvlink") or (
+        return is_nvlink(link) or (
             kinds <= {"gpu", "switch", "nvswitch"} and not link.link_class.startswith("pcie")
         )
 
@@ -110,6 +111,9 @@ class Reading:
             gpu = next((e for e in (link.source, link.target) if e in self.gpus), "")
             cc = capability(self.topology, gpu) if gpu else _GENERATION[link.link_class]
             return link.lanes * self.tables.nvlink_rate(cc)
+        ends = [end for end in (link.source, link.target) if end in self.gpus]
+        if link.link_class.startswith(XGMI_LINKS) and len(ends) == 2:
+            return link.lanes * XGMI.get(capability(self.topology, ends[0]), link.bandwidth / 1e9)
         if match := re.fullmatch(r"pcie(\d)_x(\d+)", link.link_class):
             return link.lanes * 12.0 * 2.0 ** (int(match[1]) - 3) * int(match[2]) / 16
         kinds = {self.topology.nodes[end].kind for end in (link.source, link.target)}

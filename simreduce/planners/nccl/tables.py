@@ -30,6 +30,10 @@ SIMPLE_ONLY = ("efa_100",)
 """
 
 NVLINK, PCI, NET = "nvlink", "pci", "net"
+XGMI = {90: 36.0, 94: 48.0, 95: 48.0}
+"""GB/s of one xGMI link as RCCL plans it, by compute capability: ROCm/rocm-systems
+projects/rccl/src/graph/topo.h.
+"""
 
 Row = tuple[float, float, float]
 """By protocol, or by nodes: one, two, more."""

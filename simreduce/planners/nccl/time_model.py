@@ -65,8 +65,28 @@ def generation(capability: int, version: tuple[int, int]) -> int:
     return AMPERE if capability >= 80 and version >= (2, 7) else VOLTA
 
 
+def running(facts: Facts, ring: Graph, settings: Settings) -> int:
+    """Channels of rings and trees when they run: the connector doubles the graph's channels."""
+    most = tables(settings.version).most_channels
+    count = min(2 * ring.count, most)
+    fast = facts.capability >= 90 and facts.nodes > 1 and ring.speed_intra > 45.0
+    if fast and count < 16:
+        count = min(2 * count, most)
+    return bounded(count, settings)
+
+
+def bounded(count: int, settings: Settings) -> int:
+    """A number of channels within NCCL_MIN_NCHANNELS and NCCL_MAX_NCHANNELS."""
+    low, high = settings.min_channels, settings.max_channels
+    count = max(count, low) if low else count
+    return min(count, high) if high else count
+
+
 class Tuner:
     """Fills the model of one communicator."""
+
+    running = staticmethod(running)
+    """How many channels of rings and trees run."""
 
     def __init__(self, facts: Facts, graphs: Graphs, settings: Settings) -> None:
         self.facts, self.settings = facts, settings
@@ -101,8 +121,8 @@ class Tuner:
                     allowed = self._allowed(collective, algorithm, place)
                     rate = self._bandwidth(collective, algorithm, place)
                     bandwidth[key] = rate if allowed else 0.0
-        return Model(latency, bandwidth, self._threads(), running(self.facts, self.graphs["ring"],
-                                                                  self.settings))  # fmt: skip
+        channels = self.running(self.facts, self.graphs["ring"], self.settings)
+        return Model(latency, bandwidth, self._threads(), channels)
 
     def _has(self, algorithm: str) -> bool:
         graph = self.graphs.get(algorithm)
@@ -271,43 +291,48 @@ class Tuner:
 
     def microseconds(self, model: Model, entry: Entry, nbytes: int, operations: int = 1) -> float:
         """The planner's estimate; infinite for what is not allowed."""
-        collective, algorithm, protocol = entry
+        algorithm = entry[1]
         rate, latency = model.bandwidth.get(entry, 0.0), model.latency.get(entry, 0.0)
         if rate <= 0:
             return math.inf
-        place, reduces = PROTOCOLS.index(protocol), collective == "all_reduce"
+        rate *= self._part(entry, nbytes)
+        latency *= self._plateau(entry, nbytes, model.channels)
+        times = operations if algorithm == "ring" else 1
+        return latency * times + nbytes / (1000 * rate)
+
+    def protocol(self, entry: Entry, nbytes: int) -> str:
+        """The protocol of what was chosen, which a library may change by bytes alone."""
+        del nbytes
+        return entry[2]
+
+    def peer_channels(self, rate: float) -> int:
+        """Channels of a send over a path of NVLinks of this rate: two for each link's worth."""
+        link = self.tables.nvlink_rate(self.facts.capability)
+        return 2 * max(1, int(rate / link + 1e-6))
+
+    def listed(self, collective: str, nbytes: int) -> tuple[str, str, int] | None:
+        """The algorithm, protocol and channels of a call that no estimate decides."""
+        del collective, nbytes
+        return None
+
+    def _part(self, entry: Entry, nbytes: int) -> float:
+        """The part of its rate that a choice reaches with so few bytes."""
+        collective, algorithm, protocol = entry
         power = (nbytes >> 6).bit_length() - 1
         x86_tree = (
             algorithm == "nvlstree" and self.tables.since(29) and self.row == BLACKWELL
             and self.facts.arch == "x86_64"
         )  # fmt: skip
-        if reduces and (algorithm == "tree" or x86_tree) and 0 <= power < 23:
-            rate *= self.tables.correction[place][power]
-        slow = reduces and algorithm == "ring" and place == SIMPLE and self.nodes > 1
-        if slow and self._plateau(nbytes, model.channels):
-            newer = self.facts.capability >= 80 and self.tables.since(12)
-            latency *= 1.4 if newer else 1.9
-        times = operations if algorithm == "ring" else 1
-        return latency * times + nbytes / (1000 * rate)
+        if collective == "all_reduce" and (algorithm == "tree" or x86_tree) and 0 <= power < 23:
+            return self.tables.correction[PROTOCOLS.index(protocol)][power]
+        return 1.0
 
-    def _plateau(self, nbytes: int, channels: int) -> bool:
-        if not self.tables.since(10):
-            return nbytes >= self.n / 16 * 65536
-        return nbytes / (channels * self.n) >= 64
-
-
-def running(facts: Facts, ring: Graph, settings: Settings) -> int:
-    """Channels of rings and trees when they run: the connector doubles the graph's channels."""
-    most = tables(settings.version).most_channels
-    count = min(2 * ring.count, most)
-    fast = facts.capability >= 90 and facts.nodes > 1 and ring.speed_intra > 45.0
-    if fast and count < 16:
-        count = min(2 * count, most)
-    return bounded(count, settings)
-
-
-def bounded(count: int, settings: Settings) -> int:
-    """A number of channels within NCCL_MIN_NCHANNELS and NCCL_MAX_NCHANNELS."""
-    low, high = settings.min_channels, settings.max_channels
-    count = max(count, low) if low else count
-    return min(count, high) if high else count
+    def _plateau(self, entry: Entry, nbytes: int, channels: int) -> float:
+        """How much longer the latency of a ring of several nodes is once chunks are full."""
+        if entry != ("all_reduce", "ring", "simple") or self.nodes == 1:
+            return 1.0
+        full = nbytes >= self.n / 16 * 65536
+        if self.tables.since(10):
+            full = nbytes / (channels * self.n) >= 64
+        newer = self.facts.capability >= 80 and self.tables.since(12)
+        return (1.4 if newer else 1.9) if full else 1.0

@@ -14,7 +14,7 @@ from simreduce.plan import Contract, Plan, PlanBuilder, Value, Values
 from simreduce.planners.algorithms import COLLECTIVES, Options
 from simreduce.planners.layouts import Layout
 from simreduce.planners.strategy.compile import compile_plan
-from simreduce.planners.strategy.text import Strategy, parse_strategy
+from simreduce.planners.strategy.text import Strategy, check_library, parse_strategy
 from simreduce.workload import Workload
 
 FOLDED = ("all_gather", "reduce_scatter")
@@ -39,6 +39,7 @@ def compile_collective(
     """
     if isinstance(strategy, str):
         strategy = parse_strategy(strategy, collective)
+    check_library(strategy, layout)
     if collective == "all_reduce":
         return compile_plan(strategy, workload, layout, faithful=faithful)
     if layout.machines > 1 and collective not in FOLDED:

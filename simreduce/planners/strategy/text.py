@@ -45,8 +45,9 @@ class Strategy:
     """How to pack and move a gradient list; `spec` and `packing` are the two halves of `text`.
 
     `chunk` is the most bytes that a pipeline sends as one piece, 0 for no limit. `nccl` is the
-    protocol and the number of channels of NCCL, where they are given. A rule that looks at the
-    layout first (`AUTOMATIC`) is its own spec and has no ranges before `resolve`.
+    protocol and the number of channels of NCCL, where they are given. `library` is rccl where the
+    text names it for nccl, as AMD's GPUs have it. A rule that looks at the layout first
+    (`AUTOMATIC`) is its own spec and has no ranges before `resolve`.
     """
 
     text: str
@@ -58,6 +59,7 @@ class Strategy:
     chunk: int = 0
     collective: str = "all_reduce"
     nccl: Decision = OPEN
+    library: str = ""
 
     def __str__(self) -> str:
         return self.text
@@ -92,6 +94,7 @@ def parse_strategy(text: str, collective: str = "all_reduce") -> Strategy:
         raise StrategyError("an empty strategy")
     rules = AUTOMATIC if collective == "all_reduce" else {}
     spec, *options = text.strip().split("+")
+    spec, library = _of_library(spec)
     faults = Faults()
     ranges: list[Range] = []
     if spec not in rules:
@@ -142,8 +145,22 @@ def parse_strategy(text: str, collective: str = "all_reduce") -> Strategy:
         faults.add(text, f"protocols and channels are NCCL's; {spec} has none")
     faults.raise_any(StrategyError)
     return Strategy(
-        text.strip(), spec, packing, tuple(ranges), packer, mean, chunk, collective, nccl
+        text.strip(), spec, packing, tuple(ranges), packer, mean, chunk, collective, nccl, library
     )
+
+
+def _of_library(spec: str) -> tuple[str, str]:
+    """A spec with nccl in the place of rccl, and which of the two it said: AMD's library has the
+    name of NVIDIA's in all frameworks.
+    """
+    named = re.fullmatch(r"rccl((?![A-Za-z_]).*)?", spec)
+    return (f"nccl{named[1] or ''}", "rccl") if named else (spec, "")
+
+
+def check_library(strategy: Strategy, layout: Layout) -> None:
+    """StrategyError if the strategy names a library that the GPUs do not run."""
+    if strategy.library not in ("", layout.ring_rules.library):
+        raise StrategyError(f"{strategy.text}: rccl runs on AMD's GPUs; here it is nccl")
 
 
 def _read_channels(text: str) -> int:

@@ -123,6 +123,7 @@ class Case:
             "channel_rate": {NVLS, *protocols} if switched else protocols,
             "join": protocols if self._joins else set(),
             "slice": kinds if "simple" in protocols else set(),
+            "copy_out": set(),
         }
 
         def matters(name: str) -> bool:

@@ -73,7 +73,7 @@ def chosen_tables() -> dict[str, list[PublishedTable]]:
     """The tables that constants are fitted to, by the name of the generation's calibration."""
     found: defaultdict[str, list[PublishedTable]] = defaultdict(list)
     for table in published_tables():
-        if table.held or table.library:
+        if table.held or not table.compared:
             continue
         setup = setup_for(table)
         if _is_old(table.version) and setup.generation != _OLD:
@@ -85,7 +85,8 @@ def chosen_tables() -> dict[str, list[PublishedTable]]:
 
 def beside(generation: str) -> list[str]:
     """The names of the generations before and after one, of those there are."""
-    names = [GENERATIONS[number] for number in sorted(GENERATIONS)]
+    library = generation.partition("-")[0]
+    names = [GENERATIONS[key] for key in sorted(GENERATIONS) if key[0] == library]
     place = names.index(generation)
     return [*names[max(place - 1, 0) : place], *names[place + 1 : place + 2]]
 

@@ -8,6 +8,7 @@ takes some minutes.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
@@ -24,23 +25,36 @@ from simreduce.study.accuracy.fit import fit_nccl, left_out_residuals
 from simreduce.study.accuracy.hold_out import cases_of, chosen_tables
 from simreduce.study.accuracy.kernels import BEFORE, SOURCE, fit_kernels
 
-_AFTER = {"nccl-blackwell": "nccl-hopper"}
+_AFTER = {"nccl-blackwell": "nccl-hopper", "rccl-cdna3": "rccl-cdna4"}
 """Generations with too few tables begin with the constants of another one."""
+_RCCL = {
+    "nccl.channel_rate.simple": 5.5 / 24,
+    "nccl.channel_rate.ll": 0.3,
+    "nccl.copy_out.nvlink": 0.0,
+}
+"""Blocks of 256 threads: 4, 8 and 16 channels of MI355X move 46, 46 and 86 GB/s. Two GPUs have the
+whole rate of a link.
+"""
 _CHANGED = {
     "nccl-hopper": {"nccl.launch_channel": 0.1, "nccl.channel_rate.ll": 141 / 39},
+    "rccl-cdna3": {"nccl.launch": 0.3},
+    "rccl-cdna4": _RCCL,
     "nccl-blackwell": {"nccl.efficiency.nvls.simple": 0.74 / 0.85, "nccl.channel_rate.nvls": 1.5},
 }
 """Constants that differ from the generation before, or from the defaults, as factors. Hopper:
-NCCL's limits of LL on one node, and channels cost nothing that shows. Blackwell: NCCL's own model
+NCCL's limits of LL on one node, and channels cost nothing that shows. CDNA 3: without the
+launch of PyTorch that is in the times of CDNA 4. Blackwell: NCCL's own model
 gives the rate of NVLS; and 24 channels of B200 move 544 GB/s.
 """
 
 
-def calibrations() -> Iterator[Calibration]:
-    """The calibration of each generation, fitted."""
+def calibrations(library: str = "") -> Iterator[Calibration]:
+    """The calibration of each generation, fitted; of those of one library if given."""
     by_name = chosen_tables()
     fitted: dict[str, NcclConstants] = {}
-    for name in GENERATIONS.values():
+    for (runs, _), name in GENERATIONS.items():
+        if library not in ("", runs):
+            continue
         tables = by_name[name]
         cases = [case for table in tables for case in cases_of(table)]
         base = fitted.get(_AFTER.get(name, ""), NcclConstants())
@@ -53,7 +67,7 @@ def calibrations() -> Iterator[Calibration]:
         others = median_and_p90(np.expm1(left_out))
         provenance = {
             "hardware": ", ".join(dict.fromkeys(table.topology for table in tables)),
-            "software": "NCCL "
+            "software": f"{runs.upper()} "
             + ", ".join(sorted({table.nccl or "of an unknown version" for table in tables})),
             "source": "; ".join(dict.fromkeys(table.source for table in tables)),
             "tables": ", ".join(table.name for table in tables),
@@ -69,11 +83,16 @@ def calibrations() -> Iterator[Calibration]:
             provenance["kernels"] = SOURCE
         yield Calibration(
             name,
-            f"NCCL on {name.removeprefix('nccl-').title()}, fitted to {len(cases)} published times",
+            f"{runs.upper()} on {_title(name)}, fitted to {len(cases)} published times",
             nccl=told,
             provenance=provenance,
             errors=_rounded(fit.errors),
         )
+
+
+def _title(name: str) -> str:
+    """The generation in a calibration's name: Hopper, CDNA 3."""
+    return re.sub(r"^Cdna", "CDNA ", name.partition("-")[2].title())
 
 
 def _rounded(values: Mapping[str, float]) -> dict[str, float]:

@@ -11,6 +11,7 @@ from simreduce.engine import IDEAL
 from simreduce.engine.setup import BY_STRATEGY, Setup
 from simreduce.errors import StrategyError
 from simreduce.planners.algorithms import ALGORITHMS, TWO_LEVEL, Algorithm
+from simreduce.planners.algorithms.kernels import SYMMETRIC_KERNELS
 from simreduce.planners.layouts import layout
 from simreduce.planners.strategy import compile_plan, parse_strategy
 from simreduce.study.scenario import Scenario
@@ -239,8 +240,13 @@ ACROSS = IN_SWITCH | {
 }
 """What is tried on several machines only."""
 
-BY_NAME = {"nccl:ring", "nccl:tree", "nccl:nvls", "nccl:nvlstree"}
-"""What is never tried: `nccl` is the one of them that NCCL would choose."""
+KERNELS = {"oneshot", "twoshot", "multimem", "symmetric"}
+BY_NAME = {"nccl:ring", "nccl:tree", "nccl:nvls", "nccl:nvlstree", *KERNELS} | {
+    f"symmetric:{name}" for name in SYMMETRIC_KERNELS
+}
+"""What is never tried: `nccl` is the one of them that NCCL would choose, and kernels are called by
+an application, not by a framework's setting.
+"""
 
 RINGS = {"collective", "collective#2"}
 

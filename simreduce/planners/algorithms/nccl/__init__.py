@@ -15,7 +15,7 @@ from simreduce.errors import NotFoldable
 from simreduce.plan import Executor, PlanBuilder, Value, Values
 from simreduce.planners.algorithms import kernels
 from simreduce.planners.algorithms.alike import plan_chain
-from simreduce.planners.algorithms.nccl import chain, nvls, point_to_point, ring, tree
+from simreduce.planners.algorithms.nccl import all_pairs, chain, nvls, point_to_point, ring, tree
 from simreduce.planners.algorithms.nccl.choice import SYMMETRIC, decided
 from simreduce.planners.algorithms.nccl.lanes import fill
 from simreduce.planners.algorithms.nccl.paths import check_alike, rings, ways
@@ -74,6 +74,8 @@ def run(
         return kernels.SYMMETRIC_KERNELS[how.protocol].run(b, layout, given, before)
     channel = point_to_point.launched(how, collective, len(given) * layout.machines)
     with executed_by_nccl(b, how.protocol, [*given, *before], channel) as launch:
+        if how.algorithm == "allpairs":
+            return all_pairs.all_reduce(b, given, how, launch)
         if how.algorithm in ("nvls", "nvlstree"):
             return nvls.all_reduce(b, given, nvls.boxes(layout, ranks), how, launch)
         if how.algorithm == "tree":

@@ -67,7 +67,8 @@ def ways(layout: Layout, ranks: Sequence[int]) -> list[list[Way]]:
     """
     wanted = set(ranks)
     tasks = [[r for r in task if r in wanted] for task in layout.tasks]
-    found = [_disjoint(layout, task) for task in tasks if task]
+    several = layout.task_count > 1
+    found = [_disjoint(layout, task, several=several) for task in tasks if task]
     if len(found) == 1 and layout.machines == 1:
         return [[order] for order in found[0]]
     return [
@@ -111,10 +112,13 @@ def _cut(layout: Layout, ring: Way, nic: int) -> Way:
     return (*ring[start:], *ring[:start])
 
 
-def _disjoint(layout: Layout, ranks: Sequence[int]) -> list[Way]:
-    """The rings of one task; equal tasks are searched once."""
+def _disjoint(layout: Layout, ranks: Sequence[int], *, several: bool) -> list[Way]:
+    """The rings of one task, of `several`; equal tasks are searched once."""
     lanes = tuple(tuple(layout.links[a][b] for b in ranks) for a in ranks)
-    return [tuple(ranks[i] for i in ring) for ring in _ring_search(lanes)]
+    rules = layout.ring_rules
+    most = rules.limit(len(ranks), several=several)
+    found = rules.listed(lanes, several=several) or _ring_search(lanes)[:most]
+    return [tuple(ranks[i] for i in ring) for ring in found]
 
 
 @functools.lru_cache(maxsize=64)

@@ -1,0 +1,42 @@
+"""A communication library as a value: how it searches a node, models time, and counts channels.
+
+NCCL and RCCL are the libraries there are. RCCL is a fork of NCCL for AMD's GPUs, with its variables
+and calls, and the name `nccl` in frameworks. What they share stands in this package; each
+difference is a field here.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from simreduce.planners.nccl import rccl
+from simreduce.planners.nccl.channel_search import Search
+from simreduce.planners.nccl.machine import Facts
+from simreduce.planners.nccl.time_model import Tuner
+
+
+@dataclass(frozen=True)
+class Library:
+    """What a library does in its own way: `search` finds the graphs of a node, and `tuner` has the
+    model of time and counts channels. Which rings it takes is in `planners.layouts.rings`.
+    """
+
+    name: str
+    search: type[Search]
+    tuner: type[Tuner]
+    versioned: bool = False
+
+    def title(self, version: str) -> str:
+        """The library's name, with the version of NCCL whose rules it follows where it has many."""
+        return f"{self.name} {version}" if self.versioned else self.name
+
+
+LIBRARIES = {
+    "nccl": Library("NCCL", Search, Tuner, versioned=True),
+    "rccl": Library("RCCL", rccl.RcclSearch, rccl.RcclTuner),
+}
+
+
+def library_of(facts: Facts) -> Library:
+    """The library that a communicator's GPUs run."""
+    return LIBRARIES[facts.library]
