@@ -72,6 +72,11 @@ def percent(digits: int) -> Callable[[float], str]:
     return f"{{:.{digits}%}}".format
 
 
+def signed_percent(digits: int) -> Callable[[float], str]:
+    """Shows errors as percentages with so many decimals and a sign."""
+    return f"{{:+.{digits}%}}".format
+
+
 @dataclass(frozen=True, slots=True)
 class Table:
     """Columns and rows of text. A cell never holds a line break."""

@@ -33,7 +33,15 @@ from simreduce.files.formats.documents import (
     one_of,
     or_null,
 )
-from simreduce.files.tables import Column, Table, columns, comments, page_width, percent
+from simreduce.files.tables import (
+    Column,
+    Table,
+    columns,
+    comments,
+    page_width,
+    percent,
+    signed_percent,
+)
 from simreduce.report.plots import Compared, Plot, draw_multiples
 from simreduce.study.accuracy.assess import (
     BRACKETED_FACTOR,
@@ -192,7 +200,7 @@ _GROUP = (
     ),
     Key(
         "bias", RATIO, "The median of predicted / published - 1.", "group.bias",
-        column=Column("bias", spare=2, show="{:+.1%}".format),
+        column=Column("bias", spare=2, show=signed_percent(1)),
     ),
     Key("machines", COUNT, "Different machines.", "group.machines"),
     Key(

@@ -20,7 +20,7 @@ from simreduce.files.formats.documents import (
     list_of,
 )
 from simreduce.files.published.kernels import KERNEL_SETS
-from simreduce.files.tables import Column, percent
+from simreduce.files.tables import Column, percent, signed_percent
 from simreduce.study.accuracy.kernels import KernelPoint, group_kernels
 
 
@@ -30,10 +30,6 @@ class ComparedKernels:
 
     points: Sequence[KernelPoint]
     complete: bool
-
-
-def _signed(value: float) -> str:
-    return f"{value:+.1%}"
 
 
 _GROUP = Record(
@@ -61,7 +57,7 @@ _GROUP = Record(
     Key("worst", RATIO, "The largest error.", column=Column("worst", show=percent(1))),
     Key(
         "bias", RATIO, "The median of signed errors: above 0, predictions are too long.",
-        column=Column("bias", show=_signed),
+        column=Column("bias", show=signed_percent(1)),
     ),
 )  # fmt: skip
 _POINT = Record(

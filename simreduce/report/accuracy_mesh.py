@@ -21,7 +21,7 @@ from simreduce.files.formats.documents import (
 )
 from simreduce.files.published.dispatch import TITLE
 from simreduce.files.published.steps import SOURCES
-from simreduce.files.tables import Column, percent
+from simreduce.files.tables import Column, percent, signed_percent
 from simreduce.study.accuracy.dispatch import DispatchPoint
 from simreduce.study.accuracy.mesh import (
     LEAST_CHOICES,
@@ -40,10 +40,6 @@ class ComparedSteps:
     dispatches: Sequence[DispatchPoint] = ()
 
 
-def _signed(value: float) -> str:
-    return f"{value:+.1%}"
-
-
 _GROUP = Record(
     "group",
     "The steps of a model in a set.",
@@ -57,7 +53,7 @@ _GROUP = Record(
     Key("p90", RATIO, "The 90th percentile of errors.", column=Column("90 %", show=percent(1))),
     Key(
         "bias", RATIO, "The median of signed errors: above 0, predictions are too long.",
-        column=Column("bias", show=_signed),
+        column=Column("bias", show=signed_percent(1)),
     ),
     Key(
         "choices", COUNT,
@@ -97,7 +93,7 @@ _SCALING = Record(
     Key(
         "error", RATIO, "The part by which the predicted ratio is too high.",
         lambda each: each.predicted / each.published - 1.0,
-        column=Column("error", show=_signed),
+        column=Column("error", show=signed_percent(1)),
     ),
 )  # fmt: skip
 _POINT = Record(
@@ -138,7 +134,7 @@ _DISPATCH = Record(
     ),
     Key(
         "error", RATIO, "The part by which the predicted time is too long.",
-        column=Column("error", show=_signed),
+        column=Column("error", show=signed_percent(1)),
     ),
 )  # fmt: skip
 

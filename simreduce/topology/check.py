@@ -19,12 +19,9 @@ from simreduce.topology.files import Document, is_path, read_document
 from simreduce.topology.graph import Topology
 from simreduce.topology.importers import (
     CONTRADICTION,
-    is_rocm_smi,
-    is_topo_m,
     read_nccl_graphs,
     read_nccl_topology,
-    read_rocm_smi,
-    read_topo_m,
+    table_reader,
 )
 from simreduce.topology.importers.models import model_in, without_nvlinks
 from simreduce.topology.joined import joined
@@ -94,8 +91,8 @@ def check_file(path: str) -> list[str]:
                 return []
             machine, _ = read_nccl_topology(text, path)
             first = [Suspicion(f"{path}: {doubt}") for doubt in _check_model(machine)]
-        elif is_rocm_smi(text) or is_topo_m(text):
-            machine, notes = (read_rocm_smi if is_rocm_smi(text) else read_topo_m)(text, path)
+        elif read := table_reader(text):
+            machine, notes = read(text, path)
             first = [f"{path}: {note}" for note in notes if note.startswith(CONTRADICTION)]
         else:
             return [

@@ -39,14 +39,11 @@ from simreduce.topology.importers import (
     FORMS,
     UNKNOWN,
     GpuModel,
-    is_rocm_smi,
-    is_topo_m,
     model_named,
     read_link_table,
     read_nccl_graphs,
     read_nccl_topology,
-    read_rocm_smi,
-    read_topo_m,
+    table_reader,
     to_nccl_xml,
     with_nvlinks,
 )
@@ -146,7 +143,7 @@ def _reader(text: str) -> Callable[..., str] | None:
         return _import_graphs if "<graphs" in text else _import_xml
     if "Matrix" in text and "P2P" in text:
         return _import_p2p
-    if is_rocm_smi(text) or is_topo_m(text):
+    if table_reader(text):
         return _import_table
     return _import_nccl_tests if re.search(r"\bbusbw\b", text) else None
 
@@ -182,9 +179,10 @@ def _import_table(
     model = model_named(gpu) if gpu else None
     classes = read_link_table(table) if table else link_classes()
     named = _with_classes(model, nvlink_class, pcie, classes)
-    rocm = is_rocm_smi(text)
-    joined = _socket(socket, classes) if socket or not rocm else ("xgmi3", 3)
-    machine, notes = (read_rocm_smi if rocm else read_topo_m)(text, name, named, joined, classes)
+    read = table_reader(text)
+    assert read is not None  # noqa: S101 - `_reader` has looked
+    joined = {} if socket is None else {"socket": _socket(socket, classes)}
+    machine, notes = read(text, name, named, classes=classes, **joined)
     return _machine_file(machine, notes, nvlink, classes)
 
 
@@ -217,10 +215,8 @@ def _with_classes(
     return replace(base, nvlink=nvlink or base.nvlink, pcie=pcie or base.pcie)
 
 
-def _socket(text: str | None, classes: Mapping[str, LinkClass]) -> tuple[str, int]:
+def _socket(text: str, classes: Mapping[str, LinkClass]) -> tuple[str, int]:
     """The class and the number of `--socket`."""
-    if text is None:
-        return "upi", 2
     name, _, lanes = text.partition(":")
     # What is between sockets is none of the other kinds.
     other = ("nvlink", "pcie", "staged", "c2c", "xgmi_")

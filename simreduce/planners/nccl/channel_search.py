@@ -17,7 +17,7 @@ from dataclasses import dataclass, replace
 from simreduce.planners.nccl.box import CLASSES, DIS, NVL, PIX, PXN, SYS, Box
 from simreduce.planners.nccl.machine import Facts
 from simreduce.planners.nccl.orders import fill
-from simreduce.planners.nccl.settings import DEFAULTS, Settings
+from simreduce.planners.nccl.settings import Settings
 from simreduce.planners.nccl.tables import ladder, tables
 from simreduce.planners.nccl.walks import Limits, Task
 
@@ -72,15 +72,14 @@ class Graphs:
 
 
 def graphs_of(
-    facts: Facts,
-    settings: Settings = DEFAULTS,
-    box: Box | None = None,
-    search: type[Search] | None = None,
+    facts: Facts, settings: Settings, search: type[Search], box: Box | None = None
 ) -> Graphs:
-    """The graphs that all nodes of a communicator agree on, or with `box` one node's graphs."""
+    """The graphs that all nodes of a communicator agree on, or with `box` one node's graphs, by a
+    library's `search`.
+    """
     key = ("graphs", settings.version, settings.cross_nic, settings.nvls)
     if key not in facts.cache:
-        found = {each: (search or Search)(facts, each, settings).graphs() for each in facts.kinds}
+        found = {each: search(facts, each, settings).graphs() for each in facts.kinds}
         nvls = [each.nvls for each in found.values() if each.nvls is not None]
         common = Graphs(
             _common([each.ring for each in found.values()]),

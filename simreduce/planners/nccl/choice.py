@@ -89,7 +89,7 @@ def plan(machine: Machine, settings: Settings = DEFAULTS) -> Plan:
     key = ("plan", settings)
     if key not in known.cache:
         library = library_of(known)
-        found = graphs_of(known, settings, search=library.search)
+        found = graphs_of(known, settings, library.search)
         tuner = library.tuner(known, found, settings)
         known.cache[key] = Plan(known, settings, found, tuner, tuner.model())
     made = known.cache[key]

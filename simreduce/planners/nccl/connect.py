@@ -7,6 +7,7 @@ from itertools import pairwise
 
 from simreduce.planners.nccl.channel_search import TREE, Channel, graphs_of
 from simreduce.planners.nccl.choice import Machine, Plan, plan
+from simreduce.planners.nccl.library import library_of
 from simreduce.planners.nccl.settings import DEFAULTS, Settings
 
 
@@ -96,5 +97,5 @@ def _bases(at: Plan) -> list[int]:
 
 def _of(at: Plan, node: int, pattern: str, channel: int) -> Channel:
     """A channel of a node; nodes that differ have channels of their own."""
-    graphs = graphs_of(at.facts, at.settings, at.facts.boxes[node])
+    graphs = graphs_of(at.facts, at.settings, library_of(at.facts).search, at.facts.boxes[node])
     return (graphs.ring if pattern == "ring" else graphs.tree).channels[channel]

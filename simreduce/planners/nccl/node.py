@@ -111,9 +111,9 @@ class Reading:
             gpu = next((e for e in (link.source, link.target) if e in self.gpus), "")
             cc = capability(self.topology, gpu) if gpu else _GENERATION[link.link_class]
             return link.lanes * self.tables.nvlink_rate(cc)
-        ends = [end for end in (link.source, link.target) if end in self.gpus]
-        if link.link_class.startswith(XGMI_LINKS) and len(ends) == 2:
-            return link.lanes * XGMI.get(capability(self.topology, ends[0]), link.bandwidth / 1e9)
+        if link.link_class.startswith(XGMI_LINKS) and {link.source, link.target} <= {*self.gpus}:
+            cc = capability(self.topology, link.source)
+            return link.lanes * XGMI.get(cc, link.bandwidth / 1e9)
         if match := re.fullmatch(r"pcie(\d)_x(\d+)", link.link_class):
             return link.lanes * 12.0 * 2.0 ** (int(match[1]) - 3) * int(match[2]) / 16
         kinds = {self.topology.nodes[end].kind for end in (link.source, link.target)}

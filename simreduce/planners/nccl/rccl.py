@@ -17,7 +17,7 @@ from dataclasses import dataclass, replace
 
 from simreduce.planners.layouts.rings import MESH_8, RCCL
 from simreduce.planners.nccl.box import NVL, PXB, Box
-from simreduce.planners.nccl.channel_search import RING, Channel, Graph, Search
+from simreduce.planners.nccl.channel_search import RING, TREE, Channel, Graph, Search
 from simreduce.planners.nccl.machine import Facts
 from simreduce.planners.nccl.settings import Settings
 from simreduce.planners.nccl.tables import PROTOCOLS, Row
@@ -195,7 +195,7 @@ class RcclSearch(Search):
 
     def tree(self, ring: Graph) -> Graph:
         """Trees are rings without their last hop."""
-        return replace(ring, pattern="tree")
+        return replace(ring, pattern=TREE)
 
     def nvls(self) -> None:
         """AMD has no switches that sum."""
@@ -228,6 +228,11 @@ class RcclTuner(Tuner):
         """The table of the GPUs."""
         return tuning(self.facts.capability)
 
+    @functools.cached_property
+    def on_mesh(self) -> bool:
+        """Whether a node is the mesh of eight GPUs that RCCL knows."""
+        return MESH_8.fits(lanes_of(self.facts.boxes[0]), several=self.nodes > 1)
+
     def _has(self, algorithm: str) -> bool:
         return algorithm in ("ring", "tree")
 
@@ -238,9 +243,7 @@ class RcclTuner(Tuner):
         return super()._allowed(collective, algorithm, place)
 
     def _trusts_ll128(self, algorithm: str) -> bool:
-        graph = self.graphs[algorithm]
-        modelled = MESH_8.fits(lanes_of(self.facts.boxes[0]), several=True)
-        return modelled and self.nodes > 1 and graph.type_inter <= PXB
+        return self.on_mesh and self.nodes > 1 and self.graphs[algorithm].type_inter <= PXB
 
     def _threads(self) -> dict[tuple[str, str], int]:
         return {(a, p): 256 for a in ("ring", "tree") for p in PROTOCOLS}
@@ -290,9 +293,8 @@ class RcclTuner(Tuner):
 
     def listed(self, collective: str, nbytes: int) -> tuple[str, str, int] | None:
         """MSCCL's all-pairs algorithm for eight GPUs on one node."""
-        mesh = MESH_8.fits(lanes_of(self.facts.boxes[0]), several=False)
         chosen = self.settings.algorithms or self.settings.protocols
-        if collective != "all_reduce" or self.nodes > 1 or not mesh or chosen:
+        if collective != "all_reduce" or self.nodes > 1 or not self.on_mesh or chosen:
             return None
         for most, protocol, blocks in _MSCCL if nbytes >= _MSCCL_LEAST else ():
             if nbytes <= most:

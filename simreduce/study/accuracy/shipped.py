@@ -48,13 +48,11 @@ gives the rate of NVLS; and 24 channels of B200 move 544 GB/s.
 """
 
 
-def calibrations(library: str = "") -> Iterator[Calibration]:
-    """The calibration of each generation, fitted; of those of one library if given."""
+def calibrations() -> Iterator[Calibration]:
+    """The calibration of each generation, fitted."""
     by_name = chosen_tables()
     fitted: dict[str, NcclConstants] = {}
     for (runs, _), name in GENERATIONS.items():
-        if library not in ("", runs):
-            continue
         tables = by_name[name]
         cases = [case for table in tables for case in cases_of(table)]
         base = fitted.get(_AFTER.get(name, ""), NcclConstants())

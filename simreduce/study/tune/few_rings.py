@@ -40,12 +40,13 @@ class FewRings:
 def few_rings(question: Question) -> FewRings | None:
     """What the limit costs; None where there is none, or rings do not carry the call."""
     setup, shape = question.setup, question.setup.layout
-    rules, single = shape.ring_rules, shape.task_count == 1
-    lanes = [[shape.links[a][b] for b in range(shape.n)] for a in range(len(shape.ranks))]
-    rings = rules.limit(shape.n, several=not single)
-    limited = single and rings < rules.limit(2, several=False)
-    by_rings = question.strategy.by_nccl and not isinstance(setup.machine, Folded)
-    if not (limited and by_rings) or rules.listed(lanes, several=False):
+    rules, n = shape.ring_rules, range(shape.n)
+    rings = rules.limit(shape.n, several=False)
+    if rings == rules.limit(2, several=False) or shape.task_count > 1:
+        return None
+    if isinstance(setup.machine, Folded) or not question.strategy.by_nccl:
+        return None
+    if rules.listed([[shape.links[a][b] for b in n] for a in n], several=False):
         return None
     whole = layout(setup.machine)
     counts = [

@@ -15,7 +15,7 @@ from simreduce.topology.importers.models import (
 from simreduce.topology.importers.nccl_graph import NcclChannel, NcclGraph, read_nccl_graphs
 from simreduce.topology.importers.nccl_xml import read_nccl_topology
 from simreduce.topology.importers.nvlinks import FORMS, with_nvlinks
-from simreduce.topology.importers.rocm_smi import is_rocm_smi, read_rocm_smi
+from simreduce.topology.importers.rocm_smi import is_rocm_smi, read_rocm_smi, table_reader
 from simreduce.topology.importers.topo_m import CONTRADICTION, is_topo_m, read_topo_m
 from simreduce.topology.importers.xml_writer import to_nccl_xml
 
@@ -35,6 +35,7 @@ __all__ = [
     "read_nccl_topology",
     "read_rocm_smi",
     "read_topo_m",
+    "table_reader",
     "to_nccl_xml",
     "with_nvlinks",
     "without_nvlinks",

@@ -11,7 +11,7 @@ from __future__ import annotations
 import itertools
 import json
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -21,7 +21,13 @@ from simreduce.files.formats import Faults
 from simreduce.topology.classes import LinkClass
 from simreduce.topology.graph import Topology
 from simreduce.topology.importers.models import GpuModel
-from simreduce.topology.importers.topo_m import MOST_CHARACTERS, Table, machine_of
+from simreduce.topology.importers.topo_m import (
+    MOST_CHARACTERS,
+    Table,
+    is_topo_m,
+    machine_of,
+    read_topo_m,
+)
 
 _TYPE, _HOPS, _RATES = "LINK TYPE", "HOPS", "NUMA BW"
 _TITLE = re.compile(r"=+ (Weight|Hops|Link Type) between two GPUs =+|([A-Z][A-Z -]{2,40}) TABLE:")
@@ -53,6 +59,13 @@ def is_rocm_smi(text: str) -> bool:
     if head.lstrip("\ufeff \t\r\n").startswith("["):
         return '"link_type"' in head
     return _TITLE.search(head) is not None
+
+
+def table_reader(text: str) -> Callable[..., tuple[Topology, list[str]]] | None:
+    """What reads a table of links by its looks: of rocm-smi, amd-smi or `nvidia-smi topo -m`."""
+    if is_rocm_smi(text):
+        return read_rocm_smi
+    return read_topo_m if is_topo_m(text) else None
 
 
 def read_rocm_smi(
