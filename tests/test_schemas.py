@@ -218,6 +218,7 @@ accuracy nccl --json --workers 1 --left-out generation --only tartan_nccl-v2_bro
 accuracy mesh --json --set table-5 --model megatron-22b
 accuracy mesh --json --set deepep
 accuracy kernels --json --set vllm-42324
+accuracy compute --json
 bench dgx-h100 --algo oneshot,multimem -b 16K -e 1M -f 8 --json
 calibrate --from-nccl-tests nccl.log --topology v100-mesh-4 --out mine.toml --json
 replay {ROOT}/docs/examples/ddp-resnet50.json --topology dgx1v --json

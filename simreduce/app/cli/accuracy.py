@@ -14,6 +14,7 @@ from simreduce.app.cli.progress import Progress, show_until_stopped
 from simreduce.app.cli.reply import Reply, option_faults, picture_options, report_options
 from simreduce.engine.calibrate import load_calibration
 from simreduce.files.published import RCCL, PublishedTable, published_tables
+from simreduce.files.published.compute import SOURCE, timed_compute
 from simreduce.files.published.kernels import KERNEL_SETS, published_kernels
 from simreduce.files.published.steps import SOURCES, published_steps
 from simreduce.report.accuracy import (
@@ -31,8 +32,10 @@ from simreduce.report.accuracy import (
     three_sizes_lines,
     unseen_lines,
 )
+from simreduce.report.accuracy_compute import ACCURACY_COMPUTE, compute_lines
 from simreduce.report.accuracy_kernels import ACCURACY_KERNELS, ComparedKernels, kernel_lines
 from simreduce.report.accuracy_mesh import ACCURACY_MESH, ComparedSteps, mesh_lines
+from simreduce.study.accuracy.compute import predict_compute
 from simreduce.study.accuracy.dispatch import predict_dispatches
 from simreduce.study.accuracy.hold_out import (
     calibrate_on_three,
@@ -65,6 +68,10 @@ _CHAPTERS = {
     "kernels": (
         "simreduce.app.cli.accuracy:kernels",
         "All-reduces by kernels: vLLM, PyTorch, MSCCL++.",
+    ),
+    "compute": (
+        "simreduce.app.cli.accuracy:compute",
+        "What one GPU computes: kernels and layers, measured.",
     ),
     "p2p": ("simreduce_validate.p2p:p2p", "Copies between GPUs."),
 }
@@ -309,4 +316,22 @@ def kernels(sets: tuple[str, ...]) -> Reply:
     found = ComparedKernels(points, complete)
     return Reply(
         partial(kernel_lines, found), partial(ACCURACY_KERNELS.write, found), complete=complete
+    )
+
+
+@command(examples="simreduce accuracy compute")
+@click.argument("file", default="", metavar="[FILE]")
+@report_options
+def compute(file: str) -> Reply:
+    """Compare predicted times of what a GPU computes in a training step with measured ones:
+    products, attention, kernels that move bytes, and layers of Llama, on one H100 and one H200. No
+    constant is fitted to them: those of H100 are fitted to published steps.
+
+    FILE has times of another GPU, from `python -m simreduce_validate.computing FILE`. The last
+    column has what a file for `gpu` in [step] would say of it.
+    """
+    option_faults().raise_any()
+    source, points = file or SOURCE, predict_compute(timed_compute(file))
+    return Reply(
+        partial(compute_lines, source, points), partial(ACCURACY_COMPUTE.write, (source, points))
     )

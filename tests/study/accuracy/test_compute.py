@@ -1,0 +1,88 @@
+"""What one GPU computes: predictions of the model of meshes beside times that nothing was fitted
+to.
+"""
+
+from __future__ import annotations
+
+from statistics import median
+
+import pytest
+
+from simreduce.errors import InputError
+from simreduce.files.published.compute import LAYERS, MOVES, PRODUCT, timed_compute
+from simreduce.report.accuracy_compute import ACCURACY_COMPUTE, compute_lines
+from simreduce.study.accuracy.compute import group_compute, predict_compute
+
+HEADER = "gpu,kind,shape,bits,time_us,low_us,high_us\n"
+
+
+@pytest.fixture(scope="module")
+def points():
+    return predict_compute(timed_compute())
+
+
+@pytest.mark.parametrize("gpu", ["H100", "H200"])
+def test_layers_and_products_are_near_times_that_nothing_was_fitted_to(points, gpu):
+    groups = {each.timed.group: each for each in group_compute(points) if each.timed.gpu == gpu}
+    assert len(groups[LAYERS].points) == 9
+    assert groups[LAYERS].median < 0.06
+    assert groups[LAYERS].worst < 0.2
+    assert len(groups[PRODUCT.format(16)].points) > 70
+    assert groups[PRODUCT.format(16)].median < 0.13
+
+
+def test_no_prediction_is_faster_than_the_data_sheet_allows(points):
+    for point in points:
+        if point.timed.kind == "product" and point.timed.bits == 16:
+            rows, columns, inner = point.timed.shape
+            assert point.predicted > 2.0 * rows * columns * inner / 989.4e12
+
+
+def test_the_constant_that_fits_removes_the_bias(points):
+    for group in group_compute(points):
+        if group.timed.group == PRODUCT.format(16):
+            scale = group.now / group.fits
+            errors = [scale * p.predicted / p.timed.seconds - 1.0 for p in group.points]
+            assert median(errors) == pytest.approx(0.0, abs=1e-9)
+
+
+def test_times_are_ordered_and_of_known_kinds(points):
+    for point in points:
+        assert point.timed.low <= point.timed.seconds <= point.timed.high
+
+
+def test_a_file_of_another_gpu_is_compared(tmp_path):
+    file = tmp_path / "a100.csv"
+    file.write_text(HEADER + "NVIDIA A100-SXM4-80GB,residual,8192x4096,16,120,119,121\n")
+    (point,) = predict_compute(timed_compute(str(file)))
+    assert point.timed.group == MOVES
+    assert point.predicted == pytest.approx(6 * 8192 * 4096 / (2.039e12 * 0.818) + 2e-6)
+    assert any("memory" in line for line in compute_lines("here", [point]))
+    assert ACCURACY_COMPUTE.write(("here", [point]))["groups"][0]["constant"] == "memory"
+
+
+def test_every_fault_of_a_file_is_said_at_once(tmp_path):
+    file = tmp_path / "bad.csv"
+    file.write_text(HEADER + "H100,residul,8192x4096,16,1,1,1\nH100,gelu,8x0,16,1,1,fast\n")
+    with pytest.raises(InputError) as caught:
+        timed_compute(str(file))
+    words = str(caught.value)
+    assert "line 2" in words
+    assert "residual" in words
+    assert "shape" in words
+    assert "high_us" in words
+
+
+def test_a_gpu_that_is_not_known_is_named(tmp_path):
+    file = tmp_path / "one.csv"
+    file.write_text(HEADER + "T4,gelu,8x8,16,1,1,1\n")
+    with pytest.raises(InputError, match="no GPU 'T4'"):
+        predict_compute(timed_compute(str(file)))
+
+
+@pytest.mark.parametrize("shape", ["8x8", "8x8x8x8"])
+def test_a_product_has_three_sides(tmp_path, shape):
+    file = tmp_path / "one.csv"
+    file.write_text(HEADER + f"H100,product,{shape},16,1,1,1\n")
+    with pytest.raises(InputError, match="shape"):
+        timed_compute(str(file))
