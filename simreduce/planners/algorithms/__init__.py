@@ -164,7 +164,7 @@ def _nccl(collective: str, **algorithms: str) -> tuple[Algorithm, ...]:
             f"nccl:{name}",
             nccl.planner(collective, name),
             f"NCCL's {words}",
-            choices=_switches_that_sum if name.startswith("nvls") else _one,
+            choices=_switches_that_sum if name in ("nvls", "nvlstree", "collnet") else _one,
             packs=(),
             symmetric=folds and name == "ring",
         )
@@ -196,7 +196,8 @@ def _symmetric() -> tuple[Algorithm, ...]:
 _TABLE = (
     *_nccl("all_reduce", ring="rings", tree="chains and double binary trees",
            nvls="switches that sum and multicast",
-           nvlstree="switches that sum, and trees across"),
+           nvlstree="switches that sum, and trees across",
+           collnet="switches of the network that sum (CollNet, SHARP)"),
     Algorithm("nccl/xring", nccl_xring, "NCCL in every task, a ring across",
               "1 only, with several tasks", _across, quirks=True),
     Algorithm("nccl/rechd", nccl_rechd, "NCCL in every task, halving-doubling across", "ignored",

@@ -141,6 +141,9 @@ def layout(topology: Topology | Folded) -> Layout:
     for link in topology.links:
         if link.source in near and not link.is_toll:
             near[link.source].append(link.target)
+    at: dict[str, list[int]] = {}
+    for rank, name in enumerate(ranks if near else ()):
+        at.setdefault(topology.router.nic(name) or "", []).append(rank)
     return Layout(
         ranks=ranks,
         tasks=tuple(tuple(task) for task in tasks.values()),
@@ -152,6 +155,7 @@ def layout(topology: Topology | Folded) -> Layout:
                 tuple(sorted(index[t] for t in ends if t in index)),
                 tuple(t for t in ends if t in near),
                 topology.nodes[name].kind == "nvswitch",
+                tuple(sorted(rank for t in ends if t for rank in at.get(t, ()))),
             )
             for name, ends in near.items()
         ),

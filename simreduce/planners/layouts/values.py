@@ -42,7 +42,7 @@ class Decision(NamedTuple):
     none.
     """
 
-    algorithm: str = ""  # ring, tree, nvls, nvlstree or symmetric; of an all-to-all, p2p
+    algorithm: str = ""  # ring, tree, nvls, nvlstree, collnet, symmetric; of an all-to-all, p2p
     protocol: str = ""  # simple, ll or ll128; of symmetric, the kernel
     channels: int = 0
     step: int = 1 << 19
@@ -66,13 +66,15 @@ Decide: TypeAlias = Callable[[tuple[str, ...], str, int, Decision], Decision]
 class Reducer:
     """A switch that can sum what passes through it, with the ranks and the other such switches that
     it is linked to. One with `heads` gives a sum to the rank that asks for it, which sends it back
-    to be multicast (NVSwitch); others multicast it themselves (SHARP).
+    to be multicast (NVSwitch); others multicast it themselves (SHARP). `nics` are the ranks whose
+    NICs it is linked to.
     """
 
     name: str
     ranks: tuple[int, ...]
     switches: tuple[str, ...]
     heads: bool = False
+    nics: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -226,7 +228,11 @@ class Layout:
             links=tuple(keep(self.links[i], place) for i in ranks),
             order=() if len(ranks) < self.n else self.order,
             reducers=tuple(
-                replace(switch, ranks=tuple(place[r] for r in switch.ranks if r in place))
+                replace(
+                    switch,
+                    ranks=tuple(place[r] for r in switch.ranks if r in place),
+                    nics=tuple(place[r] for r in switch.nics if r in place),
+                )
                 for switch in self.reducers
                 if not switch.ranks or place.keys() & set(switch.ranks)
             ),

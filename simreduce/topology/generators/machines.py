@@ -44,7 +44,7 @@ class FabricType:
 
 
 FABRICS = {
-    "switch": FabricType(read_switch),
+    "switch": FabricType(read_switch, ("reduce",)),
     "fat_tree": FabricType(read_tree, TREE_KEYS),
     "rail_optimised": FabricType(read_rails, RAIL_KEYS, railed=True),
     "rail_only": FabricType(read_rails_only, ("reduce",), railed=True, apart=True),

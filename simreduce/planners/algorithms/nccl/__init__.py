@@ -15,7 +15,7 @@ from simreduce.errors import NotFoldable
 from simreduce.plan import Executor, PlanBuilder, Value, Values
 from simreduce.planners.algorithms import kernels
 from simreduce.planners.algorithms.alike import plan_chain
-from simreduce.planners.algorithms.nccl import all_pairs, chain, nvls, point_to_point, ring, tree
+from simreduce.planners.algorithms.nccl import all_pairs, chain, collnet, nvls, point_to_point, ring, tree
 from simreduce.planners.algorithms.nccl.choice import SYMMETRIC, decided
 from simreduce.planners.algorithms.nccl.lanes import fill
 from simreduce.planners.algorithms.nccl.paths import check_alike, rings, ways
@@ -78,6 +78,8 @@ def run(
             return all_pairs.all_reduce(b, given, how, launch)
         if how.algorithm in ("nvls", "nvlstree"):
             return nvls.all_reduce(b, given, nvls.boxes(layout, ranks), how, launch)
+        if how.algorithm == "collnet":
+            return collnet.all_reduce(b, layout, given, how, launch)
         if how.algorithm == "tree":
             if layout.machines > 1:
                 raise NotFoldable("machines have different places in NCCL's tree")

@@ -15,6 +15,8 @@ _SENDS = ("all_to_all", "send_receive")
 SYMMETRIC = "symmetric"
 """The algorithm of a decision for one of NCCL's symmetric kernels, which its protocol names."""
 
+_SIMPLE_ONLY = ("nvls", "nvlstree", "collnet", "p2p")
+
 _FEWEST = 2
 """GPUs for which NCCL has switches sum nothing, at most."""
 
@@ -34,7 +36,7 @@ def decided(
         return wanted._replace(protocol=wanted.protocol or _symmetric(layout, ranks, nbytes))
     algorithm = wanted.algorithm or ("p2p" if collective in _SENDS else "ring")
     small = "ll" if nbytes <= _LL else "ll128" if nbytes <= _LL128 else "simple"
-    protocol = wanted.protocol or ("simple" if algorithm in ("nvls", "nvlstree", "p2p") else small)
+    protocol = wanted.protocol or ("simple" if algorithm in _SIMPLE_ONLY else small)
     least = _THRESHOLD[protocol] * (
         len(ranks) * layout.machines if protocol == "ll" and algorithm == "ring" else 1
     )

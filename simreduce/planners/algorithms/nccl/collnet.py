@@ -1,0 +1,174 @@
+"""CollNet: the network's switches sum between machines (SHARP), GPUs within them.
+
+Every rail, the NICs in the same place of all machines, has a tree of switches and an equal part of
+the tensor. In a machine the GPU beside the NIC, the head, gets the sum of its part: from all others
+directly where an NVSwitch joins them (CollNetDirect), else along a chain (CollNetChain). The heads
+send it to the network and get the sum over all machines back, which goes the same way to the other
+GPUs. A NIC carries its part once each way, whatever the number of machines: over g NICs of B and
+fast links within machines, t = a + S/(g B), where a ring needs 2(n-1)/n S/(g B).
+
+Up to a switch and down from it a piece takes what a send between machines takes, and between
+switches the wire only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from simreduce import dtypes
+from simreduce.computing.arrays import Ints
+from simreduce.plan import Executor, PlanBuilder, Values
+from simreduce.plan.channels import merged_channel
+from simreduce.planners.algorithms.nccl.lanes import Lane, chunk_count, lanes
+from simreduce.planners.algorithms.nccl.paths import ways
+from simreduce.planners.layouts import Decision, Layout
+from simreduce.planners.layouts.aggregation import Aggregation, aggregations
+
+_RAILS = 16
+"""Rails with streams of their own."""
+
+_UP, _DOWN, _OUT, _IN = (_RAILS * stage for stage in range(4))
+"""The first channel of each stage: to the head and back, to the switch and back."""
+
+_LOOPS = (64, 1 << 17), (8, 1 << 16), (1, 1 << 15)
+"""Chunks for each GPU of a machine, and the bytes of a chunk that is not halved for them."""
+_LONGEST = 1 << 18
+"""Bytes of a chunk; NVIDIA/nccl src/enqueue.cc, CollNetChain."""
+
+
+def all_reduce(
+    b: PlanBuilder, layout: Layout, given: Values, how: Decision, after: Sequence[int]
+) -> Values:
+    """The sum on every rank."""
+    ranks = given.device.tolist()
+    trees = aggregations(layout, ranks)
+    place = {rank: i for i, rank in enumerate(ranks)}
+    rails: dict[int, list[list[int]]] = {}
+    for way in ways(layout, ranks):
+        rail = layout.nics[way[0][0]] if layout.nics else 0
+        rails.setdefault(rail, [[place[rank] for rank in part] for part in way])
+    made, direct = [], _switched(layout, ranks)
+    for number, (rail, lane) in enumerate(lanes(list(rails), how.channels)):
+        stage = _Stage(b, layout, how, lane, number % _RAILS, direct=direct)
+        made.append(stage.all_reduce(given, rails[rail], trees[rail], after))
+    return b.joins(Values.concatenate(made, axis=1))
+
+
+def _switched(layout: Layout, ranks: Sequence[int]) -> bool:
+    """Whether a switch joins the GPUs of every machine."""
+    inside = [{*task} & {*ranks} for task in layout.tasks]
+    return all(
+        any(switch.heads and part <= {*switch.ranks} for switch in layout.reducers)
+        or all(layout.links[u][v] for u in part for v in part if u != v)
+        for part in inside
+    )
+
+
+class _Stage:
+    """The part of one rail."""
+
+    def __init__(
+        self,
+        b: PlanBuilder,
+        layout: Layout,
+        how: Decision,
+        lane: Lane,
+        number: int,
+        *,
+        direct: bool,
+    ) -> None:
+        self.b, self.layout, self.how, self.lane, self.direct = b, layout, how, lane, direct
+        self.number = number
+
+    def channel(self, stage: int) -> int:
+        """The channel of a stage. The blocks of all channels serve all heads of a machine."""
+        blocks = self.how.channels if self.direct else self.lane.last - self.lane.first
+        return merged_channel(stage + self.number, blocks)
+
+    def all_reduce(
+        self, given: Values, parts: Sequence[Sequence[int]], tree: Aggregation, after: Sequence[int]
+    ) -> Values:
+        """By rank and piece: the sum over all ranks. Each of `parts` begins with its head."""
+        share = self.lane.share(given)
+        own = share.cut(self._count(given, parts))
+        sums = [self.gather(own, part, after) for part in parts]
+        total = self.through(Values.stack(sums), tree)
+        made = [self.spread(total[i], own, part) for i, part in enumerate(parts)]
+        order = np.argsort([rank for part in parts for rank in part])
+        return Values.concatenate(made)[order]
+
+    def _count(self, given: Values, parts: Sequence[Sequence[int]]) -> int:
+        local, channels = max(map(len, parts)), self.how.channels
+        nbytes = int(given.elements.max(initial=0)) * dtypes.SIZES[given.dtype]
+        size = _LONGEST
+        for loops, least in _LOOPS:
+            while size > least and nbytes // (channels * size) < loops * local:
+                size //= 2
+        hops = 2 * (2 if self.direct else local) + 2
+        return chunk_count(-(-nbytes // channels), size, 2 * len(given) * self.lane.of, hops)
+
+    def gather(self, own: Values, part: Sequence[int], after: Sequence[int]) -> Values:
+        """By piece, the sum over a machine on its head."""
+        b, head, channel = self.b, part[0], self.channel(_UP)
+        if len(part) == 1:
+            return b.slices(own[head])
+        if self.direct:
+            rest = own[np.array(part[1:])]
+            arrived = b.copies(
+                rest,
+                np.broadcast_to(own.device[head], rest.shape),
+                stream=b.streams(rest.device, channel),
+                after=after,
+            )
+            return b.adds([own[head], *(arrived[i] for i in range(len(arrived)))])
+        total, waits = own[part[-1]], after
+        for rank in part[-2::-1]:
+            stream = b.streams(total.device, channel)
+            arrived = b.copies(total, own.device[rank], stream=stream, after=waits)
+            total, waits = b.adds([arrived, own[rank]]), ()
+        return total
+
+    def spread(self, total: Values, own: Values, part: Sequence[int]) -> Values:
+        """By rank of a machine and piece, the total that its head has."""
+        b, channel, seen = self.b, self.channel(_DOWN), [total]
+        if self.direct and len(part) > 1:
+            to = own.device[np.array(part[1:])]
+            moved = b.copies(total[None], to, stream=b.streams(to, channel))
+            return Values.concatenate([total[None], moved])
+        for rank in part[1:]:
+            stream = b.streams(seen[-1].device, channel)
+            seen.append(b.copies(seen[-1], own.device[rank], stream=stream))
+        return Values.stack(seen)
+
+    def through(self, sums: Values, tree: Aggregation) -> Values:
+        """By machine and piece, on the heads: the sum that the switches make of `sums`."""
+        b, names = self.b, self.layout.devices
+        device = {name: names.index(name) for name in (tree.top, *tree.leaves)}
+        leaf = np.array([device[name] for name in tree.leaves])[:, None]
+        there = np.broadcast_to(leaf, sums.shape)
+        rose = b.copies(sums, there, stream=b.streams(sums.device, self.channel(_OUT)))
+        groups = {name: np.flatnonzero(leaf[:, 0] == device[name]) for name in tree.leaves}
+        held = [self.add(rose[group]) for group in groups.values()]
+        if len(held) > 1:
+            executor, b.executor = b.executor, Executor.TF
+            up = Values.stack(held)
+            top = np.full(up.shape, device[tree.top])
+            total = self.add(b.copies(up, top, stream=b.streams(up.device, _OUT + self.number)))
+            stream = b.streams(up.device, _IN + self.number)
+            fallen = b.copies(total[None], up.device, stream=stream)
+            held = [fallen[i] for i in range(len(groups))]
+            b.executor = executor
+        back = [self.down(sums.device[g], v) for g, v in zip(groups.values(), held, strict=True)]
+        return Values.concatenate(back)[np.argsort(np.concatenate([*groups.values()]))]
+
+    def add(self, values: Values) -> Values:
+        """The sum on a switch of what arrived there; alone it passes."""
+        alone = len(values) == 1
+        return values[0] if alone else self.b.adds([values[i] for i in range(len(values))])
+
+    def down(self, heads: Ints, total: Values) -> Values:
+        """The total of a leaf, on the heads below it."""
+        stream = self.b.streams(heads, self.channel(_IN))
+        return self.b.copies(total[None], heads, stream=stream)
