@@ -122,7 +122,10 @@ def named_lanes(call: Call, runtime: Runtime) -> tuple[tuple[str, ...], tuple[st
     if call.executor >= Executor.KERNEL:
         return (), pipes
     if call.channel >= 0 and not {call.source.kind, call.target.kind} <= {"gpu", "cpu"}:
-        return pipes, ()  # of switches that sum: latencies do not overlap
+        if not call.far:
+            return pipes, ()  # of switches that sum: latencies do not overlap
+        if call.source.kind == "switch":
+            return (), pipes  # a switch of the network sends by itself
     if call.far and call.channel >= 0 and not call.channel & FOLLOWING:
         # The thread that hands a GPU's messages to the NICs, one after another. It has seen that of
         # a chunk when the parts after its first come.

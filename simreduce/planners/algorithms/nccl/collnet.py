@@ -32,10 +32,12 @@ _RAILS = 16
 _UP, _DOWN, _OUT, _IN = (_RAILS * stage for stage in range(4))
 """The first channel of each stage: to the head and back, to the switch and back."""
 
-_LOOPS = (64, 1 << 17), (8, 1 << 16), (1, 1 << 15)
-"""Chunks for each GPU of a machine, and the bytes of a chunk that is not halved for them."""
 _LONGEST = 1 << 18
-"""Bytes of a chunk; NVIDIA/nccl src/enqueue.cc, CollNetChain."""
+_LOOPS_DIRECT = (64, 1 << 17), (8, 1 << 16), (8, 1 << 15)
+_LOOPS_CHAIN = (64, 1 << 17), (8, 1 << 16), (1, 1 << 15)
+"""Bytes of a chunk at most; chunks for each hop within a machine, and the bytes of a chunk that is
+not halved for them (NVIDIA/nccl src/enqueue.cc).
+"""
 
 
 def all_reduce(
@@ -51,7 +53,7 @@ def all_reduce(
         rails.setdefault(rail, [[place[rank] for rank in part] for part in way])
     made, direct = [], _switched(layout, ranks)
     for number, (rail, lane) in enumerate(lanes(list(rails), how.channels)):
-        stage = _Stage(b, layout, how, lane, number % _RAILS, direct=direct)
+        stage = _Stage(b, layout, how, lane, number, len(rails), direct=direct)
         made.append(stage.all_reduce(given, rails[rail], trees[rail], after))
     return b.joins(Values.concatenate(made, axis=1))
 
@@ -76,15 +78,17 @@ class _Stage:
         how: Decision,
         lane: Lane,
         number: int,
+        rails: int,
         *,
         direct: bool,
     ) -> None:
         self.b, self.layout, self.how, self.lane, self.direct = b, layout, how, lane, direct
-        self.number = number
+        self.number, self.rails = number % _RAILS, rails
 
     def channel(self, stage: int) -> int:
         """The channel of a stage. The blocks of all channels serve all heads of a machine."""
-        blocks = self.how.channels if self.direct else self.lane.last - self.lane.first
+        within = self.direct and stage in (_UP, _DOWN)
+        blocks = self.how.channels if within else self.lane.last - self.lane.first
         return merged_channel(stage + self.number, blocks)
 
     def all_reduce(
@@ -94,20 +98,21 @@ class _Stage:
         share = self.lane.share(given)
         own = share.cut(self._count(given, parts))
         sums = [self.gather(own, part, after) for part in parts]
-        total = self.through(Values.stack(sums), tree)
+        total = self.through(Values.stack(sums), tree, after)
         made = [self.spread(total[i], own, part) for i, part in enumerate(parts)]
         order = np.argsort([rank for part in parts for rank in part])
         return Values.concatenate(made)[order]
 
     def _count(self, given: Values, parts: Sequence[Sequence[int]]) -> int:
-        local, channels = max(map(len, parts)), self.how.channels
+        depth = 2 if self.direct else max(map(len, parts))
+        at_once = self.how.channels * (self.rails if self.direct else 1)
         nbytes = int(given.elements.max(initial=0)) * dtypes.SIZES[given.dtype]
         size = _LONGEST
-        for loops, least in _LOOPS:
-            while size > least and nbytes // (channels * size) < loops * local:
+        for loops, least in _LOOPS_DIRECT if self.direct else _LOOPS_CHAIN:
+            while size > least and nbytes // (at_once * size) < loops * depth:
                 size //= 2
-        hops = 2 * (2 if self.direct else local) + 2
-        return chunk_count(-(-nbytes // channels), size, 2 * len(given) * self.lane.of, hops)
+        copies = 2 * len(given) * self.rails
+        return chunk_count(-(-nbytes // at_once), size, copies, 2 * depth + 2)
 
     def gather(self, own: Values, part: Sequence[int], after: Sequence[int]) -> Values:
         """By piece, the sum over a machine on its head."""
@@ -142,13 +147,14 @@ class _Stage:
             seen.append(b.copies(seen[-1], own.device[rank], stream=stream))
         return Values.stack(seen)
 
-    def through(self, sums: Values, tree: Aggregation) -> Values:
+    def through(self, sums: Values, tree: Aggregation, after: Sequence[int]) -> Values:
         """By machine and piece, on the heads: the sum that the switches make of `sums`."""
         b, names = self.b, self.layout.devices
         device = {name: names.index(name) for name in (tree.top, *tree.leaves)}
         leaf = np.array([device[name] for name in tree.leaves])[:, None]
         there = np.broadcast_to(leaf, sums.shape)
-        rose = b.copies(sums, there, stream=b.streams(sums.device, self.channel(_OUT)))
+        stream = b.streams(sums.device, self.channel(_OUT))
+        rose = b.copies(sums, there, stream=stream, after=after)
         groups = {name: np.flatnonzero(leaf[:, 0] == device[name]) for name in tree.leaves}
         held = [self.add(rose[group]) for group in groups.values()]
         if len(held) > 1:
