@@ -37,7 +37,7 @@ from simreduce.version import __version__
 _PATTERN = {"tree": 1, "plain_tree": 3, "ring": 4, "nvls": 5}
 _ALGORITHMS = {
     "tree": "Tree", "ring": "Ring", "nvls": "NVLS", "nvlstree": "NVLSTree", "pat": "PAT",
-    "p2p": "P2P", "allpairs": "MSCCL",
+    "collnet": "CollNet", "p2p": "P2P", "allpairs": "MSCCL",
 }  # fmt: skip
 _PROTOCOLS = {"ll": "LL", "ll128": "LL128", "simple": "Simple"}
 _COLLECTIVES = {

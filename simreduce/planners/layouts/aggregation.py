@@ -39,7 +39,7 @@ def aggregations(layout: Layout, ranks: Sequence[int]) -> dict[int, Aggregation]
     chosen = {*ranks}
     tasks = [[rank for rank in task if rank in chosen] for task in layout.tasks]
     tasks = [task for task in tasks if task]
-    if len(tasks) < 2:  # noqa: PLR2004
+    if len(tasks) < 2:
         raise StrategyError("switches of a network sum between machines, and these GPUs share one")
     rails = [dict.fromkeys(_place(layout, rank) for rank in task) for task in tasks]
     if any(rail.keys() != rails[0].keys() for rail in rails):

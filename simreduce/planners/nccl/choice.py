@@ -16,7 +16,7 @@ from simreduce.planners.nccl.channel_search import Graphs, graphs_of
 from simreduce.planners.nccl.library import library_of
 from simreduce.planners.nccl.machine import Facts, facts
 from simreduce.planners.nccl.settings import DEFAULTS, Settings
-from simreduce.planners.nccl.tables import ALGORITHMS, COLLECTIVES, PROTOCOLS, tables
+from simreduce.planners.nccl.tables import ALGORITHMS, COLLECTIVES, COLLNET, PROTOCOLS, tables
 from simreduce.planners.nccl.time_model import Entry, Model, Tuner, bounded
 from simreduce.topology import Folded, Topology
 
@@ -139,7 +139,7 @@ def choose(
 
 def estimates(at: Plan, collective: str, nbytes: int) -> dict[tuple[str, str], float]:
     """The planner's estimate in seconds of each algorithm and protocol that is allowed."""
-    entries = [(a, p) for a in ALGORITHMS for p in PROTOCOLS]
+    entries = [(a, p) for a in (*ALGORITHMS, COLLNET) for p in PROTOCOLS]
     found = {
         pair: at.tuner.microseconds(at.model, (collective, *pair), nbytes) * 1e-6
         for pair in entries
@@ -231,6 +231,8 @@ def _run(at: Plan, entry: Entry, nbytes: int, why: str, fixed: int = 0) -> Choic
     threshold = _THRESHOLDS[protocol] * (at.facts.n if entry[1:] == ("ring", "ll") else 1)
     if algorithm in ("nvls", "nvlstree"):
         channels = nvls_channels(at)
+    elif algorithm == COLLNET:
+        why += "; CollNet is nominal: no published table of it was compared"
     elif not fixed:
         channels = max(min(channels, nbytes // (threads * threshold)), 1)
     while algorithm in ("ring", "tree") and nbytes < channels * threads * threshold:

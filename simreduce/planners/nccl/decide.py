@@ -10,6 +10,7 @@ from simreduce.planners.layouts import joined
 from simreduce.planners.nccl.choice import choose, nvls_channels, plan
 from simreduce.planners.nccl.machine import Facts, facts
 from simreduce.planners.nccl.symmetric import SINCE, choose_symmetric
+from simreduce.planners.nccl.tables import COLLNET
 
 if TYPE_CHECKING:
     from simreduce.planners.layouts import Decision
@@ -44,6 +45,8 @@ class Decide:
                 )
         if not wanted.is_open:
             return wanted
+        if wanted.algorithm == COLLNET:
+            return self._collnet(gpus, wanted)
         known = facts(self.machine, gpus, self.settings)
         if wanted.algorithm == "symmetric" or self._takes_symmetric(known, collective, wanted):
             return _symmetric(known, nbytes, self.settings, wanted)
@@ -60,6 +63,15 @@ class Decide:
             protocol=protocol or found.protocol,
             channels=wanted.channels or found.channels,
             part=0 if wanted.channels else found.part,
+        )
+
+    def _collnet(self, gpus: tuple[str, ...], wanted: Decision) -> Decision:
+        """CollNet where a strategy asks for it, whatever NCCL_COLLNET_ENABLE is."""
+        if wanted.protocol not in ("", "simple"):
+            raise StrategyError(f"CollNet runs by Simple only, not by {wanted.protocol}")
+        at = plan(facts(self.machine, gpus, self.settings), self.settings)
+        return wanted._replace(
+            protocol="simple", channels=wanted.channels or max(at.model.channels, 1)
         )
 
     def _takes_symmetric(self, known: Facts, collective: str, wanted: Decision) -> bool:

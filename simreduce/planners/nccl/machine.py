@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import lru_cache
+from functools import lru_cache, partial
 
+from simreduce.errors import StrategyError
+from simreduce.planners.layouts import layout
+from simreduce.planners.layouts.aggregation import aggregations
 from simreduce.planners.layouts.rings import rules_of
 from simreduce.planners.nccl.box import Box
 from simreduce.planners.nccl.node import Reading, capability
@@ -34,6 +37,8 @@ class Facts:
     """The class of the first NIC's link to others; "" on one node, or if no NIC has one."""
     library: str = "nccl"
     """The library that the GPUs run: nccl or rccl."""
+    aggregates: Callable[[], bool] = field(default=lambda: False, repr=False)
+    """Whether switches of the network sum what all nodes send."""
     cache: dict[object, object] = field(default_factory=dict, repr=False)
 
     @property
@@ -114,7 +119,18 @@ def _facts(machine: Topology | Folded, gpus: Sequence[str], settings: Settings) 
         any(node.reduces for nodes in around.values() for node in nodes if node.kind in _SWITCHES),
         networks[0] if networks and len(boxes) > 1 else "",
         rules_of(topology.nodes[chosen[0]].model).library,
+        partial(_aggregates, topology, tuple(chosen)),
     )  # fmt: skip
+
+
+@lru_cache(maxsize=64)
+def _aggregates(topology: Topology, gpus: tuple[str, ...]) -> bool:
+    shape = layout(topology)
+    try:
+        aggregations(shape, [shape.ranks.index(gpu) for gpu in gpus])
+    except StrategyError:
+        return False
+    return True
 
 
 @dataclass(frozen=True)

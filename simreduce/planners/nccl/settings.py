@@ -14,6 +14,7 @@ from simreduce.files.textfiles import read_text
 from simreduce.planners.nccl.tables import (
     ALGORITHMS,
     COLLECTIVES,
+    COLLNET,
     CURRENT,
     OLDEST,
     PROTOCOLS,
@@ -28,8 +29,8 @@ Filter = tuple[tuple[str, frozenset[str]], ...]
 _FUNCTIONS = {name.replace("_", ""): name for name in COLLECTIVES}
 _LEVELS = ("LOC", "NVL", "PIX", "PXB", "PHB", "NODE", "SYS")
 _OLD_LEVELS = ("LOC", "PIX", "PXB", "PHB", "PHB", "SYS")
-_UNMODELLED = ("collnet", "collnetdirect", "collnetchain")
-"""Algorithms that NCCL knows and that are never chosen here: they need SHARP in the network."""
+_COLLNET = ("collnet", "collnetdirect", "collnetchain")
+"""The words for CollNet, which is one algorithm here: the node says which form it has."""
 
 
 @dataclass(frozen=True)
@@ -49,6 +50,7 @@ class Settings:
     cross_nic: int = 2
     p2p_net_chunk: int = 128 << 10
     symmetric: bool = False
+    collnet: bool = False
     tuner: tuple[Rule, ...] = ()
 
     @property
@@ -127,7 +129,8 @@ def _set(names: str, words: tuple[str, ...], ignored: tuple[str, ...]) -> frozen
         if word and word not in (*words, *ignored):
             near = did_you_mean(word, words) or f"; known: {', '.join(words)}"
             raise ValueError(f"unknown name {quote(name.strip())}{near}")
-        wanted.append(word)
+        wanted.append(COLLNET if word in ignored else word)
+    words = (*words, COLLNET) if ignored else words
     given = frozenset(wanted) & frozenset(words)
     return frozenset(words) - given if names.startswith("^") else given
 
@@ -174,7 +177,7 @@ SETTINGS = Format(
     Field("version", _VERSION, "The version of NCCL.", default_words=".".join(map(str, CURRENT))),
     Field(
         "NCCL_ALGO",
-        _filter(ALGORITHMS, _UNMODELLED),
+        _filter(ALGORITHMS, _COLLNET),
         "Algorithms that NCCL may choose: `Ring`, `^NVLS`, or `Ring;allreduce:Tree`.",
     ),
     Field("NCCL_PROTO", _filter(PROTOCOLS), "Protocols that NCCL may choose, written alike."),
@@ -193,6 +196,11 @@ SETTINGS = Format(
     Field(
         "NCCL_NET_GDR_LEVEL", _PATHS, "The farthest path to a NIC that reads GPU memory.",
         default_words="PXB",
+    ),
+    Field(
+        "NCCL_COLLNET_ENABLE", _whole(0, 1),
+        "1 lets switches of the network sum all-reduces where they can (SHARP).",
+        default_words="0",
     ),
     Field(
         "NCCL_CROSS_NIC", _whole(0, 2),
@@ -216,7 +224,8 @@ SETTINGS = Format(
 _FIELDS = {
     "version": "version", "NCCL_ALGO": "algorithms", "NCCL_PROTO": "protocols",
     "NCCL_MIN_NCHANNELS": "min_channels", "NCCL_MAX_NCHANNELS": "max_channels",
-    "NCCL_BUFFSIZE": "buffer", "NCCL_NVLS_ENABLE": "nvls", "NCCL_P2P_DISABLE": "p2p_disable",
+    "NCCL_BUFFSIZE": "buffer", "NCCL_NVLS_ENABLE": "nvls", "NCCL_COLLNET_ENABLE": "collnet",
+    "NCCL_P2P_DISABLE": "p2p_disable",
     "NCCL_P2P_LEVEL": "p2p_level", "NCCL_NET_GDR_LEVEL": "gdr_level",
     "NCCL_CROSS_NIC": "cross_nic", "NCCL_P2P_NET_CHUNKSIZE": "p2p_net_chunk",
     "symmetric": "symmetric", "tuner": "tuner",
@@ -228,7 +237,7 @@ DEFAULTS = Settings()
 def settings_of(values: Values, base: Settings = DEFAULTS) -> Settings:
     """The settings that a table states, over `base`."""
     given = {_FIELDS[key]: values[key] for key in values.given - values.faulty if key in _FIELDS}
-    for flag in ("nvls", "p2p_disable", "symmetric"):
+    for flag in ("nvls", "p2p_disable", "symmetric", "collnet"):
         if flag in given:
             given[flag] = bool(given[flag])
     assert given.keys() <= {each.name for each in fields(Settings)}  # noqa: S101
@@ -262,14 +271,18 @@ def assignments(settings: Settings) -> dict[str, str]:
         if variable in ("version", "symmetric", "tuner") or value == getattr(DEFAULTS, name):
             continue
         if name in ("algorithms", "protocols"):
-            found[variable] = ";".join(_filter_text(each) for each in value)
+            found[variable] = ";".join(
+                _filter_text(each, collnet=settings.collnet) for each in value
+            )
         else:
             found[variable] = str(int(value) if isinstance(value, bool) else value)
     return found
 
 
-def _filter_text(part: tuple[str, frozenset[str]]) -> str:
+def _filter_text(part: tuple[str, frozenset[str]], *, collnet: bool) -> str:
     collective, words = part
+    known = _COLLNET[1:] if collnet and COLLNET in words else ()
+    words = words - {COLLNET} | {*known}
     return f"{collective.replace('_', '')}:" * bool(collective) + ",".join(sorted(words))
 
 

@@ -20,6 +20,7 @@ from simreduce.planners.nccl.tables import (
     AMPERE,
     BLACKWELL,
     COLLECTIVES,
+    COLLNET,
     EFA_LATENCY,
     HOPPER,
     NET,
@@ -38,9 +39,18 @@ _OF = {
     "reduce": ("ring",),
     "all_gather": ("ring", "nvls", "pat"),
     "reduce_scatter": ("ring", "nvls", "pat"),
-    "all_reduce": ("tree", "ring", "nvls", "nvlstree"),
+    "all_reduce": ("tree", "ring", "nvls", "nvlstree", COLLNET),
 }
-"""The algorithms that NCCL has for each collective, without CollNet."""
+"""The algorithms that NCCL has for each collective, CollNet of all-reduces only."""
+_COLLNET_INSIDE, _COLLNET_NET = {True: 3.7, False: 2.8}, {True: 31.0, False: 30.0}
+"""Microseconds of a step in a node and of the network, where a switch joins the GPUs
+(CollNetDirect) and where a chain does (CollNetChain): NVIDIA/nccl src/graph/tuning.cc since 2.19.
+No published table was compared with them: nominal.
+"""
+_COLLNET_ARITY, _COLLNET_HOPPER = 0.4, 0.85
+"""Microseconds that each GPU of a node adds to CollNetDirect, and what it reaches on Hopper (same
+file).
+"""
 _POST = {"AMD": 2.0}
 """Microseconds to post a network operation on a host, 1 unless stated."""
 
@@ -96,6 +106,8 @@ class Tuner:
         if graphs.nvls:
             self.graphs["nvls"] = graphs.nvls
             self.graphs["nvlstree"] = graphs.nvls
+        if settings.collnet and facts.nodes > 1 and facts.aggregates():
+            self.graphs[COLLNET] = graphs.ring
         self.nodes, self.n = facts.nodes, facts.n
         self.local = self.n / self.nodes
         self.scale = min(self.nodes, 3) - 1
@@ -112,7 +124,7 @@ class Tuner:
             for algorithm in _OF[collective]:
                 if not self._has(algorithm):
                     continue
-                simple_only = algorithm in ("nvls", "nvlstree", "pat")
+                simple_only = algorithm in ("nvls", "nvlstree", "pat", COLLNET)
                 for place, protocol in enumerate(PROTOCOLS):
                     if simple_only and place != SIMPLE:
                         continue
@@ -132,6 +144,8 @@ class Tuner:
             return self.nodes == 1 and graph.count >= 2
         if algorithm == "nvlstree":
             return self.nodes > 1 and graph.count >= 2 and self.tables.since(18)
+        if algorithm == COLLNET:
+            return self.tables.since(14)
         if algorithm == "pat":
             return self.n == self.nodes and self.nodes > 1 and self.tables.since(23)
         return True
@@ -184,13 +198,16 @@ class Tuner:
             bus = self._tree(bus, collective, place)
         elif algorithm == "pat":
             bus *= t.pat_efficiency
+        elif algorithm == COLLNET:
+            direct = self.facts.boxes[0].switched
+            bus *= _COLLNET_HOPPER if direct and self.facts.capability >= 90 else 1.0
         if gathers and algorithm != "ring":
             return bus
         if algorithm in ("nvls", "nvlstree") and not t.since(28):
             if algorithm == "nvlstree" and not t.since(19):
                 return bus * 0.70 * self.nodes / (2 * (self.nodes - 1))
             return bus * 5 / 6
-        return bus * (0.5 if algorithm == "tree" else self.n / self._steps(collective))
+        return bus * (0.5 if algorithm in ("tree", COLLNET) else self.n / self._steps(collective))
 
     def _nvls_speed(self, algorithm: str, *, gathers: bool) -> float:
         graph, tree = self.graphs[algorithm], algorithm == "nvlstree"
@@ -241,6 +258,8 @@ class Tuner:
     def _latency(self, collective: str, algorithm: str, place: int) -> float:
         t, graph = self.tables, self.graphs[algorithm]
         inside = hardware(graph.type_intra)
+        if algorithm == COLLNET:
+            return self._collnet_latency()
         base = t.base[algorithm][place]
         step = t.steps[inside, algorithm][place]
         alone = self.local == 1 and t.since(23)
@@ -260,6 +279,13 @@ class Tuner:
         if algorithm == "pat":
             return base + levels * outer / 3.5 + self.n * 2.8
         return base + step if not t.since(18) else step
+
+    def _collnet_latency(self) -> float:
+        """In a node there and back, and once through the network."""
+        direct, others = self.facts.boxes[0].switched, self.n // self.nodes - 1
+        hops = min(1, others) if direct else others
+        arity = others * _COLLNET_ARITY if direct else 0.0
+        return 2 * (hops * _COLLNET_INSIDE[direct] + arity) + _COLLNET_NET[direct]
 
     def _ring_steps(self, collective: str, place: int, step: float, outer: float) -> float:
         t, graph = self.tables, self.graphs["ring"]
@@ -287,6 +313,7 @@ class Tuner:
             ("ring", "ll"): 512, ("ring", "ll128"): 640, ("ring", "simple"): simple,
             ("tree", "ll"): 512, ("tree", "ll128"): 640, ("tree", "simple"): 512,
             ("nvls", "simple"): 640, ("nvlstree", "simple"): 640, ("pat", "simple"): 640,
+            (COLLNET, "simple"): 640,
         }  # fmt: skip
 
     def microseconds(self, model: Model, entry: Entry, nbytes: int, operations: int = 1) -> float:

@@ -15,7 +15,15 @@ from simreduce.errors import NotFoldable
 from simreduce.plan import Executor, PlanBuilder, Value, Values
 from simreduce.planners.algorithms import kernels
 from simreduce.planners.algorithms.alike import plan_chain
-from simreduce.planners.algorithms.nccl import all_pairs, chain, collnet, nvls, point_to_point, ring, tree
+from simreduce.planners.algorithms.nccl import (
+    all_pairs,
+    chain,
+    collnet,
+    nvls,
+    point_to_point,
+    ring,
+    tree,
+)
 from simreduce.planners.algorithms.nccl.choice import SYMMETRIC, decided
 from simreduce.planners.algorithms.nccl.lanes import fill
 from simreduce.planners.algorithms.nccl.paths import check_alike, rings, ways

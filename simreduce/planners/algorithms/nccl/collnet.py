@@ -99,7 +99,7 @@ class _Stage:
         own = share.cut(self._count(given, parts))
         sums = [self.gather(own, part, after) for part in parts]
         total = self.through(Values.stack(sums), tree, after)
-        made = [self.spread(total[i], own, part) for i, part in enumerate(parts)]
+        made = [self.spread(total[i, ...], own, part) for i, part in enumerate(parts)]
         order = np.argsort([rank for part in parts for rank in part])
         return Values.concatenate(made)[order]
 
@@ -118,7 +118,7 @@ class _Stage:
         """By piece, the sum over a machine on its head."""
         b, head, channel = self.b, part[0], self.channel(_UP)
         if len(part) == 1:
-            return b.slices(own[head])
+            return b.slices(own[head, ...])
         if self.direct:
             rest = own[np.array(part[1:])]
             arrived = b.copies(
@@ -127,12 +127,12 @@ class _Stage:
                 stream=b.streams(rest.device, channel),
                 after=after,
             )
-            return b.adds([own[head], *(arrived[i] for i in range(len(arrived)))])
-        total, waits = own[part[-1]], after
+            return b.adds([own[head, ...], *(arrived[i, ...] for i in range(len(arrived)))])
+        total, waits = own[part[-1], ...], after
         for rank in part[-2::-1]:
             stream = b.streams(total.device, channel)
             arrived = b.copies(total, own.device[rank], stream=stream, after=waits)
-            total, waits = b.adds([arrived, own[rank]]), ()
+            total, waits = b.adds([arrived, own[rank, ...]]), ()
         return total
 
     def spread(self, total: Values, own: Values, part: Sequence[int]) -> Values:
@@ -164,7 +164,7 @@ class _Stage:
             total = self.add(b.copies(up, top, stream=b.streams(up.device, _OUT + self.number)))
             stream = b.streams(up.device, _IN + self.number)
             fallen = b.copies(total[None], up.device, stream=stream)
-            held = [fallen[i] for i in range(len(groups))]
+            held = [fallen[i, ...] for i in range(len(groups))]
             b.executor = executor
         back = [self.down(sums.device[g], v) for g, v in zip(groups.values(), held, strict=True)]
         return Values.concatenate(back)[np.argsort(np.concatenate([*groups.values()]))]
@@ -172,7 +172,9 @@ class _Stage:
     def add(self, values: Values) -> Values:
         """The sum on a switch of what arrived there; alone it passes."""
         alone = len(values) == 1
-        return values[0] if alone else self.b.adds([values[i] for i in range(len(values))])
+        return (
+            values[0, ...] if alone else self.b.adds([values[i, ...] for i in range(len(values))])
+        )
 
     def down(self, heads: Ints, total: Values) -> Values:
         """The total of a leaf, on the heads below it."""
