@@ -252,6 +252,8 @@ class Setup(Simulator):
         own nor fitted to logs. Those that were fitted on other nodes are taken for the ones of an
         unknown machine.
         """
+        if self.nccl.collnet and self.layout.task_count > 1 and collective == "all_reduce":
+            return None  # of CollNet nothing is known
         nccl, known = self.fitted.nccl, is_known(self.node_kind, self.link_class, without)
         other = self.fitted_on.partition(" (")[0]
         known &= not other or machine_of(other) == machine_of(self.machine.name)

@@ -33,6 +33,7 @@ from simreduce.study.study import by_reason
 from simreduce.workload import ACTIVATION_SOURCES
 
 if TYPE_CHECKING:
+    from simreduce.engine.setup import Setup
     from simreduce.planners.strategy import Strategy
     from simreduce.study.scenario import Scenario
 
@@ -82,6 +83,14 @@ def fitted_on_text(machine: str) -> str:
     return machine and f"constants of NCCL were fitted on {machine}, not on this machine"
 
 
+def nominal_text(setup: Setup, strategies: Iterable[Strategy | str | None]) -> str:
+    """Says that CollNet's times rest on no measurement, where any may be CollNet's."""
+    named = any("nccl:collnet" in str(getattr(each, "text", each)) for each in strategies)
+    if not (named or (setup.nccl.collnet and setup.layout.task_count > 1)):
+        return ""
+    return "CollNet's times are nominal: no published table of it was compared"
+
+
 def page_title(document: Mapping[str, Any], otherwise: str) -> str:
     """The title that the scenario of a document has, or else another."""
     title = str(document.get("title", ""))
@@ -117,6 +126,7 @@ def header(
             ("nccl", at.nccl.text),
             ("calibration", tables.label(at.calibration.name, at.calibration.title)),
             ("", fitted_on_text(at.fitted_on)),
+            ("", nominal_text(at, scenario.strategies or ())),
             ("", warning),
             ("call cost", _call_cost_text(at.call_cost)),
             ("disturbed", at.disturbed),

@@ -82,6 +82,11 @@ class Strategy:
         return {r.algorithm.partition(":")[0] for r in self.ranges} == {"nccl"}
 
     @property
+    def is_nominal(self) -> bool:
+        """Whether no published times were compared with an algorithm of it: CollNet."""
+        return any(r.algorithm == "nccl:collnet" for r in self.ranges)
+
+    @property
     def pipelined(self) -> bool:
         """Whether one of its algorithms sends chunks."""
         return any(COLLECTIVES[self.collective][r.algorithm].pipelined for r in self.ranges)

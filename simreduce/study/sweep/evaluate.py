@@ -249,7 +249,7 @@ def _run(cell: Cell) -> Figures:
         reasons = [reason for _, reason in ranking.refused]
         raise InputError(reasons or "no plan is proven right")
     setup, interval = scenario.setup, None
-    if best.strategy.reduced_by_nccl:
+    if best.strategy.reduced_by_nccl and not best.strategy.is_nominal:
         interval = setup.running(best.strategy).interval(_largest(scenario), best.seconds)
     busiest = max((best.link_share, best.link), (best.lane_share, best.lane))
     return _reduction(

@@ -499,7 +499,7 @@ def _row(question: Cell, run: Run) -> BenchRow:
         problems, proved = verify_part(plan)
         wrong = wrong_elements(problems)
     interval = None
-    if plan.by_channels:
+    if plan.by_channels and not best.is_nominal:
         interval = setup.interval(question.nbytes, seconds, best.collective)
     return _make_row(
         question,

@@ -39,6 +39,8 @@ BY_NCCL = ("nccl:ring+ll128+channels=5", "nccl:tree+ll+channels=5", "nccl:nvls+c
 """Programs of NCCL, on any machine."""
 ACROSS = ("nccl:tree+channels=32", "nccl:nvlstree+channels=16", "nccl:ring+channels=16")
 """Programs of NCCL across machines with a NIC for each GPU and switches that sum."""
+SUMMED = ("dgx-h100x3,fabric=rail_optimised,reduce=yes", "dgx1vx3,fabric=rail_only,reduce=yes")
+"""Machines for CollNet: 3 with 8 GPUs each, and switches that sum between them."""
 CHUNK = 100
 """Bytes of a chunk: most of `COUNTS` make several chunks and a shorter last one."""
 _ON_RINGS = ("best_ring", "multi_ring")
@@ -216,6 +218,7 @@ def everything() -> list[Case]:
                 cases += [Case(spec + option, ranks, tasks) for option in options]
     cases += [Case(text, *shape) for text in BY_NCCL for shape in shapes]
     cases += [Case(text, 24, 3, machine="dgx-h100x3") for text in ACROSS]
+    cases += [Case("nccl:collnet+channels=16", 24, 3, machine=machine) for machine in SUMMED]
     for machine in REAL:
         ranks = layout(load_topology(machine)).n
         cases += [Case(name, ranks, machine=machine) for name in ON_LINKS]

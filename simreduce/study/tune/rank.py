@@ -373,7 +373,7 @@ def _candidate(scenario: Scenario, setup: Setup, run: Run, cache: PlanCache) -> 
     theirs = plan if same else _upstream(scenario, strategy, cache)
     link, lane = _first(result.links), _first(result.lanes)
     interval = None
-    if strategy.reduced_by_nccl:
+    if strategy.reduced_by_nccl and not strategy.is_nominal:
         interval = setup.interval(_largest(scenario), result.seconds / times, strategy.collective)
     return Candidate(
         strategy=strategy,

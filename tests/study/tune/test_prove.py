@@ -14,6 +14,7 @@ from simreduce.study.tune.prove import (
     ON_LINKS,
     RANKS,
     REAL,
+    SUMMED,
     TASKS,
     Case,
     Proof,
@@ -126,6 +127,7 @@ def test_everything_is_every_strategy_on_every_number_of_gpus_and_machines(monke
     asked = []
     monkeypatch.setattr("simreduce.study.tune.prove.REAL", ())
     monkeypatch.setattr("simreduce.study.tune.prove.ACROSS", ())
+    monkeypatch.setattr("simreduce.study.tune.prove.SUMMED", ())
     monkeypatch.setattr(
         "simreduce.study.tune.prove.prove",
         lambda text, ranks, counts, tasks=1, *, collective="all_reduce", root=0: asked.append(
@@ -176,6 +178,7 @@ def test_what_is_added_is_among_everything_and_is_found_out(forgetful, monkeypat
     """Alone and in packs, on every number of GPUs but one; nothing else is wrong."""
     monkeypatch.setattr("simreduce.study.tune.prove.REAL", ())
     monkeypatch.setattr("simreduce.study.tune.prove.ACROSS", ())
+    monkeypatch.setattr("simreduce.study.tune.prove.SUMMED", ())
     monkeypatch.setattr("simreduce.study.tune.prove.RANKS", (1, 2, 3, 4))
     monkeypatch.setattr("simreduce.study.tune.prove.TASKS", (1, 2))
     monkeypatch.setattr("simreduce.study.tune.prove.TWO_LEVEL", ())
@@ -205,6 +208,7 @@ def test_what_looks_at_links_is_proven_on_real_ones(monkeypatch):
     ]
 
     across = [(name, 24, 3, 5, ()) for name in ACROSS]
+    across += [("nccl:collnet+channels=16", 24, 3, 5, ())] * len(SUMMED)
     assert [*across, *((name, 8, 1, 5, ()) for _ in REAL for name in ON_LINKS)] == [
         (p.strategy, p.ranks, p.tasks, p.plans, p.problems) for p in proofs
     ]
