@@ -36,7 +36,7 @@ def test_the_sum_is_right(machine, elements):
 def test_the_sum_is_right_for_any_gpus_of_each_machine(machine, each):
     shape = layout(load_topology(machine))
     ranks = [rank for task in shape.tasks for rank in task[:each]]
-    setup = Setup(machine, [shape.ranks[rank] for rank in ranks])
+    setup = Setup(machine, part=shape.only(ranks))
 
     assert [] == verify(setup.compile("nccl:collnet", tensor(4000, 0)))
 
@@ -61,7 +61,7 @@ def test_every_nic_carries_its_part_once_each_way(machine, rails, nodes):
 def test_its_time_is_that_of_the_tensor_through_a_nic_whatever_the_nodes(nodes):
     """t = a + S/B for large S and one GPU of each node; B is 97 % of the network's, by Simple."""
     topology = load_topology(ONE_NIC.format(nodes))
-    setup = Setup(topology.name, [f"n{i}.gpu0" for i in range(nodes)])
+    setup = Setup(topology, part=layout(topology).only(range(0, 8 * nodes, 8)))
     link = next(k for k in topology.links if k.target == "switch0")
     seconds = []
     for size in (256 << 20, 512 << 20):
