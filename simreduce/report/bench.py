@@ -41,6 +41,8 @@ from simreduce.report.headings import (
     EQUAL_PATHS_KEY,
     MOVED_KEY,
     NCCL_KEY,
+    NOMINAL_KEY,
+    nominal_text,
     one_runtime,
 )
 from simreduce.report.limits import help_section, path_section
@@ -288,6 +290,11 @@ BENCH = Document(
         lambda times: one_runtime((row.runtime for row in times.rows), times.setup.runtime.name),
     ),
     replace(NCCL_KEY, get="setup.nccl.text"),
+    replace(
+        NOMINAL_KEY,
+        get=lambda times: nominal_text(times.setup.nccl.text, (r.algorithm for r in times.rows))
+        or ABSENT,
+    ),
     replace(CALIBRATION_KEY, get="setup.calibration.name"),
     Key("collective", one_of(*COLLECTIVES), "What is done."),
     replace(DISTURBANCE_KEY, get="setup.disturbed"),

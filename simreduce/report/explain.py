@@ -37,7 +37,9 @@ from simreduce.report.headings import (
     LINK,
     MOVED_KEY,
     NCCL_KEY,
+    NOMINAL_KEY,
     TOPOLOGY_KEYS,
+    nominal_text,
 )
 from simreduce.study.advice import moved_lines
 from simreduce.study.tune.few_rings import MIN_CHANNELS
@@ -109,6 +111,10 @@ def _spent(part: PathPart) -> tuple[str, str]:
     return cause, where.rsplit(" ", 1)[-1]
 
 
+def _nominal(found: Explained) -> str:
+    return nominal_text(found.about["nccl_settings"], [found.about["strategy"]])
+
+
 def explanation_text(found: Explained, title: str = "") -> str:
     """Where the time goes, what is busy, how far from the floors, and what would help; `title` is
     that of the calibration.
@@ -128,6 +134,7 @@ def explanation_text(found: Explained, title: str = "") -> str:
                 result.runtime,
                 tables.label(result.calibration, title),
                 about["equal_paths"] and f"equal paths: {about['equal_paths']}",
+                _nominal(found),
                 about["nccl_settings"] and f"nccl: {about['nccl_settings']}",
                 f"disturbed: {result.disturbance}" if result.disturbance else "",
             )
@@ -386,6 +393,7 @@ EXPLAIN = Document(
             DISTURBANCE_KEY,
         )
     ),
+    replace(NOMINAL_KEY, get=lambda found: _nominal(found) or ABSENT),
     *keys_of("result", *TOPOLOGY_KEYS),
     Key("runtime", TEXT, "The system that runs it.", "result.runtime"),
     replace(CALIBRATION_KEY, get="result.calibration"),

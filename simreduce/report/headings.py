@@ -33,7 +33,6 @@ from simreduce.study.study import by_reason
 from simreduce.workload import ACTIVATION_SOURCES
 
 if TYPE_CHECKING:
-    from simreduce.engine.setup import Setup
     from simreduce.planners.strategy import Strategy
     from simreduce.study.scenario import Scenario
 
@@ -83,10 +82,11 @@ def fitted_on_text(machine: str) -> str:
     return machine and f"constants of NCCL were fitted on {machine}, not on this machine"
 
 
-def nominal_text(setup: Setup, strategies: Iterable[Strategy | str | None]) -> str:
-    """Says that CollNet's times rest on no measurement, where any may be CollNet's."""
-    named = any("nccl:collnet" in str(getattr(each, "text", each)) for each in strategies)
-    if not (named or (setup.nccl.collnet and setup.layout.task_count > 1)):
+def nominal_text(nccl: str, strategies: Iterable[str]) -> str:
+    """Says that CollNet's times rest on no measurement, where NCCL's settings or any of the
+    strategies may lead to it.
+    """
+    if not any("collnet" in text.lower() for text in (nccl, *strategies)):
         return ""
     return "CollNet's times are nominal: no published table of it was compared"
 
@@ -126,12 +126,17 @@ def header(
             ("nccl", at.nccl.text),
             ("calibration", tables.label(at.calibration.name, at.calibration.title)),
             ("", fitted_on_text(at.fitted_on)),
-            ("", nominal_text(at, scenario.strategies or ())),
+            ("", _nominal(found)),
             ("", warning),
             ("call cost", _call_cost_text(at.call_cost)),
             ("disturbed", at.disturbed),
         ],
     )
+
+
+def _nominal(found: Ranked) -> str:
+    scenario = found.scenario
+    return nominal_text(scenario.setup.nccl.text, (each.text for each in scenario.strategies or ()))
 
 
 def _call_cost_text(cost: float) -> str:
@@ -242,6 +247,10 @@ NCCL_KEY = Key(
     "nccl_settings", TEXT,
     'NCCL\'s settings where they are not its defaults, as `--nccl` takes them; "" if they are.',
 )  # fmt: skip
+NOMINAL_KEY = Key(
+    "nominal", TEXT, "Which times rest on no measurement; missing if none are known to.",
+    optional=True,
+)  # fmt: skip
 CALIBRATION_KEY = Key("calibration", TEXT, "The constants that times were predicted with.")
 DISTURBANCE_KEY = Key("disturbance", TEXT, 'What goes wrong, in words; "" for nothing.')
 DISTURBED = replace(DISTURBANCE_KEY, get="scenario.setup.disturbed")
@@ -263,6 +272,7 @@ HEAD_KEYS = (
         lambda found: one_runtime(found.runtimes, found.scenario.setup.runtime.name),
     ),
     replace(NCCL_KEY, get="scenario.setup.nccl.text"),
+    replace(NOMINAL_KEY, get=lambda found: _nominal(found) or ABSENT),
     replace(CALIBRATION_KEY, get="scenario.setup.calibration.name"),
     Key(
         "call_cost_us", MICROSECONDS, "What the framework adds to each call of NCCL.",

@@ -188,7 +188,7 @@ def _about(times: SizeTimes) -> list[str]:
         runtimes_text(row.runtime for row in times.rows),
         setup.calibration.name,
         fitted_on_text(setup.fitted_on),
-        nominal_text(setup, (row.strategy or row.algorithm for row in times.rows)),
+        nominal_text(setup.nccl.text, (row.algorithm for row in times.rows)),
         setup.nccl.text and f"nccl: {setup.nccl.text}",
         calls_line(times),
         setup.equal_paths and f"equal paths: {equal_paths_text(setup.equal_paths)}",
