@@ -146,11 +146,11 @@ J = "bench switch:4 -J - -b 1K -e 64K -f 8 --algo ring,nccl"
 COMMANDS = f"""
 run run.toml --json --workers 1
 run all.toml --json --workers 1
-run run.toml --json --workers 1 --faithful --slow gpu1=1.5
+run run.toml --json --workers 1 --faithful --slow gpu1=1.5 --nccl NCCL_COLLNET_ENABLE=1
 step step.toml --json --workers 1
 step all-steps.toml --json --workers 1
 step sharded.toml --json --workers 1
-step at-once.toml --json --workers 1 --runtime ideal
+step at-once.toml --json --workers 1 --runtime ideal --nccl NCCL_COLLNET_ENABLE=1
 step fsdp.toml --json --workers 1
 step mesh.toml --json --workers 1
 tune mesh.toml --json --workers 1
@@ -166,9 +166,9 @@ bench dgx-a100x2 --json -b 1M --algo nccl
 {J}
 explain run.toml --json --algo ring --workers 1
 explain dgx1v --json -b 1M --slow gpu3=1.5 --collective all_gather
-explain dgx1vx3 --json -b 12345600 --algo direct
+explain dgx1vx3 --json -b 12345600 --algo direct --nccl NCCL_COLLNET_ENABLE=1
 explain mi355x --json -b 1M -g 5 --algo rccl
-bench dgx1vx3 --json -b 12345600 --algo direct
+bench dgx1vx3 --json -b 12345600 --algo direct --nccl NCCL_COLLNET_ENABLE=1
 sweep switch:4 --over size=1K,64K --over strategy=ring,nccl,copy_to_cpu --db a.db --json --workers 1
 sweep switch:4 --over size=1K,64K --over strategy=ring,nccl --set calibration=dgx1p-tf2018 \\
   --db b.db --json --workers 1
@@ -208,7 +208,7 @@ topo import graphs.xml
 topo import p2p.log
 topo import tests.log
 tune run.toml --json --workers 1
-tune run.toml --json --workers 1 --target horovod
+tune run.toml --json --workers 1 --target horovod --nccl NCCL_COLLNET_ENABLE=1
 tune buckets.toml --json --workers 1 --target pytorch --objective time
 tune sharded.toml --json --workers 1 --target deepspeed
 tune buckets.toml --json --workers 1 --target nccl --objective time

@@ -79,6 +79,11 @@ def _switches_that_sum(layout: Layout) -> Sequence[int]:
     return (1,) if layout.reducers else ()
 
 
+def _switches_across(layout: Layout) -> Sequence[int]:
+    summing = any(not switch.heads for switch in layout.reducers)
+    return (1,) if summing and len(layout.tasks) > 1 else ()
+
+
 def _joined(layout: Layout) -> Sequence[int]:
     return (1,) if len(layout.tasks) == 1 and layout.joined else ()
 
@@ -153,6 +158,12 @@ _IN_PARTS: Mapping[str, Sequence[str]] = {
 """Families that are symmetric in collectives besides all-reduces; NCCL's rings are too."""
 
 
+_WHERE = {
+    "nvls": _switches_that_sum, "nvlstree": _switches_that_sum, "collnet": _switches_across,
+}  # fmt: skip
+"""Where the algorithms of NCCL that need switches are worth trying."""
+
+
 def _nccl(collective: str, **algorithms: str) -> tuple[Algorithm, ...]:
     """NCCL as it chooses by itself, then by each of its algorithms, which rankings do not try."""
     ignored = "ignored" if collective == "all_reduce" else ""
@@ -164,7 +175,7 @@ def _nccl(collective: str, **algorithms: str) -> tuple[Algorithm, ...]:
             f"nccl:{name}",
             nccl.planner(collective, name),
             f"NCCL's {words}",
-            choices=_switches_that_sum if name in ("nvls", "nvlstree", "collnet") else _one,
+            choices=_WHERE.get(name, _one),
             packs=(),
             symmetric=folds and name == "ring",
         )

@@ -116,9 +116,10 @@ def test_ranges_of_sizes_are_proven_or_refused(parts, elements, machine, packs, 
 @pytest.mark.parametrize("algorithm", ALGORITHMS)
 @pytest.mark.parametrize("packs", ["", "+packs=16"])
 def test_hundreds_of_gradients_are_proven(algorithm, packs):
-    """On a machine that every algorithm accepts."""
+    """On a machine that every algorithm accepts, or on two for what sums between machines."""
+    machine = _machine(4, 4) if algorithm == "nccl:collnet" else _machine(8)
     assert _proven_or_refused(
-        algorithm + packs, _workload([n * n % 151 for n in range(200)]), _machine(8)
+        algorithm + packs, _workload([n * n % 151 for n in range(200)]), machine
     )
 
 

@@ -241,9 +241,11 @@ ACROSS = IN_SWITCH | {
 """What is tried on several machines only."""
 
 KERNELS = {"oneshot", "twoshot", "multimem", "symmetric"}
-BY_NAME = {"nccl:ring", "nccl:tree", "nccl:nvls", "nccl:nvlstree", *KERNELS} | {
-    f"symmetric:{name}" for name in SYMMETRIC_KERNELS
-}
+BY_NAME = (
+    {f"nccl:{name}" for name in ("ring", "tree", "nvls", "nvlstree", "collnet")}
+    | KERNELS
+    | {f"symmetric:{name}" for name in SYMMETRIC_KERNELS}
+)
 """What is never tried: `nccl` is the one of them that NCCL would choose, and kernels are called by
 an application, not by a framework's setting.
 """
