@@ -130,8 +130,7 @@ def _set(names: str, words: tuple[str, ...], ignored: tuple[str, ...]) -> frozen
             near = did_you_mean(word, words) or f"; known: {', '.join(words)}"
             raise ValueError(f"unknown name {quote(name.strip())}{near}")
         wanted.append(COLLNET if word in ignored else word)
-    words = (*words, COLLNET) if ignored else words
-    given = frozenset(wanted) & frozenset(words)
+    given = frozenset(wanted) & {*words, *((COLLNET,) if ignored else ())}
     return frozenset(words) - given if names.startswith("^") else given
 
 
