@@ -33,6 +33,7 @@ from simreduce.files.formats.documents import (
 )
 from simreduce.files.tables import Column, Table
 from simreduce.planners.algorithms import COLLECTIVES
+from simreduce.planners.nccl import nominal_text
 from simreduce.report.advised import caution, faster_than, sure, took_of
 from simreduce.report.blocks import Attachments, Chart, Fact, Page, Section, Written, bars
 from simreduce.report.headings import (
@@ -42,7 +43,6 @@ from simreduce.report.headings import (
     MOVED_KEY,
     NCCL_KEY,
     NOMINAL_KEY,
-    nominal_text,
     one_runtime,
 )
 from simreduce.report.limits import help_section, path_section
@@ -292,7 +292,7 @@ BENCH = Document(
     replace(NCCL_KEY, get="setup.nccl.text"),
     replace(
         NOMINAL_KEY,
-        get=lambda times: nominal_text(times.setup.nccl.text, (r.algorithm for r in times.rows))
+        get=lambda times: nominal_text([times.setup.nccl.text, *(r.algorithm for r in times.rows)])
         or ABSENT,
     ),
     replace(CALIBRATION_KEY, get="setup.calibration.name"),

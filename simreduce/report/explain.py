@@ -29,6 +29,7 @@ from simreduce.files.formats.documents import (
 )
 from simreduce.files.tables import Column, Table
 from simreduce.planners.algorithms import COLLECTIVES
+from simreduce.planners.nccl import nominal_text
 from simreduce.report.blocks import Written
 from simreduce.report.headings import (
     CALIBRATION_KEY,
@@ -39,7 +40,6 @@ from simreduce.report.headings import (
     NCCL_KEY,
     NOMINAL_KEY,
     TOPOLOGY_KEYS,
-    nominal_text,
 )
 from simreduce.study.advice import moved_lines
 from simreduce.study.tune.few_rings import MIN_CHANNELS
@@ -112,7 +112,7 @@ def _spent(part: PathPart) -> tuple[str, str]:
 
 
 def _nominal(found: Explained) -> str:
-    return nominal_text(found.about["nccl_settings"], [found.about["strategy"]])
+    return nominal_text([found.about["nccl_settings"], found.about["strategy"]])
 
 
 def explanation_text(found: Explained, title: str = "") -> str:

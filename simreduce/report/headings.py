@@ -28,6 +28,7 @@ from simreduce.files.formats.documents import (
     or_null,
 )
 from simreduce.files.tables import Column, Table, percent
+from simreduce.planners.nccl import nominal_text
 from simreduce.study.advice import sureness_of
 from simreduce.study.study import by_reason
 from simreduce.workload import ACTIVATION_SOURCES
@@ -82,15 +83,6 @@ def fitted_on_text(machine: str) -> str:
     return machine and f"constants of NCCL were fitted on {machine}, not on this machine"
 
 
-def nominal_text(nccl: str, strategies: Iterable[str]) -> str:
-    """Says that CollNet's times rest on no measurement, where NCCL's settings or any of the
-    strategies may lead to it.
-    """
-    if not any("collnet" in text.lower() for text in (nccl, *strategies)):
-        return ""
-    return "CollNet's times are nominal: no published table of it was compared"
-
-
 def page_title(document: Mapping[str, Any], otherwise: str) -> str:
     """The title that the scenario of a document has, or else another."""
     title = str(document.get("title", ""))
@@ -136,7 +128,8 @@ def header(
 
 def _nominal(found: Ranked) -> str:
     scenario = found.scenario
-    return nominal_text(scenario.setup.nccl.text, (each.text for each in scenario.strategies or ()))
+    texts = (each.text for each in scenario.strategies or ())
+    return nominal_text([scenario.setup.nccl.text, *texts])
 
 
 def _call_cost_text(cost: float) -> str:

@@ -28,11 +28,11 @@ from simreduce.files.formats.documents import (
     or_null,
 )
 from simreduce.files.tables import Column, Table, percent
+from simreduce.planners.nccl import nominal_text
 from simreduce.report.headings import (
     CALIBRATION_KEY,
     DISTURBANCE_KEY,
     best_rows,
-    nominal_text,
     refused_lines,
 )
 from simreduce.study.tune.meshes import MeshRanking, limit_of, mfu, programs_for
@@ -160,7 +160,7 @@ def meshes_text(ranking: MeshRanking, most: int | None = None, *, details: bool 
         ("step", f"{job.global_batch} sequences of {job.sequence} tokens"),
         ("computing", f"{job.gpu.title}, products of {job.bits} bits"),
         ("calibration", tables.label(at.calibration.name, at.calibration.title)),
-        ("", nominal_text(at.nccl.text, ())),
+        ("", nominal_text([at.nccl.text])),
     ]  # fmt: skip
     if scenario.framework:
         facts.insert(3, ("framework", f"{TARGETS[scenario.framework].title}, what it can run"))

@@ -22,7 +22,8 @@ from simreduce.files.formats.documents import (
     or_null,
 )
 from simreduce.files.tables import Column
-from simreduce.report.headings import CALIBRATION_KEY, NCCL_KEY, nominal_text
+from simreduce.planners.nccl import nominal_text
+from simreduce.report.headings import CALIBRATION_KEY, NCCL_KEY
 from simreduce.report.topo import topology_keys
 from simreduce.training.executor import Moved
 from simreduce.training.replay import Replay
@@ -83,7 +84,7 @@ def replay_text(replayed: Replayed) -> str:
         ("topology", f"{machine.name}: {machine.title}, {machine.digest}"),
         ("strategy", strategy),
         ("nccl", setup.nccl.text),
-        ("", nominal_text(setup.nccl.text, [strategy])),
+        ("", nominal_text([setup.nccl.text, strategy])),
         ("calibration", tables.label(setup.calibration.name, setup.calibration.title)),
         ("disturbed", setup.disturbed),
     ]

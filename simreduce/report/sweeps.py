@@ -29,6 +29,7 @@ from simreduce.files.formats.documents import (
     or_null,
 )
 from simreduce.files.tables import Column, Table, table_of
+from simreduce.planners.nccl import nominal_text
 from simreduce.study.sweep import COLUMNS, KINDS, RUN, STEP, UNITS, Store, Sweep
 from simreduce.study.sweep.columns import column_of
 from simreduce.study.sweep.store import OF_ROWS, quoted
@@ -50,6 +51,8 @@ def sweep_text(
     """How many cells have which state, and why some have no answer."""
     lines = [f"simreduce {__version__}: sweep {sweep.id}, {sweep.name}: {_count(sweep.cells)}"]
     lines.append(f"  {path}: {_states(counts)}")
+    if nominal := _nominal(sweep):
+        lines.append(f"  {nominal}")
     reasons: dict[tuple[str, str], list[str]] = {}
     for row in rows:
         if row["state"] not in ("done", "waiting"):
@@ -300,6 +303,10 @@ def _kind(name: str, values: Iterable[object], sweep: Sweep) -> str:
     return "REAL" if float in kinds else "INTEGER"
 
 
+def _nominal(sweep: Sweep) -> str:
+    return nominal_text([str(sweep.specification)])
+
+
 def table_lines(
     store: Store,
     sweep: Sweep,
@@ -316,6 +323,7 @@ def table_lines(
         f"simreduce {sweep.version}: sweep {sweep.id}, {sweep.name}: {_count(sweep.cells)}",
         f"{_states(counts)}; calibration {', '.join(several[:4]) or 'unknown'}",
     ]
+    about += [nominal] if (nominal := _nominal(sweep)) else []
     count = len(table.rows)
     first = replace(table, rows=table.rows[:most])
     lines = [*tables.comments(about), *first.lines(comment=True)]

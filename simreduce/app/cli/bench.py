@@ -38,6 +38,7 @@ from simreduce.errors import InputError
 from simreduce.files import tables
 from simreduce.files.published import ITERATIONS
 from simreduce.planners.algorithms import COLLECTIVES, TWO_LEVEL
+from simreduce.planners.nccl import nominal_text
 from simreduce.planners.strategy import Strategy
 from simreduce.report.bench import (
     BENCH,
@@ -49,7 +50,7 @@ from simreduce.report.bench import (
     folded_lines,
     preview_lines,
 )
-from simreduce.report.headings import equal_paths_text, fitted_on_text, nominal_text, runtimes_text
+from simreduce.report.headings import equal_paths_text, fitted_on_text, runtimes_text
 from simreduce.study.outcome import Refused
 from simreduce.study.tune.bench import BY_DEFAULT, BenchRow, bench as measure, bench_all
 
@@ -188,7 +189,7 @@ def _about(times: SizeTimes) -> list[str]:
         runtimes_text(row.runtime for row in times.rows),
         setup.calibration.name,
         fitted_on_text(setup.fitted_on),
-        nominal_text(setup.nccl.text, (row.algorithm for row in times.rows)),
+        nominal_text([setup.nccl.text, *(row.algorithm for row in times.rows)]),
         setup.nccl.text and f"nccl: {setup.nccl.text}",
         calls_line(times),
         setup.equal_paths and f"equal paths: {equal_paths_text(setup.equal_paths)}",

@@ -6,7 +6,16 @@
 """
 
 from simreduce.planners.nccl.channel_search import Channel, Graph, Graphs
-from simreduce.planners.nccl.choice import Choice, P2p, choose, estimates, graphs, p2p, plan
+from simreduce.planners.nccl.choice import (
+    Choice,
+    P2p,
+    choose,
+    estimates,
+    graphs,
+    nominal_text,
+    p2p,
+    plan,
+)
 from simreduce.planners.nccl.connect import double_tree, ring_orders, tree_parents
 from simreduce.planners.nccl.machine import Facts, facts
 from simreduce.planners.nccl.settings import DEFAULTS, SETTINGS, Settings, load_conf, read_settings
@@ -27,6 +36,7 @@ __all__ = [
     "facts",
     "graphs",
     "load_conf",
+    "nominal_text",
     "p2p",
     "plan",
     "read_settings",

@@ -7,6 +7,7 @@ Since 2.5 the estimate of `time_model` decides. Before, byte thresholds did (`ll
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from simreduce import units
@@ -223,6 +224,15 @@ def tree_limit(known: Facts, channels: int) -> float:
     return math.inf if part > 1 else ring * part / (1 - part) * saved
 
 
+def nominal_text(words: Iterable[str]) -> str:
+    """Says that CollNet's times rest on no measurement, where strategies or settings of NCCL, as
+    users write them, may lead to it.
+    """
+    if not any(COLLNET in text.lower() for text in words):
+        return ""
+    return "CollNet's times are nominal: no published table of it was compared"
+
+
 def _run(at: Plan, entry: Entry, nbytes: int, why: str, fixed: int = 0) -> Choice:
     """The choice with the channels and threads that are left for few bytes."""
     _, algorithm, protocol = entry
@@ -232,7 +242,7 @@ def _run(at: Plan, entry: Entry, nbytes: int, why: str, fixed: int = 0) -> Choic
     if algorithm in ("nvls", "nvlstree"):
         channels = nvls_channels(at)
     elif algorithm == COLLNET:
-        why += "; CollNet is nominal: no published table of it was compared"
+        why += f"; {nominal_text((COLLNET,))}"
     elif not fixed:
         channels = max(min(channels, nbytes // (threads * threshold)), 1)
     while algorithm in ("ring", "tree") and nbytes < channels * threads * threshold:

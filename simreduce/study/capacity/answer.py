@@ -9,6 +9,7 @@ from typing import Any
 
 from simreduce import units
 from simreduce.errors import InputError
+from simreduce.planners.nccl import nominal_text
 from simreduce.study.capacity.choose import (
     Candidate,
     Configuration,
@@ -377,7 +378,8 @@ def _notes(question: Question, offers: Sequence[Offer]) -> list[str]:
         notes.append("networks without a price cost nothing here")
     if any(each.candidate.row.activations_source == NOT_COUNTED for each in offers):
         notes.append("activations are not counted of this model; step.activations says how many")
-    return notes
+    nominal = nominal_text(each.candidate.key.strategy for each in offers)
+    return [*notes, nominal] if nominal else notes
 
 
 __all__ = ["Answer", "Part", "answer", "candidate_of", "cell_of", "fit_of", "parts", "plan_of"]

@@ -282,6 +282,7 @@ def test_bench_all_leaves_out_what_the_machine_does_not_accept(simreduce):
         "reduce_to_one",
         "in_switch",
         "nccl:nvls",
+        "nccl:collnet",
         "nccl:nvlstree",
         "oneshot",
         "twoshot",

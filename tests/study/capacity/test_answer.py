@@ -312,3 +312,18 @@ def test_activations_that_are_not_counted_are_a_note(tmp_path, rows):
         assert {source} == {row["activations"] for row in CAPACITY.write(found)["options"]}
         told = any("activations are not counted" in note for note in found.notes)
         assert told == (source == "not_counted")
+
+
+@pytest.mark.parametrize("strategy", ["nccl", "nccl:collnet"])
+def test_times_of_collnet_are_nominal(tmp_path, rows, strategy):
+    (tmp_path / "plan.toml").write_text(
+        'workload = "alexnet"\nprices = "h100-cluster-2024"\n[step]\nbatch = 2\ntime = "30 ms"\n'
+        '[[options]]\nmachine = "dgx-h100"\nnodes = 2\nnetwork = "rail_optimised,reduce=yes"\n'
+        f'strategy = "{strategy}+ddp"\n',
+        "utf-8",
+    )
+    found = answer(load_question(str(tmp_path / "plan.toml")), rows, sensitivity=False)
+
+    assert any("CollNet's times are nominal" in note for note in found.notes) == (
+        strategy == "nccl:collnet"
+    )
