@@ -93,6 +93,26 @@ TRACE = {
         },
     ],
 }  # fmt: skip
+JOBS = """
+topology = "dgx1vx2,fabric=switch,nics=1"
+[[job]]
+name = "a"
+nodes = 2
+workload = "bytes:1M"
+count = 2
+[[traffic]]
+name = "b"
+pattern = "writes"
+nodes = [0]
+to = [1]
+size = "1 MB"
+every = "1 ms"
+[[traffic]]
+name = "c"
+pattern = "permutation"
+size = "1 MB"
+rate = "1 GB/s"
+"""
 MESH = """topology = "dgx-a100"
 workload = "transformer:layers=4,hidden=1024,heads=16,vocab=51200,seq=1024,experts=4"
 [step]
@@ -102,6 +122,7 @@ global_batch = 16
 FILES = {
     "run.toml": RUN,
     "step.toml": STEP,
+    "jobs.toml": JOBS,
     "sharded.toml": SHARDED,
     "fsdp.toml": SHARDED.replace('"ddp", "fsdp", "hsdp"', '"fsdp"'),
     "all.toml": 'topology = "ring:4"\nworkload = "bytes:1K"\n',
@@ -219,6 +240,7 @@ accuracy mesh --json --set table-5 --model megatron-22b
 accuracy mesh --json --set deepep
 accuracy kernels --json --set vllm-42324
 accuracy compute --json
+jobs --json jobs.toml
 bench dgx-h100 --algo oneshot,multimem -b 16K -e 1M -f 8 --json
 calibrate --from-nccl-tests nccl.log --topology v100-mesh-4 --out mine.toml --json
 replay {ROOT}/docs/examples/ddp-resnet50.json --topology dgx1v --json

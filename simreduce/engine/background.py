@@ -3,20 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from functools import partial
 from itertools import count, permutations
 from math import inf, log
 
 import numpy as np
 import simpy
 
-from simreduce.computing.arrays import uniform
+from simreduce.computing.arrays import Floats, uniform
 from simreduce.engine.fabric import Fabric
 from simreduce.engine.lowering.lower import lower
 from simreduce.engine.lowering.lowered import Lowered
+from simreduce.engine.results.floors import resource_seconds
 from simreduce.engine.runtime import IDEAL
 from simreduce.errors import InputError, did_you_mean
 from simreduce.plan import Contract, Plan, PlanBuilder
+from simreduce.topology import Topology
 
 Sizes = Callable[[float], float]
 """From a number in [0, 1) to bytes: `lambda u: -1e6 * log(1 - u)` gives exponential sizes of 1 MB
@@ -51,24 +54,110 @@ def traffic(
     """
     topology = fabric.changeable()
     pairs = list(permutations(topology.devices, 2)) if pairs is None else list(pairs)
-    nodes = topology.nodes
-    problems = [
-        f"{fabric.topology.name}: no device {name!r}{did_you_mean(name, nodes)}"
-        for name in dict.fromkeys(name for pair in pairs for name in pair)
-        if name not in nodes
-    ]
-    problems += [f"traffic from {a!r} to itself" for a, b in pairs if a == b]
+    problems = _wrong_pairs(topology, pairs)
     if not 0.0 <= rate < inf:
         problems.append(f"the rate must be 0 flows a second or more, not {rate}")
     if not callable(size) and not 0.0 <= size < inf:
         problems.append(f"the size must be 0 bytes or more, not {size}")
     if problems:
         raise InputError(problems)
-    return fabric.env.process(_flows(fabric, rate, size, pairs, seed, until))
+    return fabric.env.process(_random(Flows(fabric), rate, size, pairs, seed, until))
 
 
-def _flows(
-    fabric: Fabric,
+def _wrong_pairs(topology: Topology, pairs: Sequence[tuple[str, str]]) -> list[str]:
+    nodes = topology.nodes
+    problems = [
+        f"{topology.name}: no device {name!r}{did_you_mean(name, nodes)}"
+        for name in dict.fromkeys(name for pair in pairs for name in pair)
+        if name not in nodes
+    ]
+    return problems + [f"traffic from {a!r} to itself" for a, b in pairs if a == b]
+
+
+class Flows:
+    """Flows of traffic on a fabric; `needed` are the seconds at full rate that those sent so far
+    need of every link.
+    """
+
+    def __init__(self, fabric: Fabric) -> None:
+        self.fabric = fabric
+        self.needed = np.zeros(len(fabric.resources.names))
+        self._known: dict[tuple[str, str], tuple[Plan, Lowered, Floats]] = {}
+
+    def send(self, source: str, target: str, nbytes: int) -> simpy.Event:
+        """Send bytes from one device to another; the event is their arrival."""
+        if (source, target) not in self._known:
+            plan, lowered = _flow(self.fabric, source, target)
+            byte = replace(lowered, amount=np.array([0.0, 1.0]))
+            each = resource_seconds(byte, self.fabric.resources.best)
+            self._known[source, target] = plan, lowered, each
+        plan, lowered, each = self._known[source, target]
+        lowered = replace(lowered, amount=np.array([0.0, float(nbytes)]))
+        self.needed += each * nbytes
+        return self.fabric.submit(plan, lowered=lowered, background=True)
+
+    def over(self, until: simpy.Event | None) -> bool:
+        """Whether nobody is left to disturb."""
+        return (until is not None and until.triggered) or not self.fabric.busy(_Arrival)
+
+
+@dataclass(frozen=True, slots=True)
+class Stream:
+    """Traffic of one kind: messages of `nbytes` between `pairs`, from `start` on in seconds.
+
+    With a `rate`, in bytes/s of all pairs together, they come at random times, by a Poisson
+    process. With a `period` in seconds, every pair sends one at once each time. With neither, every
+    pair sends the next when the one before has arrived, as fast as links allow.
+    """
+
+    name: str
+    pairs: tuple[tuple[str, str], ...]
+    nbytes: int
+    rate: float | None = None
+    period: float | None = None
+    start: float = 0.0
+    seed: int = 0
+
+    def send_on(self, fabric: Fabric, until: simpy.Event) -> Flows:
+        """Begin to send, until that has happened. InputError if pairs are not there."""
+        if problems := _wrong_pairs(fabric.unfolded(), self.pairs):
+            raise InputError([f"{self.name}: {problem}" for problem in problems])
+        flows, env = Flows(fabric), fabric.env
+        if self.rate is not None:
+            env.process(self._late(env, lambda: self._by_rate(flows, until)))
+        elif self.period is not None:
+            env.process(self._late(env, lambda: self._by_period(flows, until)))
+        else:
+            for pair in self.pairs:
+                env.process(self._late(env, partial(self._in_turn, flows, pair, until)))
+        return flows
+
+    def _late(
+        self, env: simpy.Environment, send: Callable[[], Generator[simpy.Event, None, None]]
+    ) -> Generator[simpy.Event, None, None]:
+        if self.start > 0.0:
+            yield _Arrival(env, self.start)
+        yield from send()
+
+    def _by_rate(self, flows: Flows, until: simpy.Event) -> Generator[simpy.Event, None, None]:
+        rate = (self.rate or 0.0) / self.nbytes
+        return _random(flows, rate, float(self.nbytes), self.pairs, self.seed, until)
+
+    def _by_period(self, flows: Flows, until: simpy.Event) -> Generator[simpy.Event, None, None]:
+        while not flows.over(until):
+            for source, target in self.pairs:
+                flows.send(source, target, self.nbytes)
+            yield _Arrival(flows.fabric.env, self.period or inf)
+
+    def _in_turn(
+        self, flows: Flows, pair: tuple[str, str], until: simpy.Event
+    ) -> Generator[simpy.Event, None, None]:
+        while not flows.over(until):
+            yield flows.send(*pair, self.nbytes)
+
+
+def _random(
+    flows: Flows,
     rate: float,
     size: float | Sizes,
     pairs: Sequence[tuple[str, str]],
@@ -77,21 +166,15 @@ def _flows(
 ) -> Generator[simpy.Event, None, None]:
     if rate == 0.0 or not pairs or size == 0.0:
         return
-    known: dict[tuple[str, str], tuple[Plan, Lowered]] = {}
     try:
         for flow in count():
             gap, which, much = uniform(seed, 3 * flow, 3).tolist()
-            yield _Arrival(fabric.env, -log(1.0 - gap) / rate)
-            if (until is not None and until.triggered) or not fabric.busy(_Arrival):
+            yield _Arrival(flows.fabric.env, -log(1.0 - gap) / rate)
+            if flows.over(until):
                 return
-            source, target = pairs[int(which * len(pairs))]
             nbytes = round(size(much) if callable(size) else size)
             if nbytes > 0:
-                if (source, target) not in known:
-                    known[source, target] = _flow(fabric, source, target)
-                plan, lowered = known[source, target]
-                lowered = replace(lowered, amount=np.array([0.0, float(nbytes)]))
-                fabric.submit(plan, lowered=lowered, background=True)
+                flows.send(*pairs[int(which * len(pairs))], nbytes)
     except simpy.Interrupt:
         return
 

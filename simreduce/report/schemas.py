@@ -26,6 +26,7 @@ from simreduce.report.accuracy_mesh import ACCURACY_MESH
 from simreduce.report.bench import BENCH, NCCL_TESTS
 from simreduce.report.compared import COMPARE
 from simreduce.report.explain import EXPLAIN
+from simreduce.report.jobs import BESIDE
 from simreduce.report.meshes import MESHES, TUNED_MESHES
 from simreduce.report.nccl import NCCL
 from simreduce.report.prices import LISTS, PRICES as PRICE_LIST
@@ -36,6 +37,7 @@ from simreduce.report.steps import STEP
 from simreduce.report.tuned import TUNE
 from simreduce.study.capacity.prices import PRICES
 from simreduce.study.capacity.question import CAPACITY
+from simreduce.study.jobs import JOBS
 from simreduce.study.scenario import SCENARIO
 from simreduce.study.sweep import SWEEP
 from simreduce.topology.file_formats import CLUSTER, LINK_FIGURES, MACHINE
@@ -49,6 +51,7 @@ FORMATS: Mapping[str, Format] = {
     "cluster": CLUSTER,
     "compute": COMPUTE,
     "gradients": GRADIENTS,
+    "jobs": JOBS,
     "link_figures": LINK_FIGURES,
     "machine": MACHINE,
     "model": MODEL,
@@ -80,7 +83,7 @@ def outputs() -> dict[str, Output]:
         topo.LIST, topo.SHOW, topo.CHECK, topo.P2P, topo.RINGS, topo.TREES,
         topo.GRAPHS, topo.MATRICES, topo.ROWS,
         ACCURACY, LEFT_OUT, UNSEEN, THREE_SIZES, SHARDED, ACCURACY_MESH, ACCURACY_COMPUTE,
-    ACCURACY_KERNELS, FITTED,
+        ACCURACY_KERNELS, BESIDE, FITTED,
     ]  # fmt: skip
     for place in _OF_DEVICES:
         module, _, name = place.partition(":")

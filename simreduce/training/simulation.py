@@ -71,7 +71,7 @@ def _simulate(job: StepJob, method: Method, setup: Setup, *, closely: bool) -> S
         env, topology, constants, setup.runtime, replace(disturbance, faults=()), fixed=fixed
     )
     faults = LinkFaults(fabric, disturbance.faults)
-    steps = _Steps(fabric, job, method, setup.layout.ranks, faults, closely=closely)
+    steps = Steps(fabric, job, method, setup.layout.ranks, faults, closely=closely)
     faulty = bool(disturbance.faults)
     steps.begin()
     env.run(until=steps.over)
@@ -96,8 +96,8 @@ def _move_nothing(node: Node, _: object) -> simpy.Event:
     raise InternalError(f"{node.name} has no act")
 
 
-class _Steps:
-    """A job on one fabric, step after step."""
+class Steps:
+    """A job on one fabric, step after step: `count` of them, or until they take equal times."""
 
     def __init__(
         self,
@@ -107,8 +107,10 @@ class _Steps:
         ranks: Sequence[str],
         faults: LinkFaults,
         *,
-        closely: bool,
+        closely: bool = False,
+        count: int = 0,
     ) -> None:
+        self.count = count
         self.env, self.job, self.faults = fabric.env, job, faults
         layers = job.model.layers
         layer_of = [i for i, layer in enumerate(layers) for _ in layer.gradients]
@@ -162,6 +164,8 @@ class _Steps:
         same = len(left) == ledger.faults
         self.times = [*self.times, ledger.end - ledger.begin] if same else []
         settled, last = steady(self.job, self.times), self.one or len(self.done) == MOST_STEPS
+        if self.count:
+            settled, last = False, len(self.done) == self.count
         if left and last:
             raise InputError(
                 f"{left[0].link} at {left[0].time:g} s: later than {MOST_STEPS} steps,"

@@ -36,6 +36,10 @@ _COMMANDS: Mapping[str, tuple[str, str]] = {
         "simreduce.app.cli.step:step",
         "A training step, or synchronous replicas with stragglers.",
     ),
+    "jobs": (
+        "simreduce.app.cli.jobs:jobs",
+        "Several jobs and other traffic on one machine.",
+    ),
     "capacity": (
         "simreduce.app.cli.capacity:capacity",
         "The cheapest machines and network that meet a target.",

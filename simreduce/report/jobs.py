@@ -1,0 +1,177 @@
+"""`simreduce jobs`: jobs beside each other on one machine, as text and as a document."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from simreduce import units
+from simreduce.engine.background import Stream
+from simreduce.files import tables
+from simreduce.files.formats.documents import (
+    COUNT,
+    RATIO,
+    SECONDS,
+    TEXT,
+    Document,
+    Key,
+    Record,
+    list_of,
+    map_of,
+    or_null,
+)
+from simreduce.files.tables import Column
+from simreduce.report.topo import topology_keys
+from simreduce.study.jobs import JobsQuestion
+from simreduce.training.jobs import JobOutcome, fairness
+
+_SHOWN = 3
+_SLOWER = 1.01
+"""A job that is slower than this, beside alone, is worth a word."""
+
+
+class Beside(NamedTuple):
+    """Jobs, and what came of each."""
+
+    question: JobsQuestion
+    outcomes: Sequence[JobOutcome]
+
+    @property
+    def fairness(self) -> float:
+        """Jain's index of the jobs' speeds."""
+        return fairness([each.slowdown for each in self.outcomes])
+
+    @property
+    def rows(self) -> list[_Row]:
+        """A row for each job."""
+        return [
+            _Row(outcome, scenario.workload.name, strategies[0].text, nodes)
+            for outcome, scenario, nodes in zip(
+                self.outcomes, self.question.scenarios, self.question.nodes, strict=True
+            )
+            if (strategies := scenario.strategies)
+        ]
+
+
+class _Row(NamedTuple):
+    outcome: JobOutcome
+    workload: str
+    strategy: str
+    nodes: tuple[int, ...]
+
+    @property
+    def does(self) -> str:
+        """What it repeats."""
+        return f"{'step of ' if self.outcome.job.step else ''}{self.workload}, {self.strategy}"
+
+    @property
+    def meets(self) -> str:
+        """The link that it shares with others, and who needs how much of it."""
+        if not self.outcome.shared:
+            return "nobody"
+        share = self.outcome.shared[0]
+        each = [f"{name} {part:.0%}" for name, part in share.others.items()]
+        return f"{share.link}: {share.own:.0%}; {', '.join(each)}"
+
+
+_SHARE = Record(
+    "shared",
+    "A link that the job uses beside others.",
+    Key("link", TEXT, "The link, or memory."),
+    Key("own", RATIO, "The part of its time that the job's bytes need at full rate, while the job"
+        " runs."),
+    Key("others", map_of(RATIO), "What others offer it in that time, by job or traffic.",
+        lambda share: dict(share.others)),
+)  # fmt: skip
+_JOB = Record(
+    "job",
+    "A job.",
+    Key("job", TEXT, "Its name.", "outcome.job.name", column=Column("job", left=True)),
+    Key("nodes", list_of(COUNT), "Its nodes.", lambda row: list(row.nodes),
+        column=Column("nodes", cell=lambda row: str(len(row["nodes"])))),
+    Key("gpus", COUNT, "Its GPUs.", lambda row: len(row.outcome.job.setup.layout),
+        column=Column("GPUs")),
+    Key("does", TEXT, "What it repeats.", "does", column=Column("repeats", left=True)),
+    Key("count", COUNT, "How often.", lambda row: len(row.outcome.times), column=Column("times")),
+    Key("start_s", SECONDS, "When it begins.", "outcome.job.start"),
+    Key("seconds", SECONDS, "A repetition beside the others, the mean.", "outcome.seconds",
+        column=Column("each", show=units.format_duration)),
+    Key("alone_s", SECONDS, "A repetition alone on the machine.", "outcome.alone",
+        column=Column("alone", show=units.format_duration)),
+    Key("slowdown", RATIO, "The first over the second.", "outcome.slowdown",
+        column=Column("slowdown", show=lambda value: f"{value:.2f}x")),
+    Key("worst", RATIO, "The longest repetition over one alone.", "outcome.worst",
+        column=Column("worst", show=lambda value: f"{value:.2f}x")),
+    Key("times_s", list_of(SECONDS), "Each repetition.", lambda row: list(row.outcome.times)),
+    Key("shared", list_of(_SHARE), "Links that it shares, the one that all need for the longest"
+        " first.", "outcome.shared"),
+    Key("meets", TEXT, "The first of them, in words.", "meets",
+        column=Column("meets", left=True)),
+)  # fmt: skip
+_STREAM = Record(
+    "traffic",
+    "Traffic that is no job's.",
+    Key("name", TEXT, "Its name."),
+    Key("pairs", COUNT, "Pairs of devices that exchange it.", lambda each: len(each.pairs)),
+    Key("size_bytes", COUNT, "A message.", "nbytes"),
+    Key("rate_bytes_per_s", or_null(RATIO), "What all pairs offer; null where it is as much as"
+        " links allow, or comes in bursts.", "rate"),
+    Key("every_s", or_null(SECONDS), "The time between bursts; null without.", "period"),
+)  # fmt: skip
+BESIDE = Document(
+    "jobs",
+    "`simreduce jobs --json`: jobs beside each other on one machine.",
+    Key("name", TEXT, "The file's name.", "question.name"),
+    Key("title", TEXT, "Its title.", "question.title"),
+    *topology_keys("question.setup.topology"),
+    Key("jobs", list_of(_JOB), "The jobs.", "rows"),
+    Key("traffic", list_of(_STREAM), "What else moves.", "question.streams"),
+    Key("fairness", RATIO, "Jain's index of the jobs' speeds beside alone: 1 if all lose the same"
+        " part."),
+)  # fmt: skip
+"""Of `Beside`."""
+
+
+def jobs_text(found: Beside) -> str:
+    """The answer, a row for each job, and how even their losses are."""
+    setup = found.question.setup
+    machine = setup.topology
+    facts = [
+        ("topology", f"{machine.name}: {machine.title}, {machine.digest}"),
+        ("calibration", tables.label(setup.calibration.name, setup.calibration.title)),
+        ("nccl", setup.nccl.text),
+        *(("traffic", _of_stream(each)) for each in found.question.streams),
+        ("disturbed", setup.disturbed),
+    ]
+    lines = [*tables.header(found.question.title, facts), _answer(found), ""]
+    lines += _JOB.table([_JOB.row(row) for row in found.rows]).lines()
+    if len(found.outcomes) > 1:
+        lines += ["", f"Fairness (Jain's index of speeds beside alone): {found.fairness:.3f}"]
+    return "\n".join(lines)
+
+
+def _of_stream(stream: Stream) -> str:
+    """Traffic in words: `checkpoint, 4 pairs, 1 GB each, every 100 ms`."""
+    rate, period, pairs = stream.rate, stream.period, units.plural(len(stream.pairs), "pair")
+    how = "as fast as links allow"
+    if rate is not None:
+        how = f"{units.format_bandwidth(rate)} in all, at random times"
+    elif period is not None:
+        how = f"every {units.format_duration(period)}"
+    return f"{stream.name}: {pairs}, {units.format_size(stream.nbytes)} each, {how}"
+
+
+def _answer(found: Beside) -> str:
+    slow = sorted(found.outcomes, key=lambda each: -each.slowdown)
+    slow = [each for each in slow if each.slowdown > _SLOWER]
+    if not slow:
+        return "No job is more than 1% slower than alone."
+    worst = slow[0]
+    share = worst.shared[0] if worst.shared else None
+    why = ""
+    if share:
+        other = max(share.others, key=share.others.__getitem__)
+        why = f"; it meets {other} on {share.link}"
+    more = [f"{each.job.name} {each.slowdown:.2f}" for each in slow[1:_SHOWN]]
+    also = f" ({', '.join(more)})" if more else ""
+    return f"{worst.job.name} takes {worst.slowdown:.2f} times as long as alone{why}{also}."

@@ -1,0 +1,284 @@
+"""Several jobs on one machine, and traffic that is no job's, as a TOML file with `[[job]]` tables.
+
+Each job is read as a scenario of its own with the keys that all share, on the nodes that it has.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from itertools import permutations
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from simreduce import units
+from simreduce.computing.arrays import uniform
+from simreduce.engine.background import Stream
+from simreduce.engine.setup import Setup
+from simreduce.errors import InputError, ScenarioError
+from simreduce.files.formats import (
+    LINE,
+    SIZE,
+    Faults,
+    Field,
+    Format,
+    ListOf,
+    Scalar,
+    TablesOf,
+    Values,
+    choice,
+    quantity,
+    whole,
+)
+from simreduce.files.formats.kinds import refusal
+from simreduce.planners.layouts import Layout
+from simreduce.study.scenario import (
+    SCENARIO,
+    LoadMachine,
+    Scenario,
+    build_scenario,
+    read_scenario_file,
+)
+from simreduce.topology import load_topology
+from simreduce.training.jobs import Job
+from simreduce.training.sharded.question import DDP
+
+_SHARED = (
+    "topology", "runtime", "calibration", "topology_overrides", "link_factors", "fails", "nccl",
+    "call_cost",
+)  # fmt: skip
+"""Keys of a scenario that all jobs have in common."""
+_MOST = 100_000
+_TIME = quantity(units.duration, "a time", ("2 s", "10 min"), (0.0, 3.6e6, "at most 1000 h"))
+INCAST, PERMUTATION, ALL_TO_ALL, READS, WRITES = PATTERNS = (
+    "incast", "permutation", "all_to_all", "reads", "writes",
+)  # fmt: skip
+GPUS, HOSTS = ("gpus", "hosts")
+_WORDS = 'a number of nodes, a list such as [0, 2], or text such as "0-3,6"'
+
+
+def _places(value: object) -> int | tuple[int, ...]:
+    """A number of nodes, or which: `[0, 2]` or `"0-3,6"`."""
+    if type(value) is int and value > 0:
+        return value
+    found: tuple[int, ...] = ()
+    if isinstance(value, list) and all(type(each) is int for each in value):
+        found = tuple(value)
+    with suppress(ValueError):
+        found = tuple(_span(value)) if isinstance(value, str) else found
+    if not found:
+        raise refusal(_WORDS, value)
+    if min(found) < 0 or len(set(found)) < len(found):
+        raise ValueError(f"must name each once, from 0 on, got {value!r}")
+    return found
+
+
+def _span(text: str) -> Iterator[int]:
+    for part in text.split(","):
+        first, dash, last = part.strip().partition("-")
+        yield from range(int(first), int(last if dash else first) + 1)
+
+
+_NODES = Scalar(_WORDS, {}, _places)
+JOB = Format(
+    "job",
+    "A job, which repeats a reduction, or the training step of its `[job.step]`.",
+    Field("name", LINE, "Its name.", required=True),
+    Field("nodes", _NODES, "The nodes that it has, from 0 on: which, or how many of those that no"
+          " other job names.", required=True),
+    Field("workload", LINE, "As in a scenario.", required=True),
+    Field("strategy", LINE, "How it reduces.", "nccl"),
+    Field("step", Scalar("a table", {}, lambda value: value),
+          "As in a scenario, for methods without shards.", default_words="only reductions"),
+    Field("start", _TIME, "When it begins.", 0.0, default_words="`0 s`"),
+    Field("count", whole(1, _MOST), "Repetitions.", 10),
+)  # fmt: skip
+TRAFFIC = Format(
+    "traffic",
+    "Traffic that is no job's. With a `rate` messages come at random times, with `every` all at"
+    " once each time, with neither each pair sends the next when the one before has arrived.",
+    Field("name", LINE, "Its name.", required=True),
+    Field("pattern", choice(PATTERNS, "pattern"), "`incast`: all nodes send to those of `to`;"
+          " `permutation`: each to another one, drawn by `seed`; `all_to_all`: each to every other;"
+          " `writes` (a checkpoint) and `reads` (a data loader): to and from those of `to`.",
+          required=True),
+    Field("nodes", _NODES, "The nodes that take part.", default_words="all"),
+    Field("to", ListOf(whole(0), 1), "The nodes at the other end, such as storage."),
+    Field("ends", choice((GPUS, HOSTS), "end"), "Whether `gpus` or `hosts` send and receive.",
+          default_words="`hosts` for `reads` and `writes`, else `gpus`"),
+    Field("size", SIZE, "A message.", required=True),
+    Field("rate", quantity(units.bandwidth, "a bandwidth", ("10 GB/s",)), "Of all pairs together."),
+    Field("every", _TIME, "The time from one burst to the next."),
+    Field("start", _TIME, "When it begins.", 0.0, default_words="`0 s`"),
+    Field("seed", whole(0), "Where its random numbers begin.", 0),
+)  # fmt: skip
+JOBS = Format(
+    "jobs",
+    "Several jobs on one machine. Keys of a scenario that say what the machine is hold for all.",
+    *(SCENARIO[key] for key in (*_SHARED, "title")),
+    Field("job", TablesOf(JOB), "The jobs, at least one.", required=True),
+    Field("traffic", TablesOf(TRAFFIC), "What else moves."),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class JobsQuestion:
+    """Jobs on the machine of `setup`, beside traffic; `nodes` are those of each job."""
+
+    name: str
+    title: str
+    setup: Setup
+    jobs: tuple[Job, ...]
+    scenarios: tuple[Scenario, ...]
+    nodes: tuple[tuple[int, ...], ...]
+    streams: tuple[Stream, ...]
+
+
+def load_jobs(text: str, load: LoadMachine = load_topology) -> JobsQuestion:
+    """The jobs in the file `text`; ScenarioError lists every fault."""
+    path, document = read_scenario_file(text)
+    faults = Faults(str(path))
+    values = JOBS.read(document, faults)
+    shared = {key: document[key] for key in _SHARED if key in document}
+    tables = values["job"] or []
+    if values["job"] == []:
+        faults.add("job", "must have one table at least")
+    names = [each["name"] for each in (*tables, *(values["traffic"] or []))]
+    for name in {each for each in names if each is not None and names.count(each) > 1}:
+        faults.add("job", f"two are named {name!r}")
+    machine = faults.attempt(
+        "", build_scenario, path, {**shared, "workload": "bytes:4"}, None, load
+    )
+    scenarios = [
+        _scenario(path, shared, document["job"][i], i, load, faults) for i in range(len(tables))
+    ]
+    if machine is None:
+        raise ScenarioError(faults.problems)
+    whole_machine = machine.setup.layout
+    nodes = _share_out([each["nodes"] for each in tables], len(whole_machine.tasks), faults)
+    streams = _streams(values["traffic"] or [], whole_machine, faults)
+    faults.raise_any(ScenarioError)
+    jobs, found = list[Job](), list[Scenario]()
+    for i, (table, scenario, mine) in enumerate(zip(tables, scenarios, nodes, strict=True)):
+        assert scenario is not None  # noqa: S101 - else there is a fault
+        ranks = [rank for node in mine for rank in whole_machine.tasks[node]]
+        found.append(scenario.but(part=whole_machine.only(ranks)))
+        job = faults.attempt(f"job[{i}]", _job, table, found[-1])
+        jobs += [job] if job else []
+    faults.raise_any(ScenarioError)
+    title = values["title"] or path.stem
+    return JobsQuestion(
+        path.stem, title, machine.setup, tuple(jobs), tuple(found), tuple(nodes), tuple(streams)
+    )
+
+
+def _scenario(
+    path: Path, shared: Mapping[str, Any], table: Mapping[str, Any], i: int, load: LoadMachine,
+    faults: Faults,
+) -> Scenario | None:  # fmt: skip
+    own = {key: table[key] for key in ("workload", "step") if key in table}
+    own["strategies"] = [table.get("strategy", "nccl")]
+    try:
+        return build_scenario(path, {**shared, **own}, load=load)
+    except ScenarioError as error:
+        for problem in error.problems:
+            key, _, words = problem.removeprefix(f"{path}: ").partition(": ")
+            root = key.partition(".")[0].partition("[")[0]
+            key = key.replace("strategies[0]", "strategy")
+            if root not in shared:  # whose faults are said once
+                faults.add(f"job[{i}].{key}", words)
+        return None
+
+
+def _job(table: Values, scenario: Scenario) -> Job:
+    strategies, question = scenario.strategies or (), scenario.step
+    if len(strategies) != 1:
+        raise InputError("strategy: must be one strategy")
+    strategy, setup = strategies[0], scenario.setup.running(strategies[0])
+    times = table["start"] or 0.0, table["count"] or 1
+    if question is None:
+        plan = setup.compile(strategy, scenario.workload)
+        return Job(table["name"], setup, plan, None, *times)
+    if question.methods != (DDP,) or question.mode:
+        raise InputError("step.method: jobs take steps whose gradients a strategy sums (ddp)")
+    method = question.method(strategy, setup.layout)
+    return Job(table["name"], setup, method.plan, (question.job, method), *times)
+
+
+def _share_out(
+    asked: Sequence[int | tuple[int, ...] | None], count: int, faults: Faults
+) -> list[tuple[int, ...]]:
+    """The nodes of each job: those that it names, or the first that nobody does."""
+    named = [each for nodes in asked if isinstance(nodes, tuple) for each in nodes]
+    for each in sorted({node for node in named if node >= count}):
+        faults.add("job", f"no node {each}: the machine has {units.plural(count, 'node')}")
+    for each in sorted({node for node in named if named.count(node) > 1}):
+        faults.add("job", f"two jobs have node {each}")
+    free = [node for node in range(count) if node not in named]
+    found = []
+    for i, nodes in enumerate(asked):
+        if isinstance(nodes, int):
+            if nodes > len(free):
+                words = f"{nodes} asked for, and {len(free)} of {count} are free"
+                faults.add(f"job[{i}].nodes", words)
+            mine, free = tuple(free[:nodes]), free[nodes:]
+            found.append(mine)
+        else:
+            found.append(nodes or ())
+    return found
+
+
+def _streams(tables: Sequence[Values], layout: Layout, faults: Faults) -> list[Stream]:
+    found = []
+    for i, table in enumerate(tables):
+        if None in (table["name"], table["pattern"], table["size"]):
+            continue
+        if table["rate"] is not None and table["every"] is not None:
+            faults.add(f"traffic[{i}].every", "give one of rate and every")
+        pairs = faults.attempt(f"traffic[{i}]", pairs_of, table, layout)
+        if pairs is not None:
+            found.append(
+                Stream(table["name"], pairs, table["size"], table["rate"], table["every"],
+                       table["start"] or 0.0, table["seed"] or 0)
+            )  # fmt: skip
+    return found
+
+
+def pairs_of(table: Mapping[str, Any], layout: Layout) -> tuple[tuple[str, str], ...]:
+    """Who sends to whom; InputError if nodes are not there, or nobody is left to send to."""
+    pattern, count = table["pattern"], len(layout.tasks)
+    nodes = table["nodes"] or count
+    mine = range(min(nodes, count)) if isinstance(nodes, int) else nodes
+    others = table["to"] or []
+    if lost := [each for each in (*mine, *others) if each >= count]:
+        raise InputError(f"no node {lost[0]}: the machine has {units.plural(count, 'node')}")
+    if needs := pattern in (INCAST, READS, WRITES):
+        if not others:
+            raise InputError(f"to: missing; which nodes are at the other end of {pattern}")
+    elif others:
+        raise InputError(f"to: {pattern} has no other end")
+    ends = table["ends"] or (HOSTS if pattern in (READS, WRITES) else GPUS)
+    here = [[layout.ranks[r] for r in layout.tasks[node]] for node in range(count)]
+    if ends == HOSTS:
+        here = [[host] for host in layout.hosts]
+        if not all(layout.hosts):
+            raise InputError('ends: a node has no host; say ends = "gpus"')
+    if needs:
+        far = [each for node in others for each in here[node]]
+        near = [each for node in mine if node not in others for each in here[node]]
+        pairs = [(each, far[i % len(far)]) for i, each in enumerate(near)]
+        pairs = [(b, a) for a, b in pairs] if pattern == READS else pairs
+    elif pattern == ALL_TO_ALL:
+        pairs = [
+            (a, b) for x, y in permutations(mine, 2) for a in here[x] for b in here[y]
+        ]  # fmt: skip
+    else:
+        order = [mine[i] for i in np.argsort(uniform(table["seed"] or 0, 0, len(mine)))]
+        turned = zip(order, [*order[1:], *order[:1]], strict=True)
+        pairs = [pair for x, y in turned if x != y for pair in zip(here[x], here[y], strict=False)]
+    if not pairs:
+        raise InputError(f"{pattern}: nobody is left to send to anybody")
+    return tuple(pairs)

@@ -1,0 +1,211 @@
+"""Several jobs on one fabric, each on ranks of its own, beside traffic that is no job's.
+
+A job repeats what it does, a reduction or a training step, so many times from its start on; one
+repetition begins when the one before it has ended. All jobs are SimPy processes on one fabric, so
+what meets on a link shares it as transfers of one plan do. By itself a repetition takes, to the
+bit, what simulating it alone predicts.
+
+Not modelled: jobs that share a GPU, and hosts that several jobs keep busy.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
+
+import numpy as np
+import simpy
+
+from simreduce.computing.arrays import Floats
+from simreduce.engine import Fabric
+from simreduce.engine.background import Flows, Stream
+from simreduce.engine.results.floors import resource_seconds
+from simreduce.engine.setup import Setup
+from simreduce.engine.simulation import step_cost
+from simreduce.errors import InputError
+from simreduce.plan import Plan
+from simreduce.training.faults import LinkFaults
+from simreduce.training.reductions import Method
+from simreduce.training.simulation import Steps
+from simreduce.training.step import StepJob
+
+Process = Generator[simpy.Event, Any, None]
+_LEAST = 1e-3
+"""The part of a link's time below which a job does not count as its user."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Job:
+    """`count` repetitions of a plan, or of the steps of a job whose method has it; on `setup`, from
+    `start` seconds on.
+    """
+
+    name: str
+    setup: Setup
+    plan: Plan
+    step: tuple[StepJob, Method] | None = None
+    start: float = 0.0
+    count: int = 1
+
+
+class Share(NamedTuple):
+    """A link that a job uses beside others: the parts of its time, at full rate, that each needs
+    while the job runs, by job or traffic; its `own` too.
+    """
+
+    link: str
+    own: float
+    others: Mapping[str, float]
+
+    @property
+    def total(self) -> float:
+        """What all need; above 1 the link is too slow for all."""
+        return self.own + sum(self.others.values())
+
+
+@dataclass(frozen=True, slots=True)
+class JobOutcome:
+    """Seconds of each repetition, of one `alone`, and the links `shared` with others, the one that
+    all need for the longest first.
+    """
+
+    job: Job
+    times: tuple[float, ...]
+    alone: float
+    shared: tuple[Share, ...]
+
+    @property
+    def seconds(self) -> float:
+        """A repetition, the mean."""
+        return sum(self.times) / len(self.times)
+
+    @property
+    def slowdown(self) -> float:
+        """How many times as long as alone a repetition takes."""
+        return self.seconds / self.alone if self.alone else 1.0
+
+    @property
+    def worst(self) -> float:
+        """The longest repetition beside one alone."""
+        return max(self.times) / self.alone if self.alone else 1.0
+
+
+def fairness(slowdowns: Sequence[float]) -> float:
+    """Jain's index of jobs' speeds beside alone: 1 if all lose the same part, 1/n if one has all.
+
+    Jain, Chiu and Hawe 1984, DEC-TR-301.
+    """
+    speeds = [1.0 / each for each in slowdowns]
+    return sum(speeds) ** 2 / (len(speeds) * sum(each * each for each in speeds))
+
+
+def simulate_jobs(jobs: Sequence[Job], streams: Sequence[Stream] = ()) -> tuple[JobOutcome, ...]:
+    """All jobs on the machine that their setups share, until the last has ended.
+
+    InputError if they need different runtimes, or streams devices that are not there; Deadlock if
+    one can never end.
+    """
+    together = _Together(jobs, streams)
+    together.run()
+    return tuple(together.outcome(i, _alone(job)) for i, job in enumerate(jobs))
+
+
+def _alone(job: Job) -> float:
+    """Seconds of one repetition by itself; the last of those that a step needs to settle."""
+    calm = job.step is None or job.step[0].barrier
+    found = _Together([replace(job, start=0.0, count=1 if calm else job.count)], ())
+    found.run()
+    return found.times[0][-1]
+
+
+class _Together:
+    """Jobs and traffic on a fabric of their own."""
+
+    def __init__(self, jobs: Sequence[Job], streams: Sequence[Stream]) -> None:
+        self.jobs, self.streams, setup = jobs, streams, jobs[0].setup
+        names = {each.setup.runtime.name for each in jobs}
+        if len(names) > 1:
+            words = f"run on {' and on '.join(sorted(names))}, and one fabric has one runtime"
+            raise InputError(f"jobs {words}; a runtime for all is set by `runtime`")
+        found = (each.setup.constants_of(each.plan) for each in jobs)
+        constants = next((each for each in found if each != setup.calibration), setup.calibration)
+        disturbance = setup.disturbance
+        disturbance.check(setup.topology)
+        self.fabric = Fabric(
+            simpy.Environment(), setup.topology, constants, setup.runtime, disturbance,
+            fixed=not (streams or disturbance.faults),
+        )  # fmt: skip
+        self.needed: list[Floats] = [np.zeros(0) for _ in jobs]
+        self.times: list[list[float]] = [[] for _ in jobs]
+        self.spans = [(0.0, 0.0) for _ in jobs]
+        self.flows: list[Flows] = []
+
+    def run(self) -> None:
+        """Run until the last job has ended."""
+        env = self.fabric.env
+        ends = [env.process(self._job(i, job)) for i, job in enumerate(self.jobs)]
+        over = env.all_of(ends)
+        self.flows = [each.send_on(self.fabric, over) for each in self.streams]
+        env.run(until=over)
+
+    def _job(self, i: int, job: Job) -> Process:
+        env = self.fabric.env
+        if job.start > 0.0:
+            yield env.timeout(job.start)
+        begin = float(env.now)
+        yield from self._reductions(i, job) if job.step is None else self._steps(i, job, *job.step)
+        self.spans[i] = begin, float(env.now)
+
+    def _reductions(self, i: int, job: Job) -> Process:
+        fabric, env = self.fabric, self.fabric.env
+        lowered = fabric.lower(job.plan, i)
+        self.needed[i] = resource_seconds(lowered, fabric.resources.best)
+        ready = step_cost(job.plan, fabric.topology, fabric.runtime, fabric.calibration)
+        for _ in range(job.count):
+            begin = float(env.now)
+            timeline = yield fabric.submit(job.plan, ready, lowered)
+            self.times[i].append(float(timeline.finish.max(initial=0.0)) - begin)
+
+    def _steps(self, i: int, job: Job, step: StepJob, method: Method) -> Process:
+        fabric, ranks = self.fabric, job.setup.layout.ranks
+        steps = Steps(fabric, step, method, ranks, LinkFaults(fabric, ()), count=job.count)
+        steps.begin()
+        yield steps.over
+        self.times[i] = [ledger.end - ledger.begin for ledger in steps.done]
+        best = fabric.resources.best
+        self.needed[i] = sum(
+            (
+                resource_seconds(steps.lowering.of(plan), best)
+                for _, plan, _ in steps.done[-1].moved
+            ),
+            np.zeros(len(best.names)),
+        )
+
+    def outcome(self, i: int, alone: float) -> JobOutcome:
+        """What came of a job."""
+        job, (begin, end) = self.jobs[i], self.spans[i]
+        used = {
+            other.name: self.needed[k] * len(self.times[k]) * self._overlap(i, k)
+            for k, other in enumerate(self.jobs)
+        }
+        whole = max(float(self.fabric.env.now), 1e-30)
+        used |= {
+            stream.name: flows.needed * (end - begin) / whole
+            for stream, flows in zip(self.streams, self.flows, strict=True)
+        }
+        parts = {name: each / max(end - begin, 1e-30) for name, each in used.items()}
+        own = parts.pop(job.name)
+        names, shares = self.fabric.resources.names, []
+        for place in np.flatnonzero(own >= _LEAST).tolist():
+            others = {n: float(p[place]) for n, p in parts.items() if p[place] >= _LEAST}
+            if others:
+                shares.append(Share(names[place], float(own[place]), others))
+        shares.sort(key=lambda each: (-each.total, each.link))
+        return JobOutcome(job, tuple(self.times[i]), alone, tuple(shares))
+
+    def _overlap(self, i: int, k: int) -> float:
+        """The part of the time of job k in which job i runs."""
+        (begin, end), (other, until) = self.spans[i], self.spans[k]
+        both = max(min(end, until) - max(begin, other), 0.0)
+        return both / (until - other) if until > other else 0.0

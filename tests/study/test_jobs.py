@@ -1,0 +1,163 @@
+"""Jobs and traffic from a file: what each key means, and every fault at once."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from simreduce.errors import ScenarioError
+from simreduce.report.jobs import BESIDE, Beside, jobs_text
+from simreduce.study.jobs import load_jobs
+from simreduce.training.jobs import simulate_jobs
+
+MACHINE = 'topology = "dgx1vx4,fabric=switch,nics=1"\n'
+TWO = (
+    MACHINE + '[[job]]\nname = "a"\nnodes = 2\nworkload = "bytes:16M"\ncount = 2\n'
+    '[[job]]\nname = "b"\nnodes = "2-3"\nworkload = "alexnet"\nstrategy = "nccl+ddp"\ncount = 2\n'
+    'start = "1 ms"\nstep = {batch = 8, time = "20 ms"}\n'
+)
+INCAST = (
+    '[[traffic]]\nname = "x"\npattern = "incast"\nto = [0]\nsize = "1 MiB"\n'
+)  # fmt: skip
+
+
+def read(tmp_path, text):
+    path = tmp_path / "jobs.toml"
+    path.write_text(text, "utf-8")
+    return load_jobs(str(path))
+
+
+def faults(tmp_path, text):
+    with pytest.raises(ScenarioError) as caught:
+        read(tmp_path, text)
+    return [problem.partition("jobs.toml: ")[2] for problem in caught.value.problems]
+
+
+def test_jobs_have_their_nodes_and_what_they_repeat(tmp_path):
+    found = read(tmp_path, TWO)
+    first, second = found.jobs
+
+    assert found.nodes == ((0, 1), (2, 3))
+    assert first.setup.layout.ranks[0] == "n0.gpu0"
+    assert second.setup.layout.ranks[0] == "n2.gpu0"
+    assert (first.step, first.start, first.count) == (None, 0.0, 2)
+    assert second.step is not None
+    assert second.start == 1e-3
+
+
+def test_a_count_of_nodes_takes_those_that_nobody_names(tmp_path):
+    text = TWO.replace('"2-3"', "[0, 2]")
+
+    assert read(tmp_path, text).nodes == ((1, 3), (0, 2))
+
+
+@pytest.mark.parametrize(
+    ("pattern", "more", "pairs", "first"),
+    [
+        ("incast", "to = [0]", 24, ("n1.gpu0", "n0.gpu0")),
+        ("all_to_all", "nodes = 2", 128, ("n0.gpu0", "n1.gpu0")),
+        ("writes", "to = [3]", 3, ("n0.cpu0", "n3.cpu0")),
+        ("reads", "to = [3]", 3, ("n3.cpu0", "n0.cpu0")),
+        ("writes", 'to = [3]\nends = "gpus"', 24, ("n0.gpu0", "n3.gpu0")),
+    ],
+)
+def test_patterns_say_who_sends_to_whom(tmp_path, pattern, more, pairs, first):
+    text = f'[[traffic]]\nname = "x"\npattern = "{pattern}"\nsize = "1 MB"\n{more}\n'
+    (stream,) = read(tmp_path, TWO + text).streams
+
+    assert len(stream.pairs) == pairs
+    assert stream.pairs[0] == first
+
+
+def test_a_permutation_sends_from_and_to_every_device_once(tmp_path):
+    text = '[[traffic]]\nname = "x"\npattern = "permutation"\nsize = "1 MB"\nseed = {}\n'
+    found = [read(tmp_path, TWO + text.format(seed)).streams[0].pairs for seed in range(6)]
+
+    for pairs in found:
+        sources, targets = zip(*pairs, strict=True)
+        assert len(pairs) == 32
+        assert sorted(sources) == sorted(targets)
+        assert all(a.split(".")[0] != b.split(".")[0] for a, b in pairs)
+    assert len(set(found)) > 1
+
+
+def test_every_fault_is_said_at_once(tmp_path):
+    text = (
+        MACHINE + '[[job]]\nname = "a"\nnodes = [0, 7]\nworkload = "alexnett"\n'
+        '[[job]]\nname = "b"\nnodes = "0"\nworkload = "alexnet"\nstrategy = "rign"\nstrat = 1\n'
+        '[[traffic]]\nname = "x"\npattern = "incats"\nsize = "1 MB"\n'
+    )
+    found = faults(tmp_path, text)
+    whole = "\n".join(found)
+
+    assert any(each.startswith("job[0].workload: ") and "alexnet" in each for each in found)
+    assert any(each.startswith("job[1].strategy: ") and "ring" in each for each in found)
+    assert any(each.startswith("job[1].strat: unknown key") for each in found)
+    assert any(each.startswith("traffic[0].pattern: ") and "incast" in each for each in found)
+    assert any("no node 7: the machine has 4 nodes" in each for each in found)
+    assert any("two jobs have node 0" in each for each in found)
+    assert whole.count("alexnett") == 1
+
+
+def test_a_machine_that_is_not_known_is_said_once(tmp_path):
+    found = faults(tmp_path, TWO.replace("dgx1vx4", "dgx9vx4"))
+
+    assert len(found) == 1
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (('"2-3"', '"1-2"'), "1 of 4 are free|2 asked for"),
+        (('"2-3"', '"3-4"'), "no node 4: the machine has 4 nodes"),
+        (('name = "b"', 'name = "a"'), "two are named 'a'"),
+        (("nodes = 2", "nodes = true"), "must be a number of nodes, a list"),
+        (("nodes = 2", "nodes = 3"), "3 asked for, and 2 of 4 are free"),
+        (("nodes = 2", "nodes = [2]"), "two jobs have node 2"),
+        (('"2-3"', '"2-2,2"'), "must name each once"),
+    ],
+)
+def test_nodes_that_cannot_be_are_refused(tmp_path, change, words):
+    if "1-2" in change[1]:
+        assert read(tmp_path, TWO.replace(*change)).nodes == ((0, 3), (1, 2))
+        return
+    assert any(words in each for each in faults(tmp_path, TWO.replace(*change)))
+
+
+@pytest.mark.parametrize(
+    ("more", "words"),
+    [
+        ("", "to: missing"),
+        ("to = [9]", "no node 9"),
+        ('to = [0]\nrate = "1 GB/s"\nevery = "1 s"', "give one of rate and every"),
+    ],
+)
+def test_traffic_that_cannot_be_is_refused(tmp_path, more, words):
+    text = TWO + INCAST.replace("to = [0]\n", f"{more}\n")
+
+    assert any(words in each for each in faults(tmp_path, text))
+
+
+def test_sharded_steps_are_refused(tmp_path):
+    text = TWO.replace("batch = 8,", 'batch = 8, method = "fsdp",').replace("nccl+ddp", "nccl")
+
+    assert any("ddp" in each for each in faults(tmp_path, text))
+
+
+def test_a_file_without_jobs_says_so(tmp_path):
+    assert any(each.startswith("job: missing") for each in faults(tmp_path, MACHINE))
+
+
+def test_the_answer_names_the_slowest_and_whom_it_meets(tmp_path):
+    question = read(tmp_path, TWO + INCAST)
+    found = Beside(question, simulate_jobs(question.jobs, question.streams))
+    text, document = jobs_text(found), BESIDE.write(found)
+
+    assert "a takes" in text
+    assert "it meets x on" in text
+    assert document["jobs"][0]["slowdown"] > 1.2
+    assert document["jobs"][0]["shared"][0]["others"]["x"] > 0.0
+    assert document["traffic"][0]["pairs"] == 24
+    assert 0.5 < document["fairness"] <= 1.0
+    json.dumps(document)
