@@ -123,6 +123,7 @@ FILES = {
     "run.toml": RUN,
     "step.toml": STEP,
     "jobs.toml": JOBS,
+    "fit.toml": JOBS.partition("[[traffic]]")[0],
     "sharded.toml": SHARDED,
     "fsdp.toml": SHARDED.replace('"ddp", "fsdp", "hsdp"', '"fsdp"'),
     "all.toml": 'topology = "ring:4"\nworkload = "bytes:1K"\n',
@@ -241,6 +242,7 @@ accuracy mesh --json --set deepep
 accuracy kernels --json --set vllm-42324
 accuracy compute --json
 jobs --json jobs.toml
+jobs --json --fit 1.5 fit.toml
 bench dgx-h100 --algo oneshot,multimem -b 16K -e 1M -f 8 --json
 calibrate --from-nccl-tests nccl.log --topology v100-mesh-4 --out mine.toml --json
 replay {ROOT}/docs/examples/ddp-resnet50.json --topology dgx1v --json

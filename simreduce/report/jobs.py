@@ -9,7 +9,9 @@ from simreduce import units
 from simreduce.engine.background import Stream
 from simreduce.files import tables
 from simreduce.files.formats.documents import (
+    ABSENT,
     COUNT,
+    FLAG,
     RATIO,
     SECONDS,
     TEXT,
@@ -22,7 +24,7 @@ from simreduce.files.formats.documents import (
 )
 from simreduce.files.tables import Column
 from simreduce.report.topo import topology_keys
-from simreduce.study.jobs import JobsQuestion
+from simreduce.study.jobs import Fit, JobsQuestion
 from simreduce.training.jobs import JobOutcome, fairness
 
 _SHOWN = 3
@@ -35,6 +37,12 @@ class Beside(NamedTuple):
 
     question: JobsQuestion
     outcomes: Sequence[JobOutcome]
+    fit: Fit | None = None
+
+    @property
+    def complete(self) -> bool:
+        """Whether no more copies are to be tried."""
+        return self.fit is None or self.fit.final
 
     @property
     def fairness(self) -> float:
@@ -126,6 +134,13 @@ BESIDE = Document(
     *topology_keys("question.setup.topology"),
     Key("jobs", list_of(_JOB), "The jobs.", "rows"),
     Key("traffic", list_of(_STREAM), "What else moves.", "question.streams"),
+    Key("promise", RATIO, "How many times as long as alone a job may take; missing unless asked"
+        " for.", lambda found: found.fit.promise if found.fit else ABSENT, optional=True),
+    Key("copies", COUNT, "How many copies of the file's jobs fit so; missing unless asked for.",
+        lambda found: found.fit.copies if found.fit else ABSENT, optional=True),
+    Key("limit", TEXT, "Why no more do; missing unless asked for.",
+        lambda found: found.fit.limit if found.fit else ABSENT, optional=True),
+    Key("complete", FLAG, "False if the command was stopped before more copies were tried."),
     Key("fairness", RATIO, "Jain's index of the jobs' speeds beside alone: 1 if all lose the same"
         " part."),
 )  # fmt: skip
@@ -162,6 +177,11 @@ def _of_stream(stream: Stream) -> str:
 
 
 def _answer(found: Beside) -> str:
+    if fit := found.fit:
+        copies = units.plural(fit.copies, "copy", "copies")
+        verb = "fits" if fit.copies == 1 else "fit"
+        words = f"{copies} of these jobs {verb} at {fit.promise:g} times as long as alone"
+        return f"{words}: {fit.limit}." if found.complete else f"{words}; stopped before more."
     slow = sorted(found.outcomes, key=lambda each: -each.slowdown)
     slow = [each for each in slow if each.slowdown > _SLOWER]
     if not slow:

@@ -10,7 +10,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from itertools import permutations
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -43,7 +43,7 @@ from simreduce.study.scenario import (
     read_scenario_file,
 )
 from simreduce.topology import load_topology
-from simreduce.training.jobs import Job
+from simreduce.training.jobs import Job, JobOutcome, simulate_jobs
 from simreduce.training.sharded.question import DDP
 
 _SHARED = (
@@ -126,7 +126,9 @@ JOBS = Format(
 
 @dataclass(frozen=True, slots=True)
 class JobsQuestion:
-    """Jobs on the machine of `setup`, beside traffic; `nodes` are those of each job."""
+    """Jobs on the machine of `setup`, beside traffic; `nodes` are those of each job. Some `named`
+    theirs.
+    """
 
     name: str
     title: str
@@ -135,10 +137,52 @@ class JobsQuestion:
     scenarios: tuple[Scenario, ...]
     nodes: tuple[tuple[int, ...], ...]
     streams: tuple[Stream, ...]
+    named: tuple[str, ...] = ()
 
 
-def load_jobs(text: str, load: LoadMachine = load_topology) -> JobsQuestion:
-    """The jobs in the file `text`; ScenarioError lists every fault."""
+class Fit(NamedTuple):
+    """How many copies of a mix of jobs fit where none may take more than `promise` times as long as
+    alone, and why no more do, once that is `final`. The `question` has those that fit, or one copy
+    if none does.
+    """
+
+    question: JobsQuestion
+    outcomes: tuple[JobOutcome, ...]
+    promise: float
+    copies: int
+    limit: str
+    final: bool
+
+
+def fit_jobs(text: str, promise: float) -> Iterator[Fit]:
+    """Copy after copy of the jobs in the file `text`, on the first nodes that are free; the last
+    has the answer. ScenarioError lists every fault, and jobs that name their nodes.
+    """
+    question, copies = load_jobs(text), 0
+    if question.named:
+        words = "say how many nodes, not which, so that there can be several"
+        raise ScenarioError(f"{question.name}: {', '.join(question.named)}: {words}")
+    found = None
+    while True:
+        outcomes = simulate_jobs(question.jobs, question.streams)
+        slow = max(outcomes, key=lambda each: each.slowdown)
+        if slow.slowdown > promise:
+            limit = f"with {copies + 1}, {slow.job.name} takes {slow.slowdown:.2f} times as long"
+            one = found or Fit(question, outcomes, promise, 0, "", final=True)
+            yield one._replace(limit=limit, final=True)
+            return
+        copies += 1
+        used, whole = sum(map(len, question.nodes)), len(question.setup.layout.tasks)
+        full = used // copies > whole - used
+        found = Fit(question, outcomes, promise, copies, f"{used} of {whole} nodes are taken", full)
+        yield found
+        if full:
+            return
+        question = load_jobs(text, copies=copies + 1)
+
+
+def load_jobs(text: str, load: LoadMachine = load_topology, copies: int = 1) -> JobsQuestion:
+    """The jobs in the file `text`, so many copies of them; ScenarioError lists every fault."""
     path, document = read_scenario_file(text)
     faults = Faults(str(path))
     values = JOBS.read(document, faults)
@@ -147,6 +191,7 @@ def load_jobs(text: str, load: LoadMachine = load_topology) -> JobsQuestion:
     if values["job"] == []:
         faults.add("job", "must have one table at least")
     names = [each["name"] for each in (*tables, *(values["traffic"] or []))]
+    named = tuple(each["name"] for each in tables if isinstance(each["nodes"], tuple))
     for name in {each for each in names if each is not None and names.count(each) > 1}:
         faults.add("job", f"two are named {name!r}")
     machine = faults.attempt(
@@ -158,6 +203,12 @@ def load_jobs(text: str, load: LoadMachine = load_topology) -> JobsQuestion:
     if machine is None:
         raise ScenarioError(faults.problems)
     whole_machine = machine.setup.layout
+    tables = [
+        {**each, "name": f"{each['name']} {i + 1}" if i else each["name"]}
+        for i in range(copies)
+        for each in tables
+    ]
+    scenarios *= copies
     nodes = _share_out([each["nodes"] for each in tables], len(whole_machine.tasks), faults)
     streams = _streams(values["traffic"] or [], whole_machine, faults)
     faults.raise_any(ScenarioError)
@@ -171,8 +222,9 @@ def load_jobs(text: str, load: LoadMachine = load_topology) -> JobsQuestion:
     faults.raise_any(ScenarioError)
     title = values["title"] or path.stem
     return JobsQuestion(
-        path.stem, title, machine.setup, tuple(jobs), tuple(found), tuple(nodes), tuple(streams)
-    )
+        path.stem, title, machine.setup, tuple(jobs), tuple(found), tuple(nodes), tuple(streams),
+        named,
+    )  # fmt: skip
 
 
 def _scenario(

@@ -8,7 +8,7 @@ import pytest
 
 from simreduce.errors import ScenarioError
 from simreduce.report.jobs import BESIDE, Beside, jobs_text
-from simreduce.study.jobs import load_jobs
+from simreduce.study.jobs import fit_jobs, load_jobs
 from simreduce.training.jobs import simulate_jobs
 
 MACHINE = 'topology = "dgx1vx4,fabric=switch,nics=1"\n'
@@ -161,3 +161,36 @@ def test_the_answer_names_the_slowest_and_whom_it_meets(tmp_path):
     assert document["traffic"][0]["pairs"] == 24
     assert 0.5 < document["fairness"] <= 1.0
     json.dumps(document)
+
+
+MIX = (
+    'topology = "dgx1vx12,fabric=fat_tree,nics=1,oversubscription=4,radix=4"\n'
+    '[[job]]\nname = "a"\nnodes = 5\nworkload = "bytes:16M"\ncount = 2\n'
+)
+
+
+@pytest.mark.parametrize(
+    ("promise", "copies", "limit"),
+    [(1.05, 1, "with 2, a"), (10.0, 2, "10 of 12 nodes are taken")],
+)
+def test_copies_fit_until_one_is_too_slow_or_nodes_run_out(tmp_path, promise, copies, limit):
+    """The fifth node of the first copy and three of the second are under one leaf with one
+    up-link.
+    """
+    path = tmp_path / "mix.toml"
+    path.write_text(MIX, "utf-8")
+    *_, found = fit_jobs(str(path), promise)
+    text = jobs_text(Beside(found.question, found.outcomes, found))
+
+    assert found.copies == copies == len(found.question.jobs)
+    assert found.limit.startswith(limit)
+    assert found.final
+    assert f"{copies} cop" in text
+    assert all(each.slowdown <= promise for each in found.outcomes)
+
+
+def test_jobs_that_name_their_nodes_cannot_be_copied(tmp_path):
+    path = tmp_path / "mix.toml"
+    path.write_text(MIX.replace("nodes = 5", '"nodes" = "0-4"'), "utf-8")
+    with pytest.raises(ScenarioError, match="say how many nodes"):
+        next(fit_jobs(str(path), 1.1))

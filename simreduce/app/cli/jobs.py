@@ -3,29 +3,48 @@
 from __future__ import annotations
 
 from functools import partial
+from math import inf
 
 import click
 
 from simreduce.app.cli.group import command
-from simreduce.app.cli.progress import Progress
+from simreduce.app.cli.progress import Progress, show_until_stopped
 from simreduce.app.cli.reply import Reply, option_faults, report_options
+from simreduce.errors import InputError
 from simreduce.report.jobs import BESIDE, Beside, jobs_text
-from simreduce.study.jobs import load_jobs
+from simreduce.study.jobs import fit_jobs, load_jobs
 from simreduce.training.jobs import simulate_jobs
 
 
 @command(examples="simreduce jobs docs/examples/jobs/one-leaf.toml")
 @click.argument("file", metavar="FILE")
+@click.option(
+    "--fit",
+    type=float,
+    default=None,
+    metavar="SLOWDOWN",
+    help="Say how many copies of the jobs fit if none may take more than so many times as long as"
+    " alone, such as 1.1.",
+)
 @report_options
-def jobs(file: str) -> Reply:
+def jobs(file: str, fit: float | None) -> Reply:
     """Simulate several jobs on one machine, and traffic that is no job's: how much longer each
     takes than alone, and who takes whose link.
 
     FILE has a [[job]] for each, with its nodes and what it repeats, a reduction or a training step,
     and a [[traffic]] for what else moves: an incast, a permutation, reads of storage, checkpoints.
+
+    With --fit, prints the copies so far on Ctrl-C or SIGTERM and exits with status 130.
     """
     faults = option_faults()
     question = faults.require(faults.attempt("", load_jobs, file))
-    with Progress("simulating the jobs"):
-        found = Beside(question, simulate_jobs(question.jobs, question.streams))
-    return Reply(partial(jobs_text, found), partial(BESIDE.write, found))
+    if fit is not None and not 1.0 <= fit < inf:
+        raise InputError(f"--fit: must be 1 or more, got {fit:g}")
+    if fit is None:
+        with Progress("simulating the jobs"):
+            found = Beside(question, simulate_jobs(question.jobs, question.streams))
+    else:
+        most = len(question.setup.layout.tasks) // max(sum(map(len, question.nodes)), 1)
+        answers, _ = show_until_stopped(fit_jobs(file, fit), most, "simulated {} of {} copies")
+        found = Beside(answers[-1].question, answers[-1].outcomes, answers[-1])
+    return Reply(partial(jobs_text, found), partial(BESIDE.write, found), complete=found.complete)
