@@ -52,25 +52,14 @@ class Beside(NamedTuple):
     @property
     def rows(self) -> list[_Row]:
         """A row for each job."""
-        return [
-            _Row(outcome, scenario.workload.name, strategies[0].text, nodes)
-            for outcome, scenario, nodes in zip(
-                self.outcomes, self.question.scenarios, self.question.nodes, strict=True
-            )
-            if (strategies := scenario.strategies)
-        ]
+        question = self.question
+        return list(map(_Row, self.outcomes, question.does, question.nodes))
 
 
 class _Row(NamedTuple):
     outcome: JobOutcome
-    workload: str
-    strategy: str
+    does: str
     nodes: tuple[int, ...]
-
-    @property
-    def does(self) -> str:
-        """What it repeats."""
-        return f"{'step of ' if self.outcome.job.step else ''}{self.workload}, {self.strategy}"
 
     @property
     def meets(self) -> str:

@@ -5,12 +5,13 @@ Each job is read as a scenario of its own with the keys that all share, on the n
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from itertools import permutations
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
@@ -35,23 +36,34 @@ from simreduce.files.formats import (
 )
 from simreduce.files.formats.kinds import refusal
 from simreduce.planners.layouts import Layout
+from simreduce.planners.strategy import parse_strategy
 from simreduce.study.scenario import (
     SCENARIO,
     LoadMachine,
+    Meshes,
     Scenario,
+    build_meshes,
     build_scenario,
+    has_mesh,
     read_scenario_file,
 )
 from simreduce.topology import load_topology
-from simreduce.training.jobs import Job, JobOutcome, simulate_jobs
+from simreduce.training.executions import Node
+from simreduce.training.group_plans import GroupPlans
+from simreduce.training.jobs import Job, JobOutcome, Recorded, simulate_jobs
+from simreduce.training.mesh.costs import Costs, channels_of
+from simreduce.training.mesh.passes import Passes
+from simreduce.training.mesh.pipeline import load_schedule
+from simreduce.training.mesh.write import write_ranks
 from simreduce.training.sharded.question import DDP
 
+T = TypeVar("T")
 _SHARED = (
     "topology", "runtime", "calibration", "topology_overrides", "link_factors", "fails", "nccl",
     "call_cost",
 )  # fmt: skip
 """Keys of a scenario that all jobs have in common."""
-_MOST = 100_000
+_MOST, _MOST_NODES = 100_000, 1 << 20
 _TIME = quantity(units.duration, "a time", ("2 s", "10 min"), (0.0, 3.6e6, "at most 1000 h"))
 INCAST, PERMUTATION, ALL_TO_ALL, READS, WRITES = PATTERNS = (
     "incast", "permutation", "all_to_all", "reads", "writes",
@@ -92,7 +104,8 @@ JOB = Format(
     Field("workload", LINE, "As in a scenario.", required=True),
     Field("strategy", LINE, "How it reduces.", "nccl"),
     Field("step", Scalar("a table", {}, lambda value: value),
-          "As in a scenario, for methods without shards.", default_words="only reductions"),
+          "As in a scenario, for methods without shards, or with one `mesh`.",
+          default_words="only reductions"),
     Field("start", _TIME, "When it begins.", 0.0, default_words="`0 s`"),
     Field("count", whole(1, _MOST), "Repetitions.", 10),
 )  # fmt: skip
@@ -126,15 +139,15 @@ JOBS = Format(
 
 @dataclass(frozen=True, slots=True)
 class JobsQuestion:
-    """Jobs on the machine of `setup`, beside traffic; `nodes` are those of each job. Some `named`
-    theirs.
+    """Jobs on the machine of `setup`, beside traffic; each `does` something, in words, on
+    its `nodes`. Some `named` theirs.
     """
 
     name: str
     title: str
     setup: Setup
     jobs: tuple[Job, ...]
-    scenarios: tuple[Scenario, ...]
+    does: tuple[str, ...]
     nodes: tuple[tuple[int, ...], ...]
     streams: tuple[Stream, ...]
     named: tuple[str, ...] = ()
@@ -197,67 +210,128 @@ def load_jobs(text: str, load: LoadMachine = load_topology, copies: int = 1) -> 
     machine = faults.attempt(
         "", build_scenario, path, {**shared, "workload": "bytes:4"}, None, load
     )
-    scenarios = [
-        _scenario(path, shared, document["job"][i], i, load, faults) for i in range(len(tables))
-    ]
-    if machine is None:
-        raise ScenarioError(faults.problems)
-    whole_machine = machine.setup.layout
     tables = [
         {**each, "name": f"{each['name']} {i + 1}" if i else each["name"]}
         for i in range(copies)
         for each in tables
     ]
-    scenarios *= copies
-    nodes = _share_out([each["nodes"] for each in tables], len(whole_machine.tasks), faults)
-    streams = _streams(values["traffic"] or [], whole_machine, faults)
+    raw = document["job"] * copies if tables else []
+    whole = machine.setup.layout if machine else None
+    nodes: list[tuple[int, ...]] = [() for _ in tables]
+    streams = list[Stream]()
+    if whole is not None:
+        nodes = _share_out([each["nodes"] for each in tables], len(whole.tasks), faults)
+        streams = _streams(values["traffic"] or [], whole, faults)
+    reader, found = _Reader(path, shared, load, whole, faults), list[Read]()
+    for i, (table, given, mine) in enumerate(zip(tables, raw, nodes, strict=True)):
+        found += reader.read(i % (len(raw) // copies), table, given, mine)
     faults.raise_any(ScenarioError)
-    jobs, found = list[Job](), list[Scenario]()
-    for i, (table, scenario, mine) in enumerate(zip(tables, scenarios, nodes, strict=True)):
-        assert scenario is not None  # noqa: S101 - else there is a fault
-        ranks = [rank for node in mine for rank in whole_machine.tasks[node]]
-        found.append(scenario.but(part=whole_machine.only(ranks)))
-        job = faults.attempt(f"job[{i}]", _job, table, found[-1])
-        jobs += [job] if job else []
-    faults.raise_any(ScenarioError)
-    title = values["title"] or path.stem
+    assert machine is not None  # noqa: S101 - else there is a fault
     return JobsQuestion(
-        path.stem, title, machine.setup, tuple(jobs), tuple(found), tuple(nodes), tuple(streams),
-        named,
+        path.stem, values["title"] or path.stem, machine.setup, tuple(job for job, _ in found),
+        tuple(does for _, does in found), tuple(nodes), tuple(streams), named,
     )  # fmt: skip
 
 
-def _scenario(
-    path: Path, shared: Mapping[str, Any], table: Mapping[str, Any], i: int, load: LoadMachine,
-    faults: Faults,
-) -> Scenario | None:  # fmt: skip
-    own = {key: table[key] for key in ("workload", "step") if key in table}
-    own["strategies"] = [table.get("strategy", "nccl")]
-    try:
-        return build_scenario(path, {**shared, **own}, load=load)
-    except ScenarioError as error:
-        for problem in error.problems:
-            key, _, words = problem.removeprefix(f"{path}: ").partition(": ")
-            root = key.partition(".")[0].partition("[")[0]
-            key = key.replace("strategies[0]", "strategy")
-            if root not in shared:  # whose faults are said once
-                faults.add(f"job[{i}].{key}", words)
-        return None
+Read = tuple[Job, str]
+"""A job, and what it repeats, in words."""
 
 
-def _job(table: Values, scenario: Scenario) -> Job:
+class _Reader:
+    """Reads jobs, as scenarios with the keys that they share; on the `whole` machine, unless that
+    has faults.
+    """
+
+    def __init__(
+        self, path: Path, shared: Mapping[str, Any], load: LoadMachine, whole: Layout | None,
+        faults: Faults,
+    ) -> None:  # fmt: skip
+        self.path, self.shared, self.load, self.whole = path, shared, load, whole
+        self.faults = faults
+        self._scenarios: dict[int, Scenario | None] = {}
+
+    def read(
+        self, i: int, table: Values, given: Mapping[str, Any], nodes: Sequence[int]
+    ) -> list[Read]:
+        """The job of the i-th table on these nodes; none with a fault, which is noted."""
+        own = {key: given[key] for key in ("workload", "step") if key in given}
+        tasks = self.whole.tasks if self.whole else ()
+        ranks = [rank for node in nodes if node < len(tasks) for rank in tasks[node]]
+        if has_mesh(own):
+            if not ranks:
+                return []
+            if "strategy" in given:
+                words = "NCCL chooses how the collectives of a mesh run"
+                self.faults.add(f"job[{i}].strategy", words)
+            meshes = self._noting(
+                i, lambda: build_meshes(
+                    self.path, {**self.shared, **own}, load=self.load, ranks=ranks
+                )
+            )  # fmt: skip
+            read = partial(_mesh_job, table, meshes) if meshes else None
+        else:
+            own["strategies"] = [given.get("strategy", "nccl")]
+            if i not in self._scenarios:
+                self._scenarios[i] = self._noting(
+                    i, lambda: build_scenario(self.path, {**self.shared, **own}, load=self.load)
+                )
+            scenario = self._scenarios[i]
+            if scenario is None or self.whole is None or not ranks:
+                return []
+            read = partial(_job, table, scenario.but(part=self.whole.only(ranks)))
+        job = self.faults.attempt(f"job[{i}]", read) if read else None
+        return [job] if job else []
+
+    def _noting(self, i: int, build: Callable[[], T]) -> T | None:
+        """What is built; its faults are those of the i-th job, unless all share them."""
+        try:
+            return build()
+        except ScenarioError as error:
+            for problem in error.problems:
+                key, _, words = problem.removeprefix(f"{self.path}: ").partition(": ")
+                root = key.partition(".")[0].partition("[")[0]
+                if root not in self.shared:  # whose faults are said once
+                    key = key.replace("strategies[0]", "strategy")
+                    self.faults.add(f"job[{i}].{key}", words)
+            return None
+
+
+def _job(table: Values, scenario: Scenario) -> Read:
     strategies, question = scenario.strategies or (), scenario.step
     if len(strategies) != 1:
         raise InputError("strategy: must be one strategy")
     strategy, setup = strategies[0], scenario.setup.running(strategies[0])
     times = table["start"] or 0.0, table["count"] or 1
+    does = f"{scenario.workload.name}, {strategy.text}"
     if question is None:
         plan = setup.compile(strategy, scenario.workload)
-        return Job(table["name"], setup, plan, None, *times)
+        return Job(table["name"], setup, plan, None, *times), does
     if question.methods != (DDP,) or question.mode:
         raise InputError("step.method: jobs take steps whose gradients a strategy sums (ddp)")
     method = question.method(strategy, setup.layout)
-    return Job(table["name"], setup, method.plan, (question.job, method), *times)
+    step = question.job, method
+    return Job(table["name"], setup, method.plan, step, *times), f"step of {does}"
+
+
+def _mesh_job(table: Values, meshes: Meshes) -> Read:
+    if len(meshes.question.jobs) != 1:
+        raise InputError("step: must be one mesh with one choice of each key")
+    setup, job = meshes.setup.running(parse_strategy("nccl")), meshes.question.jobs[0]
+    costs = Costs(meshes.setup, job.mesh)
+    schedule = load_schedule(job.schedule, job.mesh.pp, job.virtual, job.micros)
+    execution = write_ranks(job, schedule, Passes(job, costs), _MOST_NODES)
+    if execution.notes:
+        raise InputError(f"step: {execution.notes[0]}; at most {_MOST_NODES:,} are simulated")
+    plans = GroupPlans(setup, "nccl")
+
+    def slows(node: Node, group: tuple[int, ...]) -> float:
+        plan = plans.of(node, group)
+        return job.slows(channels_of(plan)) if plan else 0.0
+
+    times = table["start"] or 0.0, table["count"] or 1
+    does = f"step of {meshes.model.name}, {job.mesh.text}"
+    recorded = Recorded(execution, plans, slows)
+    return Job(table["name"], setup, None, None, *times, recorded), does
 
 
 def _share_out(

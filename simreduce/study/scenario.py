@@ -570,9 +570,11 @@ def build_replicas(
 
 def build_meshes(
     path: Path, table: Mapping[str, Any], faults: Faults | None = None,
-    load: LoadMachine = load_topology,
+    load: LoadMachine = load_topology, ranks: Sequence[int] = (),
 ) -> Meshes:  # fmt: skip
-    """As `build_scenario`, of tables with a `step.mesh`. ScenarioError lists `faults` too."""
+    """As `build_scenario`, of tables with a `step.mesh`, on all GPUs or those of some ranks.
+    ScenarioError lists `faults` too.
+    """
     faults = faults or Faults(str(path))
     values = _read(path, table, faults, load)
     _require_all(values, faults)
@@ -593,6 +595,8 @@ def build_meshes(
                 words = f"{alike}; classes may be slower, {', '.join(sorted(classes))}"
                 faults.add("link_factors", f"{name}: {words}")
     part = _part(values, topology, faults)
+    if topology is not None and ranks:
+        part = layout(topology).only(ranks)
     if topology is not None and values["runtime"] and values["calibration"]:
         setup = Setup(
             topology, values["runtime"], values["calibration"], part=part, nccl=values["nccl"],

@@ -134,6 +134,7 @@ class Run:
     """All ranks, on what moves their data; compute of a `slow` rank takes so many times as long.
 
     Each of the `streams` is a lane that runs so many nodes at a time, first ready, first served.
+    All nodes that the execution had from the start are done when it is `over`.
     """
 
     def __init__(
@@ -148,6 +149,7 @@ class Run:
         self.moved: list[Moved] = []
         self.ran: list[Ran] = []
         self.total = sum(len(nodes) for nodes in execution.nodes.values())
+        self.over = env.event()
         for rank, nodes in execution.nodes.items():
             for node in nodes:
                 self.add(node, of=rank)
@@ -317,6 +319,8 @@ class Run:
                 if not rank.waits[follower]:
                     self._ready(rank, follower)
             self._serve(rank)
+        if len(self.ran) == self.total:
+            self.over.succeed()
 
     def check_done(self) -> None:
         """Deadlock that says who waits for whom, if something is left."""

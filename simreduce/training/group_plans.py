@@ -9,6 +9,7 @@ import numpy as np
 from simreduce import dtypes
 from simreduce.engine.setup import Setup
 from simreduce.plan import Kind, Plan, part_for
+from simreduce.training.executions import COLLECTIVE, Node
 from simreduce.workload import Gradient, Workload
 
 _UNIT = dtypes.SIZES[0]
@@ -36,6 +37,14 @@ class GroupPlans:
             exchange = self._compile(*key)
             self.made[key] = _one_way(exchange, self.setup.layout.ranks[source])
         return self.made[key]
+
+    def of(self, node: Node, group: tuple[int, ...]) -> Plan | None:
+        """The plan of what a node moves in a group or between a pair; None if that is nothing."""
+        if len(group) < 2 or not node.nbytes:
+            return None
+        if node.kind == COLLECTIVE:
+            return self.plan(node.collective, node.nbytes, group, node.root)
+        return self.transfer(node.nbytes, *group)
 
     def _compile(self, collective: str, nbytes: int, group: tuple[int, ...], root: int) -> Plan:
         n = len(group)

@@ -2,8 +2,11 @@
 
 A job repeats what it does, a reduction or a training step, so many times from its start on; one
 repetition begins when the one before it has ended. All jobs are SimPy processes on one fabric, so
-what meets on a link shares it as transfers of one plan do. By itself a repetition takes, to the
-bit, what simulating it alone predicts.
+what meets on a link shares it as transfers of one plan do. By itself a repetition of a reduction or
+of a step without a mesh takes, to the bit, what simulating it alone predicts.
+
+A step of a mesh is simulated with every call of every rank on the fabric, where `mesh.simulate`
+lets one rank of a stage stand for all and takes each call's time alone.
 
 Not modelled: jobs that share a GPU, and hosts that several jobs keep busy.
 """
@@ -20,12 +23,16 @@ import simpy
 from simreduce.computing.arrays import Floats
 from simreduce.engine import Fabric
 from simreduce.engine.background import Flows, Stream
+from simreduce.engine.lowering.lowered import Lowered
 from simreduce.engine.results.floors import resource_seconds
 from simreduce.engine.setup import Setup
 from simreduce.engine.simulation import step_cost
 from simreduce.errors import InputError
 from simreduce.plan import Plan
+from simreduce.training.executions import Execution, Node
+from simreduce.training.executor import Run, Slows, slows_nothing
 from simreduce.training.faults import LinkFaults
+from simreduce.training.group_plans import GroupPlans
 from simreduce.training.reductions import Method
 from simreduce.training.simulation import Steps
 from simreduce.training.step import StepJob
@@ -36,17 +43,27 @@ _LEAST = 1e-3
 
 
 @dataclass(frozen=True, slots=True, eq=False)
+class Recorded:
+    """What each rank does, and the plans of what they move, which slows down compute beside it."""
+
+    execution: Execution
+    plans: GroupPlans
+    slows: Slows = slows_nothing
+
+
+@dataclass(frozen=True, slots=True, eq=False)
 class Job:
-    """`count` repetitions of a plan, or of the steps of a job whose method has it; on `setup`, from
-    `start` seconds on.
+    """`count` repetitions of a plan, of the steps of a job whose method has it, or of a `recorded`
+    step; on `setup`, from `start` seconds on.
     """
 
     name: str
     setup: Setup
-    plan: Plan
+    plan: Plan | None
     step: tuple[StepJob, Method] | None = None
     start: float = 0.0
     count: int = 1
+    recorded: Recorded | None = None
 
 
 class Share(NamedTuple):
@@ -128,7 +145,10 @@ class _Together:
         if len(names) > 1:
             words = f"run on {' and on '.join(sorted(names))}, and one fabric has one runtime"
             raise InputError(f"jobs {words}; a runtime for all is set by `runtime`")
-        found = (each.setup.constants_of(each.plan) for each in jobs)
+        found = (
+            each.setup.constants_of(each.plan) if each.plan else each.setup.constants
+            for each in jobs
+        )
         constants = next((each for each in found if each != setup.calibration), setup.calibration)
         disturbance = setup.disturbance
         disturbance.check(setup.topology)
@@ -154,17 +174,22 @@ class _Together:
         if job.start > 0.0:
             yield env.timeout(job.start)
         begin = float(env.now)
-        yield from self._reductions(i, job) if job.step is None else self._steps(i, job, *job.step)
+        if job.recorded is not None:
+            yield from self._replays(i, job, job.recorded)
+        elif job.step is not None:
+            yield from self._steps(i, job, *job.step)
+        elif job.plan is not None:
+            yield from self._reductions(i, job, job.plan)
         self.spans[i] = begin, float(env.now)
 
-    def _reductions(self, i: int, job: Job) -> Process:
+    def _reductions(self, i: int, job: Job, plan: Plan) -> Process:
         fabric, env = self.fabric, self.fabric.env
-        lowered = fabric.lower(job.plan, i)
+        lowered = fabric.lower(plan, i)
         self.needed[i] = resource_seconds(lowered, fabric.resources.best)
-        ready = step_cost(job.plan, fabric.topology, fabric.runtime, fabric.calibration)
+        ready = step_cost(plan, fabric.topology, fabric.runtime, fabric.calibration)
         for _ in range(job.count):
             begin = float(env.now)
-            timeline = yield fabric.submit(job.plan, ready, lowered)
+            timeline = yield fabric.submit(plan, ready, lowered)
             self.times[i].append(float(timeline.finish.max(initial=0.0)) - begin)
 
     def _steps(self, i: int, job: Job, step: StepJob, method: Method) -> Process:
@@ -181,6 +206,30 @@ class _Together:
             ),
             np.zeros(len(best.names)),
         )
+
+    def _replays(self, i: int, job: Job, recorded: Recorded) -> Process:
+        fabric, env, best = self.fabric, self.fabric.env, self.fabric.resources.best
+        known: dict[int, tuple[Lowered, Floats]] = {}
+        needed = np.zeros(len(best.names))
+
+        def move(node: Node, group: tuple[int, ...]) -> simpy.Event:
+            plan = recorded.plans.of(node, group)
+            if plan is None:
+                return env.timeout(0.0)
+            if id(plan) not in known:
+                lowered = fabric.lower(plan)
+                known[id(plan)] = lowered, resource_seconds(lowered, best)
+            lowered, seconds = known[id(plan)]
+            np.add(needed, seconds, out=needed)
+            return fabric.submit(plan, lowered=lowered)
+
+        for _ in range(job.count):
+            begin = float(env.now)
+            run = Run(recorded.execution, env, move, slows=recorded.slows)
+            run.start()
+            yield run.over
+            self.times[i].append(float(env.now) - begin)
+        self.needed[i] = needed / job.count
 
     def outcome(self, i: int, alone: float) -> JobOutcome:
         """What came of a job."""

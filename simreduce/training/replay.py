@@ -57,12 +57,8 @@ def replay_execution(
     fabric = Fabric(env, chosen.topology, chosen.constants, chosen.runtime, chosen.disturbance)
 
     def move(node: Node, group: tuple[int, ...]) -> simpy.Event:
-        if len(group) < 2 or not node.nbytes:  # nobody to talk to
-            return env.timeout(0.0)
-        collective = node.kind == COLLECTIVE
-        facts = node.collective, node.nbytes, group, node.root
-        found = plans.plan(*facts) if collective else plans.transfer(node.nbytes, *group)
-        return fabric.submit(found)
+        plan = plans.of(node, group)
+        return fabric.submit(plan) if plan else env.timeout(0.0)
 
     slow = {
         rank: chosen.disturbance.slow.get(name, 1.0)

@@ -9,7 +9,9 @@ import pytest
 from simreduce.errors import ScenarioError
 from simreduce.report.jobs import BESIDE, Beside, jobs_text
 from simreduce.study.jobs import fit_jobs, load_jobs
+from simreduce.study.scenario import build_meshes
 from simreduce.training.jobs import simulate_jobs
+from simreduce.training.mesh.simulate import simulate_mesh
 
 MACHINE = 'topology = "dgx1vx4,fabric=switch,nics=1"\n'
 TWO = (
@@ -194,3 +196,45 @@ def test_jobs_that_name_their_nodes_cannot_be_copied(tmp_path):
     path.write_text(MIX.replace("nodes = 5", '"nodes" = "0-4"'), "utf-8")
     with pytest.raises(ScenarioError, match="say how many nodes"):
         next(fit_jobs(str(path), 1.1))
+
+
+MESH = (
+    'topology = "dgx-h100x4,fabric=fat_tree"\n[[job]]\nname = "m"\nnodes = 2\ncount = 1\n'
+    'workload = "transformer:layers=4,hidden=2048,heads=16,vocab=32000,seq=2048"\n'
+    "[job.step]\nglobal_batch = 16\n"
+)
+
+
+@pytest.mark.parametrize("mesh", ["tp=8,dp=2", "tp=4,pp=2,dp=2", "dp=16", "tp=2,cp=2,dp=4"])
+def test_a_mesh_with_all_its_calls_on_the_fabric_takes_what_one_rank_for_all_does(tmp_path, mesh):
+    question = read(tmp_path, MESH + f'mesh = "{mesh}"\n')
+    (found,) = simulate_jobs(question.jobs)
+    step = {"mesh": mesh, "global_batch": 16}
+    table = {"topology": "dgx-h100x2,fabric=fat_tree", "step": step}
+    table["workload"] = "transformer:layers=4,hidden=2048,heads=16,vocab=32000,seq=2048"
+    alone = build_meshes(tmp_path / "mesh.toml", table)
+
+    expected = simulate_mesh(alone.question.jobs[0], alone.setup).seconds
+    assert found.times[0] == found.alone == pytest.approx(expected, rel=0.05)
+    assert question.does == (f"step of {alone.model.name}, {mesh}",)
+
+
+def test_a_mesh_meets_others_on_the_fabric(tmp_path):
+    more = 'mesh = "dp=16"\n[[job]]\nname = "b"\nnodes = 2\nworkload = "bytes:1G"\ncount = 5\n'
+    text = (MESH + more).replace("nodes = 2", "nodes = [0, 2]", 1)
+    machine = "dgx1vx4,nics=1,fabric=fat_tree,oversubscription=2,radix=2"
+    question = read(tmp_path, text.replace("dgx-h100x4,fabric=fat_tree", machine))
+    mesh, _ = simulate_jobs(question.jobs)
+
+    assert "b" in mesh.shared[0].others
+
+
+@pytest.mark.parametrize(
+    ("more", "words"),
+    [
+        ('mesh = "tp=8,dp=3"\n', "job[0].step"),
+        ('mesh = ["tp=8,dp=2", "dp=16"]\n', "one mesh"),
+    ],
+)
+def test_meshes_that_cannot_be_are_refused(tmp_path, more, words):
+    assert any(words in each for each in faults(tmp_path, MESH + more))

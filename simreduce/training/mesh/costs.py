@@ -199,10 +199,10 @@ class Costs:
         setup = self._plans.setup
         names = dict.fromkeys(name for plan in plans for name in plan.devices)
         whole = plans[0] if len(plans) == 1 else side_by_side(plans, tuple(names))
-        return Cost(setup.simulate(whole).seconds, _channels(plans[0]))
+        return Cost(setup.simulate(whole).seconds, channels_of(plans[0]))
 
 
-def _channels(plan: Plan) -> int:
+def channels_of(plan: Plan) -> int:
     """How many channels a kernel of NCCL has, at most; 0 of what is not NCCL's."""
     launches = (plan.kind == Kind.INPUT) & (plan.executor > 0) & (plan.stream >= 0)
     channels = plan.stream[launches] // len(plan.devices)
