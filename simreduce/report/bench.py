@@ -43,6 +43,7 @@ from simreduce.report.headings import (
     MOVED_KEY,
     NCCL_KEY,
     NOMINAL_KEY,
+    WARNING_KEY,
     one_runtime,
 )
 from simreduce.report.limits import help_section, path_section
@@ -57,6 +58,7 @@ from simreduce.study.advice import lasting_us, moved_lines
 from simreduce.study.outcome import Stuck
 from simreduce.study.study import TIED
 from simreduce.study.tune.bench import BY_DEFAULT, DIVIDED, BenchRow, Calls, algbw, busbw
+from simreduce.study.tune.few_rings import few_rings_warning
 from simreduce.topology import Folded
 from simreduce.version import __version__
 
@@ -104,6 +106,11 @@ class SizeTimes(NamedTuple):
             if not (held and held[0].seconds <= best.seconds * TIED):
                 found.append(best)
         return found
+
+    @property
+    def warning(self) -> str:
+        """What the library is slow at here, in a sentence, or ""."""
+        return few_rings_warning(self.setup, (row.runtime for row in self.rows))
 
     @property
     def bounded(self) -> list[BenchRow]:
@@ -295,6 +302,7 @@ BENCH = Document(
         get=lambda times: nominal_text([times.setup.nccl.text, *(r.algorithm for r in times.rows)])
         or ABSENT,
     ),
+    replace(WARNING_KEY, get=lambda times: times.warning or ABSENT),
     replace(CALIBRATION_KEY, get="setup.calibration.name"),
     Key("collective", one_of(*COLLECTIVES), "What is done."),
     replace(DISTURBANCE_KEY, get="setup.disturbed"),

@@ -58,6 +58,7 @@ def compared_text(both: Compared) -> str:
         lines += ["", f"Fastest {found.chosen}: {flips} of {found.questions} changed"]
     if found.flipped:
         lines += _winners(found).lines(indent=2)
+    lines += ["", *(f"Warning: {warning}." for warning in found.warnings)] if found.warnings else []
     return "\n".join(lines)
 
 
@@ -159,6 +160,7 @@ COMPARE = Document(
         "Cells that changed, largest change first.",
         "found.changed",
     ),
+    Key("warnings", list_of(TEXT), "What a library is slow at on a machine.", "found.warnings"),
     Key(
         "chosen",
         TEXT,

@@ -31,6 +31,7 @@ from simreduce.files.tables import Column, Table, percent
 from simreduce.planners.nccl import nominal_text
 from simreduce.study.advice import sureness_of
 from simreduce.study.study import by_reason
+from simreduce.study.tune.few_rings import few_rings_warning
 from simreduce.workload import ACTIVATION_SOURCES
 
 if TYPE_CHECKING:
@@ -120,6 +121,7 @@ def header(
             ("", fitted_on_text(at.fitted_on)),
             ("", _nominal(found)),
             ("", warning),
+            ("warning", few_rings_warning(at, found.runtimes)),
             ("call cost", _call_cost_text(at.call_cost)),
             ("disturbed", at.disturbed),
         ],
@@ -244,6 +246,11 @@ NOMINAL_KEY = Key(
     "nominal", TEXT, "Which times rest on no measurement; missing if none are known to.",
     optional=True,
 )  # fmt: skip
+WARNING_KEY = Key(
+    "warning", TEXT, "What the library is slow at here, what that costs, and what to set; missing "
+    "where nothing is.",
+    lambda found: few_rings_warning(found.scenario.setup, found.runtimes) or ABSENT, optional=True,
+)  # fmt: skip
 CALIBRATION_KEY = Key("calibration", TEXT, "The constants that times were predicted with.")
 DISTURBANCE_KEY = Key("disturbance", TEXT, 'What goes wrong, in words; "" for nothing.')
 DISTURBED = replace(DISTURBANCE_KEY, get="scenario.setup.disturbed")
@@ -266,6 +273,7 @@ HEAD_KEYS = (
     ),
     replace(NCCL_KEY, get="scenario.setup.nccl.text"),
     replace(NOMINAL_KEY, get=lambda found: _nominal(found) or ABSENT),
+    WARNING_KEY,
     replace(CALIBRATION_KEY, get="scenario.setup.calibration.name"),
     Key(
         "call_cost_us", MICROSECONDS, "What the framework adds to each call of NCCL.",

@@ -191,6 +191,7 @@ def _about(times: SizeTimes) -> list[str]:
         fitted_on_text(setup.fitted_on),
         nominal_text([setup.nccl.text, *(row.algorithm for row in times.rows)]),
         setup.nccl.text and f"nccl: {setup.nccl.text}",
+        times.warning and f"warning: {times.warning}",
         calls_line(times),
         setup.equal_paths and f"equal paths: {equal_paths_text(setup.equal_paths)}",
         *folded_lines(times),

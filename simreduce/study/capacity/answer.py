@@ -368,6 +368,11 @@ def _notes(question: Question, offers: Sequence[Offer]) -> list[str]:
     """Return notes on the prices for the reader."""
     prices = question.prices
     notes = [*prices.notes]
+    notes += dict.fromkeys(
+        f"{each.candidate.key.machine}: {warning}"
+        for each in offers
+        if (warning := each.candidate.row.warning)
+    )
     used = [prices.items[name] for each in offers for name in each.candidate.quantities]
     if dated := period_of(item.date for item in used):
         notes.append(f"prices of {dated}: they age, look yours up")

@@ -62,7 +62,8 @@ class Comparison:
 
     `changed` holds the cells whose time changed by more than the tolerance, or whose state did,
     largest change first. `questions` counts the questions with a winner in both, and `flipped` are
-    the ones whose winner differs; `chosen` is the key whose value wins.
+    the ones whose winner differs; `chosen` is the key whose value wins. `warnings` say what
+    libraries are slow at.
     """
 
     keys: tuple[str, ...]
@@ -73,6 +74,7 @@ class Comparison:
     chosen: str
     questions: int
     flipped: tuple[Winner, ...]
+    warnings: tuple[str, ...] = ()
 
 
 def compare(
@@ -117,7 +119,11 @@ def compare(
         pick,
         questions,
         flipped,
-    )
+        tuple(dict.fromkeys(
+            f"{row['topology']}: {row['warning']}"
+            for _, rows in (first, second) for row in rows if row.get("warning")
+        )),
+    )  # fmt: skip
 
 
 def _varied(sweep: Sweep, rows: Table) -> list[str]:

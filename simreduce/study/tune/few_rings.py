@@ -2,17 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 
+from simreduce import units
+from simreduce.engine import NCCL
+from simreduce.engine.setup import Setup
 from simreduce.errors import InputError
 from simreduce.planners.layouts import layout
+from simreduce.planners.strategy import parse_strategy
 from simreduce.study.question import Question
-from simreduce.study.tune.bench import busbw_factor
+from simreduce.study.tune.bench import busbw_factor, tensor
 from simreduce.topology import Folded
 
 MIN_CHANNELS = 32
 """What AMD advises for NCCL_MIN_NCHANNELS on fewer than eight GPUs (ROCm/rccl pull 1270)."""
+_SAMPLE = 64_000_000
+"""Bytes of the all-reduce with which a warning says what the limit costs."""
+_WORTH = 0.95
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,22 +48,57 @@ class FewRings:
 def few_rings(question: Question) -> FewRings | None:
     """What the limit costs; None where there is none, or rings do not carry the call."""
     setup, shape = question.setup, question.setup.layout
-    rules, n = shape.ring_rules, range(shape.n)
-    rings = rules.limit(shape.n, several=False)
-    if rings == rules.limit(2, several=False) or shape.task_count > 1:
-        return None
-    if isinstance(setup.machine, Folded) or not question.strategy.by_nccl:
-        return None
-    if rules.listed([[shape.links[a][b] for b in n] for a in n], several=False):
+    rings = _limit(setup) if question.strategy.by_nccl else 0
+    if not rings:
         return None
     whole = layout(setup.machine)
     counts = [
         _ask(replace(question, setup=setup.but(part=whole.only(range(n)))), n)
         for n in range(2, len(whole.tasks[0]) + 1)
     ]
-    more = setup.but(nccl=replace(setup.nccl, min_channels=MIN_CHANNELS))
-    lifted = _ask(replace(question, setup=more), shape.n)
+    lifted = _ask(_lifted(question), shape.n)
     return FewRings(shape.n, rings, [each for each in counts if each], lifted) if lifted else None
+
+
+def few_rings_warning(setup: Setup, runtimes: Iterable[str]) -> str:
+    """What the limit costs an all-reduce by one of these runtimes, and what to set, in a sentence;
+    "" where there is no limit, or more channels are not faster.
+    """
+    rings = _limit(setup) if NCCL.name in set(runtimes) else 0
+    return _warning(setup, rings) if rings else ""
+
+
+@lru_cache(maxsize=64)
+def _warning(setup: Setup, rings: int) -> str:
+    strategy, n = parse_strategy("nccl"), setup.layout.n
+    question = Question(strategy, tensor(_SAMPLE, 0), setup.running(strategy))
+    own, lifted = _ask(question, n), _ask(_lifted(question), n)
+    if not own or not lifted or lifted.seconds > _WORTH * own.seconds:
+        return ""
+    size, times = units.format_size(_SAMPLE), [own.seconds, lifted.seconds]
+    now, then = map(units.format_duration, times)
+    return (
+        f"RCCL takes {rings} rings on {n} GPUs of a node: an all-reduce of {size} takes {now},"
+        f" {then} with NCCL_MIN_NCHANNELS={MIN_CHANNELS}"
+    )
+
+
+def _limit(setup: Setup) -> int:
+    """The rings that the library allows on the GPUs; 0 where it allows as many as elsewhere."""
+    if isinstance(setup.machine, Folded):
+        return 0
+    shape, rules = setup.layout, setup.layout.ring_rules
+    n, rings = range(shape.n), rules.limit(shape.n, several=shape.task_count > 1)
+    if rings == rules.limit(2, several=False):
+        return 0
+    known = rules.listed([[shape.links[a][b] for b in n] for a in n], several=False)
+    return 0 if known else rings
+
+
+def _lifted(question: Question) -> Question:
+    """The question with AMD's number of channels."""
+    settings = replace(question.setup.nccl, min_channels=MIN_CHANNELS)
+    return replace(question, setup=question.setup.but(nccl=settings))
 
 
 def _ask(question: Question, n: int) -> OnGpus | None:

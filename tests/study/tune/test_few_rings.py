@@ -2,15 +2,31 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
 import pytest
 
-from simreduce.engine.setup import Setup
+from simreduce.engine.setup import BY_STRATEGY, Setup
 from simreduce.planners.layouts import layout
+from simreduce.planners.nccl import DEFAULTS
 from simreduce.planners.strategy import parse_strategy
+from simreduce.report.bench import BENCH, SizeTimes
+from simreduce.report.compared import Compared, compared_text
+from simreduce.report.ranking import ranking_document, ranking_table
+from simreduce.study.capacity.answer import answer
+from simreduce.study.capacity.question import load_question
 from simreduce.study.question import Question
-from simreduce.study.tune.bench import tensor
-from simreduce.study.tune.few_rings import FewRings, few_rings
+from simreduce.study.scenario import load_scenario
+from simreduce.study.sweep import BENCH as BENCH_KIND, Cell, Figures, Sweep, make_cell
+from simreduce.study.sweep.compare import compare
+from simreduce.study.sweep.evaluate import evaluate
+from simreduce.study.tune.bench import bench, tensor
+from simreduce.study.tune.few_rings import FewRings, few_rings, few_rings_warning
+from simreduce.study.tune.rank import rank
 from simreduce.topology import load_topology
+from simreduce.units import format_duration
 
 
 def ask(name: str, n: int, strategy: str = "rccl") -> FewRings | None:
@@ -39,3 +55,126 @@ def test_the_call_on_each_number_of_gpus_and_with_more_channels() -> None:
 def test_there_is_no_limit_for_nccl_or_for_copies() -> None:
     assert ask("dgx-h100", 6, "nccl") is None
     assert ask("mi355x", 6, "ring") is None
+
+
+def at(name: str, n: int, **settings: int) -> Setup:
+    """The first `n` GPUs of a machine."""
+    machine = load_topology(name)
+    part = layout(machine).only(range(n))
+    return Setup(machine, BY_STRATEGY, part=part, nccl=replace(DEFAULTS, **settings))
+
+
+def test_a_warning_says_what_the_limit_costs_and_what_to_set() -> None:
+    said = {n: few_rings_warning(at("mi355x", n), ["nccl"]) for n in range(1, 9)}
+    assert [n for n, warning in said.items() if warning] == [5, 6, 7]
+    question = Question(parse_strategy("nccl"), tensor(64_000_000, 0), at("mi355x", 6))
+    found = few_rings(replace(question, setup=question.setup.but(runtime="nccl")))
+    assert found is not None
+    (now,) = (each.seconds for each in found.counts if each.gpus == 6)
+    assert said[6] == (
+        "RCCL takes 2 rings on 6 GPUs of a node: an all-reduce of 64 MB takes"
+        f" {format_duration(now)}, {format_duration(found.lifted.seconds)} with"
+        " NCCL_MIN_NCHANNELS=32"
+    )
+
+
+def test_no_warning_where_nothing_is_slow() -> None:
+    assert not few_rings_warning(at("mi355x", 6, min_channels=32), ["nccl"])
+    assert not few_rings_warning(at("mi355x", 6), ["tensorflow"])
+    assert not few_rings_warning(at("mi355x", 6), [])
+    assert not few_rings_warning(at("dgx-h100", 6), ["nccl"])
+    assert not few_rings_warning(Setup(load_topology("mi355xx2")), ["nccl"])
+
+
+def test_bench_says_it_above_its_table_and_in_its_document() -> None:
+    setup = at("mi355x", 6)
+    rows = list(bench(setup, [parse_strategy("rccl")], [1 << 20]))
+    times = SizeTimes(setup, rows)
+    assert BENCH.write(times)["warning"] == few_rings_warning(setup, ["nccl"])
+    copies = list(bench(setup, [parse_strategy("ring")], [1 << 20]))
+    assert "warning" not in BENCH.write(SizeTimes(setup, copies))
+
+
+@pytest.fixture
+def six(tmp_path: Path) -> Path:
+    """A file with the first six GPUs of an MI300X machine."""
+    gpus = "\n".join(f'  ["gpu{n}", "gpu[{n + 1}-5]"],' for n in range(5))
+    path = tmp_path / "six.toml"
+    path.write_text(
+        f"""
+title = "6 MI300X, a link between every two"
+[nodes.gpu]
+names = ["gpu[0-5]"]
+kind = "gpu"
+model = "MI300X"
+[nodes.cpu]
+names = ["cpu0"]
+kind = "cpu"
+[links.mesh]
+class = "xgmi_cdna3"
+pairs = [
+{gpus}
+]
+[links.pcie5_x16]
+pairs = [["gpu[0-5]", "cpu0"]]
+""",
+        "utf-8",
+    )
+    return path
+
+
+def test_rankings_say_it_in_their_heads(six: Path) -> None:
+    scenario = six.with_name("mine.toml")
+    scenario.write_text('topology = "six.toml"\nworkload = "alexnet"\n', "utf-8")
+    asked = load_scenario(str(scenario), strategies=["nccl", "ring"])
+    ranking = rank(asked)
+    warning = few_rings_warning(asked.setup, ["nccl"])
+    assert warning
+    assert f"# warning      {warning}" in ranking_table(ranking).splitlines()
+    assert ranking_document(ranking)["warning"] == warning
+    copies = rank(load_scenario(str(scenario), strategies=["ring"]))
+    assert "warning" not in ranking_table(copies)
+
+
+def test_sweeps_keep_it_and_compare_says_it_once(six: Path) -> None:
+    asked = {"topology": str(six), "strategy": "nccl"}
+    row = evaluate(make_cell(BENCH_KIND, asked | {"size": 1 << 20}))
+    assert isinstance(row, Figures)
+    assert row.warning == few_rings_warning(Setup(str(six)), ["nccl"])
+    copies = evaluate(make_cell(BENCH_KIND, asked | {"size": 1 << 20, "strategy": "ring"}))
+    assert isinstance(copies, Figures)
+    assert copies.warning is None
+    sweep = Sweep(1, "mine", BENCH_KIND, ("strategy",), {}, "0.1", 2, "2026-01-01")
+    rows = [{"strategy": name, **each.values} for name, each in (("nccl", row), ("ring", copies))]
+    found = compare((sweep, rows), (sweep, rows))
+    assert found.warnings == (f"{row.topology}: {row.warning}",)
+    text = compared_text(Compared(found, (sweep, sweep), ("a.db", "b.db")))
+    assert text.count("NCCL_MIN_NCHANNELS") == 1
+
+
+def test_capacity_notes_it_of_a_machine_with_few_rings(six: Path) -> None:
+    path = six.with_name("capacity.toml")
+    path.write_text(
+        """
+workload = "alexnet"
+[prices.machines."six.toml"]
+price = "10 USD/h"
+[target]
+samples = 1e6
+[step]
+batch = 32
+[[options]]
+machine = "six.toml"
+step.rate = "50 TFLOP/s"
+""",
+        "utf-8",
+    )
+    asked = load_question(str(path))
+
+    def rows(cells: Sequence[Cell]) -> list[Figures | None]:
+        found = map(evaluate, cells)
+        return [row if isinstance(row, Figures) else None for row in found]
+
+    found = answer(asked, rows, sensitivity=False)
+    (note,) = (each for each in found.notes if "NCCL_MIN_NCHANNELS=32" in each)
+    assert note.startswith("six.toml: RCCL takes 2 rings on 6 GPUs of a node")
