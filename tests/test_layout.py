@@ -200,7 +200,7 @@ def test_a_layout_is_a_value_without_rates():
         "order",
         "machines",
         "one_task",
-        "ring_rules",
+        "rules",
         "reducers",
         "nics",
         "wiring",

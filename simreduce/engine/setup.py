@@ -127,7 +127,7 @@ class Setup(Simulator):
         if found.decide and not isinstance(found.decide, Decide):
             return found
         # A part of another setup's layout may hold that one's settings of NCCL.
-        return replace(found, decide=Decide(self.machine, self.nccl))
+        return replace(found, decide=Decide(self.machine, self.nccl, found.rules))
 
     @cached_property
     def fitted(self) -> Calibration:

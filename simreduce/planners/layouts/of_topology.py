@@ -160,6 +160,6 @@ def layout(topology: Topology | Folded) -> Layout:
             for name, ends in near.items()
         ),
         nics=_nics(topology),
-        ring_rules=rules_of(topology.nodes[ranks[0]].model if ranks else ""),
+        rules=rules_of(topology.nodes[ranks[0]].model if ranks else ""),
         wiring=_Wiring(topology),
     )

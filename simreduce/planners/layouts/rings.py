@@ -1,4 +1,4 @@
-"""Which rings of a node a library takes: listed ones of nodes it knows, or those on the links.
+"""What planners know of a library: the rings of a node that it takes, and how its kernels cut.
 
 RCCL lists the rings of some nodes. On others it searches as NCCL does, but on
 one of more than four GPUs it takes only two rings: for any such node that has xGMI links, its
@@ -9,8 +9,9 @@ channels (ROCm/rocm-systems projects/rccl/src/graph/rome_models.cc and search.cc
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
+from typing import NamedTuple
 
 Way = tuple[int, ...]
 
@@ -37,16 +38,41 @@ class NodeRings:
         return same and steps <= linked
 
 
+class Flagged(NamedTuple):
+    """A protocol with flags in its lines: bytes of data in a `step` of its buffer, and that the
+    threads of a block `hold` at once, and the part of a line that is `data`.
+    """
+
+    step: int
+    hold: int
+    data: float
+
+
+_LL = Flagged(8 * 512 * 8, 512 * 8, 1 / 2)
+_LL128 = Flagged(120 * 640 * 8 * 15 // 16, 640 * 8 * 8 * 15 // 16, 15 / 16)
+"""Of each thread of a block: 8 lines of LL, 8 bytes of which it holds at once, and 120 words of
+LL128, 8 of which it holds; NVIDIA/nccl src/include/device.h, src/device/prims_ll.h, prims_ll128.h.
+"""
+
+
 @dataclass(frozen=True)
-class RingRules:
+class LibraryRules:
     """The rules of a library: the `nodes` it knows, and elsewhere up to `most` rings on one node of
-    more than `few` GPUs.
+    more than `few` GPUs. A chunk of Simple has so many `slices`, on one node `slices_alone`.
     """
 
     library: str = "nccl"
     nodes: tuple[NodeRings, ...] = ()
     few: int = 0
     most: int = 32
+    ll: Flagged = _LL
+    ll128: Flagged = _LL128
+    slices: int = 2
+    slices_alone: int = 2
+
+    def flagged(self, name: str) -> Flagged | None:
+        """A protocol with flags by its name; None for Simple."""
+        return {"ll": self.ll, "ll128": self.ll128}.get(name)
 
     def listed(
         self, lanes: Sequence[Sequence[int]], *, several: bool, repeated: bool = False
@@ -62,14 +88,14 @@ class RingRules:
 
     def limit(self, n: int, *, several: bool) -> int:
         """The most rings that are taken on a node of `n` GPUs where no listed ones fit."""
-        return RingRules.most if several or n <= self.few else self.most
+        return LibraryRules.most if several or n <= self.few else self.most
 
 
 def _ways(text: str) -> tuple[Way, ...]:
     return tuple(tuple(map(int, word)) for word in text.split())
 
 
-NCCL = RingRules()
+NCCL = LibraryRules()
 MESH_8 = NodeRings(
     56,
     _ways(
@@ -89,9 +115,24 @@ FRONTIER = NodeRings(
     (1, 2),
 )
 """Four modules of two dies of MI250X, models 73 and 74."""
-RCCL = RingRules("rccl", (MESH_8, FRONTIER), few=4, most=2)
+RCCL = LibraryRules(
+    "rccl",
+    (MESH_8, FRONTIER),
+    few=4,
+    most=2,
+    ll=Flagged(8 * 256 * 8, 256 * 8, 1 / 2),
+    ll128=Flagged(28 * 256 * 8 * 7 // 8, 256 * 8 * 8 * 7 // 8, 7 / 8),
+    slices_alone=1,
+)
+CDNA2 = replace(RCCL, slices_alone=RCCL.slices)
+"""Blocks of 256 threads, where NCCL's have 512 by LL and 640 by LL128, whose lines are of 64 bytes,
+not of 128 (ROCm/rocm-systems projects/rccl/src/include/device.h, rccl_common.h). On one node a
+chunk of CDNA 3 and 4 is one slice (rcclUseOneSlice in src/init.cc).
+"""
 
 
-def rules_of(model: str) -> RingRules:
+def rules_of(model: str) -> LibraryRules:
     """The rules of the library that a model of GPUs runs: RCCL for AMD Instinct, else NCCL."""
+    if model.upper().replace("INSTINCT", "").strip().startswith("MI2"):
+        return CDNA2
     return RCCL if model.upper().replace("INSTINCT", "").strip().startswith("MI") else NCCL

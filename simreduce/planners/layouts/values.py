@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import NamedTuple, Protocol, TypeAlias
 
 from simreduce.errors import StrategyError
-from simreduce.planners.layouts.rings import NCCL, RingRules
+from simreduce.planners.layouts.rings import NCCL, LibraryRules
 from simreduce.planners.layouts.sparse import SparseRow, keep
 from simreduce.planners.synthesis.network import (
     MOST_RANKS,
@@ -39,7 +39,7 @@ class Decision(NamedTuple):
     `step` is an eighth of the buffer of Simple, in bytes. A send gives a channel `part` bytes
     before it takes another; at 0 all channels carry as much. `way` leaves out all channels but the
     ones of one way round the GPUs, for simulations where one way represents all; -1 leaves out
-    none.
+    none. `rules` are the library's, and a chunk of Simple has so many `slices`.
     """
 
     algorithm: str = ""  # ring, tree, nvls, nvlstree, collnet, symmetric; of an all-to-all, p2p
@@ -48,6 +48,8 @@ class Decision(NamedTuple):
     step: int = 1 << 19
     part: int = 0
     way: int = -1
+    rules: LibraryRules = NCCL
+    slices: int = NCCL.slices
 
     @property
     def is_open(self) -> bool:
@@ -89,7 +91,7 @@ class Layout:
     `reducers` are the switches that can sum. `nics` has the place of each rank's NIC in its
     machine, -1 for none; empty where nothing is known of NICs. `wiring` knows what lies between
     the ranks; without it `links` is all there is to know. `decide` knows what NCCL chooses here,
-    and `ring_rules` which rings its channels take.
+    and `rules` which rings its channels take.
 
     A folded machine has the layout of one of its `machines` equal ones. They count as tasks of
     their own unless they are `one_task`.
@@ -104,7 +106,7 @@ class Layout:
     nics: tuple[int, ...] = ()
     machines: int = 1
     one_task: bool = False
-    ring_rules: RingRules = NCCL
+    rules: LibraryRules = NCCL
     wiring: Wiring | None = field(default=None, compare=False, repr=False)
     decide: Decide | None = field(default=None, compare=False, repr=False)
 
@@ -237,7 +239,7 @@ class Layout:
                 if not switch.ranks or place.keys() & set(switch.ranks)
             ),
             nics=tuple(self.nics[r] for r in ranks) if self.nics else (),
-            ring_rules=self.ring_rules,
+            rules=self.rules,
             wiring=self.wiring,
             decide=self.decide,
         )

@@ -278,7 +278,7 @@ def p2p(machine: Machine, settings: Settings = DEFAULTS) -> P2p:
     counts += [2] * (not direct)
     channels = min(_power(at.model.channels), most)
     inside = (512 << 10) if direct else (128 << 10)
-    chunk = settings.p2p_net_chunk if at.facts.nodes > 1 else inside
+    chunk = at.tuner.net_chunk() if at.facts.nodes > 1 else inside
     return P2p(channels, min(_power(min(counts, default=2)), channels), chunk)
 
 

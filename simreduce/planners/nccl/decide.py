@@ -7,9 +7,11 @@ from typing import TYPE_CHECKING
 
 from simreduce.errors import StrategyError
 from simreduce.planners.layouts import joined
+from simreduce.planners.layouts.rings import NCCL, LibraryRules
 from simreduce.planners.nccl.choice import choose, nvls_channels, plan
+from simreduce.planners.nccl.library import library_of
 from simreduce.planners.nccl.machine import Facts, facts
-from simreduce.planners.nccl.symmetric import SINCE, choose_symmetric
+from simreduce.planners.nccl.symmetric import choose_symmetric
 from simreduce.planners.nccl.tables import COLLNET
 
 if TYPE_CHECKING:
@@ -28,6 +30,7 @@ class Decide:
 
     machine: Topology | Folded
     settings: Settings
+    rules: LibraryRules = NCCL
 
     def __call__(
         self, gpus: tuple[str, ...], collective: str, nbytes: int, wanted: Decision
@@ -35,7 +38,7 @@ class Decide:
         """The decision of NCCL for a collective among these GPUs. What has no plan, PAT and NVLS of
         a gather, is decided as a ring.
         """
-        wanted = wanted._replace(step=self.settings.buffer // STEPS)
+        wanted = wanted._replace(step=self.settings.buffer // STEPS, rules=self.rules)
         if wanted.channels and wanted.algorithm in ("nvls", "nvlstree"):
             most = nvls_channels(plan(facts(self.machine, gpus, self.settings), self.settings))
             if wanted.channels > most:
@@ -80,7 +83,9 @@ class Decide:
         """
         settings = self.settings
         asked = wanted.algorithm or wanted.protocol or settings.algorithms or settings.protocols
-        if not settings.symmetric or settings.version < SINCE or collective != "all_reduce":
+        if not settings.symmetric or collective != "all_reduce":
+            return False
+        if settings.version < library_of(known).symmetric_since:
             return False
         return not asked and known.nodes == 1 < known.n and joined(self.machine, known.ranks)
 
@@ -88,5 +93,6 @@ class Decide:
 def _symmetric(known: Facts, nbytes: int, settings: Settings, wanted: Decision) -> Decision:
     """The symmetric kernel that NCCL takes for an all-reduce, unless one is wanted."""
     multicast = known.multicast and settings.nvls
-    name = choose_symmetric(known.n, nbytes, known.capability, multicast=multicast)
+    among = library_of(known).symmetric
+    name = choose_symmetric(known.n, nbytes, known.capability, among, multicast=multicast)
     return wanted._replace(algorithm="symmetric", protocol=wanted.protocol or name)

@@ -12,18 +12,23 @@ from dataclasses import dataclass
 from simreduce.planners.nccl import rccl
 from simreduce.planners.nccl.channel_search import Search
 from simreduce.planners.nccl.machine import Facts
+from simreduce.planners.nccl.symmetric import KERNELS, SymmetricKernel
+from simreduce.planners.nccl.tables import Version
 from simreduce.planners.nccl.time_model import Tuner
 
 
 @dataclass(frozen=True)
 class Library:
     """What a library does in its own way: `search` finds the graphs of a node, and `tuner` has the
-    model of time and counts channels. Which rings it takes is in `planners.layouts.rings`.
+    model of time and counts channels. It has the `symmetric` kernels from a version on. Which rings
+    it takes and how its kernels cut is in `planners.layouts.rings`.
     """
 
     name: str
     search: type[Search]
     tuner: type[Tuner]
+    symmetric: tuple[SymmetricKernel, ...]
+    symmetric_since: Version
     versioned: bool = False
 
     def title(self, version: str) -> str:
@@ -32,8 +37,8 @@ class Library:
 
 
 LIBRARIES = {
-    "nccl": Library("NCCL", Search, Tuner, versioned=True),
-    "rccl": Library("RCCL", rccl.RcclSearch, rccl.RcclTuner),
+    "nccl": Library("NCCL", Search, Tuner, (*KERNELS.values(),), (2, 27), versioned=True),
+    "rccl": Library("RCCL", rccl.RcclSearch, rccl.RcclTuner, rccl.SYMMETRIC, (2, 28)),
 }
 
 

@@ -19,7 +19,8 @@ from simreduce.planners.layouts.rings import MESH_8, RCCL
 from simreduce.planners.nccl.box import NVL, PXB, Box
 from simreduce.planners.nccl.channel_search import RING, TREE, Channel, Graph, Search
 from simreduce.planners.nccl.machine import Facts
-from simreduce.planners.nccl.settings import Settings
+from simreduce.planners.nccl.settings import DEFAULTS, Settings
+from simreduce.planners.nccl.symmetric import KERNELS
 from simreduce.planners.nccl.tables import PROTOCOLS, Row
 from simreduce.planners.nccl.time_model import LL, LL128, SIMPLE, Entry, Tuner, bounded
 
@@ -142,6 +143,12 @@ _MSCCL = ((65_536, "ll", 4), ((1 << 20) - 1, "ll", 8), (20_971_520, "simple", 8)
 """Bytes up to which an algorithm of MSCCL is taken, its protocol, and blocks of a pair."""
 _MSCCL_LEAST = 1024
 """Bytes that its smallest algorithm divides evenly: 256 elements of 4 bytes."""
+
+
+SYMMETRIC = (KERNELS["rsxld_agxst"],)
+"""AMD has no switches that sum, and RCCL's kernels with flags in the data do not validate yet
+(ROCm/rocm-systems pull 3741, 2026-03, for 2.28.3).
+"""
 
 
 def lanes_of(box: Box) -> list[list[int]]:
@@ -290,6 +297,15 @@ class RcclTuner(Tuner):
         """
         del rate
         return max(MOST // max(self.n // self.nodes, 1), 2)
+
+    def net_chunk(self) -> int:
+        """The chunk of sends over a network, which larger jobs raise unless it is set."""
+        own, cdna4 = super().net_chunk(), self.facts.capability >= 95
+        if own != DEFAULTS.p2p_net_chunk or self.facts.capability < 94:
+            return own
+        if self.n >= (32 if cdna4 else 64):
+            return 512 << 10
+        return 256 << 10 if cdna4 and self.n >= 16 else own
 
     def listed(self, collective: str, nbytes: int) -> tuple[str, str, int] | None:
         """MSCCL's all-pairs algorithm for eight GPUs on one node."""

@@ -9,11 +9,9 @@ src/sym_kernels.cc, 01050a1, read 2026-11; the constants are its own).
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from math import exp, log1p
 from typing import NamedTuple
-
-SINCE = (2, 27)
-"""The version of NCCL that has them first."""
 
 _GIB = (1 << 30) / 1e6  # bytes/us
 _BLOCKS, _MULTICAST_BLOCKS, _NEWER_BLOCKS = 64, 16, 32
@@ -46,12 +44,14 @@ KERNELS = {
 """NCCL's all-reduces in its own order, by the names that strategies have."""
 
 
-def choose_symmetric(gpus: int, nbytes: int, capability: int, *, multicast: bool) -> str:
-    """The name of the kernel that NCCL takes for an all-reduce; `multicast` says whether switches
-    sum and multicast.
+def choose_symmetric(
+    gpus: int, nbytes: int, capability: int, among: Iterable[SymmetricKernel], *, multicast: bool
+) -> str:
+    """The name of the kernel that a library takes `among` its own for an all-reduce; `multicast`
+    says whether switches sum and multicast.
     """
     best, least = "", float("inf")
-    for kernel in KERNELS.values():
+    for kernel in among:
         if kernel.switched and not (multicast and gpus >= _LEAST_MULTICAST):
             continue
         if kernel.flagged and nbytes >= _MOST_FLAGGED:

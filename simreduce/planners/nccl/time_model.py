@@ -337,6 +337,10 @@ class Tuner:
         link = self.tables.nvlink_rate(self.facts.capability)
         return 2 * max(1, int(rate / link + 1e-6))
 
+    def net_chunk(self) -> int:
+        """Bytes of a chunk of sends over a network."""
+        return self.settings.p2p_net_chunk
+
     def listed(self, collective: str, nbytes: int) -> tuple[str, str, int] | None:
         """The algorithm, protocol and channels of a call that no estimate decides."""
         del collective, nbytes

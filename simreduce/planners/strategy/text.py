@@ -164,7 +164,7 @@ def _of_library(spec: str) -> tuple[str, str]:
 
 def check_library(strategy: Strategy, layout: Layout) -> None:
     """StrategyError if the strategy names a library that the GPUs do not run."""
-    if strategy.library not in ("", layout.ring_rules.library):
+    if strategy.library not in ("", layout.rules.library):
         raise StrategyError(f"{strategy.text}: rccl runs on AMD's GPUs; here it is nccl")
 
 

@@ -87,7 +87,7 @@ def _limit(setup: Setup) -> int:
     """The rings that the library allows on the GPUs; 0 where it allows as many as elsewhere."""
     if isinstance(setup.machine, Folded):
         return 0
-    shape, rules = setup.layout, setup.layout.ring_rules
+    shape, rules = setup.layout, setup.layout.rules
     n, rings = range(shape.n), rules.limit(shape.n, several=shape.task_count > 1)
     if rings == rules.limit(2, several=False):
         return 0

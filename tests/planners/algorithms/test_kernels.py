@@ -190,7 +190,7 @@ def test_nccl_takes_a_symmetric_kernel_for_registered_windows_only():
 @pytest.mark.parametrize("capability", [90, 100])
 def test_nccl_takes_flags_for_small_tensors_and_switches_for_large_ones(multicast, capability):
     def taken(nbytes: int, gpus: int = 8) -> str:
-        return choose_symmetric(gpus, nbytes, capability, multicast=multicast)
+        return choose_symmetric(gpus, nbytes, capability, KERNELS.values(), multicast=multicast)
 
     assert taken(1 << 10) == ("agxllmc_r" if multicast else "agxll_r")
     assert taken(1 << 26) == ("rsxldmc_agxstmc" if multicast else "rsxld_agxst")

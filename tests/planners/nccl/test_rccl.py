@@ -11,10 +11,19 @@ import pytest
 from simreduce.engine.setup import Setup
 from simreduce.errors import StrategyError
 from simreduce.plan import verify
-from simreduce.planners.layouts import layout
-from simreduce.planners.layouts.rings import FRONTIER, MESH_8, NCCL, RCCL, rules_of
-from simreduce.planners.nccl import choose, facts
+from simreduce.planners.algorithms.nccl.lanes import step_bytes
+from simreduce.planners.layouts import Decision, layout
+from simreduce.planners.layouts.rings import (
+    FRONTIER,
+    MESH_8,
+    NCCL,
+    RCCL,
+    LibraryRules,
+    rules_of,
+)
+from simreduce.planners.nccl import DEFAULTS, choose, facts
 from simreduce.planners.nccl.choice import Plan, p2p, plan
+from simreduce.planners.nccl.decide import Decide
 from simreduce.planners.strategy import parse_strategy
 from simreduce.study.tune.bench import tensor
 from simreduce.topology import Topology, load_topology
@@ -52,6 +61,66 @@ def test_listed_ways_through_a_node_use_every_link_once_and_every_gpu_at_each_en
     assert (
         {way[0] for way in MESH_8.through} == {way[-1] for way in MESH_8.through} == set(range(8))
     )
+
+
+@pytest.mark.parametrize(
+    ("protocol", "step", "hold", "size"),
+    [("ll", 16 << 10, 2048, 1 << 20), ("ll128", 49 << 10, 14 << 10, 6 << 20)],
+)
+def test_blocks_of_256_threads_hold_less_than_nccl_s(
+    protocol: str, step: int, hold: int, size: int
+) -> None:
+    flagged, nccl = RCCL.flagged(protocol), NCCL.flagged(protocol)
+    assert flagged is not None
+    assert nccl is not None
+    assert flagged[:2] == (step, hold)
+    assert flagged.step < nccl.step
+    assert step_bytes(Decision("ring", protocol, 1, rules=RCCL)) == step
+    machine = load_topology("mi308xx2,fabric=switch,nic=roce_400")
+    how, workload = f"nccl:ring+{protocol}+channels=8", tensor(size, 0)
+    by_nccl = Setup(machine, "nccl", part=replace(layout(machine), rules=NCCL))
+    assert len(Setup(machine, "nccl").compile(how, workload)) > len(by_nccl.compile(how, workload))
+
+
+def test_a_chunk_on_one_node_is_one_slice_from_cdna_3_on() -> None:
+    def copies(name: str, rules: LibraryRules) -> int:
+        machine = load_topology(name)
+        setup = Setup(machine, "nccl", part=replace(layout(machine), rules=rules))
+        return len(setup.compile("nccl:ring+simple+channels=16", tensor(16 << 20, 0)))
+
+    two = replace(RCCL, slices_alone=2)
+    assert 2 * copies("mi355x", RCCL) < 1.1 * copies("mi355x", two)
+    assert copies("mi355xx2", RCCL) == copies("mi355xx2", two)
+    assert rules_of("MI250X").slices_alone == rules_of("H100-SXM5-80GB").slices_alone == 2
+    assert rules_of("MI300X").slices_alone == 1
+
+
+@pytest.mark.parametrize(
+    ("name", "kib"),
+    [
+        ("mi300xx2", 128),
+        ("mi300xx8", 512),
+        ("mi355xx2", 256),
+        ("mi355xx4", 512),
+        ("frontierx8", 128),
+    ],
+)
+def test_chunks_of_sends_grow_with_the_job(name: str, kib: int) -> None:
+    machine = load_topology(name)
+    assert p2p(machine).chunk == kib << 10
+    assert p2p(machine, replace(DEFAULTS, p2p_net_chunk=64 << 10)).chunk == 64 << 10
+
+
+def test_symmetric_kernels_are_those_that_a_library_has_and_since_its_version() -> None:
+    def kernel(name: str, version: tuple[int, int], nbytes: int) -> str:
+        machine = load_topology(name)
+        settings = replace(DEFAULTS, symmetric=True, version=version)
+        found = Decide(machine, settings)(machine.devices, "all_reduce", nbytes, Decision())
+        return found.protocol if found.algorithm == "symmetric" else ""
+
+    assert kernel("dgx-h100", (2, 27), 1024).startswith("agxll")
+    assert not kernel("mi300x", (2, 27), 1024)
+    assert {kernel("mi300x", (2, 28), size) for size in (1024, 1 << 20)} == {"rsxld_agxst"}
 
 
 def test_listed_rings_of_frontier_use_every_link() -> None:
@@ -179,8 +248,14 @@ def test_the_limit_of_channels_is_lifted_by_a_variable() -> None:
     setup = part(load_topology("mi355x"), 6)
     more = setup.but(nccl=replace(setup.nccl, min_channels=32))
     workload = tensor(128 << 20, 0)
-    before, after = (at.simulate(at.compile("rccl", workload)).seconds for at in (setup, more))
-    assert 2 < before / after < 3
+    before, after = (
+        2 * 5 / 6 * workload.nbytes / at.simulate(at.compile("rccl", workload)).seconds
+        for at in (setup, more)
+    )
+    (link,) = {each.bandwidth for each in setup.topology.links if "xgmi_cdna4" in each.link_class}
+    block = setup.fitted.nccl.channel_rate["simple"]
+    assert 0.85 * 8 * block < before < 8 * block
+    assert 0.85 * 2 * link < after < 2 * link
 
 
 def test_rccl_is_refused_where_gpus_run_nccl() -> None:

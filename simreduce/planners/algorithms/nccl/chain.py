@@ -80,8 +80,8 @@ def _lanes(given: Values, ways: Sequence[T], how: Decision) -> list[tuple[T, Lan
     has no use for a share per rank.
     """
     nbytes = int(given.elements.max(initial=0)) * dtypes.SIZES[given.dtype]
-    halvings, each = 0, 8 * len(given) * how.channels
-    while how.protocol == "ll" and halvings < 3 and nbytes < each * (512 >> halvings):
+    halvings, each = 0, len(given) * how.channels
+    while how.protocol == "ll" and halvings < 3 and nbytes < each * (how.rules.ll.hold >> halvings):
         halvings += 1
     made = lanes(ways, how.channels)
     return [

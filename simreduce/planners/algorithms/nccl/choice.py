@@ -28,6 +28,7 @@ def decided(
     layout: Layout, ranks: Sequence[int], collective: str, nbytes: int, wanted: Decision
 ) -> Decision:
     """Fill in what `wanted` leaves open: by the machine's own choice, or else by a plain rule."""
+    wanted = wanted._replace(rules=layout.rules)
     if layout.decide:
         return layout.decide(tuple(layout.ranks[r] for r in ranks), collective, nbytes, wanted)
     if not wanted.is_open:
@@ -41,7 +42,8 @@ def decided(
         len(ranks) * layout.machines if protocol == "ll" and algorithm == "ring" else 1
     )
     most = 2 * max(len(rings(layout, ranks)), 8)
-    return Decision(algorithm, protocol, wanted.channels or max(min(most, nbytes // least), 1))
+    channels = wanted.channels or max(min(most, nbytes // least), 1)
+    return wanted._replace(algorithm=algorithm, protocol=protocol, channels=channels)
 
 
 def _symmetric(layout: Layout, ranks: Sequence[int], nbytes: int) -> str:

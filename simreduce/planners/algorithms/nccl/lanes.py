@@ -33,9 +33,6 @@ from simreduce.planners.layouts import Decision
 
 T = TypeVar("T")
 
-_STEP = {"ll": 1 << 15, "ll128": 600 * 1024 * 15 // 16}
-"""Bytes of data in a step of the protocols whose buffers have their own size."""
-
 _LEAST = 1 << 15
 """Bytes of the smallest slice of Simple."""
 
@@ -87,7 +84,8 @@ def alignment(values: Values) -> int:
 
 def step_bytes(how: Decision) -> int:
     """Bytes of data in a step."""
-    return _STEP.get(how.protocol, how.step)
+    flagged = how.rules.flagged(how.protocol)
+    return flagged.step if flagged else how.step
 
 
 def pieces(

@@ -115,7 +115,7 @@ def _cut(layout: Layout, ring: Way, nic: int) -> Way:
 def _disjoint(layout: Layout, ranks: Sequence[int], *, several: bool) -> list[Way]:
     """The rings of one task, of `several`; equal tasks are searched once."""
     lanes = tuple(tuple(layout.links[a][b] for b in ranks) for a in ranks)
-    rules = layout.ring_rules
+    rules = layout.rules
     most = rules.limit(len(ranks), several=several)
     found = rules.listed(lanes, several=several) or _ring_search(lanes)[:most]
     return [tuple(ranks[i] for i in ring) for ring in found]

@@ -22,6 +22,9 @@ from simreduce.planners.algorithms.nccl.stream import connect, on_all_machines, 
 from simreduce.planners.algorithms.ring import all_gather_pieces, reduce_scatter_pieces
 from simreduce.planners.layouts import Decision
 
+_CHUNK_STEPS = 4
+"""Steps of a chunk by Simple."""
+
 _PARTS, _OPS = 4, 24_000
 """Parts of a chunk that follow one another, and copies of one collective, about."""
 
@@ -97,8 +100,9 @@ def _cut(
     how parts go from rank to rank, which are on these machines in the order of the ring.
     """
     ops = copies * whole.lo.size * min(lane.of, 8)
-    slices = 2 if how.protocol == "simple" else 1
-    chunks = pieces(whole, lane.of, 2 * step_bytes(how), ops, slices)
+    slices = how.slices if how.protocol == "simple" else 1
+    steps = _CHUNK_STEPS // how.slices if how.protocol == "simple" else 2
+    chunks = pieces(whole, lane.of, steps * step_bytes(how), ops, slices)
     count = part_count(whole, how, chunks, max(min(_PARTS, _OPS // (ops * chunks)), 1))
     own = lane.share(whole).cut(chunks).cut(count).reshape(*whole.shape, -1)
     beyond = bool(machine[0] >= 0)

@@ -21,11 +21,6 @@ from simreduce.planners.algorithms.climb import Send
 from simreduce.planners.algorithms.family import After, Connect, Pull
 from simreduce.planners.layouts import Decision, Layout
 
-_PASS = {"ll": 512 * 8, "ll128": 20 * 1920}
-"""Bytes of data that the threads of a block hold at once: 8 of each of 512 by LL, 1920 of each of
-20 warps by LL128; NVIDIA/nccl src/device/prims_ll.h and prims_ll128.h.
-"""
-
 _WARPS, FEW_WARPS = 16, 4
 """Warps of a block by LL, about; and warps that one part represents along a tree or a chain."""
 
@@ -51,10 +46,11 @@ def part_count(values: Values, how: Decision, chunks: int, most: int, warps: int
     A ring goes on with a block's next step, before which the block's warps wait for each other. A
     tree or a chain goes on with the next block, whose warps do not wait.
     """
-    if how.protocol == "simple":
+    flagged = how.rules.flagged(how.protocol)
+    if flagged is None:
         return 1
     nbytes = int(values.elements.max(initial=0)) * dtypes.SIZES[values.dtype]
-    held = _PASS[how.protocol] * warps // _WARPS * chunks * how.channels
+    held = flagged.hold * warps // _WARPS * chunks * how.channels
     return max(min(nbytes // held, most), 1)
 
 

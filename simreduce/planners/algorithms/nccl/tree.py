@@ -72,7 +72,7 @@ def chunk_bytes(how: Decision, nbytes: int, machines: int, local: int) -> int:
     if how.protocol == "simple":
         flags, hops = 1.0, float(local - 1 + across)
     else:
-        flags, hops = 16 / 15, (1 + across + 0.1 * local) / local
+        flags, hops = 1 / how.rules.ll128.data, (1 + across + 0.1 * local) / local
         size = round(size * flags)
     for loops, least in _LOOPS[how.protocol]:
         while size > least and nbytes // (how.channels * size) < loops * hops:

@@ -86,10 +86,10 @@ def decisions(setup: Setup, collective: str = COLLECTIVE) -> list[Decision]:
     if setup.nccl.version < (2, 5) or setup.layout.n < 2:
         return []
     at = plan(facts(setup.machine, setup.layout.ranks, setup.nccl), setup.nccl)
-    step = setup.layout.decide(setup.layout.ranks, COLLECTIVE, 1, OPEN).step  # type: ignore[misc]
+    own = setup.layout.decide(setup.layout.ranks, COLLECTIVE, 1, OPEN)  # type: ignore[misc]
     counts = sorted({c for c in _CHANNELS if c < at.model.channels} | {at.model.channels})
     return [
-        Decision(algorithm, protocol, channels, step)
+        own._replace(algorithm=algorithm, protocol=protocol, channels=channels, part=0)
         for algorithm, protocol in estimates(at, collective, 1 << 20)
         if algorithm in _PLANNED.get(collective, _SHARDED)
         for channels in ([nvls_channels(at)] if algorithm.startswith("nvls") else counts)
@@ -128,7 +128,9 @@ class StepCalls:
         rule = next((r for r in rules if r.most is None or size.nbytes <= r.most), None)
         if rule is None:
             return own
-        return Decision(rule.algorithm, rule.protocol, rule.channels, own.step)
+        return own._replace(
+            algorithm=rule.algorithm, protocol=rule.protocol, channels=rule.channels, part=0
+        )
 
     def known(self, how: Decision, size: Size) -> float | None:
         """The simulated seconds of a call by a decision; None if it was not simulated."""
