@@ -254,7 +254,8 @@ class Setup(Simulator):
         """
         if self.nccl.collnet and self.layout.task_count > 1 and collective == "all_reduce":
             return None  # of CollNet nothing is known
-        nccl, known = self.fitted.nccl, is_known(self.node_kind, self.link_class, without)
+        nccl, library = self.fitted.nccl, self._facts.library
+        known = is_known(self.node_kind, self.link_class, without, library)
         other = self.fitted_on.partition(" (")[0]
         known &= not other or machine_of(other) == machine_of(self.machine.name)
         file, misfit = GENERATION if known else ELSEWHERE, None
@@ -262,7 +263,8 @@ class Setup(Simulator):
             file, misfit = MACHINE, nccl.misfit
         elif not (nccl.measured or nccl == self._generation):
             return None
-        low, high = spread(collective, self.link_class, nbytes, without, file, misfit)
+        link = self.link_class
+        low, high = spread(collective, link, nbytes, without, file, misfit, library)
         return low * seconds, high * seconds
 
     @lru_cache(maxsize=1 << 14)  # noqa: B019 - few setups, each with many sizes

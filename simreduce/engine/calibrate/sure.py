@@ -35,9 +35,11 @@ import numpy as np
 from simreduce.computing.arrays import AnyInts, Floats
 
 _FOLDER = resources.files("simreduce") / "files" / "calibrations"
-GENERATION, ELSEWHERE = "nccl-errors.csv", "nccl-errors-elsewhere.csv"
-"""Errors by constants of the machine's generation, and by those of the generations beside it."""
-MACHINE = "nccl-errors-calibrated.csv"
+GENERATION, ELSEWHERE = "errors.csv", "errors-elsewhere.csv"
+"""Errors by constants of the machine's generation, and by those of the generations beside it.
+A library's files begin with its name.
+"""
+MACHINE = "errors-calibrated.csv"
 """Errors by constants that are fitted to three sizes of the table."""
 SIZES = (0, 64 << 10, 1 << 20, 8 << 20, (64 << 20) + 1)
 """Bytes at which another band begins."""
@@ -126,15 +128,17 @@ def write_errors(found: Iterable[Errors]) -> str:
 
 
 @cache
-def published_errors(file: str = GENERATION) -> tuple[Errors, ...]:
-    """The errors that come with simreduce."""
-    return read_errors((_FOLDER / file).read_text("utf-8"))
+def published_errors(file: str = GENERATION, library: str = "nccl") -> tuple[Errors, ...]:
+    """The errors of a library that come with simreduce."""
+    return read_errors((_FOLDER / f"{library}-{file}").read_text("utf-8"))
 
 
 @cache
-def is_known(kind: str, link: str, without: frozenset[str] = frozenset()) -> bool:
+def is_known(
+    kind: str, link: str, without: frozenset[str] = frozenset(), library: str = "nccl"
+) -> bool:
     """Whether times of a kind of node over a kind of link were published, by others than these."""
-    rows = published_errors()
+    rows = published_errors(library=library)
     return any((row.kind, row.link) == (kind, link) and not row.of(without) for row in rows)
 
 
@@ -220,8 +224,9 @@ def _quantile(values: Floats, weights: Floats, part: float) -> float:
 
 
 @lru_cache(maxsize=128)
-def _spread_without(names: frozenset[str], file: str) -> Spread:
-    return Spread([row for row in published_errors(file) if not row.of(names)])
+def _spread_without(names: frozenset[str], file: str, library: str) -> Spread:
+    rows = published_errors(file, library)
+    return Spread([row for row in rows if not row.of(names)] or rows)
 
 
 @lru_cache(maxsize=4096)
@@ -232,8 +237,9 @@ def _ends(
     without: frozenset[str],
     file: str,
     misfit: float | None,
+    library: str,
 ) -> tuple[float, float]:
-    return _spread_without(without, file).ends(collective, link, SIZES[band], misfit)
+    return _spread_without(without, file, library).ends(collective, link, SIZES[band], misfit)
 
 
 def spread(
@@ -243,14 +249,16 @@ def spread(
     without: frozenset[str] = frozenset(),
     file: str = GENERATION,
     misfit: float | None = None,
+    library: str = "nccl",
 ) -> tuple[float, float]:
     """The ends of the 80 % interval, as factors of the prediction: 0.9 and 1.2, perhaps.
 
-    `file` names the published errors to use: the errors of constants fitted like the ones that made
-    the prediction. Errors of the machines, sites and generations `without` are left out.
+    `file` names the `library`'s published errors to use: the errors of constants fitted like the
+    ones that made the prediction. Errors of the machines, sites and generations `without` are left
+    out.
     With `MACHINE`, the interval is in proportion to what the log's `misfit` lets expect.
     """
-    return _ends(collective, link, band_of(nbytes), without, file, misfit)
+    return _ends(collective, link, band_of(nbytes), without, file, misfit, library)
 
 
 class Call(NamedTuple):

@@ -207,7 +207,10 @@ def _elsewhere(table: PublishedTable) -> list[Point]:
     found = []
     for name in beside(own):
         for p in next(predict([table], load_calibration(name))):
-            ends = spread(table.collective, setup.link_class, p.nbytes, without, ELSEWHERE)
+            ends = spread(
+                table.collective, setup.link_class, p.nbytes, without, ELSEWHERE,
+                library=(table.library or "nccl").lower(),
+            )  # fmt: skip
             low, high = ((p.predicted or 0.0) * end for end in ends)
             found.append(replace(p, low=low, high=high))
     return found
@@ -286,7 +289,15 @@ def _calibrated(table: PublishedTable) -> list[Calibrated]:
             case.nbytes,
             case.predict(base) / case.seconds - 1,
             case.predict(fitted) / case.seconds - 1,
-            *spread(table.collective, link, case.nbytes, own_names(table), MACHINE, fitted.misfit),
+            *spread(
+                table.collective,
+                link,
+                case.nbytes,
+                own_names(table),
+                MACHINE,
+                fitted.misfit,
+                (table.library or "nccl").lower(),
+            ),
             fitted.misfit,
         )
         for i, case in enumerate(cases)

@@ -20,13 +20,11 @@ from simreduce.engine.calibrate import GENERATIONS, to_toml, unit_of
 from simreduce.engine.calibrate.nccl import nccl_names, with_values
 from simreduce.engine.calibration import NcclConstants
 from simreduce.study.accuracy.assess import median_and_p90
-from simreduce.study.accuracy.errors import FOLDER, write_shipped
+from simreduce.study.accuracy.errors import AFTER, FOLDER, write_shipped
 from simreduce.study.accuracy.fit import fit_nccl, left_out_residuals
 from simreduce.study.accuracy.hold_out import cases_of, chosen_tables
 from simreduce.study.accuracy.kernels import BEFORE, SOURCE, fit_kernels
 
-_AFTER = {"nccl-blackwell": "nccl-hopper", "rccl-cdna3": "rccl-cdna4"}
-"""Generations with too few tables begin with the constants of another one."""
 _RCCL = {
     "nccl.channel_rate.simple": 5.5 / 24,
     "nccl.channel_rate.ll": 0.3,
@@ -55,7 +53,7 @@ def calibrations() -> Iterator[Calibration]:
     for (runs, _), name in GENERATIONS.items():
         tables = by_name[name]
         cases = [case for table in tables for case in cases_of(table)]
-        base = fitted.get(_AFTER.get(name, ""), NcclConstants())
+        base = fitted.get(AFTER.get(name, ""), NcclConstants())
         at, changed = nccl_names(base), _CHANGED.get(name, {})
         base = with_values(base, {key: at[key] * factor for key, factor in changed.items()})
         constants, fit = fit_nccl(cases, base)

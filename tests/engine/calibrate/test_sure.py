@@ -27,6 +27,7 @@ from simreduce.engine.calibrate.sure import (
 )
 from simreduce.engine.calibration import NcclConstants
 from simreduce.engine.setup import Setup
+from simreduce.files.published import published_tables
 from tests.engine.calibrate.covering import coverage, part_inside
 
 MIB = 1 << 20
@@ -241,3 +242,25 @@ def test_an_interval_widens_with_what_its_log_was_off(a, b, size):
     lower, higher = spread("all_reduce", "nvlink", size, file=MACHINE, misfit=more)
 
     assert lower <= low <= 1.0 <= high <= higher
+
+
+def test_rccl_has_intervals_of_its_own_errors():
+    rows = published_errors(library="rccl")
+
+    assert {row.generation.partition("-")[0] for row in rows} == {"rccl"}
+    assert {row.machine for row in rows} == {"mi300x", "mi308x", "mi325x", "mi350x", "mi355x"}
+    assert not {row.table for row in rows} & {row.table for row in published_errors()}
+    for name, link in (("mi355x", "nvlink"), ("mi300xx2", "net")):
+        ends = Setup(name, "nccl").interval(MIB, 1.0)
+        assert ends == spread("all_reduce", link, MIB, library="rccl")
+        assert ends != spread("all_reduce", link, MIB)
+    other = Setup("frontier", "nccl").interval(MIB, 1.0)
+    assert other == spread("all_reduce", "nvlink", MIB, file=ELSEWHERE, library="rccl")
+
+
+def test_errors_of_rccl_are_those_of_tables_that_took_no_part_in_its_constants():
+    held = {table.name: table.held for table in published_tables() if table.library == "RCCL"}
+    rows = published_errors(library="rccl")
+
+    assert all(held[row.table] for row in rows if row.generation == "rccl-cdna4")
+    assert {row.table for row in rows if row.link == "net"} == {"mi308x_2n", "oci_mi300x_2n"}
