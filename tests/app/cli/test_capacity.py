@@ -237,6 +237,14 @@ def test_price_lists_are_printed(simreduce):
     assert note.startswith(
         "of machines.dgx-h100.price, 285,000 USD counts, not 310,000 USD of 'An "
     )
+    amd = json.loads(simreduce("prices", "oci-on-demand", "tensorwave", "--json").out)["prices"]
+    assert {(each["name"], each["value"], each["date"]) for each in amd["items"]} == {
+        ("machines.oci-h100.price", 80.0, "2026-09-18"),
+        ("machines.oci-mi300x.price", 48.0, "2026-09-18"),
+        ("machines.oci-mi355x.price", 68.8, "2026-09-18"),
+        ("machines.mi300x.price", 12.0, "2026-05-18"),
+        ("machines.mi325x.price", 15.6, "2026-05-18"),
+    }
     wrong = simreduce("prices", "aws-on-demnd")
     assert (2, "") == (wrong.status, wrong.out)
     assert "did you mean 'aws-on-demand'?" in wrong.err
