@@ -26,7 +26,12 @@ from simreduce.engine import (
     Simulator,
     runtime_named,
 )
-from simreduce.engine.calibrate import generation_of, load_calibration, nccl_constants
+from simreduce.engine.calibrate import (
+    WITHOUT_TABLES,
+    generation_of,
+    load_calibration,
+    nccl_constants,
+)
 from simreduce.engine.calibrate.sure import (
     ELSEWHERE,
     GENERATION,
@@ -156,6 +161,17 @@ class Setup(Simulator):
     def generation(self) -> str:
         """The name of the calibration of NCCL or RCCL that is for the machine's GPUs."""
         return generation_of(self.capability, self._facts.library)
+
+    @property
+    def borrowed(self) -> str:
+        """Says whose constants a generation without published tables has; "" of others."""
+        facts, own = self._facts, self.calibration.nccl != NcclConstants()
+        name = WITHOUT_TABLES.get((facts.library, facts.capability), "")
+        if own or not name:
+            return ""
+        library = facts.library.upper()
+        words = f"{library}'s times on {name} are nominal: they have the constants of"
+        return f"{words} {self.generation}, as no clean table of {name} is public"
 
     @property
     def _generation(self) -> NcclConstants:

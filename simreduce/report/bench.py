@@ -58,7 +58,7 @@ from simreduce.study.advice import lasting_us, moved_lines
 from simreduce.study.outcome import Stuck
 from simreduce.study.study import TIED
 from simreduce.study.tune.bench import BY_DEFAULT, DIVIDED, BenchRow, Calls, algbw, busbw
-from simreduce.study.tune.few_rings import few_rings_warning
+from simreduce.study.tune.few_rings import library_warning
 from simreduce.topology import Folded
 from simreduce.version import __version__
 
@@ -110,7 +110,7 @@ class SizeTimes(NamedTuple):
     @property
     def warning(self) -> str:
         """What the library is slow at here, in a sentence, or ""."""
-        return few_rings_warning(self.setup, (row.runtime for row in self.rows))
+        return library_warning(self.setup, (row.runtime for row in self.rows))
 
     @property
     def bounded(self) -> list[BenchRow]:

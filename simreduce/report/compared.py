@@ -160,7 +160,12 @@ COMPARE = Document(
         "Cells that changed, largest change first.",
         "found.changed",
     ),
-    Key("warnings", list_of(TEXT), "What a library is slow at on a machine.", "found.warnings"),
+    Key(
+        "warnings",
+        list_of(TEXT),
+        "What a library is slow at on a machine, or whose constants its times have.",
+        "found.warnings",
+    ),
     Key(
         "chosen",
         TEXT,

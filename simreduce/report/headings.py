@@ -31,7 +31,7 @@ from simreduce.files.tables import Column, Table, percent
 from simreduce.planners.nccl import nominal_text
 from simreduce.study.advice import sureness_of
 from simreduce.study.study import by_reason
-from simreduce.study.tune.few_rings import few_rings_warning
+from simreduce.study.tune.few_rings import library_warning
 from simreduce.workload import ACTIVATION_SOURCES
 
 if TYPE_CHECKING:
@@ -121,7 +121,7 @@ def header(
             ("", fitted_on_text(at.fitted_on)),
             ("", _nominal(found)),
             ("", warning),
-            ("warning", few_rings_warning(at, found.runtimes)),
+            ("warning", library_warning(at, found.runtimes)),
             ("call cost", _call_cost_text(at.call_cost)),
             ("disturbed", at.disturbed),
         ],
@@ -247,9 +247,9 @@ NOMINAL_KEY = Key(
     optional=True,
 )  # fmt: skip
 WARNING_KEY = Key(
-    "warning", TEXT, "What the library is slow at here, what that costs, and what to set; missing "
-    "where nothing is.",
-    lambda found: few_rings_warning(found.scenario.setup, found.runtimes) or ABSENT, optional=True,
+    "warning", TEXT, "What the library is slow at here and what to set, or whose constants its "
+    "times have; missing where there is nothing to say.",
+    lambda found: library_warning(found.scenario.setup, found.runtimes) or ABSENT, optional=True,
 )  # fmt: skip
 CALIBRATION_KEY = Key("calibration", TEXT, "The constants that times were predicted with.")
 DISTURBANCE_KEY = Key("disturbance", TEXT, 'What goes wrong, in words; "" for nothing.')

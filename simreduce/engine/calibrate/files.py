@@ -63,9 +63,9 @@ GENERATIONS = {
     ("rccl", 95): "rccl-cdna4",
     ("rccl", 94): "rccl-cdna3",
 }
-"""Shipped calibrations, by library and the first compute capability of their generation. RCCL on
-CDNA 2 has CDNA 3's: no clean table of it is public.
-"""
+"""Shipped calibrations, by library and the first compute capability of their generation."""
+WITHOUT_TABLES = {("rccl", 90): "CDNA 2"}
+"""Generations with the constants of another one, as no clean table of them is public."""
 DISPATCHED = tuple(kind.name.lower() for kind in Kind)
 """Kinds of op that may have a dispatch cost."""
 RATED = (*(kind for kind in DISPATCHED if kind not in ("input", "output")), TRANSFER)

@@ -143,7 +143,8 @@ COLUMNS = Record(
     _figure("wrong", COUNT, "Elements whose sum is wrong.", "best.wrong"),
     _figure("machines", COUNT,
             "Equal machines of which one was simulated for all; 1: none."),
-    _figure("warning", TEXT, "What the library is slow at here, what that costs, and what to set."),
+    _figure("warning", TEXT, "What the library is slow at here and what to set, or"
+            " whose constants its times have."),
     _figure("topology", TEXT, "The name of the machine.", "setup.machine.name"),
     _figure("topology_digest", TEXT, "Names the machine's content.", "setup.machine.digest"),
 )  # fmt: skip

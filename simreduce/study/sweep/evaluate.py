@@ -49,7 +49,7 @@ from simreduce.study.tune.bench import (
     busbw,
     simulate_row,
 )
-from simreduce.study.tune.few_rings import few_rings_warning
+from simreduce.study.tune.few_rings import library_warning
 from simreduce.study.tune.meshes import bubble, limit_of, mfu, rank_meshes
 from simreduce.study.tune.rank import Candidate, rank
 from simreduce.study.tune.steps import rank_steps
@@ -75,7 +75,7 @@ def _done(setup: Setup | None, best: Any = None, **own: Any) -> Figures:
     """The figures of the `best` answer on these machines, with the kind's `own`."""
     found = {"state": DONE, "reason": "", "setup": setup, "best": best, **own}
     if setup:
-        found["warning"] = few_rings_warning(setup, [own.get("runtime") or ""]) or None
+        found["warning"] = library_warning(setup, [own.get("runtime") or ""]) or None
     return Figures(**COLUMNS.write(SimpleNamespace(**found)))
 
 

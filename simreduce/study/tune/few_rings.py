@@ -60,12 +60,15 @@ def few_rings(question: Question) -> FewRings | None:
     return FewRings(shape.n, rings, [each for each in counts if each], lifted) if lifted else None
 
 
-def few_rings_warning(setup: Setup, runtimes: Iterable[str]) -> str:
-    """What the limit costs an all-reduce by one of these runtimes, and what to set, in a sentence;
-    "" where there is no limit, or more channels are not faster.
+def library_warning(setup: Setup, runtimes: Iterable[str]) -> str:
+    """What the limit costs an all-reduce by one of these runtimes, and what to set; and whose
+    constants the times have. "" where there is no limit, or more channels are not faster, and the
+    constants are the generation's own.
     """
-    rings = _limit(setup) if NCCL.name in set(runtimes) else 0
-    return _warning(setup, rings) if rings else ""
+    if NCCL.name not in set(runtimes):
+        return ""
+    rings = _limit(setup)
+    return "; ".join(filter(None, [_warning(setup, rings) if rings else "", setup.borrowed]))
 
 
 @lru_cache(maxsize=64)

@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from simreduce.engine import Calibration
+from simreduce.engine.calibration import NcclConstants
 from simreduce.engine.setup import BY_STRATEGY, Setup
 from simreduce.planners.layouts import layout
 from simreduce.planners.nccl import DEFAULTS
@@ -23,7 +25,7 @@ from simreduce.study.sweep import BENCH as BENCH_KIND, Cell, Figures, Sweep, mak
 from simreduce.study.sweep.compare import compare
 from simreduce.study.sweep.evaluate import evaluate
 from simreduce.study.tune.bench import bench, tensor
-from simreduce.study.tune.few_rings import FewRings, few_rings, few_rings_warning
+from simreduce.study.tune.few_rings import FewRings, few_rings, library_warning
 from simreduce.study.tune.rank import rank
 from simreduce.topology import load_topology
 from simreduce.units import format_duration
@@ -65,7 +67,7 @@ def at(name: str, n: int, **settings: int) -> Setup:
 
 
 def test_a_warning_says_what_the_limit_costs_and_what_to_set() -> None:
-    said = {n: few_rings_warning(at("mi355x", n), ["nccl"]) for n in range(1, 9)}
+    said = {n: library_warning(at("mi355x", n), ["nccl"]) for n in range(1, 9)}
     assert [n for n, warning in said.items() if warning] == [5, 6, 7]
     question = Question(parse_strategy("nccl"), tensor(64_000_000, 0), at("mi355x", 6))
     found = few_rings(replace(question, setup=question.setup.but(runtime="nccl")))
@@ -79,18 +81,18 @@ def test_a_warning_says_what_the_limit_costs_and_what_to_set() -> None:
 
 
 def test_no_warning_where_nothing_is_slow() -> None:
-    assert not few_rings_warning(at("mi355x", 6, min_channels=32), ["nccl"])
-    assert not few_rings_warning(at("mi355x", 6), ["tensorflow"])
-    assert not few_rings_warning(at("mi355x", 6), [])
-    assert not few_rings_warning(at("dgx-h100", 6), ["nccl"])
-    assert not few_rings_warning(Setup(load_topology("mi355xx2")), ["nccl"])
+    assert not library_warning(at("mi355x", 6, min_channels=32), ["nccl"])
+    assert not library_warning(at("mi355x", 6), ["tensorflow"])
+    assert not library_warning(at("mi355x", 6), [])
+    assert not library_warning(at("dgx-h100", 6), ["nccl"])
+    assert not library_warning(Setup(load_topology("mi355xx2")), ["nccl"])
 
 
 def test_bench_says_it_above_its_table_and_in_its_document() -> None:
     setup = at("mi355x", 6)
     rows = list(bench(setup, [parse_strategy("rccl")], [1 << 20]))
     times = SizeTimes(setup, rows)
-    assert BENCH.write(times)["warning"] == few_rings_warning(setup, ["nccl"])
+    assert BENCH.write(times)["warning"] == library_warning(setup, ["nccl"])
     copies = list(bench(setup, [parse_strategy("ring")], [1 << 20]))
     assert "warning" not in BENCH.write(SizeTimes(setup, copies))
 
@@ -128,7 +130,7 @@ def test_rankings_say_it_in_their_heads(six: Path) -> None:
     scenario.write_text('topology = "six.toml"\nworkload = "alexnet"\n', "utf-8")
     asked = load_scenario(str(scenario), strategies=["nccl", "ring"])
     ranking = rank(asked)
-    warning = few_rings_warning(asked.setup, ["nccl"])
+    warning = library_warning(asked.setup, ["nccl"])
     assert warning
     assert f"# warning      {warning}" in ranking_table(ranking).splitlines()
     assert ranking_document(ranking)["warning"] == warning
@@ -140,7 +142,7 @@ def test_sweeps_keep_it_and_compare_says_it_once(six: Path) -> None:
     asked = {"topology": str(six), "strategy": "nccl"}
     row = evaluate(make_cell(BENCH_KIND, asked | {"size": 1 << 20}))
     assert isinstance(row, Figures)
-    assert row.warning == few_rings_warning(Setup(str(six)), ["nccl"])
+    assert row.warning == library_warning(Setup(str(six)), ["nccl"])
     copies = evaluate(make_cell(BENCH_KIND, asked | {"size": 1 << 20, "strategy": "ring"}))
     assert isinstance(copies, Figures)
     assert copies.warning is None
@@ -178,3 +180,17 @@ step.rate = "50 TFLOP/s"
     found = answer(asked, rows, sensitivity=False)
     (note,) = (each for each in found.notes if "NCCL_MIN_NCHANNELS=32" in each)
     assert note.startswith("six.toml: RCCL takes 2 rings on 6 GPUs of a node")
+
+
+def test_times_on_cdna_2_are_nominal_unless_constants_are_given() -> None:
+    said = library_warning(Setup("frontier"), ["nccl"])
+    assert said == (
+        "RCCL's times on CDNA 2 are nominal: they have the constants of rccl-cdna3, as no clean"
+        " table of CDNA 2 is public"
+    )
+    assert not library_warning(Setup("frontier"), ["tensorflow"])
+    own = Calibration("mine", nccl=NcclConstants(launch=1e-6))
+    assert not library_warning(Setup("frontier", calibration=own), ["nccl"])
+    assert not library_warning(Setup("mi300x"), ["nccl"])
+    six = at("frontier", 6)
+    assert library_warning(six, ["nccl"]).endswith(said)
