@@ -174,8 +174,8 @@ step all-steps.toml --json --workers 1
 step sharded.toml --json --workers 1
 step at-once.toml --json --workers 1 --runtime ideal --nccl NCCL_COLLNET_ENABLE=1
 step fsdp.toml --json --workers 1
-step mesh.toml --json --workers 1
-tune mesh.toml --json --workers 1
+step mesh.toml --json --workers 1 --nccl symmetric=1
+tune mesh.toml --json --workers 1 --nccl symmetric=1
 step composed.toml --json --workers 1
 step replicas.toml --json --workers 1 --backups
 step workload.toml --json --workers 1
@@ -187,13 +187,14 @@ bench full:3 --json -b 1M --algo all --workers 1
 bench dgx-a100x2 --json -b 1M --algo nccl
 {J}
 explain run.toml --json --algo ring --workers 1
-explain dgx1v --json -b 1M --slow gpu3=1.5 --collective all_gather
+explain dgx1v --json -b 1M --slow gpu3=1.5 --collective all_gather --nccl symmetric=1
 explain dgx1vx3 --json -b 12345600 --algo direct --nccl NCCL_COLLNET_ENABLE=1
 explain mi355x --json -b 1M -g 5 --algo rccl
 bench dgx1vx3 --json -b 12345600 --algo direct --nccl NCCL_COLLNET_ENABLE=1
 sweep switch:4 --over size=1K,64K --over strategy=ring,nccl,copy_to_cpu --db a.db --json --workers 1
 sweep switch:4 --over size=1K,64K --over strategy=ring,nccl --set calibration=dgx1p-tf2018 \\
   --db b.db --json --workers 1
+sweep v100-mesh-4 --over size=1K --over strategy=nccl,oneshot --db c.db --json --workers 1
 sweep sharded.toml --over update=1ms,2ms --db step.db --json --workers 1
 sweep mesh.toml --over micro_batch=1,2 --db mesh.db --json --workers 1
 sweep replicas.toml --over backups=0,1 --db replicas.db --json --workers 1
@@ -229,7 +230,7 @@ topo trees v100-mesh-4 --json --bound --collective broadcast
 topo import graphs.xml
 topo import p2p.log
 topo import tests.log
-tune run.toml --json --workers 1
+tune run.toml --json --workers 1 --nccl symmetric=1
 tune run.toml --json --workers 1 --target horovod --nccl NCCL_COLLNET_ENABLE=1
 tune buckets.toml --json --workers 1 --target pytorch --objective time
 tune sharded.toml --json --workers 1 --target deepspeed

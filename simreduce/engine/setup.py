@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache, partial
 from math import isfinite
@@ -42,11 +42,12 @@ from simreduce.engine.calibrate.sure import (
     is_known,
     spread,
 )
-from simreduce.engine.calibration import NcclConstants
+from simreduce.engine.calibration import KernelConstants, NcclConstants
 from simreduce.errors import TopologyError, expect
 from simreduce.plan import Plan
+from simreduce.planners.algorithms import KERNELS
 from simreduce.planners.layouts import Layout, layout as layout_of
-from simreduce.planners.nccl import DEFAULTS, Facts, Settings, facts
+from simreduce.planners.nccl import DEFAULTS, Facts, Settings, facts, nominal_text
 from simreduce.planners.nccl.choice import choose
 from simreduce.planners.nccl.decide import Decide
 from simreduce.planners.nccl.tables import CURRENT
@@ -161,6 +162,17 @@ class Setup(Simulator):
     def generation(self) -> str:
         """The name of the calibration of NCCL or RCCL that is for the machine's GPUs."""
         return generation_of(self.capability, self._facts.library)
+
+    def nominal(self, strategies: Iterable[str]) -> str:
+        """Say which times rest on no measurement, where NCCL's settings or strategies may lead
+        to any: kernels that read their peers, on GPUs that no costs of them were fitted for.
+        """
+        texts = [self.nccl.text, *strategies]
+        found = [name for name in KERNELS if any(name in text for text in texts)]
+        words = "are nominal: kernels have Hopper's constants, as none were fitted for such GPUs"
+        fitted = not found or self.fitted.nccl.kernels != KernelConstants()
+        said = [nominal_text(texts), "" if fitted else f"times of {', '.join(found)} {words}"]
+        return "; ".join(filter(None, said))
 
     @property
     def borrowed(self) -> str:

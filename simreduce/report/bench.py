@@ -33,7 +33,6 @@ from simreduce.files.formats.documents import (
 )
 from simreduce.files.tables import Column, Table
 from simreduce.planners.algorithms import COLLECTIVES
-from simreduce.planners.nccl import nominal_text
 from simreduce.report.advised import caution, faster_than, sure, took_of
 from simreduce.report.blocks import Attachments, Chart, Fact, Page, Section, Written, bars
 from simreduce.report.headings import (
@@ -299,8 +298,7 @@ BENCH = Document(
     replace(NCCL_KEY, get="setup.nccl.text"),
     replace(
         NOMINAL_KEY,
-        get=lambda times: nominal_text([times.setup.nccl.text, *(r.algorithm for r in times.rows)])
-        or ABSENT,
+        get=lambda times: times.setup.nominal(r.algorithm for r in times.rows) or ABSENT,
     ),
     replace(WARNING_KEY, get=lambda times: times.warning or ABSENT),
     replace(CALIBRATION_KEY, get="setup.calibration.name"),

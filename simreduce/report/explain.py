@@ -29,7 +29,6 @@ from simreduce.files.formats.documents import (
 )
 from simreduce.files.tables import Column, Table
 from simreduce.planners.algorithms import COLLECTIVES
-from simreduce.planners.nccl import nominal_text
 from simreduce.report.blocks import Written
 from simreduce.report.headings import (
     CALIBRATION_KEY,
@@ -111,10 +110,6 @@ def _spent(part: PathPart) -> tuple[str, str]:
     return cause, where.rsplit(" ", 1)[-1]
 
 
-def _nominal(found: Explained) -> str:
-    return nominal_text([found.about["nccl_settings"], found.about["strategy"]])
-
-
 def explanation_text(found: Explained, title: str = "") -> str:
     """Where the time goes, what is busy, how far from the floors, and what would help; `title` is
     that of the calibration.
@@ -134,7 +129,7 @@ def explanation_text(found: Explained, title: str = "") -> str:
                 result.runtime,
                 tables.label(result.calibration, title),
                 about["equal_paths"] and f"equal paths: {about['equal_paths']}",
-                _nominal(found),
+                about["nominal"],
                 about["nccl_settings"] and f"nccl: {about['nccl_settings']}",
                 f"disturbed: {result.disturbance}" if result.disturbance else "",
             )
@@ -393,7 +388,7 @@ EXPLAIN = Document(
             DISTURBANCE_KEY,
         )
     ),
-    replace(NOMINAL_KEY, get=lambda found: _nominal(found) or ABSENT),
+    replace(NOMINAL_KEY, get=lambda found: found.about["nominal"] or ABSENT),
     *keys_of("result", *TOPOLOGY_KEYS),
     Key("runtime", TEXT, "The system that runs it.", "result.runtime"),
     replace(CALIBRATION_KEY, get="result.calibration"),

@@ -28,7 +28,6 @@ from simreduce.files.formats.documents import (
     or_null,
 )
 from simreduce.files.tables import Column, Table, percent
-from simreduce.planners.nccl import nominal_text
 from simreduce.study.advice import sureness_of
 from simreduce.study.study import by_reason
 from simreduce.study.tune.few_rings import library_warning
@@ -130,8 +129,7 @@ def header(
 
 def _nominal(found: Ranked) -> str:
     scenario = found.scenario
-    texts = (each.text for each in scenario.strategies or ())
-    return nominal_text([scenario.setup.nccl.text, *texts])
+    return scenario.setup.nominal(each.text for each in scenario.strategies or ())
 
 
 def _call_cost_text(cost: float) -> str:

@@ -12,6 +12,7 @@ from simreduce import units
 from simreduce.export.meshes import TARGETS
 from simreduce.files import tables
 from simreduce.files.formats.documents import (
+    ABSENT,
     BYTES,
     COUNT,
     FLAG,
@@ -28,10 +29,10 @@ from simreduce.files.formats.documents import (
     or_null,
 )
 from simreduce.files.tables import Column, Table, percent
-from simreduce.planners.nccl import nominal_text
 from simreduce.report.headings import (
     CALIBRATION_KEY,
     DISTURBANCE_KEY,
+    NOMINAL_KEY,
     best_rows,
     refused_lines,
 )
@@ -122,6 +123,7 @@ _RANKED = (
     Key("framework", TEXT, 'Only what this can run is there; "": all.', "scenario.framework"),
     Key("memory_bytes", BYTES, "Of a GPU; 0 if nobody says.", "memory"),
     replace(CALIBRATION_KEY, get="scenario.setup.calibration.name"),
+    replace(NOMINAL_KEY, get=lambda ranking: _nominal(ranking) or ABSENT),
     replace(DISTURBANCE_KEY, get="scenario.setup.disturbed"),
     Key("candidates", list_of(_CANDIDATE), "Steps, fastest first; what does not fit is last.",
         "steps"),
@@ -149,6 +151,10 @@ TUNED_MESHES = Document(
 """Of `MeshRanking`, without its files."""
 
 
+def _nominal(ranking: MeshRanking) -> str:
+    return ranking.scenario.setup.nominal(step.job.text for step in ranking.steps)
+
+
 def meshes_text(ranking: MeshRanking, most: int | None = None, *, details: bool = False) -> str:
     """Header, a row for each mesh, what the best does, and the answer last."""
     scenario, best = ranking.scenario, ranking.best
@@ -160,7 +166,7 @@ def meshes_text(ranking: MeshRanking, most: int | None = None, *, details: bool 
         ("step", f"{job.global_batch} sequences of {job.sequence} tokens"),
         ("computing", f"{job.gpu.title}, products of {job.bits} bits"),
         ("calibration", tables.label(at.calibration.name, at.calibration.title)),
-        ("", nominal_text([at.nccl.text])),
+        ("", _nominal(ranking)),
     ]  # fmt: skip
     if scenario.framework:
         facts.insert(3, ("framework", f"{TARGETS[scenario.framework].title}, what it can run"))

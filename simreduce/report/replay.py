@@ -22,7 +22,6 @@ from simreduce.files.formats.documents import (
     or_null,
 )
 from simreduce.files.tables import Column
-from simreduce.planners.nccl import nominal_text
 from simreduce.report.headings import CALIBRATION_KEY, NCCL_KEY
 from simreduce.report.topo import topology_keys
 from simreduce.training.executor import Moved
@@ -84,7 +83,7 @@ def replay_text(replayed: Replayed) -> str:
         ("topology", f"{machine.name}: {machine.title}, {machine.digest}"),
         ("strategy", strategy),
         ("nccl", setup.nccl.text),
-        ("", nominal_text([setup.nccl.text, strategy])),
+        ("", setup.nominal([strategy])),
         ("calibration", tables.label(setup.calibration.name, setup.calibration.title)),
         ("disturbed", setup.disturbed),
     ]

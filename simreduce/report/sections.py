@@ -104,6 +104,8 @@ def calibration_section(beside: Attachments, document: Written) -> Iterable[Sect
     else:
         blocks.append(Paragraph(f"Calibration {tables.label(found.name, found.title)}."))
     blocks.append(Paragraph(error_words(beside.factor)))
+    if nominal := _text(document, "nominal"):
+        blocks.append(Paragraph(f"{nominal[0].upper()}{nominal[1:]}."))
     if found is not None and found.provenance:
         table = tables.texts("what|where it comes from", found.provenance.items())
         blocks.append(Rows(f"Provenance of {found.name}", table))

@@ -67,6 +67,7 @@ class Case:
             "repeat": asked.times,
             "equal_paths": asked.setup.equal_paths,
             "nccl_settings": asked.setup.nccl.text,
+            "nominal": asked.setup.nominal([asked.strategy.text]),
             "disturbance": asked.setup.disturbed,
         }
 

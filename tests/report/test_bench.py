@@ -66,6 +66,7 @@ def _times(rows, ranks: int = 8) -> SizeTimes:
         nccl=SimpleNamespace(text=""),
         disturbed="",
         equal_paths="",
+        nominal=lambda _: "",
     )
     return SizeTimes(setup, rows)
 

@@ -38,7 +38,6 @@ from simreduce.errors import InputError
 from simreduce.files import tables
 from simreduce.files.published import ITERATIONS
 from simreduce.planners.algorithms import COLLECTIVES, TWO_LEVEL
-from simreduce.planners.nccl import nominal_text
 from simreduce.planners.strategy import Strategy
 from simreduce.report.bench import (
     BENCH,
@@ -189,7 +188,7 @@ def _about(times: SizeTimes) -> list[str]:
         runtimes_text(row.runtime for row in times.rows),
         setup.calibration.name,
         fitted_on_text(setup.fitted_on),
-        nominal_text([setup.nccl.text, *(row.algorithm for row in times.rows)]),
+        setup.nominal(row.algorithm for row in times.rows),
         setup.nccl.text and f"nccl: {setup.nccl.text}",
         times.warning and f"warning: {times.warning}",
         calls_line(times),

@@ -350,6 +350,9 @@ COLLECTIVES: Mapping[str, Catalogue] = MappingProxyType({name: Catalogue(name) f
 ALGORITHMS = COLLECTIVES["all_reduce"]
 """Every all-reduce by the name users type."""
 
+KERNELS = ("oneshot", "twoshot", "multimem", "symmetric")
+"""All-reduces by one kernel that reads and writes the memory of its peers."""
+
 TWO_LEVEL = (
     "ring/ring",
     "ring/halving_doubling",

@@ -23,6 +23,9 @@ if TYPE_CHECKING:
 STEPS = 8
 """Parts of a buffer."""
 
+_NO_SYMMETRIC = "has its symmetric kernels disabled, as in 2.27.7 (ROCm 7.1)"
+"""Why: ROCm/rocm-systems projects/rccl CHANGELOG.md, known issues of RCCL 2.27.7."""
+
 
 @dataclass(frozen=True)
 class Decide:
@@ -87,11 +90,18 @@ class Decide:
             return False
         if settings.version < library_of(known).symmetric_since:
             return False
-        return not asked and known.nodes == 1 < known.n and joined(self.machine, known.ranks)
+        return (
+            not asked
+            and known.nodes == 1 < known.n
+            and library_of(known).symmetric
+            and joined(self.machine, known.ranks)
+        )
 
 
 def _symmetric(known: Facts, nbytes: int, settings: Settings, wanted: Decision) -> Decision:
     """The symmetric kernel that NCCL takes for an all-reduce, unless one is wanted."""
+    if not library_of(known).symmetric:
+        raise StrategyError(f"{library_of(known).name} {_NO_SYMMETRIC}")
     multicast = known.multicast and settings.nvls
     among = library_of(known).symmetric
     name = choose_symmetric(known.n, nbytes, known.capability, among, multicast=multicast)

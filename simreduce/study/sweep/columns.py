@@ -145,6 +145,7 @@ COLUMNS = Record(
             "Equal machines of which one was simulated for all; 1: none."),
     _figure("warning", TEXT, "What the library is slow at here and what to set, or"
             " whose constants its times have."),
+    _figure("nominal", TEXT, "Which times rest on no measurement.", shown=5),
     _figure("topology", TEXT, "The name of the machine.", "setup.machine.name"),
     _figure("topology_digest", TEXT, "Names the machine's content.", "setup.machine.digest"),
 )  # fmt: skip

@@ -76,6 +76,8 @@ def _done(setup: Setup | None, best: Any = None, **own: Any) -> Figures:
     found = {"state": DONE, "reason": "", "setup": setup, "best": best, **own}
     if setup:
         found["warning"] = library_warning(setup, [own.get("runtime") or ""]) or None
+    nominal = setup.nominal([own.get("chosen", "")]) if setup else ""
+    found["nominal"] = nominal or None
     return Figures(**COLUMNS.write(SimpleNamespace(**found)))
 
 

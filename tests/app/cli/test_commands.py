@@ -754,3 +754,27 @@ def test_all_simulates_what_cannot_win(simreduce, small, monkeypatch):
         )
         assert document["bounded"]
         assert not json.loads(simreduce(*command, "--all", "--json").out)["bounded"]
+
+
+def test_every_report_of_kernels_without_fitted_constants_says_that_they_are_nominal(
+    simreduce, tmp_path, monkeypatch
+):
+    """Text and documents of `bench`, `run`, `explain`, sweeps; none where constants are fitted."""
+    monkeypatch.chdir(tmp_path)
+    said = "times of oneshot are nominal: kernels have Hopper's constants"
+    path = tmp_path / "small.toml"
+    path.write_text(
+        'topology = "mi300x"\nworkload = "bytes:64K"\nstrategies = ["nccl", "oneshot"]\n', "utf-8"
+    )
+    commands = [
+        ("bench", "mi300x", "--algo", "nccl,oneshot", "-b", "64K", "-e", "64K"),
+        ("run", path),
+        ("explain", "mi300x", "--algo", "oneshot", "-b", "64K"),
+    ]
+    for command in commands:
+        assert said in " ".join(simreduce(*command).out.split())
+        assert json.loads(simreduce(*command, "--json").out)["nominal"].startswith(said)
+    over = "--over", "strategy=nccl,oneshot", "--over", "size=64K"
+    assert said[:40] in simreduce("sweep", "mi300x", *over, "--workers", "1").out
+    fitted = simreduce("bench", "dgx-h100", *commands[0][2:], "--json").out
+    assert "nominal" not in json.loads(fitted)

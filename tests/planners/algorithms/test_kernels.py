@@ -215,3 +215,38 @@ symmetric = {}
         path.write_text(text.format(symmetric), "utf-8")
         took.append(rank_meshes(load_meshes(str(path))).best.seconds)
     assert took[1] < took[0]
+
+
+@pytest.mark.parametrize("machine", ["mi300x", "mi355x"])
+def test_amd_gpus_have_one_shot_and_two_shot_kernels_and_neither_switches_nor_symmetric(machine):
+    layout = Setup(machine).layout
+    for strategy in OF_EIGHT:
+        assert [] == sr.verify(sr.compile(strategy, tensor(1 << 16, 0), layout))
+    with pytest.raises(StrategyError, match="needs switches that sum"):
+        sr.compile("multimem", tensor(1 << 16, 0), layout)
+    for strategy in ("symmetric", *NAMED):
+        with pytest.raises(StrategyError, match="RCCL has its symmetric kernels disabled"):
+            sr.compile(strategy, tensor(1 << 16, 0), layout)
+    windows = Setup(machine, nccl=Settings(symmetric=True)).layout
+    plan = sr.compile("nccl", tensor(1 << 16, 0), windows)
+    assert not (plan.executor >= Executor.KERNEL).any()
+
+
+@pytest.mark.parametrize(
+    ("machine", "strategy", "nccl", "said"),
+    [
+        ("mi300x", "oneshot", False, "times of oneshot are nominal"),
+        ("dgx-a100", "symmetric:agxll_r", False, "times of symmetric are nominal"),
+        ("dgx-a100", "nccl", True, "times of symmetric are nominal"),
+        ("dgx-a100", "nccl", False, ""),
+        ("dgx-h100", "oneshot", True, ""),
+        ("hgx-b200", "multimem", False, ""),
+    ],
+)
+def test_times_by_constants_of_another_generation_are_nominal(machine, strategy, nccl, said):
+    setup = Setup(machine, BY_STRATEGY, nccl=Settings(symmetric=nccl))
+    found = setup.nominal([strategy])
+    assert found.startswith(said)
+    assert bool(found) == bool(said)
+    fitted = setup.but(calibration="nccl-hopper")
+    assert fitted.nominal([strategy]) == ""
