@@ -63,6 +63,7 @@ class MeshChoice:
     limited: tuple[int, int] = (1, 1)
     graphs: frozenset[str] = frozenset()
     last: int = 0
+    sums: str = "nccl"
 
     @property
     def splits_sequences(self) -> bool:
@@ -322,6 +323,7 @@ def why_no_mesh(target: str, choice: MeshChoice) -> list[str]:
     unwritten = ["cuda_graphs"] if c.graphs and target != "megatron" else []
     unwritten += ["dispatch"] if c.merged and not megatron else []
     reasons = {
+        f"{title} has NCCL sum activations, not {c.sums}": c.sums != "nccl",
         f"{title} has no schedule {c.schedule}; it has {', '.join(known)}": (
             pipelined and c.schedule not in known
         ),

@@ -203,6 +203,7 @@ def choice_of_job(job: MeshJob) -> MeshChoice:
         gated=shape.gated, bias=shape.bias, tied=shape.tied, experts=shape.experts,
         active=shape.active, expert=shape.expert, capacity=job.capacity, pad=job.pad,
         merged=job.dispatch == DEEPEP, graphs=job.graphs, limited=shape.limited, last=job.split[-1],
+        sums=job.tensor_all_reduce,
     )  # fmt: skip
 
 

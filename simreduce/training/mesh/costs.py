@@ -17,6 +17,7 @@ from simreduce.plan.channels import count_blocks
 from simreduce.planners.strategy import parse_strategy
 from simreduce.training.group_plans import GroupPlans
 from simreduce.training.mesh.experts import reached
+from simreduce.training.mesh.job import NCCL
 from simreduce.training.mesh.parts import ALL_TO_ALL, DISPATCH, Call
 from simreduce.training.mesh.ways import CP, DP, EP, ETP, PP, TP, Mesh
 
@@ -54,19 +55,28 @@ class Costs:
 
     setup: Setup
     mesh: Mesh
-    algorithm: str = "nccl"
     _known: dict[tuple[object, ...], Cost] = field(default_factory=dict, repr=False)
     _simulated: dict[object, Cost] = field(default_factory=dict, repr=False)
 
     def of_mesh(self, mesh: Mesh) -> Costs:
         """The costs of another mesh on the machine; what both have is simulated once."""
         other = replace(self, mesh=mesh, _known={})
-        other.__dict__["_plans"] = self._plans
+        other.__dict__["_by"] = self._by
         return other
 
     @cached_property
+    def _by(self) -> dict[str, GroupPlans]:
+        return {}
+
+    @property
     def _plans(self) -> GroupPlans:
-        return GroupPlans(self.setup.running(parse_strategy(self.algorithm)), self.algorithm)
+        return self._plans_of(NCCL)
+
+    def _plans_of(self, by: str) -> GroupPlans:
+        """The plans of a strategy."""
+        if by not in self._by:
+            self._by[by] = GroupPlans(self.setup.running(parse_strategy(by)), by)
+        return self._by[by]
 
     @cached_property
     def _machine(self) -> list[int]:
@@ -78,7 +88,7 @@ class Costs:
     def of(self, call: Call, stage: int) -> Cost:
         """One call of the ranks of a stage."""
         nbytes = _leading(call.nbytes)
-        key = call.axis, call.collective, nbytes, stage, call.spread
+        key = call.axis, call.collective, nbytes, stage, call.spread, call.by
         if key not in self._known:
             self._known[key] = self._of(*key)
         found = self._known[key]
@@ -112,7 +122,7 @@ class Costs:
         return self.mesh.groups(axis)
 
     def _of(
-        self, axis: str, collective: str, nbytes: int, stage: int, spread: tuple[int, ...]
+        self, axis: str, collective: str, nbytes: int, stage: int, spread: tuple[int, ...], by: str
     ) -> Cost:
         if axis == ENDS:
             pairs = [tuple(row[place] for place in spread) for row in self.mesh.groups(PP)]
@@ -123,7 +133,8 @@ class Costs:
         mine = [g for g in self._groups(axis) if self._is_of(g, place)]
         if collective == DISPATCH:
             return self._dispatch(nbytes, self.group(axis, place), mine, spread)
-        return self._call(collective, nbytes, tuple(self._beside(self.group(axis, place), mine)))
+        near = tuple(self._beside(self.group(axis, place), mine))
+        return self._call(collective, nbytes, near, by)
 
     def _dispatch(
         self, nbytes: int, group: Group, groups: Sequence[Group], spread: tuple[int, ...]
@@ -155,15 +166,16 @@ class Costs:
 
         return max(copies(len(rails[0]), rails), copies(len(group), nodes))
 
-    def _call(self, collective: str, nbytes: int, near: tuple[Group, ...]) -> Cost:
+    def _call(self, collective: str, nbytes: int, near: tuple[Group, ...], by: str = NCCL) -> Cost:
         """Seconds of a collective of groups that share links."""
+        known = self._plans_of(by)
 
         def plans() -> list[Plan]:
-            one = self._plans.plan(collective, nbytes, near[0])
+            one = known.plan(collective, nbytes, near[0])
             few = near if len(one) * len(near) <= _MOST_OPS else near[:1]
-            return [self._plans.plan(collective, nbytes, each) for each in few]
+            return [known.plan(collective, nbytes, each) for each in few]
 
-        return self._once((collective, nbytes, near), plans)
+        return self._once((collective, nbytes, near, by), plans)
 
     def _once(self, facts: object, plans: Callable[[], list[Plan]]) -> Cost:
         """The first of plans that run at once, for any mesh that has the same."""

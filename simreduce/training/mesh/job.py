@@ -28,6 +28,7 @@ the memory's bandwidth. NCCL's blocks share their SMs with no kernel
 (https://github.com/NVIDIA/nccl/issues/689).
 """
 ALLTOALL, DEEPEP = DISPATCHES = ("alltoall", "deepep")
+NCCL = "nccl"
 ATTENTION, ROUTER = GRAPHS = ("attention", "router")
 
 
@@ -38,9 +39,9 @@ class MeshJob:
     `split` has the blocks of each stage, in the order of the stages. Products have `bits`, all else
     16 of the type `half`. The slowest rank of experts gets `imbalance` times its share of tokens;
     an expert takes `capacity` times its share at most, unless that is 0, and with `pad` always. The
-    host launches `graphs` as CUDA graphs. A collective slows down kernels beside it by
-    `interference` times its part of the SMs. A schedule of a file has each stage on the rank of
-    `placed`.
+    host launches `graphs` as CUDA graphs. Tensor parallel ranks sum by `tensor_all_reduce`: NCCL,
+    or a kernel that reads its peers. A collective slows down kernels beside it by `interference`
+    times its part of the SMs. A schedule of a file has each stage on the rank of `placed`.
     """
 
     shape: Decoder
@@ -65,6 +66,7 @@ class MeshJob:
     capacity: float = 0.0
     pad: bool = False
     dispatch: str = ALLTOALL
+    tensor_all_reduce: str = NCCL
     graphs: frozenset[str] = frozenset()
     placed: tuple[int, ...] = ()
 
@@ -78,6 +80,8 @@ class MeshJob:
             words.append(f"virtual={self.virtual}")
         if self.recompute != NONE:
             words.append(f"recompute={self.recompute}")
+        if self.tensor_all_reduce != NCCL:
+            words.append(f"tensor_all_reduce={self.tensor_all_reduce}")
         return " ".join([*words, self.optimizer])
 
     @property

@@ -30,7 +30,7 @@ from simreduce.training.mesh.compute import (
     Times,
 )
 from simreduce.training.mesh.experts import beside_products, looped, own_tokens
-from simreduce.training.mesh.job import ATTENTION, DEEPEP, EXPERTS, TP_COMM, TP_GRAD, MeshJob
+from simreduce.training.mesh.job import ATTENTION, DEEPEP, EXPERTS, NCCL, TP_COMM, TP_GRAD, MeshJob
 from simreduce.training.mesh.ways import CP, EP, ETP, TP
 from simreduce.training.recompute import FUSED, SELECTIVE
 
@@ -54,7 +54,7 @@ class Call(NamedTuple):
     these seconds, `later` are gradients of weights, which a pass may leave for later. Copy engines
     slow down no kernels: `copied` are those of Transformer Engine's user buffers. Of a dispatch,
     `spread` has the experts and those of a token, their groups and those of a token; of a shared
-    embedding's sum, the places of both its ranks.
+    embedding's sum, the places of both its ranks. The strategy `by` carries it out.
     """
 
     axis: str
@@ -66,6 +66,7 @@ class Call(NamedTuple):
     copied: bool = False
     spread: tuple[int, ...] = ()
     later: float = 0.0
+    by: str = NCCL
 
     def exposed(self, seconds: float, slows: float, *, weights: bool = True) -> float:
         """How much longer the rank takes with it, if it takes `seconds` by itself.
@@ -133,7 +134,7 @@ class Parts:
         hide = TP_GRAD in self.job.overlap
         inputs, weights = (first.inputs, first.weights) if hide else (0.0, 0.0)
         if not self.job.sequence_parallel:
-            once = Call(TP, ALL_REDUCE, nbytes)
+            once = Call(TP, ALL_REDUCE, nbytes, by=self.job.tensor_all_reduce)
             return (once,), (once._replace(behind=weights, pieces=_HIDDEN, later=weights),)
         shard = nbytes // t
         if TP_COMM in self.job.overlap:
@@ -289,7 +290,8 @@ class Parts:
         found += self._around(residual=False)
         if job.mesh.tp == 1:
             return Part("output", found)
-        sums = Call(TP, ALL_REDUCE, self._rows * 4, 3)  # the maximum, the target and the sum
+        # The maximum, the target and the sum.
+        sums = Call(TP, ALL_REDUCE, self._rows * 4, 3, by=job.tensor_all_reduce)
         forward, backward = self._sums(products, products)
         return Part("output", found, (*forward[:-1], sums), backward[-2:])
 

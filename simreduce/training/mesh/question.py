@@ -9,7 +9,7 @@ from math import isfinite
 from typing import Any, NamedTuple
 
 from simreduce.engine.setup import Setup
-from simreduce.errors import did_you_mean, quote
+from simreduce.errors import StrategyError, did_you_mean, quote
 from simreduce.files.formats import (
     FLAG,
     LINE,
@@ -25,6 +25,9 @@ from simreduce.files.formats import (
     number,
     whole,
 )
+from simreduce.planners.algorithms import KERNELS
+from simreduce.planners.layouts import Layout
+from simreduce.planners.strategy import compile_collective, parse_strategy
 from simreduce.training.mesh.experts import DEFAULT_GINI, busiest
 from simreduce.training.mesh.gpus import Gpu, gpu_of, load_gpu
 from simreduce.training.mesh.job import (
@@ -34,6 +37,7 @@ from simreduce.training.mesh.job import (
     FSDP,
     GRAPHS,
     INTERFERENCE,
+    NCCL,
     OPTIMIZERS,
     OVERLAPS,
     P2P,
@@ -54,6 +58,7 @@ from simreduce.training.mesh.ways import (
     ORDER,
     PP,
     REPLICAS_FAR,
+    TP,
     Mesh,
     check_divides,
     fill,
@@ -62,11 +67,12 @@ from simreduce.training.mesh.ways import (
     read_order,
 )
 from simreduce.training.recompute import ATTENTIONS, FULL, FUSED, NONE, POLICIES
-from simreduce.workload import Sequences
+from simreduce.workload import Gradient, Sequences, Workload
 from simreduce.workload.architectures.decoder import Decoder
 
 AUTO = "auto"
 _DEFAULT_MICRO = 1
+_TENSOR = Workload("one element", (Gradient("tensor", 1),))
 _LONG = 4096
 """Tokens that a context parallel rank has, at least, of those that `auto` tries."""
 
@@ -144,6 +150,9 @@ MESH = Format(
     Field("pad_to_capacity", FLAG, "Whether every expert gets as many tokens as it takes.", False),
     Field("dispatch", choice(DISPATCHES, "dispatch"), "How tokens get to their experts: NCCL's"
           " `alltoall`, or `deepep` (DeepEP, HybridEP): once to each machine.", ALLTOALL),
+    Field("tensor_all_reduce", choice((NCCL, *KERNELS), "all-reduce"), "What sums activations of"
+          " tensor parallel ranks: NCCL, or a kernel that reads its peers, without"
+          " `sequence_parallel`.", NCCL),
     Field("cuda_graphs", ListOf(choice(GRAPHS, "part")), "What the host launches as CUDA graphs:"
           " `attention`, the `router` with its counts of tokens.", default_words="nothing"),
     Field("compute", LINE, "The GPU to compute as: a name, or a file (`compute`).",
@@ -274,6 +283,7 @@ def _jobs(
         "capacity": values["capacity_factor"] or 0.0,
         "pad": bool(values["pad_to_capacity"]),
         "dispatch": values["dispatch"] or ALLTOALL,
+        "tensor_all_reduce": values["tensor_all_reduce"],
         "graphs": frozenset(values["cuda_graphs"] or ()),
     }
     gini = values["router_gini"]
@@ -291,8 +301,8 @@ def _jobs(
             if split is None and auto and virtual == 1:
                 split = split_short(shape.blocks, mesh.pp)
             found = _job(
-                shape, mesh, gpu, micro, values["global_batch"], tokens, _at_file(schedule, beside),
-                virtual, split,
+                shape, layout, mesh, gpu, micro, values["global_batch"], tokens,
+                _at_file(schedule, beside), virtual, split,
                 {**shared, "recompute": policy, "optimizer": optimizer,
                  "sequence_parallel": mesh.tp > 1 if parallel is None else parallel},
             )  # fmt: skip
@@ -389,8 +399,8 @@ def _expert_ways(shape: Decoder, tensor: int, others: int) -> list[tuple[int, in
 
 
 def _job(
-    shape: Decoder, mesh: Mesh, gpu: Gpu, micro: int, batch: int, tokens: int, schedule: str,
-    virtual: int, split: tuple[int, ...] | None, rest: Mapping[str, Any],
+    shape: Decoder, layout: Layout, mesh: Mesh, gpu: Gpu, micro: int, batch: int, tokens: int,
+    schedule: str, virtual: int, split: tuple[int, ...] | None, rest: Mapping[str, Any],
 ) -> MeshJob | Refusal:  # fmt: skip
     """The job, or every reason why it cannot be."""
     name = f"{mesh.name} micro_batch={micro} {schedule}"
@@ -406,6 +416,9 @@ def _job(
     elif not all(split[1:-1]):
         faults.add("layers", "a stage between the first and the last has none")
     _check_shape(faults, shape, mesh, tokens, parallel=rest["sequence_parallel"])
+    _check_kernel(
+        faults, layout, mesh, rest["tensor_all_reduce"], parallel=rest["sequence_parallel"]
+    )
     micros = batch // (micro * mesh.dp)
     if batch % (micro * mesh.dp) or not micros:
         each = micro * mesh.dp
@@ -425,6 +438,23 @@ def _job(
     if faults.problems:
         return Refusal(name, tuple(each.removeprefix(": ") for each in faults.problems))
     return MeshJob(shape, mesh, gpu, micro, micros, tokens, schedule, virtual, split, **rest)
+
+
+def _check_kernel(
+    faults: Faults, layout: Layout, mesh: Mesh, kernel: str, *, parallel: bool
+) -> None:
+    """Note why a kernel cannot sum what tensor parallel ranks have."""
+    if kernel == NCCL or mesh.tp == 1:
+        return
+    if parallel:
+        words = "sequence parallel ranks gather and scatter, which NCCL does; set"
+        faults.add("tensor_all_reduce", f"{words} sequence_parallel = false")
+    few = layout.only(sorted(mesh.groups(TP)[0]))
+    try:
+        compile_collective("all_reduce", parse_strategy(kernel), _TENSOR, few)
+    except StrategyError as error:
+        for problem in error.problems:
+            faults.add("tensor_all_reduce", problem)
 
 
 def _check_shape(

@@ -14,8 +14,8 @@ from simreduce.training.executions import COLLECTIVE, COMPUTE, UPDATE, Execution
 from simreduce.training.executor import Ran, run_nodes
 from simreduce.training.mesh.costs import ENDS, Cost, Costs
 from simreduce.training.mesh.held import Held, held_by
-from simreduce.training.mesh.job import MeshJob
-from simreduce.training.mesh.parts import Call
+from simreduce.training.mesh.job import NCCL, MeshJob
+from simreduce.training.mesh.parts import ALL_REDUCE, Call
 from simreduce.training.mesh.passes import Passes
 from simreduce.training.mesh.pipeline import (
     BACKWARD,
@@ -26,7 +26,7 @@ from simreduce.training.mesh.pipeline import (
     Schedule,
     load_schedule,
 )
-from simreduce.training.mesh.ways import EP
+from simreduce.training.mesh.ways import EP, TP
 from simreduce.training.mesh.write import LANE, Spent, write_step
 
 INTERFERENCE = "interference"
@@ -91,7 +91,9 @@ def _run(execution: Execution, costs: Costs, job: MeshJob) -> tuple[Ran, ...]:
     def cost(node: Node, group: tuple[int, ...]) -> Cost:
         if node.kind == COLLECTIVE:
             ends = tuple(places[rank] for rank in group) if node.lane == ENDS else ()
-            call = Call(node.lane, node.collective, node.nbytes, spread=ends)
+            sums = (node.lane, node.collective) == (TP, ALL_REDUCE)
+            by = job.tensor_all_reduce if sums else NCCL
+            call = Call(node.lane, node.collective, node.nbytes, spread=ends, by=by)
             return costs.of(call, places.get(group[0], 0))
         return costs.send(node.nbytes, places[group[0]], places[group[1]])
 

@@ -161,3 +161,18 @@ def _together(machine: str, groups: list[tuple[int, ...]], nbytes: int) -> float
         plans.append(part.compile("nccl", workload, "all_to_all"))
     names = dict.fromkeys(name for plan in plans for name in plan.devices)
     return setup.simulate(side_by_side(plans, tuple(names))).seconds
+
+
+@pytest.mark.parametrize("kernel", ["oneshot", "twoshot", "multimem", "symmetric"])
+def test_a_call_by_a_kernel_takes_as_long_as_the_plan_of_the_kernel(kernel):
+    """Beside NCCL's calls of the same size, which it does not replace."""
+    costs, ranks = Costs(_setup("dgx-h100"), Mesh(tp=4, dp=2)), (0, 1, 2, 3)
+    setup = _setup("dgx-h100")
+    part = setup.but(part=setup.layout.only(ranks))
+    plan = part.compile(kernel, Workload("one", (Gradient("one", MIB // 4),)))
+    alone = part.simulate(plan).seconds
+    call = Call("tp", "all_reduce", MIB)
+
+    by_nccl = costs.of(call, 0).seconds
+    assert costs.of(call._replace(by=kernel), 0).seconds == pytest.approx(alone, rel=0.1)
+    assert costs.of(call, 0).seconds == by_nccl != alone

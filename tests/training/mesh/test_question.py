@@ -105,6 +105,19 @@ def test_keys_of_experts_that_do_not_go_together(table, model, reasons):
     assert all(a.startswith(b) for a, b in zip(found, reasons, strict=True))
 
 
+def test_a_kernel_sums_what_tensor_parallel_ranks_have_where_it_can():
+    table = {"mesh": "tp=4,dp=2", "tensor_all_reduce": "oneshot", "sequence_parallel": False}
+    (job,) = _ask(table, machine="dgx-h100").jobs
+    assert job.tensor_all_reduce == "oneshot"
+    assert "tensor_all_reduce=oneshot" in job.text
+    shared = _ask({**table, "sequence_parallel": True}, machine="dgx-h100")
+    assert "tensor_all_reduce: sequence parallel ranks gather and scatter" in shared[0]
+    unlinked = _ask({**table, "mesh": "tp=2,dp=4"}, machine="a100-pcie-8")
+    assert "tensor_all_reduce: oneshot: needs NVLinks or NVSwitches" in unlinked[0]
+    (near,) = _ask({**table, "tensor_all_reduce": "multimen"}, machine="dgx-h100")
+    assert "multimem" in near
+
+
 def test_lists_are_combined():
     """Meshes, micro batches, policies, optimizers, and stages of a GPU, each once."""
     found = _ask({
