@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from simreduce.errors import StrategyError, did_you_mean
-from simreduce.export import frameworks, msccl, nccl, pytorch, tensorflow, vllm
+from simreduce.export import frameworks, msccl, nccl, pytorch, tensorflow
 from simreduce.export.choice import Choice
+from simreduce.export.serving import FLASHINFER, PYTORCH, TENSORRT_LLM, VLLM, Server
 from simreduce.planners.strategy import Strategy, parse_strategy
 
 
@@ -17,7 +18,8 @@ class Target:
 
     It has its name in sentences, the reasons why it has no setting for a choice, the strategies
     near to one that it may have settings for, and its files. Where nobody names a strategy, it gets
-    the fastest of those that are `tried`; without any, what `tune` finds.
+    the fastest of those that are `tried`; without any, what `tune` finds. `default` is what it runs
+    unless it is told, of those. `switches` says by strategy what has small tensors go by it.
     """
 
     title: str
@@ -25,11 +27,23 @@ class Target:
     nearest: Callable[[Choice], list[str]]
     files: Callable[[Choice], Mapping[str, str]]
     tried: tuple[str, ...] = ()
+    default: Callable[[Choice], str] | None = None
+    switches: Mapping[str, str] = field(default_factory=dict)
+
+
+def _serving(server: Server) -> Target:
+    switches = {name: kernel.switch for name, kernel in server.kernels.items()}
+    return Target(
+        server.title, server.refusals, server.nearest, server.files, tuple(switches),
+        server.default, switches,
+    )  # fmt: skip
 
 
 TARGETS: Mapping[str, Target] = {
     "nccl": Target("NCCL", nccl.refusals, nccl.nearest, nccl.files),
-    "pytorch": Target("PyTorch", pytorch.refusals, pytorch.nearest, pytorch.files),
+    "pytorch": Target(
+        "PyTorch", pytorch.refusals, pytorch.nearest, pytorch.files, switches=PYTORCH
+    ),
     "horovod": Target(
         "Horovod", frameworks.horovod_refusals, frameworks.horovod_nearest, frameworks.horovod
     ),
@@ -52,7 +66,9 @@ TARGETS: Mapping[str, Target] = {
         tensorflow.nearest,
         tensorflow.files_of("tf_cnn_benchmarks"),
     ),
-    "vllm": Target("vLLM", vllm.refusals, vllm.nearest, vllm.files, vllm.KNOWN),
+    "vllm": _serving(VLLM),
+    "tensorrt_llm": _serving(TENSORRT_LLM),
+    "flashinfer": _serving(FLASHINFER),
     "msccl": Target("MSCCL", msccl.refusals, msccl.nearest, msccl.files),
     "mscclpp": Target("MSCCL++", msccl.refusals, msccl.nearest, msccl.plus_plus_files),
 }

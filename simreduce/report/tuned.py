@@ -9,6 +9,7 @@ from typing import Any
 
 from simreduce import units
 from simreduce.files.formats.documents import (
+    ABSENT,
     ANYTHING,
     BYTES,
     COUNT,
@@ -66,7 +67,7 @@ from simreduce.report.sections import (
 )
 from simreduce.study.advice import runs_nccl
 from simreduce.study.framework_settings import MIB
-from simreduce.study.frameworks import METHODS
+from simreduce.study.frameworks import METHODS, title_of
 from simreduce.study.tune.search.advised import advice_of
 from simreduce.study.tune.search.setting import Setting, rules_text
 from simreduce.study.tune.search.targets import OBJECTIVES, TARGETS, methods_of
@@ -95,7 +96,11 @@ def tuned_text(found: Tuned, why: Iterable[str] = ()) -> str:
     """The best setting, how good and how sure it is, the next ones, and `why` nothing to paste."""
     lines = [*_header(found), *_verdict(found)]
     lines += [f"  paste      nothing: {reason}" for reason in why]
-    return "\n".join([*lines, "", *_table(found).lines()])
+    lines += ["", *_table(found).lines()]
+    if found.sizes:
+        what = f"All-reduces of small tensors in {title_of(found.target)}, launched by CUDA graphs:"
+        lines += ["", what, *_SIZE.table(map(_SIZE.row, found.sizes)).lines()]
+    return "\n".join(lines)
 
 
 def files_text(files: Mapping[str, str]) -> str:
@@ -107,7 +112,14 @@ def _header(found: Tuned) -> list[str]:
     w = found.scenario.workload
     gradients = units.plural(len(w.gradients), "gradient")
     facts = [("workload", f"{w.name}: {gradients}, {units.format_size(w.nbytes)}")]
-    return header(found, facts, _WHAT[found.objective])
+    return header(found, facts, _WHAT[found.objective], _nominal(found))
+
+
+def _nominal(found: Tuned) -> str:
+    """Which times rest on no measurement."""
+    sized = [strategy for each in found.sizes for strategy in (each.strategy, each.default)]
+    rows = [row.setting.label for row in found.rows]
+    return found.scenario.setup.nominal([*sized, *rows])
 
 
 def _verdict(found: Tuned) -> list[str]:
@@ -384,6 +396,31 @@ _ROW = Record(
         column=Column("told apart", left=True, on="text"),
     ),
 )  # fmt: skip
+
+
+def _microseconds(us: float) -> str:
+    return f"{us:.2f}"
+
+
+_SIZE = Record(
+    "size_range",
+    "From a size on, the fastest all-reduce of a small tensor that the target has.",
+    Key(
+        "size_bytes", BYTES, "The first size.", "nbytes",
+        column=Column("from", show=units.exact_size),
+    ),
+    Key("algorithm", TEXT, "The strategy.", "strategy", column=Column("fastest", left=True)),
+    Key(
+        "time_us", MICROSECONDS, "Its time at that size.", "seconds",
+        column=Column("", "(us)", show=_microseconds),
+    ),
+    Key("default", TEXT, "What runs unless anybody says.", column=Column("unless told", left=True)),
+    Key(
+        "default_us", MICROSECONDS, "Its time at that size.", "default_seconds",
+        column=Column("", "(us)", show=_microseconds),
+    ),
+    Key("switch", TEXT, "What switches the fastest on.", column=Column("set or call", left=True)),
+)  # fmt: skip
 _PLACE = Record(
     "place",
     "A size of buckets. A time that is neither exact nor estimated is a lower bound.",
@@ -400,7 +437,10 @@ _PLACE = Record(
 TUNE = Document(
     "tune",
     "`simreduce tune --json`: the best setting of a system, and those near it.",
-    *HEAD_KEYS,
+    *(
+        replace(key, get=lambda found: _nominal(found) or ABSENT) if key.name == "nominal" else key
+        for key in HEAD_KEYS
+    ),
     DISTURBED,
     Key("target", one_of(*TARGETS), "The system."),
     Key("objective", one_of(*OBJECTIVES), "The time of one all-reduce, or of a training step."),
@@ -457,6 +497,14 @@ TUNE = Document(
         "The time over the size of buckets; empty where there are none.",
     ),
     Key("rows", list_of(_ROW), "Settings that were simulated, fastest first."),
+    Key(
+        "by_size",
+        list_of(_SIZE),
+        "Where the fastest all-reduce of a small tensor changes, of what the target has; missing"
+        " where it has one, and where NVLinks do not join all GPUs.",
+        lambda found: found.sizes or ABSENT,
+        optional=True,
+    ),
     Key(
         "worth_measuring",
         list_of(TEXT),

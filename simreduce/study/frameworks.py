@@ -12,7 +12,7 @@ from simreduce import dtypes, units
 from simreduce.engine.calibrate.sure import Call
 from simreduce.engine.setup import Setup
 from simreduce.errors import InputError, StrategyError
-from simreduce.export import TARGETS, Settings, export, settings, why_not
+from simreduce.export import TARGETS, Choice, Settings, export, settings, why_not
 from simreduce.export.words import changes
 from simreduce.planners.packing.options import BF16, FP16
 from simreduce.planners.strategy import Strategy, parse_strategy
@@ -80,6 +80,8 @@ def default_text(name: str, scenario: Scenario) -> str:
     if name == "deepspeed":
         width = dtypes.SIZES[scenario.workload.gradients[0].dtype]
         return f"nccl+bucket={DEEPSPEED_ELEMENTS * width}"
+    if name in TARGETS and (chosen := TARGETS[name].default):
+        return chosen(Choice(scenario.setup, scenario.workload, parse_strategy("nccl")))
     return f"nccl{_PACKINGS[name]}" if name in _PACKINGS else ""
 
 

@@ -39,6 +39,7 @@ from simreduce.study.scenario import (
 from simreduce.study.tune.meshes import files_of_mesh, rank_meshes, why_no_files
 from simreduce.study.tune.rank import rank
 from simreduce.study.tune.search.advised import advice_of
+from simreduce.study.tune.search.by_size import times_of
 from simreduce.study.tune.search.export_choice import files_of, why_nothing
 from simreduce.study.tune.search.setting import Setting, least_fit
 from simreduce.study.tune.search.targets import TARGETS as TUNED
@@ -91,11 +92,12 @@ def export(
     """Print the settings of another system that give a strategy: environment, arguments, flags, a
     configuration or a program.
 
-    TARGET is nccl, pytorch, horovod, deepspeed, jax, tensorflow, tf_cnn_benchmarks, vllm, msccl or
-    mscclpp. SCENARIO|TOPOLOGY is what `simreduce run` or `simreduce bench` takes. Without --algo,
-    it is what `simreduce tune SCENARIO --target TARGET` finds. Where SCENARIO names its strategies,
-    and for vllm, msccl and mscclpp, it is the fastest of them that TARGET has a setting for. Of a
-    step on a mesh, TARGET is megatron, nemo, torchtitan or deepspeed.
+    TARGET is nccl, pytorch, horovod, deepspeed, jax, tensorflow, tf_cnn_benchmarks, vllm,
+    tensorrt_llm, flashinfer, msccl or mscclpp. SCENARIO|TOPOLOGY is what `simreduce run` or
+    `simreduce bench` takes. Without --algo, it is what `simreduce tune SCENARIO --target TARGET`
+    finds. Where SCENARIO names its strategies, and for vllm, tensorrt_llm, flashinfer, msccl and
+    mscclpp, it is the fastest of them that TARGET has a setting for. Of a step on a mesh, TARGET is
+    megatron, nemo, torchtitan or deepspeed.
     """
     faults = option_faults()
     meshes = is_scenario(question) and asks_for_meshes(question)
@@ -177,18 +179,7 @@ def _fastest_tried(target: str, choice: Choice) -> Choice | None:
     """The fastest strategy of those that a target has tried and has a setting for; says so on
     stderr. None if there is none.
     """
-    took: dict[str, float] = {}
-    for text in find_target(target).tried:
-        strategy = parse_strategy(text)
-        if why_not(target, replace(choice, strategy=strategy)):
-            continue
-        running = choice.setup.running(strategy)
-        try:
-            plan = running.compile(strategy, choice.workload)
-        except StrategyError:
-            continue
-        took[text] = running.summarise(plan).seconds
-    if not took:
+    if not find_target(target).tried or not (took := times_of(target, choice)):
         return None
     best = min(took, key=took.__getitem__)
     words = ", ".join(f"{text} {units.format_duration(took[text])}" for text in took)

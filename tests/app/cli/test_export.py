@@ -285,3 +285,34 @@ def test_what_vllm_does_not_have_is_refused(simreduce, options, reason):
     status, out, err = simreduce("export", "vllm", "dgx-h100", *options)
     assert (2, "") == (status, out)
     assert reason in err
+
+
+@pytest.mark.parametrize(
+    ("target", "machine", "options", "said"),
+    [
+        ("tensorrt_llm", "dgx-h100", ("-b", "64K"), "allreduce_strategy: ONESHOT"),
+        ("tensorrt_llm", "dgx-h100", ("-b", "64K", "--algo", "twoshot"), "TWOSHOT"),
+        ("tensorrt_llm", "dgx-h100", ("-b", "16M"), "allreduce_strategy: NCCL_SYMMETRIC"),
+        ("flashinfer", "hgx-b200", ("-b", "64K"), "use_oneshot=True"),
+        ("flashinfer", "hgx-b200", ("-b", "16M"), "use_oneshot=False"),
+    ],
+)
+def test_other_libraries_have_settings_of_the_fastest(simreduce, target, machine, options, said):
+    status, out, _ = simreduce("export", target, machine, *options)
+    assert status == 0
+    assert said in out
+
+
+@pytest.mark.parametrize(
+    ("target", "machine", "options", "reason"),
+    [
+        ("tensorrt_llm", "dgx-h100", ("-b", "16M", "--algo", "oneshot"), "up to 8000000 B"),
+        ("tensorrt_llm", "dgx-h100", ("-b", "1M", "--algo", "oneshot", "-g", "6"), ": 2, 4, 8"),
+        ("tensorrt_llm", "mi300x", ("-b", "1M", "--algo", "oneshot"), "runs on NVIDIA's GPUs"),
+        ("flashinfer", "dgx-h100", ("-b", "1M", "--algo", "nccl"), "has twoshot, oneshot, one"),
+    ],
+)
+def test_what_other_libraries_do_not_have_is_refused(simreduce, target, machine, options, reason):
+    status, out, err = simreduce("export", target, machine, *options)
+    assert (2, "") == (status, out)
+    assert reason in err

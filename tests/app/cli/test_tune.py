@@ -69,3 +69,65 @@ def test_every_fault_is_named_at_once(simreduce, scenario):
     assert done.status == 2
     assert "did you mean 'pytorch'" in done.err
     assert "--slow x" in done.err
+
+
+@pytest.fixture
+def serving(tmp_path):
+    """A tensor of tensor parallel ranks."""
+
+    def write(machine, size="64KiB"):
+        path = tmp_path / "serving.toml"
+        path.write_text(f'topology = "{machine}"\nworkload = "bytes:{size}"\n', "utf-8")
+        return path
+
+    return write
+
+
+@pytest.mark.parametrize(
+    ("target", "size", "best", "switch"),
+    [
+        ("vllm", "4KiB", "symmetric", "VLLM_USE_NCCL_SYMM_MEM=1"),
+        ("vllm", "64KiB", "oneshot", "VLLM_CUSTOM_ALLREDUCE_ALGO=1stage"),
+        ("tensorrt_llm", "4MiB", "symmetric", "allreduce_strategy: NCCL_SYMMETRIC"),
+        ("flashinfer", "2MiB", "twoshot", "use_oneshot=False"),
+    ],
+)
+def test_of_serving_it_is_the_fastest_kernel_with_a_row_for_each_range(
+    simreduce, serving, target, size, best, switch
+):
+    """The row that holds for the size of the scenario has the same answer."""
+    path, words = serving("dgx-h100", size), ("--target", target, "--workers", "1")
+    document = json.loads(simreduce("tune", path, *words, "--json").out)
+    nbytes = {"4KiB": 4096, "64KiB": 65536, "2MiB": 2 << 20, "4MiB": 4 << 20}[size]
+
+    assert document["best"]["setting"] == best
+    assert document["call_cost_us"] == 0
+    rows = document["by_size"]
+    assert [row["size_bytes"] for row in rows] == sorted(row["size_bytes"] for row in rows)
+    (held,) = [row for row in rows if row["size_bytes"] <= nbytes][-1:]
+    assert (best, switch) == (held["algorithm"], held["switch"])
+    assert all(row["time_us"] <= row["default_us"] for row in rows)
+    assert "nominal" not in document
+
+
+def test_kernels_of_pytorch_are_said_where_nvlinks_join_all_gpus(simreduce, serving):
+    words = "--target", "pytorch", "--workers", "1", "--json"
+    rows = json.loads(simreduce("tune", serving("dgx-h100"), *words).out)["by_size"]
+    assert rows[0]["switch"] == "torch.ops.symm_mem.one_shot_all_reduce"
+    assert rows[-1]["algorithm"] == "multimem"
+    assert {row["default"] for row in rows} == {"nccl"}
+    assert "by_size" not in json.loads(simreduce("tune", serving("dgx1v"), *words).out)
+
+
+def test_kernels_of_amd_gpus_are_nominal_and_what_trains_nothing_has_no_step(
+    simreduce, serving, scenario
+):
+    words = "--target", "vllm", "--workers", "1"
+    found = simreduce("tune", serving("mi300x"), *words).out
+    assert "are nominal: kernels have Hopper's constants" in found
+    assert "multimem" not in found
+    refused = simreduce("tune", scenario, *words, "--objective", "step")
+    assert (2, "") == (refused.status, refused.out)
+    assert "vllm trains nothing; give --objective time" in refused.err
+    refused = simreduce("tune", serving("mi300x"), "--target", "tensorrt_llm")
+    assert (2, "") == (refused.status, refused.out)

@@ -12,7 +12,7 @@ from functools import partial
 from math import inf
 
 from simreduce.errors import Deadlock, InputError
-from simreduce.export import Choice, why_not
+from simreduce.export import TARGETS as EXPORTED, Choice, why_not
 from simreduce.plan import verify, wrong_elements
 from simreduce.planners.algorithms import ALGORITHMS, TWO_LEVEL
 from simreduce.planners.nccl import facts
@@ -27,6 +27,7 @@ from simreduce.study.tune.candidates import candidates
 from simreduce.study.tune.search.best_first import Tried, search
 from simreduce.study.tune.search.search import WIDTH, Aim, Search
 from simreduce.study.tune.search.setting import Do, Setting, evaluate
+from simreduce.study.tune.search.targets import TARGETS
 from simreduce.study.tune.search.tuned import Tuned
 from simreduce.study.tune.simulate import lower_bound
 
@@ -57,6 +58,9 @@ def settings_of(scenario: Scenario, target: str, *, half: bool) -> list[Setting]
 
     They are the strategies that `run` ranks, more packings of each kind, and other orders of rings.
     """
+    if not TARGETS[target].trains:
+        tried = [Setting(text) for text in EXPORTED[target].tried]
+        return [setting for setting in tried if _is_settable(target, scenario, setting)]
     layout = scenario.setup.layout
     texts = [s.text for s in candidates(layout)]
     specs = list(dict.fromkeys(parse_strategy(text).spec for text in texts))

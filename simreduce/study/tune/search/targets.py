@@ -61,7 +61,8 @@ class Target:
 
     Where NCCL runs its reductions, it has `PACKINGS`, and `half` says that it also has them in half
     precision. `by_plans` says that whole plans of all its algorithms are searched, `modes` that it
-    has tf_cnn_benchmarks' modes with variables on servers.
+    has tf_cnn_benchmarks' modes with variables on servers. What does not train (`trains`) has no
+    steps, and the strategies that its exports try.
 
     Of a step, it can run methods that are `named` besides its `WAYS`. `knobs` are the settings of
     shards, and one in `coarser` sizes of units is tried, in eight where units have other rules too.
@@ -69,6 +70,7 @@ class Target:
 
     half: bool = False
     by_plans: bool = False
+    trains: bool = True
     modes: bool = False
     named: tuple[str, ...] = ()
     knobs: Knobs | None = None
@@ -83,6 +85,9 @@ TARGETS: Mapping[str, Target] = {
     "jax": Target(named=(FSDP, ZERO3), coarser=1),
     "tensorflow": Target(by_plans=True),
     "tf_cnn_benchmarks": Target(by_plans=True, modes=True),
+    "vllm": Target(by_plans=True, trains=False),
+    "tensorrt_llm": Target(by_plans=True, trains=False),
+    "flashinfer": Target(by_plans=True, trains=False),
     "any": Target(half=True, by_plans=True, modes=True, knobs=_ANY),
 }
 

@@ -19,6 +19,7 @@ from simreduce.study.tune.search.by_horovod import HorovodSearch
 from simreduce.study.tune.search.by_methods import ShardedSearch
 from simreduce.study.tune.search.by_nccl import NcclSearch
 from simreduce.study.tune.search.by_plans import ModeSearch, PlanSearch
+from simreduce.study.tune.search.by_size import size_ranges
 from simreduce.study.tune.search.search import EFFORT, Aim, Progress, Search
 from simreduce.study.tune.search.setting import Setting, simulating
 from simreduce.study.tune.search.targets import OBJECTIVES, STEP, TARGETS, TIME
@@ -43,10 +44,15 @@ def tune(
     """The best setting of `scenario` for a target, by one search or several.
 
     `objective` is `time` of one all-reduce or `step`; by default the step, if the scenario has one.
+    What does not train launches CUDA graphs, so that no call costs it anything.
     With `half`, half precision on the wire is tried too. Ctrl-C ends the search with what there is,
     and so does the end of a budget of time (`computing.watching.within`), which the searches share.
     Raises InputError where the question makes no sense.
     """
+    if not TARGETS[target].trains:
+        if objective == STEP:
+            raise InputError(f"{target} trains nothing; give --objective {TIME}")
+        objective, scenario = TIME, scenario.but(call_cost=0.0)
     how, found = (target, half, workers, effort, progress), None
     if read_objective(scenario, objective) == STEP:
         searches = _step_searches(Aim(with_step(scenario), *how))
@@ -60,6 +66,8 @@ def tune(
     found = replace(found, scenario=replace(scenario, setup=found.scenario.setup))
     if found.objective == TIME and not found.stopped:
         found = _with_ties(found)
+    if not found.stopped:
+        found = replace(found, sizes=size_ranges(target, scenario))
     return with_advice(found, workers)
 
 

@@ -18,6 +18,7 @@ from simreduce.engine.calibrate.sure import Call
 from simreduce.planners.packing import Fusion
 from simreduce.study.advice import Sureness, difference_error, lasting, recommend_setting
 from simreduce.study.scenario import WORTH, Scenario
+from simreduce.study.tune.search.by_size import SizeRange
 from simreduce.study.tune.search.packings import OverlapEstimate, estimate_overlap, read_packing
 from simreduce.study.tune.search.setting import Setting, reducing_scenario
 from simreduce.study.tune.search.targets import STEP
@@ -81,7 +82,7 @@ class Tuned:
 
     `stopped`: Ctrl-C ended the search, or a budget of time (`hurried`); `spent`: its effort did.
     `composed`: some times are sums of single calls, as plans are huge; `estimated`: times of
-    settings without a row lie between simulated calls.
+    settings without a row lie between simulated calls. `sizes` are all-reduces of small tensors.
     """
 
     scenario: Scenario
@@ -104,6 +105,7 @@ class Tuned:
     hurried: bool = False
     chosen: Row | None = None
     reason: str = ""
+    sizes: tuple[SizeRange, ...] = ()
 
     @property
     def advised(self) -> Row:
