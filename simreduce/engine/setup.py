@@ -165,7 +165,8 @@ class Setup(Simulator):
 
     def nominal(self, strategies: Iterable[str]) -> str:
         """Say which times rest on no measurement, where NCCL's settings or strategies may lead
-        to any: kernels that read their peers, on GPUs that no costs of them were fitted for.
+        to any: kernels that read their peers, on GPUs that no costs of them were fitted for; and
+        what `nominal_text` knows.
         """
         texts = [self.nccl.text, *strategies]
         found = [name for name in KERNELS if any(name in text for text in texts)]

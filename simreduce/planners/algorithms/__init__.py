@@ -84,6 +84,10 @@ def _switches_across(layout: Layout) -> Sequence[int]:
     return (1,) if summing and len(layout.tasks) > 1 else ()
 
 
+def _one_each(layout: Layout) -> Sequence[int]:
+    return (1,) if len(layout.tasks) == layout.n > 1 else ()
+
+
 def _joined(layout: Layout) -> Sequence[int]:
     return (1,) if len(layout.tasks) == 1 and layout.joined else ()
 
@@ -160,8 +164,9 @@ _IN_PARTS: Mapping[str, Sequence[str]] = {
 
 _WHERE = {
     "nvls": _switches_that_sum, "nvlstree": _switches_that_sum, "collnet": _switches_across,
+    "pat": _one_each,
 }  # fmt: skip
-"""Where the algorithms of NCCL that need switches are worth trying."""
+"""Where the algorithms of NCCL that not every machine has are worth trying."""
 
 
 def _nccl(collective: str, **algorithms: str) -> tuple[Algorithm, ...]:
@@ -202,6 +207,8 @@ def _symmetric() -> tuple[Algorithm, ...]:
         for name, kernel in kernels.SYMMETRIC_KERNELS.items()
     )
 
+
+_PAT = "parallel aggregated trees, over machines with one GPU each"
 
 # fmt: off
 _TABLE = (
@@ -259,8 +266,9 @@ _TABLE = (
 
 _OWN: Mapping[str, Sequence[Algorithm]] = {
     "all_reduce": _TABLE,
-    "reduce_scatter": (*_nccl("reduce_scatter", ring="rings"), _trees(packed_trees.reduce_scatter)),
-    "all_gather": (*_nccl("all_gather", ring="rings"), _trees(packed_trees.all_gather)),
+    "reduce_scatter": (*_nccl("reduce_scatter", ring="rings", pat=_PAT),
+                       _trees(packed_trees.reduce_scatter)),
+    "all_gather": (*_nccl("all_gather", ring="rings", pat=_PAT), _trees(packed_trees.all_gather)),
     "reduce": (*_nccl("reduce", ring="rings"), _trees(packed_trees.reduce)),
     "broadcast": (*_nccl("broadcast", ring="rings"), _trees(packed_trees.broadcast)),
     "all_to_all": (

@@ -224,13 +224,21 @@ def tree_limit(known: Facts, channels: int) -> float:
     return math.inf if part > 1 else ring * part / (1 - part) * saved
 
 
+_NOMINAL = {COLLNET: "CollNet's", "nccl:pat": "PAT's"}
+"""By what strategies or settings say, whose times rest on no measurement."""
+
+
 def nominal_text(words: Iterable[str]) -> str:
-    """Says that CollNet's times rest on no measurement, where strategies or settings of NCCL, as
-    users write them, may lead to it.
+    """Says which times rest on no measurement, where strategies or settings of NCCL, as users write
+    them, may lead to any.
     """
-    if not any(COLLNET in text.lower() for text in words):
-        return ""
-    return "CollNet's times are nominal: no published table of it was compared"
+    texts = [text.lower() for text in words]
+    found = dict.fromkeys(
+        title for name, title in _NOMINAL.items() if any(name in text for text in texts)
+    )
+    return "; ".join(
+        f"{title} times are nominal: no published table of it was compared" for title in found
+    )
 
 
 def _run(at: Plan, entry: Entry, nbytes: int, why: str, fixed: int = 0) -> Choice:

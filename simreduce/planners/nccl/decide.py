@@ -38,8 +38,8 @@ class Decide:
     def __call__(
         self, gpus: tuple[str, ...], collective: str, nbytes: int, wanted: Decision
     ) -> Decision:
-        """The decision of NCCL for a collective among these GPUs. What has no plan, PAT and NVLS of
-        a gather, is decided as a ring.
+        """The decision of NCCL for a collective among these GPUs. NVLS of a gather, which has no
+        plan, is decided as a ring.
         """
         wanted = wanted._replace(step=self.settings.buffer // STEPS, rules=self.rules)
         if wanted.channels and wanted.algorithm in ("nvls", "nvlstree"):
@@ -60,7 +60,7 @@ class Decide:
         found = choose(
             known, collective, nbytes, self.settings, algorithm=algorithm, protocol=protocol
         )
-        if found.algorithm == "pat" or (found.algorithm == "nvls" and collective != "all_reduce"):
+        if found.algorithm == "nvls" and collective != "all_reduce":
             found = choose(
                 known, collective, nbytes, self.settings, algorithm="ring", protocol=protocol
             )

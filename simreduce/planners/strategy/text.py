@@ -83,8 +83,8 @@ class Strategy:
 
     @property
     def is_nominal(self) -> bool:
-        """Whether no published times were compared with an algorithm of it: CollNet."""
-        return any(r.algorithm == "nccl:collnet" for r in self.ranges)
+        """Whether no published times were compared with an algorithm of it: CollNet, PAT."""
+        return any(r.algorithm in ("nccl:collnet", "nccl:pat") for r in self.ranges)
 
     @property
     def pipelined(self) -> bool:

@@ -41,6 +41,8 @@ ACROSS = ("nccl:tree+channels=32", "nccl:nvlstree+channels=16", "nccl:ring+chann
 """Programs of NCCL across machines with a NIC for each GPU and switches that sum."""
 SUMMED = ("dgx-h100x3,fabric=rail_optimised,reduce=yes", "dgx1vx3,fabric=rail_only,reduce=yes")
 """Machines for CollNet: 3 with 8 GPUs each, and switches that sum between them."""
+ONE_EACH = "nccl:pat"
+"""An algorithm for machines with one GPU each."""
 CHUNK = 100
 """Bytes of a chunk: most of `COUNTS` make several chunks and a shorter last one."""
 _ON_RINGS = ("best_ring", "multi_ring")
@@ -237,8 +239,9 @@ def _cases_of(collective: str, algorithms: Iterable[Algorithm]) -> Iterator[Case
             *([f"{algorithm.name}+chunk={CHUNK}"] if algorithm.pipelined else []),
         ):
             for ranks in RANKS:
+                tasks = ranks if algorithm.name == ONE_EACH else 1
                 for root in sorted({0, ranks - 1}) if collective in ROOTED else (0,):
-                    yield Case(text, ranks, collective=collective, root=root)
+                    yield Case(text, ranks, tasks, collective=collective, root=root)
 
 
 def _prove_mode(mode: str, shape: Layout, counts: Sequence[int]) -> Proof:

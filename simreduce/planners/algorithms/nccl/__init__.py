@@ -20,6 +20,7 @@ from simreduce.planners.algorithms.nccl import (
     chain,
     collnet,
     nvls,
+    pat,
     point_to_point,
     ring,
     tree,
@@ -32,6 +33,7 @@ from simreduce.planners.algorithms.planner import Options, Planner, Results, Ten
 from simreduce.planners.layouts import OPEN, Decision, Layout
 
 _EXECUTORS = {"simple": Executor.NCCL, "ll": Executor.NCCL_LL, "ll128": Executor.NCCL_LL128}
+_BY_PAT = {"all_gather": pat.all_gather, "reduce_scatter": pat.reduce_scatter}
 _BY_RINGS: dict[str, Callable[..., Values]] = {
     "all_reduce": ring.all_reduce,
     "all_gather": ring.all_gather,
@@ -97,6 +99,9 @@ def run(
                 [[place[rank] for rank in part] for part in way] for way in ways(layout, ranks)
             ]
             return tree.all_reduce(b, given, paths, how, launch, machine)
+        if how.algorithm == "pat":
+            pat.check(layout, ranks)
+            return _BY_PAT[collective](b, given, [], how, launch, machine)
         share = nbytes // dtypes.SIZES[given.dtype] // (len(given) * layout.machines)
         check_alike(layout, ranks, share, how.channels)
         orders = [[place[rank] for rank in order] for order in rings(layout, ranks)]

@@ -15,7 +15,7 @@ _SENDS = ("all_to_all", "send_receive")
 SYMMETRIC = "symmetric"
 """The algorithm of a decision for one of NCCL's symmetric kernels, which its protocol names."""
 
-_SIMPLE_ONLY = ("nvls", "nvlstree", "collnet", "p2p")
+_SIMPLE_ONLY = ("nvls", "nvlstree", "collnet", "pat", "p2p")
 
 _FEWEST = 2
 """GPUs for which NCCL has switches sum nothing, at most."""
