@@ -139,6 +139,12 @@ class KernelConstants:
     included. A block of 512 threads moves `block` bytes/s at most where each thread has one load
     under way; where a plan gives no number of blocks, threads have a load to every peer under way,
     and the links decide.
+
+    Copy engines begin `engine_launch` seconds after the last GPU has arrived, and `engine_copy`
+    later for each GPU that takes part; where a switch multicasts what they write,
+    `engine_multicast_launch` and `engine_multicast_copy`. A GPU's move `engine_rate` bytes/s. These
+    are the floors and rates of NCCL's own model, without CUDA graphs (NVIDIA/nccl
+    src/tuning/ce_model.cc, 8898068, read 2026-11), the defaults those of Hopper.
     """
 
     launch: float = 1.5e-6
@@ -153,6 +159,11 @@ class KernelConstants:
         }
     )  # fmt: skip
     block: float = 6.5e9
+    engine_launch: float = 17.5e-6
+    engine_copy: float = 1.957e-6
+    engine_multicast_launch: float = 14.9e-6
+    engine_multicast_copy: float = 0.726e-6
+    engine_rate: float = 392e9
 
 
 MISFIT = 0.15

@@ -7,6 +7,7 @@
 | 12 to 15 | `LAST`, `JOINED`, `FOLLOWING`, `PEER` | sends |
 | 12 | `SWITCHED` | launches of kernels |
 | 13 | `BEGINS` | launches of kernels without channels |
+| 14 | `ENGINE` | launches and copies of kernels without channels |
 | 0 and 1, 2 and 3 | barriers, and those that release | launches of kernels without channels |
 | 16 and 17 | how often the threads of a block are halved | sends |
 | 18 | `UNALIGNED` | sends |
@@ -43,6 +44,11 @@ SWITCHED = 1 << 12
 
 BEGINS = 1 << 13
 """The kernel begins here: the launch of one that has no channels."""
+
+ENGINE = 1 << 14
+"""Copy engines move the bytes, not kernels. The channel represents as many others as GPUs take
+part, or as share an engine.
+"""
 
 _BARRIER = 1
 _RELEASE = 4

@@ -541,6 +541,11 @@ class Oracle:
         constants = self.calibration.nccl.kernels
         if call.kind == Kind.INPUT:
             channel = max(call.channel, 0)
+            if channel & 16384:
+                way = "engine_multicast" if channel & 4096 else "engine"
+                gpus = channel % 4096 // 64 + 1
+                each = Fraction(getattr(constants, f"{way}_copy"))
+                return Fraction(getattr(constants, f"{way}_launch")) + each * gpus, weights, None
             release = constants.release_multicast if channel & 4096 else constants.release
             seconds = Fraction(constants.launch) * (channel // 8192 % 2)
             seconds += Fraction(constants.barrier) * (channel % 4)
@@ -552,12 +557,17 @@ class Oracle:
         hops = (2 if flags else 4) if link == "nvls" else 1
         latency = Fraction(constants.flag if flags else constants.load) / hops
         factor = Fraction((2.0 if flags else 1.0) / constants.efficiency[link])
+        engine = call.channel >= 0 and call.channel & 16384
+        if engine:
+            latency, factor = Fraction(0), Fraction(1)
         kept = {link.name for link in path if not link.link_class.startswith("staged")}
         weights = {name: weight * factor for name, weight in weights.items() if name in kept}
         if link == "net":
             for each, share in zip(path, found.shares, strict=True):
                 latency += Fraction(each.latency) * Fraction(share) if not each.holds_lane else 0
         blocks = call.channel % 4096 // 64 + 1
+        if engine:
+            return latency, weights, Fraction(constants.engine_rate) / blocks
         return latency, weights, Fraction(constants.block) * blocks if call.channel >= 0 else None
 
     def _link(self, call: Call) -> tuple[str, Any, list[Link]]:

@@ -11,6 +11,7 @@ from hypothesis import assume, given, settings, strategies as st
 
 import simreduce as sr
 from simreduce.engine import IDEAL, NCCL, NOMINAL, TENSORFLOW, Calibration, Fabric, Runtime
+from simreduce.engine.setup import Setup
 from simreduce.plan import Kind
 from simreduce.testing.strategies import (
     ANY,
@@ -206,6 +207,25 @@ def test_every_shape_of_reduction(shape, runtime, calibration):
 )
 def test_every_program_of_nccl(machine, spec):
     check_strategy(machine, "bytes:300K", spec, TENSORFLOW, NOMINAL)
+
+
+@pytest.mark.parametrize(
+    ("spec", "collective"),
+    [
+        ("oneshot", "all_reduce"),
+        ("multimem", "all_reduce"),
+        ("symmetric:agxll_r", "all_reduce"),
+        ("symmetric:engine", "all_gather"),
+        ("symmetric:engine", "all_to_all"),
+    ],
+)
+def test_kernels_and_copy_engines(spec, collective):
+    """Also with a switch that multicasts what engines write."""
+    setup = Setup("dgx-h100", NCCL)
+    plan = setup.compile(spec, sr.load_workload("bytes:300K"), collective)
+    ready = [0.0] * int(np.count_nonzero(plan.kind == Kind.INPUT))
+
+    assert check(setup.topology, NCCL, NOMINAL, [Submission(plan, ready)])
 
 
 @pytest.mark.slow

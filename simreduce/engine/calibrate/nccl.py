@@ -45,6 +45,11 @@ KERNELS = Format(
           " way."),
     Field("efficiency", MapOf(_SHARE, LINK_KINDS, "LINK"),
           "Part of a link's achievable rate, flags included, by link."),
+    Field("engine_launch", LATENCY, "From the last GPU's arrival to copies by copy engines."),
+    Field("engine_copy", LATENCY, "More of it for each GPU."),
+    Field("engine_multicast_launch", LATENCY, "The same, where a switch multicasts."),
+    Field("engine_multicast_copy", LATENCY, "More of it for each GPU."),
+    Field("engine_rate", BANDWIDTH, "Bytes a second that a GPU's copy engines move."),
 )  # fmt: skip
 _BY_PROTOCOL = ", by protocol: simple, ll, ll128"
 NCCL = Format(
@@ -116,7 +121,7 @@ def _write_kernels(constants: KernelConstants) -> dict[str, Any]:
     keys = [key for key in KERNELS.keys if getattr(constants, key) != getattr(before, key)]
     table = {key: getattr(constants, key) for key in keys}
     for key in keys:
-        if key == "block":
+        if key in ("block", "engine_rate"):
             table[key] = units.exact_bandwidth(table[key])
         elif key != "efficiency":
             table[key] = units.exact_duration(table[key])

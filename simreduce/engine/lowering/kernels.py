@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from simreduce.computing.arrays import Bools, Floats
+from simreduce.computing.arrays import Bools, Floats, Ints
 from simreduce.engine.calibration import LINK_KINDS, NVLS, KernelConstants
 from simreduce.engine.lowering.calls import Calls
 from simreduce.engine.lowering.nccl import BYTES, Sends
@@ -14,6 +14,7 @@ from simreduce.engine.lowering.signatures import Signatures
 from simreduce.plan import Executor, Kind
 from simreduce.plan.channels import (
     BEGINS,
+    ENGINE,
     SWITCHED,
     count_barriers,
     count_blocks,
@@ -40,17 +41,35 @@ def add_kernel_costs(
         + count_barriers(channel) * constants.barrier
         + count_releases(channel) * release
     )
+    latency[launches] = np.where(
+        channel & ENGINE > 0, _engine_launch(channel, constants), latency[launches]
+    )
     at = mine[sends.calls]
     copies, kinds = sends.calls[at], sends.kind[at]
     flags = signatures.executor[copies] == Executor.KERNEL_LL
     switched = kinds == LINK_KINDS.index(NVLS)
     hops = np.where(switched, np.where(flags, 2, _HOPS), 1)
-    latency[copies] = np.where(flags, constants.flag, constants.load) / hops + sends.wires[at]
     blocks = signatures.channel[copies]
-    limited = copies[blocks >= 0]
-    cap[limited] = constants.block * count_blocks(blocks[blocks >= 0])
+    engines = (blocks >= 0) & (blocks & ENGINE > 0)
+    first = np.where(engines, 0.0, np.where(flags, constants.flag, constants.load))
+    latency[copies] = first / hops + sends.wires[at]
+    limited = (blocks >= 0) & ~engines
+    cap[copies[limited]] = constants.block * count_blocks(blocks[limited])
+    cap[copies[engines]] = constants.engine_rate / count_blocks(blocks[engines])
     efficiency = np.array([constants.efficiency[kind] for kind in LINK_KINDS])
     factor: Floats = np.ones(len(latency))
-    factor[copies] = np.where(flags, BYTES["ll"], BYTES["simple"]) / efficiency[kinds]
+    wire = np.where(flags, BYTES["ll"], BYTES["simple"]) / efficiency[kinds]
+    factor[copies] = np.where(engines, 1.0, wire)
     weight = calls.weight * np.repeat(factor, np.diff(calls.use_start))
     return replace(calls, latency=latency, cap=cap, weight=weight)
+
+
+def _engine_launch(channel: Ints, constants: KernelConstants) -> Floats:
+    """Seconds until copy engines begin."""
+    switched, gpus = channel & SWITCHED > 0, count_blocks(channel)
+    seconds: Floats = np.where(
+        switched,
+        constants.engine_multicast_launch + constants.engine_multicast_copy * gpus,
+        constants.engine_launch + constants.engine_copy * gpus,
+    )
+    return seconds

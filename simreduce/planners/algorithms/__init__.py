@@ -196,6 +196,12 @@ def _kernel(name: str, run: kernels.Run, summary: str, most: int = kernels.MOST_
     return Algorithm(name, plan, summary, choices=_joined, packs=(), kernel=True)
 
 
+def _engine(collective: str) -> Algorithm:
+    """NCCL's copies by copy engines."""
+    summary = "NCCL's copies by copy engines, without SMs"
+    return _kernel("symmetric:engine", kernels.engine(collective), summary, kernels.MOST_BY_ENGINES)
+
+
 def _symmetric() -> tuple[Algorithm, ...]:
     """NCCL's symmetric kernels as it chooses among them, then each."""
     most = kernels.MOST_SYMMETRIC
@@ -268,11 +274,13 @@ _OWN: Mapping[str, Sequence[Algorithm]] = {
     "all_reduce": _TABLE,
     "reduce_scatter": (*_nccl("reduce_scatter", ring="rings", pat=_PAT),
                        _trees(packed_trees.reduce_scatter)),
-    "all_gather": (*_nccl("all_gather", ring="rings", pat=_PAT), _trees(packed_trees.all_gather)),
+    "all_gather": (*_nccl("all_gather", ring="rings", pat=_PAT), _engine("all_gather"),
+                   _trees(packed_trees.all_gather)),
     "reduce": (*_nccl("reduce", ring="rings"), _trees(packed_trees.reduce)),
     "broadcast": (*_nccl("broadcast", ring="rings"), _trees(packed_trees.broadcast)),
     "all_to_all": (
         *_nccl("all_to_all"),
+        _engine("all_to_all"),
         Algorithm("relay", relay.all_to_all, "parts go over other GPUs where that is faster",
                   choices=_relayed, pipelined=True, packs=LIBRARY_PACKS),
     ),

@@ -11,13 +11,17 @@ barriers (PyTorch's `multimem_all_reduce_`). Needs NVLink SHARP.
 `symmetric`: NCCL's symmetric kernels, the one that NCCL takes or one that is named
 (`planners.nccl.symmetric`). With flags beside the data (LL) no barrier is needed.
 
+`symmetric:engine`: NCCL's all-gathers and all-to-alls by copy engines, which take no SM. A batch of
+copies from every GPU to every other, or to a switch that multicasts them, between two barriers of
+the streams.
+
 Barriers before the first bytes and after the last are part of the launch here; the one between is
 an op that waits for all.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import NamedTuple
 
@@ -26,7 +30,7 @@ import numpy as np
 from simreduce import dtypes
 from simreduce.errors import NotFoldable, StrategyError
 from simreduce.plan import Executor, PlanBuilder, Value, Values
-from simreduce.plan.channels import BEGINS, SWITCHED, merged_channel, sync_channel
+from simreduce.plan.channels import BEGINS, ENGINE, SWITCHED, merged_channel, sync_channel
 from simreduce.planners.algorithms import direct
 from simreduce.planners.algorithms.alike import plan_chain
 from simreduce.planners.algorithms.family import Knobs
@@ -42,6 +46,9 @@ csrc/custom_all_reduce.cuh).
 
 MOST_SYMMETRIC = 72
 """GPUs of the largest NVLink domain."""
+
+MOST_BY_ENGINES = 64
+"""GPUs whose number a launch holds here (`plan.channels`)."""
 
 _BLOCKS = 36
 """vLLM's blocks of 512 threads (the same file)."""
@@ -120,15 +127,20 @@ def twoshot(b: PlanBuilder, layout: Layout, given: Values, before: Sequence[Valu
         sums = direct.reduce_scatter(b, _held(b, given, launch)[None], Knobs())[0, :]
         middle = b.stream(sums[0].device, sync_channel(1, 1))
         done = b.barrier(sums[0].device, sums.op.tolist(), middle)
-        return _gather(b, _held(b, sums, done), _BLOCKS)
+        return _gather(b, _held(b, sums, done), _serving(_BLOCKS, len(given)))
 
 
-def _gather(b: PlanBuilder, sums: Values, blocks: int) -> Values:
-    """The parts of all on every GPU, whose `blocks` serve its peers alike."""
+def _serving(blocks: int, n: int) -> int:
+    """The channel of the blocks of a GPU that serve one of its peers."""
+    return merged_channel(0, max(blocks // (n - 1), 1))
+
+
+def _gather(b: PlanBuilder, sums: Values, channel: int) -> Values:
+    """The parts of all on every GPU, over connections of this channel."""
     n = len(sums)
     sender = direct.givers(n, n)[1:]
     wanted = sums[sender].on(np.broadcast_to(sums.device, sender.shape))
-    streams = b.streams(sums.device[sender], merged_channel(0, max(blocks // (n - 1), 1)))
+    streams = b.streams(sums.device[sender], channel)
     arrived = b.copies(wanted, wanted.device, stream=streams)
     at = np.arange(n)[:, None]
     all_of_them = Values.concatenate([sums[None], arrived], axis=0)
@@ -186,11 +198,72 @@ def _stores(b: PlanBuilder, layout: Layout, given: Values, before: Sequence[Valu
     """Every GPU reads and adds its part, and writes the sum to all."""
     with _kernel(b, given, before, sync_channel(2, 1)) as launch:
         sums = direct.reduce_scatter(b, _held(b, given, launch)[None], Knobs())
-        return _gather(b, sums[0, :], _NCCL_BLOCKS)
+        return _gather(b, sums[0, :], _serving(_NCCL_BLOCKS, len(given)))
 
 
 def _summed(b: PlanBuilder, layout: Layout, given: Values, before: Sequence[Value]) -> Values:
     return _in_switch(b, layout, given, before, _NCCL_BLOCKS)
+
+
+def _engine_gather(b: PlanBuilder, _: Layout, given: Values, before: Sequence[Value]) -> Values:
+    """Every GPU writes its part to every other."""
+    n = len(given)
+    with _kernel(b, given, before, merged_channel(0, n) + ENGINE) as launch:
+        return _gather(b, _held(b, given, launch), merged_channel(0, n - 1) + ENGINE)
+
+
+def _engine_multicast(
+    b: PlanBuilder, layout: Layout, given: Values, before: Sequence[Value]
+) -> Values:
+    """Every GPU writes its part once, and the switch multicasts it."""
+    ((switch, _),) = nvls.boxes(layout, given.device.tolist())
+    n = len(given)
+    with _kernel(b, given, before, merged_channel(0, n) + ENGINE + SWITCHED) as launch:
+        up = b.copies(given, np.full(n, switch), after=(launch,))
+        to = np.broadcast_to(given.device[:, None], (n, n))
+        giver = np.tile(np.arange(n), (n, 1))
+        stream = b.streams(np.full((n, n), switch), merged_channel(0, n) + ENGINE + giver)
+        return b.joins(b.copies(up[giver], to, stream=stream))
+
+
+def _engine_exchange(b: PlanBuilder, _: Layout, given: Values, before: Sequence[Value]) -> Values:
+    """Every GPU writes a part to every other; by GPU and giver."""
+    n = len(given)
+    with _kernel(b, given, before, merged_channel(0, n) + ENGINE) as launch:
+        part = _held(b, given, launch).cut(n)
+        taker, giver = np.indices((n, n))
+        far = taker != giver
+        sent = part[giver[far], taker[far]]
+        stream = b.streams(sent.device, merged_channel(0, n - 1) + ENGINE)
+        moved = b.copies(sent, given.device[taker[far]], stream=stream)
+        own = b.slices(part[np.arange(n), np.arange(n)])
+        order = np.argsort(np.concatenate([np.flatnonzero(far), np.flatnonzero(~far)]))
+        return Values.concatenate([moved, own])[order]
+
+
+ENGINES: Mapping[str, Mapping[str, Run]] = {
+    "all_gather": {"engine": _engine_gather, "engine_mc": _engine_multicast},
+    "all_to_all": {"engine": _engine_exchange},
+}
+"""Collectives by copy engines, by what a decision has for a protocol."""
+
+
+def engine(collective: str) -> Run:
+    """A collective by copy engines, as NCCL takes them."""
+
+    def run(b: PlanBuilder, layout: Layout, given: Values, before: Sequence[Value]) -> Values:
+        shares = len(given) if collective == "all_gather" else 1
+        nbytes = int(given.elements.max(initial=0)) * shares * dtypes.SIZES[given.dtype]
+        how = decided(layout, given.device.tolist(), collective, nbytes, Decision(SYMMETRIC))
+        return ENGINES[collective][how.protocol](b, layout, given, before)
+
+    return run
+
+
+def symmetric_run(collective: str, name: str) -> Run:
+    """What carries out a decision for NCCL's symmetric kernels or copy engines."""
+    known = ENGINES.get(collective, {})
+    return known[name] if name in known else SYMMETRIC_KERNELS[name].run
 
 
 class SymmetricKernel(NamedTuple):

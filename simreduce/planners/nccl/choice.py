@@ -224,7 +224,10 @@ def tree_limit(known: Facts, channels: int) -> float:
     return math.inf if part > 1 else ring * part / (1 - part) * saved
 
 
-_NOMINAL = {COLLNET: "CollNet's", "nccl:pat": "PAT's"}
+_NOMINAL = {
+    COLLNET: "CollNet's", "nccl:pat": "PAT's", "symmetric:engine": "the copy engine's",
+    "nccl_cta_policy=2": "the copy engine's",
+}  # fmt: skip
 """By what strategies or settings say, whose times rest on no measurement."""
 
 

@@ -11,7 +11,7 @@ from simreduce.planners.layouts.rings import NCCL, LibraryRules
 from simreduce.planners.nccl.choice import choose, nvls_channels, plan
 from simreduce.planners.nccl.library import library_of
 from simreduce.planners.nccl.machine import Facts, facts
-from simreduce.planners.nccl.symmetric import choose_symmetric
+from simreduce.planners.nccl.symmetric import BY_ENGINES, choose_engine, choose_symmetric
 from simreduce.planners.nccl.tables import COLLNET
 
 if TYPE_CHECKING:
@@ -23,8 +23,8 @@ if TYPE_CHECKING:
 STEPS = 8
 """Parts of a buffer."""
 
-_NO_SYMMETRIC = "has its symmetric kernels disabled, as in 2.27.7 (ROCm 7.1)"
-"""Why: ROCm/rocm-systems projects/rccl CHANGELOG.md, known issues of RCCL 2.27.7."""
+_ZERO = 2
+"""NCCL_CTA_POLICY of no SM."""
 
 
 @dataclass(frozen=True)
@@ -55,7 +55,7 @@ class Decide:
             return self._collnet(gpus, wanted)
         known = facts(self.machine, gpus, self.settings)
         if wanted.algorithm == "symmetric" or self._takes_symmetric(known, collective, wanted):
-            return _symmetric(known, nbytes, self.settings, wanted)
+            return _symmetric(known, collective, nbytes, self.settings, wanted)
         algorithm, protocol = wanted.algorithm, wanted.protocol
         found = choose(
             known, collective, nbytes, self.settings, algorithm=algorithm, protocol=protocol
@@ -86,23 +86,36 @@ class Decide:
         """
         settings = self.settings
         asked = wanted.algorithm or wanted.protocol or settings.algorithms or settings.protocols
-        if not settings.symmetric or collective != "all_reduce":
+        library = library_of(known)
+        by_engines = collective in BY_ENGINES and settings.cta_policy == _ZERO
+        since = library.engines_since if by_engines else library.symmetric_since
+        if not settings.symmetric or since is None or settings.version < since:
             return False
-        if settings.version < library_of(known).symmetric_since:
+        if collective != "all_reduce" and not by_engines:
             return False
         return (
             not asked
             and known.nodes == 1 < known.n
-            and library_of(known).symmetric
             and joined(self.machine, known.ranks)
         )
 
 
-def _symmetric(known: Facts, nbytes: int, settings: Settings, wanted: Decision) -> Decision:
-    """The symmetric kernel that NCCL takes for an all-reduce, unless one is wanted."""
-    if not library_of(known).symmetric:
-        raise StrategyError(f"{library_of(known).name} {_NO_SYMMETRIC}")
+def _symmetric(
+    known: Facts, collective: str, nbytes: int, settings: Settings, wanted: Decision
+) -> Decision:
+    """The symmetric kernel that NCCL takes for an all-reduce, or which way copy engines go, unless
+    one is wanted.
+    """
+    library = library_of(known)
+    if settings.version < library.symmetric_since:
+        since = ".".join(map(str, library.symmetric_since))
+        raise StrategyError(f"{library.name} has symmetric kernels from {since} on")
     multicast = known.multicast and settings.nvls
-    among = library_of(known).symmetric
-    name = choose_symmetric(known.n, nbytes, known.capability, among, multicast=multicast)
+    if collective == "all_reduce":
+        among = library.symmetric
+        name = choose_symmetric(known.n, nbytes, known.capability, among, multicast=multicast)
+    else:
+        multicast &= collective == "all_gather"
+        part = nbytes // known.n
+        name = choose_engine(known.n, part, known.capability, multicast=multicast)
     return wanted._replace(algorithm="symmetric", protocol=wanted.protocol or name)

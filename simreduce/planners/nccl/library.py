@@ -20,7 +20,8 @@ from simreduce.planners.nccl.time_model import Tuner
 @dataclass(frozen=True)
 class Library:
     """What a library does in its own way: `search` finds the graphs of a node, and `tuner` has the
-    model of time and counts channels. It has the `symmetric` kernels from a version on. Which rings
+    model of time and counts channels. It has the `symmetric` kernels from a version on, and
+    copy engines move its collectives from another. Which rings
     it takes and how its kernels cut is in `planners.layouts.rings`.
     """
 
@@ -29,6 +30,7 @@ class Library:
     tuner: type[Tuner]
     symmetric: tuple[SymmetricKernel, ...]
     symmetric_since: Version
+    engines_since: Version | None = None
     versioned: bool = False
 
     def title(self, version: str) -> str:
@@ -37,7 +39,7 @@ class Library:
 
 
 LIBRARIES = {
-    "nccl": Library("NCCL", Search, Tuner, (*KERNELS.values(),), (2, 27), versioned=True),
+    "nccl": Library("NCCL", Search, Tuner, (*KERNELS.values(),), (2, 27), (2, 28), versioned=True),
     "rccl": Library("RCCL", rccl.RcclSearch, rccl.RcclTuner, rccl.SYMMETRIC, (2, 28)),
 }
 

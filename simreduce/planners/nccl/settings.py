@@ -51,6 +51,7 @@ class Settings:
     p2p_net_chunk: int = 128 << 10
     symmetric: bool = False
     collnet: bool = False
+    cta_policy: int = 0
     tuner: tuple[Rule, ...] = ()
 
     @property
@@ -216,6 +217,12 @@ SETTINGS = Format(
         " all-reduces among GPUs that NVLinks join then run symmetric kernels.",
         default_words="0",
     ),
+    Field(
+        "NCCL_CTA_POLICY", _whole(0, 2),
+        "2 has copy engines move all-gathers and all-to-alls of symmetric windows (2.28), so that"
+        " they take no SM; 1 (fewer SMs) does what 0 does.",
+        default_words="0",
+    ),
     Field("tuner", _TUNER, "A CSV file of NCCL's example tuner plugin, applied first."),
     check=_check,
 )  # fmt: skip
@@ -227,7 +234,7 @@ _FIELDS = {
     "NCCL_P2P_DISABLE": "p2p_disable",
     "NCCL_P2P_LEVEL": "p2p_level", "NCCL_NET_GDR_LEVEL": "gdr_level",
     "NCCL_CROSS_NIC": "cross_nic", "NCCL_P2P_NET_CHUNKSIZE": "p2p_net_chunk",
-    "symmetric": "symmetric", "tuner": "tuner",
+    "symmetric": "symmetric", "NCCL_CTA_POLICY": "cta_policy", "tuner": "tuner",
 }  # fmt: skip
 
 DEFAULTS = Settings()

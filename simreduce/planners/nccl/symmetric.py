@@ -13,6 +13,9 @@ from collections.abc import Iterable
 from math import exp, log1p
 from typing import NamedTuple
 
+BY_ENGINES = ("all_gather", "all_to_all")
+"""What copy engines move, with NCCL_CTA_POLICY zero, from a version on."""
+
 _GIB = (1 << 30) / 1e6  # bytes/us
 _BLOCKS, _MULTICAST_BLOCKS, _NEWER_BLOCKS = 64, 16, 32
 _FLAGGED = 9.0
@@ -98,3 +101,17 @@ def _soft_least(x: float, ceiling: float, softness: float) -> float:
 def _soft_most(z: float) -> float:
     """A smooth most of `z` and 0."""
     return z if z >= 100.0 else log1p(exp(z))
+
+
+def choose_engine(gpus: int, part: int, capability: int, *, multicast: bool) -> str:
+    """`engine` or, where a switch multicasts, `engine_mc`: what NCCL takes for an all-gather of
+    `part` bytes of each GPU, by the floor and the rate of its model without CUDA graphs
+    (NVIDIA/nccl src/tuning/ce_model.cc, 8898068, read 2026-11).
+    """
+    if not multicast:
+        return "engine"
+    newer = capability >= _BLACKWELL
+    rate = (779.0 if newer else 392.0) * 1e3  # bytes/us
+    one = (32.04 if newer else 17.5) + (0.13 if newer else 1.957) * gpus + part * (gpus - 1) / rate
+    many = (29.14 if newer else 14.9) + (0.137 if newer else 0.726) * gpus + part * gpus / rate
+    return "engine_mc" if many < one else "engine"

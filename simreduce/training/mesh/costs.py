@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from simreduce.engine.setup import Setup
 from simreduce.plan import Kind, Plan, side_by_side
-from simreduce.plan.channels import count_blocks
+from simreduce.plan.channels import ENGINE, count_blocks
 from simreduce.planners.strategy import parse_strategy
 from simreduce.training.group_plans import GroupPlans
 from simreduce.training.mesh.experts import reached
@@ -215,7 +215,7 @@ class Costs:
 
 
 def channels_of(plan: Plan) -> int:
-    """How many channels a kernel of NCCL has, at most; 0 of what is not NCCL's."""
+    """How many channels a kernel of NCCL has, at most; 0 of copy engines, and of others."""
     launches = (plan.kind == Kind.INPUT) & (plan.executor > 0) & (plan.stream >= 0)
     channels = plan.stream[launches] // len(plan.devices)
-    return int(count_blocks(channels).max(initial=0))
+    return int(count_blocks(channels[channels & ENGINE == 0]).max(initial=0))

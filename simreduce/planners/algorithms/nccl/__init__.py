@@ -83,7 +83,7 @@ def run(
     if machine.max() == machine.min() and (layout.machines == 1 or layout.one_task):
         how = how._replace(slices=how.rules.slices_alone)
     if how.algorithm == SYMMETRIC:
-        return kernels.SYMMETRIC_KERNELS[how.protocol].run(b, layout, given, before)
+        return kernels.symmetric_run(collective, how.protocol)(b, layout, given, before)
     channel = point_to_point.launched(how, collective, len(given) * layout.machines)
     with executed_by_nccl(b, how.protocol, [*given, *before], channel) as launch:
         if how.algorithm == "allpairs":

@@ -34,7 +34,8 @@ def decided(
     if not wanted.is_open:
         return wanted
     if wanted.algorithm == SYMMETRIC:
-        return wanted._replace(protocol=wanted.protocol or _symmetric(layout, ranks, nbytes))
+        own = "engine" if collective != "all_reduce" else _symmetric(layout, ranks, nbytes)
+        return wanted._replace(protocol=wanted.protocol or own)
     algorithm = wanted.algorithm or ("p2p" if collective in _SENDS else "ring")
     small = "ll" if nbytes <= _LL else "ll128" if nbytes <= _LL128 else "simple"
     protocol = wanted.protocol or ("simple" if algorithm in _SIMPLE_ONLY else small)
