@@ -67,6 +67,10 @@ Text = str | PathLike[str]
 Machine: TypeAlias = "Topology | Folded | nx.Graph[Any] | Text"
 Ready = float | npt.NDArray[np.float64]
 
+_REGISTERED_SINCE = (2, 23)
+"""The version that has user buffers registered for NVLink and PCIe within a machine (NVIDIA, "New
+Scaling Algorithm and Initialization with NVIDIA Collective Communications Library 2.23", 2025).
+"""
 _OTHER_NETS = ("efa", "slingshot", "tcp")
 """Links of networks that are neither InfiniBand nor RoCE, by the beginning of their names."""
 BY_STRATEGY = replace(TENSORFLOW, name="by_strategy")
@@ -144,14 +148,24 @@ class Setup(Simulator):
 
     @cached_property
     def constants(self) -> Calibration:
-        """The fitted constants, with the cost of a call in NCCL's launch.
+        """The fitted constants, with the cost of a call in NCCL's launch, and without copies out of
+        NCCL's buffers where users register theirs.
 
         A stream waits for the framework before each call, as it waits for NCCL to launch it.
         """
-        if not self.call_cost:
-            return self.fitted
         nccl = self.fitted.nccl
-        return replace(self.fitted, nccl=replace(nccl, launch=nccl.launch + self.call_cost))
+        copied = nccl.copy_out
+        if self._zero_copy:
+            copied = {**copied, "nvlink": 0.0, "pci": 0.0}
+        if copied == nccl.copy_out and not self.call_cost:
+            return self.fitted
+        launch = nccl.launch + self.call_cost
+        return replace(self.fitted, nccl=replace(nccl, launch=launch, copy_out=copied))
+
+    @property
+    def _zero_copy(self) -> bool:
+        """Whether blocks write to users' buffers."""
+        return self.nccl.registered and self.nccl.version >= _REGISTERED_SINCE
 
     @property
     def capability(self) -> int:
@@ -278,8 +292,8 @@ class Setup(Simulator):
 
         They come from the errors of published times, except those of the machines, sites and
         generations `without`. None if nothing is known: for constants that are neither simreduce's
-        own nor fitted to logs. Those that were fitted on other nodes are taken for the ones of an
-        unknown machine.
+        own nor fitted to logs, and for registered buffers. Those that were fitted on other nodes
+        are taken for the ones of an unknown machine.
         """
         if self.nccl.collnet and self.layout.task_count > 1 and collective == "all_reduce":
             return None  # of CollNet nothing is known
@@ -288,6 +302,8 @@ class Setup(Simulator):
         other = self.fitted_on.partition(" (")[0]
         known &= not other or machine_of(other) == machine_of(self.machine.name)
         file, misfit = GENERATION if known else ELSEWHERE, None
+        if self._zero_copy:
+            return None
         if not other and self.layout.n in nccl.measured.get(collective, ()):
             file, misfit = MACHINE, nccl.misfit
         elif not (nccl.measured or nccl == self._generation):

@@ -226,7 +226,7 @@ def tree_limit(known: Facts, channels: int) -> float:
 
 _NOMINAL = {
     COLLNET: "CollNet's", "nccl:pat": "PAT's", "symmetric:engine": "the copy engine's",
-    "nccl_cta_policy=2": "the copy engine's",
+    "nccl_cta_policy=2": "the copy engine's", "registered=1": "buffer registration's",
 }  # fmt: skip
 """By what strategies or settings say, whose times rest on no measurement."""
 

@@ -33,6 +33,10 @@ _COLLNET = ("collnet", "collnetdirect", "collnetchain")
 """The words for CollNet, which is one algorithm here: the node says which form it has."""
 
 
+_OF_APPLICATIONS = ("symmetric", "registered")
+"""What applications do, for which there is no variable."""
+
+
 @dataclass(frozen=True)
 class Settings:
     """NCCL's settings. None and "" leave a decision to NCCL."""
@@ -50,6 +54,7 @@ class Settings:
     cross_nic: int = 2
     p2p_net_chunk: int = 128 << 10
     symmetric: bool = False
+    registered: bool = False
     collnet: bool = False
     cta_policy: int = 0
     tuner: tuple[Rule, ...] = ()
@@ -62,8 +67,7 @@ class Settings:
         version = ".".join(map(str, self.version))
         known = {"version": version} if self.version != CURRENT else {}
         known |= assignments(self)
-        if self.symmetric:
-            known["symmetric"] = "1"
+        known |= {name: "1" for name in _OF_APPLICATIONS if getattr(self, name)}
         if self.tuner:
             known["tuner"] = plural(len(self.tuner), "rule")
         return " ".join(f"{name}={value}" for name, value in known.items())
@@ -218,6 +222,12 @@ SETTINGS = Format(
         default_words="0",
     ),
     Field(
+        "registered", _whole(0, 1),
+        "1 where applications register their buffers (ncclCommRegister): from 2.23 on, blocks write"
+        " to those of peers within a machine, and none copies out what it receives.",
+        default_words="0",
+    ),
+    Field(
         "NCCL_CTA_POLICY", _whole(0, 2),
         "2 has copy engines move all-gathers and all-to-alls of symmetric windows (2.28), so that"
         " they take no SM; 1 (fewer SMs) does what 0 does.",
@@ -234,7 +244,8 @@ _FIELDS = {
     "NCCL_P2P_DISABLE": "p2p_disable",
     "NCCL_P2P_LEVEL": "p2p_level", "NCCL_NET_GDR_LEVEL": "gdr_level",
     "NCCL_CROSS_NIC": "cross_nic", "NCCL_P2P_NET_CHUNKSIZE": "p2p_net_chunk",
-    "symmetric": "symmetric", "NCCL_CTA_POLICY": "cta_policy", "tuner": "tuner",
+    "symmetric": "symmetric", "registered": "registered", "NCCL_CTA_POLICY": "cta_policy",
+    "tuner": "tuner",
 }  # fmt: skip
 
 DEFAULTS = Settings()
@@ -243,7 +254,7 @@ DEFAULTS = Settings()
 def settings_of(values: Values, base: Settings = DEFAULTS) -> Settings:
     """The settings that a table states, over `base`."""
     given = {_FIELDS[key]: values[key] for key in values.given - values.faulty if key in _FIELDS}
-    for flag in ("nvls", "p2p_disable", "symmetric", "collnet"):
+    for flag in ("nvls", "p2p_disable", *_OF_APPLICATIONS, "collnet"):
         if flag in given:
             given[flag] = bool(given[flag])
     assert given.keys() <= {each.name for each in fields(Settings)}  # noqa: S101
@@ -274,7 +285,7 @@ def assignments(settings: Settings) -> dict[str, str]:
     found = {}
     for variable, name in _FIELDS.items():
         value = getattr(settings, name)
-        if variable in ("version", "symmetric", "tuner") or value == getattr(DEFAULTS, name):
+        if variable in ("version", "tuner", *_OF_APPLICATIONS) or value == getattr(DEFAULTS, name):
             continue
         if name in ("algorithms", "protocols"):
             found[variable] = ";".join(
