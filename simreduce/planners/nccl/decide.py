@@ -11,7 +11,12 @@ from simreduce.planners.layouts.rings import NCCL, LibraryRules
 from simreduce.planners.nccl.choice import choose, nvls_channels, plan
 from simreduce.planners.nccl.library import library_of
 from simreduce.planners.nccl.machine import Facts, facts
-from simreduce.planners.nccl.symmetric import BY_ENGINES, choose_engine, choose_symmetric
+from simreduce.planners.nccl.symmetric import (
+    BY_ENGINES,
+    KERNELS,
+    choose_engine,
+    choose_symmetric,
+)
 from simreduce.planners.nccl.tables import COLLNET
 
 if TYPE_CHECKING:
@@ -93,11 +98,7 @@ class Decide:
             return False
         if collective != "all_reduce" and not by_engines:
             return False
-        return (
-            not asked
-            and known.nodes == 1 < known.n
-            and joined(self.machine, known.ranks)
-        )
+        return not asked and known.nodes == 1 < known.n and joined(self.machine, known.ranks)
 
 
 def _symmetric(
@@ -110,6 +111,12 @@ def _symmetric(
     if settings.version < library.symmetric_since:
         since = ".".join(map(str, library.symmetric_since))
         raise StrategyError(f"{library.name} has symmetric kernels from {since} on")
+    kernel = KERNELS.get(wanted.protocol)
+    if kernel not in (None, *library.symmetric):
+        has = ", ".join(each.name for each in library.symmetric)
+        raise StrategyError(f"{library.name} has no {wanted.protocol}; its kernel is {has}")
+    if collective != "all_reduce" and library.engines_since is None:
+        raise StrategyError(f"{library.name} has no collectives by copy engines")
     multicast = known.multicast and settings.nvls
     if collective == "all_reduce":
         among = library.symmetric

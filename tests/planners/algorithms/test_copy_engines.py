@@ -98,7 +98,7 @@ def test_they_take_no_sm_of_a_step():
 
 
 def test_where_they_are_refused():
-    with pytest.raises(StrategyError, match="RCCL has its symmetric kernels disabled"):
+    with pytest.raises(StrategyError, match="RCCL has no collectives by copy engines"):
         _plan(_setup("mi300x", 8), "all_gather", 1 << 20)
     with pytest.raises(StrategyError, match="needs NVLinks"):
         _plan(_setup("dgx1v", 8), "all_to_all", 1 << 20)

@@ -218,18 +218,26 @@ symmetric = {}
 
 
 @pytest.mark.parametrize("machine", ["mi300x", "mi355x"])
-def test_amd_gpus_have_one_shot_and_two_shot_kernels_and_neither_switches_nor_symmetric(machine):
+def test_amd_gpus_have_one_shot_and_two_shot_kernels_and_one_symmetric_kernel(machine):
     layout = Setup(machine).layout
     for strategy in OF_EIGHT:
         assert [] == sr.verify(sr.compile(strategy, tensor(1 << 16, 0), layout))
     with pytest.raises(StrategyError, match="needs switches that sum"):
         sr.compile("multimem", tensor(1 << 16, 0), layout)
-    for strategy in ("symmetric", *NAMED):
-        with pytest.raises(StrategyError, match="RCCL has its symmetric kernels disabled"):
+    of_rccl = "symmetric:rsxld_agxst"
+    for strategy in {*NAMED} - {of_rccl}:
+        with pytest.raises(StrategyError, match=r"RCCL has no .*; its kernel is rsxld_agxst"):
             sr.compile(strategy, tensor(1 << 16, 0), layout)
-    windows = Setup(machine, nccl=Settings(symmetric=True)).layout
-    plan = sr.compile("nccl", tensor(1 << 16, 0), windows)
-    assert not (plan.executor >= Executor.KERNEL).any()
+    for strategy in ("symmetric", of_rccl):
+        assert [] == sr.verify(sr.compile(strategy, tensor(1 << 16, 0), layout))
+    for version, taken in (((2, 27), False), ((2, 28), True)):
+        setup = Setup(machine, nccl=Settings(symmetric=True, version=version))
+        plan = sr.compile("nccl", tensor(1 << 16, 0), setup.layout)
+        assert (plan.executor >= Executor.KERNEL).any() == taken
+    with pytest.raises(StrategyError, match=r"RCCL has symmetric kernels from 2\.28 on"):
+        sr.compile(
+            "symmetric", tensor(1 << 16, 0), Setup(machine, nccl=Settings(version=(2, 27))).layout
+        )
 
 
 @pytest.mark.parametrize(
