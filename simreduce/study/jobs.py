@@ -28,6 +28,7 @@ from simreduce.files.formats import (
     Format,
     ListOf,
     Scalar,
+    TableOf,
     TablesOf,
     Values,
     choice,
@@ -95,6 +96,22 @@ def _span(text: str) -> Iterator[int]:
 
 
 _NODES = Scalar(_WORDS, {}, _places)
+_TO = ListOf(whole(0), 1)
+CHECKPOINT = Format(
+    "checkpoint",
+    "What a job writes to storage, by its hosts.",
+    Field("size", SIZE, "What a node writes each time.", required=True),
+    Field("every", _TIME, "The time from one to the next.", required=True),
+    Field("to", _TO, "The nodes that store it.", required=True),
+)
+LOADER = Format(
+    "reads",
+    "What a job reads from storage, by its hosts, at random times.",
+    Field("rate", quantity(units.bandwidth, "a bandwidth", ("2 GB/s",)), "Of all of its nodes"
+          " together.", required=True),
+    Field("size", SIZE, "What is read at once.", 1 << 20, default_words="`1 MiB`"),
+    Field("to", _TO, "The nodes that store it.", required=True),
+)  # fmt: skip
 JOB = Format(
     "job",
     "A job, which repeats a reduction, or the training step of its `[job.step]`.",
@@ -108,6 +125,8 @@ JOB = Format(
           default_words="only reductions"),
     Field("start", _TIME, "When it begins.", 0.0, default_words="`0 s`"),
     Field("count", whole(1, _MOST), "Repetitions.", 10),
+    Field("checkpoint", TableOf(CHECKPOINT), "Its checkpoints.", default_words="none"),
+    Field("reads", TableOf(LOADER), "Its data loader.", default_words="none"),
 )  # fmt: skip
 TRAFFIC = Format(
     "traffic",
@@ -119,7 +138,7 @@ TRAFFIC = Format(
           " `writes` (a checkpoint) and `reads` (a data loader): to and from those of `to`.",
           required=True),
     Field("nodes", _NODES, "The nodes that take part.", default_words="all"),
-    Field("to", ListOf(whole(0), 1), "The nodes at the other end, such as storage."),
+    Field("to", _TO, "The nodes at the other end, such as storage."),
     Field("ends", choice((GPUS, HOSTS), "end"), "Whether `gpus` or `hosts` send and receive.",
           default_words="`hosts` for `reads` and `writes`, else `gpus`"),
     Field("size", SIZE, "A message.", required=True),
@@ -222,6 +241,7 @@ def load_jobs(text: str, load: LoadMachine = load_topology, copies: int = 1) -> 
     if whole is not None:
         nodes = _share_out([each["nodes"] for each in tables], len(whole.tasks), faults)
         streams = _streams(values["traffic"] or [], whole, faults)
+        streams += _stored(tables, nodes, whole, faults)
     reader, found = _Reader(path, shared, load, whole, faults), list[Read]()
     for i, (table, given, mine) in enumerate(zip(tables, raw, nodes, strict=True)):
         found += reader.read(i % (len(raw) // copies), table, given, mine)
@@ -371,6 +391,22 @@ def _streams(tables: Sequence[Values], layout: Layout, faults: Faults) -> list[S
                        table["start"] or 0.0, table["seed"] or 0)
             )  # fmt: skip
     return found
+
+
+def _stored(
+    tables: Sequence[Values], nodes: Sequence[tuple[int, ...]], layout: Layout, faults: Faults
+) -> Iterator[Stream]:
+    """What jobs write to storage and read from it."""
+    for i, (table, mine) in enumerate(zip(tables, nodes, strict=True)):
+        for key, pattern in (("checkpoint", WRITES), ("reads", READS)):
+            given = table[key]
+            if given is None or given["to"] is None or not mine:
+                continue
+            asked = {**given, "pattern": pattern, "nodes": mine, "ends": HOSTS, "seed": 0}
+            pairs = faults.attempt(f"job[{i}].{key}", pairs_of, asked, layout)
+            if pairs is not None and given["size"] is not None:
+                yield Stream(f"{table['name']}'s {key}", pairs, given["size"], given.get("rate"),
+                             given.get("every"), table["start"] or 0.0, i)  # fmt: skip
 
 
 def pairs_of(table: Mapping[str, Any], layout: Layout) -> tuple[tuple[str, str], ...]:

@@ -238,3 +238,33 @@ def test_a_mesh_meets_others_on_the_fabric(tmp_path):
 )
 def test_meshes_that_cannot_be_are_refused(tmp_path, more, words):
     assert any(words in each for each in faults(tmp_path, MESH + more))
+
+
+def test_checkpoints_and_loaders_are_traffic_of_their_job(tmp_path):
+    stored = (
+        '[job.checkpoint]\nsize = "100 MB"\nevery = "5 ms"\nto = [3]\n'
+        '[job.reads]\nrate = "4 GB/s"\nto = [3]\n'
+    )
+    text = TWO.partition('[[job]]\nname = "b"')[0]
+    plain, found = (simulate(read(tmp_path, text + more)) for more in ("", stored))
+    question = read(tmp_path, text + stored)
+    writes, reads = question.streams
+
+    assert (writes.name, reads.name) == ("a's checkpoint", "a's reads")
+    assert writes.pairs == (("n0.cpu0", "n3.cpu0"), ("n1.cpu0", "n3.cpu0"))
+    assert reads.pairs == (("n3.cpu0", "n0.cpu0"), ("n3.cpu0", "n1.cpu0"))
+    assert (writes.period, reads.rate, reads.nbytes) == (5e-3, 4e9, 1 << 20)
+    assert found > 1.1 * plain
+
+
+def simulate(question):
+    return simulate_jobs(question.jobs, question.streams)[0].seconds
+
+
+@pytest.mark.parametrize("key", ["size", "every", "to"])
+def test_what_a_checkpoint_lacks_is_said(tmp_path, key):
+    lines = {"size": '"1 MB"', "every": '"1 s"', "to": "[3]"}
+    more = "".join(f"{name} = {value}\n" for name, value in lines.items() if name != key)
+    text = TWO.partition('[[job]]\nname = "b"')[0] + f"[job.checkpoint]\n{more}"
+
+    assert any(f"job[0].checkpoint.{key}: missing" in each for each in faults(tmp_path, text))
