@@ -53,6 +53,7 @@ from simreduce.training.executions import Node
 from simreduce.training.group_plans import GroupPlans
 from simreduce.training.jobs import Job, JobOutcome, Recorded, simulate_jobs
 from simreduce.training.mesh.costs import Costs, channels_of
+from simreduce.training.mesh.job import NCCL
 from simreduce.training.mesh.passes import Passes
 from simreduce.training.mesh.pipeline import load_schedule
 from simreduce.training.mesh.write import write_ranks
@@ -337,6 +338,8 @@ def _mesh_job(table: Values, meshes: Meshes) -> Read:
     if len(meshes.question.jobs) != 1:
         raise InputError("step: must be one mesh with one choice of each key")
     setup, job = meshes.setup.running(parse_strategy("nccl")), meshes.question.jobs[0]
+    if job.tensor_all_reduce != NCCL:
+        raise InputError("step.tensor_all_reduce: jobs take calls of NCCL; leave it out")
     costs = Costs(meshes.setup, job.mesh)
     schedule = load_schedule(job.schedule, job.mesh.pp, job.virtual, job.micros)
     execution = write_ranks(job, schedule, Passes(job, costs), _MOST_NODES)

@@ -234,6 +234,10 @@ def test_a_mesh_meets_others_on_the_fabric(tmp_path):
     [
         ('mesh = "tp=8,dp=3"\n', "job[0].step"),
         ('mesh = ["tp=8,dp=2", "dp=16"]\n', "one mesh"),
+        (
+            'mesh = "tp=8,dp=2"\nsequence_parallel = false\ntensor_all_reduce = "oneshot"\n',
+            "jobs take calls of NCCL",
+        ),
     ],
 )
 def test_meshes_that_cannot_be_are_refused(tmp_path, more, words):
