@@ -86,15 +86,26 @@ class Flows:
 
     def send(self, source: str, target: str, nbytes: int) -> simpy.Event:
         """Send bytes from one device to another; the event is their arrival."""
+        plan, lowered, each = self._of(source, target)
+        lowered = replace(lowered, amount=np.array([0.0, float(nbytes)]))
+        self.needed += each * nbytes
+        return self.fabric.submit(plan, lowered=lowered, background=True)
+
+    def _of(self, source: str, target: str) -> tuple[Plan, Lowered, Floats]:
         if (source, target) not in self._known:
             plan, lowered = _flow(self.fabric, source, target)
             byte = replace(lowered, amount=np.array([0.0, 1.0]))
             each = resource_seconds(byte, self.fabric.resources.best)
             self._known[source, target] = plan, lowered, each
-        plan, lowered, each = self._known[source, target]
-        lowered = replace(lowered, amount=np.array([0.0, float(nbytes)]))
-        self.needed += each * nbytes
-        return self.fabric.submit(plan, lowered=lowered, background=True)
+        return self._known[source, target]
+
+    def offered(self, pairs: Sequence[tuple[str, str]], rate: float) -> tuple[float, str]:
+        """The largest part of a link's rate that so many bytes/s between each pair need, and which
+        link that is.
+        """
+        each = sum((self._of(*pair)[2] for pair in pairs), np.zeros_like(self.needed))
+        place = int(each.argmax())
+        return float(each[place]) * rate, self.fabric.resources.names[place]
 
     def over(self, until: simpy.Event | None) -> bool:
         """Whether nobody is left to disturb."""
@@ -119,10 +130,20 @@ class Stream:
     seed: int = 0
 
     def send_on(self, fabric: Fabric, until: simpy.Event) -> Flows:
-        """Begin to send, until that has happened. InputError if pairs are not there."""
+        """Begin to send, until that has happened.
+
+        InputError if pairs are not there, or offer a link more than it carries: that would pile up.
+        """
         if problems := _wrong_pairs(fabric.unfolded(), self.pairs):
             raise InputError([f"{self.name}: {problem}" for problem in problems])
         flows, env = Flows(fabric), fabric.env
+        each = self.nbytes / self.period if self.period else (self.rate or 0.0) / len(self.pairs)
+        part, link = flows.offered(self.pairs, each)
+        if part > 1.0:
+            words = f"offers {link} {part:.0%} of what it carries, which would pile up"
+            raise InputError(
+                f"{self.name}: {words}; without rate and every, it is as fast as can be"
+            )
         if self.rate is not None:
             env.process(self._late(env, lambda: self._by_rate(flows, until)))
         elif self.period is not None:

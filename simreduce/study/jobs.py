@@ -22,7 +22,6 @@ from simreduce.engine.setup import Setup
 from simreduce.errors import InputError, ScenarioError
 from simreduce.files.formats import (
     LINE,
-    SIZE,
     Faults,
     Field,
     Format,
@@ -97,11 +96,12 @@ def _span(text: str) -> Iterator[int]:
 
 
 _NODES = Scalar(_WORDS, {}, _places)
+_SIZE = quantity(units.size, "a size", ("64 MiB", "64 MB"), (1, 1 << 50, "of at least 1 B"))
 _TO = ListOf(whole(0), 1)
 CHECKPOINT = Format(
     "checkpoint",
     "What a job writes to storage, by its hosts.",
-    Field("size", SIZE, "What a node writes each time.", required=True),
+    Field("size", _SIZE, "What a node writes each time.", required=True),
     Field("every", _TIME, "The time from one to the next.", required=True),
     Field("to", _TO, "The nodes that store it.", required=True),
 )
@@ -110,7 +110,7 @@ LOADER = Format(
     "What a job reads from storage, by its hosts, at random times.",
     Field("rate", quantity(units.bandwidth, "a bandwidth", ("2 GB/s",)), "Of all of its nodes"
           " together.", required=True),
-    Field("size", SIZE, "What is read at once.", 1 << 20, default_words="`1 MiB`"),
+    Field("size", _SIZE, "What is read at once.", 1 << 20, default_words="`1 MiB`"),
     Field("to", _TO, "The nodes that store it.", required=True),
 )  # fmt: skip
 JOB = Format(
@@ -142,7 +142,7 @@ TRAFFIC = Format(
     Field("to", _TO, "The nodes at the other end, such as storage."),
     Field("ends", choice((GPUS, HOSTS), "end"), "Whether `gpus` or `hosts` send and receive.",
           default_words="`hosts` for `reads` and `writes`, else `gpus`"),
-    Field("size", SIZE, "A message.", required=True),
+    Field("size", _SIZE, "A message.", required=True),
     Field("rate", quantity(units.bandwidth, "a bandwidth", ("10 GB/s",)), "Of all pairs together."),
     Field("every", _TIME, "The time from one burst to the next."),
     Field("start", _TIME, "When it begins.", 0.0, default_words="`0 s`"),

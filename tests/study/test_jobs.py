@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from simreduce.errors import ScenarioError
+from simreduce.errors import InputError, ScenarioError
 from simreduce.report.jobs import BESIDE, Beside, jobs_text
 from simreduce.study.jobs import fit_jobs, load_jobs
 from simreduce.study.scenario import build_meshes
@@ -246,7 +246,7 @@ def test_meshes_that_cannot_be_are_refused(tmp_path, more, words):
 
 def test_checkpoints_and_loaders_are_traffic_of_their_job(tmp_path):
     stored = (
-        '[job.checkpoint]\nsize = "100 MB"\nevery = "5 ms"\nto = [3]\n'
+        '[job.checkpoint]\nsize = "100 MB"\nevery = "25 ms"\nto = [3]\n'
         '[job.reads]\nrate = "4 GB/s"\nto = [3]\n'
     )
     text = TWO.partition('[[job]]\nname = "b"')[0]
@@ -257,7 +257,7 @@ def test_checkpoints_and_loaders_are_traffic_of_their_job(tmp_path):
     assert (writes.name, reads.name) == ("a's checkpoint", "a's reads")
     assert writes.pairs == (("n0.cpu0", "n3.cpu0"), ("n1.cpu0", "n3.cpu0"))
     assert reads.pairs == (("n3.cpu0", "n0.cpu0"), ("n3.cpu0", "n1.cpu0"))
-    assert (writes.period, reads.rate, reads.nbytes) == (5e-3, 4e9, 1 << 20)
+    assert (writes.period, reads.rate, reads.nbytes) == (25e-3, 4e9, 1 << 20)
     assert found > 1.1 * plain
 
 
@@ -272,3 +272,10 @@ def test_what_a_checkpoint_lacks_is_said(tmp_path, key):
     text = TWO.partition('[[job]]\nname = "b"')[0] + f"[job.checkpoint]\n{more}"
 
     assert any(f"job[0].checkpoint.{key}: missing" in each for each in faults(tmp_path, text))
+
+
+@pytest.mark.parametrize("how", ['rate = "1 TB/s"', 'every = "1 us"'])
+def test_traffic_that_would_pile_up_is_refused_with_its_link(tmp_path, how):
+    question = read(tmp_path, TWO + INCAST + f"{how}\n")
+    with pytest.raises(InputError, match=r"x: offers .*n0.mlx5_0.* of what it carries"):
+        simulate(question)
