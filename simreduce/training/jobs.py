@@ -160,6 +160,7 @@ class _Together:
         self.times: list[list[float]] = [[] for _ in jobs]
         self.spans = [(0.0, 0.0) for _ in jobs]
         self.flows: list[Flows] = []
+        self.sent: list[list[Floats]] = [[] for _ in jobs]
 
     def run(self) -> None:
         """Run until the last job has ended."""
@@ -173,7 +174,7 @@ class _Together:
         env = self.fabric.env
         if job.start > 0.0:
             yield env.timeout(job.start)
-        begin = float(env.now)
+        begin, sent = float(env.now), [each.needed.copy() for each in self.flows]
         if job.recorded is not None:
             yield from self._replays(i, job, job.recorded)
         elif job.step is not None:
@@ -181,6 +182,7 @@ class _Together:
         elif job.plan is not None:
             yield from self._reductions(i, job, job.plan)
         self.spans[i] = begin, float(env.now)
+        self.sent[i] = [each.needed - k for each, k in zip(self.flows, sent, strict=True)]
 
     def _reductions(self, i: int, job: Job, plan: Plan) -> Process:
         fabric, env = self.fabric, self.fabric.env
@@ -238,11 +240,8 @@ class _Together:
             other.name: self.needed[k] * len(self.times[k]) * self._overlap(i, k)
             for k, other in enumerate(self.jobs)
         }
-        whole = max(float(self.fabric.env.now), 1e-30)
-        used |= {
-            stream.name: flows.needed * (end - begin) / whole
-            for stream, flows in zip(self.streams, self.flows, strict=True)
-        }
+        sent = zip(self.streams, self.sent[i], strict=True)
+        used |= {stream.name: needed for stream, needed in sent}
         parts = {name: each / max(end - begin, 1e-30) for name, each in used.items()}
         own = parts.pop(job.name)
         names, shares = self.fabric.resources.names, []
