@@ -123,6 +123,8 @@ FILES = {
     "run.toml": RUN,
     "step.toml": STEP,
     "jobs.toml": JOBS,
+    "frontier.toml": 'topology = "frontier"\nworkload = "bytes:1M"\nstrategies = ["nccl"]\n'
+    '[step]\nbatch = 8\ntime = "4 ms"\n',
     "fit.toml": JOBS.partition("[[traffic]]")[0],
     "sharded.toml": SHARDED,
     "fsdp.toml": SHARDED.replace('"ddp", "fsdp", "hsdp"', '"fsdp"'),
@@ -242,6 +244,11 @@ accuracy mesh --json --set table-5 --model megatron-22b
 accuracy mesh --json --set deepep
 accuracy kernels --json --set vllm-42324
 accuracy compute --json
+bench frontier --algo rccl -b 1M -e 1M --json
+run frontier.toml --json --workers 1
+step frontier.toml --json --workers 1
+tune frontier.toml --json --workers 1 --target nccl
+sweep frontier --over strategy=nccl --set size=1M --db frontier.db --json --workers 1
 jobs --json jobs.toml
 jobs --json --fit 1.5 fit.toml
 bench dgx-h100 --algo oneshot,multimem -b 16K -e 1M -f 8 --json

@@ -129,7 +129,7 @@ def explanation_text(found: Explained, title: str = "") -> str:
                 result.runtime,
                 tables.label(result.calibration, title),
                 about["equal_paths"] and f"equal paths: {about['equal_paths']}",
-                about["nominal"],
+                about.get("nominal", ""),
                 about["nccl_settings"] and f"nccl: {about['nccl_settings']}",
                 f"disturbed: {result.disturbance}" if result.disturbance else "",
             )
@@ -388,7 +388,7 @@ EXPLAIN = Document(
             DISTURBANCE_KEY,
         )
     ),
-    replace(NOMINAL_KEY, get=lambda found: found.about["nominal"] or ABSENT),
+    replace(NOMINAL_KEY, get=lambda found: found.about.get("nominal") or ABSENT),
     *keys_of("result", *TOPOLOGY_KEYS),
     Key("runtime", TEXT, "The system that runs it.", "result.runtime"),
     replace(CALIBRATION_KEY, get="result.calibration"),

@@ -30,6 +30,7 @@ MACHINES = (
     "dgx-h100",
     "dgx-h100x2",
     "dgx-a100x2,fabric=rail_optimised,reduce=yes",
+    "gh200x3",
 )
 PACKED = {"packs": "packs=2", "small": "small=64,3", "repack": "repack=3,fp16",
           "bucket": "bucket=64", "merge": "merge=2", "ddp": "ddp", "fusion": "fusion"}  # fmt: skip
