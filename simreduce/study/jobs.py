@@ -6,7 +6,6 @@ Each job is read as a scenario of its own with the keys that all share, on the n
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from itertools import permutations
@@ -22,6 +21,7 @@ from simreduce.engine.setup import Setup
 from simreduce.errors import InputError, ScenarioError
 from simreduce.files.formats import (
     LINE,
+    PLACES,
     Faults,
     Field,
     Format,
@@ -34,7 +34,6 @@ from simreduce.files.formats import (
     quantity,
     whole,
 )
-from simreduce.files.formats.kinds import refusal
 from simreduce.planners.layouts import Layout
 from simreduce.planners.strategy import parse_strategy
 from simreduce.study.scenario import (
@@ -64,38 +63,12 @@ _SHARED = (
     "call_cost",
 )  # fmt: skip
 """Keys of a scenario that all jobs have in common."""
-_MOST, _MOST_NODES = 100_000, 1 << 20
+_MOST, _MOSTPLACES = 100_000, 1 << 20
 _TIME = quantity(units.duration, "a time", ("2 s", "10 min"), (0.0, 3.6e6, "at most 1000 h"))
 INCAST, PERMUTATION, ALL_TO_ALL, READS, WRITES = PATTERNS = (
     "incast", "permutation", "all_to_all", "reads", "writes",
 )  # fmt: skip
 GPUS, HOSTS = ("gpus", "hosts")
-_WORDS = 'a number of nodes, a list such as [0, 2], or text such as "0-3,6"'
-
-
-def _places(value: object) -> int | tuple[int, ...]:
-    """A number of nodes, or which: `[0, 2]` or `"0-3,6"`."""
-    if type(value) is int and value > 0:
-        return value
-    found: tuple[int, ...] = ()
-    if isinstance(value, list) and all(type(each) is int for each in value):
-        found = tuple(value)
-    with suppress(ValueError):
-        found = tuple(_span(value)) if isinstance(value, str) else found
-    if not found:
-        raise refusal(_WORDS, value)
-    if min(found) < 0 or len(set(found)) < len(found):
-        raise ValueError(f"must name each once, from 0 on, got {value!r}")
-    return found
-
-
-def _span(text: str) -> Iterator[int]:
-    for part in text.split(","):
-        first, dash, last = part.strip().partition("-")
-        yield from range(int(first), int(last if dash else first) + 1)
-
-
-_NODES = Scalar(_WORDS, {}, _places)
 _SIZE = quantity(units.size, "a size", ("64 MiB", "64 MB"), (1, 1 << 50, "of at least 1 B"))
 _TO = ListOf(whole(0), 1)
 CHECKPOINT = Format(
@@ -117,7 +90,7 @@ JOB = Format(
     "job",
     "A job, which repeats a reduction, or the training step of its `[job.step]`.",
     Field("name", LINE, "Its name.", required=True),
-    Field("nodes", _NODES, "The nodes that it has, from 0 on: which, or how many of those that no"
+    Field("nodes", PLACES, "The nodes that it has, from 0 on: which, or how many of those that no"
           " other job names.", required=True),
     Field("workload", LINE, "As in a scenario.", required=True),
     Field("strategy", LINE, "How it reduces.", "nccl"),
@@ -138,7 +111,7 @@ TRAFFIC = Format(
           " `permutation`: each to another one, drawn by `seed`; `all_to_all`: each to every other;"
           " `writes` (a checkpoint) and `reads` (a data loader): to and from those of `to`.",
           required=True),
-    Field("nodes", _NODES, "The nodes that take part.", default_words="all"),
+    Field("nodes", PLACES, "The nodes that take part.", default_words="all"),
     Field("to", _TO, "The nodes at the other end, such as storage."),
     Field("ends", choice((GPUS, HOSTS), "end"), "Whether `gpus` or `hosts` send and receive.",
           default_words="`hosts` for `reads` and `writes`, else `gpus`"),
@@ -342,9 +315,9 @@ def _mesh_job(table: Values, meshes: Meshes) -> Read:
         raise InputError("step.tensor_all_reduce: jobs take calls of NCCL; leave it out")
     costs = Costs(meshes.setup, job.mesh)
     schedule = load_schedule(job.schedule, job.mesh.pp, job.virtual, job.micros)
-    execution = write_ranks(job, schedule, Passes(job, costs), _MOST_NODES)
+    execution = write_ranks(job, schedule, Passes(job, costs), _MOSTPLACES)
     if execution.notes:
-        raise InputError(f"step: {execution.notes[0]}; at most {_MOST_NODES:,} are simulated")
+        raise InputError(f"step: {execution.notes[0]}; at most {_MOSTPLACES:,} are simulated")
     plans = GroupPlans(setup, "nccl")
 
     def slows(node: Node, group: tuple[int, ...]) -> float:

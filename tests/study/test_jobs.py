@@ -114,7 +114,7 @@ def test_a_machine_that_is_not_known_is_said_once(tmp_path):
         (('"2-3"', '"1-2"'), "1 of 4 are free|2 asked for"),
         (('"2-3"', '"3-4"'), "no node 4: the machine has 4 nodes"),
         (('name = "b"', 'name = "a"'), "two are named 'a'"),
-        (("nodes = 2", "nodes = true"), "must be a number of nodes, a list"),
+        (("nodes = 2", "nodes = true"), "must be how many, a list"),
         (("nodes = 2", "nodes = 3"), "3 asked for, and 2 of 4 are free"),
         (("nodes = 2", "nodes = [2]"), "two jobs have node 2"),
         (('"2-3"', '"2-2,2"'), "must name each once"),

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from datetime import date
 from typing import Any, Generic, TypeVar
 
@@ -159,6 +160,36 @@ RATE = quantity(units.bandwidth, "a bandwidth", _RATES)
 DURATION = quantity(units.duration, "a time", _TIMES)
 SIZE = quantity(units.size, "a size", ("64 MiB", "64 MB"))
 WORK = quantity(units.work, "a number of floating-point operations", ("7.7 GFLOP",))
+
+
+def _places(value: object) -> int | tuple[int, ...]:
+    if type(value) is int and value > 0:
+        return value
+    found: tuple[int, ...] = ()
+    if isinstance(value, list | tuple) and all(type(each) is int for each in value):
+        found = tuple(value)
+    with suppress(ValueError):
+        found = tuple(_span(value)) if isinstance(value, str) else found
+    if not found:
+        raise refusal(PLACES.words, value)
+    if min(found) < 0 or len(set(found)) < len(found):
+        raise ValueError(f"must name each once, from 0 on, got {value!r}")
+    return found
+
+
+def _span(text: str) -> Iterator[int]:
+    for part in text.split(","):
+        first, dash, last = part.strip().partition("-")
+        yield from range(int(first), int(last if dash else first) + 1)
+
+
+PLACES: Scalar[int | tuple[int, ...]] = Scalar(
+    'how many, a list such as [0, 2], or text such as "0-3,6"',
+    {"anyOf": [{"type": "integer", "minimum": 1}, {"type": "array", "items": {"type": "integer"}},
+               {"type": "string", "pattern": "[0-9]"}]},
+    _places,
+)  # fmt: skip
+"""Things that are numbered from 0, such as nodes: how many of them, or which."""
 
 
 class ListOf(ValueKind[list[T]]):

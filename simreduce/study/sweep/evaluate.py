@@ -21,7 +21,7 @@ from simreduce.engine import CALM, Disturbance
 from simreduce.engine.disturbance_text import parse_disturbance
 from simreduce.engine.setup import Setup
 from simreduce.errors import Deadlock, InputError, StrategyError
-from simreduce.files.formats import Faults, Values
+from simreduce.files.formats import PLACES, Faults, Values
 from simreduce.files.textfiles import flatten
 from simreduce.planners.layouts import Layout, layout
 from simreduce.planners.nccl import DEFAULTS
@@ -178,7 +178,8 @@ def _part(shape: Layout, gpus: Any) -> Layout:
     if gpus is None:
         return shape
     try:
-        return shape.only(gpus) if isinstance(gpus, list) else shape.subset(gpus)
+        places = PLACES.read(gpus)
+        return shape.subset(places) if isinstance(places, int) else shape.only(places)
     except ValueError as error:
         raise InputError(f"gpus: {error}") from None
 

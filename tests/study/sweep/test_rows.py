@@ -106,3 +106,14 @@ def test_a_row_knows_its_kinds_of_values():
     assert row == type(row).of(row.values)
     assert row.busbw == pytest.approx(1.5 * row.algbw)
     assert row.seconds == api.bench("switch:4", "ring", "1M").rows[0].seconds
+
+
+@pytest.mark.parametrize(
+    ("gpus", "state", "ranks"),
+    [(6, "done", 6), ([0, 2], "done", 2), ("0-2,5", "done", 4), ("0..5", "refused", None)],
+)
+def test_gpus_are_how_many_or_which(gpus, state, ranks):
+    settings = {"strategy": "nccl", "size": "1M", "gpus": gpus}
+    row = row_of(evaluate(read_question("mi355x").cell(settings)))
+
+    assert (row.state, row.ranks) == (state, ranks)
