@@ -16,7 +16,13 @@ from simreduce.study.jobs import fit_jobs, load_jobs
 from simreduce.training.jobs import simulate_jobs
 
 
-@command(examples="simreduce jobs docs/examples/jobs/one-leaf.toml")
+@command(
+    examples="""
+    printf '%s\\n' 'topology = "dgx1vx4,fabric=switch"' > jobs.toml
+    printf '[[job]]\\nname = "%s"\\nnodes = 2\\nworkload = "bytes:64M"\\n' a b >> jobs.toml
+    simreduce jobs jobs.toml
+    """
+)
 @click.argument("file", metavar="FILE")
 @click.option(
     "--fit",
