@@ -160,7 +160,9 @@ def test_pages_stay_short(page, most):
     assert [] == [line for line in prose.splitlines() if len(line) > 100 and line[0] != "|"]
 
 
-MACHINES = _found(r"```toml\n(?![^`]*\[\[job)((?:[^`]*\n)?(?:extends|\[nodes|nodes) ?[^`]*)```")
+MACHINES = _found(
+    r"```toml\n(?![^`]*(?:\[\[job|workload))((?:[^`]*\n)?(?:extends|\[nodes|nodes) ?[^`]*)```"
+)
 
 
 @pytest.mark.parametrize("text", [block[0] for _, block in MACHINES], ids=_ids(MACHINES))

@@ -29,6 +29,7 @@ from simreduce.report.explain import EXPLAIN
 from simreduce.report.jobs import BESIDE
 from simreduce.report.meshes import MESHES, TUNED_MESHES
 from simreduce.report.nccl import NCCL
+from simreduce.report.placement import PLACEMENT
 from simreduce.report.prices import LISTS, PRICES as PRICE_LIST
 from simreduce.report.ranking import RUN
 from simreduce.report.replay import REPLAY
@@ -77,7 +78,7 @@ commands are.
 def outputs() -> dict[str, Output]:
     """Every output that simreduce writes for programs, by the name of its schema."""
     ours: list[Output] = [
-        RUN, STEP, MESHES, REPLICAS, BENCH, NCCL_TESTS, EXPLAIN, TUNE, TUNED_MESHES,
+        RUN, STEP, MESHES, REPLICAS, BENCH, NCCL_TESTS, EXPLAIN, TUNE, TUNED_MESHES, PLACEMENT,
         capacity.CAPACITY, LISTS, PRICE_LIST, sweeps.SWEEP, COMPARE, REPLAY, NCCL,
         verified.VERIFY, verified.FILES,
         topo.LIST, topo.SHOW, topo.CHECK, topo.P2P, topo.RINGS, topo.TREES,

@@ -52,6 +52,7 @@ from simreduce.topology import Topology, load_topology
 from simreduce.topology.failing import NONE, fail
 from simreduce.topology.joined import joined
 from simreduce.topology.load import Overrides, find
+from simreduce.topology.switch_groups import find_machines, label
 from simreduce.training import STEP, StepQuestion, load_model, parse_step, replicas
 from simreduce.training.executions import SUFFIXES, is_record
 from simreduce.training.mesh.question import MESH, MeshQuestion, parse_mesh
@@ -98,6 +99,14 @@ def read_worth(value: object) -> float:
     return found
 
 
+TUNED = Format(
+    "tune",
+    "What `simreduce tune` looks for.",
+    Field("placement", FLAG, "The order of nodes that takes the least time, instead of settings.",
+          default=False),
+    Field("free", LINE, "Other nodes that the job may use instead of its own, such as `n[8-15]`.",
+          default_words="none"),
+)  # fmt: skip
 SCENARIO = Format(
     "scenario",
     "Which reductions of what, on which machine. Only `[replicas]` can do without the first two"
@@ -115,6 +124,8 @@ SCENARIO = Format(
     Field("repeat", whole(1, MOST_REPEATS), "Chained all-reduces in one step.", 1),
     Field("gpu_indices", ListOf(whole(0)), "The order of the GPUs of every machine in rings.",
           default_words="by number"),
+    Field("nodes", LINE, "The nodes of the job in the order of their ranks, as a host list:"
+          " `n[0-3,8]`, or numbers.", default_words="all, by number"),
     Field("faithful", FLAG, "Upstream's quirks instead of what a user intends.", default=False),
     Field("topology_overrides", MapOf(ANYTHING, key="KEY"),
           'Keys of the machine\'s file, dotted or nested: `"links.qpi.bandwidth" = "9.6 GB/s"`.'),
@@ -136,6 +147,7 @@ SCENARIO = Format(
           "What a change has to save, of the time; with `0 %` any gain counts that is not in"
           " doubt.", WORTH, default_words="`1 %`"),
     Field("step", _LaterTable(STEP, MESH), "What a training step computes, for `simreduce step`."),
+    Field("tune", TableOf(TUNED), "What `simreduce tune` looks for."),
     Field("replicas", _LaterTable(replicas.REPLICAS), "Synchronous replicas, instead of `step`."),
 )  # fmt: skip
 _UNUSED = {
@@ -143,6 +155,8 @@ _UNUSED = {
     "strategies": "[replicas] sends gradients to their servers, by no strategy",
     "repeat": "replicas.repetitions says how often",
     "gpu_indices": "replicas.workers says which GPUs, in which order",
+    "nodes": "replicas.workers says which GPUs, in which order",
+    "tune": "simreduce tune takes no [replicas]",
     "nccl": "[replicas] sends gradients to their servers, not through NCCL",
     "fails": "replicas.dies says when workers stop, link_factors which links are cut",
 }
@@ -155,6 +169,7 @@ _OPTIONS = {
     "calibration": "--calibration",
     "strategies": "--algo",
     "gpu_indices": "--gpu-indices",
+    "nodes": "--nodes",
     "batch": "--batch",
     "framework": "--target",
 }
@@ -170,7 +185,7 @@ class Scenario:
     """Reductions of a workload on a machine. `strategies` is None for all that it accepts.
 
     The advice is for a `framework`, or for all if that is "". A change has to save `worth` of the
-    time.
+    time. With `placement`, `tune` orders the nodes, and may use others that are `free`.
     """
 
     name: str
@@ -183,6 +198,8 @@ class Scenario:
     step: StepQuestion | None = None
     framework: str = ""
     worth: float = WORTH
+    placement: bool = False
+    free: tuple[str, ...] = ()
 
     def __repr__(self) -> str:
         return f"<Scenario {self.name}: {self.workload.name} on {self.setup.machine.name}>"
@@ -238,6 +255,9 @@ class Meshes:
     model: Sequences
     question: MeshQuestion
     framework: str = ""
+    worth: float = WORTH
+    placement: bool = False
+    free: tuple[str, ...] = ()
 
 
 def asks_for_meshes(text: str) -> bool:
@@ -480,8 +500,10 @@ def _build(
     found = path.stem, values["title"], setup, values["workload"].workload, strategies
     plain = Scenario(
         *found, values["repeat"], values["faithful"], step, values["framework"] or "",
-        values["worth"],
+        values["worth"], *_placement(values, topology, faults),
     )  # fmt: skip
+    if faults.problems:
+        return None, topology
     return with_step(plain) if step else plain, topology
 
 
@@ -604,8 +626,16 @@ def build_meshes(
     found = parse_mesh(table["step"], values["workload"], setup, faults, partial(beside, path))
     if faults.problems or found is None or setup is None:
         raise ScenarioError(faults.problems)
+    more = values["worth"], *_placement(values, topology, faults)
+    faults.raise_any(ScenarioError)
     return Meshes(
-        path.stem, values["title"], setup, values["workload"], found, values["framework"] or ""
+        path.stem,
+        values["title"],
+        setup,
+        values["workload"],
+        found,
+        values["framework"] or "",
+        *more,
     )
 
 
@@ -643,17 +673,41 @@ def _of_buckets(
 
 
 def _part(values: Values, topology: Topology | None, faults: Faults) -> Layout | None:
-    """The GPUs that are left, in the order of `gpu_indices`."""
-    order, gone = values["gpu_indices"], values["gone"]
-    if topology is None or not (order or gone):
+    """The GPUs that are left, of the `nodes`, in the order of `gpu_indices`."""
+    order, gone, nodes = values["gpu_indices"], values["gone"], values["nodes"]
+    if topology is None or not (order or gone or nodes):
         return None
     shape = layout(topology).without(gone)
+    if nodes:
+        shape = _on_nodes(shape, topology, nodes, faults) or shape
     try:
         return shape.with_order(order) if order else shape
     except InputError as error:
         for problem in error.problems:
             faults.add("gpu_indices", problem.removeprefix("gpu_indices "))
         return None
+
+
+def _on_nodes(shape: Layout, topology: Topology, nodes: str, faults: Faults) -> Layout | None:
+    """The layout on the nodes of a host list, in its order."""
+    names = faults.attempt("nodes", find_machines, topology, nodes) or ()
+    place = {topology.nodes[shape.ranks[task[0]]].machine: i for i, task in enumerate(shape.tasks)}
+    for name in names:
+        if name not in place:
+            faults.add("nodes", f"{label(name)} has failed")
+    return shape.on([place[name] for name in names]) if names and {*names} <= {*place} else None
+
+
+def _placement(values: Values, topology: Topology, faults: Faults) -> tuple[bool, tuple[str, ...]]:
+    """Whether `tune` orders nodes, and those that are free."""
+    table = values["tune"] or {}
+    if not table.get("free"):
+        return bool(table.get("placement")), ()
+    if not table["placement"]:
+        faults.add("tune.free", "needs placement = true")
+    found = faults.attempt("tune.free", find_machines, topology, table["free"]) or ()
+    gone = {topology.nodes[name].machine for name in values["gone"]}
+    return table["placement"], tuple(name for name in found if name not in gone)
 
 
 def _strategies(values: Values, faults: Faults) -> tuple[Strategy, ...] | None:

@@ -60,3 +60,33 @@ def pair_names(ends: list[str], others: list[str]) -> list[tuple[str, str]]:
         )
     share, other_share = longer // len(ends), longer // len(others)
     return [(ends[i // share], others[i // other_share]) for i in range(longer)]
+
+
+_PLACES = re.compile(r"(?P<head>[^\[\],]*)(\[(?P<numbers>[0-9,-]+)\](?P<tail>[^\[\],]*))?(?:,|$)")
+
+
+def expand_hosts(text: str) -> list[str]:
+    """The names in a host list as Slurm writes it, `n[0-3,07],login`, in the order given.
+
+    Leading zeros stay. Raises `ValueError` for other brackets, empty names, and too many names.
+    """
+    found: list[str] = []
+    at, text = 0, text.strip()
+    while at < len(text):
+        match = _PLACES.match(text, at)
+        if match is None or not match[0].rstrip(",").strip():
+            raise ValueError(f"{quote(text)}: hosts are written like n[0-3,7],n12")
+        at = match.end()
+        head, numbers, tail = match["head"].strip(), match["numbers"], match["tail"] or ""
+        for part in numbers.split(",") if numbers else ():
+            first, dash, last = part.partition("-")
+            ends = (first, last) if dash else (first, first)
+            if not all(end.isdecimal() and len(end) < 10 for end in ends):
+                raise ValueError(f"{quote(text)}: {quote(part)} is no number or range")
+            low, high = map(int, ends)
+            if not 0 <= high - low < MOST_NAMES - len(found):
+                raise ValueError(f"{quote(text)}: {part} stands for no names, or for too many")
+            found += [f"{head}{n:0{len(first)}}{tail}" for n in range(low, high + 1)]
+        if not numbers:
+            found.append(head)
+    return found

@@ -68,6 +68,12 @@ job_options = options(
     ),
 )
 """What a recorded job lacks, and replaces keys of other scenarios."""
+nodes_option = click.option(
+    "--nodes",
+    default=None,
+    metavar="HOSTS",
+    help="Run on these nodes in this order, such as n[0-3,8]; default: the scenario's, or all.",
+)
 
 
 def nccl_option(about: str = "this, such as NCCL_ALGO=Ring or version=2.18") -> Decorator:
@@ -172,6 +178,7 @@ class SetupOptions:
     fault: Sequence[str] = ()
     topology: str | None = None
     workload: str | None = None
+    nodes: str | None = None
 
     @classmethod
     def take(cls, given: dict[str, Any]) -> Self:
@@ -326,6 +333,7 @@ def read_scenario(
         runtime=given.runtime,
         calibration=given.calibration,
         gpu_indices=order,
+        nodes=given.nodes,
         faithful=given.faithful,
         strategies=list(strategies) or None,
     )
@@ -362,7 +370,7 @@ def read_meshes(
     meshes = faults.attempt(
         "", load_meshes, text, topology=given.topology, workload=given.workload,
         runtime=given.runtime, calibration=given.calibration, gpu_indices=order,
-        framework=framework,
+        framework=framework, nodes=given.nodes,
     )  # fmt: skip
     settings = read_nccl(faults, given.nccl, meshes.setup.nccl if meshes else DEFAULTS)
     meshes = faults.require(meshes)

@@ -19,12 +19,14 @@ from simreduce.app.cli.options import (
     read_budget,
     workers_option,
 )
+from simreduce.app.cli.placement import asks_for_placement, read_placement, tune_placement
 from simreduce.app.cli.progress import Progress
 from simreduce.app.cli.reply import Reply, option_faults, picture_options, report_options
 from simreduce.app.cli.setups import (
     SetupOptions,
     job_options,
     nccl_option,
+    nodes_option,
     read_meshes,
     read_scenario,
     slow_option,
@@ -77,6 +79,21 @@ _DRAWN = ("svg", "png")
     "is not in doubt; default: the scenario's, or 1%.",
 )
 @job_options
+@nodes_option
+@click.option(
+    "--placement",
+    is_flag=True,
+    default=None,
+    help="Find the order of nodes that takes the least time instead of settings; default: the "
+    "scenario's tune.placement.",
+)
+@click.option(
+    "--free",
+    default=None,
+    metavar="HOSTS",
+    help="With --placement: nodes that may be used instead of the job's; default: the scenario's "
+    "tune.free.",
+)
 @gpus_options
 @calibration_option(None, "the scenario's")
 @nccl_option("this whatever is found, such as version=2.18")
@@ -96,6 +113,8 @@ def tune(
     fp16: bool,
     worth: str | None,
     out: str | None,
+    placement: bool | None,
+    free: str | None,
     budget: str | None,
     quick: bool,
     workers: int,
@@ -111,6 +130,17 @@ def tune(
     On Ctrl-C or SIGTERM, prints the best so far and exits with status 130.
     """
     faults = option_faults()
+    if placement or asks_for_placement(scenario):
+        options = SetupOptions.take(given)
+        unused = {"fp16": fp16, "objective": objective, "target": target}
+        unused |= {key: given.get(key) for key in ("measure", *_DRAWN)}
+        with_worth = faults.attempt("--worth", read_worth, worth) if worth is not None else None
+        asked = read_placement(faults, scenario, options, free, unused, with_worth)
+        seconds = read_budget(faults, budget, quick=quick)
+        with within(seconds):
+            return tune_placement(faults.require(asked), workers, out).give()
+    if free is not None:
+        faults.add("--free", "needs --placement")
     if asks_for_meshes(scenario):
         unused = {key.replace("_", "-"): given.pop(key) for key in [*given] if key in _DRAWN}
         unused |= {"fp16": fp16, "worth": worth, "measure": given["measure"]}

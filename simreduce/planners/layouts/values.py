@@ -205,6 +205,18 @@ class Layout:
             )
         return self._keep(sorted(ranks))
 
+    def on(self, tasks: Sequence[int]) -> Layout:
+        """The ranks of these tasks, in the order given: the first has rank 0. Raises `ValueError`
+        unless each is there and is named once.
+        """
+        if not tasks or len({*tasks}) < len(tasks) or not {*tasks} <= {*range(len(self.tasks))}:
+            raise ValueError(
+                f"cannot take nodes {','.join(map(str, tasks))}: name each once, one at least; "
+                f"choose from 0 to {len(self.tasks) - 1}"
+            )
+        kept = self._keep([rank for task in tasks for rank in self.tasks[task]])
+        return replace(kept, order=self.order)
+
     def without(self, names: Collection[str]) -> Layout:
         """The ranks that have none of these names, with their tasks and hosts."""
         if not names:
@@ -222,7 +234,7 @@ class Layout:
             (tuple(place[r] for r in task if r in place), host)
             for task, host in zip(self.tasks, self.hosts, strict=True)
         ]
-        kept = [(task, host) for task, host in kept if task]
+        kept = sorted((task, host) for task, host in kept if task)
         return Layout(
             ranks=tuple(self.ranks[r] for r in ranks),
             tasks=tuple(task for task, _ in kept),

@@ -41,7 +41,8 @@ class Setting:
     """A strategy with the settings of its system.
 
     `rules` are how NCCL chooses for each size, empty for its own choice; `order` is of the GPUs of
-    each machine in rings, empty for theirs; `cycle` is Horovod's, in seconds.
+    each machine in rings, empty for theirs; `cycle` is Horovod's, in seconds. `nodes` are the tasks
+    that ranks are laid out on, in their order; empty for all.
 
     Of a step, a `method` other than `ddp` shards by `sharding`. A `mode` of tf_cnn_benchmarks, with
     variables on a `device`, replaces the strategy.
@@ -55,6 +56,7 @@ class Setting:
     sharding: Sharding | None = None
     mode: str = ""
     device: str = ""
+    nodes: tuple[int, ...] = ()
 
     @property
     def label(self) -> str:
@@ -99,11 +101,13 @@ class Setting:
         return None if self.mode else parse_strategy(self.strategy)
 
     def setup(self, base: Setup) -> Setup:
-        """The setup of `base` with these rules and this order."""
+        """The setup of `base` with these rules, this order and these nodes."""
         if self.rules:
             base = base.but(nccl=replace(base.nccl, tuner=self.rules))
         if self.order:
             base = base.but(part=base.layout.with_order(list(self.order)))
+        if self.nodes:
+            base = base.but(part=base.layout.on(self.nodes))
         return base
 
     def scenario(self, base: S) -> S:

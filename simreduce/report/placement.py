@@ -1,0 +1,215 @@
+"""`simreduce tune --placement`: what the order of nodes costs, as text and as a document."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+
+from simreduce import units
+from simreduce.files import tables
+from simreduce.files.formats.documents import (
+    COUNT,
+    FLAG,
+    MICROSECONDS,
+    RATIO,
+    TEXT,
+    Document,
+    Key,
+    Record,
+    list_of,
+    or_null,
+)
+from simreduce.files.tables import Column
+from simreduce.report.headings import BY_BUDGET, CALIBRATION_KEY, HURRIED_KEY, TOPOLOGY_KEYS
+from simreduce.study.tune.placement.search import Placement
+from simreduce.topology.naming import natural
+from simreduce.topology.switch_groups import SwitchGroup, label
+
+_SHOWN = 96
+"""Characters of a host list in a table."""
+
+
+def placement_text(found: Placement) -> str:
+    """What the given order costs, which one is better, and how good that is."""
+    scenario = found.scenario
+    at = scenario.setup
+    what = f"order of nodes by the time of {_takes(found)}"
+    head = tables.header(
+        scenario.title,
+        [
+            ("topology", f"{at.topology.name}: {at.topology.title}, {at.topology.digest}"),
+            ("workload", f"{found.workload}, {found.strategy}"),
+            ("nodes", f"{units.plural(len(found.given), 'node')}{_free(found)}, {what}"),
+            ("calibration", tables.label(at.calibration.name, at.calibration.title)),
+            ("disturbed", at.disturbed),
+        ],
+    )
+    facts = [("searched", _searched(found)), ("switches", _switches(found))]
+    lines = [*head, verdict(found), *(f"  {word:9} {text}" for word, text in facts if text)]
+    rows = [ORDER.row(each) for each in _orders(found)]
+    return "\n".join([*lines, "", *ORDER.table(rows).lines()])
+
+
+def verdict(found: Placement) -> str:
+    """The answer in a sentence."""
+    took = units.format_duration(found.given_seconds)
+    if found.kept:
+        words = f"keep the given order: it takes {took}"
+        if found.ratio < 1.0 - 1e-9:
+            words += f", and the best order found saves only {units.format_share(1 - found.ratio)}"
+        return words
+    best, part = units.format_duration(found.best_seconds), f"{found.ratio * 100:.0f} %"
+    return (
+        f"order {_cut(host_list(found.best))} takes {part} of the time of the given order, {best}"
+        f" instead of {took} for {_takes(found)}: this job runs at {part} of its speed"
+    )
+
+
+def _takes(found: Placement) -> str:
+    return "a step" if found.is_step else "an all-reduce"
+
+
+def _free(found: Placement) -> str:
+    more = len(found.free) - len(found.given)
+    return f", {more} more free" if more else ""
+
+
+def _searched(found: Placement) -> str:
+    done = f"simulated {units.plural(found.simulated, 'order')}"
+    if found.stopped:
+        return f"{done}; {BY_BUDGET if found.hurried else 'interrupted'}"
+    if found.orders is None:
+        return f"{done}, of too many to list: a longer search may find a better one"
+    of = f"{done} of {units.plural(found.orders, 'distinct order')}"
+    if found.complete:
+        return f"{of}; no other is faster"
+    if found.bound <= 0.0:
+        return f"{of}; the others have no bound"
+    left = 1.0 - found.bound / found.best_seconds
+    return f"{of}; no other saves more than {units.format_share(left)}"
+
+
+def _switches(found: Placement) -> str:
+    nodes = {*found.given, *found.best}
+    leaves = [leaf for leaf in found.network.leaves if nodes & {*leaf.machines}]
+    if len(leaves) == 1:
+        return "all nodes share their switches: their order changes nothing"
+    return f"{len(leaves)} groups of nodes that share their switches, in brackets below"
+
+
+def host_list(names: Sequence[str]) -> str:
+    """Nodes as a host list, ranges short: `n0-n3,n8`."""
+    return ",".join(_runs([label(name) for name in names]))
+
+
+def _runs(names: Sequence[str]) -> list[str]:
+    found: list[list[str]] = []
+    for name in names:
+        if found and _next(found[-1][-1]) == name:
+            found[-1].append(name)
+        else:
+            found.append([name])
+    return [run[0] if len(run) == 1 else _short(run) for run in found]
+
+
+def _short(run: Sequence[str]) -> str:
+    head = run[0].rstrip("0123456789")
+    return f"{head}[{run[0][len(head) :]}-{run[-1][len(head) :]}]"
+
+
+def _next(name: str) -> str:
+    head = name.rstrip("0123456789")
+    number = name[len(head) :]
+    return f"{head}{int(number) + 1:0{len(number)}}" if number and natural(name) else ""
+
+
+def grouped(network: SwitchGroup, names: Sequence[str]) -> str:
+    """The order with what shares switches in brackets, one after another."""
+    leaf = {name: i for i, each in enumerate(network.leaves) for name in each.machines}
+    runs: list[list[str]] = []
+    for name in names:
+        if runs and leaf[runs[-1][-1]] == leaf[name]:
+            runs[-1].append(name)
+        else:
+            runs.append([name])
+    return " ".join(f"({host_list(run)})" for run in runs)
+
+
+def changes_of_switch(network: SwitchGroup, names: Sequence[str]) -> int:
+    """How often neighbours in the order, the last and the first included, share no switches."""
+    leaf = {name: i for i, each in enumerate(network.leaves) for name in each.machines}
+    pairs = zip(names, (*names[1:], names[0]), strict=True)
+    return sum(leaf[a] != leaf[b] for a, b in pairs)
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= _SHOWN else f"{text[: _SHOWN - 3]}..."
+
+
+def _orders(found: Placement) -> Iterable[dict[str, object]]:
+    """The three orders, the best first."""
+    rows = (
+        ("best", found.best, found.best_seconds),
+        ("by switch", found.sorted, found.sorted_seconds),
+        ("given", found.given, found.given_seconds),
+    )
+    for name, nodes, seconds in rows:
+        groups = Counter(
+            i for i, leaf in enumerate(found.network.leaves) for n in nodes if n in leaf.machines
+        )
+        yield {
+            "order": name,
+            "seconds": seconds if seconds < float("inf") else None,
+            "ratio": seconds / found.given_seconds if seconds < float("inf") else None,
+            "changes": changes_of_switch(found.network, nodes),
+            "groups": len(groups),
+            "nodes": [label(each) for each in nodes],
+            "shown": _cut(grouped(found.network, nodes)),
+        }
+
+
+ORDER = Record(
+    "order",
+    "An order of nodes.",
+    Key("order", TEXT, "`best`, `by switch` (the given nodes sorted by the switches they share) or"
+        " `given`.", column=Column("order", left=True)),
+    Key("time_us", or_null(MICROSECONDS), "Time of a step or an all-reduce; null if it was not"
+        " simulated.", "seconds", column=Column("time", "(ms)")),
+    Key("ratio", or_null(RATIO), "Its time over that of the given order.",
+        column=Column("given = 1", show="{:.3f}".format)),
+    Key("switch_changes", COUNT, "How often the next node in the order, the first after the last,"
+        " shares no switches.", "changes", column=Column("changes of switch")),
+    Key("switch_groups", COUNT, "Groups of nodes that share their switches.", "groups",
+        column=Column("groups")),
+    Key("nodes", list_of(TEXT), "The nodes in the order of their ranks."),
+    Key("shown", TEXT, "The nodes; those that share switches are in brackets.",
+        column=Column("nodes", left=True), written=False),
+)  # fmt: skip
+PLACEMENT = Document(
+    "placement",
+    "`simreduce tune --placement --json`: the order of nodes that takes the least time.",
+    Key("scenario", TEXT, "The scenario's name or file.", "scenario.name"),
+    Key("title", TEXT, "Its title, or its name.", "scenario.title"),
+    replace(TOPOLOGY_KEYS[0], get="scenario.setup.topology.name"),
+    replace(TOPOLOGY_KEYS[1], get="scenario.setup.topology.digest"),
+    Key("workload", TEXT, "The name of what is reduced or trained."),
+    Key("ranks", COUNT, "GPUs that take part.", lambda found: len(found.scenario.setup.layout)),
+    replace(CALIBRATION_KEY, get="scenario.setup.calibration.name"),
+    Key("strategy", TEXT, "What runs on the nodes.", "strategy"),
+    Key("advised", list_of(TEXT), "The order to use: the given one unless another is worth it.",
+        lambda found: [label(name) for name in found.advised]),
+    Key("kept", FLAG, "Whether the given order stays."),
+    Key("ratio", RATIO, "The time of the best order over that of the given one: the speed of the"
+        " given order over that of the best."),
+    Key("orders", list_of(ORDER), "The best order, the one sorted by switch and the given one.",
+        _orders),
+    Key("distinct_orders", or_null(COUNT), "Orders that are not alike; null where they are too many"
+        " to list.", "orders"),
+    Key("simulated", COUNT, "Orders whose time is known."),
+    Key("bound_us", or_null(MICROSECONDS), "No order takes less; null if that is not known.",
+        lambda found: found.bound or None),
+    Key("complete", FLAG, "Whether no order is faster than the best."),
+    HURRIED_KEY,
+    command="tune",
+)  # fmt: skip

@@ -1,0 +1,404 @@
+"""The search of the order of nodes that takes the least time.
+
+Up to `LISTED` orders are all looked at, best bound first, until no bound is below the best time.
+Of more, swaps between switches lower the bound from several starts, and the best found so far are
+simulated; then swaps are simulated too, until the effort is spent. The given order and the one
+sorted by switch are always simulated.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+from itertools import islice
+from math import inf
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from simreduce.computing.arrays import Floats, Ints
+from simreduce.computing.watching import answering, time_is_up
+from simreduce.engine.setup import Setup
+from simreduce.errors import InputError, StrategyError
+from simreduce.planners.layouts import layout
+from simreduce.planners.strategy import parse_strategy
+from simreduce.study.frameworks import default_text
+from simreduce.study.scenario import Scenario, with_step
+from simreduce.study.tune.placement.cuts import Cuts, bytes_between
+from simreduce.study.tune.placement.orders import Leaves, Orders
+from simreduce.study.tune.search.best_first import SAME, Outcome, Tried, search
+from simreduce.study.tune.search.by_methods import simulate_whole
+from simreduce.study.tune.search.setting import (
+    Setting,
+    evaluate,
+    reducing_scenario,
+    simulating,
+)
+from simreduce.topology import Topology
+from simreduce.topology.switch_groups import SwitchGroup, machine_kinds, switch_groups
+from simreduce.training.sharded import DDP
+
+LISTED = 1 << 16
+"""Orders up to which all are listed."""
+EFFORT = 6_000_000
+"""Ops of plans that are simulated before a search settles for what it has."""
+_LEAST = 16
+"""Orders that are simulated however large their plans are."""
+_WIDTH = 4
+_STARTS = 12
+"""Orders drawn at random that a search begins from, besides those that are near at hand."""
+_NEAREST = 256
+"""Steps from the best order that are looked at, those with the lowest bounds."""
+_POOL = 48
+"""Orders with low bounds that are simulated."""
+_MEAN = 1e-2
+"""What the mean over all cuts counts beside the busiest: of equal bounds the fewest bytes cross."""
+
+Nodes: TypeAlias = tuple[int, ...]
+Steps: TypeAlias = tuple[Ints, Ints, Ints]
+"""Of each step the place whose node moves, the place it swaps with (-1: none), and where to."""
+Progress = Callable[[int, int], None]
+
+
+@dataclass(frozen=True)
+class Placement:
+    """The best order of nodes that was found, beside the given one and the one sorted by switch.
+
+    Orders hold names. Times are seconds of a step, or of one all-reduce. `orders` are the distinct
+    ones there are, None if they were not listed, and `simulated` those whose time is known. No
+    order takes less than `bound`; with `listed`, every order was looked at. `kept`: the best is
+    worth too little, and the given order stays.
+    """
+
+    scenario: Scenario
+    strategy: str
+    given: tuple[str, ...]
+    best: tuple[str, ...]
+    sorted: tuple[str, ...]
+    given_seconds: float
+    best_seconds: float
+    sorted_seconds: float
+    network: SwitchGroup
+    simulated: int
+    bound: float
+    free: tuple[str, ...] = ()
+    orders: int | None = None
+    listed: bool = False
+    stopped: bool = False
+    hurried: bool = False
+
+    @property
+    def ratio(self) -> float:
+        """The time of the best order over that of the given one: the given order runs at that part
+        of the speed it could have.
+        """
+        return self.best_seconds / self.given_seconds
+
+    @property
+    def kept(self) -> bool:
+        """Whether the given order stays, as the best saves too little."""
+        return 1.0 - self.ratio < max(self.scenario.worth, SAME)
+
+    @property
+    def advised(self) -> tuple[str, ...]:
+        """The order to use."""
+        return self.given if self.kept else self.best
+
+    @property
+    def complete(self) -> bool:
+        """Whether no order is faster than the best."""
+        return self.bound >= self.best_seconds * (1.0 - 1e-6)
+
+    @property
+    def workload(self) -> str:
+        """The name of what is reduced or trained."""
+        return self.scenario.workload.name
+
+    @property
+    def is_step(self) -> bool:
+        """Whether times are those of a training step."""
+        return self.scenario.step is not None
+
+
+def node_names(setup: Setup) -> tuple[str, ...]:
+    """The nodes of a setup's ranks, in their order."""
+    machine = setup.topology
+    ranks = setup.layout.ranks
+    return tuple(machine.nodes[ranks[task[0]]].machine for task in setup.layout.tasks)
+
+
+def place(
+    scenario: Scenario, free: Sequence[str] = (), *, workers: int = 1, effort: int = EFFORT,
+    progress: Progress = lambda _done, _all: None,
+) -> Placement:  # fmt: skip
+    """The best order of the nodes of a scenario, which may be exchanged for others that are `free`.
+
+    Ctrl-C, or the end of a budget of time, ends the search with what there is. Raises InputError
+    where there is nothing to order.
+    """
+    given = node_names(scenario.setup)
+    candidates = tuple(dict.fromkeys((*given, *free)))
+    if len(candidates) < 2:
+        raise InputError(f"{scenario.name}: all ranks are on one node, which has no order")
+    found = _Placing(_on(scenario, candidates), given, candidates, effort, progress)
+    hurried = stopped = False
+    try:
+        with answering(lambda: found.outcome.best < inf), simulating(found.scenario, workers) as do:
+            found.begin(do)
+            found.run(do)
+    except KeyboardInterrupt:
+        if found.outcome.best == inf:
+            raise
+        stopped, hurried = True, time_is_up()
+    return replace(found.answer(scenario), stopped=stopped, hurried=hurried)
+
+
+def _on(scenario: Scenario, names: Sequence[str]) -> Scenario:
+    """The scenario on these nodes, as one reduction or one method of a step."""
+    scenario = scenario if scenario.step else scenario.without_step()
+    setup = scenario.setup
+    if not isinstance(setup.machine, Topology):
+        raise InputError(f"{setup.machine.name}: its equal machines are folded into one")
+    whole = layout(setup.machine)
+    place = {setup.machine.nodes[whole.ranks[task[0]]].machine: i
+             for i, task in enumerate(whole.tasks)}  # fmt: skip
+    part = whole.on([place[name] for name in names])
+    kept, order = set(setup.layout.ranks), setup.layout.order
+    of_given = {setup.machine.nodes[rank].machine for rank in kept}
+    if any(r not in kept for r in part.ranks if setup.machine.nodes[r].machine in of_given):
+        raise InputError(
+            f"{scenario.name}: placement takes whole nodes, and some GPUs are left out"
+        )
+    return scenario.but(part=part.with_order(order) if order else part)
+
+
+@dataclass
+class _Placing:
+    """A search: `scenario` is on all `free` nodes, of which `given` are those of the job."""
+
+    scenario: Scenario
+    given: tuple[str, ...]
+    free: tuple[str, ...]
+    effort: int
+    progress: Progress
+    outcome: Outcome[Nodes] = field(default_factory=Outcome)
+    spent: int = 0
+    runs: int = 0
+    listed: bool = False
+    count: int | None = None
+
+    def __post_init__(self) -> None:
+        topology = self.scenario.setup.topology
+        self.network = switch_groups(topology)
+        self.orders = Orders(self.network, self.free)
+        self.start: Nodes = tuple(range(len(self.given)))
+        self.by_switch = self.orders.by_switch(self.start)
+        kinds = machine_kinds(topology)
+        self.one_kind = len({kinds[name] for name in self.free}) == 1
+        self.base = _setting(self.scenario)
+
+    def begin(self, do: Any) -> None:
+        """Simulate the given order and the one sorted by switch."""
+        for nodes in dict.fromkeys((self.start, self.by_switch)):
+            [tried] = self._simulate(do, [nodes])
+            self.outcome.seconds[nodes] = tried.seconds
+        if self.outcome.seconds[self.start] == inf:
+            _check(self.scenario, self.base)
+
+    def run(self, do: Any) -> None:
+        """Search until nothing can be better, or the effort is spent."""
+        count = len(self.start)
+        self.cuts = Cuts(self.orders, self._moved())
+        some = list(islice(self.orders.all(count), LISTED + 1))
+        self.listed = len(some) <= LISTED
+        self.count = len(some) if self.listed else None
+        pool = some if self.listed else self._pool()
+        known = {self._class(nodes): nodes for nodes in self.outcome.seconds}
+        points = [
+            each for each in self._bounded(pool) if self.orders.canonical(each[2]) not in known
+        ]
+        self._search(do, points, 1.0 if self.listed else 0.5)
+        if not self.listed:
+            self._climb(do)
+
+    def _search(self, do: Any, points: Sequence[tuple[float, float, Leaves]], part: float) -> None:
+        bounds = [(bound if self.one_kind else 0.0, self.orders.nodes(leaves))
+                  for bound, _, leaves in points]  # fmt: skip
+        search(
+            bounds, lambda _: None, partial(self._simulate, do), self.outcome, _WIDTH,
+            lambda: self._is_spent(part), self.progress,
+        )  # fmt: skip
+
+    def _bounded(self, some: Iterable[Leaves]) -> list[tuple[float, float, Leaves]]:
+        """Orders with their bounds, those that promise most first."""
+        orders = list(some)
+        seconds, mean = self.cuts.seconds(orders)
+        rows = zip(seconds.tolist(), mean.tolist(), orders, strict=True)
+        return sorted(rows, key=lambda row: (row[0] + _MEAN * row[1], row[2]))
+
+    def _simulate(self, do: Any, some: Sequence[Nodes]) -> list[Tried]:
+        settings = [replace(self.base, nodes=nodes) for nodes in some]
+        found: list[Tried] = do(partial(_seconds, limit=self.outcome.best), settings)
+        self.runs += len(found)
+        self.spent += sum(max(each.ops, self._ops) for each in found)
+        return found
+
+    _ops = 0
+
+    def _is_spent(self, part: float = 1.0) -> bool:
+        return self.spent > part * self.effort and self.runs >= _LEAST * part
+
+    def _class(self, nodes: Nodes) -> Leaves:
+        return self.orders.canonical(self.orders.leaves(nodes))
+
+    def _moved(self) -> Any:
+        """The bytes between the nodes in the places of the given order."""
+        scenario = replace(self.base, nodes=self.start).scenario(self.scenario)
+        strategy = self.base.parsed or parse_strategy("nccl")
+        setup = scenario.setup.running(strategy)
+        if scenario.step is not None and self.base.sharding is None:
+            method = scenario.step.method(self.base.parsed, setup.layout)
+            plan = method.plan
+        else:
+            plan = setup.compile(strategy, scenario.workload)
+        self._ops = len(plan)
+        return bytes_between(plan, setup.layout)
+
+    def _pool(self) -> list[Leaves]:
+        """Orders with low bounds, found by swaps between switches."""
+        draw = np.random.default_rng(0)
+        filled = sorted(self.orders.members, key=len, reverse=True)
+        large = [node for nodes in filled for node in nodes][: len(self.start)]
+        starts = [list(self.start), list(self.by_switch), large, list(self.orders.by_switch(large))]
+        count = len(self.start)
+        starts += [draw.permutation(len(self.free))[:count].tolist() for _ in range(_STARTS)]
+        seen: dict[Leaves, float] = {}
+        for start in starts:
+            self._descend(self.orders.leaves(start), seen)
+        best = sorted(seen, key=lambda each: (seen[each], each))
+        found = dict.fromkeys(self.orders.canonical(each) for each in best[: 4 * _POOL])
+        return list(found)[:_POOL]
+
+    def _descend(self, at: Leaves, seen: dict[Leaves, float]) -> None:
+        """Take the step that lowers the bound most while there is one; `seen` keeps what passes."""
+        value = inf
+        while True:
+            near = self._near(at)
+            if value == inf:
+                [value] = _value(*self.cuts.seconds([at]))
+                seen[at] = value
+            if not len(near[0]):
+                return
+            values = _value(*self.cuts.steps(at, *near))
+            best = int(values.argmin())
+            if values[best] >= value * (1.0 - SAME):
+                return
+            at, value = _step(at, near, best), float(values[best])
+            seen[at] = value
+
+    def _near(self, at: Leaves) -> Steps:
+        """The steps from an order: swaps of two places, and moves to groups with spare nodes."""
+        leaves = np.array(at)
+        used = np.bincount(leaves, minlength=len(self.orders.members))
+        spare = np.flatnonzero([len(m) > n for m, n in zip(self.orders.members, used, strict=True)])
+        one, other = np.triu_indices(len(at), 1)
+        swaps = leaves[one] != leaves[other]
+        one, other = one[swaps], other[swaps]
+        moved, to = (each.reshape(-1) for each in np.meshgrid(np.arange(len(at)), spare))
+        moves = leaves[moved] != to
+        moved, to = moved[moves], to[moves]
+        return (
+            np.concatenate([one, moved]),
+            np.concatenate([other, np.full(len(moved), -1)]),
+            np.concatenate([leaves[other], to]),
+        )
+
+    def _climb(self, do: Any) -> None:
+        """Simulate orders a step from the best one, those with the lowest bounds first."""
+        tried = {self._class(nodes) for nodes in self.outcome.seconds}
+        while not self._is_spent():
+            best = min(self.outcome.seconds, key=self.outcome.seconds.__getitem__)
+            at = self.orders.leaves(best)
+            near = self._near(at)
+            longest, mean = self.cuts.steps(at, *near)
+            new: list[Leaves] = []
+            for number in np.argsort(_value(longest, mean), kind="stable")[:_NEAREST].tolist():
+                leaves = self.orders.canonical(_step(at, near, number))
+                promises = longest[number] < self.outcome.best or not self.one_kind
+                if promises and leaves not in tried:
+                    tried.add(leaves)
+                    new.append(leaves)
+                if len(new) == _WIDTH:
+                    break
+            if not new:
+                return
+            some = [self.orders.nodes(leaves) for leaves in new]
+            for nodes, each in zip(some, self._simulate(do, some), strict=True):
+                if each.exact:
+                    self.outcome.seconds[nodes] = each.seconds
+
+    def answer(self, asked: Scenario) -> Placement:
+        """The best order found, and what is known of the others."""
+        seconds = self.outcome.seconds
+        best = min(seconds, key=lambda nodes: (seconds[nodes], nodes != self.start, nodes))
+        if seconds[best] >= seconds[self.start] * (1.0 - SAME):
+            best = self.start
+        bound = self.outcome.bound if self.listed and self.one_kind else 0.0
+        return Placement(
+            scenario=asked, strategy=self.base.label,
+            given=self.given, best=self._names(best), sorted=self._names(self.by_switch),
+            given_seconds=seconds[self.start], best_seconds=seconds[best],
+            sorted_seconds=seconds.get(self.by_switch, inf),
+            network=self.network, simulated=len(seconds), bound=bound,
+            free=self.free, orders=self.count, listed=self.listed,
+        )  # fmt: skip
+
+    def _names(self, nodes: Nodes) -> tuple[str, ...]:
+        return tuple(self.free[node] for node in nodes)
+
+
+def _value(longest: Floats, mean: Floats) -> Floats:
+    return longest + _MEAN * mean
+
+
+def _step(at: Leaves, near: Steps, number: int) -> Leaves:
+    """The order after a step."""
+    one, other, leaf = (int(each[number]) for each in near)
+    found = list(at)
+    if other >= 0:
+        found[other] = found[one]
+    found[one] = leaf
+    return tuple(found)
+
+
+def _setting(scenario: Scenario) -> Setting:
+    """What runs on the nodes: the first strategy that the scenario names, else its framework's
+    own.
+    """
+    named = scenario.strategies[0].text if scenario.strategies else ""
+    step = scenario.step
+    if step is not None and step.mode:
+        return Setting("", mode=step.mode, device=step.flags.local_parameter_device)
+    text = named or default_text(scenario.framework or "pytorch", scenario) or "nccl"
+    if step is None or DDP in step.methods or step.sharding is None:
+        return Setting(text if step is not None or named else "nccl")
+    return Setting("nccl", method=step.methods[0], sharding=step.sharding)
+
+
+def _seconds(scenario: Scenario, setting: Setting, limit: float) -> Tried:
+    """Seconds of one order of nodes."""
+    if setting.sharding is not None:
+        return Tried(simulate_whole(with_step(scenario), setting).seconds)
+    return evaluate(reducing_scenario(scenario), setting, limit)
+
+
+def _check(scenario: Scenario, setting: Setting) -> None:
+    """StrategyError that says why the given order has no time."""
+    own = replace(setting, nodes=()).scenario(scenario)
+    try:
+        if setting.parsed is not None:
+            own.setup.running(setting.parsed).compile(setting.parsed, own.workload)
+    except InputError as error:
+        raise StrategyError([f"{setting.label}: {each}" for each in error.problems]) from None
+    raise StrategyError(f"{setting.label}: has no plan on these nodes, or never finishes")

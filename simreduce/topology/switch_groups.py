@@ -1,0 +1,244 @@
+"""Machines by the switches they share, from the machines below one leaf up to the whole network.
+
+Machines are *alike* when equal NICs join them to the same switches at the same rates: to swap two
+of them changes no time. A group takes in the switches that only its machines are linked to; groups
+whose switches are linked in the same way to the same other switches are alike in turn, and form the
+next group. Where transfers do not go evenly over equal paths, a path depends on the names of its
+ends, and no two machines are alike.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property, lru_cache
+from math import inf
+
+from simreduce.errors import TopologyError, did_you_mean, quote
+from simreduce.topology.elements import Link, Node
+from simreduce.topology.graph import Topology
+from simreduce.topology.naming import expand_hosts, natural
+from simreduce.topology.routing.spread import SPLIT
+from simreduce.units import first_few
+
+Wire = tuple[int, str, tuple[object, ...]]
+"""From a place in a group to a node outside of it, with the figures of the link."""
+
+
+@dataclass(frozen=True)
+class SwitchGroup:
+    """Machines, by name, that share `switches`. The lowest groups have no `parts`: their machines
+    are alike. The `rate` at which bytes leave the group, or enter it, is in bytes/s.
+
+    `wiring` says how its machines or parts are linked to its switches, without names. `alike`:
+    parts with equal `shape` may change places.
+    """
+
+    machines: tuple[str, ...]
+    switches: tuple[str, ...] = ()
+    parts: tuple[SwitchGroup, ...] = ()
+    rate: float = inf
+    wiring: object = ()
+    alike: bool = True
+
+    @cached_property
+    def leaves(self) -> tuple[SwitchGroup, ...]:
+        """The lowest groups in it, in order."""
+        return tuple(leaf for part in self.parts for leaf in part.leaves) or (self,)
+
+    @property
+    def inside(self) -> tuple[SwitchGroup, ...]:
+        """All groups in it, itself included, larger ones first."""
+        return (self, *(each for part in self.parts for each in part.inside))
+
+    def shape(self, free: Mapping[str, int]) -> object:
+        """What tells the group apart from another below the same switches, where only the machines
+        in `free` count.
+        """
+        if not self.parts:
+            return self.wiring, sum(name in free for name in self.machines)
+        shapes = [part.shape(free) for part in self.parts]
+        return self.wiring, tuple(sorted(shapes, key=repr) if self.alike else shapes)
+
+
+@dataclass(frozen=True)
+class _Block:
+    """A group, and the nodes of it that have links to others, in order. Machines have a `kind`."""
+
+    group: SwitchGroup
+    border: tuple[str, ...]
+    nodes: frozenset[str]
+    kind: object = ()
+
+
+@lru_cache(maxsize=16)
+def switch_groups(topology: Topology) -> SwitchGroup:
+    """The group of all machines of a topology."""
+    links = _links(topology)
+    blocks = [_machine(name, nodes, links) for name, nodes in _machines(topology).items()]
+    found = _joined(blocks, links)
+    return found if topology.router.choice in ("", SPLIT) else _all_different(found)
+
+
+@lru_cache(maxsize=16)
+def machine_kinds(topology: Topology) -> Mapping[str, int]:
+    """A number for each machine, equal for machines with equal parts and links."""
+    links = _links(topology)
+    kinds: dict[object, int] = {}
+    found = {}
+    for name, nodes in _machines(topology).items():
+        block = _machine(name, nodes, links)
+        ports = tuple(sorted((place, _figures(link)) for place, link in _out(block, links)))
+        found[name] = kinds.setdefault((block.kind, ports), len(kinds))
+    return found
+
+
+def label(machine: str) -> str:
+    """The name of a machine for people: `n3` of the fourth of `MACHINExN`."""
+    return f"n{machine}" if machine.isdecimal() else machine
+
+
+def find_machines(topology: Topology, text: str) -> tuple[str, ...]:
+    """The machines in a host list such as `n[0-3,8]` or `0,1,2`, in its order.
+
+    TopologyError lists those that the topology lacks, and those that are named twice.
+    """
+    try:
+        names = expand_hosts(",".join(_bare_ranges(text)))
+    except ValueError as error:
+        raise TopologyError(str(error)) from None
+    known = {label(name): name for name in _machines(topology)}
+    known |= {name: name for name in known.values()}
+    lacking = [n for n in dict.fromkeys(names) if n not in known]
+    problems = [
+        f"{topology.name} has no node {quote(n)}{did_you_mean(n, known) or _range_of(known)}"
+        for n in lacking
+    ]
+    found = [known[n] for n in names if n in known]
+    twice = dict.fromkeys(n for n in found if found.count(n) > 1)
+    problems += [f"{label(name)} is named twice" for name in twice]
+    if not names:
+        problems.append("names no node")
+    if problems:
+        raise TopologyError(problems)
+    return tuple(found)
+
+
+def _bare_ranges(text: str) -> list[str]:
+    """The parts of a host list, of which `0-3` stands for numbers."""
+    parts = re.findall(r"[^\[\],]+(?:\[[^\]]*\]?[^\[\],]*)?|\[[^\]]*\]?|,,", text.strip())
+    return [f"[{p.strip()}]" if re.fullmatch(r"\s*[0-9]+-[0-9]+\s*", p) else p for p in parts]
+
+
+def _range_of(known: Iterable[str]) -> str:
+    names = [name for name in known if not name.isdecimal()]
+    return f"; it has {first_few(names)}"
+
+
+def _links(topology: Topology) -> Mapping[str, list[Link]]:
+    """The links from each node, without tolls."""
+    links: dict[str, list[Link]] = {name: [] for name in topology.nodes}
+    for link in topology.links:
+        if not link.is_toll:
+            links[link.source].append(link)
+    return links
+
+
+def _joined(blocks: list[_Block], links: Mapping[str, list[Link]]) -> SwitchGroup:
+    """The group of all blocks: those alike are joined, again and again."""
+    while len(blocks) > 1:
+        alike: dict[object, list[_Block]] = {}
+        for block in blocks:
+            alike.setdefault((block.kind, _wires(block, links)), []).append(block)
+        joined = [_join(some, blocks, links) for some in alike.values()]
+        if len(joined) == len(blocks) and not any(
+            one.nodes > other.nodes for one, other in zip(joined, blocks, strict=True)
+        ):
+            groups = tuple(block.group for block in blocks)
+            return SwitchGroup(_names(groups), (), groups, alike=False)
+        blocks = joined
+    return blocks[0].group
+
+
+def _all_different(group: SwitchGroup) -> SwitchGroup:
+    """The group with none of its machines and parts alike."""
+    parts = [_all_different(part) for part in group.parts]
+    parts = parts or [SwitchGroup((name,)) for name in group.machines]
+    return replace(group, parts=tuple(parts), alike=False)
+
+
+def _machines(topology: Topology) -> Mapping[str, list[Node]]:
+    found: dict[str, list[Node]] = {}
+    for name in topology.devices:
+        found.setdefault(topology.nodes[name].machine, [])
+    for node in topology.nodes.values():
+        if node.machine in found:
+            found[node.machine].append(node)
+    return found
+
+
+def _machine(name: str, nodes: Sequence[Node], links: Mapping[str, list[Link]]) -> _Block:
+    """A machine by itself. Its kind is all that is in it, by places instead of names."""
+    place = {node.name: i for i, node in enumerate(nodes)}
+    parts = tuple((n.kind, n.model, n.memory_bandwidth, n.transit, n.peer) for n in nodes)
+    wires = tuple(
+        (place[link.source], place[link.target], *_figures(link))
+        for node in nodes
+        for link in links[node.name]
+        if link.target in place
+    )
+    border = tuple(n for n in place if any(link.target not in place for link in links[n]))
+    # Numbers of places that are equal in machines of one kind.
+    return _Block(SwitchGroup((name,)), border, frozenset(place), hash((parts, wires)))
+
+
+def _figures(link: Link) -> tuple[object, ...]:
+    return link.link_class, link.bandwidth, link.width, link.latency, link.lanes, link.holds_lane
+
+
+def _out(block: _Block, links: Mapping[str, list[Link]]) -> Iterable[tuple[int, Link]]:
+    for place, name in enumerate(block.border):
+        for link in links[name]:
+            if link.target not in block.nodes:
+                yield place, link
+
+
+def _wires(block: _Block, links: Mapping[str, list[Link]]) -> tuple[Wire, ...]:
+    wires = [(place, link.target, _figures(link)) for place, link in _out(block, links)]
+    return tuple(sorted(wires, key=repr))
+
+
+def _join(
+    some: Sequence[_Block], blocks: Sequence[_Block], links: Mapping[str, list[Link]]
+) -> _Block:
+    """The block of alike blocks, with the switches that no other of `blocks` is linked to."""
+    wires = _wires(some[0], links)
+    others = {
+        link.target for block in blocks if block not in some for _, link in _out(block, links)
+    }
+    near = sorted({target for _, target, _ in wires} - others, key=natural)
+    nodes = frozenset(near).union(*(block.nodes for block in some))
+    place = {name: i for i, name in enumerate(near)}
+    wiring = tuple((at, place.get(target, -1), *figures) for at, target, figures in wires)
+    border = tuple(near) + tuple(n for block in some for n in block.border if n not in place)
+    border = tuple(n for n in border if any(link.target not in nodes for link in links[n]))
+    groups = [block.group for block in some]
+    lowest = not any(group.parts or group.switches for group in groups)
+    new = _Block(SwitchGroup(()), border, nodes)
+    rate = sum(link.bandwidth for _, link in _out(new, links)) or inf
+    if len(groups) == 1 and not lowest:  # the same machines, with more switches
+        one = groups[0]
+        group = SwitchGroup(
+            one.machines, (*one.switches, *near), one.parts, min(rate, one.rate),
+            (one.wiring, wiring), one.alike,
+        )  # fmt: skip
+    else:
+        parts = () if lowest else tuple(groups)
+        kind = (some[0].kind, tuple(sorted(map(repr, wiring))))
+        group = SwitchGroup(_names(groups), tuple(near), parts, rate, kind)
+    return _Block(group, border, nodes)
+
+
+def _names(groups: Sequence[SwitchGroup]) -> tuple[str, ...]:
+    return tuple(name for group in groups for name in group.machines)
