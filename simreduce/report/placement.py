@@ -188,7 +188,8 @@ ORDER = Record(
 )  # fmt: skip
 PLACEMENT = Document(
     "placement",
-    "`simreduce tune --placement --json`: the order of nodes that takes the least time.",
+    "`simreduce tune --placement --json` and `simreduce topo place --json`: the order of nodes that"
+    " takes the least time.",
     Key("scenario", TEXT, "The scenario's name or file.", "scenario.name"),
     Key("title", TEXT, "Its title, or its name.", "scenario.title"),
     replace(TOPOLOGY_KEYS[0], get="scenario.setup.topology.name"),

@@ -25,6 +25,7 @@ from simreduce.app.cli.reply import (
     write_pictures,
 )
 from simreduce.app.cli.topo_files import check, export, import_
+from simreduce.app.cli.topo_place import place
 from simreduce.engine.calibrate import load_calibration
 from simreduce.files.outputs import STDOUT
 from simreduce.report.pictures import machine_picture
@@ -148,5 +149,5 @@ def p2p(topology: str, calibration: str) -> Reply:
     return Reply(lambda: f"{about}\n\n{p2p_table(document)}", lambda: document)
 
 
-for each in (rings, trees, import_, export, check):
+for each in (rings, trees, import_, export, check, place):
     topo.add_command(each)

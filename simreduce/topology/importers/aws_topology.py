@@ -1,0 +1,53 @@
+"""Reads JSON of AWS's DescribeInstanceTopology: `aws ec2 describe-instance-topology`.
+
+An instance has `NetworkNodes`, the topmost layer first; instances with the same last one are
+nearest (Amazon EC2 User Guide, "How Amazon EC2 topology works",
+https://docs.aws.amazon.com/AWSEC2/latest/UserGuide/how-ec2-instance-topology-works.html).
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+
+from simreduce.files.formats import Faults
+
+
+def is_aws(text: str) -> bool:
+    """Whether a text is such JSON."""
+    return text.lstrip().startswith("{") and '"NetworkNodes"' in text
+
+
+def read_aws(text: str, faults: Faults) -> Mapping[str, tuple[str, ...]]:
+    """The network nodes above each instance."""
+    try:
+        found = json.loads(text)
+    except ValueError as error:
+        faults.add("", f"no JSON: {error}")
+        return {}
+    rows = found.get("Instances")
+    if not isinstance(rows, list):
+        faults.add("Instances", "must be a list")
+        return {}
+    if found.get("NextToken"):
+        faults.add("NextToken", "this is one page of several; have them all in one file")
+    hosts: dict[str, tuple[str, ...]] = {}
+    layers = 0
+    for place, row in enumerate(rows):
+        where = f"Instances[{place}]"
+        name = row.get("InstanceId") if isinstance(row, dict) else None
+        if not isinstance(name, str) or not name:
+            faults.add(f"{where}.InstanceId", "missing")
+            continue
+        nodes = row.get("NetworkNodes")
+        good = isinstance(nodes, list) and all(isinstance(each, str) and each for each in nodes)
+        if not good or not nodes:
+            faults.add(f"{where}.NetworkNodes", f"must list the network nodes above {name}")
+            continue
+        layers = layers or len(nodes)
+        if len(nodes) != layers:
+            faults.add(f"{where}.NetworkNodes", f"has {len(nodes)} layers, others have {layers}")
+        if name in hosts:
+            faults.add(where, f"{name} is there twice")
+        hosts[name] = tuple(nodes)
+    return hosts

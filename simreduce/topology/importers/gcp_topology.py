@@ -1,0 +1,50 @@
+"""Reads JSON of `gcloud compute instances list` or `describe`: where instances are.
+
+`resourceStatus.physicalHostTopology` has the cluster, the block and the sub-block of an instance;
+those of a sub-block are nearest (Compute Engine API, ResourceStatusPhysicalHostTopology,
+https://cloud.google.com/compute/docs/reference/rest/v1/instances).
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+
+from simreduce.files.formats import Faults
+
+_LEVELS = ("cluster", "block", "subblock")
+
+
+def is_gcp(text: str) -> bool:
+    """Whether a text is such JSON."""
+    return text.lstrip()[:1] in ("[", "{") and '"physicalHostTopology"' in text
+
+
+def read_gcp(text: str, faults: Faults) -> Mapping[str, tuple[str, ...]]:
+    """The cluster, block and sub-block of each instance."""
+    try:
+        rows = json.loads(text)
+    except ValueError as error:
+        faults.add("", f"no JSON: {error}")
+        return {}
+    hosts: dict[str, tuple[str, ...]] = {}
+    for place, row in enumerate(rows if isinstance(rows, list) else [rows]):
+        where = f"[{place}]"
+        name = row.get("name") if isinstance(row, dict) else None
+        if not isinstance(name, str) or not name:
+            faults.add(f"{where}.name", "missing")
+            continue
+        status = row.get("resourceStatus")
+        topology = status.get("physicalHostTopology") if isinstance(status, dict) else None
+        if not isinstance(topology, dict):
+            faults.add(f"{where}.resourceStatus.physicalHostTopology", f"missing for {name}")
+            continue
+        levels = [topology.get(key) for key in _LEVELS]
+        for key, value in zip(_LEVELS, levels, strict=True):
+            if not isinstance(value, str) or not value:
+                at = f"{where}.resourceStatus.physicalHostTopology.{key}"
+                faults.add(at, f"missing for {name}")
+        if name in hosts:
+            faults.add(where, f"{name} is there twice")
+        hosts[name] = tuple(str(value) for value in levels)
+    return hosts
