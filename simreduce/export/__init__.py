@@ -2,10 +2,19 @@
 
 from simreduce.export.choice import Choice, Shards
 from simreduce.export.settings import Settings, as_typed, settings
-from simreduce.export.targets import TARGETS, Target, export, find_target, nearest, why_not
+from simreduce.export.targets import (
+    LAUNCHERS,
+    TARGETS,
+    Target,
+    export,
+    find_target,
+    nearest,
+    why_not,
+)
 from simreduce.export.tensorflow import mode_files
 
 __all__ = [
+    "LAUNCHERS",
     "TARGETS",
     "Choice",
     "Settings",

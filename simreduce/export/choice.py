@@ -65,7 +65,8 @@ class Choice:
     `rules` choose NCCL's algorithm by size instead of the strategy, if there are any. `cycle` is
     the time between two runs of Horovod's background thread in seconds. A `method` other than
     `ddp` shards by `shards`, in units of at most `unit` elements; a step sums the gradients of
-    `accumulate` passes, each of `batch` samples, 0 if that is not known.
+    `accumulate` passes, each of `batch` samples, 0 if that is not known. `hosts` are the names of
+    the nodes in the order of ranks, and `groups` number the switches that each is below.
     """
 
     setup: Setup
@@ -78,6 +79,8 @@ class Choice:
     unit: int = 0
     accumulate: int = 1
     batch: int = 0
+    hosts: tuple[str, ...] = ()
+    groups: tuple[int, ...] = ()
 
     @property
     def resolved(self) -> Strategy:

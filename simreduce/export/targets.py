@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from simreduce.errors import StrategyError, did_you_mean
-from simreduce.export import frameworks, msccl, nccl, pytorch, tensorflow
+from simreduce.export import frameworks, msccl, nccl, placement, pytorch, tensorflow
 from simreduce.export.choice import Choice
 from simreduce.export.serving import FLASHINFER, PYTORCH, TENSORRT_LLM, VLLM, Server
 from simreduce.planners.strategy import Strategy, parse_strategy
@@ -74,12 +74,26 @@ TARGETS: Mapping[str, Target] = {
 }
 
 
+def _launcher(title: str, files: Callable[[Choice], Mapping[str, str]]) -> Target:
+    return Target(title, lambda _: [], lambda _: [], files)
+
+
+LAUNCHERS: Mapping[str, Target] = {
+    "mpi": _launcher("Open MPI", placement.mpi),
+    "slurm": _launcher("Slurm", placement.slurm),
+    "kubernetes": _launcher("Kubernetes", placement.kubernetes),
+    "torchrun": _launcher("torchrun", placement.torchrun),
+}
+"""What starts ranks: it takes an order of nodes, whatever strategy runs on them."""
+
+
 def find_target(name: str) -> Target:
     """The target of this name; StrategyError names the nearest."""
-    if name not in TARGETS:
-        near = did_you_mean(name, TARGETS) or f"; one of {', '.join(TARGETS)}"
+    known = {**TARGETS, **LAUNCHERS}
+    if name not in known:
+        near = did_you_mean(name, known) or f"; one of {', '.join(known)}"
         raise StrategyError(f"unknown target {name!r}{near}")
-    return TARGETS[name]
+    return known[name]
 
 
 def why_not(name: str, choice: Choice) -> tuple[str, ...]:

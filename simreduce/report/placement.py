@@ -18,6 +18,7 @@ from simreduce.files.formats.documents import (
     Key,
     Record,
     list_of,
+    map_of,
     or_null,
 )
 from simreduce.files.tables import Column
@@ -212,5 +213,7 @@ PLACEMENT = Document(
         lambda found: found.bound or None),
     Key("complete", FLAG, "Whether no order is faster than the best."),
     HURRIED_KEY,
+    Key("files", map_of(TEXT), "The files of the order to use for what starts ranks, by name.",
+        lambda _: {}),
     command="tune",
 )  # fmt: skip

@@ -11,6 +11,8 @@ from simreduce.export import Choice
 from simreduce.plan import Plan, repeat
 from simreduce.planners.packing import NoPacking
 from simreduce.planners.strategy import Strategy
+from simreduce.topology import Topology
+from simreduce.topology.switch_groups import label, switch_groups
 from simreduce.workload import Workload
 
 if TYPE_CHECKING:
@@ -86,7 +88,10 @@ def choice_of(question: Question, step: StepQuestion | None, method: str = "") -
     It has the settings of a training step by a method, DDP unless given. StrategyError for packs of
     a sharded step.
     """
-    choice = Choice(question.setup, question.workload, question.strategy)
+    hosts, groups = _hosts(question.setup)
+    choice = Choice(
+        question.setup, question.workload, question.strategy, hosts=hosts, groups=groups
+    )
     if step is None:
         return choice
     from simreduce.training.sharded import DDP, largest_unit  # noqa: PLC0415 - a bench does without
@@ -100,3 +105,15 @@ def choice_of(question: Question, step: StepQuestion | None, method: str = "") -
         raise StrategyError(f"{method} reduces a unit at a time; leave out +{packing}")
     unit = largest_unit(job.model, sharding.units)
     return replace(choice, method=method, shards=sharding, unit=unit)
+
+
+def _hosts(setup: Setup) -> tuple[tuple[str, ...], tuple[int, ...]]:
+    """The nodes of ranks in their order, and the number of the switches that each is below."""
+    machine = setup.machine
+    if not isinstance(machine, Topology):
+        return (), ()
+    ranks = setup.layout.ranks
+    names = [machine.nodes[ranks[task[0]]].machine for task in setup.layout.tasks]
+    leaves = enumerate(switch_groups(machine).leaves) if len(names) > 1 else ()
+    group = {name: i for i, leaf in leaves for name in leaf.machines}
+    return tuple(map(label, names)), tuple(group[name] for name in names if name in group)

@@ -22,7 +22,7 @@ from simreduce.app.cli.setups import SetupOptions, read_meshes
 from simreduce.app.cli.terminal import show
 from simreduce.computing.watching import pass_on
 from simreduce.errors import InputError, StrategyError, did_you_mean
-from simreduce.export import TARGETS, Choice, export as files_for, find_target, why_not
+from simreduce.export import LAUNCHERS, TARGETS, Choice, export as files_for, find_target, why_not
 from simreduce.export.meshes import TARGETS as MESH_TARGETS, check_mesh_target
 from simreduce.files.formats import Faults
 from simreduce.files.outputs import check_place, write_file
@@ -93,11 +93,12 @@ def export(
     configuration or a program.
 
     TARGET is nccl, pytorch, horovod, deepspeed, jax, tensorflow, tf_cnn_benchmarks, vllm,
-    tensorrt_llm, flashinfer, msccl or mscclpp. SCENARIO|TOPOLOGY is what `simreduce run` or
-    `simreduce bench` takes. Without --algo, it is what `simreduce tune SCENARIO --target TARGET`
-    finds. Where SCENARIO names its strategies, and for vllm, tensorrt_llm, flashinfer, msccl and
-    mscclpp, it is the fastest of them that TARGET has a setting for. Of a step on a mesh, TARGET is
-    megatron, nemo, torchtitan or deepspeed.
+    tensorrt_llm, flashinfer, msccl or mscclpp; or mpi, slurm, kubernetes or torchrun, which start
+    ranks on the nodes in their order. SCENARIO|TOPOLOGY is what `simreduce run` or `simreduce
+    bench` takes. Without --algo, it is what `simreduce tune SCENARIO --target TARGET` finds. Where
+    SCENARIO names its strategies, and for vllm, tensorrt_llm, flashinfer, msccl and mscclpp, it is
+    the fastest of them that TARGET has a setting for. Of a step on a mesh, TARGET is megatron,
+    nemo, torchtitan or deepspeed.
     """
     faults = option_faults()
     meshes = is_scenario(question) and asks_for_meshes(question)
@@ -191,6 +192,9 @@ def _files_of_scenario(
     target: str, scenario: Scenario, strategy: Strategy | None, method: str | None, workers: int
 ) -> Mapping[str, str]:
     """The files of a strategy of a scenario, or of the best setting without one."""
+    if target in LAUNCHERS:
+        strategy = strategy or next(iter(scenario.strategies or ()), parse_strategy("nccl"))
+        return files_for(target, choice_of(ask(scenario, strategy), None))
     named = _method(scenario.step, method)
     if strategy is None and scenario.strategies is None:
         tried = tuple(map(parse_strategy, find_target(target).tried))

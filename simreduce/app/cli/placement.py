@@ -4,19 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 
+from simreduce.app.cli.export import write_folder
 from simreduce.app.cli.progress import Progress
 from simreduce.app.cli.reply import Reply
 from simreduce.app.cli.setups import SetupOptions, read_scenario
-from simreduce.errors import InputError, ScenarioError
+from simreduce.errors import InputError, ScenarioError, did_you_mean
+from simreduce.export import LAUNCHERS, export
 from simreduce.files.formats import Faults
 from simreduce.files.textfiles import read_text
 from simreduce.planners.layouts import layout
+from simreduce.planners.strategy import parse_strategy
 from simreduce.report.placement import PLACEMENT, placement_text
+from simreduce.report.tuned import files_text
+from simreduce.study.question import ask, choice_of
 from simreduce.study.scenario import Scenario, read_scenario_file
-from simreduce.study.tune.placement.search import place
+from simreduce.study.tune.placement.search import on_nodes, place
 from simreduce.topology.importers.hosts import read_hosts
 from simreduce.topology.placed_hosts import with_hosts
 from simreduce.topology.switch_groups import find_machines
@@ -53,6 +57,14 @@ def read_placement(
     return scenario if worth is None else replace(scenario, worth=worth)
 
 
+def check_launcher(name: str) -> str:
+    """The name of what starts ranks; InputError names the nearest."""
+    if name not in LAUNCHERS:
+        near = did_you_mean(name, LAUNCHERS) or f"; one of {', '.join(LAUNCHERS)}"
+        raise InputError(f"--target {name}: starts no ranks{near}")
+    return name
+
+
 def read_placed_hosts(
     faults: Faults, text: str, options: SetupOptions, file: str, job: str | None, free: str | None
 ) -> Scenario | None:
@@ -71,25 +83,33 @@ def read_placed_hosts(
             faults.add("", f"{name} is no host of {file}")
     if faults.problems or names is None:
         return None
-    whole, order = layout(machine), scenario.setup.layout.order
-    place = {machine.nodes[whole.ranks[task[0]]].machine: i for i, task in enumerate(whole.tasks)}
-    part = whole.on([place[name] for name in names])
-    part = part.with_order(order) if order else part
-    scenario = scenario.but(machine=machine, part=part)
-    return replace(scenario, free=spare or ())
+    order = scenario.setup.layout.order
+    scenario = scenario.but(machine=machine)
+    if order:
+        scenario = scenario.but(part=layout(machine).with_order(order))
+    return replace(on_nodes(scenario, names), free=spare or ())
 
 
 def _read_hosts(file: str) -> Mapping[str, Sequence[str]]:
     return read_hosts(read_text(Path(file), InputError), file)
 
 
-def tune_placement(scenario: Scenario, workers: int, out: str | None = None) -> Reply:
-    """The best order of nodes."""
-    del out
+def tune_placement(
+    scenario: Scenario, workers: int, target: str | None = None, out: str | None = None
+) -> Reply:
+    """The best order of nodes, and its files for what starts ranks: of the `target`, or of all in
+    the folder `out`.
+    """
     with Progress("simulated or excluded {} of {} orders") as progress:
         found = place(scenario, scenario.free, workers=workers, progress=progress)
+    names = [target] if target else list(LAUNCHERS) if out else []
+    choice = choice_of(ask(on_nodes(scenario, found.advised), parse_strategy("nccl")), None)
+    files = {key: text for name in names for key, text in export(name, choice).items()}
+    places = [] if out is None else write_folder(out, files)
+    paste = files_text(files) if out is None else "".join(f"{place}\n" for place in places)
     return Reply(
         lambda: placement_text(found),
-        partial(PLACEMENT.write, found),
+        lambda: PLACEMENT.write(found) | {"files": files},
+        paste=paste,
         complete=not found.stopped or found.hurried,
     )

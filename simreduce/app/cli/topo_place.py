@@ -7,6 +7,7 @@ from typing import Any
 import click
 
 from simreduce.app.cli.completion import scenario_argument
+from simreduce.app.cli.export import check_folder
 from simreduce.app.cli.group import command
 from simreduce.app.cli.options import (
     budget_options,
@@ -14,15 +15,18 @@ from simreduce.app.cli.options import (
     read_budget,
     workers_option,
 )
-from simreduce.app.cli.placement import read_placed_hosts, tune_placement
+from simreduce.app.cli.placement import check_launcher, read_placed_hosts, tune_placement
 from simreduce.app.cli.reply import option_faults, report_options
 from simreduce.app.cli.setups import SetupOptions, job_options, nccl_option
 from simreduce.computing.watching import within
+from simreduce.export import LAUNCHERS
 
 
 @command(
     examples="""
-    simreduce topo place job.toml --nodes topology.conf --hosts "$SLURM_JOB_NODELIST"
+    echo 'SwitchName=leaf1 Nodes=node[1-2]' > topology.conf
+    echo 'SwitchName=leaf2 Nodes=node[3-4]' >> topology.conf
+    simreduce topo place dgx1v-resnet50 --topology gh200x4,fabric=fat_tree,radix=2 --nodes topology.conf
     """
 )
 @scenario_argument
@@ -45,6 +49,15 @@ from simreduce.computing.watching import within
     metavar="HOSTS",
     help="Use these hosts instead where that is better; default: none.",
 )
+@click.option(
+    "--target",
+    default=None,
+    metavar="NAME",
+    help=f"Print the files of the order for {', '.join(LAUNCHERS)}.",
+)
+@click.option(
+    "--out", default=None, metavar="DIR", help="Write the files of all of these to this folder."
+)
 @job_options
 @calibration_option(None, "the scenario's")
 @nccl_option("this")
@@ -56,6 +69,8 @@ def place(
     file: str,
     hosts: str | None,
     free: str | None,
+    target: str | None,
+    out: str | None,
     budget: str | None,
     quick: bool,
     workers: int,
@@ -71,6 +86,10 @@ def place(
     faults = option_faults()
     options = SetupOptions.take(given)
     asked = read_placed_hosts(faults, scenario, options, file, hosts, free)
+    if target is not None:
+        faults.attempt("", check_launcher, target)
+    if out is not None:
+        faults.attempt("--out", check_folder, out)
     seconds = read_budget(faults, budget, quick=quick)
     with within(seconds):
-        return tune_placement(faults.require(asked), workers).give()
+        return tune_placement(faults.require(asked), workers, target, out).give()

@@ -19,7 +19,12 @@ from simreduce.app.cli.options import (
     read_budget,
     workers_option,
 )
-from simreduce.app.cli.placement import asks_for_placement, read_placement, tune_placement
+from simreduce.app.cli.placement import (
+    asks_for_placement,
+    check_launcher,
+    read_placement,
+    tune_placement,
+)
 from simreduce.app.cli.progress import Progress
 from simreduce.app.cli.reply import Reply, option_faults, picture_options, report_options
 from simreduce.app.cli.setups import (
@@ -33,6 +38,7 @@ from simreduce.app.cli.setups import (
 )
 from simreduce.app.cli.terminal import rows_shown
 from simreduce.computing.watching import time_is_up, within
+from simreduce.export import LAUNCHERS
 from simreduce.export.meshes import TARGETS as MESH_TARGETS
 from simreduce.report.meshes import TUNED_MESHES, meshes_text
 from simreduce.report.tuned import files_text, sensitivity_plot, tuned_document, tuned_text
@@ -60,7 +66,8 @@ _DRAWN = ("svg", "png")
     default=None,
     metavar="NAME",
     help=f"Try what this can be told: {', '.join(TARGETS)}; default: the scenario's framework, or "
-    f"{_DEFAULT}. Of a scenario with a mesh: {', '.join(MESH_TARGETS)}; or {_MESH_DEFAULT}.",
+    f"{_DEFAULT}. Of a scenario with a mesh: {', '.join(MESH_TARGETS)}; or {_MESH_DEFAULT}. With "
+    f"--placement, print the files for {', '.join(LAUNCHERS)}.",
 )
 @click.option(
     "--objective",
@@ -132,13 +139,17 @@ def tune(
     faults = option_faults()
     if placement or asks_for_placement(scenario):
         options = SetupOptions.take(given)
-        unused = {"fp16": fp16, "objective": objective, "target": target}
+        unused = {"fp16": fp16, "objective": objective}
         unused |= {key: given.get(key) for key in ("measure", *_DRAWN)}
         with_worth = faults.attempt("--worth", read_worth, worth) if worth is not None else None
         asked = read_placement(faults, scenario, options, free, unused, with_worth)
+        if target is not None:
+            faults.attempt("", check_launcher, target)
+        if out is not None:
+            faults.attempt("--out", check_folder, out)
         seconds = read_budget(faults, budget, quick=quick)
         with within(seconds):
-            return tune_placement(faults.require(asked), workers, out).give()
+            return tune_placement(faults.require(asked), workers, target, out).give()
     if free is not None:
         faults.add("--free", "needs --placement")
     if asks_for_meshes(scenario):

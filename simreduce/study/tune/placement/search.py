@@ -35,7 +35,6 @@ from simreduce.study.tune.search.setting import (
     reducing_scenario,
     simulating,
 )
-from simreduce.topology import Topology
 from simreduce.topology.switch_groups import SwitchGroup, machine_kinds, switch_groups
 from simreduce.training.sharded import DDP
 
@@ -154,23 +153,25 @@ def place(
     return replace(found.answer(scenario), stopped=stopped, hurried=hurried)
 
 
-def _on(scenario: Scenario, names: Sequence[str]) -> Scenario:
-    """The scenario on these nodes, as one reduction or one method of a step."""
-    scenario = scenario if scenario.step else scenario.without_step()
+def on_nodes(scenario: Scenario, names: Sequence[str]) -> Scenario:
+    """The scenario on these nodes, in their order."""
     setup = scenario.setup
-    if not isinstance(setup.machine, Topology):
-        raise InputError(f"{setup.machine.name}: its equal machines are folded into one")
-    whole = layout(setup.machine)
-    place = {setup.machine.nodes[whole.ranks[task[0]]].machine: i
-             for i, task in enumerate(whole.tasks)}  # fmt: skip
+    machine, order = setup.topology, setup.layout.order
+    whole = layout(machine)
+    place = {machine.nodes[whole.ranks[task[0]]].machine: i for i, task in enumerate(whole.tasks)}
     part = whole.on([place[name] for name in names])
-    kept, order = set(setup.layout.ranks), setup.layout.order
-    of_given = {setup.machine.nodes[rank].machine for rank in kept}
-    if any(r not in kept for r in part.ranks if setup.machine.nodes[r].machine in of_given):
-        raise InputError(
-            f"{scenario.name}: placement takes whole nodes, and some GPUs are left out"
-        )
     return scenario.but(part=part.with_order(order) if order else part)
+
+
+def _on(scenario: Scenario, names: Sequence[str]) -> Scenario:
+    """`on_nodes`; InputError where the scenario leaves out some GPUs of a node."""
+    found, kept = on_nodes(scenario, names), {*scenario.setup.layout.ranks}
+    machine = scenario.setup.topology
+    nodes = {machine.nodes[rank].machine for rank in kept}
+    if any(r not in kept for r in found.setup.layout.ranks if machine.nodes[r].machine in nodes):
+        why = "placement takes whole nodes, and some GPUs are left out"
+        raise InputError(f"{scenario.name}: {why}")
+    return found
 
 
 @dataclass

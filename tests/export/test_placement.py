@@ -1,0 +1,76 @@
+"""The order of nodes as MPI, Slurm, Kubernetes and torchrun read it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+
+import pytest
+
+from simreduce.engine.setup import Setup
+from simreduce.errors import StrategyError
+from simreduce.export import LAUNCHERS, export, find_target
+from simreduce.planners.layouts import layout
+from simreduce.planners.strategy import parse_strategy
+from simreduce.study.question import Question, choice_of
+from simreduce.workload import load_workload
+
+MACHINE = "abci-vx4,fabric=fat_tree,radix=4,nics=2"
+
+
+def files(name: str, order: tuple[int, ...] = (2, 0, 3)) -> Mapping[str, str]:
+    setup = Setup(MACHINE, "nccl")
+    setup = setup.but(part=layout(setup.machine).on(order))
+    asked = Question(parse_strategy("nccl"), load_workload("bytes:1MiB"), setup)
+    return export(name, choice_of(asked, None))
+
+
+def rows(text: str) -> list[str]:
+    return [line for line in text.splitlines() if not line.startswith("#")]
+
+
+def test_mpi_has_the_hosts_and_the_ranks_on_them() -> None:
+    found = files("mpi")
+    assert rows(found["hostfile"]) == ["n2 slots=4", "n0 slots=4", "n3 slots=4"]
+    ranks = [re.fullmatch(r"rank (\d+)=(\w+) slot=(\d+)", line) for line in rows(found["rankfile"])]
+    places = [(int(m[1]), m[2], int(m[3])) for m in ranks if m]
+    hosts = [host for host in ("n2", "n0", "n3") for _ in range(4)]
+    assert places == [(i, host, i % 4) for i, host in enumerate(hosts)]
+    assert "mpirun -np 12 --hostfile hostfile --map-by slot" in found["mpirun.sh"]
+
+
+def test_slurm_has_a_host_for_each_task() -> None:
+    found = files("slurm")
+    assert found["slurm-hostfile"].split() == ["n2"] * 4 + ["n0"] * 4 + ["n3"] * 4
+    assert 'export SLURM_HOSTFILE="$PWD/slurm-hostfile"' in found["slurm.sh"]
+    assert "srun --distribution=arbitrary --nodes=3 --ntasks=12" in found["slurm.sh"]
+
+
+@pytest.mark.parametrize(
+    ("order", "switches", "word"), [((2, 0, 3), 2, "preferred"), ((1, 0), 1, "required")]
+)
+def test_how_many_switches_the_nodes_are_below(
+    order: tuple[int, ...], switches: int, word: str
+) -> None:
+    assert f"#SBATCH --switches={switches}\n" in files("slurm", order)["slurm.sh"]
+    assert f"kueue.x-k8s.io/podset-{word}-topology" in files("kubernetes", order)["pod.yaml"]
+
+
+def test_kubernetes_has_the_nodes() -> None:
+    found = files("kubernetes")
+    assert "key: kubernetes.io/hostname" in found["pod.yaml"]
+    assert re.findall(r"- (n\d)\n", found["pod.yaml"]) == ["n2", "n0", "n3"]
+    assert found["hosts"].split() == ["n2", "n0", "n3"]
+
+
+def test_torchrun_counts_the_line_of_a_host() -> None:
+    found = files("torchrun")
+    assert found["hosts"].split() == ["n2", "n0", "n3"]
+    assert "--nnodes=3 --nproc-per-node=4" in found["torchrun.sh"]
+    assert "--master-addr=n2" in found["torchrun.sh"]
+
+
+def test_launchers_are_targets() -> None:
+    assert all(find_target(name) is LAUNCHERS[name] for name in LAUNCHERS)
+    with pytest.raises(StrategyError, match="did you mean 'slurm'"):
+        find_target("slurn")
