@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from simreduce.app.cli.export import write_folder
 from simreduce.app.cli.progress import Progress
 from simreduce.app.cli.reply import Reply
-from simreduce.app.cli.setups import SetupOptions, read_scenario
+from simreduce.app.cli.setups import SetupOptions, read_meshes, read_scenario
 from simreduce.errors import InputError, ScenarioError, did_you_mean
 from simreduce.export import LAUNCHERS, export
 from simreduce.files.formats import Faults
@@ -18,12 +19,15 @@ from simreduce.planners.layouts import layout
 from simreduce.planners.strategy import parse_strategy
 from simreduce.report.placement import PLACEMENT, placement_text
 from simreduce.report.tuned import files_text
-from simreduce.study.question import ask, choice_of
-from simreduce.study.scenario import Scenario, read_scenario_file
-from simreduce.study.tune.placement.search import on_nodes, place
+from simreduce.study.question import Question, choice_of
+from simreduce.study.scenario import asks_for_meshes, read_scenario_file
+from simreduce.study.tune.meshes import rank_meshes
+from simreduce.study.tune.placement.on_mesh import OnMesh
+from simreduce.study.tune.placement.search import Placed, on_nodes, place
 from simreduce.topology.importers.hosts import read_hosts
 from simreduce.topology.placed_hosts import with_hosts
 from simreduce.topology.switch_groups import find_machines
+from simreduce.workload import Workload
 
 
 def asks_for_placement(text: str) -> bool:
@@ -42,19 +46,34 @@ def read_placement(
     free: str | None,
     unused: Mapping[str, object],
     worth: float | None = None,
-) -> Scenario | None:
+) -> Placed | None:
     """The scenario whose nodes are ordered, with the nodes that are `free` besides its own."""
     for name, value in unused.items():
         if value is not None and value is not False and value != ():
             faults.add(f"--{name}", "says nothing about the order of nodes")
-    scenario = read_scenario(faults, text, options)
+    scenario = _read(faults, text, options)
     if scenario is None:
         return None
+    changes: dict[str, Any] = {} if worth is None else {"worth": worth}
     if free is not None:
         machine = scenario.setup.topology
-        names = faults.attempt("--free", find_machines, machine, free)
-        scenario = replace(scenario, free=names or ())
-    return scenario if worth is None else replace(scenario, worth=worth)
+        changes["free"] = faults.attempt("--free", find_machines, machine, free) or ()
+    return _but(scenario, **changes)
+
+
+def _read(faults: Faults, text: str, options: SetupOptions) -> Placed | None:
+    """The scenario; of one with a mesh, the best mesh on the nodes in their order."""
+    if not asks_for_meshes(text):
+        return read_scenario(faults, text, options)
+    meshes = read_meshes(faults, text, options, {})
+    with Progress("simulated or excluded {} of {} meshes", spares=True) as progress:
+        return OnMesh(meshes, rank_meshes(meshes, 1, progress.watch).best.job)
+
+
+def _but(scenario: Placed, **changes: Any) -> Placed:
+    if isinstance(scenario, OnMesh):
+        return replace(scenario, meshes=replace(scenario.meshes, **changes))
+    return replace(scenario, **changes)
 
 
 def check_launcher(name: str) -> str:
@@ -67,9 +86,9 @@ def check_launcher(name: str) -> str:
 
 def read_placed_hosts(
     faults: Faults, text: str, options: SetupOptions, file: str, job: str | None, free: str | None
-) -> Scenario | None:
+) -> Placed | None:
     """The scenario on the hosts of a file, all or those of the `job`, in their order."""
-    scenario = read_scenario(faults, text, options)
+    scenario = _read(faults, text, options)
     hosts = faults.attempt("", _read_hosts, file)
     if scenario is None or hosts is None:
         return None
@@ -87,7 +106,7 @@ def read_placed_hosts(
     scenario = scenario.but(machine=machine)
     if order:
         scenario = scenario.but(part=layout(machine).with_order(order))
-    return replace(on_nodes(scenario, names), free=spare or ())
+    return _but(on_nodes(scenario, names), free=spare or ())
 
 
 def _read_hosts(file: str) -> Mapping[str, Sequence[str]]:
@@ -95,15 +114,17 @@ def _read_hosts(file: str) -> Mapping[str, Sequence[str]]:
 
 
 def tune_placement(
-    scenario: Scenario, workers: int, target: str | None = None, out: str | None = None
+    scenario: Placed | None, workers: int, target: str | None = None, out: str | None = None
 ) -> Reply:
     """The best order of nodes, and its files for what starts ranks: of the `target`, or of all in
     the folder `out`.
     """
+    assert scenario is not None  # noqa: S101 - faults are raised before
     with Progress("simulated or excluded {} of {} orders") as progress:
         found = place(scenario, scenario.free, workers=workers, progress=progress)
     names = [target] if target else list(LAUNCHERS) if out else []
-    choice = choice_of(ask(on_nodes(scenario, found.advised), parse_strategy("nccl")), None)
+    setup = on_nodes(scenario, found.advised).setup
+    choice = choice_of(Question(parse_strategy("nccl"), _workload(scenario), setup), None)
     files = {key: text for name in names for key, text in export(name, choice).items()}
     places = [] if out is None else write_folder(out, files)
     paste = files_text(files) if out is None else "".join(f"{place}\n" for place in places)
@@ -112,4 +133,10 @@ def tune_placement(
         lambda: PLACEMENT.write(found) | {"files": files},
         paste=paste,
         complete=not found.stopped or found.hurried,
+    )
+
+
+def _workload(scenario: Placed) -> Workload:
+    return (
+        scenario.meshes.model.model.workload if isinstance(scenario, OnMesh) else scenario.workload
     )

@@ -24,9 +24,9 @@ from simreduce.export import LAUNCHERS
 
 @command(
     examples="""
-    echo 'SwitchName=leaf1 Nodes=node[1-2]' > topology.conf
-    echo 'SwitchName=leaf2 Nodes=node[3-4]' >> topology.conf
-    simreduce topo place dgx1v-resnet50 --topology gh200x4,fabric=fat_tree,radix=2 --nodes topology.conf
+    echo 'SwitchName=leaf1 Nodes=node[1-2]' > t.conf
+    echo 'SwitchName=leaf2 Nodes=node[3-4]' >> t.conf
+    simreduce topo place dgx1v-resnet50 --topology gh200x4,fabric=fat_tree,radix=2 --nodes t.conf
     """
 )
 @scenario_argument
@@ -78,7 +78,7 @@ def place(
 ) -> int:
     """Find the best order of the hosts of an allocation for SCENARIO, and what the given one costs.
 
-    FILE has hosts and the switches above them: the output of `ibnetdiscover`, Slurm's topology.conf
+    FILE has hosts and the switches above them: the output of `ibnetdiscover`, Slurm's t.conf
     or `scontrol show topology`, or JSON of `aws ec2 describe-instance-topology` or of `gcloud
     compute instances list`; its content says which. SCENARIO says what the network carries: hosts
     that share switches in FILE take nodes that do so in the scenario's topology.
@@ -91,5 +91,6 @@ def place(
     if out is not None:
         faults.attempt("--out", check_folder, out)
     seconds = read_budget(faults, budget, quick=quick)
+    faults.raise_any()
     with within(seconds):
-        return tune_placement(faults.require(asked), workers, target, out).give()
+        return tune_placement(asked, workers, target, out).give()

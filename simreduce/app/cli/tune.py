@@ -148,8 +148,9 @@ def tune(
         if out is not None:
             faults.attempt("--out", check_folder, out)
         seconds = read_budget(faults, budget, quick=quick)
+        faults.raise_any()
         with within(seconds):
-            return tune_placement(faults.require(asked), workers, target, out).give()
+            return tune_placement(asked, workers, target, out).give()
     if free is not None:
         faults.add("--free", "needs --placement")
     if asks_for_meshes(scenario):

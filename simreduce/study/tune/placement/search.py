@@ -26,6 +26,7 @@ from simreduce.planners.strategy import parse_strategy
 from simreduce.study.frameworks import default_text
 from simreduce.study.scenario import Scenario, with_step
 from simreduce.study.tune.placement.cuts import Cuts, bytes_between
+from simreduce.study.tune.placement.on_mesh import OnMesh, mesh_bytes, mesh_seconds
 from simreduce.study.tune.placement.orders import Leaves, Orders
 from simreduce.study.tune.search.best_first import SAME, Outcome, Tried, search
 from simreduce.study.tune.search.by_methods import simulate_whole
@@ -45,6 +46,8 @@ EFFORT = 6_000_000
 _LEAST = 16
 """Orders that are simulated however large their plans are."""
 _WIDTH = 4
+_MESH_OPS = 200_000
+"""What a step of a mesh counts for."""
 _STARTS = 12
 """Orders drawn at random that a search begins from, besides those that are near at hand."""
 _NEAREST = 256
@@ -57,6 +60,7 @@ _MEAN = 1e-2
 Nodes: TypeAlias = tuple[int, ...]
 Steps: TypeAlias = tuple[Ints, Ints, Ints]
 """Of each step the place whose node moves, the place it swaps with (-1: none), and where to."""
+Placed: TypeAlias = Scenario | OnMesh
 Progress = Callable[[int, int], None]
 
 
@@ -70,7 +74,7 @@ class Placement:
     worth too little, and the given order stays.
     """
 
-    scenario: Scenario
+    scenario: Placed
     strategy: str
     given: tuple[str, ...]
     best: tuple[str, ...]
@@ -112,12 +116,14 @@ class Placement:
     @property
     def workload(self) -> str:
         """The name of what is reduced or trained."""
+        if isinstance(self.scenario, OnMesh):
+            return f"{self.scenario.meshes.model.name}, {self.scenario.job.text}"
         return self.scenario.workload.name
 
     @property
     def is_step(self) -> bool:
         """Whether times are those of a training step."""
-        return self.scenario.step is not None
+        return isinstance(self.scenario, OnMesh) or self.scenario.step is not None
 
 
 def node_names(setup: Setup) -> tuple[str, ...]:
@@ -128,7 +134,7 @@ def node_names(setup: Setup) -> tuple[str, ...]:
 
 
 def place(
-    scenario: Scenario, free: Sequence[str] = (), *, workers: int = 1, effort: int = EFFORT,
+    scenario: Placed, free: Sequence[str] = (), *, workers: int = 1, effort: int = EFFORT,
     progress: Progress = lambda _done, _all: None,
 ) -> Placement:  # fmt: skip
     """The best order of the nodes of a scenario, which may be exchanged for others that are `free`.
@@ -142,8 +148,9 @@ def place(
         raise InputError(f"{scenario.name}: all ranks are on one node, which has no order")
     found = _Placing(_on(scenario, candidates), given, candidates, effort, progress)
     hurried = stopped = False
+    asked: Any = found.scenario
     try:
-        with answering(lambda: found.outcome.best < inf), simulating(found.scenario, workers) as do:
+        with answering(lambda: found.outcome.best < inf), simulating(asked, workers) as do:
             found.begin(do)
             found.run(do)
     except KeyboardInterrupt:
@@ -153,7 +160,7 @@ def place(
     return replace(found.answer(scenario), stopped=stopped, hurried=hurried)
 
 
-def on_nodes(scenario: Scenario, names: Sequence[str]) -> Scenario:
+def on_nodes(scenario: Placed, names: Sequence[str]) -> Placed:
     """The scenario on these nodes, in their order."""
     setup = scenario.setup
     machine, order = setup.topology, setup.layout.order
@@ -163,7 +170,7 @@ def on_nodes(scenario: Scenario, names: Sequence[str]) -> Scenario:
     return scenario.but(part=part.with_order(order) if order else part)
 
 
-def _on(scenario: Scenario, names: Sequence[str]) -> Scenario:
+def _on(scenario: Placed, names: Sequence[str]) -> Placed:
     """`on_nodes`; InputError where the scenario leaves out some GPUs of a node."""
     found, kept = on_nodes(scenario, names), {*scenario.setup.layout.ranks}
     machine = scenario.setup.topology
@@ -178,7 +185,7 @@ def _on(scenario: Scenario, names: Sequence[str]) -> Scenario:
 class _Placing:
     """A search: `scenario` is on all `free` nodes, of which `given` are those of the job."""
 
-    scenario: Scenario
+    scenario: Placed
     given: tuple[str, ...]
     free: tuple[str, ...]
     effort: int
@@ -196,7 +203,8 @@ class _Placing:
         self.start: Nodes = tuple(range(len(self.given)))
         self.by_switch = self.orders.by_switch(self.start)
         kinds = machine_kinds(topology)
-        self.one_kind = len({kinds[name] for name in self.free}) == 1
+        one_kind = len({kinds[name] for name in self.free}) == 1
+        self.one_kind = one_kind and isinstance(self.scenario, Scenario)
         self.base = _setting(self.scenario)
 
     def begin(self, do: Any) -> None:
@@ -255,6 +263,10 @@ class _Placing:
 
     def _moved(self) -> Any:
         """The bytes between the nodes in the places of the given order."""
+        if isinstance(self.scenario, OnMesh):
+            self._ops = _MESH_OPS
+            setup = replace(self.base, nodes=self.start).setup(self.scenario.setup)
+            return mesh_bytes(self.scenario, setup)
         scenario = replace(self.base, nodes=self.start).scenario(self.scenario)
         strategy = self.base.parsed or parse_strategy("nccl")
         setup = scenario.setup.running(strategy)
@@ -339,7 +351,7 @@ class _Placing:
                 if each.exact:
                     self.outcome.seconds[nodes] = each.seconds
 
-    def answer(self, asked: Scenario) -> Placement:
+    def answer(self, asked: Placed) -> Placement:
         """The best order found, and what is known of the others."""
         seconds = self.outcome.seconds
         best = min(seconds, key=lambda nodes: (seconds[nodes], nodes != self.start, nodes))
@@ -373,10 +385,12 @@ def _step(at: Leaves, near: Steps, number: int) -> Leaves:
     return tuple(found)
 
 
-def _setting(scenario: Scenario) -> Setting:
+def _setting(scenario: Placed) -> Setting:
     """What runs on the nodes: the first strategy that the scenario names, else its framework's
     own.
     """
+    if isinstance(scenario, OnMesh):
+        return Setting("nccl")
     named = scenario.strategies[0].text if scenario.strategies else ""
     step = scenario.step
     if step is not None and step.mode:
@@ -387,15 +401,19 @@ def _setting(scenario: Scenario) -> Setting:
     return Setting("nccl", method=step.methods[0], sharding=step.sharding)
 
 
-def _seconds(scenario: Scenario, setting: Setting, limit: float) -> Tried:
+def _seconds(scenario: Placed, setting: Setting, limit: float) -> Tried:
     """Seconds of one order of nodes."""
+    if isinstance(scenario, OnMesh):
+        return Tried(mesh_seconds(scenario, setting.setup(scenario.setup)))
     if setting.sharding is not None:
         return Tried(simulate_whole(with_step(scenario), setting).seconds)
     return evaluate(reducing_scenario(scenario), setting, limit)
 
 
-def _check(scenario: Scenario, setting: Setting) -> None:
+def _check(scenario: Placed, setting: Setting) -> None:
     """StrategyError that says why the given order has no time."""
+    if isinstance(scenario, OnMesh):
+        raise InputError(f"{scenario.name}: the mesh has no step on these nodes")
     own = replace(setting, nodes=()).scenario(scenario)
     try:
         if setting.parsed is not None:

@@ -15,11 +15,12 @@ from simreduce.engine.setup import Setup
 from simreduce.errors import InputError
 from simreduce.planners.layouts import layout
 from simreduce.planners.strategy import parse_strategy
-from simreduce.study.scenario import Scenario, build_scenario
+from simreduce.study.scenario import Scenario, build_meshes, build_scenario
 from simreduce.study.tune.placement import search
 from simreduce.study.tune.placement.cuts import Cuts, bytes_between
+from simreduce.study.tune.placement.on_mesh import OnMesh, mesh_seconds
 from simreduce.study.tune.placement.orders import Orders
-from simreduce.study.tune.placement.search import Placement, place
+from simreduce.study.tune.placement.search import Placement, on_nodes, place
 from simreduce.study.tune.search.setting import Setting, evaluate
 from simreduce.topology import load_topology
 from simreduce.topology.switch_groups import switch_groups
@@ -218,6 +219,23 @@ def test_a_step_on_the_better_order() -> None:
     found = place(build_scenario(Path("t.toml"), table))
     assert found.is_step
     assert found.best_seconds < found.given_seconds
+
+
+def test_a_mesh_on_the_better_order() -> None:
+    # Tensor parallel pairs over two nodes are the busiest: those below one leaf are best.
+    table = {
+        "topology": FAT.format(4, 2, 2), "workload": "llama-3-8b", "nodes": "0,2,1,3",
+        "step": {"mesh": "tp=2,dp=2", "global_batch": 4},
+    }  # fmt: skip
+    meshes = build_meshes(Path("t.toml"), table)
+    asked = OnMesh(meshes, meshes.question.jobs[0])
+    found = place(asked)
+    assert found.is_step
+    assert not found.kept
+    assert [{*found.best[:2]}, {*found.best[2:]}] in ([{"0", "1"}, {"2", "3"}],
+                                                      [{"2", "3"}, {"0", "1"}])  # fmt: skip
+    every = [on_nodes(asked, order).setup for order in itertools.permutations("0123")]
+    assert found.best_seconds == pytest.approx(min(mesh_seconds(asked, each) for each in every))
 
 
 def test_one_node_has_no_order() -> None:
