@@ -258,6 +258,8 @@ run {ROOT}/docs/examples/ddp-resnet50.json --topology dgx1v --json --workers 1
 step {ROOT}/docs/examples/ddp-resnet50.json --topology dgx1v --json --workers 1
 tune {ROOT}/docs/examples/ddp-resnet50.json --topology dgx1v --json --workers 1
 tune {ROOT}/docs/examples/placement/two-units.toml --json --workers 1
+topo place {ROOT}/docs/examples/placement/two-units.toml --json --workers 1 \\
+  --nodes {ROOT}/docs/examples/placement/topology.conf
 replay trace.json --topology switch:4 --json
 """
 LINES = [" ".join(line.split()) for line in COMMANDS.replace("\\\n", " ").strip().splitlines()]

@@ -1,0 +1,110 @@
+"""`simreduce tune --placement` and `simreduce topo place`."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+
+import pytest
+
+SCENARIO = """
+topology = "gh200x6,fabric=fat_tree,radix=3,oversubscription=3"
+workload = "bytes:16MiB"
+nodes = "n0,n3,n1,n4,n2,n5"
+[tune]
+placement = true
+"""
+CONF = "SwitchName=a Nodes=h[1-3]\nSwitchName=b Nodes=h[4-6]\nSwitchName=t Switches=a,b\n"
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    (tmp_path / "job.toml").write_text(SCENARIO, "utf-8")
+    (tmp_path / "t.conf").write_text(CONF, "utf-8")
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+@pytest.fixture
+def run(simreduce, folder):  # noqa: ARG001 - it makes the files
+    """Runs a command that has an answer."""
+
+    def answer(*words: str) -> str:
+        status, out, _ = simreduce(*words, "--workers", 1)
+        assert status == 0
+        return out
+
+    return answer
+
+
+@pytest.fixture
+def faults(simreduce, folder):  # noqa: ARG001 - it makes the files
+    """Runs a command that is refused; the faults."""
+
+    def refused(*words: str) -> list[str]:
+        status, out, err = simreduce(*words, "--workers", 1)
+        assert (2, "") == (status, out)
+        return [line.removeprefix("simreduce: ") for line in err.splitlines()]
+
+    return refused
+
+
+def test_the_answer_comes_first(run):
+    lines = [line for line in run("tune", "job.toml").splitlines() if not line.startswith("#")]
+    found = json.loads(run("tune", "job.toml", "--json"))
+    part = f"{found['ratio'] * 100:.0f} %"
+    assert lines[0].startswith("order n")
+    assert f" takes {part} of the time of the given order, " in lines[0]
+    assert lines[0].endswith(f"this job runs at {part} of its speed")
+    assert found["ratio"] < 0.5
+    assert found["complete"]
+    assert found["advised"] == found["orders"][0]["nodes"]
+    orders = {row["order"]: row for row in found["orders"]}
+    assert orders["given"]["nodes"] == ["n0", "n3", "n1", "n4", "n2", "n5"]
+    assert orders["best"]["switch_changes"] == 2
+    assert orders["given"]["switch_changes"] == 6
+
+
+def test_free_nodes_and_files(run, folder):
+    text = run("tune", "job.toml", "--nodes", "0,3,1,4", "--free", "2,5", "--target", "torchrun")
+    assert "--nnodes=4 --nproc-per-node=1" in text
+    run("tune", "job.toml", "--out", "files")
+    advised = json.loads(run("tune", "job.toml", "--json"))["advised"]
+    names = {path.name for path in (folder / "files").iterdir()}
+    assert {"hostfile", "rankfile", "slurm-hostfile", "pod.yaml", "torchrun.sh"} <= names
+    hosts = (folder / "files" / "hosts").read_text("utf-8").split()
+    assert hosts == advised
+
+
+def test_real_hosts(run):
+    words = "topo", "place", "job.toml", "--nodes", "t.conf", "--hosts", "h[1,4,2,5]", "--json"
+    found = json.loads(run(*words))
+    assert {*found["advised"][:2]} in ({"h1", "h2"}, {"h4", "h5"})
+    assert found["orders"][-1]["nodes"] == ["h1", "h4", "h2", "h5"]
+
+
+def test_every_fault_at_once(faults):
+    found = faults("tune", "job.toml", "--nodes", "n[0-6]", "--fp16", "--target", "slurn")
+    assert [each.partition(";")[0].partition(" (")[0] for each in found] == [
+        "--fp16: says nothing about the order of nodes",
+        "--nodes: gh200x6,fabric=fat_tree,radix=3,oversubscription=3 has no node 'n6'",
+        "--target slurn: starts no ranks",
+    ]
+    found = faults("topo", "place", "job.toml", "--nodes", "t.conf", "--hosts", "h9,h1,h1")
+    assert ["no node 'h9'" in found[0], "h1 is named twice" in found[1]] == [True, True]
+    found = faults("tune", "dgx1v-resnet50", "--free", "1")
+    assert found == ["--free: needs --placement"]
+
+
+def test_the_answer_does_not_hang_on_hashes(folder):
+    words = [sys.executable, "-m", "simreduce", "tune", "job.toml", "--json", "--free", "n1"]
+    answers = {
+        subprocess.run(
+            words, env={**os.environ, "PYTHONHASHSEED": seed}, cwd=folder, capture_output=True,
+            check=True,
+        ).stdout
+        for seed in ("1", "2")
+    }  # fmt: skip
+    assert len(answers) == 1
