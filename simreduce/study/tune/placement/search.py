@@ -354,9 +354,9 @@ class _Placing:
     def answer(self, asked: Placed) -> Placement:
         """The best order found, and what is known of the others."""
         seconds = self.outcome.seconds
-        best = min(seconds, key=lambda nodes: (seconds[nodes], nodes != self.start, nodes))
-        if seconds[best] >= seconds[self.start] * (1.0 - SAME):
-            best = self.start
+        least = self.outcome.best * (1.0 + SAME)
+        equal = [nodes for nodes, took in seconds.items() if took <= least]
+        best = min(equal, key=lambda n: (n != self.start, n != self.by_switch, n))
         bound = self.outcome.bound if self.listed and self.one_kind else 0.0
         return Placement(
             scenario=asked, strategy=self.base.label,
