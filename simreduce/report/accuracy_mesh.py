@@ -26,6 +26,7 @@ from simreduce.study.accuracy.dispatch import DispatchPoint
 from simreduce.study.accuracy.mesh import (
     LEAST_CHOICES,
     StepPoint,
+    predict_tails,
     scale_weakly,
     summarize_steps,
 )
@@ -96,6 +97,26 @@ _SCALING = Record(
         column=Column("error", show=signed_percent(1)),
     ),
 )  # fmt: skip
+_TAIL = Record(
+    "tail",
+    "A recipe's step on the most GPUs, from those on two smaller numbers with the same batch on"
+    " each: all wait for the slowest.",
+    Key("model", TEXT, "The model.", column=Column("model", left=True)),
+    Key("precision", TEXT, "Of products.", column=Column("precision", left=True)),
+    Key("few", COUNT, "GPUs of the first step.", column=Column("from", "GPUs")),
+    Key("some", COUNT, "GPUs of the second step.", column=Column("and", "GPUs")),
+    Key("gpus", COUNT, "GPUs of the third.", column=Column("to", "GPUs")),
+    Key("spread", RATIO, "The spread of GPUs' speeds that explains the first two.",
+        column=Column("spread", show=percent(1))),
+    Key("published_s", SECONDS, "The published time of the third.", "published",
+        column=Column("published", "(s)", show="{:.2f}".format)),
+    Key("predicted_s", SECONDS, "Its time by that spread.", "predicted",
+        column=Column("predicted", "(s)", show="{:.2f}".format)),
+    Key("error", RATIO, "The part by which that is too long.",
+        column=Column("error", show=signed_percent(1))),
+    Key("error_unchanged", RATIO, "The part by which it would be too long at the second's time.",
+        column=Column("if unchanged", show=signed_percent(1))),
+)  # fmt: skip
 _POINT = Record(
     "point",
     "A published step.",
@@ -150,6 +171,10 @@ ACCURACY_MESH = Document(
         "scaling", list_of(_SCALING), "Recipes on more GPUs.",
         lambda found: scale_weakly(found.points),
     ),
+    Key(
+        "tails", list_of(_TAIL), "Recipes on the most GPUs, from two smaller numbers.",
+        lambda found: predict_tails(point.step for point in found.points),
+    ),
     Key("points", list_of(_POINT), "Every published step."),
     Key("dispatches", list_of(_DISPATCH), "Calls that bring tokens to experts, or back."),
     Key("complete", FLAG, "False if the command was stopped and steps are missing."),
@@ -166,6 +191,9 @@ def mesh_lines(found: ComparedSteps) -> Iterator[str]:
     if document["scaling"]:
         yield from ("#", "# the same batch on each of more GPUs, as a part of the time on fewer:")
         yield from _SCALING.table(document["scaling"]).lines()
+    if document["tails"]:
+        yield from ("#", "# the most GPUs from two smaller numbers, as all wait for the slowest:")
+        yield from _TAIL.table(document["tails"]).lines()
     if document["dispatches"]:
         if document["groups"]:
             yield from ("#", "# tokens to experts and back, by no fitted constant:")

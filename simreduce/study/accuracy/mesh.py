@@ -252,6 +252,64 @@ def scale_weakly(points: Iterable[StepPoint], least: int = 128) -> list[Scaling]
     return found
 
 
+class Tail(NamedTuple):
+    """A recipe's step on `gpus`, from those on `few` and on `some` with the same batch on each GPU.
+
+    `spread` is that of GPUs with which the slowest of them explains these two, 0 if it took no
+    longer on more; `predicted` is the step by it, and `unchanged` that on `some`, in seconds.
+    """
+
+    model: str
+    precision: str
+    few: int
+    some: int
+    gpus: int
+    spread: float
+    published: float
+    predicted: float
+    unchanged: float
+
+    @property
+    def error(self) -> float:
+        """By what part the prediction is too long."""
+        return self.predicted / self.published - 1.0
+
+    @property
+    def error_unchanged(self) -> float:
+        """By what part the step would be too long if it took as long as on `some`."""
+        return self.unchanged / self.published - 1.0
+
+
+def predict_tails(steps: Iterable[PublishedStep]) -> list[Tail]:
+    """Each recipe's step on the most GPUs from those on the fewest and on the middle number."""
+    found, one = [], replace(GPUS["H100"], spread=1.0)
+    for recipe, mine in _recipes(steps).items():
+        if len(mine) < 3:
+            continue
+        order = sorted(mine)
+        few, some, many = order[0], order[(len(order) - 1) // 2], order[-1]
+        low, high, most = (one.slowest(count) - 1.0 for count in (few, some, many))
+        # t = mean (1 + spread z), whose two unknowns the two steps determine
+        slope = max(0.0, (mine[some].seconds - mine[few].seconds) / (high - low))
+        mean = mine[some].seconds - slope * high
+        found.append(Tail(
+            *recipe, few, some, many, slope / mean, mine[many].seconds, mean + slope * most,
+            mine[some].seconds,
+        ))  # fmt: skip
+    return found
+
+
+def _recipes(
+    steps: Iterable[PublishedStep],
+) -> Mapping[tuple[str, str], Mapping[int, PublishedStep]]:
+    """The steps of recipes that were published on several numbers of GPUs, by that number."""
+    found: defaultdict[tuple[str, str], dict[int, PublishedStep]] = defaultdict(dict)
+    for step in steps:
+        if step.set == "dgx-cloud":
+            found[step.model, step.precision][step.gpus] = step
+    return found
+
+
 Predict = Callable[[PublishedStep, Gpu], float]
 
 
@@ -299,13 +357,10 @@ def find_spread(name: str, family: str) -> float:
     Least squares on each recipe's steps on the most GPUs and on the fewest, without a family of
     models; 0 where nothing was published on several numbers of GPUs.
     """
-    recipes: defaultdict[tuple[str, str], list[PublishedStep]] = defaultdict(list)
-    for step in published_steps():
-        if (step.set, step.source.gpu) == ("dgx-cloud", name) and step.family != family:
-            recipes[step.model, step.precision].append(step)
+    others = (s for s in published_steps() if s.source.gpu == name and s.family != family)
     one, pairs = replace(GPUS[name], spread=1.0), list[tuple[float, float]]()
-    for mine in recipes.values():
-        few, many = (f(mine, key=lambda step: step.gpus) for f in (min, max))
+    for mine in _recipes(others).values():
+        few, many = mine[min(mine)], mine[max(mine)]
         more = one.slowest(many.gpus) - one.slowest(few.gpus)
         pairs.append((more, many.seconds / few.seconds - 1.0))
     squares = sum(more * more for more, _ in pairs)

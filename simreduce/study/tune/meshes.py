@@ -272,6 +272,24 @@ def simulate_best(ranking: MeshRanking) -> MeshStep:
     return simulate_mesh(job, setup, _costs(setup, job.mesh), closely=True)
 
 
+PERCENTILES: Mapping[str, float] = {"p50": 0.5, "p90": 0.9, "p99": 0.99}
+
+
+def percentiles_of_best(ranking: MeshRanking) -> Mapping[str, float]:
+    """What the best step takes at most in half, 90 and 99 % of all draws of its GPUs, in seconds.
+
+    Empty where nobody says that GPUs differ.
+    """
+    job, setup = ranking.best.job, ranking.scenario.setup
+    if not job.gpu.spread:
+        return {}
+    costs = _costs(setup, job.mesh)
+    return {
+        name: simulate_mesh(job, setup, costs, part=part).seconds
+        for name, part in PERCENTILES.items()
+    }
+
+
 def best_execution(ranking: MeshRanking, most: int = MOST_NODES) -> Execution:
     """What every rank does in the best step.
 

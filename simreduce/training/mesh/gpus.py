@@ -62,13 +62,16 @@ class Gpu:
     handover: float = 0.0
     step: float = 0.0
 
-    def slowest(self, count: int) -> float:
+    def slowest(self, count: int, part: float | None = None) -> float:
         """How many times as long as the mean GPU the slowest of `count` is expected to take.
 
+        With a `part`, what the slowest takes at most in that part of all draws of so many GPUs: the
+        largest of n is below x where all n are, so its distribution is the n-th power of one's.
         Speeds are normal (Blom's approximation of the largest of a sample). GPUs of one kind differ
         by 8 % in clusters: Sinha et al. 2022, https://arxiv.org/abs/2208.11035.
         """
-        return 1.0 + self.spread * NormalDist().inv_cdf((count - 0.375) / (count + 0.25))
+        below = (count - 0.375) / (count + 0.25) if part is None else part ** (1.0 / count)
+        return 1.0 + self.spread * NormalDist().inv_cdf(below)
 
 
 def _gpu(

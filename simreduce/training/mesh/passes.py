@@ -30,17 +30,18 @@ class Pass(NamedTuple):
 
 @dataclass
 class Passes:
-    """The passes of a job's stages."""
+    """The passes of a job's stages; with a `part`, `Gpu.slowest` says of what."""
 
     job: MeshJob
     costs: Costs
+    part: float | None = None
     _known: dict[tuple[int, str], Pass] = field(default_factory=dict, repr=False)
     _pairs: dict[tuple[tuple[int, str], ...], Pass] = field(default_factory=dict, repr=False)
     _parts: dict[tuple[str, str, int], Pass] = field(default_factory=dict, repr=False)
 
     def __post_init__(self) -> None:
         self.parts = Parts(self.job)
-        self._slowest = self.job.gpu.slowest(self.job.mesh.ranks)
+        self._slowest = self.job.gpu.slowest(self.job.mesh.ranks, self.part)
 
     def of(self, action: Action) -> Pass:
         """The pass of an action; of one beside another, all-to-alls hide behind all kernels."""

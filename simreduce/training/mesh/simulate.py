@@ -67,15 +67,17 @@ class MeshStep:
 
 
 def simulate_mesh(
-    job: MeshJob, setup: Setup, costs: Costs | None = None, *, closely: bool = False
-) -> MeshStep:
+    job: MeshJob, setup: Setup, costs: Costs | None = None, *, closely: bool = False,
+    part: float | None = None,
+) -> MeshStep:  # fmt: skip
     """The step of a job on a machine with as many GPUs as its mesh has ranks.
 
-    Only if `closely` it keeps when every node ran.
+    With a `part`, the time that it takes at most in that part of all draws of GPUs. Only if
+    `closely` it keeps when every node ran.
     """
     known = costs or Costs(setup, job.mesh)
     schedule = load_schedule(job.schedule, job.mesh.pp, job.virtual, job.micros)
-    passes = Passes(job, known)
+    passes = Passes(job, known, part)
     spent: Spent = {}
     execution = write_step(job, schedule, passes, spent)
     ran = _run(execution, known, job)

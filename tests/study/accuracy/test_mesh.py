@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import replace
 from math import comb, log
+from statistics import median
 
 import numpy as np
 import pytest
@@ -24,6 +25,7 @@ from simreduce.study.accuracy.mesh import (
     gpu_for,
     job_of,
     predict_steps,
+    predict_tails,
     scale_weakly,
     summarize_steps,
     write_fits,
@@ -234,6 +236,34 @@ def test_weak_scaling(points):
     assert len(off) == 6
     assert off[-2] < 0.03
     assert off[-1] < 0.05
+
+
+def test_the_slowest_of_many_is_predicted_from_two_smaller_numbers():
+    """Recipes lose 1 to 4 % beyond the middle number; by the slowest of more GPUs, under 1 %."""
+    found = predict_tails(STEPS)
+
+    assert len(found) == 8
+    assert all(each.few < each.some < each.gpus for each in found)
+    assert median(abs(each.error) for each in found) < 0.005
+    assert max(abs(each.error) for each in found) < 0.02
+    assert median(abs(each.error_unchanged) for each in found) > 0.01
+
+
+def test_a_tail_recovers_the_spread_that_made_it():
+    gpu = replace(GPUS["H100"], spread=0.03)
+    recipe = _of("dgx-cloud", model="nemotron-4-15b", precision="bf16")
+    (tail,) = predict_tails(replace(s, seconds=2.0 * gpu.slowest(s.gpus)) for s in recipe)
+
+    assert tail.spread == pytest.approx(0.03)
+    assert tail.error == pytest.approx(0.0, abs=1e-12)
+
+
+def test_a_recipe_that_is_no_slower_on_more_gpus_has_no_tail():
+    recipe = _of("dgx-cloud", model="nemotron-4-15b", precision="bf16")
+    (tail,) = predict_tails(replace(s, seconds=2.0 - s.gpus * 1e-5) for s in recipe)
+
+    assert tail.spread == 0.0
+    assert tail.predicted == tail.unchanged
 
 
 def test_1f1b_passes_every_micro_batch():

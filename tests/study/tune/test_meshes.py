@@ -14,6 +14,7 @@ from simreduce.study.scenario import build_meshes
 from simreduce.study.tune.meshes import (
     best_execution,
     choice_of_job,
+    percentiles_of_best,
     rank_meshes,
     simulate_best,
 )
@@ -145,6 +146,18 @@ def test_what_a_step_spends_adds_up(ranked):
         assert sum(step.by.values()) == pytest.approx(step.seconds, rel=1e-9)
         assert not step.ran
     assert found.best.seconds == closer.seconds == max(each.end for each in closer.ran)
+
+
+def test_percentiles_of_the_best_step(ranked):
+    """None where nobody says that GPUs differ, as of A100."""
+    _, found = ranked
+    best = found.best
+    apart = replace(best, job=replace(best.job, gpu=replace(best.job.gpu, spread=0.02)))
+    by = percentiles_of_best(replace(found, steps=(apart, *found.steps[1:])))
+
+    assert percentiles_of_best(found) == {}
+    assert list(by) == ["p50", "p90", "p99"]
+    assert best.seconds < by["p50"] < by["p90"] < by["p99"] < best.seconds * 1.1
 
 
 @pytest.mark.parametrize("target", TARGETS)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import numpy as np
 import pytest
 
 from simreduce.errors import InputError
@@ -71,6 +72,17 @@ def test_a_gpu_is_known_by_its_model():
     assert 1e12 == gpu_of("A100-SXM4-80GB", 1e12).memory_bandwidth
     assert "MI300X" == gpu_of("AMD Instinct MI300X OAM").title
     assert gpu_of("GeForce") is None
+
+
+def test_the_slowest_of_many_by_distribution():
+    """Of 20,000 draws of 64 GPUs each, the parts in which the slowest is below a percentile."""
+    gpu = replace(GPUS["H100"], spread=0.03)
+    drawn = np.random.default_rng(1).normal(1.0, 0.03, (20_000, 64)).max(axis=1)
+
+    for part in (0.5, 0.9, 0.99):
+        assert np.mean(drawn <= gpu.slowest(64, part)) == pytest.approx(part, abs=0.01)
+    assert drawn.mean() == pytest.approx(gpu.slowest(64), rel=1e-3)
+    assert gpu.slowest(1, 0.5) == pytest.approx(1.0)
 
 
 def test_a_file_overrides_the_machines_gpu(tmp_path):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import cache
 from itertools import permutations
 
@@ -14,7 +15,7 @@ from simreduce.training.mesh.passes import Passes
 from simreduce.training.mesh.pipeline import Action
 from simreduce.training.mesh.simulate import at_least, simulate_mesh
 from simreduce.training.mesh.ways import Mesh
-from tests.training.mesh.jobs import EXPERTS, job
+from tests.training.mesh.jobs import EXPERTS, GPU, job
 
 TEXT = "transformer:layers=6,hidden=512,heads=8,vocab=4096,seq=256"
 BOTH = frozenset({"grad_reduce", "param_gather"})
@@ -161,3 +162,20 @@ def test_small_sums_by_a_kernel_are_faster_and_leave_all_else_as_it_is():
     }
     assert by["multimem"]["tp"] < by["nccl"]["tp"] / 1.5
     assert by["multimem"]["compute"] == by["nccl"]["compute"]
+
+
+def test_unlucky_draws_of_gpus_take_longer():
+    """By what computes only; the expected step is between half and 90 % of all draws."""
+    setup, gpu = _setup(), replace(GPU, spread=0.02)
+    work = job(Mesh(tp=2, dp=4), TEXT, optimizer="distributed", gpu=gpu)
+    costs = Costs(setup, work.mesh)
+    p50, p90, p99 = (
+        simulate_mesh(work, setup, costs, part=part).seconds for part in (0.5, 0.9, 0.99)
+    )
+    expected = simulate_mesh(work, setup, costs).seconds
+    even = simulate_mesh(replace(work, gpu=GPU), setup, costs)
+
+    assert even.seconds < p50 < expected < p90 < p99
+    longer = even.by[COMPUTE] * (gpu.slowest(8, 0.99) - 1.0)
+    assert p99 - even.seconds == pytest.approx(longer, rel=1e-6)
+    assert simulate_mesh(replace(work, gpu=GPU), setup, costs, part=0.99).seconds == even.seconds
