@@ -204,8 +204,10 @@ class _Placing:
         self.by_switch = self.orders.by_switch(self.start)
         kinds = machine_kinds(topology)
         one_kind = len({kinds[name] for name in self.free}) == 1
-        self.one_kind = one_kind and isinstance(self.scenario, Scenario)
         self.base = _setting(self.scenario)
+        # Bounds are of one plan between equal machines, which sharded steps have not.
+        plain = isinstance(self.scenario, Scenario) and self.base.sharding is None
+        self.bounded = one_kind and plain
 
     def begin(self, do: Any) -> None:
         """Simulate the given order and the one sorted by switch."""
@@ -232,7 +234,7 @@ class _Placing:
             self._climb(do)
 
     def _search(self, do: Any, points: Sequence[tuple[float, float, Leaves]], part: float) -> None:
-        bounds = [(bound if self.one_kind else 0.0, self.orders.nodes(leaves))
+        bounds = [(bound if self.bounded else 0.0, self.orders.nodes(leaves))
                   for bound, _, leaves in points]  # fmt: skip
         search(
             bounds, lambda _: None, partial(self._simulate, do), self.outcome, _WIDTH,
@@ -338,7 +340,7 @@ class _Placing:
             new: list[Leaves] = []
             for number in np.argsort(_value(longest, mean), kind="stable")[:_NEAREST].tolist():
                 leaves = self.orders.canonical(_step(at, near, number))
-                promises = longest[number] < self.outcome.best or not self.one_kind
+                promises = longest[number] < self.outcome.best or not self.bounded
                 if promises and leaves not in tried:
                     tried.add(leaves)
                     new.append(leaves)
@@ -357,7 +359,7 @@ class _Placing:
         least = self.outcome.best * (1.0 + SAME)
         equal = [nodes for nodes, took in seconds.items() if took <= least]
         best = min(equal, key=lambda n: (n != self.start, n != self.by_switch, n))
-        bound = self.outcome.bound if self.listed and self.one_kind else 0.0
+        bound = self.outcome.bound if self.listed and self.bounded else 0.0
         return Placement(
             scenario=asked, strategy=self.base.label,
             given=self.given, best=self._names(best), sorted=self._names(self.by_switch),
