@@ -36,13 +36,13 @@ class Kernel:
     """An all-reduce that a library has: what switches it on.
 
     It runs on so many GPUs as `most` has, up to so many bytes, on any number where that is None.
-    `types` are those of its elements; empty for all.
+    `types` are those of its elements; empty for all. Some are not `on_amd`'s GPUs.
     """
 
     switch: str
     most: Callable[[int], Mapping[int, int]] | None = None
-    least_gpus: int = 1
     types: tuple[str, ...] = ()
+    on_amd: bool = True
 
 
 @dataclass(frozen=True)
@@ -78,9 +78,8 @@ class Server:
         kernel, found, gpus = self.kernels[name], list[str](), choice.setup.layout.n
         if kernel.types and not _types(choice) <= {*kernel.types}:
             found.append(f"{self.title} has {name} for {' and '.join(kernel.types)} only")
-        if gpus < kernel.least_gpus:
-            least = f"{kernel.least_gpus} GPUs and more"
-            found.append(f"{self.title} has {name} for {least}, not for {gpus}")
+        if choice.facts.library != "nccl" and not kernel.on_amd:
+            found.append(f"{self.title} has {name} on NVIDIA's GPUs only")
         if kernel.most is None:
             return found
         most = kernel.most(choice.setup.capability)
@@ -133,6 +132,9 @@ _VLLM_TORCH = _by_capability(
     {},
 )
 """Largest tensors of PyTorch's kernels where vLLM takes multimem."""
+_VLLM_SYMMETRIC = _by_capability({}, dict.fromkeys((4, 8), 1 << 50))
+"""The numbers of GPUs for which vLLM has NCCL's symmetric memory; from which sizes on depends on
+the version of vLLM."""
 _VLLM_STAGES = {"oneshot": "1stage", "twoshot": "2stage"}
 """What VLLM_CUSTOM_ALLREDUCE_ALGO says."""
 
@@ -168,7 +170,7 @@ VLLM = Server(
         "oneshot": Kernel("VLLM_CUSTOM_ALLREDUCE_ALGO=1stage", _VLLM_OWN),
         "twoshot": Kernel("VLLM_CUSTOM_ALLREDUCE_ALGO=2stage", _VLLM_OWN),
         "multimem": Kernel("VLLM_ALLREDUCE_USE_SYMM_MEM=1", _VLLM_TORCH, types=_BF16),
-        "symmetric": Kernel("VLLM_USE_NCCL_SYMM_MEM=1", least_gpus=4),
+        "symmetric": Kernel("VLLM_USE_NCCL_SYMM_MEM=1", _VLLM_SYMMETRIC, on_amd=False),
     },
     _vllm_default,
     _write_vllm,

@@ -166,9 +166,9 @@ def _choice(
     faults.attempt("", _method, None, method)
     asked = read_topology_question(faults, question, algo or _DEFAULTS[0], **given)
     choice = choice_of(asked, None, DDP)
-    if algo is None and (fastest := _fastest_tried(target, choice)):
-        return fastest
     if algo is None and asked.strategy.collective == "all_reduce":
+        if fastest := _fastest_tried(target, choice):
+            return fastest
         for text in _DEFAULTS:
             other = Choice(choice.setup, choice.workload, parse_strategy(text))
             if not why_not(target, other):

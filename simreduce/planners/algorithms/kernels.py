@@ -169,7 +169,7 @@ def symmetric(name: str = "") -> Run:
     def run(b: PlanBuilder, layout: Layout, given: Values, before: Sequence[Value]) -> Values:
         nbytes = int(given.elements.max(initial=0)) * dtypes.SIZES[given.dtype]
         wanted = Decision(SYMMETRIC, name)
-        how = decided(layout, given.device.tolist(), "all_reduce", nbytes, wanted)
+        how = decided(layout, given.device.tolist(), "all_reduce", nbytes, wanted, given.dtype)
         return SYMMETRIC_KERNELS[how.protocol].run(b, layout, given, before)
 
     return run

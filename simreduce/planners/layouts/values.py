@@ -39,7 +39,8 @@ class Decision(NamedTuple):
     `step` is an eighth of the buffer of Simple, in bytes. A send gives a channel `part` bytes
     before it takes another; at 0 all channels carry as much. `way` leaves out all channels but the
     ones of one way round the GPUs, for simulations where one way represents all; -1 leaves out
-    none. `rules` are the library's, and a chunk of Simple has so many `slices`.
+    none. `rules` are the library's, and a chunk of Simple has so many `slices`. `floats` says
+    whether elements are floats of at most 32 bits.
     """
 
     algorithm: str = ""  # ring, tree, nvls, nvlstree, collnet, symmetric; of an all-to-all, p2p
@@ -50,6 +51,7 @@ class Decision(NamedTuple):
     way: int = -1
     rules: LibraryRules = NCCL
     slices: int = NCCL.slices
+    floats: bool = True
 
     @property
     def is_open(self) -> bool:

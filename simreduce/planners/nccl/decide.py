@@ -98,7 +98,12 @@ class Decide:
             return False
         if collective != "all_reduce" and not by_engines:
             return False
-        return not asked and known.nodes == 1 < known.n and joined(self.machine, known.ranks)
+        return (
+            not asked
+            and (by_engines or wanted.floats)
+            and known.nodes == 1 < known.n
+            and joined(self.machine, known.ranks)
+        )
 
 
 def _symmetric(
@@ -111,6 +116,8 @@ def _symmetric(
     if settings.version < library.symmetric_since:
         since = ".".join(map(str, library.symmetric_since))
         raise StrategyError(f"{library.name} has symmetric kernels from {since} on")
+    if collective == "all_reduce" and not wanted.floats:
+        raise StrategyError("NCCL's symmetric all-reduces are of floats of at most 32 bits")
     kernel = KERNELS.get(wanted.protocol)
     if kernel not in (None, *library.symmetric):
         has = ", ".join(each.name for each in library.symmetric)

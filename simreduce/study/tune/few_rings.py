@@ -46,17 +46,19 @@ class FewRings:
 
 
 def few_rings(question: Question) -> FewRings | None:
-    """What the limit costs; None where there is none, or rings do not carry the call."""
+    """What the limit costs; None where there is none, or more channels make the call no faster."""
     setup, shape = question.setup, question.setup.layout
     rings = _limit(setup) if question.strategy.by_nccl else 0
     if not rings:
+        return None
+    own, lifted = _ask(question, shape.n), _ask(_lifted(question), shape.n)
+    if not _gains(own, lifted):
         return None
     whole = layout(setup.machine)
     counts = [
         _ask(replace(question, setup=setup.but(part=whole.only(range(n)))), n)
         for n in range(2, len(whole.tasks[0]) + 1)
     ]
-    lifted = _ask(_lifted(question), shape.n)
     return FewRings(shape.n, rings, [each for each in counts if each], lifted) if lifted else None
 
 
@@ -76,7 +78,7 @@ def _warning(setup: Setup, rings: int) -> str:
     strategy, n = parse_strategy("nccl"), setup.layout.n
     question = Question(strategy, tensor(_SAMPLE, 0), setup.running(strategy))
     own, lifted = _ask(question, n), _ask(_lifted(question), n)
-    if not own or not lifted or lifted.seconds > _WORTH * own.seconds:
+    if not own or not lifted or not _gains(own, lifted):
         return ""
     size, times = units.format_size(_SAMPLE), [own.seconds, lifted.seconds]
     now, then = map(units.format_duration, times)
@@ -84,6 +86,10 @@ def _warning(setup: Setup, rings: int) -> str:
         f"RCCL takes {rings} rings on {n} GPUs of a node: an all-reduce of {size} takes {now},"
         f" {then} with NCCL_MIN_NCHANNELS={MIN_CHANNELS}"
     )
+
+
+def _gains(own: OnGpus | None, lifted: OnGpus | None) -> bool:
+    return own is not None and lifted is not None and lifted.seconds <= _WORTH * own.seconds
 
 
 def _limit(setup: Setup) -> int:

@@ -276,7 +276,7 @@ def test_of_vllm_it_is_the_fastest_all_reduce_that_vllm_has(simreduce):
         (("-b", "1K", "--algo", "oneshot", "-g", "3"), "oneshot for so many GPUs: 2, 4, 6, 8"),
         (
             ("-b", "1K", "--algo", "symmetric", "-g", "2"),
-            "symmetric for 4 GPUs and more, not for 2",
+            "symmetric for so many GPUs: 4, 8",
         ),
         (("-b", "1M", "--algo", "ring"), "vLLM has nccl, oneshot, twoshot, multimem, symmetric"),
     ],

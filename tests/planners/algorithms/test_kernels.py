@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 import simreduce as sr
+from simreduce import dtypes
 from simreduce.engine.setup import BY_STRATEGY, Setup
 from simreduce.errors import StrategyError
 from simreduce.plan import Executor, Kind
@@ -258,3 +259,18 @@ def test_times_by_constants_of_another_generation_are_nominal(machine, strategy,
     assert bool(found) == bool(said)
     fitted = setup.but(calibration="nccl-hopper")
     assert fitted.nominal([strategy]) == ""
+
+
+@pytest.mark.parametrize("dtype", ["float64", "int32", "int64"])
+def test_symmetric_all_reduces_are_of_floats_of_at_most_32_bits(dtype):
+    """NCCL takes its channels for others, where buffers are symmetric windows too."""
+    given = tensor(1 << 16, dtypes.NAMES.index(dtype))
+    for strategy in ("symmetric", "symmetric:rsxldmc_agxstmc"):
+        with pytest.raises(StrategyError, match="floats of at most 32 bits"):
+            sr.compile(strategy, given, Setup("dgx-h100").layout)
+    windows = Setup("dgx-h100", nccl=Settings(symmetric=True)).layout
+    taken = {
+        name: (sr.compile("nccl", tensor(1 << 16, code), windows).executor >= Executor.KERNEL).any()
+        for name, code in (("float32", 0), (dtype, dtypes.NAMES.index(dtype)))
+    }
+    assert taken == {"float32": True, dtype: False}

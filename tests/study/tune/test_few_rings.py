@@ -12,7 +12,7 @@ from simreduce.engine import Calibration
 from simreduce.engine.calibration import NcclConstants
 from simreduce.engine.setup import BY_STRATEGY, Setup
 from simreduce.planners.layouts import layout
-from simreduce.planners.nccl import DEFAULTS
+from simreduce.planners.nccl import DEFAULTS, Settings
 from simreduce.planners.strategy import parse_strategy
 from simreduce.report.bench import BENCH, SizeTimes
 from simreduce.report.compared import Compared, compared_text
@@ -29,6 +29,7 @@ from simreduce.study.tune.few_rings import FewRings, few_rings, library_warning
 from simreduce.study.tune.rank import rank
 from simreduce.topology import load_topology
 from simreduce.units import format_duration
+from simreduce.workload import load_workload
 
 
 def ask(name: str, n: int, strategy: str = "rccl") -> FewRings | None:
@@ -194,3 +195,20 @@ def test_times_on_cdna_2_are_nominal_unless_constants_are_given() -> None:
     assert not library_warning(Setup("mi300x"), ["nccl"])
     six = at("frontier", 6)
     assert library_warning(six, ["nccl"]).endswith(said)
+
+
+@pytest.mark.parametrize(
+    ("strategy", "size", "settings"),
+    [
+        ("oneshot", "1M", {}),
+        ("nccl", "4K", {}),
+        ("nccl", "128M", {"min_channels": 32}),
+    ],
+)
+def test_calls_that_more_channels_do_not_help_are_not_blamed_on_rings(strategy, size, settings):
+    chosen = parse_strategy(strategy)
+    setup = Setup("mi355x", BY_STRATEGY, nccl=Settings(**settings)).running(chosen)
+    setup = setup.but(part=setup.layout.only(range(6)))
+    question = Question(chosen, load_workload(f"bytes:{size}"), setup)
+
+    assert few_rings(question) is None

@@ -79,7 +79,7 @@ def run(
     place = {rank: i for i, rank in enumerate(ranks)}
     shares = len(given) * layout.machines if collective == "all_gather" else 1
     nbytes = int(given.elements.max(initial=0)) * shares * dtypes.SIZES[given.dtype]
-    how = decided(layout, ranks, collective, nbytes, wanted)
+    how = decided(layout, ranks, collective, nbytes, wanted, given.dtype)
     if machine.max() == machine.min() and (layout.machines == 1 or layout.one_task):
         how = how._replace(slices=how.rules.slices_alone)
     if how.algorithm == SYMMETRIC:

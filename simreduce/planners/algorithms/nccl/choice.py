@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from simreduce import dtypes
 from simreduce.planners.algorithms.nccl.paths import rings
 from simreduce.planners.layouts import Decision, Layout
 
@@ -15,6 +16,9 @@ _SENDS = ("all_to_all", "send_receive")
 SYMMETRIC = "symmetric"
 """The algorithm of a decision for one of NCCL's symmetric kernels, which its protocol names."""
 
+_FLOATS = ("float32", "float16", "bfloat16")
+"""What symmetric kernels sum; NCCL has others of 8 bits too (src/sym_kernels.cc)."""
+
 _SIMPLE_ONLY = ("nvls", "nvlstree", "collnet", "pat", "p2p")
 
 _FEWEST = 2
@@ -25,10 +29,11 @@ _THRESHOLD = {"simple": 64 * 512, "ll": 8 * 512, "ll128": 8 * 640}
 
 
 def decided(
-    layout: Layout, ranks: Sequence[int], collective: str, nbytes: int, wanted: Decision
-) -> Decision:
+    layout: Layout, ranks: Sequence[int], collective: str, nbytes: int, wanted: Decision,
+    dtype: int = 0,
+) -> Decision:  # fmt: skip
     """Fill in what `wanted` leaves open: by the machine's own choice, or else by a plain rule."""
-    wanted = wanted._replace(rules=layout.rules)
+    wanted = wanted._replace(rules=layout.rules, floats=dtypes.NAMES[dtype] in _FLOATS)
     if layout.decide:
         return layout.decide(tuple(layout.ranks[r] for r in ranks), collective, nbytes, wanted)
     if not wanted.is_open:
