@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from itertools import count, permutations
 from math import inf, log
 
@@ -145,20 +144,20 @@ class Stream:
                 f"{self.name}: {words}; without rate and every, it is as fast as can be"
             )
         if self.rate is not None:
-            env.process(self._late(env, lambda: self._by_rate(flows, until)))
+            env.process(self._late(env, self._by_rate(flows, until)))
         elif self.period is not None:
-            env.process(self._late(env, lambda: self._by_period(flows, until)))
+            env.process(self._late(env, self._by_period(flows, until)))
         else:
             for pair in self.pairs:
-                env.process(self._late(env, partial(self._in_turn, flows, pair, until)))
+                env.process(self._late(env, self._in_turn(flows, pair, until)))
         return flows
 
     def _late(
-        self, env: simpy.Environment, send: Callable[[], Generator[simpy.Event, None, None]]
+        self, env: simpy.Environment, sending: Generator[simpy.Event, None, None]
     ) -> Generator[simpy.Event, None, None]:
         if self.start > 0.0:
             yield _Arrival(env, self.start)
-        yield from send()
+        yield from sending
 
     def _by_rate(self, flows: Flows, until: simpy.Event) -> Generator[simpy.Event, None, None]:
         rate = (self.rate or 0.0) / self.nbytes

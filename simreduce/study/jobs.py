@@ -63,7 +63,7 @@ _SHARED = (
     "call_cost",
 )  # fmt: skip
 """Keys of a scenario that all jobs have in common."""
-_MOST, _MOSTPLACES = 100_000, 1 << 20
+_MOST, _MOST_NODES = 100_000, 1 << 20
 _TIME = quantity(units.duration, "a time", ("2 s", "10 min"), (0.0, 3.6e6, "at most 1000 h"))
 INCAST, PERMUTATION, ALL_TO_ALL, READS, WRITES = PATTERNS = (
     "incast", "permutation", "all_to_all", "reads", "writes",
@@ -164,13 +164,15 @@ def fit_jobs(text: str, promise: float) -> Iterator[Fit]:
     """Copy after copy of the jobs in the file `text`, on the first nodes that are free; the last
     has the answer. ScenarioError lists every fault, and jobs that name their nodes.
     """
-    question, copies = load_jobs(text), 0
+    question, copies, alone = load_jobs(text), 0, dict[str, float]()
     if question.named:
         words = "say how many nodes, not which, so that there can be several"
         raise ScenarioError(f"{question.name}: {', '.join(question.named)}: {words}")
     found = None
     while True:
-        outcomes = simulate_jobs(question.jobs, question.streams)
+        # A copy has the nodes that it had among fewer, so its time alone is known.
+        outcomes = simulate_jobs(question.jobs, question.streams, alone)
+        alone = {each.job.name: each.alone for each in outcomes}
         slow = max(outcomes, key=lambda each: each.slowdown)
         if slow.slowdown > promise:
             limit = f"with {copies + 1}, {slow.job.name} takes {slow.slowdown:.2f} times as long"
@@ -198,7 +200,7 @@ def load_jobs(text: str, load: LoadMachine = load_topology, copies: int = 1) -> 
         faults.add("job", "must have one table at least")
     names = [each["name"] for each in (*tables, *(values["traffic"] or []))]
     named = tuple(each["name"] for each in tables if isinstance(each["nodes"], tuple))
-    for name in {each for each in names if each is not None and names.count(each) > 1}:
+    for name in dict.fromkeys(each for each in names if each and names.count(each) > 1):
         faults.add("job", f"two are named {name!r}")
     machine = faults.attempt(
         "", build_scenario, path, {**shared, "workload": "bytes:4"}, None, load
@@ -315,9 +317,9 @@ def _mesh_job(table: Values, meshes: Meshes) -> Read:
         raise InputError("step.tensor_all_reduce: jobs take calls of NCCL; leave it out")
     costs = Costs(meshes.setup, job.mesh)
     schedule = load_schedule(job.schedule, job.mesh.pp, job.virtual, job.micros)
-    execution = write_ranks(job, schedule, Passes(job, costs), _MOSTPLACES)
+    execution = write_ranks(job, schedule, Passes(job, costs), _MOST_NODES)
     if execution.notes:
-        raise InputError(f"step: {execution.notes[0]}; at most {_MOSTPLACES:,} are simulated")
+        raise InputError(f"step: {execution.notes[0]}; at most {_MOST_NODES:,} are simulated")
     plans = GroupPlans(setup, "nccl")
 
     def slows(node: Node, group: tuple[int, ...]) -> float:

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Generator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -117,15 +118,23 @@ def fairness(slowdowns: Sequence[float]) -> float:
     return sum(speeds) ** 2 / (len(speeds) * sum(each * each for each in speeds))
 
 
-def simulate_jobs(jobs: Sequence[Job], streams: Sequence[Stream] = ()) -> tuple[JobOutcome, ...]:
-    """All jobs on the machine that their setups share, until the last has ended.
+def simulate_jobs(
+    jobs: Sequence[Job],
+    streams: Sequence[Stream] = (),
+    alone: Mapping[str, float] = MappingProxyType({}),
+) -> tuple[JobOutcome, ...]:
+    """All jobs on the machine that their setups share, until the last has ended; `alone` has the
+    seconds of jobs by themselves, by name, where these are known.
 
     InputError if they need different runtimes, or streams devices that are not there; Deadlock if
     one can never end.
     """
     together = _Together(jobs, streams)
     together.run()
-    return tuple(together.outcome(i, _alone(job)) for i, job in enumerate(jobs))
+    return tuple(
+        together.outcome(i, alone[job.name] if job.name in alone else _alone(job))
+        for i, job in enumerate(jobs)
+    )
 
 
 def _alone(job: Job) -> float:

@@ -7,10 +7,12 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from simreduce.app.cli.export import write_folder
+from simreduce.app.cli.export import check_folder, write_folder
+from simreduce.app.cli.options import read_budget
 from simreduce.app.cli.progress import Progress
 from simreduce.app.cli.reply import Reply
 from simreduce.app.cli.setups import SetupOptions, read_meshes, read_scenario
+from simreduce.computing.watching import within
 from simreduce.errors import InputError, ScenarioError, did_you_mean
 from simreduce.export import LAUNCHERS, export
 from simreduce.files.formats import Faults
@@ -76,7 +78,7 @@ def _but(scenario: Placed, **changes: Any) -> Placed:
     return replace(scenario, **changes)
 
 
-def check_launcher(name: str) -> str:
+def _check_launcher(name: str) -> str:
     """The name of what starts ranks; InputError names the nearest."""
     if name not in LAUNCHERS:
         near = did_you_mean(name, LAUNCHERS) or f"; one of {', '.join(LAUNCHERS)}"
@@ -114,12 +116,24 @@ def _read_hosts(file: str) -> Mapping[str, Sequence[str]]:
 
 
 def tune_placement(
-    scenario: Placed | None, workers: int, target: str | None = None, out: str | None = None
-) -> Reply:
-    """The best order of nodes, and its files for what starts ranks: of the `target`, or of all in
-    the folder `out`.
+    faults: Faults, scenario: Placed | None, workers: int, target: str | None, out: str | None,
+    budget: str | None, *, quick: bool,
+) -> int:  # fmt: skip
+    """Give the best order of nodes, and its files for what starts ranks: of the `target`, or of all
+    in the folder `out`. InputError with all `faults`.
     """
-    assert scenario is not None  # noqa: S101 - faults are raised before
+    if target is not None:
+        faults.attempt("", _check_launcher, target)
+    if out is not None:
+        faults.attempt("--out", check_folder, out)
+    seconds = read_budget(faults, budget, quick=quick)
+    faults.raise_any()
+    assert scenario is not None  # noqa: S101 - else there is a fault
+    with within(seconds):
+        return _order(scenario, workers, target, out).give()
+
+
+def _order(scenario: Placed, workers: int, target: str | None, out: str | None) -> Reply:
     with Progress("simulated or excluded {} of {} orders") as progress:
         found = place(scenario, scenario.free, workers=workers, progress=progress)
     names = [target] if target else list(LAUNCHERS) if out else []

@@ -7,18 +7,11 @@ from typing import Any
 import click
 
 from simreduce.app.cli.completion import scenario_argument
-from simreduce.app.cli.export import check_folder
 from simreduce.app.cli.group import command
-from simreduce.app.cli.options import (
-    budget_options,
-    calibration_option,
-    read_budget,
-    workers_option,
-)
-from simreduce.app.cli.placement import check_launcher, read_placed_hosts, tune_placement
+from simreduce.app.cli.options import budget_options, calibration_option, workers_option
+from simreduce.app.cli.placement import read_placed_hosts, tune_placement
 from simreduce.app.cli.reply import option_faults, report_options
 from simreduce.app.cli.setups import SetupOptions, job_options, nccl_option
-from simreduce.computing.watching import within
 from simreduce.export import LAUNCHERS
 
 
@@ -78,19 +71,12 @@ def place(
 ) -> int:
     """Find the best order of the hosts of an allocation for SCENARIO, and what the given one costs.
 
-    FILE has hosts and the switches above them: the output of `ibnetdiscover`, Slurm's t.conf
-    or `scontrol show topology`, or JSON of `aws ec2 describe-instance-topology` or of `gcloud
-    compute instances list`; its content says which. SCENARIO says what the network carries: hosts
-    that share switches in FILE take nodes that do so in the scenario's topology.
+    FILE has hosts and the switches above them: the output of `ibnetdiscover`, Slurm's
+    topology.conf or `scontrol show topology`, or JSON of `aws ec2 describe-instance-topology` or of
+    `gcloud compute instances list`; its content says which. SCENARIO says what the network carries:
+    hosts that share switches in FILE take nodes that do so in the scenario's topology.
     """
     faults = option_faults()
     options = SetupOptions.take(given)
     asked = read_placed_hosts(faults, scenario, options, file, hosts, free)
-    if target is not None:
-        faults.attempt("", check_launcher, target)
-    if out is not None:
-        faults.attempt("--out", check_folder, out)
-    seconds = read_budget(faults, budget, quick=quick)
-    faults.raise_any()
-    with within(seconds):
-        return tune_placement(asked, workers, target, out).give()
+    return tune_placement(faults, asked, workers, target, out, budget, quick=quick)

@@ -21,7 +21,6 @@ from simreduce.app.cli.options import (
 )
 from simreduce.app.cli.placement import (
     asks_for_placement,
-    check_launcher,
     read_placement,
     tune_placement,
 )
@@ -143,14 +142,7 @@ def tune(
         unused |= {key: given.get(key) for key in ("measure", *_DRAWN)}
         with_worth = faults.attempt("--worth", read_worth, worth) if worth is not None else None
         asked = read_placement(faults, scenario, options, free, unused, with_worth)
-        if target is not None:
-            faults.attempt("", check_launcher, target)
-        if out is not None:
-            faults.attempt("--out", check_folder, out)
-        seconds = read_budget(faults, budget, quick=quick)
-        faults.raise_any()
-        with within(seconds):
-            return tune_placement(asked, workers, target, out).give()
+        return tune_placement(faults, asked, workers, target, out, budget, quick=quick)
     if free is not None:
         faults.add("--free", "needs --placement")
     if asks_for_meshes(scenario):

@@ -48,7 +48,8 @@ class Cuts:
         for leaf, path in enumerate(orders.paths):
             self._inside[leaf, [finite.index(at) for at in path if at in finite]] = 1.0
         self._rates = np.array([orders.groups[i].rate for i in finite])
-        self._moved, self._out, self._into = moved, moved.sum(axis=1), moved.sum(axis=0)
+        self._moved, self._both = moved, moved + moved.T
+        self._out, self._into = moved.sum(axis=1), moved.sum(axis=0)
 
     def seconds(self, some: Sequence[Leaves]) -> tuple[Floats, Floats]:
         """For each order the bound, by its busiest cut, and the mean over all cuts."""
@@ -66,12 +67,11 @@ class Cuts:
         if not len(self._rates):
             return np.zeros(len(one)), np.zeros(len(one))
         inside = self._inside[np.array(at)]
-        near = (self._moved + self._moved.T) @ inside
+        near = self._both @ inside
         stays = np.einsum("pc,pc->c", inside, self._moved @ inside)
         by, is_swap = self._inside[leaf] - inside[one], (other >= 0)[:, None]
-        both = self._moved + self._moved.T
         new = stays + by * (near[one] - is_swap * near[other])
-        new -= by**2 * (is_swap[:, 0] * both[one, other])[:, None]
+        new -= by**2 * (is_swap[:, 0] * self._both[one, other])[:, None]
         sides = []
         for each in (self._out, self._into):
             change = each[one][:, None] - is_swap * each[other][:, None]

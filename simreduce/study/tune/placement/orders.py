@@ -71,6 +71,14 @@ class Orders:
         return {node: leaf for leaf, nodes in enumerate(self.members) for node in nodes}
 
     @cached_property
+    def _below(self) -> list[list[int]]:
+        """For each group, the groups right below it."""
+        found: list[list[int]] = [[] for _ in self._places]
+        for i, each in enumerate(self._places[1:], 1):
+            found[each.above].append(i)
+        return found
+
+    @cached_property
     def paths(self) -> list[list[int]]:
         """For each lowest group, the groups that it is in, from below the top to itself."""
         found = []
@@ -117,10 +125,9 @@ class Orders:
         are not alike, the one in its place.
         """
         mine = self._places[group].above
-        below = [i for i, each in enumerate(self._places) if each.above == above]
+        below = self._below[above]
         if not self.groups[mine].alike:
-            own = [i for i, each in enumerate(self._places) if each.above == mine]
-            return [below[own.index(group)]]
+            return [below[self._below[mine].index(group)]]
         return [i for i in below if self._kinds[i] == self._kinds[group]]
 
     def all(self, count: int) -> Iterator[Leaves]:

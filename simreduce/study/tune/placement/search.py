@@ -225,10 +225,8 @@ class _Placing:
         self.listed = len(some) <= LISTED
         self.count = len(some) if self.listed else None
         pool = some if self.listed else self._pool()
-        known = {self._class(nodes): nodes for nodes in self.outcome.seconds}
-        points = [
-            each for each in self._bounded(pool) if self.orders.canonical(each[2]) not in known
-        ]
+        known = {self._class(nodes) for nodes in self.outcome.seconds}
+        points = [each for each in self._bounded(pool) if each[2] not in known]
         self._search(do, points, 1.0 if self.listed else 0.5)
         if not self.listed:
             self._climb(do)

@@ -241,3 +241,17 @@ def test_a_mesh_on_the_better_order() -> None:
 def test_one_node_has_no_order() -> None:
     with pytest.raises(InputError, match="all ranks are on one node"):
         place(scenario("dgx1v", (0,)))
+
+
+@pytest.mark.parametrize(
+    "machine",
+    [FAT.format(9, 3, 3), "dgx1vx8,fabric=fat_tree,nics=1,radix=4,oversubscription=2"],
+)
+@pytest.mark.parametrize("count", [5, 7])
+def test_every_listed_order_is_the_canonical_one_of_its_kind(machine, count):
+    """So that listed orders need not be made canonical again."""
+    known = orders(machine)
+    found = list(known.all(count))
+
+    assert len(found) > 10
+    assert all(known.canonical(each) == each for each in found)
