@@ -425,4 +425,4 @@ class Fabric:
     def _clear(self) -> None:
         """Empty tables: no op is alive."""
         each = self.disturbance.tolerance / MOST_IN_TURN
-        self._store = Store(self._capacity, self._clock, each)
+        self._store = Store(self._capacity, self._clock, each, self.resources.congestion)

@@ -275,6 +275,8 @@ class Simulator:
     def compare_parts(self, parts: Sequence[Plan]) -> Symmetry | None:
         """Return the symmetry by which the first part represents all; None if they differ."""
         fabric = self.fabric(parts[0])
+        if fabric.resources.congestion:
+            return None  # a link that represents others has no place on their ways
         return find_symmetry([fabric.lower(part) for part in parts], fabric.resources.capacity)
 
     def record(self, plan: Plan, ready: float | Floats = 0.0) -> Recording:

@@ -34,7 +34,7 @@ from simreduce.report.pictures import Panel
 from simreduce.study.tune.p2p import PeerToPeer
 from simreduce.topology import Topology
 from simreduce.topology.listing import nic_classes
-from simreduce.topology.routing.spread import CHOICES
+from simreduce.topology.routing.switching import CHOICES, CONGESTIONS
 
 ROUNDED_US = number_in("us", lambda seconds: round(seconds * 1e6, 6))
 ROUNDED_GB_PER_SECOND = number_in("GB/s", lambda rate: round(rate * 1e-9, 6))
@@ -85,12 +85,15 @@ SHOW = Document(
         "equal_cost",
         Record(
             "equal_cost",
-            "What happens where several routes are equally short.",
+            "What switches do with transfers.",
             Key("choice", one_of(*CHOICES), "Which of them are taken."),
             Key("seed", INTEGER, "The seed of hashed routes."),
+            Key("queue_pairs", COUNT, "Over how many hashed routes each two ends spread."),
+            Key("congestion", one_of(*CONGESTIONS), "What a flow that is held does to others."),
+            Key("congested", RATIO, "The part of the time that this is so."),
         ),
-        "The choice among equal routes.",
-        "router.equal_cost",
+        "What switches do with transfers, and which of equal routes these take.",
+        "router.switching",
     ),
     _NICS,
     Key(

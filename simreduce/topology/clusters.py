@@ -58,7 +58,7 @@ def cluster(
             words = "[overrides] has keys of the machine, such as links.qpi.bandwidth"
             faults.add(key, f"is of machine files; {words}")
     if "routing" in tables:
-        faults.add("routing", "is of machine files; here equal_cost and seed stand beside fabric")
+        faults.add("routing", "is of machine files; here its keys stand beside fabric")
     settings = {
         key: _setting(faults, key, tables[key])
         for key in tables

@@ -38,7 +38,7 @@ from simreduce.topology.elements import (
     Node,
 )
 from simreduce.topology.naming import NAME
-from simreduce.topology.routing.spread import CHOICES, HASHED, SPLIT
+from simreduce.topology.routing.switching import CHOICES, CONGESTIONS, HASHED, ISOLATED, SPLIT
 
 LANES = whole(1, 1024, "lanes")
 MEMORY = quantity(
@@ -156,17 +156,37 @@ EQUAL_COST = choice(CHOICES, "rule")
 SEED = whole(0, (1 << 63) - 1)
 
 
-def _seed_rule(routing: Values, faults: Faults, path: str) -> None:
-    if "seed" in routing.given and routing["equal_cost"] != HASHED:
-        faults.add(f"{path}.seed", "needs equal_cost = 'hashed'")
+QUEUE_PAIRS = whole(1, 128)
+CONGESTION = choice(CONGESTIONS, "congestion")
+PART = number(0, 1)
+SWITCHING: tuple[Scalar[Any], ...] = (EQUAL_COST, SEED, QUEUE_PAIRS, CONGESTION, PART)
+"""The kinds of the fields of `Switching`."""
+_MORE_SWITCHING = (
+    Field("seed", SEED, "Of hashed paths.", 0),
+    Field("queue_pairs", QUEUE_PAIRS, "Over how many hashed paths each two ends spread what they"
+          " send.", 1),
+    Field("congestion", CONGESTION, "What a flow that is held back does to others on its way: none"
+          " (`isolated`), it stops the links that it has passed (`tree`), or it is dropped where it"
+          " is held (`lossy`).", ISOLATED),
+    Field("congested", PART, "The part of the time that this is so.", 1.0),
+)  # fmt: skip
+"""What files of one machine and of several say of switches, besides `equal_cost`."""
+
+
+def _check_switching(routing: Values, faults: Faults, path: str) -> None:
+    for key in ("seed", "queue_pairs"):
+        if key in routing.given and routing["equal_cost"] != HASHED:
+            faults.add(f"{path}.{key}", "needs equal_cost = 'hashed'")
+    if "congested" in routing.given and routing["congestion"] == ISOLATED:
+        faults.add(f"{path}.congested", "needs congestion = 'tree' or 'lossy'")
 
 
 ROUTING = Format(
     "routing",
-    "Which of several equal paths a transfer takes.",
-    Field("equal_cost", EQUAL_COST, "The rule.", SPLIT),
-    Field("seed", SEED, "Of hashed paths.", 0),
-    check=_seed_rule,
+    "What switches do with transfers.",
+    Field("equal_cost", EQUAL_COST, "Which of equal paths a transfer takes.", SPLIT),
+    *_MORE_SWITCHING,
+    check=_check_switching,
 )
 _HEAD = (
     Field("title", LINE, "What `simreduce topo list` prints."),
@@ -182,7 +202,7 @@ MACHINE = Format(
     Field("nodes", MapOf(TableOf(NODE), key="GROUP"), "Groups of nodes."),
     Field("links", MapOf(TableOf(LINK), key="CLASS"), "Links by class."),
     Field("routes", MapOf(TableOf(_ROUTE)), "Figures of single pairs."),
-    Field("routing", TableOf(ROUTING), "Which of equal paths transfers take."),
+    Field("routing", TableOf(ROUTING), "What switches do with transfers."),
 )
 LINK_FIGURES = Format(
     "link figures",
@@ -219,7 +239,7 @@ CLUSTER = Format(
         "Which of equal paths transfers take.",
         default_words="`split`, of a torus `first`",
     ),
-    Field("seed", SEED, "Of hashed paths.", 0),
+    *_MORE_SWITCHING,
     Field(
         "switch_latency",
         LATENCY,

@@ -14,6 +14,7 @@ from simreduce.files.formats import LINE
 from simreduce.files.shipped import data_dir
 from simreduce.files.textfiles import parse_toml, read_text
 from simreduce.topology.generators.machines import FABRIC_KEYS
+from simreduce.topology.routing.switching import KEYS as SWITCHING_KEYS
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -22,7 +23,6 @@ if TYPE_CHECKING:
 _NODE_OVERRIDES = ("model", "memory", "memory_bandwidth", "peer", "gpudirect")
 _LINK_OVERRIDES = ("bandwidth", "achievable", "latency", "lanes", "both_ways")
 _ROUTE_OVERRIDES = ("bandwidth", "latency")
-_ROUTING_OVERRIDES = ("equal_cost", "seed")
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,7 +167,7 @@ def apply_overrides(
 def _override_keys(document: Document) -> dict[str, tuple[str, str, str]]:
     """Keys that take overrides: figures of groups of nodes, and of links that have pairs."""
     known = {"title": ("", "", "title")}
-    known |= {f"routing.{name}": ("routing", "", name) for name in _ROUTING_OVERRIDES}
+    known |= {f"routing.{name}": ("routing", "", name) for name in SWITCHING_KEYS}
     sections = (
         ("nodes", _NODE_OVERRIDES),
         ("links", _LINK_OVERRIDES),

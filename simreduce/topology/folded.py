@@ -20,7 +20,7 @@ from functools import partial
 from simreduce.errors import TopologyError
 from simreduce.topology.elements import Link, Node
 from simreduce.topology.graph import Topology, assemble
-from simreduce.topology.routing.spread import FIRST
+from simreduce.topology.routing.switching import FIRST
 
 
 @dataclass(frozen=True)
@@ -62,11 +62,15 @@ def fold(topology: Topology, machines: int | None = None) -> Folded:
     if len(parts) < 2:
         raise TopologyError(f"{topology.name}: one machine cannot be folded")
     hub = _hub(topology, parts)
-    equal_cost = topology.router.equal_cost
-    if topology.router.several and equal_cost.choice != FIRST:
+    switching = topology.router.switching
+    if topology.router.several and switching.choice != FIRST:
         raise TopologyError(
-            f"{topology.name}: equal paths are {equal_cost.choice}: equal machines are folded only "
+            f"{topology.name}: equal paths are {switching.choice}: equal machines are folded only "
             "if all take the first"
+        )
+    if not switching.isolated:
+        raise TopologyError(
+            f"{topology.name}: equal machines are folded only if congestion is isolated"
         )
     first, *others = [
         _Machine(topology, part, hub, links) for part, links in _links_by_machine(topology, parts)
@@ -84,7 +88,7 @@ def fold(topology: Topology, machines: int | None = None) -> Folded:
     nodes = [topology.nodes[name] for name in (*first.nodes, *second.nodes, hub)]
     pair = assemble(
         f"2 of {topology.name}", topology.title, topology.source, nodes,
-        [replace(link, id=i) for i, link in enumerate(links)], equal_cost=equal_cost,
+        [replace(link, id=i) for i, link in enumerate(links)], switching=switching,
     )  # fmt: skip
     return Folded(
         name=topology.name,

@@ -29,17 +29,16 @@ from simreduce.topology.elements import (
     Node,
 )
 from simreduce.topology.file_formats import (
-    EQUAL_COST,
     LINK,
     MEMORY,
     NODE,
-    SEED,
+    SWITCHING,
     check_forwarding,
     node_values,
 )
 from simreduce.topology.joined import joined
 from simreduce.topology.naming import NAME, natural
-from simreduce.topology.routing.spread import EqualCost
+from simreduce.topology.routing.switching import Switching
 
 if TYPE_CHECKING:
     import networkx as nx
@@ -70,9 +69,12 @@ def _memory(value: object) -> int:
     return int(float(value))
 
 
-def _equal_cost(value: object) -> EqualCost:
-    rule, seed = value if isinstance(value, tuple | list) and len(value) == 2 else (value, 0)
-    return EqualCost(EQUAL_COST.read(rule), SEED.read(seed))
+def _equal_cost(value: object) -> Switching:
+    if isinstance(value, tuple | list) and 2 <= len(value) <= len(SWITCHING):
+        values = tuple(value)
+    else:
+        values = (value,)
+    return Switching(*(kind.read(each) for kind, each in zip(SWITCHING, values, strict=False)))
 
 
 _RATE = _number_or(BANDWIDTH, 1e3, 1e15)
@@ -82,8 +84,8 @@ _GRAPH = Format(
     Field("name", LINE, "The machine's name.", ""),
     Field("title", LINE, "Its title.", ""),
     Field("source", LINE, "Where it comes from.", "a networkx graph"),
-    Field("equal_cost", Scalar("a rule, or a rule and a seed", {}, _equal_cost),
-          "Which of equal paths transfers take.", EqualCost()),
+    Field("equal_cost", Scalar("a rule, or a rule and a seed and so on", {}, _equal_cost),
+          "Which of equal paths transfers take.", Switching()),
 )  # fmt: skip
 _NODE = Format(
     "node",

@@ -28,7 +28,7 @@ from simreduce.topology.routing.equal_machines import EqualMachines, after_cut
 from simreduce.topology.routing.route import Route
 from simreduce.topology.routing.router import Router
 from simreduce.topology.routing.rule import RoutingRule
-from simreduce.topology.routing.spread import FIRST, EqualCost
+from simreduce.topology.routing.switching import FIRST, Switching
 from simreduce.units import first_few
 
 if TYPE_CHECKING:
@@ -116,8 +116,8 @@ class Topology:
 
         graph, router = self.router.graph, self.router
         graph.graph.update(name=self.name, title=self.title, source=self.source)
-        if router.equal_cost != EqualCost():
-            graph.graph["equal_cost"] = astuple(router.equal_cost)
+        if router.switching != Switching():
+            graph.graph["equal_cost"] = astuple(router.switching)
         if router.rule:
             graph.graph.update(rule=router.rule, wiring=wiring(self.nodes, self.links))
         return nx.freeze(graph)
@@ -162,10 +162,10 @@ class Topology:
             rule = after_cut(rule, self.links, links)
         words = ", ".join(f"{name} x {factor:g}" for name, factor in factors.items())
         source = f"{self.source}{_SCALED}{words}"
-        nodes, equal_cost = self.nodes.values(), self.router.equal_cost
+        nodes, switching = self.nodes.values(), self.router.switching
         gone = [name for name, factor in factors.items() if not factor]
         cut = gone and f"{where} cuts {first_few(gone)}"
-        return assemble(self.name, self.title, source, nodes, links, rule, equal_cost, cut or "")
+        return assemble(self.name, self.title, source, nodes, links, rule, switching, cut or "")
 
     def without(self, name: str, where: str = "fails") -> Topology:
         """The same machine without the links of a NIC or switch of that name.
@@ -177,7 +177,7 @@ class Topology:
         source, router = f"{self.source}{_WITHOUT}{name}", cut.router
         return assemble(
             self.name, self.title, source, self.nodes.values(), cut.links, router.rule,
-            router.equal_cost, router.cut,
+            router.switching, router.cut,
         )  # fmt: skip
 
     @property
@@ -188,11 +188,11 @@ class Topology:
         parts = re.split(f"({_SCALED}|{_WITHOUT})", self.source, maxsplit=1)
         return "".join(parts[1:]).removeprefix(", ")
 
-    def with_equal_cost(self, equal_cost: EqualCost) -> Topology:
+    def with_switching(self, switching: Switching) -> Topology:
         """The same machine, whose transfers choose so among equal paths."""
         nodes, router = self.nodes.values(), self.router
         return assemble(
-            self.name, self.title, self.source, nodes, self.links, router.rule, equal_cost,
+            self.name, self.title, self.source, nodes, self.links, router.rule, switching,
             router.cut,
         )  # fmt: skip
 
@@ -206,7 +206,7 @@ class Topology:
     def _with(self, source: str, nodes: Iterable[Node], links: Iterable[Link]) -> Topology:
         router = self.router
         return assemble(
-            self.name, self.title, source, nodes, links, router.rule, router.equal_cost, router.cut
+            self.name, self.title, source, nodes, links, router.rule, router.switching, router.cut
         )
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -214,7 +214,7 @@ class Topology:
         # not.
         nodes, router = tuple(self.nodes.values()), self.router
         return assemble, (
-            self.name, self.title, self.source, nodes, self.links, router.rule, router.equal_cost,
+            self.name, self.title, self.source, nodes, self.links, router.rule, router.switching,
             router.cut,
         )  # fmt: skip
 
@@ -311,7 +311,7 @@ def _scaled(topology: Topology, factors: Mapping[str, float]) -> list[Link]:
 
 def build(
     name: str, title: str, source: str, nodes: Iterable[Node], cables: Iterable[Cable],
-    rule: Rule = None, equal_cost: EqualCost = EqualCost(),  # noqa: B008 - it cannot be changed
+    rule: Rule = None, switching: Switching = Switching(),  # noqa: B008 - it cannot be changed
 ) -> Topology:  # fmt: skip
     """A topology of nodes with distinct names and of cables between them, in the order given.
 
@@ -330,7 +330,7 @@ def build(
         )  # fmt: skip
         links.append(Link(cable.source, cable.target, *figures, len(links), parallel))
         links.append(Link(cable.target, cable.source, *figures, len(links), parallel))
-    return assemble(name, title, source, nodes, links, rule, equal_cost)
+    return assemble(name, title, source, nodes, links, rule, switching)
 
 
 def assemble(
@@ -340,7 +340,7 @@ def assemble(
     nodes: Iterable[Node],
     links: Iterable[Link],
     rule: Rule = None,
-    equal_cost: EqualCost = EqualCost(),  # noqa: B008 - a value that cannot be changed
+    switching: Switching = Switching(),  # noqa: B008 - a value that cannot be changed
     cut: str = "",
 ) -> Topology:
     """A topology of nodes with distinct names and of directed links, numbered from 0.
@@ -349,7 +349,7 @@ def assemble(
     """
     table = {node.name: node for node in nodes}
     links = tuple(links)
-    router = Router(table, links, rule, equal_cost, cut)
+    router = Router(table, links, rule, switching, cut)
     return Topology(
         name=name,
         title=title,
@@ -371,8 +371,9 @@ def _in_order(nodes: Mapping[str, Node], kind: NodeKind) -> tuple[str, ...]:
 
 
 def _digest(nodes: Mapping[str, Node], links: Iterable[Link], router: Router) -> str:
-    equal_cost = router.equal_cost
-    chosen = router.several and equal_cost.choice != FIRST
+    switching = router.switching
+    chosen = router.several and switching.choice != FIRST
+    plain = Switching(switching.choice, switching.seed)
     content: list[object] = [
         [
             # Stated only where they are not the default, so that older digests hold.
@@ -403,6 +404,7 @@ def _digest(nodes: Mapping[str, Node], links: Iterable[Link], router: Router) ->
             ]
             for k in links
         ],
-        *([[equal_cost.choice, equal_cost.seed]] if chosen else []),
+        *([[switching.choice, switching.seed]] if chosen else []),
+        *([] if switching == plain else [astuple(switching)]),
     ]
     return hashlib.sha256(json.dumps(content).encode()).hexdigest()[:12]

@@ -14,7 +14,7 @@ from simreduce.topology.file_formats import LANES, MACHINE, node_values
 from simreduce.topology.from_networkx import check_joined
 from simreduce.topology.graph import Topology, build
 from simreduce.topology.naming import NAME, expand_range, pair_names
-from simreduce.topology.routing.spread import SPLIT, EqualCost
+from simreduce.topology.routing.switching import DEFAULT, KEYS, Switching
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -59,8 +59,8 @@ def read_machine(
     ]
     title = name if values["title"] is None else values["title"]
     routing = values["routing"] or {}
-    equal_cost = EqualCost(routing.get("equal_cost", SPLIT), routing.get("seed", 0))
-    return build(name, title, source, known, cables, equal_cost=equal_cost), faults.problems
+    switching = Switching(*(routing[key] for key in KEYS)) if routing else DEFAULT
+    return build(name, title, source, known, cables, switching=switching), faults.problems
 
 
 def _nodes(faults: Faults, groups: Mapping[str, Values]) -> dict[str, Node]:

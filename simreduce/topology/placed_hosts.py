@@ -52,7 +52,7 @@ def with_hosts(topology: Topology, hosts: Mapping[str, Sequence[str]], source: s
     router = topology.router
     return assemble(
         topology.name, topology.title, f"{topology.source}, hosts of {source}", nodes,
-        topology.links, router.rule, router.equal_cost, router.cut,
+        topology.links, router.rule, router.switching, router.cut,
     )  # fmt: skip
 
 

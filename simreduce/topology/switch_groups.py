@@ -19,7 +19,7 @@ from simreduce.errors import TopologyError, did_you_mean, quote
 from simreduce.topology.elements import Link, Node
 from simreduce.topology.graph import Topology
 from simreduce.topology.naming import expand_hosts, natural
-from simreduce.topology.routing.spread import SPLIT
+from simreduce.topology.routing.switching import SPLIT
 from simreduce.units import first_few
 
 Wire = tuple[int, str, tuple[object, ...]]

@@ -21,7 +21,7 @@ from simreduce.topology.elements import (
 )
 from simreduce.topology.graph import Topology
 from simreduce.topology.naming import MOST_NAMES
-from simreduce.topology.routing.spread import EqualCost
+from simreduce.topology.routing.switching import DEFAULT
 from simreduce.units import exact_bandwidth, exact_duration, exact_size
 
 _NUMBER = re.compile(r"(.*?)(0|[1-9][0-9]{0,4})")
@@ -53,10 +53,8 @@ def to_toml(topology: Topology, comments: Sequence[str] = ()) -> str:
         table |= {"latency": exact_duration(wire.latency)} if wire.latency else {}
         table |= _pairs([(row.a, row.b, 1) for row in run])
         document.setdefault("routes", {})[_key("pair", taken)] = table
-    rule = topology.router.equal_cost
-    if rule != EqualCost():
-        seed = {"seed": rule.seed} if rule.seed else {}
-        document["routing"] = {"equal_cost": rule.choice, **seed}
+    if topology.router.switching != DEFAULT:
+        document["routing"] = topology.router.switching.stated
     return toml_text(document, [" ".join(comment.split()) for comment in comments])
 
 

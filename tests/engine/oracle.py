@@ -13,7 +13,7 @@ order within one instant:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence, Set as AbstractSet
 from dataclasses import dataclass, field
 from fractions import Fraction
 from itertools import pairwise
@@ -46,6 +46,8 @@ class Demand(NamedTuple):
 
     weights: Mapping[str, Fraction]
     cap: Fraction | None = None
+    way: Sequence[tuple[str, int]] = ()
+    """Its links in order, with how many hops come before each."""
 
 
 def max_min(capacity: Mapping[str, Fraction], demands: Sequence[Demand]) -> list[Fraction]:
@@ -71,6 +73,77 @@ def max_min(capacity: Mapping[str, Fraction], demands: Sequence[Demand]) -> list
             if demands[i].cap == level or level in [level_of[name] for name in demands[i].weights]:
                 rates[i] = level
     return rates
+
+
+def congested(
+    capacity: Mapping[str, Fraction], demands: Sequence[Demand], rule: str, fills: AbstractSet[str]
+) -> list[Fraction]:
+    """Rates where flows that are held slow others, by what `kernel.congestion` says; `fills` are
+    the links that fill.
+    """
+    fair, many = max_min(capacity, demands), range(len(demands))
+
+    def weights(name: str) -> Fraction:
+        return sum((d.weights[name] for d in demands if name in d.weights), Fraction(0))
+
+    def limits(i: int, name: str) -> bool:
+        there = [j for j in many if name in demands[j].weights]
+        load = sum(demands[j].weights[name] * fair[j] for j in there)
+        return load == capacity[name] and all(fair[j] <= fair[i] for j in there)
+
+    offer, held, hops = [], [], []
+    for rate, demand, i in zip(fair, demands, many, strict=True):
+        ways = dict(demand.way)
+        others = [name for name in demand.weights if name not in ways]
+        first = min((hop for name, hop in demand.way if name in fills), default=None)
+        before = [*others, *(name for name, hop in demand.way if first is not None and hop < first)]
+        sent = [capacity[name] / weights(name) for name in before] + [demand.cap]
+        sent = [each for each in sent if each is not None]
+        offer.append(max(rate, min(sent)) if sent and first is not None else rate)
+        held.append(next((n for n in [*others, *reversed(ways)] if limits(i, n)), None))
+        place = ways.get(held[-1])
+        hops.append(-1 if place is None or rate == offer[-1] else place)
+    passes = {name: (Fraction(1), None) for name in fills}
+    if rule == "lossy":
+        for name in fills:
+            users = [(i, dict(demands[i].way)[name]) for i in many if name in demands[i].weights]
+            comes = {i: offer[i] if hop < hops[i] else fair[i] for i, hop in users}
+            total = sum(rate * demands[i].weights[name] for i, rate in comes.items())
+            if total > capacity[name] and any(hop < hops[i] for i, hop in users):
+                passes[name] = capacity[name] / total, None
+        return [
+            min(
+                [fair[i], *(
+                    (offer[i] if hop < hops[i] else fair[i]) * passes[name][0]
+                    for name, hop in demands[i].way if name in fills
+                )]
+            )
+            for i in many
+        ]  # fmt: skip
+    while True:
+        before = dict(passes)
+        for i in many:
+            stops = [(fair[i] / offer[i], held[i], hops[i])] if hops[i] >= 0 else []
+            for name, hop in demands[i].way:
+                part, cause = passes.get(name, (Fraction(1), None))
+                if part < 1 and cause != held[i] and offer[i] * part < fair[i]:
+                    stops.append((part, cause, hop))
+            for name, hop in demands[i].way:
+                least = min(
+                    ((p, c) for p, c, h in stops if h > hop), default=None, key=lambda s: s[0]
+                )
+                if name in fills and least and least[0] < passes[name][0]:
+                    passes[name] = least
+        if passes == before:
+            break
+    return [
+        min([
+            fair[i],
+            *(offer[i] * passes[name][0] for name, _ in demands[i].way
+              if name in fills and passes[name][0] < 1 and passes[name][1] != held[i]),
+        ])
+        for i in many
+    ]  # fmt: skip
 
 
 class Submission(NamedTuple):
@@ -110,6 +183,7 @@ class Job:
     lanes: frozenset[str]
     pipes: frozenset[str]
     weights: Mapping[str, Fraction]
+    way: Sequence[tuple[str, int]]
     cap: Fraction | None
     before: list[int]
     release: Fraction | None
@@ -317,7 +391,7 @@ class Oracle:
                 if self.runtime.dispatch
                 else 0.0
             )
-            latency, holds, weights = Fraction(0), True, {}
+            latency, holds, weights, way = Fraction(0), True, {}, []
             if kind == Kind.COPY:
                 stops = [source.name, target.name]
                 if (
@@ -341,7 +415,7 @@ class Oracle:
                 holds = len(legs) > 1 or all(
                     self.topology.links[link].holds_lane for link, _ in path
                 )
-                weights = {}
+                weights, way = {}, self._way(legs, stops)
                 for link, share in path:
                     name = self.topology.links[link].name
                     weights[name] = weights.get(name, Fraction(0)) + Fraction(share)
@@ -417,6 +491,7 @@ class Oracle:
                     lanes=lanes,
                     pipes=pipes,
                     weights=weights,
+                    way=way,
                     cap=cap,
                     before=before,
                     release=Fraction(float(next(releases))) if kind == Kind.INPUT else None,
@@ -424,6 +499,20 @@ class Oracle:
                 )
             )
         return jobs
+
+    def _way(self, legs: Sequence[Any], stops: Sequence[str]) -> list[tuple[str, int]]:
+        """The links of legs in order, each with how many hops there are before it."""
+        way, first = [], 0
+        starts = [stop for stop, after in pairwise(stops) if stop != after]
+        for leg, start in zip(legs, starts, strict=True):
+            links = [self.topology.links[link] for link in leg.links]
+            links = [link for link in links if not link.is_toll]
+            at = {start: 0}
+            for link in links:
+                at.setdefault(link.target, at[link.source] + 1)
+            way += [(link.name, first + at[link.source]) for link in links]
+            first += max(at.values())
+        return way
 
     def _steps(self, plan: Plan) -> set[int]:
         """The ops of TensorFlow that kernels do instead, under a runtime with `kernels`."""
@@ -665,7 +754,9 @@ class Oracle:
             yield self._after(job.latency)
         yield from self._take(job, job.pipes)
         if job.amount:
-            flow = Flow(Demand(job.weights, job.cap), job.amount, self.env.event(), self.env.now)
+            flow = Flow(
+                Demand(job.weights, job.cap, job.way), job.amount, self.env.event(), self.env.now
+            )
             self._flows[job.id] = flow
             self._later(RATES, self._share)
             yield flow.moved
@@ -710,14 +801,24 @@ class Oracle:
         for flow in flows:
             flow.left -= flow.rate * (self.env.now - flow.since)
             flow.since = self.env.now
-        for flow, rate in zip(
-            flows, max_min(self.capacity, [f.demand for f in flows]), strict=True
-        ):
+        for flow, rate in zip(flows, self._rates([f.demand for f in flows]), strict=True):
             flow.rate = rate
             if rate > 0:
                 self._ring_at(flow.moved, self.env.now + flow.left / rate)
             else:
                 self._alarms.pop(flow.moved, None)
+
+    def _rates(self, demands: Sequence[Demand]) -> list[Fraction]:
+        fair, switching = max_min(self.capacity, demands), self.topology.router.switching
+        if switching.congestion == "isolated":
+            return fair
+        switches = {
+            n.name for n in self.topology.nodes.values() if n.kind == "switch" and n.transit
+        }
+        fills = {k.name for k in self.topology.links if {k.source, k.target} <= switches}
+        slowed = congested(self.capacity, demands, switching.congestion, fills)
+        part = Fraction(switching.congested)
+        return [one - part * (one - other) for one, other in zip(fair, slowed, strict=True)]
 
     # The clock
 

@@ -12,7 +12,7 @@ from simreduce.engine import IDEAL, NOMINAL, TENSORFLOW
 from simreduce.plan import Contract, PlanBuilder
 from simreduce.testing.strategies import ANY, ROUND, Figures, calibrations, plans, readies, runtimes
 from simreduce.topology import Cable, Node, Topology, build
-from simreduce.topology.routing.spread import EqualCost
+from simreduce.topology.routing.switching import Switching
 from tests.engine.oracle import Submission
 from tests.engine.test_against_oracle import check, check_strategy
 
@@ -41,8 +41,8 @@ def trees(draw: st.DrawFn, figures: Figures) -> Topology:
     cables += [cable(f"gpu{i}", f"cpu{i % leaves}", holds=True) for i in range(gpus)]
     cables += [cable(f"cpu{i}", f"leaf{i}") for i in range(leaves)]
     cables += [cable(f"leaf{i}", f"spine{j}") for i in range(leaves) for j in range(spines)]
-    rule = draw(st.sampled_from([EqualCost("split"), EqualCost("split"), EqualCost("hashed", 1)]))
-    return build("tree", "", "a test", nodes, cables, equal_cost=rule)
+    rule = draw(st.sampled_from([Switching("split"), Switching("split"), Switching("hashed", 1)]))
+    return build("tree", "", "a test", nodes, cables, switching=rule)
 
 
 def check_tree(draw_data: st.DataObject, figures: Figures) -> bool:
@@ -99,7 +99,7 @@ def test_a_split_flow_takes_a_part_of_every_link():
         Cable(x, y, "wire", 1, rate, rate, 0.0, True)
         for (x, y), rate in zip(ends, rates, strict=True)
     ]
-    net = build("t", "", "t", nodes, cables, equal_cost=EqualCost("split"))
+    net = build("t", "", "t", nodes, cables, switching=Switching("split"))
     builder = PlanBuilder(net.devices)
     for number, (source, target) in enumerate(((0, 1), (2, 3))):
         value = builder.input(source, number * 500, number * 500 + 500)

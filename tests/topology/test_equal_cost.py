@@ -19,10 +19,10 @@ from simreduce.errors import TopologyError
 from simreduce.plan import Contract, PlanBuilder
 from simreduce.study.tune.p2p import peer_to_peer
 from simreduce.topology import Cable, Node, Topology, build, fold, load_topology, route
-from simreduce.topology.routing.spread import EqualCost
+from simreduce.topology.routing.switching import Switching
 from simreduce.topology.toml_writer import to_toml
 
-SPLIT = EqualCost("split")
+SPLIT = Switching("split")
 
 
 def middle(path: tuple[str, ...]) -> str:
@@ -47,6 +47,33 @@ def test_the_hash_spreads_pairs_evenly_and_a_seed_deals_again():
     assert 0.8 < moved / len(pairs) < 0.95  # 7/8
     assert tree.digest != again.digest
     assert route(tree, "gpu0", "gpu63") == route(load_topology(tree.name), "gpu0", "gpu63")
+
+
+def test_queue_pairs_draw_a_path_each():
+    text = "fat_tree:64,radix=8,equal_cost=hashed"
+    one, four, many = (
+        load_topology(f"{text},queue_pairs={pairs}" if pairs > 1 else text) for pairs in (1, 4, 64)
+    )
+    found = route(four, "gpu0", "gpu63")
+    assert route(one, "gpu0", "gpu63").path == found.path  # of the first queue pair
+    ups = [s for i, s in zip(found.links, found.shares, strict=True)
+           if four.links[i].source == "leaf0"]  # fmt: skip
+    assert sum(ups) == 1.0
+    assert {share % 0.25 for share in ups} == {0.0}
+    assert found.links[0] == route(one, "gpu0", "gpu63").links[0]
+
+    def busiest(tree: Topology) -> float:
+        """The load of the link that a permutation loads most."""
+        load: Counter[int] = Counter()
+        for i in range(64):
+            way = route(tree, f"gpu{i}", f"gpu{(i + 17) % 64}")
+            for link, share in zip(way.links, way.shares, strict=True):
+                load[link] += share
+        return max(load.values())
+
+    assert busiest(one) > busiest(four) > busiest(many) >= 1.0
+    assert len({tree.digest for tree in (one, four, many)}) == 3
+    assert four.router.choice == "hashed, seed 0, 4 queue pairs"
 
 
 def test_a_split_transfer_takes_every_spine():
@@ -148,9 +175,9 @@ def equal_paths(topology: Topology, path: tuple[str, ...]) -> list[tuple[str, ..
 @settings(max_examples=200, deadline=None)
 @given(networks(), st.integers(0, 3))
 def test_equal_paths_are_those_that_a_search_of_all_finds(network, seed):
-    plain = build("t", "t", "t", *network, equal_cost=EqualCost("first"))
-    hashed = build("t", "t", "t", *network, equal_cost=EqualCost("hashed", seed))
-    split = build("t", "t", "t", *network, equal_cost=SPLIT)
+    plain = build("t", "t", "t", *network, switching=Switching("first"))
+    hashed = build("t", "t", "t", *network, switching=Switching("hashed", seed))
+    split = build("t", "t", "t", *network, switching=SPLIT)
     for a, b in itertools.permutations(("gpu0", "gpu1", "gpu2", "nic0", "s0"), 2):
         try:
             path = route(plain, a, b).path
@@ -172,7 +199,7 @@ def test_equal_paths_are_those_that_a_search_of_all_finds(network, seed):
 
 
 @pytest.mark.parametrize("factors", [{}, {"spine1": 0.5, "leaf0>spine0": 0.9}, {"spine0": 0}])
-@pytest.mark.parametrize("choice", ["first", "hashed", "split"])
+@pytest.mark.parametrize("choice", ["first", "hashed", "hashed,queue_pairs=3", "split"])
 @pytest.mark.parametrize("fabric", ["fat_tree,radix=4", "rail_optimised,unit=2", "dragonfly"])
 def test_many_routes_at_once_are_those_one_by_one(fabric, choice, factors):
     machine = load_topology(f"dgx-a100x3,nic=ib_hdr,fabric={fabric},equal_cost={choice}")
@@ -229,7 +256,7 @@ def test_nvswitches_share_what_is_split(tmp_path):
     assert load_topology(str(path), {"routing.equal_cost": "first"}).digest == one.digest
     assert load_topology(
         str(path), {"routing.equal_cost": "hashed", "routing.seed": 4}
-    ).router.equal_cost == (EqualCost("hashed", 4))
+    ).router.switching == (Switching("hashed", 4))
 
 
 FABRICS = (
@@ -281,9 +308,9 @@ def test_a_cluster_says_it_beside_its_fabric(tmp_path):
     )
     path.write_text(text)
 
-    assert load_topology(str(path)).router.equal_cost == EqualCost("hashed", 3)
+    assert load_topology(str(path)).router.switching == Switching("hashed", 3)
     path.write_text(text + '[routing]\nequal_cost = "split"\n')
-    with pytest.raises(TopologyError, match="here equal_cost and seed stand beside fabric"):
+    with pytest.raises(TopologyError, match="here its keys stand beside fabric"):
         load_topology(str(path))
 
 
@@ -299,12 +326,12 @@ def test_cables_side_by_side_are_paths_of_their_own():
     ]
     trunks = [Cable("s", "t", "wire", 1, rate, rate, 1e-6, True) for rate in (1e9, 2e9, 2e9)]
 
-    split = route(build("t", "t", "t", nodes, [*thick, *trunks], equal_cost=SPLIT), "a", "b")
+    split = route(build("t", "t", "t", nodes, [*thick, *trunks], switching=SPLIT), "a", "b")
     assert split.shares == (1.0, 0.5, 0.5, 1.0)
     assert split.bandwidth == 4e9
     taken = set()
     for seed in range(8):
-        net = build("t", "t", "t", nodes, [*thick, *trunks], equal_cost=EqualCost("hashed", seed))
+        net = build("t", "t", "t", nodes, [*thick, *trunks], switching=Switching("hashed", seed))
         taken |= {net.links[i].name for i in route(net, "a", "b").links}
     assert taken == {"a>s", "s>t#1", "s>t#2", "t>b"}
 
@@ -315,7 +342,7 @@ def test_the_rule_is_part_of_a_topology(tmp_path):
     board = load_topology(str(path))
 
     for same in (pickle.loads(pickle.dumps(board)), board.without_peers(), board.scale(2.0)):  # noqa: S301
-        assert same.router.equal_cost == EqualCost("hashed", 7)
+        assert same.router.switching == Switching("hashed", 7)
     path.write_text(to_toml(board))
     assert load_topology(str(path)).digest == board.digest
     assert fold(load_topology("switch:4,equal_cost=split")).machines == 4  # there is one path
@@ -338,6 +365,12 @@ def test_the_rule_is_part_of_a_topology(tmp_path):
             'equal_cost = "hashed"\nseed = -1',
             "routing.seed: must be a whole number from 0 to 9223372036854775807, got -1",
         ),
+        ("queue_pairs = 2", "routing.queue_pairs: needs equal_cost = 'hashed'"),
+        ("congested = 0.5", "routing.congested: needs congestion = 'tree' or 'lossy'"),
+        (
+            'congestion = "trees"',
+            "routing.congestion: unknown congestion 'trees' (did you mean 'tree'?)",
+        ),
         ("equalcost = 1", "routing.equalcost: unknown key (did you mean 'equal_cost'?)"),
     ],
 )
@@ -355,6 +388,9 @@ def test_faults_in_a_file(tmp_path, text, fault):
         ("fat_tree:8,equal_cost=spit", "equal_cost: unknown rule 'spit' (did you mean 'split'?)"),
         ("fat_tree:8,seed=1", "seed: needs equal_cost=hashed"),
         ("dgx1vx2,equal_cost=split,seed=1", "seed: needs equal_cost=hashed"),
+        ("fat_tree:8,queue_pairs=2", "queue_pairs: needs equal_cost=hashed"),
+        ("fat_tree:8,congested=0.5", "congested: needs congestion=tree or congestion=lossy"),
+        ("fat_tree:8,congestion=tree,congested=2", "congested: must be a number from 0 to 1"),
         (
             "fat_tree:8,equal_cost=hashed,seed=x",
             "seed: must be a whole number from 0 to 999999999999999999, got 'x'",

@@ -72,7 +72,7 @@ def test_the_graph_of_a_machine_is_that_machine(name):
         assert back.links == machine.links
         assert dict(back.nodes) == dict(machine.nodes)
         assert back.router.rule == machine.router.rule
-        assert back.router.equal_cost == machine.router.equal_cost
+        assert back.router.switching == machine.router.switching
 
 
 def test_a_rule_goes_when_the_network_changes():
@@ -216,7 +216,7 @@ def test_the_rule_for_equal_paths_is_an_attribute_or_an_argument(equal_cost):
     graph = nx.Graph([(0, 1)], equal_cost=equal_cost, name="mine")
     found = Topology.from_networkx(graph)
 
-    assert (found.name, found.router.equal_cost.choice) == ("mine", "split")
+    assert (found.name, found.router.switching.choice) == ("mine", "split")
     assert Topology.from_networkx(nx.Graph([(0, 1)]), "mine", equal_cost="split") == found
     with pytest.raises(TopologyError, match="equal_cost: unknown rule 'spilt'"):
         Topology.from_networkx(graph, equal_cost="spilt")

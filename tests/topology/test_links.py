@@ -13,7 +13,7 @@ from hypothesis import given, settings, strategies as st
 
 from simreduce.errors import InputError, TopologyError
 from simreduce.topology import Topology, find_links, load_topology, route
-from simreduce.topology.routing.spread import EqualCost
+from simreduce.topology.routing.switching import Switching
 
 DGX1V = load_topology("dgx1v")
 
@@ -113,7 +113,7 @@ def test_slow_spines_take_what_they_have_left(factors):
 @pytest.mark.parametrize("choice", ["first", "hashed"])
 def test_no_path_is_left_for_a_small_difference(choice):
     """Paths that differ by a slow link are still dealt out as if they did not."""
-    tree = TREE.with_equal_cost(EqualCost(choice))
+    tree = TREE.with_switching(Switching(choice))
     slow = tree.scale_links({f"spine{i}": 0.99 for i in range(3)})
 
     for pair in itertools.permutations(tree.devices[::5], 2):

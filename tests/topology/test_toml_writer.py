@@ -9,7 +9,7 @@ from hypothesis import HealthCheck, given, settings, strategies as st
 
 from simreduce.topology import Cable, Node, build, load_topology, shipped
 from simreduce.topology.importers import model_named, read_nccl_topology, read_topo_m
-from simreduce.topology.routing.spread import EqualCost
+from simreduce.topology.routing.switching import Switching
 from simreduce.topology.toml_writer import to_toml
 from tests.topology.importers.files import SWITCHED, TOPO_M, XML
 
@@ -85,7 +85,7 @@ def machines(draw):
         for a, b in itertools.pairwise(names)
         for lanes in [draw(st.integers(1, 3))]
     ]
-    rule = draw(st.sampled_from([EqualCost(), EqualCost("split"), EqualCost("hashed", 1 << 40)]))
+    rule = draw(st.sampled_from([Switching(), Switching("split"), Switching("hashed", 1 << 40)]))
     hub = Node("hub", "switch", machine="")
     return build(
         "t",
@@ -93,7 +93,7 @@ def machines(draw):
         "t",
         [*nodes, hub],
         cables,
-        equal_cost=rule,
+        switching=rule,
     )
 
 

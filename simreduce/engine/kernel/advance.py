@@ -16,9 +16,9 @@ Time semantics
 5. Then it waits for its *pipes*, if it has any: lanes that it takes only now. Of the ops that wait
    for a pipe, the one that was ready first (1.) comes first, whichever arrived first.
 6. Then its bytes move as a *fluid flow* over resources, each used with a weight, at the max-min
-   fair rate, which the flow's own cap also limits. Rates change only when a flow starts or ends or
-   a capacity changes. A flow is anchored (its remaining bytes are computed) only when its own rate
-   changes.
+   fair rate, which the flow's own cap also limits, or at less where a flow that is held slows
+   others (`congestion`). Rates change only when a flow starts or ends or a capacity changes. A flow
+   is anchored (its remaining bytes are computed) only when its own rate changes.
 7. It is done when its last byte has moved. Lanes and pipes that it still holds are free then.
    Without bytes it is done after its latency, or when it has its pipes.
 

@@ -82,9 +82,10 @@ def open_crowd(slot: int, call: int, cap: float, now: float, flows: Flows) -> in
     flows.begin[crowd] = begin
     flows.end[crowd] = end
     flows.flying[crowd] = 0
+    flows.most[crowd] = cap
     bottleneck = flows.scalar[RESOURCES] + crowd
     level[bottleneck] = cap
-    if cap < INFINITY:
+    if cap < INFINITY or flows.congestion[0] > 0.0:
         flows.served[bottleneck] = 0.0
         flows.anchor[bottleneck] = now
         flows.members[bottleneck] = 0

@@ -54,6 +54,7 @@ def fresh_tables(
     release_time: Floats,
     lanes: int,
     submissions: int,
+    hops: AnyInts,
 ) -> tuple[Ops, State]:
     """The tables after `Store.append` on an `idle` machine: the same as `Store` writes, in less
     time.
@@ -76,7 +77,7 @@ def fresh_tables(
         free=free,
     )
     release = release_op, release_time
-    return ops, _fresh_state(idle, calls, call, waits, release, lanes, pending, free)
+    return ops, _fresh_state(idle, calls, call, waits, release, lanes, pending, free, hops)
 
 
 def free_calls(calls: Calls) -> Bools:
@@ -94,6 +95,7 @@ def _fresh_state(
     lanes: int,
     pending: AnyInts,
     free: Bools,
+    hops: AnyInts,
 ) -> State:
     """What has happened so far: nothing."""
     capacity = np.array(idle.flows.capacity, dtype=np.float64)
@@ -112,7 +114,7 @@ def _fresh_state(
         + uses + 2 * total,
     )  # fmt: skip
     floats = _Room(
-        np.float64, 4 * n + lanes + 4 * resources + 4 * groups + 2 * slots + total + 2 * most
+        np.float64, 4 * n + lanes + 4 * resources + 4 * groups + 3 * slots + total + 2 * most
     )
     minus = np.full(n + 3 * lanes + len(calls.cap), NONE, dtype=np.int32)
     unknown = np.full(3 * resources, float(NONE))
@@ -122,6 +124,7 @@ def _fresh_state(
     scalar[FREE_SLOT] = scalar[FREE_CROWD] = NONE
     scalar[RESOURCES], scalar[PATIENCE] = resources, compiled.PATIENCE
     scalar[SUBMISSIONS] = len(pending)
+    quiet, each = idle.flows, slots if len(idle.flows.fills) else 0
     count = np.zeros(3, dtype=np.int64)  # of the heaps, and of what is released
     cut = ints.cut
     flows = Flows(
@@ -165,6 +168,18 @@ def _fresh_state(
         uses=_ints(calls.uses),
         weight=_floats(calls.weight),
         place=cut(uses),
+        congestion=np.array(quiet.congestion),
+        fills=np.array(quiet.fills, dtype=np.int8),
+        whole=np.array(quiet.whole, dtype=np.float64),
+        rising=np.array(quiet.rising, dtype=np.float64),
+        room=np.array(quiet.room, dtype=np.float64),
+        passes=np.array(quiet.passes, dtype=np.float64),
+        cause=np.array(quiet.cause, dtype=np.int32),
+        most=floats.cut(slots),
+        offer=np.zeros(each),
+        fair=np.zeros(each),
+        held=np.zeros(each, dtype=np.int32),
+        hop=_ints(hops),
         on_crowd=cut(total),
         on_use=cut(total),
         on_weight=floats.cut(total),

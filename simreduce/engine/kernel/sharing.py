@@ -38,6 +38,7 @@ done per flow. A flow at its own cap is a group.
 from __future__ import annotations
 
 from simreduce.engine.kernel.calendar import NONE, put, remove
+from simreduce.engine.kernel.congestion import congest
 from simreduce.engine.kernel.flows import MAY, RIGHT, mark_dirty, note_move
 from simreduce.engine.kernel.groups import settle
 from simreduce.engine.kernel.tables import (
@@ -259,6 +260,9 @@ def alone(crowd: int, flows: Flows) -> bool:
 def share(now: float, flows: Flows) -> None:
     """Mend the levels of the dirty resources, and of those whose levels break on the way."""
     if flows.scalar[DIRTY_COUNT] == 0:
+        return
+    if flows.congestion[0] > 0.0:
+        congest(now, flows)
         return
     find_broken(flows)
     solver, final = flows.solver, -1.0

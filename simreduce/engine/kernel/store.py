@@ -4,7 +4,7 @@ kernel once it pays.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
@@ -40,10 +40,14 @@ from simreduce.engine.kernel.tables import (
 )
 from simreduce.engine.lowering.calls import Calls
 
+if TYPE_CHECKING:
+    from simreduce.engine.lowering.resources import Congestion
+
 _BY_CROWD = (
     "begin", "end", "flying", "bottleneck", "rate", "head", "tail", "next_crowd", "moved",
-    "moved_from",
+    "moved_from", "most",
 )  # fmt: skip
+_CONGESTED = ("offer", "fair", "held")
 
 _SPARE = 4
 """What has grown may grow by a fourth before it is copied."""
@@ -60,8 +64,15 @@ def _state(columns: dict[str, Any]) -> State:
 class Store:
     """The tables, and which kernel runs them."""
 
-    def __init__(self, capacity: list[float], clock: float = 0.0, tolerance: float = 0.0) -> None:
+    def __init__(
+        self,
+        capacity: list[float],
+        clock: float = 0.0,
+        tolerance: float = 0.0,
+        congestion: Congestion | None = None,
+    ) -> None:
         self.compiled = False
+        self._congestion = congestion
         self._known: Known = {}
         self._time = np.zeros(1)
         self._spare: dict[str, npt.NDArray[Any]] = {}  # the memory of columns that have grown
@@ -92,6 +103,12 @@ class Store:
         columns["entries"], columns["released"] = [0, NONE], [0]
         columns["clock"], columns["tolerance"] = [clock], [tolerance, 0.0]
         columns["calendar"], columns["solver"] = calendar, solver
+        columns["congestion"] = [0.0, 0.0]
+        if congestion:
+            columns["congestion"] = [congestion.rule, congestion.part]
+            columns["fills"] = congestion.fills.astype(int).tolist()
+            for name in ("whole", "rising", "room", "passes", "cause"):
+                columns[name] = [0.0] * count
         self.ops = Ops(**{name: columns[name] for name in Ops._fields})
         self.state = _state(columns)
 
@@ -152,7 +169,7 @@ class Store:
             self.compiled = True
             self.ops, self.state = fresh_tables(
                 self.state, calls, call, amount, waits, successor_start, successors, release_op,
-                release_time, lanes, submissions,
+                release_time, lanes, submissions, self._hops(calls),
             )  # fmt: skip
             return 0
         if pays:
@@ -307,7 +324,7 @@ class Store:
         for name in ("slot_op", "next_slot", "crowd", "goal", "after", "before", "opened"):
             old[name] = self._longer(name, old[name], used, more)
         crowds = int(old["scalar"][CROWDS])
-        for name in _BY_CROWD:
+        for name in _BY_CROWD + (_CONGESTED if self._congestion else ()):
             old[name] = self._longer(name, old[name], crowds, more)
         for name in ("level", "served", "anchor", "members"):
             old[name] = self._longer(name, old[name], resources + crowds, more)
@@ -329,8 +346,15 @@ class Store:
         old["uses"] = self._joined("uses", old["uses"], calls.uses)
         old["weight"] = self._joined("weight", old["weight"], calls.weight)
         old["place"] = self._longer("place", old["place"], used, len(calls.uses))
+        old["hop"] = self._joined("hop", old["hop"], self._hops(calls))
         if len(calls.uses):
             self._spread(old)
+
+    def _hops(self, calls: Calls) -> AnyInts:
+        """The `hop` of every use; of none where congestion is isolated."""
+        if self._congestion is None:
+            return _full(0, NONE)
+        return self._congestion.hops(calls.use_start, calls.uses)
 
     def _spread(self, old: dict[str, Any]) -> None:
         """Room in `on_crowd` for every use of every resource, should it have too little."""

@@ -127,6 +127,19 @@ class Flows(NamedTuple):
     uses: Array  # resources
     weight: Array  # capacity a flow takes per byte of its rate
     place: Array  # its index in `on_crowd`, while the call has flows
+    # where `congestion` is not isolated; empty columns elsewhere
+    congestion: Array  # one of its rules, and the part of the time that it holds
+    fills: Array  # by resource: whether flows that are held further on fill it
+    whole: Array  # by resource: weights of all its flows
+    rising: Array  # by resource: weights of those that no resource limits yet
+    room: Array  # by resource: bytes/s that the others leave
+    passes: Array  # by resource: the part of what is offered to it that it lets pass
+    cause: Array  # by resource: the resource for which it does not let all pass, or NONE
+    most: Array  # by crowd: bytes/s, its own cap
+    offer: Array  # by crowd: bytes/s that its source would send
+    fair: Array  # by crowd: bytes/s, its max-min fair rate
+    held: Array  # by crowd: the resource that limits that, or NONE
+    hop: Array  # by use of a call: which links come after others on the way, from 0; NONE: none
     # by use of a crowd, resource by resource
     on_crowd: Array
     on_use: Array
@@ -182,9 +195,9 @@ class State(NamedTuple):
 _KINDS: dict[type, str] = {
     np.float64: "amount overhead latency cap weight ready start begun finish release_time"
     " lane_freed capacity load own known was width soonest level served anchor rate goal on_weight"
-    " room_rate room_weight"
+    " room_rate room_weight congestion whole rising room passes most offer fair"
     " clock tolerance key",
-    np.int8: "phase is_dirty",
+    np.int8: "phase is_dirty fills",
     np.bool_: "holds free lane_busy",
     np.int64: "scalar entries released size",
 }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
@@ -9,12 +10,64 @@ from functools import cached_property
 
 import numpy as np
 
-from simreduce.computing.arrays import Floats
+from simreduce.computing.arrays import AnyInts, Bools, Floats, Ints
 from simreduce.engine.calibration import Calibration
 from simreduce.engine.disturbance import CALM, Disturbance, Fault
+from simreduce.engine.kernel.congestion import LOSSY, TREE
 from simreduce.engine.lowering.cores import COMPUTER, MEMORY, core_owners
 from simreduce.errors import NotFoldable
 from simreduce.topology import Folded, Link, Topology, direction, find_links
+from simreduce.topology.routing import switching as switching_rules
+
+
+@dataclass(frozen=True)
+class Congestion:
+    """What the kernel must know where a flow that is held slows others (`routing.switching`).
+
+    `rule` is one of `kernel.congestion`'s, and `part` the part of the time that it holds. By
+    resource: the places of a link's two ends among the nodes, -1 of what is no link, and whether it
+    `fills`, as links between switches do.
+    """
+
+    rule: float
+    part: float
+    source: Ints
+    target: Ints
+    fills: Bools
+
+    @staticmethod
+    def of(topology: Topology, count: int) -> Congestion | None:
+        """That of a topology with `count` resources; None if held flows slow nobody."""
+        switching, place = topology.router.switching, topology.router.index
+        if switching.isolated:
+            return None
+        ends = np.full((2, count), -1)
+        for link in topology.links:
+            if not link.is_toll:
+                ends[:, link.id] = place[link.source], place[link.target]
+        switch = [node.transit and node.kind == "switch" for node in topology.nodes.values()]
+        fills = (ends >= 0).all(axis=0) & np.array(switch)[ends].all(axis=0)
+        rule = TREE if switching.congestion == switching_rules.TREE else LOSSY
+        return Congestion(rule, switching.congested, ends[0], ends[1], fills)
+
+    def hops(self, start: Ints, uses: Ints) -> AnyInts:
+        """Of every use, the place of its link on the way: 0 of the first links; -1 of no link.
+
+        Rows of `uses` have the links of a way in order, those that share the bytes of a hop side by
+        side.
+        """
+        found = np.full(len(uses), -1, dtype=np.int32)
+        source, target = self.source[uses].tolist(), self.target[uses].tolist()
+        for begin, end in itertools.pairwise(start.tolist()):
+            hop, reached = 0, set[int]()
+            for use in range(begin, end):
+                if source[use] < 0:
+                    continue
+                if source[use] in reached:
+                    hop, reached = hop + 1, set()
+                reached.add(target[use])
+                found[use] = hop
+        return found
 
 
 @dataclass(frozen=True)
@@ -38,6 +91,7 @@ class Resources:
     shared_memory: dict[str, int] = field(default_factory=dict)  # of the cores' -> index
     changes: tuple[tuple[float, int, float], ...] = ()
     home: tuple[int, ...] | None = None
+    congestion: Congestion | None = field(default=None, compare=False)
 
     @staticmethod
     def of(
@@ -95,6 +149,7 @@ class Resources:
             moving,
             shared_memory,
             changes,
+            congestion=Congestion.of(topology, len(names)),
         )
 
     def in_bundles(self, topology: Topology | Folded) -> Resources:
@@ -103,7 +158,7 @@ class Resources:
         The others stay, unused. They are only put together where none differs and none changes.
         """
         bundles = None if isinstance(topology, Folded) else topology.router.bundles
-        if bundles is None or self.changes:
+        if bundles is None or self.changes or self.congestion:
             return self
         home = bundles.home
         same = all(np.array_equal(a[: len(home)], a[home]) for a in (self.rates, self.delays))

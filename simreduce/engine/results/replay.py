@@ -3,7 +3,8 @@
 The kernel keeps no history, as a plan may have millions of flows. It does record when each flow
 begins and ends. Rates change at no other time, and max-min fair rates are a function of the active
 flows. The replay therefore recomputes them, and checks that every flow moves its last byte at the
-instant that the kernel recorded.
+instant that the kernel recorded. Where flows slow others that share nothing with what limits them
+(`kernel.congestion`), every flow is shown at its mean rate instead.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from simreduce.computing.arrays import ULP, Floats, Ints, blocks
+from simreduce.computing.arrays import ULP, Floats, Ints, blocks, ranges
 from simreduce.engine.lowering.lowered import Lowered
 from simreduce.engine.lowering.resources import Resources
 from simreduce.engine.submission import Timeline
@@ -67,6 +68,8 @@ def replay(lowered: Lowered, resources: Resources, timeline: Timeline) -> Rates:
     """The rates of a plan that ran alone, on links that changed as `resources` says."""
     flows = np.flatnonzero(lowered.amount > 0)
     begun = flow_starts(lowered, timeline)[flows]
+    if resources.congestion:
+        return _mean_rates(lowered, flows, begun, timeline.finish[flows])
     last = float(timeline.finish.max(initial=0.0))
     changes = [change for change in resources.changes if change[0] < last]
     times = np.concatenate([begun, timeline.finish[flows], [time for time, _, _ in changes]])
@@ -84,6 +87,27 @@ def replay(lowered: Lowered, resources: Resources, timeline: Timeline) -> Rates:
         )
     state.check()
     return state.rates()
+
+
+def _mean_rates(lowered: Lowered, flows: Ints, begun: Floats, finish: Floats) -> Rates:
+    """Every flow at one rate from its begin to its end."""
+    lasts = finish > begun
+    flows, begun, finish = flows[lasts], begun[lasts], finish[lasts]
+    rate = lowered.amount[flows] / (finish - begun)
+    many = np.diff(lowered.use_start)[flows]
+    place = ranges(lowered.use_start[flows], many)
+    resource, load = lowered.uses[place], lowered.weight[place] * np.repeat(rate, many)
+    since = np.concatenate([np.repeat(begun, many), np.repeat(finish, many)])
+    resource, change = np.concatenate([resource, resource]), np.concatenate([load, -load])
+    order = np.lexsort((since, resource))
+    resource, since, total = resource[order], since[order], np.cumsum(change[order])
+    first = np.flatnonzero(np.diff(resource, prepend=-1))  # of each resource
+    before = np.concatenate([[0.0], total])[first]
+    total = np.maximum(total - np.repeat(before, np.diff(np.append(first, len(resource)))), 0.0)
+    by_time = np.argsort(since, kind="stable")
+    limit = np.full(len(flows), _NONE)
+    loads = resource[by_time], since[by_time], total[by_time]
+    return Rates(flows, begun, finish, rate, limit, *loads)
 
 
 def _instants(times: Floats, order: Ints) -> Iterator[tuple[float, list[int]]]:

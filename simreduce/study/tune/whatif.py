@@ -22,7 +22,7 @@ from simreduce.engine.runtime import Call
 from simreduce.engine.setup import Setup
 from simreduce.plan import Kind, Plan
 from simreduce.topology import DIRECTIONS, Link, Node, Topology
-from simreduce.topology.routing.spread import CHOICES, EqualCost
+from simreduce.topology.routing.switching import CHOICES, Switching
 
 MORE, LESS = 1.1, 0.9
 TIED = 1e-3
@@ -176,16 +176,16 @@ def changes(met: UsedResources, setup: Setup) -> Iterator[Change]:
 
 def routings(setup: Setup) -> Iterator[Change]:
     """Every other choice among equal paths, where there are some."""
-    chosen = setup.topology.router.equal_cost
+    chosen = setup.topology.router.switching
 
-    def apply(other: EqualCost) -> Callable[[Setup], Setup]:
+    def apply(other: Switching) -> Callable[[Setup], Setup]:
         return lambda setup: setup.but(
-            machine=setup.topology.with_equal_cost(other), part=setup.part
+            machine=setup.topology.with_switching(other), part=setup.part
         )
 
     for choice in CHOICES if setup.equal_paths else ():
         if choice != chosen.choice:
-            other = apply(EqualCost(choice, chosen.seed))
+            other = apply(replace(chosen, choice=choice))
             yield Change("routing", "equal paths", "equal_cost", choice, other)
 
 

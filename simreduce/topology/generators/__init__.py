@@ -59,7 +59,7 @@ from simreduce.topology.generators.ring import ring
 from simreduce.topology.generators.switch import switch
 from simreduce.topology.generators.torus import torus
 from simreduce.topology.graph import Topology, build
-from simreduce.topology.routing.spread import DEFAULT, FIRST, EqualCost
+from simreduce.topology.routing.switching import DEFAULT, FIRST, KEYS, Switching
 from simreduce.units import format_bandwidth, format_duration
 
 if TYPE_CHECKING:
@@ -69,7 +69,7 @@ if TYPE_CHECKING:
 
 __all__ = ["GENERATORS", "Generator", "Inline", "build_cluster", "generate", "split_inline"]
 
-_COMMON = ("bandwidth", "latency", "equal_cost", "seed")
+_COMMON = ("bandwidth", "latency", *KEYS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +81,7 @@ class Generator:
     shape: Callable[[InlineSettings], Shape]
     form: str
     keys: tuple[str, ...] = ()
-    equal_cost: EqualCost = DEFAULT
+    switching: Switching = DEFAULT
 
 
 GENERATORS: dict[str, Generator] = {
@@ -90,7 +90,7 @@ GENERATORS: dict[str, Generator] = {
     "full": Generator(full, "full:N"),
     "ring": Generator(ring, "ring:N"),
     "switch": Generator(switch, "switch:N", ("reduce",)),
-    "torus": Generator(torus, "torus:AxB", ("shuffle",), EqualCost(FIRST)),
+    "torus": Generator(torus, "torus:AxB", ("shuffle",), Switching(FIRST)),
 }
 
 
@@ -104,10 +104,10 @@ def generate(
     generator = GENERATORS[inline.name]
     settings = InlineSettings(inline, dict(inline.settings) | dict(overrides), limit)
     settings.unknown((*_COMMON, *generator.keys))
-    equal_cost = settings.equal_cost(generator.equal_cost)
+    switching = settings.switching(generator.switching)
     shape = generator.shape(settings)
     title = (
         f"{shape.title}, {format_bandwidth(settings.bandwidth())}, "
         f"{format_duration(settings.latency())}"
     )
-    return build(inline.text, title, inline.text, shape.nodes, shape.cables, shape.rule, equal_cost)
+    return build(inline.text, title, inline.text, shape.nodes, shape.cables, shape.rule, switching)

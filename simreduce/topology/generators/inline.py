@@ -11,7 +11,14 @@ from typing import TYPE_CHECKING, TypeVar
 from simreduce.errors import TopologyError, cut, quote
 from simreduce.files.formats import BANDWIDTH, LATENCY, Faults, Scalar, choice
 from simreduce.topology.elements import DEFAULT_BANDWIDTH, DEFAULT_LATENCY
-from simreduce.topology.routing.spread import CHOICES, HASHED, SPLIT, EqualCost
+from simreduce.topology.routing.switching import (
+    CHOICES,
+    CONGESTIONS,
+    DEFAULT,
+    HASHED,
+    ISOLATED,
+    Switching,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -167,16 +174,28 @@ class InlineSettings:
         """`yes` or `no`, the default."""
         return self.read(key, _YES_NO, "no") == "yes"
 
-    def equal_cost(self, default: EqualCost = EqualCost()) -> EqualCost:  # noqa: B008 - it cannot be changed
-        """`equal_cost=` and, of `hashed`, `seed=`."""
-        if "equal_cost" not in self.values:
-            if "seed" in self.values:
-                self.faults.add("seed", "needs equal_cost=hashed")
-            return default
-        rule = self.read("equal_cost", choice(CHOICES, "rule"), SPLIT)
-        if rule != HASHED and "seed" in self.values:
-            self.faults.add("seed", "needs equal_cost=hashed")
-        return EqualCost(rule, self.whole("seed", 0, 0, 10**18 - 1))
+    def switching(self, default: Switching = DEFAULT) -> Switching:
+        """What switches do: `equal_cost=`, and the others of `KEYS`."""
+        rule = self.read("equal_cost", choice(CHOICES, "rule"), default.choice)
+        for key in ("seed", "queue_pairs"):
+            if key in self.values and not ("equal_cost" in self.values and rule == HASHED):
+                self.faults.add(key, "needs equal_cost=hashed")
+        congestion = self.read("congestion", choice(CONGESTIONS, "congestion"), default.congestion)
+        congested = default.congested
+        if "congested" in self.values:
+            congested = float(self.ratio("congested"))
+            if congestion == ISOLATED:
+                self.faults.add("congested", "needs congestion=tree or congestion=lossy")
+            if congested > 1.0:
+                self.faults.add("congested", f"must be a number from 0 to 1, got {congested:g}")
+        fresh = "equal_cost" in self.values
+        return Switching(
+            rule,
+            self.whole("seed", 0 if fresh else default.seed, 0, 10**18 - 1),
+            self.whole("queue_pairs", 1 if fresh else default.queue_pairs, 1, 128),
+            congestion,
+            congested,
+        )
 
     def unknown(self, known: Sequence[str]) -> None:
         """A fault for every key that the shape does not have."""

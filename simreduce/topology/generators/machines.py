@@ -21,7 +21,7 @@ from simreduce.topology.graph import Topology, build
 from simreduce.topology.joined import joined
 from simreduce.topology.routing.equal_machines import EqualMachines
 from simreduce.topology.routing.nvlink import is_nvlink
-from simreduce.topology.routing.spread import DEFAULT, FIRST, EqualCost
+from simreduce.topology.routing.switching import DEFAULT, FIRST, KEYS, Switching
 from simreduce.units import noun
 
 DEFAULT_NIC = "ib_edr"
@@ -40,7 +40,7 @@ class FabricType:
     keys: tuple[str, ...] = ()
     railed: bool = False
     apart: bool = False
-    equal_cost: EqualCost = DEFAULT
+    switching: Switching = DEFAULT
 
 
 FABRICS = {
@@ -49,10 +49,10 @@ FABRICS = {
     "rail_optimised": FabricType(read_rails, RAIL_KEYS, railed=True),
     "rail_only": FabricType(read_rails_only, ("reduce",), railed=True, apart=True),
     "dragonfly": FabricType(read_dragonfly, DRAGONFLY_KEYS),
-    "torus": FabricType(read_torus, TORUS_KEYS, equal_cost=EqualCost(FIRST)),
+    "torus": FabricType(read_torus, TORUS_KEYS, switching=Switching(FIRST)),
 }
 
-SETTINGS = ("fabric", "nic", "nics", "switch_latency", "equal_cost", "seed")
+SETTINGS = ("fabric", "nic", "nics", "switch_latency", *KEYS)
 """Settings of every network; one switch has no cable between switches."""
 
 
@@ -88,7 +88,7 @@ def build_cluster(
         machine = load(inline.name, others)
     except TopologyError as error:
         raise TopologyError([*settings.faults.problems, *error.problems]) from None
-    equal_cost = settings.equal_cost(_own_choice(machine) or fabric.equal_cost)
+    switching = settings.switching(_own_choice(machine) or fabric.switching)
     machine = _with_nics(settings, machine)
     nic = _nic_class(settings, inline.name, machine, nic)
     nics = sum(node.kind == "nic" for node in machine.nodes.values())
@@ -108,12 +108,12 @@ def build_cluster(
     ports = f"{nics} {nic} {noun(nics, 'port')} each"
     title = f"{count} x {machine.title}, {ports}, on {network.title}"
     everything = [*nodes, *wired.switches], [*cables, *wired.cables]
-    return build(inline.text, title, inline.text, *everything, rule, equal_cost)
+    return build(inline.text, title, inline.text, *everything, rule, switching)
 
 
-def _own_choice(machine: Topology) -> EqualCost | None:
+def _own_choice(machine: Topology) -> Switching | None:
     """What the machine's own file says of equal paths, if it is not the default."""
-    own = machine.router.equal_cost
+    own = machine.router.switching
     return None if own == DEFAULT else own
 
 
@@ -144,7 +144,7 @@ def _with_nics(settings: InlineSettings, machine: Topology) -> Topology:
         [node for node in machine.nodes.values() if node.name not in gone],
         [link for link in machine.links[::2] if not gone & {link.source, link.target}],
         machine.router.rule,
-        machine.router.equal_cost,
+        machine.router.switching,
     )
 
 

@@ -38,16 +38,9 @@ from simreduce.topology.routing.route import (
 )
 from simreduce.topology.routing.rule import CutNetwork
 from simreduce.topology.routing.search import Path, Search
-from simreduce.topology.routing.spread import (
-    FIRST,
-    HASHED,
-    SPLIT,
-    EqualCost,
-    Spreader,
-    hash_ends,
-    may_have_equal_paths,
-)
+from simreduce.topology.routing.spread import Spreader, hash_ends, may_have_equal_paths
 from simreduce.topology.routing.staging import Staging
+from simreduce.topology.routing.switching import FIRST, HASHED, SPLIT, Switching
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -70,10 +63,10 @@ class Router:
         nodes: Mapping[str, Node],
         links: Sequence[Link],
         rule: RoutingRule | EqualMachines | None = None,
-        equal_cost: EqualCost = EqualCost(),  # noqa: B008 - a value that cannot be changed
+        switching: Switching = Switching(),  # noqa: B008 - a value that cannot be changed
         cut: str = "",
     ) -> None:
-        self.rule, self.equal_cost, self.cut = rule, equal_cost, cut
+        self.rule, self.switching, self.cut = rule, switching, cut
         self.index = {name: place for place, name in enumerate(nodes)}
         self._nodes, self._names, self._links = nodes, tuple(nodes), links
         self._search = Search(nodes, links)
@@ -186,13 +179,17 @@ class Router:
     @property
     def choice(self) -> str:
         """Which of equal paths transfers take, in words; "" where there is one path."""
-        seed = f", seed {self.equal_cost.seed}" if self.equal_cost.choice == HASHED else ""
-        return f"{self.equal_cost.choice}{seed}" if self.several else ""
+        rule, more = self.switching, ""
+        if rule.choice == HASHED:
+            more = f", seed {rule.seed}" + (
+                f", {rule.queue_pairs} queue pairs" if rule.queue_pairs > 1 else ""
+            )
+        return f"{rule.choice}{more}" if self.several else ""
 
     @functools.cached_property
     def bundles(self) -> Bundled | None:
         """The bundles of links that all transfers use evenly; None if there are none."""
-        if not (self._network and self.equal_cost.choice == SPLIT and self._network.several):
+        if not (self._network and self.switching.choice == SPLIT and self._network.several):
             return None
         if any(node.reduces and node.kind == "switch" for node in self._nodes.values()):
             return None  # what is for one switch takes single links
@@ -209,16 +206,16 @@ class Router:
             return None
         network = self.bundles.rule
         rule = replace(self._machines, network=network) if self._machines else network
-        return Router(self._nodes, self._links, rule, EqualCost(FIRST))
+        return Router(self._nodes, self._links, rule, Switching(FIRST))
 
     @functools.cached_property
     def _spreader(self) -> Spreader | None:
         ruled = self._network and not isinstance(self._network, CutNetwork)
-        if not self.several or (self.equal_cost.choice == FIRST and ruled):
+        if not self.several or (self.switching.choice == FIRST and ruled):
             return None
         areas = self._network.areas() if self._network else ()
         switches = self._names[len(self._names) - len(areas) :]
-        return Spreader(self.equal_cost, self._search, dict(zip(switches, areas, strict=True)))
+        return Spreader(self.switching, self._search, dict(zip(switches, areas, strict=True)))
 
     @functools.cached_property
     def _port(self) -> Ints:
@@ -241,18 +238,20 @@ class Router:
 
     def _are_ruled(self, source: Ints, target: Ints) -> Bools:
         """Whether a rule has the whole route: of equal machines, or between ports of a network."""
+        if self.switching.queue_pairs > 1 and self._spreader:
+            return np.zeros(len(source), dtype=np.bool_)  # rules know single paths
         ruled: Bools = np.minimum(self._only_port[source], self._only_port[target]) >= 0
         if self._machines:
             ruled = np.maximum(source, target) < self._machines.count * self._machines.nodes
-            if self._spreader and self.equal_cost.choice == HASHED and self._first_two.several:
+            if self._spreader and self.switching.choice == HASHED and self._first_two.several:
                 ruled[:] = False  # inside machines too, the ends' own names choose
         return ruled
 
     def _rule_rows(self, source: Ints, target: Ints) -> Rows:
         """Rows of the links of `route`, by the rule."""
         number = None
-        if self._spreader and self.equal_cost.choice == HASHED:
-            names, seed = self._names, self.equal_cost.seed
+        if self._spreader and self.switching.choice == HASHED:
+            names, seed = self._names, self.switching.seed
             ends = zip(source.tolist(), target.tolist(), strict=True)
             hashes = [hash_ends(seed, names[a], names[b]) for a, b in ends]
             number = np.array(hashes, dtype=np.uint64)
@@ -275,7 +274,7 @@ class Router:
         assert network is not None  # noqa: S101 - there are ports
         if spreader is None:
             return Rows(*network.between(source, target))
-        if number is None and self.equal_cost.choice == FIRST:
+        if number is None and self.switching.choice == FIRST:
             number = self._seat[target]
         moves = source != target
         far = self._switch[source] != self._switch[target]
@@ -332,7 +331,7 @@ class Router:
         """The router of the first two of equal machines."""
         assert self._machines is not None  # noqa: S101 - whoever asks has looked
         first_two = self._machines.first_two(self._nodes, self._links)
-        return Router(*first_two, equal_cost=self.equal_cost)
+        return Router(*first_two, switching=self.switching)
 
     @functools.cached_property
     def _machine_routes(self) -> MachineRoutes:

@@ -12,7 +12,9 @@ choices holds for all of a topology:
              and Slingshot, or packets sprayed as by EFA; the default, but for a torus. A path whose
              slowest link has half of its rate left carries half as much
     hashed   each pair of ends takes one, drawn evenly by a hash of the ends' names and a seed
-             (static ECMP of Ethernet)
+             (static ECMP of Ethernet); with `queue_pairs`, every queue pair of a pair of ends draws
+             one, and carries as much as the others (`NCCL_IB_QPS_PER_CONNECTION` with
+             `NCCL_IB_SPLIT_DATA_ON_QPS`)
     first    all transfers to one destination take the same: that of the network's routing rule, or
              by node names the one whose number is the destination's place on its switch, modulo
              their number; the default of a torus, whose rule is its dimensions' order
@@ -36,22 +38,9 @@ from simreduce.topology.elements import Link, Node
 from simreduce.topology.naming import natural
 from simreduce.topology.routing.route import Rows, Share, list_rows
 from simreduce.topology.routing.search import Fan, Fans, Hop, Path, Search, ticks
+from simreduce.topology.routing.switching import FIRST, HASHED, SPLIT, Switching
 
-FIRST, HASHED, SPLIT = CHOICES = ("first", "hashed", "split")
-"""Values of `[routing] equal_cost`."""
 _FABRIC = ("switch", "nvswitch")
-
-
-@dataclass(frozen=True, slots=True)
-class EqualCost:
-    """The choice of a topology, and the seed of the hash, which the other two choices ignore."""
-
-    choice: str = SPLIT
-    seed: int = 0
-
-
-DEFAULT = EqualCost()
-"""What a network does of which nothing else is known."""
 
 
 @dataclass(frozen=True)
@@ -141,6 +130,15 @@ def _shares(webs: Sequence[_Web]) -> list[Share]:
     return [share for web in webs for share in web.shares]
 
 
+def _mean(paths: Sequence[Sequence[Link]]) -> list[Share]:
+    """The links of paths that carry as much as each other, hop by hop."""
+    carried: dict[int, tuple[Link, int]] = {}
+    for hop in itertools.zip_longest(*paths):
+        for link in filter(None, hop):
+            carried[link.id] = link, carried.get(link.id, (link, 0))[1] + 1
+    return [(link, many / len(paths)) for link, many in carried.values()]
+
+
 def _in_network(node: Node) -> bool:
     return node.transit and node.kind in _FABRIC
 
@@ -181,7 +179,7 @@ class Spreader:
     `areas` gives the area of each switch; switches that it does not name share one.
     """
 
-    def __init__(self, rule: EqualCost, search: Search, areas: Mapping[str, int]) -> None:
+    def __init__(self, rule: Switching, search: Search, areas: Mapping[str, int]) -> None:
         self._rule, self._search, self._areas = rule, search, areas
         self._nodes = search.nodes
         self._fans: dict[tuple[frozenset[int | None], str], Fans] = {}
@@ -213,14 +211,15 @@ class Spreader:
             )
             homes = {self._nodes[name].machine for name in path[at : stop + 1]}
             webs = self._between(path[at], path[stop], homes.pop() if len(homes) == 1 else "")
-            number, many = 0, _many(webs)
+            numbers, many = [0], _many(webs)
             if many > 1 and self._rule.choice == HASHED:
-                number = hash_ends(self._rule.seed, path[0], path[-1])
+                pairs = range(self._rule.queue_pairs)
+                numbers = [hash_ends(self._rule.seed, path[0], path[-1], pair) for pair in pairs]
             elif many > 1 and self._rule.choice == FIRST:
-                number = self.seat(path[stop])
-            one = _one(webs, number % many)
-            taken += [link.target for link in one]
-            found += _shares(webs) if self._rule.choice == SPLIT else [(link, 1.0) for link in one]
+                numbers = [self.seat(path[stop])]
+            ones = [_one(webs, number % many) for number in numbers]
+            taken += [link.target for link in ones[0]]
+            found += _shares(webs) if self._rule.choice == SPLIT else _mean(ones)
             at = stop
         return tuple(taken), found
 
@@ -337,7 +336,7 @@ def _merit(link: Link) -> tuple[float, float]:
     return link.width, link.latency
 
 
-def hash_ends(seed: int, source: str, target: str) -> int:
-    """A number of 64 bits for the two ends of a transfer."""
-    text = f"{seed} {source} {target}"
+def hash_ends(seed: int, source: str, target: str, pair: int = 0) -> int:
+    """A number of 64 bits for the two ends of a transfer, and one of their queue pairs."""
+    text = f"{seed} {source} {target}" + (f" {pair}" if pair else "")
     return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest())
