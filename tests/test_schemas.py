@@ -93,6 +93,12 @@ TRACE = {
         },
     ],
 }  # fmt: skip
+CRAB = """system,case,nodes,victim_nodes,victim,msg_size_bytes,median_avg_us
+cresco8,All-to-All,8,4,a2a_comm_only,262144,41.79
+cresco8,All-to-All Inc-Congested,8,4,a2a_comm_only,262144,41.71
+other,All-to-All,8,4,a2a_comm_only,262144,41.79
+other,All-to-All Inc-Congested,8,4,a2a_comm_only,262144,41.71
+"""
 JOBS = """
 topology = "dgx1vx2,fabric=switch,nics=1"
 [[job]]
@@ -163,6 +169,7 @@ FILES = {
     "p2p.log": P2P_TEST,
     "tests.log": NCCL_TESTS,
     "nccl.log": LOG,
+    "crab.csv": CRAB,
     "trace.json": json.dumps(TRACE),
 }
 ROOT = str(REPOSITORY)
@@ -244,6 +251,7 @@ accuracy mesh --json --set table-5 --model megatron-22b
 accuracy mesh --json --set deepep
 accuracy kernels --json --set vllm-42324
 accuracy compute --json
+accuracy congestion crab.csv --json
 bench frontier --algo rccl -b 1M -e 1M --json
 run frontier.toml --json --workers 1
 step frontier.toml --json --workers 1

@@ -83,12 +83,16 @@ class Flows:
         self.needed = np.zeros(len(fabric.resources.names))
         self._known: dict[tuple[str, str], tuple[Plan, Lowered, Floats]] = {}
 
-    def send(self, source: str, target: str, nbytes: int) -> simpy.Event:
-        """Send bytes from one device to another; the event is their arrival."""
+    def send(
+        self, source: str, target: str, nbytes: int, *, background: bool = True
+    ) -> simpy.Event:
+        """Send bytes from one device to another; the event is their arrival. While what is not in
+        the `background` moves, there is somebody to disturb.
+        """
         plan, lowered, each = self._of(source, target)
         lowered = replace(lowered, amount=np.array([0.0, float(nbytes)]))
         self.needed += each * nbytes
-        return self.fabric.submit(plan, lowered=lowered, background=True)
+        return self.fabric.submit(plan, lowered=lowered, background=background)
 
     def _of(self, source: str, target: str) -> tuple[Plan, Lowered, Floats]:
         if (source, target) not in self._known:

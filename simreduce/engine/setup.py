@@ -340,7 +340,9 @@ class Setup(Simulator):
 
     @property
     def equal_paths(self) -> str:
-        """Which of equal paths transfers take, in words; "" where there is one path."""
+        """Which of equal paths transfers take, and what held flows do to others, in words; "" where
+        there is one path and they do nothing.
+        """
         machine = self.machine.pair if isinstance(self.machine, Folded) else self.machine
         return machine.router.choice
 

@@ -226,7 +226,8 @@ TOPOLOGY_KEYS = (
 EQUAL_PATHS_KEY = Key(
     "equal_paths", TEXT,
     "Which of equal paths through a network transfers take: `split` over all, `hashed` to one of "
-    'them, or the `first`; "" where there is one path.',
+    "them, or the `first`, and what flows that are held do to others (`congestion`); empty where "
+    "there is one path and they do nothing.",
 )  # fmt: skip
 MOVED_KEY = Key(
     "moved_us", MICROSECONDS,

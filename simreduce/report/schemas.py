@@ -21,6 +21,7 @@ from simreduce.planners.nccl import SETTINGS
 from simreduce.report import capacity, sweeps, topo, verified
 from simreduce.report.accuracy import ACCURACY, FITTED, LEFT_OUT, SHARDED, THREE_SIZES, UNSEEN
 from simreduce.report.accuracy_compute import ACCURACY_COMPUTE
+from simreduce.report.accuracy_congestion import ACCURACY_CONGESTION
 from simreduce.report.accuracy_kernels import ACCURACY_KERNELS
 from simreduce.report.accuracy_mesh import ACCURACY_MESH
 from simreduce.report.bench import BENCH, NCCL_TESTS
@@ -84,6 +85,7 @@ def outputs() -> dict[str, Output]:
         topo.LIST, topo.SHOW, topo.CHECK, topo.P2P, topo.RINGS, topo.TREES,
         topo.GRAPHS, topo.MATRICES, topo.ROWS,
         ACCURACY, LEFT_OUT, UNSEEN, THREE_SIZES, SHARDED, ACCURACY_MESH, ACCURACY_COMPUTE,
+        ACCURACY_CONGESTION,
         ACCURACY_KERNELS, BESIDE, FITTED,
     ]  # fmt: skip
     for place in _OF_DEVICES:

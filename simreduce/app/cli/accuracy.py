@@ -15,6 +15,7 @@ from simreduce.app.cli.reply import Reply, option_faults, picture_options, repor
 from simreduce.engine.calibrate import load_calibration
 from simreduce.files.published import RCCL, PublishedTable, published_tables
 from simreduce.files.published.compute import SOURCE, timed_compute
+from simreduce.files.published.congestion import SOURCE as CRAB, congested_calls
 from simreduce.files.published.kernels import KERNEL_SETS, published_kernels
 from simreduce.files.published.steps import SOURCES, published_steps
 from simreduce.report.accuracy import (
@@ -33,9 +34,20 @@ from simreduce.report.accuracy import (
     unseen_lines,
 )
 from simreduce.report.accuracy_compute import ACCURACY_COMPUTE, compute_lines
+from simreduce.report.accuracy_congestion import (
+    ACCURACY_CONGESTION,
+    ComparedCongestion,
+    congestion_lines,
+)
 from simreduce.report.accuracy_kernels import ACCURACY_KERNELS, ComparedKernels, kernel_lines
 from simreduce.report.accuracy_mesh import ACCURACY_MESH, ComparedSteps, mesh_lines
 from simreduce.study.accuracy.compute import predict_compute
+from simreduce.study.accuracy.congestion import (
+    SYSTEMS,
+    System,
+    congestible,
+    predict_congestion,
+)
 from simreduce.study.accuracy.dispatch import predict_dispatches
 from simreduce.study.accuracy.hold_out import (
     calibrate_on_three,
@@ -47,7 +59,7 @@ from simreduce.study.accuracy.kernels import predict_kernels
 from simreduce.study.accuracy.mesh import predict_steps
 from simreduce.study.accuracy.predict import predict
 from simreduce.study.accuracy.sharded import SERIES, predict_sharded
-from simreduce.topology import copies_of
+from simreduce.topology import copies_of, load_topology
 
 _NAMES = [series.name for series in SERIES]
 _MODELS = list(dict.fromkeys(step.model for step in published_steps()))
@@ -72,6 +84,10 @@ _CHAPTERS = {
     "compute": (
         "simreduce.app.cli.accuracy:compute",
         "What one GPU computes: kernels and layers, measured.",
+    ),
+    "congestion": (
+        "simreduce.app.cli.accuracy:congestion",
+        "Collectives of MPI beside an incast, on three systems.",
     ),
     "p2p": ("simreduce_validate.p2p:p2p", "Copies between GPUs."),
 }
@@ -334,4 +350,46 @@ def compute(file: str) -> Reply:
     source, points = file or SOURCE, predict_compute(timed_compute(file))
     return Reply(
         partial(compute_lines, source, points), partial(ACCURACY_COMPUTE.write, (source, points))
+    )
+
+
+@command(examples="simreduce accuracy congestion")
+@click.argument("file", default="", metavar="[FILE]")
+@click.option(
+    "--machine",
+    "machines",
+    multiple=True,
+    metavar="SYSTEM=TOPOLOGY",
+    help="The network of another system, such as mine=fat_tree:256,radix=32,congestion=tree; its"
+    " nodes are neighbours. Repeatable.",
+)
+@report_options
+def congestion(file: str, machines: tuple[str, ...]) -> Reply:
+    """Compare how much an incast of other nodes slows collectives of MPI with what was measured: on
+    Leonardo and CRESCO8, where what is held stops others, and on LUMI, where it does not. One
+    constant of it is read off Leonardo's times, the part of the time that this is so, and the
+    constants of MPI are read off all times alone. Calls of less than 32 KiB are left out.
+
+    FILE has other times, in the columns of CRAB's: system, case, nodes, victim_nodes, victim,
+    msg_size_bytes and median_avg_us.
+
+    On Ctrl-C or SIGTERM, prints the calls so far and exits with status 130.
+    """
+    faults, systems = option_faults(), dict(SYSTEMS)
+    for text in machines:
+        name, equals, network = text.partition("=")
+        if not (name and equals and network):
+            faults.add("--machine", f"must be SYSTEM=TOPOLOGY, not {text!r}")
+        elif faults.attempt(f"--machine {name}", load_topology, network):
+            systems[name] = System(network)
+    faults.raise_any()
+    calls, left_out = congestible(congested_calls(file), systems)
+    points, complete = show_until_stopped(
+        predict_congestion(calls, systems), len(calls), "predicted {} of {} calls"
+    )
+    found = ComparedCongestion(file or CRAB, points, left_out, complete)
+    return Reply(
+        partial(congestion_lines, found),
+        partial(ACCURACY_CONGESTION.write, found),
+        complete=complete,
     )

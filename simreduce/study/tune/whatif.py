@@ -183,7 +183,7 @@ def routings(setup: Setup) -> Iterator[Change]:
             machine=setup.topology.with_switching(other), part=setup.part
         )
 
-    for choice in CHOICES if setup.equal_paths else ():
+    for choice in CHOICES if setup.topology.router.several else ():
         if choice != chosen.choice:
             other = apply(replace(chosen, choice=choice))
             yield Change("routing", "equal paths", "equal_cost", choice, other)

@@ -43,6 +43,7 @@ switches and cables it has.
 
 `equal_cost=split`, `hashed` (with a `seed=`) or `first` says what transfers do that have several
 equal paths (`topology.routing.spread`). A torus takes the first unless stated, all others split.
+`queue_pairs=` of hashed paths, `congestion=` and `congested=` are in `topology.routing.switching`.
 """
 
 from __future__ import annotations
@@ -51,6 +52,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from simreduce.topology.generators.dragonfly import DRAGONFLY_KEYS, dragonfly
+from simreduce.topology.generators.dragonfly_plus import PLUS_KEYS, dragonfly_plus
 from simreduce.topology.generators.fat_tree import TREE_KEYS, fat_tree
 from simreduce.topology.generators.full import full
 from simreduce.topology.generators.inline import DEVICES_LIMIT, Inline, InlineSettings, split_inline
@@ -86,6 +88,7 @@ class Generator:
 
 GENERATORS: dict[str, Generator] = {
     "dragonfly": Generator(dragonfly, "dragonfly:N", (*DRAGONFLY_KEYS, "shuffle")),
+    "dragonfly_plus": Generator(dragonfly_plus, "dragonfly_plus:N", (*PLUS_KEYS, "shuffle")),
     "fat_tree": Generator(fat_tree, "fat_tree:N", (*TREE_KEYS, "shuffle")),
     "full": Generator(full, "full:N"),
     "ring": Generator(ring, "ring:N"),

@@ -178,13 +178,19 @@ class Router:
 
     @property
     def choice(self) -> str:
-        """Which of equal paths transfers take, in words; "" where there is one path."""
+        """Which of equal paths transfers take, and what held flows do to others, in words; "" where
+        there is one path and they do nothing.
+        """
         rule, more = self.switching, ""
         if rule.choice == HASHED:
             more = f", seed {rule.seed}" + (
                 f", {rule.queue_pairs} queue pairs" if rule.queue_pairs > 1 else ""
             )
-        return f"{rule.choice}{more}" if self.several else ""
+        said = [f"{rule.choice}{more}"] if self.several else []
+        if not rule.isolated:
+            part = f" {rule.congested:.0%} of the time" if rule.congested < 1.0 else ""
+            said.append(f"congestion {rule.congestion}{part}")
+        return ", ".join(said)
 
     @functools.cached_property
     def bundles(self) -> Bundled | None:

@@ -1,0 +1,239 @@
+"""Collectives of MPI beside an incast, measured and predicted."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Generator, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import permutations
+from statistics import mean, median
+from typing import NamedTuple
+
+import numpy as np
+import simpy
+
+from simreduce.engine import IDEAL, NOMINAL, Fabric
+from simreduce.engine.background import Flows, Stream
+from simreduce.errors import InputError
+from simreduce.files.published.congestion import ALL_TO_ALL, INCAST_BYTES, CongestedCall
+from simreduce.plan import Contract, Kind, PlanBuilder
+from simreduce.topology import Topology, load_topology
+
+
+@dataclass(frozen=True, slots=True)
+class System:
+    """A system's network and its MPI.
+
+    `span` is over how many places its nodes are dealt evenly; 0: they are neighbours. A message
+    takes `latency` seconds, a copy at `copies` bytes/s up to `eager` bytes, and above that
+    `rendezvous` seconds before its bytes move; of several at once each waits `gap` seconds for the
+    one before. A host sends at `rate` bytes/s, to many at `rate_to_many`.
+    """
+
+    network: str
+    span: int = 0
+    latency: float = 1.4e-6
+    copies: float = 2.6e9
+    eager: int = 16 << 10
+    rendezvous: float = 7e-6
+    gap: float = 0.25e-6
+    rate: float = 24.4e9
+    rate_to_many: float = 24.4e9
+
+    def before(self, nbytes: int) -> float:
+        """Seconds before the bytes of a message move."""
+        if nbytes <= self.eager:
+            return self.latency + nbytes / self.copies
+        return self.rendezvous
+
+
+SYSTEMS: Mapping[str, System] = {
+    # Nodes were dealt over some 680 of 3,456 (the runs' logs), which are four groups.
+    "leonardo": System(
+        "dragonfly_plus:720,p=10,leaves=18,spines=18,equal_cost=first,congestion=tree,congested=0.75",
+        span=680,
+        rendezvous=8.5e-6,
+    ),
+    # Neighbours, 64 of them x[348-411] (the runs' logs). How many share a leaf, and how thin its
+    # up-links are, is not public: times of 64 nodes are the first that show a second one, alone.
+    "cresco8": System(
+        "fat_tree:760,radix=38,oversubscription=2,equal_cost=first,congestion=tree,congested=0.75",
+        rendezvous=6e-6,
+    ),
+    "lumi": System(
+        "dragonfly:1024,p=16,a=32,h=16,equal_cost=split,congestion=isolated",
+        span=1000,
+        latency=2.8e-6,
+        copies=6e9,
+        rendezvous=8.2e-6,
+        gap=0.8e-6,
+        rate=22.7e9,
+        rate_to_many=10e9,
+    ),
+}
+"""What is known of systems. Constants of MPI, and the part of the time that trees stand, are read
+off the shipped times; networks are from De Sensi et al. 2024, arXiv 2408.14090.
+"""
+
+
+LEAST = 64 << 10
+"""Bytes from which slowdowns are judged."""
+_SMALLEST = 32 << 10
+"""Bytes from which calls are predicted: smaller messages hardly load a link."""
+_DEALS = 4
+_DEALT_BY = 13
+"""As the nodes of a run are seldom known, a slowdown is the mean of those on so many dealings."""
+
+
+class CongestionPoint(NamedTuple):
+    """A published call, the seconds that are predicted alone, and the slowdown by the incast."""
+
+    call: CongestedCall
+    alone: float
+    slowdown: float
+
+    @property
+    def error(self) -> float:
+        """By what part the slowdown is too high."""
+        return self.slowdown / self.call.slowdown - 1.0
+
+    @property
+    def alone_error(self) -> float:
+        """By what part the time alone is too long."""
+        return self.alone / self.call.alone - 1.0
+
+
+class CongestionGroup(NamedTuple):
+    """The calls of a system."""
+
+    system: str
+    points: Sequence[CongestionPoint]
+
+    @property
+    def _judged(self) -> Sequence[CongestionPoint]:
+        return [point for point in self.points if point.call.nbytes >= LEAST]
+
+    @property
+    def median(self) -> float:
+        """Half of the errors of slowdowns are below this, from `LEAST` on."""
+        return median(abs(point.error) for point in self._judged)
+
+    @property
+    def worst(self) -> float:
+        """The largest of these."""
+        return max(abs(point.error) for point in self._judged)
+
+    @property
+    def alone(self) -> float:
+        """Half of the errors of times alone are below this, from `LEAST` on."""
+        return median(abs(point.alone_error) for point in self._judged)
+
+    @property
+    def most(self) -> float:
+        """The largest slowdown that was measured."""
+        return max(point.call.slowdown for point in self._judged)
+
+
+def group_congestion(points: Sequence[CongestionPoint]) -> list[CongestionGroup]:
+    """The systems, in order, that have calls to judge."""
+    found: dict[str, list[CongestionPoint]] = {}
+    for point in points:
+        found.setdefault(point.call.system, []).append(point)
+    groups = [CongestionGroup(system, some) for system, some in found.items()]
+    return [each for each in groups if any(p.call.nbytes >= LEAST for p in each.points)]
+
+
+def congestible(
+    calls: Sequence[CongestedCall], systems: Mapping[str, System]
+) -> tuple[list[CongestedCall], dict[str, int]]:
+    """The calls that can be predicted, and how many there are of each system that is not known.
+
+    InputError if a network has too few nodes for its calls.
+    """
+    large = [call for call in calls if call.nbytes >= _SMALLEST]
+    strange = Counter(call.system for call in large if call.system not in systems)
+    known = [call for call in large if call.system in systems]
+    problems = []
+    for name in dict.fromkeys(call.system for call in known):
+        most = max(call.nodes for call in known if call.system == name)
+        if most > len(load_topology(systems[name].network).devices):
+            problems.append(f"{name}: {systems[name].network} has fewer than {most} nodes")
+    if problems:
+        raise InputError(problems)
+    return known, dict(strange)
+
+
+def predict_congestion(
+    calls: Sequence[CongestedCall], systems: Mapping[str, System] = SYSTEMS
+) -> Iterator[CongestionPoint]:
+    """Every call, of systems that are known."""
+    for call in calls:
+        system = systems[call.system]
+        rate = system.rate_to_many if call.collective == ALL_TO_ALL else system.rate
+        known = {"latency": "0", "bandwidth": f"{rate / 1e9:g} GB/s"}
+        machine = load_topology(system.network, known)
+        took = []
+        for deal in range(_DEALS):
+            nodes = _nodes(machine, system, call.nodes, deal)
+            ranks = nodes[0::2] if call.ranks * 2 <= call.nodes else nodes[: call.ranks]
+            others = [node for node in nodes if node not in ranks]
+            took.append([_run(machine, system, call, ranks, some) for some in ([], others)])
+        slowdown = mean(beside / alone for alone, beside in took)
+        yield CongestionPoint(call, took[0][0], slowdown)
+
+
+def _nodes(machine: Topology, system: System, count: int, deal: int) -> list[str]:
+    """Nodes of a run: dealt over the span, or neighbours from somewhere on."""
+    if not system.span:
+        first = min(deal * _DEALT_BY, len(machine.devices) - count)
+        return list(machine.devices[first : first + count])
+    span = min(max(system.span, count), len(machine.devices))
+    places = np.random.default_rng(deal).choice(span, count, replace=False)
+    return [machine.devices[i] for i in sorted(places.tolist())]
+
+
+def _run(
+    machine: Topology, system: System, call: CongestedCall, ranks: Sequence[str],
+    others: Sequence[str],
+) -> float:  # fmt: skip
+    """Seconds of the collective while all `others` send to the first of them."""
+    env = simpy.Environment()
+    fabric = Fabric(env, machine, NOMINAL, IDEAL)
+    run = _all_to_all if call.collective == ALL_TO_ALL else _ring
+    over = env.process(run(Flows(fabric), system, ranks, call.nbytes))
+    if len(others) > 1:
+        pairs = tuple((other, others[0]) for other in others[1:])
+        Stream("incast", pairs, INCAST_BYTES).send_on(fabric, over)
+    env.run(until=over)
+    return float(env.now)
+
+
+def _all_to_all(
+    flows: Flows, system: System, ranks: Sequence[str], nbytes: int
+) -> Generator[simpy.Event, None, None]:
+    env = flows.fabric.env
+    yield env.timeout(system.before(nbytes) + system.gap * (len(ranks) - 1))
+    b = PlanBuilder(tuple(ranks))
+    for source, target in permutations(range(len(ranks)), 2):
+        b.copy(b.input(source, 0, 1), target)
+    plan = b.finish(Contract.of("all_to_all", []))
+    lowered = flows.fabric.lower(plan)
+    sizes = np.where(plan.kind == Kind.COPY, float(nbytes), 0.0)
+    yield flows.fabric.submit(plan, lowered=replace(lowered, amount=sizes))
+
+
+def _ring(
+    flows: Flows, system: System, ranks: Sequence[str], nbytes: int
+) -> Generator[simpy.Event, None, None]:
+    env, n = flows.fabric.env, len(ranks)
+    each = max(nbytes // n, 1)
+    came = [[env.event() for _ in range(n)] for _ in ranks]
+
+    def rank(i: int) -> Generator[simpy.Event, None, None]:
+        for step in range(n - 1):
+            yield env.timeout(system.before(each))
+            yield flows.send(ranks[i], ranks[(i + 1) % n], each, background=False)
+            came[(i + 1) % n][step].succeed()
+            yield came[i][step]
+
+    yield env.all_of([env.process(rank(i)) for i in range(n)])
