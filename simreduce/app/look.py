@@ -116,7 +116,7 @@ def bench_sizes(
     ranking: Ranking, chosen: Candidate, most: int, show: Show
 ) -> tuple[Document | None, bool]:
     """The document of a bench of at most so many algorithms, those of the candidate and then the
-    fastest, and whether nothing is missing; no document if the machine refuses one.
+    fastest, and whether nothing is missing; no document if the machine refuses all.
     """
     setup, strategies = ranking.scenario.setup, plain_specs(ranking, chosen, most)
     total = len(strategies) * len(_SIZES)

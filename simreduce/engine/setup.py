@@ -85,8 +85,8 @@ class Setup(Simulator):
 
     `part` is the layout that plans are made for if that is not the whole machine's: some of its
     GPUs, or rings in another order. `nccl` holds NCCL's settings. `call_cost` are the seconds that
-    a framework adds to every call of NCCL. Machine, runtime and calibration may be given by name;
-    the runtime may be `BY_STRATEGY`.
+    a framework adds to every call of NCCL, and of kernels that read their peers. Machine, runtime
+    and calibration may be given by name; the runtime may be `BY_STRATEGY`.
     """
 
     part: Layout | None = None
@@ -148,10 +148,11 @@ class Setup(Simulator):
 
     @cached_property
     def constants(self) -> Calibration:
-        """The fitted constants, with the cost of a call in NCCL's launch, and without copies out of
+        """The fitted constants, with the cost of a call in every launch, and without copies out of
         NCCL's buffers where users register theirs.
 
-        A stream waits for the framework before each call, as it waits for NCCL to launch it.
+        A stream waits for the framework before each call, as it waits for its launch: by NCCL, of
+        a kernel that reads its peers, or by copy engines.
         """
         nccl = self.fitted.nccl
         copied = nccl.copy_out
@@ -159,8 +160,15 @@ class Setup(Simulator):
             copied = {**copied, "nvlink": 0.0, "pci": 0.0}
         if copied == nccl.copy_out and not self.call_cost:
             return self.fitted
-        launch = nccl.launch + self.call_cost
-        return replace(self.fitted, nccl=replace(nccl, launch=launch, copy_out=copied))
+        cost, kernels = self.call_cost, nccl.kernels
+        kernels = replace(
+            kernels,
+            launch=kernels.launch + cost,
+            engine_launch=kernels.engine_launch + cost,
+            engine_multicast_launch=kernels.engine_multicast_launch + cost,
+        )
+        nccl = replace(nccl, launch=nccl.launch + cost, copy_out=copied, kernels=kernels)
+        return replace(self.fitted, nccl=nccl)
 
     @property
     def _zero_copy(self) -> bool:

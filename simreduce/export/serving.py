@@ -14,6 +14,9 @@ FlashInfer's `allreduce_fusion` runs TensorRT-LLM's kernels, by one shot up to a
 flashinfer-ai/flashinfer flashinfer/comm/trtllm_ar.py, 01021e5, read 2026-11.
 
 PyTorch's operators are in pytorch/pytorch torch/csrc/distributed/c10d/symm_mem/SymmetricMemory.cpp.
+Its calls of NCCL run symmetric kernels on tensors of a `MemPool` of the backend's `mem_allocator`
+that `register_mem_pool(pool, symm=True)` registers by ncclCommWindowRegister, from torch 2.9 on
+(docs.nvidia.com/megatron-core/developer-guide/0.20.0, core.allocator.vmm_symm_allocator).
 """
 
 from __future__ import annotations
@@ -241,5 +244,6 @@ PYTORCH: Mapping[str, str] = {
     "oneshot": "torch.ops.symm_mem.one_shot_all_reduce",
     "twoshot": "torch.ops.symm_mem.two_shot_all_reduce_",
     "multimem": "torch.ops.symm_mem.multimem_all_reduce_",
+    "symmetric": "torch.distributed.all_reduce after register_mem_pool(pool, symm=True)",
 }
-"""PyTorch's calls, of tensors in its symmetric memory but for the first."""
+"""PyTorch's calls, of tensors in its symmetric memory, in a pool, or, by `nccl`, anywhere."""

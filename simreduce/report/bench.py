@@ -54,7 +54,7 @@ from simreduce.report.sections import (
     us,
 )
 from simreduce.study.advice import lasting_us, moved_lines
-from simreduce.study.outcome import Stuck
+from simreduce.study.outcome import Refused, Stuck
 from simreduce.study.study import TIED
 from simreduce.study.tune.bench import BY_DEFAULT, DIVIDED, BenchRow, Calls, algbw, busbw
 from simreduce.study.tune.few_rings import library_warning
@@ -88,6 +88,17 @@ class SizeTimes(NamedTuple):
     def stuck(self) -> list[BenchRow]:
         """The rows that never end."""
         return [row for row in self.rows if isinstance(row.unfinished, Stuck)]
+
+    @property
+    def refused(self) -> list[BenchRow]:
+        """The rows that the machine refuses."""
+        return [row for row in self.rows if isinstance(row.unfinished, Refused)]
+
+    @property
+    def nominal(self) -> str:
+        """Which times rest on no measurement, or ""."""
+        rows = (row for row in self.rows if not isinstance(row.unfinished, Refused))
+        return self.setup.nominal(row.algorithm for row in rows)
 
     @property
     def fastest(self) -> list[BenchRow]:
@@ -160,8 +171,7 @@ def _time_cell(row: Written) -> str:
 def _algorithm_cell(row: Written) -> str:
     """The algorithm, with the busiest link and the interval, or with what became of it."""
     if "time_us" not in row:
-        said = ", " if "at_least_us" in row else " failed: "
-        return f"{row['algorithm']}{said}{row['reason']}"
+        return f"{row['algorithm']}{row['end']}{row['reason']}"
     link, low = row["bottleneck"], row["low_us"]
     share = f" {row['bottleneck_share']:.0%}" if "bottleneck_share" in row else ""
     busiest = f", {link}{share}" if link else ""
@@ -261,14 +271,32 @@ ROW = Record(
     "transfers runtime algorithm",
 )  # fmt: skip
 _SHORT_SIZE = replace(_SIZE, about="The tensor.")
+
+
+def _end(words: str) -> Key:
+    """What stands between an algorithm and the reason why it has no time."""
+    return Key("end", TEXT, "How it ended.", lambda _: words, written=False)
+
+
 _FAILED = Record(
     "failed",
     "A plan that never finishes.",
     _SHORT_SIZE,
     *unwritten(*_ELEMENTS, _ROOT, _RUNTIME),
     _ALGORITHM,
+    _end(" failed: "),
     Key("reason", TEXT, "Why it is stuck.", lambda row: first_words(row.unfinished.error)),
 )
+_REFUSED = Record(
+    "refused",
+    "A strategy that is not possible at a size.",
+    _SHORT_SIZE,
+    *unwritten(*_ELEMENTS, _ROOT, _RUNTIME),
+    _ALGORITHM,
+    _end(" refused: "),
+    Key("reason", TEXT, "Why the machine refuses it.",
+        lambda row: row.unfinished.reason(row.strategy).removeprefix(f"{row.strategy}: ")),
+)  # fmt: skip
 _BOUNDED = Record(
     "bounded",
     "A size of a strategy that was not simulated to its end, as another is faster.",
@@ -276,6 +304,7 @@ _BOUNDED = Record(
     *unwritten(*_ELEMENTS, _ROOT),
     _ALGORITHM,
     _RUNTIME,
+    _end(", "),
     Key("at_least_us", MICROSECONDS, "What it takes at least.", "unfinished.seconds"),
     Key("reason", TEXT, "Why it takes as long.", "unfinished.reason"),
 )
@@ -298,7 +327,7 @@ BENCH = Document(
     replace(NCCL_KEY, get="setup.nccl.text"),
     replace(
         NOMINAL_KEY,
-        get=lambda times: times.setup.nominal(r.algorithm for r in times.rows) or ABSENT,
+        get=lambda times: times.nominal or ABSENT,
     ),
     replace(WARNING_KEY, get=lambda times: times.warning or ABSENT),
     replace(CALIBRATION_KEY, get="setup.calibration.name"),
@@ -318,15 +347,20 @@ BENCH = Document(
         lambda times: times.fastest if len(times.fastest) > 1 else ABSENT, optional=True,
     ),
     Key("failed", list_of(_FAILED), "Plans that never finish.", "stuck"),
+    Key(
+        "refused", list_of(_REFUSED),
+        "What the machine refuses of strategies that were named; missing if nothing.",
+        lambda times: times.refused or ABSENT, optional=True,
+    ),
     Key("bounded", list_of(_BOUNDED), "Rows that cannot be the fastest of their size."),
     Key("complete", FLAG, "False if the command was stopped and rows are missing."),
 )  # fmt: skip
-"""Of `SizeTimes`. A plan that never finishes has no time, so it stands under `failed`."""
+"""Of `SizeTimes`. Rows without a time stand under `failed`, `refused` and `bounded`."""
 
 
 def bench_rows(times: SizeTimes) -> Table:
     """A row per size and algorithm."""
-    records = {type(None): ROW, Stuck: _FAILED, AtLeast: _BOUNDED}
+    records = {type(None): ROW, Stuck: _FAILED, Refused: _REFUSED, AtLeast: _BOUNDED}
     return ROW.table(records[type(row.unfinished)].row(row, times) for row in times.rows)
 
 

@@ -129,7 +129,9 @@ def header(
 
 def _nominal(found: Ranked) -> str:
     scenario = found.scenario
-    return scenario.setup.nominal(each.text for each in scenario.strategies or ())
+    refused = {name for name, _ in found.refused}
+    named = (each.text for each in scenario.strategies or ())
+    return scenario.setup.nominal(text for text in named if text not in refused)
 
 
 def _call_cost_text(cost: float) -> str:
@@ -275,7 +277,8 @@ HEAD_KEYS = (
     WARNING_KEY,
     replace(CALIBRATION_KEY, get="scenario.setup.calibration.name"),
     Key(
-        "call_cost_us", MICROSECONDS, "What the framework adds to each call of NCCL.",
+        "call_cost_us", MICROSECONDS,
+        "What the framework adds to each call of NCCL, or of a kernel such as `oneshot`.",
         lambda found: found.scenario.setup.call_cost * 1e6,
     ),
 )  # fmt: skip

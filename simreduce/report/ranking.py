@@ -21,6 +21,7 @@ from simreduce.files.formats.documents import (
     or_null,
 )
 from simreduce.files.tables import Column, Table
+from simreduce.planners.strategy import parse_strategy
 from simreduce.report.advised import (
     ADVICE_KEY,
     advice_lines,
@@ -77,6 +78,7 @@ from simreduce.report.sections import (
     us,
 )
 from simreduce.study.advice import lasting, lasting_us, runs_nccl, took
+from simreduce.study.frameworks import call_words
 from simreduce.study.study import same_reasons
 from simreduce.study.tune.bench import algbw, busbw
 from simreduce.study.tune.rank import FIRST, Candidate, Ranking
@@ -85,18 +87,24 @@ from simreduce.study.tune.rank import FIRST, Candidate, Ranking
 def ranking_table(ranking: Ranking, most: int | None = None, *, details: bool = True) -> str:
     """One row per strategy, best first, or the best `most` of them; the advice comes last.
 
-    Without `details`, other names of plans and refusals are counted.
+    Without `details`, other names of plans are counted, and refusals of strategies that the
+    scenario does not name.
     """
+    refused = refused_lines(ranking.refused)
     more = [
         *same_plan_lines(c.names for c in ranking.candidates),
         *_upstream(ranking),
-        *refused_lines(ranking.refused),
+        *refused,
     ]
+    if not details:
+        named = bool(ranking.scenario.strategies)
+        counted = counted_lines(ranking.candidates, () if named else ranking.refused)
+        more = [*(refused if named else ()), *counted]
     lines = [
         *_header(ranking),
         *best_rows(ranking_rows(ranking), most),
         *_bounded_lines(ranking),
-        *(more if details else counted_lines(ranking.candidates, ranking.refused)),
+        *more,
         *untried_lines(ranking.untried, hurried=ranking.hurried),
         "",
         *_recommendation(ranking),
@@ -149,9 +157,8 @@ def _recommendation(ranking: Ranking) -> list[str]:
         words = "and the dispatch of its copies, which this calibration does not know"
         lines.append(f"  {fastest.strategy.text} takes {time} {words}")
     elif all(lasting(fastest) < lasting(each) for each in known):
-        lines.append(
-            f"  {fastest.strategy.text} takes {time}, and no framework has a setting for it"
-        )
+        how = call_words(fastest.strategy) or "no framework has a setting for it"
+        lines.append(f"  {fastest.strategy.text} takes {time}, and {how}")
     tied = min((c for c in ranking.candidates if not c.wrong), key=lambda c: c.seconds)
     if tied.seconds < fastest.seconds:
         lines.append(f"  {tied.strategy.text} takes {took(tied.seconds, tied.moved)}")
@@ -422,8 +429,9 @@ def _facts(document: Written, beside: Attachments, best: Written, found: Written
     first = min(right, key=lasting_us, default=best)
     settable = min(each["fastest_time_us"] for each in document["advice"])
     if not document.get("measured") and lasting_us(first) < settable:
-        rate += f" {first['strategy']} takes {us(first['time_us'])}, but no framework has a setting"
-        rate += " for it."
+        how = call_words(parse_strategy(first["strategy"]))
+        rate += f" {first['strategy']} takes {us(first['time_us'])}, "
+        rate += f"and {how}." if how else "but no framework has a setting for it."
     yield from facts(found, f"{rate} What to type is below.", document["factor"])
     yield Fact("What limits it?", *limit_fact(beside))
     yield Fact("What would a second NIC buy?", *nic_fact(beside))

@@ -109,7 +109,8 @@ def step_table(ranking: StepRanking, most: int | None = None, *, details: bool =
     """Header, one row per method if there are several, or the best `most` of them; then the step of
     the recommended one. The advice comes last.
 
-    Without `details`, the timeline, its buckets and other names are left out.
+    Without `details`, the timeline, its buckets and other names are left out, and refusals of
+    strategies that the scenario does not name are counted.
     """
     lines = _header(ranking)
     if len(ranking.candidates) > 1:
@@ -124,7 +125,9 @@ def step_table(ranking: StepRanking, most: int | None = None, *, details: bool =
     else:
         misfit = sum(1 for c in ranking.candidates if c.fits is False)
         more = ["its timeline and buckets", *[f"{misfit} that do not fit"] * bool(misfit)]
-        lines += counted_lines(ranking.candidates, ranking.refused, more)
+        named = bool(ranking.scenario.strategies)
+        lines += refused_lines(ranking.refused) if named else []
+        lines += counted_lines(ranking.candidates, () if named else ranking.refused, more)
     composed = composed_words([c.step.method for c in ranking.candidates if c.step.composed])
     lines += ["", composed] if composed else []
     untried = untried_lines(ranking.untried, hurried=ranking.hurried)

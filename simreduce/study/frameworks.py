@@ -249,6 +249,14 @@ def without_settings(scenario: Scenario, name: str) -> str:
     return f"Run {name}, as {title_of(scenario.framework)} has no setting for any of these"
 
 
+def call_words(strategy: Strategy) -> str:
+    """The frameworks that have no setting for a strategy but a call, with that: `PyTorch has it as
+    torch...`; "" if none has.
+    """
+    found = {t.title: t.switches.get(strategy.spec, "") for t in TARGETS.values() if not t.tried}
+    return " and ".join(f"{title} has it as {call}" for title, call in found.items() if call)
+
+
 def change_words(words: str) -> str:
     """What to do to change to something."""
     verb = "Set" if re.match(r"[-\w]+=", words) else "Use"

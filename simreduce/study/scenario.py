@@ -138,7 +138,8 @@ SCENARIO = Format(
           " `n0.mlx5_0`, `n3`.", NONE),
     Field("nccl", TableOf(SETTINGS), "NCCL's settings.", default_words="none"),
     Field("call_cost", quantity(units.duration, "a time", ("25 us",), (0.0, 1.0, "at most 1 s")),
-          "What a framework adds to every call of NCCL: its hook, Python, the process group.",
+          "What a framework adds to every call of NCCL, or of a kernel such as `oneshot`: its hook,"
+          " Python, the process group.",
           CALL_COST, default_words="`25 us`"),
     Field("framework", choice(_ALL_FRAMEWORKS, "framework"),
           "Whose settings to recommend; with `step.mesh`, what it can run: "

@@ -106,10 +106,10 @@ def collect(
 ) -> Answers[T]:
     """The outcomes of a study by the names of its questions.
 
-    Questions given `by_name` that the machine refuses raise one StrategyError; questions out of
-    "all" are refused. So are questions that a fault cuts off for ever, unless it cuts off all of
-    them, which raises Deadlock. Ctrl-C is raised unless something is found. A budget of time also
-    waits for the places of `waited`.
+    The machine may refuse questions, but to refuse all that were given `by_name` raises one
+    StrategyError. Questions that a fault cuts off for ever are refused too, unless it cuts off all
+    of them, which raises Deadlock. Ctrl-C is raised unless something is found. A budget of time
+    also waits for the places of `waited`.
     """
 
     def enough(pairs: Sequence[tuple[int, Outcome[T]]]) -> bool:
@@ -134,7 +134,7 @@ def collect(
             stuck.append((names[place], outcome))
         else:
             found[place] = outcome
-    if refused and by_name:
+    if refused and by_name and not (found or stuck):
         raise StrategyError(by_reason(refused))
     if stuck and not found:
         name, first = stuck[0]

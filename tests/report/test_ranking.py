@@ -180,6 +180,19 @@ def test_a_faster_plan_that_nothing_can_run_is_told():
     ] == _foot(_ranking(_candidate("ring", 1e-3, settings=NONE), _candidate("psgpu", 2e-3)))
 
 
+@pytest.mark.parametrize(
+    ("strategy", "call"),
+    [
+        ("multimem", "torch.ops.symm_mem.multimem_all_reduce_"),
+        ("symmetric", "torch.distributed.all_reduce after register_mem_pool(pool, symm=True)"),
+    ],
+)
+def test_a_faster_plan_without_a_setting_is_told_with_the_call_that_a_framework_has(strategy, call):
+    ranking = _ranking(_candidate(strategy, 1e-3, settings=NONE), _candidate("psgpu", 2e-3))
+
+    assert f"  {strategy} takes 1 ms, and PyTorch has it as {call}" == _foot(ranking)[-1]
+
+
 def test_a_faster_plan_that_is_wrong_is_not_said_to_be_only_hard_to_run():
     """It stands in the table with its #wrong; the recommendation is not compared with it."""
     assert [

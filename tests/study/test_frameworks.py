@@ -96,10 +96,14 @@ def test_what_is_within_the_error_of_predictions_is_doubted():
     assert "" == frameworks.not_told_apart(fast, slow, None)
 
 
-def test_a_call_costs_what_the_framework_adds():
-    """One call of NCCL takes that much longer, and two take it twice."""
-    at = scenario("dgx-a100")
-    for text, calls in (("nccl+bucket=0", 1), ("nccl", len(at.workload.gradients))):
+@pytest.mark.parametrize(
+    "algorithm", ["nccl", "oneshot", "twoshot", "multimem", "symmetric", "symmetric:agxll_r"]
+)
+def test_a_call_costs_what_the_framework_adds(algorithm):
+    """One call of NCCL or of a kernel takes that much longer, and two take it twice."""
+    at = scenario("dgx-h100")
+    many = len(at.workload.gradients)
+    for text, calls in ((f"{algorithm}+bucket=0", 1), (algorithm, many)):
         plain, dear = (
             at.setup.but(call_cost=cost).simulate(at.setup.compile(text, at.workload)).seconds
             for cost in (0.0, 100e-6)

@@ -54,7 +54,7 @@ from simreduce.study.outcome import Refused
 from simreduce.study.tune.bench import BY_DEFAULT, BenchRow, bench as measure, bench_all
 
 Named = list[tuple[Strategy, bool]]
-_Line = tuple[int, BenchRow | Refused]
+_Line = tuple[int, BenchRow]
 
 
 @command(
@@ -126,8 +126,10 @@ def bench(
     With --algo all, what takes long is simulated only as far as it may be the fastest of its size;
     its row then says what it takes at least.
 
-    Exit status 1 if a strategy can never finish. On Ctrl-C or SIGTERM, prints the rows so far and
-    exits with status 130.
+    A strategy that the machine refuses has the reason in its rows.
+
+    Exit status 1 if a strategy can never finish, 2 if the machine refuses all of them. On Ctrl-C or
+    SIGTERM, prints the rows so far and exits with status 130.
     """
     faults = option_faults()
     if warmup_iters == 0:
@@ -188,7 +190,7 @@ def _about(times: SizeTimes) -> list[str]:
         runtimes_text(row.runtime for row in times.rows),
         setup.calibration.name,
         fitted_on_text(setup.fitted_on),
-        setup.nominal(row.algorithm for row in times.rows),
+        times.nominal,
         setup.nccl.text and f"nccl: {setup.nccl.text}",
         times.warning and f"warning: {times.warning}",
         calls_line(times),
@@ -212,7 +214,7 @@ def _strategies(texts: tuple[str, ...], collective: str) -> Named:
 
 
 def _preview(lines: Sequence[_Line]) -> list[str]:
-    return preview_lines([r for _, r in lines if not isinstance(r, Refused)])
+    return preview_lines([row for _, row in lines])
 
 
 def _take(
@@ -225,8 +227,8 @@ def _take(
     refused: dict[int, list[tuple[int, Refused]]] = {}
     for place, row in sorted(lines, key=itemgetter(0)):
         size, strategy = divmod(place, len(strategies))
-        if isinstance(row, Refused):
-            refused.setdefault(strategy, []).append((size, row))
+        if isinstance(row.unfinished, Refused):
+            refused.setdefault(strategy, []).append((size, row.unfinished))
         else:
             rows.append(row)
     for number, faults in sorted(refused.items()):

@@ -13,7 +13,7 @@ from typing import Any, Self, TypeAlias, TypeVar
 import numpy as np
 
 from simreduce import dtypes, units
-from simreduce.engine import AtLeast, Result, Timeline, check_routes
+from simreduce.engine import AtLeast, Result, Timeline
 from simreduce.engine.calibration import NcclConstants
 from simreduce.engine.setup import Setup
 from simreduce.errors import (
@@ -71,7 +71,8 @@ class BenchRow:
     `sum`, `avg` or, where nothing is added, `none`. `root` is -1 for collectives without one.
 
     A row with `unfinished`, of infinite `seconds`, has no figures but what that says: at least so
-    many seconds, as another strategy is faster, or why the plan can never finish.
+    many seconds, as another strategy is faster, why the plan can never finish, or why the machine
+    refuses the strategy.
 
     Where `machines` is above 1, one of that many equal machines was simulated for all, and `wrong`
     was found on `proved_on` of them. `interval` has the time with 80 %; None where nothing is known
@@ -98,7 +99,7 @@ class BenchRow:
     collective: str = field(default="all_reduce", kw_only=True)
     root: int = field(default=-1, kw_only=True)
     runtime: str = field(default="tensorflow", kw_only=True)
-    unfinished: AtLeast | Stuck | None = field(default=None, kw_only=True)
+    unfinished: AtLeast | Stuck | Refused | None = field(default=None, kw_only=True)
     moved: float | None = field(default=None, kw_only=True)
     undispatched: bool = field(default=False, kw_only=True)
 
@@ -352,9 +353,9 @@ def bench(
 ) -> Iterator[BenchRow]:
     """Rows size by size, in the order of `strategies` within a size.
 
-    InputError names every strategy that is refused: before the first size is simulated, or after
-    the first size at which one is. Sizes are rounded down to whole elements, and to equal parts
-    where every rank has one. Pipelined strategies without a chunk size get the best one for an
+    The machine may refuse a strategy: its rows say why. InputError names all if it refuses all, at
+    every size. Sizes are rounded down to whole elements, and to equal parts where every rank has
+    one. Pipelined strategies without a chunk size get the best one for an
     undisturbed run. Many equal GPUs are folded where that gives the same bits. Equal machines are
     folded where a plan takes long or is too large to hold, or where they are folded already, and
     only where that gives the same time to 1e-9: all machines are simulated where parts are ragged,
@@ -363,26 +364,24 @@ def bench(
     False, nothing is folded, however long it takes. `calls` says how NCCL's calls are issued.
     """
     at = Machines(setup, dtype, faithful=faithful, root=root, fold=fold, calls=calls)
-    if len(strategies) > 1:  # one by itself is refused as soon anyway
-        asked = [(strategy, nbytes[0]) for strategy in strategies]
-        _refuse(strategies, dict(study(asked, partial(_check, at))))
+    refused, answered = dict[str, Refused](), False
     for size in nbytes:
-        outcomes = dict[int, object]()
-        asked = [(strategy, size) for strategy in strategies]
-        for place, row in _rows(at, asked):
-            outcomes[place] = row
-            if isinstance(row, BenchRow):
-                yield row
-        _refuse(strategies, outcomes)
+        for _, row in _rows(at, [(strategy, size) for strategy in strategies]):
+            if isinstance(row.unfinished, Refused):
+                refused.setdefault(row.strategy, row.unfinished)
+            else:
+                answered = True
+            yield row
+    if not answered:
+        _refuse(refused)
 
 
-def _refuse(strategies: Sequence[Strategy], outcomes: Mapping[int, object]) -> None:
+def _refuse(refused: Mapping[str, Refused]) -> None:
     """Raise one error with every reason for which strategies were refused, if there is any."""
-    faults = {strategies[i].text: o.error for i, o in outcomes.items() if isinstance(o, Refused)}
     problems = by_reason(
-        (text, _prefix(text, each)) for text, error in faults.items() for each in error.problems
+        (text, _prefix(text, each)) for text, one in refused.items() for each in one.error.problems
     )
-    kinds = [type(error) for error in faults.values()]
+    kinds = [type(one.error) for one in refused.values()]
     if len(kinds) == 1:
         raise kinds[0](problems)
     if kinds:
@@ -406,10 +405,10 @@ def bench_all(
     workers: int = 1,
     simulate_all: bool = False,
     calls: Calls = BY_DEFAULT,
-) -> Iterator[tuple[int, BenchRow | Refused]]:
+) -> Iterator[tuple[int, BenchRow]]:
     """The rows of `bench` as they come, each with its place.
 
-    They come size by size, in the order of the strategies within a size. The machine may refuse any
+    They come size by size, in the order of the strategies within a size. The machine may refuse all
     of them.
 
     What takes long comes last, and is simulated only as far as it may be the fastest of its size;
@@ -433,18 +432,17 @@ def bench_all(
     return _rows(at, asked, workers, None if all_of_them else limits)
 
 
-def _check(at: Machines, asked: _Asked, _: Limit) -> None:
-    """InputError if there is no such plan on these machines, or no way for what it sends."""
-    at.do(lambda cell: check_routes(cell.compile(), cell.setup.machine), *asked)
-
-
 def _rows(
     at: Machines, asked: Sequence[_Asked], workers: int = 1, limits: Any = None
-) -> Iterator[tuple[int, BenchRow | Refused]]:
+) -> Iterator[tuple[int, BenchRow]]:
     for place, row in study(asked, partial(_simulate, at), workers=workers, limits=limits):
         if isinstance(row, AtLeast | Stuck):
             raise InternalError(f"{row}: rows are made of these where the question is known")
-        yield place, row
+        if isinstance(row, Refused):
+            question = at.ask(*asked[place])
+            yield place, _make_row(question, question.strategy, unfinished=row)
+        else:
+            yield place, row
 
 
 def _simulate(at: Machines, asked: _Asked, limit: Limit) -> BenchRow | Postponed:

@@ -214,8 +214,8 @@ def rank(
 
     Strategies that take long are last, and simulated only as far as they may be among the first
     `FIRST`, or the fastest that a target can run; the others are `bounded`. With `simulate_all`,
-    and where the scenario names its strategies, every strategy is simulated. Named ones that the
-    machine refuses raise StrategyError, or are kept as others are (`keep_refused`). On one process,
+    and where the scenario names its strategies, every strategy is simulated. StrategyError if the
+    machine refuses all of these, unless that is to be kept (`keep_refused`). On one process,
     `cache` keeps what the next ranking of a like scenario can use, and those that were fastest in
     the last one come first.
     """

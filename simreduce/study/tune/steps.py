@@ -191,7 +191,7 @@ def _advise(scenario: StepScenario, name: str, options: Sequence[Option]) -> Adv
 def rank_steps(scenario: StepScenario, workers: int = 1, watch: Watch = unwatched) -> StepRanking:
     """The step of every strategy by every method, or of the mode that `[step]` names.
 
-    As in `rank`: what is named and not accepted raises StrategyError.
+    StrategyError if the machine accepts none.
     """
     question = scenario.step
     pairs = _pairs(scenario, question)

@@ -268,6 +268,38 @@ def test_bench_takes_the_first_gpus(simreduce):
     assert "gpu0>gpu1 nvlink2" == document["rows"][0]["bottleneck"]
 
 
+def test_bench_answers_what_the_machine_accepts_of_a_list(simreduce):
+    """The refused one has its reason in the table and the document; alone, it is an error."""
+    words = ("bench", "mi355x", "-b", "64K", "--algo")
+    status, out, err = simreduce(*words, "rccl,oneshot,symmetric,multimem")
+    document = json.loads(simreduce(*words, "rccl,oneshot,symmetric,multimem", "--json").out)
+    alone = simreduce(*words, "multimem")
+    why = "needs switches that sum and link all GPUs of a machine (NVSwitch)"
+
+    assert (0, "") == (status, err)
+    assert ["rccl", "oneshot", "symmetric"] == [row["algorithm"] for row in document["rows"]]
+    refused = {"size_bytes": 1 << 16, "algorithm": "multimem", "reason": why}
+    assert [refused] == document["refused"]
+    assert any(line.endswith(f"multimem refused: {why}") for line in out.splitlines())
+    assert "multimem" not in document["nominal"]
+    assert (2, "", f"simreduce: multimem: {why}\n") == alone
+
+
+def test_run_ranks_what_the_machine_accepts_of_a_list(simreduce):
+    words = ("run", "dgx1v-resnet50", "--workers", "1", "--algo")
+    status, out, _ = simreduce(*words, "ring+packs=2,multimem")
+    document = json.loads(simreduce(*words, "ring+packs=2,multimem", "--json").out)
+    alone = simreduce(*words, "multimem")
+    why = "multimem: needs NVLinks or NVSwitches between all GPUs"
+
+    assert 0 == status
+    assert f"Not possible here (1):\n  {why}" in out
+    assert ["ring+packs=2"] == [row["strategy"] for row in document["candidates"]]
+    assert [{"strategy": "multimem", "reason": why}] == document["refused"]
+    assert "nominal" not in document
+    assert (2, "", f"simreduce: {why}\n") == alone
+
+
 def test_bench_all_leaves_out_what_the_machine_does_not_accept(simreduce):
     """And says so on stderr: in a ring of GPUs, only neighbours are joined."""
     status, out, err = simreduce("bench", "ring:5", "--algo", "all", "-b", "1M", "--json")

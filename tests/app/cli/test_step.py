@@ -217,10 +217,18 @@ def test_methods_are_ranked_together(simreduce, tmp_path):
 
 
 def test_a_strategy_that_no_method_accepts(simreduce, tmp_path):
-    """The reason, and nothing else."""
+    """The reason beside the others; alone, the reason and nothing else."""
     path = tmp_path / "sharded.toml"
-    path.write_text(SHARDED.replace('["ddp", "zero1", "fsdp"]', '"fsdp"'), "utf-8")
-    status, out, err = simreduce("step", path, "--workers", "1")
+    text = SHARDED.replace('["ddp", "zero1", "fsdp"]', '"fsdp"')
+    path.write_text(text, "utf-8")
+    reason = "ring+ddp: +ddp packs gradients for an all-reduce"
+    status, out, _ = simreduce("step", path, "--workers", "1")
+    document = json.loads(simreduce("step", path, "--json", "--workers", "1").out)
+    path.write_text(text.replace('"ring", "ring+ddp"', '"ring+ddp"'), "utf-8")
+    alone = simreduce("step", path, "--workers", "1")
 
-    assert (2, "") == (status, out)
-    assert "fsdp, ring+ddp: ring+ddp: +ddp packs gradients for an all-reduce" in err
+    assert (0, ["fsdp, ring"]) == (status, [row["strategy"] for row in document["candidates"]])
+    assert f"Not possible here (1):\n  fsdp, ring+ddp: {reason}" in out
+    assert ["fsdp, ring+ddp"] == [row["strategy"] for row in document["refused"]]
+    assert (2, "") == (alone.status, alone.out)
+    assert f"fsdp, ring+ddp: {reason}" in alone.err

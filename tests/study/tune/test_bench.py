@@ -15,6 +15,7 @@ from simreduce.files.published import published_tables
 from simreduce.planners.layouts import layout
 from simreduce.planners.strategy import compile_plan, parse_strategy
 from simreduce.study.accuracy.predict import calls_of, predict, setup_for, strategy_for
+from simreduce.study.outcome import Refused
 from simreduce.study.tune.bench import (
     BY_DEFAULT,
     MOST_SIZES,
@@ -128,25 +129,35 @@ def test_rows_go_size_by_size_and_within_a_size_in_the_order_asked_for():
 
 
 @pytest.mark.parametrize("fold", [False, True])
-def test_what_cannot_be_is_told_before_anything_is_simulated(monkeypatch, fold):
-    """All of it."""
-    monkeypatch.setattr("simreduce.engine.Simulator.summarise_within", None)
+def test_the_machine_refuses_some_of_a_list_and_answers_the_others(fold):
+    """At every size, with the reason in the place of a time; all refused are an error."""
     machine = load_machine("dgx1vx3" if fold else "full:4", folded=fold)
-    shape = layout(machine)
-    strategies = [parse_strategy(text) for text in ("ring", "xring#99", "direct", "xring#98")]
-    with pytest.raises(InputError) as caught:
-        next(bench(Setup(machine, IDEAL, part=shape), strategies, [1 << 12]))
+    setup = Setup(machine, IDEAL, part=layout(machine))
+    texts = ("ring", "xring#99", "direct", "copy_to_gpus", "xring#98")
+    strategies = [parse_strategy(text) for text in texts]
+    rows = list(bench(setup, strategies, [1 << 12, 1 << 13]))
+    alone = list(bench(setup, [strategies[0]], [1 << 12, 1 << 13]))
 
+    assert [*texts, *texts] == [row.strategy for row in rows]
+    assert alone == [rows[0], rows[5]]
+    refused = [row for row in rows if isinstance(row.unfinished, Refused)]
+    assert ["xring#99", "xring#98"] * 2 == [row.strategy for row in refused]
+    assert all("number of sub-chunks" in row.unfinished.reason("") for row in refused)
+
+    with pytest.raises(InputError) as caught:
+        list(bench(setup, [strategies[1], strategies[4]], [1 << 12]))
     assert ["xring#99, xring#98"] == [problem.split(":")[0] for problem in caught.value.problems]
 
 
-def test_what_has_no_way_is_told_before_anything_is_simulated(monkeypatch):
+def test_what_has_no_way_is_refused():
     machine = load_topology("ring:4")
-    strategies = [parse_strategy(text) for text in ("ring", "copy_to_gpus")]
-    monkeypatch.setattr("simreduce.engine.Simulator.summarise_within", None)
+    ring, copies = [parse_strategy(text) for text in ("ring", "copy_to_gpus")]
+    found = list(bench(Setup(machine, IDEAL), [ring, copies], [1 << 12]))
 
+    assert found[0].unfinished is None
+    assert "no route from" in found[1].unfinished.reason("")
     with pytest.raises(InputError, match="no route from"):
-        next(bench(Setup(machine, IDEAL), strategies, [1 << 12]))
+        list(bench(Setup(machine, IDEAL), [copies], [1 << 12]))
 
 
 def test_a_single_rank_takes_no_time_and_no_link():
@@ -175,7 +186,7 @@ def test_a_runtime_that_is_given_is_that_of_every_row(runtime):
 
 
 def test_of_all_strategies_each_plan_is_compiled_once_and_the_refused_are_named(monkeypatch):
-    """Lines come size by size, with the reason in the place of a row that is refused."""
+    """Lines come size by size, with the reason in a row that is refused."""
     compiled = []
     real = Setup.compile
 
@@ -194,7 +205,7 @@ def test_of_all_strategies_each_plan_is_compiled_once_and_the_refused_are_named(
     assert [*range(6)] == [place for place, _ in lines]
     refused = [row for place, row in lines if place % 3 == 1]
     assert wanted == [row for _, row in lines if row not in refused]
-    assert all("needs exactly 8 devices" in row.reason("") for row in refused)
+    assert all("needs exactly 8 devices" in row.unfinished.reason("") for row in refused)
     assert len(set(compiled)) == len(compiled) == 6
 
 
