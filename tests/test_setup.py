@@ -9,10 +9,12 @@ import pytest
 
 from simreduce.engine import IDEAL, NCCL, NOMINAL, TENSORFLOW, Disturbance
 from simreduce.engine.calibrate import load_calibration
+from simreduce.engine.calibration import NcclConstants
 from simreduce.engine.setup import BY_STRATEGY, Setup
 from simreduce.errors import InputError, TopologyError
+from simreduce.files.formats import Faults
 from simreduce.planners.layouts import Decision, layout
-from simreduce.planners.nccl import Settings
+from simreduce.planners.nccl import Settings, read_settings
 from simreduce.planners.strategy import compile_collective, compile_plan, parse_strategy
 from simreduce.topology import fold, load_topology
 from simreduce.workload import Gradient, Workload, load_workload
@@ -180,6 +182,91 @@ def test_runtimes_by_strategy_reach_other_processes():
     assert NCCL == setup.running(parse_strategy("ring+ddp")).runtime
 
 
+def _registered(setup: Setup) -> Setup:
+    return setup.but(nccl=replace(setup.nccl, registered=True))
+
+
+@pytest.mark.parametrize(
+    ("machine", "version", "strategy", "nbytes"),
+    [
+        ("mi300x", (2, 30), "nccl", 1 << 26),
+        ("dgx-a100", (2, 22), "nccl", 1 << 26),
+        ("dgx-h100", (2, 30), "nccl", 1 << 26),  # NVLS
+        ("dgx-a100", (2, 30), "nccl:ring+ll", 1 << 16),
+        ("pcie-no-p2p-4", (2, 30), "nccl", 1 << 26),
+    ],
+)
+def test_registered_buffers_change_nothing_and_nothing_is_nominal(
+    machine, version, strategy, nbytes
+):
+    """By RCCL, before 2.23, where switches sum, by LL, and without direct paths in a machine."""
+    plain = Setup(machine, "nccl")
+    plain = plain.but(nccl=replace(plain.nccl, version=version))
+    asked = parse_strategy(strategy)
+    calls = plain.calls_of(asked, Workload("one", (Gradient("one", nbytes // 4),)))
+    one = plain.compile(strategy, Workload("one", (Gradient("one", nbytes // 4),)))
+    registered = _registered(plain)
+
+    assert plain.simulate(one).seconds == registered.simulate(one).seconds
+    assert "" == registered.nominal([strategy], calls)
+    how = {"algorithm": asked.algorithm, "protocol": asked.nccl.protocol}
+    assert plain.interval(nbytes, 1.0, **how) == registered.interval(nbytes, 1.0, **how)
+
+
+@pytest.mark.parametrize("text", ["true", "1", "false", "0"])
+def test_what_applications_do_is_true_or_false(text):
+    for name in ("registered", "symmetric"):
+        faults = Faults()
+        told = {"true": True, "1": 1, "false": False, "0": 0}[text]
+        found = {
+            getattr(read_settings({name: value}, faults, "nccl"), name) for value in (text, told)
+        }
+        assert ({text in ("true", "1")}, []) == (found, faults.problems)
+        read_settings({name: "yes"}, faults, "nccl")
+        assert [f"nccl.{name}: must be true or false, got 'yes'"] == faults.problems
+
+
+def test_where_nccl_takes_pat_by_itself_its_time_is_nominal_and_has_no_interval():
+    """Over machines with one GPU each, from 2.23 on, for small all-gathers."""
+    whole = Setup("dgx-h100x16", "nccl")
+    ones = whole.but(part=whole.layout.only(range(0, 128, 8)))
+    said = "PAT's times are nominal: no published table of it was compared"
+
+    def looked_at(setup: Setup, text: str, nbytes: int) -> tuple[str, bool]:
+        strategy = parse_strategy(text, "all_gather")
+        calls = setup.calls_of(strategy, Workload("one", (Gradient("one", nbytes // 4),)))
+        how = strategy.algorithm
+        return setup.nominal([text], calls), setup.interval(
+            nbytes, 1.0, "all_gather", algorithm=how
+        ) is not None
+
+    older = ones.but(nccl=replace(ones.nccl, version=(2, 22)))
+    assert (said, False) == looked_at(ones, "nccl", 1 << 16)
+    assert ("", True) == looked_at(ones, "nccl", 1 << 26)
+    assert ("", True) == looked_at(ones, "nccl:ring", 1 << 16)
+    assert ("", True) == looked_at(older, "nccl", 1 << 16)
+    assert ("", True) == looked_at(_registered(ones), "nccl", 1 << 26)
+    assert ("", True) == looked_at(whole, "nccl", 1 << 16)
+    assert (said, False) == looked_at(ones, "nccl:pat", 1 << 26)
+
+
+@pytest.mark.parametrize(
+    ("machine", "whose"),
+    [("dgx-h100", ""), ("hgx-h200", ""), ("hgx-b200", "B300"), ("dgx-a100", "Hopper")],
+)
+def test_times_of_kernels_say_whose_constants_they_have(machine, whose):
+    """Those of B200 were fitted to B300, as the table of B200 takes no part in a fit."""
+    said = (
+        f"times of oneshot, symmetric are nominal: kernels have {whose}'s constants, as none were "
+        "fitted for such GPUs"
+    )
+    assert said * bool(whose) == Setup(machine).nominal(["oneshot", "symmetric:agxll_r", "nccl"])
+    if whose:  # what a table of one's own was fitted to is not borrowed
+        kernels = replace(Setup(machine).fitted.nccl.kernels, launch=3e-6)
+        own = replace(Setup(machine).fitted, nccl=NcclConstants(kernels=kernels))
+        assert "" == Setup(machine, calibration=own).nominal(["oneshot"])
+
+
 def test_registered_buffers_are_copied_out_of_no_buffer_of_nccl_within_a_machine():
     """Since 2.23. Two A100 gain most: each copies out all that it receives. No error is known."""
     whole = Setup("dgx-a100", "nccl")
@@ -189,11 +276,11 @@ def test_registered_buffers_are_copied_out_of_no_buffer_of_nccl_within_a_machine
     def seconds(setup: Setup) -> float:
         return setup.simulate(setup.compile("nccl", one, "all_gather")).seconds
 
-    registered = plain.but(nccl=replace(plain.nccl, registered=True))
+    registered = _registered(plain)
     older = plain.but(nccl=replace(plain.nccl, version=(2, 22)))
     assert registered.nccl.text == "registered=1"
     assert seconds(registered) < seconds(plain) / 1.2
-    assert seconds(older) == seconds(older.but(nccl=replace(older.nccl, registered=True)))
+    assert seconds(older) == seconds(_registered(older))
     assert plain.interval(1 << 28, 1.0, "all_gather")
     assert registered.interval(1 << 28, 1.0, "all_gather") is None
     said = "buffer registration's times are nominal: no published table of it was compared"

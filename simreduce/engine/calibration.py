@@ -213,6 +213,9 @@ class NcclConstants:
     waits for every other: `launch_pair` seconds more for each GPU, times their number (8 bytes
     take 17 us on 2 P100 and 50 on 8, 16 on 4 V100, 60 on 12).
 
+    Over links of `zero_copy`, blocks write by Simple to buffers that users register, and copy
+    nothing out.
+
     `kernels` are the costs of kernels without channels: NCCL's symmetric ones, and those of others.
 
     `measured` has the collectives, and on how many GPUs, whose times on this very machine the
@@ -244,6 +247,7 @@ class NcclConstants:
     message: float = 1e-6
     software: Mapping[str, Software] = field(default_factory=lambda: dict(_SOFTWARE))
     copy_out: Mapping[str, float] = field(default_factory=lambda: dict(_COPY_OUT))
+    zero_copy: tuple[str, ...] = ()
     join: Mapping[str, float] = field(default_factory=lambda: dict(_JOIN))
     unaligned_peer: float = 1.6e9
     first_pass: float = 0.8

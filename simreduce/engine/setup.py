@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from simreduce import units
+from simreduce import dtypes, units
 from simreduce.engine import (
     CALM,
     NCCL,
@@ -27,6 +27,7 @@ from simreduce.engine import (
     runtime_named,
 )
 from simreduce.engine.calibrate import (
+    KERNELS_OF,
     WITHOUT_TABLES,
     generation_of,
     load_calibration,
@@ -42,14 +43,22 @@ from simreduce.engine.calibrate.sure import (
     is_known,
     spread,
 )
-from simreduce.engine.calibration import KernelConstants, NcclConstants
-from simreduce.errors import TopologyError, expect
+from simreduce.engine.calibration import NVLS, KernelConstants, NcclConstants
+from simreduce.errors import InputError, TopologyError, expect
 from simreduce.plan import Plan
 from simreduce.planners.algorithms import KERNELS
 from simreduce.planners.layouts import Layout, layout as layout_of
-from simreduce.planners.nccl import DEFAULTS, Facts, Settings, facts, nominal_text
+from simreduce.planners.nccl import (
+    DEFAULTS,
+    Facts,
+    Settings,
+    facts,
+    is_measured,
+    nominal_text,
+)
 from simreduce.planners.nccl.choice import choose
 from simreduce.planners.nccl.decide import Decide
+from simreduce.planners.nccl.library import library_of
 from simreduce.planners.nccl.tables import CURRENT
 from simreduce.planners.strategy import Strategy, compile_collective, parse_strategy
 from simreduce.planners.strategy.size import Compile, check_size, many_ops
@@ -67,10 +76,6 @@ Text = str | PathLike[str]
 Machine: TypeAlias = "Topology | Folded | nx.Graph[Any] | Text"
 Ready = float | npt.NDArray[np.float64]
 
-_REGISTERED_SINCE = (2, 23)
-"""The version that has user buffers registered for NVLink and PCIe within a machine (NVIDIA, "New
-Scaling Algorithm and Initialization with NVIDIA Collective Communications Library 2.23", 2025).
-"""
 _OTHER_NETS = ("efa", "slingshot", "tcp")
 """Links of networks that are neither InfiniBand nor RoCE, by the beginning of their names."""
 BY_STRATEGY = replace(TENSORFLOW, name="by_strategy")
@@ -149,31 +154,33 @@ class Setup(Simulator):
     @cached_property
     def constants(self) -> Calibration:
         """The fitted constants, with the cost of a call in every launch, and without copies out of
-        NCCL's buffers where users register theirs.
+        NCCL's buffers by Simple where users register theirs (NVIDIA/nccl src/register/coll_reg.cc,
+        12df1a1, read 2026-11).
 
         A stream waits for the framework before each call, as it waits for its launch: by NCCL, of
         a kernel that reads its peers, or by copy engines.
         """
-        nccl = self.fitted.nccl
-        copied = nccl.copy_out
-        if self._zero_copy:
-            copied = {**copied, "nvlink": 0.0, "pci": 0.0}
-        if copied == nccl.copy_out and not self.call_cost:
+        nccl, cost = self.fitted.nccl, self.call_cost
+        if not (self._zero_copy or cost):
             return self.fitted
-        cost, kernels = self.call_cost, nccl.kernels
+        kernels, zero_copy = nccl.kernels, ("nvlink", "pci") if self._zero_copy else ()
         kernels = replace(
             kernels,
             launch=kernels.launch + cost,
             engine_launch=kernels.engine_launch + cost,
             engine_multicast_launch=kernels.engine_multicast_launch + cost,
         )
-        nccl = replace(nccl, launch=nccl.launch + cost, copy_out=copied, kernels=kernels)
+        launch = nccl.launch + cost
+        nccl = replace(nccl, launch=launch, zero_copy=zero_copy, kernels=kernels)
         return replace(self.fitted, nccl=nccl)
 
-    @property
+    @cached_property
     def _zero_copy(self) -> bool:
-        """Whether blocks write to users' buffers."""
-        return self.nccl.registered and self.nccl.version >= _REGISTERED_SINCE
+        """Whether blocks write to users' buffers: those of peers within a machine."""
+        since = library_of(self._facts).registered_since
+        if not self.nccl.registered or since is None or self.nccl.version < since:
+            return False
+        return self.layout.task_count < self.layout.n and self.slowest_link != "shm"
 
     @property
     def capability(self) -> int:
@@ -185,17 +192,31 @@ class Setup(Simulator):
         """The name of the calibration of NCCL or RCCL that is for the machine's GPUs."""
         return generation_of(self.capability, self._facts.library)
 
-    def nominal(self, strategies: Iterable[str]) -> str:
-        """Say which times rest on no measurement, where NCCL's settings or strategies may lead
-        to any: kernels that read their peers, on GPUs that no costs of them were fitted for; and
-        what `nominal_text` knows.
+    def nominal(self, strategies: Iterable[str], calls: Iterable[Call] = ()) -> str:
+        """Say which times rest on no measurement, where NCCL's settings, strategies or `calls` as
+        NCCL chooses them may lead to any: kernels that read their peers, on other GPUs than their
+        costs were fitted on; and what `nominal_text` knows.
         """
-        texts = [self.nccl.text, *strategies]
+        known = [*calls]
+        registered = self._zero_copy and (not known or any(map(_is_copied, known)))
+        settings = replace(self.nccl, registered=registered)
+        taken = dict.fromkeys(f"nccl:{call.algorithm}" for call in known)
+        texts = [settings.text, *strategies, *taken]
         found = [name for name in KERNELS if any(name in text for text in texts)]
-        words = "are nominal: kernels have Hopper's constants, as none were fitted for such GPUs"
-        fitted = not found or self.fitted.nccl.kernels != KernelConstants()
-        said = [nominal_text(texts), "" if fitted else f"times of {', '.join(found)} {words}"]
+        said = [nominal_text(texts), self._borrowed_by(found)]
         return "; ".join(filter(None, said))
+
+    def _borrowed_by(self, kernels: Sequence[str]) -> str:
+        """Says whose constants kernels have that were fitted on other GPUs; "" of others."""
+        own, default = self.calibration.nccl != NcclConstants(), KernelConstants()
+        capability, name = KERNELS_OF.get(self.generation, (0, "Hopper"))
+        fitted = self.fitted.nccl.kernels != default if own else capability == self.capability
+        if fitted or not kernels:
+            return ""
+        words = f"kernels have {'Hopper' if own else name}'s constants"
+        return (
+            f"times of {', '.join(kernels)} are nominal: {words}, as none were fitted for such GPUs"
+        )
 
     @property
     def borrowed(self) -> str:
@@ -207,6 +228,23 @@ class Setup(Simulator):
         library = facts.library.upper()
         words = f"{library}'s times on {name} are nominal: they have the constants of"
         return f"{words} {self.generation}, as no clean table of {name} is public"
+
+    def calls_of(self, strategy: Strategy, workload: Workload) -> list[Call]:
+        """Calls of NCCL that a strategy makes for a workload, about; none if others move bytes."""
+        gradients, how = workload.gradients, (strategy.algorithm, strategy.nccl.protocol)
+        if not strategy.reduced_by_nccl or not gradients:
+            return []
+        try:
+            found = strategy.packer.arrange(gradients)
+        except InputError:
+            return []
+        width = dtypes.SIZES[gradients[0].dtype if found.wire is None else found.wire]
+        sizes = [width * sum(gradients[i].elements for i in group) for group in found.groups]
+        return [
+            self.call(size // found.pieces, strategy.collective, *how)
+            for size in sizes
+            for _ in range(found.pieces)
+        ]
 
     @property
     def _generation(self) -> NcclConstants:
@@ -295,12 +333,15 @@ class Setup(Simulator):
         seconds: float,
         collective: str = "all_reduce",
         without: frozenset[str] = frozenset(),
+        algorithm: str = "",
+        protocol: str = "",
     ) -> tuple[float, float] | None:
         """Return the ends of the 80 % interval of a prediction of one NCCL collective, in seconds.
 
         They come from the errors of published times, except those of the machines, sites and
         generations `without`. None if nothing is known: for constants that are neither simreduce's
-        own nor fitted to logs, and for registered buffers. Those that were fitted on other nodes
+        own nor fitted to logs, for registered buffers, and for an algorithm, the given one or
+        NCCL's own choice, whose times were published nowhere. Those that were fitted on other nodes
         are taken for the ones of an unknown machine.
         """
         if self.nccl.collnet and self.layout.task_count > 1 and collective == "all_reduce":
@@ -310,7 +351,8 @@ class Setup(Simulator):
         other = self.fitted_on.partition(" (")[0]
         known &= not other or machine_of(other) == machine_of(self.machine.name)
         file, misfit = GENERATION if known else ELSEWHERE, None
-        if self._zero_copy:
+        taken = self.call(nbytes, collective, algorithm, protocol)
+        if not is_measured(taken.algorithm) or (self._zero_copy and _is_copied(taken)):
             return None
         if not other and self.layout.n in nccl.measured.get(collective, ()):
             file, misfit = MACHINE, nccl.misfit
@@ -339,7 +381,12 @@ class Setup(Simulator):
         """Seconds within which the difference of two predictions is with 80 %, by the calls that
         each hangs on; None if nothing is known of errors.
         """
-        ends = {c[:4]: self.interval(c.nbytes, 1.0, c.collective) for c in (*one, *other)}
+        ends = {
+            c[:4]: self.interval(
+                c.nbytes, 1.0, c.collective, algorithm=c.algorithm, protocol=c.protocol
+            )
+            for c in (*one, *other)
+        }
         factors = {key: (end[1] / end[0]) ** 0.5 for key, end in ends.items() if end}
         if len(factors) < len(ends):
             return None
@@ -413,6 +460,13 @@ class Setup(Simulator):
         runtime = self.runtime.name if known else self.runtime
         rest = self.calibration, self.disturbance, self.part, self.nccl, self.call_cost
         return Setup, (self.machine, runtime, *rest)
+
+
+def _is_copied(call: Call) -> bool:
+    """Whether blocks copy data out of NCCL's buffers unless users register theirs: by Simple, but
+    for kernels that have switches sum.
+    """
+    return call.protocol == "simple" and call.algorithm != NVLS
 
 
 def read_machine(machine: Machine) -> Topology | Folded:

@@ -33,6 +33,7 @@ from simreduce.files.formats.documents import (
 )
 from simreduce.files.tables import Column, Table
 from simreduce.planners.algorithms import COLLECTIVES
+from simreduce.planners.strategy import parse_strategy
 from simreduce.report.advised import caution, faster_than, sure, took_of
 from simreduce.report.blocks import Attachments, Chart, Fact, Page, Section, Written, bars
 from simreduce.report.headings import (
@@ -97,8 +98,14 @@ class SizeTimes(NamedTuple):
     @property
     def nominal(self) -> str:
         """Which times rest on no measurement, or ""."""
-        rows = (row for row in self.rows if not isinstance(row.unfinished, Refused))
-        return self.setup.nominal(row.algorithm for row in rows)
+        rows = [row for row in self.rows if not isinstance(row.unfinished, Refused)]
+        own = (parse_strategy(row.strategy, row.collective) for row in rows)
+        calls = [
+            self.setup.call(row.nbytes, row.collective, strategy.algorithm, strategy.nccl.protocol)
+            for row, strategy in zip(rows, own, strict=True)
+            if strategy.reduced_by_nccl
+        ]
+        return self.setup.nominal((row.algorithm for row in rows), calls)
 
     @property
     def fastest(self) -> list[BenchRow]:

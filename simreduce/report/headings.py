@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 
 
 class Ranked(Protocol):
-    """Rows of a scenario, and the runtime of each."""
+    """Rows of a scenario, the runtime of each, and which of their times rest on no measurement."""
 
     @property
     def scenario(self) -> Scenario:
@@ -49,6 +49,11 @@ class Ranked(Protocol):
     @property
     def runtimes(self) -> Sequence[str]:
         """The runtime of each row."""
+        ...
+
+    @property
+    def nominal(self) -> str:
+        """As `Setup.nominal` says it."""
         ...
 
 
@@ -118,20 +123,13 @@ def header(
             ("nccl", at.nccl.text),
             ("calibration", tables.label(at.calibration.name, at.calibration.title)),
             ("", fitted_on_text(at.fitted_on)),
-            ("", _nominal(found)),
+            ("", found.nominal),
             ("", warning),
             ("warning", library_warning(at, found.runtimes)),
             ("call cost", _call_cost_text(at.call_cost)),
             ("disturbed", at.disturbed),
         ],
     )
-
-
-def _nominal(found: Ranked) -> str:
-    scenario = found.scenario
-    refused = {name for name, _ in found.refused}
-    named = (each.text for each in scenario.strategies or ())
-    return scenario.setup.nominal(text for text in named if text not in refused)
 
 
 def _call_cost_text(cost: float) -> str:
@@ -273,7 +271,7 @@ HEAD_KEYS = (
         lambda found: one_runtime(found.runtimes, found.scenario.setup.runtime.name),
     ),
     replace(NCCL_KEY, get="scenario.setup.nccl.text"),
-    replace(NOMINAL_KEY, get=lambda found: _nominal(found) or ABSENT),
+    replace(NOMINAL_KEY, get=lambda found: found.nominal or ABSENT),
     WARNING_KEY,
     replace(CALIBRATION_KEY, get="scenario.setup.calibration.name"),
     Key(

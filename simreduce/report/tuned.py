@@ -112,14 +112,7 @@ def _header(found: Tuned) -> list[str]:
     w = found.scenario.workload
     gradients = units.plural(len(w.gradients), "gradient")
     facts = [("workload", f"{w.name}: {gradients}, {units.format_size(w.nbytes)}")]
-    return header(found, facts, _WHAT[found.objective], _nominal(found))
-
-
-def _nominal(found: Tuned) -> str:
-    """Which times rest on no measurement."""
-    sized = [strategy for each in found.sizes for strategy in (each.strategy, each.default)]
-    rows = [row.setting.label for row in found.rows]
-    return found.scenario.setup.nominal([*sized, *rows])
+    return header(found, facts, _WHAT[found.objective])
 
 
 def _verdict(found: Tuned) -> list[str]:
@@ -437,10 +430,7 @@ _PLACE = Record(
 TUNE = Document(
     "tune",
     "`simreduce tune --json`: the best setting of a system, and those near it.",
-    *(
-        replace(key, get=lambda found: _nominal(found) or ABSENT) if key.name == "nominal" else key
-        for key in HEAD_KEYS
-    ),
+    *HEAD_KEYS,
     DISTURBED,
     Key("target", one_of(*TARGETS), "The system."),
     Key("objective", one_of(*OBJECTIVES), "The time of one all-reduce, or of a training step."),

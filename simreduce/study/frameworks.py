@@ -11,7 +11,7 @@ from typing import Any
 from simreduce import dtypes, units
 from simreduce.engine.calibrate.sure import Call
 from simreduce.engine.setup import Setup
-from simreduce.errors import InputError, StrategyError
+from simreduce.errors import StrategyError
 from simreduce.export import TARGETS, Choice, Settings, export, settings, why_not
 from simreduce.export.words import changes
 from simreduce.planners.packing.options import BF16, FP16
@@ -361,20 +361,7 @@ def doubt_of_calls(scenario: Scenario, calls: Callable[[Option], int]) -> Doubt:
 
 def calls_of(scenario: Scenario, strategy: Strategy | None) -> list[Call] | None:
     """Calls of NCCL that a strategy makes for a workload, about; None if others move bytes."""
-    if strategy is None or not strategy.reduced_by_nccl:
-        return None
-    gradients, how = scenario.workload.gradients, strategy.nccl
-    try:
-        found = strategy.packer.arrange(gradients)
-    except InputError:
-        return None
-    width = dtypes.SIZES[gradients[0].dtype if found.wire is None else found.wire]
-    sizes = [width * sum(gradients[i].elements for i in group) for group in found.groups]
-    return [
-        scenario.setup.call(size // found.pieces, ALL_REDUCE, how.algorithm, how.protocol)
-        for size in sizes
-        for _ in range(found.pieces)
-    ]
+    return (strategy and scenario.setup.calls_of(strategy, scenario.workload)) or None
 
 
 def memory_rate(setup: Setup) -> float:

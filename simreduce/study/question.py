@@ -69,7 +69,9 @@ class Case:
             "repeat": asked.times,
             "equal_paths": asked.setup.equal_paths,
             "nccl_settings": asked.setup.nccl.text,
-            "nominal": asked.setup.nominal([asked.strategy.text]),
+            "nominal": asked.setup.nominal(
+                [asked.strategy.text], asked.setup.calls_of(asked.strategy, asked.workload)
+            ),
             "disturbance": asked.setup.disturbed,
         }
 

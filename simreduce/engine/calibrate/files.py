@@ -64,6 +64,10 @@ GENERATIONS = {
     ("rccl", 94): "rccl-cdna3",
 }
 """Shipped calibrations, by library and the first compute capability of their generation."""
+KERNELS_OF = {"nccl-hopper": (90, "Hopper"), "nccl-blackwell": (103, "B300")}
+"""The GPUs that constants of kernels were fitted on, by calibration: compute capability and name.
+Others have Hopper's, and B200 has B300's: the only table of B200 takes no part in a fit.
+"""
 WITHOUT_TABLES = {("rccl", 90): "CDNA 2"}
 """Generations with the constants of another one, as no clean table of them is public."""
 DISPATCHED = tuple(kind.name.lower() for kind in Kind)

@@ -188,7 +188,8 @@ def add_costs(
             rate = min(constants.channel_rate[name], software.eager if name == "ll" else math.inf)
             cap[call] = rate * blocks
             if channel & LAST:
-                factor[call] *= 1 + constants.copy_out[LINK_KINDS[kind]]
+                zero_copy = name == "simple" and key[0] in constants.zero_copy
+                factor[call] *= 1 + (0 if zero_copy else constants.copy_out[key[0]])
             elif channel & JOINED and kind == NET:
                 latency[call] += constants.join[name]
             if kind == NET and not channel & FOLLOWING:

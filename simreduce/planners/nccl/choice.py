@@ -224,11 +224,19 @@ def tree_limit(known: Facts, channels: int) -> float:
     return math.inf if part > 1 else ring * part / (1 - part) * saved
 
 
+_UNMEASURED = {COLLNET: "CollNet's", "pat": "PAT's"}
+"""Algorithms whose times rest on no measurement."""
 _NOMINAL = {
-    COLLNET: "CollNet's", "nccl:pat": "PAT's", "symmetric:engine": "the copy engine's",
-    "nccl_cta_policy=2": "the copy engine's", "registered=1": "buffer registration's",
+    COLLNET: _UNMEASURED[COLLNET], "nccl:pat": _UNMEASURED["pat"],
+    "symmetric:engine": "the copy engine's", "nccl_cta_policy=2": "the copy engine's",
+    "registered=1": "buffer registration's",
 }  # fmt: skip
 """By what strategies or settings say, whose times rest on no measurement."""
+
+
+def is_measured(algorithm: str) -> bool:
+    """Whether published times were compared with an algorithm of NCCL."""
+    return algorithm not in _UNMEASURED
 
 
 def nominal_text(words: Iterable[str]) -> str:

@@ -20,9 +20,10 @@ from simreduce.planners.nccl.time_model import Tuner
 @dataclass(frozen=True)
 class Library:
     """What a library does in its own way: `search` finds the graphs of a node, and `tuner` has the
-    model of time and counts channels. It has the `symmetric` kernels from a version on, and
-    copy engines move its collectives from another. Which rings
-    it takes and how its kernels cut is in `planners.layouts.rings`.
+    model of time and counts channels. It has the `symmetric` kernels from a version on, copy
+    engines move its collectives from another, and from a third its blocks write to buffers of
+    peers within a machine that applications register. None: it never does. Which rings it takes
+    and how its kernels cut is in `planners.layouts.rings`.
     """
 
     name: str
@@ -31,6 +32,7 @@ class Library:
     symmetric: tuple[SymmetricKernel, ...]
     symmetric_since: Version
     engines_since: Version | None = None
+    registered_since: Version | None = None
     versioned: bool = False
 
     def title(self, version: str) -> str:
@@ -38,8 +40,15 @@ class Library:
         return f"{self.name} {version}" if self.versioned else self.name
 
 
+_REGISTERED = (2, 23)
+"""Over NVLink and PCIe (NVIDIA, "New Scaling Algorithm and Initialization with NVIDIA Collective
+Communications Library 2.23", 2025).
+"""
+
 LIBRARIES = {
-    "nccl": Library("NCCL", Search, Tuner, (*KERNELS.values(),), (2, 27), (2, 28), versioned=True),
+    "nccl": Library(
+        "NCCL", Search, Tuner, (*KERNELS.values(),), (2, 27), (2, 28), _REGISTERED, versioned=True
+    ),
     "rccl": Library("RCCL", rccl.RcclSearch, rccl.RcclTuner, rccl.SYMMETRIC, (2, 28)),
 }
 

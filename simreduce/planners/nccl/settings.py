@@ -154,6 +154,14 @@ def _whole(least: int, most: int) -> Scalar[int]:
     return Scalar(words, {"type": ["integer", "string"], "minimum": least, "maximum": most}, read)
 
 
+def _flag(value: object) -> bool:
+    """True or false, or 1 or 0 as environment variables have it; or the text of one."""
+    text = str(value).strip().lower()
+    if text not in ("true", "false", "1", "0"):
+        raise ValueError(f"must be true or false, got {quote(value)}")
+    return text in ("true", "1")
+
+
 def _level(value: object) -> str:
     text = str(value).strip().upper()
     if re.fullmatch(r"[0-5]", text):
@@ -165,6 +173,7 @@ def _level(value: object) -> str:
 
 
 _PATHS = Scalar(f"one of {', '.join(_LEVELS)}", {"type": ["string", "integer"]}, _level)
+_FLAG = Scalar("true or false", {"type": ["boolean", "integer", "string"]}, _flag)
 _VERSION = Scalar("a version such as 2.18", {"type": "string", "examples": ["2.18"]}, _version)
 _TUNER = Scalar("a file", {"type": "string"}, lambda value: load_tuner(str(value)))
 
@@ -216,16 +225,17 @@ SETTINGS = Format(
         "Bytes of a chunk that send and receive move over the network.", default_words="131072",
     ),
     Field(
-        "symmetric", _whole(0, 1),
-        "1 where applications register the buffers of all ranks as symmetric windows (2.27):"
+        "symmetric", _FLAG,
+        "True where applications register the buffers of all ranks as symmetric windows (2.27):"
         " all-reduces among GPUs that NVLinks join then run symmetric kernels.",
-        default_words="0",
+        default_words="false",
     ),
     Field(
-        "registered", _whole(0, 1),
-        "1 where applications register their buffers (ncclCommRegister): from 2.23 on, blocks write"
-        " to those of peers within a machine, and none copies out what it receives.",
-        default_words="0",
+        "registered", _FLAG,
+        "True where applications register their buffers (ncclCommRegister): from 2.23 on, blocks"
+        " of NCCL write to those of peers within a machine, and none copies out what it receives."
+        " RCCL's do not.",
+        default_words="false",
     ),
     Field(
         "NCCL_CTA_POLICY", _whole(0, 2),

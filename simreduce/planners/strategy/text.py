@@ -82,6 +82,12 @@ class Strategy:
         return {r.algorithm.partition(":")[0] for r in self.ranges} == {"nccl"}
 
     @property
+    def algorithm(self) -> str:
+        """NCCL's algorithm where it is named, for all sizes; else ""."""
+        names = {r.algorithm.partition(":") for r in self.ranges}
+        return next(iter(names))[2] if len(names) == 1 and self.reduced_by_nccl else ""
+
+    @property
     def is_nominal(self) -> bool:
         """Whether no published times were compared with an algorithm of it: CollNet, PAT."""
         return any(r.algorithm in ("nccl:collnet", "nccl:pat") for r in self.ranges)
@@ -102,7 +108,9 @@ def parse_strategy(text: str, collective: str = "all_reduce") -> Strategy:
     spec, library = _of_library(spec)
     faults = Faults()
     ranges: list[Range] = []
-    if spec not in rules:
+    if others := _collectives_of(spec, collective):
+        faults.add(text, f"it does {' and '.join(others)}, and this is {collective}")
+    elif spec not in rules:
         try:
             catalogue = COLLECTIVES[collective]
             names: ChainMap[str, Any] = ChainMap(catalogue, {**rules})
@@ -146,12 +154,18 @@ def parse_strategy(text: str, collective: str = "all_reduce") -> Strategy:
         faults.add(text, f"{spec} chooses its own packing; leave out +{packing}")
     for name in [r.algorithm for r in ranges if r.algorithm in AUTOMATIC]:
         faults.add(text, f"{name} is a whole strategy: it takes no shards and no other ranges")
-    if nccl != OPEN and not any(r.algorithm.startswith("nccl") for r in ranges):
+    if ranges and nccl != OPEN and not any(r.algorithm.startswith("nccl") for r in ranges):
         faults.add(text, f"protocols and channels are NCCL's; {spec} has none")
     faults.raise_any(StrategyError)
     return Strategy(
         text.strip(), spec, packing, tuple(ranges), packer, mean, chunk, collective, nccl, library
     )
+
+
+def _collectives_of(spec: str, collective: str) -> list[str]:
+    """The collectives of an algorithm that does others than this one; empty for any other spec."""
+    does = [name for name, catalogue in COLLECTIVES.items() if spec.partition("#")[0] in catalogue]
+    return [] if collective in does else does
 
 
 def _of_library(spec: str) -> tuple[str, str]:

@@ -76,7 +76,8 @@ def _done(setup: Setup | None, best: Any = None, **own: Any) -> Figures:
     found = {"state": DONE, "reason": "", "setup": setup, "best": best, **own}
     if setup:
         found["warning"] = library_warning(setup, [own.get("runtime") or ""]) or None
-    nominal = setup.nominal([own.get("chosen", "")]) if setup else ""
+    chosen = own.get("chosen", "")
+    nominal = setup.nominal([chosen], own.pop("calls", ())) if setup else ""
     found["nominal"] = nominal or None
     return Figures(**COLUMNS.write(SimpleNamespace(**found)))
 
@@ -122,6 +123,7 @@ def _bench(cell: Cell) -> Figures:
     return _reduction(
         setup, row, row.nbytes, row.interval, (row.link_share, row.link), collective,
         chosen=row.algorithm, machines=row.machines,
+        calls=setup.calls_of(strategy, at.ask(strategy, size).workload),
     )  # fmt: skip
 
 
@@ -261,6 +263,7 @@ def _run(cell: Cell) -> Figures:
     return _reduction(
         setup, best, scenario.workload.nbytes, interval, busiest,
         chosen=best.strategy.text, machines=1,
+        calls=setup.calls_of(best.strategy, scenario.workload),
     )  # fmt: skip
 
 

@@ -498,7 +498,10 @@ def _row(question: Cell, run: Run) -> BenchRow:
         wrong = wrong_elements(problems)
     interval = None
     if plan.by_channels and not best.is_nominal:
-        interval = setup.interval(question.nbytes, seconds, best.collective)
+        interval = setup.interval(
+            question.nbytes, seconds, best.collective, algorithm=best.algorithm,
+            protocol=best.nccl.protocol,
+        )  # fmt: skip
     return _make_row(
         question,
         best,

@@ -116,6 +116,14 @@ class Ranking:
         return [c.runtime for c in self.candidates] + [c.runtime for c in self.bounded]
 
     @property
+    def nominal(self) -> str:
+        """Which times of named strategies rest on no measurement."""
+        scenario, refused = self.scenario, dict(self.refused)
+        named = [each for each in scenario.strategies or () if each.text not in refused]
+        calls = [c for each in named for c in scenario.setup.calls_of(each, scenario.workload)]
+        return scenario.setup.nominal((each.text for each in named), calls)
+
+    @property
     def recommended(self) -> Candidate | None:
         """The candidate to run by the first advice; None if no plan is proven."""
         found: Candidate | None = self.advice[0].option.row if self.advice else None
@@ -374,7 +382,10 @@ def _candidate(scenario: Scenario, setup: Setup, run: Run, cache: PlanCache) -> 
     link, lane = _first(result.links), _first(result.lanes)
     interval = None
     if strategy.reduced_by_nccl and not strategy.is_nominal:
-        interval = setup.interval(_largest(scenario), result.seconds / times, strategy.collective)
+        interval = setup.interval(
+            _largest(scenario), result.seconds / times, strategy.collective,
+            algorithm=strategy.algorithm, protocol=strategy.nccl.protocol,
+        )  # fmt: skip
     return Candidate(
         strategy=strategy,
         runtime=setup.runtime.name,

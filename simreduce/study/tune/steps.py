@@ -105,6 +105,13 @@ class StepRanking:
         return [row.runtime for row in self.candidates]
 
     @property
+    def nominal(self) -> str:
+        """Which times of the rows rest on no measurement."""
+        setup, rows = self.scenario.setup, [(n, row) for row in self.candidates for n in row.names]
+        calls = [call for each in rows for call in _calls(setup, *each) or ()]
+        return setup.nominal((name for name, _ in rows), calls)
+
+    @property
     def recommended(self) -> StepCandidate:
         """The method to run, by the first advice."""
         found: StepCandidate = self.advice[0].option.row
@@ -147,14 +154,14 @@ def _option(scenario: StepScenario, row: StepCandidate, name: str) -> Option:
     )
 
 
-def _calls(setup: Setup, option: Option) -> list[Call] | None:
+def _calls(setup: Setup, name: str, row: StepCandidate) -> list[Call] | None:
     """The calls of NCCL that the end of a step hangs on; all of them where it waits for shards."""
-    strategy, buckets = strategy_of(option.name), option.row.step.buckets
+    strategy, buckets = strategy_of(name), row.step.buckets
     if strategy is None or not strategy.reduced_by_nccl:
         return None
     shards = any(each.collective for each in buckets)
     places = hanging([each.ready for each in buckets], [each.finish for each in buckets])
-    how = strategy.nccl.algorithm, strategy.nccl.protocol
+    how = strategy.algorithm, strategy.nccl.protocol
     return [
         setup.call(each.nbytes, each.collective or frameworks.ALL_REDUCE, *how)._replace(
             seconds=each.finish - each.start
@@ -184,7 +191,8 @@ def _advise(scenario: StepScenario, name: str, options: Sequence[Option]) -> Adv
     today = min(known, key=lambda each: methods.index(method(each)), default=None)
     return frameworks.advise(
         name, options, today, files, scenario, method=method,
-        calls=partial(_calls, scenario.setup), count=lambda each: len(each.row.step.buckets),
+        calls=lambda each: _calls(scenario.setup, each.name, each.row),
+        count=lambda each: len(each.row.step.buckets),
     )  # fmt: skip
 
 

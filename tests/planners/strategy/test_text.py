@@ -12,6 +12,22 @@ from simreduce.planners.strategy import parse_strategy, split_strategies
 
 
 @pytest.mark.parametrize(
+    ("text", "collective", "does"),
+    [
+        ("symmetric:engine", "all_reduce", "all_gather and all_to_all"),
+        ("nccl:pat", "all_reduce", "reduce_scatter and all_gather"),
+        ("rccl:tree+ll", "all_gather", "all_reduce"),
+        ("oneshot", "broadcast", "all_reduce"),
+    ],
+)
+def test_an_algorithm_of_other_collectives_says_of_which(text, collective, does):
+    with pytest.raises(StrategyError) as caught:
+        parse_strategy(text, collective)
+
+    assert (f"{text}: it does {does}, and this is {collective}",) == caught.value.problems
+
+
+@pytest.mark.parametrize(
     ("text", "spec", "packing", "packer", "mean"),
     [
         ("ring", "ring", "none", NoPacking(), False),

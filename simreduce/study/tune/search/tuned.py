@@ -126,6 +126,12 @@ class Tuned:
         return [setup.running(best.parsed).runtime.name]
 
     @property
+    def nominal(self) -> str:
+        """Which times of rows and of small tensors rest on no measurement."""
+        sized = [strategy for each in self.sizes for strategy in (each.strategy, each.default)]
+        return self.scenario.setup.nominal([*sized, *(row.setting.label for row in self.rows)])
+
+    @property
     def complete(self) -> bool:
         """Whether the best is proven to be the best of the space."""
         return self.bound >= self.best.seconds * (1 - 1e-6)
