@@ -1,9 +1,10 @@
 """Settings of the all-reduces of tensor parallel ranks, by the libraries that serve models.
 
 vLLM takes its own kernels for small tensors, PyTorch's symmetric memory for larger ones, then NCCL.
-Names, numbers of GPUs and sizes: vllm-project/vllm csrc/custom_all_reduce.cuh and
-vllm/distributed/device_communicators/{all_reduce_utils,symm_mem}.py, 00d618a, read 2026-11; NCCL's
-variables: pull 24532.
+Where it is told to use NCCL's symmetric memory, it takes that first, but for sizes that it leaves
+to its own kernels. Names, numbers of GPUs and sizes: vllm-project/vllm csrc/custom_all_reduce.cuh
+and vllm/distributed/device_communicators/{all_reduce_utils,symm_mem}.py, 00d618a, read 2026-11;
+NCCL's variables: pull 24532; sizes of older versions: pull 33839.
 
 TensorRT-LLM has one strategy for all sizes, or takes one from a table by GPUs and size. A tensor
 that its workspace does not hold goes to NCCL: NVIDIA/TensorRT-LLM
@@ -21,8 +22,8 @@ that `register_mem_pool(pool, symm=True)` registers by ncclCommWindowRegister, f
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
 
 from simreduce import dtypes, units
 from simreduce.export.choice import Choice, not_gradients
@@ -38,14 +39,27 @@ _NEWER = 100
 class Kernel:
     """An all-reduce that a library has: what switches it on.
 
-    It runs on so many GPUs as `most` has, up to so many bytes, on any number where that is None.
-    `types` are those of its elements; empty for all. Some are not `on_amd`'s GPUs.
+    It runs on so many GPUs as `most` has, up to so many bytes, on any number where that is None;
+    between the two sizes of `left_out`, by GPUs, the library runs another. Versions `before` some
+    pull run it from other sizes on, by GPUs. `types` are those of its elements; empty for all. Some
+    are not `on_amd`'s GPUs.
     """
 
     switch: str
     most: Callable[[int], Mapping[int, int]] | None = None
+    left_out: Mapping[int, tuple[int, int]] = field(default_factory=dict)
+    before: tuple[str, Mapping[int, int]] = ("", {})
     types: tuple[str, ...] = ()
     on_amd: bool = True
+
+    def sizes(self, gpus: int) -> str:
+        """From and up to which sizes the library runs it, by version; "" of all sizes."""
+        if gpus not in self.left_out:
+            return ""
+        low, high = map(units.exact_size, self.left_out[gpus])
+        when, least = self.before
+        older = f" ({when}: from {units.exact_size(least[gpus])} on)" if gpus in least else ""
+        return f"up to {low} and from {high} on{older}"
 
 
 @dataclass(frozen=True)
@@ -53,7 +67,8 @@ class Server:
     """A library with its all-reduces by strategy, NCCL's first.
 
     `default` is the strategy that it takes by itself, by capability, GPUs, bytes and type. `write`
-    makes its files of a strategy and a first comment. `on_amd` says whether it runs on AMD's GPUs.
+    makes its files of a strategy and the first comments. `on_amd` says whether it runs on AMD's
+    GPUs.
     """
 
     title: str
@@ -87,13 +102,18 @@ class Server:
             return found
         most = kernel.most(choice.setup.capability)
         if gpus not in most:
-            some = ", ".join(map(str, most)) or "none of this generation"
+            some = _spans(most) or "none of this generation"
             found.append(f"{self.title} has {name} for so many GPUs: {some}")
         elif (large := _largest(choice)) > most[gpus]:
             found.append(
                 f"{self.title} has {name} up to {units.exact_size(most[gpus])} on {gpus} GPUs, and"
                 f" a tensor has {units.exact_size(large)}"
             )
+        low, high = kernel.left_out.get(gpus, (0, 0))
+        between = [size for size in _sizes(choice) if low < size < high]
+        if between:
+            words = f"{self.title} has {name} on {gpus} GPUs {kernel.sizes(gpus)}"
+            found.append(f"{words}; a tensor has {units.exact_size(between[0])}")
         return found
 
     def nearest(self, _: Choice) -> list[str]:
@@ -102,15 +122,33 @@ class Server:
 
     def files(self, choice: Choice) -> Mapping[str, str]:
         """The files of a choice by name."""
-        return self.write(choice.resolved.ranges[0].algorithm, choice.title)
+        name = choice.resolved.ranges[0].algorithm
+        sizes, gpus = self.kernels[name].sizes(choice.setup.layout.n), choice.setup.layout.n
+        which = f"# {self.title} runs it on {gpus} GPUs for tensors {sizes}."
+        return self.write(name, "\n".join([f"# {choice.title}", *[which] * bool(sizes)]))
 
 
 def _types(choice: Choice) -> set[str]:
     return {dtypes.NAMES[g.dtype] for g in choice.workload.gradients}
 
 
+def _sizes(choice: Choice) -> list[int]:
+    return [g.elements * dtypes.SIZES[g.dtype] for g in choice.workload.gradients]
+
+
 def _largest(choice: Choice) -> int:
-    return max(g.elements * dtypes.SIZES[g.dtype] for g in choice.workload.gradients)
+    return max(_sizes(choice))
+
+
+def _spans(numbers: Iterable[int]) -> str:
+    """`4, 8 to 72`."""
+    spans: list[list[int]] = []
+    for number in numbers:
+        if spans and number == spans[-1][1] + 1:
+            spans[-1][1] = number
+        else:
+            spans.append([number, number])
+    return ", ".join(f"{low} to {high}" if low < high else f"{low}" for low, high in spans)
 
 
 def _by_capability(
@@ -124,6 +162,7 @@ _VLLM_OWN = _by_capability(
     {
         90: {2: 64 * _MIB, 4: 32 * _MIB, 6: _MIB // 2, 8: _MIB // 4},
         100: {2: 2 * _MIB, 4: 2 * _MIB, 6: _MIB, 8: _MIB},
+        103: {2: 4 * _MIB, 4: 4 * _MIB, 6: 8 * _MIB, 8: 4 * _MIB},
     },
     dict.fromkeys((2, 4, 6, 8), 8 * _MIB),
 )
@@ -131,13 +170,20 @@ _VLLM_TORCH = _by_capability(
     {
         90: {4: 32 * _MIB, 6: 64 * _MIB, 8: 64 * _MIB},
         100: {6: 128 * _MIB, 8: 128 * _MIB},
+        103: {6: 32 * _MIB, 8: 64 * _MIB},
     },
     {},
 )
 """Largest tensors of PyTorch's kernels where vLLM takes multimem."""
-_VLLM_SYMMETRIC = _by_capability({}, dict.fromkeys((4, 8), 1 << 50))
-"""The numbers of GPUs for which vLLM has NCCL's symmetric memory; from which sizes on depends on
-the version of vLLM."""
+_VLLM_SYMMETRIC = Kernel(
+    "VLLM_USE_NCCL_SYMM_MEM=1",
+    _by_capability({}, dict.fromkeys((4, *range(8, 73)), 1 << 50)),
+    {4: (_MIB // 64, _MIB // 2), 8: (_MIB // 64, _MIB // 8)},
+    ("before pull 33839, 2026-02", {4: 2 * _MIB, 8: _MIB}),
+    on_amd=False,
+)
+"""NCCL's symmetric memory: of 4 and 8 GPUs but for some sizes, of more for all, up to the largest
+NVLink domain."""
 _VLLM_STAGES = {"oneshot": "1stage", "twoshot": "2stage"}
 """What VLLM_CUSTOM_ALLREDUCE_ALGO says."""
 
@@ -152,7 +198,7 @@ def _vllm_default(choice: Choice) -> str:
 
 def _write_vllm(name: str, title: str) -> Mapping[str, str]:
     """The environment, with the option of `vllm serve` in a comment."""
-    lines = [f"# {title}"]
+    lines = [title]
     if name not in _VLLM_STAGES:
         lines.append("# Run vllm serve with --disable-custom-all-reduce.")
     lines += [
@@ -173,7 +219,7 @@ VLLM = Server(
         "oneshot": Kernel("VLLM_CUSTOM_ALLREDUCE_ALGO=1stage", _VLLM_OWN),
         "twoshot": Kernel("VLLM_CUSTOM_ALLREDUCE_ALGO=2stage", _VLLM_OWN),
         "multimem": Kernel("VLLM_ALLREDUCE_USE_SYMM_MEM=1", _VLLM_TORCH, types=_BF16),
-        "symmetric": Kernel("VLLM_USE_NCCL_SYMM_MEM=1", _VLLM_SYMMETRIC, on_amd=False),
+        "symmetric": _VLLM_SYMMETRIC,
     },
     _vllm_default,
     _write_vllm,
@@ -211,7 +257,7 @@ TENSORRT_LLM = Server(
     },
     _tensorrt_default,
     lambda name, title: {
-        "tensorrt_llm.yaml": f"# {title}\nallreduce_strategy: {_TENSORRT_NAMES[name]}\n"
+        "tensorrt_llm.yaml": f"{title}\nallreduce_strategy: {_TENSORRT_NAMES[name]}\n"
     },
 )
 
@@ -235,7 +281,7 @@ FLASHINFER = Server(
     },
     _flashinfer_default,
     lambda name, title: {
-        "flashinfer.args": f"# {title}: of allreduce_fusion\nuse_oneshot={name == 'oneshot'}\n"
+        "flashinfer.args": f"{title}: of allreduce_fusion\nuse_oneshot={name == 'oneshot'}\n"
     },
 )
 

@@ -173,6 +173,7 @@ def _choice(
             other = Choice(choice.setup, choice.workload, parse_strategy(text))
             if not why_not(target, other):
                 return other
+    _say_nominal(choice, [choice.strategy])
     return choice
 
 
@@ -185,7 +186,22 @@ def _fastest_tried(target: str, choice: Choice) -> Choice | None:
     best = min(took, key=took.__getitem__)
     words = ", ".join(f"{text} {units.format_duration(took[text])}" for text in took)
     click.echo(f"{best}: the fastest that {TARGETS[target].title} has here ({words})", err=True)
+    _say_nominal(choice, [parse_strategy(text) for text in took])
     return replace(choice, strategy=parse_strategy(best))
+
+
+def _files_of(target: str, choice: Choice) -> Mapping[str, str]:
+    """The files of a choice; says on stderr which of its times rest on no measurement."""
+    files = files_for(target, choice)
+    _say_nominal(choice, [choice.strategy])
+    return files
+
+
+def _say_nominal(choice: Choice, strategies: Sequence[Strategy]) -> None:
+    setup = choice.setup
+    calls = [call for each in strategies for call in setup.calls_of(each, choice.workload)]
+    if said := setup.nominal((each.text for each in strategies), calls):
+        click.echo(said, err=True)
 
 
 def _files_of_scenario(
@@ -194,7 +210,7 @@ def _files_of_scenario(
     """The files of a strategy of a scenario, or of the best setting without one."""
     if target in LAUNCHERS:
         strategy = strategy or next(iter(scenario.strategies or ()), parse_strategy("nccl"))
-        return files_for(target, choice_of(ask(scenario, strategy), None))
+        return _files_of(target, choice_of(ask(scenario, strategy), None))
     named = _method(scenario.step, method)
     if strategy is None and scenario.strategies is None:
         tried = tuple(map(parse_strategy, find_target(target).tried))
@@ -203,8 +219,8 @@ def _files_of_scenario(
         return _best_files(target, scenario, method, workers)
     if strategy is None:
         strategy, named = _fastest(target, scenario, method, workers)
-        return files_for(target, choice_of(ask(scenario, strategy), scenario.step, named))
-    files = files_for(target, choice_of(ask(scenario, strategy), scenario.step, named))
+        return _files_of(target, choice_of(ask(scenario, strategy), scenario.step, named))
+    files = _files_of(target, choice_of(ask(scenario, strategy), scenario.step, named))
     _check_fit(target, scenario, None, named, strategy.text)
     return files
 
@@ -231,6 +247,8 @@ def _best_files(
         raise InputError([f"{scenario.name}: {each}" for each in why])
     _check_fit(target, scenario, found.advised.fit, found.advised.setting.method, method)
     click.echo(f"{found.advised.setting.label}: {words}", err=True)
+    if found.nominal:
+        click.echo(found.nominal, err=True)
     return files_of(found)
 
 

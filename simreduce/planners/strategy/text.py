@@ -154,7 +154,7 @@ def parse_strategy(text: str, collective: str = "all_reduce") -> Strategy:
         faults.add(text, f"{spec} chooses its own packing; leave out +{packing}")
     for name in [r.algorithm for r in ranges if r.algorithm in AUTOMATIC]:
         faults.add(text, f"{name} is a whole strategy: it takes no shards and no other ranges")
-    if ranges and nccl != OPEN and not any(r.algorithm.startswith("nccl") for r in ranges):
+    if not others and nccl != OPEN and not any(r.algorithm.startswith("nccl") for r in ranges):
         faults.add(text, f"protocols and channels are NCCL's; {spec} has none")
     faults.raise_any(StrategyError)
     return Strategy(

@@ -266,6 +266,42 @@ def test_of_vllm_it_is_the_fastest_all_reduce_that_vllm_has(simreduce):
 
 
 @pytest.mark.parametrize(
+    ("gpus", "size", "says"),
+    [
+        (4, "16K", "up to 16 KiB and from 512 KiB on (before pull 33839, 2026-02: from 2 MiB on)"),
+        (4, "17K", ""),
+        (4, "511K", ""),
+        (4, "512K", "from 512 KiB on"),
+        (8, "128K", "up to 16 KiB and from 128 KiB on (before pull 33839, 2026-02: from 1 MiB on)"),
+        (8, "64K", ""),
+    ],
+)
+def test_vllm_leaves_sizes_between_to_its_own_kernels(simreduce, gpus, size, says):
+    """With NCCL's symmetric memory, by version."""
+    words = "export", "vllm", "dgx-h100", "-d", "bfloat16", "-g", str(gpus), "-b", size
+    status, out, err = simreduce(*words, "--algo", "symmetric")
+    fastest = simreduce(*words).err
+
+    if says:
+        assert (0, "") == (status, err)
+        assert f"# vLLM runs it on {gpus} GPUs for tensors " in out
+        assert says in out
+    else:
+        assert (2, "") == (status, out)
+        assert f"vLLM has symmetric on {gpus} GPUs up to 16 KiB and from " in err
+    assert bool(says) == (", symmetric " in fastest)
+
+
+def test_what_is_nominal_is_said_beside_times_that_are_exported(simreduce):
+    said = "times of oneshot, twoshot, multimem, symmetric are nominal: kernels have B300's"
+    words = "vllm", "hgx-b200", "-d", "bfloat16", "-b", "4K"
+
+    assert said in simreduce("export", *words).err
+    assert "times of oneshot are nominal" in simreduce("export", *words, "--algo", "oneshot").err
+    assert "nominal" not in simreduce("export", "vllm", "dgx-h100", "-b", "4K").err
+
+
+@pytest.mark.parametrize(
     ("options", "reason"),
     [
         (
@@ -276,7 +312,7 @@ def test_of_vllm_it_is_the_fastest_all_reduce_that_vllm_has(simreduce):
         (("-b", "1K", "--algo", "oneshot", "-g", "3"), "oneshot for so many GPUs: 2, 4, 6, 8"),
         (
             ("-b", "1K", "--algo", "symmetric", "-g", "2"),
-            "symmetric for so many GPUs: 4, 8",
+            "symmetric for so many GPUs: 4, 8 to 72",
         ),
         (("-b", "1M", "--algo", "ring"), "vLLM has nccl, oneshot, twoshot, multimem, symmetric"),
     ],

@@ -113,8 +113,11 @@ def test_of_serving_it_is_the_fastest_kernel_with_a_row_for_each_range(
 def test_kernels_of_pytorch_are_said_where_nvlinks_join_all_gpus(simreduce, serving):
     words = "--target", "pytorch", "--workers", "1", "--json"
     rows = json.loads(simreduce("tune", serving("dgx-h100"), *words).out)["by_size"]
-    assert rows[0]["switch"] == "torch.ops.symm_mem.one_shot_all_reduce"
-    assert rows[-1]["algorithm"] == "multimem"
+    registered = "torch.distributed.all_reduce after register_mem_pool(pool, symm=True)"
+    assert (rows[0]["algorithm"], rows[0]["switch"]) == ("symmetric", registered)
+    switches = {row["algorithm"]: row["switch"] for row in rows}
+    assert switches["oneshot"] == "torch.ops.symm_mem.one_shot_all_reduce"
+    assert switches["multimem"] == "torch.ops.symm_mem.multimem_all_reduce_"
     assert {row["default"] for row in rows} == {"nccl"}
     assert "by_size" not in json.loads(simreduce("tune", serving("dgx1v"), *words).out)
 
