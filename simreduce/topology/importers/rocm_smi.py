@@ -1,9 +1,10 @@
 """Reads `rocm-smi --showtopo` and `amd-smi topology`, as text or as JSON of `amd-smi --json`.
 
 Both print tables over the GPUs: of the type of each pair's link, of hops, and (amd-smi) of the
-least and the greatest rate, whose ratio is the number of links. Without rates one link joins a
-pair. rocm-smi states the NUMA node of each GPU. NICs stand in neither. What follows is a table as
-`nvidia-smi topo -m` prints it, and its machine.
+least and the greatest rate in MB/s, whose ratio is the number of links; `0-0` says that no link
+joins a pair (ROCm's guide to rocm-smi). Without rates one link joins a pair. rocm-smi states the
+NUMA node of each GPU. NICs stand in neither. What follows is a table as `nvidia-smi topo -m` prints
+it, and its machine.
 """
 
 from __future__ import annotations
@@ -34,8 +35,13 @@ _TITLE = re.compile(r"=+ (Weight|Hops|Link Type) between two GPUs =+|([A-Z][A-Z 
 _NUMA = re.compile(r"GPU ?\[?([0-9]{1,4})\]?\s*: \(Topology\) Numa Node: (-?[0-9]{1,4})")
 _DEVICE = re.compile(r"GPU[0-9]{1,4}|[0-9a-fA-F]{4,8}:[0-9a-fA-F]{2}:[0-9a-fA-F]{2}\.[0-7]")
 _RATE = re.compile(r"([0-9]{1,9})-([0-9]{1,9})")
-_WORDS = {_TYPE: r"0|SELF|XGMI|PCIE", _HOPS: r"[0-9]{1,3}|N/A", _RATES: r"[0-9]+-[0-9]+|N/A"}
+_NO_LINK = "0-0"
+_WORDS = {_TYPE: r"0|SELF|XGMI|PCIE", _HOPS: r"[0-9]{1,3}|N/A", _RATES: rf"{_RATE.pattern}|N/A"}
 """The cells of the tables that count."""
+_LINK_LIMITS = (1_000, 1_000_000)
+"""MB/s of one link: xGMI has had 50,000 to 76,800."""
+_MOST_LINKS = 8
+"""Those of a module of MI250X; its two dies share four."""
 _KINDS = ("XGMI", "PCIE", "SELF")
 _MOST_GPUS = 128
 
@@ -157,6 +163,14 @@ def _check_cell(title: str, cell: str, faults: Faults, place: str) -> None:
         near = did_you_mean(cell, _KINDS) if title == _TYPE else ""
         wanted = {_TYPE: "XGMI or PCIE", _HOPS: "a number of hops", _RATES: "50000-100000, or N/A"}
         faults.add(place, f"{quote(cell)} is not {wanted[title]}{near}")
+    elif title == _RATES and (match := _RATE.fullmatch(cell)) and cell != _NO_LINK:
+        least, most = int(match[1]), int(match[2])
+        low, high = _LINK_LIMITS
+        if not low <= least <= high:
+            faults.add(place, f"{quote(cell)}: no link has {least:,} MB/s")
+        elif not least <= most <= _MOST_LINKS * least:
+            words = f"the greatest rate is 1 to {_MOST_LINKS} times the least, that of one link"
+            faults.add(place, f"{quote(cell)}: {words}")
 
 
 def _read_json(text: str, faults: Faults) -> _Tables:
@@ -200,11 +214,11 @@ def _json_row(tables: _Tables, i: int, links: Iterable[Any], faults: Faults) -> 
         (_HOPS, "num_hops", "N/A"),
         (_RATES, "bandwidth", "N/A"),
     ):
-        if title != _TYPE and key not in order[0]:
+        if title != _TYPE and not any(key in link for link in order):
             continue
         cells = tuple(str(link.get(key, default)) for link in order)
         for cell in dict.fromkeys(cells):
-            _check_cell(title, cell, faults, f"{place}.{key}")
+            _check_cell(title, cell, faults, f"{place}[{cells.index(cell)}].{key}")
         tables.cells.setdefault(title, {})[tables.names[i]] = cells
 
 
@@ -217,11 +231,11 @@ def _as_table(tables: _Tables, faults: Faults) -> Table:
     many = range(len(tables.names))
     grid = [["X"] * len(many) for _ in many]
     for i, j in itertools.permutations(many, 2):
-        kind, hops = tables.cell(_TYPE, i, j), tables.cell(_HOPS, i, j)
+        kind, hops, rates = (tables.cell(title, i, j) for title in (_TYPE, _HOPS, _RATES))
         if kind not in ("XGMI", "PCIE"):
             faults.add(tables.names[i], f"{kind} to {tables.names[j]}; it must be XGMI or PCIE")
-        elif kind == "XGMI" and hops in ("", "1", "N/A"):
-            grid[i][j] = f"XGMI{_lanes(tables.cell(_RATES, i, j))}"
+        elif kind == "XGMI" and hops in ("", "1", "N/A") and rates != _NO_LINK:
+            grid[i][j] = f"XGMI{_lanes(rates)}"
         else:
             grid[i][j] = _pcie(tables, i, j, hops)
     affinity = tuple(tables.numa.get(i, "") for i in many)
@@ -231,8 +245,7 @@ def _as_table(tables: _Tables, faults: Faults) -> Table:
 def _lanes(rates: str) -> int:
     """The greatest rate over the least, which is that of one link."""
     match = _RATE.fullmatch(rates)
-    least, most = (int(match[1]), int(match[2])) if match else (0, 0)
-    return min(max(round(most / least), 1), 64) if least else 1
+    return round(int(match[2]) / int(match[1])) if match else 1
 
 
 def _pcie(tables: _Tables, i: int, j: int, hops: str) -> str:

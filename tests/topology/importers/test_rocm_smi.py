@@ -130,6 +130,51 @@ def test_faults_of_json(change, fault):
     assert fault in str(caught.value)
 
 
+_RATES = [
+    ("-50000-200000", "'-50000-200000' is not 50000-100000, or N/A"),
+    ("nan-200000", "'nan-200000' is not"),
+    ("50000", "'50000' is not"),
+    ("50000-9999999999", "'50000-9999999999' is not"),
+    ("200000-50000", "'200000-50000': the greatest rate is 1 to 8 times the least"),
+    ("50000-450000", "'50000-450000': the greatest rate is 1 to 8 times the least"),
+    ("0-200000", "'0-200000': no link has 0 MB/s"),
+    ("5-20", "'5-20': no link has 5 MB/s"),
+    ("50000000-50000000", "'50000000-50000000': no link has 50,000,000 MB/s"),
+]
+
+
+@pytest.mark.parametrize(("rate", "fault"), _RATES)
+def test_a_damaged_rate_is_refused_with_its_line(rate, fault):
+    text = AMD_SMI.replace("50000-200000", rate, 1)
+    (line,) = (number for number, each in enumerate(text.splitlines(), 1) if f" {rate} " in each)
+    with pytest.raises(TopologyError) as caught:
+        imported(text, "MI250X")
+    assert str(caught.value).startswith(f"t: line {line}: {fault}")
+
+    gpus = json.loads(AMD_SMI_JSON)
+    gpus[0]["links"][1]["bandwidth"] = rate
+    with pytest.raises(TopologyError) as caught:
+        imported(json.dumps(gpus), "MI250X")
+    assert str(caught.value).startswith(f"t: [0].links[1].bandwidth: {fault}")
+
+
+@pytest.mark.parametrize("value", [-5, float("nan"), None, 1e300])
+def test_a_rate_of_json_that_is_no_text_is_refused(value):
+    gpus = json.loads(AMD_SMI_JSON)
+    gpus[0]["links"][1]["bandwidth"] = value
+    del gpus[0]["links"][0]["bandwidth"]  # of the GPU itself
+    with pytest.raises(TopologyError, match=r"\[0\]\.links\[1\]\.bandwidth"):
+        imported(json.dumps(gpus), "MI250X")
+
+
+def test_no_rate_is_no_link():
+    """Although its type is printed, and no hops are."""
+    text = AMD_SMI.replace("50000-50000", "0-0")
+    hops = text[text.index("HOPS TABLE") : text.index("LINK TYPE")]
+
+    assert lanes(imported(text.replace(hops, ""), "MI250X")) == {("gpu0", "gpu1"): 4}
+
+
 def test_a_model_without_xgmi_links_is_refused():
     with pytest.raises(TopologyError, match="a H100 has NVLinks; GPUs with xGMI links: MI250X"):
         imported(ROCM_SMI, "H100")
