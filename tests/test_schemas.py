@@ -260,6 +260,7 @@ sweep frontier --over strategy=nccl --set size=1M --db frontier.db --json --work
 jobs --json jobs.toml
 jobs --json --fit 1.5 fit.toml
 bench dgx-h100 --algo oneshot,multimem -b 16K -e 1M -f 8 --json
+bench mi300x --algo oneshot,multimem -b 16K --json
 calibrate --from-nccl-tests nccl.log --topology v100-mesh-4 --out mine.toml --json
 replay {ROOT}/docs/examples/ddp-resnet50.json --topology dgx1v --json
 run {ROOT}/docs/examples/ddp-resnet50.json --topology dgx1v --json --workers 1
