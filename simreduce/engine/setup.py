@@ -47,7 +47,8 @@ from simreduce.engine.calibration import NVLS, KernelConstants, NcclConstants
 from simreduce.errors import InputError, TopologyError, expect
 from simreduce.plan import Plan
 from simreduce.planners.algorithms import KERNELS
-from simreduce.planners.layouts import Layout, layout as layout_of
+from simreduce.planners.algorithms.nccl.choice import BY_ENGINE, SYMMETRIC, decided
+from simreduce.planners.layouts import OPEN, Layout, layout as layout_of
 from simreduce.planners.nccl import (
     DEFAULTS,
     Facts,
@@ -200,8 +201,7 @@ class Setup(Simulator):
         known = [*calls]
         registered = self._zero_copy and (not known or any(map(_is_copied, known)))
         settings = replace(self.nccl, registered=registered)
-        taken = dict.fromkeys(f"nccl:{call.algorithm}" for call in known)
-        texts = [settings.text, *strategies, *taken]
+        texts = [settings.text, *strategies, *dict.fromkeys(map(_text_of, known))]
         found = [name for name in KERNELS if any(name in text for text in texts)]
         said = [nominal_text(texts), self._borrowed_by(found)]
         return "; ".join(filter(None, said))
@@ -231,8 +231,8 @@ class Setup(Simulator):
 
     def calls_of(self, strategy: Strategy, workload: Workload) -> list[Call]:
         """Calls of NCCL that a strategy makes for a workload, about; none if others move bytes."""
-        gradients, how = workload.gradients, (strategy.algorithm, strategy.nccl.protocol)
-        if not strategy.reduced_by_nccl or not gradients:
+        gradients = workload.gradients
+        if not gradients:
             return []
         try:
             found = strategy.packer.arrange(gradients)
@@ -240,11 +240,8 @@ class Setup(Simulator):
             return []
         width = dtypes.SIZES[gradients[0].dtype if found.wire is None else found.wire]
         sizes = [width * sum(gradients[i].elements for i in group) for group in found.groups]
-        return [
-            self.call(size // found.pieces, strategy.collective, *how)
-            for size in sizes
-            for _ in range(found.pieces)
-        ]
+        calls = (self.call_of(strategy, size // found.pieces) for size in sizes)
+        return [call for call in calls if call for _ in range(found.pieces)]
 
     @property
     def _generation(self) -> NcclConstants:
@@ -366,7 +363,8 @@ class Setup(Simulator):
     def call(
         self, nbytes: int, collective: str = "all_reduce", algorithm: str = "", protocol: str = ""
     ) -> Call:
-        """A call as NCCL chooses it, with the seconds that its model estimates; 0 of one GPU.
+        """A call as NCCL chooses it, with the seconds that its model of channels estimates; 0 of
+        one GPU.
 
         Before 2.5 NCCL has no such model, and that of today estimates.
         """
@@ -375,7 +373,21 @@ class Setup(Simulator):
         found = by(self.nccl)
         if not isfinite(seconds := found.seconds):
             seconds = by(replace(self.nccl, version=CURRENT)).seconds if known.n > 1 else 0.0
-        return Call(collective, found.algorithm, found.protocol, nbytes, seconds)
+        how = found.algorithm, found.protocol
+        if self.nccl.symmetric and known.n > 1 and not (algorithm or protocol):
+            taken = decided(self.layout, range(known.n), collective, nbytes, OPEN)
+            if taken.algorithm in (SYMMETRIC, BY_ENGINE):
+                how = taken.algorithm, taken.protocol
+        return Call(collective, *how, nbytes, seconds)
+
+    def call_of(self, strategy: Strategy, nbytes: int) -> Call | None:
+        """A call of NCCL by a strategy; None if others move its bytes."""
+        collective = strategy.collective
+        if strategy.reduced_by_nccl:
+            return self.call(nbytes, collective, strategy.algorithm, strategy.nccl.protocol)
+        base, _, name = strategy.spec.partition(":")
+        algorithm = BY_ENGINE if name == BY_ENGINE else SYMMETRIC
+        return Call(collective, algorithm, name, nbytes, 0.0) if base == SYMMETRIC else None
 
     def difference_error(self, one: Sequence[Call], other: Sequence[Call]) -> float | None:
         """Seconds within which the difference of two predictions is with 80 %, by the calls that
@@ -460,6 +472,15 @@ class Setup(Simulator):
         runtime = self.runtime.name if known else self.runtime
         rest = self.calibration, self.disturbance, self.part, self.nccl, self.call_cost
         return Setup, (self.machine, runtime, *rest)
+
+
+def _text_of(call: Call) -> str:
+    """A call as a strategy says it, after its collective where that is no all-reduce."""
+    if call.algorithm == BY_ENGINE:
+        return f"{SYMMETRIC}:{BY_ENGINE}"
+    if call.algorithm == SYMMETRIC:
+        return f"{call.collective} {SYMMETRIC}".removeprefix("all_reduce ")
+    return f"nccl:{call.algorithm}"
 
 
 def _is_copied(call: Call) -> bool:

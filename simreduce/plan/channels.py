@@ -8,6 +8,7 @@
 | 12 | `SWITCHED` | launches of kernels |
 | 13 | `BEGINS` | launches of kernels without channels |
 | 14 | `ENGINE` | launches and copies of kernels without channels |
+| 15 | `ONE_WAY` | copies of kernels without channels |
 | 0 and 1, 2 and 3 | barriers, and those that release | launches of kernels without channels |
 | 16 and 17 | how often the threads of a block are halved | sends |
 | 18 | `UNALIGNED` | sends |
@@ -49,6 +50,9 @@ ENGINE = 1 << 14
 """Copy engines move the bytes, not kernels. The channel represents as many others as GPUs take
 part, or as share an engine.
 """
+
+ONE_WAY = 1 << 15
+"""The switch sums or multicasts, and does not do both: what passes it has two hops, not four."""
 
 _BARRIER = 1
 _RELEASE = 4

@@ -99,13 +99,9 @@ class SizeTimes(NamedTuple):
     def nominal(self) -> str:
         """Which times rest on no measurement, or ""."""
         rows = [row for row in self.rows if not isinstance(row.unfinished, Refused)]
-        own = (parse_strategy(row.strategy, row.collective) for row in rows)
-        calls = [
-            self.setup.call(row.nbytes, row.collective, strategy.algorithm, strategy.nccl.protocol)
-            for row, strategy in zip(rows, own, strict=True)
-            if strategy.reduced_by_nccl
-        ]
-        return self.setup.nominal((row.algorithm for row in rows), calls)
+        own = ((parse_strategy(row.strategy, row.collective), row.nbytes) for row in rows)
+        calls = (self.setup.call_of(strategy, nbytes) for strategy, nbytes in own)
+        return self.setup.nominal((row.algorithm for row in rows), filter(None, calls))
 
     @property
     def fastest(self) -> list[BenchRow]:

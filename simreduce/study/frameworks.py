@@ -361,7 +361,9 @@ def doubt_of_calls(scenario: Scenario, calls: Callable[[Option], int]) -> Doubt:
 
 def calls_of(scenario: Scenario, strategy: Strategy | None) -> list[Call] | None:
     """Calls of NCCL that a strategy makes for a workload, about; None if others move bytes."""
-    return (strategy and scenario.setup.calls_of(strategy, scenario.workload)) or None
+    if strategy is None or not strategy.reduced_by_nccl:
+        return None
+    return scenario.setup.calls_of(strategy, scenario.workload) or None
 
 
 def memory_rate(setup: Setup) -> float:

@@ -643,7 +643,8 @@ class Oracle:
             return Fraction(0), weights, None
         link, found, path = self._link(call)
         flags = call.executor == Executor.KERNEL_LL
-        hops = (2 if flags else 4) if link == "nvls" else 1
+        one_way = flags or (call.channel >= 0 and call.channel & 32768)
+        hops = (2 if one_way else 4) if link == "nvls" else 1
         latency = Fraction(constants.flag if flags else constants.load) / hops
         factor = Fraction((2.0 if flags else 1.0) / constants.efficiency[link])
         engine = call.channel >= 0 and call.channel & 16384

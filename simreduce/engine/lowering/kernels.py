@@ -15,14 +15,17 @@ from simreduce.plan import Executor, Kind
 from simreduce.plan.channels import (
     BEGINS,
     ENGINE,
+    ONE_WAY,
     SWITCHED,
     count_barriers,
     count_blocks,
     count_releases,
 )
 
-_HOPS = 4
-"""On a switch's way to sum and multicast: up, to who asks for the sum, back, and down to all."""
+_HOPS, _HOPS_ONE_WAY = 4, 2
+"""On a switch's way to sum and multicast: up, to who asks for the sum, back, and down to all; and
+to do one of the two.
+"""
 
 
 def add_kernel_costs(
@@ -48,8 +51,9 @@ def add_kernel_costs(
     copies, kinds = sends.calls[at], sends.kind[at]
     flags = signatures.executor[copies] == Executor.KERNEL_LL
     switched = kinds == LINK_KINDS.index(NVLS)
-    hops = np.where(switched, np.where(flags, 2, _HOPS), 1)
     blocks = signatures.channel[copies]
+    one_way: Bools = flags | ((blocks >= 0) & (blocks & ONE_WAY > 0))
+    hops = np.where(switched, np.where(one_way, _HOPS_ONE_WAY, _HOPS), 1)
     engines = (blocks >= 0) & (blocks & ENGINE > 0)
     first = np.where(engines, 0.0, np.where(flags, constants.flag, constants.load))
     latency[copies] = first / hops + sends.wires[at]

@@ -14,6 +14,7 @@ import inspect
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from types import MappingProxyType
 
 from simreduce.computing import workers
@@ -202,15 +203,13 @@ def _engine(collective: str) -> Algorithm:
     return _kernel("symmetric:engine", kernels.engine(collective), summary, kernels.MOST_BY_ENGINES)
 
 
-def _symmetric() -> tuple[Algorithm, ...]:
+def _symmetric(collective: str) -> tuple[Algorithm, ...]:
     """NCCL's symmetric kernels as it chooses among them, then each."""
-    most = kernels.MOST_SYMMETRIC
-    bare = _kernel(
-        "symmetric", kernels.symmetric(), "NCCL's symmetric kernels, as it chooses", most
-    )
+    most, run = kernels.MOST_SYMMETRIC, partial(kernels.symmetric, collective)
+    bare = _kernel("symmetric", run(), "NCCL's symmetric kernels, as it chooses", most)
     return bare, *(
-        _kernel(f"symmetric:{name}", kernels.symmetric(name), f"NCCL's {kernel.title}", most)
-        for name, kernel in kernels.SYMMETRIC_KERNELS.items()
+        _kernel(f"symmetric:{name}", run(name), f"NCCL's {kernel.title}", most)
+        for name, kernel in kernels.SYMMETRIC_KERNELS[collective].items()
     )
 
 
@@ -258,7 +257,7 @@ _TABLE = (
     _kernel("twoshot", kernels.twoshot, "one kernel reads and adds its part, then reads all sums"),
     _kernel("multimem", kernels.multimem, "one kernel has the NVSwitch sum on load, copy on store",
             kernels.MOST_SYMMETRIC),
-    *_symmetric(),
+    *_symmetric("all_reduce"),
     Algorithm("blueconnect", blueconnect, "rings level by level: in every task, then across",
               choices=_across_alike,
               packs=LIBRARY_PACKS),
@@ -273,8 +272,10 @@ _TABLE = (
 _OWN: Mapping[str, Sequence[Algorithm]] = {
     "all_reduce": _TABLE,
     "reduce_scatter": (*_nccl("reduce_scatter", ring="rings", pat=_PAT),
+                       *_symmetric("reduce_scatter"),
                        _trees(packed_trees.reduce_scatter)),
-    "all_gather": (*_nccl("all_gather", ring="rings", pat=_PAT), _engine("all_gather"),
+    "all_gather": (*_nccl("all_gather", ring="rings", pat=_PAT),
+                   *_symmetric("all_gather"), _engine("all_gather"),
                    _trees(packed_trees.all_gather)),
     "reduce": (*_nccl("reduce", ring="rings"), _trees(packed_trees.reduce)),
     "broadcast": (*_nccl("broadcast", ring="rings"), _trees(packed_trees.broadcast)),

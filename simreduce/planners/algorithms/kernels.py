@@ -9,7 +9,8 @@ custom all-reduce, TensorRT-LLM's and FlashInfer's ONESHOT, PyTorch's `one_shot_
 barriers (PyTorch's `multimem_all_reduce_`). Needs NVLink SHARP.
 
 `symmetric`: NCCL's symmetric kernels, the one that NCCL takes or one that is named
-(`planners.nccl.symmetric`). With flags beside the data (LL) no barrier is needed.
+(`planners.nccl.symmetric`). With flags beside the data (LL) no barrier is needed. All-gathers write
+to peers, reduce-scatters read from them, or a switch multicasts or sums.
 
 `symmetric:engine`: NCCL's all-gathers and all-to-alls by copy engines, which take no SM. A batch of
 copies from every GPU to every other, or to a switch that multicasts them, between two barriers of
@@ -30,12 +31,19 @@ import numpy as np
 from simreduce import dtypes
 from simreduce.errors import NotFoldable, StrategyError
 from simreduce.plan import Executor, PlanBuilder, Value, Values
-from simreduce.plan.channels import BEGINS, ENGINE, SWITCHED, merged_channel, sync_channel
+from simreduce.plan.channels import (
+    BEGINS,
+    ENGINE,
+    ONE_WAY,
+    SWITCHED,
+    merged_channel,
+    sync_channel,
+)
 from simreduce.planners.algorithms import direct
 from simreduce.planners.algorithms.alike import plan_chain
 from simreduce.planners.algorithms.family import Knobs
 from simreduce.planners.algorithms.nccl import nvls
-from simreduce.planners.algorithms.nccl.choice import SYMMETRIC, decided
+from simreduce.planners.algorithms.nccl.choice import BY_ENGINE, SYMMETRIC, decided
 from simreduce.planners.algorithms.planner import Options, Planner, Results, Tensors
 from simreduce.planners.layouts import Decision, Layout
 
@@ -135,13 +143,16 @@ def _serving(blocks: int, n: int) -> int:
     return merged_channel(0, max(blocks // (n - 1), 1))
 
 
-def _gather(b: PlanBuilder, sums: Values, channel: int) -> Values:
-    """The parts of all on every GPU, over connections of this channel."""
+def _gather(b: PlanBuilder, sums: Values, channel: int = -1) -> Values:
+    """The parts of all on every GPU, over connections of this channel if one is given."""
     n = len(sums)
     sender = direct.givers(n, n)[1:]
     wanted = sums[sender].on(np.broadcast_to(sums.device, sender.shape))
-    streams = b.streams(sums.device[sender], channel)
-    arrived = b.copies(wanted, wanted.device, stream=streams)
+    if channel >= 0:
+        streams = b.streams(sums.device[sender], channel)
+        arrived = b.copies(wanted, wanted.device, stream=streams)
+    else:
+        arrived = b.copies(wanted, wanted.device)
     at = np.arange(n)[:, None]
     all_of_them = Values.concatenate([sums[None], arrived], axis=0)
     return b.joins(all_of_them[(at - np.arange(n)) % n, at])
@@ -156,21 +167,37 @@ def _in_switch(
     b: PlanBuilder, layout: Layout, given: Values, before: Sequence[Value], blocks: int
 ) -> Values:
     found = nvls.boxes(layout, given.device.tolist())
-    nbytes = int(given.elements.max(initial=0)) * dtypes.SIZES[given.dtype]
-    count = max(min(nbytes // len(given) // _LEAST, _PIECES), 1)
+    count = _count(_nbytes(given) // len(given))
     with _kernel(b, given, before, sync_channel(2, 1, SWITCHED)) as launch:
         how = Decision("nvls", "simple", blocks)
         return nvls.all_reduce(b, given, found, how, (launch,), count)
 
 
-def symmetric(name: str = "") -> Run:
-    """One of NCCL's symmetric kernels, or the one that NCCL takes."""
+def _nbytes(given: Values) -> int:
+    return int(given.elements.max(initial=0)) * dtypes.SIZES[given.dtype]
 
+
+def _count(nbytes: int) -> int:
+    """Pieces in which so many bytes go through a switch."""
+    return max(min(nbytes // _LEAST, _PIECES), 1)
+
+
+def symmetric(collective: str, name: str = "") -> Run:
+    """One of NCCL's symmetric kernels, or the one that NCCL takes."""
+    return _as_nccl(collective, Decision(SYMMETRIC, name))
+
+
+def engine(collective: str) -> Run:
+    """A collective by copy engines, as NCCL takes them."""
+    return _as_nccl(collective, Decision(BY_ENGINE))
+
+
+def _as_nccl(collective: str, wanted: Decision) -> Run:
     def run(b: PlanBuilder, layout: Layout, given: Values, before: Sequence[Value]) -> Values:
-        nbytes = int(given.elements.max(initial=0)) * dtypes.SIZES[given.dtype]
-        wanted = Decision(SYMMETRIC, name)
-        how = decided(layout, given.device.tolist(), "all_reduce", nbytes, wanted, given.dtype)
-        return SYMMETRIC_KERNELS[how.protocol].run(b, layout, given, before)
+        shares = len(given) if collective == "all_gather" else 1
+        nbytes, ranks = _nbytes(given) * shares, given.device.tolist()
+        how = decided(layout, ranks, collective, nbytes, wanted, given.dtype)
+        return symmetric_run(collective, how)(b, layout, given, before)
 
     return run
 
@@ -241,29 +268,80 @@ def _engine_exchange(b: PlanBuilder, _: Layout, given: Values, before: Sequence[
         return Values.concatenate([moved, own])[order]
 
 
-ENGINES: Mapping[str, Mapping[str, Run]] = {
-    "all_gather": {"engine": _engine_gather, "engine_mc": _engine_multicast},
-    "all_to_all": {"engine": _engine_exchange},
-}
-"""Collectives by copy engines, by what a decision has for a protocol."""
+def _gathered(b: PlanBuilder, layout: Layout, given: Values, before: Sequence[Value]) -> Values:
+    """Every GPU writes its part to all, with flags."""
+    with _kernel(b, given, before, sync_channel(0, 0), flagged=True) as launch:
+        return _gather(b, _held(b, given, launch))
 
 
-def engine(collective: str) -> Run:
-    """A collective by copy engines, as NCCL takes them."""
-
-    def run(b: PlanBuilder, layout: Layout, given: Values, before: Sequence[Value]) -> Values:
-        shares = len(given) if collective == "all_gather" else 1
-        nbytes = int(given.elements.max(initial=0)) * shares * dtypes.SIZES[given.dtype]
-        how = decided(layout, given.device.tolist(), collective, nbytes, Decision(SYMMETRIC))
-        return ENGINES[collective][how.protocol](b, layout, given, before)
-
-    return run
+def _gathered_by_switch(
+    b: PlanBuilder, layout: Layout, given: Values, before: Sequence[Value]
+) -> Values:
+    """Every GPU writes its part once, with flags, and the switch multicasts it."""
+    with _kernel(b, given, before, sync_channel(0, 0), flagged=True) as launch:
+        return _spread(b, layout, given, launch, 1)
 
 
-def symmetric_run(collective: str, name: str) -> Run:
-    """What carries out a decision for NCCL's symmetric kernels or copy engines."""
-    known = ENGINES.get(collective, {})
-    return known[name] if name in known else SYMMETRIC_KERNELS[name].run
+def _stored(b: PlanBuilder, layout: Layout, given: Values, before: Sequence[Value]) -> Values:
+    """Every GPU writes its part to all."""
+    with _kernel(b, given, before, sync_channel(2, 1)) as launch:
+        return _gather(b, _held(b, given, launch), _serving(_NCCL_BLOCKS, len(given)))
+
+
+def _stored_by_switch(
+    b: PlanBuilder, layout: Layout, given: Values, before: Sequence[Value]
+) -> Values:
+    """Every GPU writes its part once, and the switch multicasts it."""
+    with _kernel(b, given, before, sync_channel(2, 1, SWITCHED)) as launch:
+        return _spread(b, layout, given, launch, _count(_nbytes(given)))
+
+
+def _spread(b: PlanBuilder, layout: Layout, given: Values, launch: int, count: int) -> Values:
+    """Every GPU's part through the switch to all, in `count` pieces."""
+    ((switch, _),) = nvls.boxes(layout, given.device.tolist())
+    n, (rise, fall) = len(given), _hops()
+    part = given.cut(count)
+    streams = b.streams(part.device, rise)
+    up = b.copies(part, np.full(part.shape, switch), stream=streams, after=(launch,))
+    to, giver = np.broadcast_arrays(given.device[:, None, None], given.device[:, None])
+    down = b.copies(
+        up[np.tile(np.arange(n), (n, 1))], np.broadcast_to(to, (n, n, count)),
+        stream=b.streams(np.broadcast_to(giver, (n, n, count)), fall),
+    )  # fmt: skip
+    return b.joins(b.joins(down))
+
+
+def _hops() -> tuple[int, int]:
+    """The channels of what goes up to a switch and comes down again."""
+    rise, fall = (merged_channel(stage, _NCCL_BLOCKS) + ONE_WAY for stage in range(2))
+    return rise, fall
+
+
+def _scattered(b: PlanBuilder, layout: Layout, given: Values, before: Sequence[Value]) -> Values:
+    """Every GPU writes every other its part, with flags, and all add."""
+    with _kernel(b, given, before, sync_channel(0, 0), flagged=True) as launch:
+        return direct.reduce_scatter(b, _held(b, given, launch)[None], Knobs())[0, :]
+
+
+def _loaded(b: PlanBuilder, layout: Layout, given: Values, before: Sequence[Value]) -> Values:
+    """Every GPU reads its part from all, and adds."""
+    with _kernel(b, given, before, sync_channel(2, 0)) as launch:
+        return direct.reduce_scatter(b, _held(b, given, launch)[None], Knobs())[0, :]
+
+
+def _loaded_by_switch(
+    b: PlanBuilder, layout: Layout, given: Values, before: Sequence[Value]
+) -> Values:
+    """Every GPU has the switch sum its part on load."""
+    ((switch, _),) = nvls.boxes(layout, given.device.tolist())
+    n, (rise, fall) = len(given), _hops()
+    with _kernel(b, given, before, sync_channel(2, 0, SWITCHED)) as launch:
+        pieces = given.cut(n).cut(_count(_nbytes(given) // n))  # by GPU, part and piece
+        streams = b.streams(pieces.device, rise)
+        up = b.copies(pieces, np.full(pieces.shape, switch), stream=streams, after=(launch,))
+        sums = b.adds([up[i, :] for i in range(n)])
+        to = np.broadcast_to(given.device[:, None], sums.shape)
+        return b.joins(b.copies(sums, to, stream=b.streams(to, fall)))
 
 
 class SymmetricKernel(NamedTuple):
@@ -273,10 +351,36 @@ class SymmetricKernel(NamedTuple):
     run: Run
 
 
-SYMMETRIC_KERNELS = {
-    "agxll_r": SymmetricKernel("AllReduce_AGxLL_R", _flagged),
-    "agxllmc_r": SymmetricKernel("AllReduce_AGxLLMC_R", _multicast),
-    "rsxld_agxst": SymmetricKernel("AllReduce_RSxLD_AGxST", _stores),
-    "rsxldmc_agxstmc": SymmetricKernel("AllReduce_RSxLDMC_AGxSTMC", _summed),
+SYMMETRIC_KERNELS: Mapping[str, Mapping[str, SymmetricKernel]] = {
+    "all_reduce": {
+        "agxll_r": SymmetricKernel("AllReduce_AGxLL_R", _flagged),
+        "agxllmc_r": SymmetricKernel("AllReduce_AGxLLMC_R", _multicast),
+        "rsxld_agxst": SymmetricKernel("AllReduce_RSxLD_AGxST", _stores),
+        "rsxldmc_agxstmc": SymmetricKernel("AllReduce_RSxLDMC_AGxSTMC", _summed),
+    },
+    "all_gather": {
+        "ll": SymmetricKernel("AllGather_LL", _gathered),
+        "llmc": SymmetricKernel("AllGather_LLMC", _gathered_by_switch),
+        "st": SymmetricKernel("AllGather_ST", _stored),
+        "stmc": SymmetricKernel("AllGather_STMC", _stored_by_switch),
+    },
+    "reduce_scatter": {
+        "ll": SymmetricKernel("ReduceScatter_LL", _scattered),
+        "ld": SymmetricKernel("ReduceScatter_LD", _loaded),
+        "ldmc": SymmetricKernel("ReduceScatter_LDMC", _loaded_by_switch),
+    },
 }
-"""By the name that strategies have."""
+"""By collective, and the name that strategies have."""
+
+_ENGINES: Mapping[str, Mapping[str, Run]] = {
+    "all_gather": {"engine": _engine_gather, "engine_mc": _engine_multicast},
+    "all_to_all": {"engine": _engine_exchange},
+}
+"""Collectives by copy engines, by what a decision has for a protocol."""
+
+
+def symmetric_run(collective: str, how: Decision) -> Run:
+    """What carries out a decision for NCCL's symmetric kernels or copy engines."""
+    if how.algorithm == BY_ENGINE:
+        return _ENGINES[collective][how.protocol]
+    return SYMMETRIC_KERNELS[collective][how.protocol].run

@@ -230,13 +230,15 @@ _NOMINAL = {
     COLLNET: _UNMEASURED[COLLNET], "nccl:pat": _UNMEASURED["pat"],
     "symmetric:engine": "the copy engine's", "nccl_cta_policy=2": "the copy engine's",
     "registered=1": "buffer registration's",
+    "all_gather symmetric": "the symmetric all-gather's",
+    "reduce_scatter symmetric": "the symmetric reduce-scatter's",
 }  # fmt: skip
 """By what strategies or settings say, whose times rest on no measurement."""
 
 
 def is_measured(algorithm: str) -> bool:
     """Whether published times were compared with an algorithm of NCCL."""
-    return algorithm not in _UNMEASURED
+    return algorithm not in (*_UNMEASURED, "symmetric", "engine")
 
 
 def nominal_text(words: Iterable[str]) -> str:

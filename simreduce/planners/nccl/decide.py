@@ -13,7 +13,6 @@ from simreduce.planners.nccl.library import library_of
 from simreduce.planners.nccl.machine import Facts, facts
 from simreduce.planners.nccl.symmetric import (
     BY_ENGINES,
-    KERNELS,
     choose_engine,
     choose_symmetric,
 )
@@ -30,6 +29,8 @@ STEPS = 8
 
 _ZERO = 2
 """NCCL_CTA_POLICY of no SM."""
+SUMMED = ("all_reduce", "reduce_scatter")
+"""Collectives whose symmetric kernels add."""
 
 
 @dataclass(frozen=True)
@@ -59,7 +60,10 @@ class Decide:
         if wanted.algorithm == COLLNET:
             return self._collnet(gpus, wanted)
         known = facts(self.machine, gpus, self.settings)
-        if wanted.algorithm == "symmetric" or self._takes_symmetric(known, collective, wanted):
+        by = wanted.algorithm or self._takes_symmetric(known, collective, wanted)
+        if by == "engine":
+            return _by_engines(known, collective, nbytes, self.settings, wanted)
+        if by == "symmetric":
             return _symmetric(known, collective, nbytes, self.settings, wanted)
         algorithm, protocol = wanted.algorithm, wanted.protocol
         found = choose(
@@ -85,51 +89,54 @@ class Decide:
             protocol="simple", channels=wanted.channels or max(at.model.channels, 1)
         )
 
-    def _takes_symmetric(self, known: Facts, collective: str, wanted: Decision) -> bool:
-        """Whether NCCL takes a symmetric kernel: buffers are symmetric windows, and nothing asks
-        for an algorithm.
+    def _takes_symmetric(self, known: Facts, collective: str, wanted: Decision) -> str:
+        """`symmetric` or `engine` where NCCL takes one: buffers are symmetric windows, and nothing
+        asks for an algorithm; else "".
         """
         settings = self.settings
         asked = wanted.algorithm or wanted.protocol or settings.algorithms or settings.protocols
         library = library_of(known)
         by_engines = collective in BY_ENGINES and settings.cta_policy == _ZERO
-        since = library.engines_since if by_engines else library.symmetric_since
-        if not settings.symmetric or since is None or settings.version < since:
-            return False
-        if collective != "all_reduce" and not by_engines:
-            return False
-        return (
-            not asked
-            and (by_engines or wanted.floats)
-            and known.nodes == 1 < known.n
-            and joined(self.machine, known.ranks)
-        )
+        has = any(kernel.collective == collective for kernel in library.symmetric)
+        if not settings.symmetric or asked or not known.nodes == 1 < known.n:
+            return ""
+        if not joined(self.machine, known.ranks):
+            return ""
+        engines, version = library.engines_since, settings.version
+        if by_engines and engines is not None and version >= engines:
+            return "engine"
+        sums = collective in SUMMED and not wanted.floats
+        return "symmetric" if has and not sums and version >= library.symmetric_since else ""
 
 
 def _symmetric(
     known: Facts, collective: str, nbytes: int, settings: Settings, wanted: Decision
 ) -> Decision:
-    """The symmetric kernel that NCCL takes for an all-reduce, or which way copy engines go, unless
-    one is wanted.
-    """
-    library = library_of(known)
+    """The symmetric kernel that NCCL takes for a collective, unless one is wanted."""
+    library, what = library_of(known), collective.replace("_", "-")
     if settings.version < library.symmetric_since:
         since = ".".join(map(str, library.symmetric_since))
         raise StrategyError(f"{library.name} has symmetric kernels from {since} on")
-    if collective == "all_reduce" and not wanted.floats:
-        raise StrategyError("NCCL's symmetric all-reduces are of floats of at most 32 bits")
-    kernel = KERNELS.get(wanted.protocol)
-    if kernel not in (None, *library.symmetric):
-        has = ", ".join(each.name for each in library.symmetric)
+    if collective in SUMMED and not wanted.floats:
+        raise StrategyError(f"NCCL's symmetric {what}s are of floats of at most 32 bits")
+    among = [kernel for kernel in library.symmetric if kernel.collective == collective]
+    if not among:
+        raise StrategyError(f"{library.name} has no symmetric kernel for an {what}")
+    if wanted.protocol and wanted.protocol not in {kernel.name for kernel in among}:
+        has = ", ".join(kernel.name for kernel in among)
         raise StrategyError(f"{library.name} has no {wanted.protocol}; its kernel is {has}")
-    if collective != "all_reduce" and library.engines_since is None:
-        raise StrategyError(f"{library.name} has no collectives by copy engines")
     multicast = known.multicast and settings.nvls
-    if collective == "all_reduce":
-        among = library.symmetric
-        name = choose_symmetric(known.n, nbytes, known.capability, among, multicast=multicast)
-    else:
-        multicast &= collective == "all_gather"
-        part = nbytes // known.n
-        name = choose_engine(known.n, part, known.capability, multicast=multicast)
+    name = choose_symmetric(known.n, nbytes, known.capability, among, multicast=multicast)
     return wanted._replace(algorithm="symmetric", protocol=wanted.protocol or name)
+
+
+def _by_engines(
+    known: Facts, collective: str, nbytes: int, settings: Settings, wanted: Decision
+) -> Decision:
+    """Which way copy engines go."""
+    library = library_of(known)
+    if library.engines_since is None:
+        raise StrategyError(f"{library.name} has no collectives by copy engines")
+    multicast = known.multicast and settings.nvls and collective == "all_gather"
+    name = choose_engine(known.n, nbytes // known.n, known.capability, multicast=multicast)
+    return wanted._replace(algorithm="engine", protocol=name)

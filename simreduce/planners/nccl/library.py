@@ -46,9 +46,7 @@ Communications Library 2.23", 2025).
 """
 
 LIBRARIES = {
-    "nccl": Library(
-        "NCCL", Search, Tuner, (*KERNELS.values(),), (2, 27), (2, 28), _REGISTERED, versioned=True
-    ),
+    "nccl": Library("NCCL", Search, Tuner, KERNELS, (2, 27), (2, 28), _REGISTERED, versioned=True),
     "rccl": Library("RCCL", rccl.RcclSearch, rccl.RcclTuner, rccl.SYMMETRIC, (2, 28)),
 }
 

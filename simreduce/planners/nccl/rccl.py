@@ -145,7 +145,7 @@ _MSCCL_LEAST = 1024
 """Bytes that its smallest algorithm divides evenly: 256 elements of 4 bytes."""
 
 
-SYMMETRIC = (KERNELS["rsxld_agxst"],)
+SYMMETRIC = tuple(kernel for kernel in KERNELS if kernel.name == "rsxld_agxst")
 """AMD has no switches that sum, and RCCL's kernels with flags in the data do not validate yet
 (ROCm/rocm-systems pull 3741, 2026-03, for 2.28.3).
 """

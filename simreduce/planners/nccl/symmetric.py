@@ -28,30 +28,40 @@ _LEAST_MULTICAST = 3
 
 
 class SymmetricKernel(NamedTuple):
-    """A kernel: its name, whether flags come with the data, whether switches multicast or sum."""
+    """A kernel: its name, its collective, whether flags come with the data, whether switches
+    multicast or sum.
+    """
 
     name: str
+    collective: str
     flagged: bool
     switched: bool
 
 
-KERNELS = {
-    kernel.name: kernel
-    for kernel in (
-        SymmetricKernel("agxll_r", flagged=True, switched=False),
-        SymmetricKernel("agxllmc_r", flagged=True, switched=True),
-        SymmetricKernel("rsxld_agxst", flagged=False, switched=False),
-        SymmetricKernel("rsxldmc_agxstmc", flagged=False, switched=True),
-    )
-}
-"""NCCL's all-reduces in its own order, by the names that strategies have."""
+_AR, _AG, _RS = "all_reduce", "all_gather", "reduce_scatter"
+KERNELS = (
+    SymmetricKernel("agxll_r", _AR, flagged=True, switched=False),
+    SymmetricKernel("agxllmc_r", _AR, flagged=True, switched=True),
+    SymmetricKernel("rsxld_agxst", _AR, flagged=False, switched=False),
+    SymmetricKernel("rsxldmc_agxstmc", _AR, flagged=False, switched=True),
+    SymmetricKernel("ll", _AG, flagged=True, switched=False),
+    SymmetricKernel("llmc", _AG, flagged=True, switched=True),
+    SymmetricKernel("st", _AG, flagged=False, switched=False),
+    SymmetricKernel("stmc", _AG, flagged=False, switched=True),
+    SymmetricKernel("ll", _RS, flagged=True, switched=False),
+    SymmetricKernel("ld", _RS, flagged=False, switched=False),
+    SymmetricKernel("ldmc", _RS, flagged=False, switched=True),
+)
+"""NCCL's in its own order, by the names that strategies have. Those that move tiles (TMA) are
+switched off unless a user asks for them (NCCL_SYM_TMA_ENABLE).
+"""
 
 
 def choose_symmetric(
     gpus: int, nbytes: int, capability: int, among: Iterable[SymmetricKernel], *, multicast: bool
 ) -> str:
-    """The name of the kernel that a library takes `among` its own for an all-reduce; `multicast`
-    says whether switches sum and multicast.
+    """The name of the kernel that a library takes `among` its own for a collective of a tensor of
+    `nbytes`; `multicast` says whether switches sum and multicast.
     """
     best, least = "", float("inf")
     for kernel in among:
@@ -69,20 +79,22 @@ def _estimate(
     kernel: SymmetricKernel, gpus: int, nbytes: int, capability: int
 ) -> tuple[float, int]:
     """NCCL's estimate in microseconds, and the blocks that it takes."""
-    newer = capability >= _BLACKWELL
+    newer, reduces = capability >= _BLACKWELL, kernel.collective == _AR
+    given = nbytes if reduces else nbytes / gpus  # of a rank
     most, multiplier = _BLOCKS, 1.0
     if kernel.flagged:
-        carried = gpus * nbytes * _FLAGGED
+        carried = gpus * given * _FLAGGED
         multiplier = 1.1 if kernel.switched else 1.0
     elif kernel.switched:
-        carried, multiplier = nbytes / gpus + nbytes, float(gpus)
+        carried = given / gpus + given if reduces else (gpus - 1) * given
+        multiplier = gpus if reduces else 0.55 * gpus
         most = -(-(_NEWER_BLOCKS if newer else _MULTICAST_BLOCKS) // gpus)
     else:
-        carried = 2.0 * nbytes * (gpus - 1) / gpus
-    base = (11.0 if newer else 4.5) if kernel.flagged else (19.5 if newer else 7.8)
-    each = (55.0 if newer else 65.0) * _GIB
-    in_switch = not kernel.flagged and kernel.switched
-    peak = ((1000.0 if in_switch else 600.0) if newer else 480.0 if in_switch else 320.0) * _GIB
+        carried = 2.0 * given * (gpus - 1) / gpus if reduces else (gpus - 1) * given
+    base = _base(kernel, newer=newer)
+    each = (55.0 if newer else 65.0 if reduces else 44.0) * _GIB
+    sums = reduces and kernel.switched and not kernel.flagged
+    peak = ((1000.0 if sums else 600.0) if newer else 480.0 if sums else 320.0) * _GIB
 
     def us(blocks: int) -> float:
         rate = _soft_least(blocks * each * multiplier, peak, each)
@@ -91,6 +103,15 @@ def _estimate(
     best = us(most)
     fewest = next((n for n in range(1, most) if us(n) <= _TOLERANCE * best), most)
     return us(fewest), fewest
+
+
+def _base(kernel: SymmetricKernel, *, newer: bool) -> float:
+    """Microseconds of a kernel without bytes."""
+    if not newer:
+        return 4.5 if kernel.flagged else 7.8
+    if kernel.flagged:
+        return 8.5 if kernel.collective == _AG else 11.0
+    return 19.5 if kernel.collective == _AR else 13.0
 
 
 def _soft_least(x: float, ceiling: float, softness: float) -> float:

@@ -11,6 +11,7 @@ from simreduce.engine.calibrate import nccl_constants
 from simreduce.engine.setup import BY_STRATEGY, Setup
 from simreduce.errors import StrategyError
 from simreduce.plan import Executor, Kind
+from simreduce.plan.channels import ENGINE
 from simreduce.planners.nccl import Settings
 from simreduce.planners.nccl.symmetric import choose_engine
 from simreduce.planners.strategy import parse_strategy
@@ -38,6 +39,11 @@ def _plan(setup: Setup, collective: str, nbytes: int, text: str = NAME):
 
 def _by_kernels(plan) -> bool:
     return bool((plan.executor >= Executor.KERNEL).any())
+
+
+def _by_engines(plan) -> bool:
+    copies = plan.stream[(plan.kind == Kind.COPY) & (plan.stream >= 0)]
+    return _by_kernels(plan) and bool((copies // len(plan.devices) & ENGINE > 0).any())
 
 
 @pytest.mark.parametrize("collective", BOTH)
@@ -82,9 +88,10 @@ def test_nccl_takes_them_for_windows_under_the_zero_policy_since_2_28(collective
         ({**ZERO, "version": (2, 27)}, False),
     ):
         _, plan = _plan(_setup("dgx-h100", 8, **nccl), collective, 1 << 20, "nccl")
-        assert _by_kernels(plan) == taken
+        assert _by_engines(plan) == taken
     reducing = sr.compile("nccl", tensor(1 << 20, 0), _setup("dgx-h100", 8, **ZERO).layout)
     assert _by_kernels(reducing)
+    assert not _by_engines(reducing)
 
 
 def test_they_take_no_sm_of_a_step():

@@ -24,7 +24,7 @@ from simreduce.study.tune.bench import tensor
 from simreduce.study.tune.meshes import rank_meshes
 from simreduce.workload import Gradient, Workload
 
-NAMED = [f"symmetric:{name}" for name in SYMMETRIC_KERNELS]
+NAMED = [f"symmetric:{name}" for name in SYMMETRIC_KERNELS["all_reduce"]]
 OF_EIGHT = ["oneshot", "twoshot"]
 SWITCHED = ["multimem", "symmetric:agxllmc_r", "symmetric:rsxldmc_agxstmc"]
 EVERY = [*OF_EIGHT, "multimem", "symmetric", *NAMED]
@@ -165,7 +165,8 @@ def test_custom_and_symmetric_kernels_cross_where_vllm_measured(gpus, sizes):
 
 
 def test_planners_and_nccls_model_have_the_same_kernels():
-    assert list(KERNELS) == list(SYMMETRIC_KERNELS)
+    planned = [(c, name) for c, each in SYMMETRIC_KERNELS.items() for name in each]
+    assert [(kernel.collective, kernel.name) for kernel in KERNELS] == planned
 
 
 def test_nccl_takes_a_symmetric_kernel_for_registered_windows_only():
@@ -191,7 +192,8 @@ def test_nccl_takes_a_symmetric_kernel_for_registered_windows_only():
 @pytest.mark.parametrize("capability", [90, 100])
 def test_nccl_takes_flags_for_small_tensors_and_switches_for_large_ones(multicast, capability):
     def taken(nbytes: int, gpus: int = 8) -> str:
-        return choose_symmetric(gpus, nbytes, capability, KERNELS.values(), multicast=multicast)
+        own = [kernel for kernel in KERNELS if kernel.collective == "all_reduce"]
+        return choose_symmetric(gpus, nbytes, capability, own, multicast=multicast)
 
     assert taken(1 << 10) == ("agxllmc_r" if multicast else "agxll_r")
     assert taken(1 << 26) == ("rsxldmc_agxstmc" if multicast else "rsxld_agxst")

@@ -139,15 +139,20 @@ def test_a_machine_without_a_route_for_a_plan_does_not_accept_it():
     )
 
 
-def test_strategies_given_by_name_that_are_refused_are_faults():
-    """All of them at once."""
-    with pytest.raises(StrategyError) as caught:
-        rank(_scenario("hierarchical_copy_gcp_v100", "ring", "xring#4", machine="full:3"))
-
-    assert (
+def test_strategies_given_by_name_that_are_refused_are_kept_or_faults_where_all_are():
+    """With the reasons, all of them at once."""
+    names = ("hierarchical_copy_gcp_v100", "xring#4")
+    reasons = (
         "hierarchical_copy_gcp_v100: needs exactly 8 devices, not 3",
         "xring#4: the number of sub-chunks must be from 1 to the GPUs per task, 3 here",
-    ) == caught.value.problems
+    )
+    found = rank(_scenario(names[0], "ring", names[1], machine="full:3"))
+    assert ["ring"] == [c.strategy.text for c in found.candidates]
+    assert [*zip(names, reasons, strict=True)] == [*found.refused]
+
+    with pytest.raises(StrategyError) as caught:
+        rank(_scenario(*names, machine="full:3"))
+    assert reasons == caught.value.problems
 
 
 def test_the_recommendation_is_the_fastest_that_some_setting_runs():
@@ -244,7 +249,7 @@ KERNELS = {"oneshot", "twoshot", "multimem", "symmetric"}
 BY_NAME = (
     {f"nccl:{name}" for name in ("ring", "tree", "nvls", "nvlstree", "collnet")}
     | KERNELS
-    | {f"symmetric:{name}" for name in SYMMETRIC_KERNELS}
+    | {f"symmetric:{name}" for name in SYMMETRIC_KERNELS["all_reduce"]}
 )
 """What is never tried: `nccl` is the one of them that NCCL would choose, and kernels are called by
 an application, not by a framework's setting.

@@ -141,7 +141,7 @@ def test_fewer_gpus_than_the_machine_has(ranked):
     [
         (BASE, ScenarioError, r"it has no \[step\]"),
         (
-            BASE + 'strategies = ["hierarchical_copy", "ring", "copy_to_gpus"]\n' + STEP,
+            BASE + 'strategies = ["hierarchical_copy", "copy_to_gpus"]\n' + STEP,
             StrategyError,
             "hierarchical_copy",
         ),

@@ -25,7 +25,7 @@ from simreduce.planners.algorithms.nccl import (
     ring,
     tree,
 )
-from simreduce.planners.algorithms.nccl.choice import SYMMETRIC, decided
+from simreduce.planners.algorithms.nccl.choice import BY_ENGINE, SYMMETRIC, decided
 from simreduce.planners.algorithms.nccl.lanes import fill
 from simreduce.planners.algorithms.nccl.paths import check_alike, rings, ways
 from simreduce.planners.algorithms.nccl.stream import machine_of
@@ -82,8 +82,8 @@ def run(
     how = decided(layout, ranks, collective, nbytes, wanted, given.dtype)
     if machine.max() == machine.min() and (layout.machines == 1 or layout.one_task):
         how = how._replace(slices=how.rules.slices_alone)
-    if how.algorithm == SYMMETRIC:
-        return kernels.symmetric_run(collective, how.protocol)(b, layout, given, before)
+    if how.algorithm in (SYMMETRIC, BY_ENGINE):
+        return kernels.symmetric_run(collective, how)(b, layout, given, before)
     channel = point_to_point.launched(how, collective, len(given) * layout.machines)
     with executed_by_nccl(b, how.protocol, [*given, *before], channel) as launch:
         if how.algorithm == "allpairs":

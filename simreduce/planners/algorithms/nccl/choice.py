@@ -13,8 +13,10 @@ _LL, _LL128 = 1 << 16, 1 << 22
 
 _SENDS = ("all_to_all", "send_receive")
 
-SYMMETRIC = "symmetric"
-"""The algorithm of a decision for one of NCCL's symmetric kernels, which its protocol names."""
+SYMMETRIC, BY_ENGINE = "symmetric", "engine"
+"""The algorithms of a decision for one of NCCL's symmetric kernels, or one of the ways of copy
+engines, which its protocol names.
+"""
 
 _FLOATS = ("float32", "float16", "bfloat16")
 """What symmetric kernels sum; NCCL has others of 8 bits too (src/sym_kernels.cc)."""
@@ -38,8 +40,10 @@ def decided(
         return layout.decide(tuple(layout.ranks[r] for r in ranks), collective, nbytes, wanted)
     if not wanted.is_open:
         return wanted
-    if wanted.algorithm == SYMMETRIC:
-        own = "engine" if collective != "all_reduce" else _symmetric(layout, ranks, nbytes)
+    if wanted.algorithm in (SYMMETRIC, BY_ENGINE):
+        own = "engine"
+        if wanted.algorithm == SYMMETRIC:
+            own = _symmetric(layout, ranks, collective, nbytes)
         return wanted._replace(protocol=wanted.protocol or own)
     algorithm = wanted.algorithm or ("p2p" if collective in _SENDS else "ring")
     small = "ll" if nbytes <= _LL else "ll128" if nbytes <= _LL128 else "simple"
@@ -52,8 +56,17 @@ def decided(
     return wanted._replace(algorithm=algorithm, protocol=protocol, channels=channels)
 
 
-def _symmetric(layout: Layout, ranks: Sequence[int], nbytes: int) -> str:
+_KERNELS = {
+    "all_reduce": ("agxll_r", "rsxld_agxst", "rsxldmc_agxstmc"),
+    "all_gather": ("ll", "st", "stmc"),
+    "reduce_scatter": ("ll", "ld", "ldmc"),
+}
+"""By collective: with flags, without, and by switches."""
+
+
+def _symmetric(layout: Layout, ranks: Sequence[int], collective: str, nbytes: int) -> str:
     """The symmetric kernel: flags beside small data, else switches that sum, or loads, stores."""
+    flags, plain, by_switch = _KERNELS[collective]
     multicast = any({*ranks} <= {*switch.ranks} for switch in layout.reducers)
-    large = "rsxldmc_agxstmc" if multicast and len(ranks) > _FEWEST else "rsxld_agxst"
-    return "agxll_r" if nbytes <= _LL // len(ranks) else large
+    large = by_switch if multicast and len(ranks) > _FEWEST else plain
+    return flags if nbytes <= _LL // len(ranks) else large
