@@ -216,6 +216,9 @@ def test_every_program_of_nccl(machine, spec):
         ("multimem", "all_reduce"),
         ("symmetric:agxll_r", "all_reduce"),
         ("symmetric:engine", "all_gather"),
+        ("symmetric:llmc", "all_gather"),
+        ("symmetric:stmc", "all_gather"),
+        ("symmetric:ldmc", "reduce_scatter"),
         ("symmetric:engine", "all_to_all"),
     ],
 )

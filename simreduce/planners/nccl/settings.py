@@ -227,7 +227,8 @@ SETTINGS = Format(
     Field(
         "symmetric", _FLAG,
         "True where applications register the buffers of all ranks as symmetric windows (2.27):"
-        " all-reduces among GPUs that NVLinks join then run symmetric kernels.",
+        " all-reduces, all-gathers and reduce-scatters among GPUs that NVLinks join then run"
+        " symmetric kernels.",
         default_words="false",
     ),
     Field(
