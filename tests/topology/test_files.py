@@ -354,3 +354,14 @@ def test_every_shipped_machine_says_how_much_memory_its_gpus_have():
     assert more.digest == load_topology("dgx1v").digest
     with pytest.raises(TopologyError, match="memory: must be between 1 MB and 1000 TB"):
         load_topology("dgx1v", {"nodes.gpu.memory": "32 B"})
+
+
+@pytest.mark.parametrize(("nic", "rate"), [("roce_400_pollara", 48.6e9), ("roce_400_thor2", 45e9)])
+def test_nics_of_amd_machines_have_classes_of_their_own(tmp_path, nic, rate):
+    """In a machine's file, and as the cables of several."""
+    path = tmp_path / "mine.toml"
+    path.write_text(f'extends = "mi355x"\n[nodes.nic]\nnetwork = "{nic}"\n', "utf-8")
+
+    for machine in (load_topology(f"{path}x2"), load_topology(f"mi355xx2,fabric=switch,nic={nic}")):
+        cables = [link for link in machine.links if not link.holds_lane]
+        assert {(nic, 50e9, rate)} == {(k.link_class, k.nominal, k.bandwidth) for k in cables}
