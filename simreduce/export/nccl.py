@@ -30,6 +30,9 @@ _PLUGIN = "libnccl-tuner-example.so"
 _BY_COLLECTIVE = (2, 24)
 """The first version whose NCCL_ALGO names collectives."""
 
+_CALLS = {"symmetric": "ncclCommWindowRegister", "registered": "ncclCommRegister"}
+"""What an application calls for a setting without a variable."""
+
 _MOST = 4294967295
 _LARGEST = 10**18 - 1
 _LIKE = {
@@ -83,6 +86,8 @@ def environment(choice: Choice) -> str:
     given = {**assignments(settings), "NCCL_BUFFSIZE": str(settings.buffer)}
     pinned = {line.partition("=")[0] for line in lines}
     lines += [f"{name}={value}" for name, value in given.items() if name not in pinned]
+    called = [call for name, call in _CALLS.items() if getattr(settings, name)]
+    lines += [f"# As predicted where applications call {' and '.join(called)}."] * bool(called)
     if not by_size:
         lines.append(f"# Or by the rules in {TUNER}, with NCCL's example tuner plugin:")
         lines += _plugin("# ")

@@ -48,10 +48,6 @@ from simreduce.training.mesh.pipeline import FORWARD, grid
 from simreduce.training.mesh.simulate import WAITS, MeshStep
 from simreduce.training.mesh.ways import ORDER
 
-_CALL = 1 << 24
-"""Bytes of a call of tensor parallel ranks whose way stands for those of all."""
-_GATHERS = ("all_gather", "reduce_scatter")
-
 _ALIKE = 0.01
 """Of two steps, the part of their time up to which the simpler one is named too."""
 
@@ -165,12 +161,9 @@ TUNED_MESHES = Document(
 
 
 def _nominal(ranking: MeshRanking) -> str:
-    setup, jobs = ranking.scenario.setup, [step.job for step in ranking.steps]
-    ways = {job.mesh.tp for job in jobs if job.sequence_parallel and job.mesh.tp > 1}
-    groups = [setup.but(part=setup.layout.subset(tp)) for tp in sorted(ways)]
-    taken = {group.call(_CALL, name)[:2] for group in groups for name in _GATHERS}
-    texts = [f"{name} {algorithm}" for name, algorithm in sorted(taken)]
-    return setup.nominal([*(job.text for job in jobs), *texts])
+    calls = {call for step in ranking.steps for call in step.calls}
+    texts = (step.job.text for step in ranking.steps)
+    return ranking.scenario.setup.nominal(texts, sorted(calls))
 
 
 def meshes_text(ranking: MeshRanking, most: int | None = None, *, details: bool = False) -> str:

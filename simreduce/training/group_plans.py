@@ -7,7 +7,8 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from simreduce import dtypes
-from simreduce.engine.setup import Setup
+from simreduce.engine.calibrate.sure import Call
+from simreduce.engine.setup import Setup, read_strategy
 from simreduce.plan import Kind, Plan, part_for
 from simreduce.training.executions import COLLECTIVE, Node
 from simreduce.workload import Gradient, Workload
@@ -17,11 +18,12 @@ _UNIT = dtypes.SIZES[0]
 
 @dataclass
 class GroupPlans:
-    """A plan for each collective, group and size, made once."""
+    """A plan for each collective, group and size, made once; `calls` are those of NCCL in them."""
 
     setup: Setup
     algorithm: str
     made: dict[tuple[str, int, tuple[int, ...], int], Plan] = field(default_factory=dict)
+    calls: set[Call] = field(default_factory=set)
 
     def plan(self, collective: str, nbytes: int, group: tuple[int, ...], root: int = 0) -> Plan:
         """The plan of a collective in a group; `nbytes` are those that a rank gives."""
@@ -54,7 +56,10 @@ class GroupPlans:
         layout = self.setup.layout.only(sorted(group))  # which has its ranks in that order
         root = sorted(group).index(group[root])
         tensor = Workload("recorded", (Gradient("tensor", elements),))
-        return self.setup.but(part=layout).compile(self.algorithm, tensor, collective, root=root)
+        setup, strategy = self.setup.but(part=layout), read_strategy(self.algorithm, collective)
+        plan = setup.compile(strategy, tensor, root=root)
+        self.calls |= {*setup.calls_of(strategy, tensor)}
+        return plan
 
 
 def _one_way(exchange: Plan, source: str) -> Plan:

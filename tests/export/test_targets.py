@@ -366,6 +366,16 @@ def test_every_target_has_a_setting_or_a_reason_for_every_kind_of_strategy():
             assert not reasons or nearest(target, made)
 
 
+def test_settings_without_a_variable_say_what_applications_call():
+    setup = Setup("dgx-h100", nccl=Settings(symmetric=True, registered=True))
+    made = Choice(setup, load_workload("bytes:1MiB"), parse_strategy("nccl"))
+    said = "# As predicted where applications call ncclCommWindowRegister and ncclCommRegister."
+
+    assert said in export("nccl", made)["nccl.env"].splitlines()
+    plain = replace(made, setup=setup.but(nccl=Settings()))
+    assert "applications call" not in export("nccl", plain)["nccl.env"]
+
+
 def test_other_collectives_have_settings_of_nccl_and_msccl_only():
     made = Choice(
         setup("dgx1v"), load_workload("trivial"), parse_strategy("nccl:ring", "all_gather")

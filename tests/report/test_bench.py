@@ -66,7 +66,8 @@ def _times(rows, ranks: int = 8) -> SizeTimes:
         nccl=SimpleNamespace(text=""),
         disturbed="",
         equal_paths="",
-        nominal=lambda _: "",
+        nominal=lambda *_: "",
+        call_of=lambda *_: None,
     )
     return SizeTimes(setup, rows)
 

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import NamedTuple
 
+from simreduce.engine.calibrate.sure import Call as NcclCall
 from simreduce.engine.setup import Setup
 from simreduce.plan import Kind, Plan, side_by_side
 from simreduce.plan.channels import ENGINE, count_blocks
@@ -63,6 +64,11 @@ class Costs:
         other = replace(self, mesh=mesh, _known={})
         other.__dict__["_by"] = self._by
         return other
+
+    @property
+    def calls(self) -> frozenset[NcclCall]:
+        """The calls of NCCL in all plans that were made."""
+        return frozenset(call for plans in self._by.values() for call in plans.calls)
 
     @cached_property
     def _by(self) -> dict[str, GroupPlans]:

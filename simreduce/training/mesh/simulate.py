@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 import simpy
 
+from simreduce.engine.calibrate.sure import Call as NcclCall
 from simreduce.engine.setup import Setup
 from simreduce.training.executions import COLLECTIVE, COMPUTE, UPDATE, Execution, Node
 from simreduce.training.executor import Ran, run_nodes
@@ -50,7 +51,8 @@ _ROUNDING = 1e-12
 class MeshStep:
     """A step of `seconds`. `by` says what the rank that ends last did, or waited for, how long.
 
-    `held` has what each pipeline rank holds; `ran` all nodes with their times.
+    `held` has what each pipeline rank holds; `ran` all nodes with their times. `calls` are those of
+    NCCL that were simulated for it, or for meshes before it.
     """
 
     job: MeshJob
@@ -59,6 +61,7 @@ class MeshStep:
     by: Mapping[str, float]
     held: tuple[Held, ...]
     ran: tuple[Ran, ...]
+    calls: frozenset[NcclCall] = frozenset()
 
     @property
     def tokens_per_second(self) -> float:
@@ -83,7 +86,8 @@ def simulate_mesh(
     ran = _run(execution, known, job)
     held = tuple(held_by(job, schedule, rank) for rank in range(job.mesh.pp))
     seconds = max(each.end for each in ran)
-    return MeshStep(job, schedule, seconds, _by(ran, spent), held, ran if closely else ())
+    shown = ran if closely else ()
+    return MeshStep(job, schedule, seconds, _by(ran, spent), held, shown, known.calls)
 
 
 def _run(execution: Execution, costs: Costs, job: MeshJob) -> tuple[Ran, ...]:

@@ -204,3 +204,34 @@ def test_only_a_mesh_is_written_as_chakra(simreduce, tmp_path):
     assert (2, "") == (status, out)
     assert "--chakra: only the step of a scenario with step.mesh is written so" in err
     assert "is no folder, and its parent is none either" in err
+
+
+@pytest.mark.parametrize(
+    ("machine", "mesh", "settings", "said"),
+    [
+        ("dgx-h100", "tp=8", "", []),
+        (
+            "dgx-h100",
+            "tp=8",
+            "symmetric = true",
+            ["the symmetric all-gather's", "reduce-scatter's"],
+        ),
+        ("dgx-h100x16", "tp=8,dp=16", "", ["PAT's times"]),
+        ("dgx-h100x16", "tp=8,dp=16", 'version = "2.22"', []),
+    ],
+)
+def test_a_step_says_which_times_of_its_calls_are_nominal(
+    simreduce, tmp_path, machine, mesh, settings, said
+):
+    """By what NCCL takes in each group: PAT where a group has a GPU of each machine."""
+    path = tmp_path / "mesh.toml"
+    path.write_text(
+        f'topology = "{machine}"\nworkload = "transformer:layers=2,hidden=512,heads=8,vocab=1024,'
+        f'seq=512"\n[step]\nmesh = ["{mesh}"]\nglobal_batch = 16\nsequence_parallel = true\n'
+        f"[nccl]\n{settings}\n",
+        "utf-8",
+    )
+    document = json.loads(simreduce("step", path, "--workers", "1", "--json").out)
+
+    assert bool(said) == ("nominal" in document)
+    assert all(words in document["nominal"] for words in said)
