@@ -21,7 +21,6 @@ from simreduce.files.formats.documents import (
     or_null,
 )
 from simreduce.files.tables import Column, Table
-from simreduce.planners.strategy import parse_strategy
 from simreduce.report.advised import (
     ADVICE_KEY,
     advice_lines,
@@ -77,7 +76,7 @@ from simreduce.report.sections import (
     timeline_section,
     us,
 )
-from simreduce.study.advice import lasting, lasting_us, runs_nccl, took
+from simreduce.study.advice import lasting, lasting_us, runs_nccl, strategy_of, took
 from simreduce.study.frameworks import call_words
 from simreduce.study.study import same_reasons
 from simreduce.study.tune.bench import algbw, busbw
@@ -429,7 +428,7 @@ def _facts(document: Written, beside: Attachments, best: Written, found: Written
     first = min(right, key=lasting_us, default=best)
     settable = min(each["fastest_time_us"] for each in document["advice"])
     if not document.get("measured") and lasting_us(first) < settable:
-        how = call_words(parse_strategy(first["strategy"]))
+        how = call_words(strategy_of(first["strategy"]))
         rate += f" {first['strategy']} takes {us(first['time_us'])}, "
         rate += f"and {how}." if how else "but no framework has a setting for it."
     yield from facts(found, f"{rate} What to type is below.", document["factor"])

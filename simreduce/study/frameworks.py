@@ -249,11 +249,12 @@ def without_settings(scenario: Scenario, name: str) -> str:
     return f"Run {name}, as {title_of(scenario.framework)} has no setting for any of these"
 
 
-def call_words(strategy: Strategy) -> str:
+def call_words(strategy: Strategy | None) -> str:
     """The frameworks that have no setting for a strategy but a call, with that: `PyTorch has it as
     torch...`; "" if none has.
     """
-    found = {t.title: t.switches.get(strategy.spec, "") for t in TARGETS.values() if not t.tried}
+    spec = strategy.spec if strategy else ""
+    found = {t.title: t.switches.get(spec, "") for t in TARGETS.values() if not t.tried}
     return " and ".join(f"{title} has it as {call}" for title, call in found.items() if call)
 
 
