@@ -44,7 +44,7 @@ from simreduce.engine.calibrate.sure import (
     spread,
 )
 from simreduce.engine.calibration import NVLS, KernelConstants, NcclConstants
-from simreduce.errors import InputError, TopologyError, expect
+from simreduce.errors import InputError, StrategyError, TopologyError, expect
 from simreduce.plan import Plan
 from simreduce.planners.algorithms import KERNELS
 from simreduce.planners.algorithms.nccl.choice import BY_ENGINE, SYMMETRIC, decided
@@ -366,11 +366,17 @@ class Setup(Simulator):
         """A call as NCCL chooses it, with the seconds that its model of channels estimates; 0 of
         one GPU.
 
-        Before 2.5 NCCL has no such model, and that of today estimates.
+        Before 2.5 NCCL has no such model, and that of today estimates. Nothing estimates what is
+        named and NCCL would never choose.
         """
         known = facts(self.machine, self.layout.ranks, self.nccl)
         by = partial(choose, known, collective, nbytes, algorithm=algorithm, protocol=protocol)
-        found = by(self.nccl)
+        try:
+            found = by(self.nccl)
+        except StrategyError:
+            if not (algorithm or protocol):
+                raise
+            return Call(collective, algorithm, protocol, nbytes, 0.0)
         if not isfinite(seconds := found.seconds):
             seconds = by(replace(self.nccl, version=CURRENT)).seconds if known.n > 1 else 0.0
         how = found.algorithm, found.protocol

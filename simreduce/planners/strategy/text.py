@@ -163,7 +163,11 @@ def parse_strategy(text: str, collective: str = "all_reduce") -> Strategy:
 
 
 def _collectives_of(spec: str, collective: str) -> list[str]:
-    """The collectives of an algorithm that does others than this one; empty for any other spec."""
+    """The collectives of an algorithm that does others than this one; empty for any other spec, and
+    for pairs.
+    """
+    if "/" in spec:
+        return []
     does = [name for name, catalogue in COLLECTIVES.items() if spec.partition("#")[0] in catalogue]
     return [] if collective in does else does
 
