@@ -60,7 +60,7 @@ def test_a_scenario_is_asked_about_other_strategies_than_its_own(simreduce, tmp_
             ],
         ),
         (
-            ("bench", "full:4", "--algo", "ring,xring#9,xring#8"),
+            ("bench", "full:4", "--algo", "xring#9,xring#8"),
             [
                 (
                     "xring#9, xring#8: the number of sub-chunks must be from 1 to the GPUs per "
