@@ -178,8 +178,10 @@ class Setup(Simulator):
     @cached_property
     def _zero_copy(self) -> bool:
         """Whether blocks write to users' buffers: those of peers within a machine."""
+        if not self.nccl.registered:  # the facts of many GPUs take long
+            return False
         since = library_of(self._facts).registered_since
-        if not self.nccl.registered or since is None or self.nccl.version < since:
+        if since is None or self.nccl.version < since:
             return False
         return self.layout.task_count < self.layout.n and self.slowest_link != "shm"
 
@@ -208,10 +210,12 @@ class Setup(Simulator):
 
     def _borrowed_by(self, kernels: Sequence[str]) -> str:
         """Says whose constants kernels have that were fitted on other GPUs; "" of others."""
+        if not kernels:
+            return ""
         own, default = self.calibration.nccl != NcclConstants(), KernelConstants()
         capability, name = KERNELS_OF.get(self.generation, (0, "Hopper"))
         fitted = self.fitted.nccl.kernels != default if own else capability == self.capability
-        if fitted or not kernels:
+        if fitted:
             return ""
         words = f"kernels have {'Hopper' if own else name}'s constants"
         return (
