@@ -15,7 +15,7 @@ from itertools import pairwise
 from simreduce import dtypes
 from simreduce.export.choice import Choice, not_by_nccl
 from simreduce.planners.layouts import OPEN
-from simreduce.planners.nccl import Settings, choose
+from simreduce.planners.nccl import Settings, choose, plan
 from simreduce.planners.nccl.library import library_of
 from simreduce.planners.nccl.settings import assignments
 from simreduce.planners.nccl.tables import COLLECTIVES
@@ -73,7 +73,8 @@ def environment(choice: Choice) -> str:
     """Lines `NAME=value`. Where the choice depends on the size, they load the plugin."""
     strategy, settings = choice.resolved, choice.setup.nccl
     version = ".".join(map(str, settings.version))
-    lines = [f"# {choice.title}, {library_of(choice.facts).title(version)}"]
+    name = library_of(choice.facts).title(version)
+    lines = [f"# {choice.title}, {name}"]
     by_size = bool(choice.rules) or len(strategy.ranges) > 1
     if by_size:
         lines.append("# The choice depends on the size: build NCCL's example tuner plugin.")
@@ -83,6 +84,12 @@ def environment(choice: Choice) -> str:
     given = {**assignments(settings), "NCCL_BUFFSIZE": str(settings.buffer)}
     pinned = {line.partition("=")[0] for line in lines}
     lines += [f"{name}={value}" for name, value in given.items() if name not in pinned]
+    at = plan(choice.facts, settings)
+    limit = at.tuner.ring_limit
+    if limit and at.model.channels < limit.channels and "NCCL_MIN_NCHANNELS" not in pinned:
+        where = f"{limit.rings} rings on {at.facts.n} GPUs of a node"
+        lines.append(f"# {name} takes {where}. For more bandwidth of large calls:")
+        lines.append(f"# NCCL_MIN_NCHANNELS={limit.channels}")
     if not by_size:
         lines.append(f"# Or by the rules in {TUNER}, with NCCL's example tuner plugin:")
         lines += _plugin("# ")

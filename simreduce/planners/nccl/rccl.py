@@ -22,7 +22,15 @@ from simreduce.planners.nccl.machine import Facts
 from simreduce.planners.nccl.settings import DEFAULTS, Settings
 from simreduce.planners.nccl.symmetric import KERNELS
 from simreduce.planners.nccl.tables import PROTOCOLS, Row
-from simreduce.planners.nccl.time_model import LL, LL128, SIMPLE, Entry, Tuner, bounded
+from simreduce.planners.nccl.time_model import (
+    LL,
+    LL128,
+    SIMPLE,
+    Entry,
+    RingLimit,
+    Tuner,
+    bounded,
+)
 
 SPEEDS = tuple(
     map(
@@ -50,6 +58,9 @@ SPEEDS = tuple(
 )
 MOST_ALONE, MOST = {94: 56, 95: 56}, 64
 """Channels on one node, and on several. Of the 112 of CDNA 4 two share a block."""
+
+_ADVISED = 32
+"""What AMD advises for NCCL_MIN_NCHANNELS on fewer than eight GPUs (ROCm/rccl pull 1270)."""
 
 _BASE = (12.0, 12.0, 17.0)
 _PCI_STEP = (2.2, 2.2, 5.7)
@@ -239,6 +250,15 @@ class RcclTuner(Tuner):
     def on_mesh(self) -> bool:
         """Whether a node is the mesh of eight GPUs that RCCL knows."""
         return MESH_8.fits(lanes_of(self.facts.boxes[0]), several=self.nodes > 1)
+
+    @property
+    def ring_limit(self) -> RingLimit | None:
+        """Two rings on five to seven GPUs of a node."""
+        box, several = self.facts.boxes[0], self.nodes > 1
+        rings = RCCL.limit(len(box.gpus), several=several)
+        if rings == RCCL.limit(2, several=False) or RCCL.listed(lanes_of(box), several=several):
+            return None
+        return RingLimit(rings, bounded(_ADVISED, self.settings))
 
     def _has(self, algorithm: str) -> bool:
         return algorithm in ("ring", "tree")

@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from simreduce.planners.nccl.box import NVB, NVL, P2C, PXB, PXN, hardware
 from simreduce.planners.nccl.channel_search import PLAIN, Graph, Graphs
@@ -90,6 +91,15 @@ def bounded(count: int, settings: Settings) -> int:
     low, high = settings.min_channels, settings.max_channels
     count = max(count, low) if low else count
     return min(count, high) if high else count
+
+
+class RingLimit(NamedTuple):
+    """A library takes only so many `rings` on a node, unless NCCL_MIN_NCHANNELS asks for more
+    `channels`, as its makers advise.
+    """
+
+    rings: int
+    channels: int
 
 
 class Tuner:
@@ -336,6 +346,11 @@ class Tuner:
         """Channels of a send over a path of NVLinks of this rate: two for each link's worth."""
         link = self.tables.nvlink_rate(self.facts.capability)
         return 2 * max(1, int(rate / link + 1e-6))
+
+    @property
+    def ring_limit(self) -> RingLimit | None:
+        """The limit of rings on the node, where there is one that other numbers of GPUs lack."""
+        return None
 
     def net_chunk(self) -> int:
         """Bytes of a chunk of sends over a network."""

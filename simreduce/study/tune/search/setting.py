@@ -40,7 +40,8 @@ _UNSET = Sharding()
 class Setting:
     """A strategy with the settings of its system.
 
-    `rules` are how NCCL chooses for each size, empty for its own choice; `order` is of the GPUs of
+    `rules` are how NCCL chooses for each size, empty for its own choice, and `channels` is
+    NCCL_MIN_NCHANNELS, 0 where it is as the scenario has it; `order` is of the GPUs of
     each machine in rings, empty for theirs; `cycle` is Horovod's, in seconds. `nodes` are the tasks
     that ranks are laid out on, in their order; empty for all.
 
@@ -50,6 +51,7 @@ class Setting:
 
     strategy: str
     rules: tuple[Rule, ...] = ()
+    channels: int = 0
     order: tuple[int, ...] = ()
     cycle: float | None = None
     method: str = DDP
@@ -66,6 +68,8 @@ class Setting:
             parts = [f"{self.mode}, variables on each {self.device.upper()}"]
         if self.rules:
             parts.append(f"[{rules_text(self.rules)}]")
+        if self.channels:
+            parts.append(f"NCCL_MIN_NCHANNELS={self.channels}")
         if self.order:
             parts.append(f"gpu_indices {','.join(map(str, self.order))}")
         if self.cycle is not None:
@@ -93,7 +97,8 @@ class Setting:
     def tie_break(self) -> tuple[int, int, int, str]:
         """A key that sorts settings as fast: first those with fewer words."""
         text = self.label if self.mode or self.sharding else self.strategy
-        return len(self.rules), len(self.order) + len(self.knobs), len(text), text
+        more = len(self.order) + len(self.knobs) + bool(self.channels)
+        return len(self.rules), more, len(text), text
 
     @property
     def parsed(self) -> Strategy | None:
@@ -101,9 +106,11 @@ class Setting:
         return None if self.mode else parse_strategy(self.strategy)
 
     def setup(self, base: Setup) -> Setup:
-        """The setup of `base` with these rules, this order and these nodes."""
+        """The setup of `base` with these rules, channels, this order and these nodes."""
         if self.rules:
             base = base.but(nccl=replace(base.nccl, tuner=self.rules))
+        if self.channels:
+            base = with_channels(base, self.channels)
         if self.order:
             base = base.but(part=base.layout.with_order(list(self.order)))
         if self.nodes:
@@ -122,6 +129,11 @@ class Setting:
             step = replace(step, **more)
         strategies = () if self.parsed is None else (self.parsed,)
         return replace(base, setup=self.setup(base.setup), strategies=strategies, step=step)
+
+
+def with_channels(setup: Setup, channels: int) -> Setup:
+    """The setup with this NCCL_MIN_NCHANNELS."""
+    return setup.but(nccl=replace(setup.nccl, min_channels=channels))
 
 
 def rules_text(rules: Sequence[Rule]) -> str:
