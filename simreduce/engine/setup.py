@@ -50,7 +50,6 @@ from simreduce.planners.layouts import Layout, layout as layout_of
 from simreduce.planners.nccl import DEFAULTS, Facts, Settings, facts, nominal_text
 from simreduce.planners.nccl.choice import choose
 from simreduce.planners.nccl.decide import Decide
-from simreduce.planners.nccl.tables import CURRENT
 from simreduce.planners.strategy import Strategy, compile_collective, parse_strategy
 from simreduce.planners.strategy.size import Compile, check_size, many_ops
 from simreduce.topology import Folded, Topology, load_topology
@@ -165,7 +164,7 @@ class Setup(Simulator):
     @property
     def _zero_copy(self) -> bool:
         """Whether blocks write to users' buffers."""
-        return self.nccl.registered and self.nccl.version >= _REGISTERED_SINCE
+        return self.nccl.registered and self.nccl.release >= _REGISTERED_SINCE
 
     @property
     def capability(self) -> int:
@@ -324,7 +323,7 @@ class Setup(Simulator):
         by = partial(choose, known, collective, nbytes, algorithm=algorithm, protocol=protocol)
         found = by(self.nccl)
         if not isfinite(seconds := found.seconds):
-            seconds = by(replace(self.nccl, version=CURRENT)).seconds if known.n > 1 else 0.0
+            seconds = by(replace(self.nccl, version=None)).seconds if known.n > 1 else 0.0
         return Call(collective, found.algorithm, found.protocol, nbytes, seconds)
 
     def difference_error(self, one: Sequence[Call], other: Sequence[Call]) -> float | None:

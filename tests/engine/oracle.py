@@ -606,9 +606,7 @@ class Oracle:
                 rate = min(rate, self._software(call.source.name, call.target.name).eager)
             cap = Fraction(rate) * (channel // 64 + 1)
             limit = constants.unaligned_peer
-            if (
-                role & 64 and protocol != "ll" and isfinite(limit)
-            ):  # parts do not begin at multiples of 16 bytes
+            if role & 64 and protocol != "ll" and isfinite(limit):  # parts at any byte
                 cap = min(cap, Fraction(limit))
             if role & 1:  # the last to receive
                 copies = Fraction(1 + constants.copy_out[link])

@@ -40,6 +40,7 @@ from simreduce.planners.algorithms.shuffle import pscpu, psgpu
 from simreduce.planners.algorithms.two_level import fits, two_level
 from simreduce.planners.algorithms.xring import xring
 from simreduce.planners.layouts import Layout
+from simreduce.planners.layouts.rings import MESH_8
 from simreduce.planners.synthesis.network import MOST_RANKS
 
 PACKS = (0, 2, 4, 8, 16)
@@ -82,6 +83,11 @@ def _switches_that_sum(layout: Layout) -> Sequence[int]:
 def _switches_across(layout: Layout) -> Sequence[int]:
     summing = any(not switch.heads for switch in layout.reducers)
     return (1,) if summing and len(layout.tasks) > 1 else ()
+
+
+def _known_meshes(layout: Layout) -> Sequence[int]:
+    mesh = MESH_8 in layout.rules.nodes and len(layout.tasks) == 1
+    return (1,) if mesh and MESH_8.fits(layout.links, several=False) else ()
 
 
 def _one_each(layout: Layout) -> Sequence[int]:
@@ -164,7 +170,7 @@ _IN_PARTS: Mapping[str, Sequence[str]] = {
 
 _WHERE = {
     "nvls": _switches_that_sum, "nvlstree": _switches_that_sum, "collnet": _switches_across,
-    "pat": _one_each,
+    "pat": _one_each, "allpairs": _known_meshes,
 }  # fmt: skip
 """Where the algorithms of NCCL that not every machine has are worth trying."""
 
@@ -221,7 +227,8 @@ _TABLE = (
     *_nccl("all_reduce", ring="rings", tree="chains and double binary trees",
            nvls="switches that sum and multicast",
            nvlstree="switches that sum, and trees across",
-           collnet="switches of the network that sum (CollNet, SHARP)"),
+           collnet="switches of the network that sum (CollNet, SHARP)",
+           allpairs="kernels of MSCCL, which send from each GPU to each (RCCL)"),
     Algorithm("nccl/xring", nccl_xring, "NCCL in every task, a ring across",
               "1 only, with several tasks", _across, quirks=True),
     Algorithm("nccl/rechd", nccl_rechd, "NCCL in every task, halving-doubling across", "ignored",

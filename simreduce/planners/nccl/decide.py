@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from simreduce.errors import StrategyError
 from simreduce.planners.layouts import joined
 from simreduce.planners.layouts.rings import NCCL, LibraryRules
-from simreduce.planners.nccl.choice import choose, nvls_channels, plan
+from simreduce.planners.nccl.choice import SYMMETRIC, Choice, choose, nvls_channels, plan
 from simreduce.planners.nccl.library import library_of
 from simreduce.planners.nccl.machine import Facts, facts
 from simreduce.planners.nccl.symmetric import (
@@ -17,7 +17,7 @@ from simreduce.planners.nccl.symmetric import (
     choose_engine,
     choose_symmetric,
 )
-from simreduce.planners.nccl.tables import COLLNET
+from simreduce.planners.nccl.tables import ALL_PAIRS, COLLNET
 
 if TYPE_CHECKING:
     from simreduce.planners.layouts import Decision
@@ -54,27 +54,34 @@ class Decide:
                     f"{wanted.algorithm} has up to {most} channels here, not {wanted.channels}: "
                     f"take +channels={most}"
                 )
-        if not wanted.is_open:
+        if not wanted.is_open and wanted.algorithm != ALL_PAIRS:
             return wanted
         if wanted.algorithm == COLLNET:
             return self._collnet(gpus, wanted)
-        known = facts(self.machine, gpus, self.settings)
-        if wanted.algorithm == "symmetric" or self._takes_symmetric(known, collective, wanted):
-            return _symmetric(known, collective, nbytes, self.settings, wanted)
-        algorithm, protocol = wanted.algorithm, wanted.protocol
-        found = choose(
-            known, collective, nbytes, self.settings, algorithm=algorithm, protocol=protocol
-        )
+        found = self.choice(gpus, collective, nbytes, wanted)
         if found.algorithm == "nvls" and collective != "all_reduce":
-            found = choose(
-                known, collective, nbytes, self.settings, algorithm="ring", protocol=protocol
-            )
+            found = self.choice(gpus, collective, nbytes, wanted._replace(algorithm="ring"))
         return wanted._replace(
-            algorithm=algorithm or found.algorithm,
-            protocol=protocol or found.protocol,
+            algorithm=wanted.algorithm or found.algorithm,
+            protocol=wanted.protocol or found.protocol,
             channels=wanted.channels or found.channels,
-            part=0 if wanted.channels else found.part,
+            part=found.part if wanted.channels in (0, found.channels) else 0,
         )
+
+    def choice(
+        self, gpus: tuple[str, ...], collective: str, nbytes: int, wanted: Decision
+    ) -> Choice:
+        """What NCCL runs for a collective of floats or others among these GPUs, of what is wanted:
+        a symmetric kernel where applications allow it, else what `choose` finds.
+        """
+        known = facts(self.machine, gpus, self.settings)
+        if wanted.algorithm == SYMMETRIC or self._takes_symmetric(known, collective, wanted):
+            name = _symmetric(known, collective, nbytes, self.settings, wanted)
+            return Choice(SYMMETRIC, name, 0, 0, why="buffers are symmetric windows")
+        return choose(
+            known, collective, nbytes, self.settings,
+            algorithm=wanted.algorithm, protocol=wanted.protocol,
+        )  # fmt: skip
 
     def _collnet(self, gpus: tuple[str, ...], wanted: Decision) -> Decision:
         """CollNet where a strategy asks for it, whatever NCCL_COLLNET_ENABLE is."""
@@ -94,7 +101,7 @@ class Decide:
         library = library_of(known)
         by_engines = collective in BY_ENGINES and settings.cta_policy == _ZERO
         since = library.engines_since if by_engines else library.symmetric_since
-        if not settings.symmetric or since is None or settings.version < since:
+        if not settings.symmetric or since is None or library.version(settings) < since:
             return False
         if collective != "all_reduce" and not by_engines:
             return False
@@ -108,14 +115,15 @@ class Decide:
 
 def _symmetric(
     known: Facts, collective: str, nbytes: int, settings: Settings, wanted: Decision
-) -> Decision:
-    """The symmetric kernel that NCCL takes for an all-reduce, or which way copy engines go, unless
-    one is wanted.
+) -> str:
+    """The name of the symmetric kernel that a library takes for an all-reduce, or of the way that
+    copy engines go, unless one is wanted.
     """
     library = library_of(known)
-    if settings.version < library.symmetric_since:
+    if library.version(settings) < library.symmetric_since:
         since = ".".join(map(str, library.symmetric_since))
-        raise StrategyError(f"{library.name} has symmetric kernels from {since} on")
+        own = library.version_text(settings)
+        raise StrategyError(f"{library.name} has symmetric kernels from {since} on; this is {own}")
     if collective == "all_reduce" and not wanted.floats:
         raise StrategyError("NCCL's symmetric all-reduces are of floats of at most 32 bits")
     kernel = KERNELS.get(wanted.protocol)
@@ -124,12 +132,11 @@ def _symmetric(
         raise StrategyError(f"{library.name} has no {wanted.protocol}; its kernel is {has}")
     if collective != "all_reduce" and library.engines_since is None:
         raise StrategyError(f"{library.name} has no collectives by copy engines")
+    if wanted.protocol:
+        return wanted.protocol
     multicast = known.multicast and settings.nvls
     if collective == "all_reduce":
         among = library.symmetric
-        name = choose_symmetric(known.n, nbytes, known.capability, among, multicast=multicast)
-    else:
-        multicast &= collective == "all_gather"
-        part = nbytes // known.n
-        name = choose_engine(known.n, part, known.capability, multicast=multicast)
-    return wanted._replace(algorithm="symmetric", protocol=wanted.protocol or name)
+        return choose_symmetric(known.n, nbytes, known.capability, among, multicast=multicast)
+    multicast &= collective == "all_gather"
+    return choose_engine(known.n, nbytes // known.n, known.capability, multicast=multicast)

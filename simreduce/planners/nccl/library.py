@@ -9,11 +9,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from simreduce.errors import StrategyError
 from simreduce.planners.nccl import rccl
 from simreduce.planners.nccl.channel_search import Search
 from simreduce.planners.nccl.machine import Facts
+from simreduce.planners.nccl.settings import Settings
 from simreduce.planners.nccl.symmetric import KERNELS, SymmetricKernel
-from simreduce.planners.nccl.tables import Version
+from simreduce.planners.nccl.tables import CURRENT, Version
 from simreduce.planners.nccl.time_model import Tuner
 
 
@@ -21,7 +23,8 @@ from simreduce.planners.nccl.time_model import Tuner
 class Library:
     """What a library does in its own way: `search` finds the graphs of a node, and `tuner` has the
     model of time and counts channels. It has the `symmetric` kernels from a version on, and
-    copy engines move its collectives from another. Which rings
+    copy engines move its collectives from another. Unless settings say its version, it is the
+    `current` one, and none after the `newest` is known: `why` says what that one has. Which rings
     it takes and how its kernels cut is in `planners.layouts.rings`.
     """
 
@@ -31,17 +34,42 @@ class Library:
     symmetric: tuple[SymmetricKernel, ...]
     symmetric_since: Version
     engines_since: Version | None = None
-    versioned: bool = False
+    current: Version = CURRENT
+    newest: Version = CURRENT
+    why: str = ""
 
-    def title(self, version: str) -> str:
-        """The library's name, with the version of NCCL whose rules it follows where it has many."""
-        return f"{self.name} {version}" if self.versioned else self.name
+    def version(self, settings: Settings) -> Version:
+        """The library's version; StrategyError for one that is newer than what is known."""
+        found = settings.version or self.current
+        if found > self.newest:
+            known = f"{self.name} is known up to {_text(self.newest)}"
+            raise StrategyError(f"version {_text(found)}: {known}{self.why}")
+        return found
+
+    def version_text(self, settings: Settings) -> str:
+        """The version as users write it: 2.27."""
+        return _text(self.version(settings))
+
+    def title(self, settings: Settings) -> str:
+        """The library's name and version."""
+        return f"{self.name} {self.version_text(settings)}"
+
+
+def _text(version: Version) -> str:
+    return ".".join(map(str, version))
 
 
 LIBRARIES = {
-    "nccl": Library("NCCL", Search, Tuner, (*KERNELS.values(),), (2, 27), (2, 28), versioned=True),
-    "rccl": Library("RCCL", rccl.RcclSearch, rccl.RcclTuner, rccl.SYMMETRIC, (2, 28)),
-}
+    "nccl": Library("NCCL", Search, Tuner, (*KERNELS.values(),), (2, 27), (2, 28)),
+    "rccl": Library(
+        "RCCL", rccl.RcclSearch, rccl.RcclTuner, rccl.SYMMETRIC, (2, 28),
+        current=rccl.CURRENT, newest=(2, 28),
+        why=", as later ones have direct kernels of their own (RCCL_DDA_ENABLE)",
+    ),
+}  # fmt: skip
+"""RCCL's direct kernels came with 2.30.4 for ROCm 7.14 (ROCm/rocm-systems pull 4958 and
+projects/rccl/CHANGELOG.md, read 2026-11); there is no RCCL 2.29.
+"""
 
 
 def library_of(facts: Facts) -> Library:

@@ -21,7 +21,7 @@ from simreduce.planners.nccl.channel_search import RING, TREE, Channel, Graph, S
 from simreduce.planners.nccl.machine import Facts
 from simreduce.planners.nccl.settings import DEFAULTS, Settings
 from simreduce.planners.nccl.symmetric import KERNELS
-from simreduce.planners.nccl.tables import PROTOCOLS, Row
+from simreduce.planners.nccl.tables import ALL_PAIRS, PROTOCOLS, Row, Version
 from simreduce.planners.nccl.time_model import (
     LL,
     LL128,
@@ -150,6 +150,13 @@ def tuning(capability: int) -> Tuning:
     return _TUNINGS[max((each for each in _TUNINGS if each <= capability), default=90)]
 
 
+CURRENT: Version = (2, 27)
+"""Of ROCm 7.1 and 7.2; the published times were taken with it and with older ones."""
+
+_MSCCL_BEFORE: Version = (2, 28)
+"""MSCCL was removed from 2.28.3 for ROCm 7.13; of that version's builds before, none had it
+(ROCm/rocm-systems pull 4340 and projects/rccl/CHANGELOG.md; ROCm/TheRock issue 56, read 2026-11).
+"""
 _MSCCL = ((65_536, "ll", 4), ((1 << 20) - 1, "ll", 8), (20_971_520, "simple", 8))
 """Bytes up to which an algorithm of MSCCL is taken, its protocol, and blocks of a pair."""
 _MSCCL_LEAST = 1024
@@ -327,14 +334,25 @@ class RcclTuner(Tuner):
             return 512 << 10
         return 256 << 10 if cdna4 and self.n >= 16 else own
 
-    def listed(self, collective: str, nbytes: int) -> tuple[str, str, int] | None:
-        """MSCCL's all-pairs algorithm for eight GPUs on one node."""
-        chosen = self.settings.algorithms or self.settings.protocols
-        if collective != "all_reduce" or self.nodes > 1 or not self.on_mesh or chosen:
+    @property
+    def lists(self) -> bool:
+        """MSCCL has kernels for eight GPUs on one node."""
+        has = self.settings.msccl and (self.settings.version or CURRENT) < _MSCCL_BEFORE
+        return has and self.nodes == 1 and self.on_mesh
+
+    def listed(
+        self, collective: str, nbytes: int, *, asked: bool = False
+    ) -> tuple[str, str, int] | None:
+        """MSCCL's all-pairs algorithm, which is looked for before NCCL_ALGO, NCCL_PROTO and a
+        tuner's file are (ROCm/rccl src/misc/msccl/msccl_lifecycle.cc).
+        """
+        if collective != "all_reduce" or not self.lists:
             return None
+        if asked:
+            nbytes = min(max(nbytes, _MSCCL_LEAST), _MSCCL[-1][0])
         for most, protocol, blocks in _MSCCL if nbytes >= _MSCCL_LEAST else ():
             if nbytes <= most:
-                return "allpairs", protocol, blocks * (self.n - 1)
+                return ALL_PAIRS, protocol, blocks * (self.n - 1)
         return None
 
     def protocol(self, entry: Entry, nbytes: int) -> str:

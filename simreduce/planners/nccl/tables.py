@@ -19,6 +19,8 @@ OLDEST: Version = (2, 4)
 ALGORITHMS = ("tree", "ring", "nvls", "nvlstree", "pat")
 COLLNET = "collnet"
 """The algorithm that the network's switches take part in, in each of NCCL's two forms."""
+ALL_PAIRS = "allpairs"
+"""The algorithm of MSCCL that RCCL has."""
 PROTOCOLS = ("ll", "ll128", "simple")
 COLLECTIVES = ("broadcast", "reduce", "all_gather", "reduce_scatter", "all_reduce")
 EFA_LATENCY = {"efa_100": 75.0, "efa_100x4": 75.0, "efa_200x2": 35.0, "efa_400": 35.0}

@@ -78,7 +78,7 @@ def generation(capability: int, version: tuple[int, int]) -> int:
 
 def running(facts: Facts, ring: Graph, settings: Settings) -> int:
     """Channels of rings and trees when they run: the connector doubles the graph's channels."""
-    most = tables(settings.version).most_channels
+    most = tables(settings.release).most_channels
     count = min(2 * ring.count, most)
     fast = facts.capability >= 90 and facts.nodes > 1 and ring.speed_intra > 45.0
     if fast and count < 16:
@@ -110,7 +110,7 @@ class Tuner:
 
     def __init__(self, facts: Facts, graphs: Graphs, settings: Settings) -> None:
         self.facts, self.settings = facts, settings
-        self.tables: Tables = tables(settings.version)
+        self.tables: Tables = tables(settings.release)
         self.graphs: dict[str, Graph] = {"ring": graphs.ring, "tree": graphs.tree}
         self.graphs["pat"] = graphs.ring
         if graphs.nvls:
@@ -121,7 +121,7 @@ class Tuner:
         self.nodes, self.n = facts.nodes, facts.n
         self.local = self.n / self.nodes
         self.scale = min(self.nodes, 3) - 1
-        self.row = generation(facts.capability, settings.version)
+        self.row = generation(facts.capability, settings.release)
         amd = facts.vendor == "AMD"
         self.ll_row = self.row if self.nodes == 1 else AMPERE if amd else VOLTA
 
@@ -181,7 +181,7 @@ class Tuner:
     def _trusts_ll128(self, algorithm: str) -> bool:
         """Whether the paths keep the order of the 128 bytes."""
         graph = self.graphs[algorithm]
-        cc, version = self.facts.capability, self.settings.version
+        cc, version = self.facts.capability, self.settings.release
         if cc < 70 or (cc != self.facts.newest and cc < 90):
             return False
         if version < (2, 27) and cc not in (70, 80, 90, 100):
@@ -356,9 +356,18 @@ class Tuner:
         """Bytes of a chunk of sends over a network."""
         return self.settings.p2p_net_chunk
 
-    def listed(self, collective: str, nbytes: int) -> tuple[str, str, int] | None:
-        """The algorithm, protocol and channels of a call that no estimate decides."""
-        del collective, nbytes
+    @property
+    def lists(self) -> bool:
+        """Whether the library takes kernels that no estimate, and no setting but one, decides."""
+        return False
+
+    def listed(
+        self, collective: str, nbytes: int, *, asked: bool = False
+    ) -> tuple[str, str, int] | None:
+        """The algorithm, protocol and channels of a call that no estimate decides; if a strategy
+        has asked, of the nearest size.
+        """
+        del collective, nbytes, asked
         return None
 
     def _part(self, entry: Entry, nbytes: int) -> float:

@@ -14,6 +14,7 @@ from simreduce.computing.workers import rounds
 from simreduce.engine import AtLeast
 from simreduce.engine.setup import Setup
 from simreduce.errors import Deadlock, InputError
+from simreduce.planners.nccl import facts, plan
 from simreduce.planners.nccl.tuner_csv import Rule
 from simreduce.planners.strategy import Strategy, parse_strategy
 from simreduce.study.question import ask
@@ -21,6 +22,7 @@ from simreduce.study.scenario import Scenario
 from simreduce.study.tune.search.best_first import Tried
 from simreduce.study.tune.simulate import simulate_up_to
 from simreduce.study.tune.steps import step_seconds
+from simreduce.topology import Folded
 from simreduce.training import StepQuestion
 from simreduce.training.memory import Fit, device_memory, least_memory
 from simreduce.training.sharded import DDP, Sharding
@@ -108,7 +110,7 @@ class Setting:
     def setup(self, base: Setup) -> Setup:
         """The setup of `base` with these rules, channels, this order and these nodes."""
         if self.rules:
-            base = base.but(nccl=replace(base.nccl, tuner=self.rules))
+            base = with_rules(base, self.rules)
         if self.channels:
             base = with_channels(base, self.channels)
         if self.order:
@@ -129,6 +131,15 @@ class Setting:
             step = replace(step, **more)
         strategies = () if self.parsed is None else (self.parsed,)
         return replace(base, setup=self.setup(base.setup), strategies=strategies, step=step)
+
+
+def with_rules(setup: Setup, rules: tuple[Rule, ...]) -> Setup:
+    """The setup in which these rules choose, and no kernels that come before them."""
+    nccl = replace(setup.nccl, tuner=rules)
+    if not isinstance(setup.machine, Folded):
+        at = plan(facts(setup.machine, setup.layout.ranks, setup.nccl), setup.nccl)
+        nccl = replace(nccl, msccl=nccl.msccl and not at.tuner.lists)
+    return setup.but(nccl=nccl)
 
 
 def with_channels(setup: Setup, channels: int) -> Setup:

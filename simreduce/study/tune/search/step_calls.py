@@ -85,7 +85,7 @@ def decisions(setup: Setup, collective: str = COLLECTIVE) -> list[Decision]:
     They are each algorithm and protocol that it allows there, with several numbers of channels;
     none before NCCL 2.5.
     """
-    if setup.nccl.version < (2, 5) or setup.layout.n < 2:
+    if setup.nccl.release < (2, 5) or setup.layout.n < 2:
         return []
     at = plan(facts(setup.machine, setup.layout.ranks, setup.nccl), setup.nccl)
     own = setup.layout.decide(setup.layout.ranks, COLLECTIVE, 1, OPEN)  # type: ignore[misc]
