@@ -228,7 +228,7 @@ _TABLE = (
            nvls="switches that sum and multicast",
            nvlstree="switches that sum, and trees across",
            collnet="switches of the network that sum (CollNet, SHARP)",
-           allpairs="kernels of MSCCL, which send from each GPU to each (RCCL)"),
+           allpairs="sends from each GPU to each, by kernels of MSCCL in RCCL"),
     Algorithm("nccl/xring", nccl_xring, "NCCL in every task, a ring across",
               "1 only, with several tasks", _across, quirks=True),
     Algorithm("nccl/rechd", nccl_rechd, "NCCL in every task, halving-doubling across", "ignored",

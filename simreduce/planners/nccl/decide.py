@@ -120,18 +120,18 @@ def _symmetric(
     copy engines go, unless one is wanted.
     """
     library = library_of(known)
+    if collective != "all_reduce" and library.engines_since is None:
+        raise StrategyError(f"{library.name} has no collectives by copy engines")
+    kernel = KERNELS.get(wanted.protocol)
+    if kernel not in (None, *library.symmetric):
+        has = ", ".join(each.name for each in library.symmetric)
+        raise StrategyError(f"{library.name} has no {wanted.protocol}; its kernel is {has}")
     if library.version(settings) < library.symmetric_since:
         since = ".".join(map(str, library.symmetric_since))
         own = library.version_text(settings)
         raise StrategyError(f"{library.name} has symmetric kernels from {since} on; this is {own}")
     if collective == "all_reduce" and not wanted.floats:
         raise StrategyError("NCCL's symmetric all-reduces are of floats of at most 32 bits")
-    kernel = KERNELS.get(wanted.protocol)
-    if kernel not in (None, *library.symmetric):
-        has = ", ".join(each.name for each in library.symmetric)
-        raise StrategyError(f"{library.name} has no {wanted.protocol}; its kernel is {has}")
-    if collective != "all_reduce" and library.engines_since is None:
-        raise StrategyError(f"{library.name} has no collectives by copy engines")
     if wanted.protocol:
         return wanted.protocol
     multicast = known.multicast and settings.nvls

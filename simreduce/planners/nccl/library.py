@@ -15,7 +15,7 @@ from simreduce.planners.nccl.channel_search import Search
 from simreduce.planners.nccl.machine import Facts
 from simreduce.planners.nccl.settings import Settings
 from simreduce.planners.nccl.symmetric import KERNELS, SymmetricKernel
-from simreduce.planners.nccl.tables import CURRENT, Version
+from simreduce.planners.nccl.tables import CURRENT, CURRENT_RCCL, Version
 from simreduce.planners.nccl.time_model import Tuner
 
 
@@ -63,7 +63,7 @@ LIBRARIES = {
     "nccl": Library("NCCL", Search, Tuner, (*KERNELS.values(),), (2, 27), (2, 28)),
     "rccl": Library(
         "RCCL", rccl.RcclSearch, rccl.RcclTuner, rccl.SYMMETRIC, (2, 28),
-        current=rccl.CURRENT, newest=(2, 28),
+        current=CURRENT_RCCL, newest=(2, 28),
         why=", as later ones have direct kernels of their own (RCCL_DDA_ENABLE)",
     ),
 }  # fmt: skip

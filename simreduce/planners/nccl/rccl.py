@@ -21,7 +21,7 @@ from simreduce.planners.nccl.channel_search import RING, TREE, Channel, Graph, S
 from simreduce.planners.nccl.machine import Facts
 from simreduce.planners.nccl.settings import DEFAULTS, Settings
 from simreduce.planners.nccl.symmetric import KERNELS
-from simreduce.planners.nccl.tables import ALL_PAIRS, PROTOCOLS, Row, Version
+from simreduce.planners.nccl.tables import ALL_PAIRS, CURRENT_RCCL, PROTOCOLS, Row, Version
 from simreduce.planners.nccl.time_model import (
     LL,
     LL128,
@@ -149,9 +149,6 @@ def tuning(capability: int) -> Tuning:
     """The table of a generation."""
     return _TUNINGS[max((each for each in _TUNINGS if each <= capability), default=90)]
 
-
-CURRENT: Version = (2, 27)
-"""Of ROCm 7.1 and 7.2; the published times were taken with it and with older ones."""
 
 _MSCCL_BEFORE: Version = (2, 28)
 """MSCCL was removed from 2.28.3 for ROCm 7.13; of that version's builds before, none had it
@@ -337,7 +334,7 @@ class RcclTuner(Tuner):
     @property
     def lists(self) -> bool:
         """MSCCL has kernels for eight GPUs on one node."""
-        has = self.settings.msccl and (self.settings.version or CURRENT) < _MSCCL_BEFORE
+        has = self.settings.msccl and (self.settings.version or CURRENT_RCCL) < _MSCCL_BEFORE
         return has and self.nodes == 1 and self.on_mesh
 
     def listed(

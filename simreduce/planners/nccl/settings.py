@@ -16,6 +16,7 @@ from simreduce.planners.nccl.tables import (
     COLLECTIVES,
     COLLNET,
     CURRENT,
+    CURRENT_RCCL,
     OLDEST,
     PROTOCOLS,
     Version,
@@ -186,7 +187,7 @@ SETTINGS = Format(
     "NCCL's environment variables, with NCCL's names and words.",
     Field(
         "version", _VERSION, "The version of NCCL, or of RCCL, which has NCCL's numbers.",
-        default_words=f"{'.'.join(map(str, CURRENT))}, of RCCL 2.27",
+        default_words="{}.{}, of RCCL {}.{}".format(*CURRENT, *CURRENT_RCCL),
     ),
     Field(
         "NCCL_ALGO",

@@ -14,6 +14,8 @@ from dataclasses import dataclass, replace
 
 Version = tuple[int, int]
 CURRENT: Version = (2, 30)
+CURRENT_RCCL: Version = (2, 27)
+"""Of ROCm 7.1 and 7.2; the published times were taken with it and with older ones."""
 OLDEST: Version = (2, 4)
 
 ALGORITHMS = ("tree", "ring", "nvls", "nvlstree", "pat")
