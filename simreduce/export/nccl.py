@@ -86,7 +86,8 @@ def environment(choice: Choice) -> str:
     pinned = {line.partition("=")[0] for line in lines}
     lines += [f"{name}={value}" for name, value in given.items() if name not in pinned]
     at = plan(choice.facts, settings)
-    if at.tuner.lists and (by_size or pinned & {"NCCL_ALGO", "NCCL_PROTO"}):
+    first = at.tuner.listed("all_reduce", 0, asked=True)
+    if first and (by_size or pinned & {"NCCL_ALGO", "NCCL_PROTO"}):
         lines.append("# RCCL would take kernels of MSCCL before it asks the plugin or looks here.")
         lines.append("RCCL_MSCCL_ENABLE=0")
     limit = at.tuner.ring_limit

@@ -331,19 +331,14 @@ class RcclTuner(Tuner):
             return 512 << 10
         return 256 << 10 if cdna4 and self.n >= 16 else own
 
-    @property
-    def lists(self) -> bool:
-        """MSCCL has kernels for eight GPUs on one node."""
-        has = self.settings.msccl and (self.settings.version or CURRENT_RCCL) < _MSCCL_BEFORE
-        return has and self.nodes == 1 and self.on_mesh
-
     def listed(
         self, collective: str, nbytes: int, *, asked: bool = False
     ) -> tuple[str, str, int] | None:
-        """MSCCL's all-pairs algorithm, which is looked for before NCCL_ALGO, NCCL_PROTO and a
-        tuner's file are (ROCm/rccl src/misc/msccl/msccl_lifecycle.cc).
+        """MSCCL's all-pairs algorithm for eight GPUs on one node, which is looked for before
+        NCCL_ALGO, NCCL_PROTO and a tuner's file are (ROCm/rccl src/misc/msccl/msccl_lifecycle.cc).
         """
-        if collective != "all_reduce" or not self.lists:
+        has = self.settings.msccl and (self.settings.version or CURRENT_RCCL) < _MSCCL_BEFORE
+        if collective != "all_reduce" or not has or self.nodes > 1 or not self.on_mesh:
             return None
         if asked:
             nbytes = min(max(nbytes, _MSCCL_LEAST), _MSCCL[-1][0])

@@ -356,16 +356,11 @@ class Tuner:
         """Bytes of a chunk of sends over a network."""
         return self.settings.p2p_net_chunk
 
-    @property
-    def lists(self) -> bool:
-        """Whether the library takes kernels that no estimate, and no setting but one, decides."""
-        return False
-
     def listed(
         self, collective: str, nbytes: int, *, asked: bool = False
     ) -> tuple[str, str, int] | None:
-        """The algorithm, protocol and channels of a call that no estimate decides; if a strategy
-        has asked, of the nearest size.
+        """The algorithm, protocol and channels of a call that no estimate decides; of any size, if
+        it is `asked` for.
         """
         del collective, nbytes, asked
         return None

@@ -21,9 +21,10 @@ from simreduce.planners.nccl import DEFAULTS, Settings, load_conf, read_settings
 from simreduce.planners.nccl.choice import SENDS
 from simreduce.planners.nccl.decide import Decide
 from simreduce.planners.nccl.tables import COLLECTIVES
-from simreduce.planners.nccl.tuner_csv import load_tuner
+from simreduce.planners.nccl.tuner_csv import Rule, load_tuner
 from simreduce.planners.strategy import parse_strategy
 from simreduce.study.tune.bench import tensor
+from simreduce.study.tune.search.setting import Setting
 from simreduce.topology import load_topology, shipped
 
 COLUMNS = ("kind", "device", "lo", "hi", "stream", "executor", "operands", "controls")
@@ -112,3 +113,14 @@ def test_exported_settings_are_the_plans_of_their_strategy(
         told = setup.compile(strategy, workload)
         for back in (settings, replace(settings, tuner=table, algorithms=(), protocols=())):
             assert same(told, setup.but(nccl=back).compile("nccl", workload)), nbytes
+
+
+@pytest.mark.parametrize(("name", "kept"), [("mi355x", False), ("dgx-h100", True)])
+def test_rules_that_tune_finds_run_in_the_place_of_msccl_s_kernels(name: str, kept: bool) -> None:
+    setup = setup_of(name, 0)
+    rule = Rule("all_reduce", 0, None, "ring", "simple", 8, 1, 8)
+    ruled = Setting("nccl", (rule,)).setup(setup)
+    assert ruled.nccl.msccl == kept
+    workload = tensor(1 << 20, 0)
+    told = setup.compile("nccl:ring+simple+channels=8", workload)
+    assert same(told, ruled.compile("nccl", workload))

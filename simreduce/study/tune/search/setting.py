@@ -138,7 +138,8 @@ def with_rules(setup: Setup, rules: tuple[Rule, ...]) -> Setup:
     nccl = replace(setup.nccl, tuner=rules)
     if not isinstance(setup.machine, Folded):
         at = plan(facts(setup.machine, setup.layout.ranks, setup.nccl), setup.nccl)
-        nccl = replace(nccl, msccl=nccl.msccl and not at.tuner.lists)
+        first = at.tuner.listed("all_reduce", 0, asked=True)
+        nccl = replace(nccl, msccl=nccl.msccl and not first)
     return setup.but(nccl=nccl)
 
 
