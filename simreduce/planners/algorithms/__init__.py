@@ -40,7 +40,6 @@ from simreduce.planners.algorithms.shuffle import pscpu, psgpu
 from simreduce.planners.algorithms.two_level import fits, two_level
 from simreduce.planners.algorithms.xring import xring
 from simreduce.planners.layouts import Layout
-from simreduce.planners.layouts.rings import MESH_8
 from simreduce.planners.synthesis.network import MOST_RANKS
 
 PACKS = (0, 2, 4, 8, 16)
@@ -83,11 +82,6 @@ def _switches_that_sum(layout: Layout) -> Sequence[int]:
 def _switches_across(layout: Layout) -> Sequence[int]:
     summing = any(not switch.heads for switch in layout.reducers)
     return (1,) if summing and len(layout.tasks) > 1 else ()
-
-
-def _known_meshes(layout: Layout) -> Sequence[int]:
-    mesh = MESH_8 in layout.rules.nodes and len(layout.tasks) == 1
-    return (1,) if mesh and MESH_8.fits(layout.links, several=False) else ()
 
 
 def _one_each(layout: Layout) -> Sequence[int]:
@@ -170,7 +164,7 @@ _IN_PARTS: Mapping[str, Sequence[str]] = {
 
 _WHERE = {
     "nvls": _switches_that_sum, "nvlstree": _switches_that_sum, "collnet": _switches_across,
-    "pat": _one_each, "allpairs": _known_meshes,
+    "pat": _one_each, "allpairs": _joined,
 }  # fmt: skip
 """Where the algorithms of NCCL that not every machine has are worth trying."""
 
