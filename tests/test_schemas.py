@@ -255,7 +255,7 @@ accuracy congestion crab.csv --json
 bench frontier --algo rccl -b 1M -e 1M --json
 run frontier.toml --json --workers 1
 step frontier.toml --json --workers 1
-tune frontier.toml --json --workers 1 --target nccl
+tune frontier.toml --json --workers 1 --target nccl -g 6
 sweep frontier --over strategy=nccl --set size=1M --db frontier.db --json --workers 1
 jobs --json jobs.toml
 jobs --json --fit 1.5 fit.toml

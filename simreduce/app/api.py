@@ -248,7 +248,7 @@ def bench(
     _check_root(root, collective, setup.layout.n)
     _check_flag(faithful, "faithful")
     whole(iters, "iters", 1)
-    calls = Calls.by_threads(nthreads, setup.layout, iters, setup.nccl.version)
+    calls = Calls.by_threads(nthreads, setup.layout, iters, setup.nccl.release)
     rows = bench_rows(setup, chosen, nbytes, code, faithful=faithful, root=root, calls=calls)
     return answers.Bench(setup, collective, tuple(rows), calls)
 

@@ -205,7 +205,7 @@ class NcclConstants:
 
     Threads move 16 bytes at once, but single bytes where the parts of a user's sends begin at no
     multiple of 16. One to a peer then moves at most `unaligned_peer` bytes/s by Simple, over all of
-    its channels (all-to-alls of 5 and 7 A100 by NCCL 2.18: 8 GB/s in all).
+    its channels; infinite where nobody has published times of such sends.
 
     A process that drives all GPUs of a machine needs `launch` and `launch_each` seconds for each of
     them to issue a call, and `post` for each send or receive, while they still work on the call
@@ -249,7 +249,7 @@ class NcclConstants:
     copy_out: Mapping[str, float] = field(default_factory=lambda: dict(_COPY_OUT))
     zero_copy: tuple[str, ...] = ()
     join: Mapping[str, float] = field(default_factory=lambda: dict(_JOIN))
-    unaligned_peer: float = 1.6e9
+    unaligned_peer: float = math.inf
     first_pass: float = 0.8
     first_warps: float = 0.3e-6
     few_threads: float = 0.45

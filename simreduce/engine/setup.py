@@ -60,7 +60,6 @@ from simreduce.planners.nccl import (
 from simreduce.planners.nccl.choice import choose
 from simreduce.planners.nccl.decide import Decide
 from simreduce.planners.nccl.library import library_of
-from simreduce.planners.nccl.tables import CURRENT
 from simreduce.planners.strategy import Strategy, compile_collective, parse_strategy
 from simreduce.planners.strategy.size import Compile, check_size, many_ops
 from simreduce.topology import Folded, Topology, load_topology
@@ -181,7 +180,7 @@ class Setup(Simulator):
         if not self.nccl.registered:  # the facts of many GPUs take long
             return False
         since = library_of(self._facts).registered_since
-        if since is None or self.nccl.version < since:
+        if since is None or library_of(self._facts).version(self.nccl) < since:
             return False
         return self.layout.task_count < self.layout.n and self.slowest_link != "shm"
 
@@ -382,7 +381,7 @@ class Setup(Simulator):
                 raise
             return Call(collective, algorithm, protocol, nbytes, 0.0)
         if not isfinite(seconds := found.seconds):
-            seconds = by(replace(self.nccl, version=CURRENT)).seconds if known.n > 1 else 0.0
+            seconds = by(replace(self.nccl, version=None)).seconds if known.n > 1 else 0.0
         how = found.algorithm, found.protocol
         if self.nccl.symmetric and known.n > 1 and not (algorithm or protocol):
             taken = decided(self.layout, range(known.n), collective, nbytes, OPEN)

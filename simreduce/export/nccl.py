@@ -15,10 +15,10 @@ from itertools import pairwise
 from simreduce import dtypes
 from simreduce.export.choice import Choice, not_by_nccl
 from simreduce.planners.layouts import OPEN
-from simreduce.planners.nccl import Settings, choose
+from simreduce.planners.nccl import Settings, choose, plan
 from simreduce.planners.nccl.library import library_of
 from simreduce.planners.nccl.settings import assignments
-from simreduce.planners.nccl.tables import COLLECTIVES
+from simreduce.planners.nccl.tables import ALL_PAIRS, COLLECTIVES
 from simreduce.planners.nccl.tuner_csv import Rule, tuner_text
 from simreduce.planners.packing import NoPacking
 from simreduce.planners.strategy import Range, Strategy
@@ -51,6 +51,8 @@ def refusals(choice: Choice) -> list[str]:
     found = not_by_nccl(choice)
     if choice.strategy.collective not in COLLECTIVES:
         found.append(f"NCCL has no settings of algorithms for {choice.strategy.collective}")
+    if any(each.algorithm == f"nccl:{ALL_PAIRS}" for each in choice.resolved.ranges):
+        found.append("RCCL has no setting that asks for MSCCL's kernels: it takes them by itself")
     if len(choice.resolved.ranges) > 1 and not found:
         if not isinstance(choice.resolved.packer, NoPacking):
             found.append("NCCL sees packs and chooses by their size, not by that of gradients")
@@ -75,8 +77,8 @@ def files(choice: Choice) -> dict[str, str]:
 def environment(choice: Choice) -> str:
     """Lines `NAME=value`. Where the choice depends on the size, they load the plugin."""
     strategy, settings = choice.resolved, choice.setup.nccl
-    version = ".".join(map(str, settings.version))
-    lines = [f"# {choice.title}, {library_of(choice.facts).title(version)}"]
+    name = library_of(choice.facts).title(settings)
+    lines = [f"# {choice.title}, {name}"]
     by_size = bool(choice.rules) or len(strategy.ranges) > 1
     if by_size:
         lines.append("# The choice depends on the size: build NCCL's example tuner plugin.")
@@ -88,6 +90,16 @@ def environment(choice: Choice) -> str:
     lines += [f"{name}={value}" for name, value in given.items() if name not in pinned]
     called = [call for name, call in _CALLS.items() if getattr(settings, name)]
     lines += [f"# As predicted where applications call {' and '.join(called)}."] * bool(called)
+    at = plan(choice.facts, settings)
+    first = at.tuner.listed("all_reduce", 0, asked=True)
+    if first and (by_size or pinned & {"NCCL_ALGO", "NCCL_PROTO"}):
+        lines.append("# RCCL would take kernels of MSCCL before it asks the plugin or looks here.")
+        lines.append("RCCL_MSCCL_ENABLE=0")
+    limit = at.tuner.ring_limit
+    if limit and at.model.channels < limit.channels and "NCCL_MIN_NCHANNELS" not in pinned:
+        where = f"{limit.rings} rings on {at.facts.n} GPUs of a node"
+        lines.append(f"# {name} takes {where}. For more bandwidth of large calls:")
+        lines.append(f"# NCCL_MIN_NCHANNELS={limit.channels}")
     if not by_size:
         lines.append(f"# Or by the rules in {TUNER}, with NCCL's example tuner plugin:")
         lines += _plugin("# ")
@@ -101,7 +113,7 @@ def _plugin(comment: str) -> list[str]:
 def _pinned(strategy: Strategy, settings: Settings) -> list[str]:
     """The variables of an algorithm, a protocol and channels, where the strategy states them."""
     of = f"{strategy.collective.replace('_', '')}:"
-    prefix = of if settings.version >= _BY_COLLECTIVE else ""
+    prefix = of if settings.release >= _BY_COLLECTIVE else ""
     algorithm = strategy.ranges[0].algorithm.partition(":")[2]
     _, protocol, channels, *_ = strategy.nccl
     lines = []

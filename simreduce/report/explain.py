@@ -41,7 +41,6 @@ from simreduce.report.headings import (
     TOPOLOGY_KEYS,
 )
 from simreduce.study.advice import moved_lines
-from simreduce.study.tune.few_rings import MIN_CHANNELS
 
 if TYPE_CHECKING:
     from simreduce.study.tune.few_rings import FewRings
@@ -230,10 +229,10 @@ def _few_rings(found: FewRings | None) -> Iterator[str]:
     columns = (Column("GPUs"), Column("time (us)"), Column("busbw (GB/s)"))
     yield ""
     yield f"RCCL takes {found.rings} rings on {found.gpus} GPUs, with few channels, which carry"
-    yield "less than the links; the same call on other numbers of GPUs of the node"
+    yield f"less than the links; the same call of {found.nbytes} bytes on other numbers of GPUs"
     yield from Table(columns, rows).lines(indent=2)
     yield (
-        f"with NCCL_MIN_NCHANNELS={MIN_CHANNELS}: {_us(found.lifted.seconds * 1e6)} us,"
+        f"with NCCL_MIN_NCHANNELS={found.channels}: {_us(found.lifted.seconds * 1e6)} us,"
         f" {found.lifted.busbw / 1e9:.1f} GB/s"
     )
 
@@ -444,12 +443,13 @@ EXPLAIN = Document(
             "few_rings",
             "What it costs that RCCL takes few rings on so many GPUs of a node.",
             Key("rings", COUNT, "How many it takes."),
+            Key("size_bytes", BYTES, "A size that all numbers of GPUs cut equally.", "nbytes"),
             Key("gpu_counts", list_of(_ON_GPUS), "The call by number of GPUs.", "counts"),
             Key(
                 "min_nchannels",
                 COUNT,
                 "NCCL_MIN_NCHANNELS that lifts the limit.",
-                lambda _: MIN_CHANNELS,
+                "channels",
             ),
             Key("lifted", _ON_GPUS, "The call with it."),
         ),

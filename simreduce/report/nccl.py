@@ -27,9 +27,10 @@ from simreduce.files.formats.documents import (
 from simreduce.files.tables import Column
 from simreduce.planners.nccl import Choice, Graph, estimates, p2p, ring_orders, tree_parents
 from simreduce.planners.nccl.box import CLASSES
-from simreduce.planners.nccl.choice import SENDS, Plan, nvls_channels
+from simreduce.planners.nccl.choice import SENDS, SYMMETRIC, Plan, nvls_channels
 from simreduce.planners.nccl.library import library_of
-from simreduce.planners.nccl.tables import COLLECTIVES, PROTOCOLS
+from simreduce.planners.nccl.symmetric import KERNELS
+from simreduce.planners.nccl.tables import ALL_PAIRS, COLLECTIVES, PROTOCOLS
 from simreduce.report.topo import ROUNDED_US, topology_keys
 from simreduce.topology import Folded, Topology
 from simreduce.version import __version__
@@ -37,9 +38,14 @@ from simreduce.version import __version__
 _PATTERN = {"tree": 1, "plain_tree": 3, "ring": 4, "nvls": 5}
 _ALGORITHMS = {
     "tree": "Tree", "ring": "Ring", "nvls": "NVLS", "nvlstree": "NVLSTree", "pat": "PAT",
-    "collnet": "CollNet", "p2p": "P2P", "allpairs": "MSCCL",
+    "collnet": "CollNet", "p2p": "P2P", ALL_PAIRS: "MSCCL", SYMMETRIC: "Symmetric",
+    "engine": "Engine",
 }  # fmt: skip
-_PROTOCOLS = {"ll": "LL", "ll128": "LL128", "simple": "Simple"}
+_PROTOCOLS = {
+    "ll": "LL", "ll128": "LL128", "simple": "Simple",
+    **{k.name: k.name for k in KERNELS if k.name not in PROTOCOLS},
+    "engine": "engine", "engine_mc": "engine_mc",
+}  # fmt: skip
 _COLLECTIVES = {
     name: "".join(word.capitalize() for word in name.split("_")) for name in (*COLLECTIVES, *SENDS)
 }
@@ -71,7 +77,7 @@ def nccl_text(asked: Calls, about: str) -> str:
     document = NCCL.write(asked)
     title = f"# {asked.collective}, NCCL's own estimate"
     parts = [
-        tables.comments(_about(asked, document["nccl_version"], about)),
+        tables.comments(_about(asked, about)),
         list(_graph_lines(asked.plan)),
         list(_channel_lines(document)),
         list(_tuning_lines(asked.plan)),
@@ -80,12 +86,12 @@ def nccl_text(asked: Calls, about: str) -> str:
     return "\n\n".join("\n".join(part) for part in parts if part)
 
 
-def _about(asked: Calls, version: str, about: str) -> list[str]:
+def _about(asked: Calls, about: str) -> list[str]:
     known, machine = asked.plan.facts, asked.machine
     hardware = f"compute capability {known.capability / 10:.1f}, {known.vendor} hosts"
     shape = f"{units.plural(known.n, 'rank')} on {units.plural(known.nodes, 'node')}"
     return [
-        f"simreduce {__version__}: what {library_of(known).title(version)} chooses",
+        f"simreduce {__version__}: what {library_of(known).title(asked.plan.settings)} chooses",
         f"topology {machine.name} ({machine.digest}), {shape}, {hardware}",
         *([about] if about else []),
     ]
@@ -191,6 +197,10 @@ def _tuning(asked: Calls) -> list[tuple[str, str, str, float, float]]:
     return [(*key, us, model.bandwidth[key]) for key, us in model.latency.items()]
 
 
+def _or_dash(count: int) -> str:
+    return str(count or "-")
+
+
 _GB_PER_SECOND = number_in("GB/s")
 _ROUNDED = {unit: number_in(unit, lambda value: round(value, 6)) for unit in ("us", "GB/s")}
 _CHOICE = Record(
@@ -202,16 +212,17 @@ _CHOICE = Record(
         column=Column("algorithm", left=True, spare=1, show=_ALGORITHMS.__getitem__),
     ),
     Key(
-        "protocol", one_of(*_PROTOCOLS), "The protocol.", "choice.protocol",
+        "protocol", one_of(*_PROTOCOLS), "The protocol, or the symmetric kernel.",
+        "choice.protocol",
         column=Column("protocol", left=True, spare=2, show=_PROTOCOLS.__getitem__),
     ),
     Key(
-        "channels", COUNT, "Channels that run.", "choice.channels",
-        column=Column("channels", spare=3),
+        "channels", COUNT, "Channels that run; 0 of symmetric kernels.", "choice.channels",
+        column=Column("channels", spare=3, show=_or_dash),
     ),
     Key(
-        "threads", COUNT, "Threads of a channel.", "choice.threads",
-        column=Column("threads", spare=5),
+        "threads", COUNT, "Threads of a channel; 0 of symmetric kernels.", "choice.threads",
+        column=Column("threads", spare=5, show=_or_dash),
     ),
     Key(
         "estimate_us", or_null(ROUNDED_US), "NCCL's own estimate; null if it makes none.",
@@ -273,8 +284,8 @@ NCCL = Document(
     "`simreduce nccl --json`: what NCCL itself chooses.",
     *topology_keys("machine"),
     Key(
-        "nccl_version", TEXT, "The NCCL whose rules are followed.",
-        lambda asked: ".".join(map(str, asked.plan.settings.version)),
+        "nccl_version", TEXT, "The NCCL, or RCCL, whose rules are followed.",
+        lambda asked: library_of(asked.plan.facts).version_text(asked.plan.settings),
     ),
     Key("nodes", COUNT, "Machines.", "plan.facts.nodes"),
     Key("ranks", COUNT, "GPUs.", "plan.facts.n"),

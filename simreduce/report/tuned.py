@@ -348,6 +348,10 @@ _ROW = Record(
         "setting.rules",
     ),
     Key(
+        "min_nchannels", COUNT, "NCCL_MIN_NCHANNELS, where the setting has one.",
+        lambda row: row.setting.channels or ABSENT, optional=True,
+    ),
+    Key(
         "gpu_indices", list_of(COUNT), "The order of the GPUs of each machine; empty: theirs.",
         "setting.order",
     ),

@@ -210,6 +210,7 @@ def nccl_constants(draw: st.DrawFn, figures: Figures) -> NcclConstants:
         latency=each(keys, figures.delay),
         efficiency=each(keys, _EFFICIENCIES),
         channel_rate=each((*PROTOCOLS, NVLS), figures.bandwidth),
+        unaligned_peer=draw(_or(math.inf, figures.bandwidth)),
     )
 
 

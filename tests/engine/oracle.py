@@ -605,8 +605,9 @@ class Oracle:
             if protocol == "ll" and link == "net":
                 rate = min(rate, self._software(call.source.name, call.target.name).eager)
             cap = Fraction(rate) * (channel // 64 + 1)
-            if role & 64 and protocol != "ll":  # parts do not begin at multiples of 16 bytes
-                cap = min(cap, Fraction(constants.unaligned_peer))
+            limit = constants.unaligned_peer
+            if role & 64 and protocol != "ll" and isfinite(limit):  # parts at any byte
+                cap = min(cap, Fraction(limit))
             if role & 1:  # the last to receive
                 copies = Fraction(1 + constants.copy_out[link])
                 weights = {name: weight * copies for name, weight in weights.items()}

@@ -24,16 +24,17 @@ from simreduce.files.formats import Faults
 from simreduce.files.outputs import write_file
 from simreduce.files.published import COLLECTIVES as PUBLISHED
 from simreduce.files.textfiles import read_text
+from simreduce.planners.layouts import OPEN
 from simreduce.planners.nccl import (
     DEFAULTS,
     Settings,
-    choose,
     facts,
     load_conf,
     plan,
     read_settings,
 )
 from simreduce.planners.nccl.choice import SENDS
+from simreduce.planners.nccl.decide import Decide
 from simreduce.planners.nccl.settings import read_assignments
 from simreduce.planners.nccl.tables import COLLECTIVES
 from simreduce.report.accuracy import FITTED, fitted_lines
@@ -97,11 +98,11 @@ def nccl(
     constants = faults.attempt("--calibration", load_calibration, calibration)
     machine, constants = faults.require(machine), faults.require(constants)
     at, sizes = plan(facts(machine, settings=settings), settings), faults.require(sizes)
-    setup = Setup(machine, calibration=constants, nccl=settings)
+    setup, decide = Setup(machine, calibration=constants, nccl=settings), Decide(machine, settings)
     calls = []
     with Progress("simulated {} of {} sizes") as progress:
         for nbytes in progress.watch(sizes, len(sizes)):
-            found = choose(at.facts, collective, nbytes, settings)
+            found = decide.choice(machine.devices, collective, nbytes, OPEN)
             seconds = _simulated(setup, found.text, collective, nbytes) if simulate else None
             calls.append(Call(nbytes, found, seconds))
     given = f"variables {' '.join(variables)}" if variables else ""

@@ -276,7 +276,7 @@ def read_collective(
     strategies = attempt("", read_algo, name) if known else None
     ranks = setup.layout.n if setup else None
     calls = setup and attempt(
-        "-t", Calls.by_threads, given.nthreads, setup.layout, iters, setup.nccl.version
+        "-t", Calls.by_threads, given.nthreads, setup.layout, iters, setup.nccl.release
     )
     if known:
         check_root(faults, given.root, name, ranks)

@@ -77,6 +77,9 @@ NCCL = Format(
           f"More of a step over a network in a tree{_BY_PROTOCOL}."),
     Field("channel_rate", MapOf(BANDWIDTH, (*PROTOCOLS, NVLS), "PROTOCOL"),
           f"Bytes of data a second that one channel moves at most{_BY_PROTOCOL}, nvls."),
+    Field("unaligned_peer", BANDWIDTH,
+          "Bytes a second that a user's send by Simple moves at most where the parts of ranks begin"
+          " at no multiple of 16 bytes.", default_words="unlimited"),
     Field("kernels", TableOf(KERNELS), "Costs of kernels without channels."),
     Field("measured", MapOf(ListOf(whole(2), 1), COLLECTIVES, "COLLECTIVE"),
           "The numbers of GPUs whose times of a collective, on this very machine, the constants are"
@@ -85,6 +88,7 @@ NCCL = Format(
           " square of log(predicted / measured). Intervals widen with it.", MISFIT),
 )  # fmt: skip
 _PLAIN = ("launch", "launch_each", "launch_channel", "post", "message")
+_LIMIT = "unaligned_peer"
 _BY_NAME = ("start", "slice", "copy_out", "join", "channel_rate")
 _PAIRED = ("latency", "efficiency")
 
@@ -92,7 +96,7 @@ _PAIRED = ("latency", "efficiency")
 def read_nccl(table: Values) -> NcclConstants:
     """The constants of a table that `NCCL` has read."""
     found = NcclConstants()
-    plain = {key: table[key] for key in _PLAIN if table[key] is not None}
+    plain = {key: table[key] for key in (*_PLAIN, _LIMIT) if table[key] is not None}
     for key in _BY_NAME:
         plain[key] = {**getattr(found, key), **(table[key] or {})}
     for key in _PAIRED:
@@ -138,6 +142,8 @@ def write_nccl(constants: NcclConstants) -> dict[str, Any]:
         for key in _PLAIN
         if getattr(constants, key) != getattr(before, key)
     }
+    if constants.unaligned_peer != before.unaligned_peer:
+        table[_LIMIT] = units.exact_bandwidth(constants.unaligned_peer)
     for key in (*_BY_NAME, *_PAIRED):
         for parts, value in getattr(constants, key).items():
             if getattr(before, key).get(parts) != value:

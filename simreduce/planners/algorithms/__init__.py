@@ -165,7 +165,7 @@ _IN_PARTS: Mapping[str, Sequence[str]] = {
 
 _WHERE = {
     "nvls": _switches_that_sum, "nvlstree": _switches_that_sum, "collnet": _switches_across,
-    "pat": _one_each,
+    "pat": _one_each, "allpairs": _joined,
 }  # fmt: skip
 """Where the algorithms of NCCL that not every machine has are worth trying."""
 
@@ -220,7 +220,8 @@ _TABLE = (
     *_nccl("all_reduce", ring="rings", tree="chains and double binary trees",
            nvls="switches that sum and multicast",
            nvlstree="switches that sum, and trees across",
-           collnet="switches of the network that sum (CollNet, SHARP)"),
+           collnet="switches of the network that sum (CollNet, SHARP)",
+           allpairs="sends from each GPU to each, by kernels of MSCCL in RCCL"),
     Algorithm("nccl/xring", nccl_xring, "NCCL in every task, a ring across",
               "1 only, with several tasks", _across, quirks=True),
     Algorithm("nccl/rechd", nccl_rechd, "NCCL in every task, halving-doubling across", "ignored",

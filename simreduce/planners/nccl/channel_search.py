@@ -77,7 +77,7 @@ def graphs_of(
     """The graphs that all nodes of a communicator agree on, or with `box` one node's graphs, by a
     library's `search`.
     """
-    key = ("graphs", settings.version, settings.cross_nic, settings.nvls)
+    key = ("graphs", settings.release, settings.cross_nic, settings.nvls)
     if key not in facts.cache:
         found = {each: search(facts, each, settings).graphs() for each in facts.kinds}
         nvls = [each.nvls for each in found.values() if each.nvls is not None]
@@ -112,8 +112,8 @@ class Search:
     def __init__(self, facts: Facts, box: Box, settings: Settings) -> None:
         self.box, self.settings, self.facts = box, settings, facts
         self.several = facts.nodes > 1
-        self.speeds = ladder(facts.capability, facts.nodes, settings.version)
-        self.most = tables(settings.version).most_channels // 2
+        self.speeds = ladder(facts.capability, facts.nodes, settings.release)
+        self.most = tables(settings.release).most_channels // 2
         self.intel = facts.vendor == "Intel"
 
     def graphs(self) -> Graphs:
@@ -153,7 +153,7 @@ class Search:
                 if u != v and (path := box.between(u, v))
             }
         outside = {path.kind for row in box.to_nic for path in row if path} or {PIX}
-        if self.settings.version >= (2, 12) and min(inside, default=DIS) <= NVL:
+        if self.settings.release >= (2, 12) and min(inside, default=DIS) <= NVL:
             outside |= {PXN}
         near = [kind for kind in sorted(inside) if kind <= SYS] or [SYS]
         far = sorted(outside) if self.several else [PIX]
@@ -161,7 +161,7 @@ class Search:
         if self.several and self.settings.cross_nic == 1:
             cross = [True]
         plain = [False, True] if pattern == TREE and self.facts.capability >= 90 else [False]
-        c2c = self.settings.version >= (2, 27)
+        c2c = self.settings.release >= (2, 27)
         return [
             Limits(a, b, c, p, c2c) for c, b, a, p in itertools.product(cross, far, near, plain)
         ]
@@ -188,13 +188,13 @@ class Search:
         """A channel for each head; every port carries all channels and one more for its own."""
         box, n = self.box, len(self.box.gpus)
         capable = self.facts.multicast and self.facts.capability >= 90 and box.switched
-        if not (capable and self.settings.nvls and self.settings.version >= (2, 17) and n > 2):
+        if not (capable and self.settings.nvls and self.settings.release >= (2, 17) and n > 2):
             return None
         most, port = min(n, self.most), min(box.nvlink)
         nics = [nic.rate for nic in box.nics]
         speeds = self.speeds
         if self.several:
-            speeds = ladder(self.facts.capability, self.facts.nodes, self.settings.version)
+            speeds = ladder(self.facts.capability, self.facts.nodes, self.settings.release)
         best: tuple[int, float] = (0, 0.0)
         for speed in speeds:
             if self.several and speed > self.reach + _SLACK:

@@ -17,7 +17,14 @@ from simreduce.planners.nccl.channel_search import Graphs, graphs_of
 from simreduce.planners.nccl.library import library_of
 from simreduce.planners.nccl.machine import Facts, facts
 from simreduce.planners.nccl.settings import DEFAULTS, Settings
-from simreduce.planners.nccl.tables import ALGORITHMS, COLLECTIVES, COLLNET, PROTOCOLS, tables
+from simreduce.planners.nccl.tables import (
+    ALGORITHMS,
+    ALL_PAIRS,
+    COLLECTIVES,
+    COLLNET,
+    PROTOCOLS,
+    tables,
+)
 from simreduce.planners.nccl.time_model import Entry, Model, Tuner, bounded
 from simreduce.topology import Folded, Topology
 
@@ -33,6 +40,8 @@ _LL_BYTES = 8 * 256
 """Bytes of each rank that 2.4 gives to a channel by LL before it takes another."""
 _WARP = 32
 SENDS = ("all_to_all", "send_receive")
+SYMMETRIC, BY_ENGINE = "symmetric", "engine"
+"""The algorithms of a symmetric kernel, which the protocol names, and of copy engines."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,10 +63,13 @@ class Choice:
 
     @property
     def text(self) -> str:
-        """The strategy that carries the choice: `nccl:ring+ll128+channels=16`. Sends, and what a
-        library has listed, go without saying.
+        """The strategy that carries the choice: `nccl:ring+ll128+channels=16`. Sends go without
+        saying, and copy engines choose their way themselves.
         """
-        how = "nccl" if self.algorithm in ("p2p", "allpairs") else f"nccl:{self.algorithm}"
+        if self.algorithm in (SYMMETRIC, BY_ENGINE):
+            name = self.protocol if self.algorithm == SYMMETRIC else BY_ENGINE
+            return f"{SYMMETRIC}:{name}"
+        how = "nccl" if self.algorithm == "p2p" else f"nccl:{self.algorithm}"
         return f"{how}+{self.protocol}+channels={self.channels}"
 
 
@@ -90,6 +102,7 @@ def plan(machine: Machine, settings: Settings = DEFAULTS) -> Plan:
     key = ("plan", settings)
     if key not in known.cache:
         library = library_of(known)
+        library.version(settings)
         found = graphs_of(known, settings, library.search)
         tuner = library.tuner(known, found, settings)
         known.cache[key] = Plan(known, settings, found, tuner, tuner.model())
@@ -128,13 +141,18 @@ def choose(
         return Choice("ring", "simple", 1, why="one GPU: nothing to send")
     if collective in SENDS:
         return _sends(at, collective, nbytes)
-    if settings.version < (2, 5):
+    if settings.release < (2, 5):
         return _by_threshold(at, collective, nbytes)
+    asked = algorithm == ALL_PAIRS
+    special = at.tuner.listed(collective, nbytes, asked=asked) if listed else None
+    if special and (asked or not (algorithm or protocol)):
+        name, usual, channels = special
+        return Choice(name, protocol or usual, channels, why="listed for so many GPUs and bytes")
+    if asked:
+        where, what = library_of(at.facts).title(settings), collective.replace("_", "-")
+        raise StrategyError(f"{where} has no all-pairs {what} on {at.facts.name}")
     if not (algorithm or protocol) and (found := _by_rule(at, collective, nbytes)):
         return found
-    special = at.tuner.listed(collective, nbytes) if listed else None
-    if special and not (algorithm or protocol):
-        return Choice(*special, why="listed for so many GPUs and bytes")
     return _by_model(at, collective, nbytes, algorithm, protocol)
 
 
@@ -238,7 +256,7 @@ _NOMINAL = {
 
 def is_measured(algorithm: str) -> bool:
     """Whether published times were compared with an algorithm of NCCL."""
-    return algorithm not in (*_UNMEASURED, "symmetric", "engine")
+    return algorithm not in (*_UNMEASURED, SYMMETRIC, BY_ENGINE)
 
 
 def nominal_text(words: Iterable[str]) -> str:
@@ -288,7 +306,7 @@ def p2p(machine: Machine, settings: Settings = DEFAULTS) -> P2p:
     pairs have the fewest of any, rounded up to a power of two.
     """
     at = plan(machine, settings)
-    most = tables(settings.version).most_channels
+    most = tables(settings.release).most_channels
     box, counts = at.facts.boxes[0], [2] if at.facts.nodes > 1 else []
     # All pairs of GPUs on a switch are alike.
     others = range(1, min(len(box.gpus), 2)) if box.switched else range(len(box.gpus))
@@ -317,7 +335,7 @@ def _sends(at: Plan, collective: str, nbytes: int) -> Choice:
     most = found.channels_per_peer
     while most * at.facts.n > 4 * found.channels and most > 1:
         most //= 2
-    older = at.settings.version < (2, 19) and at.facts.nodes == 1
+    older = at.settings.release < (2, 19) and at.facts.nodes == 1
     pair, part = most, _P2P_PART if older else max(found.chunk // 8, 1)
     if not older:
         while pair * at.facts.n > found.channels and pair > 1:

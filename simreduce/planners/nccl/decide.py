@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from simreduce.errors import StrategyError
 from simreduce.planners.layouts import joined
 from simreduce.planners.layouts.rings import NCCL, LibraryRules
-from simreduce.planners.nccl.choice import choose, nvls_channels, plan
+from simreduce.planners.nccl.choice import BY_ENGINE, SYMMETRIC, Choice, choose, nvls_channels, plan
 from simreduce.planners.nccl.library import library_of
 from simreduce.planners.nccl.machine import Facts, facts
 from simreduce.planners.nccl.symmetric import (
@@ -16,7 +16,7 @@ from simreduce.planners.nccl.symmetric import (
     choose_engine,
     choose_symmetric,
 )
-from simreduce.planners.nccl.tables import COLLNET
+from simreduce.planners.nccl.tables import ALL_PAIRS, COLLNET
 
 if TYPE_CHECKING:
     from simreduce.planners.layouts import Decision
@@ -55,30 +55,36 @@ class Decide:
                     f"{wanted.algorithm} has up to {most} channels here, not {wanted.channels}: "
                     f"take +channels={most}"
                 )
-        if not wanted.is_open:
+        if not wanted.is_open and wanted.algorithm != ALL_PAIRS:
             return wanted
         if wanted.algorithm == COLLNET:
             return self._collnet(gpus, wanted)
+        found = self.choice(gpus, collective, nbytes, wanted)
+        if found.algorithm == "nvls" and collective != "all_reduce":
+            found = self.choice(gpus, collective, nbytes, wanted._replace(algorithm="ring"))
+        return wanted._replace(
+            algorithm=wanted.algorithm or found.algorithm,
+            protocol=wanted.protocol or found.protocol,
+            channels=wanted.channels or found.channels,
+            part=found.part if wanted.channels in (0, found.channels) else 0,
+        )
+
+    def choice(
+        self, gpus: tuple[str, ...], collective: str, nbytes: int, wanted: Decision
+    ) -> Choice:
+        """What NCCL runs for a collective of floats or others among these GPUs, of what is wanted:
+        a symmetric kernel where applications allow it, else what `choose` finds.
+        """
         known = facts(self.machine, gpus, self.settings)
         by = wanted.algorithm or self._takes_symmetric(known, collective, wanted)
-        if by == "engine":
-            return _by_engines(known, collective, nbytes, self.settings, wanted)
-        if by == "symmetric":
-            return _symmetric(known, collective, nbytes, self.settings, wanted)
-        algorithm, protocol = wanted.algorithm, wanted.protocol
-        found = choose(
-            known, collective, nbytes, self.settings, algorithm=algorithm, protocol=protocol
-        )
-        if found.algorithm == "nvls" and collective != "all_reduce":
-            found = choose(
-                known, collective, nbytes, self.settings, algorithm="ring", protocol=protocol
-            )
-        return wanted._replace(
-            algorithm=algorithm or found.algorithm,
-            protocol=protocol or found.protocol,
-            channels=wanted.channels or found.channels,
-            part=0 if wanted.channels else found.part,
-        )
+        if by in (SYMMETRIC, BY_ENGINE):
+            take = _symmetric if by == SYMMETRIC else _by_engines
+            name = take(known, collective, nbytes, self.settings, wanted)
+            return Choice(by, name, 0, 0, why="buffers are symmetric windows")
+        return choose(
+            known, collective, nbytes, self.settings,
+            algorithm=wanted.algorithm, protocol=wanted.protocol,
+        )  # fmt: skip
 
     def _collnet(self, gpus: tuple[str, ...], wanted: Decision) -> Decision:
         """CollNet where a strategy asks for it, whatever NCCL_COLLNET_ENABLE is."""
@@ -102,7 +108,7 @@ class Decide:
             return ""
         if not joined(self.machine, known.ranks):
             return ""
-        engines, version = library.engines_since, settings.version
+        engines, version = library.engines_since, library.version(settings)
         if by_engines and engines is not None and version >= engines:
             return "engine"
         sums = collective in SUMMED and not wanted.floats
@@ -111,32 +117,30 @@ class Decide:
 
 def _symmetric(
     known: Facts, collective: str, nbytes: int, settings: Settings, wanted: Decision
-) -> Decision:
-    """The symmetric kernel that NCCL takes for a collective, unless one is wanted."""
+) -> str:
+    """The name of the symmetric kernel that a library takes, unless one is wanted."""
     library, what = library_of(known), collective.replace("_", "-")
-    if settings.version < library.symmetric_since:
-        since = ".".join(map(str, library.symmetric_since))
-        raise StrategyError(f"{library.name} has symmetric kernels from {since} on")
-    if collective in SUMMED and not wanted.floats:
-        raise StrategyError(f"NCCL's symmetric {what}s are of floats of at most 32 bits")
     among = [kernel for kernel in library.symmetric if kernel.collective == collective]
     if not among:
         raise StrategyError(f"{library.name} has no symmetric kernel for an {what}")
     if wanted.protocol and wanted.protocol not in {kernel.name for kernel in among}:
         has = ", ".join(kernel.name for kernel in among)
         raise StrategyError(f"{library.name} has no {wanted.protocol}; its kernel is {has}")
+    if library.version(settings) < library.symmetric_since:
+        since = ".".join(map(str, library.symmetric_since))
+        own = library.version_text(settings)
+        raise StrategyError(f"{library.name} has symmetric kernels from {since} on; this is {own}")
+    if collective in SUMMED and not wanted.floats:
+        raise StrategyError(f"NCCL's symmetric {what}s are of floats of at most 32 bits")
     multicast = known.multicast and settings.nvls
     name = choose_symmetric(known.n, nbytes, known.capability, among, multicast=multicast)
-    return wanted._replace(algorithm="symmetric", protocol=wanted.protocol or name)
+    return wanted.protocol or name
 
 
-def _by_engines(
-    known: Facts, collective: str, nbytes: int, settings: Settings, wanted: Decision
-) -> Decision:
+def _by_engines(known: Facts, collective: str, nbytes: int, settings: Settings, _: Decision) -> str:
     """Which way copy engines go."""
     library = library_of(known)
     if library.engines_since is None:
         raise StrategyError(f"{library.name} has no collectives by copy engines")
     multicast = known.multicast and settings.nvls and collective == "all_gather"
-    name = choose_engine(known.n, nbytes // known.n, known.capability, multicast=multicast)
-    return wanted._replace(algorithm="engine", protocol=name)
+    return choose_engine(known.n, nbytes // known.n, known.capability, multicast=multicast)

@@ -65,7 +65,7 @@ class Reading:
     ) -> None:  # fmt: skip
         self.several = several
         self.topology, self.links, self.settings, self.copies = topology, links, settings, copies
-        self.tables = tables(settings.version)
+        self.tables = tables(settings.release)
         self.gpus = tuple(gpus)
         self.around = {node.name: node for node in around}
         crossbars = ("nvswitch", "switch")

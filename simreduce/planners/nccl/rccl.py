@@ -21,8 +21,16 @@ from simreduce.planners.nccl.channel_search import RING, TREE, Channel, Graph, S
 from simreduce.planners.nccl.machine import Facts
 from simreduce.planners.nccl.settings import DEFAULTS, Settings
 from simreduce.planners.nccl.symmetric import KERNELS
-from simreduce.planners.nccl.tables import PROTOCOLS, Row
-from simreduce.planners.nccl.time_model import LL, LL128, SIMPLE, Entry, Tuner, bounded
+from simreduce.planners.nccl.tables import ALL_PAIRS, CURRENT_RCCL, PROTOCOLS, Row, Version
+from simreduce.planners.nccl.time_model import (
+    LL,
+    LL128,
+    SIMPLE,
+    Entry,
+    RingLimit,
+    Tuner,
+    bounded,
+)
 
 SPEEDS = tuple(
     map(
@@ -50,6 +58,9 @@ SPEEDS = tuple(
 )
 MOST_ALONE, MOST = {94: 56, 95: 56}, 64
 """Channels on one node, and on several. Of the 112 of CDNA 4 two share a block."""
+
+_ADVISED = 32
+"""What AMD advises for NCCL_MIN_NCHANNELS on fewer than eight GPUs (ROCm/rccl pull 1270)."""
 
 _BASE = (12.0, 12.0, 17.0)
 _PCI_STEP = (2.2, 2.2, 5.7)
@@ -139,6 +150,10 @@ def tuning(capability: int) -> Tuning:
     return _TUNINGS[max((each for each in _TUNINGS if each <= capability), default=90)]
 
 
+_MSCCL_BEFORE: Version = (2, 28)
+"""MSCCL was removed from 2.28.3 for ROCm 7.13; of that version's builds before, none had it
+(ROCm/rocm-systems pull 4340 and projects/rccl/CHANGELOG.md; ROCm/TheRock issue 56, read 2026-11).
+"""
 _MSCCL = ((65_536, "ll", 4), ((1 << 20) - 1, "ll", 8), (20_971_520, "simple", 8))
 """Bytes up to which an algorithm of MSCCL is taken, its protocol, and blocks of a pair."""
 _MSCCL_LEAST = 1024
@@ -240,6 +255,15 @@ class RcclTuner(Tuner):
         """Whether a node is the mesh of eight GPUs that RCCL knows."""
         return MESH_8.fits(lanes_of(self.facts.boxes[0]), several=self.nodes > 1)
 
+    @property
+    def ring_limit(self) -> RingLimit | None:
+        """Two rings on five to seven GPUs of a node."""
+        box, several = self.facts.boxes[0], self.nodes > 1
+        rings = RCCL.limit(len(box.gpus), several=several)
+        if rings == RCCL.limit(2, several=False) or RCCL.listed(lanes_of(box), several=several):
+            return None
+        return RingLimit(rings, bounded(_ADVISED, self.settings))
+
     def _has(self, algorithm: str) -> bool:
         return algorithm in ("ring", "tree")
 
@@ -307,14 +331,20 @@ class RcclTuner(Tuner):
             return 512 << 10
         return 256 << 10 if cdna4 and self.n >= 16 else own
 
-    def listed(self, collective: str, nbytes: int) -> tuple[str, str, int] | None:
-        """MSCCL's all-pairs algorithm for eight GPUs on one node."""
-        chosen = self.settings.algorithms or self.settings.protocols
-        if collective != "all_reduce" or self.nodes > 1 or not self.on_mesh or chosen:
+    def listed(
+        self, collective: str, nbytes: int, *, asked: bool = False
+    ) -> tuple[str, str, int] | None:
+        """MSCCL's all-pairs algorithm for eight GPUs on one node, which is looked for before
+        NCCL_ALGO, NCCL_PROTO and a tuner's file are (ROCm/rccl src/misc/msccl/msccl_lifecycle.cc).
+        """
+        has = self.settings.msccl and (self.settings.version or CURRENT_RCCL) < _MSCCL_BEFORE
+        if collective != "all_reduce" or not has or self.nodes > 1 or not self.on_mesh:
             return None
+        if asked:
+            nbytes = min(max(nbytes, _MSCCL_LEAST), _MSCCL[-1][0])
         for most, protocol, blocks in _MSCCL if nbytes >= _MSCCL_LEAST else ():
             if nbytes <= most:
-                return "allpairs", protocol, blocks * (self.n - 1)
+                return ALL_PAIRS, protocol, blocks * (self.n - 1)
         return None
 
     def protocol(self, entry: Entry, nbytes: int) -> str:

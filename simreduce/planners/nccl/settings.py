@@ -16,6 +16,7 @@ from simreduce.planners.nccl.tables import (
     COLLECTIVES,
     COLLNET,
     CURRENT,
+    CURRENT_RCCL,
     OLDEST,
     PROTOCOLS,
     Version,
@@ -39,9 +40,9 @@ _OF_APPLICATIONS = ("symmetric", "registered")
 
 @dataclass(frozen=True)
 class Settings:
-    """NCCL's settings. None and "" leave a decision to NCCL."""
+    """NCCL's settings. None and "" leave a decision to NCCL, or the version to the library."""
 
-    version: Version = CURRENT
+    version: Version | None = None
     algorithms: Filter = ()
     protocols: Filter = ()
     min_channels: int | None = None
@@ -56,6 +57,7 @@ class Settings:
     symmetric: bool = False
     registered: bool = False
     collnet: bool = False
+    msccl: bool = True
     cta_policy: int = 0
     tuner: tuple[Rule, ...] = ()
 
@@ -64,18 +66,23 @@ class Settings:
         """How they differ from NCCL's defaults: `version=2.18 NCCL_ALGO=ring`; "" if they do
         not.
         """
-        version = ".".join(map(str, self.version))
-        known = {"version": version} if self.version != CURRENT else {}
-        known |= assignments(self)
+        known = assignments(self)
+        if self.version not in (None, CURRENT):
+            known = {"version": ".".join(map(str, self.release)), **known}
         known |= {name: "1" for name in _OF_APPLICATIONS if getattr(self, name)}
         if self.tuner:
             known["tuner"] = plural(len(self.tuner), "rule")
         return " ".join(f"{name}={value}" for name, value in known.items())
 
     @property
+    def release(self) -> Version:
+        """The version whose tables and searches are followed where a library has no own."""
+        return self.version or CURRENT
+
+    @property
     def of_paths(self) -> object:
         """The part that decides which paths there are."""
-        return self.version, self.p2p_disable, self.p2p_level, self.gdr_level
+        return self.release, self.p2p_disable, self.p2p_level, self.gdr_level
 
     def allows_algorithm(self, collective: str, algorithm: str) -> bool:
         """Whether NCCL_ALGO leaves it."""
@@ -187,7 +194,10 @@ def _check(values: Values, faults: Faults, path: str) -> None:
 SETTINGS = Format(
     "nccl",
     "NCCL's environment variables, with NCCL's names and words.",
-    Field("version", _VERSION, "The version of NCCL.", default_words=".".join(map(str, CURRENT))),
+    Field(
+        "version", _VERSION, "The version of NCCL, or of RCCL, which has NCCL's numbers.",
+        default_words="{}.{}, of RCCL {}.{}".format(*CURRENT, *CURRENT_RCCL),
+    ),
     Field(
         "NCCL_ALGO",
         _filter(ALGORITHMS, _COLLNET),
@@ -214,6 +224,11 @@ SETTINGS = Format(
         "NCCL_COLLNET_ENABLE", _whole(0, 1),
         "1 lets switches of the network sum all-reduces where they can (SHARP).",
         default_words="0",
+    ),
+    Field(
+        "RCCL_MSCCL_ENABLE", _whole(0, 1),
+        "0 leaves MSCCL's kernels out, which RCCL up to 2.27 takes on eight GPUs of a node.",
+        default_words="1",
     ),
     Field(
         "NCCL_CROSS_NIC", _whole(0, 2),
@@ -252,6 +267,7 @@ _FIELDS = {
     "version": "version", "NCCL_ALGO": "algorithms", "NCCL_PROTO": "protocols",
     "NCCL_MIN_NCHANNELS": "min_channels", "NCCL_MAX_NCHANNELS": "max_channels",
     "NCCL_BUFFSIZE": "buffer", "NCCL_NVLS_ENABLE": "nvls", "NCCL_COLLNET_ENABLE": "collnet",
+    "RCCL_MSCCL_ENABLE": "msccl",
     "NCCL_P2P_DISABLE": "p2p_disable",
     "NCCL_P2P_LEVEL": "p2p_level", "NCCL_NET_GDR_LEVEL": "gdr_level",
     "NCCL_CROSS_NIC": "cross_nic", "NCCL_P2P_NET_CHUNKSIZE": "p2p_net_chunk",
@@ -265,7 +281,7 @@ DEFAULTS = Settings()
 def settings_of(values: Values, base: Settings = DEFAULTS) -> Settings:
     """The settings that a table states, over `base`."""
     given = {_FIELDS[key]: values[key] for key in values.given - values.faulty if key in _FIELDS}
-    for flag in ("nvls", "p2p_disable", *_OF_APPLICATIONS, "collnet"):
+    for flag in ("nvls", "p2p_disable", *_OF_APPLICATIONS, "collnet", "msccl"):
         if flag in given:
             given[flag] = bool(given[flag])
     assert given.keys() <= {each.name for each in fields(Settings)}  # noqa: S101

@@ -14,11 +14,15 @@ from dataclasses import dataclass, replace
 
 Version = tuple[int, int]
 CURRENT: Version = (2, 30)
+CURRENT_RCCL: Version = (2, 27)
+"""Of ROCm 7.1 and 7.2; the published times were taken with it and with older ones."""
 OLDEST: Version = (2, 4)
 
 ALGORITHMS = ("tree", "ring", "nvls", "nvlstree", "pat")
 COLLNET = "collnet"
 """The algorithm that the network's switches take part in, in each of NCCL's two forms."""
+ALL_PAIRS = "allpairs"
+"""The algorithm of MSCCL that RCCL has."""
 PROTOCOLS = ("ll", "ll128", "simple")
 COLLECTIVES = ("broadcast", "reduce", "all_gather", "reduce_scatter", "all_reduce")
 EFA_LATENCY = {"efa_100": 75.0, "efa_100x4": 75.0, "efa_200x2": 35.0, "efa_400": 35.0}

@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from simreduce.planners.nccl.box import NVB, NVL, P2C, PXB, PXN, hardware
 from simreduce.planners.nccl.channel_search import PLAIN, Graph, Graphs
@@ -77,7 +78,7 @@ def generation(capability: int, version: tuple[int, int]) -> int:
 
 def running(facts: Facts, ring: Graph, settings: Settings) -> int:
     """Channels of rings and trees when they run: the connector doubles the graph's channels."""
-    most = tables(settings.version).most_channels
+    most = tables(settings.release).most_channels
     count = min(2 * ring.count, most)
     fast = facts.capability >= 90 and facts.nodes > 1 and ring.speed_intra > 45.0
     if fast and count < 16:
@@ -92,6 +93,15 @@ def bounded(count: int, settings: Settings) -> int:
     return min(count, high) if high else count
 
 
+class RingLimit(NamedTuple):
+    """A library takes only so many `rings` on a node, unless NCCL_MIN_NCHANNELS asks for more
+    `channels`, as its makers advise.
+    """
+
+    rings: int
+    channels: int
+
+
 class Tuner:
     """Fills the model of one communicator."""
 
@@ -100,7 +110,7 @@ class Tuner:
 
     def __init__(self, facts: Facts, graphs: Graphs, settings: Settings) -> None:
         self.facts, self.settings = facts, settings
-        self.tables: Tables = tables(settings.version)
+        self.tables: Tables = tables(settings.release)
         self.graphs: dict[str, Graph] = {"ring": graphs.ring, "tree": graphs.tree}
         self.graphs["pat"] = graphs.ring
         if graphs.nvls:
@@ -111,7 +121,7 @@ class Tuner:
         self.nodes, self.n = facts.nodes, facts.n
         self.local = self.n / self.nodes
         self.scale = min(self.nodes, 3) - 1
-        self.row = generation(facts.capability, settings.version)
+        self.row = generation(facts.capability, settings.release)
         amd = facts.vendor == "AMD"
         self.ll_row = self.row if self.nodes == 1 else AMPERE if amd else VOLTA
 
@@ -171,7 +181,7 @@ class Tuner:
     def _trusts_ll128(self, algorithm: str) -> bool:
         """Whether the paths keep the order of the 128 bytes."""
         graph = self.graphs[algorithm]
-        cc, version = self.facts.capability, self.settings.version
+        cc, version = self.facts.capability, self.settings.release
         if cc < 70 or (cc != self.facts.newest and cc < 90):
             return False
         if version < (2, 27) and cc not in (70, 80, 90, 100):
@@ -337,13 +347,22 @@ class Tuner:
         link = self.tables.nvlink_rate(self.facts.capability)
         return 2 * max(1, int(rate / link + 1e-6))
 
+    @property
+    def ring_limit(self) -> RingLimit | None:
+        """The limit of rings on the node, where there is one that other numbers of GPUs lack."""
+        return None
+
     def net_chunk(self) -> int:
         """Bytes of a chunk of sends over a network."""
         return self.settings.p2p_net_chunk
 
-    def listed(self, collective: str, nbytes: int) -> tuple[str, str, int] | None:
-        """The algorithm, protocol and channels of a call that no estimate decides."""
-        del collective, nbytes
+    def listed(
+        self, collective: str, nbytes: int, *, asked: bool = False
+    ) -> tuple[str, str, int] | None:
+        """The algorithm, protocol and channels of a call that no estimate decides; of any size, if
+        it is `asked` for.
+        """
+        del collective, nbytes, asked
         return None
 
     def _part(self, entry: Entry, nbytes: int) -> float:

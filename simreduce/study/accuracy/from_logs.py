@@ -115,7 +115,7 @@ def _cases(log: NcclTestsLog, machine: Topology, settings: Settings, collective:
     shape = setup.layout
     each = log.gpus_of_a_thread or 1
     calls = Calls.by_threads(
-        shape.n // hosts // each, shape, log.iterations or ITERATIONS, settings.version
+        shape.n // hosts // each, shape, log.iterations or ITERATIONS, settings.release
     )
     found = []
     for row in sample([row for row in log.rows if row.size], _MOST_ROWS):

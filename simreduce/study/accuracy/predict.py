@@ -110,7 +110,7 @@ def setup_for(table: PublishedTable, calibration: Calibration | None = None) -> 
 def calls_of(table: PublishedTable, setup: Setup) -> Calls:
     """How the calls of a table were issued."""
     threads = 1 if table.launcher == "process" else None
-    return Calls.by_threads(threads, setup.layout, table.iterations_timed, setup.nccl.version)
+    return Calls.by_threads(threads, setup.layout, table.iterations_timed, setup.nccl.release)
 
 
 def _settings(table: PublishedTable) -> Settings:

@@ -11,6 +11,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
+from math import inf
 
 import numpy as np
 
@@ -46,6 +47,12 @@ gives the rate of NVLS; and 24 channels of B200 move 544 GB/s.
 """
 
 
+_UNALIGNED_PEER = {"nccl": 1.6e9}
+"""Bytes/s by library: all-to-alls of 5 and 7 A100 by NCCL 2.18 move 8 GB/s in all. Of RCCL's
+such sends no times are public.
+"""
+
+
 def calibrations() -> Iterator[Calibration]:
     """The calibration of each generation, fitted."""
     by_name = chosen_tables()
@@ -56,6 +63,7 @@ def calibrations() -> Iterator[Calibration]:
         base = fitted.get(AFTER.get(name, ""), NcclConstants())
         at, changed = nccl_names(base), _CHANGED.get(name, {})
         base = with_values(base, {key: at[key] * factor for key, factor in changed.items()})
+        base = replace(base, unaligned_peer=_UNALIGNED_PEER.get(runs, inf))
         constants, fit = fit_nccl(cases, base)
         fitted[name] = constants
         own = median_and_p90(np.expm1(fit.residuals))
@@ -73,7 +81,8 @@ def calibrations() -> Iterator[Calibration]:
             f" percentile; {others[0]:.0%} and {others[1]:.0%} for sites"
             " left out of the fit",
         }
-        told = with_values(NcclConstants(), _rounded(nccl_names(constants)))
+        told = NcclConstants(unaligned_peer=base.unaligned_peer)
+        told = with_values(told, _rounded(nccl_names(constants)))
         if name in BEFORE:
             told = replace(told, kernels=fit_kernels(name))
             provenance["kernels"] = SOURCE

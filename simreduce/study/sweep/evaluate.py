@@ -155,7 +155,7 @@ def _machines(document: str, folder: str) -> Machines:
     return Machines(
         setup, values["dtype"], faithful=values["faithful"], root=values["root"], fold=None,
         eager=True, calls=Calls.by_threads(
-            values["nthreads"], setup.layout, values["iters"], setup.nccl.version
+            values["nthreads"], setup.layout, values["iters"], setup.nccl.release
         ),
     )  # fmt: skip
 

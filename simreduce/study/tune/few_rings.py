@@ -5,22 +5,25 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
+from math import lcm
 
 from simreduce import units
 from simreduce.engine import NCCL
 from simreduce.engine.setup import Setup
 from simreduce.errors import InputError
 from simreduce.planners.layouts import layout
+from simreduce.planners.nccl import facts, plan
+from simreduce.planners.nccl.time_model import RingLimit
 from simreduce.planners.strategy import parse_strategy
 from simreduce.study.question import Question
-from simreduce.study.tune.bench import busbw_factor, tensor
+from simreduce.study.tune.bench import DIVIDED, busbw_factor, tensor
 from simreduce.topology import Folded
 
-MIN_CHANNELS = 32
-"""What AMD advises for NCCL_MIN_NCHANNELS on fewer than eight GPUs (ROCm/rccl pull 1270)."""
 _SAMPLE = 64_000_000
 """Bytes of the all-reduce with which a warning says what the limit costs."""
 _WORTH = 0.95
+_PART = 16
+"""Bytes by which parts of ranks are aligned."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,11 +39,14 @@ class OnGpus:
 class FewRings:
     """A call whose library takes only `rings` rings on so many GPUs of a node.
 
-    `counts` has the same call on 2 GPUs and more, and `lifted` it with NCCL_MIN_NCHANNELS.
+    `counts` has the same call, of `nbytes`, on 2 GPUs and more, and `lifted` it with
+    NCCL_MIN_NCHANNELS, so many `channels`.
     """
 
     gpus: int
     rings: int
+    channels: int
+    nbytes: int
     counts: Sequence[OnGpus]
     lifted: OnGpus
 
@@ -48,18 +54,31 @@ class FewRings:
 def few_rings(question: Question) -> FewRings | None:
     """What the limit costs; None where there is none, or more channels make the call no faster."""
     setup, shape = question.setup, question.setup.layout
-    rings = _limit(setup) if question.strategy.by_nccl else 0
-    if not rings:
-        return None
-    own, lifted = _ask(question, shape.n), _ask(_lifted(question), shape.n)
-    if not _gains(own, lifted):
+    limit = ring_limit(setup) if question.strategy.by_nccl else None
+    if limit is None:
         return None
     whole = layout(setup.machine)
+    question = _divisible(question, len(whole.tasks[0]))
+    own, lifted = _ask(question, shape.n), _ask(_lifted(question, limit), shape.n)
+    if not _gains(own, lifted):
+        return None
     counts = [
         _ask(replace(question, setup=setup.but(part=whole.only(range(n)))), n)
         for n in range(2, len(whole.tasks[0]) + 1)
     ]
-    return FewRings(shape.n, rings, [each for each in counts if each], lifted) if lifted else None
+    found = [each for each in counts if each]
+    nbytes = question.workload.nbytes
+    return FewRings(shape.n, *limit, nbytes, found, lifted) if lifted else None
+
+
+def _divisible(question: Question, most: int) -> Question:
+    """The question of a size that 2 to `most` GPUs cut into equal parts, if the collective cuts."""
+    workload, whole = question.workload, lcm(*range(2, most + 1)) * _PART
+    cut = question.strategy.collective in DIVIDED and workload.nbytes >= whole
+    if not cut or len(workload.gradients) > 1:
+        return question
+    size = tensor(workload.nbytes // whole * whole, workload.gradients[0].dtype)
+    return replace(question, workload=size)
 
 
 def library_warning(setup: Setup, runtimes: Iterable[str]) -> str:
@@ -69,22 +88,22 @@ def library_warning(setup: Setup, runtimes: Iterable[str]) -> str:
     """
     if NCCL.name not in set(runtimes):
         return ""
-    rings = _limit(setup)
-    return "; ".join(filter(None, [_warning(setup, rings) if rings else "", setup.borrowed]))
+    limit = ring_limit(setup)
+    return "; ".join(filter(None, [_warning(setup, limit) if limit else "", setup.borrowed]))
 
 
 @lru_cache(maxsize=64)
-def _warning(setup: Setup, rings: int) -> str:
+def _warning(setup: Setup, limit: RingLimit) -> str:
     strategy, n = parse_strategy("nccl"), setup.layout.n
     question = Question(strategy, tensor(_SAMPLE, 0), setup.running(strategy))
-    own, lifted = _ask(question, n), _ask(_lifted(question), n)
+    own, lifted = _ask(question, n), _ask(_lifted(question, limit), n)
     if not own or not lifted or not _gains(own, lifted):
         return ""
     size, times = units.format_size(_SAMPLE), [own.seconds, lifted.seconds]
     now, then = map(units.format_duration, times)
     return (
-        f"RCCL takes {rings} rings on {n} GPUs of a node: an all-reduce of {size} takes {now},"
-        f" {then} with NCCL_MIN_NCHANNELS={MIN_CHANNELS}"
+        f"RCCL takes {limit.rings} rings on {n} GPUs of a node: an all-reduce of {size} takes"
+        f" {now}, {then} with NCCL_MIN_NCHANNELS={limit.channels}"
     )
 
 
@@ -92,21 +111,16 @@ def _gains(own: OnGpus | None, lifted: OnGpus | None) -> bool:
     return own is not None and lifted is not None and lifted.seconds <= _WORTH * own.seconds
 
 
-def _limit(setup: Setup) -> int:
-    """The rings that the library allows on the GPUs; 0 where it allows as many as elsewhere."""
+def ring_limit(setup: Setup) -> RingLimit | None:
+    """The rings that the library allows on the GPUs; None where it allows as many as elsewhere."""
     if isinstance(setup.machine, Folded):
-        return 0
-    shape, rules = setup.layout, setup.layout.rules
-    n, rings = range(shape.n), rules.limit(shape.n, several=shape.task_count > 1)
-    if rings == rules.limit(2, several=False):
-        return 0
-    known = rules.listed([[shape.links[a][b] for b in n] for a in n], several=False)
-    return 0 if known else rings
+        return None
+    return plan(facts(setup.machine, setup.layout.ranks, setup.nccl), setup.nccl).tuner.ring_limit
 
 
-def _lifted(question: Question) -> Question:
-    """The question with AMD's number of channels."""
-    settings = replace(question.setup.nccl, min_channels=MIN_CHANNELS)
+def _lifted(question: Question, limit: RingLimit) -> Question:
+    """The question with more channels."""
+    settings = replace(question.setup.nccl, min_channels=limit.channels)
     return replace(question, setup=question.setup.but(nccl=settings))
 
 

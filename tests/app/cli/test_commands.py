@@ -313,6 +313,7 @@ def test_bench_all_leaves_out_what_the_machine_does_not_accept(simreduce):
         "copy_to_gpus",
         "reduce_to_one",
         "in_switch",
+        "nccl:allpairs",
         "nccl:nvls",
         "nccl:collnet",
         "nccl:nvlstree",

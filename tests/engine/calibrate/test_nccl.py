@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
+from math import inf
 
 import pytest
 from hypothesis import given, strategies as st
@@ -19,7 +20,9 @@ from simreduce.engine.calibrate import (
 from simreduce.engine.calibrate.nccl import nccl_names, with_values
 from simreduce.engine.calibrate.nccl_tests import read_launch, read_nccl_log
 from simreduce.engine.calibration import NcclConstants
+from simreduce.engine.setup import Setup
 from simreduce.errors import CalibrationError
+from simreduce.study.tune.bench import tensor
 
 LOG = """mpirun: warning 1 2 3 4 5 6 7 8
 [1,0]<stdout>:# Collective test starting: all_gather_perf
@@ -33,12 +36,30 @@ LOG = """mpirun: warning 1 2 3 4 5 6 7 8
 
 def test_the_table_is_written_and_read(tmp_path):
     values = {"nccl.launch": 9e-6, "nccl.latency.net.ll": 4.5e-6, "nccl.channel_rate.ll": 6e9}
-    nccl = with_values(NcclConstants(measured={"reduce": (2, 8)}), values)
+    base = NcclConstants(measured={"reduce": (2, 8)}, unaligned_peer=1.5e9)
+    nccl = with_values(base, values)
     before = Calibration("mine", "x", nccl=nccl, errors={"nccl.efficiency.shm.ll": 0.1})
     path = tmp_path / "mine.toml"
     path.write_text(to_toml(before), "utf-8")
 
     assert before == load_calibration(str(path))
+
+
+def test_nccl_alone_has_a_limit_of_sends_whose_parts_are_not_aligned():
+    limits = {name: load_calibration(name).nccl.unaligned_peer for name in GENERATIONS.values()}
+
+    assert {limit for name, limit in limits.items() if name.startswith("nccl")} == {1.6e9}
+    assert {limit for name, limit in limits.items() if name.startswith("rccl")} == {inf}
+
+
+def test_parts_that_are_not_aligned_cost_amd_s_gpus_nothing_more():
+    setup = Setup("mi355x", "nccl")
+    seconds = [
+        setup.simulate(setup.compile("rccl", tensor(nbytes, 0, 8), "all_to_all")).seconds
+        for nbytes in ((64 << 20) - 32, 64 << 20)
+    ]
+
+    assert seconds[0] == pytest.approx(seconds[1], rel=0.01)
 
 
 def test_what_a_table_leaves_out_keeps_its_default(tmp_path):

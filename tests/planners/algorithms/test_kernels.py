@@ -231,16 +231,15 @@ def test_amd_gpus_have_one_shot_and_two_shot_kernels_and_one_symmetric_kernel(ma
     for strategy in {*NAMED} - {of_rccl}:
         with pytest.raises(StrategyError, match=r"RCCL has no .*; its kernel is rsxld_agxst"):
             sr.compile(strategy, tensor(1 << 16, 0), layout)
+    newer = Setup(machine, nccl=Settings(version=(2, 28))).layout
     for strategy in ("symmetric", of_rccl):
-        assert [] == sr.verify(sr.compile(strategy, tensor(1 << 16, 0), layout))
+        assert [] == sr.verify(sr.compile(strategy, tensor(1 << 16, 0), newer))
     for version, taken in (((2, 27), False), ((2, 28), True)):
         setup = Setup(machine, nccl=Settings(symmetric=True, version=version))
         plan = sr.compile("nccl", tensor(1 << 16, 0), setup.layout)
         assert (plan.executor >= Executor.KERNEL).any() == taken
     with pytest.raises(StrategyError, match=r"RCCL has symmetric kernels from 2\.28 on"):
-        sr.compile(
-            "symmetric", tensor(1 << 16, 0), Setup(machine, nccl=Settings(version=(2, 27))).layout
-        )
+        sr.compile("symmetric", tensor(1 << 16, 0), layout)
 
 
 @pytest.mark.parametrize(

@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import replace
 from itertools import pairwise
+from typing import Any
 
 import pytest
 
 from simreduce.engine.setup import Setup
 from simreduce.errors import StrategyError
+from simreduce.export import Choice, export, why_not
 from simreduce.plan import verify
 from simreduce.planners.algorithms.nccl.lanes import step_bytes
 from simreduce.planners.layouts import Decision, layout
@@ -24,6 +26,7 @@ from simreduce.planners.layouts.rings import (
 from simreduce.planners.nccl import DEFAULTS, choose, facts
 from simreduce.planners.nccl.choice import Plan, p2p, plan
 from simreduce.planners.nccl.decide import Decide
+from simreduce.planners.nccl.library import library_of
 from simreduce.planners.strategy import parse_strategy
 from simreduce.study.tune.bench import tensor
 from simreduce.topology import Topology, load_topology
@@ -276,3 +279,67 @@ def test_rules_of_a_tuner_s_file_name_no_algorithm_of_msccl() -> None:
 def test_what_rccl_lacks_is_refused_in_its_name() -> None:
     with pytest.raises(StrategyError, match="RCCL has no nvls on mi300x"):
         Setup("mi300x", "nccl").compile("rccl:nvls", tensor(1 << 20, 0))
+
+
+def test_rccl_is_of_a_version_and_outputs_say_which() -> None:
+    at = plan(facts(load_topology("mi300x")))
+    assert library_of(at.facts).title(DEFAULTS) == "RCCL 2.27"
+    assert library_of(at.facts).title(replace(DEFAULTS, version=(2, 22))) == "RCCL 2.22"
+    with pytest.raises(StrategyError, match=r"version 2\.30: RCCL is known up to 2\.28"):
+        plan(at.facts, replace(DEFAULTS, version=(2, 30)))
+    nccl = facts(load_topology("dgx-h100"))
+    assert library_of(nccl).title(replace(DEFAULTS, version=(2, 30))) == "NCCL 2.30"
+
+
+@pytest.mark.parametrize(
+    ("settings", "algorithm"),
+    [
+        ({}, "allpairs"),
+        ({"version": (2, 22)}, "allpairs"),
+        ({"version": (2, 27)}, "allpairs"),
+        ({"version": (2, 28)}, "ring"),
+        ({"msccl": False}, "ring"),
+        # MSCCL is asked before the rest of the library looks at its variables.
+        ({"algorithms": (("", frozenset({"ring"})),)}, "allpairs"),
+    ],
+)
+def test_msccl_is_in_older_versions_unless_a_variable_leaves_it_out(
+    settings: dict[str, Any], algorithm: str
+) -> None:
+    at = facts(load_topology("mi355x"))
+    assert choose(at, "all_reduce", 1 << 20, replace(DEFAULTS, **settings)).algorithm == algorithm
+
+
+@pytest.mark.parametrize("name", ["frontier", "mi300x", "mi355x", "mi300xx2", "frontierx2"])
+def test_the_version_that_is_current_chooses_as_none_does(name: str) -> None:
+    machine = load_topology(name)
+    for collective in ("all_reduce", "all_gather", "broadcast", "all_to_all"):
+        for nbytes in (1 << 10, 1 << 16, 1 << 20, 1 << 26):
+            told = choose(machine, collective, nbytes, replace(DEFAULTS, version=(2, 27)))
+            assert choose(machine, collective, nbytes) == told
+
+
+def test_all_pairs_are_named_where_msccl_has_them() -> None:
+    sizes = (512, 1 << 20, 64 << 20)
+    setup = Setup("mi355x", "nccl")
+    assert not any(verify(setup.compile("nccl:allpairs", tensor(size, 0))) for size in sizes)
+    for other in (part(load_topology("mi355x"), 6), Setup("dgx-h100", "nccl")):
+        for how in ("", "+ll+channels=28"):
+            with pytest.raises(StrategyError, match="has no all-pairs all-reduce on"):
+                other.compile(f"nccl:allpairs{how}", tensor(1 << 20, 0))
+
+
+def test_exports_leave_msccl_out_where_it_would_come_first() -> None:
+    def environment(strategy: str, version: tuple[int, int] | None = None) -> str:
+        setup = Setup("mi355x", "nccl", nccl=replace(DEFAULTS, version=version))
+        return export("nccl", Choice(setup, tensor(1 << 20, 0), parse_strategy(strategy)))[
+            "nccl.env"
+        ]
+
+    assert "\nRCCL_MSCCL_ENABLE=0\n" in environment("nccl:ring")
+    assert "MSCCL" not in environment("nccl")
+    assert "MSCCL" not in environment("nccl:ring", (2, 28))
+    assert "RCCL 2.27" in environment("nccl")
+    setup = Setup("mi355x", "nccl")
+    choice = Choice(setup, tensor(1 << 20, 0), parse_strategy("nccl:allpairs"))
+    assert any("it takes them by itself" in why for why in why_not("nccl", choice))

@@ -10,7 +10,11 @@ import pytest
 from click.testing import CliRunner
 
 from simreduce.app.cli.nccl import nccl
+from simreduce.engine.setup import Setup
 from simreduce.errors import InputError
+from simreduce.files.formats import Faults
+from simreduce.planners.nccl import read_settings
+from simreduce.study.tune.bench import tensor
 
 GOLDENS = Path(__file__).parent
 COMMANDS = {
@@ -88,3 +92,36 @@ def test_a_choice_that_has_a_plan_is_simulated():
         json.loads(_run("dgx1v", "-b", "64M", "--json").output)["choices"][0]["simulated_us"]
         is None
     )
+
+
+@pytest.mark.parametrize(
+    ("arguments", "strategies"),
+    [
+        (["dgx-h100", "symmetric=1"], {"symmetric:agxll_r", "symmetric:rsxldmc_agxstmc"}),
+        (["mi355x", "symmetric=1", "--version", "2.28"], {"symmetric:rsxld_agxst"}),
+        (
+            ["dgx-h100", "symmetric=1", "NCCL_CTA_POLICY=2", "--collective", "all_gather"],
+            {"symmetric:engine"},
+        ),
+    ],
+)
+def test_symmetric_windows_show_the_kernels_that_run(arguments, strategies):
+    """As `bench --algo nccl` takes them, with their times."""
+    sizes = ("-b", "64K", "-e", "4M", "-f", "64", "--simulate", "--json")
+    document = json.loads(_run(*arguments, *sizes).output)
+    setting = dict(each.split("=") for each in arguments if "=" in each)
+    version = arguments[arguments.index("--version") + 1] if "--version" in arguments else "2.30"
+    settings = read_settings({"version": version, **setting}, Faults(), "")
+    setup = Setup(arguments[0], "nccl", nccl=settings)
+    collective = document["collective"]
+
+    assert {choice["strategy"] for choice in document["choices"]} <= strategies
+    assert {choice["algorithm"] for choice in document["choices"]} == {"symmetric"}
+    for choice in document["choices"]:
+        plan = setup.compile("nccl", tensor(choice["nbytes"], 0, setup.layout.n), collective)
+        seconds = setup.simulate(plan).seconds
+        assert choice["simulated_us"] == pytest.approx(seconds * 1e6, rel=1e-3)
+
+
+def test_the_document_says_rccl_s_version():
+    assert json.loads(_run("mi300x", "-b", "1M", "--json").output)["nccl_version"] == "2.27"

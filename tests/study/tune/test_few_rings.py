@@ -11,12 +11,14 @@ import pytest
 from simreduce.engine import Calibration
 from simreduce.engine.calibration import NcclConstants
 from simreduce.engine.setup import BY_STRATEGY, Setup
+from simreduce.export import Choice, export
 from simreduce.planners.layouts import layout
 from simreduce.planners.nccl import DEFAULTS, Settings
 from simreduce.planners.strategy import parse_strategy
 from simreduce.report.bench import BENCH, SizeTimes
 from simreduce.report.compared import Compared, compared_text
 from simreduce.report.ranking import ranking_document, ranking_table
+from simreduce.report.tuned import TUNE
 from simreduce.study.capacity.answer import answer
 from simreduce.study.capacity.question import load_question
 from simreduce.study.question import Question
@@ -27,6 +29,11 @@ from simreduce.study.sweep.evaluate import evaluate
 from simreduce.study.tune.bench import bench, tensor
 from simreduce.study.tune.few_rings import FewRings, few_rings, library_warning
 from simreduce.study.tune.rank import rank
+from simreduce.study.tune.search.advised import advice_of
+from simreduce.study.tune.search.export_choice import files_of
+from simreduce.study.tune.search.step_calls import decisions, more_channels
+from simreduce.study.tune.search.tune import tune
+from simreduce.study.tune.search.tuned import Tuned
 from simreduce.topology import load_topology
 from simreduce.units import format_duration
 from simreduce.workload import load_workload
@@ -212,3 +219,60 @@ def test_calls_that_more_channels_do_not_help_are_not_blamed_on_rings(strategy, 
     question = Question(chosen, load_workload(f"bytes:{size}"), setup)
 
     assert few_rings(question) is None
+
+
+def tuned(path: Path, target: str) -> Tuned:
+    """The best setting of a target for AlexNet on the machine of a file."""
+    scenario = path.with_name("mine.toml")
+    scenario.write_text(f'topology = "{path.name}"\nworkload = "alexnet"\n', "utf-8")
+    return tune(load_scenario(str(scenario)), target)
+
+
+def test_tune_advises_more_channels_and_its_files_set_them(six: Path) -> None:
+    found = tuned(six, "nccl")
+    assert found.advised.setting.channels == 32
+    assert found.advised.seconds < found.default.seconds / 1.5
+    environment = files_of(found)["nccl.env"]
+    assert "\nNCCL_MIN_NCHANNELS=32\n" in environment
+    assert "NCCL_MIN_NCHANNELS=32" in advice_of(found).do
+    rows = TUNE.write(found)["rows"]
+    assert {row.get("min_nchannels") for row in rows} == {None, 32}
+
+
+def test_tune_advises_more_channels_where_only_larger_buckets_are_faster_yet(six: Path) -> None:
+    found = tuned(six, "pytorch")
+    assert found.best.setting.strategy != found.default.setting.strategy
+    assert found.advised.setting == replace(found.default.setting, channels=32)
+    assert "NCCL_MIN_NCHANNELS=32" in files_of(found)["nccl.env"]
+
+
+def test_tune_tries_no_more_channels_elsewhere(six: Path) -> None:
+    assert more_channels(Setup(str(six))) == 32
+    assert more_channels(at("mi300x", 8)) == 0
+    assert more_channels(at("dgx-h100", 6)) == 0
+    assert more_channels(at("mi300x", 6, max_channels=4)) == 0
+    assert more_channels(at("mi300x", 6, max_channels=16)) == 16
+    assert max(how.channels for how in decisions(Setup(str(six)))) == 32
+
+
+def test_exports_of_nccl_s_own_choice_name_the_variable() -> None:
+    def environment(setup: Setup) -> str:
+        choice = Choice(setup, tensor(1 << 20, 0), parse_strategy("nccl"))
+        return export("nccl", choice)["nccl.env"]
+
+    assert "# NCCL_MIN_NCHANNELS=32\n" in environment(at("mi355x", 6))
+    assert "NCCL_MIN_NCHANNELS" not in environment(at("mi355x", 8))
+    assert "\nNCCL_MIN_NCHANNELS=32\n" in environment(at("mi355x", 6, min_channels=32))
+    assert "For more bandwidth" not in environment(at("mi355x", 6, min_channels=32))
+
+
+@pytest.mark.parametrize("collective", ["all_gather", "reduce_scatter"])
+def test_all_numbers_of_gpus_cut_the_size_of_the_table_equally(collective: str) -> None:
+    strategy = parse_strategy("rccl", collective)
+    found = few_rings(Question(strategy, tensor(64 << 20, 0, 6), at("mi355x", 6).running(strategy)))
+    assert found is not None
+    assert all(found.nbytes // 16 % n == 0 for n in range(2, 9))
+    assert 0 <= (64 << 20) - found.nbytes < 16 * 840
+    for each in found.counts:
+        rate = found.nbytes / each.seconds * (each.gpus - 1) / each.gpus
+        assert each.busbw == pytest.approx(rate)

@@ -247,7 +247,7 @@ ACROSS = IN_SWITCH | {
 
 KERNELS = {"oneshot", "twoshot", "multimem", "symmetric"}
 BY_NAME = (
-    {f"nccl:{name}" for name in ("ring", "tree", "nvls", "nvlstree", "collnet")}
+    {f"nccl:{name}" for name in ("ring", "tree", "nvls", "nvlstree", "collnet", "allpairs")}
     | KERNELS
     | {f"symmetric:{name}" for name in SYMMETRIC_KERNELS["all_reduce"]}
 )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from math import inf
 
 from simreduce import units
@@ -41,7 +42,14 @@ def _decide(found: Tuned) -> tuple[Option, Option, str]:
     today = options[found.default.setting]
     best = options[found.best.setting]  # of settings as fast, the one with fewest words
     ordered = [best, *(each for each in options.values() if each is not best)]
-    return decide(ordered, today, found.scenario.worth, lambda one, two: _doubt(found, one, two))
+    doubt = partial(_doubt, found)
+    chosen, fastest, reason = decide(ordered, today, found.scenario.worth, doubt)
+    if chosen is not today:
+        return chosen, fastest, reason
+    # More channels alone change nothing that the fastest may be doubted for.
+    more = [each for each in ordered if _without_channels(each.row) == found.default.setting]
+    chosen, *_ = decide(more, today, found.scenario.worth, doubt)
+    return chosen, fastest, reason
 
 
 def _option(row: Row, found: Tuned) -> Option:
@@ -59,7 +67,8 @@ def _words(setting: Setting, default: Setting) -> int:
     """How many settings differ from the default's; a plugin of NCCL counts as two."""
     return sum(
         (
-            2 * bool(setting.rules), bool(setting.order), len(setting.knobs),
+            2 * bool(setting.rules), bool(setting.channels), bool(setting.order),
+            len(setting.knobs),
             frameworks.count_changes(setting.parsed, default.parsed),
             setting.cycle not in (None, default.cycle),
             (setting.mode, setting.method) != (default.mode, default.method),
@@ -86,10 +95,19 @@ def _simpler(setting: Setting) -> Iterator[Setting]:
     """The setting with NCCL's own choice, in NCCL's own order, without views, with one cap, and
     with DDP's own caps.
     """
-    plain = replace(setting, rules=(), order=())
+    plain = _plain(setting)
     texts = [setting.strategy.partition(",")[0], *[f"nccl{VIEW}"] * ("view" in setting.strategy)]
     tried = [plain, *(replace(each, strategy=t) for t in texts for each in (plain, setting))]
     yield from dict.fromkeys(each for each in tried if each != setting)
+
+
+def _without_channels(row: Row) -> Setting:
+    return replace(row.setting, channels=0)
+
+
+def _plain(setting: Setting) -> Setting:
+    """The setting without what replaces NCCL's own choice."""
+    return replace(setting, rules=(), channels=0, order=())
 
 
 def _doubt(found: Tuned, option: Option, today: Option) -> str:
@@ -98,7 +116,7 @@ def _doubt(found: Tuned, option: Option, today: Option) -> str:
     Without what replaces NCCL's own choice, if that gains little by itself.
     """
     row, worth = option.row, found.scenario.worth
-    plain = replace(row.setting, rules=(), order=())
+    plain = _plain(row.setting)
     for each in found.rows:
         if each.setting == plain != row.setting and row.seconds > each.seconds * (1 - worth):
             return _doubt(found, _option(each, found), today)

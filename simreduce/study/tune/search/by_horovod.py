@@ -26,6 +26,7 @@ from simreduce.study.tune.search.call_time import CallSetting, Size
 from simreduce.study.tune.search.packings import Packing
 from simreduce.study.tune.search.search import WIDTH, Aim, Search
 from simreduce.study.tune.search.setting import Do, Setting, evaluate
+from simreduce.study.tune.search.step_calls import needed_channels
 from simreduce.study.tune.search.tuned import Tuned
 from simreduce.training.groups import slowest
 from simreduce.training.reductions import Fused
@@ -137,6 +138,7 @@ class HorovodSearch(Search[StepScenario]):
         fused = Fused(strategy.packer, strategy, workload, layout, faithful=False)
         buffers, wire = cache(fused.buffers), {size.dtype for size in packing.calls}
         factor = slowest(self.step.job, self.scenario.setup)
+        channels = needed_channels(self.scenario.setup, rules)
 
         @cache
         def price(buffer: tuple[int, ...], *, ruled: bool) -> float:
@@ -148,7 +150,7 @@ class HorovodSearch(Search[StepScenario]):
             return self._price(nbytes, dtype, ruled=ruled) + copying
 
         return {
-            Setting(f"nccl{packing.text}", used, cycle=cycle): tick(
+            Setting(f"nccl{packing.text}", used, channels * bool(used), cycle=cycle): tick(
                 self.step.job,
                 factor,
                 self.step.cycle if cycle is None else cycle,

@@ -38,7 +38,7 @@ from simreduce.study.tune.search.best_first import Tried, search
 from simreduce.study.tune.search.call_time import text_of
 from simreduce.study.tune.search.search import WIDTH, Aim, Search
 from simreduce.study.tune.search.setting import Setting, Working, least_fit, shared_by
-from simreduce.study.tune.search.step_calls import decisions, make_rules
+from simreduce.study.tune.search.step_calls import decisions, make_rules, needed_channels
 from simreduce.study.tune.search.targets import points_of
 from simreduce.study.tune.search.tuned import Tuned
 from simreduce.training.groups import slowest
@@ -355,7 +355,7 @@ def choose_per_collective(setting: Setting, keys: Sequence[Key], setup: Setup, d
         mine = list(some)
         sizes, chosen = [_nbytes(key) for key in mine], [best[key][1] for key in mine]
         rules += make_rules(setup, collective, sizes, chosen)
-    return replace(setting, rules=tuple(rules))
+    return replace(setting, rules=tuple(rules), channels=needed_channels(setup, rules))
 
 
 def _nbytes(key: Key) -> int:

@@ -8,7 +8,7 @@ from functools import partial
 from math import inf
 
 from simreduce.engine import NCCL
-from simreduce.planners.nccl.tuner_csv import Rule
+from simreduce.planners.layouts import Decision
 from simreduce.planners.strategy import parse_strategy
 from simreduce.study.advice import sureness_of
 from simreduce.study.scenario import Scenario, with_step
@@ -18,7 +18,12 @@ from simreduce.study.tune.search.call_time import MANY, CallSetting, Size, machi
 from simreduce.study.tune.search.packings import Packing
 from simreduce.study.tune.search.search import WIDTH, Aim, Search
 from simreduce.study.tune.search.setting import Do, Setting, evaluate
-from simreduce.study.tune.search.step_calls import StepCalls, decisions
+from simreduce.study.tune.search.step_calls import (
+    StepCalls,
+    decisions,
+    more_channels,
+    needed_channels,
+)
 from simreduce.study.tune.search.targets import nccl_packings
 from simreduce.study.tune.search.tuned import Place, Tuned
 
@@ -37,17 +42,21 @@ _CURVE = 13
 
 @dataclass(frozen=True, slots=True)
 class Point:
-    """A packing, with the fastest decisions for its sizes (`ruled`), or with NCCL's own."""
+    """A packing, with the fastest decisions for its sizes (`ruled`), or with NCCL's own, which may
+    have NCCL_MIN_NCHANNELS, so many `channels`.
+    """
 
     packing: Packing
     ruled: bool
+    channels: int = 0
 
 
 class NcclSearch(Search[Scenario]):
     """The search of each packing with NCCL's decisions.
 
-    It tries NCCL's own choice, every decision for all sizes, and the fastest ranges, unless NCCL
-    always chooses by itself (not `ruled`).
+    It tries NCCL's own choice, the same with more channels where the library takes few rings, every
+    decision for all sizes, and the fastest ranges, unless NCCL always chooses by itself (not
+    `ruled`).
 
     `tried` counts simulated settings, and `pieced` the ones among them whose times are composed of
     calls; `spent` counts their ops.
@@ -68,6 +77,7 @@ class NcclSearch(Search[Scenario]):
         self.composed = machines(scenario.setup) >= MANY
         self.gap = _GAP if self.composed else 0.0
         choices = decisions(scenario.setup) if ruled else []
+        self.more = more_channels(scenario.setup) if ruled else 0
         self.calls = StepCalls(scenario.setup, choices, aim.effort / 2, self.gap)
         self.outcome: Outcome[Point] = Outcome()
         self.settings: dict[Point, Setting] = {}
@@ -81,7 +91,7 @@ class NcclSearch(Search[Scenario]):
     def answer(self, *, stopped: bool = False) -> Tuned:
         """The answer, with the number of points, ranges of sizes counted as one of each packing."""
         found, choices = super().answer(stopped=stopped), len(self.calls.choices)
-        points = len(self.packings) * (1 + choices + bool(choices))
+        points = len(self.packings) * (1 + choices + bool(choices) + bool(self.more))
         near = self.outcome.best * (1.0 - max(self.gap, SAME))
         sizes = [size.nbytes for size in self.packings[0].calls]
         return replace(
@@ -95,10 +105,11 @@ class NcclSearch(Search[Scenario]):
         )
 
     def first(self, do: Do) -> None:
-        """Simulate the default."""
-        point = Point(self.packings[0], ruled=False)
-        [tried] = self._simulate(do, [point])
-        self.outcome.seconds[point] = tried.seconds
+        """Simulate the default, without and with more channels."""
+        for channels in sorted({0, self.more}):
+            point = Point(self.packings[0], ruled=False, channels=channels)
+            [tried] = self._simulate(do, [point])
+            self.outcome.seconds[point] = tried.seconds
 
     def run(self, do: Do) -> None:
         """Search until every point is simulated or excluded, or the effort is spent.
@@ -107,13 +118,14 @@ class NcclSearch(Search[Scenario]):
         """
         if self.aim.misfit:
             return
-        both = (False, True) if self.calls.choices else (False,)
-        points = [Point(packing, ruled) for packing in self.packings for ruled in both]
+        ways = [(False, 0), *[(False, self.more)] * bool(self.more)]
+        ways += [(True, 0)] * bool(self.calls.choices)
+        points = [Point(packing, *way) for packing in self.packings for way in ways]
         # An interrupt before the first bounds leaves that nothing is known.
         self.outcome.excluded.update(dict.fromkeys(points, 0.0))
         self.aim.progress(0, len(points))
         sizes = sorted({s for p in self.packings for s in p.calls}, key=lambda s: s.nbytes)
-        self.calls.rate(do, map(self.calls.own, sizes))
+        self.calls.rate(do, [self.calls.own(s, c) for s in sizes for c in {0, self.more}])
         search(
             [(self._bound(point), point) for point in points],
             partial(self._sharpen, do),
@@ -131,7 +143,7 @@ class NcclSearch(Search[Scenario]):
         if point.ruled:
             return self.aim.overlap.bound(point.packing, calls.least)
         return self.aim.overlap.bound(
-            point.packing, lambda size: calls.bound(calls.own(size), size)
+            point.packing, lambda size: calls.bound(calls.own(size, point.channels), size)
         )
 
     def _sharpen(self, do: Do, point: Point) -> float | None:
@@ -153,7 +165,8 @@ class NcclSearch(Search[Scenario]):
         """
         for point in points:
             rules = self.calls.rules(point.packing.calls, do) if point.ruled else ()
-            self.settings[point] = Setting(f"nccl{point.packing.text}", rules)
+            channels = point.channels or needed_channels(self.scenario.setup, rules)
+            self.settings[point] = Setting(f"nccl{point.packing.text}", rules, channels)
         found = {p: self._compose(p, do) for p in points if self._is_huge(p)}
         known = {setting: Tried(seconds) for setting, seconds in self.seconds.items()}
         known |= {self.settings[point]: tried for point, tried in found.items()}
@@ -165,17 +178,22 @@ class NcclSearch(Search[Scenario]):
         known |= dict(zip(asked, tried, strict=True))
         return [known[setting] for setting in mine]
 
+    def _chosen(self, setting: Setting, size: Size) -> Decision:
+        """NCCL's choice for a call by a setting."""
+        return self.calls.chosen(setting.rules, size, setting.channels)
+
     def _is_huge(self, point: Point) -> bool:
         """Whether the time of a plan is composed of its calls' times.
 
         A simulation of it would take long. Composing is exact but for copies into and out of
         buckets, which take longer where they meet.
         """
-        calls, rules, step = self.calls, self.settings[point].rules, self.scenario.step
-        whole = parse_strategy(self.settings[point].strategy)
+        calls, setting, step = self.calls, self.settings[point], self.scenario.step
+        whole = parse_strategy(setting.strategy)
         if self.composed or (step and is_composed(with_step(self.scenario), whole)):
             return True
-        ops = (calls.ops(calls.chosen(rules, size), size) for size in point.packing.calls)
+        chosen = ((self._chosen(setting, size), size) for size in point.packing.calls)
+        ops = (calls.ops(*each) for each in chosen)
         return bool(calls.choices) and sum(ops) > _HUGE
 
     def _compose(self, point: Point, do: Do) -> Tried:
@@ -183,8 +201,8 @@ class NcclSearch(Search[Scenario]):
 
         The largest says whether the others are worth it.
         """
-        calls, rules = self.calls, self.settings[point].rules
-        chosen = {size: calls.chosen(rules, size) for size in point.packing.calls}
+        calls, setting = self.calls, self.settings[point]
+        chosen = {size: self._chosen(setting, size) for size in point.packing.calls}
         first = max(chosen, key=lambda size: size.nbytes)
         for sizes in ([first], chosen):
             calls.ask([CallSetting(chosen[size], size) for size in sizes], do)
@@ -222,7 +240,7 @@ class NcclSearch(Search[Scenario]):
         known = {p: Tried(seconds[s]) for p, s in settings.items() if s in seconds}
         unknown = [p for p in settings if p not in known]
         if self.pieced:
-            known |= zip(unknown, self._between(unknown, best.rules, do), strict=True)
+            known |= zip(unknown, self._between(unknown, best, do), strict=True)
         elif self.spent <= self.aim.effort / 2:
             tried = do(evaluate, [settings[packing] for packing in unknown])
             known |= zip(unknown, tried, strict=True)
@@ -233,14 +251,14 @@ class NcclSearch(Search[Scenario]):
             for p in settings
         )
 
-    def _between(self, packings: Sequence[Packing], rules: Sequence[Rule], do: Do) -> list[Tried]:
-        """Seconds of packings by these rules, composed of calls.
+    def _between(self, packings: Sequence[Packing], setting: Setting, do: Do) -> list[Tried]:
+        """Seconds of packings by the rules of a setting, composed of calls.
 
         Some calls are simulated, and others lie between two such (`StepCalls.between`): those times
         are not exact. Where too many would be simulated, they are infinite.
         """
         calls = self.calls
-        chosen = {size: calls.chosen(rules, size) for p in packings for size in p.calls}
+        chosen = {size: self._chosen(setting, size) for p in packings for size in p.calls}
         calls.surround([(how, size) for size, how in chosen.items()], do, _CURVE_EFFORT)
 
         def price(size: Size) -> float:

@@ -22,7 +22,7 @@ _LOOKED_AT = 8
 
 
 def files_of(found: Tuned, setting: Setting | None = None) -> Mapping[str, str]:
-    """The files of a setting for its target, by name, with NCCL's where it has rules.
+    """The files of a setting for its target, by name, with NCCL's where it sets NCCL.
 
     It is the advised setting unless one is given. For `any`, the files of the first target that can
     be set to it; none if no target can.
@@ -37,14 +37,14 @@ def files_of(found: Tuned, setting: Setting | None = None) -> Mapping[str, str]:
             break
     else:
         return {}
-    if setting.rules and name != _NCCL:
-        files |= nccl_files(found, setting.rules)
+    if (setting.rules or setting.channels) and name != _NCCL:
+        files |= nccl_files(found, setting.rules, setting.channels)
     return files
 
 
-def nccl_files(found: Tuned, rules: tuple[Rule, ...] = ()) -> Mapping[str, str]:
-    """NCCL's own files, by rules or by its own choice."""
-    return export(_NCCL, _choice(found, Setting(_NCCL, rules)))
+def nccl_files(found: Tuned, rules: tuple[Rule, ...] = (), channels: int = 0) -> Mapping[str, str]:
+    """NCCL's own files, by rules or by its own choice, with so many channels at least."""
+    return export(_NCCL, _choice(found, Setting(_NCCL, rules, channels)))
 
 
 def why_nothing(found: Tuned) -> tuple[str, ...]:
@@ -76,7 +76,7 @@ def _as_strategy(setting: Setting) -> str:
     for rule in setting.rules:
         how = f"nccl:{rule.algorithm}+{rule.protocol}+channels={rule.channels}"
         return how + setting.strategy.removeprefix("nccl")
-    return setting.strategy
+    return "" if setting.channels else setting.strategy
 
 
 def _choice(found: Tuned, setting: Setting) -> Choice:

@@ -14,6 +14,7 @@ from simreduce.computing.workers import rounds
 from simreduce.engine import AtLeast
 from simreduce.engine.setup import Setup
 from simreduce.errors import Deadlock, InputError
+from simreduce.planners.nccl import facts, plan
 from simreduce.planners.nccl.tuner_csv import Rule
 from simreduce.planners.strategy import Strategy, parse_strategy
 from simreduce.study.question import ask
@@ -21,6 +22,7 @@ from simreduce.study.scenario import Scenario
 from simreduce.study.tune.search.best_first import Tried
 from simreduce.study.tune.simulate import simulate_up_to
 from simreduce.study.tune.steps import step_seconds
+from simreduce.topology import Folded
 from simreduce.training import StepQuestion
 from simreduce.training.memory import Fit, device_memory, least_memory
 from simreduce.training.sharded import DDP, Sharding
@@ -40,7 +42,8 @@ _UNSET = Sharding()
 class Setting:
     """A strategy with the settings of its system.
 
-    `rules` are how NCCL chooses for each size, empty for its own choice; `order` is of the GPUs of
+    `rules` are how NCCL chooses for each size, empty for its own choice, and `channels` is
+    NCCL_MIN_NCHANNELS, 0 where it is as the scenario has it; `order` is of the GPUs of
     each machine in rings, empty for theirs; `cycle` is Horovod's, in seconds. `nodes` are the tasks
     that ranks are laid out on, in their order; empty for all.
 
@@ -50,6 +53,7 @@ class Setting:
 
     strategy: str
     rules: tuple[Rule, ...] = ()
+    channels: int = 0
     order: tuple[int, ...] = ()
     cycle: float | None = None
     method: str = DDP
@@ -66,6 +70,8 @@ class Setting:
             parts = [f"{self.mode}, variables on each {self.device.upper()}"]
         if self.rules:
             parts.append(f"[{rules_text(self.rules)}]")
+        if self.channels:
+            parts.append(f"NCCL_MIN_NCHANNELS={self.channels}")
         if self.order:
             parts.append(f"gpu_indices {','.join(map(str, self.order))}")
         if self.cycle is not None:
@@ -93,7 +99,8 @@ class Setting:
     def tie_break(self) -> tuple[int, int, int, str]:
         """A key that sorts settings as fast: first those with fewer words."""
         text = self.label if self.mode or self.sharding else self.strategy
-        return len(self.rules), len(self.order) + len(self.knobs), len(text), text
+        more = len(self.order) + len(self.knobs) + bool(self.channels)
+        return len(self.rules), more, len(text), text
 
     @property
     def parsed(self) -> Strategy | None:
@@ -101,9 +108,11 @@ class Setting:
         return None if self.mode else parse_strategy(self.strategy)
 
     def setup(self, base: Setup) -> Setup:
-        """The setup of `base` with these rules, this order and these nodes."""
+        """The setup of `base` with these rules, channels, this order and these nodes."""
         if self.rules:
-            base = base.but(nccl=replace(base.nccl, tuner=self.rules))
+            base = with_rules(base, self.rules)
+        if self.channels:
+            base = with_channels(base, self.channels)
         if self.order:
             base = base.but(part=base.layout.with_order(list(self.order)))
         if self.nodes:
@@ -122,6 +131,21 @@ class Setting:
             step = replace(step, **more)
         strategies = () if self.parsed is None else (self.parsed,)
         return replace(base, setup=self.setup(base.setup), strategies=strategies, step=step)
+
+
+def with_rules(setup: Setup, rules: tuple[Rule, ...]) -> Setup:
+    """The setup in which these rules choose, and no kernels that come before them."""
+    nccl = replace(setup.nccl, tuner=rules)
+    if not isinstance(setup.machine, Folded):
+        at = plan(facts(setup.machine, setup.layout.ranks, setup.nccl), setup.nccl)
+        first = at.tuner.listed("all_reduce", 0, asked=True)
+        nccl = replace(nccl, msccl=nccl.msccl and not first)
+    return setup.but(nccl=nccl)
+
+
+def with_channels(setup: Setup, channels: int) -> Setup:
+    """The setup with this NCCL_MIN_NCHANNELS."""
+    return setup.but(nccl=replace(setup.nccl, min_channels=channels))
 
 
 def rules_text(rules: Sequence[Rule]) -> str:

@@ -27,6 +27,7 @@ from bisect import bisect_left, insort
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
+from functools import cache
 from math import inf
 
 import numpy as np
@@ -38,6 +39,7 @@ from simreduce.planners.layouts import OPEN, Decision
 from simreduce.planners.nccl import facts
 from simreduce.planners.nccl.choice import estimates, nvls_channels, plan
 from simreduce.planners.nccl.tuner_csv import Rule
+from simreduce.study.tune.few_rings import ring_limit
 from simreduce.study.tune.search.best_first import Tried
 from simreduce.study.tune.search.call_time import (
     COLLECTIVE,
@@ -48,7 +50,7 @@ from simreduce.study.tune.search.call_time import (
     machines,
     simulate_call,
 )
-from simreduce.study.tune.search.setting import Do
+from simreduce.study.tune.search.setting import Do, with_channels
 
 SMALLER, PER_BYTE = 0.8, 0.88
 """The factors of bounds from a smaller call, and from the bytes of a larger one."""
@@ -62,7 +64,7 @@ chunks of smaller calls.
 """
 
 _CHANNELS = (1, 2, 4, 8, 12, 16, 24, 32)
-"""Numbers of channels that are tried, with the most that the communicator has."""
+"""Numbers of channels that are tried, with the most that the communicator has or may be given."""
 
 _PLANNED = {COLLECTIVE: ("ring", "tree", "nvls", "nvlstree")}
 """The algorithms with plans, by collective; all-gathers and reduce-scatters have `_SHARDED`."""
@@ -83,17 +85,37 @@ def decisions(setup: Setup, collective: str = COLLECTIVE) -> list[Decision]:
     They are each algorithm and protocol that it allows there, with several numbers of channels;
     none before NCCL 2.5.
     """
-    if setup.nccl.version < (2, 5) or setup.layout.n < 2:
+    if setup.nccl.release < (2, 5) or setup.layout.n < 2:
         return []
     at = plan(facts(setup.machine, setup.layout.ranks, setup.nccl), setup.nccl)
     own = setup.layout.decide(setup.layout.ranks, COLLECTIVE, 1, OPEN)  # type: ignore[misc]
-    counts = sorted({c for c in _CHANNELS if c < at.model.channels} | {at.model.channels})
+    most = max(at.model.channels, more_channels(setup))
+    counts = sorted({c for c in _CHANNELS if c < most} | {at.model.channels, most})
     return [
         own._replace(algorithm=algorithm, protocol=protocol, channels=channels, part=0)
         for algorithm, protocol in estimates(at, collective, 1 << 20)
         if algorithm in _PLANNED.get(collective, _SHARDED)
         for channels in ([nvls_channels(at)] if algorithm.startswith("nvls") else counts)
     ]
+
+
+def more_channels(setup: Setup) -> int:
+    """The NCCL_MIN_NCHANNELS to try; 0 where the library takes no fewer rings than elsewhere."""
+    limit = ring_limit(setup)
+    at = plan(facts(setup.machine, setup.layout.ranks, setup.nccl), setup.nccl)
+    return limit.channels if limit and limit.channels > at.model.channels else 0
+
+
+def needed_channels(setup: Setup, rules: Iterable[Rule]) -> int:
+    """The NCCL_MIN_NCHANNELS by which a communicator has the channels of rules; 0 where it does."""
+    most = max((rule.channels for rule in rules), default=0)
+    at = plan(facts(setup.machine, setup.layout.ranks, setup.nccl), setup.nccl)
+    return most if most > at.model.channels and most <= more_channels(setup) else 0
+
+
+@cache
+def _lifted(setup: Setup, channels: int) -> Setup:
+    return with_channels(setup, channels) if channels else setup
 
 
 @dataclass(slots=True)
@@ -116,15 +138,15 @@ class StepCalls:
     _near: dict[Decision, list[tuple[int, float, int]]] = field(default_factory=dict)
     _coarse: set[tuple[Decision, Size]] = field(default_factory=set)
 
-    def own(self, size: Size) -> Decision:
-        """NCCL's own choice."""
-        layout = self.setup.layout
+    def own(self, size: Size, channels: int = 0) -> Decision:
+        """NCCL's own choice, with so many channels as NCCL_MIN_NCHANNELS if they are given."""
+        layout = _lifted(self.setup, channels).layout
         assert layout.decide is not None  # noqa: S101 - a setup's layout has it
         return layout.decide(layout.ranks, COLLECTIVE, size.nbytes, OPEN)
 
-    def chosen(self, rules: Sequence[Rule], size: Size) -> Decision:
+    def chosen(self, rules: Sequence[Rule], size: Size, channels: int = 0) -> Decision:
         """NCCL's choice for a call by `rules`, or its own where none is for that size."""
-        own = self.own(size)
+        own = self.own(size, channels)
         rule = next((r for r in rules if r.most is None or size.nbytes <= r.most), None)
         if rule is None:
             return own

@@ -287,7 +287,7 @@ def _kind(setting: Setting) -> tuple[object, ...]:
     if strategy is None:
         return setting.mode, setting.device
     words = tuple(word for word in strategy.packing.split(",") if word in ("view", "fp16"))
-    how = setting.rules, setting.cycle, setting.order, setting.method
+    how = setting.rules, setting.channels, setting.cycle, setting.order, setting.method
     return strategy.spec, type(strategy.packer), words, *how
 
 
