@@ -27,7 +27,7 @@ from simreduce.files.formats.documents import (
 from simreduce.files.tables import Column
 from simreduce.planners.nccl import Choice, Graph, estimates, p2p, ring_orders, tree_parents
 from simreduce.planners.nccl.box import CLASSES
-from simreduce.planners.nccl.choice import SENDS, SYMMETRIC, Plan, nvls_channels
+from simreduce.planners.nccl.choice import BY_ENGINE, SENDS, SYMMETRIC, Plan, nvls_channels
 from simreduce.planners.nccl.library import library_of
 from simreduce.planners.nccl.symmetric import KERNELS
 from simreduce.planners.nccl.tables import ALL_PAIRS, COLLECTIVES, PROTOCOLS
@@ -39,7 +39,6 @@ _PATTERN = {"tree": 1, "plain_tree": 3, "ring": 4, "nvls": 5}
 _ALGORITHMS = {
     "tree": "Tree", "ring": "Ring", "nvls": "NVLS", "nvlstree": "NVLSTree", "pat": "PAT",
     "collnet": "CollNet", "p2p": "P2P", ALL_PAIRS: "MSCCL", SYMMETRIC: "Symmetric",
-    "engine": "Engine",
 }  # fmt: skip
 _PROTOCOLS = {
     "ll": "LL", "ll128": "LL128", "simple": "Simple",
@@ -208,7 +207,8 @@ _CHOICE = Record(
     "What NCCL runs for a call.",
     Key("nbytes", BYTES, "The tensor.", column=Column("size", "(B)")),
     Key(
-        "algorithm", one_of(*_ALGORITHMS), "The algorithm.", "choice.algorithm",
+        "algorithm", one_of(*_ALGORITHMS), "The algorithm.",
+        lambda row: {BY_ENGINE: SYMMETRIC}.get(row.choice.algorithm, row.choice.algorithm),
         column=Column("algorithm", left=True, spare=1, show=_ALGORITHMS.__getitem__),
     ),
     Key(
