@@ -180,7 +180,8 @@ topology_overrides = 3
         (
             "mine.toml: topology: no topology 'dgxv' (did you mean 'dgx1v'?); `simreduce topo "
             "list` "
-            "names what is shipped; inline are dragonfly:N, fat_tree:N, full:N, ring:N, switch:N, "
+            "names what is shipped; inline are dragonfly:N, dragonfly_plus:N, fat_tree:N, "
+            "full:N, ring:N, switch:N, "
             "torus:AxB and MACHINExN; or give the path of a file"
         ),
         (

@@ -676,10 +676,10 @@ def _of_buckets(
 def _part(values: Values, topology: Topology | None, faults: Faults) -> Layout | None:
     """The GPUs that are left, of the `nodes`, in the order of `gpu_indices`."""
     order, gone, nodes = values["gpu_indices"], values["gone"], values["nodes"]
-    if topology is None or not (order or gone or nodes):
+    if topology is None or not (order or gone or nodes is not None):
         return None
     shape = layout(topology).without(gone)
-    if nodes:
+    if nodes is not None:
         shape = _on_nodes(shape, topology, nodes, faults) or shape
     try:
         return shape.with_order(order) if order else shape

@@ -78,7 +78,9 @@ def switch_groups(topology: Topology) -> SwitchGroup:
     links = _links(topology)
     blocks = [_machine(name, nodes, links) for name, nodes in _machines(topology).items()]
     found = _joined(blocks, links)
-    return found if topology.router.choice in ("", SPLIT) else _all_different(found)
+    router = topology.router
+    even = not router.several or router.switching.choice == SPLIT
+    return found if even else _all_different(found)
 
 
 @lru_cache(maxsize=16)

@@ -26,6 +26,7 @@ MACHINES = (
     "switch:4",
     "switch:4,reduce=yes",
     "dgx1v",
+    "mi300x",
     "dgx-a100x2",
     "dgx-h100",
     "dgx-h100x2",

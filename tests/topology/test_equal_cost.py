@@ -390,7 +390,12 @@ def test_faults_in_a_file(tmp_path, text, fault):
         ("dgx1vx2,equal_cost=split,seed=1", "seed: needs equal_cost=hashed"),
         ("fat_tree:8,queue_pairs=2", "queue_pairs: needs equal_cost=hashed"),
         ("fat_tree:8,congested=0.5", "congested: needs congestion=tree or congestion=lossy"),
-        ("fat_tree:8,congestion=tree,congested=2", "congested: must be a number from 0 to 1"),
+        ("fat_tree:8,congestion=tree,congested=2", "congested: must be a number from 0 to 1, got"),
+        ("fat_tree:8,congestion=tree,congested=-1", "congested: must be a number from 0 to 1, got"),
+        (
+            "fat_tree:8,congestion=tre,congested=1",
+            "unknown congestion 'tre' (did you mean 'tree'?)",
+        ),
         (
             "fat_tree:8,equal_cost=hashed,seed=x",
             "seed: must be a whole number from 0 to 999999999999999999, got 'x'",

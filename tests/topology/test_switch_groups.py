@@ -44,6 +44,13 @@ def test_hashed_paths_make_no_two_machines_alike() -> None:
     assert not any(group.alike for group in found.inside if group.parts)
 
 
+def test_congestion_leaves_machines_alike() -> None:
+    text = "gh200x8,fabric=fat_tree,radix=4"
+    plain, tree = (switch_groups(load_topology(t)) for t in (text, f"{text},congestion=tree"))
+    assert plain == tree
+    assert len(tree.leaves) == 2
+
+
 def test_a_slower_link_makes_a_machine_of_another_kind() -> None:
     machine = load_topology("gh200x4,fabric=fat_tree,radix=2")
     assert len({*machine_kinds(machine).values()}) == 1

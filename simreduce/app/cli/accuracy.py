@@ -60,6 +60,7 @@ from simreduce.study.accuracy.mesh import predict_steps
 from simreduce.study.accuracy.predict import predict
 from simreduce.study.accuracy.sharded import SERIES, predict_sharded
 from simreduce.topology import copies_of, load_topology
+from simreduce.topology.generators import is_shape
 
 _NAMES = [series.name for series in SERIES]
 _MODELS = list(dict.fromkeys(step.model for step in published_steps()))
@@ -370,8 +371,9 @@ def congestion(file: str, machines: tuple[str, ...]) -> Reply:
     constant of it is read off Leonardo's times, the part of the time that this is so, and the
     constants of MPI are read off all times alone. Calls of less than 32 KiB are left out.
 
-    FILE has other times, in the columns of CRAB's: system, case, nodes, victim_nodes, victim,
-    msg_size_bytes and median_avg_us.
+    FILE has other times, in the columns of CRAB's: system, case (with `Inc-Congested` in it beside
+    the incast), nodes, victim_nodes, victim (a2a_comm_only or agtr_comm_only), msg_size_bytes and
+    median_avg_us.
 
     On Ctrl-C or SIGTERM, prints the calls so far and exits with status 130.
     """
@@ -380,8 +382,12 @@ def congestion(file: str, machines: tuple[str, ...]) -> Reply:
         name, equals, network = text.partition("=")
         if not (name and equals and network):
             faults.add("--machine", f"must be SYSTEM=TOPOLOGY, not {text!r}")
-        elif faults.attempt(f"--machine {name}", load_topology, network):
-            systems[name] = System(network)
+        elif is_shape(network):
+            if faults.attempt(f"--machine {name}", load_topology, network):
+                systems[name] = System(network)
+        else:
+            words = "must be a network of single hosts, such as fat_tree:256 or dragonfly_plus:720"
+            faults.add(f"--machine {name}", f"{words}, not {network!r}")
     faults.raise_any()
     calls, left_out = congestible(congested_calls(file), systems)
     points, complete = show_until_stopped(

@@ -8,12 +8,13 @@ once (`a2a_comm_only.cpp`), all-gather is a ring of MPI_Sendrecv (`agtr_comm_onl
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from importlib import resources
 from pathlib import Path
 from typing import NamedTuple
 
-from simreduce.errors import InputError
+from simreduce.errors import InputError, quote
 from simreduce.files.formats import LINE, Faults, Field, Format, choice, text_of
 from simreduce.files.formats.rows import read_csv
 from simreduce.files.textfiles import read_text
@@ -48,20 +49,19 @@ class CongestedCall(NamedTuple):
         return self.beside / self.alone
 
 
-def _positive(text: str) -> int:
-    if int(text) < 1:
-        raise ValueError
+def _count(text: str) -> int:
+    if not re.fullmatch(r"0*[1-9][0-9]{0,11}", text):
+        raise ValueError(f"must be a whole number from 1, got {quote(text)}")
     return int(text)
 
 
 def _microseconds(text: str) -> float:
-    seconds = float(text) * 1e-6
-    if not 0.0 < seconds < 1e6:
-        raise ValueError
-    return seconds
+    if not re.fullmatch(r"[0-9]{1,12}(\.[0-9]{1,9})?", text) or not float(text):
+        raise ValueError(f"must be a time in us, such as 12.5, got {quote(text)}")
+    return float(text) * 1e-6
 
 
-_COUNT = text_of(_positive, "a whole number from 1", "32")
+_COUNT = text_of(_count, "a whole number from 1", "32")
 ROW = Format(
     "row",
     "A collective that was timed.",
@@ -101,12 +101,20 @@ def congested_calls(file: str = "") -> Sequence[CongestedCall]:
             values["system"], _VICTIMS[values["victim"]], values["nodes"], values["victim_nodes"],
             values["msg_size_bytes"],
         )  # fmt: skip
+        if not 1 < values["victim_nodes"] < values["nodes"] - 1:
+            words = f"must leave 2 or more of the {values['nodes']} nodes to the incast"
+            faults.add(place, f"victim_nodes: {words}, and be 2 or more, got {key[3]}")
+            continue
         beside = _BESIDE in values["case"]
         if beside in found.setdefault(key, {}):
-            faults.add(place, "times a call that a line before has timed")
+            with_it = (
+                f"with {_BESIDE!r} in its case" if beside else f"without {_BESIDE!r} in its case"
+            )
+            faults.add(place, f"times a call again {with_it}, which says what runs beside it")
         found[key][beside] = values["median_avg_us"]
     faults.raise_any()
     both = {key: times for key, times in found.items() if len(times) == 2}
     if not both:
-        raise InputError(f"{file}: no call is timed both alone and beside an incast")
+        words = f"no call is timed both alone and, with {_BESIDE!r} in its case, beside an incast"
+        raise InputError(f"{file}: {words}")
     return [CongestedCall(*key, times[False], times[True]) for key, times in sorted(both.items())]

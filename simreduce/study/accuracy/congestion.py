@@ -12,6 +12,7 @@ from typing import NamedTuple
 import numpy as np
 import simpy
 
+from simreduce import units
 from simreduce.engine import IDEAL, NOMINAL, Fabric
 from simreduce.engine.background import Flows, Stream
 from simreduce.errors import InputError
@@ -148,7 +149,7 @@ def congestible(
 ) -> tuple[list[CongestedCall], dict[str, int]]:
     """The calls that can be predicted, and how many there are of each system that is not known.
 
-    InputError if a network has too few nodes for its calls.
+    InputError if a network has too few nodes for its calls, or none is left.
     """
     large = [call for call in calls if call.nbytes >= _SMALLEST]
     strange = Counter(call.system for call in large if call.system not in systems)
@@ -158,6 +159,11 @@ def congestible(
         most = max(call.nodes for call in known if call.system == name)
         if most > len(load_topology(systems[name].network).devices):
             problems.append(f"{name}: {systems[name].network} has fewer than {most} nodes")
+    if not known:
+        names = ", ".join(f"{name!r}" for name in strange)
+        words = f"systems known are {', '.join(systems)}, not {names}; --machine SYSTEM=TOPOLOGY"
+        small = f"no call of {units.format_size(_SMALLEST)} or more"
+        problems.append(f"{words} says the network of another" if strange else small)
     if problems:
         raise InputError(problems)
     return known, dict(strange)

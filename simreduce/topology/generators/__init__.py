@@ -51,6 +51,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from simreduce.errors import did_you_mean
 from simreduce.topology.generators.dragonfly import DRAGONFLY_KEYS, dragonfly
 from simreduce.topology.generators.dragonfly_plus import PLUS_KEYS, dragonfly_plus
 from simreduce.topology.generators.fat_tree import TREE_KEYS, fat_tree
@@ -69,7 +70,9 @@ if TYPE_CHECKING:
 
     from simreduce.topology.generators.shape import Shape
 
-__all__ = ["GENERATORS", "Generator", "Inline", "build_cluster", "generate", "split_inline"]
+__all__ = [
+    "GENERATORS", "Generator", "Inline", "build_cluster", "generate", "is_shape", "split_inline",
+]  # fmt: skip
 
 _COMMON = ("bandwidth", "latency", *KEYS)
 
@@ -95,6 +98,14 @@ GENERATORS: dict[str, Generator] = {
     "switch": Generator(switch, "switch:N", ("reduce",)),
     "torus": Generator(torus, "torus:AxB", ("shuffle",), Switching(FIRST)),
 }
+
+
+def is_shape(text: str) -> bool:
+    """Whether a text is a textbook shape, `NAME:SIZE`, with a name that is known or like one."""
+    inline = split_inline(text, ":")
+    return inline is not None and bool(
+        inline.name in GENERATORS or did_you_mean(inline.name, GENERATORS)
+    )
 
 
 def generate(

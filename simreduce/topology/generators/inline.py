@@ -183,11 +183,13 @@ class InlineSettings:
         congestion = self.read("congestion", choice(CONGESTIONS, "congestion"), default.congestion)
         congested = default.congested
         if "congested" in self.values:
-            congested = float(self.ratio("congested"))
-            if congestion == ISOLATED:
+            text = str(self.values["congested"])
+            known = re.fullmatch(r"[0-9](\.[0-9]{1,9})?", text) and float(text) <= 1.0
+            if not known:
+                self.faults.add("congested", f"must be a number from 0 to 1, got {quote(text)}")
+            elif congestion == ISOLATED and self.values.get("congestion", ISOLATED) == ISOLATED:
                 self.faults.add("congested", "needs congestion=tree or congestion=lossy")
-            if congested > 1.0:
-                self.faults.add("congested", f"must be a number from 0 to 1, got {congested:g}")
+            congested = float(text) if known else default.congested
         fresh = "equal_cost" in self.values
         return Switching(
             rule,

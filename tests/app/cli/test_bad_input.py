@@ -57,7 +57,8 @@ BAD = {
         (
             "no topology 'dgxv' (did you mean 'dgx1v'?); `simreduce topo list` names what "
             "is shipped; "
-            "inline are dragonfly:N, fat_tree:N, full:N, ring:N, switch:N, torus:AxB and "
+            "inline are dragonfly:N, dragonfly_plus:N, fat_tree:N, full:N, ring:N, "
+            "switch:N, torus:AxB and "
             "MACHINExN; or give the path of a file"
         ),
     ),

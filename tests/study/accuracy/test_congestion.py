@@ -68,6 +68,10 @@ def test_a_network_must_have_the_nodes():
     with pytest.raises(InputError, match="mine: fat_tree:8 has fewer than 64 nodes"):
         congestible(calls, {"mine": System("fat_tree:8")})
     assert congestible(calls, {"mine": System("fat_tree:64")}) == (calls[:1], {"yours": 1})
+    with pytest.raises(InputError, match="systems known are lumi, not 'mine', 'yours'"):
+        congestible(calls, {"lumi": SYSTEMS["lumi"]})
+    with pytest.raises(InputError, match="no call of 32"):
+        congestible([call("lumi", "all_gather", 8, 8)], SYSTEMS)
 
 
 HEAD = "system,case,nodes,victim_nodes,victim,msg_size_bytes,median_avg_us"
@@ -79,10 +83,12 @@ ALONE = "a,All,8,4,agtr_comm_only,1,2"
     [
         ([], "empty; the first line names the columns"),
         ([HEAD, "a,All,8,4,agtr,1,2"], "victim: unknown benchmark 'agtr'"),
-        ([HEAD, "a,All,8,4,agtr_comm_only,1,-2"], "median_avg_us"),
-        ([HEAD, "a,All,0,4,agtr_comm_only,1,2"], "nodes"),
-        ([HEAD, ALONE], "no call is timed both alone and beside"),
-        ([HEAD, ALONE, ALONE], "a line before has timed"),
+        ([HEAD, "a,All,8,4,agtr_comm_only,1,-2"], "must be a time in us, such as 12.5, got '-2'"),
+        ([HEAD, "a,All,0,4,agtr_comm_only,1,2"], "nodes: must be a whole number from 1, got '0'"),
+        ([HEAD, "a,All,8,7,agtr_comm_only,1,2"], "must leave 2 or more of the 8 nodes"),
+        ([HEAD, "a,All,8,1,agtr_comm_only,1,2"], "and be 2 or more, got 1"),
+        ([HEAD, ALONE], "no call is timed both alone and"),
+        ([HEAD, ALONE, ALONE], "times a call again without 'Inc-Congested' in its case"),
         ([f"{HEAD},colour", f"{ALONE},red"], "unknown key"),
     ],
 )
