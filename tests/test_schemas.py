@@ -276,7 +276,7 @@ HARNESS = {"calibrate", "validate", "validate-record"}
 """Schemas of what runs on devices; tests/validate has them."""
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def printed(tmp_path_factory) -> dict[str, tuple[str, Any]]:
     """The schema's name and the document of every command line, run in this order."""
     folder = tmp_path_factory.mktemp("schemas")

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import inspect
 import json
 import os
 import signal
 import subprocess
 import sys
 import time
+from functools import wraps
 from importlib import import_module
 
 import pytest
@@ -67,13 +69,14 @@ def test_the_document_of_a_ranking_that_is_stopped(simreduce, scenario, stop_aft
 def dawdle_after(monkeypatch):
     """Have a function of a module take very long when it was called so many times."""
 
-    def replace(module, name, calls):
-        function, called = getattr(module, name), []
+    def replace(module, name, calls, seconds=30):
+        function, called = inspect.unwrap(getattr(module, name)), []
 
+        @wraps(function)
         def counted(*arguments, **options):
             called.append(name)
             if len(called) > calls:
-                time.sleep(30)
+                time.sleep(seconds)
             return function(*arguments, **options)
 
         monkeypatch.setattr(module, name, counted)
@@ -92,7 +95,7 @@ def test_a_budget_of_time_ends_a_ranking_with_what_it_has(
     assert time.monotonic() - begun < 20
     words = "left out for time: 1 other that promises least (--budget; how many depends on this"
     assert (0, f"{words} machine's speed)") == (status, out.splitlines()[-3])
-    dawdle_after(import_module("simreduce.study.tune.rank"), "evaluate", 1)
+    dawdle_after(import_module("simreduce.study.tune.rank"), "evaluate", 1, 2)
     document = json.loads(simreduce("run", scenario, "--workers", "1", *option, "--json").out)
     assert (document["complete"], document["hurried"]) == (False, True)
 
