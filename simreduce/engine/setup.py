@@ -57,7 +57,7 @@ from simreduce.planners.nccl import (
     is_measured,
     nominal_text,
 )
-from simreduce.planners.nccl.choice import choose
+from simreduce.planners.nccl.choice import Plan as NcclPlan, choose, plan as nccl_plan
 from simreduce.planners.nccl.decide import Decide
 from simreduce.planners.nccl.library import library_of
 from simreduce.planners.strategy import Strategy, compile_collective, parse_strategy
@@ -253,6 +253,11 @@ class Setup(Simulator):
     @property
     def _facts(self) -> Facts:
         return facts(self.machine, settings=self.nccl)
+
+    @property
+    def communicator(self) -> NcclPlan:
+        """NCCL's or RCCL's communicator of all ranks: what it found, and its model of time."""
+        return nccl_plan(facts(self.machine, self.layout.ranks, self.nccl), self.nccl)
 
     def constants_of(self, plan: Plan) -> Calibration:
         """The constants that a plan is simulated with: NCCL's only where it has a use for them."""

@@ -91,8 +91,7 @@ def environment(choice: Choice) -> str:
     called = [call for name, call in _CALLS.items() if getattr(settings, name)]
     lines += [f"# As predicted where applications call {' and '.join(called)}."] * bool(called)
     at = plan(choice.facts, settings)
-    first = at.tuner.listed("all_reduce", 0, asked=True)
-    if first and (by_size or pinned & {"NCCL_ALGO", "NCCL_PROTO"}):
+    if at.tuner.lists_first and (by_size or pinned & {"NCCL_ALGO", "NCCL_PROTO"}):
         lines.append("# RCCL would take kernels of MSCCL before it asks the plugin or looks here.")
         lines.append("RCCL_MSCCL_ENABLE=0")
     limit = at.tuner.ring_limit

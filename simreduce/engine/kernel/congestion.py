@@ -24,12 +24,10 @@ from __future__ import annotations
 from simreduce.engine.kernel.calendar import NONE
 from simreduce.engine.kernel.flows import await_first
 from simreduce.engine.kernel.groups import settle
-from simreduce.engine.kernel.tables import CROWDS, INFINITY, RESOURCES, WORK, Flows
+from simreduce.engine.kernel.tables import CROWDS, INFINITY, RESOURCES, SAME, WORK, Flows
 
 TREE, LOSSY = 1.0, 2.0
 """Rules, in the first entry of `congestion`."""
-SAME = 1.0 + 1e-12
-"""Levels this close are one, as rounding may tell them apart."""
 RISING = -2
 """In `held`: nothing limits the crowd yet."""
 

@@ -45,11 +45,11 @@ from simreduce.engine.kernel.tables import (
     DIRTY_COUNT,
     INFINITY,
     RESOURCES,
+    SAME,
     WORK,
     Flows,
 )
 
-SAME = 1.0 + 1e-12
 NEARLY = 1.0 - 1e-9
 """A resource that is loaded less is not full, whatever has been rounded in adding up its load."""
 

@@ -346,7 +346,8 @@ class Store:
         old["uses"] = self._joined("uses", old["uses"], calls.uses)
         old["weight"] = self._joined("weight", old["weight"], calls.weight)
         old["place"] = self._longer("place", old["place"], used, len(calls.uses))
-        old["hop"] = self._joined("hop", old["hop"], self._hops(calls))
+        if self._congestion:
+            old["hop"] = self._joined("hop", old["hop"], self._hops(calls))
         if len(calls.uses):
             self._spread(old)
 

@@ -15,6 +15,8 @@ import numpy as np
 from simreduce.engine.kernel.calendar import Heap
 
 INFINITY = float("inf")
+SAME = 1.0 + 1e-12
+"""Levels whose ratio is no more are one: rounding may tell them apart."""
 
 # Phases of an op.
 WAITING, QUEUED, OVERHEAD, LATENCY, AT_PIPE, PIPE, FLOW, TAIL, DONE = 0, 1, 2, 3, 4, 5, 6, 7, 8

@@ -365,6 +365,11 @@ class Tuner:
         del collective, nbytes, asked
         return None
 
+    @property
+    def lists_first(self) -> bool:
+        """Whether there are kernels that a library looks for before all settings."""
+        return self.listed("all_reduce", 0, asked=True) is not None
+
     def _part(self, entry: Entry, nbytes: int) -> float:
         """The part of its rate that a choice reaches with so few bytes."""
         collective, algorithm, protocol = entry

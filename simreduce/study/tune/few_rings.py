@@ -12,7 +12,6 @@ from simreduce.engine import NCCL
 from simreduce.engine.setup import Setup
 from simreduce.errors import InputError
 from simreduce.planners.layouts import layout
-from simreduce.planners.nccl import facts, plan
 from simreduce.planners.nccl.time_model import RingLimit
 from simreduce.planners.strategy import parse_strategy
 from simreduce.study.question import Question
@@ -115,7 +114,7 @@ def ring_limit(setup: Setup) -> RingLimit | None:
     """The rings that the library allows on the GPUs; None where it allows as many as elsewhere."""
     if isinstance(setup.machine, Folded):
         return None
-    return plan(facts(setup.machine, setup.layout.ranks, setup.nccl), setup.nccl).tuner.ring_limit
+    return setup.communicator.tuner.ring_limit
 
 
 def _lifted(question: Question, limit: RingLimit) -> Question:

@@ -187,7 +187,7 @@ class InlineSettings:
             known = re.fullmatch(r"[0-9](\.[0-9]{1,9})?", text) and float(text) <= 1.0
             if not known:
                 self.faults.add("congested", f"must be a number from 0 to 1, got {quote(text)}")
-            elif congestion == ISOLATED and self.values.get("congestion", ISOLATED) == ISOLATED:
+            elif self.values.get("congestion", default.congestion) == ISOLATED:
                 self.faults.add("congested", "needs congestion=tree or congestion=lossy")
             congested = float(text) if known else default.congested
         fresh = "equal_cost" in self.values

@@ -14,7 +14,6 @@ from simreduce.computing.workers import rounds
 from simreduce.engine import AtLeast
 from simreduce.engine.setup import Setup
 from simreduce.errors import Deadlock, InputError
-from simreduce.planners.nccl import facts, plan
 from simreduce.planners.nccl.tuner_csv import Rule
 from simreduce.planners.strategy import Strategy, parse_strategy
 from simreduce.study.question import ask
@@ -137,8 +136,7 @@ def with_rules(setup: Setup, rules: tuple[Rule, ...]) -> Setup:
     """The setup in which these rules choose, and no kernels that come before them."""
     nccl = replace(setup.nccl, tuner=rules)
     if not isinstance(setup.machine, Folded):
-        at = plan(facts(setup.machine, setup.layout.ranks, setup.nccl), setup.nccl)
-        first = at.tuner.listed("all_reduce", 0, asked=True)
+        first = setup.communicator.tuner.lists_first
         nccl = replace(nccl, msccl=nccl.msccl and not first)
     return setup.but(nccl=nccl)
 

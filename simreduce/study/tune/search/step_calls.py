@@ -37,7 +37,7 @@ from simreduce.engine import Rates
 from simreduce.engine.setup import Setup
 from simreduce.planners.layouts import OPEN, Decision
 from simreduce.planners.nccl import facts
-from simreduce.planners.nccl.choice import estimates, nvls_channels, plan
+from simreduce.planners.nccl.choice import estimates, nvls_channels
 from simreduce.planners.nccl.tuner_csv import Rule
 from simreduce.study.tune.few_rings import ring_limit
 from simreduce.study.tune.search.best_first import Tried
@@ -87,7 +87,7 @@ def decisions(setup: Setup, collective: str = COLLECTIVE) -> list[Decision]:
     """
     if setup.nccl.release < (2, 5) or setup.layout.n < 2:
         return []
-    at = plan(facts(setup.machine, setup.layout.ranks, setup.nccl), setup.nccl)
+    at = setup.communicator
     own = setup.layout.decide(setup.layout.ranks, COLLECTIVE, 1, OPEN)  # type: ignore[misc]
     most = max(at.model.channels, more_channels(setup))
     counts = sorted({c for c in _CHANNELS if c < most} | {at.model.channels, most})
@@ -102,14 +102,14 @@ def decisions(setup: Setup, collective: str = COLLECTIVE) -> list[Decision]:
 def more_channels(setup: Setup) -> int:
     """The NCCL_MIN_NCHANNELS to try; 0 where the library takes no fewer rings than elsewhere."""
     limit = ring_limit(setup)
-    at = plan(facts(setup.machine, setup.layout.ranks, setup.nccl), setup.nccl)
+    at = setup.communicator
     return limit.channels if limit and limit.channels > at.model.channels else 0
 
 
 def needed_channels(setup: Setup, rules: Iterable[Rule]) -> int:
     """The NCCL_MIN_NCHANNELS by which a communicator has the channels of rules; 0 where it does."""
     most = max((rule.channels for rule in rules), default=0)
-    at = plan(facts(setup.machine, setup.layout.ranks, setup.nccl), setup.nccl)
+    at = setup.communicator
     return most if most > at.model.channels and most <= more_channels(setup) else 0
 
 
