@@ -16,6 +16,7 @@ from __future__ import annotations
 from collections.abc import Callable, Generator, Mapping, Sequence, Set as AbstractSet
 from dataclasses import dataclass, field
 from fractions import Fraction
+from functools import cache
 from itertools import pairwise
 from math import inf, isfinite
 from typing import Any, NamedTuple
@@ -37,6 +38,9 @@ WINDOW = 4 * ULP
 
 UNCLEAR = Fraction(1, 10**10)
 """What is due this close, but not with it, may be taken for a tie or not by whoever rounds."""
+
+REACH = 16
+"""How often the kernel finds anew what comes to links that drop."""
 
 
 class Demand(NamedTuple):
@@ -79,10 +83,12 @@ def congested(
     capacity: Mapping[str, Fraction], demands: Sequence[Demand], rule: str, fills: AbstractSet[str]
 ) -> list[Fraction]:
     """Rates where flows that are held slow others, by what `kernel.congestion` says; `fills` are
-    the links that fill.
+    the links that fill. Where the kernel goes on from link to link, this looks back along chains.
     """
     fair, many = max_min(capacity, demands), range(len(demands))
+    ways = [[(n, hop) for n, hop in d.way if n in fills] for d in demands]
 
+    @cache
     def weights(name: str) -> Fraction:
         return sum((d.weights[name] for d in demands if name in d.weights), Fraction(0))
 
@@ -91,57 +97,63 @@ def congested(
         load = sum(demands[j].weights[name] * fair[j] for j in there)
         return load == capacity[name] and all(fair[j] <= fair[i] for j in there)
 
-    offer, held, hops = [], [], []
-    for rate, demand, i in zip(fair, demands, many, strict=True):
-        ways = dict(demand.way)
-        others = [name for name in demand.weights if name not in ways]
-        first = min((hop for name, hop in demand.way if name in fills), default=None)
-        before = [*others, *(name for name, hop in demand.way if first is not None and hop < first)]
-        sent = [capacity[name] / weights(name) for name in before] + [demand.cap]
-        sent = [each for each in sent if each is not None]
-        offer.append(max(rate, min(sent)) if sent and first is not None else rate)
-        held.append(next((n for n in [*others, *reversed(ways)] if limits(i, n)), None))
-        place = ways.get(held[-1])
-        hops.append(-1 if place is None or rate == offer[-1] else place)
-    passes = {name: (Fraction(1), None) for name in fills}
-    if rule == "lossy":
-        for name in fills:
-            users = [(i, dict(demands[i].way)[name]) for i in many if name in demands[i].weights]
-            comes = {i: offer[i] if hop < hops[i] else fair[i] for i, hop in users}
-            total = sum(rate * demands[i].weights[name] for i, rate in comes.items())
-            if total > capacity[name] and any(hop < hops[i] for i, hop in users):
-                passes[name] = capacity[name] / total, None
-        return [
-            min(
-                [fair[i], *(
-                    (offer[i] if hop < hops[i] else fair[i]) * passes[name][0]
-                    for name, hop in demands[i].way if name in fills
-                )]
-            )
-            for i in many
-        ]  # fmt: skip
-    while True:
-        before = dict(passes)
+    end = [next((n for n in reversed(d.way) if limits(i, n[0])), ("", -1))
+           for i, d in enumerate(demands)]  # fmt: skip
+    firsts = [min((hop for _, hop in way), default=None) for way in ways]
+
+    def offered(i: int) -> Fraction:
+        places = dict(demands[i].way)
+        before = [n for n in demands[i].weights if places.get(n, -1) < firsts[i]]
+        most = [capacity[n] / weights(n) for n in before] + [demands[i].cap]
+        return max(fair[i], min((each for each in most if each is not None), default=fair[i]))
+
+    offer = [fair[i] if firsts[i] is None else offered(i) for i in many]
+    held = {i for i in many if firsts[i] is not None and end[i][1] > firsts[i]}
+    held = {i for i in held if fair[i] < offer[i]}
+
+    @cache
+    def part(cause: str, link: str, chain: int) -> Fraction | float:
+        """What flows have of their offers there at most, for what `cause` holds."""
+        found = [inf]
         for i in many:
-            stops = [(fair[i] / offer[i], held[i], hops[i])] if hops[i] >= 0 else []
-            for name, hop in demands[i].way:
-                part, cause = passes.get(name, (Fraction(1), None))
-                if part < 1 and cause != held[i] and offer[i] * part < fair[i]:
-                    stops.append((part, cause, hop))
-            for name, hop in demands[i].way:
-                least = min(
-                    ((p, c) for p, c, h in stops if h > hop), default=None, key=lambda s: s[0]
-                )
-                if name in fills and least and least[0] < passes[name][0]:
-                    passes[name] = least
-        if passes == before:
-            break
+            for hop in (hop for name, hop in ways[i] if name == link):
+                if i in held and end[i][0] == cause and hop < end[i][1]:
+                    found.append(fair[i] / offer[i])
+                elif end[i][0] != cause and chain > 1:
+                    then = [part(cause, n, chain - 1) for n, later in ways[i] if later > hop]
+                    found += [each for each in then if offer[i] * each < fair[i]]
+        return min(found)
+
+    lossy = {n for i in held for n, hop in ways[i] if hop < end[i][1]}
+
+    def comes(i: int, to: int, turns: int) -> Fraction:
+        """What comes of a flow to its links of that hop."""
+        rate = offer[i] if i in held else fair[i]
+        limited = [fair[i]] if -1 < end[i][1] <= to else []
+        return min([rate, *limited, *(goes_on(n, turns) for n, at in ways[i] if at < to)])
+
+    @cache
+    def goes_on(link: str, turns: int) -> Fraction | float:
+        """What goes on of every flow at most, if links before were asked so often."""
+        if link not in lossy or turns == 0:
+            return inf
+        there = [(i, hop) for i in many for name, hop in ways[i] if name == link]
+        come = [comes(i, hop, turns - 1) for i, hop in there]
+        alone = [Demand({link: demands[i].weights[link]}, cap=each)
+                 for (i, _), each in zip(there, come, strict=True)]  # fmt: skip
+        goes = max_min({link: capacity[link]}, alone)
+        return inf if goes == come else max(goes)
+
+    if rule == "lossy":
+        return [
+            min(fair[i], comes(i, len(demands[i].way), REACH)) if ways[i] else fair[i] for i in many
+        ]
+    causes = {end[i][0] for i in held}
     return [
-        min([
-            fair[i],
-            *(offer[i] * passes[name][0] for name, _ in demands[i].way
-              if name in fills and passes[name][0] < 1 and passes[name][1] != held[i]),
-        ])
+        min([fair[i], *(
+            offer[i] * part(cause, name, len(demands))
+            for name, _ in ways[i] for cause in causes - {end[i][0]}
+        )])
         for i in many
     ]  # fmt: skip
 

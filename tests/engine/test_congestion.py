@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 
 import numpy as np
@@ -16,12 +17,20 @@ from simreduce.engine.kernel import compiled
 from simreduce.engine.setup import Setup
 from simreduce.errors import TopologyError
 from simreduce.plan import Contract, PlanBuilder
-from simreduce.testing.strategies import ANY, ROUND, Figures
+from simreduce.testing.strategies import (
+    ANY,
+    ROUND,
+    Figures,
+    calibrations,
+    plans,
+    readies,
+    runtimes,
+)
 from simreduce.topology import Topology, fold
 from simreduce.topology.elements import Cable, Node
 from simreduce.topology.graph import build
 from simreduce.topology.routing.switching import CHOICES, Switching
-from tests.engine.oracle import Submission
+from tests.engine.oracle import Change, Submission
 from tests.engine.test_against_oracle import check, engine_times
 
 GBIT = 1e9 / 8
@@ -31,9 +40,9 @@ ISOLATED, TREE, LOSSY = (
 
 
 def network(hosts: dict[str, str], trunks: dict[tuple[str, str], float], **of: object) -> Topology:
-    """Hosts with 40 Gbit/s to their switch, and cables between switches in Gbit/s."""
-    switches = dict.fromkeys([*hosts.values(), *(end for pair in trunks for end in pair)])
-    nodes = [Node(name, "switch", transit=True) for name in switches]
+    """Hosts with 40 Gbit/s to their switch, and other cables in Gbit/s."""
+    ends = dict.fromkeys([*hosts.values(), *(end for pair in trunks for end in pair)])
+    nodes = [Node(name, "switch", transit=True) for name in ends if name not in hosts]
     nodes += [Node(name, "gpu") for name in hosts]
     rates = dict.fromkeys(hosts.items(), 40.0) | trunks
     cables = [
@@ -66,7 +75,7 @@ INCAST = [("h11", "r"), ("h12", "r"), ("h21", "r"), ("h22", "r")]
     [({}, 20.0), ({"congestion": "tree"}, 10.0),
      ({"congestion": "tree", "congested": 0.5}, 15.0),
      ({"congestion": "tree", "congested": 0.0}, 20.0),
-     ({"congestion": "lossy"}, 20.0 * 40 / (40 + 40 + 20))],
+     ({"congestion": "lossy"}, 40.0 / 3)],
 )  # fmt: skip
 def test_a_victim_of_pfc(of, victim):
     """Zhu et al., Congestion Control for Large-Scale RDMA Deployments, SIGCOMM 2015, section 2.2:
@@ -107,6 +116,38 @@ def test_who_waits_for_one_end_shares_it():
     assert rates(tree, elsewhere, held, other)[0] == pytest.approx(10.0)
 
 
+@pytest.mark.parametrize("turn", range(5))
+def test_each_of_two_blocked_ends_slows_who_waits_for_the_other(turn):
+    """Of `a`, `b` and `v` go on 13.3 of 40 Gbit/s, by their ends. `v` can send no more than 20, and
+    on the link that `b` stops it has as much of that as `b` of its own 40, whoever came first.
+    """
+    hosts = {"a": "s", "b": "s", "v": "s"} | dict.fromkeys(("c", "d", "e", "q", "r"), "t")
+    tree = network(hosts, {("s", "t"): 400.0, ("v", "s"): 20.0}, congestion="tree")
+    others = [("a", "r"), ("c", "r"), ("b", "q"), ("d", "q"), ("e", "q")]
+    others = others[turn:] + others[:turn]
+    assert rates(tree, ("v", "r"), *others)[0] == pytest.approx(20.0 / 3)
+
+
+@pytest.mark.parametrize("kind", ["tree", "lossy"])
+def test_an_end_that_hardly_holds_anybody_hardly_slows_anybody(kind):
+    """From 53.3 Gbit/s on, the up-link that they share with the victim limits the two senders."""
+    found = []
+    for wide in (40.0, 48.0, 53.2, 53.4):
+        machine = network(HOSTS, {**TRUNKS, ("r", "t4"): wide}, congestion=kind)
+        found.append(rates(machine, ("vs", "vr"), *INCAST)[0])
+    assert found[2:] == pytest.approx([40.0 / 3, 40.0 / 3], rel=3e-3)
+    assert found[:2] == pytest.approx([10.0, 12.0] if kind == "tree" else [40.0 / 3] * 2)
+
+
+def test_what_a_thin_link_holds_back_takes_no_room_further_on():
+    """Of `f` and `g` no more than 10 Gbit/s come to the wide link; in a tree they fill it."""
+    hosts = {"f": "s", "g": "s", "h": "t", "r": "u", "w": "u"}
+    trunks = {("s", "t"): 10.0, ("t", "u"): 40.0, ("r", "u"): 1.0}
+    flows = [("h", "w"), ("f", "r"), ("g", "r")]
+    for kind, left in (("isolated", 39.0), ("lossy", 30.0), ("tree", 0.5)):
+        assert rates(network(hosts, trunks, congestion=kind), *flows)[0] == pytest.approx(left)
+
+
 @st.composite
 def scenes(draw: st.DrawFn, figures: Figures):
     """Many copies to few ends, over a tree of switches with thin and thick cables."""
@@ -121,9 +162,11 @@ def scenes(draw: st.DrawFn, figures: Figures):
         cables.append(Cable(one, other, "wire", 1, rate, rate, draw(figures.delay), False))
     names = dict.fromkeys(end for pair in pairs for end in pair if not end.startswith("gpu"))
     nodes = [Node(name, "switch", transit=True) for name in names]
-    nodes += [Node(name, "gpu") for name in gpus]
+    memory = st.one_of(st.just(math.inf), figures.bandwidth)
+    nodes += [Node(name, "gpu", memory_bandwidth=draw(memory)) for name in gpus]
     switching = Switching(
         draw(st.sampled_from(CHOICES)),
+        queue_pairs=draw(st.integers(1, 3)),
         congestion=draw(st.sampled_from(["tree", "lossy"])),
         congested=draw(st.sampled_from([1.0, 0.5, 0.25])),
     )
@@ -139,6 +182,32 @@ def scenes(draw: st.DrawFn, figures: Figures):
     return topology, sorted(submissions, key=lambda each: each.at)
 
 
+@st.composite
+def busy_scenes(draw: st.DrawFn, figures: Figures):
+    """The same beside plans of all kinds of ops, on any runtime, while links change."""
+    topology, submissions = draw(scenes(figures))
+    plan = draw(plans(topology.devices, figures, most_ops=12))
+    submissions.append(Submission(plan, draw(readies(plan, figures)), at=draw(figures.delay)))
+    names = [link.name for link in topology.links]
+    changes = [
+        Change(draw(figures.delay), name, draw(figures.bandwidth))
+        for name in draw(st.lists(st.sampled_from(names), max_size=2, unique=True))
+    ]
+    submissions.sort(key=lambda each: each.at)
+    return topology, draw(runtimes), draw(calibrations(figures)), submissions, changes
+
+
+@given(busy_scenes(ANY))
+@settings(max_examples=100)
+def test_the_oracle_says_the_same_of_plans_while_links_change(scene):
+    assume(check(*scene))
+
+
+def replace_time(submission: Submission) -> Submission:
+    """The same at time 0."""
+    return submission._replace(at=0.0)
+
+
 @given(scenes(ANY))
 @settings(max_examples=150)
 def test_the_oracle_says_the_same(scene):
@@ -151,6 +220,18 @@ def test_the_oracle_says_the_same(scene):
 def test_the_oracle_says_the_same_of_ties(scene):
     topology, submissions = scene
     assume(check(topology, IDEAL, NOMINAL, submissions))
+
+
+@given(scenes(ROUND), st.data())
+@settings(max_examples=150)
+def test_rates_do_not_depend_on_the_order_of_flows(scene, data):
+    topology, submissions = scene
+    together = [replace_time(each) for each in submissions]
+    order = data.draw(st.permutations(range(len(together))))
+    plain = engine_times(topology, IDEAL, NOMINAL, together, ())
+    other = engine_times(topology, IDEAL, NOMINAL, [together[i] for i in order], ())
+    for place, i in enumerate(order):
+        assert other[place].finish == pytest.approx(plain[i].finish, rel=1e-9)
 
 
 @given(scenes(ANY))

@@ -1,205 +1,235 @@
 """Rates where a flow that is held slows others on its way. Part of the kernel (see `advance`).
 
-A flow's *fair* rate is its max-min fair rate, and its *offer* the most that its source would send:
-its equal share of every resource before the first link that *fills*, or its fair rate if that is
-more, and no more than its own cap. A flow whose fair rate is less than its offer is *held* at the
-resource that limits it; it has passed the links of earlier hops of its way.
+A flow's *fair* rate is its max-min fair rate (`sharing`). Some links *fill*, those between
+switches. A flow's *offer* is the most that its source would send: its equal share of every resource
+before the first link that fills, or its fair rate if that is more, and no more than its own cap.
+The last link on its way that limits its fair rate *holds* a flow, if that is after a link that
+fills, and its offer is more.
 
-Tree. A link that fills *passes* the least part, fair rate over offer, of the flows that are held
-further on, or stopped further on by another link. A flow gets no more than its offer times the
-least part of the links on its way, but those that are so for the very resource that holds it: who
-waits for one resource shares that.
+Tree. What holds a flow stops the links that it has passed: no other flow there has more of its own
+offer than the flow that is held has of its. A flow that has less than its fair rate then stops the
+links before in the same way, and so on. Flows that the same link holds do not stop each other: they
+have what is fair there. What one link holds stops others as if nothing else held any, and a flow
+has the least that all leave it.
 
-Lossy. What comes to a link that fills is the offers of the flows that are held further on, and the
-fair rates of the others. If that is more than it carries, the same part of each goes on.
+Lossy. A flow that is held leaves its source with its offer, others with their fair rates. If more
+comes to a link than it carries, that is shared fairly among what comes, and the rest is dropped; of
+what a link holds no more goes on than its fair rate. What comes to links is found link by link on
+the longest of ways, and `REACH` times at most, should links wait for each other in a circle.
 
-Rates are these for a part of the time, fair ones for the rest: the mean of two ways to share, and
-no resource is too narrow for either. Without a flow that is held, they are the fair ones.
+Rates are these for a part of the time, fair ones for the rest: the mean of two ways to share. No
+flow has more than its fair rate in either, so no resource is too narrow. Without a flow that is
+held, rates are the fair ones. None of this depends on the order of flows.
 
-All is found anew at every instant: a flow also slows those that share nothing with what limits it.
+At every instant, what holds flows is found anew where rates have changed, and what that leaves to
+others everywhere: a flow also slows those that share nothing with what limits it.
 """
 
 from __future__ import annotations
 
 from simreduce.engine.kernel.calendar import NONE
+from simreduce.engine.kernel.filling import fill_up
 from simreduce.engine.kernel.flows import await_first
-from simreduce.engine.kernel.groups import settle
-from simreduce.engine.kernel.tables import CROWDS, INFINITY, RESOURCES, SAME, WORK, Flows
+from simreduce.engine.kernel.tables import CROWDS, INFINITY, RESOURCES, SAME, STALE, WORK, Flows
 
 TREE, LOSSY = 1.0, 2.0
 """Rules, in the first entry of `congestion`."""
-RISING = -2
-"""In `held`: nothing limits the crowd yet."""
+REACH = 16
+"""How often what comes to links is found anew."""
+UNKNOWN = -2
+"""In `held`: what holds a crowd may have changed."""
+END = 1 << 30
+"""A hop after the last."""
+NEARLY = 1.0 - 1e-9
+"""A link that is loaded less is not full, whatever has been rounded in adding up its load."""
 
 
 def congest(now: float, flows: Flows) -> None:
-    """Give every flow its rate."""
-    fill(flows)
-    find_offers(flows)
+    """Give every flow its rate, once the fair ones are known."""
+    held = hold(flows)
     if flows.congestion[0] == TREE:
-        back_up(flows)
+        back_up(held, flows)
     else:
-        drop(flows)
+        drop(held, flows)
     resources, part = flows.scalar[RESOURCES], flows.congestion[1]
     for crowd in range(flows.scalar[CROWDS]):
+        group, rate = resources + crowd, flows.rate[crowd]
         if flows.flying[crowd] == 0:
             continue
-        group = resources + crowd
-        rate = flows.fair[crowd] - part * (flows.fair[crowd] - slowed(crowd, flows))
+        if flows.least[crowd] < rate:
+            rate -= part * (rate - flows.least[crowd])
         if rate == flows.level[group]:
             continue
-        if flows.members[group] > 0 and now > flows.anchor[group]:
-            flows.served[group] += flows.level[group] * (now - flows.anchor[group])
-            flows.anchor[group] = now
-        flows.level[group] = rate
-        flows.rate[crowd] = rate
         if flows.members[group] > 0:
+            if now > flows.anchor[group]:
+                flows.served[group] += flows.level[group] * (now - flows.anchor[group])
+                flows.anchor[group] = now
+            flows.level[group] = rate
             await_first(crowd, flows)
-    settle(now, flows)
+        else:
+            flows.level[group] = rate
 
 
-def fill(flows: Flows) -> None:
-    """Find the fair rates: all rise together until a resource is full or a cap is reached."""
-    crowds, left = flows.scalar[CROWDS], 0
+def hold(flows: Flows) -> int:
+    """List the crowds that are held in `stops`, and by what in `held`; how many they are."""
+    crowds, count = flows.scalar[CROWDS], 0
+    for i in range(flows.scalar[STALE]):
+        resource = flows.stale[i]
+        weigh(resource, flows)
+        begin = flows.on_start[resource]
+        for at in range(begin, begin + flows.on_count[resource]):
+            flows.held[flows.on_crowd[at]] = UNKNOWN
+    flows.scalar[STALE] = 0
     for crowd in range(crowds):
-        if flows.flying[crowd] > 0:
-            left += 1
-            flows.held[crowd] = RISING
-            for use in range(flows.begin[crowd], flows.end[crowd]):
-                resource = flows.uses[use]
-                flows.room[resource] = flows.capacity[resource]
-                flows.whole[resource] = 0.0
-                flows.rising[resource] = 0.0
-                flows.passes[resource] = 1.0
-                flows.cause[resource] = NONE
-    for crowd in range(crowds):
-        for use in range(flows.begin[crowd], flows.end[crowd] if flows.flying[crowd] > 0 else 0):
-            resource, weight = flows.uses[use], flows.weight[use] * flows.flying[crowd]
-            flows.whole[resource] += weight
-            flows.rising[resource] += weight
-    while left > 0:
-        level = INFINITY
-        for crowd in range(crowds):
-            if flows.flying[crowd] > 0 and flows.held[crowd] == RISING:
-                level = min(level, flows.most[crowd])
-                for use in range(flows.begin[crowd], flows.end[crowd]):
-                    level = min(level, level_of(flows.uses[use], flows))
-        # Levels are compared before any flow is taken off, so that the order does not matter.
-        for crowd in range(crowds):
-            if flows.flying[crowd] > 0 and flows.held[crowd] == RISING:
-                flows.fair[crowd] = -1.0
-                if flows.most[crowd] <= level * SAME:
-                    flows.held[crowd] = NONE
-                for use in range(flows.begin[crowd], flows.end[crowd]):
-                    if level_of(flows.uses[use], flows) <= level * SAME:  # the last on the way
-                        flows.held[crowd] = flows.uses[use]
-                flows.scalar[WORK] += 1
-        for crowd in range(crowds):
-            if flows.flying[crowd] > 0 and flows.held[crowd] != RISING and flows.fair[crowd] < 0.0:
-                flows.fair[crowd] = level
-                left -= 1
-                for use in range(flows.begin[crowd], flows.end[crowd]):
-                    resource, weight = flows.uses[use], flows.weight[use] * flows.flying[crowd]
-                    flows.room[resource] -= weight * level
-                    flows.rising[resource] -= weight
-
-
-def level_of(resource: int, flows: Flows) -> float:
-    """What each flow that still rises could have at `resource`."""
-    rising: float = flows.rising[resource]
-    return max(flows.room[resource], 0.0) / rising if rising > 0.0 else INFINITY
-
-
-def find_offers(flows: Flows) -> None:
-    """Find what the source of every flow would send."""
-    for crowd in range(flows.scalar[CROWDS]):
-        if flows.flying[crowd] == 0:
+        flows.least[crowd] = INFINITY
+        if flows.flying[crowd] == 0 or flows.first[crowd] == NONE:
             continue
-        first, offer = NONE, flows.most[crowd]
-        for use in range(flows.begin[crowd], flows.end[crowd]):
-            if flows.fills[flows.uses[use]] and (first == NONE or flows.hop[use] < first):
-                first = flows.hop[use]
-        for use in range(flows.begin[crowd], flows.end[crowd]):
-            resource = flows.uses[use]
-            if flows.hop[use] < first:  # what is on no way comes before all
-                offer = min(offer, flows.capacity[resource] / flows.whole[resource])
-        if first == NONE or offer == INFINITY:
-            offer = flows.fair[crowd]
-        flows.offer[crowd] = max(offer, flows.fair[crowd])
+        if flows.held[crowd] == UNKNOWN:
+            find_end(crowd, flows)
+        if flows.stuck[crowd]:
+            flows.stops[count] = crowd
+            count += 1
+    return count
 
 
-def back_up(flows: Flows) -> None:
-    """Find what part of what is offered to it each link passes, where held flows stop links."""
-    changed = True
-    while changed:
-        changed = False
-        for crowd in range(flows.scalar[CROWDS]):
-            if flows.flying[crowd] == 0:
-                continue
-            held, fair, offer = flows.held[crowd], flows.fair[crowd], flows.offer[crowd]
-            # The least part of a later hop, and of this hop, from the end of the way.
-            later, later_cause, here, here_cause, hop = 1.0, NONE, 1.0, NONE, NONE
-            for back in range(flows.end[crowd] - flows.begin[crowd]):
-                use = flows.end[crowd] - 1 - back
-                resource = flows.uses[use]
-                if flows.hop[use] == NONE:
-                    continue
-                if flows.hop[use] != hop:
-                    if here < later:
-                        later, later_cause = here, here_cause
-                    here, hop = 1.0, flows.hop[use]
-                if flows.fills[resource] and later < flows.passes[resource]:
-                    flows.passes[resource], flows.cause[resource] = later, later_cause
-                    changed = True
-                part, cause = flows.passes[resource], flows.cause[resource]
-                if resource == held:
-                    part, cause = fair / offer if offer > 0.0 else 1.0, held
-                elif cause == held or offer * part >= fair:
-                    part = 1.0
-                if part < here:
-                    here, here_cause = part, cause
-
-
-def drop(flows: Flows) -> None:
-    """Find what part of what comes each link passes, where held flows are sent all the same."""
-    for resource in range(flows.scalar[RESOURCES]):
-        count, begin = flows.on_count[resource], flows.on_start[resource]
-        if not flows.fills[resource] or count == 0:
-            continue
-        comes, lost = 0.0, False
-        for at in range(begin, begin + count):
-            crowd = flows.on_crowd[at]
-            rate = flows.fair[crowd]
-            if is_held_after(flows.on_use[at], crowd, flows):
-                rate, lost = flows.offer[crowd], True
-            comes += flows.on_weight[at] * flows.flying[crowd] * rate
-        if lost and comes > flows.capacity[resource]:
-            flows.passes[resource] = flows.capacity[resource] / comes
-
-
-def is_held_after(use: int, crowd: int, flows: Flows) -> bool:
-    """Whether the flows of `crowd` are held further on than where they make `use` of a link."""
-    held, hop = flows.held[crowd], flows.hop[use]
-    if held == NONE or not flows.fair[crowd] < flows.offer[crowd]:
-        return False
-    for other in range(flows.begin[crowd], flows.end[crowd]):
-        if flows.uses[other] == held and flows.hop[other] > hop:
-            return True
-    return False
-
-
-def slowed(crowd: int, flows: Flows) -> float:
-    """What each flow of `crowd` gets while links pass no more than their part."""
-    rate: float = flows.fair[crowd]
+def find_end(crowd: int, flows: Flows) -> None:
+    """Find what holds the flows of `crowd`, and what leaves their sources."""
+    first, fair, offer = flows.first[crowd], flows.rate[crowd], flows.most[crowd]
+    last, by = NONE, NONE
     for use in range(flows.begin[crowd], flows.end[crowd]):
-        resource = flows.uses[use]
-        part = flows.passes[resource]
-        if part == 1.0 or (
-            flows.congestion[0] == TREE and flows.cause[resource] == flows.held[crowd]
-        ):
+        resource, hop = flows.uses[use], flows.hop[use]
+        if hop < first:  # what is on no way comes before all
+            offer = min(offer, flows.capacity[resource] / flows.whole[resource])
+        if hop >= last and 0.0 < flows.top[resource] <= fair * SAME:
+            last, by = hop, resource
+    flows.scalar[WORK] += 1
+    stuck = last > first and fair * SAME < offer < INFINITY
+    if not stuck and (flows.congestion[0] == LOSSY or not fair < offer < INFINITY):
+        offer = fair
+    flows.held[crowd], flows.offer[crowd], flows.stuck[crowd] = by, offer, stuck
+
+
+def weigh(resource: int, flows: Flows) -> None:
+    """Find the weight of all flows on `resource`, and if it is full the rate of the fastest."""
+    weight, load, top, begin = 0.0, 0.0, 0.0, flows.on_start[resource]
+    for at in range(begin, begin + flows.on_count[resource]):
+        crowd = flows.on_crowd[at]
+        each = flows.on_weight[at] * flows.flying[crowd]
+        weight += each
+        load += each * flows.rate[crowd]
+        top = max(top, flows.rate[crowd])
+    flows.whole[resource] = weight
+    flows.top[resource] = top if load >= flows.capacity[resource] * NEARLY else 0.0
+
+
+def hop_of(resource: int, crowd: int, flows: Flows) -> int:
+    """Where on the way of `crowd` it has passed `resource` last; NONE if nowhere."""
+    last = NONE
+    for use in range(flows.begin[crowd], flows.end[crowd]):
+        if flows.uses[use] == resource:
+            last = max(last, flows.hop[use])
+    return last
+
+
+def back_up(held: int, flows: Flows) -> None:
+    """Find what is left of all flows where links are stopped for the first `held` of `stops`."""
+    for i in range(held):
+        cause = flows.held[flows.stops[i]]
+        if flows.had[cause]:
             continue
-        comes = flows.offer[crowd]
-        if flows.congestion[0] == LOSSY and not is_held_after(use, crowd, flows):
-            comes = flows.fair[crowd]
-        rate = min(rate, comes * part)
+        flows.had[cause] = 1
+        waiting, touched = 0, 0
+        for other in range(i, held):
+            crowd = flows.stops[other]
+            if flows.held[crowd] == cause:
+                part, hop = flows.rate[crowd] / flows.offer[crowd], hop_of(cause, crowd, flows)
+                waiting, touched = stop_before(hop, crowd, part, waiting, touched, flows)
+        while waiting > 0:
+            waiting -= 1
+            link = flows.front[waiting]
+            part, start = flows.passes[link], flows.on_start[link]
+            flows.lower[link] = INFINITY
+            for place in range(start, start + flows.on_count[link]):
+                crowd, hop = flows.on_crowd[place], flows.hop[flows.on_use[place]]
+                rate = flows.offer[crowd] * part
+                if flows.held[crowd] != cause and rate * SAME < flows.rate[crowd]:
+                    flows.least[crowd] = min(flows.least[crowd], rate)
+                    waiting, touched = stop_before(hop, crowd, part, waiting, touched, flows)
+        for at in range(touched):
+            flows.passes[flows.touched[at]] = INFINITY
+    for i in range(held):
+        flows.had[flows.held[flows.stops[i]]] = 0
+
+
+def stop_before(
+    hop: int, crowd: int, part: float, waiting: int, touched: int, flows: Flows
+) -> tuple[int, int]:
+    """Let the links of `crowd` before `hop` pass no more than `part` of offers. Those that pass less
+    than before come after the first `waiting` of `front`; how many there are, and in `touched`.
+    """
+    for use in range(flows.begin[crowd], flows.end[crowd]):
+        link, at = flows.uses[use], flows.hop[use]
+        if at != NONE and at < hop and flows.fills[link] and part < flows.passes[link]:
+            if flows.passes[link] == INFINITY:
+                flows.touched[touched] = link
+                touched += 1
+            flows.passes[link] = part
+            if flows.lower[link] == INFINITY:
+                flows.lower[link] = 0.0  # it is listed
+                flows.front[waiting] = link
+                waiting += 1
+    return waiting, touched
+
+
+def drop(held: int, flows: Flows) -> None:
+    """Find what is left of all flows where the first `held` of `stops` are sent all the same."""
+    touched, turn = 0, 0
+    for i in range(held):
+        crowd = flows.stops[i]
+        hop = hop_of(flows.held[crowd], crowd, flows)
+        for use in range(flows.begin[crowd], flows.end[crowd]):
+            link, at = flows.uses[use], flows.hop[use]
+            if at != NONE and at < hop and flows.fills[link] and flows.lower[link] == INFINITY:
+                flows.lower[link] = 0.0  # it is listed
+                flows.touched[touched] = link
+                touched += 1
+    changed = touched > 0
+    while changed and turn < REACH:
+        turn, changed = turn + 1, False
+        for i in range(touched):
+            link = flows.touched[i]
+            start, count = flows.on_start[link], flows.on_count[link]
+            for at in range(count):
+                crowd, use = flows.on_crowd[start + at], flows.on_use[start + at]
+                flows.room_rate[at] = comes_to(flows.hop[use], crowd, flows)
+                flows.room_weight[at] = flows.on_weight[start + at] * flows.flying[crowd]
+            flows.lower[link] = fill_up(link, count, flows.whole[link], flows)
+        for i in range(touched):
+            link = flows.touched[i]
+            if flows.lower[link] != flows.passes[link]:
+                flows.passes[link] = flows.lower[link]
+                changed = True
+    for i in range(touched):
+        link = flows.touched[i]
+        start = flows.on_start[link]
+        for place in range(start, start + flows.on_count[link]):
+            crowd = flows.on_crowd[place]
+            if flows.least[crowd] == INFINITY:
+                flows.least[crowd] = comes_to(END, crowd, flows)
+    for i in range(touched):
+        flows.passes[flows.touched[i]] = flows.lower[flows.touched[i]] = INFINITY
+
+
+def comes_to(hop: int, crowd: int, flows: Flows) -> float:
+    """What comes of each flow of `crowd` to its links of that hop, if all links before pass what
+    they pass; what those hold is no more than its fair rate.
+    """
+    rate: float = flows.offer[crowd]
+    for use in range(flows.begin[crowd], flows.end[crowd]):
+        link, at = flows.uses[use], flows.hop[use]
+        if at != NONE and at <= hop:
+            if link == flows.held[crowd]:
+                rate = min(rate, flows.rate[crowd])
+            if at < hop:
+                rate = min(rate, flows.passes[link])
     return rate

@@ -11,6 +11,7 @@ from simreduce.engine.kernel.tables import (
     MOVED_COUNT,
     OPENED_COUNT,
     RESOURCES,
+    STALE,
     UNMOVED,
     Flows,
 )
@@ -27,6 +28,15 @@ def mark_dirty(resource: int, flows: Flows, how: int = MUST) -> None:
         flows.dirty[flows.scalar[DIRTY_COUNT]] = resource
         flows.scalar[DIRTY_COUNT] += 1
     flows.is_dirty[resource] = max(flows.is_dirty[resource], how)
+    note_stale(resource, flows)
+
+
+def note_stale(resource: int, flows: Flows) -> None:
+    """Remember that flows on `resource`, or their fair rates, have changed."""
+    if flows.congestion[0] > 0.0 and flows.top[resource] != NONE:
+        flows.top[resource] = NONE
+        flows.stale[flows.scalar[STALE]] = resource
+        flows.scalar[STALE] += 1
 
 
 def served_at(group: int, now: float, flows: Flows) -> float:
@@ -37,9 +47,15 @@ def served_at(group: int, now: float, flows: Flows) -> float:
     return served
 
 
+def group_of(crowd: int, flows: Flows) -> int:
+    """The group whose count is that of `crowd`: where flows that are held slow others, its own."""
+    group: int = flows.bottleneck[crowd]
+    return flows.scalar[RESOURCES] + crowd if flows.congestion[0] > 0.0 else group
+
+
 def due_of(slot: int, flows: Flows) -> float:
     """When the flow in `slot` is done if its rate stays."""
-    group = flows.bottleneck[flows.crowd[slot]]
+    group = group_of(flows.crowd[slot], flows)
     level = flows.level[group]
     left = flows.goal[slot] - flows.served[group]
     return flows.anchor[group] + max(left, 0.0) / level if level > 0.0 else INFINITY
@@ -83,6 +99,11 @@ def open_crowd(slot: int, call: int, cap: float, now: float, flows: Flows) -> in
     flows.end[crowd] = end
     flows.flying[crowd] = 0
     flows.most[crowd] = cap
+    if flows.congestion[0] > 0.0:
+        flows.first[crowd] = NONE
+        for use in range(end - 1, begin - 1, -1):
+            if flows.fills[flows.uses[use]]:
+                flows.first[crowd] = flows.hop[use]
     bottleneck = flows.scalar[RESOURCES] + crowd
     level[bottleneck] = cap
     if cap < INFINITY or flows.congestion[0] > 0.0:
@@ -137,24 +158,25 @@ def close_flow(slot: int, call: int, now: float, flows: Flows) -> None:
                 flows.own[resource] -= flows.weight[use]
         if flows.is_dirty[resource] == 0:
             mark_dirty(resource, flows, MAY)
-    if first and bottleneck < flows.scalar[RESOURCES]:
-        flows.soonest[bottleneck] = NONE
+    group = group_of(crowd, flows)
+    if first and group < flows.scalar[RESOURCES]:
+        flows.soonest[group] = NONE
     if flying == 0:
-        if bottleneck >= flows.scalar[RESOURCES]:
+        if group >= flows.scalar[RESOURCES]:
             remove(flows.calendar, flows.scalar[RESOURCES] + slot)
-        leave(bottleneck, now, flows)
+        leave(group, now, flows)
         flows.crowd_of[call] = NONE
         flows.next_crowd[crowd] = flows.scalar[FREE_CROWD]
         flows.scalar[FREE_CROWD] = crowd
         return
     unlink(slot, crowd, flows)
-    if first and bottleneck >= flows.scalar[RESOURCES]:
+    if first and group >= flows.scalar[RESOURCES]:
         remove(flows.calendar, flows.scalar[RESOURCES] + slot)
         await_first(crowd, flows)
 
 
 def await_first(crowd: int, flows: Flows) -> None:
-    """Let the first flow of `crowd`, which is at its own cap, come up when it is done."""
+    """Let the first flow of `crowd`, which is a group by itself, come up when it is done."""
     slot = flows.head[crowd]
     if slot != NONE:
         due = due_of(slot, flows)

@@ -7,6 +7,7 @@ from __future__ import annotations
 from simreduce.engine.kernel.calendar import NONE, Heap, put, remove
 from simreduce.engine.kernel.flows import (
     await_first,
+    group_of,
     leave,
     link,
     mark_dirty,
@@ -42,7 +43,7 @@ def settle(now: float, flows: Flows) -> None:
     for i in range(flows.scalar[OPENED_COUNT]):
         slot = flows.opened[i]
         crowd = flows.crowd[slot]
-        group = flows.bottleneck[crowd]
+        group = group_of(crowd, flows)
         if now > flows.anchor[group]:
             flows.goal[slot] += served_at(group, now, flows)
         else:
@@ -81,7 +82,7 @@ def regroup(now: float, flows: Flows) -> None:
     for i in range(count):
         crowd = flows.moved[i]
         before = flows.moved_from[crowd]
-        if before != NONE and before != flows.bottleneck[crowd]:
+        if before != NONE and before != group_of(crowd, flows):
             served = served_at(before, now, flows)
             slot = flows.head[crowd]
             if before < resources and slot != NONE and flows.goal[slot] <= flows.soonest[before]:
@@ -94,7 +95,7 @@ def regroup(now: float, flows: Flows) -> None:
         for i in range(count):
             crowd = flows.moved[i]
             before = flows.moved_from[crowd]
-            if before != NONE and before != flows.bottleneck[crowd]:
+            if before != NONE and before != group_of(crowd, flows):
                 leave(before, now, flows)
                 if before < resources:
                     mark_dirty(before, flows)
@@ -102,7 +103,7 @@ def regroup(now: float, flows: Flows) -> None:
                     remove(flows.calendar, resources + flows.head[crowd])
     for i in range(count):
         crowd = flows.moved[i]
-        before, group = flows.moved_from[crowd], flows.bottleneck[crowd]
+        before, group = flows.moved_from[crowd], group_of(crowd, flows)
         flows.moved_from[crowd] = UNMOVED
         if before == group:
             continue

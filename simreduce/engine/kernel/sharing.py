@@ -39,7 +39,8 @@ from __future__ import annotations
 
 from simreduce.engine.kernel.calendar import NONE, put, remove
 from simreduce.engine.kernel.congestion import congest
-from simreduce.engine.kernel.flows import MAY, RIGHT, mark_dirty, note_move
+from simreduce.engine.kernel.filling import fill_up
+from simreduce.engine.kernel.flows import MAY, RIGHT, group_of, mark_dirty, note_move, note_stale
 from simreduce.engine.kernel.groups import settle
 from simreduce.engine.kernel.tables import (
     DIRTY_COUNT,
@@ -54,14 +55,15 @@ NEARLY = 1.0 - 1e-9
 """A resource that is loaded less is not full, whatever has been rounded in adding up its load."""
 
 
-def elsewhere(crowd: int, resource: int, flows: Flows) -> int:
-    """The group that holds the flows of `crowd` back most, but for `resource`."""
+def elsewhere(crowd: int, resource: int, flows: Flows) -> tuple[int, float]:
+    """The group that holds the flows of `crowd` back most, but for `resource`, and their rate."""
     least: int = flows.scalar[RESOURCES] + crowd
+    rate: float = flows.most[crowd]
     for use in range(flows.begin[crowd], flows.end[crowd]):
         other = flows.uses[use]
-        if other != resource and flows.level[other] < flows.level[least]:
-            least = other
-    return least
+        if other != resource and flows.level[other] < rate:
+            least, rate = other, flows.level[other]
+    return least, rate
 
 
 def full_at(resource: int, flows: Flows) -> float:
@@ -75,47 +77,15 @@ def full_at(resource: int, flows: Flows) -> float:
         crowd = flows.on_crowd[begin + i]
         rate = flows.rate[crowd]
         if flows.bottleneck[crowd] == resource:
-            rate = flows.level[elsewhere(crowd, resource, flows)]
+            _, rate = elsewhere(crowd, resource, flows)
         rates[i] = rate
         weights[i] = flows.on_weight[begin + i] * flows.flying[crowd]
         weight += weights[i]
     if count == 0:
         return INFINITY
-    level: float = flows.capacity[resource] / weight
-    # Flows that are held back further elsewhere leave the rest to the others. Their sum is kept in
-    # two floats, so that it does not depend on their order.
-    taken, rest, highest = 0.0, 0.0, 0.0
-    while True:
-        kept, weight, nearest = 0, 0.0, INFINITY
-        for i in range(count):
-            rate = rates[i]
-            if rate <= level:
-                part = weights[i] * rate
-                total = taken + part
-                back = total - taken
-                rest += (taken - (total - back)) + (part - back)
-                taken = total
-                highest = max(highest, rate)
-            else:
-                rates[kept] = rate
-                weights[kept] = weights[i]
-                weight += weights[i]
-                kept += 1
-                nearest = min(nearest, rate)
-        if kept == 0:
-            flows.width[resource] = flows.own[resource]
-            return INFINITY
-        if kept == count:
-            break
-        count = kept
-        # The sum as it is rounded, in whatever order; what that leaves out is taken off by itself.
-        total = taken + rest
-        level = max((flows.capacity[resource] - total) - ((taken - total) + rest), 0.0) / weight
-    flows.width[resource] = weight
-    if level <= highest * SAME:
-        return highest
-    if nearest <= level * SAME:
-        return nearest
+    level = fill_up(resource, count, weight, flows)
+    if level == INFINITY:
+        flows.width[resource] = flows.own[resource]
     return level
 
 
@@ -164,9 +134,9 @@ def change_level(resource: int, level: float, flows: Flows) -> None:
         rate = level
         if bottleneck == resource:
             if level > before:
-                other = elsewhere(crowd, resource, flows)
-                if flows.level[other] < level:
-                    to, rate = other, flows.level[other]
+                other, most = elsewhere(crowd, resource, flows)
+                if most < level:
+                    to, rate = other, most
         elif level >= old:
             if bottleneck < flows.scalar[RESOURCES]:
                 flows.known[bottleneck] = NONE  # it may count on what the flow could have here
@@ -180,6 +150,7 @@ def change_level(resource: int, level: float, flows: Flows) -> None:
         flying = flows.flying[crowd]
         for use in range(flows.begin[crowd], flows.end[crowd]):
             other, weight = flows.uses[use], flows.weight[use] * flying
+            note_stale(other, flows)
             if to != bottleneck:
                 if other == bottleneck:
                     flows.own[other] -= weight
@@ -202,7 +173,7 @@ def change_level(resource: int, level: float, flows: Flows) -> None:
                 ):
                     touch(other, weight, old, rate, flows)
         if to != bottleneck:
-            note_move(crowd, bottleneck, flows)
+            note_move(crowd, group_of(crowd, flows), flows)
             flows.bottleneck[crowd] = to
     flows.known[resource] = level
 
@@ -235,7 +206,7 @@ def alone(crowd: int, flows: Flows) -> bool:
     """Whether the new flow of `crowd` meets no other; it is given its rate then."""
     begin, end = flows.begin[crowd], flows.end[crowd]
     bottleneck = flows.scalar[RESOURCES] + crowd
-    rate = flows.level[bottleneck]
+    rate = flows.most[crowd]
     if flows.rate[crowd] < INFINITY or flows.flying[crowd] > 1:
         return False
     for use in range(begin, end):
@@ -261,9 +232,6 @@ def share(now: float, flows: Flows) -> None:
     """Mend the levels of the dirty resources, and of those whose levels break on the way."""
     if flows.scalar[DIRTY_COUNT] == 0:
         return
-    if flows.congestion[0] > 0.0:
-        congest(now, flows)
-        return
     find_broken(flows)
     solver, final = flows.solver, -1.0
     while solver.size[0] > 0:
@@ -284,4 +252,6 @@ def share(now: float, flows: Flows) -> None:
                 full = final
             final = full
         change_level(resource, full, flows)
+    if flows.congestion[0] > 0.0:
+        congest(now, flows)
     settle(now, flows)

@@ -33,7 +33,8 @@ SLOTS, FREE_SLOT, DIRTY_COUNT, MOVED_COUNT, OPENED_COUNT, RESOURCES, SUBMISSIONS
 )
 WORK, PATIENCE = 7, 8  # ops due and crowds looked at so far, and how many may be
 CROWDS, FREE_CROWD = 9, 10
-SCALARS = 11
+STALE = 11
+SCALARS = 12
 
 # Indices into Queues.entries.
 USED, FREE = 0, 1
@@ -113,7 +114,8 @@ class Flows(NamedTuple):
     end: Array
     flying: Array  # flows
     bottleneck: Array  # the group of its flows
-    rate: Array  # bytes/s of each of them
+    most: Array  # bytes/s that each of them may have at its own cap
+    rate: Array  # bytes/s of each of them; with congestion their fair rate
     head: Array  # the slots of its flows, a doubly linked list in the order of their goals
     tail: Array
     next_crowd: Array  # the crowds that are free: a linked list
@@ -133,14 +135,19 @@ class Flows(NamedTuple):
     congestion: Array  # one of its rules, and the part of the time that it holds
     fills: Array  # by resource: whether flows that are held further on fill it
     whole: Array  # by resource: weights of all its flows
-    rising: Array  # by resource: weights of those that no resource limits yet
-    room: Array  # by resource: bytes/s that the others leave
-    passes: Array  # by resource: the part of what is offered to it that it lets pass
-    cause: Array  # by resource: the resource for which it does not let all pass, or NONE
-    most: Array  # by crowd: bytes/s, its own cap
-    offer: Array  # by crowd: bytes/s that its source would send
-    fair: Array  # by crowd: bytes/s, its max-min fair rate
-    held: Array  # by crowd: the resource that limits that, or NONE
+    top: Array  # by resource: the rate of its fastest flow if it is full, else 0; NONE: it is stale
+    stale: Array  # resources whose flows, or their fair rates, have changed
+    had: Array  # by resource: whether those that it holds have had their turn
+    passes: Array  # by resource: what flows have there at most, in parts of offers or bytes/s
+    lower: Array  # by resource: the same, as it will be next
+    front: Array  # resources to look at
+    touched: Array  # links where flows have not all
+    first: Array  # by crowd: the hop of the first link that fills, or NONE
+    held: Array  # by crowd: the link that limits its fair rate, or NONE
+    offer: Array  # by crowd: bytes/s that leave the source of each flow
+    least: Array  # by crowd: bytes/s that others leave each flow, inf if all
+    stuck: Array  # by crowd: whether a link that fills comes before, and its offer is more
+    stops: Array  # crowds of which that is so
     hop: Array  # by use of a call: which links come after others on the way, from 0; NONE: none
     # by use of a crowd, resource by resource
     on_crowd: Array
@@ -197,9 +204,9 @@ class State(NamedTuple):
 _KINDS: dict[type, str] = {
     np.float64: "amount overhead latency cap weight ready start begun finish release_time"
     " lane_freed capacity load own known was width soonest level served anchor rate goal on_weight"
-    " room_rate room_weight congestion whole rising room passes most offer fair"
+    " room_rate room_weight congestion whole top passes lower most offer least"
     " clock tolerance key",
-    np.int8: "phase is_dirty fills",
+    np.int8: "phase is_dirty fills had stuck",
     np.bool_: "holds free lane_busy",
     np.int64: "scalar entries released size",
 }

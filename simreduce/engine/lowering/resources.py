@@ -34,6 +34,7 @@ class Congestion:
     source: Ints
     target: Ints
     fills: Bools
+    ways: dict[bytes, AnyInts] = field(default_factory=dict)
 
     @staticmethod
     def of(topology: Topology, count: int) -> Congestion | None:
@@ -54,19 +55,25 @@ class Congestion:
         """Of every use, the place of its link on the way: 0 of the first links; -1 of no link.
 
         Rows of `uses` have the links of a way in order, those that share the bytes of a hop side by
-        side.
+        side. Ways are kept: many calls have the same.
         """
-        found = np.full(len(uses), -1, dtype=np.int32)
-        source, target = self.source[uses].tolist(), self.target[uses].tolist()
+        rows = np.ascontiguousarray(uses, dtype=np.int32)
+        found = np.full(len(rows), -1, dtype=np.int32)
         for begin, end in itertools.pairwise(start.tolist()):
-            hop, reached = 0, set[int]()
-            for use in range(begin, end):
-                if source[use] < 0:
-                    continue
-                if source[use] in reached:
+            key = rows[begin:end].tobytes()
+            if (way := self.ways.get(key)) is None:
+                way = self.ways[key] = self._hops(rows[begin:end])
+            found[begin:end] = way
+        return found
+
+    def _hops(self, uses: AnyInts) -> AnyInts:
+        found, hop, reached = np.full(len(uses), -1, dtype=np.int32), 0, set[int]()
+        for i, (source, target) in enumerate(zip(self.source[uses], self.target[uses], strict=True)):
+            if source >= 0:
+                if source in reached:
                     hop, reached = hop + 1, set()
-                reached.add(target[use])
-                found[use] = hop
+                reached.add(target)
+                found[i] = hop
         return found
 
 
