@@ -32,6 +32,7 @@ from simreduce.topology.graph import build
 from simreduce.topology.routing.switching import CHOICES, Switching
 from tests.engine.oracle import Change, Submission
 from tests.engine.test_against_oracle import check, engine_times
+from tests.engine.test_recording import _check_flows, _check_resources
 
 GBIT = 1e9 / 8
 ISOLATED, TREE, LOSSY = (
@@ -271,18 +272,15 @@ def test_equal_machines_are_not_folded_where_one_may_slow_another():
         fold(sr.load_topology(text))
 
 
-def test_a_recording_has_all_bytes_at_mean_rates():
-    machine = sr.load_topology("fat_tree:16,radix=4,oversubscription=2,congestion=tree")
-    plan = sr.compile("direct", sr.load_workload("bytes:64MiB"), sr.layout(machine))
-    recording = Setup(machine, "ideal").record(plan)
-    moved = recording.rates
-    assert np.dot(moved.rate, moved.end - moved.begin) == pytest.approx(
-        recording.lowered.amount.sum()
-    )
-    one = int(np.argmax(np.bincount(moved.resource)))
-    mine = moved.resource == one
-    carried = np.dot(moved.load[mine][:-1], np.diff(moved.since[mine]))
-    rows = np.repeat(np.arange(len(plan)), np.diff(recording.lowered.use_start))
-    used = recording.lowered.uses == one
-    amounts = recording.lowered.amount[rows[used]]
-    assert carried == pytest.approx(np.dot(recording.lowered.weight[used], amounts))
+@pytest.mark.parametrize(("kind", "rate"), [("isolated", 20.0), ("tree", 10.0), ("lossy", 40 / 3)])
+def test_a_recording_has_the_rates_that_flows_have(kind, rate):
+    """All bytes pass, at these rates, and no link carries more than it can."""
+    machine = network(HOSTS, TRUNKS, congestion=kind)
+    b = PlanBuilder(tuple(HOSTS))
+    for source, target in (("vs", "vr"), *INCAST):
+        b.copy(b.input(list(HOSTS).index(source), 0, 1000), list(HOSTS).index(target))
+    recording = Setup(machine, "ideal").record(b.finish(Contract.of("copies", [])))
+    _check_resources(recording)
+    _check_flows(recording)
+    first = recording.rates.op == recording.rates.op.min()
+    assert recording.rates.rate[first][0] / GBIT == pytest.approx(rate)

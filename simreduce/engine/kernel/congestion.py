@@ -164,8 +164,9 @@ def back_up(held: int, flows: Flows) -> None:
 def stop_before(
     hop: int, crowd: int, part: float, waiting: int, touched: int, flows: Flows
 ) -> tuple[int, int]:
-    """Let the links of `crowd` before `hop` pass no more than `part` of offers. Those that pass less
-    than before come after the first `waiting` of `front`; how many there are, and in `touched`.
+    """Let the links of `crowd` before `hop` pass no more than `part` of offers. Where that is less
+    than before, they come after the first `waiting` of `front`. How many there are, and in
+    `touched`.
     """
     for use in range(flows.begin[crowd], flows.end[crowd]):
         link, at = flows.uses[use], flows.hop[use]
