@@ -95,7 +95,7 @@ TRACE = {
 }  # fmt: skip
 CRAB = """system,case,nodes,victim_nodes,victim,msg_size_bytes,median_avg_us
 cresco8,All-to-All,8,4,a2a_comm_only,262144,41.79
-cresco8,All-to-All Inc-Congested,8,4,a2a_comm_only,262144,41.71
+cresco8,All-to-All Inc-Congested,8,4,a2a_comm_only,262144,61.71
 other,All-to-All,8,4,a2a_comm_only,262144,41.79
 other,All-to-All Inc-Congested,8,4,a2a_comm_only,262144,41.71
 """

@@ -18,9 +18,10 @@ from simreduce.files.formats.documents import (
     Record,
     list_of,
     map_of,
+    or_null,
 )
 from simreduce.files.tables import Column, percent, signed_percent
-from simreduce.study.accuracy.congestion import LEAST, CongestionPoint, group_congestion
+from simreduce.study.accuracy.congestion import LEAST, SLOWED, CongestionPoint, group_congestion
 
 
 class ComparedCongestion(NamedTuple):
@@ -37,14 +38,20 @@ _SYSTEM = Record(
     "system",
     f"The calls of a system, {_FROM}.",
     Key("system", TEXT, "The system.", column=Column("system", left=True)),
-    Key("calls", COUNT, "How many were predicted.", lambda group: len(group.points),
+    Key("calls", COUNT, "How many there are.", lambda group: len(group.judged),
         column=Column("calls")),
     Key("most", RATIO, "The largest slowdown that was measured.",
         column=Column("largest", "slowdown", show="{:.2f}".format)),
     Key("median", RATIO, "Half of the errors of slowdowns are below this.",
         column=Column("slowdown", "median", show=percent(1))),
-    Key("worst", RATIO, "The largest of them.",
+    Key("median_none", RATIO, "The same if none were predicted to be slowed.",
+        column=Column("if none", "is slowed", show=percent(1))),
+    Key("worst", RATIO, "The largest error of a slowdown.",
         column=Column("slowdown", "worst", show=percent(1))),
+    Key("slowed", COUNT, f"Calls that an incast makes {SLOWED:g} times as long or longer.",
+        lambda group: len(group.slowed), column=Column("slowed", "calls")),
+    Key("median_slowed", or_null(RATIO), "Half of the errors of their slowdowns are below this.",
+        column=Column("slowed", "median", show=percent(1))),
     Key("alone", RATIO, "Half of the errors of times alone are below this.",
         column=Column("alone", "median", show=percent(1))),
 )  # fmt: skip

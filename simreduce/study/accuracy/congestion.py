@@ -15,10 +15,10 @@ import simpy
 
 from simreduce import units
 from simreduce.engine import IDEAL, NOMINAL, Fabric
-from simreduce.engine.background import Flows, Stream
+from simreduce.engine.background import Stream
 from simreduce.errors import InputError
 from simreduce.files.published.congestion import ALL_TO_ALL, INCAST_BYTES, CongestedCall
-from simreduce.plan import Contract, Kind, PlanBuilder
+from simreduce.plan import Contract, Kind, Plan, PlanBuilder
 from simreduce.topology import Topology, load_topology
 
 
@@ -80,6 +80,8 @@ off the shipped times; networks are from De Sensi et al. 2024, arXiv 2408.14090.
 
 LEAST = 64 << 10
 """Bytes from which slowdowns are judged."""
+SLOWED = 1.1
+"""A call that takes so many times as long as alone, or more, is slowed."""
 _SMALLEST = 32 << 10
 """Bytes from which calls are predicted: smaller messages hardly load a link."""
 _DEALS = 4
@@ -112,28 +114,44 @@ class CongestionGroup(NamedTuple):
     points: Sequence[CongestionPoint]
 
     @property
-    def _judged(self) -> Sequence[CongestionPoint]:
+    def judged(self) -> Sequence[CongestionPoint]:
+        """Those from `LEAST` on."""
         return [point for point in self.points if point.call.nbytes >= LEAST]
 
     @property
+    def slowed(self) -> Sequence[CongestionPoint]:
+        """Those of them that an incast slows by a tenth or more."""
+        return [point for point in self.judged if point.call.slowdown >= SLOWED]
+
+    @property
     def median(self) -> float:
-        """Half of the errors of slowdowns are below this, from `LEAST` on."""
-        return median(abs(point.error) for point in self._judged)
+        """Half of the errors of slowdowns are below this."""
+        return median(abs(point.error) for point in self.judged)
+
+    @property
+    def median_slowed(self) -> float | None:
+        """The same of `slowed`; None if there are none."""
+        return median(abs(point.error) for point in self.slowed) if self.slowed else None
+
+    @property
+    def median_none(self) -> float:
+        """The same if all were predicted to be as fast as alone."""
+        return median(abs(1.0 / point.call.slowdown - 1.0) for point in self.judged)
 
     @property
     def worst(self) -> float:
-        """The largest of these."""
-        return max(abs(point.error) for point in self._judged)
+        """The largest error of a slowdown."""
+        return max(abs(point.error) for point in self.judged)
 
     @property
     def alone(self) -> float:
-        """Half of the errors of times alone are below this, from `LEAST` on."""
-        return median(abs(point.alone_error) for point in self._judged)
+        """Half of the errors of times alone are below this."""
+        return median(abs(point.alone_error) for point in self.judged)
 
     @property
     def most(self) -> float:
         """The largest slowdown that was measured."""
-        return max(point.call.slowdown for point in self._judged)
+        return max(point.call.slowdown for point in self.judged)
 
 
 def group_congestion(points: Sequence[CongestionPoint]) -> list[CongestionGroup]:
@@ -142,7 +160,7 @@ def group_congestion(points: Sequence[CongestionPoint]) -> list[CongestionGroup]
     for point in points:
         found.setdefault(point.call.system, []).append(point)
     groups = [CongestionGroup(system, some) for system, some in found.items()]
-    return [each for each in groups if any(p.call.nbytes >= LEAST for p in each.points)]
+    return [each for each in groups if each.judged]
 
 
 def congestible(
@@ -181,11 +199,11 @@ def predict_congestion(
         took = []
         for deal in range(_DEALS):
             nodes = _nodes(machine, system, call.nodes, deal)
-            ranks = nodes[0::2] if call.ranks * 2 <= call.nodes else nodes[: call.ranks]
+            ranks = [nodes[i * call.nodes // call.ranks] for i in range(call.ranks)]
             others = [node for node in nodes if node not in ranks]
             took.append([_run(machine, system, call, ranks, some) for some in ([], others)])
         slowdown = mean(beside / alone for alone, beside in took)
-        yield CongestionPoint(call, took[0][0], slowdown)
+        yield CongestionPoint(call, mean(alone for alone, _ in took), slowdown)
 
 
 @lru_cache(maxsize=16)
@@ -212,7 +230,7 @@ def _run(
     env = simpy.Environment()
     fabric = Fabric(env, machine, NOMINAL, IDEAL)
     run = _all_to_all if call.collective == ALL_TO_ALL else _ring
-    over = env.process(run(Flows(fabric), system, ranks, call.nbytes))
+    over = env.process(run(fabric, system, ranks, call.nbytes))
     if len(others) > 1:
         pairs = tuple((other, others[0]) for other in others[1:])
         Stream("incast", pairs, INCAST_BYTES).send_on(fabric, over)
@@ -221,31 +239,35 @@ def _run(
 
 
 def _all_to_all(
-    flows: Flows, system: System, ranks: Sequence[str], nbytes: int
+    fabric: Fabric, system: System, ranks: Sequence[str], nbytes: int
 ) -> Generator[simpy.Event, None, None]:
-    env = flows.fabric.env
-    yield env.timeout(system.before(nbytes) + system.gap * (len(ranks) - 1))
+    """All messages at once, each posted after the one before."""
+    yield fabric.env.timeout(system.before(nbytes) + system.gap * (len(ranks) - 1))
     b = PlanBuilder(tuple(ranks))
     for source, target in permutations(range(len(ranks)), 2):
         b.copy(b.input(source, 0, 1), target)
-    plan = b.finish(Contract.of("all_to_all", []))
-    lowered = flows.fabric.lower(plan)
-    sizes = np.where(plan.kind == Kind.COPY, float(nbytes), 0.0)
-    yield flows.fabric.submit(plan, lowered=replace(lowered, amount=sizes))
+    yield _submit(fabric, b.finish(Contract.of("all_to_all", [])), nbytes)
 
 
 def _ring(
-    flows: Flows, system: System, ranks: Sequence[str], nbytes: int
+    fabric: Fabric, system: System, ranks: Sequence[str], nbytes: int
 ) -> Generator[simpy.Event, None, None]:
-    env, n = flows.fabric.env, len(ranks)
-    each = max(nbytes // n, 1)
-    came = [[env.event() for _ in range(n)] for _ in ranks]
+    """What has come goes on when it is there and what was sent before is gone."""
+    n, each = len(ranks), max(nbytes // len(ranks), 1)
+    b = PlanBuilder(tuple(ranks))
+    here = [b.input(i, 0, 1) for i in range(n)]
+    sent: list[list[int]] = [[]] * n
+    for _ in range(n - 1):
+        here = [b.copy(here[i - 1], i, after=sent[i - 1]) for i in range(n)]
+        sent = [[here[(i + 1) % n].op] for i in range(n)]
+    yield _submit(fabric, b.finish(Contract.of("all_gather", [])), each, system.before(each))
 
-    def rank(i: int) -> Generator[simpy.Event, None, None]:
-        for step in range(n - 1):
-            yield env.timeout(system.before(each))
-            yield flows.send(ranks[i], ranks[(i + 1) % n], each, background=False)
-            came[(i + 1) % n][step].succeed()
-            yield came[i][step]
 
-    yield env.all_of([env.process(rank(i)) for i in range(n)])
+def _submit(fabric: Fabric, plan: Plan, nbytes: int, latency: float = 0.0) -> simpy.Event:
+    """Copies of so many bytes, after so many seconds each."""
+    lowered, copies = fabric.lower(plan), plan.kind == Kind.COPY
+    waits = np.zeros(len(lowered.calls.cap))
+    waits[lowered.call[copies]] = latency
+    calls = replace(lowered.calls, latency=lowered.calls.latency + waits)
+    amount = np.where(copies, float(nbytes), 0.0)
+    return fabric.submit(plan, lowered=replace(lowered, calls=calls, amount=amount))

@@ -14,12 +14,13 @@ offers. One of three holds for all links between switches:
               links that it has passed carry all that was offered
 
 `congested` is the part of the time that this is so: 1 without any congestion control, 0 as if
-isolated. Rates are the mean of both, which no link is too narrow for. The rules are in
-`engine/kernel/congestion.py`.
+isolated. Rates are the mean of both, which no link is too narrow for. What a slowed flow gives up
+goes to nobody. The rules are in `engine/kernel/congestion.py`.
 
 Not modelled: how long a tree takes to grow and to drain, the size of buffers, several virtual
-lanes, what a drop costs besides its bytes (timeouts, going back N), and the links of hosts, whose
-NICs take turns among connections.
+lanes, what a drop costs besides its bytes (timeouts, going back N), paths that are chosen by how
+full they are (`split` uses all, also those that are stopped), receivers that are held by what is no
+link (their memory or cores), and the links of hosts, whose NICs take turns among connections.
 """
 
 from __future__ import annotations
@@ -55,11 +56,15 @@ class Switching:
 
     @property
     def stated(self) -> dict[str, str | int | float]:
-        """By the keys of users, `equal_cost` and what else is not the default."""
+        """By the keys of users, `equal_cost` and what else is not the default and has a meaning."""
         values = dict(zip(KEYS, astuple(self), strict=True))
         usual = dict(zip(KEYS, astuple(DEFAULT), strict=True))
+        idle = ["seed", "queue_pairs"] if self.choice != HASHED else []
+        idle += ["congested"] if self.congestion == ISOLATED else []
         return {
-            key: value for key, value in values.items() if key == KEYS[0] or value != usual[key]
+            key: value
+            for key, value in values.items()
+            if key == KEYS[0] or (value != usual[key] and key not in idle)
         }
 
 
