@@ -33,7 +33,9 @@ from simreduce.report.headings import (
     CALIBRATION_KEY,
     DISTURBANCE_KEY,
     NOMINAL_KEY,
+    PERCENTILES_ABOUT,
     best_rows,
+    percentile_lines,
     refused_lines,
 )
 from simreduce.study.tune.meshes import (
@@ -133,9 +135,7 @@ _RANKED = (
     replace(DISTURBANCE_KEY, get="scenario.setup.disturbed"),
     Key("candidates", list_of(_CANDIDATE), "Steps, fastest first; what does not fit is last.",
         "steps"),
-    Key("percentiles_us", map_of(MICROSECONDS), "What the best step takes at most in 50, 90 and 99"
-        " % of all draws of GPUs, whose speeds differ by `spread`; empty if they do not.",
-        percentiles_of_best),
+    Key("percentiles_us", map_of(MICROSECONDS), PERCENTILES_ABOUT, percentiles_of_best),
     Key("refused", map_of(TEXT), "Meshes that cannot be, with the reasons.",
         lambda ranking: _reasons(ranking.refused)),
     Key("bounded", COUNT, "Meshes left out, as a lower bound is above the best, memory does not do,"
@@ -182,10 +182,11 @@ def meshes_text(ranking: MeshRanking, most: int | None = None, *, details: bool 
     if scenario.framework:
         facts.insert(3, ("framework", f"{TARGETS[scenario.framework].title}, what it can run"))
     document = MESHES.write(ranking)
+    late = percentile_lines({n: us / 1e6 for n, us in document["percentiles_us"].items()})
     lines = tables.header(scenario.title, facts)
     lines += best_rows(candidates_table(document), most)
     if details or len(ranking.steps) == 1:
-        lines += ["", *_spent_lines(document["candidates"][0]), *_percentile_lines(document)]
+        lines += ["", *_spent_lines(document["candidates"][0]), *(["", *late] if late else [])]
         lines += ["", *held_table(document).lines()]
     if details and job.mesh.pp > 1:
         lines += ["", *_grid_lines(best)]
@@ -285,15 +286,6 @@ def _spent_lines(row: Mapping[str, Any]) -> list[str]:
         f"{WAITS.get(key, key):{width}}  {us / 1e3:10.1f} ms  {us / row['time_us']:6.1%}"
         for key, us in spent
     ]
-
-
-def _percentile_lines(document: Mapping[str, Any]) -> list[str]:
-    """How much longer the step takes on unlucky draws of GPUs."""
-    found = document["percentiles_us"]
-    if not found:
-        return []
-    shown = ", ".join(f"{name} {us / 1e3:.1f} ms" for name, us in found.items())
-    return ["", f"by the draw of GPUs, all of which wait for the slowest: {shown}"]
 
 
 def _grid_lines(step: MeshStep) -> list[str]:

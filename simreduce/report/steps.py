@@ -61,12 +61,14 @@ from simreduce.report.headings import (
     FACTOR_KEYS,
     HEAD_KEYS,
     HURRIED_KEY,
+    PERCENTILES_ABOUT,
     REFUSED_KEY,
     best_rows,
     counted_lines,
     header,
     nccl_sureness,
     page_title,
+    percentile_lines,
     refused_lines,
     same_plan_lines,
     untried_lines,
@@ -94,8 +96,10 @@ from simreduce.report.step_timeline import LEGEND, timeline
 from simreduce.study.advice import runs_nccl, strategy_of
 from simreduce.study.tune.composed import ERROR
 from simreduce.study.tune.steps import StepRanking
+from simreduce.study.tune.whatif_steps import percentiles_of_step
 from simreduce.training import Bucket, Memory, StepPrediction, device_label
 from simreduce.training.memory import Fit
+from simreduce.training.spread import slowest_of
 from simreduce.training.step import CONSISTENCIES, NOT_COUNTED
 
 _FIRST, _LAST = 8, 4
@@ -155,6 +159,10 @@ def _header(ranking: StepRanking) -> list[str]:
     slow = [
         f"{name} {factor:.4g} times as slow" for name, factor in job.slow.items() if factor != 1
     ]
+    if job.spread:
+        count = len(s.setup.layout.ranks)
+        factor = slowest_of(count, job.spread)
+        slow.append(f"the slowest of {count} {factor:.4g} times as slow (spread {job.spread:.1%})")
     update = f", {_ms(job.update)} for the update" if job.update else ""
     after = "" if job.barrier else ", no barrier between steps"
     layers = units.plural(len(job.model.layers), "layer")
@@ -209,6 +217,7 @@ def _best_step(ranking: StepRanking, *, details: bool) -> list[str]:
             f"  GPUs wait {_ms(s.waiting)} of that on average for the slowest, "
             "whose compute this is"
         )
+    lines += [f"  {line}" for line in percentile_lines(percentiles_of_step(ranking))]
     if best.wrong:
         wrong = f"{units.plural(best.wrong, 'element')} {units.noun(best.wrong, 'is', 'are')}"
         lines.append(f"  {wrong} not as it should be: no candidate is proven right")
@@ -547,6 +556,7 @@ STEP = Document(
         "slowest_us", MICROSECONDS, "The longest of them.",
         lambda ranking: max(ranking.recommended.step.simulated),
     ),
+    Key("percentiles_us", map_of(MICROSECONDS), PERCENTILES_ABOUT, percentiles_of_step),
     Key(
         "buckets", list_of(BUCKET), "What the best method reduces, by start.",
         "recommended.step.buckets",

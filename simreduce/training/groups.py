@@ -7,11 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from statistics import fmean
 
 from simreduce.engine import Disturbance
 from simreduce.engine.setup import Setup
 from simreduce.plan import side_by_side
 from simreduce.training.reductions import Reduction
+from simreduce.training.spread import slowest_of
 from simreduce.training.step import StepJob, device_label
 
 
@@ -44,9 +46,17 @@ def group_ranks(
 
 
 def slowdowns(job: StepJob, disturbance: Disturbance, names: Sequence[str]) -> list[float]:
-    """How many times as long as the profile says each of these devices takes."""
-    slow = disturbance.slow
-    return [job.slow.get(name, 1.0) * slow.get(name, 1.0) for name in names]
+    """How many times as long as the profile says each of these devices takes; where they differ by
+    chance, the slowest stands for all.
+    """
+    slow, all_ = disturbance.slow, slowest_of(len(names), job.spread, job.part)
+    return [all_ * job.slow.get(name, 1.0) * slow.get(name, 1.0) for name in names]
+
+
+def mean_wait(job: StepJob, factors: Sequence[float]) -> float:
+    """Seconds that devices with these `slowdowns` wait on average for the slowest."""
+    mean = fmean(factors) / slowest_of(len(factors), job.spread, job.part)
+    return job.compute * (max(factors) - mean)
 
 
 def slowest(job: StepJob, setup: Setup) -> float:

@@ -41,6 +41,7 @@ from simreduce.training.recorded import load_profile
 from simreduce.training.reductions import CYCLE, Method, method_for_mode, method_for_strategy
 from simreduce.training.sharded import SHARDING, Sharding, read_sharding, wrap
 from simreduce.training.sharded.question import DDP, METHODS_KIND, check_methods
+from simreduce.training.spread import SPREAD
 from simreduce.training.step import (
     CONSISTENCIES,
     ESTIMATED,
@@ -131,6 +132,8 @@ def _check(values: Values, faults: Faults, path: str) -> None:
         faults.add(place, '"staged" delays reads, which need variable_update = "parameter_server"')
     if consistency == RELAXED and mode in _NO_ALL_REDUCE:
         faults.add(place, f'"relaxed" delays all-reduces; {mode} {_NO_ALL_REDUCE[mode]}')
+    if mode == "independent" and values["spread"]:
+        faults.add(inside(path, "spread"), f"needs GPUs that wait for each other; {mode} has none")
     if "variable_update" not in values.given:
         for each in _FLAGS:
             if each.key in values.given:
@@ -155,6 +158,9 @@ STEP = Format(
     Field("profile", LINE, "A file with measured times by layer, or a recorded job as `simreduce"
           " replay` reads it; beside the scenario or not."),
     Field("speed", number(1e-6, 1e6), "Times as fast as time, rate or profile say.", 1.0),
+    Field("spread", SPREAD, "The standard deviation of these times, from GPU to GPU or from step to"
+          " step, as a part, such as 0.02: all wait for the slowest, the more of them the longer.",
+          0.0),
     Field("update", _AT_MOST, "Time to update the variables, once a step.",
           default_words="`0 s`, or what a recorded job took"),
     Field("cycle", quantity(_cycle, "a time", _EXAMPLES), "Time between two runs of Horovod's"
@@ -290,7 +296,7 @@ def parse_step(
         update = profile.update if values["barrier"] else 0.0
     job = StepJob(
         model, profile, batch, update, values["consistency"], values["barrier"], slow,
-        values["accumulate"], values["no_sync"],
+        values["accumulate"], values["no_sync"], values["spread"],
     )  # fmt: skip
     cycle = CYCLE if values["cycle"] is None else values["cycle"]
     activations = _activations(values, model, batch, measured)

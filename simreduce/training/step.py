@@ -26,7 +26,9 @@ class StepJob:
     """The compute of every device in a step.
 
     It is `accumulate` passes of `batch` samples, then `update` seconds on the variables. A device
-    takes `slow[device]` times as long.
+    takes `slow[device]` times as long. Besides, devices differ by chance, with the standard
+    deviation `spread` in parts of their time, and all wait for the slowest (`spread.slowest_of`):
+    for what is expected, or for the `part` of all draws.
 
     With `no_sync` only the last pass reduces gradients, which are sums over the passes; else every
     pass does.
@@ -41,6 +43,8 @@ class StepJob:
     slow: Mapping[str, float] = field(default_factory=dict)
     accumulate: int = 1
     no_sync: bool = True
+    spread: float = 0.0
+    part: float | None = None
 
     def __post_init__(self) -> None:
         if self.consistency not in CONSISTENCIES:

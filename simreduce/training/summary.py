@@ -8,7 +8,7 @@ from dataclasses import replace
 from math import inf
 from statistics import fmean
 
-from simreduce.training.groups import DeviceGroup
+from simreduce.training.groups import DeviceGroup, mean_wait
 from simreduce.training.ledger import Ledger
 from simreduce.training.reductions import Method
 from simreduce.training.step import Bucket, StepJob, StepPrediction
@@ -58,7 +58,7 @@ def summarize(
             spans=tuple(sorted(ledger.spans, key=lambda span: (place[span.device], span.begin))),
             simulated=times,
             settled=settled,
-            waiting=job.compute * (max(factors) - fmean(factors)),
+            waiting=mean_wait(job, factors),
             accumulate=job.accumulate,
         )
 

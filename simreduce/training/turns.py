@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from simreduce.engine import IDEAL, NCCL
 from simreduce.engine.setup import Setup
-from simreduce.training.groups import DeviceGroup, group_ranks, slowdowns
+from simreduce.training.groups import DeviceGroup, group_ranks, mean_wait, slowdowns
 from simreduce.training.step import Bucket, Span, StepJob, StepPrediction
 from simreduce.training.summary import steady, time_in_flight
 
@@ -103,7 +103,7 @@ def predict_turns(
         spans=tuple(spans),
         simulated=tuple(times),
         settled=settled,
-        waiting=job.compute * (max(factors) - fmean(factors)),
+        waiting=mean_wait(job, factors),
         accumulate=job.accumulate,
         composed=True,
     )

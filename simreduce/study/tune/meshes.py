@@ -30,6 +30,7 @@ from simreduce.training.mesh.simulate import MeshStep, at_least, simulate_mesh
 from simreduce.training.mesh.ways import ORDER, Mesh
 from simreduce.training.mesh.write import write_ranks
 from simreduce.training.recompute import FUSED
+from simreduce.training.spread import percentiles
 from simreduce.workload.architectures.decoder import Decoder
 
 MOST_NODES = 2_000_000
@@ -272,9 +273,6 @@ def simulate_best(ranking: MeshRanking) -> MeshStep:
     return simulate_mesh(job, setup, _costs(setup, job.mesh), closely=True)
 
 
-PERCENTILES: Mapping[str, float] = {"p50": 0.5, "p90": 0.9, "p99": 0.99}
-
-
 def percentiles_of_best(ranking: MeshRanking) -> Mapping[str, float]:
     """What the best step takes at most in half, 90 and 99 % of all draws of its GPUs, in seconds.
 
@@ -284,10 +282,7 @@ def percentiles_of_best(ranking: MeshRanking) -> Mapping[str, float]:
     if not job.gpu.spread:
         return {}
     costs = _costs(setup, job.mesh)
-    return {
-        name: simulate_mesh(job, setup, costs, part=part).seconds
-        for name, part in PERCENTILES.items()
-    }
+    return percentiles(lambda part: simulate_mesh(job, setup, costs, part=part).seconds)
 
 
 def best_execution(ranking: MeshRanking, most: int = MOST_NODES) -> Execution:

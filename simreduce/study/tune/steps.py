@@ -33,7 +33,7 @@ from simreduce.study.tune.candidates import (
 from simreduce.study.tune.chunks import with_best_chunk
 from simreduce.study.tune.composed import ComposedStep, is_composed
 from simreduce.training import Memory, Method, StepJob, StepPrediction, StepQuestion, simulate_step
-from simreduce.training.groups import slowdowns
+from simreduce.training.groups import slowdowns, slowest
 from simreduce.training.memory import Fit, device_memory, least_memory
 from simreduce.training.sharded import (
     DDP,
@@ -344,7 +344,7 @@ def _unmoved(step: StepPrediction, job: StepJob, setup: Setup) -> float:
 
     Each takes its own passes and its own share of the update, at its own speed; no step is faster.
     """
-    factors = slowdowns(job, setup.disturbance, setup.layout.ranks)
+    factors = slowdowns(replace(job, spread=0.0), setup.disturbance, setup.layout.ranks)
     busy, samples = step.compute + step.update, step.batch * step.accumulate
-    seconds = [step.launch + busy * factor / max(factors) for factor in factors]
+    seconds = [step.launch + busy * factor / slowest(job, setup) for factor in factors]
     return sum(samples / each if each else inf for each in seconds)

@@ -9,16 +9,15 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
-from statistics import NormalDist
 
 from simreduce import units
 from simreduce.errors import InputError, did_you_mean
 from simreduce.files.formats import DURATION, LINE, Faults, Field, Format, number, quantity, whole
 from simreduce.files.textfiles import exists, parse_toml, read_text
+from simreduce.training.spread import SPREAD, slowest_of
 
 _RATE = quantity(units.flops, "a rate of computing", ("312 TFLOP/s",))
 _PART = number(1e-3, 1.0)
-_SPREAD = number(0.0, 0.5)
 
 COMPUTE = Format(
     "compute",
@@ -36,7 +35,7 @@ COMPUTE = Format(
     Field("memory", _PART, "The part of `memory_bandwidth` that other kernels reach."),
     Field("kernel", DURATION, "Time of an empty kernel between two others."),
     Field("host", DURATION, "Time of the host for each kernel: no part is faster."),
-    Field("spread", _SPREAD, "The standard deviation of GPUs' speeds, as a part: all wait for the"
+    Field("spread", SPREAD, "The standard deviation of GPUs' speeds, as a part: all wait for the"
           " slowest, the more of them the slower."),
     Field("handover", DURATION, "Time between two passes besides their kernels."),
     Field("step", DURATION, "Time of a step besides its passes, collectives and the optimizer."),
@@ -63,15 +62,8 @@ class Gpu:
     step: float = 0.0
 
     def slowest(self, count: int, part: float | None = None) -> float:
-        """How many times as long as the mean GPU the slowest of `count` is expected to take.
-
-        With a `part`, what the slowest takes at most in that part of all draws of so many GPUs: the
-        largest of n is below x where all n are, so its distribution is the n-th power of one's.
-        Speeds are normal (Blom's approximation of the largest of a sample). GPUs of one kind differ
-        by 8 % in clusters: Sinha et al. 2022, https://arxiv.org/abs/2208.11035.
-        """
-        below = (count - 0.375) / (count + 0.25) if part is None else part ** (1.0 / count)
-        return 1.0 + self.spread * NormalDist().inv_cdf(below)
+        """How many times as long as the mean GPU the slowest of `count` takes; see `slowest_of`."""
+        return slowest_of(count, self.spread, part)
 
 
 def _gpu(

@@ -36,7 +36,7 @@ from simreduce.engine.setup import BY_STRATEGY, Setup
 from simreduce.errors import StrategyError
 from simreduce.training.executions import BACKWARD, Execution, Node
 from simreduce.training.executor import ends_of, run_nodes
-from simreduce.training.groups import DeviceGroup, group_ranks, slowdowns
+from simreduce.training.groups import DeviceGroup, group_ranks, mean_wait, slowdowns
 from simreduce.training.sharded.collectives import Key, ShardedMethod
 from simreduce.training.sharded.costs import Cost, digest_of, measure_costs
 from simreduce.training.sharded.execution import Change, write_sharded
@@ -260,7 +260,7 @@ class _Run:
             spans=tuple(sorted(self._spans(), key=lambda s: (place[s.device], s.begin))),
             simulated=(seconds,),
             settled=True,
-            waiting=job.compute * (max(factors) - sum(factors) / len(factors)),
+            waiting=mean_wait(job, factors),
             accumulate=job.accumulate,
             exposed_by=exposed_by(self._busy(), buckets, seconds),
             memory=measure_memory(
