@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import NamedTuple
 
 from simreduce import units
@@ -23,8 +24,11 @@ from simreduce.files.formats.documents import (
     or_null,
 )
 from simreduce.files.tables import Column
+from simreduce.report.headings import CALIBRATION_KEY
 from simreduce.report.topo import topology_keys
 from simreduce.study.jobs import Fit, JobsQuestion
+from simreduce.study.tune.placement.search import node_names
+from simreduce.topology.switch_groups import switch_groups
 from simreduce.training.jobs import JobOutcome, fairness
 
 _SHOWN = 3
@@ -48,6 +52,19 @@ class Beside(NamedTuple):
     def fairness(self) -> float:
         """Jain's index of the jobs' speeds."""
         return fairness([each.slowdown for each in self.outcomes])
+
+    @property
+    def answer(self) -> str:
+        """How many fit, or who loses most."""
+        return _answer(self)
+
+    @property
+    def switches(self) -> list[list[int]]:
+        """The nodes of jobs that share switches."""
+        setup, used = self.question.setup, {node for some in self.question.nodes for node in some}
+        place = {name: node for node, name in enumerate(node_names(setup)) if node in used}
+        groups = switch_groups(setup.topology).among(place)
+        return [[place[name] for name in group] for group in groups]
 
     @property
     def rows(self) -> list[_Row]:
@@ -80,7 +97,7 @@ _SHARE = Record(
     Key("others", map_of(RATIO), "What others offer it in that time, by job or traffic.",
         lambda share: dict(share.others)),
 )  # fmt: skip
-_JOB = Record(
+JOB = Record(
     "job",
     "A job.",
     Key("job", TEXT, "Its name.", "outcome.job.name", column=Column("job", left=True)),
@@ -121,7 +138,10 @@ BESIDE = Document(
     Key("name", TEXT, "The file's name.", "question.name"),
     Key("title", TEXT, "Its title.", "question.title"),
     *topology_keys("question.setup.topology"),
-    Key("jobs", list_of(_JOB), "The jobs.", "rows"),
+    replace(CALIBRATION_KEY, get="question.setup.calibration.name"),
+    Key("answer", TEXT, "The answer in a sentence."),
+    Key("jobs", list_of(JOB, least=1), "The jobs.", "rows"),
+    Key("switches", list_of(list_of(COUNT)), "Nodes of jobs that share their switches."),
     Key("traffic", list_of(_STREAM), "What else moves.", "question.streams"),
     Key("promise", RATIO, "How many times as long as alone a job may take; missing unless asked"
         " for.", lambda found: found.fit.promise if found.fit else ABSENT, optional=True),
@@ -147,8 +167,8 @@ def jobs_text(found: Beside) -> str:
         *(("traffic", _of_stream(each)) for each in found.question.streams),
         ("disturbed", setup.disturbed),
     ]
-    lines = [*tables.header(found.question.title, facts), _answer(found), ""]
-    lines += _JOB.table([_JOB.row(row) for row in found.rows]).lines()
+    lines = [*tables.header(found.question.title, facts), found.answer, ""]
+    lines += JOB.table([JOB.row(row) for row in found.rows]).lines()
     if len(found.outcomes) > 1:
         lines += ["", f"Fairness (Jain's index of speeds beside alone): {found.fairness:.3f}"]
     return "\n".join(lines)

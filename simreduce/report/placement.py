@@ -19,6 +19,7 @@ from simreduce.files.formats.documents import (
     Record,
     list_of,
     map_of,
+    one_of,
     or_null,
 )
 from simreduce.files.tables import Column
@@ -148,6 +149,12 @@ def _cut(text: str) -> str:
     return text if len(text) <= _SHOWN else f"{text[: _SHOWN - 3]}..."
 
 
+def _shared(found: Placement) -> list[list[str]]:
+    """The nodes of the given and the best order that share switches."""
+    groups = found.network.among((*found.given, *found.best, *found.sorted))
+    return [list(map(label, group)) for group in groups]
+
+
 def _orders(found: Placement) -> Iterable[dict[str, object]]:
     """The three orders, the best first."""
     rows = (
@@ -173,8 +180,8 @@ def _orders(found: Placement) -> Iterable[dict[str, object]]:
 ORDER = Record(
     "order",
     "An order of nodes.",
-    Key("order", TEXT, "`best`, `by switch` (the given nodes sorted by the switches they share) or"
-        " `given`.", column=Column("order", left=True)),
+    Key("order", one_of("best", "by switch", "given"), "The best, the given nodes sorted by the"
+        " switches they share, or the given order.", column=Column("order", left=True)),
     Key("time_us", or_null(MICROSECONDS), "Time of a step or an all-reduce; null if it was not"
         " simulated.", "seconds", column=Column("time", "(ms)")),
     Key("ratio", or_null(RATIO), "Its time over that of the given order.",
@@ -199,13 +206,16 @@ PLACEMENT = Document(
     Key("ranks", COUNT, "GPUs that take part.", lambda found: len(found.scenario.setup.layout)),
     replace(CALIBRATION_KEY, get="scenario.setup.calibration.name"),
     Key("strategy", TEXT, "What runs on the nodes.", "strategy"),
+    Key("answer", TEXT, "The answer in a sentence.", verdict),
     Key("advised", list_of(TEXT), "The order to use: the given one unless another is worth it.",
         lambda found: [label(name) for name in found.advised]),
     Key("kept", FLAG, "Whether the given order stays."),
     Key("ratio", RATIO, "The time of the best order over that of the given one: the speed of the"
         " given order over that of the best."),
-    Key("orders", list_of(ORDER), "The best order, the one sorted by switch and the given one.",
-        _orders),
+    Key("orders", list_of(ORDER, least=1), "The best order, the one sorted by switch and the given"
+        " one.", _orders),
+    Key("switches", list_of(list_of(TEXT)), "Nodes of these orders that share their switches.",
+        _shared),
     Key("distinct_orders", or_null(COUNT), "Orders that are not alike; null where they are too many"
         " to list.", "orders"),
     Key("simulated", COUNT, "Orders whose time is known."),

@@ -52,6 +52,12 @@ class SwitchGroup:
         """All groups in it, itself included, larger ones first."""
         return (self, *(each for part in self.parts for each in part.inside))
 
+    def among(self, names: Iterable[str]) -> list[list[str]]:
+        """Those of the machines that share switches, by the lowest groups, in order."""
+        some = {*names}
+        found = ([each for each in leaf.machines if each in some] for leaf in self.leaves)
+        return [each for each in found if each]
+
     def shape(self, free: Mapping[str, int]) -> object:
         """What tells the group apart from another below the same switches, where only the machines
         in `free` count.

@@ -50,6 +50,7 @@ from simreduce.errors import InputError, quote
 from simreduce.files.formats import Faults
 from simreduce.files.outputs import STDOUT
 from simreduce.files.textfiles import MOST_BYTES, exists, read_start, read_text, reason
+from simreduce.report.jobs import BESIDE, Beside
 from simreduce.report.meshes import MESHES
 from simreduce.report.pages import (
     Attachments,
@@ -67,6 +68,7 @@ from simreduce.report.steps import step_document
 from simreduce.report.sweeps import count_states, sweep_document
 from simreduce.report.trace import step_trace_events
 from simreduce.report.trace.runs import pipeline_events, replicas_trace_events
+from simreduce.study.jobs import load_jobs
 from simreduce.study.scenario import (
     Meshes,
     Replicas,
@@ -84,6 +86,7 @@ from simreduce.study.tune.rank import rank
 from simreduce.study.tune.steps import rank_steps
 from simreduce.study.tune.whatif_steps import look_at_step, run_loads, update_effects, worker_time
 from simreduce.topology import Topology
+from simreduce.training.jobs import simulate_jobs
 from simreduce.training.stragglers import sample
 
 _DEFAULT = "report.html"
@@ -123,9 +126,10 @@ def report(
 
     For a SCENARIO (a file, a shipped name, or a recorded job) it computes all of that, as far as
     --budget allows: first what to run, then what limits it and what would help. The page says what
-    was left out for time. A RESULT is what --json printed: run, step, bench, explain, tune,
-    validate, capacity or sweep; or the database of a sweep. Nothing is computed again. Further
-    RESULTs on the same machine add to the first: explain the load of each link, bench the curves.
+    was left out for time. Of a file with [[job]] tables it simulates the jobs. A RESULT is what
+    --json printed: run, step, jobs, bench, explain, tune, validate, capacity or sweep; or the
+    database of a sweep. Nothing is computed again. Further RESULTs on the same machine add to the
+    first: explain the load of each link, bench the curves.
 
     Example: simreduce report dgx1v-resnet50
 
@@ -228,6 +232,8 @@ def _from_scenario(
     seconds left out, nan for the default.
     """
     keys = keys_of(text)
+    if "job" in keys:
+        return _from_jobs(faults, text)
     name = "step" if {"step", "replicas"} & set(keys) else "run"
     question: Scenario | Replicas | Meshes | None
     if asks_for_meshes(text):
@@ -263,6 +269,23 @@ def _from_scenario(
     parts = _parts(name, beside, backups=isinstance(question, Replicas))
     beside = replace(beside, commands=((_ABOUT, (_typed("report"),)), (_PARTS[name], parts)))
     return page_html(make_page(document, beside, text)), complete
+
+
+def _from_jobs(faults: Faults, text: str) -> tuple[str, bool]:
+    """The page of jobs beside each other."""
+    for name in click.get_current_context().params:
+        if is_typed(name) and name not in ("sources", "output"):
+            faults.add(f"--{name.replace('_', '-')}", "is not for jobs; leave it out")
+    question = faults.require(faults.attempt("", load_jobs, text))
+    with Progress("simulating the jobs"):
+        found = Beside(question, simulate_jobs(question.jobs, question.streams))
+    setup, path = question.setup, Path(text)
+    beside = Attachments(
+        machine=setup.topology, calibration=setup.calibration,
+        files={path.name: read_text(path, InputError)},
+        commands=((_ABOUT, (_typed("report"),)), ("Its table", (_typed("jobs"),))),
+    )  # fmt: skip
+    return page_html(make_page(BESIDE.write(found), beside, text)), True
 
 
 _ABOUT = "This report"

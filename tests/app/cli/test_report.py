@@ -207,3 +207,29 @@ def test_a_step_says_what_more_lanes_save_of_the_step(simreduce, write, tmp_path
     assert "while a step of nccl" in page
     assert "The same step, simulated again with one change" in page
     assert ">Timeline</h2>" in page
+
+
+def test_jobs_have_a_page(simreduce, write, tmp_path):
+    """With what each loses, and where their ranks are; options of scenarios are not for them."""
+    file = write(
+        "jobs.toml",
+        """
+        topology = "dgx1vx4,fabric=fat_tree,radix=2,nics=1"
+        [[job]]
+        name = "first"
+        nodes = [0, 2]
+        workload = "bytes:1M"
+        [[job]]
+        name = "second"
+        nodes = [1, 3]
+        workload = "bytes:1M"
+        """,
+    )
+    output = tmp_path / "jobs.html"
+    assert simreduce("report", file, "-o", str(output)).status == 0
+    page = output.read_text()
+    for words in ("Where ranks are", "first, beside the others", "Which job loses most?", "A.1"):
+        assert words in page
+    refused = simreduce("report", file, "--jitter", "0.1", "-o", str(output))
+    assert refused.status == 2
+    assert "--jitter: is not for jobs; leave it out" in refused.err

@@ -11,19 +11,24 @@ from simreduce.planners.strategy import parse_strategy
 from simreduce.report import replicas
 from simreduce.report.bench import BENCH, SizeTimes
 from simreduce.report.explain import explanation_document
+from simreduce.report.jobs import BESIDE, Beside
+from simreduce.report.placement import PLACEMENT
 from simreduce.report.ranking import ranking_document
 from simreduce.report.step_details import replicas_look_document, step_look_document
 from simreduce.report.steps import step_document
 from simreduce.report.trace import trace_events
 from simreduce.report.tuned import tuned_document
+from simreduce.study.jobs import load_jobs
 from simreduce.study.scenario import load_replicas, load_scenario
 from simreduce.study.tune.bench import bench
+from simreduce.study.tune.placement.search import place
 from simreduce.study.tune.rank import rank
 from simreduce.study.tune.search.export_choice import files_of
 from simreduce.study.tune.search.tune import tune
 from simreduce.study.tune.steps import rank_steps
 from simreduce.study.tune.whatif import savings
 from simreduce.study.tune.whatif_steps import look_at_step, run_loads, update_effects, worker_time
+from simreduce.training.jobs import simulate_jobs
 from simreduce.training.stragglers import compare_backups, repeat, sample
 
 SCENARIO = """
@@ -57,6 +62,23 @@ local_parameter_device = "cpu"
 """
 HOROVOD = SERVERS.replace("parameter_server", "horovod").partition("local")[0]
 STEPS = {"step": MODEL, "sharded": SHARDED, "servers": SERVERS, "horovod": HOROVOD}
+PLACED = """
+topology = "dgx1vx4,fabric=fat_tree,radix=2,nics=1"
+workload = "bytes:64K"
+nodes = "n0,n2,n1,n3"
+strategies = ["nccl"]
+"""
+JOBS = """
+topology = "dgx1vx4,fabric=fat_tree,radix=2,nics=1"
+[[job]]
+name = "a"
+nodes = [0, 2]
+workload = "bytes:64K"
+[[job]]
+name = "b"
+nodes = [3, 1]
+workload = "bytes:1M"
+"""
 REPLICAS = """
 topology = "p3-16xlargex4"
 runtime = "tensorflow"
@@ -109,6 +131,17 @@ def replicas_of(folder) -> tuple[dict[str, Any], dict[str, Any]]:
 def tune_document(folder) -> dict[str, Any]:
     found = tune(_scenario(folder, SCENARIO), "pytorch")
     return tuned_document(found, files_of(found))
+
+
+def placement_document(folder) -> dict[str, Any]:
+    return PLACEMENT.write(place(_scenario(folder, PLACED)))
+
+
+def jobs_document(folder) -> dict[str, Any]:
+    file = folder / "jobs.toml"
+    file.write_text(JOBS)
+    asked = load_jobs(str(file))
+    return BESIDE.write(Beside(asked, simulate_jobs(asked.jobs, asked.streams)))
 
 
 def record(machine: str = "switch:4", strategy: str = "nccl", size: str = "bytes:64K") -> Any:
@@ -242,7 +275,7 @@ EXPORTS = (
 
 NAMES = (
     "run", "measured", "measured-tune", "bench", "explain", "tune", "validate", "capacity",
-    "sweep", "replicas", *STEPS,
+    "sweep", "replicas", "placement", "jobs", *STEPS,
 )  # fmt: skip
 """Of the documents of `every`."""
 
@@ -260,6 +293,8 @@ def every(folder, recording, setup) -> tuple[dict[str, Any], dict[str, Any]]:
         "validate": VALIDATE,
         "capacity": CAPACITY,
         "sweep": SWEEP,
+        "placement": placement_document(folder),
+        "jobs": jobs_document(folder),
     }
     made["measured"] = {**made["run"], **MEASURED, "recommended": "ring"}
     made["measured-tune"] = {**made["tune"], "measured": MEASURED["measured"]}

@@ -299,7 +299,8 @@ def test_a_document_with_one_wrong_value_is_refused_or_has_a_page(found):
         document, places = found[0][kind], {}
         for shape, path in _paths(document):
             places.setdefault(shape, []).append(path)
-        pages = KINDS[document["command"]] if kind != "replicas" else kind
+        other = kind in ("replicas", "placement")
+        pages = kind if other else KINDS[document["command"]]
         for shape, paths in places.items():
             if (pages, shape) in seen:
                 continue
@@ -648,3 +649,16 @@ def test_a_step_that_takes_no_time_has_a_page(tmp_path):
 
     assert document["images_per_second"] is None
     assert "inf samples/s" in page_html(make_page(document, Attachments(), "it"))
+
+
+def test_pictures_say_where_the_ranks_of_orders_and_jobs_are(found):
+    """One panel each, its nodes by the switches they share; a ring goes from each to the next."""
+    for kind, panels in (("placement", {"given", "best"}), ("jobs", {"a", "b"})):
+        page = make_page(found[0][kind], _beside(found))
+        [places] = [each for each in page.sections if each.key == "places"]
+        drawing = places.blocks[0].drawing
+        marks = [shape for shape in drawing.shapes if getattr(shape, "kind", "") == "pattern"]
+        assert {mark.title for mark in marks} == panels
+    texts = {text.text for mark in marks for text in mark.shapes if hasattr(text, "text")}
+    assert {"A.0", "A.1", "B.2", "B.3"} <= texts
+    assert page.answer == found[0]["jobs"]["answer"]

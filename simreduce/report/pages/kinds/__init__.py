@@ -11,13 +11,16 @@ from simreduce.report.bench import BENCH, bench_page
 from simreduce.report.blocks import Attachments, Page, Written
 from simreduce.report.capacity import CAPACITY
 from simreduce.report.explain import EXPLAIN
+from simreduce.report.jobs import BESIDE
 from simreduce.report.meshes import MESHES, TUNED_MESHES
 from simreduce.report.pages.kinds.capacity import capacity_page
 from simreduce.report.pages.kinds.explain import explain_page
 from simreduce.report.pages.kinds.meshes import meshes_page
+from simreduce.report.pages.kinds.placed import jobs_page, placement_page
 from simreduce.report.pages.kinds.replicas import replicas_page
 from simreduce.report.pages.kinds.sweep import sweep_page
 from simreduce.report.pages.kinds.validate import READ, validate_page
+from simreduce.report.placement import PLACEMENT
 from simreduce.report.ranking import RUN, run_page
 from simreduce.report.replicas import REPLICAS
 from simreduce.report.steps import STEP, step_page
@@ -33,6 +36,7 @@ KINDS: Mapping[str, tuple[Record, Callable[[Written, Attachments], Page]]] = {
     "validate": (READ, validate_page),
     "capacity": (CAPACITY, capacity_page),
     "sweep": (SWEEP, sweep_page),
+    "jobs": (BESIDE, jobs_page),
 }
 """Keys and pages by the `command` of a document that `--json` prints."""
 
@@ -40,8 +44,9 @@ _OTHERS: Mapping[tuple[str, str], tuple[Record, Callable[[Written, Attachments],
     ("step", "replicas_to_aggregate"): (REPLICAS, replicas_page),
     ("step", "global_batch"): (MESHES, meshes_page),
     ("tune", "global_batch"): (TUNED_MESHES, meshes_page),
+    ("tune", "distinct_orders"): (PLACEMENT, placement_page),
 }
-"""Of a command's `--json` with `[replicas]` or a mesh, by a key that they alone have."""
+"""Of a command's `--json` on `[replicas]`, a mesh or an order of nodes, by a key of its own."""
 
 __all__ = ["KINDS", "Attachments", "check_kinds", "make_page"]
 
