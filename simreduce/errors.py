@@ -127,17 +127,21 @@ _BEGINNING = 3
 """The fewest letters that count as the beginning of a known word."""
 
 
-def did_you_mean(word: str, known: Iterable[str]) -> str:
-    """The text " (did you mean 'x'?)" for the known word nearest to `word`, whatever their case,
-    or "" when none is near.
-    """
+def nearest(word: str, known: Iterable[str]) -> str:
+    """The known word nearest to `word`, whatever their case, or "" when none is near."""
     words = {each.casefold(): each for each in reversed(list(known))}
     folded = word.casefold()
     near = difflib.get_close_matches(folded, reversed(words), n=1, cutoff=_LIKE)
     near = near or [
         each for each in reversed(words) if len(folded) >= _BEGINNING and each.startswith(folded)
     ]
-    return f" (did you mean {words[near[0]]!r}?)" if near else ""
+    return words[near[0]] if near else ""
+
+
+def did_you_mean(word: str, known: Iterable[str]) -> str:
+    """The text " (did you mean 'x'?)" for the known word nearest to `word`, or ""."""
+    near = nearest(word, known)
+    return f" (did you mean {near!r}?)" if near else ""
 
 
 def first_words(error: Deadlock) -> str:

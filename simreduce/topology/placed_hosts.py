@@ -27,7 +27,8 @@ def with_hosts(topology: Topology, hosts: Mapping[str, Sequence[str]], source: s
 
     `hosts` have the switches above each, the topmost first. Hosts with the same last switch take
     machines of one lowest group; levels that the network does not have are left out. Other machines
-    keep their names. TopologyError lists what does not fit, in words about the file `source`.
+    keep their names, with a ' where a host has it. TopologyError lists what does not fit, in words
+    about the file `source`.
     """
     network = switch_groups(topology)
     depth, deepest = _depth(network), max(map(len, hosts.values()))
@@ -43,10 +44,9 @@ def with_hosts(topology: Topology, hosts: Mapping[str, Sequence[str]], source: s
             break
     if problems:
         raise TopologyError([f"{source}: {problem} of {topology.name}" for problem in problems])
-    kept = {name for name in network.machines if name not in names}
-    taken = {host: f"{host}'" if host in kept else host for host in names.values()}
+    names |= {name: f"{name}'" for name in network.machines if name in hosts and name not in names}
     nodes = [
-        replace(node, machine=taken[names[node.machine]]) if node.machine in names else node
+        replace(node, machine=names[node.machine]) if node.machine in names else node
         for node in topology.nodes.values()
     ]
     router = topology.router

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import ParamSpec, TypeVar
 
-from simreduce.errors import InputError, cut, did_you_mean, escape
+from simreduce.errors import InputError, cut, did_you_mean, escape, nearest
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -67,6 +67,23 @@ class Faults:
             if key not in known:
                 near = did_you_mean(key, known) or f"; known keys: {', '.join(known)}"
                 self.add(inside(path, key), f"unknown key{near}")
+
+    def respell(
+        self, path: str, table: Mapping[str, T], needed: Sequence[str], others: Sequence[str] = ()
+    ) -> dict[str, T]:
+        """The table of a foreign format with keys that are misspelt put right, each noted.
+
+        Only `needed` keys that the table lacks can be meant, and not by `others` that the format
+        has. Keys that are like none stay: the format may have more than we know.
+        """
+        found = dict(table)
+        for key in table:
+            lacking = [each for each in needed if each not in found]
+            near = "" if key in needed or key in others else nearest(key, lacking)
+            if near:
+                self.add(inside(path, key), f"unknown key (did you mean {near!r}?)")
+                found[near] = found.pop(key)
+        return found
 
     def attempt(
         self, path: str, load: Callable[P, T], *args: P.args, **kwargs: P.kwargs

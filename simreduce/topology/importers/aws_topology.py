@@ -12,10 +12,14 @@ from collections.abc import Mapping
 
 from simreduce.files.formats import Faults
 
+_ROW = ("InstanceId", "NetworkNodes")
+_MORE = ("InstanceType", "GroupName", "AvailabilityZone", "ZoneId", "CapacityBlockId")
+"""What else an instance has."""
+
 
 def is_aws(text: str) -> bool:
     """Whether a text is such JSON."""
-    return text.lstrip().startswith("{") and '"NetworkNodes"' in text
+    return text.lstrip().startswith("{") and any(f'"{key}"' in text for key in ("Instances", *_ROW))
 
 
 def read_aws(text: str, faults: Faults) -> Mapping[str, tuple[str, ...]]:
@@ -25,17 +29,19 @@ def read_aws(text: str, faults: Faults) -> Mapping[str, tuple[str, ...]]:
     except ValueError as error:
         faults.add("", f"no JSON: {error}")
         return {}
+    found = faults.respell("", found, ("Instances",), ("NextToken",))
     rows = found.get("Instances")
     if not isinstance(rows, list):
-        faults.add("Instances", "must be a list")
+        faults.add("Instances", "must be a list" if "Instances" in found else "missing")
         return {}
     if found.get("NextToken"):
         faults.add("NextToken", "this is one page of several; have them all in one file")
     hosts: dict[str, tuple[str, ...]] = {}
     layers = 0
-    for place, row in enumerate(rows):
+    for place, given in enumerate(rows):
         where = f"Instances[{place}]"
-        name = row.get("InstanceId") if isinstance(row, dict) else None
+        row = faults.respell(where, given if isinstance(given, dict) else {}, _ROW, _MORE)
+        name = row.get("InstanceId")
         if not isinstance(name, str) or not name:
             faults.add(f"{where}.InstanceId", "missing")
             continue

@@ -12,12 +12,14 @@ from collections.abc import Mapping
 
 from simreduce.files.formats import Faults
 
+_STATUS, _TOPOLOGY = "resourceStatus", "physicalHostTopology"
 _LEVELS = ("cluster", "block", "subblock")
 
 
 def is_gcp(text: str) -> bool:
     """Whether a text is such JSON."""
-    return text.lstrip()[:1] in ("[", "{") and '"physicalHostTopology"' in text
+    known = (_STATUS, _TOPOLOGY)
+    return text.lstrip()[:1] in ("[", "{") and any(f'"{key}"' in text for key in known)
 
 
 def read_gcp(text: str, faults: Faults) -> Mapping[str, tuple[str, ...]]:
@@ -28,22 +30,24 @@ def read_gcp(text: str, faults: Faults) -> Mapping[str, tuple[str, ...]]:
         faults.add("", f"no JSON: {error}")
         return {}
     hosts: dict[str, tuple[str, ...]] = {}
-    for place, row in enumerate(rows if isinstance(rows, list) else [rows]):
+    for place, given in enumerate(rows if isinstance(rows, list) else [rows]):
         where = f"[{place}]"
-        name = row.get("name") if isinstance(row, dict) else None
+        row = faults.respell(where, given if isinstance(given, dict) else {}, (_STATUS,))
+        name = row.get("name")
         if not isinstance(name, str) or not name:
             faults.add(f"{where}.name", "missing")
             continue
-        status = row.get("resourceStatus")
-        topology = status.get("physicalHostTopology") if isinstance(status, dict) else None
+        status, at = row.get(_STATUS), f"{where}.{_STATUS}"
+        status = faults.respell(at, status if isinstance(status, dict) else {}, (_TOPOLOGY,))
+        topology, at = status.get(_TOPOLOGY), f"{at}.{_TOPOLOGY}"
         if not isinstance(topology, dict):
-            faults.add(f"{where}.resourceStatus.physicalHostTopology", f"missing for {name}")
+            faults.add(at, f"missing for {name}")
             continue
+        topology = faults.respell(at, topology, _LEVELS, ("host",))
         levels = [topology.get(key) for key in _LEVELS]
         for key, value in zip(_LEVELS, levels, strict=True):
             if not isinstance(value, str) or not value:
-                at = f"{where}.resourceStatus.physicalHostTopology.{key}"
-                faults.add(at, f"missing for {name}")
+                faults.add(f"{at}.{key}", f"missing for {name}")
         if name in hosts:
             faults.add(where, f"{name} is there twice")
         hosts[name] = tuple(str(value) for value in levels)

@@ -10,16 +10,23 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 
+from simreduce.errors import did_you_mean, nearest
 from simreduce.files.formats import Faults
 from simreduce.topology.naming import expand_hosts
 
 _PAIR = re.compile(r"(\w+)=(\S*)")
 _NOTHING = ("", "(null)")
+_HEADS = ("SwitchName", "BlockName")
+_BELOW = ("Switches", "Nodes")
+_MORE = ("LinkSpeed", "Level", "BlockSize", "BlockSizes", "BlockIndex")
+"""What else a line has."""
+_KNOWN = {key.lower(): key for key in (*_HEADS, *_BELOW, *_MORE)}
 
 
 def is_slurm(text: str) -> bool:
     """Whether a text is one of both."""
-    return bool(re.search(r"^\s*(switch|block)name=", text, re.IGNORECASE | re.MULTILINE))
+    heads = dict.fromkeys(re.findall(r"^\s*(\w+)=", text, re.MULTILINE))
+    return any(nearest(head, _HEADS) for head in heads)
 
 
 def read_slurm(text: str, faults: Faults) -> Mapping[str, tuple[str, ...]]:
@@ -28,23 +35,25 @@ def read_slurm(text: str, faults: Faults) -> Mapping[str, tuple[str, ...]]:
     below: dict[str, list[str]] = {}
     joined = re.sub(r"\\\n", " ", text)
     for number, line in enumerate(joined.splitlines(), 1):
-        pairs = {key.lower(): value for key, value in _PAIR.findall(line.partition("#")[0])}
-        if not pairs or pairs.keys() <= {"blocksizes"}:
+        found = _PAIR.findall(line.partition("#")[0])
+        pairs = {_KNOWN.get(key.lower(), key): value for key, value in found}
+        if not pairs or pairs.keys() <= {"BlockSizes"}:
             continue
-        where, name = f"line {number}", pairs.get("switchname", pairs.get("blockname", ""))
+        where = f"line {number}"
+        head = _HEADS if not pairs.keys() & {*_HEADS} else ()
+        pairs = faults.respell(where, pairs, (*head, *_BELOW), (*_HEADS, *_MORE))
+        name = pairs.get("SwitchName", pairs.get("BlockName", ""))
         if not name:
             faults.add(where, "has no SwitchName")
             continue
         if name in nodes or name in below:
             faults.add(where, f"there are two switches named {name}")
             continue
-        parts = {key: pairs.get(key, "") for key in ("switches", "nodes")}
-        used = next((key for key, value in parts.items() if value not in _NOTHING), "")
+        used = next((key for key in _BELOW if pairs.get(key, "") not in _NOTHING), "")
         if not used:
             faults.add(where, f"{name} has neither Nodes nor Switches")
-            continue
-        found = faults.attempt(where, expand_hosts, parts[used])
-        (below if used == "switches" else nodes)[name] = found or []
+        members = faults.attempt(where, expand_hosts, pairs[used]) if used else []
+        (below if used == "Switches" else nodes)[name] = members or []
     above = _above(nodes, below, faults)
     hosts: dict[str, tuple[str, ...]] = {}
     for name, members in nodes.items():
@@ -64,7 +73,8 @@ def _above(
     for name, parts in below.items():
         for part in parts:
             if part not in nodes and part not in below:
-                faults.add("", f"{name} has a switch {part}, and no line is about that")
+                near = did_you_mean(part, [*nodes, *below])
+                faults.add("", f"{name} has a switch {part}, and no line is about that{near}")
             elif part in above:
                 faults.add("", f"{part} is below both {above[part]} and {name}")
             else:

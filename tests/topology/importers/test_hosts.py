@@ -153,6 +153,40 @@ Ca 1 "H-2"
             ["t: line 2: no port of a device", "t: line 5: H-1 is there twice",
              "t: line 6: this adapter has no description"],
         ),
+        (
+            """SwitchName=a Node=n[1-2]
+swichname=b nodes=n3
+SwitchName=c Nodes=n4 LinkSpeed=1
+SwitchName=t Switchs=a,b,cc""",
+            [
+                "t: line 1: Node: unknown key (did you mean 'Nodes'?)",
+                "t: line 2: swichname: unknown key (did you mean 'SwitchName'?)",
+                "t: line 4: Switchs: unknown key (did you mean 'Switches'?)",
+                "t: t has a switch cc, and no line is about that (did you mean 'c'?)",
+            ],
+        ),
+        (
+            "SwichName=a Nodes=n1",
+            ["t: line 1: SwichName: unknown key (did you mean 'SwitchName'?)"],
+        ),
+        (
+            """{"Instance": [{"InstanceID": "a", "NetworkNodes": ["x"]},
+                {"InstanceId": "b", "NetworkNode": ["x"], "GroupName": "g"}]}""",
+            [
+                "t: Instance: unknown key (did you mean 'Instances'?)",
+                "t: Instances[0].InstanceID: unknown key (did you mean 'InstanceId'?)",
+                "t: Instances[1].NetworkNode: unknown key (did you mean 'NetworkNodes'?)",
+            ],
+        ),
+        (
+            gcp({"name": "a", "resourceState": {"physicalHostTopologi": {
+                "clusters": "c", "block": "b", "subblock": "s"}}}),
+            [
+                "t: [3].resourceState: unknown key (did you mean 'resourceStatus'?)",
+                "t: [3].resourceStatus.physicalHostTopologi: unknown key (did you mean",
+                "t: [3].resourceStatus.physicalHostTopology.clusters: unknown key (did you mean",
+            ],
+        ),
         ("Hosts: none", ["t: none of the output of `ibnetdiscover`"]),
         ('{"NetworkNodes"', ["t: no JSON"]),
     ],
@@ -177,6 +211,12 @@ def test_hosts_that_share_switches_take_machines_that_do() -> None:
     assert {"b", "d", "e"} in groups
     assert any({"a", "c"} < group for group in groups)
     assert [link for link in placed.links] == [link for link in machine.links]  # noqa: C416
+
+
+def test_a_machine_that_is_left_gives_its_name_to_a_host() -> None:
+    machine = load_topology("gh200x4,fabric=switch")
+    placed = with_hosts(machine, {"3": ("t",), "2": ("t",)}, "f")
+    assert switch_groups(placed).machines == ("2", "2'", "3", "3'")
 
 
 def test_upper_levels_that_the_network_lacks_are_left_out() -> None:
