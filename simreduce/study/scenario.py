@@ -171,6 +171,8 @@ _OPTIONS = {
     "strategies": "--algo",
     "gpu_indices": "--gpu-indices",
     "nodes": "--nodes",
+    "tune.placement": "--placement",
+    "tune.free": "--free",
     "batch": "--batch",
     "framework": "--target",
 }
@@ -312,7 +314,7 @@ def _look(
     if batch is not None and is_record(text) and "step" in document:  # it says no batch
         document, batch = {**document, "step": {**document["step"], "batch": batch}}, None
     alone = "strategies" not in given
-    found = _build(path, {**document, **given}, faults, batch, load_topology, alone=alone)
+    found = _build(path, _replace(document, given), faults, batch, load_topology, alone=alone)
     return (*found, faults.problems)
 
 
@@ -330,7 +332,17 @@ def load_meshes(text: str, **overrides: object) -> Meshes:
     """The scenario with a `step.mesh`; ScenarioError lists every fault, and names options."""
     path, document = read_scenario_file(text)
     faults, given = _faults(path, overrides, _OPTIONS)
-    return build_meshes(path, {**document, **given}, faults)
+    return build_meshes(path, _replace(document, given), faults)
+
+
+def _replace(document: Mapping[str, Any], given: Mapping[str, object]) -> dict[str, Any]:
+    """The tables with the keys that are `given`, those of tables as `tune.free`."""
+    found = {**document, **{key: value for key, value in given.items() if "." not in key}}
+    for key, value in given.items():
+        name, dot, inner = key.partition(".")
+        if dot and isinstance(table := found.get(name, {}), dict):
+            found[name] = {**table, inner: value}
+    return found
 
 
 def _faults(
@@ -484,6 +496,7 @@ def _build(
         faults.add(
             "step.cycle", "is for Horovod's buffers, which no strategy has; add +fusion to one"
         )
+    placement = _placement(values, topology, faults)
     if faults.problems or topology is None:
         return None, topology
     named = [given, values["step"].get("profile", "") if step else ""]
@@ -501,10 +514,8 @@ def _build(
     found = path.stem, values["title"], setup, values["workload"].workload, strategies
     plain = Scenario(
         *found, values["repeat"], values["faithful"], step, values["framework"] or "",
-        values["worth"], *_placement(values, topology, faults),
+        values["worth"], *placement,
     )  # fmt: skip
-    if faults.problems:
-        return None, topology
     return with_step(plain) if step else plain, topology
 
 
@@ -624,11 +635,10 @@ def build_meshes(
         setup = Setup(
             topology, values["runtime"], values["calibration"], part=part, nccl=values["nccl"],
         )  # fmt: skip
+    placement = _placement(values, topology, faults)
     found = parse_mesh(table["step"], values["workload"], setup, faults, partial(beside, path))
     if faults.problems or found is None or setup is None:
         raise ScenarioError(faults.problems)
-    more = values["worth"], *_placement(values, topology, faults)
-    faults.raise_any(ScenarioError)
     return Meshes(
         path.stem,
         values["title"],
@@ -636,7 +646,8 @@ def build_meshes(
         values["workload"],
         found,
         values["framework"] or "",
-        *more,
+        values["worth"],
+        *placement,
     )
 
 
@@ -699,13 +710,17 @@ def _on_nodes(shape: Layout, topology: Topology, nodes: str, faults: Faults) -> 
     return shape.on([place[name] for name in names]) if names and {*names} <= {*place} else None
 
 
-def _placement(values: Values, topology: Topology, faults: Faults) -> tuple[bool, tuple[str, ...]]:
+def _placement(
+    values: Values, topology: Topology | None, faults: Faults
+) -> tuple[bool, tuple[str, ...]]:
     """Whether `tune` orders nodes, and those that are free."""
-    table = values["tune"] or {}
-    if not table.get("free"):
-        return bool(table.get("placement")), ()
-    if not table["placement"]:
+    table = values["tune"]
+    if not table or table["free"] is None:
+        return bool(table and table["placement"]), ()
+    if not table["placement"] and "placement" not in table.faulty:
         faults.add("tune.free", "needs placement = true")
+    if topology is None:
+        return table["placement"], ()
     found = faults.attempt("tune.free", find_machines, topology, table["free"]) or ()
     gone = {topology.nodes[name].machine for name in values["gone"]}
     return table["placement"], tuple(name for name in found if name not in gone)

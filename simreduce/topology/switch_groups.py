@@ -110,18 +110,32 @@ def label(machine: str) -> str:
 def find_machines(topology: Topology, text: str) -> tuple[str, ...]:
     """The machines in a host list such as `n[0-3,8]` or `0,1,2`, in its order.
 
-    TopologyError lists those that the topology lacks, and those that are named twice.
+    Where no machine is named by a number, numbers are places. TopologyError lists those that the
+    topology lacks, and those that are named twice.
+    """
+    machines = list(_machines(topology))
+    known = {label(name): name for name in machines}
+    if any(name.isdecimal() for name in machines):
+        known |= {name: name for name in machines}
+    else:
+        known |= {str(place): name for place, name in enumerate(machines)}
+    return find_names(text, known, f"{topology.name} has no node")
+
+
+def find_names(text: str, known: Mapping[str, str], lacks: str) -> tuple[str, ...]:
+    """What the names of a host list are `known` as, in its order.
+
+    TopologyError lists those that are not known, in words that begin with `lacks`, and those that
+    are named twice.
     """
     try:
         names = expand_hosts(",".join(_bare_ranges(text)))
     except ValueError as error:
         raise TopologyError(str(error)) from None
-    known = {label(name): name for name in _machines(topology)}
-    known |= {name: name for name in known.values()}
-    lacking = [n for n in dict.fromkeys(names) if n not in known]
     problems = [
-        f"{topology.name} has no node {quote(n)}{did_you_mean(n, known) or _range_of(known)}"
-        for n in lacking
+        f"{lacks} {quote(n)}{did_you_mean(n, known) or _range_of(known)}"
+        for n in dict.fromkeys(names)
+        if n not in known
     ]
     found = [known[n] for n in names if n in known]
     twice = dict.fromkeys(n for n in found if found.count(n) > 1)

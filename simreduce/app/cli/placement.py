@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -28,46 +29,42 @@ from simreduce.study.tune.placement.on_mesh import OnMesh
 from simreduce.study.tune.placement.search import Placed, on_nodes, place
 from simreduce.topology.importers.hosts import read_hosts
 from simreduce.topology.placed_hosts import with_hosts
-from simreduce.topology.switch_groups import find_machines
+from simreduce.topology.switch_groups import find_names
 from simreduce.workload import Workload
 
 
 def asks_for_placement(text: str) -> bool:
-    """Whether a scenario has `[tune] placement = true`, sensible or not."""
+    """Whether a scenario has `[tune] placement`, sensible or not."""
     try:
         table = read_scenario_file(text)[1].get("tune")
     except ScenarioError:
         return False
-    return isinstance(table, dict) and table.get("placement") is True
+    return isinstance(table, dict) and table.get("placement", False) is not False
 
 
 def read_placement(
     faults: Faults,
     text: str,
     options: SetupOptions,
-    free: str | None,
     unused: Mapping[str, object],
     worth: float | None = None,
 ) -> Placed | None:
-    """The scenario whose nodes are ordered, with the nodes that are `free` besides its own."""
+    """The scenario whose nodes are ordered; None if there is a fault."""
     for name, value in unused.items():
         if value is not None and value is not False and value != ():
             faults.add(f"--{name}", "says nothing about the order of nodes")
     scenario = _read(faults, text, options)
-    if scenario is None:
-        return None
-    changes: dict[str, Any] = {} if worth is None else {"worth": worth}
-    if free is not None:
-        machine = scenario.setup.topology
-        changes["free"] = faults.attempt("--free", find_machines, machine, free) or ()
-    return _but(scenario, **changes)
+    return scenario if worth is None or scenario is None else _but(scenario, worth=worth)
 
 
 def _read(faults: Faults, text: str, options: SetupOptions) -> Placed | None:
     """The scenario; of one with a mesh, the best mesh on the nodes in their order."""
     if not asks_for_meshes(text):
         return read_scenario(faults, text, options)
-    meshes = read_meshes(faults, text, options, {})
+    with suppress(InputError):  # which are among the faults
+        meshes = read_meshes(faults, text, options, {})
+    if faults.problems:
+        return None
     with Progress("simulated or excluded {} of {} meshes", spares=True) as progress:
         return OnMesh(meshes, rank_meshes(meshes, 1, progress.watch).best.job)
 
@@ -92,17 +89,15 @@ def read_placed_hosts(
     """The scenario on the hosts of a file, all or those of the `job`, in their order."""
     scenario = _read(faults, text, options)
     hosts = faults.attempt("", _read_hosts, file)
-    if scenario is None or hosts is None:
+    if hosts is None:
+        return None
+    known = {name: name for name in hosts}, f"{file} names no host"
+    names = tuple(hosts) if job is None else faults.attempt("--hosts", find_names, job, *known)
+    spare = () if free is None else faults.attempt("--free", find_names, free, *known)
+    if scenario is None or names is None:
         return None
     machine = faults.attempt("", with_hosts, scenario.setup.topology, hosts, file)
-    if machine is None:
-        return None
-    names = tuple(hosts) if job is None else faults.attempt("--hosts", find_machines, machine, job)
-    spare = () if free is None else faults.attempt("--free", find_machines, machine, free)
-    for name in (*(names or ()), *(spare or ())):
-        if name not in hosts:
-            faults.add("", f"{name} is no host of {file}")
-    if faults.problems or names is None:
+    if faults.problems or machine is None:
         return None
     order = scenario.setup.layout.order
     scenario = scenario.but(machine=machine)

@@ -179,6 +179,8 @@ class SetupOptions:
     topology: str | None = None
     workload: str | None = None
     nodes: str | None = None
+    placement: bool | None = None
+    free: str | None = None
 
     @classmethod
     def take(cls, given: dict[str, Any]) -> Self:
@@ -186,6 +188,15 @@ class SetupOptions:
         return cls(
             **{each.name: given.pop(each.name) for each in fields(cls) if each.name in given}
         )
+
+    @property
+    def replaced(self) -> dict[str, object]:
+        """The keys that they replace in every scenario."""
+        return {
+            "topology": self.topology, "workload": self.workload, "runtime": self.runtime,
+            "calibration": self.calibration, "nodes": self.nodes,
+            "tune.placement": self.placement, "tune.free": self.free,
+        }  # fmt: skip
 
     @property
     def disturb(self) -> bool:
@@ -328,14 +339,10 @@ def read_scenario(
     scenario, machine, found = look_at_scenario(
         text,
         batch,
-        topology=given.topology,
-        workload=given.workload,
-        runtime=given.runtime,
-        calibration=given.calibration,
         gpu_indices=order,
-        nodes=given.nodes,
         faithful=given.faithful,
         strategies=list(strategies) or None,
+        **given.replaced,
     )
     faults.problems += found
     whole = scenario.setup.layout if scenario else layout(machine) if machine else None
@@ -368,10 +375,8 @@ def read_meshes(
             faults.add(f"--{name}", "a scenario with step.mesh does not use it")
     order = faults.attempt("", read_gpu_indices, given.gpu_indices)
     meshes = faults.attempt(
-        "", load_meshes, text, topology=given.topology, workload=given.workload,
-        runtime=given.runtime, calibration=given.calibration, gpu_indices=order,
-        framework=framework, nodes=given.nodes,
-    )  # fmt: skip
+        "", load_meshes, text, gpu_indices=order, framework=framework, **given.replaced
+    )
     settings = read_nccl(faults, given.nccl, meshes.setup.nccl if meshes else DEFAULTS)
     meshes = faults.require(meshes)
     return replace(meshes, setup=meshes.setup.but(nccl=settings))

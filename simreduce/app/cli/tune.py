@@ -137,11 +137,11 @@ def tune(
     """
     faults = option_faults()
     if placement or asks_for_placement(scenario):
-        options = SetupOptions.take(given)
+        options = replace(SetupOptions.take(given), placement=placement, free=free)
         unused = {"fp16": fp16, "objective": objective}
         unused |= {key: given.get(key) for key in ("measure", *_DRAWN)}
         with_worth = faults.attempt("--worth", read_worth, worth) if worth is not None else None
-        asked = read_placement(faults, scenario, options, free, unused, with_worth)
+        asked = read_placement(faults, scenario, options, unused, with_worth)
         return tune_placement(faults, asked, workers, target, out, budget, quick=quick)
     if free is not None:
         faults.add("--free", "needs --placement")

@@ -92,10 +92,50 @@ def test_every_fault_at_once(faults):
         "--nodes: gh200x6,fabric=fat_tree,radix=3,oversubscription=3 has no node 'n6'",
         "--target slurn: starts no ranks",
     ]
-    found = faults("topo", "place", "job.toml", "--nodes", "t.conf", "--hosts", "h9,h1,h1")
-    assert ["no node 'h9'" in found[0], "h1 is named twice" in found[1]] == [True, True]
+    words = "--nodes", "t.conf", "--hosts", "h9,h1,h1", "--free", "hh2", "--topology", "gh200x0"
+    found = faults("topo", "place", "job.toml", *words)
+    assert [each.partition("; it")[0] for each in found] == [
+        "--topology: gh200x0: 0 machines; at least 1 is needed",
+        "--hosts: t.conf names no host 'h9'",
+        "--hosts: h1 is named twice",
+        "--free: t.conf names no host 'hh2' (did you mean 'h2'?)",
+    ]
     found = faults("tune", "dgx1v-resnet50", "--free", "1")
     assert found == ["--free: needs --placement"]
+
+
+MESH = """
+topology = "dgx-h100x2"
+workload = "transformer:layers=4,hidden=2048,heads=16,vocab=32000,seq=2048"
+step = {global_batch = 16, mesh = "tp=8,dp=2"}
+[tune]
+placement = true
+"""
+
+
+@pytest.mark.parametrize("text", [SCENARIO, MESH], ids=["plain", "mesh"])
+def test_free_nodes_are_checked_whatever_else_is_wrong(text, faults, folder):
+    wrong = text.replace("placement = true", 'placement = "yes"\nfree = "n8"')
+    (folder / "wrong.toml").write_text(wrong, "utf-8")
+
+    def places(*words):
+        return [each.partition(" has no node")[0].partition(" must")[0] for each in words]
+
+    machine = text.split('"')[1]
+    found = faults("tune", "wrong.toml", "--nodes", "n9")
+    assert sorted(places(*found)) == [
+        f"--nodes: {machine}",
+        f"wrong.toml: tune.free: {machine}",
+        "wrong.toml: tune.placement:",
+    ]
+    (folder / "job.toml").write_text(text, "utf-8")
+    found = faults("tune", "job.toml", "--placement", "--nodes", "n9", "--free", "zz7")
+    assert places(*found) == [f"--nodes: {machine}", f"--free: {machine}"]
+
+
+def test_free_needs_placement_unless_that_is_what_is_wrong(faults, folder):
+    (folder / "job.toml").write_text(SCENARIO.replace("placement = true", 'free = "n5"'), "utf-8")
+    assert faults("tune", "job.toml") == ["job.toml: tune.free: needs placement = true"]
 
 
 def test_the_answer_does_not_hang_on_hashes(folder):
