@@ -222,7 +222,7 @@ topology_overrides = 3
             ["topology: must be text, got 1", "workload: must be text, got []"],
         ),
         (SMALL + "runtime = {}", ["runtime: must be text, got {}"]),
-        (SMALL + "repeat = true", ["repeat: must be a whole number from 1 to 1000, got True"]),
+        (SMALL + "repeat = true", ["repeat: must be a whole number from 1 to 1000, got true"]),
         (SMALL + "repeat = 1001", ["repeat: must be a whole number from 1 to 1000, got 1001"]),
         (SMALL + "repeat = 1.0", ["repeat: must be a whole number from 1 to 1000, got 1.0"]),
         (SMALL + 'strategies = ["all", "ring"]', ['strategies: "all" stands alone']),

@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from simreduce.errors import TopologyError, cut, quote
-from simreduce.files.formats import Faults, Format
+from simreduce.files.formats import FLAG, Faults, Format
+from simreduce.files.formats.kinds import refusal
 from simreduce.files.textfiles import flatten
 from simreduce.topology.file_formats import CLUSTER
 from simreduce.topology.files import Document, is_path
@@ -22,6 +23,7 @@ _MOST = 1 << 63
 _OWN_KEYS = ("title", "sources", "extends", "nodes", "machine", "overrides")
 _OWN = Format("", "", *(replace(CLUSTER[key], required=False) for key in _OWN_KEYS))
 """The keys that are no settings of the network."""
+_FLAGS = [field.key for field in CLUSTER.fields if field.kind is FLAG]
 
 
 def is_cluster(tables: Mapping[str, Any]) -> bool:
@@ -67,7 +69,7 @@ def cluster(
     within = flatten(own["overrides"] or {})
     for key, value in within.items():
         if isinstance(value, bool) or not isinstance(value, str | int):
-            faults.add(f"overrides.{key}", f"must be text or a whole number, got {quote(value)}")
+            faults.add(f"overrides.{key}", refusal("text or a whole number", value))
     within |= {key: value for key, value in overrides.items() if key not in mine}
     nodes = _setting(faults, "nodes", tables.get("nodes", "nothing"))
     if nodes and not nodes.isdecimal():
@@ -87,13 +89,14 @@ def cluster(
 def _setting(faults: Faults, key: str, value: object) -> str:
     """The value of a key, as it would be written inline."""
     if isinstance(value, bool):
-        return "yes" if value else "no"
+        yes, no = ("yes", "no") if key in _FLAGS else ("true", "false")
+        return yes if value else no
     if isinstance(value, int) and abs(value) >= _MOST:
         faults.add(key, f"{quote(value)} is more than any machine has")
         return ""
     if isinstance(value, str | int | float):
         return str(value)
-    faults.add(key, f"must be text or a number, got {quote(value)}")
+    faults.add(key, refusal("text or a number", value))
     return ""
 
 

@@ -195,8 +195,14 @@ def nearest_name(text: str, names: Sequence[str] = ()) -> str:
         else [called[word] for word in get_close_matches(head.casefold(), called, 1, _LIKE_CLOUDS)]
     )
     known = [*names, *(name for name, _ in machines), *GENERATORS]
+    fabric = f"network of machines, such as dgx1vx4,fabric={head}"
+    if head in GENERATORS and ":" not in text:
+        also = f"; or a {fabric}" if head in FABRICS else ""
+        return f"; {head} needs its size: {GENERATORS[head].form}{also}"
     if head in FABRICS:
-        return f"; {head} is a network of machines, such as dgx1vx4,fabric={head}"
+        return f"; {head} is a {fabric}"
+    if head in GENERATORS:
+        return f"; {head} is a shape of GPUs, no machine"
     return did_you_mean(meant[0] if meant else head, known)
 
 

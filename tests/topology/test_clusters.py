@@ -127,9 +127,15 @@ def test_a_cluster_on_one_switch_folds(files):
         ('machine = "a\\u0000b"\nnodes = 2', ["machine: has a control character"]),
         ('machine = "a/\\u0000b"\nnodes = 2', ["machine: has a control character"]),
         ('nodes = 0\nmachine = "dgx1v"', ["0 machines; at least 1 is needed"]),
-        ('nodes = true\nmachine = "dgx1v"', ["nodes: must be a whole number of machines, got yes"]),
+        (
+            'nodes = true\nmachine = "dgx1v"',
+            ["nodes: must be a whole number of machines, got true"],
+        ),
         ('nodes = 4\nmachine = "dgx1w"', ["no topology 'dgx1w' (did you mean 'dgx1v'?)"]),
-        ('nodes = 4\nmachine = "ring:4"', ["no topology 'ring:4'"]),
+        (
+            'nodes = 4\nmachine = "ring:4"',
+            ["no topology 'ring:4'; ring is a shape of GPUs, no machine;"],
+        ),
         (
             """title = 3
 sources = "x"
@@ -155,9 +161,14 @@ lanes = 1
         (
             'nodes = 4\nmachine = "dgx1v"\n[overrides]\n"links.qpi.lanes" = true',
             [
-                "overrides.links.qpi.lanes: must be text or a whole number, got True",
+                "overrides.links.qpi.lanes: must be text or a whole number, got true",
                 "lanes: must be a whole number of lanes",
             ],
+        ),
+        (
+            'nodes = 4\nmachine = "dgx1v"\ncongestion = true\nswitch_latency = false\n'
+            'fabric = "fat_tree"\nreduce = true',
+            ["switch_latency: 'false' is not a time", "congestion: unknown congestion 'true'"],
         ),
         (
             'nodes = 4\nmachine = "dgx1v"\nfabric = "torus"\ndims = "3x2"\nnic = "x"',

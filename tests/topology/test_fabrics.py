@@ -663,6 +663,12 @@ def test_a_switch_more_adds_its_own_latency():
             "dgx1vx6,fabric=rail_optimised,unit=3,oversubscription=2",
             ["3 hosts under a leaf / 2 is not a number"],
         ),
+        ("dragonfly_plus", ["dragonfly_plus'; dragonfly_plus needs its size: dragonfly_plus:N;"]),
+        ("ring,latency=1us", ["; ring needs its size: ring:N;"]),
+        (
+            "fat_tree",
+            ["; fat_tree needs its size: fat_tree:N; or a network of machines, such as dgx1vx4,"],
+        ),
         ("rail_only:8", ["no topology 'rail_only:8'; rail_only is a network of machines"]),
     ],
 )

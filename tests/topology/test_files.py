@@ -132,7 +132,7 @@ pairs = []
         (
             '"gpu1", 2',
             '"gpu1", true',
-            "links.nvlink2.pairs[0]: must be a whole number of lanes from 1 to 1024, got True",
+            "links.nvlink2.pairs[0]: must be a whole number of lanes from 1 to 1024, got true",
         ),
         (
             '"gpu1", 2',

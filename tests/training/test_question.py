@@ -99,7 +99,7 @@ def test_every_fault_is_told_at_once():
         ),
         (
             {"batch": True, "time": "1 s"},
-            "step.batch: must be a whole number from 1 to 1000000000, got True",
+            "step.batch: must be a whole number from 1 to 1000000000, got true",
         ),
         ({"batch": 1}, "step: give one of time, rate, profile; it has none"),
         (

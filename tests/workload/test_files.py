@@ -188,7 +188,7 @@ def test_every_fault_of_the_tables_is_told_at_once(write):
     )
 
     assert (
-        "bad.toml: gradients[0].elements: must be a whole number from 0, got True",
+        "bad.toml: gradients[0].elements: must be a whole number from 0, got true",
         "bad.toml: gradients[1].elements: must be a whole number from 0, got [1]",
         "bad.toml: gradients[2].name: must be text, got 5",
         "bad.toml: gradients[2].shape: must be a list, each a whole number from 0, got 3.5",

@@ -44,7 +44,8 @@ class Scalar(ValueKind[T]):
 
 def refusal(words: str, value: object, near: str = "") -> ValueError:
     """The fault of a value that is not what `words` say."""
-    return ValueError(f"must be {words}, got {quote(value)}{near}")
+    got = str(value).lower() if isinstance(value, bool) else quote(value)
+    return ValueError(f"must be {words}, got {got}{near}")
 
 
 def _text(value: object, allowed: str) -> str:
