@@ -19,11 +19,18 @@ from simreduce.engine.runtime import IDEAL
 from simreduce.errors import InputError, did_you_mean
 from simreduce.plan import Contract, Plan, PlanBuilder
 from simreduce.topology import Topology
+from simreduce.units import format_size
 
 Sizes = Callable[[float], float]
 """From a number in [0, 1) to bytes: `lambda u: -1e6 * log(1 - u)` gives exponential sizes of 1 MB
 on average.
 """
+
+
+MOST_MESSAGES = 1_000_000
+"""Upper limit of messages that are simulated; a thousand take about a second."""
+_SHORTEST = 1e-12
+"""Seconds that a message takes at least."""
 
 
 class _Arrival(simpy.Timeout):
@@ -110,6 +117,18 @@ class Flows:
         place = int(each.argmax())
         return float(each[place]) * rate, self.fabric.resources.names[place]
 
+    def in_turn(self, pairs: Sequence[tuple[str, str]], nbytes: int) -> float:
+        """Messages of so many bytes a second, if each pair sends the next when the one before has
+        arrived and nobody else sends.
+        """
+        known = [self._of(*pair) for pair in pairs]
+        busy = sum((each for _, _, each in known), np.zeros_like(self.needed)) * nbytes
+        seconds = (
+            max(float(lowered.latency.sum() + each.max() * nbytes), float(busy[each > 0].max()))
+            for _, lowered, each in known
+        )
+        return sum(1.0 / max(each, _SHORTEST) for each in seconds)
+
     def over(self, until: simpy.Event | None) -> bool:
         """Whether nobody is left to disturb."""
         return (until is not None and until.triggered) or not self.fabric.busy(_Arrival)
@@ -131,22 +150,51 @@ class Stream:
     period: float | None = None
     start: float = 0.0
     seed: int = 0
+    place: str = ""
+    """The table of a file that says so, for faults."""
 
-    def send_on(self, fabric: Fabric, until: simpy.Event) -> Flows:
-        """Begin to send, until that has happened.
-
-        InputError if pairs are not there, or offer a link more than it carries: that would pile up.
-        """
-        if problems := _wrong_pairs(fabric.unfolded(), self.pairs):
-            raise InputError([f"{self.name}: {problem}" for problem in problems])
-        flows, env = Flows(fabric), fabric.env
+    def problems(self, flows: Flows) -> list[str]:
+        """Pairs that are not there, or offer a link more than it carries, which would pile up."""
+        if problems := _wrong_pairs(flows.fabric.unfolded(), self.pairs):
+            return [self._fault("", problem) for problem in problems]
+        if self.period is None and self.rate is None:
+            return []
         each = self.nbytes / self.period if self.period else (self.rate or 0.0) / len(self.pairs)
         part, link = flows.offered(self.pairs, each)
-        if part > 1.0:
-            words = f"offers {link} {part:.0%} of what it carries, which would pile up"
-            raise InputError(
-                f"{self.name}: {words}; without rate and every, it is as fast as can be"
-            )
+        if part <= 1.0:
+            return []
+        words = f"offers {link} {part:.0%} of what it carries, which would pile up"
+        words += "; without rate and every, it is as fast as can be"
+        return [self._fault("rate" if self.period is None else "every", words)]
+
+    def messages(self, flows: Flows, seconds: float) -> float:
+        """How many it sends in the first `seconds`, about."""
+        if self.rate is not None:
+            per_second = self.rate / self.nbytes
+        elif self.period is not None:
+            per_second = len(self.pairs) / max(self.period, _SHORTEST)
+        else:
+            per_second = flows.in_turn(self.pairs, self.nbytes)
+        return per_second * max(seconds - self.start, 0.0)
+
+    def too_many(self, count: float) -> str:
+        """The fault of so many messages."""
+        key, change = "size", "a larger size, or a rate,"
+        if self.rate is not None:
+            change = "a larger size or a lower rate"
+        elif self.period is not None:
+            key, change = "every", "a longer time between bursts"
+        words = f"about {count:,.0f} messages of {format_size(self.nbytes)} while the jobs run, and"
+        words += f" at most {MOST_MESSAGES:,} are simulated; {change} makes fewer"
+        return self._fault(key, words)
+
+    def _fault(self, key: str, words: str) -> str:
+        place = f"{self.place}.{key}" if self.place and key else self.place
+        return f"{place or self.name}: {words}"
+
+    def send_on(self, flows: Flows, until: simpy.Event) -> None:
+        """Begin to send, until that has happened; if there are no `problems`."""
+        env = flows.fabric.env
         if self.rate is not None:
             env.process(self._late(env, self._by_rate(flows, until)))
         elif self.period is not None:
@@ -154,7 +202,6 @@ class Stream:
         else:
             for pair in self.pairs:
                 env.process(self._late(env, self._in_turn(flows, pair, until)))
-        return flows
 
     def _late(
         self, env: simpy.Environment, sending: Generator[simpy.Event, None, None]
@@ -178,6 +225,16 @@ class Stream:
     ) -> Generator[simpy.Event, None, None]:
         while not flows.over(until):
             yield flows.send(*pair, self.nbytes)
+
+
+def check_messages(streams: Sequence[tuple[Stream, Flows]], seconds: float) -> None:
+    """InputError if more messages come in so many seconds than can be simulated."""
+    counts = [stream.messages(flows, seconds) for stream, flows in streams]
+    if sum(counts) > MOST_MESSAGES:
+        # Whoever sends at least its even share.
+        least = sum(counts) / len(counts)
+        found = zip(streams, counts, strict=True)
+        raise InputError([s.too_many(count) for (s, _), count in found if count >= least])
 
 
 def _random(

@@ -5,7 +5,7 @@ Each job is read as a scenario of its own with the keys that all share, on the n
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import permutations
@@ -13,19 +13,19 @@ from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
+import simpy
 
 from simreduce import units
 from simreduce.computing.arrays import uniform
-from simreduce.engine.background import Stream
+from simreduce.engine import Fabric
+from simreduce.engine.background import Flows, Stream
 from simreduce.engine.setup import Setup
-from simreduce.errors import InputError, ScenarioError
+from simreduce.errors import InputError, ScenarioError, escape
 from simreduce.files.formats import (
     LINE,
-    PLACES,
     Faults,
     Field,
     Format,
-    ListOf,
     Scalar,
     TableOf,
     TablesOf,
@@ -34,7 +34,8 @@ from simreduce.files.formats import (
     quantity,
     whole,
 )
-from simreduce.planners.layouts import Layout
+from simreduce.files.formats.kinds import refusal
+from simreduce.planners.layouts import Layout, node_names
 from simreduce.planners.strategy import parse_strategy
 from simreduce.study.scenario import (
     SCENARIO,
@@ -44,9 +45,11 @@ from simreduce.study.scenario import (
     build_meshes,
     build_scenario,
     has_mesh,
+    read_places,
     read_scenario_file,
 )
 from simreduce.topology import load_topology
+from simreduce.topology.switch_groups import label
 from simreduce.training.executions import Node
 from simreduce.training.group_plans import GroupPlans
 from simreduce.training.jobs import Job, JobOutcome, Recorded, simulate_jobs
@@ -70,12 +73,32 @@ INCAST, PERMUTATION, ALL_TO_ALL, READS, WRITES = PATTERNS = (
 )  # fmt: skip
 GPUS, HOSTS = ("gpus", "hosts")
 _SIZE = quantity(units.size, "a size", ("64 MiB", "64 MB"), (1, 1 << 50, "of at least 1 B"))
-_TO = ListOf(whole(0), 1)
+_WHICH = 'a list such as [0, 2], or a host list such as "n[0-3,8]"'
+_EVERY = quantity(units.duration, "a time", ("10 min",), (1e-9, 3.6e6, "from 1 ns to 1000 h"))
+
+
+def _nodes(value: object, words: str, *, count: bool) -> int | str:
+    """How many nodes, if that may be said, or which, as a host list."""
+    if count and type(value) is int and value > 0:
+        return value
+    if isinstance(value, list) and value and all(type(each) in (int, str) for each in value):
+        return LINE.read(",".join(map(str, value)))
+    if isinstance(value, str):
+        return LINE.read(value)
+    raise refusal(words, value)
+
+
+_LISTED: tuple[Mapping[str, Any], ...] = (
+    {"type": "array", "items": {"type": ["integer", "string"]}, "minItems": 1}, {"type": "string"},
+)  # fmt: skip
+_TO = Scalar(_WHICH, {"anyOf": [*_LISTED]}, partial(_nodes, words=_WHICH, count=False))
+_NODES = Scalar(f"how many, {_WHICH}", {"anyOf": [{"type": "integer", "minimum": 1}, *_LISTED]},
+                partial(_nodes, words=f"how many, {_WHICH}", count=True))  # fmt: skip
 CHECKPOINT = Format(
     "checkpoint",
     "What a job writes to storage, by its hosts.",
     Field("size", _SIZE, "What a node writes each time.", required=True),
-    Field("every", _TIME, "The time from one to the next.", required=True),
+    Field("every", _EVERY, "The time from one to the next.", required=True),
     Field("to", _TO, "The nodes that store it.", required=True),
 )
 LOADER = Format(
@@ -90,7 +113,7 @@ JOB = Format(
     "job",
     "A job, which repeats a reduction, or the training step of its `[job.step]`.",
     Field("name", LINE, "Its name.", required=True),
-    Field("nodes", PLACES, "The nodes that it has, from 0 on: which, or how many of those that no"
+    Field("nodes", _NODES, "The nodes that it has: which, or how many of those that no"
           " other job names.", required=True),
     Field("workload", LINE, "As in a scenario.", required=True),
     Field("strategy", LINE, "How it reduces.", "nccl"),
@@ -111,13 +134,13 @@ TRAFFIC = Format(
           " `permutation`: each to another one, drawn by `seed`; `all_to_all`: each to every other;"
           " `writes` (a checkpoint) and `reads` (a data loader): to and from those of `to`.",
           required=True),
-    Field("nodes", PLACES, "The nodes that take part.", default_words="all"),
+    Field("nodes", _NODES, "The nodes that take part.", default_words="all"),
     Field("to", _TO, "The nodes at the other end, such as storage."),
     Field("ends", choice((GPUS, HOSTS), "end"), "Whether `gpus` or `hosts` send and receive.",
           default_words="`hosts` for `reads` and `writes`, else `gpus`"),
     Field("size", _SIZE, "A message.", required=True),
     Field("rate", quantity(units.bandwidth, "a bandwidth", ("10 GB/s",)), "Of all pairs together."),
-    Field("every", _TIME, "The time from one burst to the next."),
+    Field("every", _EVERY, "The time from one burst to the next."),
     Field("start", _TIME, "When it begins.", 0.0, default_words="`0 s`"),
     Field("seed", whole(0), "Where its random numbers begin.", 0),
 )  # fmt: skip
@@ -199,32 +222,37 @@ def load_jobs(text: str, load: LoadMachine = load_topology, copies: int = 1) -> 
     if values["job"] == []:
         faults.add("job", "must have one table at least")
     names = [each["name"] for each in (*tables, *(values["traffic"] or []))]
-    named = tuple(each["name"] for each in tables if isinstance(each["nodes"], tuple))
+    named = tuple(each["name"] for each in tables if isinstance(each["nodes"], str))
     for name in dict.fromkeys(each for each in names if each and names.count(each) > 1):
         faults.add("job", f"two are named {name!r}")
-    machine = faults.attempt(
-        "", build_scenario, path, {**shared, "workload": "bytes:4"}, None, load
-    )
+    machine = None
+    try:
+        machine = build_scenario(path, {**shared, "workload": "bytes:4"}, None, load).setup
+    except ScenarioError as error:
+        faults.problems += [each for each in error.problems if each not in faults.problems]
     tables = [
         {**each, "name": f"{each['name']} {i + 1}" if i else each["name"]}
         for i in range(copies)
         for each in tables
     ]
     raw = document["job"] * copies if tables else []
-    whole = machine.setup.layout if machine else None
+    whole = machine.layout if machine else None
     nodes: list[tuple[int, ...]] = [() for _ in tables]
     streams = list[Stream]()
-    if whole is not None:
-        nodes = _share_out([each["nodes"] for each in tables], len(whole.tasks), faults)
-        streams = _streams(values["traffic"] or [], whole, faults)
-        streams += _stored(tables, nodes, whole, faults)
+    if machine is not None:
+        nodes = _share_out([each["nodes"] for each in tables], machine, faults)
+        reads = _Streams(path, machine, faults)
+        for i, each in enumerate(values["traffic"] or []):
+            streams += reads.of_table(f"traffic[{i}]", each, each.faulty)
+        for i, each in enumerate(tables):
+            streams += reads.of_job(i, f"job[{i % (len(raw) // copies)}]", each, nodes[i])
     reader, found = _Reader(path, shared, load, whole, faults), list[Read]()
     for i, (table, given, mine) in enumerate(zip(tables, raw, nodes, strict=True)):
         found += reader.read(i % (len(raw) // copies), table, given, mine)
     faults.raise_any(ScenarioError)
     assert machine is not None  # noqa: S101 - else there is a fault
     return JobsQuestion(
-        path.stem, values["title"] or path.stem, machine.setup, tuple(job for job, _ in found),
+        path.stem, values["title"] or path.stem, machine, tuple(job for job, _ in found),
         tuple(does for _, does in found), tuple(nodes), tuple(streams), named,
     )  # fmt: skip
 
@@ -333,80 +361,103 @@ def _mesh_job(table: Values, meshes: Meshes) -> Read:
 
 
 def _share_out(
-    asked: Sequence[int | tuple[int, ...] | None], count: int, faults: Faults
+    asked: Sequence[int | str | None], machine: Setup, faults: Faults
 ) -> list[tuple[int, ...]]:
     """The nodes of each job: those that it names, or the first that nobody does."""
-    named = [each for nodes in asked if isinstance(nodes, tuple) for each in nodes]
-    for each in sorted({node for node in named if node >= count}):
-        faults.add("job", f"no node {each}: the machine has {units.plural(count, 'node')}")
-    for each in sorted({node for node in named if named.count(node) > 1}):
-        faults.add("job", f"two jobs have node {each}")
-    free = [node for node in range(count) if node not in named]
-    found = []
+    shape, owner = machine.layout, dict[int, int]()
+    found = [() if isinstance(nodes, int) else _named(f"job[{i}].nodes", nodes, machine, faults)
+             for i, nodes in enumerate(asked)]  # fmt: skip
+    names = node_names(shape, machine.topology)
+    for i, mine in enumerate(found):
+        for node in mine:
+            if owner.setdefault(node, i) != i:
+                words = f"job[{owner[node]}] has node {label(names[node])} too"
+                faults.add(f"job[{i}].nodes", words)
+    free = [node for node in range(len(shape.tasks)) if node not in owner]
     for i, nodes in enumerate(asked):
         if isinstance(nodes, int):
             if nodes > len(free):
-                words = f"{nodes} asked for, and {len(free)} of {count} are free"
+                words = f"{nodes} asked for, and {len(free)} of {len(shape.tasks)} are free"
                 faults.add(f"job[{i}].nodes", words)
-            mine, free = tuple(free[:nodes]), free[nodes:]
-            found.append(mine)
-        else:
-            found.append(nodes or ())
+            found[i], free = tuple(free[:nodes]), free[nodes:]
     return found
 
 
-def _streams(tables: Sequence[Values], layout: Layout, faults: Faults) -> list[Stream]:
-    found = []
-    for i, table in enumerate(tables):
-        if None in (table["name"], table["pattern"], table["size"]):
-            continue
-        if table["rate"] is not None and table["every"] is not None:
-            faults.add(f"traffic[{i}].every", "give one of rate and every")
-        pairs = faults.attempt(f"traffic[{i}]", pairs_of, table, layout)
-        if pairs is not None:
-            found.append(
-                Stream(table["name"], pairs, table["size"], table["rate"], table["every"],
-                       table["start"] or 0.0, table["seed"] or 0)
-            )  # fmt: skip
-    return found
+def _named(path: str, nodes: str | None, machine: Setup, faults: Faults) -> tuple[int, ...]:
+    """The nodes of a host list, by their places."""
+    if nodes is None:
+        return ()
+    return read_places(faults, path, machine.layout, machine.topology, nodes)
 
 
-def _stored(
-    tables: Sequence[Values], nodes: Sequence[tuple[int, ...]], layout: Layout, faults: Faults
-) -> Iterator[Stream]:
-    """What jobs write to storage and read from it."""
-    for i, (table, mine) in enumerate(zip(tables, nodes, strict=True)):
+class _Streams:
+    """Reads traffic on a machine from tables of the file `source`."""
+
+    def __init__(self, source: Path, machine: Setup, faults: Faults) -> None:
+        self._source, self._machine, self._faults = source, machine, faults
+        at = machine.running(None)
+        self._fabric = Fabric(
+            simpy.Environment(), at.topology, at.constants, at.runtime, at.disturbance, fixed=False
+        )
+
+    def of_job(self, i: int, path: str, table: Values, nodes: tuple[int, ...]) -> Iterator[Stream]:
+        """What the i-th job writes to storage and reads from it."""
         for key, pattern in (("checkpoint", WRITES), ("reads", READS)):
-            given = table[key]
-            if given is None or given["to"] is None or not mine:
+            if (given := table[key]) is None or not nodes:
                 continue
-            asked = {**given, "pattern": pattern, "nodes": mine, "ends": HOSTS, "seed": 0}
-            pairs = faults.attempt(f"job[{i}].{key}", pairs_of, asked, layout)
-            if pairs is not None and given["size"] is not None:
-                yield Stream(f"{table['name']}'s {key}", pairs, given["size"], given.get("rate"),
-                             given.get("every"), table["start"] or 0.0, i)  # fmt: skip
+            own = {"name": f"{table['name']}'s {key}", "pattern": pattern, "nodes": nodes}
+            more = {"ends": HOSTS, "start": table["start"], "seed": i}
+            yield from self.of_table(f"{path}.{key}", {**given, **own, **more}, given.faulty)
+
+    def of_table(
+        self, path: str, table: Mapping[str, Any], faulty: Collection[str]
+    ) -> Iterator[Stream]:
+        """The traffic of a table; none with a fault, which is noted."""
+        faults, shape = self._faults, self._machine.layout
+        before, pattern, to = len(faults.problems), table["pattern"], table["to"]
+        mine, count = table["nodes"], len(shape.tasks)
+        if isinstance(mine, str):
+            mine = _named(f"{path}.nodes", mine, self._machine, faults)
+        elif not isinstance(mine, tuple):
+            if mine is not None and mine > count:
+                words = f"{mine} asked for, and the machine has {units.plural(count, 'node')}"
+                faults.add(f"{path}.nodes", words)
+            mine = tuple(range(count if mine is None else min(mine, count)))
+        others = _named(f"{path}.to", to, self._machine, faults)
+        needs = pattern in (INCAST, READS, WRITES)
+        if needs and to is None and "to" not in faulty:
+            faults.add(f"{path}.to", f"missing; which nodes are at the other end of {pattern}")
+        if pattern and not needs and to is not None:
+            faults.add(f"{path}.to", f"{pattern} has no other end")
+        rate, every = table.get("rate"), table.get("every")
+        if rate is not None and every is not None:
+            faults.add(f"{path}.every", "give one of rate and every")
+        ends = table["ends"] or (HOSTS if pattern in (READS, WRITES) else GPUS)
+        if ends == HOSTS and not all(shape.hosts):
+            faults.add(path, 'a node has no host; only GPUs can send, with ends = "gpus"')
+        if faulty or len(faults.problems) > before or None in (pattern, table["size"]):
+            return
+        pairs = _pairs(pattern, mine, others, ends, table["seed"] or 0, shape)
+        if not pairs:
+            faults.add(path, f"{pattern}: nobody is left to send to anybody")
+            return
+        stream = Stream(
+            table["name"], pairs, table["size"], rate, every, table["start"] or 0.0,
+            table["seed"] or 0, escape(f"{self._source}: {path}"),
+        )  # fmt: skip
+        faults.problems += stream.problems(Flows(self._fabric))
+        yield stream
 
 
-def pairs_of(table: Mapping[str, Any], layout: Layout) -> tuple[tuple[str, str], ...]:
-    """Who sends to whom; InputError if nodes are not there, or nobody is left to send to."""
-    pattern, count = table["pattern"], len(layout.tasks)
-    nodes = table["nodes"] or count
-    mine = range(min(nodes, count)) if isinstance(nodes, int) else nodes
-    others = table["to"] or []
-    if lost := [each for each in (*mine, *others) if each >= count]:
-        raise InputError(f"no node {lost[0]}: the machine has {units.plural(count, 'node')}")
-    if needs := pattern in (INCAST, READS, WRITES):
-        if not others:
-            raise InputError(f"to: missing; which nodes are at the other end of {pattern}")
-    elif others:
-        raise InputError(f"to: {pattern} has no other end")
-    ends = table["ends"] or (HOSTS if pattern in (READS, WRITES) else GPUS)
-    here = [[layout.ranks[r] for r in layout.tasks[node]] for node in range(count)]
+def _pairs(
+    pattern: str, mine: Sequence[int], others: Sequence[int], ends: str, seed: int, layout: Layout
+) -> tuple[tuple[str, str], ...]:
+    """Who sends to whom."""
     if ends == HOSTS:
         here = [[host] for host in layout.hosts]
-        if not all(layout.hosts):
-            raise InputError('ends: a node has no host; say ends = "gpus"')
-    if needs:
+    else:
+        here = [[layout.ranks[r] for r in task] for task in layout.tasks]
+    if others:
         far = [each for node in others for each in here[node]]
         near = [each for node in mine if node not in others for each in here[node]]
         pairs = [(each, far[i % len(far)]) for i, each in enumerate(near)]
@@ -416,9 +467,7 @@ def pairs_of(table: Mapping[str, Any], layout: Layout) -> tuple[tuple[str, str],
             (a, b) for x, y in permutations(mine, 2) for a in here[x] for b in here[y]
         ]  # fmt: skip
     else:
-        order = [mine[i] for i in np.argsort(uniform(table["seed"] or 0, 0, len(mine)))]
+        order = [mine[i] for i in np.argsort(uniform(seed, 0, len(mine)))]
         turned = zip(order, [*order[1:], *order[:1]], strict=True)
         pairs = [pair for x, y in turned if x != y for pair in zip(here[x], here[y], strict=False)]
-    if not pairs:
-        raise InputError(f"{pattern}: nobody is left to send to anybody")
     return tuple(pairs)

@@ -9,6 +9,7 @@ from simreduce.engine.setup import Setup
 from simreduce.errors import StrategyError
 from simreduce.export import Choice
 from simreduce.plan import Plan, repeat
+from simreduce.planners.layouts import node_names
 from simreduce.planners.packing import NoPacking
 from simreduce.planners.strategy import Strategy
 from simreduce.topology import Topology
@@ -114,8 +115,7 @@ def _hosts(setup: Setup) -> tuple[tuple[str, ...], tuple[int, ...]]:
     machine = setup.machine
     if not isinstance(machine, Topology):
         return (), ()
-    ranks = setup.layout.ranks
-    names = [machine.nodes[ranks[task[0]]].machine for task in setup.layout.tasks]
+    names = node_names(setup.layout, machine)
     leaves = enumerate(switch_groups(machine).leaves) if len(names) > 1 else ()
     group = {name: i for i, leaf in leaves for name in leaf.machines}
     return tuple(map(label, names)), tuple(group[name] for name in names if name in group)

@@ -41,7 +41,7 @@ from simreduce.files.formats import (
 )
 from simreduce.files.shipped import data_dir
 from simreduce.files.textfiles import exists, flatten, parse_toml, read_text
-from simreduce.planners.layouts import Layout, layout
+from simreduce.planners.layouts import Layout, layout, node_names
 from simreduce.planners.nccl import DEFAULTS, SETTINGS
 from simreduce.planners.nccl.settings import settings_of
 from simreduce.planners.packing import Fusion, joined_sizes, why_too_fine
@@ -52,7 +52,7 @@ from simreduce.topology import Topology, load_topology
 from simreduce.topology.failing import NONE, fail
 from simreduce.topology.joined import joined
 from simreduce.topology.load import Overrides, find
-from simreduce.topology.switch_groups import find_machines, label
+from simreduce.topology.switch_groups import label, read_machines
 from simreduce.training import STEP, StepQuestion, load_model, parse_step, replicas
 from simreduce.training.executions import SUFFIXES, is_record
 from simreduce.training.mesh.question import MESH, MeshQuestion, parse_mesh
@@ -702,12 +702,24 @@ def _part(values: Values, topology: Topology | None, faults: Faults) -> Layout |
 
 def _on_nodes(shape: Layout, topology: Topology, nodes: str, faults: Faults) -> Layout | None:
     """The layout on the nodes of a host list, in its order."""
-    names = faults.attempt("nodes", find_machines, topology, nodes) or ()
-    place = {topology.nodes[shape.ranks[task[0]]].machine: i for i, task in enumerate(shape.tasks)}
+    before = len(faults.problems)
+    places = read_places(faults, "nodes", shape, topology, nodes)
+    return shape.on(places) if len(faults.problems) == before else None
+
+
+def read_places(
+    faults: Faults, path: str, shape: Layout, topology: Topology, nodes: str
+) -> tuple[int, ...]:
+    """The places of the nodes of a host list among those of a layout, in the order of the list.
+
+    Notes nodes that the topology lacks, or that have failed, and leaves them out.
+    """
+    names = read_machines(faults, path, topology, nodes)
+    place = {name: i for i, name in enumerate(node_names(shape, topology))}
     for name in names:
         if name not in place:
-            faults.add("nodes", f"{label(name)} has failed")
-    return shape.on([place[name] for name in names]) if names and {*names} <= {*place} else None
+            faults.add(path, f"{label(name)} has failed")
+    return tuple(place[name] for name in names if name in place)
 
 
 def _placement(
@@ -721,7 +733,7 @@ def _placement(
         faults.add("tune.free", "needs placement = true")
     if topology is None:
         return table["placement"], ()
-    found = faults.attempt("tune.free", find_machines, topology, table["free"]) or ()
+    found = read_machines(faults, "tune.free", topology, table["free"])
     gone = {topology.nodes[name].machine for name in values["gone"]}
     return table["placement"], tuple(name for name in found if name not in gone)
 

@@ -15,7 +15,8 @@ from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 from math import inf
 
-from simreduce.errors import TopologyError, did_you_mean, quote
+from simreduce.errors import did_you_mean, quote
+from simreduce.files.formats import Faults
 from simreduce.topology.elements import Link, Node
 from simreduce.topology.graph import Topology
 from simreduce.topology.naming import expand_hosts, natural
@@ -107,11 +108,10 @@ def label(machine: str) -> str:
     return f"n{machine}" if machine.isdecimal() else machine
 
 
-def find_machines(topology: Topology, text: str) -> tuple[str, ...]:
+def read_machines(faults: Faults, path: str, topology: Topology, text: str) -> tuple[str, ...]:
     """The machines in a host list such as `n[0-3,8]` or `0,1,2`, in its order.
 
-    Where no machine is named by a number, numbers are places. TopologyError lists those that the
-    topology lacks, and those that are named twice.
+    Where no machine is named by a number, numbers are places. Notes as `read_names` does.
     """
     machines = list(_machines(topology))
     known = {label(name): name for name in machines}
@@ -119,32 +119,30 @@ def find_machines(topology: Topology, text: str) -> tuple[str, ...]:
         known |= {name: name for name in machines}
     else:
         known |= {str(place): name for place, name in enumerate(machines)}
-    return find_names(text, known, f"{topology.name} has no node")
+    return read_names(faults, path, text, known, f"{topology.name} has no node")
 
 
-def find_names(text: str, known: Mapping[str, str], lacks: str) -> tuple[str, ...]:
+def read_names(
+    faults: Faults, path: str, text: str, known: Mapping[str, str], lacks: str
+) -> tuple[str, ...]:
     """What the names of a host list are `known` as, in its order.
 
-    TopologyError lists those that are not known, in words that begin with `lacks`, and those that
-    are named twice.
+    Notes those that are not known, in words that begin with `lacks`, and those that are named
+    twice, and leaves them out.
     """
-    try:
-        names = expand_hosts(",".join(_bare_ranges(text)))
-    except ValueError as error:
-        raise TopologyError(str(error)) from None
-    problems = [
-        f"{lacks} {quote(n)}{did_you_mean(n, known) or _range_of(known)}"
-        for n in dict.fromkeys(names)
-        if n not in known
-    ]
+    names = faults.attempt(path, expand_hosts, ",".join(_bare_ranges(text)))
+    if names is None:
+        return ()
+    for name in dict.fromkeys(names):
+        if name not in known:
+            near = did_you_mean(name, known) or _range_of(known)
+            faults.add(path, f"{lacks} {quote(name)}{near}")
     found = [known[n] for n in names if n in known]
-    twice = dict.fromkeys(n for n in found if found.count(n) > 1)
-    problems += [f"{label(name)} is named twice" for name in twice]
+    for name in dict.fromkeys(n for n in found if found.count(n) > 1):
+        faults.add(path, f"{label(name)} is named twice")
     if not names:
-        problems.append("names no node")
-    if problems:
-        raise TopologyError(problems)
-    return tuple(found)
+        faults.add(path, "names no node")
+    return tuple(dict.fromkeys(found))
 
 
 def _bare_ranges(text: str) -> list[str]:

@@ -23,7 +23,7 @@ import simpy
 
 from simreduce.computing.arrays import Floats
 from simreduce.engine import Fabric
-from simreduce.engine.background import Flows, Stream
+from simreduce.engine.background import Flows, Stream, check_messages
 from simreduce.engine.lowering.lowered import Lowered
 from simreduce.engine.results.floors import resource_seconds
 from simreduce.engine.setup import Setup
@@ -126,15 +126,15 @@ def simulate_jobs(
     """All jobs on the machine that their setups share, until the last has ended; `alone` has the
     seconds of jobs by themselves, by name, where these are known.
 
-    InputError if they need different runtimes, or streams devices that are not there; Deadlock if
-    one can never end.
+    InputError if they need different runtimes, or streams devices that are not there, more than
+    links carry, or more messages than can be simulated; Deadlock if one can never end.
     """
     together = _Together(jobs, streams)
+    own = [alone[job.name] if job.name in alone else _alone(job) for job in jobs]
+    spans = (job.start + job.count * one for job, one in zip(jobs, own, strict=True))
+    check_messages(list(zip(streams, together.flows, strict=True)), max(spans))
     together.run()
-    return tuple(
-        together.outcome(i, alone[job.name] if job.name in alone else _alone(job))
-        for i, job in enumerate(jobs)
-    )
+    return tuple(map(together.outcome, range(len(jobs)), own))
 
 
 def _alone(job: Job) -> float:
@@ -168,7 +168,10 @@ class _Together:
         self.needed: list[Floats] = [np.zeros(0) for _ in jobs]
         self.times: list[list[float]] = [[] for _ in jobs]
         self.spans = [(0.0, 0.0) for _ in jobs]
-        self.flows: list[Flows] = []
+        self.flows = [Flows(self.fabric) for _ in streams]
+        pairs = zip(streams, self.flows, strict=True)
+        if problems := [each for stream, flows in pairs for each in stream.problems(flows)]:
+            raise InputError(problems)
         self.sent: list[list[Floats]] = [[] for _ in jobs]
 
     def run(self) -> None:
@@ -176,7 +179,8 @@ class _Together:
         env = self.fabric.env
         ends = [env.process(self._job(i, job)) for i, job in enumerate(self.jobs)]
         over = env.all_of(ends)
-        self.flows = [each.send_on(self.fabric, over) for each in self.streams]
+        for stream, flows in zip(self.streams, self.flows, strict=True):
+            stream.send_on(flows, over)
         env.run(until=over)
 
     def _job(self, i: int, job: Job) -> Process:

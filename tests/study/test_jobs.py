@@ -5,7 +5,10 @@ from __future__ import annotations
 import json
 
 import pytest
+import simpy
 
+from simreduce.engine import Fabric
+from simreduce.engine.background import Flows
 from simreduce.errors import InputError, ScenarioError
 from simreduce.report.jobs import BESIDE, Beside, jobs_text
 from simreduce.study.jobs import fit_jobs, load_jobs
@@ -13,7 +16,8 @@ from simreduce.study.scenario import build_meshes
 from simreduce.training.jobs import simulate_jobs
 from simreduce.training.mesh.simulate import simulate_mesh
 
-MACHINE = 'topology = "dgx1vx4,fabric=switch,nics=1"\n'
+NAME = "dgx1vx4,fabric=switch,nics=1"
+MACHINE = f'topology = "{NAME}"\n'
 TWO = (
     MACHINE + '[[job]]\nname = "a"\nnodes = 2\nworkload = "bytes:16M"\ncount = 2\n'
     '[[job]]\nname = "b"\nnodes = "2-3"\nworkload = "alexnet"\nstrategy = "nccl+ddp"\ncount = 2\n'
@@ -97,8 +101,8 @@ def test_every_fault_is_said_at_once(tmp_path):
     assert any(each.startswith("job[1].strategy: ") and "ring" in each for each in found)
     assert any(each.startswith("job[1].strat: unknown key") for each in found)
     assert any(each.startswith("traffic[0].pattern: ") and "incast" in each for each in found)
-    assert any("no node 7: the machine has 4 nodes" in each for each in found)
-    assert any("two jobs have node 0" in each for each in found)
+    assert any(each.startswith(f"job[0].nodes: {NAME} has no node '7'") for each in found)
+    assert "job[1].nodes: job[0] has node n0 too" in found
     assert whole.count("alexnett") == 1
 
 
@@ -112,12 +116,12 @@ def test_a_machine_that_is_not_known_is_said_once(tmp_path):
     ("change", "words"),
     [
         (('"2-3"', '"1-2"'), "1 of 4 are free|2 asked for"),
-        (('"2-3"', '"3-4"'), "no node 4: the machine has 4 nodes"),
+        (('"2-3"', '"3-4"'), f"job[1].nodes: {NAME} has no node '4'"),
         (('name = "b"', 'name = "a"'), "two are named 'a'"),
         (("nodes = 2", "nodes = true"), "must be how many, a list"),
         (("nodes = 2", "nodes = 3"), "3 asked for, and 2 of 4 are free"),
-        (("nodes = 2", "nodes = [2]"), "two jobs have node 2"),
-        (('"2-3"', '"2-2,2"'), "must name each once"),
+        (("nodes = 2", "nodes = [2]"), "job[1].nodes: job[0] has node n2 too"),
+        (('"2-3"', '"2-2,2"'), "job[1].nodes: n2 is named twice"),
     ],
 )
 def test_nodes_that_cannot_be_are_refused(tmp_path, change, words):
@@ -130,8 +134,8 @@ def test_nodes_that_cannot_be_are_refused(tmp_path, change, words):
 @pytest.mark.parametrize(
     ("more", "words"),
     [
-        ("", "to: missing"),
-        ("to = [9]", "no node 9"),
+        ("", "traffic[0].to: missing"),
+        ("to = [9]", f"traffic[0].to: {NAME} has no node '9'"),
         ('to = [0]\nrate = "1 GB/s"\nevery = "1 s"', "give one of rate and every"),
     ],
 )
@@ -274,8 +278,92 @@ def test_what_a_checkpoint_lacks_is_said(tmp_path, key):
     assert any(f"job[0].checkpoint.{key}: missing" in each for each in faults(tmp_path, text))
 
 
-@pytest.mark.parametrize("how", ['rate = "1 TB/s"', 'every = "1 us"'])
-def test_traffic_that_would_pile_up_is_refused_with_its_link(tmp_path, how):
-    question = read(tmp_path, TWO + INCAST + f"{how}\n")
-    with pytest.raises(InputError, match=r"x: offers .*n0.mlx5_0.* of what it carries"):
-        simulate(question)
+def test_traffic_that_would_pile_up_is_refused_with_its_link_and_key(tmp_path):
+    loader = '[job.reads]\nrate = "1 TB/s"\nto = [0]\n'
+    text = TWO.replace("start =", "\nstart =") + loader
+    text += INCAST + 'rate = "1 TB/s"\n' + INCAST.replace('"x"', '"y"') + 'every = "1 us"\n'
+    found = faults(tmp_path, text)
+
+    assert [each.partition(": offers ")[0] for each in found] == [
+        "traffic[0].rate", "traffic[1].every", "job[1].reads.rate",
+    ]  # fmt: skip
+    assert all("n0.mlx5_0" in each and "% of what it carries" in each for each in found)
+
+
+@pytest.mark.parametrize(
+    ("more", "key", "change"),
+    [
+        ("", "size", "a larger size, or a rate, makes fewer"),
+        ('rate = "100 MB/s"', "size", "a larger size or a lower rate makes fewer"),
+        ('every = "200 ns"', "every", "a longer time between bursts makes fewer"),
+    ],
+)
+def test_more_messages_than_can_be_simulated_are_refused(tmp_path, more, key, change):
+    text = TWO.replace("count = 2", "count = 100") + INCAST.replace("1 MiB", "1 B") + f"{more}\n"
+    question = read(tmp_path, text)
+    with pytest.raises(InputError) as caught:
+        simulate_jobs(question.jobs, question.streams)
+
+    (problem,) = caught.value.problems
+    _, words, why = problem.rpartition(f"jobs.toml: traffic[0].{key}: about ")
+    count, _, rest = why.partition(" messages of 1 B while the jobs run, and at most 1,000,000")
+    assert words
+    assert 1_000_000 < int(count.replace(",", "")) < 1_000_000_000
+    assert rest.endswith(change)
+
+
+def test_messages_are_counted_before_they_are_simulated(tmp_path, monkeypatch):
+    """Of jobs that traffic hardly slows, about as many come as were counted."""
+    job = '[[job]]\nname = "a"\nnodes = 2\nworkload = "bytes:1M"\ncount = 2\n'
+    question = read(tmp_path, MACHINE + job + INCAST.replace("1 MiB", "1 B"))
+    sent = []
+    send = Flows.send
+    monkeypatch.setattr(Flows, "send", lambda *args: sent.append(1) or send(*args))
+    outcomes = simulate_jobs(question.jobs, question.streams)
+    seconds = max(each.job.start + sum(each.times) for each in outcomes)
+
+    stream, setup = question.streams[0], question.setup.running(None)
+    flows = Flows(Fabric(simpy.Environment(), setup.topology, setup.constants, setup.runtime))
+    assert stream.messages(flows, seconds) == pytest.approx(len(sent), rel=0.05)
+
+
+def test_nodes_go_by_their_names_too(tmp_path):
+    text = TWO.replace("nodes = 2", 'nodes = "n[0-1]"').replace('"2-3"', '["n3", 2]')
+    text += INCAST.replace("to = [0]", 'to = "n3"\nnodes = "n0,2"')
+    question = read(tmp_path, text)
+
+    assert question.nodes == ((0, 1), (3, 2))
+    assert {(a[:2], b[:2]) for a, b in question.streams[0].pairs} == {("n0", "n3"), ("n2", "n3")}
+
+
+def test_a_node_that_has_failed_is_nobodys(tmp_path):
+    text = 'fails = "n0"\n' + TWO.replace("nodes = 2", "nodes = 1")
+    assert read(tmp_path, text).jobs[1].setup.layout.ranks[0] == "n2.gpu0"
+    found = faults(tmp_path, text.replace('"2-3"', "[0, 2]"))
+
+    assert found == ["job[1].nodes: n0 has failed"]
+
+
+@pytest.mark.parametrize(
+    ("key", "value"), [("to", "7.5"), ("to", "3"), ("to", "[]"), ("nodes", "0"), ("pattern", '"x"')]
+)
+def test_a_key_of_the_wrong_kind_is_one_fault(tmp_path, key, value):
+    lines = [each for each in INCAST.splitlines() if not each.startswith(key)]
+    found = faults(tmp_path, TWO + "\n".join([*lines, f"{key} = {value}"]))
+
+    assert [each.partition(": ")[0] for each in found] == [f"traffic[0].{key}"]
+
+
+def test_more_nodes_than_there_are_send_nothing(tmp_path):
+    found = faults(tmp_path, TWO + INCAST + "nodes = 5\n")
+
+    assert found == ["traffic[0].nodes: 5 asked for, and the machine has 4 nodes"]
+
+
+def test_faults_of_the_machine_name_the_file_once(tmp_path):
+    path = tmp_path / "jobs.toml"
+    path.write_text("runtime = 3\n" + TWO.replace("dgx1vx4", "dgx9vx4"), "utf-8")
+    with pytest.raises(ScenarioError) as caught:
+        load_jobs(str(path))
+
+    assert [each.count("jobs.toml") for each in caught.value.problems] == [1, 1]

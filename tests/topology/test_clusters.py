@@ -166,8 +166,12 @@ lanes = 1
             ],
         ),
         (
-            'nodes = 4\nmachine = "dgx1v"\ncongestion = true\nswitch_latency = false\n'
-            'fabric = "fat_tree"\nreduce = true',
+            """nodes = 4
+machine = "dgx1v"
+congestion = true
+switch_latency = false
+fabric = "fat_tree"
+reduce = true""",
             ["switch_latency: 'false' is not a time", "congestion: unknown congestion 'true'"],
         ),
         (

@@ -6,10 +6,11 @@ from math import inf
 
 import pytest
 
-from simreduce.errors import TopologyError
-from simreduce.topology import load_topology
+from simreduce.files.formats import Faults
+from simreduce.topology import Topology, load_topology
 from simreduce.topology.naming import expand_hosts
-from simreduce.topology.switch_groups import find_machines, machine_kinds, switch_groups
+from simreduce.topology.placed_hosts import with_hosts
+from simreduce.topology.switch_groups import machine_kinds, read_machines, switch_groups
 
 
 def test_one_switch_is_one_group() -> None:
@@ -78,12 +79,22 @@ def test_no_host_lists(text: str) -> None:
         expand_hosts(text)
 
 
+def read(machine: Topology, text: str) -> tuple[tuple[str, ...], list[str]]:
+    faults = Faults()
+    return read_machines(faults, "", machine, text), faults.problems
+
+
 def test_machines_of_a_host_list() -> None:
     machine = load_topology("gh200x6")
-    assert find_machines(machine, "n[2-3],0,5") == ("2", "3", "0", "5")
-    assert find_machines(machine, "4-5,1") == ("4", "5", "1")
-    with pytest.raises(TopologyError) as error:
-        find_machines(machine, "n1,n9,1,n6")
-    assert [problem.partition(";")[0].partition(" (")[0] for problem in error.value.problems] == [
+    assert read(machine, "n[2-3],0,5") == (("2", "3", "0", "5"), [])
+    assert read(machine, "4-5,1") == (("4", "5", "1"), [])
+    found, problems = read(machine, "n1,n9,1,n6")
+    assert found == ("1",)
+    assert [problem.partition(";")[0].partition(" (")[0] for problem in problems] == [
         "gh200x6 has no node 'n9'", "gh200x6 has no node 'n6'", "n1 is named twice",
     ]  # fmt: skip
+
+
+def test_numbers_are_places_of_machines_with_other_names() -> None:
+    machine = with_hosts(load_topology("gh200x3"), {"a": ("t",), "b": ("t",), "c": ("t",)}, "f")
+    assert read(machine, "2,n0") == (("c",), ["gh200x3 has no node 'n0'; it has a, b, c"])

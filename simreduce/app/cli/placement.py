@@ -29,7 +29,7 @@ from simreduce.study.tune.placement.on_mesh import OnMesh
 from simreduce.study.tune.placement.search import Placed, on_nodes, place
 from simreduce.topology.importers.hosts import read_hosts
 from simreduce.topology.placed_hosts import with_hosts
-from simreduce.topology.switch_groups import find_names
+from simreduce.topology.switch_groups import read_names
 from simreduce.workload import Workload
 
 
@@ -92,9 +92,9 @@ def read_placed_hosts(
     if hosts is None:
         return None
     known = {name: name for name in hosts}, f"{file} names no host"
-    names = tuple(hosts) if job is None else faults.attempt("--hosts", find_names, job, *known)
-    spare = () if free is None else faults.attempt("--free", find_names, free, *known)
-    if scenario is None or names is None:
+    names = tuple(hosts) if job is None else read_names(faults, "--hosts", job, *known)
+    spare = () if free is None else read_names(faults, "--free", free, *known)
+    if scenario is None:
         return None
     machine = faults.attempt("", with_hosts, scenario.setup.topology, hosts, file)
     if faults.problems or machine is None:
@@ -103,7 +103,7 @@ def read_placed_hosts(
     scenario = scenario.but(machine=machine)
     if order:
         scenario = scenario.but(part=layout(machine).with_order(order))
-    return _but(on_nodes(scenario, names), free=spare or ())
+    return _but(on_nodes(scenario, names), free=spare)
 
 
 def _read_hosts(file: str) -> Mapping[str, Sequence[str]]:

@@ -4,7 +4,7 @@ No time, and bandwidth only as the capacities of a `Network`, for planners that 
 hand. `layout` makes the `Layout` of a topology.
 """
 
-from simreduce.planners.layouts.of_topology import joined, layout
+from simreduce.planners.layouts.of_topology import joined, layout, node_names
 from simreduce.planners.layouts.values import OPEN, Decide, Decision, Layout, Reducer
 
-__all__ = ["OPEN", "Decide", "Decision", "Layout", "Reducer", "joined", "layout"]
+__all__ = ["OPEN", "Decide", "Decision", "Layout", "Reducer", "joined", "layout", "node_names"]

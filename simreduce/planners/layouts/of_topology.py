@@ -109,6 +109,11 @@ def _nics(topology: Topology) -> tuple[int, ...]:
     return tuple(found)
 
 
+def node_names(shape: Layout, topology: Topology) -> tuple[str, ...]:
+    """The node of each task of a layout."""
+    return tuple(topology.nodes[shape.ranks[task[0]]].machine for task in shape.tasks)
+
+
 def layout(topology: Topology | Folded) -> Layout:
     """The layout of a topology, or of one of the machines of a folded one."""
     from simreduce.topology import Folded  # noqa: PLC0415 - it loads networkx, which --help need not

@@ -19,9 +19,8 @@ import numpy as np
 
 from simreduce.computing.arrays import Floats, Ints
 from simreduce.computing.watching import answering, time_is_up
-from simreduce.engine.setup import Setup
 from simreduce.errors import InputError, StrategyError
-from simreduce.planners.layouts import layout
+from simreduce.planners.layouts import layout, node_names
 from simreduce.planners.strategy import parse_strategy
 from simreduce.study.frameworks import default_text
 from simreduce.study.scenario import Scenario, with_step
@@ -126,13 +125,6 @@ class Placement:
         return isinstance(self.scenario, OnMesh) or self.scenario.step is not None
 
 
-def node_names(setup: Setup) -> tuple[str, ...]:
-    """The nodes of a setup's ranks, in their order."""
-    machine = setup.topology
-    ranks = setup.layout.ranks
-    return tuple(machine.nodes[ranks[task[0]]].machine for task in setup.layout.tasks)
-
-
 def place(
     scenario: Placed, free: Sequence[str] = (), *, workers: int = 1, effort: int = EFFORT,
     progress: Progress = lambda _done, _all: None,
@@ -142,7 +134,7 @@ def place(
     Ctrl-C, or the end of a budget of time, ends the search with what there is. Raises InputError
     where there is nothing to order.
     """
-    given = node_names(scenario.setup)
+    given = node_names(scenario.setup.layout, scenario.setup.topology)
     candidates = tuple(dict.fromkeys((*given, *free)))
     if len(candidates) < 2:
         raise InputError(f"{scenario.name}: all ranks are on one node, which has no order")
@@ -165,7 +157,7 @@ def on_nodes(scenario: Placed, names: Sequence[str]) -> Placed:
     setup = scenario.setup
     machine, order = setup.topology, setup.layout.order
     whole = layout(machine)
-    place = {machine.nodes[whole.ranks[task[0]]].machine: i for i, task in enumerate(whole.tasks)}
+    place = {name: i for i, name in enumerate(node_names(whole, machine))}
     part = whole.on([place[name] for name in names])
     return scenario.but(part=part.with_order(order) if order else part)
 
