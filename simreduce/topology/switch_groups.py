@@ -133,9 +133,10 @@ def read_names(
     names = faults.attempt(path, expand_hosts, ",".join(_bare_ranges(text)))
     if names is None:
         return ()
+    words = [name for name in known if not name.isdecimal()] or [*known]
     for name in dict.fromkeys(names):
         if name not in known:
-            near = did_you_mean(name, known) or _range_of(known)
+            near = did_you_mean(name, words) or f"; it has {first_few(words)}"
             faults.add(path, f"{lacks} {quote(name)}{near}")
     found = [known[n] for n in names if n in known]
     for name in dict.fromkeys(n for n in found if found.count(n) > 1):
@@ -149,11 +150,6 @@ def _bare_ranges(text: str) -> list[str]:
     """The parts of a host list, of which `0-3` stands for numbers."""
     parts = re.findall(r"[^\[\],]+(?:\[[^\]]*\]?[^\[\],]*)?|\[[^\]]*\]?|,,", text.strip())
     return [f"[{p.strip()}]" if re.fullmatch(r"\s*[0-9]+-[0-9]+\s*", p) else p for p in parts]
-
-
-def _range_of(known: Iterable[str]) -> str:
-    names = [name for name in known if not name.isdecimal()]
-    return f"; it has {first_few(names)}"
 
 
 def _links(topology: Topology) -> Mapping[str, list[Link]]:
