@@ -95,7 +95,7 @@ def congested(
     def limits(i: int, name: str) -> bool:
         there = [j for j in many if name in demands[j].weights]
         load = sum(demands[j].weights[name] * fair[j] for j in there)
-        return load == capacity[name] and all(fair[j] <= fair[i] for j in there)
+        return 0 < fair[i] >= max(fair[j] for j in there) and load == capacity[name]
 
     end = [next((n for n in reversed(d.way) if limits(i, n[0])), ("", -1))
            for i, d in enumerate(demands)]  # fmt: skip

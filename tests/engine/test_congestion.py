@@ -190,10 +190,11 @@ def busy_scenes(draw: st.DrawFn, figures: Figures):
     plan = draw(plans(topology.devices, figures, most_ops=12))
     submissions.append(Submission(plan, draw(readies(plan, figures)), at=draw(figures.delay)))
     names = [link.name for link in topology.links]
-    changes = [
-        Change(draw(figures.delay), name, draw(figures.bandwidth))
-        for name in draw(st.lists(st.sampled_from(names), max_size=2, unique=True))
-    ]
+    changes = []
+    for name in draw(st.lists(st.sampled_from(names), max_size=3, unique=True)):
+        rate = draw(st.one_of(st.just(0.0), figures.bandwidth))
+        changes.append(Change(draw(figures.delay), name, rate))
+        changes.append(Change(changes[-1].at + 2.0**-13, name, draw(figures.bandwidth)))
     submissions.sort(key=lambda each: each.at)
     return topology, draw(runtimes), draw(calibrations(figures)), submissions, changes
 

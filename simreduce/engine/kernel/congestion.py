@@ -4,7 +4,7 @@ A flow's *fair* rate is its max-min fair rate (`sharing`). Some links *fill*, th
 switches. A flow's *offer* is the most that its source would send: its equal share of every resource
 before the first link that fills, or its fair rate if that is more, and no more than its own cap.
 The last link on its way that limits its fair rate *holds* a flow, if that is after a link that
-fills, and its offer is more.
+fills, and its offer is more. A link that carries nothing holds nobody: what is for it is lost.
 
 Tree. What holds a flow stops the links that it has passed: no other flow there has more of its own
 offer than the flow that is held has of its. A flow that has less than its fair rate then stops the
