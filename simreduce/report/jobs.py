@@ -24,10 +24,10 @@ from simreduce.files.formats.documents import (
     or_null,
 )
 from simreduce.files.tables import Column
+from simreduce.planners.layouts.of_topology import node_names
 from simreduce.report.headings import CALIBRATION_KEY
 from simreduce.report.topo import topology_keys
 from simreduce.study.jobs import Fit, JobsQuestion
-from simreduce.study.tune.placement.search import node_names
 from simreduce.topology.switch_groups import switch_groups
 from simreduce.training.jobs import JobOutcome, fairness
 
@@ -62,7 +62,11 @@ class Beside(NamedTuple):
     def switches(self) -> list[list[int]]:
         """The nodes of jobs that share switches."""
         setup, used = self.question.setup, {node for some in self.question.nodes for node in some}
-        place = {name: node for node, name in enumerate(node_names(setup)) if node in used}
+        place = {
+            name: node
+            for node, name in enumerate(node_names(setup.layout, setup.topology))
+            if node in used
+        }
         groups = switch_groups(setup.topology).among(place)
         return [[place[name] for name in group] for group in groups]
 

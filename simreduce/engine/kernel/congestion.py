@@ -7,15 +7,16 @@ The last link on its way that limits its fair rate *holds* a flow, if that is af
 fills, and its offer is more. A link that carries nothing holds nobody: what is for it is lost.
 
 Tree. What holds a flow stops the links that it has passed: no other flow there has more of its own
-offer than the flow that is held has of its. A flow that has less than its fair rate then stops the
-links before in the same way, and so on. Flows that the same link holds do not stop each other: they
-have what is fair there. What one link holds stops others as if nothing else held any, and a flow
-has the least that all leave it.
+offer than the flow that is held has of its, as hosts take turns at a queue that is always full. So
+a link that is full anyhow is shared by levels until it is stopped, and from then on by offers. A
+flow that has less than its fair rate then stops the links before in the same way, and so on. Flows
+that the same link holds do not stop each other: they have what is fair there. What one link holds
+stops others as if nothing else held any, and a flow has the least that all leave it.
 
 Lossy. A flow that is held leaves its source with its offer, others with their fair rates. If more
 comes to a link than it carries, that is shared fairly among what comes, and the rest is dropped; of
-what a link holds no more goes on than its fair rate. What comes to links is found link by link on
-the longest of ways, and `REACH` times at most, should links wait for each other in a circle.
+what a link holds no more goes on than its fair rate. What comes to links depends on what comes to
+others, along chains of flows; it is found anew `REACH` times at most, after which little changes.
 
 Rates are these for a part of the time, fair ones for the rest: the mean of two ways to share. No
 flow has more than its fair rate in either, so no resource is too narrow. Without a flow that is
@@ -30,27 +31,36 @@ from __future__ import annotations
 from simreduce.engine.kernel.calendar import NONE
 from simreduce.engine.kernel.filling import fill_up
 from simreduce.engine.kernel.flows import await_first
-from simreduce.engine.kernel.tables import CROWDS, INFINITY, RESOURCES, SAME, STALE, WORK, Flows
+from simreduce.engine.kernel.tables import (
+    CROWDS,
+    INFINITY,
+    NEARLY,
+    RESOURCES,
+    SAME,
+    STALE,
+    WORK,
+    Flows,
+)
 
 TREE, LOSSY = 1.0, 2.0
 """Rules, in the first entry of `congestion`."""
 REACH = 16
 """How often what comes to links is found anew."""
 UNKNOWN = -2
-"""In `held`: what holds a crowd may have changed."""
+"""In `limit`: what holds a crowd may have changed."""
 END = 1 << 30
 """A hop after the last."""
-NEARLY = 1.0 - 1e-9
-"""A link that is loaded less is not full, whatever has been rounded in adding up its load."""
 
 
 def congest(now: float, flows: Flows) -> None:
     """Give every flow its rate, once the fair ones are known."""
-    held = hold(flows)
+    count = hold(flows)
     if flows.congestion[0] == TREE:
-        back_up(held, flows)
+        back_up(count, flows)
     else:
-        drop(held, flows)
+        drop(count, flows)
+    for i in range(count):
+        flows.queue[flows.stops[i]] = NONE
     resources, part = flows.scalar[RESOURCES], flows.congestion[1]
     for crowd in range(flows.scalar[CROWDS]):
         group, rate = resources + crowd, flows.rate[crowd]
@@ -71,34 +81,43 @@ def congest(now: float, flows: Flows) -> None:
 
 
 def hold(flows: Flows) -> int:
-    """List the crowds that are held in `stops`, and by what in `held`; how many they are."""
+    """Line up the crowds that are held at what holds them, in `queue`; list that in `stops`, and
+    return how many that are.
+    """
     crowds, count = flows.scalar[CROWDS], 0
     for i in range(flows.scalar[STALE]):
         resource = flows.stale[i]
         weigh(resource, flows)
         begin = flows.on_start[resource]
         for at in range(begin, begin + flows.on_count[resource]):
-            flows.held[flows.on_crowd[at]] = UNKNOWN
+            flows.limit[flows.on_crowd[at]] = UNKNOWN
     flows.scalar[STALE] = 0
+    flows.scalar[WORK] += crowds // 4
     for crowd in range(crowds):
         flows.least[crowd] = INFINITY
         if flows.flying[crowd] == 0 or flows.first[crowd] == NONE:
             continue
-        if flows.held[crowd] == UNKNOWN:
+        if flows.limit[crowd] == UNKNOWN:
             find_end(crowd, flows)
-        if flows.stuck[crowd]:
-            flows.stops[count] = crowd
-            count += 1
+        if flows.held[crowd]:
+            resource = flows.limit[crowd]
+            if flows.queue[resource] == NONE:
+                flows.stops[count] = resource
+                count += 1
+            flows.behind[crowd] = flows.queue[resource]
+            flows.queue[resource] = crowd
     return count
 
 
 def find_end(crowd: int, flows: Flows) -> None:
-    """Find what holds the flows of `crowd`, and what leaves their sources."""
+    """Find what limits the flows of `crowd`, whether that holds them, and what leaves their
+    sources.
+    """
     first, fair, offer = flows.first[crowd], flows.rate[crowd], flows.most[crowd]
     last, by = NONE, NONE
     for use in range(flows.begin[crowd], flows.end[crowd]):
         resource, hop = flows.uses[use], flows.hop[use]
-        if hop < first:  # what is on no way comes before all
+        if hop < first:  # what is no link (memory, cores) comes before all
             offer = min(offer, flows.capacity[resource] / flows.whole[resource])
         if hop >= last and 0.0 < flows.top[resource] <= fair * SAME:
             last, by = hop, resource
@@ -106,7 +125,7 @@ def find_end(crowd: int, flows: Flows) -> None:
     stuck = last > first and fair * SAME < offer < INFINITY
     if not stuck and (flows.congestion[0] == LOSSY or not fair < offer < INFINITY):
         offer = fair
-    flows.held[crowd], flows.offer[crowd], flows.stuck[crowd] = by, offer, stuck
+    flows.limit[crowd], flows.offer[crowd], flows.held[crowd] = by, offer, stuck
 
 
 def weigh(resource: int, flows: Flows) -> None:
@@ -131,34 +150,29 @@ def hop_of(resource: int, crowd: int, flows: Flows) -> int:
     return last
 
 
-def back_up(held: int, flows: Flows) -> None:
-    """Find what is left of all flows where links are stopped for the first `held` of `stops`."""
-    for i in range(held):
-        cause = flows.held[flows.stops[i]]
-        if flows.had[cause]:
-            continue
-        flows.had[cause] = 1
-        waiting, touched = 0, 0
-        for other in range(i, held):
-            crowd = flows.stops[other]
-            if flows.held[crowd] == cause:
-                part, hop = flows.rate[crowd] / flows.offer[crowd], hop_of(cause, crowd, flows)
-                waiting, touched = stop_before(hop, crowd, part, waiting, touched, flows)
+def back_up(count: int, flows: Flows) -> None:
+    """Find what is left of all flows where links are stopped by the first `count` of `stops`."""
+    for i in range(count):
+        cause = flows.stops[i]
+        waiting, touched, crowd = 0, 0, flows.queue[cause]
+        while crowd != NONE:
+            part, hop = flows.rate[crowd] / flows.offer[crowd], hop_of(cause, crowd, flows)
+            waiting, touched = stop_before(hop, crowd, part, waiting, touched, flows)
+            crowd = flows.behind[crowd]
         while waiting > 0:
             waiting -= 1
             link = flows.front[waiting]
             part, start = flows.passes[link], flows.on_start[link]
             flows.lower[link] = INFINITY
+            flows.scalar[WORK] += flows.on_count[link]
             for place in range(start, start + flows.on_count[link]):
                 crowd, hop = flows.on_crowd[place], flows.hop[flows.on_use[place]]
                 rate = flows.offer[crowd] * part
-                if flows.held[crowd] != cause and rate * SAME < flows.rate[crowd]:
+                if flows.limit[crowd] != cause and rate * SAME < flows.rate[crowd]:
                     flows.least[crowd] = min(flows.least[crowd], rate)
                     waiting, touched = stop_before(hop, crowd, part, waiting, touched, flows)
         for at in range(touched):
             flows.passes[flows.touched[at]] = INFINITY
-    for i in range(held):
-        flows.had[flows.held[flows.stops[i]]] = 0
 
 
 def stop_before(
@@ -182,29 +196,34 @@ def stop_before(
     return waiting, touched
 
 
-def drop(held: int, flows: Flows) -> None:
-    """Find what is left of all flows where the first `held` of `stops` are sent all the same."""
+def drop(count: int, flows: Flows) -> None:
+    """Find what is left of all flows where those that the first `count` of `stops` hold are sent
+    all the same.
+    """
     touched, turn = 0, 0
-    for i in range(held):
-        crowd = flows.stops[i]
-        hop = hop_of(flows.held[crowd], crowd, flows)
-        for use in range(flows.begin[crowd], flows.end[crowd]):
-            link, at = flows.uses[use], flows.hop[use]
-            if at != NONE and at < hop and flows.fills[link] and flows.lower[link] == INFINITY:
-                flows.lower[link] = 0.0  # it is listed
-                flows.touched[touched] = link
-                touched += 1
+    for i in range(count):
+        crowd = flows.queue[flows.stops[i]]
+        while crowd != NONE:
+            hop = hop_of(flows.stops[i], crowd, flows)
+            for use in range(flows.begin[crowd], flows.end[crowd]):
+                link, at = flows.uses[use], flows.hop[use]
+                if at != NONE and at < hop and flows.fills[link] and flows.lower[link] == INFINITY:
+                    flows.lower[link] = 0.0  # it is listed
+                    flows.touched[touched] = link
+                    touched += 1
+            crowd = flows.behind[crowd]
     changed = touched > 0
     while changed and turn < REACH:
         turn, changed = turn + 1, False
         for i in range(touched):
             link = flows.touched[i]
-            start, count = flows.on_start[link], flows.on_count[link]
-            for at in range(count):
+            start, many = flows.on_start[link], flows.on_count[link]
+            flows.scalar[WORK] += many
+            for at in range(many):
                 crowd, use = flows.on_crowd[start + at], flows.on_use[start + at]
                 flows.room_rate[at] = comes_to(flows.hop[use], crowd, flows)
                 flows.room_weight[at] = flows.on_weight[start + at] * flows.flying[crowd]
-            flows.lower[link] = fill_up(link, count, flows.whole[link], flows)
+            flows.lower[link] = fill_up(link, many, flows.whole[link], flows)
         for i in range(touched):
             link = flows.touched[i]
             if flows.lower[link] != flows.passes[link]:
@@ -229,7 +248,7 @@ def comes_to(hop: int, crowd: int, flows: Flows) -> float:
     for use in range(flows.begin[crowd], flows.end[crowd]):
         link, at = flows.uses[use], flows.hop[use]
         if at != NONE and at <= hop:
-            if link == flows.held[crowd]:
+            if link == flows.limit[crowd]:
                 rate = min(rate, flows.rate[crowd])
             if at < hop:
                 rate = min(rate, flows.passes[link])

@@ -45,14 +45,12 @@ from simreduce.engine.kernel.groups import settle
 from simreduce.engine.kernel.tables import (
     DIRTY_COUNT,
     INFINITY,
+    NEARLY,
     RESOURCES,
     SAME,
     WORK,
     Flows,
 )
-
-NEARLY = 1.0 - 1e-9
-"""A resource that is loaded less is not full, whatever has been rounded in adding up its load."""
 
 
 def elsewhere(crowd: int, resource: int, flows: Flows) -> tuple[int, float]:

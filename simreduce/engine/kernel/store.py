@@ -47,7 +47,7 @@ _BY_CROWD = (
     "begin", "end", "flying", "bottleneck", "rate", "head", "tail", "next_crowd", "moved",
     "moved_from", "most",
 )  # fmt: skip
-_CONGESTED = ("first", "held", "offer", "least", "stuck", "stops")
+_CONGESTED = ("first", "limit", "offer", "least", "held", "behind")
 
 _SPARE = 4
 """What has grown may grow by a fourth before it is copied."""
@@ -108,8 +108,8 @@ class Store:
             columns["congestion"] = [congestion.rule, congestion.part]
             columns["fills"] = congestion.fills.astype(int).tolist()
             for name, value in (("whole", 0.0), ("top", 0.0), ("passes", INFINITY),
-                                ("lower", INFINITY), ("stale", 0), ("had", 0), ("front", 0),
-                                ("touched", 0)):  # fmt: skip
+                                ("lower", INFINITY), ("stale", 0), ("queue", NONE),
+                                ("front", 0), ("touched", 0), ("stops", 0)):  # fmt: skip
                 columns[name] = [value] * count
         self.ops = Ops(**{name: columns[name] for name in Ops._fields})
         self.state = _state(columns)

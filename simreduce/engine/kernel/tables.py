@@ -39,6 +39,9 @@ SCALARS = 12
 # Indices into Queues.entries.
 USED, FREE = 0, 1
 
+NEARLY = 1.0 - 1e-9
+"""A resource that is loaded less is not full, whatever has been rounded in adding up its load."""
+
 UNMOVED = -2
 """In Flows.moved_from: the crowd has the bottleneck that it had."""
 
@@ -137,17 +140,19 @@ class Flows(NamedTuple):
     whole: Array  # by resource: weights of all its flows
     top: Array  # by resource: the rate of its fastest flow if it is full, else 0; NONE: it is stale
     stale: Array  # resources whose flows, or their fair rates, have changed
-    had: Array  # by resource: whether those that it holds have had their turn
+    queue: Array  # by resource: the first crowd that it holds, or NONE
     passes: Array  # by resource: what flows have there at most, in parts of offers or bytes/s
     lower: Array  # by resource: the same, as it will be next
     front: Array  # resources to look at
     touched: Array  # links where flows have not all
     first: Array  # by crowd: the hop of the first link that fills, or NONE
-    held: Array  # by crowd: the link that limits its fair rate, or NONE
-    offer: Array  # by crowd: bytes/s that leave the source of each flow
+    limit: Array  # by crowd: what limits its fair rate, the last link if one does, or NONE; UNKNOWN
+    offer: Array  # by crowd: bytes/s that leave the source of each flow; where links drop, the fair
+    # rate of flows that are not held
     least: Array  # by crowd: bytes/s that others leave each flow, inf if all
-    stuck: Array  # by crowd: whether a link that fills comes before, and its offer is more
-    stops: Array  # crowds of which that is so
+    held: Array  # by crowd: whether its `limit` holds it
+    behind: Array  # by crowd: the next that the same link holds, or NONE
+    stops: Array  # resources that hold crowds
     hop: Array  # by use of a call: which links come after others on the way, from 0; NONE: none
     # by use of a crowd, resource by resource
     on_crowd: Array
@@ -206,7 +211,7 @@ _KINDS: dict[type, str] = {
     " lane_freed capacity load own known was width soonest level served anchor rate goal on_weight"
     " room_rate room_weight congestion whole top passes lower most offer least"
     " clock tolerance key",
-    np.int8: "phase is_dirty fills had stuck",
+    np.int8: "phase is_dirty fills held",
     np.bool_: "holds free lane_busy",
     np.int64: "scalar entries released size",
 }

@@ -68,9 +68,8 @@ class Congestion:
 
     def _hops(self, uses: AnyInts) -> AnyInts:
         found, hop, reached = np.full(len(uses), -1, dtype=np.int32), 0, set[int]()
-        for i, (source, target) in enumerate(
-            zip(self.source[uses], self.target[uses], strict=True)
-        ):
+        ends = zip(self.source[uses].tolist(), self.target[uses].tolist(), strict=True)
+        for i, (source, target) in enumerate(ends):
             if source >= 0:
                 if source in reached:
                     hop, reached = hop + 1, set()

@@ -35,8 +35,8 @@ class Rates:
     """The rates of flows and the loads of resources over time, as two tables.
 
     Stretches of constant rate of flows: op, from, to, bytes/s, and the full resource that set the
-    rate (-1: the flow's own cap). Loads of resources: resource, from when on, bytes/s, in order of
-    time.
+    rate (-1: the flow's own cap, or what others that are held leave it). Loads of resources:
+    resource, from when on, bytes/s, in order of time.
     """
 
     op: Ints
@@ -160,8 +160,10 @@ class _Seen:
         crowd = _pick(flows.crowd, slots)
         bottleneck = _pick(flows.bottleneck, crowd)
         group = resources + crowd if flows.congestion[0] > 0.0 else bottleneck
-        limit = np.where(bottleneck < resources, bottleneck, _NONE)
-        return _pick(state.slot_op, slots), _pick(flows.level, group).astype(float), limit
+        rate, fair = (_pick(column, index).astype(float) for column, index in
+                      ((flows.level, group), (flows.rate, crowd)))  # fmt: skip
+        limit = np.where((bottleneck < resources) & (rate == fair), bottleneck, _NONE)
+        return _pick(state.slot_op, slots), rate, limit
 
     def rates(self) -> Rates:
         """All of them, as tables."""
