@@ -53,10 +53,11 @@ class Rows:
 
 @dataclass(frozen=True, slots=True)
 class Picture:
-    """A drawing; `words` say what is to be seen."""
+    """A drawing of a `subject`; `words` say what is to be seen."""
 
     drawing: Drawing
     words: str
+    subject: str = "the machine"
 
 
 @dataclass(frozen=True, slots=True)

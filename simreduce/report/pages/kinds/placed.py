@@ -64,7 +64,7 @@ def jobs_page(document: Written, beside: Attachments) -> Page:
     worst = max(jobs, key=lambda each: each["slowdown"])
     longest = f"as long as alone, its longest repetition {worst['worst']:.2f} times."
     return Page(
-        title=document["title"],
+        title=f"{document['title']}: jobs beside each other",
         about=f"{units.plural(len(jobs), 'job')} on {document['topology']}.",
         answer=document["answer"],
         sure=_SURE,
@@ -111,7 +111,7 @@ def _places(
         "each node to the next in the order of ranks, as a ring does; the first is yellow."
     )
     drawing = patterns_picture("Where ranks are", "", names, panels)
-    yield Section("places", "Where ranks are", (Picture(drawing, words),))
+    yield Section("places", "Where ranks are", (Picture(drawing, words, "ranks"),))
 
 
 def _letters(number: int) -> str:
