@@ -346,5 +346,6 @@ def _unmoved(step: StepPrediction, job: StepJob, setup: Setup) -> float:
     """
     factors = slowdowns(replace(job, spread=0.0), setup.disturbance, setup.layout.ranks)
     busy, samples = step.compute + step.update, step.batch * step.accumulate
-    seconds = [step.launch + busy * factor / slowest(job, setup) for factor in factors]
+    most = slowest(job, setup)
+    seconds = [step.launch + busy * factor / most for factor in factors]
     return sum(samples / each if each else inf for each in seconds)

@@ -146,9 +146,9 @@ def percentiles_of_step(ranking: StepRanking) -> Mapping[str, float]:
 
     Empty where nobody says that they differ.
     """
-    case = _case(ranking.scenario, ranking.recommended.step)
-    if not case.job.spread:
+    if not ranking.question.job.spread:
         return {}
+    case = _case(ranking.scenario, ranking.recommended.step)
     return percentiles(lambda part: case.seconds(replace(case.job, part=part), case.setup))
 
 
