@@ -28,12 +28,13 @@ def mark_dirty(resource: int, flows: Flows, how: int = MUST) -> None:
         flows.dirty[flows.scalar[DIRTY_COUNT]] = resource
         flows.scalar[DIRTY_COUNT] += 1
     flows.is_dirty[resource] = max(flows.is_dirty[resource], how)
-    note_stale(resource, flows)
+    if flows.congestion[0] > 0.0:
+        note_stale(resource, flows)
 
 
 def note_stale(resource: int, flows: Flows) -> None:
-    """Remember that flows on `resource`, or their fair rates, have changed."""
-    if flows.congestion[0] > 0.0 and flows.top[resource] != NONE:
+    """Remember that flows on `resource`, or their fair rates, have changed; with congestion."""
+    if flows.top[resource] != NONE:
         flows.top[resource] = NONE
         flows.stale[flows.scalar[STALE]] = resource
         flows.scalar[STALE] += 1

@@ -120,7 +120,7 @@ def touch(resource: int, weight: float, old: float, rate: float, flows: Flows) -
 
 def change_level(resource: int, level: float, flows: Flows) -> None:
     """Give `resource` another level, and its flows their rates and bottlenecks."""
-    before = flows.level[resource]
+    before, congested = flows.level[resource], flows.congestion[0] > 0.0
     if flows.was[resource] == NONE:
         flows.was[resource] = before
         mark_dirty(resource, flows)
@@ -148,7 +148,8 @@ def change_level(resource: int, level: float, flows: Flows) -> None:
         flying = flows.flying[crowd]
         for use in range(flows.begin[crowd], flows.end[crowd]):
             other, weight = flows.uses[use], flows.weight[use] * flying
-            note_stale(other, flows)
+            if congested:
+                note_stale(other, flows)
             if to != bottleneck:
                 if other == bottleneck:
                     flows.own[other] -= weight
