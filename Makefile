@@ -36,15 +36,16 @@ types: $(VENV)/.tested
 	$(BIN)/mypy
 
 tests: $(VENV)/.tested
-	$(BIN)/pytest --numprocesses auto --dist loadgroup -m "not slow"
+	$(BIN)/pytest --numprocesses auto --dist loadfile -m "not slow"
 
 # What a Python or a package breaks first, in three minutes on two cores.
-QUICK := $(filter-out %_documents.py %_layers.py,$(wildcard tests/test_*.py)) $(addprefix tests/, \
+LONG  := $(addprefix tests/test_,api.py documents.py layers.py schemas.py)
+QUICK := $(filter-out $(LONG),$(wildcard tests/test_*.py)) $(addprefix tests/, \
   app/cli/test_commands.py app/cli/test_described.py files/formats plan planners/synthesis \
   study/sweep training/executions)
 
 test-quick: $(VENV)/.tested
-	$(BIN)/pytest --numprocesses auto --dist loadgroup -m "not slow" $(QUICK)
+	$(BIN)/pytest --numprocesses auto --dist loadfile -m "not slow" $(QUICK)
 
 # The main job and the suite on every Python here, each in an environment of its own.
 test-pythons:
@@ -76,14 +77,15 @@ test-slow: $(VENV)/.tested
 	(command -v zsh && command -v fish) >/dev/null || test "$$(id -u)" != 0 || \
 	  (apt-get update -qq && apt-get install -y -qq --no-install-recommends zsh fish) || \
 	  echo "zsh or fish is missing here, and cannot be installed"
-	$(BIN)/pytest -rs --numprocesses auto --dist loadgroup -m slow
+	$(BIN)/pytest -rs --numprocesses auto --dist loadfile -m slow
 
-# Ten thousand damaged files of every format, and texts that name machines; `make tests` tries a
-# few hundred.
+# Ten thousand damaged files of every format, texts that name machines, and two hundred kills of a
+# sweep; the other targets try a few hundred, and a few kills.
 fuzz: $(VENV)/.tested
 	SIMREDUCE_FUZZ=10000 $(BIN)/pytest tests/topology/importers/test_fuzz.py \
 	  tests/topology/test_fuzz.py
 	$(BIN)/pytest tests/app/cli/test_hostile.py
+	SIMREDUCE_KILLS=200 $(BIN)/pytest tests/study/sweep/test_killed.py -k again_and_again
 
 # Plans against the graphs of TensorFlow's own builders, and executed by TensorFlow. TensorFlow is
 # large, so it has an environment of its own.

@@ -72,7 +72,6 @@ def _slow_beside_the_readme(page: Path) -> tuple[pytest.MarkDecorator, ...]:
     return () if page.name == "README.md" else (pytest.mark.slow,)
 
 
-@pytest.mark.xdist_group("documents")
 @pytest.mark.parametrize(
     ("page", "block"),
     [pytest.param(*found, marks=_slow_beside_the_readme(found[0])) for found in CONSOLE],

@@ -44,8 +44,6 @@ from tests.app.cli.test_step_replicas import PLAIN, SMALL
 from tests.schemas import declared_keys, faults_of, read_strictly, schema_of, used_keys
 from tests.topology.importers.files import GRAPHS, NCCL_TESTS, P2P_TEST
 
-pytestmark = pytest.mark.xdist_group("schemas")
-
 RUN = """
 topology = "switch:4"
 workload = "bytes:64K"
@@ -165,6 +163,11 @@ FILES = {
     + CAPACITY.replace("a100-mesh-4", "dgx1v").replace("[[options]]", "[[options]]\nnodes = 2", 2),
     "strict.toml": CAPACITY.replace("samples = 1e6", "samples = 1e6\nefficiency = 0.9999"),
     "mesh.toml": MESH,
+    "order.toml": 'topology = "gh200x4,fabric=fat_tree,radix=2,oversubscription=2"\n'
+    'workload = "alexnet"\nnodes = "n0,n2,n1,n3"\nstrategies = ["nccl"]\n'
+    "[tune]\nplacement = true\n",
+    "topology.conf": "SwitchName=a Nodes=h[1-2]\nSwitchName=b Nodes=h[3-4]\n"
+    "SwitchName=c Switches=a,b\n",
     "graphs.xml": GRAPHS,
     "p2p.log": P2P_TEST,
     "tests.log": NCCL_TESTS,
@@ -266,9 +269,8 @@ replay {ROOT}/docs/examples/ddp-resnet50.json --topology dgx1v --json
 run {ROOT}/docs/examples/ddp-resnet50.json --topology dgx1v --json --workers 1
 step {ROOT}/docs/examples/ddp-resnet50.json --topology dgx1v --json --workers 1
 tune {ROOT}/docs/examples/ddp-resnet50.json --topology dgx1v --json --workers 1
-tune {ROOT}/docs/examples/placement/two-units.toml --json --workers 1
-topo place {ROOT}/docs/examples/placement/two-units.toml --json --workers 1 \\
-  --nodes {ROOT}/docs/examples/placement/topology.conf
+tune order.toml --json --workers 1
+topo place order.toml --nodes topology.conf --json --workers 1
 replay trace.json --topology switch:4 --json
 """
 LINES = [" ".join(line.split()) for line in COMMANDS.replace("\\\n", " ").strip().splitlines()]

@@ -208,7 +208,6 @@ def points():
     return [*predict_steps(STEPS)]
 
 
-@pytest.mark.xdist_group("mesh points")
 @pytest.mark.slow
 def test_models_left_out(points):
     """The errors of vTrain itself are 8.4 % on one machine and 14.7 % on several."""
@@ -228,7 +227,6 @@ def test_models_left_out(points):
     assert regrets[:2] == [0.0, 0.0]
 
 
-@pytest.mark.xdist_group("mesh points")
 @pytest.mark.slow
 def test_weak_scaling(points):
     """All but GPT-3 in 8 bits are within 3 %: it was published as 6 % longer on 2,048 GPUs."""

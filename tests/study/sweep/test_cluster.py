@@ -109,9 +109,11 @@ def test_slurm_is_asked_for_the_workers_that_the_users_configuration_describes(
     dask = pytest.importorskip("dask")
     for name, text in {
         # As Slurm does, it keeps the script: the caller's goes as soon as the job is taken.
-        "sbatch": f'job={tmp_path}/$$.job\ncp "$1" $job\nsh $job >$job.log 2>&1 &\n'
+        "sbatch": f'job={tmp_path}/$$.job\ncp "$1" $job\n'
+        "setsid sh $job >$job.log 2>&1 &\n"
+        '
         'echo "Submitted batch job $!"',
-        "scancel": 'kill "$@"',
+        "scancel": 'for job; do kill -- -"$job"; done',  # and all that it started
     }.items():
         file = tmp_path / name
         file.write_text(f"#!/bin/sh\n{text}\n")
