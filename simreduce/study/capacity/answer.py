@@ -94,8 +94,8 @@ class Ranked(Generic[P]):
     def varied(self) -> Collection[str]:
         """The parts of keys in which options differ."""
         keys = [each.candidate.key for each in self.offers]
-        columns = zip(Configuration._fields, zip(*keys, strict=True), strict=False)
-        return {name for name, column in columns if len({*column} - {""}) > 1}
+        fields = enumerate(Configuration._fields)
+        return {name for i, name in fields if len({key[i] for key in keys} - {""}) > 1}
 
     def plain(self, key: Configuration) -> str:
         """A configuration in plain words."""

@@ -197,12 +197,12 @@ def offer_copies(cluster: Cluster, prices: PriceList, target: Target) -> CopiesO
     """A cluster at these prices, with the names of the targets that it misses."""
     hourly = prices.per_hour(cluster.quantities)
     per_copy = hourly / cluster.copies if cluster.copies else math.inf
-    missed = {
+    off = {
         "copies": cluster.copies < (target.copies or 1),
         "hourly": target.hourly is not None and hourly > target.hourly,
         COPY: target.hourly_per_copy is not None and per_copy > target.hourly_per_copy,
     }
-    return CopiesOffer(cluster, hourly, per_copy, tuple(name for name, off in missed.items() if off))
+    return CopiesOffer(cluster, hourly, per_copy, tuple(name for name in off if off[name]))
 
 
 def rank_copies(offers: Sequence[CopiesOffer], minimise: str) -> list[CopiesOffer]:

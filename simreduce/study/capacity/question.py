@@ -153,8 +153,9 @@ def _one_question(values: Values, faults: Faults, path: str) -> None:
     for place, table in {"": values, "target": target, **options}.items():
         for key in table:
             if key in table.given and key not in _WITH_JOBS:
-                words = "is of a training step; jobs have their own in the file of jobs"
-                faults.add(inside(place, key), words)
+                faults.add(
+                    inside(place, key), "is of a training step; jobs say theirs in their file"
+                )
 
 
 SENSITIVITY = Format(
@@ -293,24 +294,18 @@ def _build_jobs(path: Path, values: Values, faults: Faults, *, given: bool) -> Q
         values["prices"] or (), str if given else partial(beside, Path(folder, "-")), faults
     )
     target = _target(values["target"], prices, 0, faults)
-    mix, document = faults.attempt(
-        "jobs", read_scenario_file, str(Path(folder, values["jobs"] or ""))
-    ) or (path, {})
+    mix: tuple[Path, dict[str, Any]] | None = None
+    if values["jobs"]:
+        mix = faults.attempt("jobs", read_scenario_file, str(Path(folder, values["jobs"])))
     options = [
         option
         for i, table in enumerate(values["options"] or ())
-        for option in expand_jobs(i, table, document, target.slowdown or 1.0, folder, faults)
+        for option in expand_jobs(
+            i, table, mix[1] if mix else {}, target.slowdown or 1.0, folder, faults
+        )
     ]
-    wrong = dict[str, None]()
-    for option in {o.key.machine: o for o in sorted(options, key=lambda o: o.nodes)}.values():
-        try:
-            build_mix(mix, option.scenario)
-            wrong.clear()
-            break
-        except ScenarioError as error:
-            wrong |= dict.fromkeys(error.problems)
-    for problem in wrong:
-        faults.add("jobs", problem)
+    if mix:
+        _check_mix(mix[0], options, faults)
     _check_options(options, prices, values, faults)
     if faults.problems or prices is None:
         return None
@@ -318,6 +313,23 @@ def _build_jobs(path: Path, values: Values, faults: Faults, *, given: bool) -> Q
         path.stem, values["title"] or path.stem, folder, values["jobs"], prices, target,
         tuple(options),
     )  # fmt: skip
+
+
+def _check_mix(path: Path, options: Sequence[Option], faults: Faults) -> None:
+    """Note what is wrong with a mix on the largest option of every machine. Machines that cannot be
+    built are no options.
+    """
+    wrong = dict[str, None]()
+    for option in {o.key.machine: o for o in sorted(options, key=lambda o: o.nodes)}.values():
+        try:
+            build_mix(path, option.scenario)
+        except ScenarioError as error:
+            wrong |= dict.fromkeys(error.problems)
+        else:
+            return
+    for problem in wrong:
+        if not problem.startswith(f"{path}: topology: "):
+            faults.add("jobs", problem)
 
 
 def _table(value: object) -> dict[str, Any]:
@@ -337,9 +349,7 @@ def _prices(given: Sequence[Any], near: Callable[[str], str], faults: Faults) ->
     return faults.attempt("prices", join, known) if known and len(known) == len(lists) else None
 
 
-def _target(
-    values: Values | None, prices: PriceList | None, tokens: int, faults: Faults
-) -> Target:
+def _target(values: Values | None, prices: PriceList | None, tokens: int, faults: Faults) -> Target:
     if values is None:
         return Target(minimise=HOURLY, tokens=tokens)
     found = dict(values)
@@ -362,8 +372,7 @@ def _target(
 def _check_options(
     options: list[Option], prices: PriceList | None, values: Values, faults: Faults
 ) -> None:
-    """Note that there are none, machines without a price, and configurations that are named twice.
-    """
+    """Note that there are none, machines without a price, and configurations named twice."""
     if "options" in values.given and not values["options"] and "options" not in values.faulty:
         faults.add("options", "name at least one")
     lacking = dict.fromkeys(
