@@ -56,7 +56,7 @@ from simreduce.study.sweep import running
     help="Also say at which prices, rates and errors the choice changes; default: do.",
 )
 @workers_option
-@picture_options("Also draw cost against time", plot=True)
+@picture_options("Also draw cost against time, or prices of copies of jobs", plot=True)
 @report_options
 def capacity(
     file: str,
