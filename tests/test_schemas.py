@@ -42,6 +42,7 @@ from tests.app.cli.test_capacity import FILE as CAPACITY
 from tests.app.cli.test_examples import COMMANDS as BY_NAME
 from tests.app.cli.test_step_replicas import PLAIN, SMALL
 from tests.schemas import declared_keys, faults_of, read_strictly, schema_of, used_keys
+from tests.study.capacity.test_copies import MIX, PLAN as COPIES
 from tests.topology.importers.files import GRAPHS, NCCL_TESTS, P2P_TEST
 
 RUN = """
@@ -162,6 +163,8 @@ FILES = {
     "failing.toml": 'fails = "node"\n'
     + CAPACITY.replace("a100-mesh-4", "dgx1v").replace("[[options]]", "[[options]]\nnodes = 2", 2),
     "strict.toml": CAPACITY.replace("samples = 1e6", "samples = 1e6\nefficiency = 0.9999"),
+    "copies.toml": COPIES,
+    "mix.toml": MIX,
     "mesh.toml": MESH,
     "order.toml": 'topology = "gh200x4,fabric=fat_tree,radix=2,oversubscription=2"\n'
     'workload = "alexnet"\nnodes = "n0,n2,n1,n3"\nstrategies = ["nccl"]\n'
@@ -222,6 +225,8 @@ capacity demanding.toml --json --workers 1 --no-sensitivity
 capacity failing.toml --json --workers 1 --no-sensitivity
 capacity strict.toml --json --workers 1 --no-sensitivity
 capacity tokens.toml --json --workers 1 --no-sensitivity
+capacity copies.toml --json --workers 1 --db copies.db
+table copies.db --json
 prices --json
 prices servers-2026 h100-cluster-2024 --json
 nccl dgx1v --json

@@ -33,14 +33,16 @@ from simreduce.files.formats.documents import (
 )
 from simreduce.files.tables import Column, Table, percent
 from simreduce.report.plots import Plot, Point, draw_frontier
-from simreduce.study.capacity.answer import Answer, AtRate, fit_of, parts
+from simreduce.study.capacity.answer import Answer, AtRate, Ranked, fit_of, parts
 from simreduce.study.capacity.choose import (
+    COPY,
     COST,
     HOURLY,
     OBJECTIVES,
     TIME,
     Candidate,
     Configuration,
+    CopiesOffer,
     Offer,
     Target,
     WithinTarget,
@@ -57,7 +59,11 @@ Written = Mapping[str, Any]
 _MOST_ROWS = 60
 _OF_PLACE = ("nodes", "network", "batch")
 """Parts of a configuration that depend on the number of nodes."""
-_MINIMISED = {HOURLY: "price per hour", TIME: "time of the run"}
+_MINIMISED = {
+    HOURLY: "price per hour",
+    TIME: "time of the run",
+    COPY: "price per hour and copy",
+}
 _NONE_MEETS = "none meets the target"
 MONEY = number_in("currency")
 
@@ -94,12 +100,14 @@ def _milliseconds(seconds: float) -> str:
 
 
 _MARKS = {"choice": "*", "frontier": "+", "": ""}
-OFFER = Record(
-    "offer", "A configuration at its price.",
-    Key("standing", TEXT, "Whether it is the choice or on the frontier.", written=False, column=(
+_STANDING = Key("standing", TEXT, "Whether it is the choice or on the frontier.", written=False,
+    column=(
         Column("", left=True, on="text", show=_MARKS.__getitem__),
         Column("stands out", left=True, on="html"),
-    )),
+    ))  # fmt: skip
+OFFER = Record(
+    "offer", "A configuration at its price.",
+    _STANDING,
     Key("option", TEXT, "What it is, in one line, in the words of the file.", "candidate.key.label",
         column=Column("option", left=True, on="html")),
     Key("configuration", TEXT, "What it is in plain words, what all options share left out.",
@@ -349,6 +357,38 @@ TARGET = Record(
         column=Column("price at most", _PRICE, keep="known", show=format_amount)),
     Key("minimise", one_of(*OBJECTIVES), "What decides among those that meet it."),
 )  # fmt: skip
+
+
+def _of(record: Record, names: str) -> list[Key]:
+    """The keys of a record that have these names."""
+    return [key for key in record.keys if key.name in names.split()]
+
+
+COPIES_TARGET = Record(
+    "target", "What a configuration must meet; null where it need not.",
+    Key("slowdown", RATIO, "How many times as long as alone no job may take more than.",
+        column=Column("slowdown at most", show="{:g}".format)),
+    Key("copies", or_null(COUNT), "The least number of copies; null for one.",
+        column=Column("copies at least", keep="known")),
+    *_of(TARGET, "hourly"),
+    Key(COPY, or_null(MONEY), "The highest price of an hour and copy.",
+        column=Column("a copy at most", _PRICE, keep="known", show=format_amount)),
+    Key("minimise", one_of(HOURLY, COPY), "What decides among those that meet it."),
+)  # fmt: skip
+COPIES_OFFER = Record(
+    "offer", "A configuration at its price.",
+    _STANDING,
+    *_of(OFFER, "option configuration pay name machine nodes network gpus hourly pays"),
+    Key("copies", COUNT, "Copies that fit, none slower than promised.", "candidate.copies",
+        column=Column("copies")),
+    Key("limit", TEXT, "Why no more fit.", "candidate.row.limit",
+        column=Column("why no more", left=True)),
+    Key(COPY, or_null(MONEY), "The price of an hour over the copies; null if none fits.",
+        lambda offer: offer.per_copy if math.isfinite(offer.per_copy) else None,
+        column=Column("a copy", show=format_amount, missing="")),
+    *_of(OFFER, "misses"),
+    order=f"option standing pay name machine nodes gpus network copies hourly {COPY} limit",
+)  # fmt: skip
 CAPACITY = Document(
     "capacity",
     "`simreduce capacity --json`: the cheapest machines that meet a target, and what that rests "
@@ -394,6 +434,73 @@ CAPACITY = Document(
     Key("complete", FLAG, "False if the command was stopped or changes were not all found."),
 )  # fmt: skip
 """Of an `Answer`."""
+CAPACITY_JOBS = Document(
+    "capacity-jobs",
+    "`simreduce capacity --json` with `jobs`: the cheapest machines that hold copies of them.",
+    *_of(CAPACITY, "title topology topology_digest currency prices paid_off"),
+    Key("jobs", TEXT, "The file of jobs.", "question.workload"),
+    Key("target", COPIES_TARGET, "The target.", "question.target"),
+    Key("headline", TEXT, "The answer in a sentence.", lambda answer: _copies_words(answer)),  # noqa: PLW0108
+    Key("choice", or_null(COPIES_OFFER), "The best that meets the target; null if none does.",
+        "chosen"),
+    Key("options", list_of(COPIES_OFFER), "Every option, in the order of the file.", "offers"),
+    *_of(CAPACITY, "refused waiting notes"),
+    Key("complete", FLAG, "False if the command was stopped."),
+    command="capacity",
+)  # fmt: skip
+"""Of `Ranked` offers of copies."""
+
+
+def _copies_words(answer: Ranked[CopiesOffer]) -> str:
+    """What to rent or buy, how many copies it holds and what that costs; that nothing does."""
+    chosen, target, prices = answer.chosen, answer.question.target, answer.question.prices
+    if chosen is None:
+        some = "that was simulated " if answer.waiting else ""
+        return f"No option {some}meets the target."
+    where, currency = chosen.candidate, {"currency": prices.currency}
+    what = f"{answer.verb(where.key).capitalize()} {answer.plain(where.key)}"
+    verb = "fits" if where.copies == 1 else "fit"
+    fits = f"{units.plural(where.copies, 'copy', 'copies')} {verb} at {target.slowdown:g} times"
+    hourly, each = (f"{money(currency, price)}/h" for price in (chosen.hourly, chosen.per_copy))
+    return f"{what}: {fits} as long as alone, {hourly}, {each} a copy; {where.row.limit}"
+
+
+def copies_text(answer: Ranked[CopiesOffer]) -> str:
+    """Header, the answer, and every option, the best first."""
+    document = CAPACITY_JOBS.write(answer)
+    offers = [*answer.ranked, *(each for each in answer.offers if not each.meets)]
+    rows = [COPIES_OFFER.write(each, answer) for each in offers[:_MOST_ROWS]]
+    paid = [f"{sentence(document['paid_off'])}."] * bool(document["paid_off"])
+    lines = [*_header(answer), document["headline"], *paid, ""]
+    lines += copies_table(rows, document, on="text").lines(indent=2)
+    return "\n".join([*lines, "  * the choice", *_left_out(answer)])
+
+
+def copies_table(rows: Iterable[Written], document: Written, *, on: str) -> Table:
+    """The table of written offers of copies, `on` text or html."""
+    money = f"({document['currency']}/h)"
+    return _priced_table(COPIES_OFFER, rows, document, {"price": money, "a copy": money}, on)
+
+
+def copies_plot(answer: Ranked[CopiesOffer]) -> Plot:
+    """The price of an hour and copy against that of an hour, a line for what differs in the number
+    of nodes only.
+    """
+    names, chosen, q = _Names(answer), answer.chosen, answer.question
+    series: dict[str, list[Point]] = {}
+    for each in answer.offers:
+        key = each.candidate.key
+        point = Point(each.hourly, each.per_copy, None, None, key.nodes, each.meets)
+        if each.candidate.copies:
+            series.setdefault(names.series(key) or key.machine, []).append(point)
+    return draw_frontier(
+        series,
+        [],
+        None if chosen is None else (chosen.hourly, chosen.per_copy),
+        (f"price ({q.prices.currency}/h)", f"price of a copy ({q.prices.currency}/h)"),
+        q.title,
+        f"{q.workload}; numbers: nodes; filled: meets the target",
+    )
 
 
 def capacity_text(answer: Answer) -> str:
@@ -409,6 +516,12 @@ def capacity_text(answer: Answer) -> str:
         lines += [_holds(names.series(each.series), each) for each in answer.reaches]
     lines += _failure_lines(document)
     lines += _flip_lines(answer, names)
+    return "\n".join([*lines, *_left_out(answer), "", *_choice(answer, document)])
+
+
+def _left_out(answer: Ranked[Any]) -> list[str]:
+    """What was not simulated, what is no option, and notes."""
+    lines = []
     if answer.waiting:
         count = units.plural(len(answer.waiting), "option")
         lines += ["", f"Stopped: {count} not simulated, the choice is among the others:"]
@@ -416,13 +529,12 @@ def capacity_text(answer: Answer) -> str:
     if answer.refused:
         lines += ["", f"No options ({len(answer.refused)}):"]
         lines += [f"  {name}: {reason}" for name, reason in answer.refused]
-    lines += ["", *(f"Note: {note}." for note in answer.notes)] if answer.notes else []
-    return "\n".join([*lines, "", *_choice(answer, document)])
+    return [*lines, "", *(f"Note: {note}." for note in answer.notes)] if answer.notes else lines
 
 
 def target_words(target: Written, currency: str) -> str:
     """The limits of a target, and what decides among those that meet them."""
-    table = TARGET.table([target])
+    table = (COPIES_TARGET if "slowdown" in target else TARGET).table([target])
     limits = [
         f"{column.name} {cell} {column.unit.replace(_MONEY, currency)}".rstrip()
         for column, cell in zip(table.columns, table.rows[0], strict=True)
@@ -432,13 +544,15 @@ def target_words(target: Written, currency: str) -> str:
     )
 
 
-def _header(answer: Answer) -> list[str]:
+def _header(answer: Ranked[Any]) -> list[str]:
     q = answer.question
     prices, target = q.prices, q.target
     money = prices.currency
-    written = TARGET.write(target)
+    of_jobs = target.slowdown is not None
+    written = (COPIES_TARGET if of_jobs else TARGET).write(target)
+    does = q.workload if of_jobs else ", ".join([q.workload, *run_words(written)])
     facts = [
-        ("workload", ", ".join([q.workload, *run_words(written)])),
+        ("jobs" if of_jobs else "workload", does),
         ("target", target_words(written, money)),
         ("prices", f"{tables.label(prices.title or 'of the file', prices.date)}, in {money}"),
     ]
@@ -452,17 +566,9 @@ def _header(answer: Answer) -> list[str]:
 
 def options_table(rows: Iterable[Written], document: Written, *, on: str) -> Table:
     """The table of written options, `on` text or html; with the goodput where time is lost."""
-    standing = dict.fromkeys(document["frontier"], "frontier")
-    standing |= {document["choice"]["option"]: "choice"} if document["choice"] else {}
-    marked = [
-        {**row, "standing": standing.get(row["option"], ""), "misses": ", ".join(row["misses"])}
-        for row in rows
-    ]
-    table = OFFER.table(marked, on=on)
-    money = document["currency"]
+    rows, money = list(rows), document["currency"]
     below = {"price": f"({money}/h)", "cost": f"({money})", "1M": f"({money})"}
-    heads = tuple(replace(each, unit=below.get(each.name, each.unit)) for each in table.columns)
-    table = replace(table, columns=heads)
+    table = _priced_table(OFFER, rows, document, below, on)
     gone = ["1M"] if document["target"]["samples"] else ["time", "cost"]
     gone += ["samples/s"] if document["counted"] == "tokens" else []
     for name in gone:
@@ -472,8 +578,23 @@ def options_table(rows: Iterable[Written], document: Written, *, on: str) -> Tab
         for each in table.columns
     )
     table = replace(table, columns=heads)
-    lost = any(percent(1)(row.get("goodput", 1.0)) != "100.0%" for row in marked)
+    lost = any(percent(1)(row.get("goodput", 1.0)) != "100.0%" for row in rows)
     return table if lost else tables.without("goodput", table)
+
+
+def _priced_table(
+    record: Record, rows: Iterable[Written], document: Written, below: Mapping[str, str], on: str
+) -> Table:
+    """The table of written options, which says what stands out, with units of some columns."""
+    standing = dict.fromkeys(document.get("frontier", ()), "frontier")
+    standing |= {document["choice"]["option"]: "choice"} if document["choice"] else {}
+    marked = [
+        {**row, "standing": standing.get(row["option"], ""), "misses": ", ".join(row["misses"])}
+        for row in rows
+    ]
+    table = record.table(marked, on=on)
+    heads = tuple(replace(each, unit=below.get(each.name, each.unit)) for each in table.columns)
+    return replace(table, columns=heads)
 
 
 def money(document: Written, amount: float | None) -> str:
@@ -756,7 +877,7 @@ class _Names:
     the number of GPUs.
     """
 
-    def __init__(self, answer: Answer) -> None:
+    def __init__(self, answer: Ranked[Any]) -> None:
         keys = [each.candidate.key for each in answer.offers]
         columns = zip(Configuration._fields, zip(*keys, strict=True), strict=False)
         self._shared = {name for name, column in columns if len({*column} - {""}) <= 1}

@@ -80,8 +80,8 @@ def outputs() -> dict[str, Output]:
     """Every output that simreduce writes for programs, by the name of its schema."""
     ours: list[Output] = [
         RUN, STEP, MESHES, REPLICAS, BENCH, NCCL_TESTS, EXPLAIN, TUNE, TUNED_MESHES, PLACEMENT,
-        capacity.CAPACITY, LISTS, PRICE_LIST, sweeps.SWEEP, COMPARE, REPLAY, NCCL,
-        verified.VERIFY, verified.FILES,
+        capacity.CAPACITY, capacity.CAPACITY_JOBS, LISTS, PRICE_LIST, sweeps.SWEEP, COMPARE, REPLAY,
+        NCCL, verified.VERIFY, verified.FILES,
         topo.LIST, topo.SHOW, topo.CHECK, topo.P2P, topo.RINGS, topo.TREES,
         topo.GRAPHS, topo.MATRICES, topo.ROWS,
         ACCURACY, LEFT_OUT, UNSEEN, THREE_SIZES, SHARDED, ACCURACY_MESH, ACCURACY_COMPUTE,

@@ -30,7 +30,7 @@ from simreduce.files.formats.documents import (
 )
 from simreduce.files.tables import Column, Table, table_of
 from simreduce.planners.nccl import nominal_text
-from simreduce.study.sweep import COLUMNS, KINDS, RUN, STEP, UNITS, Store, Sweep
+from simreduce.study.sweep import ALL_KINDS, COLUMNS, RUN, STEP, UNITS, Store, Sweep
 from simreduce.study.sweep.columns import column_of
 from simreduce.study.sweep.store import OF_ROWS, quoted
 from simreduce.version import __version__
@@ -107,7 +107,7 @@ SWEEP = Document(
     Key("database", TEXT, "The file."),
     Key("sweep", INTEGER, "The number of the sweep there."),
     Key("name", TEXT, "Its name."),
-    Key("kind", one_of(*KINDS), "What a cell asks: as `bench`, `run` or `step`."),
+    Key("kind", one_of(*ALL_KINDS), "What a cell asks: as `bench`, `run` or `step`."),
     Key("started", TEXT, "When it began, in UTC, as ISO 8601 has it."),
     Key("keys", list_of(TEXT), "The keys that vary."),
     Key("states", map_of(COUNT), "How many cells have each state."),

@@ -183,14 +183,13 @@ class Fit(NamedTuple):
     final: bool
 
 
-def fit_jobs(text: str, promise: float) -> Iterator[Fit]:
-    """Copy after copy of the jobs in the file `text`, on the first nodes that are free; the last
-    has the answer. ScenarioError lists every fault, and jobs that name their nodes.
+def fit_jobs(
+    path: Path, document: Mapping[str, Any], promise: float, load: LoadMachine = load_topology
+) -> Iterator[Fit]:
+    """Copy after copy of the jobs of tables that were read from the file at `path`, on the first
+    nodes that are free; the last has the answer. ScenarioError as of `build_mix`.
     """
-    question, copies, alone = load_jobs(text), 0, dict[str, float]()
-    if question.named:
-        words = "say how many nodes, not which, so that there can be several"
-        raise ScenarioError(f"{question.name}: {', '.join(question.named)}: {words}")
+    question, copies, alone = build_mix(path, document, load), 0, dict[str, float]()
     found = None
     while True:
         # A copy has the nodes that it had among fewer, so its time alone is known.
@@ -209,12 +208,33 @@ def fit_jobs(text: str, promise: float) -> Iterator[Fit]:
         yield found
         if full:
             return
-        question = load_jobs(text, copies=copies + 1)
+        question = build_jobs(path, document, load, copies + 1)
 
 
-def load_jobs(text: str, load: LoadMachine = load_topology, copies: int = 1) -> JobsQuestion:
-    """The jobs in the file `text`, so many copies of them; ScenarioError lists every fault."""
-    path, document = read_scenario_file(text)
+def build_mix(
+    path: Path, document: Mapping[str, Any], load: LoadMachine = load_topology
+) -> JobsQuestion:
+    """Jobs of which there can be copies. ScenarioError lists every fault, and those that name their
+    nodes.
+    """
+    question = build_jobs(path, document, load)
+    if question.named:
+        words = "say how many nodes, not which, so that there can be several"
+        raise ScenarioError(f"{path}: {', '.join(question.named)}: {words}")
+    return question
+
+
+def load_jobs(text: str) -> JobsQuestion:
+    """The jobs in the file `text`; ScenarioError lists every fault."""
+    return build_jobs(*read_scenario_file(text))
+
+
+def build_jobs(
+    path: Path, document: Mapping[str, Any], load: LoadMachine = load_topology, copies: int = 1
+) -> JobsQuestion:
+    """So many copies of the jobs of tables that were read from the file at `path`, and perhaps
+    changed; ScenarioError lists every fault.
+    """
     faults = Faults(str(path))
     values = JOBS.read(document, faults)
     shared = {key: document[key] for key in _SHARED if key in document}

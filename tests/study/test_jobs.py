@@ -12,7 +12,7 @@ from simreduce.engine.background import Flows
 from simreduce.errors import InputError, ScenarioError
 from simreduce.report.jobs import BESIDE, Beside, jobs_text
 from simreduce.study.jobs import fit_jobs, load_jobs
-from simreduce.study.scenario import build_meshes
+from simreduce.study.scenario import build_meshes, read_scenario_file
 from simreduce.training.jobs import simulate_jobs
 from simreduce.training.mesh.simulate import simulate_mesh
 
@@ -185,7 +185,7 @@ def test_copies_fit_until_one_is_too_slow_or_nodes_run_out(tmp_path, promise, co
     """
     path = tmp_path / "mix.toml"
     path.write_text(MIX, "utf-8")
-    *_, found = fit_jobs(str(path), promise)
+    *_, found = fit_jobs(*read_scenario_file(str(path)), promise)
     text = jobs_text(Beside(found.question, found.outcomes, found))
 
     assert found.copies == copies == len(found.question.jobs)
@@ -199,7 +199,7 @@ def test_jobs_that_name_their_nodes_cannot_be_copied(tmp_path):
     path = tmp_path / "mix.toml"
     path.write_text(MIX.replace("nodes = 5", '"nodes" = "0-4"'), "utf-8")
     with pytest.raises(ScenarioError, match="say how many nodes"):
-        next(fit_jobs(str(path), 1.1))
+        next(fit_jobs(*read_scenario_file(str(path)), 1.1))
 
 
 MESH = (

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import partial
 
 import click
@@ -11,8 +12,17 @@ from simreduce.app.cli.options import workers_option
 from simreduce.app.cli.progress import Progress, say
 from simreduce.app.cli.reply import Reply, option_faults, picture_options, report_options
 from simreduce.computing.watching import pass_on
-from simreduce.report.capacity import CAPACITY, capacity_plot, capacity_text
-from simreduce.study.capacity.answer import answer, plan_of
+from simreduce.report.capacity import (
+    CAPACITY,
+    CAPACITY_JOBS,
+    capacity_plot,
+    capacity_text,
+    copies_plot,
+    copies_text,
+)
+from simreduce.study.capacity.answer import Answer, Ranked, answer, plan_of
+from simreduce.study.capacity.choose import CopiesOffer
+from simreduce.study.capacity.copies import answer_copies
 from simreduce.study.capacity.question import load_question
 from simreduce.study.sweep import running
 
@@ -46,7 +56,7 @@ from simreduce.study.sweep import running
     help="Also say at which prices, rates and errors the choice changes; default: do.",
 )
 @workers_option
-@picture_options("Also draw cost against time", plot=True)
+@picture_options("Also draw cost against time, or prices of copies of jobs", plot=True)
 @report_options
 def capacity(
     file: str,
@@ -59,6 +69,9 @@ def capacity(
     say what binds it, the frontier of cost against time, and at which value of each assumption the
     choice changes. Exits with status 1 if none meets the target.
 
+    With `jobs` in FILE, a file of several jobs, say how many copies of these each of the machines
+    holds, none slower than promised, and choose the cheapest.
+
     With --db, a command that is stopped goes on where it was, and other prices need no simulation.
     On Ctrl-C or SIGTERM, prints what is known and exits with status 130.
     """
@@ -70,12 +83,28 @@ def capacity(
     ):
         if runner.store:  # so that `simreduce table` shows what was asked
             runner.store.begin(question.name, {"question": question.name}, plan_of(question))
-        found = answer(question, runner.rows, sensitivity=sensitivity)
-    pass_on(runner.stopped and not found.offers)
+        if question.target.slowdown is None:
+            reply = _reply_step(answer(question, runner.rows, sensitivity=sensitivity))
+        else:
+            reply = _reply_copies(answer_copies(question, runner.rows))
+    return replace(reply, complete=not runner.stopped)
+
+
+def _reply_step(found: Answer) -> Reply:
+    pass_on(found.waiting and not found.offers)
     return Reply(
         partial(capacity_text, found),
         partial(CAPACITY.write, found),
         picture=partial(capacity_plot, found),
         failed=not found.chosen,
-        complete=not runner.stopped,
+    )
+
+
+def _reply_copies(found: Ranked[CopiesOffer]) -> Reply:
+    pass_on(found.waiting and not found.offers)
+    return Reply(
+        partial(copies_text, found),
+        partial(CAPACITY_JOBS.write, found),
+        picture=partial(copies_plot, found),
+        failed=not found.chosen,
     )

@@ -13,6 +13,7 @@ from simreduce.app.cli.reply import Reply, option_faults, report_options
 from simreduce.errors import InputError
 from simreduce.report.jobs import BESIDE, Beside, jobs_text
 from simreduce.study.jobs import fit_jobs, load_jobs
+from simreduce.study.scenario import read_scenario_file
 from simreduce.training.jobs import simulate_jobs
 
 
@@ -51,6 +52,7 @@ def jobs(file: str, fit: float | None) -> Reply:
             found = Beside(question, simulate_jobs(question.jobs, question.streams))
     else:
         most = len(question.setup.layout.tasks) // max(sum(map(len, question.nodes)), 1)
-        answers, _ = show_until_stopped(fit_jobs(file, fit), most, "simulated {} of {} copies")
+        coming = fit_jobs(*read_scenario_file(file), fit)
+        answers, _ = show_until_stopped(coming, most, "simulated {} of {} copies")
         found = Beside(answers[-1].question, answers[-1].outcomes, answers[-1])
     return Reply(partial(jobs_text, found), partial(BESIDE.write, found), complete=found.complete)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 from simreduce import units
 from simreduce.errors import InputError
@@ -13,6 +13,7 @@ from simreduce.planners.nccl import nominal_text
 from simreduce.study.capacity.choose import (
     Candidate,
     Configuration,
+    CopiesOffer,
     Offer,
     WithinTarget,
     choice,
@@ -35,12 +36,13 @@ from simreduce.study.capacity.prices import ENERGY, period_of
 from simreduce.study.capacity.question import Question
 from simreduce.study.capacity.rates import Rate, bound_compute, rate_flips
 from simreduce.study.capacity.words import plain, product
-from simreduce.study.sweep import STEP, Cell, Figures, Planned, make_cell
+from simreduce.study.sweep import JOBS, STEP, Cell, Figures, Planned, make_cell
 from simreduce.study.sweep.columns import MESH
 from simreduce.training.memory import Fit
 from simreduce.training.mesh.simulate import WAITS
 from simreduce.training.step import NOT_COUNTED, Activations
 
+P = TypeVar("P", Offer, CopiesOffer)
 Evaluate = Callable[[Sequence[Cell]], Sequence[Figures | None]]
 """The rows of cells, in their order; None for those that a user's stop left out."""
 
@@ -73,36 +75,27 @@ class AtRate:
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
-    """The answer: offers in the file's order, and the `chosen` one.
+class Ranked(Generic[P]):
+    """The options of a question at their prices: offers in the file's order, and the `chosen` one.
 
     `ranked` are the offers that meet the target, best first, and `chosen` is the best. `refused`
-    has labels and reasons. `frontier` holds offers that none beats in both cost and time. `waiting`
-    has the labels of options that were not simulated when a user stopped. `at_rates` has the choice
-    at other rates of computing, if its rate is assumed, today's among them; `sensitivity` says
-    whether changes of the choice were looked for. `failures` say what is left of the choice when a
-    part of it fails.
+    has labels and reasons. `waiting` has the labels of options that were not simulated when a user
+    stopped.
     """
 
     question: Question
-    offers: tuple[Offer, ...]
-    ranked: tuple[Offer, ...]
+    offers: tuple[P, ...]
+    ranked: tuple[P, ...]
     refused: tuple[tuple[str, str], ...]
-    frontier: tuple[Offer, ...]
-    reaches: tuple[WithinTarget, ...]
-    assumptions: tuple[Assumption, ...]
+    waiting: tuple[str, ...]
     notes: tuple[str, ...]
-    waiting: tuple[str, ...] = ()
-    at_rates: tuple[AtRate, ...] = ()
-    sensitivity: bool = True
-    failures: tuple[Failure, ...] = ()
 
     @property
     def varied(self) -> Collection[str]:
         """The parts of keys in which options differ."""
         keys = [each.candidate.key for each in self.offers]
-        columns = zip(Configuration._fields, zip(*keys, strict=True), strict=False)
-        return {name for name, column in columns if len({*column} - {""}) > 1}
+        fields = enumerate(Configuration._fields)
+        return {name for i, name in fields if len({key[i] for key in keys} - {""}) > 1}
 
     def plain(self, key: Configuration) -> str:
         """A configuration in plain words."""
@@ -137,6 +130,34 @@ class Answer:
     @property
     def complete(self) -> bool:
         """Whether all was simulated that should be."""
+        return not self.waiting
+
+    @property
+    def chosen(self) -> P | None:
+        """The best that meets the target."""
+        return self.ranked[0] if self.ranked else None
+
+
+@dataclass(frozen=True, slots=True)
+class Answer(Ranked[Offer]):
+    """The answer for a training step.
+
+    `frontier` holds offers that none beats in both cost and time. `at_rates` has the choice at
+    other rates of computing, if its rate is assumed, today's among them; `sensitivity` says whether
+    changes of the choice were looked for. `failures` say what is left of the choice when a part of
+    it fails.
+    """
+
+    frontier: tuple[Offer, ...]
+    reaches: tuple[WithinTarget, ...]
+    assumptions: tuple[Assumption, ...]
+    at_rates: tuple[AtRate, ...] = ()
+    sensitivity: bool = True
+    failures: tuple[Failure, ...] = ()
+
+    @property
+    def complete(self) -> bool:
+        """Whether all was simulated that should be."""
         return not self.waiting and all(each.complete for each in self.assumptions)
 
     @property
@@ -144,15 +165,12 @@ class Answer:
         """An offer that nearly meets the target and is better than the choice, or all there is."""
         return near_miss(self.offers, self.chosen, self.question.target.minimise)
 
-    @property
-    def chosen(self) -> Offer | None:
-        """The best that meets the target."""
-        return self.ranked[0] if self.ranked else None
-
 
 def cell_of(option: Option, folder: str) -> Cell:
-    """The cell that asks for an option's step."""
+    """The cell that asks for an option's step, or for the copies of jobs that it holds."""
     document: dict[str, Any] = {"scenario": dict(option.scenario)}
+    if option.slowdown is not None:
+        return make_cell(JOBS, {**document, "slowdown": option.slowdown}, folder)
     if option.batch is not None and option.batch != option.scenario["step"]["batch"]:
         document["batch"] = option.batch
     return make_cell(STEP, document, folder)
@@ -210,8 +228,9 @@ def answer(question: Question, evaluate: Evaluate, *, sensitivity: bool = True) 
         far = within_target(candidates, target.efficiency, differ)
     at = _at_rates(question, by_key[ranked[0].candidate.key], ranked[0]) if ranked else ()
     return Answer(
-        question, tuple(offers), tuple(ranked), tuple(refused), tuple(frontier(offers)), tuple(far),
-        tuple(flips), tuple(_notes(question, offers)), waiting, tuple(at), sensitivity, tuple(lost),
+        question, tuple(offers), tuple(ranked), tuple(refused), waiting,
+        notes_on(question, offers), tuple(frontier(offers)), tuple(far), tuple(flips), tuple(at),
+        sensitivity, tuple(lost),
     )  # fmt: skip
 
 
@@ -232,8 +251,6 @@ def _at_rates(question: Question, option: Option, chosen: Offer) -> list[AtRate]
 
 def candidate_of(question: Question, option: Option, row: Figures) -> Candidate:
     """The candidate of an option whose step was simulated."""
-    counted = any(name.startswith("networks.") for name in question.prices.items)
-    made = pieces(option, question.folder, counted=counted)
     step, compute = row.seconds or 0.0, row.compute or 0.0
     slow = 1.0
     if question.stragglers is not None:
@@ -251,9 +268,15 @@ def candidate_of(question: Question, option: Option, row: Figures) -> Candidate:
         communication=step if row.method == MESH else row.communication or 0.0,
         unmoved=(row.efficiency or 1.0) * step,
         goodput=question.failures.goodput(option.nodes) if question.failures else 1.0,
-        quantities=question.prices.quantities(made),
+        quantities=quantities_of(question, option),
         row=row,
     )
+
+
+def quantities_of(question: Question, option: Option) -> dict[str, float]:
+    """How much of each price an option pays for. InputError if it cannot be built."""
+    counted = any(name.startswith("networks.") for name in question.prices.items)
+    return question.prices.quantities(pieces(option, question.folder, counted=counted))
 
 
 def fit_of(option: Option, row: Figures) -> Fit:
@@ -364,7 +387,9 @@ def _simulate(
     return [_candidate(question, o, row) for o, row in zip(options, rows, strict=True)]
 
 
-def _notes(question: Question, offers: Sequence[Offer]) -> list[str]:
+def notes_on(
+    question: Question, offers: Sequence[Offer] | Sequence[CopiesOffer]
+) -> tuple[str, ...]:
     """Return notes on the prices for the reader."""
     prices = question.prices
     notes = [*prices.notes]
@@ -384,7 +409,7 @@ def _notes(question: Question, offers: Sequence[Offer]) -> list[str]:
     if any(each.candidate.row.activations_source == NOT_COUNTED for each in offers):
         notes.append("activations are not counted of this model; step.activations says how many")
     nominal = nominal_text(each.candidate.key.strategy for each in offers)
-    return [*notes, nominal] if nominal else notes
+    return (*notes, nominal) if nominal else tuple(notes)
 
 
 __all__ = ["Answer", "Part", "answer", "candidate_of", "cell_of", "fit_of", "parts", "plan_of"]

@@ -14,6 +14,8 @@ from simreduce.study.sweep.columns import DONE, Figures
 _MILLION = 1e6
 COST, HOURLY, TIME = OBJECTIVES = ("cost", "hourly", "time")
 """Objectives to minimise: the cost of the run or of a token, the price per hour, the time."""
+COPY = "hourly_per_copy"
+"""What is minimised of jobs unless it is said how many copies must fit."""
 
 
 class Configuration(NamedTuple):
@@ -47,6 +49,9 @@ class Target:
     The run has `samples` samples, and its cost and time count; None where nobody names a run.
     A sample has `tokens` tokens, 0 if that is not known. `budget` is money for the run, `hourly`
     money per hour.
+
+    Of jobs, `copies` must fit, none of which takes more than `slowdown` times as long as alone, for
+    `hourly_per_copy` at most; other targets are None.
     """
 
     samples: float | None = None
@@ -58,6 +63,9 @@ class Target:
     time: float | None = None
     budget: float | None = None
     hourly: float | None = None
+    slowdown: float | None = None
+    copies: int | None = None
+    hourly_per_copy: float | None = None
     minimise: str = COST
     tokens: int = 0
 
@@ -148,6 +156,66 @@ class Offer:
     def meets(self) -> bool:
         """Whether it meets the target."""
         return not self.misses
+
+
+@dataclass(frozen=True, slots=True)
+class Cluster:
+    """A configuration on which copies of jobs were tried. `quantities` counts the price list's
+    items, `row` has how many copies fit.
+    """
+
+    key: Configuration
+    nodes: int
+    devices: int
+    quantities: Mapping[str, float]
+    row: Figures
+
+    @property
+    def copies(self) -> int:
+        """How many copies fit."""
+        return self.row.copies or 0
+
+
+@dataclass(frozen=True, slots=True)
+class CopiesOffer:
+    """A cluster at prices: money per hour, and that for a copy, infinite where none fits. It
+    `misses` targets.
+    """
+
+    candidate: Cluster
+    hourly: float
+    per_copy: float
+    misses: tuple[str, ...]
+
+    @property
+    def meets(self) -> bool:
+        """Whether it meets the target."""
+        return not self.misses
+
+
+def offer_copies(cluster: Cluster, prices: PriceList, target: Target) -> CopiesOffer:
+    """A cluster at these prices, with the names of the targets that it misses."""
+    hourly = prices.per_hour(cluster.quantities)
+    per_copy = hourly / cluster.copies if cluster.copies else math.inf
+    off = {
+        "copies": cluster.copies < (target.copies or 1),
+        "hourly": target.hourly is not None and hourly > target.hourly,
+        COPY: target.hourly_per_copy is not None and per_copy > target.hourly_per_copy,
+    }
+    return CopiesOffer(cluster, hourly, per_copy, tuple(name for name in off if off[name]))
+
+
+def rank_copies(offers: Sequence[CopiesOffer], minimise: str) -> list[CopiesOffer]:
+    """Offers that meet the target, best first: the cheapest hour (`HOURLY`), or the cheapest hour
+    and copy (`COPY`). Ties go to the other of these, then the smaller one, then the one that the
+    file names first.
+    """
+
+    def order(o: CopiesOffer) -> tuple[float, ...]:
+        first = (o.hourly, o.per_copy) if minimise == HOURLY else (o.per_copy, o.hourly)
+        return (*first, o.candidate.nodes)
+
+    return sorted((each for each in offers if each.meets), key=order)
 
 
 def offer(candidate: Candidate, prices: PriceList, target: Target) -> Offer:

@@ -89,6 +89,7 @@ class Option:
 
     `memory` is that of a GPU in bytes, 0 if unknown. `refused` says why it is none, "" if it is
     one. `batch` are the samples of a GPU where the scenario's are those that were measured.
+    With a `slowdown`, the scenario has jobs, and the question is how many copies of them fit.
     """
 
     group: int
@@ -99,6 +100,7 @@ class Option:
     memory: int = 0
     refused: str = ""
     batch: int | None = None
+    slowdown: float | None = None
 
     @property
     def label(self) -> str:
@@ -146,10 +148,7 @@ def expand(
     for i, text in enumerate(strategies):
         if text:
             faults.attempt(f"{at}.strategy[{i}]", parse_strategy, text)
-    for i, text in enumerate(table["network"]):
-        _FABRIC.take(text.partition(",")[0].strip(), faults, f"{at}.network[{i}]")
-    for i, text in enumerate(table["nic"] if "nic" in table.given else ()):
-        choice(networks(), "class of network link").take(text, faults, f"{at}.nic[{i}]")
+    _check_networks(at, table, faults)
     batches = table["batch"] or [None]
     measured = next((key for key in _OF_A_BATCH if key in merged), "")
     if MESH in merged:
@@ -160,22 +159,16 @@ def expand(
     if measured and "batch" not in merged and (global_batch is not None or len(batches) > 1):
         faults.add(f"{at}.step.batch", f"missing; say of how many samples step.{measured} is")
         return
+    if MESH in merged:
+        own_faults = Faults()
+        parse_mesh(merged, decoder, None, own_faults, partial(beside, Path(folder, "-")))
+        for problem in own_faults.problems:
+            faults.add(f"{at}", problem)
     for machine in table["machine"] or ():
-        near = beside(Path(folder, "-"), machine)
-        box = faults.attempt(f"{at}.machine", _load, near)
+        before, near = len(faults.problems), beside(Path(folder, "-"), machine)
+        box = _box(at, table, machine, near, faults)
         if box is None:
             continue
-        if MESH in merged:
-            own_faults = Faults()
-            parse_mesh(merged, decoder, None, own_faults, partial(beside, Path(folder, "-")))
-            for problem in own_faults.problems:
-                faults.add(f"{at}", problem)
-        before = len(faults.problems)
-        if max(table["nodes"]) > 1 and not is_single(near):
-            words = (
-                f"{machine}: is not one machine, so that no network joins several; give its name"
-            )
-            faults.add(f"{at}.machine", f"{words}, or nodes = 1")
         asked = {
             method: None if MESH in merged else _read_step(
                 merged | ({"method": method} if method else {}), batches[0] or global_batch,
@@ -191,6 +184,54 @@ def expand(
         ):  # fmt: skip
             question = asked[option.key.method]
             yield option if option.refused else _fitting(option, question, model, len(box.devices))
+
+
+def expand_jobs(
+    group: int, table: Values, document: Mapping[str, Any], slowdown: float, folder: str,
+    faults: Faults,
+) -> Iterator[Option]:  # fmt: skip
+    """The options of one table for copies of the jobs of a document."""
+    at = f"options[{group}]"
+    if any(key in table.faulty for key in table):
+        return
+    _check_networks(at, table, faults)
+    for machine in table["machine"] or ():
+        before, near = len(faults.problems), beside(Path(folder, "-"), machine)
+        box = _box(at, table, machine, near, faults)
+        if box is None or len(faults.problems) > before:
+            continue
+        for nodes, network, text in _clusters(table, machine, near):
+            key = Configuration(table["name"], machine, str(nodes), network, "", "", "")
+            asked = {**document, "topology": text}
+            yield Option(group, key, nodes, nodes * len(box.devices), asked, slowdown=slowdown)
+
+
+def _check_networks(at: str, table: Values, faults: Faults) -> None:
+    """Note networks and classes of links that do not exist."""
+    for i, text in enumerate(table["network"]):
+        _FABRIC.take(text.partition(",")[0].strip(), faults, f"{at}.network[{i}]")
+    for i, text in enumerate(table["nic"] if "nic" in table.given else ()):
+        choice(networks(), "class of network link").take(text, faults, f"{at}.nic[{i}]")
+
+
+def _box(at: str, table: Values, machine: str, near: str, faults: Faults) -> Topology | None:
+    """One machine, whose file is `near`; None with a fault. A fault too if several must be one."""
+    box = faults.attempt(f"{at}.machine", _load, near)
+    if box is not None and max(table["nodes"]) > 1 and not is_single(near):
+        words = f"{machine}: is not one machine, so that no network joins several; give its name"
+        faults.add(f"{at}.machine", f"{words}, or nodes = 1")
+    return box
+
+
+def _clusters(table: Values, machine: str, near: str) -> Iterator[tuple[int, str, str]]:
+    """How many machines there are, the network that joins them ("" for one) and the text of all."""
+    first = table["network"][0], table["nic"][0]
+    for nodes, network, nic in itertools.product(table["nodes"], table["network"], table["nic"]):
+        if nodes > 1:
+            shown = ",".join([network, *([f"nic={nic}"] if nic else [])])
+            yield nodes, shown, f"{near}x{nodes},fabric={shown}"
+        elif (network, nic) == first:  # one machine has no network
+            yield nodes, "", machine
 
 
 def _read_step(
@@ -238,24 +279,16 @@ def _product(
     global_batch: int | None,
 ) -> Iterator[Option]:
     """Every combination with one machine, by its name and where that leads."""
-    machine, place = named
     passes = step.get("accumulate", 1)
-    single = False
-    for nodes, network, nic, method, strategy, batch in itertools.product(
-        table["nodes"], table["network"], table["nic"], *ways
+    for (nodes, shown, text), method, strategy, batch in itertools.product(
+        _clusters(table, *named), *ways
     ):
-        shown = ",".join([network, *([f"nic={nic}"] if nic else [])])
-        if nodes == 1:
-            if single and (network, nic) != (table["network"][0], table["nic"][0]):
-                continue  # one machine has no network
-            single, shown = True, ""
         devices = nodes * len(box.devices)
         refused = ""
         if global_batch is not None:
             batch, rest = divmod(global_batch, devices * passes)  # noqa: PLW2901 - that of each GPU
             if rest or not batch:
                 refused = f"{global_batch} samples do not come out even on {devices} GPUs"
-        text = f"{place}x{nodes},fabric={shown}" if shown else machine
         samples = step.get("batch") if batch is None else batch
         own = "batch" in step and any(key in step for key in _OF_A_BATCH)
         asked: dict[str, Any] = {"batch": samples, **step} if own else {**step, "batch": samples}
@@ -268,7 +301,7 @@ def _product(
         mode = str(step.get("variable_update", ""))
         key = Configuration(
             table["name"],
-            machine,
+            named[0],
             str(nodes),
             shown,
             method,

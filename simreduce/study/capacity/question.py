@@ -13,7 +13,7 @@ from typing import Any
 
 from simreduce.engine.calibrate import load_calibration
 from simreduce.engine.setup import BY_STRATEGY, read_runtime
-from simreduce.errors import InputError, quote
+from simreduce.errors import InputError, ScenarioError, quote
 from simreduce.files.formats import (
     ANYTHING,
     LINE,
@@ -28,15 +28,24 @@ from simreduce.files.formats import (
     choice,
     inside,
     number,
+    text_of,
     whole,
 )
 from simreduce.files.textfiles import parse_toml, read_text
-from simreduce.study.capacity.choose import COST, HOURLY, OBJECTIVES, Target
+from simreduce.study.capacity.choose import COPY, COST, HOURLY, OBJECTIVES, Target
 from simreduce.study.capacity.losses import FAILURES, STRAGGLERS, Failures, Stragglers
-from simreduce.study.capacity.options import OPTION, Option, check_step, expand
+from simreduce.study.capacity.options import (
+    MOST_NODES,
+    OPTION,
+    Option,
+    check_step,
+    expand,
+    expand_jobs,
+)
 from simreduce.study.capacity.prices import PriceList, join, load_prices, parse_prices
 from simreduce.study.capacity.quantities import HOURLY as PER_HOUR, MONEY, SOME_PERIOD, Money
-from simreduce.study.scenario import beside
+from simreduce.study.jobs import build_mix
+from simreduce.study.scenario import beside, read_scenario_file
 from simreduce.study.sweep.columns import MESH
 from simreduce.topology.failing import CLASSES
 from simreduce.training import load_model
@@ -72,13 +81,22 @@ _LEAST = {
 _OF_TOKENS = ("tokens", "tokens_per_second", "cost_per_million_tokens")
 
 
+_OF_JOBS = ("slowdown", "copies", COPY)
+"""Targets of jobs."""
+_WITH_JOBS = (
+    "title", "jobs", "prices", "target", "options", "name", "machine", "nodes", "network", "nic",
+    "hourly", *_OF_JOBS,
+)  # fmt: skip
+"""Keys of all tables that go with `jobs`."""
+
+
 def _large_enough(values: Values, faults: Faults, path: str) -> None:
     for key, least in _LEAST.items():
         if key in values.given and key not in values.faulty and values[key] < least:
             faults.add(inside(path, key), f"must be at least {least:g}, got {quote(values[key])}")
     needs = [key for key in ("time", "budget") if key in values.given]
     runs = [key for key in ("samples", "tokens") if key in values.given]
-    if needs and not runs:
+    if needs and not runs and "slowdown" not in values.given:
         words = f"{needs[0]} is that of a run; give samples or tokens, how many it takes"
         faults.add(path, words)
     if len(runs) > 1:
@@ -103,9 +121,43 @@ TARGET = Format(
     Field("minimise", choice(OBJECTIVES, "objective"), "`cost` of the run, `hourly` price, or"
           " `time` of the run; without a run, cost and time are those of a million.",
           default_words="`cost`; `hourly` without a run"),
+    Field("slowdown", number(1.0, 1e6), "Of `jobs`: how many times as long as alone none may take"
+          " more than."),
+    Field("copies", whole(1, MOST_NODES), "Of `jobs`: copies that must fit.",
+          default_words="one, and the price per hour and copy is minimised"),
+    Field("hourly_per_copy", PER_HOUR, "Of `jobs`: price per hour and copy at most."),
     check=_large_enough,
 )  # fmt: skip
 _MOST_FACTOR = 100.0
+
+
+def _file_beside(text: str) -> str:
+    if Path(text).name != text:
+        raise ValueError("must be the name of a file beside this one, without a folder")
+    return text
+
+
+def _one_question(values: Values, faults: Faults, path: str) -> None:
+    """Note what does not go with jobs, and what does only with them."""
+    target = values["target"] or Values()
+    if "jobs" not in values.given:
+        if "workload" not in values.given:
+            faults.add(inside(path, "workload"), f"missing; must be {LINE.words}, or give jobs")
+        for key in sorted(target.given & {*_OF_JOBS}):
+            faults.add(f"target.{key}", "is for jobs; give their file as jobs")
+        return
+    if "slowdown" not in target.given:
+        words = "missing; how many times as long as alone no job may take more than, such as 1.1"
+        faults.add("target.slowdown", words)
+    options = {f"options[{i}]": each for i, each in enumerate(values["options"] or ())}
+    for place, table in {"": values, "target": target, **options}.items():
+        for key in table:
+            if key in table.given and key not in _WITH_JOBS:
+                faults.add(
+                    inside(place, key), "is of a training step; jobs say theirs in their file"
+                )
+
+
 SENSITIVITY = Format(
     "sensitivity",
     "How to look for the values at which the answer changes.",
@@ -120,7 +172,10 @@ CAPACITY = Format(
     "capacity",
     "Which machines, how many of them, on which network, for which money.",
     Field("title", LINE, "The title of reports.", default_words="the file's name"),
-    Field("workload", LINE, "A shipped model or a file.", required=True),
+    Field("workload", LINE, "A shipped model or a file; or `jobs`."),
+    Field("jobs", text_of(_file_beside, "the name of a file beside this one", "mix.toml"),
+          "Instead of a workload: the file of a mix of jobs, as `simreduce jobs` reads it, of which"
+          " copies are to fit. Options are its machines; its `topology` does not count."),
     Field("calibration", LINE, "A shipped calibration or a file.", "nominal"),
     Field("runtime", LINE, "The runtime of all strategies.", "by_strategy"),
     Field("global_batch", whole(1, MOST_SAMPLES), "Samples of a step of all GPUs together: each"
@@ -142,12 +197,15 @@ CAPACITY = Format(
           default_words="all equal"),
     Field("sensitivity", TableOf(SENSITIVITY), "How to look for flips.",
           default_words="as below"),
+    check=_one_question,
 )  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """The question of a capacity file. Files that options name are looked for in `folder` first."""
+    """The question of a capacity file. Files that options name are looked for in `folder` first.
+    The `workload` is a model, or the file of jobs where the target has a `slowdown`.
+    """
 
     name: str
     title: str
@@ -176,7 +234,8 @@ def load_question(text: str, prices: Sequence[str] = ()) -> Question:
     if prices:
         document = {**document, "prices": [*prices]}
     values = CAPACITY.read(document, faults)
-    found = _build(path, values, faults, given=bool(prices))
+    build = _build_jobs if "jobs" in values.given else _build
+    found = build(path, values, faults, given=bool(prices))
     if faults.problems or found is None:  # options of several machines have the same ones
         raise InputError([*dict.fromkeys(faults.problems)])
     return found
@@ -214,10 +273,8 @@ def _build(path: Path, values: Values, faults: Faults, *, given: bool) -> Questi
             i, table, common, values["step"], values["global_batch"], model, decoder, folder, faults
         )
     ]
-    if "options" in values.given and not values["options"] and "options" not in values.faulty:
-        faults.add("options", "name at least one")
-    _check_options(options, prices, faults)
-    if faults.problems or prices is None or target is None:
+    _check_options(options, prices, values, faults)
+    if faults.problems or prices is None:
         return None
     losses, waits = values["failures"], values["stragglers"]
     return Question(
@@ -226,6 +283,53 @@ def _build(path: Path, values: Values, faults: Faults, *, given: bool) -> Questi
         global_batch=values["global_batch"], fails=tuple(values["fails"]),
         **(values["sensitivity"] or {}),
     )  # fmt: skip
+
+
+def _build_jobs(path: Path, values: Values, faults: Faults, *, given: bool) -> Question | None:
+    """The question of a mix of jobs. What is wrong with the mix on all machines is wrong with it;
+    what is wrong on some of them makes these no options.
+    """
+    folder = str(path.parent)
+    prices = _prices(
+        values["prices"] or (), str if given else partial(beside, Path(folder, "-")), faults
+    )
+    target = _target(values["target"], prices, 0, faults)
+    mix: tuple[Path, dict[str, Any]] | None = None
+    if values["jobs"]:
+        mix = faults.attempt("jobs", read_scenario_file, str(Path(folder, values["jobs"])))
+    options = [
+        option
+        for i, table in enumerate(values["options"] or ())
+        for option in expand_jobs(
+            i, table, mix[1] if mix else {}, target.slowdown or 1.0, folder, faults
+        )
+    ]
+    if mix:
+        _check_mix(mix[0], options, faults)
+    _check_options(options, prices, values, faults)
+    if faults.problems or prices is None:
+        return None
+    return Question(
+        path.stem, values["title"] or path.stem, folder, values["jobs"], prices, target,
+        tuple(options),
+    )  # fmt: skip
+
+
+def _check_mix(path: Path, options: Sequence[Option], faults: Faults) -> None:
+    """Note what is wrong with a mix on the largest option of every machine. Machines that cannot be
+    built are no options.
+    """
+    wrong = dict[str, None]()
+    for option in {o.key.machine: o for o in sorted(options, key=lambda o: o.nodes)}.values():
+        try:
+            build_mix(path, option.scenario)
+        except ScenarioError as error:
+            wrong |= dict.fromkeys(error.problems)
+        else:
+            return
+    for problem in wrong:
+        if not problem.startswith(f"{path}: topology: "):
+            faults.add("jobs", problem)
 
 
 def _table(value: object) -> dict[str, Any]:
@@ -245,13 +349,11 @@ def _prices(given: Sequence[Any], near: Callable[[str], str], faults: Faults) ->
     return faults.attempt("prices", join, known) if known and len(known) == len(lists) else None
 
 
-def _target(
-    values: Values | None, prices: PriceList | None, tokens: int, faults: Faults
-) -> Target | None:
+def _target(values: Values | None, prices: PriceList | None, tokens: int, faults: Faults) -> Target:
     if values is None:
         return Target(minimise=HOURLY, tokens=tokens)
     found = dict(values)
-    for key in ("budget", "hourly", "cost_per_million_tokens"):
+    for key in ("budget", "hourly", "cost_per_million_tokens", COPY):
         money: Money | None = values[key]
         if money and prices and money.currency != prices.currency:
             words = f"is in {money.currency}, prices are in {prices.currency}; convert it"
@@ -260,12 +362,19 @@ def _target(
     run = found.pop("tokens")
     if run is not None:
         found["samples"] = run / (tokens or 1)
-    found["minimise"] = values["minimise"] or (HOURLY if found["samples"] is None else COST)
+    usual = HOURLY if found["samples"] is None else COST
+    if values["slowdown"] is not None and values["copies"] is None:
+        usual = COPY
+    found["minimise"] = values["minimise"] or usual
     return Target(**found, tokens=tokens)
 
 
-def _check_options(options: list[Option], prices: PriceList | None, faults: Faults) -> None:
-    """Note machines without a price, and configurations that are named twice."""
+def _check_options(
+    options: list[Option], prices: PriceList | None, values: Values, faults: Faults
+) -> None:
+    """Note that there are none, machines without a price, and configurations named twice."""
+    if "options" in values.given and not values["options"] and "options" not in values.faulty:
+        faults.add("options", "name at least one")
     lacking = dict.fromkeys(
         o.key.machine for o in options if prices and prices.lacks(o.key.machine)
     )

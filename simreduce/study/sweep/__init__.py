@@ -1,6 +1,17 @@
 """Many questions that differ in a few keys: planned, computed anywhere, and kept in a database."""
 
-from simreduce.study.sweep.cells import BENCH, KINDS, REPLICAS, RUN, STEP, Cell, Kind, make_cell
+from simreduce.study.sweep.cells import (
+    ALL_KINDS,
+    BENCH,
+    JOBS,
+    KINDS,
+    REPLICAS,
+    RUN,
+    STEP,
+    Cell,
+    Kind,
+    make_cell,
+)
 from simreduce.study.sweep.columns import COLUMNS, NAMES, UNITS, Figures, row_of
 from simreduce.study.sweep.evaluate import evaluate
 from simreduce.study.sweep.files import SWEEP, Specification, read_specification
@@ -10,9 +21,11 @@ from simreduce.study.sweep.running import Runner, running
 from simreduce.study.sweep.store import IN_MEMORY, Answer, Planned, Store, Sweep
 
 __all__ = [
+    "ALL_KINDS",
     "BENCH",
     "COLUMNS",
     "IN_MEMORY",
+    "JOBS",
     "KINDS",
     "NAMES",
     "REPLICAS",

@@ -13,7 +13,7 @@ from functools import cache, lru_cache
 from importlib.metadata import entry_points
 from importlib.resources import files
 from pathlib import Path
-from typing import Any, Final, Literal
+from typing import Any, Final, Literal, get_args
 
 from simreduce.engine.calibrate import load_calibration
 from simreduce.engine.calibrate.files import to_toml
@@ -27,15 +27,18 @@ from simreduce.topology.generators import split_inline
 from simreduce.topology.load import find
 from simreduce.version import __version__
 
-Kind = Literal["bench", "run", "step", "replicas"]
+Kind = Literal["bench", "run", "step", "replicas", "jobs"]
 BENCH: Final = "bench"
 RUN: Final = "run"
 STEP: Final = "step"
 REPLICAS: Final = "replicas"
-KINDS: tuple[Kind, ...] = ("bench", "run", "step", "replicas")
+JOBS: Final = "jobs"
+ALL_KINDS: tuple[Kind, ...] = get_args(Kind)
 """Kinds of questions: one collective of one tensor, a workload's reduction, a training step,
-updates of synchronous replicas.
+updates of synchronous replicas, how many copies of a mix of jobs fit.
 """
+KINDS = ALL_KINDS[:-1]
+"""Those that a sweep asks; `simreduce capacity` asks for jobs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,18 +130,20 @@ def contents(table: Mapping[str, Any], folder: str) -> dict[str, str]:
     calibration = table.get("calibration", "nominal")
     if isinstance(calibration, str):
         found["calibration"] = calibration_digest(beside(path, calibration))
-    step, nccl = table.get("step"), table.get("nccl")
+    jobs = table.get("job")
+    given = enumerate(jobs if isinstance(jobs, list) else ())
+    each = {"": table, **{f"job[{i}].": job for i, job in given}}
     for key, name in (
-        ("workload", table.get("workload")),
-        *((f"step.{key}", _named(step, *key.split("."))) for key in _FILES_OF_STEPS),
-        ("nccl.tuner", nccl.get("tuner") if isinstance(nccl, dict) else None),
-    ):
+        *((f"{at}{key}", _named(one, *key.split("."))) for at, one in each.items()
+          for key in _FILES),
+        ("nccl.tuner", _named(table, "nccl", "tuner")),
+    ):  # fmt: skip
         if isinstance(name, str):
             found[key] = _file(beside(path, name))
     return {key: value for key, value in found.items() if value}
 
 
-_FILES_OF_STEPS = ("profile", "compute", "pipeline.schedule")
+_FILES = ("workload", "step.profile", "step.compute", "step.pipeline.schedule")
 
 
 def _named(table: object, *path: str) -> object:

@@ -27,6 +27,7 @@ from simreduce.planners.layouts import Layout, layout
 from simreduce.planners.nccl import DEFAULTS
 from simreduce.planners.nccl.settings import settings_of
 from simreduce.planners.strategy import parse_strategy
+from simreduce.study.jobs import fit_jobs
 from simreduce.study.outcome import Refused, Stuck, outcome_of
 from simreduce.study.scenario import (
     Scenario,
@@ -37,7 +38,7 @@ from simreduce.study.scenario import (
     has_mesh,
     with_step,
 )
-from simreduce.study.sweep.cells import BENCH, REPLICAS, RUN, STEP, Cell, code
+from simreduce.study.sweep.cells import BENCH, JOBS, REPLICAS, RUN, STEP, Cell, code
 from simreduce.study.sweep.columns import COLUMNS, DONE, MESH, Figures, Lost
 from simreduce.study.sweep.question import BENCH_DOCUMENT, DISTURB
 from simreduce.study.tune.bench import (
@@ -67,7 +68,7 @@ def evaluate(cell: Cell) -> Figures | Refused | Stuck | Lost:
     """The outcome of a cell."""
     if cell.code and cell.code != code():
         return Lost(f"this worker has simreduce {code()}, not {cell.code}")
-    by_kind = {BENCH: _bench, RUN: _run, STEP: _step, REPLICAS: _replicas}
+    by_kind = {BENCH: _bench, RUN: _run, STEP: _step, REPLICAS: _replicas, JOBS: _jobs}
     return outcome_of(by_kind[cell.kind], cell)
 
 
@@ -241,6 +242,14 @@ def _replicas(cell: Cell) -> Figures:
         ranks=question.job.workers,
         nbytes=workload.nbytes if workload else None,
     )
+
+
+def _jobs(cell: Cell) -> Figures:
+    """How many copies of jobs fit."""
+    promise, load = cell.document["slowdown"], partial(_machine, load_topology)
+    with _no_file(cell) as path:
+        *_, fit = fit_jobs(path, cell.document["scenario"], promise, load)
+    return _done(fit.question.setup, copies=fit.copies, limit=fit.limit)
 
 
 def _largest(scenario: Scenario) -> int:

@@ -7,6 +7,7 @@ import json
 import pytest
 
 from simreduce.study.sweep import Runner
+from tests.study.capacity.test_copies import MIX, PLAN
 
 FILE = """
 workload = "alexnet"
@@ -271,3 +272,35 @@ def test_what_nearly_meets_the_target_for_less_is_in_the_answer(simreduce, quest
 
     question.write_text(text.replace("samples = 1e6", f'samples = 1e6\ntime = "{time / 1.2} s"'))
     assert "Nearly" not in simreduce("capacity", question, *more).out
+
+
+def test_a_second_run_simulates_nothing_and_a_stopped_one_keeps_what_it_has(
+    simreduce, tmp_path, monkeypatch
+):
+    """Copies of jobs on each machine, which the database has."""
+    (tmp_path / "mix.toml").write_text(MIX, "utf-8")
+    (tmp_path / "plan.toml").write_text(PLAN, "utf-8")
+    real, left = Runner.run, [3]
+
+    def run(self, cells):
+        for each in real(self, cells):
+            if not left[0]:
+                raise KeyboardInterrupt
+            left[0] -= 1
+            yield each
+
+    monkeypatch.setattr(Runner, "run", run)
+    line = ("capacity", tmp_path / "plan.toml", "--workers", "1", "--db", tmp_path / "k.db")
+    stopped = simreduce(*line, "--json")
+    left[0] = 2
+    done = simreduce(*line, "--json")
+    monkeypatch.setattr(Runner, "run", None)
+    text = simreduce(*line)
+
+    assert (130, 0) == (stopped.status, done.status)
+    document = json.loads(stopped.out)
+    assert (False, 2) == (document["complete"], len(document["waiting"]))
+    whole = json.loads(done.out)
+    assert ([], True) == (whole["waiting"], whole["complete"])
+    assert text.out.splitlines()[5] == whole["headline"]
+    assert whole["headline"].startswith("Rent 5 DGX-1 (dgx1v), 4:1 fat tree (nics 1, radix 4): 1 ")

@@ -238,6 +238,27 @@ CAPACITY: dict[str, Any] = {
     "notes": ["prices age"],
 }  # fmt: skip
 
+_COPIES = {
+    "option": "14 x p4", "configuration": "14 p4", "pay": "rent", "machine": "p4", "nodes": 14,
+    "network": "switch", "gpus": 112, "hourly": 10.0, "copies": 2, "hourly_per_copy": 5.0,
+    "limit": "with 3, a takes 1.91 times as long", "misses": [],
+}  # fmt: skip
+CAPACITY_JOBS: dict[str, Any] = {
+    **{key: CAPACITY[key] for key in (
+        "command", "version", "title", "topology", "topology_digest", "currency", "prices",
+        "paid_off", "refused", "notes",
+    )},
+    "jobs": "mix.toml",
+    "target": {"slowdown": 1.1, "copies": 2, "hourly": None, "hourly_per_copy": None,
+               "minimise": "hourly"},
+    "headline": "Rent 14 p4: 2 copies fit",
+    "choice": _COPIES,
+    "options": [_COPIES, {**_COPIES, "option": "7 x p4", "copies": 0, "hourly_per_copy": None,
+                          "misses": ["copies"]}],
+    "waiting": [],
+    "complete": True,
+}  # fmt: skip
+
 SWEEP: dict[str, Any] = {
     "command": "sweep",
     "version": "0.1.0",
@@ -275,7 +296,7 @@ EXPORTS = (
 
 NAMES = (
     "run", "measured", "measured-tune", "bench", "explain", "tune", "validate", "capacity",
-    "sweep", "replicas", "placement", "jobs", *STEPS,
+    "capacity-jobs", "sweep", "replicas", "placement", "jobs", *STEPS,
 )  # fmt: skip
 """Of the documents of `every`."""
 
@@ -292,6 +313,7 @@ def every(folder, recording, setup) -> tuple[dict[str, Any], dict[str, Any]]:
         "tune": tune_document(folder),
         "validate": VALIDATE,
         "capacity": CAPACITY,
+        "capacity-jobs": CAPACITY_JOBS,
         "sweep": SWEEP,
         "placement": placement_document(folder),
         "jobs": jobs_document(folder),

@@ -9,11 +9,11 @@ from simreduce.errors import InputError, did_you_mean, quote
 from simreduce.files.formats.documents import Record
 from simreduce.report.bench import BENCH, bench_page
 from simreduce.report.blocks import Attachments, Page, Written
-from simreduce.report.capacity import CAPACITY
+from simreduce.report.capacity import CAPACITY, CAPACITY_JOBS
 from simreduce.report.explain import EXPLAIN
 from simreduce.report.jobs import BESIDE
 from simreduce.report.meshes import MESHES, TUNED_MESHES
-from simreduce.report.pages.kinds.capacity import capacity_page
+from simreduce.report.pages.kinds.capacity import capacity_jobs_page, capacity_page
 from simreduce.report.pages.kinds.explain import explain_page
 from simreduce.report.pages.kinds.meshes import meshes_page
 from simreduce.report.pages.kinds.placed import jobs_page, placement_page
@@ -45,8 +45,9 @@ _OTHERS: Mapping[tuple[str, str], tuple[Record, Callable[[Written, Attachments],
     ("step", "global_batch"): (MESHES, meshes_page),
     ("tune", "global_batch"): (TUNED_MESHES, meshes_page),
     ("tune", "distinct_orders"): (PLACEMENT, placement_page),
+    ("capacity", "jobs"): (CAPACITY_JOBS, capacity_jobs_page),
 }
-"""Of a command's `--json` on `[replicas]`, a mesh or an order of nodes, by a key of its own."""
+"""Of a command's `--json` on `[replicas]`, a mesh, an order or jobs, by a key of its own."""
 
 __all__ = ["KINDS", "Attachments", "check_kinds", "make_page"]
 

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
 from simreduce import units
+from simreduce.files.tables import Table
 from simreduce.report.blocks import Attachments, Block, Chart, Fact, Page, Paragraph, Rows, Section
 from simreduce.report.capacity import (
     ASSUMPTION,
@@ -16,6 +17,7 @@ from simreduce.report.capacity import (
     REFUSED,
     changes,
     choice_words,
+    copies_table,
     money,
     nearest_change,
     options_table,
@@ -44,7 +46,11 @@ def capacity_page(document: Document, beside: Attachments) -> Page:
         sure=_sure(document),
         facts=tuple(_facts(document, choice)) if choice else (),
         sections=(
-            _options(document),
+            _options(
+                document,
+                _of_run(document) if document["target"]["samples"] else _of_hour(document),
+                options_table(document["options"], document, on="html"),
+            ),
             *_binds(document),
             *_fails(document),
             *_flips(document),
@@ -53,6 +59,46 @@ def capacity_page(document: Document, beside: Attachments) -> Page:
             *repeat_section(beside, document),
         ),
     )
+
+
+def capacity_jobs_page(document: Document, beside: Attachments) -> Page:
+    """The page of `simreduce capacity --json` with jobs."""
+    choice, title = document["choice"], document["title"]
+    options = units.plural(len(document["options"]), "option")
+    wanted = target_words(document["target"], document["currency"])
+    notes = "; ".join(document["notes"])
+    paid = f"{sentence(document['paid_off'])}. " if document["paid_off"] else ""
+    axes = _Axes(
+        "Price of a copy with every option over its price per hour",
+        f"price in {document['currency']} per hour",
+        f"price of a copy in {document['currency']} per hour",
+        (
+            [each["hourly"] for each in document["options"]],
+            [each["hourly_per_copy"] for each in document["options"]],
+        ),
+    )
+    return Page(
+        title=title if title.endswith("?") else f"{title}: which machines?",
+        about=f"Copies of {document['jobs']}; {options} simulated and priced. Wanted: {wanted}.",
+        answer=f"{document['headline'].rstrip('.')}.",
+        sure=f"{paid}Note: {notes}." if notes else paid.strip(),
+        facts=tuple(_facts_of_copies(document, choice)) if choice else (),
+        sections=(
+            _options(document, axes, copies_table(document["options"], document, on="html")),
+            _prices(document["prices"]),
+            *machine_section(beside),
+            *repeat_section(beside, document),
+        ),
+    )
+
+
+def _facts_of_copies(document: Document, choice: Document) -> Iterable[Fact]:
+    gpus = units.plural(choice["gpus"], "GPU")
+    yield Fact(f"What should I {choice['pay']}?", choice["configuration"], f"{gpus}.")
+    copies = units.plural(choice["copies"], "copy", "copies")
+    yield Fact("How many copies does it hold?", copies, f"{sentence(choice['limit'])}.")
+    hourly, each = (f"{money(document, choice[key])}/h" for key in ("hourly", "hourly_per_copy"))
+    yield Fact("What does it cost?", hourly, f"{each} a copy.")
 
 
 def _answer(document: Document) -> str:
@@ -135,15 +181,13 @@ def _fails(document: Document) -> Iterable[Section]:
         yield Section("fails", "If a part fails", (Rows(words, FAILURE.table(rows, on="html")),))
 
 
-def _options(document: Document) -> Section:
+def _options(document: Document, axes: _Axes, table: Table) -> Section:
     chosen = document["choice"] and document["choice"]["option"]
-    axes = _of_run(document) if document["target"]["samples"] else _of_hour(document)
     groups: dict[str, list[tuple[float, float, str]]] = {}
     for each, x, y in zip(document["options"], *axes.values, strict=True):
         if x is not None and y is not None:
             name = _CHOICE if each["option"] == chosen else each["machine"]
             groups.setdefault(name, []).append((x, y, each["option"]))
-    table = options_table(document["options"], document, on="html")
     blocks: list[Block] = [Rows("Every option", table)]
     if groups:
         data = {
