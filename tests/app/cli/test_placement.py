@@ -113,6 +113,28 @@ placement = true
 """
 
 
+def test_all_of_a_mesh_is_checked_before_it_is_simulated(faults, folder, monkeypatch):
+    monkeypatch.setattr("simreduce.app.cli.placement.rank_meshes", pytest.fail)
+    (folder / "job.toml").write_text(MESH, "utf-8")
+    found = faults("tune", "job.toml", "--target", "slurn", "--out", "a/b", "--budget", "soon")
+    assert [each.partition(": ")[0] for each in found] == [
+        "--target slurn", "--out", "--budget",
+    ]  # fmt: skip
+    (folder / "t.conf").write_text("SwitchName=a Nodes=h[1-2]\n", "utf-8")
+    found = faults("topo", "place", "job.toml", "--nodes", "t.conf", "--hosts", "h1")
+    assert found == ["--hosts: 8 GPUs, and meshes of the scenario are on 16; its key nodes says on"
+                     " which nodes"]  # fmt: skip
+
+
+def test_a_mesh_on_the_hosts_of_its_nodes(run, folder):
+    machine = "x3,fabric=rail_optimised,unit=2"
+    text = MESH.replace("x2", machine).replace("[tune]", 'nodes = "0,2"\n[tune]')
+    (folder / "job.toml").write_text(text, "utf-8")
+    (folder / "t.conf").write_text("SwitchName=a Nodes=h[1-2]\nSwitchName=b Nodes=h3\n", "utf-8")
+    words = "topo", "place", "job.toml", "--nodes", "t.conf", "--hosts", "h[1,3]", "--json"
+    assert json.loads(run(*words))["orders"][-1]["nodes"] == ["h1", "h3"]
+
+
 @pytest.mark.parametrize("text", [SCENARIO, MESH], ids=["plain", "mesh"])
 def test_free_nodes_are_checked_whatever_else_is_wrong(text, faults, folder):
     wrong = text.replace("placement = true", 'placement = "yes"\nfree = "n8"')
