@@ -8,7 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TypeAlias
 
-from simreduce.app.cli.export import check_folder, write_folder
+from simreduce.app.cli.export import check_folder, draw_orders, write_folder
 from simreduce.app.cli.options import read_budget
 from simreduce.app.cli.progress import Progress
 from simreduce.app.cli.reply import Reply
@@ -141,11 +141,16 @@ def _order(scenario: Placed, workers: int, target: str | None, out: str | None) 
     setup = on_nodes(scenario, found.advised).setup
     choice = choice_of(Question(parse_strategy("nccl"), _workload(scenario), setup), None)
     files = {key: text for name in names for key, text in export(name, choice).items()}
-    places = [] if out is None else write_folder(out, files)
+    document, places = PLACEMENT.write(found), list[Path]()
+    if out is not None:
+        best, _, given = document["orders"]
+        drawn = {each["order"]: each["nodes"] for each in (given, best)}
+        picture = draw_orders(scenario.title, document["switches"], drawn)
+        places = write_folder(out, {**files, **picture})
     paste = files_text(files) if out is None else "".join(f"{place}\n" for place in places)
     return Reply(
         lambda: placement_text(found),
-        lambda: PLACEMENT.write(found) | {"files": files},
+        lambda: document | {"files": files},
         paste=paste,
         complete=not found.stopped or found.hurried,
     )

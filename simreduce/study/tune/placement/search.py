@@ -121,9 +121,17 @@ class Placement:
         return self.scenario.workload.name
 
     @property
+    def batch(self) -> int | None:
+        """Samples per GPU of a step, or all sequences of a mesh's; None of an all-reduce."""
+        if isinstance(self.scenario, OnMesh):
+            return self.scenario.job.global_batch
+        step = self.scenario.step
+        return step.job.batch if step else None
+
+    @property
     def is_step(self) -> bool:
         """Whether times are those of a training step."""
-        return isinstance(self.scenario, OnMesh) or self.scenario.step is not None
+        return self.batch is not None
 
 
 def place(
