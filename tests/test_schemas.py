@@ -25,6 +25,8 @@ from simreduce.files.published import published_tables
 from simreduce.files.published.steps import published_steps
 from simreduce.report import accuracy
 from simreduce.report.accuracy_mesh import ACCURACY_MESH, ComparedSteps
+from simreduce.report.compared_orders import COMPARED_ORDERS, compare_orders
+from simreduce.report.placement import PLACEMENT
 from simreduce.report.ranking import ranking_document
 from simreduce.report.schemas import outputs
 from simreduce.report.tuned import tuned_document
@@ -33,6 +35,7 @@ from simreduce.study.accuracy.mesh import StepPoint
 from simreduce.study.accuracy.sharded import ShardedPoint
 from simreduce.study.scenario import load_scenario
 from simreduce.study.sweep import COLUMNS, NAMES, Figures
+from simreduce.study.tune.placement.search import place
 from simreduce.study.tune.prove import everything
 from simreduce.study.tune.rank import rank
 from simreduce.study.tune.search.tune import tune
@@ -326,7 +329,11 @@ def _made() -> dict[str, dict[str, Any]]:
     left_out = LeftOut("nccl-volta", "dgx1v", 9, 0.1, 0.2, 0.2, 0.4)
     calibrated = Calibrated(published_tables()[0], "net", 8, 0.1, 0)
     sharded = ShardedPoint("1b", 16, 100.0, 90.0, 1e-3, fitted=True)
+    placed = PLACEMENT.write(place(load_scenario("step.toml", topology="gh200x2")))
+    orders = compare_orders(("a.json", "b.json"), (placed, placed))
     return {
+        "placement": placed,
+        "compare": COMPARED_ORDERS.write(orders),
         "run": ranking_document(replace(ranking, candidates=(replace(first, moved=2e-3),))) | more,
         "tune": tuned | {"measured": more["measured"]},
         "left out": accuracy.LEFT_OUT.write([left_out]),

@@ -289,7 +289,7 @@ HEAD_KEYS = (
     Key(
         "call_cost_us", MICROSECONDS,
         "What the framework adds to each call of NCCL, or of a kernel such as `oneshot`.",
-        lambda found: found.scenario.setup.call_cost * 1e6,
+        "scenario.setup.call_cost",
     ),
 )  # fmt: skip
 """First keys of a document, of what is `Ranked`."""

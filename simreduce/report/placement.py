@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import replace
 
 from simreduce import units
 from simreduce.files import tables
@@ -21,9 +20,10 @@ from simreduce.files.formats.documents import (
     map_of,
     one_of,
     or_null,
+    positive,
 )
 from simreduce.files.tables import Column
-from simreduce.report.headings import BY_BUDGET, CALIBRATION_KEY, HURRIED_KEY, TOPOLOGY_KEYS
+from simreduce.report.headings import BY_BUDGET, DISTURBED, HEAD_KEYS, HURRIED_KEY
 from simreduce.study.tune.placement.search import Placement
 from simreduce.topology.naming import natural
 from simreduce.topology.switch_groups import SwitchGroup, label
@@ -61,11 +61,22 @@ def verdict(found: Placement) -> str:
         if found.ratio < 1.0 - 1e-9:
             words += f", and the best order found saves only {units.format_share(1 - found.ratio)}"
         return words
-    best, part = units.format_duration(found.best_seconds), f"{found.ratio * 100:.0f} %"
+    best, part = units.format_duration(found.best_seconds), percent(found.ratio)
     return (
-        f"order {_cut(host_list(found.best))} takes {part} of the time of the given order, {best}"
-        f" instead of {took} for {_takes(found)}: this job runs at {part} of its speed"
+        f"order {cut(host_list(found.best))} takes {part} of the time of the given order, {best}"
+        f" instead of {took} for {_takes(found)}: this job runs at {part} of the speed of"
+        f" {best_order(complete=found.complete)}"
     )
+
+
+def best_order(*, complete: bool) -> str:
+    """What the fastest order is called: only where no other is faster it is the best."""
+    return "the best order" if complete else "the best order that was found"
+
+
+def percent(part: float) -> str:
+    """A part of a speed."""
+    return f"{part * 100:.0f} %"
 
 
 def _takes(found: Placement) -> str:
@@ -126,9 +137,9 @@ def _next(name: str) -> str:
     return f"{head}{int(number) + 1:0{len(number)}}" if number and natural(name) else ""
 
 
-def grouped(network: SwitchGroup, names: Sequence[str]) -> str:
+def grouped(groups: Iterable[Sequence[str]], names: Sequence[str]) -> str:
     """The order with what shares switches in brackets, one after another."""
-    leaf = {name: i for i, each in enumerate(network.leaves) for name in each.machines}
+    leaf = {name: i for i, each in enumerate(groups) for name in each}
     runs: list[list[str]] = []
     for name in names:
         if runs and leaf[runs[-1][-1]] == leaf[name]:
@@ -145,7 +156,8 @@ def changes_of_switch(network: SwitchGroup, names: Sequence[str]) -> int:
     return sum(leaf[a] != leaf[b] for a, b in pairs)
 
 
-def _cut(text: str) -> str:
+def cut(text: str) -> str:
+    """A host list as long as tables show it."""
     return text if len(text) <= _SHOWN else f"{text[: _SHOWN - 3]}..."
 
 
@@ -173,7 +185,7 @@ def _orders(found: Placement) -> Iterable[dict[str, object]]:
             "changes": changes_of_switch(found.network, nodes),
             "groups": len(groups),
             "nodes": [label(each) for each in nodes],
-            "shown": _cut(grouped(found.network, nodes)),
+            "shown": cut(grouped([leaf.machines for leaf in found.network.leaves], nodes)),
         }
 
 
@@ -182,8 +194,8 @@ ORDER = Record(
     "An order of nodes.",
     Key("order", one_of("best", "by switch", "given"), "The best, the given nodes sorted by the"
         " switches they share, or the given order.", column=Column("order", left=True)),
-    Key("time_us", or_null(MICROSECONDS), "Time of a step or an all-reduce; null if it was not"
-        " simulated.", "seconds", column=Column("time", "(ms)")),
+    Key("time_us", or_null(positive(MICROSECONDS)), "Time of a step or an all-reduce; null if it"
+        " was not simulated.", "seconds", column=Column("time", "(ms)")),
     Key("ratio", or_null(RATIO), "Its time over that of the given order.",
         column=Column("given = 1", show="{:.3f}".format)),
     Key("switch_changes", COUNT, "How often the next node in the order, the first after the last,"
@@ -194,17 +206,20 @@ ORDER = Record(
     Key("shown", TEXT, "The nodes; those that share switches are in brackets.",
         column=Column("nodes", left=True), written=False),
 )  # fmt: skip
+_NAMES = ("scenario", "title", "topology")
+_SETUP = ("topology_digest", "equal_paths", "ranks", "nccl_settings", "calibration", "call_cost_us")
+QUESTION = (*_SETUP, "version", "runtime", "disturbance", "workload", "batch", "strategy")
+"""Keys of what takes the time, whatever the order."""
 PLACEMENT = Document(
     "placement",
     "`simreduce tune --placement --json` and `simreduce topo place --json`: the order of nodes that"
     " takes the least time.",
-    Key("scenario", TEXT, "The scenario's name or file.", "scenario.name"),
-    Key("title", TEXT, "Its title, or its name.", "scenario.title"),
-    replace(TOPOLOGY_KEYS[0], get="scenario.setup.topology.name"),
-    replace(TOPOLOGY_KEYS[1], get="scenario.setup.topology.digest"),
+    *(key for key in HEAD_KEYS if key.name in (*_NAMES, *_SETUP)),
+    Key("runtime", TEXT, "The runtime, or `by_strategy`.", "scenario.setup.runtime.name"),
+    DISTURBED,
     Key("workload", TEXT, "The name of what is reduced or trained."),
-    Key("ranks", COUNT, "GPUs that take part.", lambda found: len(found.scenario.setup.layout)),
-    replace(CALIBRATION_KEY, get="scenario.setup.calibration.name"),
+    Key("batch", or_null(COUNT), "Samples per GPU of a step, or all sequences of a mesh's; null of"
+        " an all-reduce."),
     Key("strategy", TEXT, "What runs on the nodes.", "strategy"),
     Key("answer", TEXT, "The answer in a sentence.", verdict),
     Key("advised", list_of(TEXT), "The order to use: the given one unless another is worth it.",

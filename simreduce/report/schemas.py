@@ -26,6 +26,7 @@ from simreduce.report.accuracy_kernels import ACCURACY_KERNELS
 from simreduce.report.accuracy_mesh import ACCURACY_MESH
 from simreduce.report.bench import BENCH, NCCL_TESTS
 from simreduce.report.compared import COMPARE
+from simreduce.report.compared_orders import COMPARED_ORDERS
 from simreduce.report.explain import EXPLAIN
 from simreduce.report.jobs import BESIDE
 from simreduce.report.meshes import MESHES, TUNED_MESHES
@@ -80,8 +81,8 @@ def outputs() -> dict[str, Output]:
     """Every output that simreduce writes for programs, by the name of its schema."""
     ours: list[Output] = [
         RUN, STEP, MESHES, REPLICAS, BENCH, NCCL_TESTS, EXPLAIN, TUNE, TUNED_MESHES, PLACEMENT,
-        capacity.CAPACITY, capacity.CAPACITY_JOBS, LISTS, PRICE_LIST, sweeps.SWEEP, COMPARE, REPLAY,
-        NCCL, verified.VERIFY, verified.FILES,
+        capacity.CAPACITY, capacity.CAPACITY_JOBS, LISTS, PRICE_LIST, sweeps.SWEEP, COMPARE,
+        COMPARED_ORDERS, REPLAY, NCCL, verified.VERIFY, verified.FILES,
         topo.LIST, topo.SHOW, topo.CHECK, topo.P2P, topo.RINGS, topo.TREES,
         topo.GRAPHS, topo.MATRICES, topo.ROWS,
         ACCURACY, LEFT_OUT, UNSEEN, THREE_SIZES, SHARDED, ACCURACY_MESH, ACCURACY_COMPUTE,

@@ -18,7 +18,7 @@ import simpy
 from simreduce import units
 from simreduce.computing.arrays import uniform
 from simreduce.engine import Fabric
-from simreduce.engine.background import Flows, Stream
+from simreduce.engine.background import Flows, Stream, excess_messages
 from simreduce.engine.setup import Setup
 from simreduce.errors import InputError, ScenarioError, escape
 from simreduce.files.formats import (
@@ -241,10 +241,13 @@ def build_jobs(
     tables = values["job"] or []
     if values["job"] == []:
         faults.add("job", "must have one table at least")
-    names = [each["name"] for each in (*tables, *(values["traffic"] or []))]
     named = tuple(each["name"] for each in tables if isinstance(each["nodes"], str))
-    for name in dict.fromkeys(each for each in names if each and names.count(each) > 1):
-        faults.add("job", f"two are named {name!r}")
+    owner = dict[str, str]()
+    for key in ("job", "traffic"):
+        for i, each in enumerate(values[key] or []):
+            first = owner.setdefault(each["name"], f"{key}[{i}]")
+            if each["name"] and first != f"{key}[{i}]":
+                faults.add(f"{key}[{i}].name", f"{first} is named {each['name']!r} too")
     machine = None
     try:
         machine = build_scenario(path, {**shared, "workload": "bytes:4"}, None, load).setup
@@ -269,6 +272,9 @@ def build_jobs(
     reader, found = _Reader(path, shared, load, whole, faults), list[Read]()
     for i, (table, given, mine) in enumerate(zip(tables, raw, nodes, strict=True)):
         found += reader.read(i % (len(raw) // copies), table, given, mine)
+    if faults.problems and machine is not None:  # else they are counted once times are known
+        least = max((_least_seconds(job) for job, _ in found), default=0.0)
+        faults.problems += excess_messages([(each, reads.flows) for each in streams], least)
     faults.raise_any(ScenarioError)
     assert machine is not None  # noqa: S101 - else there is a fault
     return JobsQuestion(
@@ -338,6 +344,12 @@ class _Reader:
                     key = key.replace("strategies[0]", "strategy")
                     self.faults.add(f"job[{i}].{key}", words)
             return None
+
+
+def _least_seconds(job: Job) -> float:
+    """A bound of the time to its end; nothing is simulated."""
+    each = job.setup.find_floor(job.plan).seconds if job.plan else 0.0
+    return job.start + job.count * each
 
 
 def _job(table: Values, scenario: Scenario) -> Read:
@@ -416,9 +428,9 @@ class _Streams:
     def __init__(self, source: Path, machine: Setup, faults: Faults) -> None:
         self._source, self._machine, self._faults = source, machine, faults
         at = machine.running(None)
-        self._fabric = Fabric(
+        self.flows = Flows(Fabric(
             simpy.Environment(), at.topology, at.constants, at.runtime, at.disturbance, fixed=False
-        )
+        ))  # fmt: skip
 
     def of_job(self, i: int, path: str, table: Values, nodes: tuple[int, ...]) -> Iterator[Stream]:
         """What the i-th job writes to storage and reads from it."""
@@ -465,8 +477,10 @@ class _Streams:
             table["name"], pairs, table["size"], rate, every, table["start"] or 0.0,
             table["seed"] or 0, escape(f"{self._source}: {path}"),
         )  # fmt: skip
-        faults.problems += stream.problems(Flows(self._fabric))
-        yield stream
+        if problems := stream.problems(self.flows):
+            faults.problems += problems
+        else:
+            yield stream
 
 
 def _pairs(

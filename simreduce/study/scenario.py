@@ -262,6 +262,10 @@ class Meshes:
     placement: bool = False
     free: tuple[str, ...] = ()
 
+    def but(self, **changes: Any) -> Self:
+        """The same question on another setup, by what `Setup.but` takes."""
+        return replace(self, setup=self.setup.but(**changes))
+
 
 def asks_for_meshes(text: str) -> bool:
     """Whether `text` means a scenario about meshes, sensible or not."""

@@ -23,7 +23,7 @@ import simpy
 
 from simreduce.computing.arrays import Floats
 from simreduce.engine import Fabric
-from simreduce.engine.background import Flows, Stream, check_messages
+from simreduce.engine.background import Flows, Stream, excess_messages
 from simreduce.engine.lowering.lowered import Lowered
 from simreduce.engine.results.floors import resource_seconds
 from simreduce.engine.setup import Setup
@@ -132,7 +132,9 @@ def simulate_jobs(
     together = _Together(jobs, streams)
     own = [alone[job.name] if job.name in alone else _alone(job) for job in jobs]
     spans = (job.start + job.count * one for job, one in zip(jobs, own, strict=True))
-    check_messages(list(zip(streams, together.flows, strict=True)), max(spans))
+    pairs = list(zip(streams, together.flows, strict=True))
+    if problems := excess_messages(pairs, max(spans)):
+        raise InputError(problems)
     together.run()
     return tuple(map(together.outcome, range(len(jobs)), own))
 

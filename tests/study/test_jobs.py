@@ -117,7 +117,7 @@ def test_a_machine_that_is_not_known_is_said_once(tmp_path):
     [
         (('"2-3"', '"1-2"'), "1 of 4 are free|2 asked for"),
         (('"2-3"', '"3-4"'), f"job[1].nodes: {NAME} has no node '4'"),
-        (('name = "b"', 'name = "a"'), "two are named 'a'"),
+        (('name = "b"', 'name = "a"'), "job[1].name: job[0] is named 'a' too"),
         (("nodes = 2", "nodes = true"), "must be how many, a list"),
         (("nodes = 2", "nodes = 3"), "3 asked for, and 2 of 4 are free"),
         (("nodes = 2", "nodes = [2]"), "job[1].nodes: job[0] has node n2 too"),
@@ -310,6 +310,18 @@ def test_more_messages_than_can_be_simulated_are_refused(tmp_path, more, key, ch
     assert words
     assert 1_000_000 < int(count.replace(",", "")) < 1_000_000_000
     assert rest.endswith(change)
+
+
+def test_too_many_messages_are_said_beside_other_faults(tmp_path):
+    """As far as they are sure to come, whatever the jobs wait for."""
+    more = INCAST.replace("1 MiB", "1 B") + 'every = "200 ns"\n'
+    text = TWO.replace("count = 2", "count = 1000").replace('name = "b"', 'name = "x"') + more
+    found = faults(tmp_path, text)
+
+    assert [each.partition(": about ")[0] for each in found] == [
+        "traffic[0].name: job[1] is named 'x' too", "traffic[0].every",
+    ]  # fmt: skip
+    assert len(faults(tmp_path, text.replace("200 ns", "200 ms"))) == 1
 
 
 def test_messages_are_counted_before_they_are_simulated(tmp_path, monkeypatch):

@@ -28,6 +28,7 @@ from simreduce.files.formats import Faults
 from simreduce.files.outputs import check_place, write_file
 from simreduce.planners.strategy import Strategy, parse_strategy
 from simreduce.report.advised import ADVICE, sentence
+from simreduce.report.pictures import RANKS_WORDS, ranks_picture, to_svg
 from simreduce.study.question import ask, choice_of
 from simreduce.study.scenario import (
     FRAMEWORKS,
@@ -113,7 +114,7 @@ def export(
         scenario, strategy = read_question_scenario(faults, question, algo, **given)
         files = _files_of_scenario(target, scenario, strategy, method, workers)
     else:
-        files = files_for(target, _choice(faults, target, question, algo, method, given))
+        files = _with_picture(target, _choice(faults, target, question, algo, method, given))
     if out is None:
         _print(files)
         return
@@ -147,9 +148,10 @@ def check_folder(path: str) -> None:
 
 
 def _print(files: Mapping[str, str]) -> None:
-    """One file as it is; several, each after a comment with its name."""
-    for name, text in files.items():
-        if len(files) > 1:
+    """One file as it is; several, each after a comment with its name. No pictures."""
+    shown = {name: text for name, text in files.items() if not name.endswith(".svg")}
+    for name, text in shown.items():
+        if len(shown) > 1:
             click.echo(f"# {name}" if not name.endswith(".xml") else f"<!-- {name} -->")
         click.echo(text, nl=False)
 
@@ -170,7 +172,7 @@ def _choice(
         if fastest := _fastest_tried(target, choice):
             return fastest
         for text in _DEFAULTS:
-            other = Choice(choice.setup, choice.workload, parse_strategy(text))
+            other = replace(choice, strategy=parse_strategy(text))
             if not why_not(target, other):
                 return other
     _say_nominal(choice, [choice.strategy])
@@ -192,9 +194,29 @@ def _fastest_tried(target: str, choice: Choice) -> Choice | None:
 
 def _files_of(target: str, choice: Choice) -> Mapping[str, str]:
     """The files of a choice; says on stderr which of its times rest on no measurement."""
-    files = files_for(target, choice)
+    files = _with_picture(target, choice)
     _say_nominal(choice, [choice.strategy])
     return files
+
+
+def _with_picture(target: str, choice: Choice) -> Mapping[str, str]:
+    """The files of a choice; of an order of nodes with its picture."""
+    files = files_for(target, choice)
+    if target not in LAUNCHERS:
+        return files
+    groups: dict[int, list[str]] = {}
+    for host, group in zip(choice.hosts, choice.groups, strict=False):  # one node has no group
+        groups.setdefault(group, []).append(host)
+    switches = [groups[group] for group in sorted(groups)]
+    return {**files, **draw_orders(choice.setup.machine.name, switches, {"order": choice.hosts})}
+
+
+def draw_orders(
+    title: str, switches: Sequence[Sequence[str]], orders: Mapping[str, Sequence[str]]
+) -> Mapping[str, str]:
+    """The file of a picture of orders of nodes, which share `switches`; none without switches."""
+    drawing = ranks_picture(switches, orders, title, RANKS_WORDS)
+    return {"ranks.svg": to_svg(drawing)} if drawing else {}
 
 
 def _say_nominal(choice: Choice, strategies: Sequence[Strategy]) -> None:

@@ -6,9 +6,9 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TypeAlias
 
-from simreduce.app.cli.export import check_folder, write_folder
+from simreduce.app.cli.export import check_folder, draw_orders, write_folder
 from simreduce.app.cli.options import read_budget
 from simreduce.app.cli.progress import Progress
 from simreduce.app.cli.reply import Reply
@@ -23,7 +23,7 @@ from simreduce.planners.strategy import parse_strategy
 from simreduce.report.placement import PLACEMENT, placement_text
 from simreduce.report.tuned import files_text
 from simreduce.study.question import Question, choice_of
-from simreduce.study.scenario import asks_for_meshes, read_scenario_file
+from simreduce.study.scenario import Meshes, Scenario, asks_for_meshes, read_scenario_file
 from simreduce.study.tune.meshes import rank_meshes
 from simreduce.study.tune.placement.on_mesh import OnMesh
 from simreduce.study.tune.placement.search import Placed, on_nodes, place
@@ -31,6 +31,9 @@ from simreduce.topology.importers.hosts import read_hosts
 from simreduce.topology.placed_hosts import with_hosts
 from simreduce.topology.switch_groups import read_names
 from simreduce.workload import Workload
+
+Asked: TypeAlias = Scenario | Meshes
+"""What is asked, before the best of its meshes is known."""
 
 
 def asks_for_placement(text: str) -> bool:
@@ -48,31 +51,21 @@ def read_placement(
     options: SetupOptions,
     unused: Mapping[str, object],
     worth: float | None = None,
-) -> Placed | None:
+) -> Asked | None:
     """The scenario whose nodes are ordered; None if there is a fault."""
     for name, value in unused.items():
         if value is not None and value is not False and value != ():
             faults.add(f"--{name}", "says nothing about the order of nodes")
     scenario = _read(faults, text, options)
-    return scenario if worth is None or scenario is None else _but(scenario, worth=worth)
+    return scenario if worth is None or scenario is None else replace(scenario, worth=worth)
 
 
-def _read(faults: Faults, text: str, options: SetupOptions) -> Placed | None:
-    """The scenario; of one with a mesh, the best mesh on the nodes in their order."""
+def _read(faults: Faults, text: str, options: SetupOptions) -> Asked | None:
     if not asks_for_meshes(text):
         return read_scenario(faults, text, options)
     with suppress(InputError):  # which are among the faults
-        meshes = read_meshes(faults, text, options, {})
-    if faults.problems:
-        return None
-    with Progress("simulated or excluded {} of {} meshes", spares=True) as progress:
-        return OnMesh(meshes, rank_meshes(meshes, 1, progress.watch).best.job)
-
-
-def _but(scenario: Placed, **changes: Any) -> Placed:
-    if isinstance(scenario, OnMesh):
-        return replace(scenario, meshes=replace(scenario.meshes, **changes))
-    return replace(scenario, **changes)
+        return read_meshes(faults, text, options, {})
+    return None
 
 
 def _check_launcher(name: str) -> str:
@@ -85,7 +78,7 @@ def _check_launcher(name: str) -> str:
 
 def read_placed_hosts(
     faults: Faults, text: str, options: SetupOptions, file: str, job: str | None, free: str | None
-) -> Placed | None:
+) -> Asked | None:
     """The scenario on the hosts of a file, all or those of the `job`, in their order."""
     scenario = _read(faults, text, options)
     hosts = faults.attempt("", _read_hosts, file)
@@ -99,11 +92,16 @@ def read_placed_hosts(
     machine = faults.attempt("", with_hosts, scenario.setup.topology, hosts, file)
     if faults.problems or machine is None:
         return None
-    order = scenario.setup.layout.order
+    asked, order = len(scenario.setup.layout), scenario.setup.layout.order
     scenario = scenario.but(machine=machine)
     if order:
         scenario = scenario.but(part=layout(machine).with_order(order))
-    return _but(on_nodes(scenario, names), free=spare)
+    scenario = on_nodes(scenario, names)
+    ranks = len(scenario.setup.layout)
+    if isinstance(scenario, Meshes) and ranks != asked:
+        words = f"{ranks} GPUs, and meshes of the scenario are on {asked}"
+        faults.add("--hosts", f"{words}; its key nodes says on which nodes")
+    return replace(scenario, free=spare)
 
 
 def _read_hosts(file: str) -> Mapping[str, Sequence[str]]:
@@ -111,7 +109,7 @@ def _read_hosts(file: str) -> Mapping[str, Sequence[str]]:
 
 
 def tune_placement(
-    faults: Faults, scenario: Placed | None, workers: int, target: str | None, out: str | None,
+    faults: Faults, scenario: Asked | None, workers: int, target: str | None, out: str | None,
     budget: str | None, *, quick: bool,
 ) -> int:  # fmt: skip
     """Give the best order of nodes, and its files for what starts ranks: of the `target`, or of all
@@ -125,7 +123,15 @@ def tune_placement(
     faults.raise_any()
     assert scenario is not None  # noqa: S101 - else there is a fault
     with within(seconds):
-        return _order(scenario, workers, target, out).give()
+        return _order(_with_mesh(scenario), workers, target, out).give()
+
+
+def _with_mesh(scenario: Asked) -> Placed:
+    """The scenario; of one with a mesh, the best mesh on the nodes in their order."""
+    if isinstance(scenario, Scenario):
+        return scenario
+    with Progress("simulated or excluded {} of {} meshes", spares=True) as progress:
+        return OnMesh(scenario, rank_meshes(scenario, 1, progress.watch).best.job)
 
 
 def _order(scenario: Placed, workers: int, target: str | None, out: str | None) -> Reply:
@@ -135,11 +141,16 @@ def _order(scenario: Placed, workers: int, target: str | None, out: str | None) 
     setup = on_nodes(scenario, found.advised).setup
     choice = choice_of(Question(parse_strategy("nccl"), _workload(scenario), setup), None)
     files = {key: text for name in names for key, text in export(name, choice).items()}
-    places = [] if out is None else write_folder(out, files)
+    document, places = PLACEMENT.write(found), list[Path]()
+    if out is not None:
+        best, _, given = document["orders"]
+        drawn = {each["order"]: each["nodes"] for each in (given, best)}
+        picture = draw_orders(scenario.title, document["switches"], drawn)
+        places = write_folder(out, {**files, **picture})
     paste = files_text(files) if out is None else "".join(f"{place}\n" for place in places)
     return Reply(
         lambda: placement_text(found),
-        lambda: PLACEMENT.write(found) | {"files": files},
+        lambda: document | {"files": files},
         paste=paste,
         complete=not found.stopped or found.hurried,
     )

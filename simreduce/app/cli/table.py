@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import click
 
 from simreduce.app.cli.group import command
+from simreduce.app.cli.options import is_typed
 from simreduce.app.cli.reply import (
     Reply,
     option_faults,
@@ -20,7 +23,12 @@ from simreduce.app.cli.reply import (
 from simreduce.app.cli.terminal import SCREEN, rows_shown, show
 from simreduce.errors import InputError
 from simreduce.files.formats import Faults
+from simreduce.files.textfiles import read_text
 from simreduce.report.compared import COMPARE, Compared, compared_text
+from simreduce.report.compared_orders import COMPARED_ORDERS, compare_orders, compared_orders_text
+from simreduce.report.pages import read_document
+from simreduce.report.pages.kinds import kind_of
+from simreduce.report.placement import PLACEMENT
 from simreduce.report.sweep_plots import HEAT, KINDS, LINES, sweep_plot
 from simreduce.report.sweeps import (
     check_columns,
@@ -254,8 +262,14 @@ def compare(
     """Compare two sweeps in the databases A and B, such as those of two versions or calibrations:
     which times changed and by how much, and which winners did. Cells are matched by the keys that
     vary. Exits with status 1 if an answer changed.
+
+    Of two results of `simreduce tune --placement --json` or `simreduce topo place --json`, in files
+    that end with .json, says at which part of the speed of the best order that they found the given
+    order of each runs.
     """
     faults = option_faults()
+    if a.endswith(".json") or b.endswith(".json"):
+        return _compare_orders(faults, a, b)
     first, second = faults.attempt("", _numbers, sweeps) or (None, None)
     old = faults.attempt("", _read_sweep, a, first, where)
     new = faults.attempt("", _read_sweep, b, second, where)
@@ -265,6 +279,25 @@ def compare(
     return Reply(
         partial(compared_text, both), partial(COMPARE.write, both), failed=bool(result.changed)
     )
+
+
+def _compare_orders(faults: Faults, *paths: str) -> Reply:
+    for name in ("sweeps", "choose", "tolerance", "where"):
+        if is_typed(name):
+            faults.add(f"--{name}", "is for sweeps; leave it out")
+    results = [faults.attempt("", _read_order, path) for path in paths]
+    faults.raise_any()
+    found = compare_orders(paths, [each for each in results if each])
+    return Reply(partial(compared_orders_text, found), partial(COMPARED_ORDERS.write, found))
+
+
+def _read_order(path: str) -> Mapping[str, Any]:
+    """A saved result of a search of orders; InputError if it is none."""
+    found = read_document(read_text(Path(path), InputError), path)
+    if kind_of(found, path)[1] is not PLACEMENT:
+        words = "has no order of nodes; compare takes the --json of two simreduce tune --placement"
+        raise InputError(f"{path}: {words} or simreduce topo place, or the databases of two sweeps")
+    return found
 
 
 def _numbers(text: str | None) -> tuple[int | None, int | None]:

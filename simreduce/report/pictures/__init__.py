@@ -2,10 +2,12 @@
 
 from simreduce.report.pictures.patterns import Panel, patterns_picture
 from simreduce.report.pictures.picture import heat_picture, machine_picture
+from simreduce.report.pictures.ranks import RANKS_WORDS, ranks_picture
 from simreduce.report.pictures.shapes import Drawing, Mark
 from simreduce.report.pictures.svg import check_png, to_png, to_svg
 
 __all__ = [
+    "RANKS_WORDS",
     "Drawing",
     "Mark",
     "Panel",
@@ -13,6 +15,7 @@ __all__ = [
     "heat_picture",
     "machine_picture",
     "patterns_picture",
+    "ranks_picture",
     "to_png",
     "to_svg",
 ]

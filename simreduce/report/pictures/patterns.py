@@ -32,7 +32,9 @@ _APART = 0.8
 _ARC = "#c9d3de"
 _MARK = 15.0
 _WIDEST, _THINNEST = 5.0, 1.2
-_BLUE, _PALE, _LIGHT, _ROOT = "#1b4f8a", "#6f9bd1", "#e8eef5", "#f2b134"
+_BLUE, _PALE, _ROOT = "#1b4f8a", "#6f9bd1", "#f2b134"
+_FILLS = ("#e8eef5", "#d9eeda", "#f6e2d3", "#eadcf2", "#d6eef0", "#f5dde4")
+"""Of the ranks of each machine, in turn."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,8 +99,9 @@ def _draw_panel(names: Sequence[str], panel: Panel, most: float) -> Iterator[Sha
         yield Polygon(
             (tip, (back[0] - dy * 5, back[1] + dx * 5), (back[0] + dy * 5, back[1] - dx * 5)), _BLUE
         )
+    fills = [_FILLS[m % len(_FILLS)] for m, (a, b) in enumerate(machines) for _ in range(a, b + 1)]
     for i, (x, y) in enumerate(places):
-        yield Circle(x, y, mark, _ROOT if i == panel.root else _LIGHT, _BLUE)
+        yield Circle(x, y, mark, _ROOT if i == panel.root else fills[i], _BLUE)
         if mark >= 7:
             yield Text(x, y + 4, _short(names[i]), min(12.0, mark * 0.85), "middle")
 

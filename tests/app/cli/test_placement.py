@@ -9,6 +9,8 @@ import sys
 
 import pytest
 
+from tests.app.cli.command import REPOSITORY
+
 SCENARIO = """
 topology = "gh200x6,fabric=fat_tree,radix=3,oversubscription=3"
 workload = "bytes:16MiB"
@@ -27,12 +29,16 @@ def folder(tmp_path, monkeypatch):
     return tmp_path
 
 
+def _workers(words) -> tuple[object, ...]:
+    return () if words[0] == "compare" else ("--workers", 1)
+
+
 @pytest.fixture
 def run(simreduce, folder):  # noqa: ARG001 - it makes the files
     """Runs a command that has an answer."""
 
     def answer(*words: str) -> str:
-        status, out, _ = simreduce(*words, "--workers", 1)
+        status, out, _ = simreduce(*words, *_workers(words))
         assert status == 0
         return out
 
@@ -44,7 +50,7 @@ def faults(simreduce, folder):  # noqa: ARG001 - it makes the files
     """Runs a command that is refused; the faults."""
 
     def refused(*words: str) -> list[str]:
-        status, out, err = simreduce(*words, "--workers", 1)
+        status, out, err = simreduce(*words, *_workers(words))
         assert (2, "") == (status, out)
         return [line.removeprefix("simreduce: ") for line in err.splitlines()]
 
@@ -57,7 +63,7 @@ def test_the_answer_comes_first(run):
     part = f"{found['ratio'] * 100:.0f} %"
     assert lines[0].startswith("order n")
     assert f" takes {part} of the time of the given order, " in lines[0]
-    assert lines[0].endswith(f"this job runs at {part} of its speed")
+    assert lines[0].endswith(f"this job runs at {part} of the speed of the best order")
     assert found["ratio"] < 0.5
     assert found["complete"]
     assert found["advised"] == found["orders"][0]["nodes"]
@@ -74,6 +80,8 @@ def test_free_nodes_and_files(run, folder):
     advised = json.loads(run("tune", "job.toml", "--json"))["advised"]
     names = {path.name for path in (folder / "files").iterdir()}
     assert {"hostfile", "rankfile", "slurm-hostfile", "pod.yaml", "torchrun.sh"} <= names
+    picture = (folder / "files" / "ranks.svg").read_text("utf-8")
+    assert picture.index(">given<") < picture.index(">best<")
     hosts = (folder / "files" / "hosts").read_text("utf-8").split()
     assert hosts == advised
 
@@ -83,6 +91,108 @@ def test_real_hosts(run):
     found = json.loads(run(*words))
     assert {*found["advised"][:2]} in ({"h1", "h2"}, {"h4", "h5"})
     assert found["orders"][-1]["nodes"] == ["h1", "h4", "h2", "h5"]
+
+
+def test_a_folder_has_a_picture_of_the_order(run, folder):
+    run("export", "slurm", "job.toml", "--out", "files")
+    picture = (folder / "files" / "ranks.svg").read_text("utf-8")
+    for name in ("A.0", "A.1", "A.2", "B.3", "B.4", "B.5"):
+        assert f">{name}<" in picture
+    assert "<svg" not in run("export", "slurm", "job.toml")
+    assert "n0\n" in run("export", "torchrun", "gh200")
+
+
+GIVEN, OTHER = "n0,n3,n1,n4,n2,n5", "n0,n1,n3,n4,n2,n5"
+
+
+def _save(run, folder, **nodes):
+    """Results of both searches, as files that users keep."""
+    for name, order in nodes.items():
+        text = run("tune", "job.toml", "--nodes", order, "--json")
+        (folder / f"{name}.json").write_text(text, "utf-8")
+
+
+def _alone(run, folder, nodes):
+    """Microseconds of the job on nodes, with no search around it."""
+    text = SCENARIO.partition("[tune]")[0].replace(GIVEN, nodes)
+    (folder / "alone.toml").write_text(text, "utf-8")
+    found = json.loads(run("run", "alone.toml", "--algo", "nccl", "--json"))
+    return found["candidates"][0]["time_us"]
+
+
+def test_two_orders_beside_the_best_that_was_found(run, folder):
+    _save(run, folder, given=GIVEN, other=OTHER)
+    found = json.loads(run("compare", "given.json", "other.json", "--json"))
+    best, first, second = found["orders"]
+    assert [",".join(each["nodes"]) for each in (first, second)] == [GIVEN, OTHER]
+    took = [_alone(run, folder, ",".join(each["nodes"])) for each in found["orders"]]
+    assert [each["time_us"] for each in found["orders"]] == pytest.approx(took, rel=1e-12)
+    assert [each["speed"] for each in (best, first, second)] == pytest.approx(
+        [1.0, took[0] / took[1], took[0] / took[2]]
+    )
+    assert first["speed"] < 0.5 < second["speed"] < 0.99
+    words = (
+        f"the order of given.json runs at {took[0] / took[1] * 100:.0f} % of the speed of the best"
+        f" order; that of other.json gives {took[0] / took[2] * 100:.0f} %"
+    )
+    text = run("compare", "given.json", "other.json")
+    assert found["answer"] == words
+    assert words in text.splitlines()
+    assert "(n0) (n3) (n1) (n4) (n2) (n5)" in text
+    (folder / "other.json").write_text(
+        (folder / "other.json").read_text("utf-8").replace('"complete": true', '"complete": false')
+    )
+    text = run("compare", "given.json", "other.json")
+    assert "of the speed of the best order that was found; " in text
+
+
+def test_orders_of_different_questions_are_not_compared(run, faults, folder):
+    _save(run, folder, given=GIVEN)
+    given = json.loads((folder / "given.json").read_text("utf-8"))
+
+    def refused(*words, **changes):
+        kept = {key: value for key, value in {**given, **changes}.items() if value != "left out"}
+        (folder / "other.json").write_text(json.dumps(kept), "utf-8")
+        return faults("compare", "given.json", "other.json", *words)
+
+    assert refused(workload="resnet50", batch=32) == [
+        "other.json: its workload is 'resnet50', not 'bytes:16MiB'",
+        "other.json: its batch is '32', not 'None'",
+    ]
+    key = "of simreduce tune --placement --json"
+    assert refused(orders=given["orders"][:2]) == [f"other.json: lacks 'given' {key}"]
+    assert refused(switches=[]) == [f"other.json: lacks 'n0' {key}"]
+    assert refused(orders="left out") == [f"other.json: lacks 'orders' {key}"]
+    found = refused("--tolerance", "0.1", distinct_orders="left out", advised=1)
+    assert found[0] == "--tolerance: is for sweeps; leave it out"
+    assert "is no document of simreduce tune --json: advised must be" in found[1]
+    best = {**given["orders"][0], "time_us": -1.0}
+    assert "orders[0].time_us must be above 0" in refused(orders=[best, *given["orders"][1:]])[0]
+    run_document = json.dumps({"command": "run"})
+    (folder / "run.json").write_text(run_document, "utf-8")
+    [why] = faults("compare", "given.json", "run.json")
+    assert why.startswith("run.json: has no order of nodes; compare takes the --json of two ")
+    [why] = faults("compare", "given.json", "none.db")
+    assert why == "none.db: there is no such file"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("name", "nodes"), [("given", ()), ("other", ("--nodes", "n[0-1,4-5,2-3,6-7]"))]
+)
+def test_the_saved_results_of_the_page_are_what_tune_prints(simreduce, name, nodes):
+    """`SIMREDUCE_UPDATE_GOLDENS=1` writes them anew."""
+    folder = REPOSITORY / "docs" / "examples" / "placement"
+    saved, scenario = folder / f"{name}.json", folder / "two-units.toml"
+    text = simreduce("tune", scenario, *nodes, "--json", "--workers", 1).out
+    if os.environ.get("SIMREDUCE_UPDATE_GOLDENS"):
+        saved.write_text(text, "utf-8")
+    new, old = (
+        {**found, "orders": [{**row, "time_us": pytest.approx(row["time_us"])} for row in rows]}
+        for found in map(json.loads, (text, saved.read_text("utf-8")))
+        for rows in [found["orders"]]
+    )
+    assert new == old
 
 
 def test_every_fault_at_once(faults):
@@ -111,6 +221,28 @@ step = {global_batch = 16, mesh = "tp=8,dp=2"}
 [tune]
 placement = true
 """
+
+
+def test_all_of_a_mesh_is_checked_before_it_is_simulated(faults, folder, monkeypatch):
+    monkeypatch.setattr("simreduce.app.cli.placement.rank_meshes", pytest.fail)
+    (folder / "job.toml").write_text(MESH, "utf-8")
+    found = faults("tune", "job.toml", "--target", "slurn", "--out", "a/b", "--budget", "soon")
+    assert [each.partition(": ")[0] for each in found] == [
+        "--target slurn", "--out", "--budget",
+    ]  # fmt: skip
+    (folder / "t.conf").write_text("SwitchName=a Nodes=h[1-2]\n", "utf-8")
+    found = faults("topo", "place", "job.toml", "--nodes", "t.conf", "--hosts", "h1")
+    words = "8 GPUs, and meshes of the scenario are on 16; its key nodes says on which nodes"
+    assert found == [f"--hosts: {words}"]
+
+
+def test_a_mesh_on_the_hosts_of_its_nodes(run, folder):
+    machine = "x3,fabric=rail_optimised,unit=2"
+    text = MESH.replace("x2", machine).replace("[tune]", 'nodes = "0,2"\n[tune]')
+    (folder / "job.toml").write_text(text, "utf-8")
+    (folder / "t.conf").write_text("SwitchName=a Nodes=h[1-2]\nSwitchName=b Nodes=h3\n", "utf-8")
+    words = "topo", "place", "job.toml", "--nodes", "t.conf", "--hosts", "h[1,3]", "--json"
+    assert json.loads(run(*words))["orders"][-1]["nodes"] == ["h1", "h3"]
 
 
 @pytest.mark.parametrize("text", [SCENARIO, MESH], ids=["plain", "mesh"])

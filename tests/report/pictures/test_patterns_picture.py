@@ -6,7 +6,7 @@ import math
 
 import pytest
 
-from simreduce.report.pictures import Panel, machine_picture, patterns_picture
+from simreduce.report.pictures import Panel, machine_picture, patterns_picture, ranks_picture
 from simreduce.report.pictures.shapes import Circle, Line, Mark, Text, along, polyline, text_width
 from simreduce.topology import load_topology
 from tests.report.pictures.drawings import flat
@@ -35,6 +35,17 @@ def test_long_titles_and_subtitles_stay_inside():
     assert max(text.y for text in at_left) < min(
         text.y for text in texts(drawing) if text.text == "1 GB/s"
     )
+
+
+def test_ranks_that_share_switches_have_one_colour_and_the_first_its_own():
+    drawing = ranks_picture([["n0", "n1", "n2"], ["h8", "n9"]], {"given": ["n1", "n9", "n0"]})
+    fills = [each.fill for each in flat(drawing.shapes) if isinstance(each, Circle)]
+    zero, first, two, eight, nine = fills
+    assert zero == two != eight == nine
+    assert first not in (zero, eight)
+    assert {"A.0", "A.1", "A.2", "B.8", "B.9"} <= {text.text for text in texts(drawing)}
+    assert len([each for each in flat(drawing.shapes) if isinstance(each, Line)]) > 3
+    assert ranks_picture([], {"given": ["n1"]}) is None
 
 
 def test_several_machines_have_names_and_stand_apart():

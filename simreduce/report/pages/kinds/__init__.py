@@ -49,7 +49,7 @@ _OTHERS: Mapping[tuple[str, str], tuple[Record, Callable[[Written, Attachments],
 }
 """Of a command's `--json` on `[replicas]`, a mesh, an order or jobs, by a key of its own."""
 
-__all__ = ["KINDS", "Attachments", "check_kinds", "make_page"]
+__all__ = ["KINDS", "Attachments", "check_kinds", "kind_of", "make_page"]
 
 
 _STOPPED = {
@@ -76,7 +76,7 @@ def _beware(document: Written) -> str:
     return found
 
 
-def _kind_of(
+def kind_of(
     document: Written, place: str
 ) -> tuple[str, Record, Callable[[Written, Attachments], Page]]:
     """The command of a document, its keys and its page; InputError if it has none."""
@@ -94,7 +94,7 @@ def check_kinds(document: Written, place: str) -> None:
 
     A key may be missing, as in documents of versions that did not have it yet.
     """
-    kind, keys, _ = _kind_of(document, place)
+    kind, keys, _ = kind_of(document, place)
     wrong = [f"{each.place} must be {each.words}" for each in keys.misfits(document)]
     if wrong:
         about = f"{place}: is no document of simreduce {kind} --json"
@@ -106,14 +106,14 @@ def make_page(document: Written, beside: Attachments, place: str = "the document
 
     `check_kinds` has checked what others wrote.
     """
-    kind, _, page_of = _kind_of(document, place)
+    kind, _, page_of = kind_of(document, place)
     try:
         page = page_of(document, beside)
     except InputError as error:
         raise InputError(f"{place}: {error}") from None
     except KeyError as error:
         for each in filter(None, (document, beside.explanation, beside.sizes)):
-            kind, keys, _ = _kind_of(each, place)
+            kind, keys, _ = kind_of(each, place)
             if error.args[0] in keys.names():
                 lacks = f"lacks the key {error.args[0]!r} of simreduce {kind} --json"
                 raise InputError(f"{place}: {lacks}") from None

@@ -7,13 +7,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from simreduce import units
 from simreduce.report.blocks import Attachments, Fact, Page, Picture, Rows, Section, Written, bars
 from simreduce.report.jobs import JOB
-from simreduce.report.pictures import Panel, patterns_picture
+from simreduce.report.pictures import RANKS_WORDS, ranks_picture
 from simreduce.report.placement import ORDER
 from simreduce.report.sections import calibration_section, machine_section, repeat_section, us
 
 _SURE = "How sure: simreduce accuracy says how far off predicted times of NCCL are."
-_MOST = 12
-"""Panels of a picture."""
 
 
 def placement_page(document: Written, beside: Attachments) -> Page:
@@ -94,33 +92,5 @@ def _places(
     switches: Sequence[Sequence[str]], orders: Mapping[str, Sequence[str]]
 ) -> Iterable[Section]:
     """A picture of nodes by the switches that they share, with a ring in each order."""
-    place = {name: i for i, name in enumerate(name for group in switches for name in group)}
-    names = [f"{_letters(i)}.{_short(name)}" for i, group in enumerate(switches) for name in group]
-    panels = []
-    for title, some in list(orders.items())[:_MOST]:
-        nodes = [name for name in some if name in place]
-        if not nodes:
-            continue
-        ring = zip(nodes, [*nodes[1:], nodes[0]], strict=True)
-        edges = [(place[a], place[b]) for a, b in ring if a != b]
-        panels.append(Panel(title, edges, 1.0, place[nodes[0]]))
-    if not panels:
-        return
-    words = (
-        "A.3 is node 3, below switches A; nodes on one arc share their switches. Arrows go from "
-        "each node to the next in the order of ranks, as a ring does; the first is yellow."
-    )
-    drawing = patterns_picture("Where ranks are", "", names, panels)
-    yield Section("places", "Where ranks are", (Picture(drawing, words, "ranks"),))
-
-
-def _letters(number: int) -> str:
-    """A, B, ... Z, AA."""
-    head, rest = divmod(number, 26)
-    return (_letters(head - 1) if head else "") + chr(ord("A") + rest)
-
-
-def _short(name: str) -> str:
-    """The number at the end of a name, or its first letters."""
-    digits = name[len(name.rstrip("0123456789")) :]
-    return digits or name[:2]
+    if drawing := ranks_picture(switches, orders):
+        yield Section("places", "Where ranks are", (Picture(drawing, RANKS_WORDS, "ranks"),))

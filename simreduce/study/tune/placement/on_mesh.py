@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 
@@ -49,9 +49,9 @@ class OnMesh:
     def worth(self) -> float:
         return self.meshes.worth
 
-    def but(self, **changes: Any) -> OnMesh:
+    def but(self, **changes: Any) -> Self:
         """The same mesh on another setup, by what `Setup.but` takes."""
-        return replace(self, meshes=replace(self.meshes, setup=self.setup.but(**changes)))
+        return replace(self, meshes=self.meshes.but(**changes))
 
 
 @dataclass

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import islice
 from math import inf
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, TypeVar, cast
 
 import numpy as np
 
@@ -23,7 +23,7 @@ from simreduce.errors import InputError, StrategyError
 from simreduce.planners.layouts import layout, node_names
 from simreduce.planners.strategy import parse_strategy
 from simreduce.study.frameworks import default_text
-from simreduce.study.scenario import Scenario, with_step
+from simreduce.study.scenario import Meshes, Scenario, with_step
 from simreduce.study.tune.placement.cuts import Cuts, bytes_between
 from simreduce.study.tune.placement.on_mesh import OnMesh, mesh_bytes, mesh_seconds
 from simreduce.study.tune.placement.orders import Leaves, Orders
@@ -60,6 +60,7 @@ Nodes: TypeAlias = tuple[int, ...]
 Steps: TypeAlias = tuple[Ints, Ints, Ints]
 """Of each step the place whose node moves, the place it swaps with (-1: none), and where to."""
 Placed: TypeAlias = Scenario | OnMesh
+P = TypeVar("P", bound=Scenario | Meshes | OnMesh)
 Progress = Callable[[int, int], None]
 
 
@@ -120,9 +121,17 @@ class Placement:
         return self.scenario.workload.name
 
     @property
+    def batch(self) -> int | None:
+        """Samples per GPU of a step, or all sequences of a mesh's; None of an all-reduce."""
+        if isinstance(self.scenario, OnMesh):
+            return self.scenario.job.global_batch
+        step = self.scenario.step
+        return step.job.batch if step else None
+
+    @property
     def is_step(self) -> bool:
         """Whether times are those of a training step."""
-        return isinstance(self.scenario, OnMesh) or self.scenario.step is not None
+        return self.batch is not None
 
 
 def place(
@@ -152,14 +161,15 @@ def place(
     return replace(found.answer(scenario), stopped=stopped, hurried=hurried)
 
 
-def on_nodes(scenario: Placed, names: Sequence[str]) -> Placed:
+def on_nodes(scenario: P, names: Sequence[str]) -> P:
     """The scenario on these nodes, in their order."""
     setup = scenario.setup
     machine, order = setup.topology, setup.layout.order
     whole = layout(machine)
     place = {name: i for i, name in enumerate(node_names(whole, machine))}
     part = whole.on([place[name] for name in names])
-    return scenario.but(part=part.with_order(order) if order else part)
+    found = scenario.but(part=part.with_order(order) if order else part)
+    return cast("P", found)
 
 
 def _on(scenario: Placed, names: Sequence[str]) -> Placed:
