@@ -111,7 +111,6 @@ def test_slurm_is_asked_for_the_workers_that_the_users_configuration_describes(
         # As Slurm does, it keeps the script: the caller's goes as soon as the job is taken.
         "sbatch": f'job={tmp_path}/$$.job\ncp "$1" $job\n'
         "setsid sh $job >$job.log 2>&1 &\n"
-        '
         'echo "Submitted batch job $!"',
         "scancel": 'for job; do kill -- -"$job"; done',  # and all that it started
     }.items():
