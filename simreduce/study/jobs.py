@@ -66,6 +66,7 @@ _SHARED = (
     "call_cost",
 )  # fmt: skip
 """Keys of a scenario that all jobs have in common."""
+_COUNT_NODES = "say how many nodes, not which, so that there can be several"
 _MOST, _MOST_NODES = 100_000, 1 << 20
 _TIME = quantity(units.duration, "a time", ("2 s", "10 min"), (0.0, 3.6e6, "at most 1000 h"))
 INCAST, PERMUTATION, ALL_TO_ALL, READS, WRITES = PATTERNS = (
@@ -117,7 +118,7 @@ JOB = Format(
           " other job names.", required=True),
     Field("workload", LINE, "As in a scenario.", required=True),
     Field("strategy", LINE, "How it reduces.", "nccl"),
-    Field("step", Scalar("a table", {}, lambda value: value),
+    Field("step", SCENARIO["step"].kind,
           "As in a scenario, for methods without shards, or with one `mesh`.",
           default_words="only reductions"),
     Field("start", _TIME, "When it begins.", 0.0, default_words="`0 s`"),
@@ -189,8 +190,7 @@ def fit_jobs(text: str, promise: float) -> Iterator[Fit]:
     """
     question, copies, alone = load_jobs(text), 0, dict[str, float]()
     if question.named:
-        words = "say how many nodes, not which, so that there can be several"
-        raise ScenarioError(f"{question.name}: {', '.join(question.named)}: {words}")
+        raise ScenarioError(f"{question.name}: {', '.join(question.named)}: {_COUNT_NODES}")
     found = None
     while True:
         # A copy has the nodes that it had among fewer, so its time alone is known.
@@ -212,9 +212,15 @@ def fit_jobs(text: str, promise: float) -> Iterator[Fit]:
         question = load_jobs(text, copies=copies + 1)
 
 
-def load_jobs(text: str, load: LoadMachine = load_topology, copies: int = 1) -> JobsQuestion:
+def load_jobs(text: str, copies: int = 1) -> JobsQuestion:
     """The jobs in the file `text`, so many copies of them; ScenarioError lists every fault."""
-    path, document = read_scenario_file(text)
+    return build_jobs(*read_scenario_file(text), copies=copies)
+
+
+def build_jobs(
+    path: Path, document: Mapping[str, Any], load: LoadMachine = load_topology, copies: int = 1
+) -> JobsQuestion:
+    """As `load_jobs`, of tables that were read from the file at `path`, and perhaps changed."""
     faults = Faults(str(path))
     values = JOBS.read(document, faults)
     shared = {key: document[key] for key in _SHARED if key in document}
@@ -223,6 +229,8 @@ def load_jobs(text: str, load: LoadMachine = load_topology, copies: int = 1) -> 
         faults.add("job", "must have one table at least")
     names = [each["name"] for each in (*tables, *(values["traffic"] or []))]
     named = tuple(each["name"] for each in tables if isinstance(each["nodes"], str))
+    if named and copies > 1:
+        faults.add("job", f"{', '.join(named)}: {_COUNT_NODES}")
     for name in dict.fromkeys(each for each in names if each and names.count(each) > 1):
         faults.add("job", f"two are named {name!r}")
     machine = None

@@ -1,7 +1,17 @@
 """Many questions that differ in a few keys: planned, computed anywhere, and kept in a database."""
 
-from simreduce.study.sweep.cells import BENCH, KINDS, REPLICAS, RUN, STEP, Cell, Kind, make_cell
-from simreduce.study.sweep.columns import COLUMNS, NAMES, UNITS, Figures, row_of
+from simreduce.study.sweep.cells import (
+    BENCH,
+    JOBS,
+    KINDS,
+    REPLICAS,
+    RUN,
+    STEP,
+    Cell,
+    Kind,
+    make_cell,
+)
+from simreduce.study.sweep.columns import COLUMNS, NAMES, UNITS, Figures, objective, row_of
 from simreduce.study.sweep.evaluate import evaluate
 from simreduce.study.sweep.files import SWEEP, Specification, read_specification
 from simreduce.study.sweep.grid import Sample
@@ -13,6 +23,7 @@ __all__ = [
     "BENCH",
     "COLUMNS",
     "IN_MEMORY",
+    "JOBS",
     "KINDS",
     "NAMES",
     "REPLICAS",
@@ -33,6 +44,7 @@ __all__ = [
     "Sweep",
     "evaluate",
     "make_cell",
+    "objective",
     "read_question",
     "read_specification",
     "row_of",

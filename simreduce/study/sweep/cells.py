@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from functools import cache, lru_cache
 from importlib.metadata import entry_points
 from importlib.resources import files
+from itertools import product
 from pathlib import Path
 from typing import Any, Final, Literal
 
@@ -27,14 +28,15 @@ from simreduce.topology.generators import split_inline
 from simreduce.topology.load import find
 from simreduce.version import __version__
 
-Kind = Literal["bench", "run", "step", "replicas"]
+Kind = Literal["bench", "run", "step", "replicas", "jobs"]
 BENCH: Final = "bench"
 RUN: Final = "run"
 STEP: Final = "step"
 REPLICAS: Final = "replicas"
-KINDS: tuple[Kind, ...] = ("bench", "run", "step", "replicas")
+JOBS: Final = "jobs"
+KINDS: tuple[Kind, ...] = ("bench", "run", "step", "replicas", "jobs")
 """Kinds of questions: one collective of one tensor, a workload's reduction, a training step,
-updates of synchronous replicas.
+updates of synchronous replicas, jobs beside each other.
 """
 
 
@@ -84,7 +86,9 @@ def make_cell(kind: Kind, document: Mapping[str, Any], folder: str = "") -> Cell
 _SHOWN = ("app/", "files/tables.py", "report/", "study/accuracy/", "study/capacity/",
           "study/sweep/", "testing/")  # fmt: skip
 """Parts of the package that show answers and change none; `_OURS` are exceptions in `sweep`."""
-_OURS = ("study/sweep/evaluate.py", "study/sweep/columns.py", "study/sweep/question.py")
+_OURS = tuple(
+    f"study/sweep/{name}.py" for name in ("evaluate", "columns", "question", "job_keys")
+)
 
 
 def digest_of(value: object) -> str:
@@ -127,18 +131,14 @@ def contents(table: Mapping[str, Any], folder: str) -> dict[str, str]:
     calibration = table.get("calibration", "nominal")
     if isinstance(calibration, str):
         found["calibration"] = calibration_digest(beside(path, calibration))
-    step, nccl = table.get("step"), table.get("nccl")
-    for key, name in (
-        ("workload", table.get("workload")),
-        *((f"step.{key}", _named(step, *key.split("."))) for key in _FILES_OF_STEPS),
-        ("nccl.tuner", nccl.get("tuner") if isinstance(nccl, dict) else None),
-    ):
-        if isinstance(name, str):
-            found[key] = _file(beside(path, name))
+    owners = {"": table} | {f"job[{i}].": job for i, job in enumerate(table.get("job") or ())}
+    for (at, owner), key in product(owners.items(), _FILES):
+        if isinstance(name := _named(owner, *key.split(".")), str):
+            found[at + key] = _file(beside(path, name))
     return {key: value for key, value in found.items() if value}
 
 
-_FILES_OF_STEPS = ("profile", "compute", "pipeline.schedule")
+_FILES = ("workload", "step.profile", "step.compute", "step.pipeline.schedule", "nccl.tuner")
 
 
 def _named(table: object, *path: str) -> object:

@@ -27,6 +27,7 @@ from simreduce.planners.layouts import Layout, layout
 from simreduce.planners.nccl import DEFAULTS
 from simreduce.planners.nccl.settings import settings_of
 from simreduce.planners.strategy import parse_strategy
+from simreduce.study.jobs import build_jobs
 from simreduce.study.outcome import Refused, Stuck, outcome_of
 from simreduce.study.scenario import (
     Scenario,
@@ -37,7 +38,7 @@ from simreduce.study.scenario import (
     has_mesh,
     with_step,
 )
-from simreduce.study.sweep.cells import BENCH, REPLICAS, RUN, STEP, Cell, code
+from simreduce.study.sweep.cells import BENCH, JOBS, REPLICAS, RUN, STEP, Cell, code
 from simreduce.study.sweep.columns import COLUMNS, DONE, MESH, Figures, Lost
 from simreduce.study.sweep.question import BENCH_DOCUMENT, DISTURB
 from simreduce.study.tune.bench import (
@@ -55,6 +56,7 @@ from simreduce.study.tune.rank import Candidate, rank
 from simreduce.study.tune.steps import rank_steps
 from simreduce.topology import Folded, Topology, load_machine, load_topology
 from simreduce.topology.failing import NONE, fail
+from simreduce.training.jobs import fairness, simulate_jobs
 from simreduce.training.mesh.held import largest
 from simreduce.training.step import ESTIMATED
 from simreduce.training.stragglers import repeat
@@ -67,7 +69,7 @@ def evaluate(cell: Cell) -> Figures | Refused | Stuck | Lost:
     """The outcome of a cell."""
     if cell.code and cell.code != code():
         return Lost(f"this worker has simreduce {code()}, not {cell.code}")
-    by_kind = {BENCH: _bench, RUN: _run, STEP: _step, REPLICAS: _replicas}
+    by_kind = {BENCH: _bench, RUN: _run, STEP: _step, REPLICAS: _replicas, JOBS: _jobs}
     return outcome_of(by_kind[cell.kind], cell)
 
 
@@ -240,6 +242,26 @@ def _replicas(cell: Cell) -> Figures:
         runtime=setup.runtime.name if setup else None,
         ranks=question.job.workers,
         nbytes=workload.nbytes if workload else None,
+    )
+
+
+def _jobs(cell: Cell) -> Figures:
+    load, copies = partial(_machine, load_topology), cell.document.get("copies", 1)
+    with _no_file(cell) as path:
+        question = build_jobs(path, cell.document["scenario"], load, copies)
+        outcomes = simulate_jobs(question.jobs, question.streams)
+    slow = max(outcomes, key=lambda each: each.slowdown)
+    return _done(
+        question.setup,
+        seconds=slow.seconds,
+        runtime=slow.job.setup.runtime.name,
+        ranks=sum(len(job.setup.layout) for job in question.jobs),
+        link=slow.shared[0].link if slow.shared else None,
+        job=slow.job.name,
+        slowdown=slow.slowdown,
+        worst=max(each.worst for each in outcomes),
+        alone=slow.alone,
+        fairness=fairness([each.slowdown for each in outcomes]),
     )
 
 
