@@ -231,6 +231,7 @@ def build_jobs(
     named = tuple(each["name"] for each in tables if isinstance(each["nodes"], str))
     if named and copies > 1:
         faults.add("job", f"{', '.join(named)}: {_COUNT_NODES}")
+        copies = 1
     for name in dict.fromkeys(each for each in names if each and names.count(each) > 1):
         faults.add("job", f"two are named {name!r}")
     machine = None

@@ -124,8 +124,8 @@ COLUMNS = Record(
             page=Column("busiest", left=True)),
     _figure("bound_share", RATIO, "The part of the time in which that is busy.",
             page=Column("busy", show=percent(0))),
-    _figure("link", TEXT, "The link or memory that a step's transfers need for the longest; of jobs,"
-            " the one that the `job` shares with others."),
+    _figure("link", TEXT, "The link or memory that a step's transfers need for the longest; of"
+            " jobs, the one that the `job` shares with others."),
     _figure("compute", SECONDS, "The compute of a step.", "best.step.compute"),
     _figure("exposed", SECONDS, "Communication that no compute hides.", "best.step.exposed",
             shown=2),
@@ -155,7 +155,8 @@ COLUMNS = Record(
     _figure("job", TEXT, "Of jobs: the one that loses most.", shown=1,
             page=Column("job", left=True, keep="known")),
     _figure("slowdown", RATIO, "Of jobs: a repetition of the `job` over one alone, the mean.",
-            shown=0, page=Column("slowdown", keep="known", show=partial(format_figure, "slowdown"))),
+            shown=0,
+            page=Column("slowdown", keep="known", show=partial(format_figure, "slowdown"))),
     _figure("worst", RATIO, "Of jobs: the longest repetition of any over one of it alone.",
             shown=2),
     _figure("alone", SECONDS, "Of jobs: a repetition of the `job` alone on the machine.", shown=3),

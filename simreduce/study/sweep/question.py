@@ -217,7 +217,6 @@ class Question:
         if value is None:  # which has a fault
             return
         table = document if self.kind == BENCH else document["scenario"]
-        section, _, rest = key.partition(".")
         if key in DISTURB.keys:
             texts = value if isinstance(value, list) else [value]
             listed = [text for text in texts if text != NONE]
@@ -230,7 +229,7 @@ class Question:
         elif place := split_key(key):
             found, i, path = place
             faults.attempt(key, _set_inside, table[found][i], path.split("."), value)
-        elif rest:
+        elif "." in key:
             faults.attempt(key, _set_inside, table, key.split("."), value)
         elif self.meshed and key in (*_MESH, *_PIPELINE):
             inside = ["step", "pipeline", key] if key in _PIPELINE else ["step", key]
@@ -373,9 +372,10 @@ def read_question(text: str, kind: str | None = None) -> Question:
     path, table = read_scenario_file(text)
     if kind == BENCH:
         raise InputError(f"{path}: is a scenario; a machine can be asked for a bench")
-    own = {STEP: "step", REPLICAS: "replicas", JOBS: "job"}
-    if kind in own and own[kind] not in table:
-        raise InputError(f"{path}: has no {'[[job]]' if kind == JOBS else f'[{kind}]'}")
+    own: dict[Kind, str] = {JOBS: "job", REPLICAS: "replicas", STEP: "step"}
+    for each, key in own.items():
+        if kind == each and key not in table:
+            raise InputError(f"{path}: has no {'[[job]]' if kind == JOBS else f'[{key}]'}")
     if "job" in table:
         if kind not in (None, JOBS):
             raise InputError(f"{path}: has [[job]]s beside each other; ask for its {JOBS}")
@@ -386,5 +386,5 @@ def read_question(text: str, kind: str | None = None) -> Question:
     if kind == RUN and "replicas" in table:
         raise InputError(f"{path}: has [replicas], which have no strategies to rank")
     document = {"scenario": json.loads(json.dumps(table, default=str))}
-    found = RUN if kind == RUN else next((each for each in own if own[each] in table), RUN)
+    found = next((each for each, key in own.items() if key in table and kind != RUN), RUN)
     return Question(found, document, path.stem, str(path.parent))
