@@ -218,10 +218,13 @@ def load_jobs(text: str, copies: int = 1) -> JobsQuestion:
 
 
 def build_jobs(
-    path: Path, document: Mapping[str, Any], load: LoadMachine = load_topology, copies: int = 1
-) -> JobsQuestion:
-    """As `load_jobs`, of tables that were read from the file at `path`, and perhaps changed."""
-    faults = Faults(str(path))
+    path: Path, document: Mapping[str, Any], load: LoadMachine = load_topology, copies: int = 1,
+    options: Mapping[str, str] | None = None,
+) -> JobsQuestion:  # fmt: skip
+    """As `load_jobs`, of tables that were read from the file at `path`, and perhaps changed; for a
+    key in `options`, faults name the text given there instead of the file.
+    """
+    faults = Faults(str(path), options=options)
     values = JOBS.read(document, faults)
     shared = {key: document[key] for key in _SHARED if key in document}
     tables = values["job"] or []
@@ -236,7 +239,8 @@ def build_jobs(
         faults.add("job", f"two are named {name!r}")
     machine = None
     try:
-        machine = build_scenario(path, {**shared, "workload": "bytes:4"}, None, load).setup
+        whole = {**shared, "workload": "bytes:4"}
+        machine = build_scenario(path, whole, None, load, options).setup
     except ScenarioError as error:
         faults.problems += [each for each in error.problems if each not in faults.problems]
     tables = [
@@ -245,7 +249,7 @@ def build_jobs(
         for each in tables
     ]
     raw = document["job"] * copies if tables else []
-    whole = machine.layout if machine else None
+    shape = machine.layout if machine else None
     nodes: list[tuple[int, ...]] = [() for _ in tables]
     streams = list[Stream]()
     if machine is not None:
@@ -255,7 +259,7 @@ def build_jobs(
             streams += reads.of_table(f"traffic[{i}]", each, each.faulty)
         for i, each in enumerate(tables):
             streams += reads.of_job(i, f"job[{i % (len(raw) // copies)}]", each, nodes[i])
-    reader, found = _Reader(path, shared, load, whole, faults), list[Read]()
+    reader, found = _Reader(path, shared, load, shape, faults), list[Read]()
     for i, (table, given, mine) in enumerate(zip(tables, raw, nodes, strict=True)):
         found += reader.read(i % (len(raw) // copies), table, given, mine)
     faults.raise_any(ScenarioError)

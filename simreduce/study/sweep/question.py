@@ -386,5 +386,5 @@ def read_question(text: str, kind: str | None = None) -> Question:
     if kind == RUN and "replicas" in table:
         raise InputError(f"{path}: has [replicas], which have no strategies to rank")
     document = {"scenario": json.loads(json.dumps(table, default=str))}
-    found = next((each for each, key in own.items() if key in table and kind != RUN), RUN)
+    found: Kind = next((each for each, key in own.items() if key in table and kind != RUN), RUN)
     return Question(found, document, path.stem, str(path.parent))
