@@ -255,6 +255,18 @@ SWEEP: dict[str, Any] = {
     ],
 }  # fmt: skip
 
+SWEEP_OF_JOBS: dict[str, Any] = {
+    **SWEEP,
+    "kind": "jobs",
+    "keys": ["oversubscription"],
+    "rows": [
+        {"oversubscription": n, "state": "done", "reason": "", "seconds": 1e-3, "alone": 1e-3 / n,
+         "slowdown": float(n), "worst": float(n), "job": "abc"[n - 1], "fairness": 1.0 / n}
+        for n in (3, 1, 2)
+    ],
+    "states": {"done": 3},
+}  # fmt: skip
+
 
 _TIMED = {
     "place": 1, "strategy": "ring", "predicted_time_us": 90.0, "time_us": 100.0, "low_us": 95.0,
@@ -275,7 +287,7 @@ EXPORTS = (
 
 NAMES = (
     "run", "measured", "measured-tune", "bench", "explain", "tune", "validate", "capacity",
-    "sweep", "replicas", "placement", "jobs", *STEPS,
+    "sweep", "sweep-of-jobs", "replicas", "placement", "jobs", *STEPS,
 )  # fmt: skip
 """Of the documents of `every`."""
 
@@ -293,6 +305,7 @@ def every(folder, recording, setup) -> tuple[dict[str, Any], dict[str, Any]]:
         "validate": VALIDATE,
         "capacity": CAPACITY,
         "sweep": SWEEP,
+        "sweep-of-jobs": SWEEP_OF_JOBS,
         "placement": placement_document(folder),
         "jobs": jobs_document(folder),
     }

@@ -31,7 +31,7 @@ def sweep_page(document: Document, beside: Attachments) -> Page:
     choices = [key for key in keys if key in _CHOICES]
     if left := [key for key in choices if any(key not in row for row in document["rows"])]:
         raise InputError(f"its rows lack {_listed(left)}: write them without --columns")
-    figure = objective(document["kind"])
+    figure = objective(document.get("kind", ""))
     done = [row for row in document["rows"] if row.get(figure) is not None]
     done.sort(key=lambda row: row[figure])
     states = ", ".join(f"{n:,} {state}" for state, n in document["states"].items())
@@ -51,7 +51,7 @@ def sweep_page(document: Document, beside: Attachments) -> Page:
 
 
 def _machine(document: Document) -> str:
-    best = "best" if objective(document["kind"]) in FACTORS else "fastest"
+    best = "best" if objective(document.get("kind", "")) in FACTORS else "fastest"
     return "Machine" if document["topology"] else f"Machine of the {best} cell"
 
 
@@ -160,7 +160,7 @@ def _sure(document: Document, done: Sequence[Row], keys: Sequence[str]) -> str:
         return ""
     wins = _wins(done, keys)
     best = wins.largest[0] if wins else done[0]
-    slowdown = objective(document["kind"]) in FACTORS
+    slowdown = objective(document.get("kind", "")) in FACTORS
     what = "that time" if wins else "slowdowns" if slowdown else "the fastest"
     if None in (best.get("low"), best.get("high")) or not best["seconds"]:
         return f"How sure: nothing is known of the error of the prediction of {what}."
