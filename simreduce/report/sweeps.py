@@ -107,7 +107,7 @@ SWEEP = Document(
     Key("database", TEXT, "The file."),
     Key("sweep", INTEGER, "The number of the sweep there."),
     Key("name", TEXT, "Its name."),
-    Key("kind", one_of(*KINDS), "What a cell asks: as `bench`, `run` or `step`."),
+    Key("kind", one_of(*KINDS), "What a cell asks: as `bench`, `run`, `step` or `jobs`."),
     Key("started", TEXT, "When it began, in UTC, as ISO 8601 has it."),
     Key("keys", list_of(TEXT), "The keys that vary."),
     Key("states", map_of(COUNT), "How many cells have each state."),

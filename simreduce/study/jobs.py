@@ -118,7 +118,7 @@ JOB = Format(
           " other job names.", required=True),
     Field("workload", LINE, "As in a scenario.", required=True),
     Field("strategy", LINE, "How it reduces.", "nccl"),
-    Field("step", SCENARIO["step"].kind,
+    Field("step", Scalar("a table", {}, lambda value: value),
           "As in a scenario, for methods without shards, or with one `mesh`.",
           default_words="only reductions"),
     Field("start", _TIME, "When it begins.", 0.0, default_words="`0 s`"),

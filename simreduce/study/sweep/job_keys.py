@@ -8,6 +8,8 @@ from typing import Any
 from simreduce.errors import InputError, did_you_mean, quote
 from simreduce.files.formats import Faults, Field, field_at
 from simreduce.study.jobs import JOB, TRAFFIC
+from simreduce.training import STEP
+from simreduce.training.mesh.question import MESH
 
 FORMATS = {"job": JOB, "traffic": TRAFFIC}
 
@@ -26,8 +28,16 @@ def key_of_job(document: Mapping[str, Any], section: str, text: str) -> str:
         raise InputError(f"no {section} is named {quote(name)}{near}")
     name = max(fitting, key=len)
     path = text.removeprefix(f"{name}.")
-    field_at(path, FORMATS[section])
+    field_of_job(section, path)
     return f"{section}[{names.index(name)}].{path}"
+
+
+def field_of_job(section: str, path: str) -> Field:
+    """The field at a path of a job or traffic. InputError if there is none."""
+    table, dot, rest = path.partition(".")
+    if (section, table, dot) == ("job", "step", "."):
+        return field_at(rest, STEP, MESH)
+    return field_at(path, FORMATS[section])
 
 
 def split_key(key: str) -> tuple[str, int, str] | None:

@@ -29,7 +29,6 @@ from simreduce.files.formats import (
     Scalar,
     TableOf,
     choice,
-    field_at,
     text_of,
     whole,
 )
@@ -40,7 +39,7 @@ from simreduce.planners.strategy import ALL, parse_strategy
 from simreduce.study.jobs import JOBS as JOBS_FILE
 from simreduce.study.scenario import beside, has_mesh, is_scenario, read_scenario_file
 from simreduce.study.sweep.cells import BENCH, JOBS, REPLICAS, RUN, STEP, Cell, Kind, make_cell
-from simreduce.study.sweep.job_keys import FORMATS, check_value, key_of_job, split_key
+from simreduce.study.sweep.job_keys import FORMATS, check_value, field_of_job, key_of_job, split_key
 from simreduce.study.sweep.machines import SHORT, set_machine
 from simreduce.topology import load_machine, load_topology
 from simreduce.topology.classes import networks
@@ -173,7 +172,7 @@ class Question:
             _check_mesh(key, value)
         if place := split_key(key):
             section, _, key = place
-            check_value(field_at(key, FORMATS[section]), value)
+            check_value(field_of_job(section, key), value)
         for each in value if isinstance(value, list) else [value]:
             if isinstance(each, str):
                 self._load(key, each, collectives or ("all_reduce",))
