@@ -21,13 +21,13 @@ def key_of_job(document: Mapping[str, Any], section: str, text: str) -> str:
     InputError for a name or a key that there is not.
     """
     names = [each["name"] for each in document.get(section, ())]
-    fitting = [name for name in names if text.startswith(f"{name}.")]
+    fitting = [name for name in names if f"{text}.".startswith(f"{name}.")]
     if not fitting:
         name = text.partition(".")[0]
         near = did_you_mean(name, names) or f"; there are {', '.join(map(quote, names)) or 'none'}"
         raise InputError(f"no {section} is named {quote(name)}{near}")
     name = max(fitting, key=len)
-    path = text.removeprefix(f"{name}.")
+    path = text[len(name) + 1 :]
     field_of_job(section, path)
     return f"{section}[{names.index(name)}].{path}"
 

@@ -119,7 +119,7 @@ def test_every_fault_is_said_at_once(tmp_path):
         "oversubscripton": "1,2", "job.my b.nodes": "1", "job.a.nods": "1", "job.a.count": "x,2",
         "job.my b.c.step.tiem": "1 ms", "job.a.strategy": "rng", "traffic.noise.pattern": "incats",
         "job.a.step.batch": "many", "traffic.noize.size": "1M", "job.a.workload": "alexnett",
-        "job.a.checkpoint.evry": "1 ms", "slow": "gpu0=2", "copies": "0", "job": "2",
+        "job.a.checkpoint.evry": "1 ms", "slow": "gpu0=2", "copies": "0", "job": "2", "job.a": "2",
     }  # fmt: skip
     with pytest.raises(InputError) as caught:
         read_specification(write(tmp_path), over, {})
@@ -139,6 +139,8 @@ def test_every_fault_is_said_at_once(tmp_path):
         "job.a.workload": "did you mean 'alexnet'?",
         "job.a.checkpoint.evry": "did you mean 'every'?",
         "slow": "unknown key",
+        "job": "no job is named ''",
+        "job.a": "unknown key; known keys: name, nodes",
         "copies": "must be a whole number of copies from 1",
     }.items():
         assert words in found[f"over.{key}"]
