@@ -21,7 +21,8 @@ from simreduce.report.ranking import ranking_document, ranking_rows
 from simreduce.report.step_timeline import step_tracks
 from simreduce.report.steps import step_document, step_rows
 from simreduce.report.sweeps import count_states, first_columns, rows_table, sweep_document
-from simreduce.study.sweep import Sweep
+from simreduce.study.sweep import Sweep, objective
+from simreduce.study.sweep.columns import FACTORS
 from simreduce.study.tune import rank, steps
 from simreduce.study.tune.bench import BY_DEFAULT, BenchRow, Calls, busbw
 
@@ -326,10 +327,11 @@ class SweepRows(Answer):
         """A row per cell."""
         return [dict(row) for row in self.rows]
 
-    def best(self, *keys: str, by: str = "seconds") -> list[dict[str, Any]]:
+    def best(self, *keys: str, by: str = "") -> list[dict[str, Any]]:
         """The row with the least `by` for each combination of values of `keys`, of rows that have
-        one.
+        one; by default the least time, of jobs the least slowdown.
         """
+        by = by or objective(self.sweep.kind)
         found: dict[tuple[Any, ...], dict[str, Any]] = {}
         for row in self.records():
             group = tuple(row[key] for key in keys)
@@ -338,11 +340,13 @@ class SweepRows(Answer):
         return [*found.values()]
 
     def plot(self) -> plots.Plot:
-        """A bar for each of the fastest cells."""
-        rows = sorted((r for r in self.rows if r["seconds"]), key=lambda r: float(r["seconds"]))
+        """A bar for each of the fastest cells, or of those whose jobs lose least."""
+        name = objective(self.sweep.kind)
+        rows = sorted((r for r in self.rows if r[name]), key=lambda r: float(r[name]))
         names = [", ".join(f"{key} {row[key]}" for key in self.sweep.keys) for row in rows]
-        bars = [(name, row["seconds"]) for name, row in zip(names, rows, strict=True)]
-        return plots.draw_bars(bars, self.headline, self.subtitle)
+        bars = [(words, row[name]) for words, row in zip(names, rows, strict=True)]
+        factor = name if name in FACTORS else ""
+        return plots.draw_bars(bars, self.headline, self.subtitle, factor)
 
 
 def _name_models(runtimes: Iterable[str], setup: Setup) -> str:

@@ -22,6 +22,7 @@ from simreduce.files.formats.documents import (
 )
 from simreduce.files.tables import Table
 from simreduce.study.sweep import Sweep
+from simreduce.study.sweep.columns import FACTORS, format_figure
 from simreduce.study.sweep.compare import Change, Comparison, Place, Winner
 
 _MOST = 12
@@ -43,10 +44,10 @@ def compared_text(both: Compared) -> str:
         if number:
             lines.append(f"  {units.plural(number, 'more cell')} only in the {word}")
     if found.ratios:
-        ratios = found.ratios
+        ratios, what = found.ratios, _word(found, "time", found.figure)
         middle = ratios[len(ratios) // 2]
         lines.append(
-            f"  time of the second over the first: {ratios[0]:.4g} to {ratios[-1]:.4g},"
+            f"  {what} of the second over the first: {ratios[0]:.4g} to {ratios[-1]:.4g},"
             f" median {middle:.4g}"
         )
     if found.changed:
@@ -54,8 +55,8 @@ def compared_text(both: Compared) -> str:
         if count > _MOST:
             lines.append(f"  {count - _MOST} more")
     if found.chosen:
-        flips = len(found.flipped)
-        lines += ["", f"Fastest {found.chosen}: {flips} of {found.questions} changed"]
+        flips, best = len(found.flipped), _word(found, "Fastest", "Best")
+        lines += ["", f"{best} {found.chosen}: {flips} of {found.questions} changed"]
     if found.flipped:
         lines += _winners(found).lines(indent=2)
     lines += ["", *(f"Warning: {warning}." for warning in found.warnings)] if found.warnings else []
@@ -67,14 +68,17 @@ def _changes(found: Comparison) -> Table:
     head = tables.columns(
         "|".join([*found.keys, "first", "second", "change"]), left="|".join(found.keys)
     )
-    rows = [(*_words(each.place), *_times(each), _percent(each)) for each in found.changed[:_MOST]]
+    rows = [
+        (*_words(each.place), *_figures(found.figure, each), _percent(each))
+        for each in found.changed[:_MOST]
+    ]
     return Table(head, tuple(rows))
 
 
 def _winners(found: Comparison) -> Table:
     keys = [key for key in found.keys if key != found.chosen]
     head = tables.columns(
-        "|".join([*keys, "first", "second", "now slower by"]),
+        "|".join([*keys, "first", "second", _word(found, "now slower by", "now worse by")]),
         left="|".join([*keys, "first", "second"]),
     )
     rows = [
@@ -84,19 +88,24 @@ def _winners(found: Comparison) -> Table:
     return Table(head, tuple(rows))
 
 
+def _word(found: Comparison, of_times: str, of_factors: str) -> str:
+    """The word for what is compared."""
+    return of_factors if found.figure in FACTORS else of_times
+
+
 def _words(place: Place) -> list[str]:
     return ["" if value is None else str(value) for value in place]
 
 
-def _times(each: Change) -> list[str]:
+def _figures(name: str, each: Change) -> list[str]:
     return [
-        state if seconds is None else units.format_duration(seconds)
-        for state, seconds in zip(each.states, each.seconds, strict=True)
+        state if value is None else format_figure(name, value)
+        for state, value in zip(each.states, each.figures, strict=True)
     ]
 
 
 def _percent(each: Change) -> str:
-    return each.reason[:60] if None in each.seconds else f"{each.ratio - 1.0:+.2%}"
+    return each.reason[:60] if None in each.figures else f"{each.ratio - 1.0:+.2%}"
 
 
 class Compared(NamedTuple):
@@ -142,6 +151,12 @@ COMPARE = Document(
         "Both sweeps.",
         "files",
     ),
+    Key(
+        "figure",
+        TEXT,
+        "What is compared: `seconds`, or of jobs `slowdown`, then also under names of times.",
+        "found.figure",
+    ),
     Key("keys", list_of(TEXT), "The keys that vary, by which cells are matched.", "found.keys"),
     Key("cells", COUNT, "Cells in both.", "found.both"),
     Key("only", list_of(COUNT, 2), "Cells in one of the two only.", "found.only"),
@@ -153,7 +168,12 @@ COMPARE = Document(
                 "A cell whose time or state changed.",
                 _CELL,
                 Key("states", list_of(TEXT, 2), "Its states."),
-                Key("seconds", list_of(or_null(SECONDS), 2), "Its times; null if it has none."),
+                Key(
+                    "seconds",
+                    list_of(or_null(SECONDS), 2),
+                    "Its times, or of jobs its slowdowns; null if it has none.",
+                    "figures",
+                ),
                 Key("reason", TEXT, 'Why it has none; "" else.'),
             )
         ),

@@ -10,13 +10,16 @@ from simreduce.report import plots
 from simreduce.report.plots import Axis, Plot, Point, Reading
 from simreduce.report.plots.sweeps import BYTES, PLAIN, RATE, SECONDS, SHARE
 from simreduce.report.sweeps import check_columns
-from simreduce.study.sweep import BENCH, UNITS, Sweep
+from simreduce.study.sweep import BENCH, UNITS, Sweep, objective
+from simreduce.study.sweep.columns import FACTORS
 
 LINES, HEAT, PARETO = KINDS = ("lines", "heat", "pareto")
 """Kinds of plots."""
 _KINDS = {"s": SECONDS, "B": BYTES, "B/s": RATE, "1": SHARE}
-_INVERSE = (*(name for name, unit in UNITS.items() if unit in ("B/s", "1/s")), "efficiency")
-"""Columns that are something over the time: more is better, and they share its interval."""
+_INVERSE = (
+    *(name for name, unit in UNITS.items() if unit in ("B/s", "1/s")), "efficiency", "fairness",
+)  # fmt: skip
+"""Columns of which more is better; those over the time share its interval."""
 _SIZES = ("size", "bytes")
 
 Row = Mapping[str, Any]
@@ -38,10 +41,11 @@ def sweep_plot(
     if not done:
         raise InputError(f"{sweep.name}: no cell is done: there is nothing to draw")
     varied = [key for key in sweep.keys if len({row.get(key) for row in rows}) > 1]
-    default = "busbw" if sweep.kind == BENCH else "seconds"
+    best = objective(sweep.kind)
+    default = "busbw" if sweep.kind == BENCH else best
     chosen = {
         LINES: (x or _widest(varied, done, sweep), y or default),
-        PARETO: (x or "seconds", y or "ranks"),
+        PARETO: (x or best, y or "ranks"),
         HEAT: (x or _widest(varied, done, sweep), y or ""),
     }[kind]
     if kind == HEAT and not y:
@@ -88,7 +92,7 @@ def _about(sweep: Sweep, rows: Sequence[Row], varied: Sequence[str]) -> str:
 
 def axis(name: str) -> Axis:
     """The axis of a column."""
-    kind = _KINDS.get(UNITS.get(name, ""), PLAIN)
+    kind = PLAIN if name in FACTORS else _KINDS.get(UNITS.get(name, ""), PLAIN)
     return Axis(_WORDS.get(name, name), BYTES if name in _SIZES else kind)
 
 

@@ -30,7 +30,7 @@ from simreduce.files.formats.documents import (
 )
 from simreduce.files.tables import Column, Table, table_of
 from simreduce.planners.nccl import nominal_text
-from simreduce.study.sweep import ALL_KINDS, COLUMNS, RUN, STEP, UNITS, Store, Sweep
+from simreduce.study.sweep import COLUMNS, KINDS, RUN, STEP, UNITS, Store, Sweep
 from simreduce.study.sweep.columns import column_of
 from simreduce.study.sweep.store import OF_ROWS, quoted
 from simreduce.version import __version__
@@ -95,8 +95,8 @@ ROW = Record(
     Key("finished", or_null(TEXT), "When, in UTC, as ISO 8601 has it.", optional=True),
     Key("cells", COUNT, "With `--group`: the cells of which this is the best.", optional=True),
     others=PLAIN,
-    order="seconds low high exposed efficiency samples_per_second gradients_per_second dropped"
-    " busbw method chosen bound",
+    order="job slowdown worst seconds alone fairness low high exposed efficiency samples_per_second"
+    " gradients_per_second dropped busbw method chosen bound",
 )
 """Also the columns of CSV and Parquet, where null is an empty cell."""
 SWEEP = Document(
@@ -107,7 +107,7 @@ SWEEP = Document(
     Key("database", TEXT, "The file."),
     Key("sweep", INTEGER, "The number of the sweep there."),
     Key("name", TEXT, "Its name."),
-    Key("kind", one_of(*ALL_KINDS), "What a cell asks: as `bench`, `run` or `step`."),
+    Key("kind", one_of(*KINDS), "What a cell asks: as `bench`, `run`, `step` or `jobs`."),
     Key("started", TEXT, "When it began, in UTC, as ISO 8601 has it."),
     Key("keys", list_of(TEXT), "The keys that vary."),
     Key("states", map_of(COUNT), "How many cells have each state."),

@@ -66,6 +66,7 @@ _SHARED = (
     "call_cost",
 )  # fmt: skip
 """Keys of a scenario that all jobs have in common."""
+_COUNT_NODES = "say how many nodes, not which, so that there can be several"
 _MOST, _MOST_NODES = 100_000, 1 << 20
 _TIME = quantity(units.duration, "a time", ("2 s", "10 min"), (0.0, 3.6e6, "at most 1000 h"))
 INCAST, PERMUTATION, ALL_TO_ALL, READS, WRITES = PATTERNS = (
@@ -219,8 +220,7 @@ def build_mix(
     """
     question = build_jobs(path, document, load)
     if question.named:
-        words = "say how many nodes, not which, so that there can be several"
-        raise ScenarioError(f"{path}: {', '.join(question.named)}: {words}")
+        raise ScenarioError(f"{path}: {', '.join(question.named)}: {_COUNT_NODES}")
     return question
 
 
@@ -230,18 +230,23 @@ def load_jobs(text: str) -> JobsQuestion:
 
 
 def build_jobs(
-    path: Path, document: Mapping[str, Any], load: LoadMachine = load_topology, copies: int = 1
-) -> JobsQuestion:
+    path: Path, document: Mapping[str, Any], load: LoadMachine = load_topology, copies: int = 1,
+    options: Mapping[str, str] | None = None,
+) -> JobsQuestion:  # fmt: skip
     """So many copies of the jobs of tables that were read from the file at `path`, and perhaps
-    changed; ScenarioError lists every fault.
+    changed; ScenarioError lists every fault. For a key in `options`, faults name the text given
+    there instead of the file.
     """
-    faults = Faults(str(path))
+    faults = Faults(str(path), options=options)
     values = JOBS.read(document, faults)
     shared = {key: document[key] for key in _SHARED if key in document}
     tables = values["job"] or []
     if values["job"] == []:
         faults.add("job", "must have one table at least")
     named = tuple(each["name"] for each in tables if isinstance(each["nodes"], str))
+    if named and copies > 1:
+        faults.add("job", f"{', '.join(named)}: {_COUNT_NODES}")
+        copies = 1
     owner = dict[str, str]()
     for key in ("job", "traffic"):
         for i, each in enumerate(values[key] or []):
@@ -250,7 +255,8 @@ def build_jobs(
                 faults.add(f"{key}[{i}].name", f"{first} is named {each['name']!r} too")
     machine = None
     try:
-        machine = build_scenario(path, {**shared, "workload": "bytes:4"}, None, load).setup
+        whole = {**shared, "workload": "bytes:4"}
+        machine = build_scenario(path, whole, None, load, options).setup
     except ScenarioError as error:
         faults.problems += [each for each in error.problems if each not in faults.problems]
     tables = [
@@ -259,7 +265,7 @@ def build_jobs(
         for each in tables
     ]
     raw = document["job"] * copies if tables else []
-    whole = machine.layout if machine else None
+    shape = machine.layout if machine else None
     nodes: list[tuple[int, ...]] = [() for _ in tables]
     streams = list[Stream]()
     if machine is not None:
@@ -269,7 +275,7 @@ def build_jobs(
             streams += reads.of_table(f"traffic[{i}]", each, each.faulty)
         for i, each in enumerate(tables):
             streams += reads.of_job(i, f"job[{i % (len(raw) // copies)}]", each, nodes[i])
-    reader, found = _Reader(path, shared, load, whole, faults), list[Read]()
+    reader, found = _Reader(path, shared, load, shape, faults), list[Read]()
     for i, (table, given, mine) in enumerate(zip(tables, raw, nodes, strict=True)):
         found += reader.read(i % (len(raw) // copies), table, given, mine)
     if faults.problems and machine is not None:  # else they are counted once times are known

@@ -80,7 +80,7 @@ from simreduce.study.scenario import (
     read_scenario_file,
     with_step,
 )
-from simreduce.study.sweep import Store
+from simreduce.study.sweep import Store, objective
 from simreduce.study.tune.meshes import rank_meshes, simulate_best
 from simreduce.study.tune.rank import rank
 from simreduce.study.tune.steps import rank_steps
@@ -434,14 +434,15 @@ _MACHINE = ("topology", "topology_digest")
 
 def document_machine(document: Document) -> tuple[Topology | None, Calibration | None]:
     """The machine and the calibration of a document, if simreduce has them under these names and
-    the machine is the same; of a sweep over machines, that of its fastest cell. No file of a user
+    the machine is the same; of a sweep over machines, that of its best cell. No file of a user
     is read.
     """
     rows = document.get("rows") if document.get("command") == "sweep" else None
-    done = [row for row in rows or () if row.get("seconds") is not None]
+    figure = objective(document.get("kind", ""))
+    done = [row for row in rows or () if row.get(figure) is not None]
     if document.get("topology") is None and done:
-        fastest = min(done, key=lambda row: row["seconds"])
-        document = {**document, **{key: fastest.get(key) for key in _MACHINE}}
+        best = min(done, key=lambda row: row[figure])
+        document = {**document, **{key: best.get(key) for key in _MACHINE}}
     name, digest = document.get("topology"), document.get("topology_digest")
     machine = machine_named(name, digest) if isinstance(name, str) else None
     name = document.get("calibration")

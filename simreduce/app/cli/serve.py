@@ -13,7 +13,7 @@ from simreduce.app.cli.group import command
 from simreduce.app.cli.reply import option_faults
 from simreduce.errors import InputError, quote
 from simreduce.files.textfiles import exists
-from simreduce.study.scenario import is_scenario
+from simreduce.study.scenario import is_scenario, keys_of
 
 _LARGEST = 65_535
 
@@ -24,7 +24,7 @@ _LARGEST = 65_535
     simreduce serve 'machine=dgx-a100x4&size=16MiB' --no-open
     """
 )
-@click.argument("sources", nargs=-1, metavar="[VIEW|MACHINE|MACHINE.toml]...")
+@click.argument("sources", nargs=-1, metavar="[VIEW|MACHINE|FILE.toml]...")
 @click.option(
     "--port",
     type=click.IntRange(0, _LARGEST),
@@ -58,12 +58,12 @@ def serve(
     size, change algorithm, packing and NCCL's choices, and see what that does.
 
     A VIEW is what the page has behind ? in its address; it can be sent on. A MACHINE is the name of
-    one, or one written inline, that the page opens with. A MACHINE.toml is a file of yours, which
-    the page then has under its name.
+    one, or one written inline, that the page opens with. A FILE.toml is a machine of yours, or jobs
+    as simreduce jobs takes them, which the page then has under its name.
 
     Ctrl-C stops it.
     """
-    from simreduce.app.serve import Limits, View, check_serve, read_view, serve as run  # noqa: PLC0415 - uvicorn and all of simreduce
+    from simreduce.app.serve import Limits, View, check_serve, of_jobs, read_view, serve as run  # noqa: PLC0415 - uvicorn and all of simreduce
 
     faults = option_faults()
     faults.attempt("", check_serve)
@@ -74,10 +74,12 @@ def serve(
             faults.attempt("", _check_file, text)
     if len(views) > 1:
         faults.add("", f"{' '.join(map(quote, views))}: one view at a time")
-    machine = next(iter(files), "dgx1v")
-    view = faults.attempt("", read_view, views[0], files) if views else View(machine)
+    jobs = of_jobs(files)
+    machine = next((name for name in files if name not in jobs), "" if jobs else "dgx1v")
+    first = View(machine, next(iter(jobs), ""))
+    view = faults.attempt("", read_view, views[0], files) if views else first
     if view is not None and views and not faults.problems:
-        faults.attempt("", view.meshes if view.mesh else view.scenario, files)
+        faults.attempt("", view.ask, files)
     faults.raise_any()
     assert view is not None  # noqa: S101 - else there is a fault
 
@@ -104,9 +106,14 @@ def _is_file(text: str) -> bool:
 
 
 def _check_file(text: str) -> None:
-    """InputError unless the file is a machine that can be loaded."""
+    """InputError unless the file is a machine or jobs that can be loaded."""
+    from simreduce.study.jobs import load_jobs  # noqa: PLC0415 - all of simreduce
     from simreduce.topology import load_topology  # noqa: PLC0415 - likewise
 
-    if is_scenario(text):
-        raise InputError(f"{text}: is a scenario; serve takes machines, and simreduce report this")
-    load_topology(text)
+    if "job" in keys_of(text):
+        load_jobs(text)
+    elif is_scenario(text):
+        words = "is a scenario; serve takes machines and jobs, and simreduce report this"
+        raise InputError(f"{text}: {words}")
+    else:
+        load_topology(text)

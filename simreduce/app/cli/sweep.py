@@ -117,9 +117,13 @@ def sweep(
     faults = option_faults()
     bytes_each = faults.attempt("--memory", _memory, memory)
     chosen = faults.attempt("", _sample, sample, seed)
+    held = {
+        key: faults.attempt(f"--set {key}", parse_scalar, key, value)
+        for key, value in _pairs(faults, "--set", fixed).items()
+    }
     spec = faults.attempt(
         "", read_specification, question, _pairs(faults, "--over", over),
-        {k: parse_scalar(k, v) for k, v in _pairs(faults, "--set", fixed).items()},
+        {key: value for key, value in held.items() if value is not None},
         [[key.strip() for key in keys.split(",")] for keys in zipped], chosen, kind,
     )  # fmt: skip
     if cluster is not None and "://" not in cluster and cluster not in CLUSTERS:

@@ -43,7 +43,7 @@ from simreduce.report.sweeps import (
     sweep_document,
     table_lines,
 )
-from simreduce.study.sweep import Store, Sweep
+from simreduce.study.sweep import Store, Sweep, objective
 from simreduce.study.sweep.compare import compare as compare_sweeps
 
 _STATES = "SELECT state FROM sweep"
@@ -67,8 +67,8 @@ _where_option = click.option(
 @click.option("--sort", default=None, metavar="A,-B", help="Sort by A, then by B downwards.")
 @click.option("--group", default=None, metavar="A,B", help="Of rows with equal A and B, keep the "
               "best.")  # fmt: skip
-@click.option("--by", default="seconds", metavar="[-]NAME", help="What is best: least NAME, or "
-              "greatest with -; default seconds.")  # fmt: skip
+@click.option("--by", default=None, metavar="[-]NAME", help="What is best: least NAME, or "
+              "greatest with -; default seconds, of jobs slowdown.")  # fmt: skip
 @click.option("--pivot", "across", default=None, metavar="DOWN,ACROSS,VALUE", help="A row for each "
               "value of DOWN, a column for each of ACROSS.")  # fmt: skip
 @click.option("--limit", type=click.IntRange(0), default=None, help="Show so many rows.")
@@ -83,7 +83,7 @@ def table(
     where: str | None,
     sort: str | None,
     group: str | None,
-    by: str,
+    by: str | None,
     across: str | None,
     limit: int | None,
 ) -> Reply | None:
@@ -105,7 +105,7 @@ def table(
             return None
         chosen = faults.attempt("", store.show, number)
         sweep, known = chosen or faults.require(chosen)
-        every = [*known, *(["cells"] if group else [])]
+        every, by = [*known, *(["cells"] if group else [])], by or objective(sweep.kind)
         text = faults.attempt(
             "", query, known, where=where, group=alike, by=by, sort=order, limit=limit
         )
@@ -193,7 +193,8 @@ def _read_sweep(
     "-y",
     default=None,
     metavar="COLUMN",
-    help="Upwards; default: seconds, busbw of collectives, for heat the next key that varies.",
+    help="Upwards; default: seconds, busbw of collectives, slowdown of jobs, for heat the next key"
+    " that varies.",
 )
 @click.option(
     "--value", default=None, metavar="COLUMN", help="What a heat map shows; default as -y of lines."

@@ -16,12 +16,14 @@ from simreduce.computing.watching import Work, within
 from simreduce.errors import InputError
 from simreduce.files.formats import toml_text
 from simreduce.report.blocks import Picture
+from simreduce.report.jobs import BESIDE, Beside
 from simreduce.report.meshes import MESHES
 from simreduce.report.pages import Attachments, make_page, page_parts
 from simreduce.report.pictures import Mark, heat_picture, to_svg
 from simreduce.report.ranking import preview_lines, ranking_document
 from simreduce.report.timeline import timeline_of_events
 from simreduce.report.trace.runs import pipeline_events
+from simreduce.study.jobs import JobsQuestion
 from simreduce.study.scenario import Meshes
 from simreduce.study.tune.meshes import rank_meshes, simulate_best
 from simreduce.study.tune.plan_cache import PlanCache
@@ -30,6 +32,7 @@ from simreduce.topology import Topology, natural
 from simreduce.topology.elements import Link
 from simreduce.topology.graph import BOTH
 from simreduce.topology.routing.nvlink import is_nvlink
+from simreduce.training.jobs import simulate_jobs
 
 Message = dict[str, Any]
 Say = Callable[[Message], None]
@@ -80,7 +83,7 @@ def answer(view: View, files: Files, cache: PlanCache, sayer: Sayer) -> None:
     """
     begun = time.monotonic()
     try:
-        scenario = view.meshes(files) if view.mesh else view.scenario(files)
+        scenario = view.ask(files)
     except InputError:
         with suppress(InputError):  # a picture shows which links there are
             sayer.say(_machine(view.whole(files), {}))
@@ -89,6 +92,9 @@ def answer(view: View, files: Files, cache: PlanCache, sayer: Sayer) -> None:
     sayer.say(_machine(whole, {}))
     if isinstance(scenario, Meshes):
         _answer_meshes(view, files, scenario, sayer)
+        return
+    if isinstance(scenario, JobsQuestion):
+        _answer_jobs(view, files, scenario, sayer)
         return
     work = Said(sayer, "simulated {} of {} strategies", preview_lines)
     with within(_FIRST):
@@ -145,6 +151,19 @@ def _answer_meshes(view: View, files: Files, meshes: Meshes, sayer: Sayer) -> No
     events = pipeline_events(simulate_best(found).ran)
     timeline = timeline_of_events(events, most=_BARS)
     sayer.say(_page(document, replace(beside, timeline=timeline, missing=""), [], ""))
+
+
+def _answer_jobs(view: View, files: Files, question: JobsQuestion, sayer: Sayer) -> None:
+    """Say what jobs lose beside each other."""
+    sayer.check()
+    found = Beside(question, simulate_jobs(question.jobs, question.streams))
+    beside = Attachments(
+        machine=None,
+        calibration=question.setup.calibration,
+        commands=tuple(_commands(view, files)),
+        files={"view.toml": toml_text(view.jobs_table(files)[1])},
+    )
+    sayer.say(_page(BESIDE.write(found), beside, [], ""))
 
 
 def _names(ranking: Ranking) -> list[str]:
@@ -206,7 +225,9 @@ def _page(document: Mapping[str, Any], beside: Attachments, names: list[str], lo
     page = make_page(document, beside)
     sections = []
     for section in page.sections:
-        blocks = tuple(b for b in section.blocks if not isinstance(b, Picture))
+        blocks = tuple(
+            b for b in section.blocks if not (isinstance(b, Picture) and b.subject == "the machine")
+        )
         if blocks:
             sections.append(replace(section, blocks=blocks))
     parts = page_parts(replace(page, sections=tuple(sections)))
@@ -222,13 +243,15 @@ def _page(document: Mapping[str, Any], beside: Attachments, names: list[str], lo
 
 def _command(view: View, files: Files) -> str:
     """The command that opens a page at a view."""
-    mine = f"{shlex.quote(files[view.machine])} " if view.machine in files else ""
-    return f"simreduce serve {mine}'{view.query}'"
+    mine = [shlex.quote(files[name]) for name in (view.machine, view.jobs) if name in files]
+    return " ".join(["simreduce serve", *mine, f"'{view.query}'"])
 
 
 def _commands(view: View, files: Files) -> Iterator[tuple[str, tuple[str, ...]]]:
     yield "This view, on your machine", (_command(view, files),)
+    where = f" beside {files[view.jobs]}" if view.jobs else ""
+    command = "jobs" if view.jobs else "step" if view.mesh else "run"
     yield (
-        "As a scenario: save what stands below as view.toml",
-        (f"simreduce {'step' if view.mesh else 'run'} view.toml", "simreduce report view.toml"),
+        f"As a scenario: save what stands below as view.toml{where}",
+        (f"simreduce {command} view.toml", "simreduce report view.toml"),
     )

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from simreduce import topology, workload
 from simreduce.app.serve.guard import App, Receive, Scope, Send, refuse
-from simreduce.app.serve.view import Files, View
+from simreduce.app.serve.view import Files, View, of_jobs
 from simreduce.app.serve.workers import Busy, Late, Lost, Workers
 from simreduce.engine import calibrate
 from simreduce.planners.packing import PACKERS
@@ -153,7 +153,8 @@ def _content(name: str) -> bytes:
 
 def _page(files: Files, first: View) -> str:
     """The page before it has an answer."""
-    machines = [(name, "from the command line") for name in files]
+    jobs = of_jobs(files)
+    machines = [(name, "from the command line") for name in files if name not in jobs]
     return str(
         templates(_HERE)
         .get_template("serve.html")
@@ -162,6 +163,7 @@ def _page(files: Files, first: View) -> str:
             first=first,
             query=first.query,
             paths=json.dumps({name: f"{shlex.quote(path)} " for name, path in files.items()}),
+            jobs=jobs,
             machines=[*machines, *topology.shipped()],
             models=workload.shipped(),
             calibrations=calibrate.shipped(),

@@ -19,11 +19,21 @@ from simreduce.engine import RUNTIMES, calibrate
 from simreduce.engine.setup import BY_STRATEGY
 from simreduce.errors import InputError, did_you_mean, quote
 from simreduce.files.formats import Faults
+from simreduce.files.textfiles import flatten
 from simreduce.planners.layouts import Layout
 from simreduce.planners.nccl import SETTINGS
 from simreduce.planners.packing import PACKERS
 from simreduce.planners.strategy import ALL, Strategy, parse_strategy, split_strategies
-from simreduce.study.scenario import Meshes, Scenario, build_meshes, build_scenario
+from simreduce.study.jobs import JobsQuestion, build_jobs
+from simreduce.study.scenario import (
+    Meshes,
+    Scenario,
+    beside,
+    build_meshes,
+    build_scenario,
+    keys_of,
+    read_scenario_file,
+)
 from simreduce.study.tune.candidates import candidates
 from simreduce.topology import Topology, load_topology
 from simreduce.topology.generators import GENERATORS
@@ -50,7 +60,8 @@ _QUERY = re.compile(r"http://|\?|[A-Za-z_]+=")
 _INLINE = re.compile(r"[A-Za-z0-9_.:,=+-]{1,200}")
 
 Files = Mapping[str, str]
-"""Paths of the machine files of the command line, by the names that views use for them."""
+"""Paths of the files of the command line, machines and jobs, by the names that views use for them.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,10 +71,13 @@ class View:
     `size` is of one tensor, `model` a shipped model instead. `algo` are strategies without their
     packing, or USUAL, or ALL; `packing` is the text behind the +. `links` has `gpu0<>gpu3` and
     its factor, 0 for a link that is cut. `look` is the strategy to look at closely. With a `mesh`,
-    the page asks which mesh to train a model on, and what goes with it is as in `[step]`.
+    the page asks which mesh to train a model on, and what goes with it is as in `[step]`. With
+    `jobs`, the name of their file, it asks what these lose beside each other, on the file's machine
+    if `machine` is empty.
     """
 
     machine: str = "dgx1v"
+    jobs: str = ""
     size: str = "64MiB"
     model: str = ""
     algo: str = USUAL
@@ -92,7 +106,8 @@ class View:
     def _pairs(self) -> Iterator[tuple[str, str]]:
         usual = View()
         for name in _KEYS:
-            if (value := getattr(self, name)) != getattr(usual, name) or name == "machine":
+            value = getattr(self, name)
+            if value and (value != getattr(usual, name) or name == "machine"):
                 yield name, value
         yield from self.nccl.items()
         yield from (("link", f"{name}={factor}") for name, factor in self.links.items())
@@ -103,9 +118,6 @@ class View:
             "topology": self.machine,
             "workload": self.model or f"bytes:{self.size}",
         }
-        for key in ("runtime", "calibration"):
-            if getattr(self, key):
-                table[key] = getattr(self, key)
         if self.mesh:
             step = {key: _number(getattr(self, key)) for key in _OF_STEPS if getattr(self, key)}
             table["step"] = step | (
@@ -113,11 +125,30 @@ class View:
             )
         elif not self.chooses or self.packing:
             table["strategies"] = self._strategies() or [ALL]
-        if self.nccl:
-            table["nccl"] = {key: _number(value) for key, value in self.nccl.items()}
-        if self.links:
-            table["link_factors"] = {name: _number(value) for name, value in self.links.items()}
-        return table
+        return table | self._settings()
+
+    def _settings(self) -> dict[str, Any]:
+        """What all questions may have, as a table."""
+        found: dict[str, Any] = {
+            key: value for key in ("runtime", "calibration") if (value := getattr(self, key))
+        }
+        for key, table in (("nccl", self.nccl), ("link_factors", self.links)):
+            if table:
+                found[key] = {name: _number(value) for name, value in table.items()}
+        return found
+
+    def jobs_table(self, files: Files) -> tuple[Path, dict[str, Any]]:
+        """The file of the jobs, and its tables with the settings of the view. What the file says of
+        its own machine does not hold for another.
+        """
+        path, table = read_scenario_file(files[self.jobs])
+        if self.machine:
+            table = {k: v for k, v in table.items() if k not in _OF_MACHINES}
+            table["topology"] = files.get(self.machine, self.machine)
+        for key, value in self._settings().items():
+            old = table.get(key)
+            table[key] = {**old, **value} if isinstance(old, dict) else value
+        return path, table
 
     def _strategies(self) -> list[str]:
         if self.chooses:
@@ -129,7 +160,25 @@ class View:
 
     def whole(self, files: Files) -> Topology:
         """The machine with all of its links."""
-        return load_topology(files.get(self.machine, self.machine))
+        if not self.jobs:
+            return load_topology(files.get(self.machine, self.machine))
+        path, table = self.jobs_table(files)
+        overrides = flatten(table.get("topology_overrides") or {})
+        return load_topology(beside(path, table.get("topology", "")), overrides)
+
+    def ask(self, files: Files) -> Scenario | Meshes | JobsQuestion:
+        """The question. InputError lists every fault, each behind its key."""
+        if self.jobs:
+            return self.jobs_question(files)
+        return self.meshes(files) if self.mesh else self.scenario(files)
+
+    def jobs_question(self, files: Files) -> JobsQuestion:
+        """The jobs. InputError lists every fault, those of the view behind its keys."""
+        own = ("runtime", "runtime"), ("calibration", "calibration"), ("machine", "topology")
+        options = {key: name for name, key in own if getattr(self, name)}
+        options |= {"link_factors": "link"} if self.links else {}
+        options |= {f"nccl.{name}": name for name in self.nccl}
+        return build_jobs(*self.jobs_table(files), options=options)
 
     def meshes(self, files: Files) -> Meshes:
         """The scenario about meshes. InputError lists every fault, each behind its key."""
@@ -161,6 +210,7 @@ class View:
         return [parse_strategy(self._packed(spec)) for spec in chosen]
 
 
+_OF_MACHINES = ("topology_overrides", "link_factors")
 _OF_STEPS = ("mesh", "global_batch", "micro_batch", "recompute")
 _KEYS = tuple(f.name for f in fields(View) if f.name not in ("nccl", "links"))
 
@@ -208,6 +258,8 @@ def read_view(text: str, files: Files) -> View:
     if len(links) > _MOST:
         faults.add("link", f"{len(links)} links are changed; at most {_MOST}")
     nccl = {key: values.pop(key) for key in NCCL if key in values}
+    if "jobs" in values:
+        values.setdefault("machine", "")
     view = View(nccl=nccl, links=links, **{k: v for k, v in values.items() if k in _KEYS})
     _check_names(view, files, faults)
     faults.raise_any()
@@ -216,7 +268,10 @@ def read_view(text: str, files: Files) -> View:
 
 def _check_names(view: View, files: Files, faults: Faults) -> None:
     """Note what is neither shipped, nor named on the command line, nor made of such names."""
-    faults.attempt("machine", _check_machine, view.machine, files)
+    if view.jobs:
+        _check_jobs(view, files, faults)
+    if view.machine or not view.jobs:
+        faults.attempt("machine", _check_machine, view.machine, files)
     for key, value, known in (
         ("model", view.model, workload.shipped()),
         ("calibration", view.calibration, calibrate.shipped()),
@@ -233,6 +288,23 @@ def _check_names(view: View, files: Files, faults: Faults) -> None:
         faults.add("packing", f"no packer {quote(packer)}{near}")
     if not re.fullmatch(r"[A-Za-z0-9.]{1,24}", view.size):
         faults.add("size", f"{quote(view.size)} is no size, such as 64MiB")
+
+
+def of_jobs(files: Files) -> list[str]:
+    """The names of the files that have jobs."""
+    return [name for name, path in files.items() if "job" in keys_of(path)]
+
+
+def _check_jobs(view: View, files: Files, faults: Faults) -> None:
+    """Note jobs that the command line did not name, and what has no use beside them."""
+    known = of_jobs(files)
+    if view.jobs not in known:
+        near = did_you_mean(view.jobs, known) or f"; there are {', '.join(known) or 'none'}"
+        faults.add("jobs", f"no file of jobs {quote(view.jobs)}{near}; name it behind serve")
+    for key in _KEYS:
+        own = ("machine", "jobs", "runtime", "calibration")
+        if key not in own and getattr(view, key) != getattr(View(), key):
+            faults.add(key, "the file of the jobs says what they repeat")
 
 
 def _check_mesh(view: View, faults: Faults) -> None:

@@ -19,7 +19,15 @@ mine.toml: step.batch: must be a whole number from 1 to 512, got 0
 """
 
 from simreduce.files.formats.faults import Faults, inside
-from simreduce.files.formats.fields import Field, Format, MapOf, TableOf, TablesOf, Values
+from simreduce.files.formats.fields import (
+    Field,
+    Format,
+    MapOf,
+    TableOf,
+    TablesOf,
+    Values,
+    field_at,
+)
 from simreduce.files.formats.kinds import (
     ANYTHING,
     BANDWIDTH,
@@ -70,6 +78,7 @@ __all__ = [
     "ValueKind",
     "Values",
     "choice",
+    "field_at",
     "inside",
     "json_schema",
     "number",

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
+from simreduce.errors import InputError, did_you_mean
 from simreduce.files.formats.faults import Faults, inside
 from simreduce.files.formats.kinds import ValueKind, refusal
 
@@ -75,6 +76,20 @@ class Format:
         if self._check:
             self._check(values, faults, path)
         return values
+
+
+def field_at(path: str, *forms: Format) -> Field:
+    """The field at a dotted path of a table that has one of these formats. InputError if there is
+    none.
+    """
+    key, dot, rest = path.partition(".")
+    fields = {field.key: field for form in reversed(forms) for field in form.fields}
+    field = fields.get(key)
+    if field is None or (dot and not isinstance(field.kind, TableOf)):
+        near = did_you_mean(key, fields) or f"; known keys: {', '.join(fields)}"
+        raise InputError(f"unknown key{near}")
+    kind = field.kind
+    return field_at(rest, kind.form, *kind.others) if dot and isinstance(kind, TableOf) else field
 
 
 def take_table(value: object, faults: Faults, path: str) -> dict[str, Any]:

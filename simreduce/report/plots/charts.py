@@ -75,21 +75,24 @@ def draw_bars(
     bars: Sequence[tuple[str, float]],
     title: str,
     subtitle: str = "",
+    factor: str = "",
 ) -> Figure:
-    """A bar for each name and time in seconds, the first on top."""
+    """A bar for each name and time in seconds, the first on top; or how many times as long
+    something takes, if that has a name as `factor`.
+    """
+    scale, show = (1.0, "{:.2f}x".format) if factor else (1e3, units.format_duration)
     shown = bars[:_MOST_BARS]
     more = f" (the first {len(shown)} of {len(bars):,})" if len(shown) < len(bars) else ""
     drawn = figure(8.0, 1.4 + 0.26 * len(shown), f"{title}{more}", subtitle)
     axes = drawn.add_subplot()
     places = range(len(shown))
-    axes.barh(places, [seconds * 1e3 for _, seconds in shown], color=COLOURS[0], height=0.7)
-    for place, (_, seconds) in enumerate(shown):
+    axes.barh(places, [value * scale for _, value in shown], color=COLOURS[0], height=0.7)
+    for place, (_, value) in enumerate(shown):
         axes.annotate(
-            units.format_duration(seconds), (seconds * 1e3, place), (4, 0), va="center",
-            textcoords="offset points",
-        )  # fmt: skip
+            show(value), (value * scale, place), (4, 0), va="center", textcoords="offset points"
+        )
     axes.set_yticks(places, [short(name) for name, _ in shown])
-    axes.set_xlabel("time (ms)")
+    axes.set_xlabel(factor or "time (ms)")
     axes.margins(x=0.15)
     axes.set_xlim(left=0)
     axes.invert_yaxis()

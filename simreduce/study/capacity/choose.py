@@ -173,7 +173,7 @@ class Cluster:
     @property
     def copies(self) -> int:
         """How many copies fit."""
-        return self.row.copies or 0
+        return self.row.fit or 0
 
 
 @dataclass(frozen=True, slots=True)

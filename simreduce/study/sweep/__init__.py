@@ -1,7 +1,6 @@
 """Many questions that differ in a few keys: planned, computed anywhere, and kept in a database."""
 
 from simreduce.study.sweep.cells import (
-    ALL_KINDS,
     BENCH,
     JOBS,
     KINDS,
@@ -12,7 +11,7 @@ from simreduce.study.sweep.cells import (
     Kind,
     make_cell,
 )
-from simreduce.study.sweep.columns import COLUMNS, NAMES, UNITS, Figures, row_of
+from simreduce.study.sweep.columns import COLUMNS, NAMES, UNITS, Figures, objective, row_of
 from simreduce.study.sweep.evaluate import evaluate
 from simreduce.study.sweep.files import SWEEP, Specification, read_specification
 from simreduce.study.sweep.grid import Sample
@@ -21,7 +20,6 @@ from simreduce.study.sweep.running import Runner, running
 from simreduce.study.sweep.store import IN_MEMORY, Answer, Planned, Store, Sweep
 
 __all__ = [
-    "ALL_KINDS",
     "BENCH",
     "COLUMNS",
     "IN_MEMORY",
@@ -46,6 +44,7 @@ __all__ = [
     "Sweep",
     "evaluate",
     "make_cell",
+    "objective",
     "read_question",
     "read_specification",
     "row_of",

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from functools import cache, lru_cache
 from importlib.metadata import entry_points
 from importlib.resources import files
+from itertools import product
 from pathlib import Path
 from typing import Any, Final, Literal, get_args
 
@@ -33,12 +34,10 @@ RUN: Final = "run"
 STEP: Final = "step"
 REPLICAS: Final = "replicas"
 JOBS: Final = "jobs"
-ALL_KINDS: tuple[Kind, ...] = get_args(Kind)
+KINDS: tuple[Kind, ...] = get_args(Kind)
 """Kinds of questions: one collective of one tensor, a workload's reduction, a training step,
-updates of synchronous replicas, how many copies of a mix of jobs fit.
+updates of synchronous replicas, jobs beside each other or how many copies of them fit.
 """
-KINDS = ALL_KINDS[:-1]
-"""Those that a sweep asks; `simreduce capacity` asks for jobs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +86,7 @@ def make_cell(kind: Kind, document: Mapping[str, Any], folder: str = "") -> Cell
 _SHOWN = ("app/", "files/tables.py", "report/", "study/accuracy/", "study/capacity/",
           "study/sweep/", "testing/")  # fmt: skip
 """Parts of the package that show answers and change none; `_OURS` are exceptions in `sweep`."""
-_OURS = ("study/sweep/evaluate.py", "study/sweep/columns.py", "study/sweep/question.py")
+_OURS = tuple(f"study/sweep/{name}.py" for name in ("evaluate", "columns", "question", "job_keys"))
 
 
 def digest_of(value: object) -> str:
@@ -130,20 +129,14 @@ def contents(table: Mapping[str, Any], folder: str) -> dict[str, str]:
     calibration = table.get("calibration", "nominal")
     if isinstance(calibration, str):
         found["calibration"] = calibration_digest(beside(path, calibration))
-    jobs = table.get("job")
-    given = enumerate(jobs if isinstance(jobs, list) else ())
-    each = {"": table, **{f"job[{i}].": job for i, job in given}}
-    for key, name in (
-        *((f"{at}{key}", _named(one, *key.split("."))) for at, one in each.items()
-          for key in _FILES),
-        ("nccl.tuner", _named(table, "nccl", "tuner")),
-    ):  # fmt: skip
-        if isinstance(name, str):
-            found[key] = _file(beside(path, name))
+    owners = {"": table} | {f"job[{i}].": job for i, job in enumerate(table.get("job") or ())}
+    for (at, owner), key in product(owners.items(), _FILES):
+        if isinstance(name := _named(owner, *key.split(".")), str):
+            found[at + key] = _file(beside(path, name))
     return {key: value for key, value in found.items() if value}
 
 
-_FILES = ("workload", "step.profile", "step.compute", "step.pipeline.schedule")
+_FILES = ("workload", "step.profile", "step.compute", "step.pipeline.schedule", "nccl.tuner")
 
 
 def _named(table: object, *path: str) -> object:

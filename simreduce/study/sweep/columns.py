@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
+from functools import partial
 from types import SimpleNamespace
 from typing import Any, Final, Literal, NamedTuple, Self, get_args
 
@@ -26,6 +27,8 @@ from simreduce.files.formats.documents import (
 )
 from simreduce.files.tables import Column, percent
 from simreduce.study.outcome import Refused, Stuck
+from simreduce.study.sweep.cells import JOBS
+from simreduce.units import format_duration
 
 State = Literal["done", "refused", "too_large", "stuck", "killed", "failed"]
 """States of rows, which `row_of` derives from outcomes."""
@@ -38,8 +41,20 @@ KILLED: Final = "killed"
 FAILED: Final = "failed"
 MESH: Final = "mesh"
 """The method of a step on a mesh."""
+FACTORS = ("slowdown", "worst")
+"""Figures that say how many times as long something takes, shown as `1.36x`."""
 WAITING = "waiting"
 """The state of a cell without a row."""
+
+
+def objective(kind: str) -> str:
+    """The figure by which answers of a kind of question are compared: the less, the better."""
+    return "slowdown" if kind == JOBS else "seconds"
+
+
+def format_figure(name: str, value: float) -> str:
+    """A figure in words: a time, or how many times as long something takes."""
+    return f"{value:.2f}x" if name in FACTORS else format_duration(value)
 
 
 _SCALES = {"s": ("(ms)", 1e-3), "B/s": ("(GB/s)", 1e9), "B": ("(B)", 1.0)}
@@ -53,6 +68,8 @@ def column_of(name: str, unit: str = "", spare: int = 0) -> Column:
     def show(value: object) -> str:
         if isinstance(value, str):
             return cut(value)
+        if name in FACTORS and isinstance(value, int | float):
+            return format_figure(name, value)
         whole = isinstance(value, int) and factor == 1.0
         if whole or not isinstance(value, int | float):
             return str(value)
@@ -85,7 +102,8 @@ COLUMNS = Record(
         "`done`; or why there is no answer."),
     Key("reason", TEXT, 'Why there is no answer; "" for one that is done or waits.'),
     _figure("seconds", SECONDS,
-            "The reduction, the training step, or the mean of synchronous replicas' updates.",
+            "The reduction, the training step, the mean of synchronous replicas' updates, or a"
+            " repetition of the `job`, the mean.",
             shown=0, page=Column("time", "(ms)", show=lambda seconds: f"{seconds * 1e3:.3f}")),
     _figure("low", SECONDS,
             "The lower end of its 80 % interval; of a step, of its exposed communication.",
@@ -106,7 +124,8 @@ COLUMNS = Record(
             page=Column("busiest", left=True)),
     _figure("bound_share", RATIO, "The part of the time in which that is busy.",
             page=Column("busy", show=percent(0))),
-    _figure("link", TEXT, "The link or memory that a step's transfers need for the longest."),
+    _figure("link", TEXT, "The link or memory that a step's transfers need for the longest; of"
+            " jobs, the one that the `job` shares with others."),
     _figure("compute", SECONDS, "The compute of a step.", "best.step.compute"),
     _figure("exposed", SECONDS, "Communication that no compute hides.", "best.step.exposed",
             shown=2),
@@ -133,7 +152,17 @@ COLUMNS = Record(
             "Of synchronous replicas: gradients that enter updates.", shown=0),
     _figure("dropped", RATIO,
             "Of synchronous replicas: gradients that no update has, as a part of all.", shown=0),
-    _figure("copies", COUNT, "Of jobs: how many copies of them fit, none slower than promised.",
+    _figure("job", TEXT, "Of jobs: the one that loses most.", shown=1,
+            page=Column("job", left=True, keep="known")),
+    _figure("slowdown", RATIO, "Of jobs: a repetition of the `job` over one alone, the mean.",
+            shown=0,
+            page=Column("slowdown", keep="known", show=partial(format_figure, "slowdown"))),
+    _figure("worst", RATIO, "Of jobs: the longest repetition of any over one of it alone.",
+            shown=2),
+    _figure("alone", SECONDS, "Of jobs: a repetition of the `job` alone on the machine.", shown=3),
+    _figure("fairness", RATIO, "Of jobs: Jain's index of their speeds beside alone: 1 if all lose"
+            " the same part.", shown=4),
+    _figure("fit", COUNT, "Of jobs: how many copies of them fit, none slower than promised.",
             shown=0),
     _figure("limit", TEXT, "Of jobs: why no more do.", shown=1),
     _figure("memory", BYTES, "What a GPU holds at most.", "best.step.memory.peak"),

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from simreduce.errors import InputError, did_you_mean, quote
-from simreduce.study.sweep.columns import DONE
+from simreduce.study.sweep.columns import DONE, objective
 from simreduce.study.sweep.store import Sweep
 
 Table = Sequence[Mapping[str, Any]]
@@ -22,17 +22,17 @@ _SAME = 1e-12
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """A cell of both, with its states and its seconds (None where it is not done)."""
+    """A cell of both, with its states and its figures (None where it is not done)."""
 
     place: Place
     states: tuple[str, str]
-    seconds: tuple[float | None, float | None]
+    figures: tuple[float | None, float | None]
     reason: str = ""
 
     @property
     def ratio(self) -> float:
-        """Seconds of the second over the first; infinite if only one is done."""
-        before, after = self.seconds
+        """The figure of the second over the first; infinite if only one is done."""
+        before, after = self.figures
         if before is None or after is None:
             return 1.0 if before is after else math.inf
         return after / before if before else math.inf if after else 1.0
@@ -40,9 +40,9 @@ class Change:
 
 @dataclass(frozen=True, slots=True)
 class Winner:
-    """A question whose fastest `choice` changed.
+    """A question whose best `choice` changed.
 
-    It has the seconds of both choices in both sweeps: the earlier winner's, and the later one's.
+    It has the figures of both choices in both sweeps: the earlier winner's, and the later one's.
     """
 
     place: Place
@@ -52,7 +52,7 @@ class Winner:
 
     @property
     def worth(self) -> float:
-        """The part of its time in the second sweep that the earlier winner would lose."""
+        """The part of its figure in the second sweep that the earlier winner would lose."""
         return self.earlier[1] / self.later[1] - 1.0 if self.later[1] else 0.0
 
 
@@ -60,10 +60,10 @@ class Winner:
 class Comparison:
     """Cells of two sweeps by the keys that vary.
 
-    `changed` holds the cells whose time changed by more than the tolerance, or whose state did,
-    largest change first. `questions` counts the questions with a winner in both, and `flipped` are
-    the ones whose winner differs; `chosen` is the key whose value wins. `warnings` say what
-    libraries are slow at.
+    `figure` is what is compared: the time, or of jobs the slowdown. `changed` holds the cells where
+    it changed by more than the tolerance, or whose state did, largest change first. `questions`
+    counts the questions with a winner in both, and `flipped` are the ones whose winner differs;
+    `chosen` is the key whose value wins. `warnings` say what libraries are slow at.
     """
 
     keys: tuple[str, ...]
@@ -75,6 +75,7 @@ class Comparison:
     questions: int
     flipped: tuple[Winner, ...]
     warnings: tuple[str, ...] = ()
+    figure: str = "seconds"
 
 
 def compare(
@@ -104,8 +105,10 @@ def compare(
     pick = chosen or next((key for key in CHOICES if key in keys), "")
     tables = [_by_place(keys, each[1]) for each in (first, second)]
     common = [place for place in tables[0] if place in tables[1]]
-    changes = [_change(place, tables[0][place], tables[1][place]) for place in common]
-    times = [c for c in changes if None not in c.seconds]
+    figures = {objective(sweep.kind) for sweep, _ in (first, second)}
+    figure = figures.pop() if len(figures) == 1 else "seconds"
+    changes = [_change(figure, place, *(table[place] for table in tables)) for place in common]
+    times = [c for c in changes if None not in c.figures]
     loud = [c for c in changes if c.states[0] != c.states[1]
             or abs(math.log(c.ratio or _SAME)) > math.log1p(max(tolerance, _SAME))]  # fmt: skip
     loud.sort(key=lambda c: -abs(math.log(c.ratio or _SAME)))
@@ -123,6 +126,7 @@ def compare(
             f"{row['topology']}: {row['warning']}"
             for _, rows in (first, second) for row in rows if row.get("warning")
         )),
+        figure,
     )  # fmt: skip
 
 
@@ -134,15 +138,15 @@ def _by_place(keys: Sequence[str], rows: Table) -> dict[Place, Mapping[str, Any]
     return {tuple(row.get(key) for key in keys): row for row in rows}
 
 
-def _change(place: Place, before: Mapping[str, Any], after: Mapping[str, Any]) -> Change:
-    def seconds(row: Mapping[str, Any]) -> float | None:
-        found = row.get("seconds")
+def _change(
+    figure: str, place: Place, before: Mapping[str, Any], after: Mapping[str, Any]
+) -> Change:
+    def read(row: Mapping[str, Any]) -> float | None:
+        found = row.get(figure)
         return float(found) if row["state"] == DONE and found is not None else None
 
     reason = "" if after["state"] == DONE else after.get("reason") or ""
-    return Change(
-        place, (before["state"], after["state"]), (seconds(before), seconds(after)), reason
-    )
+    return Change(place, (before["state"], after["state"]), (read(before), read(after)), reason)
 
 
 def _flips(
@@ -159,14 +163,14 @@ def _flips(
         questions.setdefault(place, []).append(cell)
     found = []
     for place, rivals in questions.items():
-        earlier = min(rivals, key=lambda c: c.seconds[0] or 0.0)
-        later = min(rivals, key=lambda c: c.seconds[1] or 0.0)
-        if earlier is not later and (later.seconds[1] or 0.0) < (earlier.seconds[1] or 0.0):
+        earlier = min(rivals, key=lambda c: c.figures[0] or 0.0)
+        later = min(rivals, key=lambda c: c.figures[1] or 0.0)
+        if earlier is not later and (later.figures[1] or 0.0) < (earlier.figures[1] or 0.0):
             choice = earlier.place[at], later.place[at]
             found.append(Winner(place, choice, _both(earlier), _both(later)))
     return len(questions), tuple(sorted(found, key=lambda w: -w.worth))
 
 
 def _both(cell: Change) -> tuple[float, float]:
-    before, after = cell.seconds
+    before, after = cell.figures
     return before or 0.0, after or 0.0

@@ -27,7 +27,7 @@ from simreduce.planners.layouts import Layout, layout
 from simreduce.planners.nccl import DEFAULTS
 from simreduce.planners.nccl.settings import settings_of
 from simreduce.planners.strategy import parse_strategy
-from simreduce.study.jobs import fit_jobs
+from simreduce.study.jobs import build_jobs, fit_jobs
 from simreduce.study.outcome import Refused, Stuck, outcome_of
 from simreduce.study.scenario import (
     Scenario,
@@ -56,6 +56,7 @@ from simreduce.study.tune.rank import Candidate, rank
 from simreduce.study.tune.steps import rank_steps
 from simreduce.topology import Folded, Topology, load_machine, load_topology
 from simreduce.topology.failing import NONE, fail
+from simreduce.training.jobs import fairness, simulate_jobs
 from simreduce.training.mesh.held import largest
 from simreduce.training.step import ESTIMATED
 from simreduce.training.stragglers import repeat
@@ -245,11 +246,31 @@ def _replicas(cell: Cell) -> Figures:
 
 
 def _jobs(cell: Cell) -> Figures:
-    """How many copies of jobs fit."""
-    promise, load = cell.document["slowdown"], partial(_machine, load_topology)
+    """Jobs beside each other, or how many copies of them fit at a promised slowdown."""
+    document, load = cell.document, partial(_machine, load_topology)
+    tables, promise = document["scenario"], document.get("slowdown")
     with _no_file(cell) as path:
-        *_, fit = fit_jobs(path, cell.document["scenario"], promise, load)
-    return _done(fit.question.setup, copies=fit.copies, limit=fit.limit)
+        if promise is None:
+            question = build_jobs(path, tables, load, document.get("copies", 1))
+            outcomes, fits = simulate_jobs(question.jobs, question.streams), {}
+        else:
+            *_, fit = fit_jobs(path, tables, promise, load)
+            question, outcomes = fit.question, fit.outcomes
+            fits = {"fit": fit.copies, "limit": fit.limit}
+    slow = max(outcomes, key=lambda each: each.slowdown)
+    return _done(
+        question.setup,
+        seconds=slow.seconds,
+        runtime=slow.job.setup.runtime.name,
+        ranks=sum(len(job.setup.layout) for job in question.jobs),
+        link=slow.shared[0].link if slow.shared else None,
+        job=slow.job.name,
+        slowdown=slow.slowdown,
+        worst=max(each.worst for each in outcomes),
+        alone=slow.alone,
+        fairness=fairness([each.slowdown for each in outcomes]),
+        **fits,
+    )
 
 
 def _largest(scenario: Scenario) -> int:

@@ -49,7 +49,8 @@ SWEEP = Format(
     Field("question", LINE, "A scenario, or a machine for one collective.", required=True),
     Field("title", LINE, "The title of reports.", default_words="the file's name"),
     Field("kind", choice(KINDS, "kind"), "`bench` for a machine; `step` for a scenario with"
-          " `[step]`, `replicas` for one with `[replicas]`, else `run`.",
+          " `[step]`, `replicas` for one with `[replicas]`, `jobs` for one with `[[job]]`, else"
+          " `run`.",
           default_words="by the question"),
     Field("over", MapOf(ANYTHING, key="KEY"), "Keys and their values: a list, or text such as"
           ' `"1..64*2"`.', required=True),

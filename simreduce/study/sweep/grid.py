@@ -94,12 +94,18 @@ def parse_values(key: str, given: object) -> tuple[Choices, list[str]]:
     return tuple(found), problems
 
 
+def last_part(key: str) -> str:
+    """`size` of `traffic.backup.size`, whose values are written alike wherever it stands."""
+    return key.rpartition(".")[2]
+
+
 def _split(key: str, text: str) -> list[str]:
+    key = last_part(key)
     if ";" in text:
         parts = text.split(";")
     elif key in _STRATEGIES:
         parts = split_strategies(text, "all_reduce")
-    elif key.removeprefix("step.") in _WITH_COMMAS:
+    elif key in _WITH_COMMAS:
         parts = [text]
     else:
         parts = text.split(",")
@@ -114,7 +120,7 @@ def _parse(key: str, text: str) -> Choices:
     if match is None:
         return (parse_scalar(key, text),)
     low, unit, high, unit_high, sign, step, unit_step = match.groups()
-    if key in SIZES:
+    if last_part(key) in SIZES:
         return _sizes(text, low + unit, high + unit_high, sign, (step or "") + (unit_step or ""))
     unit = unit or unit_high
     if unit_high not in ("", unit) or (unit_step or "") not in ("", unit):
@@ -162,6 +168,7 @@ def _decimal(value: Fraction) -> str:
 
 def parse_scalar(key: str, text: str) -> Any:
     """A number where the text is one, else the text; bytes for sizes."""
+    key = last_part(key)
     if key in SIZES:
         return units.cli_size(text)
     if key in _STRATEGIES:

@@ -36,8 +36,10 @@ from simreduce.files.published import ITERATIONS
 from simreduce.planners.algorithms import NAMES
 from simreduce.planners.nccl import SETTINGS
 from simreduce.planners.strategy import ALL, parse_strategy
+from simreduce.study.jobs import JOBS as JOBS_FILE
 from simreduce.study.scenario import beside, has_mesh, is_scenario, read_scenario_file
-from simreduce.study.sweep.cells import BENCH, REPLICAS, RUN, STEP, Cell, Kind, make_cell
+from simreduce.study.sweep.cells import BENCH, JOBS, REPLICAS, RUN, STEP, Cell, Kind, make_cell
+from simreduce.study.sweep.job_keys import FORMATS, check_value, field_of_job, key_of_job, split_key
 from simreduce.study.sweep.machines import SHORT, set_machine
 from simreduce.topology import load_machine, load_topology
 from simreduce.topology.classes import networks
@@ -121,10 +123,11 @@ class Question:
         of_kind, more = {
             BENCH: ([f.key for f in BENCH_DOCUMENT.fields], ()),
             REPLICAS: ([*_OF_REPLICAS, "workload", "runtime", "calibration", "faithful"], ()),
+            JOBS: (["runtime", "calibration", "call_cost", "fails", "copies"], ()),
         }.get(self.kind, ([*_CASE, "size"], ("strategy", "gpus", "batch", *_STEP)))
-        disturb = DISTURB.keys
+        disturb = () if self.meshed or self.kind == JOBS else DISTURB.keys
         if self.meshed:
-            of_kind, more, disturb = [*_OF_MESHES, *_MESH], _PIPELINE, ()
+            of_kind, more = [*_OF_MESHES, *_MESH], _PIPELINE
         named = dict.fromkeys([*of_kind, *more, *SHORT, *disturb, "topology"])
         named |= dict.fromkeys(alias for alias, key in _ALIASES.items() if key in named)
         return tuple(key for key in named if key not in ("topology_overrides", "disturb", "nccl"))
@@ -132,7 +135,8 @@ class Question:
     @property
     def sections(self) -> tuple[str, ...]:
         """Tables whose keys may be set, as `nccl.KEY`."""
-        of_kind = {BENCH: ("nccl",), REPLICAS: ("replicas",)}
+        of_jobs = ("nccl", *(f"{section}.NAME" for section in FORMATS))
+        of_kind = {BENCH: ("nccl",), REPLICAS: ("replicas",), JOBS: of_jobs}
         return "topology", *of_kind.get(self.kind, ("nccl", "step"))
 
     def cell(self, settings: Mapping[str, Any]) -> Cell:
@@ -166,6 +170,9 @@ class Question:
         value = _read(key, value)
         if self.meshed:
             _check_mesh(key, value)
+        if place := split_key(key):
+            section, _, key = place
+            check_value(field_of_job(section, key), value)
         for each in value if isinstance(value, list) else [value]:
             if isinstance(each, str):
                 self._load(key, each, collectives or ("all_reduce",))
@@ -178,6 +185,8 @@ class Question:
         rest = rest.removeprefix("pipeline.") if self.meshed else rest
         if section == "step" and rest in step and self.kind in (RUN, STEP):
             return rest
+        if self.kind == JOBS and section in FORMATS:
+            return key_of_job(self.document["scenario"], section, rest)
         if self.kind == REPLICAS and key in _OF_REPLICAS:
             return f"replicas.{key}"
         if key in self.keys or (rest and section in self.sections):
@@ -189,7 +198,7 @@ class Question:
     def _load(self, key: str, value: str, collectives: Sequence[str]) -> None:
         """Read what a value names. InputError or ValueError if it cannot be."""
         if key == "strategy":
-            if self.kind == BENCH or value != ALL:
+            if self.kind in (BENCH, JOBS) or value != ALL:
                 _parse_for_any(value, collectives)
         elif key in ("calibration", "workload"):
             load = load_calibration if key == "calibration" else load_model
@@ -207,7 +216,6 @@ class Question:
         if value is None:  # which has a fault
             return
         table = document if self.kind == BENCH else document["scenario"]
-        section, _, rest = key.partition(".")
         if key in DISTURB.keys:
             texts = value if isinstance(value, list) else [value]
             listed = [text for text in texts if text != NONE]
@@ -217,21 +225,21 @@ class Question:
                 document["disturb"] = kept
         elif key == "fails" and value == NONE:  # as if never said
             table.pop(key, None)
-        elif key == "replicas.size":
-            _set_inside(table, ["replicas", "size"], f"{value} B")
-        elif rest:
-            _set_inside(table.setdefault(section, {}), rest.split("."), value)
+        elif place := split_key(key):
+            found, i, path = place
+            faults.attempt(key, _set_inside, table[found][i], path.split("."), value)
+        elif "." in key:
+            faults.attempt(key, _set_inside, table, key.split("."), value)
         elif self.meshed and key in (*_MESH, *_PIPELINE):
             inside = ["step", "pipeline", key] if key in _PIPELINE else ["step", key]
             _set_inside(table, inside, value)
-        elif self.kind != BENCH and key in ("batch", "gpus"):
+        elif self.kind != BENCH and key in ("batch", "gpus", "copies"):
             document[key] = value
         elif self.kind != BENCH and key in _STEP:
             if not isinstance(table.get("step"), dict):
                 faults.add(key, "the scenario has no [step]")
             else:
-                table["step"] = {k: v for k, v in table["step"].items() if not {key, k} <= _TIMES}
-                table["step"][key] = value
+                _set_inside(table, ["step", key], value)
         elif self.kind != BENCH and key == "strategy":
             table["strategies"] = value if isinstance(value, list) else [value]
         elif self.kind != BENCH and key == "size":
@@ -257,8 +265,8 @@ def _check_mesh(key: str, value: Any) -> None:
         raise InputError([each.removeprefix(": ") for each in faults.problems])
 
 
-_TIMES = {"time", "rate", "profile"}
-"""Keys of which `[step]` takes only one."""
+_ONE_OF = ({"time", "rate", "profile"}, {"rate", "every"})
+"""Keys of which `[step]`, and then `[[traffic]]`, takes only one."""
 
 
 def clashes(names: Mapping[str, str]) -> list[str]:
@@ -276,12 +284,15 @@ def clashes(names: Mapping[str, str]) -> list[str]:
     return found + [
         f"{one} and {other} exclude each other; give one of them"
         for (one, key), (other, before) in pairs
-        if key != before and any({key, before} <= group for group in _EXCLUSIVE)
+        if key != before and _exclude(key, before)
     ]
 
 
-_EXCLUSIVE = (_TIMES, {"size", "workload"})
-"""Groups of keys that exclude each other in a cell."""
+def _exclude(one: str, other: str) -> bool:
+    """Whether two keys of a table exclude each other."""
+    (table, _, key), (same, _, before) = one.rpartition("."), other.rpartition(".")
+    groups = *_ONE_OF, {"size", "workload"}
+    return table == same and any({key, before} <= group for group in groups)
 
 
 def _parse_for_any(text: str, collectives: Sequence[str]) -> None:
@@ -294,8 +305,15 @@ def _parse_for_any(text: str, collectives: Sequence[str]) -> None:
 
 
 def _set_inside(table: dict[str, Any], path: list[str], value: Any) -> None:
+    """Set a key in tables of a table, instead of those that exclude it. InputError if there is no
+    table.
+    """
     for part in path[:-1]:
         table = table.setdefault(part, {})
+        if not isinstance(table, dict):
+            raise InputError(f"{part} is no table")
+    for key in {key for group in _ONE_OF if path[-1] in group for key in group}:
+        table.pop(key, None)
     table[path[-1]] = value
 
 
@@ -317,9 +335,10 @@ def _read(key: str, value: Any) -> Any:
             LINE.read(each)
     elif key in ("jitter", "tolerance"):
         return str(value)
-    elif key in ("size", "replicas.size"):
+    elif key == "size" or key.endswith(".size"):
         nbytes = value if isinstance(value, int) else units.cli_size(str(value))
-        return whole(1, MOST_BYTES, "bytes").read(nbytes)
+        nbytes = whole(1, MOST_BYTES, "bytes").read(nbytes)
+        return nbytes if key == "size" else f"{nbytes} B"
     elif key in _KINDS:
         _KINDS[key].read(value)
     return value
@@ -332,6 +351,7 @@ _KINDS: Mapping[str, Scalar[Any]] = {
     "batch": whole(1, 10**9, "samples"),
     "seed": whole(0),
     "repeat": whole(1, 1000),
+    "copies": whole(1, 10_000, "copies"),
     "root": whole(0),
     "faithful": FLAG,
 }
@@ -340,8 +360,8 @@ _KINDS: Mapping[str, Scalar[Any]] = {
 def read_question(text: str, kind: str | None = None) -> Question:
     """The question that `text` means: a scenario, or a machine for `bench`.
 
-    Unless `kind` is given, it is `step` for scenarios with `[step]` and `replicas` for those with
-    `[replicas]`. Raises InputError for a name of neither.
+    Unless `kind` is given, it is `step` for scenarios with `[step]`, `replicas` for those with
+    `[replicas]`, and `jobs` for those with `[[job]]`. Raises InputError for a name of neither.
     """
     if not is_scenario(text):
         if kind not in (None, BENCH):
@@ -351,13 +371,19 @@ def read_question(text: str, kind: str | None = None) -> Question:
     path, table = read_scenario_file(text)
     if kind == BENCH:
         raise InputError(f"{path}: is a scenario; a machine can be asked for a bench")
-    if kind in (STEP, REPLICAS) and kind not in table:
-        raise InputError(f"{path}: has no [{kind}]")
+    own: dict[Kind, str] = {JOBS: "job", REPLICAS: "replicas", STEP: "step"}
+    for each, key in own.items():
+        if kind == each and key not in table:
+            raise InputError(f"{path}: has no {'[[job]]' if kind == JOBS else f'[{key}]'}")
+    if "job" in table:
+        if kind not in (None, JOBS):
+            raise InputError(f"{path}: has [[job]]s beside each other; ask for its {JOBS}")
+        JOBS_FILE.read(table, faults := Faults(str(path)))
+        faults.raise_any()
     if kind == RUN and has_mesh(table):
         raise InputError(f"{path}: has a step.mesh, whose collectives NCCL runs; ask for its step")
     if kind == RUN and "replicas" in table:
         raise InputError(f"{path}: has [replicas], which have no strategies to rank")
     document = {"scenario": json.loads(json.dumps(table, default=str))}
-    found: Kind = REPLICAS if "replicas" in table else STEP if "step" in table else RUN
-    found = RUN if kind == RUN else found
+    found: Kind = next((each for each, key in own.items() if key in table and kind != RUN), RUN)
     return Question(found, document, path.stem, str(path.parent))

@@ -22,7 +22,7 @@ from typing import Any, NamedTuple, NoReturn, Self
 from simreduce.errors import InputError, did_you_mean, quote, why_no_path
 from simreduce.files.outputs import behind_links
 from simreduce.files.textfiles import is_file, read_start, reason
-from simreduce.study.sweep.cells import ALL_KINDS, BENCH, Cell, code, digest_of
+from simreduce.study.sweep.cells import BENCH, KINDS, Cell, code, digest_of
 from simreduce.study.sweep.columns import NAMES, STATES, TOO_LARGE, TYPES, WAITING, Figures
 from simreduce.study.sweep.locking import Lock
 
@@ -381,7 +381,7 @@ def _sweep(path: str, number: object, *fields: Any) -> Sweep:
         keys = None
     texts = (name, version, started)
     if not (
-        isinstance(number, int) and kind in ALL_KINDS and isinstance(cells, int) and cells >= 0
+        isinstance(number, int) and kind in KINDS and isinstance(cells, int) and cells >= 0
         and isinstance(keys, list) and isinstance(specification, dict)
         and all(isinstance(each, str) for each in (*texts, *keys))
     ):  # fmt: skip

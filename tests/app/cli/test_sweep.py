@@ -216,6 +216,31 @@ def test_what_a_table_cannot_do_is_said(simreduce, db, options, words, monkeypat
     file.close()
 
 
+def test_a_sweep_of_jobs_keeps_what_loses_least(simreduce, tmp_path):
+    """In tables, on pages and in Python; a value of a wrong kind is refused first."""
+    file, db = tmp_path / "jobs.toml", tmp_path / "jobs.db"
+    job = '[[job]]\nname = "{}"\nnodes = {}\nworkload = "bytes:1M"\ncount = 2\n'
+    file.write_text(
+        'topology = "dgx1vx4,fabric=fat_tree,radix=2,nics=1"\n'
+        + job.format("a", [0, 2]) + job.format("b", [3, 1])
+    )  # fmt: skip
+    over = "--over", "oversubscription=2,1", "--db", db, "--workers", "1"
+    wrong = simreduce("sweep", file, *over, "--set", "job.a.checkpoint.size=1Q")
+    done = simreduce("sweep", file, *over)
+    best = json.loads(simreduce("table", db, "--group", "calibration", "--json").out)
+    page = simreduce("report", db, "--output", tmp_path / "page.html")
+    rows = sr.open_sweep(str(db))
+
+    assert wrong.status == 2
+    assert "--set job.a.checkpoint.size: '1Q' is not a size" in wrong.err
+    assert (done.status, page.status) == (0, 0)
+    assert "1.00x" in done.out
+    assert best["kind"] == "jobs"
+    assert [row["oversubscription"] for row in (*best["rows"], *rows.best())] == [1, 1]
+    assert rows.best()[0]["slowdown"] < max(row["slowdown"] for row in rows.rows)
+    assert "slowdown" in rows.plot().svg()
+
+
 def test_rows_from_python(db, tmp_path):
     rows = sr.open_sweep(db)
     again = sr.run_sweep(

@@ -15,12 +15,16 @@ from simreduce.app.serve import answer as module
 from simreduce.app.serve.answer import Sayer, answer
 from simreduce.app.serve.view import read_view
 from simreduce.errors import InputError
+from simreduce.report.jobs import BESIDE, Beside
+from simreduce.report.pages import Attachments, make_page, page_parts
 from simreduce.report.ranking import ranking_document
+from simreduce.study.jobs import load_jobs
 from simreduce.study.scenario import load_meshes, load_scenario
 from simreduce.study.tune.meshes import rank_meshes
 from simreduce.study.tune.plan_cache import PlanCache
 from simreduce.study.tune.rank import rank
 from simreduce.topology import load_topology
+from simreduce.training.jobs import simulate_jobs
 
 
 @pytest.fixture
@@ -175,3 +179,43 @@ def test_meshes_are_answered_as_step_does(tmp_path):
     charts = [chart for part in last["page"]["parts"] for chart in part["charts"]]
     assert len(charts) > len([c for part in first["page"]["parts"] for c in part["charts"]])
     assert any("simreduce step view.toml" in block for block in _blocks(last))
+
+
+JOBS = """
+topology = "dgx1vx4,fabric=fat_tree,radix=2,nics=1,oversubscription=2"
+[[job]]
+name = "a"
+nodes = [0, 2]
+workload = "bytes:1M"
+count = 1
+[[job]]
+name = "b"
+nodes = [3, 1]
+workload = "bytes:4M"
+count = 1
+"""
+
+
+def test_jobs_get_the_page_that_report_makes(tmp_path):
+    """With the picture of where ranks are, and the file that repeats a view."""
+    file = tmp_path / "two.toml"
+    file.write_text(JOBS)
+    plain = _said("jobs=two", {"two": str(file)})
+    moved = _said("jobs=two&link=leaf0<>spine0=0.5", {"two": str(file)})[-1]
+    asked = load_jobs(str(file))
+    found = Beside(asked, simulate_jobs(asked.jobs, asked.streams))
+    beside = Attachments(machine=None, calibration=asked.setup.calibration)
+    theirs = {part.key: part for part in page_parts(make_page(BESIDE.write(found), beside))}
+    ours = {part["key"]: part for part in plain[-1]["page"]["parts"]}
+    [text] = [each for each in _blocks(moved) if "[[job]]" in each]
+    file.write_text(text)
+
+    assert "leaf0<>spine0" in plain[0]["machine"]["wires"]
+    assert {"answer", "jobs", "places", "calibration"} <= set(ours)
+    for key in ("answer", "jobs", "places", "calibration"):
+        assert ours[key]["html"] == theirs[key].html
+        assert ours[key]["charts"] == theirs[key].charts
+    assert "<svg" in ours["places"]["html"]
+    again = _said("jobs=two", {"two": str(file)})[-1]
+    assert again["page"]["parts"][:3] == moved["page"]["parts"][:3]
+    assert again["page"]["parts"][1] != plain[-1]["page"]["parts"][1]

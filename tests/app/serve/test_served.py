@@ -117,11 +117,17 @@ def test_only_the_page_itself_may_ask(server):
 
 
 def test_titles_and_views_are_text(served, tmp_path):
-    """A machine of the command line whose title is HTML, and a view that is, are shown as text."""
+    """Machines and jobs of the command line whose titles are HTML, and a view that is, are text."""
     mine = tmp_path / "m<b>.toml"
     mine.write_text('extends = "dgx1v"\ntitle = "</title><script>alert(1)</script>"\n')
-    server = served(str(mine))
+    jobs = tmp_path / "two<b>.toml"
+    jobs.write_text(
+        'topology = "dgx1vx2"\ntitle = "<script>alert(1)</script>"\n[[job]]\nname = "<b>"\n'
+        'nodes = 1\nworkload = "bytes:1K"\n'
+    )
+    server = served(str(mine), str(jobs))
     found = _messages(server.get(f"answer?machine={quote('m<b>')}&size=1KiB&algo=nccl,ring"))
+    found += _messages(server.get(f"answer?jobs={quote('two<b>')}"))
     shown = "".join(m["machine"]["svg"] for m in found if "machine" in m)
     shown += "".join(p["html"] for m in found if "page" in m for p in m["page"]["parts"])
 
@@ -131,6 +137,8 @@ def test_titles_and_views_are_text(served, tmp_path):
     html = server.get("", "Accept: text/html")
     assert b"<b>" not in html
     assert b'value="m&lt;b&gt;"' in html
+    assert b"<option>two&lt;b&gt;</option>" in html
+    assert "jobs beside each other" in found[-1]["page"]["title"]
     hostile = quote("<script>alert(1)</script>")
     assert b"<script" not in server.get(f"answer?machine={hostile}").replace(b"'<script>", b"")
 

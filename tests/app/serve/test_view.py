@@ -9,7 +9,7 @@ from hypothesis import given, settings, strategies as st
 
 from simreduce.app.serve import View, read_view
 from simreduce.errors import InputError
-from simreduce.study.scenario import load_meshes, load_scenario
+from simreduce.study.scenario import load_meshes, load_scenario, read_scenario_file
 
 SIZES = st.sampled_from(["1KiB", "64MiB", "1GB"])
 VIEWS = st.builds(
@@ -172,3 +172,61 @@ def test_every_fault_of_a_mesh_is_said():
     assert "algo: NCCL chooses how the collectives of a mesh run" in text
     assert "packing: NCCL chooses" in text
     assert "unknown axis 'tpp' (did you mean 'tp'?)" in "\n".join(built.value.problems)
+
+
+JOBS = """
+topology = "dgx1vx4,fabric=fat_tree,radix=2,nics=1"
+topology_overrides = {"links.nvlink2.bandwidth" = "20 GB/s"}
+nccl = {NCCL_ALGO = "Ring", version = "2.18"}
+[[job]]
+name = "a"
+nodes = [0, 2]
+workload = "mine.csv"
+count = 1
+[[job]]
+name = "b"
+nodes = [3, 1]
+workload = "bytes:1M"
+count = 1
+"""
+
+
+@pytest.fixture
+def jobs(tmp_path):
+    """The files of a command line, one of them with jobs that name a file beside it."""
+    (tmp_path / "mine.csv").write_text("name,elements\na,65536\n")
+    (tmp_path / "two.toml").write_text(JOBS)
+    (tmp_path / "box.toml").write_text('extends = "dgx1v"\n')
+    return {name: str(tmp_path / f"{name}.toml") for name in ("two", "box")}
+
+
+def test_jobs_of_the_command_line_have_the_settings_of_the_view(jobs):
+    """Another machine has nothing of what the file says of its own."""
+    plain = read_view("jobs=two", jobs)
+    moved = read_view("jobs=two&machine=dgx1vx4&NCCL_ALGO=Tree&link=ib_edr=0.5", jobs)
+    asked = moved.jobs_question(jobs)
+
+    for view in (plain, moved):
+        assert read_view(view.query, jobs) == view
+    assert plain.jobs_table(jobs)[1] == read_scenario_file(jobs["two"])[1]
+    assert (asked.setup.topology.name, asked.setup.nccl.text) == (
+        "dgx1vx4", "version=2.18 NCCL_ALGO=tree",
+    )  # fmt: skip
+    assert "topology_overrides" not in moved.jobs_table(jobs)[1]
+    assert moved.jobs_table(jobs)[1]["link_factors"] == {"ib_edr": 0.5}
+
+
+def test_every_fault_of_jobs_is_said(jobs, tmp_path):
+    """Only a file of jobs that the command line named is one."""
+    for name in (str(tmp_path / "two.toml"), "box", "../two"):
+        with pytest.raises(InputError, match="jobs: no file of jobs"):
+            read_view(f"jobs={name}", jobs)
+    with pytest.raises(InputError) as seen:
+        read_view("jobs=tow&size=1MiB&algo=ring&mesh=auto", jobs)
+    with pytest.raises(InputError) as built:
+        read_view("jobs=two&machine=dgx1vx2&NCCL_ALGO=Rong&link=x=0.5", jobs).jobs_question(jobs)
+    text = "\n".join(seen.value.problems)
+
+    assert "jobs: no file of jobs 'tow' (did you mean 'two'?)" in text
+    assert all(f"{key}: the file of the jobs says" in text for key in ("size", "algo", "mesh"))
+    assert {"NCCL_ALGO", "link"} <= {each.partition(":")[0] for each in built.value.problems}

@@ -276,6 +276,18 @@ SWEEP: dict[str, Any] = {
     ],
 }  # fmt: skip
 
+SWEEP_OF_JOBS: dict[str, Any] = {
+    **SWEEP,
+    "kind": "jobs",
+    "keys": ["oversubscription"],
+    "rows": [
+        {"oversubscription": n, "state": "done", "reason": "", "seconds": 1e-3, "alone": 1e-3 / n,
+         "slowdown": float(n), "worst": float(n), "job": "abc"[n - 1], "fairness": 1.0 / n}
+        for n in (3, 1, 2)
+    ],
+    "states": {"done": 3},
+}  # fmt: skip
+
 
 _TIMED = {
     "place": 1, "strategy": "ring", "predicted_time_us": 90.0, "time_us": 100.0, "low_us": 95.0,
@@ -296,7 +308,7 @@ EXPORTS = (
 
 NAMES = (
     "run", "measured", "measured-tune", "bench", "explain", "tune", "validate", "capacity",
-    "capacity-jobs", "sweep", "replicas", "placement", "jobs", *STEPS,
+    "capacity-jobs", "sweep", "sweep-of-jobs", "replicas", "placement", "jobs", *STEPS,
 )  # fmt: skip
 """Of the documents of `every`."""
 
@@ -315,6 +327,7 @@ def every(folder, recording, setup) -> tuple[dict[str, Any], dict[str, Any]]:
         "capacity": CAPACITY,
         "capacity-jobs": CAPACITY_JOBS,
         "sweep": SWEEP,
+        "sweep-of-jobs": SWEEP_OF_JOBS,
         "placement": placement_document(folder),
         "jobs": jobs_document(folder),
     }

@@ -577,6 +577,22 @@ def test_a_sweep_says_which_choice_wins_how_often():
     assert page.facts[0].answer == "ring"
 
 
+def test_a_sweep_of_jobs_says_where_they_lose_least():
+    """By their slowdown, also in its charts."""
+    page = make_page(documents.SWEEP_OF_JOBS, Attachments())
+    chart = page.sections[0].blocks[0]
+
+    assert page.answer == (
+        "Jobs lose least with oversubscription 1: a takes 1.00 times as long as alone; and most"
+        " with oversubscription 3: c takes 3.00 times as long as alone."
+    )
+    assert page.facts[0].answer == "oversubscription 1"
+    assert "up to 3 times the slowdown" in page.facts[1].more
+    assert (chart.data["y"], chart.data["lines"][0]["points"]) == (
+        "plain", [(1, 1.0), (2, 2.0), (3, 3.0)],
+    )  # fmt: skip
+
+
 def test_an_interval_of_steps_leaves_out_computing():
     """In a sweep: it is of communication. Of collectives it leaves out nothing."""
     words = "if GPUs compute as fast as the question says."

@@ -9,7 +9,7 @@ from simreduce.errors import InputError
 from simreduce.report.plots import Point, draw_frontier
 from simreduce.report.plots.sweeps import pareto
 from simreduce.report.sweep_plots import HEAT, LINES, PARETO, axis, sweep_plot
-from simreduce.study.sweep import BENCH, STEP, Sweep
+from simreduce.study.sweep import BENCH, JOBS, STEP, Sweep
 
 KEYS = ("nodes", "strategy", "size")
 SWEEP = Sweep(1, "mine", BENCH, KEYS, {}, "0.1", 4, "2026-01-01")
@@ -81,6 +81,18 @@ def test_steps_show_seconds():
 
     assert "time" == _axes(sweep_plot(steps, ROWS, LINES)).get_ylabel()
     assert "efficiency (%)" == axis("efficiency").label
+
+
+def test_jobs_show_their_slowdown():
+    """The less the better, in lines, heat maps and Pareto plots; it is no share."""
+    jobs = Sweep(1, "mine", JOBS, KEYS, {}, "0.1", 4, "2026-01-01")
+    rows = [{**row, "slowdown": 1.0 + row["nodes"] / 4, "seconds": 1.0} for row in ROWS]
+    lines, pareto = (_axes(sweep_plot(jobs, rows, kind)) for kind in (LINES, PARETO))
+    squares = _axes(sweep_plot(jobs, rows, HEAT, x="nodes", y="strategy"))
+
+    assert ("slowdown", "slowdown") == (lines.get_ylabel(), pareto.get_xlabel())
+    assert [1.25, 1.5, 2.0] == lines.get_lines()[0].get_ydata().tolist()
+    assert {"1.25", "1.5", "2", "x"} == {text.get_text() for text in squares.texts}
 
 
 @pytest.mark.parametrize(

@@ -105,7 +105,7 @@ def test_the_choice_is_the_cheapest_of_all(load, runner, target, best):
         if row.state == "done":
             offer = next(o for o in found.offers if o.candidate.key == option.key)
             cables = offer.candidate.quantities.get("networks.ib_edr.cable", 0)
-            costs[option.key] = best(10 * option.nodes + cables, row.copies)
+            costs[option.key] = best(10 * option.nodes + cables, row.fit)
     least = min(costs.values())
 
     assert (found.chosen is None) == math.isinf(least)

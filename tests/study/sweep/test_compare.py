@@ -8,7 +8,7 @@ import pytest
 
 from simreduce.errors import InputError
 from simreduce.report.compared import COMPARE, Compared, compared_text
-from simreduce.study.sweep import BENCH, Sweep
+from simreduce.study.sweep import BENCH, JOBS, Sweep
 from simreduce.study.sweep.compare import compare
 
 SWEEP = Sweep(1, "mine", BENCH, ("nodes", "strategy", "calibration"), {}, "0.1", 4, "2026-01-01")
@@ -52,6 +52,30 @@ def test_a_sweep_is_equal_to_itself():
     found = compare((SWEEP, BEFORE), (SWEEP, BEFORE))
 
     assert ((), (), {1.0}) == (found.changed, found.flipped, set(found.ratios))
+
+
+def test_jobs_are_compared_by_their_slowdowns():
+    """Whatever the one that loses most takes: it may be another job."""
+    sweep = Sweep(1, "mine", JOBS, ("oversubscription",), {}, "0.1", 2, "2026-01-01")
+    earlier, later = (
+        [
+            {"oversubscription": n, "state": "done", "seconds": 1.0 / n, "slowdown": slowdown}
+            for n, slowdown in zip((1, 4), slowdowns, strict=True)
+        ]
+        for slowdowns in ((1.0, 2.0), (3.0, 2.0))
+    )
+    both = compare((sweep, earlier), (sweep, later), "oversubscription")
+    text = compared_text(Compared(both, (sweep, sweep), ("a.db", "b.db")))
+
+    assert both.figure == "slowdown"
+    assert [each.figures for each in both.changed] == [(1.0, 3.0)]
+    assert both.flipped[0].choice == (1, 4)
+    for words in (
+        "slowdown of the second over the first: 1 to 3",
+        "3.00x",
+        "Best oversubscription",
+    ):
+        assert words in text
 
 
 def test_small_changes_are_none_within_a_tolerance():

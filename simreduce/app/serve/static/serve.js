@@ -15,7 +15,7 @@
     const found = new URLSearchParams(query);
     links = new Map(found.getAll("link").map((text) => [text.slice(0, text.lastIndexOf("=")), text.slice(text.lastIndexOf("=") + 1)]));
     for (const name of NAMES) {
-      const [field, value] = [form.elements[name], found.get(name) ?? USUAL[name] ?? ""];
+      const [field, value] = [form.elements[name], found.get(name) ?? (name === "machine" && found.get("jobs") ? "" : USUAL[name]) ?? ""];
       if (field.tagName === "SELECT" && ![...field.options].some((option) => option.value === value)) field.append(new Option(value, value));
       field.value = value;
     }
@@ -23,10 +23,13 @@
   }
   const USUAL = { machine: "dgx1v", size: "64MiB", algo: "usual" };
 
+  /* Fields that jobs have no use for: their file says what they repeat. */
+  const beside = (field) => form.elements.jobs.value && field.closest("[data-alone]");
+
   function query() {
     const found = new URLSearchParams();
     for (const name of NAMES) {
-      const value = form.elements[name].value.trim();
+      const value = beside(form.elements[name]) ? "" : form.elements[name].value.trim();
       if (value && (value !== USUAL[name] || name === "machine")) found.set(name, value);
     }
     if (form.elements.model.value) found.delete("size");
@@ -36,7 +39,8 @@
 
   /* What depends on other fields, and the slider. */
   function fit() {
-    here("sized").hidden = Boolean(form.elements.model.value);
+    form.querySelectorAll("[data-alone]").forEach((each) => { each.hidden = Boolean(beside(each)); });
+    here("sized").hidden ||= Boolean(form.elements.model.value);
     const power = Math.log2(bytes(form.elements.size.value));
     if (Number.isFinite(power)) here("slide").value = Math.round(power);
     here("slide").setAttribute("aria-valuetext", form.elements.size.value);
@@ -252,7 +256,7 @@
   }
 
   const FILES = JSON.parse(document.body.dataset.files);
-  const command = () => "simreduce serve " + (FILES[form.elements.machine.value] ?? "") + "'" + query().replace(/%(3C|3E|2C|3A|3D|2F)/g, decodeURIComponent) + "'";
+  const command = () => "simreduce serve " + (FILES[form.elements.machine.value] ?? "") + (FILES[form.elements.jobs.value] ?? "") + "'" + query().replace(/%(3C|3E|2C|3A|3D|2F)/g, decodeURIComponent) + "'";
   let asked = "";
   let due = 0;
   function changed(step) {
@@ -268,7 +272,8 @@
   form.addEventListener("submit", (event) => event.preventDefault());
   form.addEventListener("change", ({ target }) => {
     moving = false;
-    if (target.name === "machine") links.clear(); // those of another machine
+    if (["machine", "jobs"].includes(target.name)) links.clear(); // those of another machine
+    if (target.name === "jobs") form.elements.machine.value = target.value ? "" : USUAL.machine;
     if (target.id !== "slide") changed(true);
   });
   /* One movement of the slider is one step of Back. */

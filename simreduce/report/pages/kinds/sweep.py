@@ -16,7 +16,8 @@ from simreduce.report.advised import faster_than
 from simreduce.report.blocks import Attachments, Chart, Fact, Page, Rows, Section
 from simreduce.report.sections import machine_section, repeat_section
 from simreduce.report.sweeps import ROW
-from simreduce.study.sweep import STEP
+from simreduce.study.sweep import STEP, objective
+from simreduce.study.sweep.columns import FACTORS
 
 Document = Mapping[str, Any]
 Row = Mapping[str, Any]
@@ -30,18 +31,19 @@ def sweep_page(document: Document, beside: Attachments) -> Page:
     choices = [key for key in keys if key in _CHOICES]
     if left := [key for key in choices if any(key not in row for row in document["rows"])]:
         raise InputError(f"its rows lack {_listed(left)}: write them without --columns")
-    done = [row for row in document["rows"] if row.get("seconds") is not None]
-    done.sort(key=lambda row: row["seconds"])
+    figure = objective(document.get("kind", ""))
+    done = [row for row in document["rows"] if row.get(figure) is not None]
+    done.sort(key=lambda row: row[figure])
     states = ", ".join(f"{n:,} {state}" for state, n in document["states"].items())
     return Page(
         title=f"{document['name']} over {_listed(keys)}",
         about=f"{document['name']} for many values of {_listed(keys)}: {states}.",
-        answer=_answer(done, keys),
+        answer=_answer(done, keys, figure),
         sure=_sure(document, done, keys),
-        facts=tuple(_facts(document, done, keys)),
+        facts=tuple(_facts(document, done, keys, figure)),
         sections=(
-            *_curves(done, keys),
-            _rows(document, keys),
+            *_curves(done, keys, figure),
+            _rows(document, keys, figure),
             *(replace(each, title=_machine(document)) for each in machine_section(beside)),
             *repeat_section(beside, document),
         ),
@@ -49,7 +51,8 @@ def sweep_page(document: Document, beside: Attachments) -> Page:
 
 
 def _machine(document: Document) -> str:
-    return "Machine" if document["topology"] else "Machine of the fastest cell"
+    best = "best" if objective(document.get("kind", "")) in FACTORS else "fastest"
+    return "Machine" if document["topology"] else f"Machine of the {best} cell"
 
 
 def _listed(words: Sequence[str]) -> str:
@@ -122,18 +125,29 @@ def _compared(wins: _Wins, keys: Sequence[str]) -> str:
     )
 
 
-def _answer(done: Sequence[Row], keys: Sequence[str]) -> str:
+def _answer(done: Sequence[Row], keys: Sequence[str], figure: str) -> str:
     if not done:
         return "No cell of this sweep has an answer."
     if wins := _wins(done, keys):
         return _compared(wins, keys)
-    best, took = done[0], units.format_duration(done[0]["seconds"])
+    best, worst = done[0], done[-1]
+    if figure in FACTORS:
+        return (
+            f"Jobs lose least with {_cell(best, keys)}: {_loss(best, figure)}; and most with"
+            f" {_cell(worst, keys)}: {_loss(worst, figure)}."
+        )
+    took = units.format_duration(best["seconds"])
     if len(done) == 1:
         return f"{_cell(best, keys)} takes {took}."
-    worst = done[-1]["seconds"] / best["seconds"] if best["seconds"] else 1.0
+    times = worst["seconds"] / best["seconds"] if best["seconds"] else 1.0
     return (
-        f"The fastest is {_cell(best, keys)}: {took}; the slowest takes {worst:.2f} times as long."
+        f"The fastest is {_cell(best, keys)}: {took}; the slowest takes {times:.2f} times as long."
     )
+
+
+def _loss(row: Row, figure: str) -> str:
+    """What the job that loses most loses in a cell."""
+    return f"{row.get('job') or 'one'} takes {row[figure]:.2f} times as long as alone"
 
 
 def _if_right(document: Document) -> str:
@@ -146,7 +160,8 @@ def _sure(document: Document, done: Sequence[Row], keys: Sequence[str]) -> str:
         return ""
     wins = _wins(done, keys)
     best = wins.largest[0] if wins else done[0]
-    what = "that time" if wins else "the fastest"
+    slowdown = objective(document.get("kind", "")) in FACTORS
+    what = "that time" if wins else "slowdowns" if slowdown else "the fastest"
     if None in (best.get("low"), best.get("high")) or not best["seconds"]:
         return f"How sure: nothing is known of the error of the prediction of {what}."
     low, high = (best[key] / best["seconds"] for key in ("low", "high"))
@@ -156,8 +171,12 @@ def _sure(document: Document, done: Sequence[Row], keys: Sequence[str]) -> str:
     )
 
 
-def _facts(document: Document, done: Sequence[Row], keys: Sequence[str]) -> Iterable[Fact]:
-    if done:
+def _facts(
+    document: Document, done: Sequence[Row], keys: Sequence[str], figure: str
+) -> Iterable[Fact]:
+    if done and figure in FACTORS:
+        yield Fact("Where do jobs lose least?", _cell(done[0], keys), f"{_loss(done[0], figure)}.")
+    elif done:
         wins = _wins(done, keys)
         best = wins.largest[0] if wins else done[0]
         took = f"{units.format_duration(best['seconds'])}."
@@ -175,11 +194,11 @@ def _facts(document: Document, done: Sequence[Row], keys: Sequence[str]) -> Iter
             share = best.get("bound_share")
             more = f"For {share:.0%} of the time." if share is not None else ""
             yield Fact("Which link is the busiest then?", best["bound"], more)
-    matters = _matters(done, keys)
+    matters = _matters(done, keys, figure)
     if matters:
-        key, factor = matters[0]
+        (key, factor), what = matters[0], _NAMES.get(figure, figure)
         others = "; ".join(f"{name}, {ratio:.3g} times" for name, ratio in matters[1:3])
-        more = f"From one value to another, all else equal, up to {factor:.3g} times the time."
+        more = f"From one value to another, all else equal, up to {factor:.3g} times the {what}."
         yield Fact("What matters most?", key, f"{more}{f' Others: {others}.' if others else ''}")
     count, answered = sum(document["states"].values()), document["states"].get("done", 0)
     if answered < count:
@@ -187,14 +206,15 @@ def _facts(document: Document, done: Sequence[Row], keys: Sequence[str]) -> Iter
         yield Fact("How many have an answer?", f"{answered:,} of {count:,}", more)
 
 
-def _matters(done: Sequence[Row], keys: Sequence[str]) -> list[tuple[str, float]]:
-    """Keys, and the largest ratio of two times that differ in this key alone; largest first."""
+_NAMES = {"seconds": "time"}
+
+
+def _matters(done: Sequence[Row], keys: Sequence[str], figure: str) -> list[tuple[str, float]]:
+    """Keys, and the largest ratio of two figures that differ in this key alone; largest first."""
     found = []
     for key in keys:
         groups = _by(done, [name for name in keys if name != key])
-        ratios = [
-            g[-1]["seconds"] / g[0]["seconds"] for g in groups if len(g) > 1 and g[0]["seconds"]
-        ]
+        ratios = [g[-1][figure] / g[0][figure] for g in groups if len(g) > 1 and g[0][figure]]
         if ratios:
             found.append((key, max(ratios)))
     return sorted(found, key=lambda pair: -pair[1])
@@ -204,7 +224,7 @@ def _is_number(value: object) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
 
 
-def _curves(done: Sequence[Row], keys: Sequence[str]) -> Iterable[Section]:
+def _curves(done: Sequence[Row], keys: Sequence[str], figure: str) -> Iterable[Section]:
     """Over the number with most values, a line for each value of the others; else bars."""
     numbers = [
         key
@@ -215,47 +235,61 @@ def _curves(done: Sequence[Row], keys: Sequence[str]) -> Iterable[Section]:
     if not done:
         return
     if numbers:
-        chart = _lines(done, keys, max(numbers, key=lambda key: len({row[key] for row in done})))
+        across = max(numbers, key=lambda key: len({row[key] for row in done}))
+        chart = _lines(done, keys, across, figure)
     else:
-        shown = done[:_MOST_BARS]
+        shown, best = done[:_MOST_BARS], "the least" if figure in FACTORS else "the fastest"
         data: dict[str, Any] = {
-            "unit": "us",
+            "unit": _unit(figure),
             "names": [_cell(row, keys) for row in shown],
-            "values": [row["seconds"] * 1e6 for row in shown],
+            "values": [_scaled(row, figure) for row in shown],
             "marks": [1, *[0] * (len(shown) - 1)],
         }
         words = (
-            f"{units.plural(len(shown), 'cell')}, the fastest first."
+            f"{units.plural(len(shown), 'cell')}, {best} first."
             if len(shown) == len(done)
-            else f"The fastest {len(shown)} of {len(done):,} cells."
+            else f"{best.capitalize()} {len(shown)} of {len(done):,} cells."
         )
         chart = Chart("bars", words, data, _table(done, keys), 26 * len(shown) + 46)
-    yield Section("curves", "Times", (chart,))
+    yield Section("curves", f"{_NAMES.get(figure, figure).capitalize()}s", (chart,))
 
 
-def _lines(done: Sequence[Row], keys: Sequence[str], across: str) -> Chart:
-    """Time over a key, a line for each value of the others, those that begin fastest."""
+def _unit(figure: str) -> str:
+    """The unit of a figure in charts."""
+    return "plain" if figure in FACTORS else "us"
+
+
+def _scaled(row: Row, figure: str) -> float:
+    """A figure in that unit."""
+    return float(row[figure]) * (1.0 if figure in FACTORS else 1e6)
+
+
+def _lines(done: Sequence[Row], keys: Sequence[str], across: str, figure: str) -> Chart:
+    """A figure over a key, a line for each value of the others, those that begin best."""
+    name = _NAMES.get(figure, figure)
     others = [key for key in keys if key != across]
     lines = [
         {
-            "name": _cell(rows[0], others) or "time",
-            "points": sorted((row[across], row["seconds"] * 1e6) for row in rows),
+            "name": _cell(rows[0], others) or name,
+            "points": sorted((row[across], _scaled(row, figure)) for row in rows),
         }
         for rows in _by(done, others)
     ]
     values = [row[across] for row in done]
     data = {
         "x": "bytes" if across == "size" else "plain",
-        "y": "us",
+        "y": _unit(figure),
         "log": True,
         "base": 2 if max(values) / min(values) < 1025 else 10,
         "name_x": across,
-        "name_y": "time",
+        "name_y": name,
         "lines": lines[:_MOST_LINES],
     }
     count = len(lines)
-    more = f" The {_MOST_LINES} of {count} that begin fastest." if count > _MOST_LINES else ""
-    return Chart("curves", f"Time over {across}.{more}", data, _table(done, keys), 400)
+    more = f" The {_MOST_LINES} of {count} that begin lowest." if count > _MOST_LINES else ""
+    return Chart(
+        "curves", f"{name.capitalize()} over {across}.{more}", data, _table(done, keys), 400
+    )
 
 
 def _columns(keys: Sequence[str], *more: tuple[str, Column]) -> list[tuple[str, Column]]:
@@ -268,11 +302,11 @@ def _table(rows: Sequence[Row], keys: Sequence[str]) -> Table:
     return table_of(_columns(keys, *ROW.columns("html")), rows)
 
 
-def _rows(document: Document, keys: Sequence[str]) -> Section:
+def _rows(document: Document, keys: Sequence[str], figure: str) -> Section:
     """Every cell, with the reason of those that have no answer."""
     state, reason = (Column(name, left=True, missing="") for name in ("state", "reason"))
-    time = dict(ROW.columns("html"))["seconds"]
-    columns = _columns(keys, ("state", state), ("seconds", time), ("reason", reason))
+    column = dict(ROW.columns("html"))[figure]
+    columns = _columns(keys, ("state", state), (figure, column), ("reason", reason))
     table = table_of(columns, document["rows"])
     count = len(table.rows)
     words = f"All {units.plural(count, 'cell')}"
