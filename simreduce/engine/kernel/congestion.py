@@ -32,11 +32,12 @@ from simreduce.engine.kernel.calendar import NONE
 from simreduce.engine.kernel.filling import fill_up
 from simreduce.engine.kernel.flows import await_first
 from simreduce.engine.kernel.tables import (
-    CROWDS,
+    HELD,
     INFINITY,
     NEARLY,
     RESOURCES,
     SAME,
+    SLOWED,
     STALE,
     WORK,
     Flows,
@@ -54,64 +55,95 @@ END = 1 << 30
 
 def congest(now: float, flows: Flows) -> None:
     """Give every flow its rate, once the fair ones are known."""
-    count = hold(flows)
+    fresh = find_fresh(flows)
+    count = hold(fresh, flows)
     if flows.congestion[0] == TREE:
         back_up(count, flows)
     else:
         drop(count, flows)
     for i in range(count):
         flows.queue[flows.stops[i]] = NONE
-    resources, part = flows.scalar[RESOURCES], flows.congestion[1]
-    for crowd in range(flows.scalar[CROWDS]):
-        group, rate = resources + crowd, flows.rate[crowd]
-        if flows.flying[crowd] == 0:
-            continue
-        if flows.least[crowd] < rate:
-            rate -= part * (rate - flows.least[crowd])
-        if rate == flows.level[group]:
-            continue
-        if flows.members[group] > 0:
-            if now > flows.anchor[group]:
-                flows.served[group] += flows.level[group] * (now - flows.anchor[group])
-                flows.anchor[group] = now
-            flows.level[group] = rate
-            await_first(crowd, flows)
-        else:
-            flows.level[group] = rate
+    for i in range(fresh):
+        give(flows.fresh[i], now, flows)
+    for i in range(flows.scalar[SLOWED]):
+        give(flows.slowed[i], now, flows)
 
 
-def hold(flows: Flows) -> int:
-    """Line up the crowds that are held at what holds them, in `queue`; list that in `stops`, and
-    return how many that are.
+def give(crowd: int, now: float, flows: Flows) -> None:
+    """Give the flows of `crowd` their rate."""
+    group, rate = flows.scalar[RESOURCES] + crowd, flows.rate[crowd]
+    if flows.flying[crowd] == 0:
+        return
+    if flows.least[crowd] < rate:
+        rate -= flows.congestion[1] * (rate - flows.least[crowd])
+    if rate == flows.level[group]:
+        return
+    if flows.members[group] > 0:
+        if now > flows.anchor[group]:
+            flows.served[group] += flows.level[group] * (now - flows.anchor[group])
+            flows.anchor[group] = now
+        flows.level[group] = rate
+        await_first(crowd, flows)
+    else:
+        flows.level[group] = rate
+
+
+def find_fresh(flows: Flows) -> int:
+    """List the crowds in `fresh` whose rates may change, those that others have slowed and those on
+    stale resources; return how many that are.
     """
-    crowds, count = flows.scalar[CROWDS], 0
+    fresh = flows.scalar[SLOWED]
+    for i in range(fresh):
+        crowd = flows.slowed[i]
+        flows.fresh[i] = crowd
+        flows.least[crowd], flows.limit[crowd] = INFINITY, UNKNOWN
+    flows.scalar[SLOWED] = 0
     for i in range(flows.scalar[STALE]):
         resource = flows.stale[i]
         weigh(resource, flows)
         begin = flows.on_start[resource]
         for at in range(begin, begin + flows.on_count[resource]):
-            flows.limit[flows.on_crowd[at]] = UNKNOWN
+            crowd = flows.on_crowd[at]
+            if flows.limit[crowd] != UNKNOWN:
+                flows.limit[crowd] = UNKNOWN
+                flows.fresh[fresh] = crowd
+                fresh += 1
     flows.scalar[STALE] = 0
-    flows.scalar[WORK] += crowds // 4
-    for crowd in range(crowds):
-        flows.least[crowd] = INFINITY
-        if flows.flying[crowd] == 0 or flows.first[crowd] == NONE:
-            continue
-        if flows.limit[crowd] == UNKNOWN:
-            find_end(crowd, flows)
-        if flows.held[crowd]:
-            resource = flows.limit[crowd]
-            if flows.queue[resource] == NONE:
-                flows.stops[count] = resource
-                count += 1
-            flows.behind[crowd] = flows.queue[resource]
-            flows.queue[resource] = crowd
+    return fresh
+
+
+def hold(fresh: int, flows: Flows) -> int:
+    """Line up the crowds that are held at what holds them, in `queue`; list that in `stops`, and
+    return how many that are. What holds the first so many of `fresh` is found anew.
+    """
+    held, count = 0, 0
+    for i in range(flows.scalar[HELD]):
+        crowd = flows.holding[i]
+        if flows.flying[crowd] > 0 and flows.limit[crowd] != UNKNOWN:
+            flows.holding[held] = crowd
+            held += 1
+    for i in range(fresh):
+        crowd = flows.fresh[i]
+        flows.limit[crowd] = NONE
+        if flows.flying[crowd] > 0 and flows.first[crowd] != NONE and find_end(crowd, flows):
+            flows.holding[held] = crowd
+            held += 1
+    flows.scalar[HELD] = held
+    flows.scalar[WORK] += fresh + held // 4
+    for i in range(held):
+        crowd = flows.holding[i]
+        resource = flows.limit[crowd]
+        if flows.queue[resource] == NONE:
+            flows.stops[count] = resource
+            count += 1
+        flows.behind[crowd] = flows.queue[resource]
+        flows.queue[resource] = crowd
     return count
 
 
-def find_end(crowd: int, flows: Flows) -> None:
-    """Find what limits the flows of `crowd`, whether that holds them, and what leaves their
-    sources.
+def find_end(crowd: int, flows: Flows) -> bool:
+    """Find what limits the flows of `crowd`, and what leaves their sources; return whether they are
+    held.
     """
     first, fair, offer = flows.first[crowd], flows.rate[crowd], flows.most[crowd]
     last, by = NONE, NONE
@@ -121,11 +153,11 @@ def find_end(crowd: int, flows: Flows) -> None:
             offer = min(offer, flows.capacity[resource] / flows.whole[resource])
         if hop >= last and 0.0 < flows.top[resource] <= fair * SAME:
             last, by = hop, resource
-    flows.scalar[WORK] += 1
     stuck = last > first and fair * SAME < offer < INFINITY
     if not stuck and (flows.congestion[0] == LOSSY or not fair < offer < INFINITY):
         offer = fair
-    flows.limit[crowd], flows.offer[crowd], flows.held[crowd] = by, offer, stuck
+    flows.limit[crowd], flows.offer[crowd] = by, offer
+    return stuck
 
 
 def weigh(resource: int, flows: Flows) -> None:
@@ -169,10 +201,18 @@ def back_up(count: int, flows: Flows) -> None:
                 crowd, hop = flows.on_crowd[place], flows.hop[flows.on_use[place]]
                 rate = flows.offer[crowd] * part
                 if flows.limit[crowd] != cause and rate * SAME < flows.rate[crowd]:
-                    flows.least[crowd] = min(flows.least[crowd], rate)
+                    slow(crowd, rate, flows)
                     waiting, touched = stop_before(hop, crowd, part, waiting, touched, flows)
         for at in range(touched):
             flows.passes[flows.touched[at]] = INFINITY
+
+
+def slow(crowd: int, rate: float, flows: Flows) -> None:
+    """Leave each flow of `crowd` no more than that rate."""
+    if rate < flows.least[crowd] == INFINITY:
+        flows.slowed[flows.scalar[SLOWED]] = crowd
+        flows.scalar[SLOWED] += 1
+    flows.least[crowd] = min(flows.least[crowd], rate)
 
 
 def stop_before(
@@ -235,7 +275,7 @@ def drop(count: int, flows: Flows) -> None:
         for place in range(start, start + flows.on_count[link]):
             crowd = flows.on_crowd[place]
             if flows.least[crowd] == INFINITY:
-                flows.least[crowd] = comes_to(END, crowd, flows)
+                slow(crowd, comes_to(END, crowd, flows), flows)
     for i in range(touched):
         flows.passes[flows.touched[i]] = flows.lower[flows.touched[i]] = INFINITY
 

@@ -101,7 +101,7 @@ def open_crowd(slot: int, call: int, cap: float, now: float, flows: Flows) -> in
     flows.flying[crowd] = 0
     flows.most[crowd] = cap
     if flows.congestion[0] > 0.0:
-        flows.first[crowd] = NONE
+        flows.first[crowd], flows.limit[crowd], flows.least[crowd] = NONE, NONE, INFINITY
         for use in range(end - 1, begin - 1, -1):
             if flows.fills[flows.uses[use]]:
                 flows.first[crowd] = flows.hop[use]

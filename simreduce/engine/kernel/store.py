@@ -47,7 +47,7 @@ _BY_CROWD = (
     "begin", "end", "flying", "bottleneck", "rate", "head", "tail", "next_crowd", "moved",
     "moved_from", "most",
 )  # fmt: skip
-_CONGESTED = ("first", "limit", "offer", "least", "held", "behind")
+_CONGESTED = ("first", "limit", "offer", "least", "fresh", "holding", "slowed", "behind")
 
 _SPARE = 4
 """What has grown may grow by a fourth before it is copied."""

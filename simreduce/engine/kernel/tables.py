@@ -33,8 +33,8 @@ SLOTS, FREE_SLOT, DIRTY_COUNT, MOVED_COUNT, OPENED_COUNT, RESOURCES, SUBMISSIONS
 )
 WORK, PATIENCE = 7, 8  # ops due and crowds looked at so far, and how many may be
 CROWDS, FREE_CROWD = 9, 10
-STALE = 11
-SCALARS = 12
+STALE, HELD, SLOWED = 11, 12, 13
+SCALARS = 14
 
 # Indices into Queues.entries.
 USED, FREE = 0, 1
@@ -150,7 +150,9 @@ class Flows(NamedTuple):
     offer: Array  # by crowd: bytes/s that leave the source of each flow; where links drop, the fair
     # rate of flows that are not held
     least: Array  # by crowd: bytes/s that others leave each flow, inf if all
-    held: Array  # by crowd: whether its `limit` holds it
+    fresh: Array  # crowds whose rates may change
+    holding: Array  # crowds that their `limit` holds, or did
+    slowed: Array  # crowds that others leave less than all
     behind: Array  # by crowd: the next that the same link holds, or NONE
     stops: Array  # resources that hold crowds
     hop: Array  # by use of a call: which links come after others on the way, from 0; NONE: none
@@ -211,7 +213,7 @@ _KINDS: dict[type, str] = {
     " lane_freed capacity load own known was width soonest level served anchor rate goal on_weight"
     " room_rate room_weight congestion whole top passes lower most offer least"
     " clock tolerance key",
-    np.int8: "phase is_dirty fills held",
+    np.int8: "phase is_dirty fills",
     np.bool_: "holds free lane_busy",
     np.int64: "scalar entries released size",
 }
