@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
+from typing import Any, TypeVar
 
 import click
 
@@ -12,6 +14,7 @@ from simreduce.app.cli.options import workers_option
 from simreduce.app.cli.progress import Progress, say
 from simreduce.app.cli.reply import Reply, option_faults, picture_options, report_options
 from simreduce.computing.watching import pass_on
+from simreduce.files.formats.documents import Document
 from simreduce.report.capacity import (
     CAPACITY,
     CAPACITY_JOBS,
@@ -20,11 +23,13 @@ from simreduce.report.capacity import (
     copies_plot,
     copies_text,
 )
-from simreduce.study.capacity.answer import Answer, Ranked, answer, plan_of
-from simreduce.study.capacity.choose import CopiesOffer
+from simreduce.report.plots import Plot
+from simreduce.study.capacity.answer import Ranked, answer, plan_of
 from simreduce.study.capacity.copies import answer_copies
 from simreduce.study.capacity.question import load_question
 from simreduce.study.sweep import running
+
+R = TypeVar("R", bound=Ranked[Any])
 
 
 @command(
@@ -84,27 +89,21 @@ def capacity(
         if runner.store:  # so that `simreduce table` shows what was asked
             runner.store.begin(question.name, {"question": question.name}, plan_of(question))
         if question.target.slowdown is None:
-            reply = _reply_step(answer(question, runner.rows, sensitivity=sensitivity))
+            steps = answer(question, runner.rows, sensitivity=sensitivity)
+            reply = _reply(steps, capacity_text, CAPACITY, capacity_plot)
         else:
-            reply = _reply_copies(answer_copies(question, runner.rows))
+            copies = answer_copies(question, runner.rows)
+            reply = _reply(copies, copies_text, CAPACITY_JOBS, copies_plot)
     return replace(reply, complete=not runner.stopped)
 
 
-def _reply_step(found: Answer) -> Reply:
+def _reply(
+    found: R, text: Callable[[R], str], document: Document, plot: Callable[[R], Plot]
+) -> Reply:
     pass_on(found.waiting and not found.offers)
     return Reply(
-        partial(capacity_text, found),
-        partial(CAPACITY.write, found),
-        picture=partial(capacity_plot, found),
-        failed=not found.chosen,
-    )
-
-
-def _reply_copies(found: Ranked[CopiesOffer]) -> Reply:
-    pass_on(found.waiting and not found.offers)
-    return Reply(
-        partial(copies_text, found),
-        partial(CAPACITY_JOBS.write, found),
-        picture=partial(copies_plot, found),
+        partial(text, found),
+        partial(document.write, found),
+        picture=partial(plot, found),
         failed=not found.chosen,
     )

@@ -92,7 +92,7 @@ def find_fresh(flows: Flows) -> int:
     """List the crowds in `fresh` whose rates may change, those that others have slowed and those on
     stale resources; return how many that are.
     """
-    fresh = flows.scalar[SLOWED]
+    fresh: int = flows.scalar[SLOWED]
     for i in range(fresh):
         crowd = flows.slowed[i]
         flows.fresh[i] = crowd
@@ -153,7 +153,7 @@ def find_end(crowd: int, flows: Flows) -> bool:
             offer = min(offer, flows.capacity[resource] / flows.whole[resource])
         if hop >= last and 0.0 < flows.top[resource] <= fair * SAME:
             last, by = hop, resource
-    stuck = last > first and fair * SAME < offer < INFINITY
+    stuck: bool = last > first and fair * SAME < offer < INFINITY
     if not stuck and (flows.congestion[0] == LOSSY or not fair < offer < INFINITY):
         offer = fair
     flows.limit[crowd], flows.offer[crowd] = by, offer
