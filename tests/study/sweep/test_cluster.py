@@ -128,18 +128,25 @@ def test_slurm_is_asked_for_the_workers_that_the_users_configuration_describes(
     }
     with dask.config.set({f"jobqueue.slurm.{key}": value for key, value in asked.items()}):
         cluster = Cluster("slurm", 2, 4 << 30, [].append)
-    try:
-        found = [answer for answers in cluster.run([p.cell for p in PLAN]) for answer in answers]
-    finally:
-        cluster.close()
+        try:
+            found = [each for answers in cluster.run([p.cell for p in PLAN]) for each in answers]
+        finally:
+            cluster.close()
 
     assert {a.cell.digest: a.row for a in found} == {
         p.cell.digest: row_of(evaluate(p.cell)) for p in PLAN
     }
     scripts = [file.read_text() for file in tmp_path.glob("*.job")]
     assert len(scripts) == 2
+    until(lambda: str(tmp_path) not in _running())
     for words in ("#SBATCH -p debug", "#SBATCH --mem=2G", "dask_worker tcp://", "--nthreads 1"):
         assert all(words in script for script in scripts)
+
+
+def _running() -> str:
+    """The commands that run here."""
+    command = ["ps", "-eo", "args"]
+    return subprocess.run(command, capture_output=True, text=True, check=True).stdout
 
 
 def test_a_worker_that_cannot_compute_ends_the_sweep(dask, monkeypatch):
