@@ -20,7 +20,7 @@ PYTHONS = $(shell for minor in 11 12 13 14 15 16 17 18 19; do \
   if python3.$$minor -c "import ensurepip, venv" 2>/dev/null; then echo python3.$$minor; fi; done)
 
 .PHONY: run docs test lint types tests test-quick test-pythons test-newest pythons lock test-slow \
-  fuzz test-tensorflow test-pytorch test-browser test-devices \
+  thorough fuzz test-tensorflow test-pytorch test-browser test-devices \
   test-tensorflow-slow validate-gpu bench bench-table container container-works clean
 
 run: $(VENV)/.installed
@@ -70,8 +70,8 @@ lock: $(UV)/bin/python
 	  --no-emit-index-url --no-annotate --custom-compile-command "make lock" \
 	  --output-file constraints.txt pyproject.toml
 
-# What takes minutes: every subset of a DGX-1's GPUs, installs, compiling, whole models, completion
-# in shells. As root it installs Debian's zsh and fish where they are missing; else their tests say
+# What takes minutes: many subsets of a DGX-1's GPUs, installs, compiling, whole models, completion
+# in shells; of long lists of cases some (`make thorough` tries all). As root it installs Debian's zsh and fish where they are missing; else their tests say
 # that they are left out.
 test-slow: $(VENV)/.tested
 	(command -v zsh && command -v fish) >/dev/null || test "$$(id -u)" != 0 || \
@@ -79,13 +79,16 @@ test-slow: $(VENV)/.tested
 	  echo "zsh or fish is missing here, and cannot be installed"
 	$(BIN)/pytest -rs --numprocesses auto --dist loadfile -m slow
 
-# Ten thousand damaged files of every format, texts that name machines, and two hundred kills of a
-# sweep; the other targets try a few hundred, and a few kills.
+# Slow tests with all their cases, of which `make test-slow` tries some; takes hours.
+thorough: $(VENV)/.tested
+	SIMREDUCE_THOROUGH=1 $(MAKE) test-slow
+
+# Ten thousand damaged files of every format, and texts that name machines; `make tests` tries a
+# few hundred.
 fuzz: $(VENV)/.tested
 	SIMREDUCE_FUZZ=10000 $(BIN)/pytest tests/topology/importers/test_fuzz.py \
 	  tests/topology/test_fuzz.py
 	$(BIN)/pytest tests/app/cli/test_hostile.py
-	SIMREDUCE_KILLS=200 $(BIN)/pytest tests/study/sweep/test_killed.py -k again_and_again
 
 # Plans against the graphs of TensorFlow's own builders, and executed by TensorFlow. TensorFlow is
 # large, so it has an environment of its own.

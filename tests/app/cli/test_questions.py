@@ -21,6 +21,7 @@ from simreduce.study.tune.search.advised import advice_of
 from simreduce.study.tune.search.tune import tune
 from simreduce.study.tune.steps import rank_steps
 from tests.app.cli.command import REPOSITORY
+from tests.thorough import some
 
 QUESTIONS = REPOSITORY / "docs" / "examples" / "questions"
 ANSWERS = {
@@ -68,7 +69,7 @@ def test_every_question_has_an_answer():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ANSWERS)
+@pytest.mark.parametrize("name", some(ANSWERS, 10))
 def test_every_output_gives_the_same_advice(simreduce, name):
     """The terminal, the document, the page, the notebook and the export."""
     path, answer = QUESTIONS / f"{name}.toml", ANSWERS[name]
@@ -108,7 +109,7 @@ def _check_export(simreduce, path, command, document, advice):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ANSWERS)
+@pytest.mark.parametrize("name", some(ANSWERS, 10))
 def test_rankings_and_tune_say_one_thing(name):
     """Both keep what runs today, or both change; else a ranking says that `tune` tries more."""
     scenario = load_scenario(str(QUESTIONS / f"{name}.toml"))
@@ -132,7 +133,7 @@ def test_rankings_and_tune_say_one_thing(name):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", [name for name, do in ANSWERS.items() if "Keep" not in do])
-@pytest.mark.parametrize("scale", [0.5, 2.0])
+@pytest.mark.parametrize("scale", some([0.5, 2.0], 1))
 def test_a_change_is_worth_it_with_half_and_twice_the_cost_of_a_call(name, scale):
     scenario = load_scenario(str(QUESTIONS / f"{name}.toml"))
     dearer = scenario.but(call_cost=scale * scenario.setup.call_cost)

@@ -22,6 +22,7 @@ from simreduce.study.sweep.engines import (
 )
 from simreduce.study.sweep.running import Runner
 from tests.study.sweep.sweeping import answer, cells_of, expected, plan, rows
+from tests.thorough import THOROUGH
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
 SMALL = plan({"nodes": "2..4", "strategy": "ring,direct,nccl", "size": "1K..1M*32"})
@@ -123,13 +124,16 @@ def test_a_runner_computes_equal_cells_once_and_only_what_is_missing(tmp_path):
 
 def large_cells() -> tuple[list, int]:
     """Ranks of cells from 8 to 131,072 ranks, and the KiB of the largest of their workers."""
-    over = {"nodes": "1..16384*4", "strategy": "halving_doubling,double_tree", "size": "64M"}
-    cells = cells_of(plan(over, "dgx-a100"))
+    both, size = "halving_doubling,double_tree", "64M"
+    cells = cells_of(plan({"nodes": "1..256*4", "strategy": both, "size": size}, "dgx-a100"))
+    more = both if THOROUGH else "halving_doubling"  # trees are not folded: each takes minutes
+    over = {"nodes": "1024..16384*4", "strategy": more, "size": size}
+    cells += cells_of(plan(over, "dgx-a100"))
     found = run(Processes(2, 1 << 30), cells)
     for row in found.values():
         assert row.state == "done" or (row.state in ("too_large", "refused") and row.reason)
     peak = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss
-    return [found[cell.digest].ranks for cell in cells[::2]], peak
+    return sorted({found[cell.digest].ranks for cell in cells}), peak
 
 
 @pytest.mark.slow

@@ -26,10 +26,11 @@ from tests.study.sweep.sweeping import (
     until,
     workers_of,
 )
+from tests.thorough import THOROUGH
 
 PLAN = plan()
 TWO = partial(Processes, 2, 4 << 30)
-KILLS = int(os.environ.get("SIMREDUCE_KILLS", "40"))
+KILLS = 200 if THOROUGH else 40
 
 pytestmark = [
     pytest.mark.skipif(not Path("/proc/self").exists(), reason="finds workers in /proc"),
@@ -83,7 +84,7 @@ def kill_often(times, tmp_path, whole, seconds):
 
 @pytest.mark.slow
 def test_a_sweep_that_is_killed_again_and_again_ends_as_an_undisturbed_one(tmp_path, whole):
-    """`make fuzz` kills it two hundred times."""
+    """Two hundred times where tests are thorough."""
     kill_often(KILLS, tmp_path, whole, 0.5)
 
 

@@ -36,6 +36,7 @@ from simreduce.study.tune.search.tune import tune
 from simreduce.study.tune.search.tuned import Place, Row, Tuned
 from simreduce.training.reductions import FIXED
 from simreduce.workload import Gradient, Workload
+from tests.thorough import some
 
 MACHINES = ("v100-mesh-4", "dgx1v", "dgx-a100", "h100-mesh-4", "pcie-single-root-4", "dgx-a100x2")
 _FLOAT = 0
@@ -110,7 +111,7 @@ def test_the_search_finds_the_best_with_a_quarter_of_the_simulations():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("seed", range(20))
+@pytest.mark.parametrize("seed", some(range(20), 6))
 def test_the_search_finds_the_best_of_each_problem_with_a_quarter_of_the_simulations(seed):
     simulated, count = against_exhaustive(seed)
 
@@ -118,7 +119,7 @@ def test_the_search_finds_the_best_of_each_problem_with_a_quarter_of_the_simulat
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("seed", range(100, 150))
+@pytest.mark.parametrize("seed", some(range(100, 150), 10))
 def test_no_single_choice_is_faster_than_the_best(seed):
     """Every choice with the packing that was found and with the default, and some with others."""
     scenario = problem(seed, most=20)
@@ -161,7 +162,7 @@ def test_a_call_stands_for_others_that_are_larger_by_the_precision(elements):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("seed", range(8))
+@pytest.mark.parametrize("seed", some(range(8), 4))
 def test_bounds_hold_on_many_machines(seed):
     """Trees among a part of the machines are no slower, but for the factor, and rates hold."""
     draw = Random(seed)  # noqa: S311 - no secret
