@@ -71,8 +71,8 @@ lock: $(UV)/bin/python
 	  --output-file constraints.txt pyproject.toml
 
 # What takes minutes: many subsets of a DGX-1's GPUs, installs, compiling, whole models, completion
-# in shells; of long lists of cases some (`make thorough` tries all). As root it installs Debian's zsh and fish where they are missing; else their tests say
-# that they are left out.
+# in shells; of long lists of cases some (`make thorough` tries all). As root it installs Debian's
+# zsh and fish where they are missing; else their tests say that they are left out.
 test-slow: $(VENV)/.tested
 	(command -v zsh && command -v fish) >/dev/null || test "$$(id -u)" != 0 || \
 	  (apt-get update -qq && apt-get install -y -qq --no-install-recommends zsh fish) || \

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from typing import TypeVar
 
 T = TypeVar("T")
-THOROUGH = bool(os.environ.get("SIMREDUCE_THOROUGH"))
+THOROUGH = os.environ.get("SIMREDUCE_THOROUGH", "0") != "0"
 
 
 def some(items: Iterable[T], count: int) -> list[T]:

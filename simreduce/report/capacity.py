@@ -383,11 +383,15 @@ COPIES_OFFER = Record(
         column=Column("copies")),
     Key("limit", TEXT, "Why no more fit.", "candidate.row.limit",
         column=Column("why no more", left=True)),
+    Key("job", TEXT, "The job that loses most.", "candidate.row.job"),
+    Key("alone_s", SECONDS, "A repetition of it, alone on these machines.", "candidate.row.alone",
+        column=Column("alone", show=units.format_duration)),
     Key(COPY, or_null(MONEY), "The price of an hour over the copies; null if none fits.",
         lambda offer: offer.per_copy if math.isfinite(offer.per_copy) else None,
         column=Column("a copy", show=format_amount, missing="")),
     *_of(OFFER, "misses"),
-    order=f"option standing pay name machine nodes gpus network copies hourly {COPY} limit",
+    order="option standing pay name machine nodes gpus network copies job alone_s hourly"
+    f" {COPY} limit",
 )  # fmt: skip
 CAPACITY = Document(
     "capacity",
@@ -460,9 +464,10 @@ def _copies_words(answer: Ranked[CopiesOffer]) -> str:
     where, currency = chosen.candidate, {"currency": prices.currency}
     what = f"{answer.verb(where.key).capitalize()} {answer.plain(where.key)}"
     verb = "fits" if where.copies == 1 else "fit"
-    fits = f"{units.plural(where.copies, 'copy', 'copies')} {verb} at {target.slowdown:g} times"
+    fits = f"{units.plural(where.copies, 'copy', 'copies')} {verb}, none of whose jobs takes more"
+    fits += f" than {target.slowdown:g} times as long as alone"
     hourly, each = (f"{money(currency, price)}/h" for price in (chosen.hourly, chosen.per_copy))
-    return f"{what}: {fits} as long as alone, {hourly}, {each} a copy; {where.row.limit}"
+    return f"{what}: {fits}, {hourly}, {each} a copy; {where.row.limit}"
 
 
 def copies_text(answer: Ranked[CopiesOffer]) -> str:
@@ -473,7 +478,7 @@ def copies_text(answer: Ranked[CopiesOffer]) -> str:
     paid = [f"{sentence(document['paid_off'])}."] * bool(document["paid_off"])
     lines = [*_header(answer), document["headline"], *paid, ""]
     lines += copies_table(rows, document, on="text").lines(indent=2)
-    return "\n".join([*lines, "  * the choice", *_left_out(answer)])
+    return "\n".join([*lines, *["  * the choice"] * bool(answer.chosen), *_left_out(answer)])
 
 
 def copies_table(rows: Iterable[Written], document: Written, *, on: str) -> Table:

@@ -49,7 +49,8 @@ class ComparedOrders:
 
 
 def compare_orders(files: Sequence[str], results: Sequence[Written]) -> ComparedOrders:
-    """Compare the given orders of two results of the same question. InputError says by which keys
+    """Compare the given orders of two results of the same question; that no order is faster is
+    known where both are of the same nodes. InputError says by which keys
     they are of different ones, and what they lack.
     """
     one, other = results
@@ -62,7 +63,8 @@ def compare_orders(files: Sequence[str], results: Sequence[Written]) -> Compared
         raise InputError(problems)
     found = [_rows(file, result) for file, result in zip(files, results, strict=True)]
     best = min((each["best"] for each in found), key=lambda row: float(row["time_us"]))
-    complete = all(result.get("complete") for result in results)
+    nodes = [{*each["given"]["nodes"], *each["best"]["nodes"]} for each in found]
+    complete = all(result.get("complete") for result in results) and nodes[0] == nodes[1]
     return ComparedOrders(one, best, [each["given"] for each in found], complete)
 
 

@@ -208,7 +208,9 @@ ORDER = Record(
 )  # fmt: skip
 _NAMES = ("scenario", "title", "topology")
 _SETUP = ("topology_digest", "equal_paths", "ranks", "nccl_settings", "calibration", "call_cost_us")
-QUESTION = (*_SETUP, "version", "runtime", "disturbance", "workload", "batch", "strategy")
+QUESTION = (
+    *_SETUP, "version", "runtime", "disturbance", "workload", "batch", "strategy", "work_digest",
+)  # fmt: skip
 """Keys of what takes the time, whatever the order."""
 PLACEMENT = Document(
     "placement",
@@ -221,6 +223,7 @@ PLACEMENT = Document(
     Key("batch", or_null(COUNT), "Samples per GPU of a step, or all sequences of a mesh's; null of"
         " an all-reduce."),
     Key("strategy", TEXT, "What runs on the nodes.", "strategy"),
+    Key("work_digest", TEXT, "Names the content of the workload, and of the step or mesh."),
     Key("answer", TEXT, "The answer in a sentence.", verdict),
     Key("advised", list_of(TEXT), "The order to use: the given one unless another is worth it.",
         lambda found: [label(name) for name in found.advised]),

@@ -67,6 +67,8 @@ _SHARED = (
 )  # fmt: skip
 """Keys of a scenario that all jobs have in common."""
 _COUNT_NODES = "say how many nodes, not which, so that there can be several"
+_OF_MACHINES = ("topology", "topology_overrides", "link_factors", "fails")
+"""Those that say what a machine is."""
 _MOST, _MOST_NODES = 100_000, 1 << 20
 _TIME = quantity(units.duration, "a time", ("2 s", "10 min"), (0.0, 3.6e6, "at most 1000 h"))
 INCAST, PERMUTATION, ALL_TO_ALL, READS, WRITES = PATTERNS = (
@@ -224,6 +226,11 @@ def build_mix(
     return question
 
 
+def elsewhere(document: Mapping[str, Any], machine: str) -> dict[str, Any]:
+    """The tables of jobs on another machine, without what they say of their own."""
+    return {k: v for k, v in document.items() if k not in _OF_MACHINES} | {"topology": machine}
+
+
 def load_jobs(text: str) -> JobsQuestion:
     """The jobs in the file `text`; ScenarioError lists every fault."""
     return build_jobs(*read_scenario_file(text))
@@ -259,11 +266,13 @@ def build_jobs(
         machine = build_scenario(path, whole, None, load, options).setup
     except ScenarioError as error:
         faults.problems += [each for each in error.problems if each not in faults.problems]
-    tables = [
-        {**each, "name": f"{each['name']} {i + 1}" if i else each["name"]}
-        for i in range(copies)
-        for each in tables
-    ]
+    if machine is not None and copies > 1:
+        needs = copies * sum(each["nodes"] or 0 for each in tables)
+        if needs > (most := len(machine.layout.tasks)):
+            there = units.plural(most, "node")
+            faults.add("job", f"{copies} copies need {needs} nodes, and the machine has {there}")
+            copies = 1
+    tables = [*_copies(tables, copies, {*owner})]
     raw = document["job"] * copies if tables else []
     shape = machine.layout if machine else None
     nodes: list[tuple[int, ...]] = [() for _ in tables]
@@ -287,6 +296,17 @@ def build_jobs(
         path.stem, values["title"] or path.stem, machine, tuple(job for job, _ in found),
         tuple(does for _, does in found), tuple(nodes), tuple(streams), named,
     )  # fmt: skip
+
+
+def _copies(tables: Sequence[Values], copies: int, taken: set[str]) -> Iterator[Mapping[str, Any]]:
+    """So many copies of tables, whose names are unlike those `taken`."""
+    for i in range(copies):
+        for each in tables:
+            name = f"{each['name']} {i + 1}" if i else each["name"]
+            while i and name in taken:
+                name = f"{each['name']}, {name}"
+            taken.add(name)
+            yield {**each, "name": name}
 
 
 Read = tuple[Job, str]

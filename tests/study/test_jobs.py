@@ -11,7 +11,7 @@ from simreduce.engine import Fabric
 from simreduce.engine.background import Flows
 from simreduce.errors import InputError, ScenarioError
 from simreduce.report.jobs import BESIDE, Beside, jobs_text
-from simreduce.study.jobs import fit_jobs, load_jobs
+from simreduce.study.jobs import build_jobs, fit_jobs, load_jobs
 from simreduce.study.scenario import build_meshes, read_scenario_file
 from simreduce.training.jobs import simulate_jobs
 from simreduce.training.mesh.simulate import simulate_mesh
@@ -193,6 +193,34 @@ def test_copies_fit_until_one_is_too_slow_or_nodes_run_out(tmp_path, promise, co
     assert found.final
     assert f"{copies} cop" in text
     assert all(each.slowdown <= promise for each in found.outcomes)
+
+
+def test_a_copy_is_compared_with_itself_alone(tmp_path):
+    """Also where another job has the name that it would have."""
+    path = tmp_path / "mix.toml"
+    jobs = {"sum": "64M", "sum 2": "1M"}
+    path.write_text(
+        'topology = "dgx1vx4"\n'
+        + "".join(
+            f'[[job]]\nname = "{name}"\nnodes = 1\nworkload = "bytes:{size}"\ncount = 1\n'
+            for name, size in jobs.items()
+        )
+    )
+    *_, found = fit_jobs(*read_scenario_file(str(path)), 1.01)
+
+    assert found.copies == 2
+    assert len({each.job.name for each in found.outcomes}) == 4
+    assert all(each.slowdown == pytest.approx(1.0) for each in found.outcomes)
+
+
+def test_too_many_copies_are_one_fault(tmp_path):
+    path = tmp_path / "mix.toml"
+    path.write_text(MIX, "utf-8")
+    with pytest.raises(ScenarioError) as caught:
+        build_jobs(*read_scenario_file(str(path)), copies=9)
+
+    words = "9 copies need 45 nodes, and the machine has 12 nodes"
+    assert caught.value.problems == (f"{path}: job: {words}",)
 
 
 def test_jobs_that_name_their_nodes_cannot_be_copied(tmp_path):

@@ -24,7 +24,7 @@ from simreduce.planners.layouts import Layout
 from simreduce.planners.nccl import SETTINGS
 from simreduce.planners.packing import PACKERS
 from simreduce.planners.strategy import ALL, Strategy, parse_strategy, split_strategies
-from simreduce.study.jobs import JobsQuestion, build_jobs
+from simreduce.study.jobs import JobsQuestion, build_jobs, elsewhere
 from simreduce.study.scenario import (
     Meshes,
     Scenario,
@@ -143,8 +143,7 @@ class View:
         """
         path, table = read_scenario_file(files[self.jobs])
         if self.machine:
-            table = {k: v for k, v in table.items() if k not in _OF_MACHINES}
-            table["topology"] = files.get(self.machine, self.machine)
+            table = elsewhere(table, files.get(self.machine, self.machine))
         for key, value in self._settings().items():
             old = table.get(key)
             table[key] = {**old, **value} if isinstance(old, dict) else value
@@ -210,7 +209,6 @@ class View:
         return [parse_strategy(self._packed(spec)) for spec in chosen]
 
 
-_OF_MACHINES = ("topology_overrides", "link_factors")
 _OF_STEPS = ("mesh", "global_batch", "micro_batch", "recompute")
 _KEYS = tuple(f.name for f in fields(View) if f.name not in ("nccl", "links"))
 

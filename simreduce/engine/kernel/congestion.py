@@ -119,7 +119,7 @@ def hold(fresh: int, flows: Flows) -> int:
     held, count = 0, 0
     for i in range(flows.scalar[HELD]):
         crowd = flows.holding[i]
-        if flows.flying[crowd] > 0 and flows.limit[crowd] != UNKNOWN:
+        if flows.flying[crowd] > 0 and flows.limit[crowd] > NONE:
             flows.holding[held] = crowd
             held += 1
     for i in range(fresh):

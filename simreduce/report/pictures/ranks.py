@@ -10,7 +10,7 @@ from simreduce.report.pictures.shapes import Drawing
 _MOST = 12
 """Panels of a picture."""
 RANKS_WORDS = (
-    "A.3 is node 3, below switches A; nodes on one arc and of one colour share their switches."
+    "A.3 is node 3, below switches A; nodes on one arc share their switches."
     " Arrows go from each node to the next in the order of ranks, as a ring does; the first is"
     " yellow."
 )

@@ -23,6 +23,7 @@ from simreduce.files.formats import (
 from simreduce.planners.strategy import parse_strategy
 from simreduce.study.capacity.choose import Configuration
 from simreduce.study.capacity.prices import Pieces
+from simreduce.study.jobs import elsewhere
 from simreduce.study.scenario import beside
 from simreduce.study.sweep.columns import MESH
 from simreduce.study.sweep.machines import is_single
@@ -202,8 +203,8 @@ def expand_jobs(
             continue
         for nodes, network, text in _clusters(table, machine, near):
             key = Configuration(table["name"], machine, str(nodes), network, "", "", "")
-            asked = {**document, "topology": text}
-            yield Option(group, key, nodes, nodes * len(box.devices), asked, slowdown=slowdown)
+            asked, devices = elsewhere(document, text), nodes * len(box.devices)
+            yield Option(group, key, nodes, devices, asked, slowdown=slowdown)
 
 
 def _check_networks(at: str, table: Values, faults: Faults) -> None:

@@ -132,7 +132,7 @@ _MOST_FACTOR = 100.0
 
 
 def _file_beside(text: str) -> str:
-    if Path(text).name != text:
+    if not text or text == ".." or Path(text).name != text:
         raise ValueError("must be the name of a file beside this one, without a folder")
     return text
 
@@ -153,9 +153,8 @@ def _one_question(values: Values, faults: Faults, path: str) -> None:
     for place, table in {"": values, "target": target, **options}.items():
         for key in table:
             if key in table.given and key not in _WITH_JOBS:
-                faults.add(
-                    inside(place, key), "is of a training step; jobs say theirs in their file"
-                )
+                words = "is for one training step; leave it out beside jobs"
+                faults.add(inside(place, key), words)
 
 
 SENSITIVITY = Format(
@@ -175,7 +174,7 @@ CAPACITY = Format(
     Field("workload", LINE, "A shipped model or a file; or `jobs`."),
     Field("jobs", text_of(_file_beside, "the name of a file beside this one", "mix.toml"),
           "Instead of a workload: the file of a mix of jobs, as `simreduce jobs` reads it, of which"
-          " copies are to fit. Options are its machines; its `topology` does not count."),
+          " copies are to fit. Options are its machines; what it says of its own does not count."),
     Field("calibration", LINE, "A shipped calibration or a file.", "nominal"),
     Field("runtime", LINE, "The runtime of all strategies.", "by_strategy"),
     Field("global_batch", whole(1, MOST_SAMPLES), "Samples of a step of all GPUs together: each"

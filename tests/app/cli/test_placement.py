@@ -144,6 +144,10 @@ def test_two_orders_beside_the_best_that_was_found(run, folder):
     )
     text = run("compare", "given.json", "other.json")
     assert "of the speed of the best order that was found; " in text
+    _save(run, folder, other="n0,n3,n1,n4,n2")
+    other = json.loads((folder / "other.json").read_text("utf-8"))
+    (folder / "other.json").write_text(json.dumps({**other, "ranks": 6}), "utf-8")
+    assert not json.loads(run("compare", "given.json", "other.json", "--json"))["complete"]
 
 
 def test_orders_of_different_questions_are_not_compared(run, faults, folder):
@@ -159,6 +163,13 @@ def test_orders_of_different_questions_are_not_compared(run, faults, folder):
         "other.json: its workload is 'resnet50', not 'bytes:16MiB'",
         "other.json: its batch is '32', not 'None'",
     ]
+    step = SCENARIO.replace("[tune]", '[step]\nbatch = 4\ntime = "{}"\n[tune]')
+    for name, time in (("slow", "9 ms"), ("fast", "1 ms")):
+        (folder / "step.toml").write_text(step.format(time), "utf-8")
+        document = run("tune", "step.toml", "--json")
+        (folder / f"{name}.json").write_text(document, "utf-8")
+    [why] = faults("compare", "slow.json", "fast.json")
+    assert why.startswith("fast.json: its work_digest is ")
     key = "of simreduce tune --placement --json"
     assert refused(orders=given["orders"][:2]) == [f"other.json: lacks 'given' {key}"]
     assert refused(switches=[]) == [f"other.json: lacks 'n0' {key}"]

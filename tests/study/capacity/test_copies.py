@@ -136,12 +136,12 @@ def test_what_is_missed_is_named(load, runner):
     [
         (("nodes =", 'method = "fsdp"\nstrategy = "ring"\nbatch = 2\nstep.batch = 3\nnodes ='),
          None,
-         [f"plan.toml: options[0].{key}: is of a training step; jobs say theirs in their file"
+         [f"plan.toml: options[0].{key}: is for one training step; leave it out beside jobs"
           for key in ("method", "strategy", "batch", "step")]),
         (("slowdown = 1.05", "slowdwn = 1.05\nefficiency = 0.9"), None,
          ["plan.toml: target.slowdwn: unknown key (did you mean 'slowdown'?)",
           "plan.toml: target.slowdown: missing; how many times as long as alone",
-          "plan.toml: target.efficiency: is of a training step"]),
+          "plan.toml: target.efficiency: is for one training step"]),
         (('hourly_per_copy = "1000 USD/h"', 'hourly_per_copy = "10 EUR/h"'), ("16M", "16Q"),
          ["plan.toml: target.hourly_per_copy: is in EUR, prices are in USD; convert it",
           "plan.toml: jobs: mix.toml: job[0].workload: bytes:16Q: '16Q' is not a size"]),
@@ -153,6 +153,8 @@ def test_what_is_missed_is_named(load, runner):
         (('jobs = "mix.toml"', 'jobs = "mixx.toml"'), None,
          ["plan.toml: jobs: mixx.toml: there is no such file"]),
         (('jobs = "mix.toml"', 'jobs = "../mix.toml"'), None,
+         ["plan.toml: jobs: must be the name of a file beside this one, without a folder"]),
+        (('jobs = "mix.toml"', 'jobs = ""'), None,
          ["plan.toml: jobs: must be the name of a file beside this one, without a folder"]),
         (('jobs = "mix.toml"', 'workload = "alexnet"\nstep = {batch = 1, time = "1 ms"}'), None,
          [f"plan.toml: target.{key}: is for jobs; give their file as jobs"

@@ -8,8 +8,10 @@ sorted by switch are always simulated.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field, replace
+import hashlib
+import json
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, fields, is_dataclass, replace
 from functools import partial
 from itertools import islice
 from math import inf
@@ -129,9 +131,26 @@ class Placement:
         return step.job.batch if step else None
 
     @property
+    def work_digest(self) -> str:
+        """Names the content of what is reduced or trained."""
+        asked = self.scenario
+        work = asked.job if isinstance(asked, OnMesh) else (asked.workload.gradients, asked.step)
+        text = json.dumps(work, default=_plain, sort_keys=True)
+        return hashlib.sha256(text.encode()).hexdigest()[:12]
+
+    @property
     def is_step(self) -> bool:
         """Whether times are those of a training step."""
         return self.batch is not None
+
+
+def _plain(value: object) -> object:
+    """JSON of what is none."""
+    if isinstance(value, frozenset):
+        return sorted(value)
+    if is_dataclass(value):
+        return {each.name: getattr(value, each.name) for each in fields(value)}
+    return dict(value) if isinstance(value, Mapping) else repr(value)
 
 
 def place(
