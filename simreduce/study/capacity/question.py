@@ -318,16 +318,17 @@ def _check_mix(path: Path, options: Sequence[Option], faults: Faults) -> None:
     """Note what is wrong with a mix on the largest option of every machine. Machines that cannot be
     built are no options.
     """
-    wrong = dict[str, None]()
+    wrong = list[Sequence[str]]()
     for option in {o.key.machine: o for o in sorted(options, key=lambda o: o.nodes)}.values():
         try:
             build_mix(path, option.scenario)
         except ScenarioError as error:
-            wrong |= dict.fromkeys(error.problems)
+            wrong.append(error.problems)
         else:
             return
-    for problem in wrong:
-        if not problem.startswith(f"{path}: topology: "):
+    for problem in wrong[0] if wrong else ():
+        everywhere = all(problem in each for each in wrong)
+        if everywhere and not problem.startswith(f"{path}: topology: "):
             faults.add("jobs", problem)
 
 
