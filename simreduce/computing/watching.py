@@ -78,14 +78,22 @@ def until_stopped(
     found, due = list[T](), due or enough
     try:
         with answering(lambda: due(found)):
-            for each in coming:
-                found.append(each)
-                if time_is_up() and due(found):
-                    break
+            _take(coming, found, due)
     except KeyboardInterrupt:
         if not enough(found):
             raise
     return found
+
+
+def _take(coming: Iterable[T], found: list[T], due: Callable[[Sequence[T]], object]) -> None:
+    """Add to `found` what comes, until time is up and it is due.
+
+    By itself: where a loop ends in an `if`, no `try` around it of Python 3.13.0 sees an interrupt.
+    """
+    for each in coming:
+        found.append(each)
+        if time_is_up() and due(found):
+            return
 
 
 _AGAIN = 0.5
