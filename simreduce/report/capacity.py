@@ -884,8 +884,7 @@ class _Names:
 
     def __init__(self, answer: Ranked[Any]) -> None:
         keys = [each.candidate.key for each in answer.offers]
-        columns = zip(Configuration._fields, zip(*keys, strict=True), strict=False)
-        self._shared = {name for name, column in columns if len({*column} - {""}) <= 1}
+        self._shared = {*Configuration._fields}.difference(answer.varied)
         self._shared |= {"batch"} if answer.question.global_batch else set()
         self._shared -= {"machine", "nodes"}
         self._networks: dict[Configuration, set[str]] = {}
