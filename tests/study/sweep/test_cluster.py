@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
 from contextlib import ExitStack
@@ -52,6 +53,14 @@ def engine(address, said=None):
     return partial(Cluster, address, None, 4 << 30, (said or []).append)
 
 
+def _rows(answers):
+    return {each.cell.digest: each.row for each in answers}
+
+
+def _rows_here():
+    return {p.cell.digest: row_of(evaluate(p.cell)) for p in PLAN}
+
+
 def test_a_cluster_gives_the_same_rows_to_the_bit_though_a_worker_dies(tmp_path, dask):
     address, _, workers = dask
     path = str(tmp_path / "rows.db")
@@ -68,6 +77,35 @@ def test_a_cluster_gives_the_same_rows_to_the_bit_though_a_worker_dies(tmp_path,
 
     assert sweep.returncode == 0, f"{out}{err}{(tmp_path / 'dask.log').read_text()}"
     assert rows(path) == expected(PLAN)
+
+
+def test_rows_that_die_with_their_worker_before_they_are_fetched_are_computed_again(
+    dask, monkeypatch
+):
+    address, _, _ = dask
+    cluster = engine(address)()
+    take, met = Cluster._take, []
+
+    def late(self, future, batch, running):
+        if not met:
+            pids = self._client.run(os.getpid)
+            holder = pids.pop(self._client.who_has(future)[future.key][0])
+            (other,) = pids.values()
+            os.kill(other, signal.SIGSTOP)  # lest it has computed them again before we look
+            os.kill(holder, signal.SIGKILL)
+            until(lambda: future.status != "finished")
+            met.append(future.status)
+            os.kill(other, signal.SIGCONT)
+        return take(self, future, batch, running)
+
+    monkeypatch.setattr(Cluster, "_take", late)
+    try:
+        found = [each for answers in cluster.run([p.cell for p in PLAN]) for each in answers]
+    finally:
+        cluster.close()
+
+    assert met == ["lost"]
+    assert _rows(found) == _rows_here()
 
 
 @pytest.mark.slow
@@ -133,9 +171,7 @@ def test_slurm_is_asked_for_the_workers_that_the_users_configuration_describes(
         finally:
             cluster.close()
 
-    assert {a.cell.digest: a.row for a in found} == {
-        p.cell.digest: row_of(evaluate(p.cell)) for p in PLAN
-    }
+    assert _rows(found) == _rows_here()
     scripts = [file.read_text() for file in tmp_path.glob("*.job")]
     assert len(scripts) == 2
     until(lambda: str(tmp_path) not in _running())

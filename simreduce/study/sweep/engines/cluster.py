@@ -125,6 +125,10 @@ class Cluster(Engine):
             with _lost_connection():
                 pairs = zip(batch, future.result(), strict=True)
             return [Answer(cell, row, taken, self.memory) for cell, (row, taken) in pairs]
+        if future.status in ("lost", "pending"):
+            # The worker died after its work and before its rows were fetched: it is done again.
+            running[future] = batch
+            return []
         if future.status != "error":
             raise EngineGone(f"the cluster gave up its work ({future.status})")
         if len(batch) == 1:
