@@ -7,6 +7,8 @@ same, one of these x represents them all, and the first part takes as long as th
 several parts do the same on one resource, its weight is their number.
 
 Queues are taken in the order of ops, so no queue may be one of several for different parts.
+
+Plans of which each runs by itself are alike where less is the same: their `likeness` tells.
 """
 
 from __future__ import annotations
@@ -14,15 +16,18 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from hashlib import blake2b
 
 import numpy as np
 
 from simreduce.computing.arrays import Floats, Ints, row_starts
 from simreduce.engine.lowering.calls import Calls
 from simreduce.engine.lowering.lowered import Lowered
+from simreduce.engine.lowering.resources import Resources
 from simreduce.errors import InternalError
 
 _COSTS = ("overhead", "work", "latency", "holds", "cap", "early", "lane_start", "use_start")
+_OPS = ("call", "amount", "waits", "successor_start", "successors", "stream")
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,6 +94,25 @@ def _same(some: Calls, others: Calls) -> bool:
     """Whether calls cost the same and use as many resources, with the same weights."""
     names = (*_COSTS, "weight")
     return all(np.array_equal(getattr(some, name), getattr(others, name)) for name in names)
+
+
+def likeness(lowered: Lowered, resources: Resources) -> bytes:
+    """A digest that two plans share if each does by itself what the other does, on like resources
+    and in queues of its own: what they do takes equal times, to the bit.
+
+    The kernel knows resources and lanes by numbers, so these must also be in the same order.
+    """
+    calls, digest = lowered.calls, blake2b(digest_size=16)
+    used, place = np.unique(calls.uses, return_inverse=True)
+    queues = np.unique(calls.lanes, return_inverse=True)[1]
+    columns = [getattr(lowered, name) for name in _OPS] + [getattr(calls, name) for name in _COSTS]
+    columns += [calls.weight, place, queues, np.array(resources.capacity)[used]]
+    if congestion := resources.congestion:
+        columns += [congestion.fills[used], congestion.hops(calls.use_start, calls.uses)]
+    for column in columns:
+        digest.update(f"{column.dtype.str} {len(column)} ".encode())
+        digest.update(column.tobytes())
+    return digest.digest()
 
 
 class _Images:

@@ -24,16 +24,20 @@ import simpy
 from simreduce.computing.arrays import Floats
 from simreduce.engine import Fabric
 from simreduce.engine.background import Flows, Stream, excess_messages
+from simreduce.engine.disturbance import Disturbance
 from simreduce.engine.lowering.lowered import Lowered
 from simreduce.engine.results.floors import resource_seconds
 from simreduce.engine.setup import Setup
 from simreduce.engine.simulation import step_cost
+from simreduce.engine.symmetry import likeness
 from simreduce.errors import InputError
 from simreduce.plan import Plan
 from simreduce.training.executions import Execution, Node
 from simreduce.training.executor import Run, Slows, slows_nothing
 from simreduce.training.faults import LinkFaults
 from simreduce.training.group_plans import GroupPlans
+from simreduce.training.groups import slowdowns
+from simreduce.training.lowering import Lowering
 from simreduce.training.reductions import Method
 from simreduce.training.simulation import Steps
 from simreduce.training.step import StepJob
@@ -130,7 +134,7 @@ def simulate_jobs(
     links carry, or more messages than can be simulated; Deadlock if one can never end.
     """
     together = _Together(jobs, streams)
-    own = [alone[job.name] if job.name in alone else _alone(job) for job in jobs]
+    own = together.alone(alone)
     spans = (job.start + job.count * one for job, one in zip(jobs, own, strict=True))
     pairs = list(zip(streams, together.flows, strict=True))
     if problems := excess_messages(pairs, max(spans)):
@@ -175,6 +179,64 @@ class _Together:
         if problems := [each for stream, flows in pairs for each in stream.problems(flows)]:
             raise InputError(problems)
         self.sent: list[list[Floats]] = [[] for _ in jobs]
+        self._lowered: dict[int, Lowered] = {}
+        self._lowerings: dict[int, Lowering] = {}
+
+    def alone(self, known: Mapping[str, float]) -> list[float]:
+        """Seconds of a repetition of each job by itself, where they are not `known` by its name; of
+        jobs that are alike one is simulated.
+        """
+        found, alike = list[float](), list[tuple[Any, float]]()
+        for i, job in enumerate(self.jobs):
+            seconds = known.get(job.name)
+            if seconds is None:
+                what = self._likeness(i, job) if len(self.jobs) > 1 else None
+                seconds = next((each for other, each in alike if other == what), None)
+                if seconds is None:
+                    seconds = _alone(job)
+                    alike += [(what, seconds)] if what else []
+            found.append(seconds)
+        return found
+
+    def _likeness(self, i: int, job: Job) -> Any:
+        """What is equal only of jobs that take the same time by themselves; None if unknown."""
+        fabric = self.fabric
+        if fabric.disturbance != Disturbance():
+            return None
+        if job.plan is not None and job.step is None:
+            lowered = self._lower(i, job.plan)
+            return job.count, self._cost(job.plan), likeness(lowered, fabric.resources)
+        if job.step is None or job.step[1].fusion or job.step[1].reads:
+            return None
+        step, method = job.step
+        ranks, lowering = job.setup.layout.ranks, self._lower_step(i, method)
+        kernels = {lane for name in ranks for lane in fabric.compute_lanes(name)}
+        moves = [(each.gradients, each.ranks, each.plan) for each in method.reductions]
+        if kernels & lowering.lanes(plan for *_, plan in moves):
+            return None
+        parts = [(*of, likeness(lowering.of(plan), fabric.resources)) for *of, plan in moves]
+        slow = slowdowns(step, fabric.disturbance, (*ranks, *method.servers))
+        return (
+            job.count, self._cost(method.plan), replace(step, slow={}), slow, len(ranks),
+            method.streams, method.in_order, parts,
+        )  # fmt: skip
+
+    def _cost(self, plan: Plan) -> float:
+        fabric = self.fabric
+        return step_cost(plan, fabric.topology, fabric.runtime, fabric.calibration)
+
+    def _lower(self, i: int, plan: Plan) -> Lowered:
+        """The plan of job i."""
+        if i not in self._lowered:
+            self._lowered[i] = self.fabric.lower(plan, i)
+        return self._lowered[i]
+
+    def _lower_step(self, i: int, method: Method) -> Lowering:
+        """The reductions of job i, without reads."""
+        if i not in self._lowerings:
+            plans = [each.plan for each in method.reductions]
+            self._lowerings[i] = Lowering(self.fabric, method.plan, plans)
+        return self._lowerings[i]
 
     def run(self) -> None:
         """Run until the last job has ended."""
@@ -201,9 +263,9 @@ class _Together:
 
     def _reductions(self, i: int, job: Job, plan: Plan) -> Process:
         fabric, env = self.fabric, self.fabric.env
-        lowered = fabric.lower(plan, i)
+        lowered = self._lower(i, plan)
         self.needed[i] = resource_seconds(lowered, fabric.resources.best)
-        ready = step_cost(plan, fabric.topology, fabric.runtime, fabric.calibration)
+        ready = self._cost(plan)
         for _ in range(job.count):
             begin = float(env.now)
             timeline = yield fabric.submit(plan, ready, lowered)
@@ -211,7 +273,10 @@ class _Together:
 
     def _steps(self, i: int, job: Job, step: StepJob, method: Method) -> Process:
         fabric, ranks = self.fabric, job.setup.layout.ranks
-        steps = Steps(fabric, step, method, ranks, LinkFaults(fabric, ()), count=job.count)
+        steps = Steps(
+            fabric, step, method, ranks, LinkFaults(fabric, ()), count=job.count,
+            lowering=self._lowerings.get(i),
+        )  # fmt: skip
         steps.begin()
         yield steps.over
         self.times[i] = [ledger.end - ledger.begin for ledger in steps.done]

@@ -109,6 +109,7 @@ class Steps:
         *,
         closely: bool = False,
         count: int = 0,
+        lowering: Lowering | None = None,
     ) -> None:
         self.count = count
         self.env, self.job, self.faults = fabric.env, job, faults
@@ -117,7 +118,7 @@ class Steps:
         nbytes = [g.nbytes for layer in layers for g in layer.gradients]
         reads = merge_reads(method.reads, layer_of)
         plans = [each.plan for each in (*method.reductions, *reads)]
-        self.lowering = lowering = Lowering(fabric, method.plan, plans)
+        self.lowering = lowering = lowering or Lowering(fabric, method.plan, plans)
         kernels = {lane for name in ranks for lane in fabric.compute_lanes(name)}
         queued = bool(kernels & lowering.lanes(r.plan for r in method.reductions))
         factors = partial(slowdowns, job, fabric.disturbance)

@@ -118,6 +118,18 @@ def test_who_waits_for_one_end_shares_it():
     assert rates(tree, elsewhere, held, other)[0] == pytest.approx(10.0)
 
 
+def test_what_a_sender_offers_counts_what_it_sends_on_its_own_switch():
+    """At one instant `a` begins to send to a neighbour and into an incast: it offers 20 to that,
+    gets 40/3, and so leaves `v` two thirds of the 40 that it offers.
+    """
+    hosts = {"a": "s", "c": "s", "v": "s", "b": "t", "d": "t", "r": "u", "q": "w"}
+    trunks = {("s", "l"): 60.0, ("t", "l"): 400.0, ("l", "u"): 400.0, ("l", "w"): 400.0}
+    pairs = ("v", "q"), ("a", "c"), ("a", "r"), ("b", "r"), ("d", "r")
+    for order in itertools.permutations(pairs[1:]):
+        found = rates(network(hosts, trunks, congestion="tree"), pairs[0], *order)
+        assert found[0] == pytest.approx(80.0 / 3)
+
+
 @pytest.mark.parametrize("turn", range(5))
 def test_each_of_two_blocked_ends_slows_who_waits_for_the_other(turn):
     """Of `a`, `b` and `v` go on 13.3 of 40 Gbit/s, by their ends. `v` can send no more than 20, and

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 from simreduce.engine import IDEAL, TENSORFLOW
+from simreduce.engine.symmetry import likeness
 from simreduce.errors import InternalError
 from simreduce.plan import Contract, PlanBuilder
 from simreduce.topology import load_topology
@@ -83,6 +84,48 @@ def test_parts_of_other_sizes_or_lengths_are_not_alike():
 
     assert simulator(MACHINE, IDEAL).compare_parts([long, short]) is None
     assert simulator(MACHINE, IDEAL).compare_parts([short, small]) is None
+
+
+WIDE = load_topology("switch:8,latency=3us")
+FEW = st.lists(
+    st.tuples(st.integers(0, 3), st.integers(0, 3)).filter(lambda pair: pair[0] != pair[1]),
+    min_size=1,
+    max_size=6,
+)
+
+
+def moves(pairs, shift, topology=WIDE, elements=1_000_000):
+    """Copies one after another from rank to rank, each rank so many further on, as lowered."""
+    b = PlanBuilder(topology.devices)
+    for i, (source, target) in enumerate(pairs):
+        b.copy(b.input(source + shift, 0, elements * (i + 1)), target + shift)
+    plan = b.finish(NOTHING)
+    fabric = simulator(topology, TENSORFLOW).fabric(plan)
+    return plan, likeness(fabric.lower(plan), fabric.resources)
+
+
+@settings(max_examples=60)
+@given(FEW, FEW, st.integers(0, 4), st.sampled_from([0.5, 1.0]), st.integers(0, 15))
+def test_what_is_alike_takes_the_same_time_to_the_bit(some, others, shift, factor, link):
+    machine = WIDE.scale_links({WIDE.links[link].name: factor})
+    (first, one), (second, other) = moves(some, 0, machine), moves(others, shift, machine)
+
+    assert factor < 1.0 or some != others or one == other
+    if one == other:
+        assert take_tf(first, machine) == take_tf(second, machine)
+
+
+def take_tf(plan, topology):
+    return simulate(plan, topology, TENSORFLOW).seconds
+
+
+def test_what_takes_other_links_sizes_or_queues_is_not_alike():
+    slow = WIDE.scale_links({WIDE.links[0].name: 0.5})
+    ring, star = [(0, 1), (1, 2)], [(0, 1), (0, 2)]
+
+    assert moves(ring, 0)[1] == moves(ring, 4)[1] != moves(star, 0)[1]
+    assert moves(ring, 0)[1] != moves(ring, 4, elements=8)[1]
+    assert moves(ring, 0, slow)[1] != moves(ring, 4, slow)[1]
 
 
 def test_a_part_that_uses_other_links_than_were_compared_is_refused():

@@ -9,6 +9,7 @@ import sys
 import pytest
 from hypothesis import assume, given, settings, strategies as st
 
+import simreduce.training.jobs
 from simreduce.engine import TENSORFLOW
 from simreduce.engine.background import Stream
 from simreduce.engine.setup import BY_STRATEGY, Setup
@@ -16,6 +17,7 @@ from simreduce.errors import InputError
 from simreduce.plan import Kind
 from simreduce.planners.strategy import parse_strategy
 from simreduce.testing.strategies import ANY, ROUND, calibrations, plans, topologies
+from simreduce.topology import load_topology
 from simreduce.training import method_for_strategy, simulate_step
 from simreduce.training.jobs import Job, fairness, simulate_jobs
 from simreduce.workload import load_workload
@@ -78,6 +80,64 @@ def test_a_job_alone_takes_what_simulating_it_takes_to_the_bit(strategy):
     assert found.times[0] == found.alone == job.setup.simulate(job.plan).seconds
     assert found.slowdown == pytest.approx(1.0, rel=1e-12)
     assert found.shared == ()
+
+
+LEAVES = "dgx1vx8,fabric=fat_tree,radix=8,oversubscription=2"
+
+
+@pytest.mark.parametrize("strategy", ["nccl", "ring", "collective"])
+@pytest.mark.parametrize("machine", [LEAVES, f"{LEAVES},congestion=tree"])
+def test_of_jobs_that_are_alike_one_is_simulated_alone(strategy, machine, monkeypatch):
+    nodes = [(i, i + 4) for i in range(3)] + [(7, 3)]
+    jobs = [reduction(str(i), each, machine, "4M", strategy) for i, each in enumerate(nodes)]
+    asked, simulate_alone = [], simreduce.training.jobs._alone
+
+    def watched(job):
+        asked.append(job.name)
+        return simulate_alone(job)
+
+    monkeypatch.setattr("simreduce.training.jobs._alone", watched)
+    found = simulate_jobs(jobs)
+
+    assert "1" not in asked
+    assert "2" not in asked
+    for job, each in zip(jobs, found, strict=True):
+        assert each.alone == job.setup.simulate(job.plan).seconds
+
+
+@pytest.mark.parametrize(
+    "change", [{"count": 1}, {"size": "5M"}, {"nodes": (1, 2, 3)}, {"slow": 1}]
+)
+def test_jobs_that_differ_are_each_simulated_alone(change):
+    machine = LEAVES
+    if "slow" in change:
+        change, machine = {}, load_topology(machine)
+        machine = machine.scale_links(
+            {each.name: 0.5 for each in machine.links if each.source.startswith("n1.")}
+        )
+    first = reduction("a", (0, 4), machine, count=2)
+    second = reduction("b", **{"nodes": (1, 5), "machine": machine, "count": 2} | change)
+    found = simulate_jobs([first, second])
+
+    assert (found[0].alone != found[1].alone) == ("count" not in change)
+    for job, each in zip((first, second), found, strict=True):
+        assert each.alone == job.setup.simulate(job.plan).seconds
+
+
+@pytest.mark.parametrize("slow", [{}, {"n2.gpu0": 2.0}])
+@pytest.mark.parametrize("barrier", [True, False])
+def test_steps_that_are_alike_take_what_each_takes_by_itself(barrier, slow):
+    strategy, jobs = parse_strategy("nccl+ddp=1"), []
+    step = small_job([4096, 8192], [4, 4], [4, 4], barrier=barrier, slow=slow)
+    for node in range(4):
+        setup = Setup(FOUR, BY_STRATEGY).running(strategy)
+        setup = setup.but(part=setup.layout.only(setup.layout.tasks[node]))
+        method = method_for_strategy(strategy, step.model.workload, setup.layout)
+        jobs.append(Job(f"{node}", setup, method.plan, (step, method), count=5))
+
+    expected = [simulate_jobs([job])[0].alone for job in jobs]
+    assert [each.alone for each in simulate_jobs(jobs)] == expected
+    assert (expected[2] > expected[1]) == bool(slow)
 
 
 @pytest.mark.parametrize("barrier", [True, False])

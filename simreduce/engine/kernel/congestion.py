@@ -30,8 +30,9 @@ from __future__ import annotations
 
 from simreduce.engine.kernel.calendar import NONE
 from simreduce.engine.kernel.filling import fill_up
-from simreduce.engine.kernel.flows import await_first
+from simreduce.engine.kernel.flows import await_first, note_fresh
 from simreduce.engine.kernel.tables import (
+    FRESH,
     HELD,
     INFINITY,
     NEARLY,
@@ -47,8 +48,6 @@ TREE, LOSSY = 1.0, 2.0
 """Rules, in the first entry of `congestion`."""
 REACH = 16
 """How often what comes to links is found anew."""
-UNKNOWN = -2
-"""In `limit`: what holds a crowd may have changed."""
 END = 1 << 30
 """A hop after the last."""
 
@@ -89,26 +88,26 @@ def give(crowd: int, now: float, flows: Flows) -> None:
 
 
 def find_fresh(flows: Flows) -> int:
-    """List the crowds in `fresh` whose rates may change, those that others have slowed and those on
-    stale resources; return how many that are.
+    """Add to the crowds in `fresh`, whose fair rates have changed, those that others have slowed
+    and those that something else may hold now; return how many that are.
     """
-    fresh: int = flows.scalar[SLOWED]
-    for i in range(fresh):
+    for i in range(flows.scalar[SLOWED]):
         crowd = flows.slowed[i]
-        flows.fresh[i] = crowd
-        flows.least[crowd], flows.limit[crowd] = INFINITY, UNKNOWN
+        flows.least[crowd] = INFINITY
+        note_fresh(crowd, flows)
     flows.scalar[SLOWED] = 0
     for i in range(flows.scalar[STALE]):
         resource = flows.stale[i]
-        weigh(resource, flows)
-        begin = flows.on_start[resource]
-        for at in range(begin, begin + flows.on_count[resource]):
-            crowd = flows.on_crowd[at]
-            if flows.limit[crowd] != UNKNOWN:
-                flows.limit[crowd] = UNKNOWN
-                flows.fresh[fresh] = crowd
-                fresh += 1
+        flows.is_stale[resource] = 0
+        if weigh(resource, flows):
+            begin = flows.on_start[resource]
+            for at in range(begin, begin + flows.on_count[resource]):
+                crowd = flows.on_crowd[at]
+                if flows.first[crowd] != NONE:
+                    note_fresh(crowd, flows)
     flows.scalar[STALE] = 0
+    fresh: int = flows.scalar[FRESH]
+    flows.scalar[FRESH] = 0
     return fresh
 
 
@@ -150,18 +149,26 @@ def find_end(crowd: int, flows: Flows) -> bool:
     for use in range(flows.begin[crowd], flows.end[crowd]):
         resource, hop = flows.uses[use], flows.hop[use]
         if hop < first:  # what is no link (memory, cores) comes before all
-            offer = min(offer, flows.capacity[resource] / flows.whole[resource])
+            offer = min(offer, flows.equal[resource])
         if hop >= last and 0.0 < flows.top[resource] <= fair * SAME:
             last, by = hop, resource
     stuck: bool = last > first and fair * SAME < offer < INFINITY
     if not stuck and (flows.congestion[0] == LOSSY or not fair < offer < INFINITY):
         offer = fair
-    flows.limit[crowd], flows.offer[crowd] = by, offer
+    flows.limit[crowd], flows.limit_hop[crowd], flows.offer[crowd] = by, last, offer
+    if flows.congestion[0] == TREE and offer > 0.0:
+        part = fair / offer
+        for use in range(flows.begin[crowd], flows.end[crowd]):
+            resource = flows.uses[use]
+            if flows.fills[resource]:
+                flows.most_sent[resource] = max(flows.most_sent[resource], part)
     return stuck
 
 
-def weigh(resource: int, flows: Flows) -> None:
-    """Find the weight of all flows on `resource`, and if it is full the rate of the fastest."""
+def weigh(resource: int, flows: Flows) -> bool:
+    """Find the equal share of a flow on `resource`, and if that is full the rate of the fastest;
+    return whether other flows may be held now, or offer more or less.
+    """
     weight, load, top, begin = 0.0, 0.0, 0.0, flows.on_start[resource]
     for at in range(begin, begin + flows.on_count[resource]):
         crowd = flows.on_crowd[at]
@@ -169,17 +176,15 @@ def weigh(resource: int, flows: Flows) -> None:
         weight += each
         load += each * flows.rate[crowd]
         top = max(top, flows.rate[crowd])
-    flows.whole[resource] = weight
-    flows.top[resource] = top if load >= flows.capacity[resource] * NEARLY else 0.0
-
-
-def hop_of(resource: int, crowd: int, flows: Flows) -> int:
-    """Where on the way of `crowd` it has passed `resource` last; NONE if nowhere."""
-    last = NONE
-    for use in range(flows.begin[crowd], flows.end[crowd]):
-        if flows.uses[use] == resource:
-            last = max(last, flows.hop[use])
-    return last
+    equal = flows.capacity[resource] / weight if weight > 0.0 else INFINITY
+    if load < flows.capacity[resource] * NEARLY:
+        top = 0.0
+    # An offer is shared only before the first link that fills.
+    changed: bool = top != flows.top[resource] or (
+        equal != flows.equal[resource] and not flows.fills[resource]
+    )
+    flows.equal[resource], flows.top[resource] = equal, top
+    return changed
 
 
 def back_up(count: int, flows: Flows) -> None:
@@ -188,7 +193,8 @@ def back_up(count: int, flows: Flows) -> None:
         cause = flows.stops[i]
         waiting, touched, crowd = 0, 0, flows.queue[cause]
         while crowd != NONE:
-            part, hop = flows.rate[crowd] / flows.offer[crowd], hop_of(cause, crowd, flows)
+            part = flows.rate[crowd] / flows.offer[crowd]
+            hop = flows.limit_hop[crowd]
             waiting, touched = stop_before(hop, crowd, part, waiting, touched, flows)
             crowd = flows.behind[crowd]
         while waiting > 0:
@@ -196,13 +202,19 @@ def back_up(count: int, flows: Flows) -> None:
             link = flows.front[waiting]
             part, start = flows.passes[link], flows.on_start[link]
             flows.lower[link] = INFINITY
+            if part >= flows.most_sent[link]:
+                continue
+            most = 0.0
             flows.scalar[WORK] += flows.on_count[link]
             for place in range(start, start + flows.on_count[link]):
                 crowd, hop = flows.on_crowd[place], flows.hop[flows.on_use[place]]
                 rate = flows.offer[crowd] * part
+                if flows.offer[crowd] > 0.0:
+                    most = max(most, flows.rate[crowd] / flows.offer[crowd])
                 if flows.limit[crowd] != cause and rate * SAME < flows.rate[crowd]:
                     slow(crowd, rate, flows)
                     waiting, touched = stop_before(hop, crowd, part, waiting, touched, flows)
+            flows.most_sent[link] = most
         for at in range(touched):
             flows.passes[flows.touched[at]] = INFINITY
 
@@ -244,7 +256,7 @@ def drop(count: int, flows: Flows) -> None:
     for i in range(count):
         crowd = flows.queue[flows.stops[i]]
         while crowd != NONE:
-            hop = hop_of(flows.stops[i], crowd, flows)
+            hop = flows.limit_hop[crowd]
             for use in range(flows.begin[crowd], flows.end[crowd]):
                 link, at = flows.uses[use], flows.hop[use]
                 if at != NONE and at < hop and flows.fills[link] and flows.lower[link] == INFINITY:
@@ -259,11 +271,13 @@ def drop(count: int, flows: Flows) -> None:
             link = flows.touched[i]
             start, many = flows.on_start[link], flows.on_count[link]
             flows.scalar[WORK] += many
+            weight = 0.0
             for at in range(many):
                 crowd, use = flows.on_crowd[start + at], flows.on_use[start + at]
                 flows.room_rate[at] = comes_to(flows.hop[use], crowd, flows)
                 flows.room_weight[at] = flows.on_weight[start + at] * flows.flying[crowd]
-            flows.lower[link] = fill_up(link, many, flows.whole[link], flows)
+                weight += flows.room_weight[at]
+            flows.lower[link] = fill_up(link, many, weight, flows)
         for i in range(touched):
             link = flows.touched[i]
             if flows.lower[link] != flows.passes[link]:

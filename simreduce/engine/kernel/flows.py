@@ -7,11 +7,13 @@ from simreduce.engine.kernel.tables import (
     CROWDS,
     DIRTY_COUNT,
     FREE_CROWD,
+    FRESH,
     INFINITY,
     MOVED_COUNT,
     OPENED_COUNT,
     RESOURCES,
     STALE,
+    UNKNOWN,
     UNMOVED,
     Flows,
 )
@@ -34,10 +36,18 @@ def mark_dirty(resource: int, flows: Flows, how: int = MUST) -> None:
 
 def note_stale(resource: int, flows: Flows) -> None:
     """Remember that flows on `resource`, or their fair rates, have changed; with congestion."""
-    if flows.top[resource] != NONE:
-        flows.top[resource] = NONE
+    if flows.is_stale[resource] == 0 and flows.through[resource]:
+        flows.is_stale[resource] = 1
         flows.stale[flows.scalar[STALE]] = resource
         flows.scalar[STALE] += 1
+
+
+def note_fresh(crowd: int, flows: Flows) -> None:
+    """Remember that the fair rate of `crowd`, or what holds or slows it, may have changed."""
+    if flows.limit[crowd] != UNKNOWN:
+        flows.limit[crowd] = UNKNOWN
+        flows.fresh[flows.scalar[FRESH]] = crowd
+        flows.scalar[FRESH] += 1
 
 
 def served_at(group: int, now: float, flows: Flows) -> float:
@@ -101,10 +111,15 @@ def open_crowd(slot: int, call: int, cap: float, now: float, flows: Flows) -> in
     flows.flying[crowd] = 0
     flows.most[crowd] = cap
     if flows.congestion[0] > 0.0:
-        flows.first[crowd], flows.limit[crowd], flows.least[crowd] = NONE, NONE, INFINITY
+        flows.first[crowd], flows.least[crowd] = NONE, INFINITY
+        note_fresh(crowd, flows)
         for use in range(end - 1, begin - 1, -1):
             if flows.fills[flows.uses[use]]:
                 flows.first[crowd] = flows.hop[use]
+        if flows.first[crowd] != NONE:
+            for use in range(begin, end):
+                flows.through[flows.uses[use]] = 1
+                note_stale(flows.uses[use], flows)  # though it may be dirty already
     bottleneck = flows.scalar[RESOURCES] + crowd
     level[bottleneck] = cap
     if cap < INFINITY or flows.congestion[0] > 0.0:

@@ -40,7 +40,15 @@ from __future__ import annotations
 from simreduce.engine.kernel.calendar import NONE, put, remove
 from simreduce.engine.kernel.congestion import congest
 from simreduce.engine.kernel.filling import fill_up
-from simreduce.engine.kernel.flows import MAY, RIGHT, group_of, mark_dirty, note_move, note_stale
+from simreduce.engine.kernel.flows import (
+    MAY,
+    RIGHT,
+    group_of,
+    mark_dirty,
+    note_fresh,
+    note_move,
+    note_stale,
+)
 from simreduce.engine.kernel.groups import settle
 from simreduce.engine.kernel.tables import (
     DIRTY_COUNT,
@@ -145,10 +153,12 @@ def change_level(resource: int, level: float, flows: Flows) -> None:
         gain = rate - old if old < INFINITY else rate
         if rate == INFINITY:  # it takes nothing until something limits it
             gain = -old
+        if congested:
+            note_fresh(crowd, flows)
         flying = flows.flying[crowd]
         for use in range(flows.begin[crowd], flows.end[crowd]):
             other, weight = flows.uses[use], flows.weight[use] * flying
-            if congested:
+            if congested and rate != old:
                 note_stale(other, flows)
             if to != bottleneck:
                 if other == bottleneck:

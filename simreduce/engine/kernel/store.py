@@ -47,7 +47,17 @@ _BY_CROWD = (
     "begin", "end", "flying", "bottleneck", "rate", "head", "tail", "next_crowd", "moved",
     "moved_from", "most",
 )  # fmt: skip
-_CONGESTED = ("first", "limit", "offer", "least", "fresh", "holding", "slowed", "behind")
+_CONGESTED = (
+    "first",
+    "limit",
+    "limit_hop",
+    "offer",
+    "least",
+    "fresh",
+    "holding",
+    "slowed",
+    "behind",
+)
 
 _SPARE = 4
 """What has grown may grow by a fourth before it is copied."""
@@ -107,7 +117,8 @@ class Store:
         if congestion:
             columns["congestion"] = [congestion.rule, congestion.part]
             columns["fills"] = congestion.fills.astype(int).tolist()
-            for name, value in (("whole", 0.0), ("top", 0.0), ("passes", INFINITY),
+            for name, value in (("equal", INFINITY), ("top", 0.0), ("most_sent", 0.0),
+                                ("through", 0), ("is_stale", 0), ("passes", INFINITY),
                                 ("lower", INFINITY), ("stale", 0), ("queue", NONE),
                                 ("front", 0), ("touched", 0), ("stops", 0)):  # fmt: skip
                 columns[name] = [value] * count

@@ -33,8 +33,8 @@ SLOTS, FREE_SLOT, DIRTY_COUNT, MOVED_COUNT, OPENED_COUNT, RESOURCES, SUBMISSIONS
 )
 WORK, PATIENCE = 7, 8  # ops due and crowds looked at so far, and how many may be
 CROWDS, FREE_CROWD = 9, 10
-STALE, HELD, SLOWED = 11, 12, 13
-SCALARS = 14
+STALE, HELD, SLOWED, FRESH = 11, 12, 13, 14
+SCALARS = 15
 
 # Indices into Queues.entries.
 USED, FREE = 0, 1
@@ -42,6 +42,8 @@ USED, FREE = 0, 1
 NEARLY = 1.0 - 1e-9
 """A resource that is loaded less is not full, whatever has been rounded in adding up its load."""
 
+UNKNOWN = -2
+"""In Flows.limit: what holds a crowd may have changed."""
 UNMOVED = -2
 """In Flows.moved_from: the crowd has the bottleneck that it had."""
 
@@ -137,9 +139,12 @@ class Flows(NamedTuple):
     # where `congestion` is not isolated; empty columns elsewhere
     congestion: Array  # one of its rules, and the part of the time that it holds
     fills: Array  # by resource: whether flows that are held further on fill it
-    whole: Array  # by resource: weights of all its flows
-    top: Array  # by resource: the rate of its fastest flow if it is full, else 0; NONE: it is stale
+    equal: Array  # by resource: bytes/s that each flow of weight 1 has if all have the same
+    top: Array  # by resource: the rate of its fastest flow if it is full, else 0
+    most_sent: Array  # by resource: the largest part of its offer that a flow there has, or more
+    through: Array  # by resource: whether a flow there has passed links that fill, ever
     stale: Array  # resources whose flows, or their fair rates, have changed
+    is_stale: Array
     queue: Array  # by resource: the first crowd that it holds, or NONE
     passes: Array  # by resource: what flows have there at most, in parts of offers or bytes/s
     lower: Array  # by resource: the same, as it will be next
@@ -147,6 +152,8 @@ class Flows(NamedTuple):
     touched: Array  # links where flows have not all
     first: Array  # by crowd: the hop of the first link that fills, or NONE
     limit: Array  # by crowd: what limits its fair rate, the last link if one does, or NONE; UNKNOWN
+    # if it is fresh
+    limit_hop: Array  # by crowd: where on its way that is
     offer: Array  # by crowd: bytes/s that leave the source of each flow; where links drop, the fair
     # rate of flows that are not held
     least: Array  # by crowd: bytes/s that others leave each flow, inf if all
@@ -211,9 +218,9 @@ class State(NamedTuple):
 _KINDS: dict[type, str] = {
     np.float64: "amount overhead latency cap weight ready start begun finish release_time"
     " lane_freed capacity load own known was width soonest level served anchor rate goal on_weight"
-    " room_rate room_weight congestion whole top passes lower most offer least"
+    " room_rate room_weight congestion equal top most_sent passes lower most offer least"
     " clock tolerance key",
-    np.int8: "phase is_dirty fills",
+    np.int8: "phase is_dirty is_stale fills through",
     np.bool_: "holds free lane_busy",
     np.int64: "scalar entries released size",
 }
