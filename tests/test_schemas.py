@@ -134,6 +134,13 @@ FILES = {
     "frontier.toml": 'topology = "frontier"\nworkload = "bytes:1M"\nstrategies = ["nccl"]\n'
     '[step]\nbatch = 8\ntime = "4 ms"\n',
     "fit.toml": JOBS.partition("[[traffic]]")[0],
+    "registered.toml": """nccl.registered = true
+topology = "dgx1v"
+[[job]]
+name = "a"
+nodes = 1
+workload = "bytes:64M"
+""",
     "sharded.toml": SHARDED,
     "fsdp.toml": SHARDED.replace('"ddp", "fsdp", "hsdp"', '"fsdp"'),
     "all.toml": 'topology = "ring:4"\nworkload = "bytes:1K"\n',
@@ -271,6 +278,7 @@ tune frontier.toml --json --workers 1 --target nccl -g 6
 sweep frontier --over strategy=nccl --set size=1M --db frontier.db --json --workers 1
 jobs --json jobs.toml
 jobs --json --fit 1.5 fit.toml
+jobs --json registered.toml
 bench dgx-h100 --algo oneshot,multimem -b 16K -e 1M -f 8 --json
 bench mi300x --algo oneshot,multimem -b 16K --json
 calibrate --from-nccl-tests nccl.log --topology v100-mesh-4 --out mine.toml --json

@@ -25,7 +25,7 @@ from simreduce.files.formats.documents import (
 )
 from simreduce.files.tables import Column
 from simreduce.planners.layouts.of_topology import node_names
-from simreduce.report.headings import CALIBRATION_KEY
+from simreduce.report.headings import CALIBRATION_KEY, NOMINAL_KEY
 from simreduce.report.topo import topology_keys
 from simreduce.study.jobs import Fit, JobsQuestion
 from simreduce.topology.switch_groups import switch_groups
@@ -143,6 +143,7 @@ BESIDE = Document(
     Key("title", TEXT, "Its title.", "question.title"),
     *topology_keys("question.setup.topology"),
     replace(CALIBRATION_KEY, get="question.setup.calibration.name"),
+    replace(NOMINAL_KEY, get=lambda found: found.question.nominal or ABSENT),
     Key("answer", TEXT, "The answer in a sentence."),
     Key("jobs", list_of(JOB, least=1), "The jobs.", "rows"),
     Key("switches", list_of(list_of(COUNT)), "Nodes of jobs that share their switches."),
@@ -167,6 +168,7 @@ def jobs_text(found: Beside) -> str:
     facts = [
         ("topology", f"{machine.name}: {machine.title}, {machine.digest}"),
         ("calibration", tables.label(setup.calibration.name, setup.calibration.title)),
+        ("", found.question.nominal),
         ("nccl", setup.nccl.text),
         *(("traffic", _of_stream(each)) for each in found.question.streams),
         ("disturbed", setup.disturbed),

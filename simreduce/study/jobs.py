@@ -159,7 +159,7 @@ JOBS = Format(
 @dataclass(frozen=True, slots=True)
 class JobsQuestion:
     """Jobs on the machine of `setup`, beside traffic; each `does` something, in words, on
-    its `nodes`. Some `named` theirs.
+    its `nodes`. Some `named` theirs. `nominal` says which times rest on no measurement.
     """
 
     name: str
@@ -170,6 +170,7 @@ class JobsQuestion:
     nodes: tuple[tuple[int, ...], ...]
     streams: tuple[Stream, ...]
     named: tuple[str, ...] = ()
+    nominal: str = ""
 
 
 class Fit(NamedTuple):
@@ -187,12 +188,17 @@ class Fit(NamedTuple):
 
 
 def fit_jobs(
-    path: Path, document: Mapping[str, Any], promise: float, load: LoadMachine = load_topology
+    path: Path,
+    document: Mapping[str, Any],
+    promise: float,
+    load: LoadMachine = load_topology,
+    mix: JobsQuestion | None = None,
 ) -> Iterator[Fit]:
     """Copy after copy of the jobs of tables that were read from the file at `path`, on the first
-    nodes that are free; the last has the answer. ScenarioError as of `build_mix`.
+    nodes that are free; the last has the answer. ScenarioError as of `build_mix`, unless that has
+    built the `mix`.
     """
-    question, copies, alone = build_mix(path, document, load), 0, dict[str, float]()
+    question, copies, alone = mix or build_mix(path, document, load), 0, dict[str, float]()
     found = None
     while True:
         # A copy has the nodes that it had among fewer, so its time alone is known.
@@ -288,13 +294,14 @@ def build_jobs(
     for i, (table, given, mine) in enumerate(zip(tables, raw, nodes, strict=True)):
         found += reader.read(i % (len(raw) // copies), table, given, mine)
     if faults.problems and machine is not None:  # else they are counted once times are known
-        least = max((_least_seconds(job) for job, _ in found), default=0.0)
+        least = max((_least_seconds(job) for job, *_ in found), default=0.0)
         faults.problems += excess_messages([(each, reads.flows) for each in streams], least)
     faults.raise_any(ScenarioError)
     assert machine is not None  # noqa: S101 - else there is a fault
+    jobs, does, nominal = zip(*found, strict=True)
     return JobsQuestion(
-        path.stem, values["title"] or path.stem, machine, tuple(job for job, _ in found),
-        tuple(does for _, does in found), tuple(nodes), tuple(streams), named,
+        path.stem, values["title"] or path.stem, machine, jobs, does, tuple(nodes), tuple(streams),
+        named, "; ".join(filter(None, dict.fromkeys(nominal))),
     )  # fmt: skip
 
 
@@ -309,8 +316,8 @@ def _copies(tables: Sequence[Values], copies: int, taken: set[str]) -> Iterator[
             yield {**each, "name": name}
 
 
-Read = tuple[Job, str]
-"""A job, and what it repeats, in words."""
+Read = tuple[Job, str, str]
+"""A job, what it repeats, in words, and which of its times are nominal."""
 
 
 class _Reader:
@@ -385,14 +392,15 @@ def _job(table: Values, scenario: Scenario) -> Read:
     strategy, setup = strategies[0], scenario.setup.running(strategies[0])
     times = table["start"] or 0.0, table["count"] or 1
     does = f"{scenario.workload.name}, {strategy.text}"
+    nominal = setup.nominal([strategy.text], setup.calls_of(strategy, scenario.workload))
     if question is None:
         plan = setup.compile(strategy, scenario.workload)
-        return Job(table["name"], setup, plan, None, *times), does
+        return Job(table["name"], setup, plan, None, *times), does, nominal
     if question.methods != (DDP,) or question.mode:
         raise InputError("step.method: jobs take steps whose gradients a strategy sums (ddp)")
     method = question.method(strategy, setup.layout)
     step = question.job, method
-    return Job(table["name"], setup, method.plan, step, *times), f"step of {does}"
+    return Job(table["name"], setup, method.plan, step, *times), f"step of {does}", nominal
 
 
 def _mesh_job(table: Values, meshes: Meshes) -> Read:
@@ -415,7 +423,7 @@ def _mesh_job(table: Values, meshes: Meshes) -> Read:
     times = table["start"] or 0.0, table["count"] or 1
     does = f"step of {meshes.model.name}, {job.mesh.text}"
     recorded = Recorded(execution, plans, slows)
-    return Job(table["name"], setup, None, None, *times, recorded), does
+    return Job(table["name"], setup, None, None, *times, recorded), does, setup.nominal(["nccl"])
 
 
 def _share_out(

@@ -10,9 +10,8 @@ import click
 from simreduce.app.cli.group import command
 from simreduce.app.cli.progress import Progress, show_until_stopped
 from simreduce.app.cli.reply import Reply, option_faults, report_options
-from simreduce.errors import InputError
 from simreduce.report.jobs import BESIDE, Beside, jobs_text
-from simreduce.study.jobs import fit_jobs, load_jobs
+from simreduce.study.jobs import build_jobs, build_mix, fit_jobs
 from simreduce.study.scenario import read_scenario_file
 from simreduce.training.jobs import simulate_jobs
 
@@ -44,15 +43,17 @@ def jobs(file: str, fit: float | None) -> Reply:
     With --fit, prints the copies so far on Ctrl-C or SIGTERM and exits with status 130.
     """
     faults = option_faults()
-    question = faults.require(faults.attempt("", load_jobs, file))
     if fit is not None and not 1.0 <= fit < inf:
-        raise InputError(f"--fit: must be 1 or more, got {fit:g}")
+        faults.add("--fit", f"must be 1 or more, got {fit:g}")
+    build = build_jobs if fit is None else build_mix
+    read = faults.attempt("", read_scenario_file, file)
+    question = faults.require(faults.attempt("", build, *read) if read else None)
     if fit is None:
         with Progress("simulating the jobs"):
             found = Beside(question, simulate_jobs(question.jobs, question.streams))
     else:
         most = len(question.setup.layout.tasks) // max(sum(map(len, question.nodes)), 1)
-        coming = fit_jobs(*read_scenario_file(file), fit)
+        coming = fit_jobs(*faults.require(read), fit, mix=question)
         answers, _ = show_until_stopped(coming, most, "simulated {} of {} copies")
         found = Beside(answers[-1].question, answers[-1].outcomes, answers[-1])
     return Reply(partial(jobs_text, found), partial(BESIDE.write, found), complete=found.complete)

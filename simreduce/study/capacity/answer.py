@@ -9,7 +9,6 @@ from typing import Any, Generic, TypeVar
 
 from simreduce import units
 from simreduce.errors import InputError
-from simreduce.planners.nccl import nominal_text
 from simreduce.study.capacity.choose import (
     Candidate,
     Configuration,
@@ -408,8 +407,7 @@ def notes_on(
         notes.append("networks without a price cost nothing here")
     if any(each.candidate.row.activations_source == NOT_COUNTED for each in offers):
         notes.append("activations are not counted of this model; step.activations says how many")
-    nominal = nominal_text(each.candidate.key.strategy for each in offers)
-    return (*notes, nominal) if nominal else tuple(notes)
+    return (*notes, *filter(None, dict.fromkeys(each.candidate.row.nominal for each in offers)))
 
 
 __all__ = ["Answer", "Part", "answer", "candidate_of", "cell_of", "fit_of", "parts", "plan_of"]

@@ -78,9 +78,9 @@ def _done(setup: Setup | None, best: Any = None, **own: Any) -> Figures:
     found = {"state": DONE, "reason": "", "setup": setup, "best": best, **own}
     if setup:
         found["warning"] = library_warning(setup, [own.get("runtime") or ""]) or None
-    chosen = own.get("chosen", "")
-    nominal = setup.nominal([chosen], own.pop("calls", ())) if setup else ""
-    found["nominal"] = nominal or None
+    if setup and "nominal" not in own:
+        nominal = setup.nominal([own.get("chosen", "")], own.pop("calls", ()))
+        found["nominal"] = nominal or None
     return Figures(**COLUMNS.write(SimpleNamespace(**found)))
 
 
@@ -269,6 +269,7 @@ def _jobs(cell: Cell) -> Figures:
         worst=max(each.worst for each in outcomes),
         alone=slow.alone,
         fairness=fairness([each.slowdown for each in outcomes]),
+        nominal=question.nominal or None,
         **fits,
     )
 
