@@ -210,6 +210,45 @@ def test_long_work_shows_how_far_it_is_and_can_be_stopped(tab):
     seen.check()
 
 
+JOBS = """
+topology = "dgx1vx4,fabric=fat_tree,radix=2,nics=1"
+[[job]]
+name = "one"
+nodes = [0, 2]
+workload = "bytes:16M"
+[[job]]
+name = "two"
+nodes = [1, 3]
+workload = "bytes:16M"
+"""
+
+
+def test_jobs_of_a_file_are_shown_while_their_machine_is_moved(tab, tmp_path):
+    """No error, and axe finds no fault; a link that both need is slowed, and the answer follows."""
+    (tmp_path / "two.toml").write_text(JOBS)
+    own = Served(str(tmp_path / "two.toml"), log=tmp_path / "log")
+    try:
+        seen = tab("jobs=two", own)
+        assert seen.page.input_value("#q-jobs") == "two"
+        before = seen.answer
+        seen.press("leaf0<>spine0")
+        assert "link=leaf0<>spine0=0.5" in seen.query
+        assert seen.answer != before
+        assert "times as long as alone" in seen.answer
+        seen.page.fill("#q-machine", "dgx1vx4,nics=1")
+        seen.page.press("#q-machine", "Tab")
+        seen.page.wait_for_timeout(50)
+        seen.wait()
+        assert "link" not in seen.query
+        assert seen.page.text_content("#faults") == ""
+        assert seen.answer == "No job is more than 1% slower than alone."
+        seen.page.evaluate(AXE)
+        assert [each["id"] for each in seen.page.evaluate("axe.run()")["violations"]] == []
+        seen.check()
+    finally:
+        own.end()
+
+
 def test_a_server_that_has_ended_is_said_to_have(tab, tmp_path):
     """With the command that starts it at this view again."""
     own = Served(log=tmp_path / "log")

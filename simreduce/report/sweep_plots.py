@@ -18,6 +18,7 @@ LINES, HEAT, PARETO = KINDS = ("lines", "heat", "pareto")
 _KINDS = {"s": SECONDS, "B": BYTES, "B/s": RATE, "1": SHARE}
 _INVERSE = (
     *(name for name, unit in UNITS.items() if unit in ("B/s", "1/s")), "efficiency", "fairness",
+    "fit",
 )  # fmt: skip
 """Columns of which more is better; those over the time share its interval."""
 _SIZES = ("size", "bytes")
