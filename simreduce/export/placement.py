@@ -86,8 +86,9 @@ def torchrun(choice: Choice) -> Mapping[str, str]:
     command = f"""\
 # {_about(choice)}
 # Run on every host. With a rendezvous of another kind than static, torchrun gives ranks itself.
-node_rank=$(($(grep -nxF "$(hostname -s)" {HOSTS} | cut -d: -f1) - 1))
-torchrun --nnodes={len(choice.hosts)} --nproc-per-node={each} --node-rank="$node_rank" \\
+line=$(grep -nxF -e "$(hostname -s)" -e "$(hostname -f)" {HOSTS} | head -n 1 | cut -d: -f1)
+[ -n "$line" ] || {{ echo "$(hostname) is not in {HOSTS}" >&2; exit 1; }}
+torchrun --nnodes={len(choice.hosts)} --nproc-per-node={each} --node-rank=$((line - 1)) \\
   --master-addr={choice.hosts[0]} --master-port={_PORT} "$@"
 """
     return {HOSTS: "".join(f"{host}\n" for host in choice.hosts), "torchrun.sh": command}

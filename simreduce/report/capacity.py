@@ -529,7 +529,10 @@ def _left_out(answer: Ranked[Any]) -> list[str]:
     lines = []
     if answer.waiting:
         count = units.plural(len(answer.waiting), "option")
-        lines += ["", f"Stopped: {count} not simulated, the choice is among the others:"]
+        lines += [
+            "",
+            f"Stopped: {count} not simulated; with --db, this command goes on from there:",
+        ]
         lines += [f"  {name}" for name in answer.waiting[:_MOST_ROWS]]
     if answer.refused:
         lines += ["", f"No options ({len(answer.refused)}):"]

@@ -28,6 +28,8 @@ from simreduce.study.tune.placement.search import Placement
 from simreduce.topology.naming import natural
 from simreduce.topology.switch_groups import SwitchGroup, label
 
+_LITTLE = 5e-4
+"""What an order saves is not worth a word below this part."""
 _SHOWN = 96
 """Characters of a host list in a table."""
 
@@ -61,12 +63,15 @@ def verdict(found: Placement) -> str:
         if found.ratio < 1.0 - 1e-9:
             words += f", and the best order found saves only {units.format_share(1 - found.ratio)}"
         return words
-    best, part = units.format_duration(found.best_seconds), percent(found.ratio)
-    return (
-        f"order {cut(host_list(found.best))} takes {part} of the time of the given order, {best}"
-        f" instead of {took} for {_takes(found)}: this job runs at {part} of the speed of"
-        f" {best_order(complete=found.complete)}"
+    seconds, best = found.advised_seconds, best_order(complete=found.complete)
+    words = (
+        f"order {cut(host_list(found.advised))} takes {percent(seconds / found.given_seconds)} of"
+        f" the time of the given order, {units.format_duration(seconds)} instead of {took} for"
+        f" {_takes(found)}"
     )
+    if (more := 1.0 - found.best_seconds / seconds) > _LITTLE:
+        return f"{words}; {best} saves only {units.format_share(more)} more"
+    return f"{words}: this job runs at {percent(found.ratio)} of the speed of {best}"
 
 
 def best_order(*, complete: bool) -> str:
@@ -93,7 +98,7 @@ def _searched(found: Placement) -> str:
     if found.stopped:
         return f"{done}; {BY_BUDGET if found.hurried else 'interrupted'}"
     if found.orders is None:
-        return f"{done}, of too many to list: a longer search may find a better one"
+        return f"{done}, of too many to list: others may be better"
     of = f"{done} of {units.plural(found.orders, 'distinct order')}"
     if found.complete:
         return f"{of}; no other is faster"

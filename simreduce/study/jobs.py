@@ -9,6 +9,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import permutations
+from math import inf
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
@@ -67,6 +68,8 @@ _SHARED = (
 )  # fmt: skip
 """Keys of a scenario that all jobs have in common."""
 _COUNT_NODES = "say how many nodes, not which, so that there can be several"
+NOT_FREE = " asked for, and "
+"""In the words of a fault of a machine that is too small for a job."""
 _OF_MACHINES = ("topology", "topology_overrides", "link_factors", "fails")
 """Those that say what a machine is."""
 _MOST, _MOST_NODES = 100_000, 1 << 20
@@ -76,6 +79,7 @@ INCAST, PERMUTATION, ALL_TO_ALL, READS, WRITES = PATTERNS = (
 )  # fmt: skip
 GPUS, HOSTS = ("gpus", "hosts")
 _SIZE = quantity(units.size, "a size", ("64 MiB", "64 MB"), (1, 1 << 50, "of at least 1 B"))
+_RATE = quantity(units.bandwidth, "a bandwidth", ("2 GB/s",), (1.0, inf, "at least 1 B/s"))
 _WHICH = 'a list such as [0, 2], or a host list such as "n[0-3,8]"'
 _EVERY = quantity(units.duration, "a time", ("10 min",), (1e-9, 3.6e6, "from 1 ns to 1000 h"))
 
@@ -107,8 +111,7 @@ CHECKPOINT = Format(
 LOADER = Format(
     "reads",
     "What a job reads from storage, by its hosts, at random times.",
-    Field("rate", quantity(units.bandwidth, "a bandwidth", ("2 GB/s",)), "Of all of its nodes"
-          " together.", required=True),
+    Field("rate", _RATE, "Of all of its nodes together.", required=True),
     Field("size", _SIZE, "What is read at once.", 1 << 20, default_words="`1 MiB`"),
     Field("to", _TO, "The nodes that store it.", required=True),
 )  # fmt: skip
@@ -142,7 +145,7 @@ TRAFFIC = Format(
     Field("ends", choice((GPUS, HOSTS), "end"), "Whether `gpus` or `hosts` send and receive.",
           default_words="`hosts` for `reads` and `writes`, else `gpus`"),
     Field("size", _SIZE, "A message.", required=True),
-    Field("rate", quantity(units.bandwidth, "a bandwidth", ("10 GB/s",)), "Of all pairs together."),
+    Field("rate", _RATE, "Of all pairs together."),
     Field("every", _EVERY, "The time from one burst to the next."),
     Field("start", _TIME, "When it begins.", 0.0, default_words="`0 s`"),
     Field("seed", whole(0), "Where its random numbers begin.", 0),
@@ -159,7 +162,8 @@ JOBS = Format(
 @dataclass(frozen=True, slots=True)
 class JobsQuestion:
     """Jobs on the machine of `setup`, beside traffic; each `does` something, in words, on
-    its `nodes`. Some `named` theirs. `nominal` says which times rest on no measurement.
+    its `nodes`; the keys that list some are `named`. `nominal` says which times rest on no
+    measurement.
     """
 
     name: str
@@ -228,7 +232,7 @@ def build_mix(
     """
     question = build_jobs(path, document, load)
     if question.named:
-        raise ScenarioError(f"{path}: {', '.join(question.named)}: {_COUNT_NODES}")
+        raise ScenarioError([f"{path}: {key}: {_COUNT_NODES}" for key in question.named])
     return question
 
 
@@ -256,15 +260,20 @@ def build_jobs(
     tables = values["job"] or []
     if values["job"] == []:
         faults.add("job", "must have one table at least")
-    named = tuple(each["name"] for each in tables if isinstance(each["nodes"], str))
+    named = tuple(
+        f"job[{i}].nodes" for i, each in enumerate(tables) if isinstance(each["nodes"], str)
+    )
     if named and copies > 1:
-        faults.add("job", f"{', '.join(named)}: {_COUNT_NODES}")
+        for name in named:
+            faults.add(name, _COUNT_NODES)
         copies = 1
     owner = dict[str, str]()
     for key in ("job", "traffic"):
         for i, each in enumerate(values[key] or []):
             first = owner.setdefault(each["name"], f"{key}[{i}]")
-            if each["name"] and first != f"{key}[{i}]":
+            if each["name"] == "":
+                faults.add(f"{key}[{i}].name", "must not be empty")
+            elif each["name"] and first != f"{key}[{i}]":
                 faults.add(f"{key}[{i}].name", f"{first} is named {each['name']!r} too")
     machine = None
     try:
@@ -337,6 +346,8 @@ class _Reader:
         self, i: int, table: Values, given: Mapping[str, Any], nodes: Sequence[int]
     ) -> list[Read]:
         """The job of the i-th table on these nodes; none with a fault, which is noted."""
+        if "workload" not in given:
+            return []
         own = {key: given[key] for key in ("workload", "step") if key in given}
         tasks = self.whole.tasks if self.whole else ()
         ranks = [rank for node in nodes if node < len(tasks) for rank in tasks[node]]
@@ -373,7 +384,7 @@ class _Reader:
             for problem in error.problems:
                 key, _, words = problem.removeprefix(f"{self.path}: ").partition(": ")
                 root = key.partition(".")[0].partition("[")[0]
-                if root not in self.shared:  # whose faults are said once
+                if root not in _SHARED:  # whose faults are said once
                     key = key.replace("strategies[0]", "strategy")
                     self.faults.add(f"job[{i}].{key}", words)
             return None
@@ -443,8 +454,9 @@ def _share_out(
     for i, nodes in enumerate(asked):
         if isinstance(nodes, int):
             if nodes > len(free):
-                words = f"{nodes} asked for, and {len(free)} of {len(shape.tasks)} are free"
+                words = f"{nodes}{NOT_FREE}{len(free)} of {len(shape.tasks)} are free"
                 faults.add(f"job[{i}].nodes", words)
+                continue
             found[i], free = tuple(free[:nodes]), free[nodes:]
     return found
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import re
+import subprocess
 from collections.abc import Mapping
 
 import pytest
@@ -68,6 +70,27 @@ def test_torchrun_counts_the_line_of_a_host() -> None:
     assert found["hosts"].split() == ["n2", "n0", "n3"]
     assert "--nnodes=3 --nproc-per-node=4" in found["torchrun.sh"]
     assert "--master-addr=n2" in found["torchrun.sh"]
+
+
+@pytest.mark.parametrize(
+    ("names", "rank"), [(("n0", "n0.rack"), "1"), (("other", "n3"), "2"), (("n4", "n4"), None)]
+)
+def test_a_host_finds_its_rank_by_either_name_or_stops(tmp_path, names, rank) -> None:
+    found, programs = files("torchrun"), tmp_path / "bin"
+    programs.mkdir()
+    said = f'[ "$1" = -f ] && echo {names[1]} || echo {names[0]}'
+    for name, text in (("torchrun", 'echo "$@"'), ("hostname", said)):
+        (programs / name).write_text(f"#!/bin/sh\n{text}\n", "utf-8")
+        (programs / name).chmod(0o755)
+    for name, text in found.items():
+        (tmp_path / name).write_text(text, "utf-8")
+    path = {"PATH": f"{programs}:{os.environ['PATH']}"}
+    ran = subprocess.run(
+        ["sh", "torchrun.sh"], cwd=tmp_path, env=path, capture_output=True, text=True, check=False
+    )
+    assert (ran.returncode == 0) == (rank is not None)
+    assert (f"--node-rank={rank}" in ran.stdout) == (rank is not None)
+    assert ("is not in hosts" in ran.stderr) == (rank is None)
 
 
 def test_launchers_are_targets() -> None:

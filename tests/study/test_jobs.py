@@ -106,6 +106,21 @@ def test_every_fault_is_said_at_once(tmp_path):
     assert whole.count("alexnett") == 1
 
 
+def test_what_is_missing_empty_or_nothing_is_one_fault_each(tmp_path):
+    text = MACHINE.replace("topology", "topolgy") + (
+        '[[job]]\nname = ""\nnodes = 5\nworkload = "bytes:1M"\n'
+        '[[job]]\nname = "b"\nnodes = 1\nworklod = "bytes:1M"\n'
+        '[[traffic]]\nname = "x"\npattern = "permutation"\nsize = "1 MB"\nrate = "0 GB/s"\n'
+    )
+    keys = [each.partition(":")[0] for each in faults(tmp_path, text)]
+    assert sorted(keys) == [
+        "job[0].name", "job[1].workload", "job[1].worklod", "topolgy", "topology",
+        "traffic[0].rate",
+    ]  # fmt: skip
+    too_many = TWO.replace("nodes = 2\n", "nodes = 5\n").replace('"2-3"', "4")
+    assert faults(tmp_path, too_many) == ["job[0].nodes: 5 asked for, and 4 of 4 are free"]
+
+
 def test_a_machine_that_is_not_known_is_said_once(tmp_path):
     found = faults(tmp_path, TWO.replace("dgx1vx4", "dgx9vx4"))
 

@@ -139,12 +139,13 @@ def _order(scenario: Placed, workers: int, target: str | None, out: str | None) 
         found = place(scenario, scenario.free, workers=workers, progress=progress)
     names = [target] if target else list(LAUNCHERS) if out else []
     setup = on_nodes(scenario, found.advised).setup
-    choice = choice_of(Question(parse_strategy("nccl"), _workload(scenario), setup), None)
+    named = scenario.strategies if isinstance(scenario, Scenario) else None
+    strategy = next(iter(named or ()), parse_strategy("nccl"))
+    choice = choice_of(Question(strategy, _workload(scenario), setup), None)
     files = {key: text for name in names for key, text in export(name, choice).items()}
     document, places = PLACEMENT.write(found), list[Path]()
     if out is not None:
-        best, _, given = document["orders"]
-        drawn = {each["order"]: each["nodes"] for each in (given, best)}
+        drawn = {"given": document["orders"][-1]["nodes"], "advised": document["advised"]}
         picture = draw_orders(scenario.title, document["switches"], drawn)
         places = write_folder(out, {**files, **picture})
     paste = files_text(files) if out is None else "".join(f"{place}\n" for place in places)

@@ -23,7 +23,7 @@ from simreduce.app.cli.reply import (
 from simreduce.app.cli.terminal import SCREEN, rows_shown, show
 from simreduce.errors import InputError
 from simreduce.files.formats import Faults
-from simreduce.files.textfiles import read_text
+from simreduce.files.textfiles import is_file, read_text
 from simreduce.report.compared import COMPARE, Compared, compared_text
 from simreduce.report.compared_orders import COMPARED_ORDERS, compare_orders, compared_orders_text
 from simreduce.report.pages import read_document
@@ -222,6 +222,12 @@ def plot(
     write_pictures(partial(sweep_plot, sweep, rows, kind, x, y, value))
 
 
+_COMPARED = (
+    "compare takes the databases of two sweeps, or the --json of two simreduce tune --placement or"
+    " simreduce topo place, in files that end with .json"
+)
+
+
 @command(
     examples="""
     simreduce sweep dgx1v --over size=1M,64M --over strategy=ring,nccl --db before.db
@@ -269,7 +275,10 @@ def compare(
     order of each runs.
     """
     faults = option_faults()
-    if a.endswith(".json") or b.endswith(".json"):
+    kinds = {path.endswith(".json") for path in (a, b)}
+    if len(kinds) == 2 and is_file(a) and is_file(b):
+        raise InputError(f"{a}, {b}: {_COMPARED}")
+    if True in kinds:
         return _compare_orders(faults, a, b)
     first, second = faults.attempt("", _numbers, sweeps) or (None, None)
     old = faults.attempt("", _read_sweep, a, first, where)
@@ -295,9 +304,9 @@ def _compare_orders(faults: Faults, *paths: str) -> Reply:
 def _read_order(path: str) -> Mapping[str, Any]:
     """A saved result of a search of orders; InputError if it is none."""
     found = read_document(read_text(Path(path), InputError), path)
-    if kind_of(found, path)[1] is not PLACEMENT:
-        words = "has no order of nodes; compare takes the --json of two simreduce tune --placement"
-        raise InputError(f"{path}: {words} or simreduce topo place, or the databases of two sweeps")
+    known = found.get("command") == PLACEMENT.command and kind_of(found, path)[1] is PLACEMENT
+    if not known:
+        raise InputError(f"{path}: has no order of nodes; {_COMPARED}")
     return found
 
 

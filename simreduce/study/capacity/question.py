@@ -44,7 +44,7 @@ from simreduce.study.capacity.options import (
 )
 from simreduce.study.capacity.prices import PriceList, join, load_prices, parse_prices
 from simreduce.study.capacity.quantities import HOURLY as PER_HOUR, MONEY, SOME_PERIOD, Money
-from simreduce.study.jobs import build_mix
+from simreduce.study.jobs import NOT_FREE, build_mix
 from simreduce.study.scenario import beside, read_scenario_file
 from simreduce.study.sweep.columns import MESH
 from simreduce.topology.failing import CLASSES
@@ -328,7 +328,8 @@ def _check_mix(path: Path, options: Sequence[Option], faults: Faults) -> None:
             return
     for problem in wrong[0] if wrong else ():
         everywhere = all(problem in each for each in wrong)
-        if everywhere and not problem.startswith(f"{path}: topology: "):
+        of_machines = problem.startswith(f"{path}: topology: ") or NOT_FREE in problem
+        if everywhere and not of_machines:
             faults.add("jobs", problem)
 
 

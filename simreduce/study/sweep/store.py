@@ -478,6 +478,8 @@ def _connect(path: str, *, write: bool) -> sqlite3.Connection:
             raise
     except sqlite3.Error as error:
         _pass_on_interrupt(error)
+        if place.is_dir():
+            _refuse(path, "is a directory, not a file")
         if _is_full(error):
             raise InputError(f"{path}: {error}; make room and start again") from None
         damaged = is_file(path) and _starts_as_ours(place) and _damage(path, error)

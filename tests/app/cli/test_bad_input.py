@@ -717,7 +717,7 @@ MANY = {
         ["export", "pytroch", "dgx1vv", "--out", "none/none", "--method", "fsdp"],
         [
             "unknown target 'pytroch' (did you mean 'pytorch'?)",
-            "--out: none/none: is no folder",
+            "--out: none/none: is in no folder that is there",
             "--method fsdp: only a scenario",
             "no topology 'dgx1vv' (did you mean 'dgx1v'?)",
         ],

@@ -153,7 +153,7 @@ def test_faults_name_what_is_meant(simreduce, scenario, tmp_path):
     found = simreduce("export", "pytroch", "switch:4", "--out", tmp_path / "no" / "such")
     assert found.status == 2
     assert "unknown target 'pytroch' (did you mean 'pytorch'?)" in found.err
-    assert "is no folder, and its parent is none either" in found.err
+    assert "is in no folder that is there" in found.err
     found = simreduce("export", "pytorch", scenario, "--algo", "ring", "-b", "1M")
     assert "-b: " in found.err
     found = simreduce("export", "pytorch", scenario, "--algo", "ring")

@@ -203,7 +203,7 @@ def test_only_a_mesh_is_written_as_chakra(simreduce, tmp_path):
 
     assert (2, "") == (status, out)
     assert "--chakra: only the step of a scenario with step.mesh is written so" in err
-    assert "is no folder, and its parent is none either" in err
+    assert "is in no folder that is there" in err
 
 
 @pytest.mark.parametrize(

@@ -149,7 +149,7 @@ def test_what_is_missed_is_named(load, runner):
          ["plan.toml: options[0].network[1]: unknown fabric 'fat_tre' (did you mean 'fat_tree'?)",
           "plan.toml: jobs: mix.toml: job[0].cuont: unknown key (did you mean 'count'?)"]),
         (("dgx1v", "dgx1v"), ("nodes = 5", "nodes = [0]"),
-         ["plan.toml: jobs: mix.toml: a: say how many nodes, not which"]),
+         ["plan.toml: jobs: mix.toml: job[0].nodes: say how many nodes, not which"]),
         (('jobs = "mix.toml"', 'jobs = "mixx.toml"'), None,
          ["plan.toml: jobs: mixx.toml: there is no such file"]),
         (('jobs = "mix.toml"', 'jobs = "../mix.toml"'), None,

@@ -107,8 +107,19 @@ class Placement:
 
     @property
     def advised(self) -> tuple[str, ...]:
-        """The order to use."""
-        return self.given if self.kept else self.best
+        """The order to use. Unless the best is worth more, the one sorted by switch is easier to
+        read and to keep.
+        """
+        if self.kept:
+            return self.given
+        least = max(self.scenario.worth, SAME)
+        return self.sorted if self.best_seconds > self.sorted_seconds * (1.0 - least) else self.best
+
+    @property
+    def advised_seconds(self) -> float:
+        """Its time."""
+        times = {self.given: self.given_seconds, self.sorted: self.sorted_seconds}
+        return times.get(self.advised, self.best_seconds)
 
     @property
     def complete(self) -> bool:
