@@ -85,7 +85,8 @@ def find_bounds(topology: Topology | Folded, resources: Resources, plan: Plan) -
     ends = [end for end in _ends(graph, capacity, names) if end.ranks < n]
     cut = max(_crossing(contract.collective, total, part, n, end) for end in ends)
     if contract.collective == "all_reduce" and len(names) <= _CUT_RANKS:
-        cut = max(cut, _seconds(total, narrowest_cut(graph, capacity, names)))
+        # In whatever order: orders of nodes have one cut.
+        cut = max(cut, _seconds(total, narrowest_cut(graph, capacity, tuple(sorted(names)))))
     hardware = max(cut, _latency(graph, resources.latency, names, contract.collective))
     if contract.collective == "all_reduce":
         machines = len({graph.nodes[name].machine for name in names})

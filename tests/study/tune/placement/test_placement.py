@@ -12,6 +12,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from simreduce.engine.results.hardware import narrowest_cut
 from simreduce.engine.setup import Setup
 from simreduce.errors import InputError
 from simreduce.planners.layouts import layout
@@ -277,3 +278,10 @@ def test_the_order_by_switch_is_advised_unless_the_best_is_worth_more(
     assert ("saves only" in said) == (advised != "best")
     if advised == "sorted":
         assert said.endswith("the best order that was found saves only 0.498 % more")
+
+
+def test_orders_of_the_same_nodes_share_the_search_of_their_cut() -> None:
+    narrowest_cut.cache_clear()
+    found = place(scenario(FAT.format(8, 2, 2), [0, 2, 4, 1, 3, 5]))
+    assert found.simulated > 1
+    assert narrowest_cut.cache_info().misses == 1
