@@ -45,8 +45,10 @@ class Beside(NamedTuple):
 
     @property
     def complete(self) -> bool:
-        """Whether no more copies are to be tried."""
-        return self.fit is None or self.fit.final
+        """Whether no more copies are to be tried, or all repetitions were simulated."""
+        if self.fit:
+            return self.fit.final
+        return all(len(each.times) == each.job.count for each in self.outcomes)
 
     @property
     def fairness(self) -> float:
@@ -154,7 +156,8 @@ BESIDE = Document(
         lambda found: found.fit.copies if found.fit else ABSENT, optional=True),
     Key("limit", TEXT, "Why no more do; missing unless asked for.",
         lambda found: found.fit.limit if found.fit else ABSENT, optional=True),
-    Key("complete", FLAG, "False if the command was stopped before more copies were tried."),
+    Key("complete", FLAG, "False if the command was stopped before more copies were tried, or"
+        " before all repetitions."),
     Key("fairness", RATIO, "Jain's index of the jobs' speeds beside alone: 1 if all lose the same"
         " part."),
 )  # fmt: skip
@@ -175,6 +178,8 @@ def jobs_text(found: Beside) -> str:
     ]
     lines = [*tables.header(found.question.title, facts), found.answer, ""]
     lines += JOB.table([JOB.row(row) for row in found.rows]).lines()
+    if not (found.complete or found.fit):
+        lines += ["", "Stopped: figures are of the repetitions so far."]
     if len(found.outcomes) > 1:
         lines += ["", f"Fairness (Jain's index of speeds beside alone): {found.fairness:.3f}"]
     return "\n".join(lines)

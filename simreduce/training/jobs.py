@@ -13,8 +13,9 @@ Not modelled: jobs that share a GPU, and hosts that several jobs keep busy.
 
 from __future__ import annotations
 
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from math import inf
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
@@ -42,6 +43,7 @@ from simreduce.training.reductions import Method
 from simreduce.training.simulation import Steps
 from simreduce.training.step import StepJob
 
+Progress = Callable[[int, int], None]
 Process = Generator[simpy.Event, Any, None]
 _LEAST = 1e-3
 """The part of a link's time below which a job does not count as its user."""
@@ -126,9 +128,13 @@ def simulate_jobs(
     jobs: Sequence[Job],
     streams: Sequence[Stream] = (),
     alone: Mapping[str, float] = MappingProxyType({}),
+    progress: Progress | None = None,
 ) -> tuple[JobOutcome, ...]:
     """All jobs on the machine that their setups share, until the last has ended; `alone` has the
     seconds of jobs by themselves, by name, where these are known.
+
+    With `progress`, which is told how many repetitions of how many are done, Ctrl-C ends it with
+    those, once every job has one.
 
     InputError if they need different runtimes, or streams devices that are not there, more than
     links carry, or more messages than can be simulated; Deadlock if one can never end.
@@ -139,7 +145,7 @@ def simulate_jobs(
     pairs = list(zip(streams, together.flows, strict=True))
     if problems := excess_messages(pairs, max(spans)):
         raise InputError(problems)
-    together.run()
+    together.run(progress)
     return tuple(map(together.outcome, range(len(jobs)), own))
 
 
@@ -173,7 +179,8 @@ class _Together:
         )  # fmt: skip
         self.needed: list[Floats] = [np.zeros(0) for _ in jobs]
         self.times: list[list[float]] = [[] for _ in jobs]
-        self.spans = [(0.0, 0.0) for _ in jobs]
+        self.spans = [(inf, inf) for _ in jobs]
+        self.steps: dict[int, Steps] = {}
         self.flows = [Flows(self.fabric) for _ in streams]
         pairs = zip(streams, self.flows, strict=True)
         if problems := [each for stream, flows in pairs for each in stream.problems(flows)]:
@@ -238,28 +245,60 @@ class _Together:
             self._lowerings[i] = Lowering(self.fabric, method.plan, plans)
         return self._lowerings[i]
 
-    def run(self) -> None:
-        """Run until the last job has ended."""
+    def run(self, progress: Progress | None = None) -> None:
+        """Run until the last job has ended, or as `simulate_jobs` says."""
         env = self.fabric.env
         ends = [env.process(self._job(i, job)) for i, job in enumerate(self.jobs)]
         over = env.all_of(ends)
         for stream, flows in zip(self.streams, self.flows, strict=True):
             stream.send_on(flows, over)
-        env.run(until=over)
+        if progress is None:
+            env.run(until=over)
+            return
+        try:
+            self._advance(over, progress)
+        except KeyboardInterrupt:
+            if not all(map(self._done, range(len(self.jobs)))):
+                raise
+            for i, (_, until) in enumerate(self.spans):
+                if until == inf:
+                    self._end(i)
+
+    def _advance(self, over: simpy.Event, progress: Progress) -> None:
+        count = sum(job.count for job in self.jobs)
+        while not over.processed:
+            self.fabric.env.step()
+            progress(sum(map(self._done, range(len(self.jobs)))), count)
+
+    def _done(self, i: int) -> int:
+        """How many repetitions of a job are done."""
+        return len(self.steps[i].done if i in self.steps else self.times[i])
 
     def _job(self, i: int, job: Job) -> Process:
         env = self.fabric.env
         if job.start > 0.0:
             yield env.timeout(job.start)
-        begin, sent = float(env.now), [each.needed.copy() for each in self.flows]
+        self.spans[i] = float(env.now), inf
+        self.sent[i] = [each.needed.copy() for each in self.flows]
         if job.recorded is not None:
             yield from self._replays(i, job, job.recorded)
         elif job.step is not None:
             yield from self._steps(i, job, *job.step)
         elif job.plan is not None:
             yield from self._reductions(i, job, job.plan)
-        self.spans[i] = begin, float(env.now)
-        self.sent[i] = [each.needed - k for each, k in zip(self.flows, sent, strict=True)]
+        self._end(i)
+
+    def _end(self, i: int) -> None:
+        """Count what a job has done by now."""
+        self.spans[i] = self.spans[i][0], float(self.fabric.env.now)
+        self.sent[i] = [each.needed - k for each, k in zip(self.flows, self.sent[i], strict=True)]
+        if (steps := self.steps.get(i)) is not None:
+            self.times[i] = [ledger.end - ledger.begin for ledger in steps.done]
+            best, nothing = self.fabric.resources.best, np.zeros(len(self.fabric.resources.names))
+            plans = (plan for _, plan, _ in steps.done[-1].moved)
+            self.needed[i] = sum(
+                (resource_seconds(steps.lowering.of(plan), best) for plan in plans), nothing
+            )
 
     def _reductions(self, i: int, job: Job, plan: Plan) -> Process:
         fabric, env = self.fabric, self.fabric.env
@@ -277,17 +316,9 @@ class _Together:
             fabric, step, method, ranks, LinkFaults(fabric, ()), count=job.count,
             lowering=self._lowerings.get(i),
         )  # fmt: skip
+        self.steps[i] = steps
         steps.begin()
         yield steps.over
-        self.times[i] = [ledger.end - ledger.begin for ledger in steps.done]
-        best = fabric.resources.best
-        self.needed[i] = sum(
-            (
-                resource_seconds(steps.lowering.of(plan), best)
-                for _, plan, _ in steps.done[-1].moved
-            ),
-            np.zeros(len(best.names)),
-        )
 
     def _replays(self, i: int, job: Job, recorded: Recorded) -> Process:
         fabric, env, best = self.fabric, self.fabric.env, self.fabric.resources.best
@@ -311,7 +342,7 @@ class _Together:
             run.start()
             yield run.over
             self.times[i].append(float(env.now) - begin)
-        self.needed[i] = needed / job.count
+            self.needed[i] = needed / len(self.times[i])
 
     def outcome(self, i: int, alone: float) -> JobOutcome:
         """What came of a job."""

@@ -208,6 +208,38 @@ def test_bursts_and_random_messages_offer_what_they_say():
         assert part == pytest.approx(2e9 / 12.5e9, rel=0.3)
 
 
+@pytest.mark.parametrize("kind", ["reduction", "step"])
+def test_an_interrupt_leaves_the_repetitions_so_far(kind):
+    """Once every job has one; what is done by then is what it is without the interrupt."""
+    jobs = [reduction("a", (0, 1), count=9), reduction("b", (2, 3), size="64M", count=3)]
+    if kind == "step":
+        step = small_job([4096, 8192], [4, 4], [4, 4])
+        setup = jobs[0].setup
+        method = method_for_strategy(parse_strategy("nccl"), step.model.workload, setup.layout)
+        jobs[0] = Job("a", setup, method.plan, (step, method), count=9)
+    whole = simulate_jobs(jobs)
+
+    def stop(when):
+        def progress(done, total):
+            assert total == 12
+            seen.append(done)
+            if when(done):
+                raise KeyboardInterrupt
+
+        return progress
+
+    seen = []
+    with pytest.raises(KeyboardInterrupt):
+        simulate_jobs(jobs, progress=stop(lambda done: done == 1))
+    partly = simulate_jobs(jobs, progress=stop(lambda done: done == 5))
+    assert seen[-1] == sum(len(each.times) for each in partly) == 5
+    for some, all_ in zip(partly, whole, strict=True):
+        assert 1 <= len(some.times)
+        assert some.times == all_.times[: len(some.times)]
+        assert (some.alone, some.shared) == (all_.alone, all_.shared)
+    assert simulate_jobs(jobs, progress=lambda _done, _all: None) == whole
+
+
 def test_traffic_ends_with_the_last_job():
     job = reduction("a", (0, 1), size="1M")
     (found,) = simulate_jobs([job], [Stream("loop", (("n2.gpu0", "n3.gpu0"),), 1 << 10)])

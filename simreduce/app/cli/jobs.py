@@ -40,7 +40,8 @@ def jobs(file: str, fit: float | None) -> Reply:
     FILE has a [[job]] for each, with its nodes and what it repeats, a reduction or a training step,
     and a [[traffic]] for what else moves: an incast, a permutation, reads of storage, checkpoints.
 
-    With --fit, prints the copies so far on Ctrl-C or SIGTERM and exits with status 130.
+    On Ctrl-C or SIGTERM, prints the repetitions so far, once every job has one, with --fit the
+    copies so far, and exits with status 130.
     """
     faults = option_faults()
     if fit is not None and not 1.0 <= fit < inf:
@@ -49,8 +50,9 @@ def jobs(file: str, fit: float | None) -> Reply:
     read = faults.attempt("", read_scenario_file, file)
     question = faults.require(faults.attempt("", build, *read) if read else None)
     if fit is None:
-        with Progress("simulating the jobs"):
-            found = Beside(question, simulate_jobs(question.jobs, question.streams))
+        with Progress("simulated {} of {} repetitions") as progress:
+            outcomes = simulate_jobs(question.jobs, question.streams, progress=progress)
+        found = Beside(question, outcomes)
     else:
         most = len(question.setup.layout.tasks) // max(sum(map(len, question.nodes)), 1)
         coming = fit_jobs(*faults.require(read), fit, mix=question)

@@ -277,15 +277,16 @@ def _from_jobs(faults: Faults, text: str) -> tuple[str, bool]:
         if is_typed(name) and name not in ("sources", "output"):
             faults.add(f"--{name.replace('_', '-')}", "is not for jobs; leave it out")
     question = faults.require(faults.attempt("", load_jobs, text))
-    with Progress("simulating the jobs"):
-        found = Beside(question, simulate_jobs(question.jobs, question.streams))
+    with Progress("simulated {} of {} repetitions") as progress:
+        outcomes = simulate_jobs(question.jobs, question.streams, progress=progress)
+    found = Beside(question, outcomes)
     setup, path = question.setup, Path(text)
     beside = Attachments(
         machine=setup.topology, calibration=setup.calibration,
         files={path.name: read_text(path, InputError)},
         commands=((_ABOUT, (_typed("report"),)), ("Its table", (_typed("jobs"),))),
     )  # fmt: skip
-    return page_html(make_page(BESIDE.write(found), beside, text)), True
+    return page_html(make_page(BESIDE.write(found), beside, text)), found.complete
 
 
 _ABOUT = "This report"
