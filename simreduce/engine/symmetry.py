@@ -8,7 +8,7 @@ several parts do the same on one resource, its weight is their number.
 
 Queues are taken in the order of ops, so no queue may be one of several for different parts.
 
-Plans of which each runs by itself are alike where less is the same: their `likeness` tells.
+Plans that each run by themselves may share nothing, and be alike: their `likeness` tells.
 """
 
 from __future__ import annotations

@@ -230,7 +230,8 @@ PLACEMENT = Document(
     Key("strategy", TEXT, "What runs on the nodes.", "strategy"),
     Key("work_digest", TEXT, "Names the content of the workload, and of the step or mesh."),
     Key("answer", TEXT, "The answer in a sentence.", verdict),
-    Key("advised", list_of(TEXT), "The order to use: the given one unless another is worth it.",
+    Key("advised", list_of(TEXT), "The order to use: the given one unless another is worth it, and"
+        " the one sorted by switch unless the best is worth more.",
         lambda found: [label(name) for name in found.advised]),
     Key("kept", FLAG, "Whether the given order stays."),
     Key("ratio", RATIO, "The time of the best order over that of the given one: the speed of the"

@@ -68,8 +68,8 @@ _SHARED = (
 )  # fmt: skip
 """Keys of a scenario that all jobs have in common."""
 _COUNT_NODES = "say how many nodes, not which, so that there can be several"
-NOT_FREE = " asked for, and "
-"""In the words of a fault of a machine that is too small for a job."""
+NOT_FREE = " are free"
+"""The end of the fault of a machine that is too small for a job."""
 _OF_MACHINES = ("topology", "topology_overrides", "link_factors", "fails")
 """Those that say what a machine is."""
 _MOST, _MOST_NODES = 100_000, 1 << 20
@@ -310,7 +310,7 @@ def build_jobs(
     jobs, does, nominal = zip(*found, strict=True)
     return JobsQuestion(
         path.stem, values["title"] or path.stem, machine, jobs, does, tuple(nodes), tuple(streams),
-        named, "; ".join(filter(None, dict.fromkeys(nominal))),
+        named, "; ".join(dict.fromkeys(filter(None, "; ".join(nominal).split("; ")))),
     )  # fmt: skip
 
 
@@ -346,8 +346,6 @@ class _Reader:
         self, i: int, table: Values, given: Mapping[str, Any], nodes: Sequence[int]
     ) -> list[Read]:
         """The job of the i-th table on these nodes; none with a fault, which is noted."""
-        if "workload" not in given:
-            return []
         own = {key: given[key] for key in ("workload", "step") if key in given}
         tasks = self.whole.tasks if self.whole else ()
         ranks = [rank for node in nodes if node < len(tasks) for rank in tasks[node]]
@@ -384,7 +382,8 @@ class _Reader:
             for problem in error.problems:
                 key, _, words = problem.removeprefix(f"{self.path}: ").partition(": ")
                 root = key.partition(".")[0].partition("[")[0]
-                if root not in _SHARED:  # whose faults are said once
+                missing = key == "workload" and words.startswith("missing")  # as it is of a job
+                if root not in _SHARED and not missing:  # whose faults are said once
                     key = key.replace("strategies[0]", "strategy")
                     self.faults.add(f"job[{i}].{key}", words)
             return None
@@ -454,7 +453,7 @@ def _share_out(
     for i, nodes in enumerate(asked):
         if isinstance(nodes, int):
             if nodes > len(free):
-                words = f"{nodes}{NOT_FREE}{len(free)} of {len(shape.tasks)} are free"
+                words = f"{nodes} asked for, and {len(free)} of {len(shape.tasks)}{NOT_FREE}"
                 faults.add(f"job[{i}].nodes", words)
                 continue
             found[i], free = tuple(free[:nodes]), free[nodes:]

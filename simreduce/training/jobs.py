@@ -212,9 +212,11 @@ class _Together:
             return None
         if job.plan is not None and job.step is None:
             lowered = self._lower(i, job.plan)
-            return job.count, self._cost(job.plan), likeness(lowered, fabric.resources)
+            return self._cost(job.plan), likeness(lowered, fabric.resources)
         if job.step is None or job.step[1].fusion or job.step[1].reads:
             return None
+        if job.step[1].streams != 1:
+            return None  # reductions in flight together meet on links, of which parts say nothing
         step, method = job.step
         ranks, lowering = job.setup.layout.ranks, self._lower_step(i, method)
         kernels = {lane for name in ranks for lane in fabric.compute_lanes(name)}
@@ -224,8 +226,8 @@ class _Together:
         parts = [(*of, likeness(lowering.of(plan), fabric.resources)) for *of, plan in moves]
         slow = slowdowns(step, fabric.disturbance, (*ranks, *method.servers))
         return (
-            job.count, self._cost(method.plan), replace(step, slow={}), slow, len(ranks),
-            method.streams, method.in_order, parts,
+            self._cost(method.plan), 0 if step.barrier else job.count, replace(step, slow={}), slow,
+            len(ranks), method.in_order, parts,
         )  # fmt: skip
 
     def _cost(self, plan: Plan) -> float:

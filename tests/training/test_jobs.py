@@ -5,21 +5,23 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from dataclasses import replace
 
 import pytest
 from hypothesis import assume, given, settings, strategies as st
 
 import simreduce.training.jobs
-from simreduce.engine import TENSORFLOW
+from simreduce.engine import IDEAL, TENSORFLOW
 from simreduce.engine.background import Stream
 from simreduce.engine.setup import BY_STRATEGY, Setup
 from simreduce.errors import InputError
-from simreduce.plan import Kind
+from simreduce.plan import Contract, Kind, PlanBuilder, side_by_side
 from simreduce.planners.strategy import parse_strategy
 from simreduce.testing.strategies import ANY, ROUND, calibrations, plans, topologies
 from simreduce.topology import load_topology
 from simreduce.training import method_for_strategy, simulate_step
 from simreduce.training.jobs import Job, fairness, simulate_jobs
+from simreduce.training.reductions import Method, Reduction
 from simreduce.workload import load_workload
 from tests.engine.oracle import Oracle, Submission
 from tests.training.small import job as small_job
@@ -85,18 +87,25 @@ def test_a_job_alone_takes_what_simulating_it_takes_to_the_bit(strategy):
 LEAVES = "dgx1vx8,fabric=fat_tree,radix=8,oversubscription=2"
 
 
-@pytest.mark.parametrize("strategy", ["nccl", "ring", "collective"])
-@pytest.mark.parametrize("machine", [LEAVES, f"{LEAVES},congestion=tree"])
-def test_of_jobs_that_are_alike_one_is_simulated_alone(strategy, machine, monkeypatch):
-    nodes = [(i, i + 4) for i in range(3)] + [(7, 3)]
-    jobs = [reduction(str(i), each, machine, "4M", strategy) for i, each in enumerate(nodes)]
-    asked, simulate_alone = [], simreduce.training.jobs._alone
+@pytest.fixture
+def asked(monkeypatch):
+    """The names of jobs that are simulated alone."""
+    found, simulate_alone = [], simreduce.training.jobs._alone
 
     def watched(job):
-        asked.append(job.name)
+        found.append(job.name)
         return simulate_alone(job)
 
     monkeypatch.setattr("simreduce.training.jobs._alone", watched)
+    return found
+
+
+@pytest.mark.parametrize("strategy", ["nccl", "ring", "collective"])
+@pytest.mark.parametrize("machine", [LEAVES, f"{LEAVES},congestion=tree"])
+def test_of_jobs_that_are_alike_one_is_simulated_alone(strategy, machine, asked):
+    nodes = [(i, i + 4) for i in range(3)] + [(7, 3)]
+    jobs = [reduction(str(i), each, machine, "4M", strategy) for i, each in enumerate(nodes)]
+    jobs[1] = replace(jobs[1], count=3)
     found = simulate_jobs(jobs)
 
     assert "1" not in asked
@@ -105,28 +114,27 @@ def test_of_jobs_that_are_alike_one_is_simulated_alone(strategy, machine, monkey
         assert each.alone == job.setup.simulate(job.plan).seconds
 
 
-@pytest.mark.parametrize(
-    "change", [{"count": 1}, {"size": "5M"}, {"nodes": (1, 2, 3)}, {"slow": 1}]
-)
-def test_jobs_that_differ_are_each_simulated_alone(change):
+@pytest.mark.parametrize("change", [{"size": "5M"}, {"nodes": (1, 2, 3)}, {"slow": True}])
+def test_jobs_that_differ_are_each_simulated_alone(change, asked):
     machine = LEAVES
     if "slow" in change:
         change, machine = {}, load_topology(machine)
         machine = machine.scale_links(
             {each.name: 0.5 for each in machine.links if each.source.startswith("n1.")}
         )
-    first = reduction("a", (0, 4), machine, count=2)
-    second = reduction("b", **{"nodes": (1, 5), "machine": machine, "count": 2} | change)
+    first = reduction("a", (0, 4), machine)
+    second = reduction("b", **{"nodes": (1, 5), "machine": machine} | change)
     found = simulate_jobs([first, second])
 
-    assert (found[0].alone != found[1].alone) == ("count" not in change)
+    assert asked == ["a", "b"]
+    assert found[0].alone != found[1].alone
     for job, each in zip((first, second), found, strict=True):
         assert each.alone == job.setup.simulate(job.plan).seconds
 
 
 @pytest.mark.parametrize("slow", [{}, {"n2.gpu0": 2.0}])
 @pytest.mark.parametrize("barrier", [True, False])
-def test_steps_that_are_alike_take_what_each_takes_by_itself(barrier, slow):
+def test_steps_that_are_alike_take_what_each_takes_by_itself(barrier, slow, asked):
     strategy, jobs = parse_strategy("nccl+ddp=1"), []
     step = small_job([4096, 8192], [4, 4], [4, 4], barrier=barrier, slow=slow)
     for node in range(4):
@@ -136,8 +144,29 @@ def test_steps_that_are_alike_take_what_each_takes_by_itself(barrier, slow):
         jobs.append(Job(f"{node}", setup, method.plan, (step, method), count=5))
 
     expected = [simulate_jobs([job])[0].alone for job in jobs]
+    asked.clear()
     assert [each.alone for each in simulate_jobs(jobs)] == expected
+    assert asked == (["0", "2"] if slow else ["0"])
     assert (expected[2] > expected[1]) == bool(slow)
+
+
+def test_steps_whose_reductions_meet_are_each_simulated_alone(asked):
+    """Two sends at once over two links are alike one by one to two over the same link."""
+    machine = load_topology("switch:6,bandwidth=1MiB/s,latency=0us")
+    step, jobs = small_job([8, 8], [1, 1], [1, 1]), []
+    for name, pairs in (("apart", ((0, 1), (2, 3))), ("together", ((4, 5), (4, 5)))):
+        sends = []
+        for source, target in pairs:
+            b = PlanBuilder(machine.devices)
+            b.copy(b.input(source, 0, 2048), target)
+            sends.append(b.finish(Contract.of("nothing", [])))
+        moves = tuple(Reduction(each, (i,), (*range(6),)) for i, each in enumerate(sends))
+        method = Method("ring", side_by_side(sends, machine.devices), moves)
+        jobs.append(Job(name, Setup(machine, IDEAL), method.plan, (step, method)))
+    first, second = simulate_jobs(jobs)
+
+    assert asked == ["apart", "together"]
+    assert second.alone > first.alone
 
 
 @pytest.mark.parametrize("barrier", [True, False])

@@ -144,7 +144,8 @@ def check_folder(path: str) -> None:
     except (OSError, ValueError) as error:
         raise InputError(f"{path}: {error}") from None
     if not path or not fine:
-        why = "is a file, not a folder" if folder.exists() else "is in no folder that is there"
+        there = path and folder.exists()
+        why = "is no folder" if there else "is in no folder that is there"
         raise InputError(f"{path}: {why}")
 
 

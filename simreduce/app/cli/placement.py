@@ -139,8 +139,9 @@ def _order(scenario: Placed, workers: int, target: str | None, out: str | None) 
         found = place(scenario, scenario.free, workers=workers, progress=progress)
     names = [target] if target else list(LAUNCHERS) if out else []
     setup = on_nodes(scenario, found.advised).setup
-    named = scenario.strategies if isinstance(scenario, Scenario) else None
-    strategy = next(iter(named or ()), parse_strategy("nccl"))
+    strategy = parse_strategy("nccl")
+    with suppress(InputError):  # the name of a method, such as fsdp
+        strategy = parse_strategy(found.strategy)
     choice = choice_of(Question(strategy, _workload(scenario), setup), None)
     files = {key: text for name in names for key, text in export(name, choice).items()}
     document, places = PLACEMENT.write(found), list[Path]()

@@ -328,7 +328,7 @@ def _check_mix(path: Path, options: Sequence[Option], faults: Faults) -> None:
             return
     for problem in wrong[0] if wrong else ():
         everywhere = all(problem in each for each in wrong)
-        of_machines = problem.startswith(f"{path}: topology: ") or NOT_FREE in problem
+        of_machines = problem.startswith(f"{path}: topology: ") or problem.endswith(NOT_FREE)
         if everywhere and not of_machines:
             faults.add("jobs", problem)
 

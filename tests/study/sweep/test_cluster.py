@@ -93,9 +93,11 @@ def test_rows_that_die_with_their_worker_before_they_are_fetched_are_computed_ag
             (other,) = pids.values()
             os.kill(other, signal.SIGSTOP)  # lest it has computed them again before we look
             os.kill(holder, signal.SIGKILL)
-            until(lambda: future.status != "finished")
-            met.append(future.status)
-            os.kill(other, signal.SIGCONT)
+            try:
+                until(lambda: future.status != "finished")
+                met.append(future.status)
+            finally:
+                os.kill(other, signal.SIGCONT)
         return take(self, future, batch, running)
 
     monkeypatch.setattr(Cluster, "_take", late)

@@ -107,13 +107,14 @@ class Placement:
 
     @property
     def advised(self) -> tuple[str, ...]:
-        """The order to use. Unless the best is worth more, the one sorted by switch is easier to
-        read and to keep.
+        """The order to use. Where both are worth it, and the best is not worth more than the one
+        sorted by switch, that is easier to read and to keep.
         """
         if self.kept:
             return self.given
-        least = max(self.scenario.worth, SAME)
-        return self.sorted if self.best_seconds > self.sorted_seconds * (1.0 - least) else self.best
+        part = 1.0 - max(self.scenario.worth, SAME)
+        most = min(self.best_seconds / part, self.given_seconds * part)
+        return self.sorted if self.sorted_seconds < most else self.best
 
     @property
     def advised_seconds(self) -> float:
