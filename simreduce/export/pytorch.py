@@ -157,7 +157,10 @@ def _meaning(choice: Choice, buckets: DdpBuckets) -> str:
     groups = arranged.groups
     if len(groups) == 1:
         return "one bucket"
-    return "a bucket for each gradient" * all(len(group) == 1 for group in groups)
+    if all(len(group) == 1 for group in groups):
+        return "a bucket for each gradient"
+    sizes = {round(size / MIB, 3) for size in (buckets.first_cap, buckets.cap, DdpBuckets().cap)}
+    return "the default size, the first bucket too" * (len(sizes) == 1)
 
 
 def _module(lines: Sequence[str]) -> str:

@@ -58,6 +58,7 @@ def test_files_that_settings_name_are_not_read():
 @pytest.mark.parametrize(
     ("text", "said"),
     [
+        ("nccl+ddp=25", "the default size, the first bucket too (bucket_cap_mb=25)"),
         ("nccl+ddp=0.000001", "a bucket for each gradient (bucket_cap_mb=9.53674e-07)"),
         ("nccl+packs=1", "one bucket (bucket_cap_mb=1073741824)"),
         ("nccl+ddp=100", "one bucket (bucket_cap_mb=100)"),
