@@ -12,6 +12,8 @@ from math import inf
 from typing import Any, Protocol, TypeVar
 
 T = TypeVar("T")
+Progress = Callable[[int, int], None]
+"""Is told how many of how many are done."""
 
 
 class Watch(Protocol):

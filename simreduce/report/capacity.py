@@ -529,10 +529,8 @@ def _left_out(answer: Ranked[Any]) -> list[str]:
     lines = []
     if answer.waiting:
         count = units.plural(len(answer.waiting), "option")
-        lines += [
-            "",
-            f"Stopped: {count} not simulated; with --db, this command goes on from there:",
-        ]
+        words = "not simulated; with --db, this command goes on from there"
+        lines += ["", f"Stopped: {count} {words}:"]
         lines += [f"  {name}" for name in answer.waiting[:_MOST_ROWS]]
     if answer.refused:
         lines += ["", f"No options ({len(answer.refused)}):"]

@@ -13,7 +13,7 @@ Not modelled: jobs that share a GPU, and hosts that several jobs keep busy.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Mapping, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import inf
 from types import MappingProxyType
@@ -23,9 +23,10 @@ import numpy as np
 import simpy
 
 from simreduce.computing.arrays import Floats
+from simreduce.computing.watching import Progress
 from simreduce.engine import Fabric
 from simreduce.engine.background import Flows, Stream, excess_messages
-from simreduce.engine.disturbance import Disturbance
+from simreduce.engine.disturbance import CALM
 from simreduce.engine.lowering.lowered import Lowered
 from simreduce.engine.results.floors import resource_seconds
 from simreduce.engine.setup import Setup
@@ -43,7 +44,6 @@ from simreduce.training.reductions import Method
 from simreduce.training.simulation import Steps
 from simreduce.training.step import StepJob
 
-Progress = Callable[[int, int], None]
 Process = Generator[simpy.Event, Any, None]
 _LEAST = 1e-3
 """The part of a link's time below which a job does not count as its user."""
@@ -151,10 +151,14 @@ def simulate_jobs(
 
 def _alone(job: Job) -> float:
     """Seconds of one repetition by itself; the last of those that a step needs to settle."""
-    calm = job.step is None or job.step[0].barrier
-    found = _Together([replace(job, start=0.0, count=1 if calm else job.count)], ())
+    found = _Together([replace(job, start=0.0, count=_settling(job))], ())
     found.run()
     return found.times[0][-1]
+
+
+def _settling(job: Job) -> int:
+    """Repetitions until all take as long; of steps without a barrier, as many as there are."""
+    return 1 if job.step is None or job.step[0].barrier else job.count
 
 
 class _Together:
@@ -208,26 +212,26 @@ class _Together:
     def _likeness(self, i: int, job: Job) -> Any:
         """What is equal only of jobs that take the same time by themselves; None if unknown."""
         fabric = self.fabric
-        if fabric.disturbance != Disturbance():
+        if job.recorded is not None or fabric.disturbance != CALM:
             return None
-        if job.plan is not None and job.step is None:
-            lowered = self._lower(i, job.plan)
-            return self._cost(job.plan), likeness(lowered, fabric.resources)
-        if job.step is None or job.step[1].fusion or job.step[1].reads:
-            return None
-        if job.step[1].streams != 1:
-            return None  # reductions in flight together meet on links, of which parts say nothing
+        if job.step is None:
+            assert job.plan is not None  # noqa: S101 - it has something to do
+            return self._cost(job.plan), likeness(self._lower(i, job.plan), fabric.resources)
         step, method = job.step
-        ranks, lowering = job.setup.layout.ranks, self._lower_step(i, method)
-        kernels = {lane for name in ranks for lane in fabric.compute_lanes(name)}
-        moves = [(each.gradients, each.ranks, each.plan) for each in method.reductions]
-        if kernels & lowering.lanes(plan for *_, plan in moves):
+        # Where reductions are in flight together, they may meet on links: parts say nothing of it.
+        if method.streams != 1 or method.fusion or method.reads:
             return None
-        parts = [(*of, likeness(lowering.of(plan), fabric.resources)) for *of, plan in moves]
+        ranks, lowering = job.setup.layout.ranks, self._lower_step(i, method)
+        if lowering.queues_behind(ranks, (each.plan for each in method.reductions)):
+            return None
+        parts = [
+            (each.gradients, each.ranks, likeness(lowering.of(each.plan), fabric.resources))
+            for each in method.reductions
+        ]
         slow = slowdowns(step, fabric.disturbance, (*ranks, *method.servers))
         return (
-            self._cost(method.plan), 0 if step.barrier else job.count, replace(step, slow={}), slow,
-            len(ranks), method.in_order, parts,
+            self._cost(method.plan), _settling(job), replace(step, slow={}), slow, len(ranks),
+            method.in_order, parts,
         )  # fmt: skip
 
     def _cost(self, plan: Plan) -> float:
@@ -281,7 +285,7 @@ class _Together:
         if job.start > 0.0:
             yield env.timeout(job.start)
         self.spans[i] = float(env.now), inf
-        self.sent[i] = [each.needed.copy() for each in self.flows]
+        self.sent[i] = [each.needed.copy() for each in self.flows]  # by then; `_end` subtracts it
         if job.recorded is not None:
             yield from self._replays(i, job, job.recorded)
         elif job.step is not None:

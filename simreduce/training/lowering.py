@@ -41,6 +41,11 @@ class Lowering:
             )
         return self._known[id(plan)][1]
 
+    def queues_behind(self, ranks: Iterable[str], plans: Iterable[Plan]) -> bool:
+        """Whether `plans` take lanes of the kernels of `ranks`."""
+        kernels = {lane for name in ranks for lane in self._fabric.compute_lanes(name)}
+        return bool(kernels & self.lanes(plans))
+
     def lanes(self, plans: Iterable[Plan]) -> set[str]:
         """The names of all lanes that `plans` take."""
         found: set[str] = set()

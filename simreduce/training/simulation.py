@@ -119,8 +119,7 @@ class Steps:
         reads = merge_reads(method.reads, layer_of)
         plans = [each.plan for each in (*method.reductions, *reads)]
         self.lowering = lowering = lowering or Lowering(fabric, method.plan, plans)
-        kernels = {lane for name in ranks for lane in fabric.compute_lanes(name)}
-        queued = bool(kernels & lowering.lanes(r.plan for r in method.reductions))
+        queued = lowering.queues_behind(ranks, (r.plan for r in method.reductions))
         factors = partial(slowdowns, job, fabric.disturbance)
         self.groups = group_ranks(ranks, factors(ranks), apart=queued or bool(method.reads))
         self.launch = (

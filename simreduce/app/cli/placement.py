@@ -19,7 +19,6 @@ from simreduce.export import LAUNCHERS, export
 from simreduce.files.formats import Faults
 from simreduce.files.textfiles import read_text
 from simreduce.planners.layouts import layout
-from simreduce.planners.strategy import parse_strategy
 from simreduce.report.placement import PLACEMENT, placement_text
 from simreduce.report.tuned import files_text
 from simreduce.study.question import Question, choice_of
@@ -139,10 +138,7 @@ def _order(scenario: Placed, workers: int, target: str | None, out: str | None) 
         found = place(scenario, scenario.free, workers=workers, progress=progress)
     names = [target] if target else list(LAUNCHERS) if out else []
     setup = on_nodes(scenario, found.advised).setup
-    strategy = parse_strategy("nccl")
-    with suppress(InputError):  # the name of a method, such as fsdp
-        strategy = parse_strategy(found.strategy)
-    choice = choice_of(Question(strategy, _workload(scenario), setup), None)
+    choice = choice_of(Question(found.setting.reduction, _workload(scenario), setup), None)
     files = {key: text for name in names for key, text in export(name, choice).items()}
     document, places = PLACEMENT.write(found), list[Path]()
     if out is not None:

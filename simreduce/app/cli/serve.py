@@ -113,8 +113,8 @@ def _check_file(text: str) -> None:
     if "job" in keys_of(text):
         load_jobs(text)
     elif "options" in keys_of(text):
-        words = "is a question of capacity; serve takes machines and jobs, and simreduce capacity"
-        raise InputError(f"{text}: {words} this")
+        words = "is a question of capacity; serve takes machines and jobs"
+        raise InputError(f"{text}: {words}, and simreduce capacity this")
     elif is_scenario(text):
         words = "is a scenario; serve takes machines and jobs, and simreduce report this"
         raise InputError(f"{text}: {words}")

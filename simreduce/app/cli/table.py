@@ -275,10 +275,10 @@ def compare(
     order of each runs.
     """
     faults = option_faults()
-    kinds = {path.endswith(".json") for path in (a, b)}
-    if len(kinds) == 2 and is_file(a) and is_file(b):
-        raise InputError(f"{a}, {b}: {_COMPARED}")
-    if True in kinds:
+    documents = [path.endswith(".json") for path in (a, b)]
+    if any(documents):
+        if not all(documents) and is_file(a) and is_file(b):
+            raise InputError(f"{a}, {b}: {_COMPARED}")
         return _compare_orders(faults, a, b)
     first, second = faults.attempt("", _numbers, sweeps) or (None, None)
     old = faults.attempt("", _read_sweep, a, first, where)
@@ -304,8 +304,7 @@ def _compare_orders(faults: Faults, *paths: str) -> Reply:
 def _read_order(path: str) -> Mapping[str, Any]:
     """A saved result of a search of orders; InputError if it is none."""
     found = read_document(read_text(Path(path), InputError), path)
-    known = found.get("command") == PLACEMENT.command and kind_of(found, path)[1] is PLACEMENT
-    if not known:
+    if found.get("command") != PLACEMENT.command or kind_of(found, path)[1] is not PLACEMENT:
         raise InputError(f"{path}: has no order of nodes; {_COMPARED}")
     return found
 

@@ -48,16 +48,8 @@ _BY_CROWD = (
     "moved_from", "most",
 )  # fmt: skip
 _CONGESTED = (
-    "first",
-    "limit",
-    "limit_hop",
-    "offer",
-    "least",
-    "fresh",
-    "holding",
-    "slowed",
-    "behind",
-)
+    "first", "limit", "limit_hop", "offer", "least", "fresh", "holding", "slowed", "behind",
+)  # fmt: skip
 
 _SPARE = 4
 """What has grown may grow by a fourth before it is copied."""

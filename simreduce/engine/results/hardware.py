@@ -85,7 +85,7 @@ def find_bounds(topology: Topology | Folded, resources: Resources, plan: Plan) -
     ends = [end for end in _ends(graph, capacity, names) if end.ranks < n]
     cut = max(_crossing(contract.collective, total, part, n, end) for end in ends)
     if contract.collective == "all_reduce" and len(names) <= _CUT_RANKS:
-        # In whatever order: orders of nodes have one cut.
+        # Sorted: the cut is searched once for all orders of the same ranks.
         cut = max(cut, _seconds(total, narrowest_cut(graph, capacity, tuple(sorted(names)))))
     hardware = max(cut, _latency(graph, resources.latency, names, contract.collective))
     if contract.collective == "all_reduce":

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, is_dataclass, replace
 from functools import partial
 from itertools import islice
@@ -20,10 +20,9 @@ from typing import Any, TypeAlias, TypeVar, cast
 import numpy as np
 
 from simreduce.computing.arrays import Floats, Ints
-from simreduce.computing.watching import answering, time_is_up
+from simreduce.computing.watching import Progress, answering, time_is_up
 from simreduce.errors import InputError, StrategyError
 from simreduce.planners.layouts import layout, node_names
-from simreduce.planners.strategy import parse_strategy
 from simreduce.study.frameworks import default_text
 from simreduce.study.scenario import Meshes, Scenario, with_step
 from simreduce.study.tune.placement.cuts import Cuts, bytes_between
@@ -63,7 +62,6 @@ Steps: TypeAlias = tuple[Ints, Ints, Ints]
 """Of each step the place whose node moves, the place it swaps with (-1: none), and where to."""
 Placed: TypeAlias = Scenario | OnMesh
 P = TypeVar("P", bound=Scenario | Meshes | OnMesh)
-Progress = Callable[[int, int], None]
 
 
 @dataclass(frozen=True)
@@ -77,7 +75,7 @@ class Placement:
     """
 
     scenario: Placed
-    strategy: str
+    setting: Setting
     given: tuple[str, ...]
     best: tuple[str, ...]
     sorted: tuple[str, ...]
@@ -99,6 +97,11 @@ class Placement:
         of the speed it could have.
         """
         return self.best_seconds / self.given_seconds
+
+    @property
+    def strategy(self) -> str:
+        """What runs on the nodes, in words."""
+        return self.setting.label
 
     @property
     def kept(self) -> bool:
@@ -301,7 +304,7 @@ class _Placing:
             setup = replace(self.base, nodes=self.start).setup(self.scenario.setup)
             return mesh_bytes(self.scenario, setup)
         scenario = replace(self.base, nodes=self.start).scenario(self.scenario)
-        strategy = self.base.parsed or parse_strategy("nccl")
+        strategy = self.base.reduction
         setup = scenario.setup.running(strategy)
         if scenario.step is not None and self.base.sharding is None:
             method = scenario.step.method(self.base.parsed, setup.layout)
@@ -392,7 +395,7 @@ class _Placing:
         best = min(equal, key=lambda n: (n != self.start, n != self.by_switch, n))
         bound = self.outcome.bound if self.listed and self.bounded else 0.0
         return Placement(
-            scenario=asked, strategy=self.base.label,
+            scenario=asked, setting=self.base,
             given=self.given, best=self._names(best), sorted=self._names(self.by_switch),
             given_seconds=seconds[self.start], best_seconds=seconds[best],
             sorted_seconds=seconds.get(self.by_switch, inf),

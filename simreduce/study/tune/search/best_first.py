@@ -12,6 +12,8 @@ from itertools import count
 from math import inf
 from typing import Generic, NamedTuple, TypeVar
 
+from simreduce.computing.watching import Progress
+
 P = TypeVar("P")
 
 SAME = 1e-9
@@ -73,7 +75,7 @@ def search(
     outcome: Outcome[P],
     width: int = 1,
     enough: Callable[[], bool] = lambda: False,
-    progress: Callable[[int, int], None] = lambda _done, _all: None,
+    progress: Progress = lambda _done, _all: None,
     gap: float = SAME,
 ) -> None:
     """Fill `outcome`, which keeps what there is if an interrupt ends the search.

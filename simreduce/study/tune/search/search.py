@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from math import inf
 from typing import Any, Generic
 
+from simreduce.computing.watching import Progress
 from simreduce.engine import NCCL
 from simreduce.study.tune.search.best_first import Outcome
 from simreduce.study.tune.search.packings import OverlapEstimate, estimate_overlap
@@ -34,8 +35,6 @@ WIDTH = 4
 """Settings that are simulated at a time, however many processes there are: so that the answer is
 the same everywhere.
 """
-
-Progress = Callable[[int, int], None]
 
 
 @dataclass(frozen=True)

@@ -106,6 +106,11 @@ class Setting:
         """The strategy; None of a mode."""
         return None if self.mode else parse_strategy(self.strategy)
 
+    @property
+    def reduction(self) -> Strategy:
+        """The strategy; of a mode NCCL's, about."""
+        return self.parsed or parse_strategy("nccl")
+
     def setup(self, base: Setup) -> Setup:
         """The setup of `base` with these rules, channels, this order and these nodes."""
         if self.rules:

@@ -8,7 +8,7 @@ from functools import partial
 from math import inf
 from typing import Any
 
-from simreduce.computing.watching import answering, time_is_up, time_left, within
+from simreduce.computing.watching import Progress, answering, time_is_up, time_left, within
 from simreduce.errors import InputError, StrategyError, did_you_mean, quote
 from simreduce.planners.strategy import parse_strategy
 from simreduce.study.framework_settings import PACKINGS
@@ -20,7 +20,7 @@ from simreduce.study.tune.search.by_methods import ShardedSearch
 from simreduce.study.tune.search.by_nccl import NcclSearch
 from simreduce.study.tune.search.by_plans import ModeSearch, PlanSearch
 from simreduce.study.tune.search.by_size import size_ranges
-from simreduce.study.tune.search.search import EFFORT, Aim, Progress, Search
+from simreduce.study.tune.search.search import EFFORT, Aim, Search
 from simreduce.study.tune.search.setting import Setting, simulating
 from simreduce.study.tune.search.targets import OBJECTIVES, STEP, TARGETS, TIME
 from simreduce.study.tune.search.tuned import Row, Tuned, join
