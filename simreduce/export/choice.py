@@ -8,8 +8,9 @@ from typing import Protocol
 
 from simreduce import dtypes, units
 from simreduce.engine.setup import Setup
-from simreduce.errors import StrategyError
+from simreduce.errors import StrategyError, escape
 from simreduce.files.formats import Faults
+from simreduce.files.names import Name
 from simreduce.planners.nccl import Facts, choose, facts
 from simreduce.planners.nccl.tables import COLLECTIVES
 from simreduce.planners.nccl.tuner_csv import Rule
@@ -79,7 +80,7 @@ class Choice:
     unit: int = 0
     accumulate: int = 1
     batch: int = 0
-    hosts: tuple[str, ...] = ()
+    hosts: tuple[Name, ...] = ()
     groups: tuple[int, ...] = ()
 
     @property
@@ -96,12 +97,12 @@ class Choice:
 
     @property
     def title(self) -> str:
-        """The first comment of a file, without a quote or backslash that would end a docstring."""
+        """The first comment of a file, in a line that ends no docstring."""
         ranks = units.plural(self.setup.layout.n, "rank")
         method = "" if self.method == REPLICATED else f"{self.method}, "
-        name = self.workload.name.translate({ord('"'): "'", ord("\\"): "/"})
-        what = f"{method}{self.strategy.text} for {name}"
-        return f"simreduce {__version__}: {what} on {self.setup.machine.name}, {ranks}"
+        what = f"{method}{self.strategy.text} for {self.workload.name}"
+        text = f"simreduce {__version__}: {what} on {self.setup.machine.name}, {ranks}"
+        return escape(text.translate({ord('"'): "'", ord("\\"): "/", ord("\n"): " "}))
 
     @property
     def width(self) -> int:

@@ -23,6 +23,7 @@ from simreduce.export.choice import (
     not_gradients,
     size_text,
 )
+from simreduce.export.writers import Line, environment
 from simreduce.planners.packing import BytesPerPack, DdpBuckets, Fusion, NoPacking
 
 _MOST_COMBINED = 256
@@ -56,18 +57,17 @@ def horovod(choice: Choice) -> dict[str, str]:
     strategy = choice.resolved
     threshold = strategy.packer.threshold if isinstance(strategy.packer, Fusion) else 0
     hierarchical = int(any("/" in r.algorithm for r in strategy.ranges))
-    lines = [f"# {choice.title}", f"HOROVOD_FUSION_THRESHOLD={threshold}"]
+    lines: list[Line] = [choice.title, ("HOROVOD_FUSION_THRESHOLD", threshold)]
     if choice.cycle is not None:
-        lines.append(f"HOROVOD_CYCLE_TIME={choice.cycle * 1e3:g}")
-    lines += [
-        f"HOROVOD_HIERARCHICAL_ALLREDUCE={hierarchical}", "HOROVOD_HIERARCHICAL_ALLGATHER=0",
-    ]  # fmt: skip
+        lines.append(("HOROVOD_CYCLE_TIME", f"{choice.cycle * 1e3:g}"))
+    lines.append(("HOROVOD_HIERARCHICAL_ALLREDUCE", hierarchical))
+    lines.append(("HOROVOD_HIERARCHICAL_ALLGATHER", 0))
     if isinstance(strategy.packer, Fusion) and strategy.packer.fp16:
-        lines.append("# In Python: hvd.DistributedOptimizer(..., compression=hvd.Compression.fp16)")
+        lines.append("In Python: hvd.DistributedOptimizer(..., compression=hvd.Compression.fp16)")
     if choice.accumulate > 1:
         words = f"backward_passes_per_step={choice.accumulate}"
-        lines.append(f"# In Python: hvd.DistributedOptimizer(..., {words})")
-    return {"horovod.env": "\n".join([*lines, ""])}
+        lines.append(f"In Python: hvd.DistributedOptimizer(..., {words})")
+    return {"horovod.env": environment(lines)}
 
 
 def deepspeed_refusals(choice: Choice) -> list[str]:
@@ -152,7 +152,7 @@ def jax(choice: Choice) -> dict[str, str]:
     flags = {f"xla_gpu_{name}_combine_threshold_bytes": size for name, size in sizes.items()}
     words = [f"--{name}={value}" for name, value in flags.items()]
     words.append("--xla_gpu_enable_latency_hiding_scheduler=true")
-    return {"xla.env": f'# {choice.title}\nXLA_FLAGS="{" ".join(words)}"\n'}
+    return {"xla.env": environment([choice.title, ("XLA_FLAGS", " ".join(words))])}
 
 
 def _not_reducing(choice: Choice) -> list[str]:

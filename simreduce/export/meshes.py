@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from simreduce.errors import InputError, did_you_mean
+from simreduce.export.writers import arguments, mapping, yaml
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,6 +79,10 @@ class MeshChoice:
 
 def _megatron(c: MeshChoice) -> Mapping[str, str]:
     """Arguments of `pretrain_gpt.py`."""
+    return {"megatron.args": arguments(_flags(c), " \\")}
+
+
+def _flags(c: MeshChoice) -> list[list[object]]:
     flags: list[tuple[str, object]] = [
         ("tensor-model-parallel-size", c.ways["tp"]),
         ("pipeline-model-parallel-size", c.ways["pp"]),
@@ -113,7 +118,7 @@ def _megatron(c: MeshChoice) -> Mapping[str, str]:
         ]
         more = {
             "moe-shared-expert-intermediate-size": c.shared,
-            "moe-layer-freq": f'"([0]*{c.dense}+[1]*{c.blocks - c.dense})"' if c.dense else "",
+            "moe-layer-freq": f"([0]*{c.dense}+[1]*{c.blocks - c.dense})" if c.dense else "",
             "moe-router-num-groups": c.limited[1] if c.limited[1] > 1 else 0,
             "moe-router-group-topk": c.limited[0] if c.limited[1] > 1 else 0,
             "moe-expert-capacity-factor": c.capacity,
@@ -167,8 +172,7 @@ def _megatron(c: MeshChoice) -> Mapping[str, str]:
         flags.append(("decoder-last-pipeline-num-layers", str(c.last)))
     if c.bits == 8:
         flags.append(("fp8-format", "hybrid"))
-    lines = [f"--{name}" if value is None else f"--{name} {value}" for name, value in flags]
-    return {"megatron.args": " \\\n".join(lines) + "\n"}
+    return [[f"--{name}", *([] if value is None else str(value).split())] for name, value in flags]
 
 
 def _nemo(c: MeshChoice) -> Mapping[str, str]:
@@ -203,17 +207,7 @@ def _nemo(c: MeshChoice) -> Mapping[str, str]:
             "overlap_param_gather": c.gathers_beside,
         },
     }
-    lines = [
-        line
-        for name, table in tables.items()
-        for line in (f"{name}:", *(f"  {key}: {_yaml(value)}" for key, value in table.items()))
-    ]
-    return {"nemo.yaml": "\n".join(lines) + "\n"}
-
-
-def _yaml(value: object) -> str:
-    """Plain words as they are; numbers, true, false and null as JSON has them."""
-    return value if isinstance(value, str) else json.dumps(value)
+    return {"nemo.yaml": yaml([], mapping(tables))}
 
 
 _GRAPHED = {"attention": "attn", "router": "moe_router moe_preprocess"}
@@ -283,11 +277,12 @@ def _deepspeed(c: MeshChoice) -> Mapping[str, str]:
         "zero_optimization": {"stage": stage, "overlap_comm": "grad_reduce" in c.overlap},
     }
     # Megatron-DeepSpeed has the arguments of the Megatron-LM that it was forked from.
-    lines = _megatron(c)["megatron.args"].split(" \\\n")
-    own = [line for line in lines if line.split()[0].removeprefix("--") not in _NEWER]
-    own += ["--deepspeed", "--deepspeed_config ds_config.json", f"--zero-stage {stage}"]
-    arguments = " \\\n".join(line.strip() for line in own) + "\n"
-    return {"ds_config.json": json.dumps(config, indent=2) + "\n", "megatron.args": arguments}
+    own = [flag for flag in _flags(c) if str(flag[0]).removeprefix("--") not in _NEWER]
+    own += [["--deepspeed"], ["--deepspeed_config", "ds_config.json"], ["--zero-stage", stage]]
+    return {
+        "ds_config.json": json.dumps(config, indent=2) + "\n",
+        "megatron.args": arguments(own, " \\"),
+    }
 
 
 class MeshTarget(NamedTuple):

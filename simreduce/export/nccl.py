@@ -14,6 +14,7 @@ from itertools import pairwise
 
 from simreduce import dtypes
 from simreduce.export.choice import Choice, not_by_nccl
+from simreduce.export.writers import Line, environment as environment_text
 from simreduce.planners.layouts import OPEN
 from simreduce.planners.nccl import Settings, choose, plan
 from simreduce.planners.nccl.library import library_of
@@ -26,7 +27,9 @@ from simreduce.planners.strategy.spec import NO_LIMIT
 
 ENVIRONMENT = "nccl.env"
 TUNER = "nccl_tuner.csv"
-_PLUGIN = "libnccl-tuner-example.so"
+_PLUGIN = (
+    ("NCCL_TUNER_PLUGIN", "libnccl-tuner-example.so"), ("NCCL_TUNER_CONFIG_FILE", TUNER),
+)  # fmt: skip
 _BY_COLLECTIVE = (2, 24)
 """The first version whose NCCL_ALGO names collectives."""
 
@@ -78,51 +81,47 @@ def environment(choice: Choice) -> str:
     """Lines `NAME=value`. Where the choice depends on the size, they load the plugin."""
     strategy, settings = choice.resolved, choice.setup.nccl
     name = library_of(choice.facts).title(settings)
-    lines = [f"# {choice.title}, {name}"]
+    lines: list[Line] = [f"{choice.title}, {name}"]
     by_size = bool(choice.rules) or len(strategy.ranges) > 1
     if by_size:
-        lines.append("# The choice depends on the size: build NCCL's example tuner plugin.")
-        lines += _plugin("")
+        lines.append("The choice depends on the size: build NCCL's example tuner plugin.")
+        lines += _PLUGIN
     else:
         lines += _pinned(strategy, settings)
     given = {**assignments(settings), "NCCL_BUFFSIZE": str(settings.buffer)}
-    pinned = {line.partition("=")[0] for line in lines}
-    lines += [f"{name}={value}" for name, value in given.items() if name not in pinned]
+    pinned = {line[0] for line in lines if not isinstance(line, str)}
+    lines += [(name, value) for name, value in given.items() if name not in pinned]
     called = [call for name, call in _CALLS.items() if getattr(settings, name)]
-    lines += [f"# As predicted where applications call {' and '.join(called)}."] * bool(called)
+    lines += [f"As predicted where applications call {' and '.join(called)}."] * bool(called)
     at = plan(choice.facts, settings)
     if at.tuner.lists_first and (by_size or pinned & {"NCCL_ALGO", "NCCL_PROTO"}):
-        lines.append("# RCCL would take kernels of MSCCL before it asks the plugin or looks here.")
-        lines.append("RCCL_MSCCL_ENABLE=0")
+        lines.append("RCCL would take kernels of MSCCL before it asks the plugin or looks here.")
+        lines.append(("RCCL_MSCCL_ENABLE", 0))
     limit = at.tuner.ring_limit
     if limit and at.model.channels < limit.channels and "NCCL_MIN_NCHANNELS" not in pinned:
         where = f"{limit.rings} rings on {at.facts.n} GPUs of a node"
-        lines.append(f"# {name} takes {where}. For more bandwidth of large calls:")
-        lines.append(f"# NCCL_MIN_NCHANNELS={limit.channels}")
+        lines.append(f"{name} takes {where}. For more bandwidth of large calls:")
+        lines.append(f"NCCL_MIN_NCHANNELS={limit.channels}")
     if not by_size:
-        lines.append(f"# Or by the rules in {TUNER}, with NCCL's example tuner plugin:")
-        lines += _plugin("# ")
-    return "\n".join([*lines, ""])
+        lines.append(f"Or by the rules in {TUNER}, with NCCL's example tuner plugin:")
+        lines += [f"{name}={value}" for name, value in _PLUGIN]
+    return environment_text(lines)
 
 
-def _plugin(comment: str) -> list[str]:
-    return [f"{comment}NCCL_TUNER_PLUGIN={_PLUGIN}", f"{comment}NCCL_TUNER_CONFIG_FILE={TUNER}"]
-
-
-def _pinned(strategy: Strategy, settings: Settings) -> list[str]:
+def _pinned(strategy: Strategy, settings: Settings) -> list[Line]:
     """The variables of an algorithm, a protocol and channels, where the strategy states them."""
     of = f"{strategy.collective.replace('_', '')}:"
     prefix = of if settings.release >= _BY_COLLECTIVE else ""
     algorithm = strategy.ranges[0].algorithm.partition(":")[2]
     _, protocol, channels, *_ = strategy.nccl
-    lines = []
+    lines: list[Line] = []
     if algorithm:
-        lines.append(f"NCCL_ALGO={prefix}{algorithm}")
+        lines.append(("NCCL_ALGO", f"{prefix}{algorithm}"))
     if protocol:
-        lines.append(f"NCCL_PROTO={prefix}{protocol}")
+        lines.append(("NCCL_PROTO", f"{prefix}{protocol}"))
     if channels:
-        lines += [f"NCCL_MIN_NCHANNELS={channels}", f"NCCL_MAX_NCHANNELS={channels}"]
-    return lines or ["# NCCL chooses algorithm, protocol and channels itself, as predicted."]
+        lines += [("NCCL_MIN_NCHANNELS", channels), ("NCCL_MAX_NCHANNELS", channels)]
+    return lines or ["NCCL chooses algorithm, protocol and channels itself, as predicted."]
 
 
 def rules_of(choice: Choice) -> list[Rule]:

@@ -16,6 +16,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from simreduce.export.choice import Choice
+from simreduce.export.writers import END, Raw, host_lines, script, sequence, yaml
+from simreduce.files.names import Name
 
 HOSTFILE, RANKFILE, SLURM_HOSTFILE, HOSTS = "hostfile", "rankfile", "slurm-hostfile", "hosts"
 KUEUE = "kueue.x-k8s.io/podset"
@@ -25,47 +27,17 @@ LAYERS = {
 }
 """Labels of what is nearest on a network, by cloud."""
 _PORT = 29500
-
-
-def mpi(choice: Choice) -> Mapping[str, str]:
-    """Open MPI's files and command line."""
-    sizes, ranks = _sizes(choice), choice.setup.layout.n
-    slots = "".join(f"{host} slots={size}\n" for host, size in sizes)
-    places = [(host, slot) for host, size in sizes for slot in range(size)]
-    rows = "".join(f"rank {i}={host} slot={slot}\n" for i, (host, slot) in enumerate(places))
-    command = f'mpirun -np {ranks} --hostfile {HOSTFILE} --map-by slot "$@"\n'
-    about = f"# Or with each rank on one core, that of its number: mpirun --rankfile {RANKFILE}\n"
-    return {
-        HOSTFILE: f"# {_about(choice)}\n{slots}",
-        RANKFILE: f"# {_about(choice)}\n{rows}",
-        "mpirun.sh": f"# {_about(choice)}\n{about}{command}",
-    }
-
-
-def slurm(choice: Choice) -> Mapping[str, str]:
-    """A host for each task, in the order of tasks, and the options that read it."""
-    lines = "".join(f"{host}\n" * size for host, size in _sizes(choice))
-    nodes, groups = len(choice.hosts), len({*choice.groups})
-    script = [
-        f"# {_about(choice)}",
-        f"# To ask for nodes below as few switches: #SBATCH --switches={groups}" if groups else "",
-        f'export SLURM_HOSTFILE="$PWD/{SLURM_HOSTFILE}"',
-        f'srun --distribution=arbitrary --nodes={nodes} --ntasks={choice.setup.layout.n} "$@"',
-    ]
-    return {SLURM_HOSTFILE: lines, "slurm.sh": "\n".join(filter(None, script)) + "\n"}
-
-
-def kubernetes(choice: Choice) -> Mapping[str, str]:
-    """A part of a pod's template: the nodes, and the layer of the network to ask Kueue for."""
-    together = "required" if len({*choice.groups}) == 1 else "preferred"
-    layers = [f"#   {label}  # {cloud}" for cloud, label in LAYERS.items()]
-    hosts = "".join(f"                - {host}\n" for host in choice.hosts)
-    text = f"""\
-# {_about(choice)}
-# Kueue: have all pods on one layer of the network; its label depends on the cluster:
-{chr(10).join(layers)}
-# {KUEUE}-{together}-topology: LABEL
-# The i-th host is that of the i-th node rank; nodes are given to pods by name where ranks matter.
+_ARGUMENTS = Raw('"$@"')
+_FIND_LINE = Raw(
+    'line=$(grep -nxF -e "$(hostname -s)" -e "$(hostname -f)" hosts | head -n 1 | cut -d: -f1)'
+)
+_STOP = Raw('[ -n "$line" ] || { echo "$(hostname) is not in hosts" >&2; exit 1; }')
+_NODE_RANK = Raw("--node-rank=$((line - 1))")
+_BY_NAME = (
+    "The i-th host is that of the i-th node rank; nodes are given to pods by name where ranks"
+    " matter."
+)
+_AFFINITY = Raw("""\
 spec:
   affinity:
     nodeAffinity:
@@ -75,26 +47,84 @@ spec:
             - key: kubernetes.io/hostname
               operator: In
               values:
-{hosts}"""
-    return {"pod.yaml": text, HOSTS: "".join(f"{host}\n" for host in choice.hosts)}
+""")
+
+
+def mpi(choice: Choice) -> Mapping[str, str]:
+    """Open MPI's files and command line."""
+    sizes, ranks, about = _sizes(choice), choice.setup.layout.n, _about(choice)
+    places = [(host, slot) for host, size in sizes for slot in range(size)]
+    return {
+        HOSTFILE: host_lines((("", host, f" slots={size}") for host, size in sizes), [about]),
+        RANKFILE: host_lines(
+            ((f"rank {i}=", host, f" slot={slot}") for i, (host, slot) in enumerate(places)),
+            [about],
+        ),
+        "mpirun.sh": script(
+            [
+                about,
+                f"Or with each rank on one core, that of its number: mpirun --rankfile {RANKFILE}",
+            ],
+            ["mpirun", "-np", str(ranks), "--hostfile", HOSTFILE, "--map-by", "slot", _ARGUMENTS],
+        ),
+    }
+
+
+def slurm(choice: Choice) -> Mapping[str, str]:
+    """A host for each task, in the order of tasks, and the options that read it."""
+    nodes, groups = len(choice.hosts), len({*choice.groups})
+    ask = f"To ask for nodes below as few switches: #SBATCH --switches={groups}"
+    return {
+        SLURM_HOSTFILE: host_lines(
+            ("", host, "") for host, size in _sizes(choice) for _ in range(size)
+        ),
+        "slurm.sh": script(
+            [_about(choice), *[ask] * bool(groups)],
+            ["export", Raw('SLURM_HOSTFILE="$PWD/slurm-hostfile"')],
+            ["srun", "--distribution=arbitrary", f"--nodes={nodes}",
+             f"--ntasks={choice.setup.layout.n}", _ARGUMENTS],
+        ),
+    }  # fmt: skip
+
+
+def kubernetes(choice: Choice) -> Mapping[str, str]:
+    """A part of a pod's template: the nodes, and the layer of the network to ask Kueue for."""
+    together = "required" if len({*choice.groups}) == 1 else "preferred"
+    comments = [
+        _about(choice),
+        "Kueue: have all pods on one layer of the network; its label depends on the cluster:",
+        *(f"  {label}  # {cloud}" for cloud, label in LAYERS.items()),
+        f"{KUEUE}-{together}-topology: LABEL",
+        _BY_NAME,
+    ]
+    return {
+        "pod.yaml": yaml(comments, _AFFINITY, sequence(choice.hosts, 16)),
+        HOSTS: _hosts(choice),
+    }
 
 
 def torchrun(choice: Choice) -> Mapping[str, str]:
     """The hosts in the order of node ranks, and a command that each host runs."""
     counts = {size for _, size in _sizes(choice)}
     each = counts.pop() if len(counts) == 1 else "gpu"
-    command = f"""\
-# {_about(choice)}
-# Run on every host. With a rendezvous of another kind than static, torchrun gives ranks itself.
-line=$(grep -nxF -e "$(hostname -s)" -e "$(hostname -f)" {HOSTS} | head -n 1 | cut -d: -f1)
-[ -n "$line" ] || {{ echo "$(hostname) is not in {HOSTS}" >&2; exit 1; }}
-torchrun --nnodes={len(choice.hosts)} --nproc-per-node={each} --node-rank=$((line - 1)) \\
-  --master-addr={choice.hosts[0]} --master-port={_PORT} "$@"
-"""
-    return {HOSTS: "".join(f"{host}\n" for host in choice.hosts), "torchrun.sh": command}
+    static = "With a rendezvous of another kind than static, torchrun gives ranks itself."
+    return {
+        HOSTS: _hosts(choice),
+        "torchrun.sh": script(
+            [_about(choice), f"Run on every host. {static}"],
+            [_FIND_LINE],
+            [_STOP],
+            ["torchrun", f"--nnodes={len(choice.hosts)}", f"--nproc-per-node={each}", _NODE_RANK,
+             END, f"--master-addr={choice.hosts[0]}", f"--master-port={_PORT}", _ARGUMENTS],
+        ),
+    }  # fmt: skip
 
 
-def _sizes(choice: Choice) -> list[tuple[str, int]]:
+def _hosts(choice: Choice) -> str:
+    return host_lines(("", host, "") for host in choice.hosts)
+
+
+def _sizes(choice: Choice) -> list[tuple[Name, int]]:
     """Each host with its ranks, in their order."""
     return [
         (host, len(task))

@@ -22,11 +22,12 @@ that `register_mem_pool(pool, symm=True)` registers by ncclCommWindowRegister, f
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from simreduce import dtypes, units
 from simreduce.export.choice import Choice, not_gradients
+from simreduce.export.writers import Line, arguments, environment, mapping, yaml
 
 _MIB = 1 << 20
 _MB = 1_000_000
@@ -74,7 +75,7 @@ class Server:
     title: str
     kernels: Mapping[str, Kernel]
     default: Callable[[Choice], str]
-    write: Callable[[str, str], Mapping[str, str]]
+    write: Callable[[str, Sequence[str]], Mapping[str, str]]
     on_amd: bool = False
 
     def refusals(self, choice: Choice) -> list[str]:
@@ -124,8 +125,8 @@ class Server:
         """The files of a choice by name."""
         name = choice.resolved.ranges[0].algorithm
         sizes, gpus = self.kernels[name].sizes(choice.setup.layout.n), choice.setup.layout.n
-        which = f"# {self.title} runs it on {gpus} GPUs for tensors {sizes}."
-        return self.write(name, "\n".join([f"# {choice.title}", *[which] * bool(sizes)]))
+        which = f"{self.title} runs it on {gpus} GPUs for tensors {sizes}."
+        return self.write(name, [choice.title, *[which] * bool(sizes)])
 
 
 def _types(choice: Choice) -> set[str]:
@@ -196,20 +197,20 @@ def _vllm_default(choice: Choice) -> str:
     return next((n for n in (own, "multimem") if not VLLM.limits(n, choice)), "nccl")
 
 
-def _write_vllm(name: str, title: str) -> Mapping[str, str]:
+def _write_vllm(name: str, comments: Sequence[str]) -> Mapping[str, str]:
     """The environment, with the option of `vllm serve` in a comment."""
-    lines = [title]
+    lines: list[Line] = [*comments]
     if name not in _VLLM_STAGES:
-        lines.append("# Run vllm serve with --disable-custom-all-reduce.")
+        lines.append("Run vllm serve with --disable-custom-all-reduce.")
     lines += [
-        f"VLLM_ALLREDUCE_USE_SYMM_MEM={int(name == 'multimem')}",
-        f"VLLM_USE_NCCL_SYMM_MEM={int(name == 'symmetric')}",
+        ("VLLM_ALLREDUCE_USE_SYMM_MEM", int(name == "multimem")),
+        ("VLLM_USE_NCCL_SYMM_MEM", int(name == "symmetric")),
     ]
     if name in _VLLM_STAGES:
-        lines.append(f"VLLM_CUSTOM_ALLREDUCE_ALGO={_VLLM_STAGES[name]}")
+        lines.append(("VLLM_CUSTOM_ALLREDUCE_ALGO", _VLLM_STAGES[name]))
     if name == "symmetric":
-        lines += ["NCCL_CUMEM_ENABLE=1", "NCCL_NVLS_ENABLE=1"]
-    return {"vllm.env": "\n".join([*lines, ""])}
+        lines += [("NCCL_CUMEM_ENABLE", 1), ("NCCL_NVLS_ENABLE", 1)]
+    return {"vllm.env": environment(lines)}
 
 
 VLLM = Server(
@@ -256,8 +257,8 @@ TENSORRT_LLM = Server(
         for name, word in _TENSORRT_NAMES.items()
     },
     _tensorrt_default,
-    lambda name, title: {
-        "tensorrt_llm.yaml": f"{title}\nallreduce_strategy: {_TENSORRT_NAMES[name]}\n"
+    lambda name, comments: {
+        "tensorrt_llm.yaml": yaml(comments, mapping({"allreduce_strategy": _TENSORRT_NAMES[name]}))
     },
 )
 
@@ -280,8 +281,11 @@ FLASHINFER = Server(
         for name in ("twoshot", "oneshot")
     },
     _flashinfer_default,
-    lambda name, title: {
-        "flashinfer.args": f"{title}: of allreduce_fusion\nuse_oneshot={name == 'oneshot'}\n"
+    lambda name, comments: {
+        "flashinfer.args": arguments(
+            [[f"use_oneshot={name == 'oneshot'}"]],
+            comments=[*comments[:-1], f"{comments[-1]}: of allreduce_fusion"],
+        )
     },
 )
 

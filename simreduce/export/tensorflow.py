@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from simreduce.errors import StrategyError
 from simreduce.export.choice import Choice, not_gradients
 from simreduce.export.settings import as_typed, settings
+from simreduce.export.writers import arguments
 from simreduce.planners.layouts import Layout
 
 _FILES = {"tensorflow": "simreduce_strategy.py", "tf_cnn_benchmarks": "tf_cnn_benchmarks.args"}
@@ -39,7 +40,7 @@ def files_of(system: str) -> Callable[[Choice], Mapping[str, str]]:
     def files(choice: Choice) -> dict[str, str]:
         text = _text(system, choice) or ""
         if system == "tf_cnn_benchmarks":
-            return {_FILES[system]: text.replace(" --", "\n--") + "\n"}
+            return {_FILES[system]: arguments([word] for word in text.split())}
         call, _, note = text.partition("  # ")
         lines = [f'"""{choice.title}."""', "", "import tensorflow as tf", ""]
         return {_FILES[system]: "\n".join([*lines, *[f"# {note}"] * bool(note),
@@ -55,7 +56,7 @@ def mode_files(layout: Layout, mode: str, device: str) -> dict[str, str]:
         f"--variable_update={mode}",
         f"--local_parameter_device={device}",
     ]
-    return {_FILES["tf_cnn_benchmarks"]: "\n".join([*flags, ""])}
+    return {_FILES["tf_cnn_benchmarks"]: arguments([flag] for flag in flags)}
 
 
 def _text(system: str, choice: Choice) -> str | None:

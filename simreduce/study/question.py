@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from simreduce.engine.setup import Setup
 from simreduce.errors import StrategyError
 from simreduce.export import Choice
+from simreduce.files.names import Name
 from simreduce.plan import Plan, repeat
 from simreduce.planners.layouts import node_names
 from simreduce.planners.packing import NoPacking
@@ -110,7 +111,7 @@ def choice_of(question: Question, step: StepQuestion | None, method: str = "") -
     return replace(choice, method=method, shards=sharding, unit=unit)
 
 
-def _hosts(setup: Setup) -> tuple[tuple[str, ...], tuple[int, ...]]:
+def _hosts(setup: Setup) -> tuple[tuple[Name, ...], tuple[int, ...]]:
     """The nodes of ranks in their order, and the number of the switches that each is below."""
     machine = setup.machine
     if not isinstance(machine, Topology):
@@ -118,4 +119,6 @@ def _hosts(setup: Setup) -> tuple[tuple[str, ...], tuple[int, ...]]:
     names = node_names(setup.layout, machine)
     leaves = enumerate(switch_groups(machine).leaves) if len(names) > 1 else ()
     group = {name: i for i, leaf in leaves for name in leaf.machines}
-    return tuple(map(label, names)), tuple(group[name] for name in names if name in group)
+    return tuple(Name(label(name)) for name in names), tuple(
+        group[name] for name in names if name in group
+    )

@@ -28,6 +28,7 @@ from simreduce.files.formats import (
     text_of,
     whole,
 )
+from simreduce.files.names import Name
 from simreduce.topology.classes import networks
 from simreduce.topology.elements import (
     DEFAULT_NIC_REACH,
@@ -37,7 +38,6 @@ from simreduce.topology.elements import (
     REACHES,
     Node,
 )
-from simreduce.topology.naming import NAME
 from simreduce.topology.routing.switching import CHOICES, CONGESTIONS, HASHED, ISOLATED, SPLIT
 
 LANES = whole(1, 1024, "lanes")
@@ -47,9 +47,7 @@ MEMORY = quantity(
 
 
 def _machine_name(text: str) -> str:
-    if text and not NAME.fullmatch(text):
-        raise ValueError(f"{text!r} is not a name")
-    return text
+    return Name(text) if text else text
 
 
 def check_forwarding(node: Values, faults: Faults, path: str) -> None:

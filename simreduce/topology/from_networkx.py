@@ -17,6 +17,7 @@ import numpy as np
 
 from simreduce.errors import TopologyError, did_you_mean, quote
 from simreduce.files.formats import BANDWIDTH, LATENCY, LINE, Faults, Field, Format, Scalar, Values
+from simreduce.files.names import RULE, is_name
 from simreduce.topology.classes import LinkClass, link_classes
 from simreduce.topology.elements import (
     CABLE,
@@ -37,7 +38,7 @@ from simreduce.topology.file_formats import (
     node_values,
 )
 from simreduce.topology.joined import joined
-from simreduce.topology.naming import NAME, natural
+from simreduce.topology.naming import natural
 from simreduce.topology.routing.switching import Switching
 
 if TYPE_CHECKING:
@@ -170,8 +171,8 @@ def _nodes(graph: nx.Graph[Any], faults: Faults) -> dict[Any, Node]:
         where = f"node {quote(label)}"
         values = _read(_NODE, attributes, faults, where)
         name = label if isinstance(label, str) else f"{values['kind']}{_number(label, place)}"
-        if not NAME.fullmatch(name):
-            faults.add(where, "must be text of 1 to 64 letters, digits or any of _ . : / -")
+        if not is_name(name):
+            faults.add(where, f"must be text of {RULE}")
         elif name in names:
             faults.add(where, f"would be named {name!r}, as {quote(names[name])} is")
         names[name] = label

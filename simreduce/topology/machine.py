@@ -8,12 +8,13 @@ from typing import TYPE_CHECKING, Any
 
 from simreduce.errors import TopologyError, did_you_mean, quote
 from simreduce.files.formats import Faults, Values
+from simreduce.files.names import Name
 from simreduce.topology.classes import LinkClass, link_classes
 from simreduce.topology.elements import KINDS, ROUTE, STAGED, Cable, Node
 from simreduce.topology.file_formats import LANES, MACHINE, node_values
 from simreduce.topology.from_networkx import check_joined
 from simreduce.topology.graph import Topology, build
-from simreduce.topology.naming import NAME, expand_range, pair_names
+from simreduce.topology.naming import expand_range, pair_names
 from simreduce.topology.routing.switching import DEFAULT, KEYS, Switching
 
 if TYPE_CHECKING:
@@ -70,13 +71,11 @@ def _nodes(faults: Faults, groups: Mapping[str, Values]) -> dict[str, Node]:
         for number, name in enumerate(values["names"] or ()):
             place = f"nodes.{group}.names[{number}]"
             for each in _names(faults, place, name) if len(nodes) < _MOST else ():
-                if not isinstance(each, str) or not NAME.fullmatch(each):
-                    words = "1 to 64 letters, digits or any of _ . : / -"
-                    faults.add(place, f"{quote(each)} is not a name ({words})")
-                elif each in nodes:
-                    faults.add(place, f"there are two nodes named {each!r}")
-                else:
-                    nodes[each] = Node(each, *alike)
+                own = faults.attempt(place, Name, each)
+                if own in nodes:
+                    faults.add(place, f"there are two nodes named {own!r}")
+                elif own is not None:
+                    nodes[own] = Node(own, *alike)
     if len(nodes) >= _MOST:
         faults.add("nodes", f"more than {_MOST} nodes")
     return nodes
@@ -167,6 +166,7 @@ def read_link_class(
 ) -> LinkClass:
     """The figures of a table of links: its own, else the class's."""
     link_class = values.get("class") or key
+    faults.attempt(path, Name, link_class)
     known = link_classes().get(link_class)
     lacking = [figure for figure in ("bandwidth", "latency") if figure not in values.given]
     if known is None and lacking:

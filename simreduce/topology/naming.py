@@ -14,8 +14,6 @@ _RANGE = re.compile(
     r"18}))?\](?P<tail>[^\[\]]*)"
 )
 
-NAME = re.compile(r"[A-Za-z0-9_.:/-]{1,64}")
-
 
 def natural(name: str) -> tuple[tuple[int, str], ...]:
     """A sort key that puts gpu2 before gpu10; distinct names have distinct keys."""

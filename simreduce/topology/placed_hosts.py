@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from simreduce.errors import TopologyError
+from simreduce.files.names import Name
 from simreduce.topology.graph import Topology, assemble
 from simreduce.topology.switch_groups import SwitchGroup, switch_groups
 from simreduce.units import plural
@@ -18,11 +19,11 @@ class _Hosts:
     """Hosts below a switch: those of its parts, or its own."""
 
     name: str
-    hosts: list[str] = field(default_factory=list)
+    hosts: list[Name] = field(default_factory=list)
     parts: dict[str, _Hosts] = field(default_factory=dict)
 
 
-def with_hosts(topology: Topology, hosts: Mapping[str, Sequence[str]], source: str) -> Topology:
+def with_hosts(topology: Topology, hosts: Mapping[Name, Sequence[str]], source: str) -> Topology:
     """The topology with the names of hosts in place of those of its machines.
 
     `hosts` have the switches above each, the topmost first. Hosts with the same last switch take
@@ -65,7 +66,7 @@ def _depth(group: SwitchGroup) -> int:
     return 1 if _is_lowest(group) else 1 + max(map(_depth, group.parts))
 
 
-def _tree(hosts: Mapping[str, Sequence[str]]) -> _Hosts:
+def _tree(hosts: Mapping[Name, Sequence[str]]) -> _Hosts:
     root = _Hosts("the top")
     for host, path in hosts.items():
         at = root
@@ -75,7 +76,7 @@ def _tree(hosts: Mapping[str, Sequence[str]]) -> _Hosts:
     return root
 
 
-def _all(hosts: _Hosts) -> list[str]:
+def _all(hosts: _Hosts) -> list[Name]:
     return [*hosts.hosts, *(each for part in hosts.parts.values() for each in _all(part))]
 
 

@@ -17,6 +17,7 @@ from simreduce.computing.watching import within
 from simreduce.errors import InputError, ScenarioError, did_you_mean
 from simreduce.export import LAUNCHERS, export
 from simreduce.files.formats import Faults
+from simreduce.files.names import Name
 from simreduce.files.textfiles import read_text
 from simreduce.planners.layouts import layout
 from simreduce.report.placement import PLACEMENT, placement_text
@@ -103,7 +104,7 @@ def read_placed_hosts(
     return replace(scenario, free=spare)
 
 
-def _read_hosts(file: str) -> Mapping[str, Sequence[str]]:
+def _read_hosts(file: str) -> Mapping[Name, Sequence[str]]:
     return read_hosts(read_text(Path(file), InputError), file)
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
@@ -18,6 +17,7 @@ from simreduce.app.cli.reply import Reply, option_faults, output_option, report_
 from simreduce.app.cli.setups import SetupOptions, nccl_option, read_setup, slow_option
 from simreduce.errors import InputError
 from simreduce.files.formats import Faults
+from simreduce.files.formats.json import read_json
 from simreduce.files.textfiles import read_text
 from simreduce.planners.strategy import parse_strategy
 from simreduce.report.replay import REPLAY, Replayed, replay_text
@@ -87,12 +87,7 @@ def _read_groups(path: str | None) -> dict[str, tuple[int, ...]]:
     """Ranks by the name of a process group."""
     if path is None:
         return {}
-    try:
-        document = json.loads(read_text(Path(path), InputError))
-    except (ValueError, RecursionError) as error:
-        if isinstance(error, InputError):
-            raise
-        raise InputError(f"{path}: is no JSON: {error}") from None
+    document = read_json(read_text(Path(path), InputError), f"{path}: is no JSON")
     faults = Faults(path)
     if not isinstance(document, dict) or not document:
         faults.add("", 'must be ranks by group, such as {"0": [0, 1]}')

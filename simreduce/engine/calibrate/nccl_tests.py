@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 import re
 from dataclasses import dataclass
@@ -11,6 +10,7 @@ from typing import Any
 
 from simreduce.engine.calibrate.measured import ROW, MeasuredRow, read_nccl_tests
 from simreduce.errors import CalibrationError
+from simreduce.files.formats.json import read_json
 
 _PREFIX = re.compile(r"^(\[[^\]]{1,40}\](<std(out|err)>)?:?|[\w.-]{1,64}:|<std(out|err)>:?)\s*")
 """A prefix that mpirun (`[1,0]<stdout>:`), srun (`0:`) or pdsh (`node1:`) puts before a line."""
@@ -99,10 +99,7 @@ def _strip(line: str) -> str:
 
 
 def _read_json(text: str, name: str) -> NcclTestsLog:
-    try:
-        document = json.loads(text)
-    except json.JSONDecodeError as error:
-        raise CalibrationError(f"{name}: line {error.lineno}: {error.msg}") from None
+    document = read_json(text, f"{name}: is no JSON", CalibrationError)
     results = document.get("results") if isinstance(document, dict) else None
     if not isinstance(results, list) or not results:
         raise CalibrationError(f"{name}: has no results of nccl-tests")

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import json
-import math
 import statistics
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from simreduce.errors import InputError
+from simreduce.files.formats.json import read_json
 from simreduce.report.pages.kinds import check_kinds
 
 Document = Mapping[str, Any]
@@ -20,13 +19,11 @@ def read_document(text: str, place: str) -> Document:
     Raises InputError with every value that is not as the command writes it.
     """
     try:
-        found = _loads(text)
-    except RecursionError:
-        raise InputError(f"{place}: is too deep for a document of simreduce") from None
-    except ValueError as error:
+        found = read_json(text, f"{place}: is no JSON document")
+    except InputError:
         lines = [_line(line) for line in text.splitlines() if line.strip()]
         if len(lines) < 2 or not all(lines):
-            raise InputError(f"{place}: is no JSON document: {error}") from None
+            raise
         found = _of_records([line for line in lines if line], place)
     if not isinstance(found, dict):
         raise InputError(f"{place}: is no document of simreduce: it must be a JSON object")
@@ -35,27 +32,10 @@ def read_document(text: str, place: str) -> Document:
     return document
 
 
-def _loads(text: str) -> Any:
-    return json.loads(
-        text, parse_constant=_read_number, parse_float=_read_number, parse_int=_read_integer
-    )
-
-
-def _read_number(text: str) -> float:
-    if math.isfinite(number := float(text)):
-        return number
-    raise ValueError(f"{text} is no number of JSON")
-
-
-def _read_integer(text: str) -> int:
-    _read_number(text)  # or it is above every figure
-    return int(text)
-
-
 def _line(text: str) -> dict[str, Any] | None:
     try:
-        found = _loads(text)
-    except (ValueError, RecursionError):
+        found = read_json(text, "")
+    except InputError:
         return None
     return found if isinstance(found, dict) else None
 

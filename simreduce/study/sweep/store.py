@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any, NamedTuple, NoReturn, Self
 
 from simreduce.errors import InputError, did_you_mean, quote, why_no_path
+from simreduce.files.formats.json import read_json
 from simreduce.files.outputs import behind_links
 from simreduce.files.textfiles import is_file, read_start, reason
 from simreduce.study.sweep.cells import BENCH, KINDS, Cell, code, digest_of
@@ -376,8 +377,8 @@ def _sweep(path: str, number: object, *fields: Any) -> Sweep:
     """A row of the table of sweeps. InputError if it is none that a sweep has written."""
     name, kind, keys, specification, version, cells, started = fields
     try:
-        keys, specification = json.loads(keys), json.loads(specification)
-    except (TypeError, ValueError, RecursionError):
+        keys, specification = read_json(keys, path), read_json(specification, path)
+    except (TypeError, InputError):
         keys = None
     texts = (name, version, started)
     if not (

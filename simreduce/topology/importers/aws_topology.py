@@ -7,10 +7,12 @@ https://docs.aws.amazon.com/AWSEC2/latest/UserGuide/how-ec2-instance-topology-wo
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 
+from simreduce.errors import InputError
 from simreduce.files.formats import Faults
+from simreduce.files.formats.json import read_json
+from simreduce.files.names import Name
 
 _ROW = ("InstanceId", "NetworkNodes")
 _MORE = ("InstanceType", "GroupName", "AvailabilityZone", "ZoneId", "CapacityBlockId")
@@ -22,12 +24,12 @@ def is_aws(text: str) -> bool:
     return text.lstrip().startswith("{") and any(f'"{key}"' in text for key in ("Instances", *_ROW))
 
 
-def read_aws(text: str, faults: Faults) -> Mapping[str, tuple[str, ...]]:
+def read_aws(text: str, faults: Faults) -> Mapping[Name, tuple[str, ...]]:
     """The network nodes above each instance."""
     try:
-        found = json.loads(text)
-    except ValueError as error:
-        faults.add("", f"no JSON: {error}")
+        found = read_json(text, "no JSON")
+    except InputError as error:
+        faults.add("", error)
         return {}
     found = faults.respell("", found, ("Instances",), ("NextToken",))
     rows = found.get("Instances")
@@ -36,7 +38,7 @@ def read_aws(text: str, faults: Faults) -> Mapping[str, tuple[str, ...]]:
         return {}
     if found.get("NextToken"):
         faults.add("NextToken", "this is one page of several; have them all in one file")
-    hosts: dict[str, tuple[str, ...]] = {}
+    hosts: dict[Name, tuple[str, ...]] = {}
     layers = 0
     for place, given in enumerate(rows):
         where = f"Instances[{place}]"
@@ -55,5 +57,6 @@ def read_aws(text: str, faults: Faults) -> Mapping[str, tuple[str, ...]]:
             faults.add(f"{where}.NetworkNodes", f"has {len(nodes)} layers, others have {layers}")
         if name in hosts:
             faults.add(where, f"{name} is there twice")
-        hosts[name] = tuple(nodes)
+        if host := faults.attempt(f"{where}.InstanceId", Name, name):
+            hosts[host] = tuple(nodes)
     return hosts

@@ -7,10 +7,12 @@ https://cloud.google.com/compute/docs/reference/rest/v1/instances).
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 
+from simreduce.errors import InputError
 from simreduce.files.formats import Faults
+from simreduce.files.formats.json import read_json
+from simreduce.files.names import Name
 
 _STATUS, _TOPOLOGY = "resourceStatus", "physicalHostTopology"
 _LEVELS = ("cluster", "block", "subblock")
@@ -22,14 +24,14 @@ def is_gcp(text: str) -> bool:
     return text.lstrip()[:1] in ("[", "{") and any(f'"{key}"' in text for key in known)
 
 
-def read_gcp(text: str, faults: Faults) -> Mapping[str, tuple[str, ...]]:
+def read_gcp(text: str, faults: Faults) -> Mapping[Name, tuple[str, ...]]:
     """The cluster, block and sub-block of each instance."""
     try:
-        rows = json.loads(text)
-    except ValueError as error:
-        faults.add("", f"no JSON: {error}")
+        rows = read_json(text, "no JSON")
+    except InputError as error:
+        faults.add("", error)
         return {}
-    hosts: dict[str, tuple[str, ...]] = {}
+    hosts: dict[Name, tuple[str, ...]] = {}
     for place, given in enumerate(rows if isinstance(rows, list) else [rows]):
         where = f"[{place}]"
         row = faults.respell(where, given if isinstance(given, dict) else {}, (_STATUS,))
@@ -50,5 +52,6 @@ def read_gcp(text: str, faults: Faults) -> Mapping[str, tuple[str, ...]]:
                 faults.add(f"{at}.{key}", f"missing for {name}")
         if name in hosts:
             faults.add(where, f"{name} is there twice")
-        hosts[name] = tuple(str(value) for value in levels)
+        if host := faults.attempt(f"{where}.name", Name, name):
+            hosts[host] = tuple(str(value) for value in levels)
     return hosts

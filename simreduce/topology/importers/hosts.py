@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 
 from simreduce.errors import TopologyError
 from simreduce.files.formats import Faults
+from simreduce.files.names import Name
 from simreduce.topology.importers.aws_topology import is_aws, read_aws
 from simreduce.topology.importers.gcp_topology import is_gcp, read_gcp
 from simreduce.topology.importers.ib_net_discover import is_ib_net_discover, read_ib_net_discover
@@ -15,7 +16,7 @@ Switches = tuple[str, ...]
 """The switches above a host, the topmost first; equal ones are shared."""
 
 _READERS: tuple[
-    tuple[Callable[[str], bool], Callable[[str, Faults], Mapping[str, Switches]]], ...
+    tuple[Callable[[str], bool], Callable[[str, Faults], Mapping[Name, Switches]]], ...
 ] = (
     (is_aws, read_aws),
     (is_gcp, read_gcp),
@@ -28,7 +29,7 @@ READ = (
 )
 
 
-def read_hosts(text: str, name: str) -> Mapping[str, Switches]:
+def read_hosts(text: str, name: str) -> Mapping[Name, Switches]:
     """The switches above each host in a file, whose content says what it is.
 
     Raises `TopologyError` with every fault.

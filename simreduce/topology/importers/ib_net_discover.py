@@ -16,6 +16,7 @@ from typing import NamedTuple
 
 from simreduce.errors import quote
 from simreduce.files.formats import Faults
+from simreduce.files.names import Name
 
 _HEAD = re.compile(r'^(Switch|Ca|Rt)\s+\d+\s+"([^"]+)"\s*(?:#\s*"([^"]*)")?')
 _PORT = re.compile(r'^\[\s*\d+\]\S*\s+"([^"]+)"\s*\[')
@@ -36,11 +37,11 @@ def is_ib_net_discover(text: str) -> bool:
     return bool(re.search(r'^(Switch|Ca)\s+\d+\s+"[SH]-', text, re.MULTILINE))
 
 
-def read_ib_net_discover(text: str, faults: Faults) -> Mapping[str, tuple[str, ...]]:
+def read_ib_net_discover(text: str, faults: Faults) -> Mapping[Name, tuple[str, ...]]:
     """The switches above each host: those above its own, then its own."""
     devices = _devices(text, faults)
     switches = {guid: each for guid, each in devices.items() if each.kind == "Switch"}
-    leaves: dict[str, set[str]] = {}
+    leaves: dict[Name, set[str]] = {}
     for each in devices.values():
         if each.kind != "Ca" or _IN_SWITCH in each.name:
             continue
@@ -54,9 +55,10 @@ def read_ib_net_discover(text: str, faults: Faults) -> Mapping[str, tuple[str, .
                 faults.add(f"line {each.line}", why)
         if not each.ends:
             continue  # a port that is down
-        leaves.setdefault(host, set()).update(end for end in each.ends if end in switches)
+        if name := faults.attempt(f"line {each.line}", Name, host):
+            leaves.setdefault(name, set()).update(end for end in each.ends if end in switches)
     below = set().union(*leaves.values()) if leaves else set()
-    hosts: dict[str, tuple[str, ...]] = {}
+    hosts: dict[Name, tuple[str, ...]] = {}
     for host, own in leaves.items():
         over = {end for leaf in own for end in switches[leaf].ends if end in switches} - below
         paths = [own] if not over else [over, own]

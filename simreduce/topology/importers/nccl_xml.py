@@ -21,6 +21,7 @@ from simreduce import units
 from simreduce.errors import TopologyError, quote
 from simreduce.files.formats import Faults
 from simreduce.files.formats.xml import Element, read_xml
+from simreduce.files.names import is_name
 from simreduce.topology.classes import LinkClass, link_classes, networks
 from simreduce.topology.elements import OFF, STAGED
 from simreduce.topology.graph import Topology, build
@@ -33,7 +34,7 @@ from simreduce.topology.importers.models import (
     without_nvlinks,
 )
 from simreduce.topology.importers.parts import GENERATIONS, MachineBuilder, host_like
-from simreduce.topology.naming import NAME, natural
+from simreduce.topology.naming import natural
 from simreduce.topology.routing.nvlink import links_name
 
 _SPEED = re.compile(r"\s*([0-9]{1,2}(\.[0-9])?)\s*GT/s.*")
@@ -98,7 +99,7 @@ def read_nccl_topology(
     for number, cpu in enumerate(cpus):
         numaid = cpu.get("numaid", str(number))
         node = f"cpu{numaid}"
-        if not NAME.fullmatch(node):
+        if not is_name(node):
             reading.fault(cpu, f"numaid {quote(numaid)} is not a number")
             continue
         if node in seen:
@@ -218,7 +219,7 @@ def _devices(reading: _Reading, model: GpuModel | None) -> None:
     for device in reading.ports:
         cards = [device.element] if device.element.tag == "nic" else device.element.all("nic")
         nets = [net.get("name") for nic in cards for net in nic.all("net")]
-        stem = next((net for net in nets if NAME.fullmatch(net) and net not in parts.nodes), "")
+        stem = next((net for net in nets if is_name(net) and net not in parts.nodes), "")
         network = _network(reading, [net for nic in cards for net in nic.all("net")])
         device.name = parts.add(stem or parts.free("nic"), "nic", network=network)
         _wire(reading, device.element, device.name, device.above)

@@ -10,15 +10,15 @@ it, and its machine.
 from __future__ import annotations
 
 import itertools
-import json
 import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from simreduce import units
-from simreduce.errors import TopologyError, did_you_mean, quote
+from simreduce.errors import InputError, TopologyError, did_you_mean, quote
 from simreduce.files.formats import Faults
+from simreduce.files.formats.json import read_json
 from simreduce.topology.classes import LinkClass
 from simreduce.topology.graph import Topology
 from simreduce.topology.importers.models import GpuModel
@@ -176,9 +176,9 @@ def _check_cell(title: str, cell: str, faults: Faults, place: str) -> None:
 def _read_json(text: str, faults: Faults) -> _Tables:
     tables = _Tables()
     try:
-        found = json.loads(text.lstrip("\ufeff"))
-    except (ValueError, RecursionError) as error:
-        faults.add("", f"is not JSON: {error}")
+        found = read_json(text.lstrip("\ufeff"), "is not JSON")
+    except InputError as error:
+        faults.add("", error)
         return tables
     gpus = [
         each for each in found if isinstance(each, dict) and isinstance(each.get("links"), list)

@@ -12,6 +12,7 @@ from collections.abc import Mapping
 
 from simreduce.errors import did_you_mean, nearest
 from simreduce.files.formats import Faults
+from simreduce.files.names import Name
 from simreduce.topology.naming import expand_hosts
 
 _PAIR = re.compile(r"(\w+)=(\S*)")
@@ -29,9 +30,9 @@ def is_slurm(text: str) -> bool:
     return any(nearest(head, _HEADS) for head in heads)
 
 
-def read_slurm(text: str, faults: Faults) -> Mapping[str, tuple[str, ...]]:
+def read_slurm(text: str, faults: Faults) -> Mapping[Name, tuple[str, ...]]:
     """The switches above each host."""
-    nodes: dict[str, list[str]] = {}
+    nodes: dict[str, list[Name]] = {}
     below: dict[str, list[str]] = {}
     joined = re.sub(r"\\\n", " ", text)
     for number, line in enumerate(joined.splitlines(), 1):
@@ -52,10 +53,14 @@ def read_slurm(text: str, faults: Faults) -> Mapping[str, tuple[str, ...]]:
         used = next((key for key in _BELOW if pairs.get(key, "") not in _NOTHING), "")
         if not used:
             faults.add(where, f"{name} has neither Nodes nor Switches")
-        members = faults.attempt(where, expand_hosts, pairs[used]) if used else []
-        (below if used == "Switches" else nodes)[name] = members or []
+        members = (faults.attempt(where, expand_hosts, pairs[used]) if used else None) or []
+        if used == "Switches":
+            below[name] = members
+        else:
+            names = [faults.attempt(where, Name, each) for each in members]
+            nodes[name] = [each for each in names if each is not None]
     above = _above(nodes, below, faults)
-    hosts: dict[str, tuple[str, ...]] = {}
+    hosts: dict[Name, tuple[str, ...]] = {}
     for name, members in nodes.items():
         path = _path(name, above, faults)
         for host in members:
@@ -66,7 +71,7 @@ def read_slurm(text: str, faults: Faults) -> Mapping[str, tuple[str, ...]]:
 
 
 def _above(
-    nodes: Mapping[str, list[str]], below: Mapping[str, list[str]], faults: Faults
+    nodes: Mapping[str, list[Name]], below: Mapping[str, list[str]], faults: Faults
 ) -> Mapping[str, str]:
     """The switch above each switch."""
     above: dict[str, str] = {}

@@ -16,12 +16,12 @@ from dataclasses import dataclass, replace
 from simreduce import units
 from simreduce.errors import TopologyError, quote
 from simreduce.files.formats import Faults
+from simreduce.files.names import Name, is_name
 from simreduce.topology.classes import LinkClass, link_classes
 from simreduce.topology.graph import Topology, build
 from simreduce.topology.importers.models import MODELS, UNKNOWN, GpuModel, without_nvlinks
 from simreduce.topology.importers.parts import MachineBuilder
 from simreduce.topology.matrix import path_class
-from simreduce.topology.naming import NAME
 from simreduce.topology.routing.nvlink import XGMI, links_name
 
 _ESCAPE = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")
@@ -216,12 +216,7 @@ def _legend(lines: Sequence[str], names: Sequence[str]) -> dict[str, str]:
     named = {name: name for name in names}
     for line in lines:
         match = re.fullmatch(r"\s*(NIC[0-9]+)\s*[:=]\s*(\S+)\s*", line)
-        if (
-            match
-            and match[1] in named
-            and NAME.fullmatch(match[2])
-            and match[2] not in named.values()
-        ):
+        if match and match[1] in named and is_name(match[2]) and match[2] not in named.values():
             named[match[1]] = match[2]
     return named
 
@@ -232,8 +227,7 @@ def _check(table: Table, faults: Faults) -> None:
     if not table.gpus:
         faults.add("", "no GPU in the table")
     for i, name in enumerate(names):
-        if not NAME.fullmatch(name):
-            faults.add("", f"{quote(name)} is not a name")
+        faults.attempt("", Name, name)
         if table.cells[i][i] != "X":
             faults.add(name, f"{table.cells[i][i]} to itself; it must be X")
         for j in range(i):

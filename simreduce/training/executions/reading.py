@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gzip
 import io
-import json
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -13,6 +12,7 @@ from typing import Any
 
 from simreduce.errors import quote, why_no_path
 from simreduce.files.formats import Faults
+from simreduce.files.formats.json import read_json
 from simreduce.files.textfiles import read_bytes, reason
 from simreduce.training.executions import chakra, ddp, nccl_log, profiler
 from simreduce.training.executions.execution import COLLECTIVE, Execution, ExecutionError
@@ -111,10 +111,10 @@ def _unpacked(content: bytes) -> Iterator[bytes]:
 
 
 def _read_json(path: str, content: bytes) -> Execution:
-    try:
-        document: Any = json.loads(content)
-    except (ValueError, RecursionError) as error:
-        raise ExecutionError(f"{path}: is no JSON: {error}") from None
+    # Tracers write some arguments of an event twice.
+    document = read_json(
+        content, f"{path}: is no JSON", ExecutionError, most=MOST_BYTES, twice=True
+    )
     if isinstance(document, dict) and "traceEvents" in document:
         return profiler.read(path, document)
     if isinstance(document, dict) and {"bucket_sizes", "rebuilt_bucket_sizes"} & document.keys():

