@@ -67,7 +67,8 @@ class Choice:
     the time between two runs of Horovod's background thread in seconds. A `method` other than
     `ddp` shards by `shards`, in units of at most `unit` elements; a step sums the gradients of
     `accumulate` passes, each of `batch` samples, 0 if that is not known. `hosts` are the names of
-    the nodes in the order of ranks, and `groups` number the switches that each is below.
+    the nodes in the order of ranks, if they have names, and `groups` number the switches that each
+    is below.
     """
 
     setup: Setup

@@ -75,7 +75,10 @@ TARGETS: Mapping[str, Target] = {
 
 
 def _launcher(title: str, files: Callable[[Choice], Mapping[str, str]]) -> Target:
-    return Target(title, lambda _: [], lambda _: [], files)
+    def refusals(choice: Choice) -> list[str]:
+        return [] if choice.hosts else [f"{title} needs nodes with names, and the machine has none"]
+
+    return Target(title, refusals, lambda _: [], files)
 
 
 LAUNCHERS: Mapping[str, Target] = {

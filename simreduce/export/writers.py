@@ -19,6 +19,8 @@ _PLAIN = re.compile(r"[A-Za-z_/][A-Za-z0-9_./-]*(:[A-Za-z0-9_./-]+)*")
 _WORDS = frozenset(("true", "false", "yes", "no", "on", "off", "y", "n", "null"))
 _UNQUOTED = re.compile(r"(?!#)[A-Za-z0-9_@%+=:,./^#-]+")
 """What a shell takes as it is."""
+_VALUE = re.compile(r"[A-Za-z0-9_@%+=:,./^#;-]+")
+"""What stands as it is behind `NAME=`: NCCL's nccl.conf has lists with `;`, and no quotes."""
 _MEANT = re.compile(r'([\\"$`])')
 """What a shell does not take as it is between double quotes."""
 
@@ -50,7 +52,7 @@ def script(comments: Iterable[str], *commands: Sequence[str]) -> str:
 def environment(lines: Iterable[Line]) -> str:
     """Lines `NAME=value`, and comments."""
     return "".join(
-        comment(line) if isinstance(line, str) else f"{line[0]}={_quoted(line[1])}\n"
+        comment(line) if isinstance(line, str) else f"{line[0]}={_quoted(line[1], _VALUE)}\n"
         for line in lines
     )
 
@@ -91,11 +93,11 @@ def _shell_word(word: str) -> str:
     return word if isinstance(word, Raw) else shlex.quote(word)
 
 
-def _quoted(value: object) -> str:
-    """A word as a shell reads it, between double quotes where it needs any."""
+def _quoted(value: object, unquoted: re.Pattern[str] = _UNQUOTED) -> str:
+    """A word as a shell reads it, between double quotes unless it matches `unquoted`."""
     text = str(value)
     meant = _MEANT.sub(r"\\\1", text)
-    return text if _UNQUOTED.fullmatch(text) else f'"{meant}"'
+    return text if unquoted.fullmatch(text) else f'"{meant}"'
 
 
 def _scalar(value: object) -> str:

@@ -117,6 +117,8 @@ def _hosts(setup: Setup) -> tuple[tuple[Name, ...], tuple[int, ...]]:
     if not isinstance(machine, Topology):
         return (), ()
     names = node_names(setup.layout, machine)
+    if not all(names):
+        return (), ()
     leaves = enumerate(switch_groups(machine).leaves) if len(names) > 1 else ()
     group = {name: i for i, leaf in leaves for name in leaf.machines}
     return tuple(Name(label(name)) for name in names), tuple(

@@ -104,14 +104,12 @@ pairs = []
         "box.toml: links.pcie3_x16.holds_lane: must be true or false, got 'no'",
         "box.toml: nodes.gpu.names[1]: there are two nodes named 'gpu0'",
         (
-            "box.toml: nodes.gpu.names[2]: 'a b' is not a name (1 to 64 letters, digits or any of "
-            "_ . "
-            ": / -)"
+            "box.toml: nodes.gpu.names[2]: 'a b' is not a name (1 to 255 letters, digits or any of "
+            "_ . : / -, the first no -)"
         ),
         (
-            "box.toml: nodes.gpu.names[3]: 3 is not a name (1 to 64 letters, digits or any of _ . "
-            ": / "
-            "-)"
+            "box.toml: nodes.gpu.names[3]: 3 is not a name (1 to 255 letters, digits or any of _ . "
+            ": / -, the first no -)"
         ),
         "box.toml: links.nvlink2.pairs[0]: no node named 'gpu8' (did you mean 'gpu0'?)",
         (

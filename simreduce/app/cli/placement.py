@@ -84,9 +84,9 @@ def read_placed_hosts(
     hosts = faults.attempt("", _read_hosts, file)
     if hosts is None:
         return None
-    known = {name: name for name in hosts}, f"{file} names no host"
-    names = tuple(hosts) if job is None else read_names(faults, "--hosts", job, *known)
-    spare = () if free is None else read_names(faults, "--free", free, *known)
+    known, lacks = {str(name): str(name) for name in hosts}, f"{file} names no host"
+    names = tuple(known) if job is None else read_names(faults, "--hosts", job, known, lacks)
+    spare = () if free is None else read_names(faults, "--free", free, known, lacks)
     if scenario is None:
         return None
     machine = faults.attempt("", with_hosts, scenario.setup.topology, hosts, file)

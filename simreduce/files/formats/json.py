@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import json
 import math
+from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
-from simreduce.errors import InputError, quote
+from simreduce.errors import InputError, cut, quote
 from simreduce.files.textfiles import MOST_BYTES, MOST_DEPTH
 
 
@@ -44,7 +45,7 @@ def read_json(
 def _number(text: str) -> float:
     if math.isfinite(number := float(text)):
         return number
-    raise ValueError(f"{text} is no number of JSON")
+    raise ValueError(f"{cut(text)} is no number of JSON")
 
 
 def _integer(text: str) -> int:
@@ -55,14 +56,16 @@ def _integer(text: str) -> int:
 def _once(pairs: Sequence[tuple[str, Any]]) -> dict[str, Any]:
     found = dict(pairs)
     if len(found) < len(pairs):
-        keys = [key for key, _ in pairs]
-        raise ValueError(f"the key {quote(next(k for k in keys if keys.count(k) > 1))} is twice")
+        counts = Counter(key for key, _ in pairs)
+        raise ValueError(f"the key {quote(counts.most_common(1)[0][0])} stands twice in an object")
     return found
 
 
 def _is_too_deep(value: object) -> bool:
     level = [value]
     for _ in range(MOST_DEPTH + 1):
-        inner = [each for each in level if isinstance(each, dict | list)]
-        level = [e for each in inner for e in (each.values() if isinstance(each, dict) else each)]
-    return bool(level)
+        level = [each for each in level if isinstance(each, dict | list)]
+        if not level:
+            return False
+        level = [e for each in level for e in (each.values() if isinstance(each, dict) else each)]
+    return True

@@ -61,9 +61,9 @@ def read_slurm(text: str, faults: Faults) -> Mapping[Name, tuple[str, ...]]:
             nodes[name] = [each for each in names if each is not None]
     above = _above(nodes, below, faults)
     hosts: dict[Name, tuple[str, ...]] = {}
-    for name, members in nodes.items():
+    for name, own in nodes.items():
         path = _path(name, above, faults)
-        for host in members:
+        for host in own:
             if host in hosts:
                 faults.add("", f"{host} is below both {hosts[host][-1]} and {name}")
             hosts[host] = path

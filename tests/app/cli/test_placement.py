@@ -93,6 +93,31 @@ def test_real_hosts(run):
     assert found["orders"][-1]["nodes"] == ["h1", "h4", "h2", "h5"]
 
 
+AWS = '{"Instances": [{"InstanceId": "$(true)", "NetworkNodes": ["n"]}]}'
+GOOGLE = """[{"name": "a\\nb", "resourceStatus":
+  {"physicalHostTopology": {"cluster": "c", "block": "b", "subblock": "s"}}}]"""
+INFINIBAND = 'Switch 36 "S-1" # "leaf"\nCa 1 "H-1" # "h: {a: b}"\n[1](a) "S-1"[1]\n'
+
+
+@pytest.mark.parametrize(
+    ("text", "place"),
+    [
+        (AWS, "Instances[0].InstanceId: '$(true)'"),
+        (GOOGLE, r"[0].name: 'a\nb'"),
+        (INFINIBAND, "line 2: 'h: {a: b}'"),
+        ("SwitchName=a Nodes=\x1b,-h", r"line 1: '\x1b'"),
+    ],
+    ids=["aws", "google", "infiniband", "slurm"],
+)
+def test_names_of_hosts_that_another_program_would_misread(faults, folder, text, place):
+    (folder / "t.conf").write_text(text, "utf-8")
+    found = faults("topo", "place", "job.toml", "--nodes", "t.conf", "--out", "files")
+    words = "is not a name (1 to 255 letters, digits or any of _ . : / -, the first no -)"
+    slurm = [f"t.conf: line 1: '-h' {words}"] * text.startswith("SwitchName")
+    assert found == [f"t.conf: {place} {words}", *slurm]
+    assert not (folder / "files").exists()
+
+
 def test_a_folder_has_a_picture_of_the_order(run, folder):
     run("export", "slurm", "job.toml", "--out", "files")
     picture = (folder / "files" / "ranks.svg").read_text("utf-8")
