@@ -309,6 +309,26 @@ def test_only_the_command_line_prints_and_exits():
     assert {} == _offenders(below, lambda module: _libraries(module) & libraries)
 
 
+def test_one_reader_takes_the_json_of_others():
+    """The rest read what simreduce itself wrote: a shipped file, a pipe to its own process, a text
+    that it made a moment before.
+    """
+    own = {
+        "app.cli.described", "app.serve.worker", "app.serve.workers", "engine.results.result",
+        "study.sweep.evaluate", "study.sweep.question",
+    }  # fmt: skip
+    found = _offenders(
+        SOURCES,
+        lambda module: {
+            name for name in _names(module) if re.fullmatch(r"json\.(loads?|JSONDecoder)", name)
+        },
+    )
+
+    assert {f"simreduce.{module}" for module in (*own, "files.formats.json")} == set(found)
+    assert {} == _offenders(SOURCES, lambda module: {*_imports(module)} & {"json.decoder"})
+    assert not any("from json import" in path.read_text("utf-8") for path in SOURCES.values())
+
+
 def test_randomness_is_seeded():
     """No module draws from a generator that nobody seeded, or from the process's own."""
 

@@ -10,7 +10,7 @@ from simreduce.export.settings import as_typed, settings
 from simreduce.export.writers import arguments
 from simreduce.planners.layouts import Layout
 
-_FILES = {"tensorflow": "simreduce_strategy.py", "tf_cnn_benchmarks": "tf_cnn_benchmarks.args"}
+_CALL, _FLAGS = "simreduce_strategy.py", "tf_cnn_benchmarks.args"
 
 
 def refusals_of(system: str) -> Callable[[Choice], list[str]]:
@@ -40,10 +40,10 @@ def files_of(system: str) -> Callable[[Choice], Mapping[str, str]]:
     def files(choice: Choice) -> dict[str, str]:
         text = _text(system, choice) or ""
         if system == "tf_cnn_benchmarks":
-            return {_FILES[system]: arguments([word] for word in text.split())}
+            return {_FLAGS: arguments([word] for word in text.split())}
         call, _, note = text.partition("  # ")
         lines = [f'"""{choice.title}."""', "", "import tensorflow as tf", ""]
-        return {_FILES[system]: "\n".join([*lines, *[f"# {note}"] * bool(note),
+        return {_CALL: "\n".join([*lines, *[f"# {note}"] * bool(note),
                                            f"strategy = {call}", ""])}  # fmt: skip
 
     return files
@@ -56,7 +56,7 @@ def mode_files(layout: Layout, mode: str, device: str) -> dict[str, str]:
         f"--variable_update={mode}",
         f"--local_parameter_device={device}",
     ]
-    return {_FILES["tf_cnn_benchmarks"]: arguments([flag] for flag in flags)}
+    return {_FLAGS: arguments([flag] for flag in flags)}
 
 
 def _text(system: str, choice: Choice) -> str | None:

@@ -104,4 +104,4 @@ def _scalar(value: object) -> str:
     """Plain words as they are, other text in quotes; numbers, true, false and null as in JSON."""
     if isinstance(value, str) and _PLAIN.fullmatch(value) and value.lower() not in _WORDS:
         return value
-    return json.dumps(value)
+    return escape(json.dumps(value, ensure_ascii=False))

@@ -1,0 +1,179 @@
+"""Writers of shell, environment, YAML and hostfiles: other programs read back what they got."""
+
+from __future__ import annotations
+
+import ast
+import re
+import shlex
+import subprocess
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import yaml as yaml_reader
+from hypothesis import example, given, settings, strategies as st
+
+from simreduce.engine.setup import Setup
+from simreduce.export import LAUNCHERS, Choice, export, writers
+from simreduce.export.writers import arguments, comment, environment, mapping, script, yaml
+from simreduce.files.names import Name
+from simreduce.planners.strategy import parse_strategy
+from simreduce.study.question import Question, choice_of
+from simreduce.workload import load_workload
+
+FOLDER = Path(writers.__file__).parent
+WORDS = ["a b", "$(true)", "`true`", 'say "x"', "it's", "a\\b", "#1", "~", "*", "a;b", "", "é"]
+"""What a shell would read differently without quotes."""
+NAMES = st.text("aeoxnTN_019.:/-", min_size=1, max_size=12).filter(lambda text: text[0] != "-")
+
+
+@pytest.fixture(scope="module")
+def choice() -> Choice:
+    setup = Setup("gh200x2,fabric=switch", "nccl")
+    asked = Question(parse_strategy("nccl"), load_workload("bytes:1MiB"), setup)
+    return choice_of(asked, None)
+
+
+def run(text: str) -> str:
+    found = subprocess.run(["sh", "-c", text], capture_output=True, text=True, check=True)
+    return found.stdout
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.tuples(NAMES, NAMES).filter(lambda pair: pair[0] != pair[1]))
+@example(("true", "no"))
+@example(("1e3", "0x1f"))
+@example(("2024-01-01", "1:30"))
+@example((".inf", "h:"))
+@example(("a" * 255, "/"))
+def test_every_name_comes_back(choice: Choice, names: tuple[str, str]) -> None:
+    made = replace(choice, hosts=tuple(map(Name, names)))
+    files = {name: text for each in LAUNCHERS for name, text in export(each, made).items()}
+
+    shells = [text for name, text in files.items() if name.endswith(".sh")]
+    assert len(shells) == 3
+    subprocess.run(["sh", "-n"], input="\n".join(shells), text=True, check=True)
+    assert f"--master-addr={names[0]}" in shlex.split(files["torchrun.sh"], comments=True)
+    terms = next(iter(yaml_reader.safe_load(files["pod.yaml"])["spec"]["affinity"].values()))
+    (term,) = terms["requiredDuringSchedulingIgnoredDuringExecution"]["nodeSelectorTerms"]
+    assert term["matchExpressions"][0]["values"] == [*names]
+    assert files["hosts"].splitlines() == [*names]
+    rows = {key: files[key].splitlines()[1:] for key in ("hostfile", "rankfile")}
+    assert [row.split(" ")[0] for row in rows["hostfile"]] == [*names]
+    assert [row.split(" ")[1].partition("=")[2] for row in rows["rankfile"]] == [*names]
+
+
+def test_a_shell_reads_every_word_as_it_was_given() -> None:
+    assert run(script([], ["printf", r"%s\n", *WORDS])).split("\n")[:-1] == WORDS
+    rows = arguments([[word] for word in WORDS], " \\")
+    assert run(rf"printf '%s\n' {rows}").split("\n")[:-1] == WORDS
+    values = [word for word in WORDS if ";" not in word]
+    text = environment((f"X{i}", value) for i, value in enumerate(values))
+    shown = " ".join(f'"$X{i}"' for i in range(len(values)))
+    assert run(f"{text}printf '%s\\n' {shown}").split("\n")[:-1] == values
+
+
+def test_a_comment_stays_one_line() -> None:
+    text = comment("a\nb\x1b\r\u2028\0c")
+    assert text == "# a\\nb\\x1b\\r\\u2028\\x00c\n"
+    assert run(script(["a\ntrue\n$(true)"], ["echo", "x"])) == "x\n"
+    assert yaml_reader.safe_load(yaml(["a\nb: c"], mapping({"x": 1}))) == {"x": 1}
+
+
+@settings(max_examples=50, deadline=None)
+@given(st.dictionaries(st.text(max_size=6), st.text(max_size=6) | st.integers() | st.booleans()))
+def test_yaml_keeps_text_and_types(table: dict[str, object]) -> None:
+    document = {"top": {"inner": table, "last": None}} if table else {"top": 1}
+    assert yaml_reader.safe_load(yaml([], mapping(document))) == document
+
+
+WRITERS = {"script", "environment", "arguments", "yaml", "host_lines"}
+OTHERS = (".py", ".json", ".toml", ".csv", ".xml")
+"""Files that no shell, no YAML reader and no launcher reads."""
+
+
+def offences(source: str) -> tuple[int, list[str]]:
+    """How many files of a module a writer must make, and what else makes text of one.
+
+    All of their text is a writer's, and what a writer does not quote is a constant.
+    """
+    tree = ast.parse(source)
+    known = {"environment_text": "environment"} | {name: name for name in WRITERS}
+    constants = dict(_constants(tree))
+    functions = {each.name: each for each in tree.body if isinstance(each, ast.FunctionDef)}
+
+    def is_written(value: ast.AST | None) -> bool:
+        if not isinstance(value, ast.Call) or not isinstance(value.func, ast.Name):
+            return False
+        own = functions.get(value.func.id)
+        if own is None:
+            return known.get(value.func.id) in WRITERS
+        returns = [each.value for each in ast.walk(own) if isinstance(each, ast.Return)]
+        return bool(returns) and all(map(is_written, returns))
+
+    count, found = 0, []
+    for node in ast.walk(tree):
+        for key, value in _files(node):
+            name = key.value if isinstance(key, ast.Constant) else ""
+            name = constants.get(key.id, "") if isinstance(key, ast.Name) else str(name)
+            if not name.endswith(OTHERS):
+                count += 1
+                found += [] if is_written(value) else [f"line {key.lineno}: {name}"]
+        if isinstance(node, ast.Call) and getattr(node.func, "id", "") == "Raw":
+            constant = [isinstance(each, ast.Constant) for each in node.args]
+            found += [] if constant == [True] else [f"line {node.lineno}: Raw"]
+    return count, found
+
+
+def _constants(tree: ast.Module) -> Iterator[tuple[str, str]]:
+    for node in tree.body:
+        if isinstance(node, ast.Assign):
+            target, value = node.targets[0], node.value
+            pairs = zip(getattr(target, "elts", [target]), getattr(value, "elts", [value]))  # noqa: B905
+            for name, each in pairs:
+                if isinstance(name, ast.Name) and isinstance(each, ast.Constant):
+                    yield name.id, str(each.value)
+
+
+def _files(node: ast.AST) -> Iterator[tuple[ast.expr, ast.expr]]:
+    """Names and texts of the files that a function or a lambda returns."""
+    bodies: list[ast.AST | None] = []
+    if isinstance(node, ast.FunctionDef):
+        returned = ast.unparse(node.returns) if node.returns else ""
+        if re.fullmatch(r"(Mapping|dict)\[str, str\]", returned):
+            bodies = [each.value for each in ast.walk(node) if isinstance(each, ast.Return)]
+    elif isinstance(node, ast.Lambda):
+        bodies = [node.body]
+    for body in bodies:
+        if isinstance(body, ast.Dict):
+            yield from ((k, v) for k, v in zip(body.keys, body.values, strict=True) if k)
+
+
+def test_only_writers_make_the_text_of_files_that_shells_read() -> None:
+    found = {p.name: offences(p.read_text("utf-8")) for p in FOLDER.glob("*.py")}
+    del found["writers.py"]
+    assert {name: wrong for name, (_, wrong) in found.items() if wrong} == {}
+    assert sum(count for count, _ in found.values()) >= 15
+    assert found["placement.py"][0] == 9
+
+
+@pytest.mark.parametrize(
+    ("body", "offence"),
+    [
+        ('{"x.sh": f"echo {host}"}', "line 5: x.sh"),
+        ('{"x.env": "A=" + host}', "line 5: x.env"),
+        ("{HOSTS: text(host)}", "line 5: hosts"),
+        ('{"x.sh": script([], [Raw(f"echo {host}")])}', "line 5: Raw"),
+        ('{"x.sh": script([], [Raw(host)])}', "line 5: Raw"),
+        ('{"x.sh": script([], ["echo", f"x={host}", Raw("x")]), "x.py": host}', ""),
+    ],
+)
+def test_text_that_no_writer_made_is_found(body: str, offence: str) -> None:
+    source = f"""HOSTS = "hosts"
+def text(host):
+    return host
+def files(host) -> Mapping[str, str]:
+    return {body}
+"""
+    assert offences(source)[1] == [offence] * bool(offence)
