@@ -61,7 +61,7 @@ def _once(pairs: Sequence[tuple[str, Any]]) -> dict[str, Any]:
     return found
 
 
-def _is_too_deep(value: object) -> bool:
+def _is_too_deep(value: Any) -> bool:
     level = [value]
     for _ in range(MOST_DEPTH + 1):
         level = [each for each in level if isinstance(each, dict | list)]
