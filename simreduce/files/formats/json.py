@@ -8,8 +8,11 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
-from simreduce.errors import InputError, cut, quote
+from simreduce.errors import InputError, quote
 from simreduce.files.textfiles import MOST_BYTES, MOST_DEPTH
+
+_SHOWN = 1000
+"""Digits of a number in a message at most."""
 
 
 def read_json(
@@ -45,7 +48,7 @@ def read_json(
 def _number(text: str) -> float:
     if math.isfinite(number := float(text)):
         return number
-    raise ValueError(f"{cut(text)} is no number of JSON")
+    raise ValueError(f"{text[:_SHOWN]} is no number of JSON")
 
 
 def _integer(text: str) -> int:
